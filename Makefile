@@ -1,0 +1,123 @@
+# ckvc: compiles KV-cache eviction policies offline. `make help` lists the targets.
+#
+# Variants (release, debug, asan, tsan) build in folders of their own under build/, so switching never rebuilds everything.
+# No trailing comments after a := value: make keeps the spaces.
+
+VARIANT ?= release
+B := build/$(strip $(VARIANT))
+PREFIX ?= /usr/local
+DESTDIR ?=
+CKVC_SHARED ?= ../shared
+export CKVC_SHARED
+
+CC ?= cc
+PKG_CONFIG ?= pkg-config
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual -Wwrite-strings -Wvla
+OPT_release := -O3 -g
+OPT_debug := -O0 -g -DCKVC_DEBUG
+OPT_asan := -O1 -g -DCKVC_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+OPT_tsan := -O1 -g -DCKVC_DEBUG -fsanitize=thread
+VARIANT_FLAGS := $(OPT_$(strip $(VARIANT)))
+ifeq ($(VARIANT_FLAGS),)
+$(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan)
+endif
+# CI adds -Werror here.
+CFLAGS ?=
+# Fused multiply-adds stay off so that a result never depends on what the compiler chose to contract.
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -ffp-contract=off -pthread $(VARIANT_FLAGS) $(CFLAGS) $(DEP_CFLAGS)
+
+# ---- dependencies: pkg-config name = Debian package ----
+DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd-dev jansson=libjansson-dev \
+        libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
+DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
+NO_BUILD_GOALS := help setup clean check-layers format-check format
+ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
+MISSING := $(foreach d,$(DEPS),$(if $(shell $(PKG_CONFIG) --exists $(firstword $(subst =, ,$(d))) 2>/dev/null && echo y),,$(lastword $(subst =, ,$(d)))))
+ifneq ($(strip $(MISSING)),)
+$(error missing: $(strip $(MISSING)). Run: apt-get install -y --no-install-recommends pkg-config $(strip $(MISSING))   (or: make setup))
+endif
+DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEP_NAMES))
+DEP_LIBS := $(shell $(PKG_CONFIG) --libs $(DEP_NAMES))
+endif
+LDLIBS += $(DEP_LIBS) -lpthread -lm
+
+# ---- sources: a room is a folder; a file put there is built ----
+LIB_SRC := $(sort $(wildcard lib/base/*.c lib/policy/*.c lib/token/*.c lib/model/*.c lib/backend/*.c lib/backend/cpu/*.c \
+             formats/*.c calib/*.c cql/*.c report/*.c corpus/*.c))
+CMD_SRC := $(sort $(wildcard cmd/*.c))
+UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
+POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
+UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+
+.PHONY: all setup demo test unit cli-test bench install check-layers format-check format clean help debug asan tsan FORCE
+all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
+
+$(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
+	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $(CMD_OBJ) $(B)/libckvc.a $(LDLIBS)
+$(B)/libckvc.a: $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(B)/libckvc_policy.a: $(POLICY_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+# The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
+$(B)/libh5zstd.so: formats/plugin/h5zstd_plugin.c formats/h5_zstd.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $^ $(LDLIBS)
+$(B)/%.o: %.c Makefile $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+# Rebuilds when compiler or flags change.
+$(B)/flags: FORCE
+	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
+$(B)/lib/base/version.o: ALL_CFLAGS += -DCKVC_BUILD_FLAGS='"$(VARIANT_FLAGS)"' \
+    -DCKVC_GIT='"$(shell git describe --always --dirty 2>/dev/null)"'
+
+$(B)/tests/%: tests/unit/%.c $(B)/libckvc.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(B)/libckvc.a $(LDLIBS) -lcmocka
+
+setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
+	@scripts/setup.sh
+demo: ## set up, build, calibrate the embedded model, compile tables, write the report
+	@scripts/setup.sh
+	@$(MAKE) --no-print-directory all
+	@scripts/demo.sh $(B)/ckvc
+test: ## set up, build, run every test
+	@scripts/setup.sh
+	@$(MAKE) --no-print-directory all unit-binaries
+	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries
+	@scripts/test.sh
+.PHONY: unit-binaries
+unit-binaries: $(UNIT_BIN)
+unit: all unit-binaries ## unit tests alone, of this VARIANT
+	@scripts/unit.sh $(B)
+cli-test: all ## command-line tests alone
+	@CKVC=$(abspath $(B)/ckvc) bats tests/cli
+bench: all ## this machine's numbers, as CSV (see tests/bench)
+	$(B)/ckvc bench
+debug asan tsan: ## the other variants: make asan
+	@$(MAKE) --no-print-directory VARIANT=$@ all
+check-layers: ## every include against the rooms of docs/architecture.md
+	@scripts/check-layers.sh
+format-check: ## clang-format without changing anything
+	@scripts/format.sh --check
+format: ## clang-format in place
+	@scripts/format.sh
+install: all ## program, policy library and Python reader into DESTDIR/PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/ckvc
+	install -m 755 $(B)/ckvc $(DESTDIR)$(PREFIX)/bin/ckvc
+	install -m 644 lib/policy/ckvc_policy.h $(DESTDIR)$(PREFIX)/include/ckvc_policy.h
+	install -m 644 $(B)/libckvc_policy.a $(DESTDIR)$(PREFIX)/lib/libckvc_policy.a
+	install -m 755 $(B)/libh5zstd.so $(DESTDIR)$(PREFIX)/share/ckvc/libh5zstd.so
+	install -m 644 python/ckvt.py lib/policy/example/keep_set.c $(DESTDIR)$(PREFIX)/share/ckvc/
+	sed 's|@PREFIX@|$(PREFIX)|' lib/policy/ckvc_policy.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ckvc_policy.pc
+clean: ## remove build/
+	rm -rf build
+help: ## this list
+	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z -]+):.*## (.*)/  \1\t\2/' | expand -t 20
+	@echo '  variables: VARIANT=release|debug|asan|tsan CC= CFLAGS= PREFIX= DESTDIR='
+
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d)

@@ -1,0 +1,68 @@
+/* The run directory (formats/run.md): plan, journal, durable prompt logs, published shards, lock.
+ *
+ * Writer: run_create (or run_resume) locks the folder; for each pass, run_pass_begin says which prompts are still to do;
+ * run_log_prompt makes one finished prompt durable; when a shard's range is complete it is written, published, journaled.
+ * Reader: run_open.
+ */
+#ifndef CKVC_RUN_DIR_H
+#define CKVC_RUN_DIR_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/shard_h5.h"
+#include "lib/base/hash.h"
+#include "lib/base/status.h"
+
+typedef struct run_dir run_dir;
+
+/* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json = canonical plan. With resume,
+ * an existing run must have the same plan: a difference is CKVC_E_MISMATCH naming the fields, old and new value; a missing
+ * folder is created. Takes the lock (CKVC_E_SYSTEM when another process has it). The plan is borrowed. */
+ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Opens for reading: run.json and journal are parsed and checked, every published shard must be there with its size. */
+ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
+void run_close(run_dir *r); /* releases the lock */
+const char *run_path(const run_dir *r);
+const json_t *run_plan(const run_dir *r);     /* borrowed */
+const char *run_plan_hash(const run_dir *r);  /* SHA-256 hex of the canonical plan without what does not change results */
+
+/* ---- writing a pass ---- */
+/* pass: "scan" or "pass-01-head" ...; n_prompts of the plan; shard_prompts = S. `header` is written to every shard (copied). backend:
+ * recorded in journal lines; mixing kinds in a pass is CKVC_E_MISMATCH. Replays logs; done [n_prompts] (caller's) is set true
+ * for each prompt that is already published, logged or journaled as skipped. A replayed log that completes its shard is published. */
+ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uint32_t shard_prompts, const shard_header *header,
+                           const char *backend, bool *done, ckvc_err *err) CKVC_MUST_CHECK;
+/* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the shard's log and fsynced. Publishes
+ * the shard when its range is complete. Prompts may finish in any order. */
+ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;
+/* A prompt that leaves no records: one journal line with id and reason. Counts towards its shard's range. */
+ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason, ckvc_err *err) CKVC_MUST_CHECK;
+/* True when all prompts of the pass are done; closes the pass's files. */
+ckvc_status run_pass_end(run_dir *r, bool *complete, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* ---- reading ---- */
+typedef struct run_pass {
+    char name[32];   /* "scan", "pass-01-head" */
+    int number;      /* 0 for scan */
+    char kind[8];    /* scan, head, gate, both */
+    size_t n_shards; /* published */
+    uint32_t n_prompts_done;
+    bool complete;   /* all shards of the plan's prompts are published */
+} run_pass;
+size_t run_pass_count(const run_dir *r);
+const run_pass *run_pass_at(const run_dir *r, size_t i); /* in order of their number */
+/* Reads shard k (k-th published, in order) of a pass after checking its SHA-256 against the journal. */
+ckvc_status run_read_shard(const run_dir *r, const run_pass *p, size_t k, shard **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Skipped prompts of all passes: array of {pass, id, reason}. Borrowed. */
+const json_t *run_skipped(const run_dir *r);
+
+/* Everything checked, shards read whole; for `ckvc verify`. */
+ckvc_status run_verify(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
+json_t *run_describe(const run_dir *r); /* for `ckvc inspect`; new reference */
+/* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder. */
+ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif

@@ -1,0 +1,113 @@
+/* The backend seam: whole operations on whole batches, on buffers that only the backend can look into.
+ *
+ * A backend is a struct of function pointers (backend_ops) over its own state. The CPU backend is always built and is the
+ * reference; another one (CUDA) implements the same table. Rules that every implementation keeps:
+ *  - Calls enqueue in order; be_sync waits and returns the first error since the last sync. Results may be read (be_read)
+ *    only after the calls before it, which be_read implies by syncing.
+ *  - No host pointer points into a buffer. Small host arguments (positions, kept sets) are copied by the call.
+ *  - A row of a result depends on that row's inputs alone and on fixed, padded tiles, never on the number of threads.
+ *  - Nothing here knows layers, models, files or policies.
+ * Activations are float32 rows, row-major, [n_rows][width]. D head dim, H query heads, G KV heads, H = G * group.
+ */
+#ifndef CKVC_BACKEND_H
+#define CKVC_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/kept_set.h"
+#include "lib/base/pool.h"
+#include "lib/base/status.h"
+
+typedef struct backend backend;
+typedef struct be_buf be_buf;       /* float32 values of the backend's memory */
+typedef struct be_weight be_weight; /* a matrix [rows=out][cols=in] or a vector, in the backend's own type and layout */
+
+typedef enum be_type { BE_F32, BE_F16, BE_BF16 } be_type; /* type of weight bytes as they lie in a file */
+
+/* Cache geometry of one layer and one prompt: K and V are [G][capacity][D] each. */
+typedef struct be_attention_shape {
+    int32_t n_heads, n_kv_heads, head_dim;
+    int32_t window; /* sliding window: query j sees keys j-window < t <= j; 0: all t <= j */
+    float scale;    /* 1/sqrt(D) */
+} be_attention_shape;
+
+typedef struct backend_ops {
+    const char *name; /* "cpu" */
+    void (*destroy)(backend *be);
+    ckvc_status (*sync)(backend *be, ckvc_err *err);
+
+    /* Buffers: n float32 values, zeroed. read/write are n values from offset. */
+    ckvc_status (*buf_create)(backend *be, size_t n, be_buf **out, ckvc_err *err);
+    void (*buf_free)(backend *be, be_buf *b);
+    void (*write)(backend *be, be_buf *dst, size_t offset, const float *src, size_t n);
+    ckvc_status (*read)(backend *be, const be_buf *src, size_t offset, float *dst, size_t n, ckvc_err *err);
+
+    /* Weights: bytes are borrowed until weight_free (a memory map); a backend may use them in place or hold its own copy.
+     * acquire makes the weight ready for use (converts once), release says that it may be dropped again. */
+    ckvc_status (*weight_create)(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, be_weight **out,
+                                 ckvc_err *err);
+    void (*weight_free)(backend *be, be_weight *w);
+    ckvc_status (*weight_acquire)(backend *be, be_weight *w, ckvc_err *err);
+    void (*weight_release)(backend *be, be_weight *w);
+
+    /* x[r] = table[tokens[r]] */
+    void (*embed)(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows, be_buf *x);
+    /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w */
+    void (*rmsnorm)(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps, be_buf *y);
+    /* y[r] (+)= W x[r] + bias. bias may be NULL; add: the result is added to y (the residual). */
+    void (*matmul)(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y);
+    /* Rotates q [n_rows][H*D] in place and writes k, v [n_rows][G*D] into the cache (K rotated) at slots pos0 + r, for rows at
+     * positions pos0 + r. Half-split pairing (i, i + D/2) as in Hugging Face. inv_freq [D/2] in double, host. */
+    void (*rope_cache)(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t slot0,
+                       int64_t n_rows, be_buf *q, const be_buf *k, const be_buf *v, be_buf *cache_k, be_buf *cache_v,
+                       int64_t capacity);
+    /* Causal attention of rows at positions 0 ... n_rows-1 over the cache; out [n_rows][H*D]. */
+    void (*attention_causal)(backend *be, const be_attention_shape *s, int64_t n_rows, const be_buf *q, const be_buf *cache_k,
+                             const be_buf *cache_v, int64_t capacity, be_buf *out);
+    /* Attention of continuation rows r at positions n_prompt + r over the kept prompt positions (NULL: all of them) and over
+     * the rows 0 ... r of the continuation's own cache. */
+    void (*attention_kept)(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
+                           const kept_set *kept, const be_buf *cache_k, const be_buf *cache_v, int64_t capacity,
+                           const be_buf *own_k, const be_buf *own_v, int64_t own_capacity, be_buf *out);
+    /* Attention mass of the last `window` rows of n_rows prompt rows: mass[g][t] = sum over window rows j and the query heads
+     * of group g of A[h][j][t], double, host [G][n_rows]. Never materialises more than a tile of rows x keys. */
+    ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q,
+                               const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
+    /* norm[g][t] = ||V[g][t]||_2 of cache slots 0 ... n-1, double, host [G][n]. */
+    ckvc_status (*value_norms)(backend *be, const be_attention_shape *s, int64_t n, const be_buf *cache_v, int64_t capacity,
+                               double *norm, ckvc_err *err);
+    /* y[r] = silu(gate[r]) * up[r], width values a row. y may be gate. */
+    void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width, be_buf *y);
+    /* nll[r] = logsumexp(W x[r]) - (W x[r])[target[r]], nats, double, host; logits are tiled over the vocabulary, never stored
+     * whole. Rows row0 ... row0+n_rows-1 of x. */
+    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows,
+                            const int32_t *target, double *nll, ckvc_err *err);
+    /* Logits of one row, host [V]. */
+    ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row, float *logits, ckvc_err *err);
+    /* dst rows dst_row ... = src rows src_row ... (width values each). */
+    void (*copy_rows)(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row, int64_t n_rows, int64_t width);
+} backend_ops;
+
+struct backend {
+    const backend_ops *ops;
+};
+
+/* Row counts of activation buffers are rounded up to this by whoever sizes them, so that matrix products run on whole tiles. */
+#define BE_ROW_TILE 64
+static inline int64_t be_padded_rows(int64_t n)
+{
+    return (n + BE_ROW_TILE - 1) / BE_ROW_TILE * BE_ROW_TILE;
+}
+
+/* kind: "auto", "cpu" (later "cuda"; asked for and absent is CKVC_E_DEVICE, never a silent fallback). The pool is borrowed and must
+ * outlive the backend. Pins the BLAS to one thread; parallel work is cut over the pool. */
+ckvc_status backend_create(const char *kind, ckvc_pool *pool, backend **out, ckvc_err *err) CKVC_MUST_CHECK;
+void backend_destroy(backend *be);
+/* "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in journals. Borrowed. */
+const char *backend_kernel(const backend *be);
+/* A warning when the BLAS kernel in use is slower than this CPU allows (OPENBLAS_CORETYPE preset), or NULL. Borrowed. */
+const char *backend_warning(const backend *be);
+
+#endif

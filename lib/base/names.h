@@ -1,0 +1,42 @@
+/* Names and grids that files, reports and the command line print alike (method.md's table of symbols).
+ *
+ *   L layers · H query heads · G KV heads · T prompt tokens · C continuation tokens · W window · B budget
+ *   E entropy bins · P perplexity bins · D head dim · M model width · V vocabulary · A actions · nB budgets
+ */
+#ifndef CKVC_BASE_NAMES_H
+#define CKVC_BASE_NAMES_H
+
+#include <stdint.h>
+
+#define CKVC_VERSION "0.1.0"
+
+/* Default action grids, from integers so that each value is the double nearest to its decimal. */
+#define CKVC_HEAD_ACTIONS 29 /* (32+a)/40: 0.800, 0.825 ... 1.500; a = 8 is 1.0 */
+#define CKVC_GATE_ACTIONS 21 /* (80+a)/100: 0.80, 0.81 ... 1.00; a = 10 is 0.90 */
+#define CKVC_HEAD_NEUTRAL 8
+#define CKVC_GATE_START 10
+
+static inline double ckvc_head_action(int a)
+{
+    return (32 + a) / 40.0;
+}
+static inline double ckvc_gate_action(int a)
+{
+    return (80 + a) / 100.0;
+}
+
+typedef enum ckvc_side { CKVC_SIDE_HEAD = 0, CKVC_SIDE_GATE = 1, CKVC_SIDE_COUNT } ckvc_side;
+#define CKVC_NO_HEAD 65535 /* record/head of a gate record */
+
+static inline const char *ckvc_side_name(ckvc_side side)
+{
+    return side == CKVC_SIDE_HEAD ? "head" : "gate";
+}
+
+typedef enum ckvc_alpha_kind { CKVC_ALPHA_PAPER, CKVC_ALPHA_VISIBLE } ckvc_alpha_kind;
+static inline const char *ckvc_alpha_name(ckvc_alpha_kind kind)
+{
+    return kind == CKVC_ALPHA_PAPER ? "paper" : "visible";
+}
+
+#endif

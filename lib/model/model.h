@@ -1,0 +1,69 @@
+/* The reference runtime: a model directory, and sessions that prefill a prompt and score continuations from kept caches.
+ *
+ * A model is immutable once open and shared; a session owns the buffers of one prompt at a time (KV cache, activations), sized
+ * when it is created, so that nothing on the per-prompt path allocates. One thread drives a session; the work inside is cut
+ * over the backend's pool.
+ */
+#ifndef CKVC_MODEL_H
+#define CKVC_MODEL_H
+
+#include "formats/model_config.h"
+#include "lib/backend/backend.h"
+#include "lib/base/hash.h"
+#include "lib/base/kept_set.h"
+#include "lib/base/names.h"
+#include "lib/base/status.h"
+
+typedef struct model model;
+typedef struct session session;
+
+/* Opens dir: config.json and weights; every tensor must be there with the shape that config.json asks for, and finite (the
+ * same pass computes the fingerprint). The backend is borrowed and must outlive the model. */
+ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err) CKVC_MUST_CHECK;
+void model_close(model *m);
+const model_shape *model_get_shape(const model *m);
+const char *model_fingerprint(const model *m); /* 64 hex digits, formats.md "Model fingerprint" */
+const char *model_name(const model *m);        /* last component of the directory's path */
+
+typedef struct session_limits {
+    int64_t max_prompt;       /* T */
+    int64_t max_continuation; /* C; 0: prefill only */
+    int64_t max_window;       /* W */
+} session_limits;
+ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) CKVC_MUST_CHECK;
+void session_destroy(session *s);
+/* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect. */
+size_t session_bytes(const model_shape *shape, session_limits limits);
+
+/* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until its next prefill. */
+typedef struct prefill_stats {
+    int64_t n_tokens, window; /* T, W */
+    const double *alpha;      /* [T], mean 1; as the paper has it, or `visible` */
+    const float *alpha_f32;   /* [T], alpha rounded: what the retention operator takes */
+    const float *rho;         /* [L][G][T] */
+    const double *rho_sd;     /* [L][G] population standard deviation of rho over t */
+    const double *own_recent; /* [L][G] share of the head group's window attention that falls on the window's positions */
+    const double *own_entropy; /* [L][G] entropy (nats) of the head group's mean window attention over t */
+    double r_struct;          /* nats, of alpha as used */
+    double r_sem;             /* perplexity of the window's tokens */
+} prefill_stats;
+
+/* Prefills tokens[0..n) (T >= W + 1 else CKVC_E_DATA) and fills stats. After it the session holds the prompt's KV cache.
+ * n_total is T + C (the length that dynamic rope scaling looks at). */
+ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total, int64_t window,
+                            ckvc_alpha_kind alpha_kind, prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled prompt, layer l attending to
+ * sets[l] of the prompt's positions (sets NULL: the full cache) and to the continuation itself. nll[0] comes from the prompt's
+ * last row, before compression matters. The plain way of method.md section 4: the oracle of every faster one. */
+ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Teacher-forced losses of a whole sequence: nll [n-1]; and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0). */
+ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions,
+                          int64_t n_positions, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
+double nll_mean(const double *nll, int64_t n);
+
+#endif

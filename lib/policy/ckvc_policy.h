@@ -1,0 +1,75 @@
+/* ckvc_policy: what an inference engine embeds to use a compiled KV-cache eviction table.
+ *
+ * Reads the numeric sections of a .ckvt table (formats/table.md), finds the risk bin of a prompt, computes the utility of
+ * every prompt token and chooses the tokens that one layer keeps (method.md sections 1, 2 and 8). Depends on libc and libm
+ * alone. Functions are pure but for reading the file; a ckvc_table may be used by any number of threads at once.
+ *
+ *   L layers · G heads of the table's head axis (KV heads) · T prompt tokens · E, P entropy and perplexity bins
+ */
+#ifndef CKVC_POLICY_H
+#define CKVC_POLICY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ckvc_table {
+    uint32_t n_layers, n_heads;               /* L, G */
+    uint32_t n_entropy_bins, n_ppl_bins;      /* E, P */
+    uint32_t n_budgets;                       /* nB */
+    uint32_t window;                          /* W, the observation window that alpha must be computed with */
+    uint32_t head_axis;                       /* 0 KV heads, 1 query heads */
+    uint32_t n_head_actions, n_gate_actions;  /* sizes of the grids */
+    double *budgets;                          /* [nB] >= 1 tokens, < 1 a share of T */
+    double *head_grid, *gate_grid;            /* action values, ascending */
+    double *edges_entropy, *edges_ppl;        /* [E-1], [P-1] inner edges, ascending */
+    float *weight;                            /* [L][G][nB] W_head */
+    float *tau;                               /* [L][E][P][nB] T_gate */
+} ckvc_table;
+
+/* Reads SHAPE, BUDGET, GRID*, WEIGHT, TAU and EDGE* of a .ckvt file. Checks the header's and directory's CRC-32 and each
+ * of those sections' CRC-32 (the SHA-256 sums are `ckvc verify`'s business). Returns 0 and a table to free with
+ * ckvc_table_free, or -1 with one line in message (message_size bytes; may be NULL, 0). */
+int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size);
+/* The same from bytes in memory; `name` stands for the file in messages. */
+int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size);
+/* A table of the given shape with all arrays allocated: grids, weights and thresholds are the caller's to fill. NULL when
+ * memory is out or the shape is over the format's limits. */
+ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
+                              uint32_t n_budgets, uint32_t n_head_actions, uint32_t n_gate_actions);
+void ckvc_table_free(ckvc_table *table); /* NULL is fine */
+
+/* Flat index of [l][g][b] in weight, of [l][e][p][b] in tau. */
+size_t ckvc_weight_index(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b);
+size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b);
+
+/* The bin of a value: the number of inner edges <= value (method.md section 8). A value outside falls in the end bin. */
+uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value);
+/* B of a budget entry for a prompt of T tokens: the entry itself from 1 up, floor(share * T) below. */
+uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens);
+/* The grid index whose float32 is nearest to `value`; -1 when it is off the grid by more than float32 rounding. */
+int ckvc_grid_index(const double *grid, uint32_t n, float value);
+
+/* What alpha a utility is computed from. Method.md section 1: alpha[t] = (T/W) * mass[t], mass[t] = sum over window rows of
+ * the mean attention over all layers and heads. `visible` (section 12): alpha[t] divided by the share of window rows that
+ * can see t, then normalised to mean 1. In place on n values. */
+void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window);
+
+/* u[t] = max_g (alpha[t] * rho[g][t]) * weight[g], in double and in this order (paper, eq. utility and max pooling).
+ * alpha [T], rho [G][T] float32; weight [G] the grid's doubles; u [T] is written. */
+void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho, const double *weight, double *u);
+
+/* The retention operator on one layer. candidates = #{t : u[t] >= tau}; if candidates <= budget they are kept, else the
+ * `budget` largest by u, of equal ones the later position. The last keep_window positions count as candidates and come
+ * first (0: the paper's operator). kept must hold min(budget, T) entries and receives positions in ascending order.
+ * scratch holds T entries. Returns the number kept; *n_candidates receives the count before the clamp. O(T) expected. */
+uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget, uint32_t keep_window,
+                     uint32_t *kept, uint32_t *n_candidates, uint32_t *scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

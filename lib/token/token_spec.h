@@ -1,0 +1,62 @@
+/* What a tokenizer is, as plain data: readers of tokenizer.json (and later SentencePiece and GGUF) fill it, lib/token
+ * builds a tokenizer from it. No files here. All strings are UTF-8 with explicit lengths, as they may hold NUL. */
+#ifndef CKVC_TOKEN_SPEC_H
+#define CKVC_TOKEN_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct token_text {
+    char *bytes; /* owned by the spec, NUL behind size */
+    size_t size;
+} token_text;
+
+typedef struct token_piece {
+    token_text text;
+    int32_t id;
+} token_piece;
+
+typedef struct token_added { /* found in the text before anything else */
+    token_text text;
+    int32_t id;
+    bool special, lstrip, rstrip, single_word, normalized;
+} token_added;
+
+typedef enum token_normalizer_kind { TOKEN_NORM_PREPEND, TOKEN_NORM_REPLACE, TOKEN_NORM_NFC } token_normalizer_kind;
+typedef struct token_normalizer {
+    token_normalizer_kind kind;
+    token_text from, to; /* replace: both; prepend: to */
+} token_normalizer;
+
+typedef struct token_spec {
+    /* model: BPE */
+    token_piece *pieces;
+    size_t n_pieces;
+    struct token_merge {
+        token_text left, right;
+    } *merges; /* by rank */
+    size_t n_merges;
+    int32_t unk_id; /* -1: none */
+    bool ignore_merges, byte_fallback, fuse_unk;
+    /* added tokens */
+    token_added *added;
+    size_t n_added;
+    /* text -> words */
+    token_normalizer *normalizers;
+    size_t n_normalizers;
+    bool byte_level;        /* words are spelled in GPT-2's byte alphabet */
+    bool add_prefix_space;  /* byte level: a space is put in front */
+    token_text *splits;     /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
+    size_t n_splits;
+    /* put around the ids when special tokens are asked for (TemplateProcessing "single") */
+    int32_t *prefix_ids, *suffix_ids;
+    size_t n_prefix, n_suffix;
+    /* ids -> text: byte level undoes the alphabet; otherwise replace from->to, then strip one leading space */
+    token_text decode_from, decode_to;
+    bool decode_strip_left;
+} token_spec;
+
+void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
+
+#endif

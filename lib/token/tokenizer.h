@@ -1,0 +1,29 @@
+/* Text -> ids and ids -> text, equal to Hugging Face `tokenizers` for the families that we support.
+ *
+ * A tokenizer is immutable once built and may be used by any number of threads. Regular expressions run under PCRE2 match,
+ * depth and heap limits; running into one is a CKVC_E_DATA, never a hang.
+ */
+#ifndef CKVC_TOKENIZER_H
+#define CKVC_TOKENIZER_H
+
+#include "lib/base/status.h"
+#include "lib/token/token_spec.h"
+
+typedef struct tokenizer tokenizer;
+
+/* Builds from a spec, which it takes over (freed in every case). `name` stands for the file in messages. */
+ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
+void tokenizer_free(tokenizer *t);
+int32_t tokenizer_vocab_size(const tokenizer *t); /* largest id + 1 */
+/* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
+const char *tokenizer_fingerprint(const tokenizer *t);
+
+/* Ids of a text of n bytes. add_special: with the template's prefix and suffix (BOS). Invalid UTF-8 is replaced by U+FFFD,
+ * as Python's decoder with errors="replace" does. *ids is the caller's to free. */
+ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, int32_t **ids, size_t *n_ids,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+/* Text of ids; special tokens are left out when skip_special. *text is the caller's to free (NUL behind *n). */
+ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special, char **text, size_t *n,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif
