@@ -9,7 +9,7 @@
 #include "lib/base/status.h"
 
 #define CKVC_SHA256_BYTES 32
-#define CKVC_SHA256_HEX 65 /* 64 lower-case digits and a NUL */
+#define CKVC_SHA256_HEX   65 /* 64 lower-case digits and a NUL */
 
 /* Streaming: init, any number of updates, final. */
 typedef struct ckvc_sha256 {

@@ -11,7 +11,7 @@
 #include "lib/base/status.h"
 
 void *ckvc_alloc(size_t n, size_t size);
-void *ckvc_calloc(size_t n, size_t size); /* zeroed */
+void *ckvc_calloc(size_t n, size_t size);        /* zeroed */
 void *ckvc_alloc_aligned(size_t n, size_t size); /* 64-byte aligned, not zeroed; free() it */
 void *ckvc_realloc_array(void *old, size_t n, size_t size);
 char *ckvc_strdup(const char *text);

@@ -14,7 +14,7 @@
 #define CKVC_HEAD_ACTIONS 29 /* (32+a)/40: 0.800, 0.825 ... 1.500; a = 8 is 1.0 */
 #define CKVC_GATE_ACTIONS 21 /* (80+a)/100: 0.80, 0.81 ... 1.00; a = 10 is 0.90 */
 #define CKVC_HEAD_NEUTRAL 8
-#define CKVC_GATE_START 10
+#define CKVC_GATE_START   10
 
 static inline double ckvc_head_action(int a)
 {

@@ -10,7 +10,7 @@
 
 #include <stdarg.h>
 
-#define CKVC_MUST_CHECK __attribute__((warn_unused_result))
+#define CKVC_MUST_CHECK                   __attribute__((warn_unused_result))
 #define CKVC_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
 
 /* Families in tens, so that a new code finds a place beside its kind. ckvc_exit_code() maps each to the exit codes of the

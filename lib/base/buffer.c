@@ -1,0 +1,104 @@
+/* A growing byte buffer: see buffer.h. */
+#include "lib/base/buffer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+
+/* Room for n more bytes and a NUL. */
+static bool reserve(ckvc_buffer *b, size_t n)
+{
+    if (b->failed) {
+        return false;
+    }
+    if (n < b->capacity - b->size) {
+        return true;
+    }
+    size_t need, wanted;
+    if (__builtin_add_overflow(b->size, n, &need) || __builtin_add_overflow(need, 1, &need) ||
+        __builtin_mul_overflow(need, (size_t)2, &wanted)) {
+        b->failed = true;
+        return false;
+    }
+    uint8_t *grown = realloc(b->data, wanted);
+    if (!grown) {
+        b->failed = true;
+        return false;
+    }
+    b->data = grown;
+    b->capacity = wanted;
+    return true;
+}
+
+void ckvc_buffer_fini(ckvc_buffer *b)
+{
+    free(b->data);
+    *b = (ckvc_buffer){0};
+}
+
+void ckvc_buffer_append(ckvc_buffer *b, const void *data, size_t n)
+{
+    if (reserve(b, n)) {
+        if (n) {
+            memcpy(b->data + b->size, data, n);
+        }
+        b->size += n;
+        b->data[b->size] = 0;
+    }
+}
+
+void ckvc_buffer_text(ckvc_buffer *b, const char *text)
+{
+    ckvc_buffer_append(b, text, strlen(text));
+}
+
+void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    if (n < 0) {
+        b->failed = true;
+    } else if (reserve(b, (size_t)n)) {
+        vsnprintf((char *)b->data + b->size, (size_t)n + 1, fmt, again);
+        b->size += (size_t)n;
+    }
+    va_end(again);
+}
+
+void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v)
+{
+    ckvc_buffer_append(b, &v, 1);
+}
+
+void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v)
+{
+    uint8_t bytes[2];
+    ckvc_put_u16(bytes, v);
+    ckvc_buffer_append(b, bytes, sizeof bytes);
+}
+
+void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v)
+{
+    uint8_t bytes[4];
+    ckvc_put_u32(bytes, v);
+    ckvc_buffer_append(b, bytes, sizeof bytes);
+}
+
+void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v)
+{
+    uint8_t bytes[8];
+    ckvc_put_u64(bytes, v);
+    ckvc_buffer_append(b, bytes, sizeof bytes);
+}
+
+void ckvc_buffer_f64(ckvc_buffer *b, double v)
+{
+    uint8_t bytes[8];
+    ckvc_put_f64(bytes, v);
+    ckvc_buffer_append(b, bytes, sizeof bytes);
+}

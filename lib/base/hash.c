@@ -1,0 +1,115 @@
+/* Hashes: see hash.h. */
+#include "lib/base/hash.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include "lib/base/memory.h"
+
+void ckvc_sha256_init(ckvc_sha256 *s)
+{
+    SHA256Init(&s->ctx);
+}
+
+void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n)
+{
+    SHA256Update(&s->ctx, data, n);
+}
+
+void ckvc_sha256_final(ckvc_sha256 *s, uint8_t digest[CKVC_SHA256_BYTES])
+{
+    SHA256Final(digest, &s->ctx);
+}
+
+void ckvc_sha256_bytes(const void *data, size_t n, uint8_t digest[CKVC_SHA256_BYTES])
+{
+    ckvc_sha256 s;
+    ckvc_sha256_init(&s);
+    ckvc_sha256_update(&s, data, n);
+    ckvc_sha256_final(&s, digest);
+}
+
+void ckvc_hex(const uint8_t *bytes, size_t n, char *out)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = digits[bytes[i] >> 4];
+        out[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    out[2 * n] = 0;
+}
+
+void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX])
+{
+    uint8_t digest[CKVC_SHA256_BYTES];
+    ckvc_sha256_bytes(data, n, digest);
+    ckvc_hex(digest, sizeof digest, out);
+}
+
+ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], uint64_t *bytes, ckvc_err *err)
+{
+    enum { BLOCK = 1 << 18 };
+    ckvc_status st = CKVC_OK;
+    uint64_t total = 0;
+    uint8_t *block = ckvc_alloc(BLOCK, 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (!block) {
+        st = ckvc_fail_memory(err, "a read block", BLOCK);
+        goto done;
+    }
+    if (fd < 0) {
+        st = ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot open", path);
+        goto done;
+    }
+    ckvc_sha256 s;
+    ckvc_sha256_init(&s);
+    for (;;) {
+        ssize_t got = read(fd, block, BLOCK);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got < 0) {
+            st = ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %llu", path, (unsigned long long)total);
+            goto done;
+        }
+        if (got == 0) {
+            break;
+        }
+        ckvc_sha256_update(&s, block, (size_t)got);
+        total += (uint64_t)got;
+    }
+    uint8_t digest[CKVC_SHA256_BYTES];
+    ckvc_sha256_final(&s, digest);
+    ckvc_hex(digest, sizeof digest, out);
+    if (bytes) {
+        *bytes = total;
+    }
+done:
+    if (fd >= 0) {
+        close(fd);
+    }
+    free(block);
+    return st;
+}
+
+uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n)
+{
+    const uint8_t *p = data;
+    while (n > 0) {
+        uInt part = n > (1u << 30) ? 1u << 30 : (uInt)n;
+        crc = (uint32_t)crc32(crc, p, part);
+        p += part;
+        n -= part;
+    }
+    return crc;
+}
+
+uint64_t ckvc_xxh64(const void *data, size_t n)
+{
+    return XXH64(data, n, 0);
+}

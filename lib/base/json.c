@@ -1,0 +1,161 @@
+/* JSON with our rules: see json.h. */
+#include "lib/base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/files.h"
+#include "lib/base/memory.h"
+
+ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out, ckvc_err *err)
+{
+    json_error_t problem;
+    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
+    if (!*out) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", where, problem.line, problem.column, problem.text);
+    }
+    return CKVC_OK;
+}
+
+ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err *err)
+{
+    char *text;
+    size_t n;
+    *out = NULL;
+    ckvc_status st = ckvc_file_read(path, cap, &text, &n, err);
+    if (st == CKVC_OK) {
+        st = ckvc_json_parse(text, n, path, out, err);
+        free(text);
+    }
+    return st;
+}
+
+static void append_string(ckvc_buffer *b, const char *s, size_t n)
+{
+    ckvc_buffer_u8(b, '"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\') {
+            ckvc_buffer_u8(b, '\\');
+            ckvc_buffer_u8(b, c);
+        } else if (c < 0x20) {
+            ckvc_buffer_printf(b, "\\u%04x", c);
+        } else {
+            ckvc_buffer_u8(b, c);
+        }
+    }
+    ckvc_buffer_u8(b, '"');
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinite)
+{
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: {
+        size_t n = json_object_size(v), i = 0;
+        const char **keys = ckvc_alloc(n, sizeof *keys);
+        if (!keys) {
+            b->failed = true;
+            return;
+        }
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)v, key, value)
+        {
+            keys[i++] = key;
+        }
+        qsort(keys, n, sizeof *keys, by_bytes);
+        ckvc_buffer_u8(b, '{');
+        for (i = 0; i < n; i++) {
+            if (i) {
+                ckvc_buffer_u8(b, ',');
+            }
+            append_string(b, keys[i], strlen(keys[i]));
+            ckvc_buffer_u8(b, ':');
+            append_value(b, json_object_get(v, keys[i]), null_for_nonfinite);
+        }
+        ckvc_buffer_u8(b, '}');
+        free(keys);
+        break;
+    }
+    case JSON_ARRAY:
+        ckvc_buffer_u8(b, '[');
+        for (size_t i = 0; i < json_array_size(v); i++) {
+            if (i) {
+                ckvc_buffer_u8(b, ',');
+            }
+            append_value(b, json_array_get(v, i), null_for_nonfinite);
+        }
+        ckvc_buffer_u8(b, ']');
+        break;
+    case JSON_STRING:
+        append_string(b, json_string_value(v), json_string_length(v));
+        break;
+    case JSON_INTEGER:
+        ckvc_buffer_printf(b, "%lld", (long long)json_integer_value(v));
+        break;
+    case JSON_REAL:
+        if (isfinite(json_real_value(v))) {
+            ckvc_buffer_printf(b, "%.17g", json_real_value(v));
+        } else if (null_for_nonfinite) {
+            ckvc_buffer_text(b, "null");
+        } else {
+            b->failed = true;
+        }
+        break;
+    case JSON_TRUE:
+        ckvc_buffer_text(b, "true");
+        break;
+    case JSON_FALSE:
+        ckvc_buffer_text(b, "false");
+        break;
+    case JSON_NULL:
+        ckvc_buffer_text(b, "null");
+        break;
+    }
+}
+
+char *ckvc_json_canonical(const json_t *value)
+{
+    ckvc_buffer b = {0};
+    append_value(&b, value, false);
+    if (b.failed) {
+        ckvc_buffer_fini(&b);
+        return NULL;
+    }
+    return (char *)b.data;
+}
+
+void ckvc_json_append(ckvc_buffer *b, const json_t *value)
+{
+    append_value(b, value, true);
+}
+
+json_t *ckvc_json_real(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+json_t *ckvc_json_reals(const double *v, size_t n)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < n; i++) {
+        json_array_append_new(array, ckvc_json_real(v[i]));
+    }
+    return array;
+}
+
+json_t *ckvc_json_u32s(const uint32_t *v, size_t n)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; array && i < n; i++) {
+        json_array_append_new(array, json_integer(v[i]));
+    }
+    return array;
+}
