@@ -31,7 +31,7 @@ typedef struct opt {
     void *value;      /* holds the built-in default before parsing */
     const char *arg;  /* "N", "FILE" in help; OPT_CHOICE: "a|b|c" */
     const char *help;
-    double min, max;  /* OPT_INT, OPT_DOUBLE: used when min < max */
+    double min, max; /* OPT_INT, OPT_DOUBLE: used when min < max */
 } opt;
 
 typedef struct verb_text {
