@@ -1,0 +1,140 @@
+/* Kept sets of one prompt: see keep.h. */
+#include "calib/keep.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "lib/base/memory.h"
+#include "lib/base/sizes.h"
+
+double keep_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b)
+{
+    int a = ckvc_grid_index(t->head_grid, t->n_head_actions, t->weight[ckvc_weight_index(t, l, g, b)]);
+    assert(a >= 0); /* tables are checked when they are read */
+    return t->head_grid[a];
+}
+
+double keep_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b)
+{
+    int a = ckvc_grid_index(t->gate_grid, t->n_gate_actions, t->tau[ckvc_tau_index(t, l, e, p, b)]);
+    assert(a >= 0);
+    return t->gate_grid[a];
+}
+
+ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window, uint32_t keep_window, keep **out,
+                        ckvc_err *err)
+{
+    *out = NULL;
+    if (table->n_budgets > KEEP_MAX_BUDGETS) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets, KEEP_MAX_BUDGETS);
+    }
+    size_t cells = (size_t)table->n_budgets * table->n_layers, pool;
+    keep *k = ckvc_calloc(1, sizeof *k);
+    if (!k || !ckvc_mul_size(cells, max_tokens, &pool)) {
+        free(k);
+        return ckvc_fail_memory(err, "kept sets", cells);
+    }
+    *k = (keep){.n_layers = table->n_layers,
+                .n_heads = table->n_heads,
+                .n_budgets = table->n_budgets,
+                .max_tokens = max_tokens,
+                .window = window,
+                .keep_window = keep_window,
+                .table = table};
+    k->layers = ckvc_calloc(cells, sizeof *k->layers);
+    k->sets = ckvc_calloc(cells, sizeof *k->sets);
+    k->pool = ckvc_alloc(pool, sizeof *k->pool);
+    k->u = ckvc_alloc(max_tokens, sizeof *k->u);
+    k->weight = ckvc_alloc(table->n_heads, sizeof *k->weight);
+    k->scratch = ckvc_alloc(max_tokens, sizeof *k->scratch);
+    if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch) {
+        keep_destroy(k);
+        return ckvc_fail_memory(err, "kept sets", pool * sizeof *k->pool);
+    }
+    for (size_t i = 0; i < cells; i++) {
+        k->layers[i].positions = k->pool + i * max_tokens;
+    }
+    *out = k;
+    return CKVC_OK;
+}
+
+void keep_destroy(keep *k)
+{
+    if (k) {
+        free(k->layers);
+        free(k->sets);
+        free(k->pool);
+        free(k->u);
+        free(k->weight);
+        free(k->scratch);
+        free(k);
+    }
+}
+
+uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window)
+{
+    uint32_t count = 0;
+    while (count < n && positions[n - 1 - count] + window >= n_tokens) {
+        count++;
+    }
+    return count;
+}
+
+/* u of one layer under the table's weights of a budget, head `head` taking `action` instead (head = G: none). */
+static void layer_utility(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action)
+{
+    for (uint32_t g = 0; g < k->n_heads; g++) {
+        k->weight[g] = g == head ? k->table->head_grid[action] : keep_weight(k->table, layer, g, budget);
+    }
+    ckvc_utility(k->n_tokens, k->n_heads, k->alpha, k->rho + (size_t)layer * k->n_heads * k->n_tokens, k->weight, k->u);
+}
+
+static uint32_t count_candidates(const keep *k, double tau)
+{
+    uint32_t n = 0;
+    for (uint32_t t = 0; t < k->n_tokens; t++) {
+        n += k->u[t] >= tau || t + k->keep_window >= k->n_tokens;
+    }
+    return n;
+}
+
+void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct, double r_sem)
+{
+    const ckvc_table *t = k->table;
+    assert(n_tokens <= k->max_tokens);
+    k->n_tokens = n_tokens;
+    k->alpha = alpha;
+    k->rho = rho;
+    k->bin_entropy = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, r_struct);
+    k->bin_ppl = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, r_sem);
+    for (uint32_t b = 0; b < k->n_budgets; b++) {
+        k->budget[b] = ckvc_budget_tokens(t->budgets[b], n_tokens);
+        for (uint32_t l = 0; l < k->n_layers; l++) {
+            keep_layer *at = keep_at(k, b, l);
+            layer_utility(k, b, l, k->n_heads, 0);
+            at->n_candidates_lo = count_candidates(k, t->gate_grid[0]);
+            at->n_candidates_hi = count_candidates(k, t->gate_grid[t->n_gate_actions - 1]);
+            at->n_kept = ckvc_retain(n_tokens, k->u, keep_tau(t, l, k->bin_entropy, k->bin_ppl, b), k->budget[b], k->keep_window,
+                                     at->positions, &at->n_candidates, k->scratch);
+            at->n_kept_window = keep_in_window(at->positions, at->n_kept, n_tokens, k->window);
+            at->offsets[0] = 0;
+            at->offsets[1] = at->n_kept;
+            k->sets[(size_t)b * k->n_layers + l] = (kept_set){1, at->offsets, at->positions};
+        }
+    }
+}
+
+uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action, uint32_t *positions,
+                          uint32_t *n_candidates)
+{
+    layer_utility(k, budget, layer, head, action);
+    return ckvc_retain(k->n_tokens, k->u, keep_tau(k->table, layer, k->bin_entropy, k->bin_ppl, budget), k->budget[budget],
+                       k->keep_window, positions, n_candidates, k->scratch);
+}
+
+uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action, uint32_t *positions, uint32_t *n_candidates)
+{
+    layer_utility(k, budget, layer, k->n_heads, 0);
+    return ckvc_retain(k->n_tokens, k->u, k->table->gate_grid[action], k->budget[budget], k->keep_window, positions, n_candidates,
+                       k->scratch);
+}

@@ -1,0 +1,32 @@
+/* The reward: its sign, its units and its conventions are defined here and nowhere else (method.md section 3).
+ *
+ *   L_full  mean loss (nats per token) of the C continuation tokens, teacher-forced, full cache
+ *   L_comp  the same with layer l's prefill cache restricted to S[l]; continuation keys and values are appended at T, T+1, ...
+ *   r = -(L_comp - L_full) - lambda * max(0, |I[l]| - B)       nats per token; 0 is "as good as the full cache"
+ *
+ * The first continuation token is predicted by the last prompt token, before compression matters: its loss is the same in both means
+ * and cancels, but it counts in C. Head side: lambda = 0. Gate side: lambda = beta_bud / T, I[l] the candidates before the clamp.
+ * r - r0, with r0 the baseline's reward on the same side (and layer, for the gate's penalty), is the advantage.
+ */
+#ifndef CKVC_REWARD_H
+#define CKVC_REWARD_H
+
+#include <stdint.h>
+
+#include "lib/base/names.h"
+
+/* Penalty of a gate decision in nats: 0 on the head side. */
+static inline double reward_penalty(ckvc_side side, double beta_bud, uint32_t n_tokens, uint32_t n_candidates, uint32_t budget)
+{
+    if (side != CKVC_SIDE_GATE || n_candidates <= budget) {
+        return 0.0;
+    }
+    return beta_bud / (double)n_tokens * (double)(n_candidates - budget);
+}
+
+static inline double reward_of(double loss_full, double loss_comp, double penalty)
+{
+    return -(loss_comp - loss_full) - penalty;
+}
+
+#endif
