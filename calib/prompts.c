@@ -143,7 +143,8 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
     p->n_tokens = (uint32_t)kept;
     p->n_continuation = (uint32_t)C;
     p->cut = kept < T;
-    p->heldout = prompt_is_heldout(o->seed, e->id, o->holdout);
+    /* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
+    p->heldout = prompt_is_heldout(o->seed, e->id, o->holdout) || (e->split && strcmp(e->split, "heldout") == 0);
     ckvc_buffer b = {0};
     ckvc_buffer_u32(&b, p->n_tokens);
     ckvc_buffer_u32(&b, p->n_continuation);

@@ -1,0 +1,527 @@
+/* Scan and logging passes: see calibrate.h. */
+#include "calib/calibrate.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calib/reward.h"
+#include "calib/rollouts_plain.h"
+#include "lib/base/log.h"
+#include "lib/base/memory.h"
+#include "lib/base/progress.h"
+#include "lib/base/stop.h"
+
+/* Everything a pass needs for one prompt at a time, sized once. */
+typedef struct worker {
+    session *session;
+    keep *keep; /* NULL in a scan */
+    variant_list variants;
+    kept_set *sets;   /* [L] */
+    double *nll;      /* [max C] */
+    double *baseline; /* [nB] */
+    shard *rows;      /* one prompt's rows */
+} worker;
+
+static void worker_fini(worker *w)
+{
+    session_destroy(w->session);
+    keep_destroy(w->keep);
+    variants_fini(&w->variants);
+    free(w->sets);
+    free(w->nll);
+    free(w->baseline);
+    shard_free(w->rows);
+    *w = (worker){0};
+}
+
+static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table,
+                               ckvc_err *err)
+{
+    const model_shape *shape = model_get_shape(in->model);
+    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window};
+    *w = (worker){0};
+    ckvc_status st = session_create(in->model, limits, &w->session, err);
+    if (st == CKVC_OK && table) {
+        st = keep_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window, &w->keep, err);
+    }
+    if (st == CKVC_OK) {
+        w->sets = ckvc_calloc((size_t)shape->n_layers, sizeof *w->sets);
+        w->nll = ckvc_calloc((size_t)in->prompts->max_continuation + 1, sizeof *w->nll);
+        w->baseline = ckvc_calloc(table ? table->n_budgets : 1, sizeof *w->baseline);
+        w->rows = shard_create();
+        if (!w->sets || !w->nll || !w->baseline || !w->rows) {
+            st = ckvc_fail_memory(err, "the calibration's buffers", (size_t)in->prompts->max_tokens * sizeof *w->nll);
+        }
+    }
+    if (st != CKVC_OK) {
+        worker_fini(w);
+    }
+    return st;
+}
+
+static void copy_text(char dst[SHARD_STRING], const char *src)
+{
+    snprintf(dst, SHARD_STRING, "%s", src ? src : "");
+}
+
+/* Prefill and the prompt's row. loss_full is left to the caller. */
+static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_options *o, prefill_stats *stats,
+                               struct shard_prompt *row, ckvc_err *err)
+{
+    ckvc_status st = session_prefill(w->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + p->n_continuation, o->window,
+                                     o->alpha, stats, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    *row = (struct shard_prompt){.line = p->entry->line,
+                                 .n_tokens = p->n_tokens,
+                                 .n_continuation = p->n_continuation,
+                                 .cut = p->cut,
+                                 .token_hash = p->token_hash,
+                                 .r_struct = stats->r_struct,
+                                 .r_sem = stats->r_sem};
+    copy_text(row->id, p->entry->id);
+    copy_text(row->source, p->entry->source);
+    copy_text(row->split, p->heldout ? "heldout" : p->entry->split);
+    return CKVC_OK;
+}
+
+/* ---- one prompt of each kind of pass: fills w->rows; *bad names a non-finite value, if any ---- */
+
+static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
+                               const char **bad, ckvc_err *err)
+{
+    (void)table;
+    prefill_stats stats;
+    struct shard_prompt row;
+    double start = ckvc_now_s();
+    ckvc_status st = prefill_row(w, p, o, &stats, &row, err);
+    if (st == CKVC_OK && p->n_continuation > 0) {
+        st = session_continue(w->session, p->tokens + p->n_tokens, p->n_continuation, NULL, w->nll, err);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    row.loss_full = nll_mean(w->nll, p->n_continuation);
+    counts->prefill_seconds += ckvc_now_s() - start;
+    if (!isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
+        *bad = "the full-cache loss or a risk is not finite";
+        return CKVC_OK;
+    }
+    size_t index;
+    st = shard_add_prompt(w->rows, &row, &index, err);
+    if (st == CKVC_OK) {
+        size_t n = (size_t)w->rows->h.n_layers * w->rows->h.n_kv_heads;
+        memcpy(w->rows->rho_sd + index * n, stats.rho_sd, n * sizeof(double));
+        memcpy(w->rows->own_recent + index * n, stats.own_recent, n * sizeof(double));
+        memcpy(w->rows->own_entropy + index * n, stats.own_entropy, n * sizeof(double));
+    }
+    return st;
+}
+
+/* The baseline's row of each budget; budgets of one group share the rollout. */
+static ckvc_status log_baselines(worker *w, const prompt *p, pass_counts *counts, const char **bad, ckvc_err *err)
+{
+    const keep *k = w->keep;
+    for (uint32_t b = 0; b < k->n_budgets; b++) {
+        if (w->variants.group[b] != b) {
+            w->baseline[b] = w->baseline[w->variants.group[b]];
+        } else {
+            ckvc_status st =
+                rollout_baseline(w->session, k, b, p->tokens + p->n_tokens, p->n_continuation, w->nll, &w->baseline[b], err);
+            if (st != CKVC_OK) {
+                return st;
+            }
+            counts->rollouts++;
+        }
+        if (!isfinite(w->baseline[b])) {
+            *bad = "a baseline loss is not finite";
+            return CKVC_OK;
+        }
+        size_t row;
+        struct shard_baseline base = {0, (uint16_t)b, w->baseline[b]};
+        ckvc_status st = shard_add_baseline(w->rows, &base, &row, err);
+        if (st != CKVC_OK) {
+            return st;
+        }
+        for (uint32_t l = 0; l < k->n_layers; l++) {
+            const keep_layer *at = keep_at(k, b, l);
+            size_t i = row * k->n_layers + l;
+            w->rows->n_candidates[i] = at->n_candidates;
+            w->rows->n_kept[i] = at->n_kept;
+            w->rows->n_kept_window[i] = at->n_kept_window;
+            w->rows->n_candidates_lo[i] = at->n_candidates_lo;
+            w->rows->n_candidates_hi[i] = at->n_candidates_hi;
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_options *o, double loss_full, pass_counts *counts,
+                               const char **bad, ckvc_err *err)
+{
+    const keep *k = w->keep;
+    for (size_t i = 0; i < w->variants.n_actions; i++) {
+        const taken_action *t = &w->variants.actions[i];
+        const keep_layer *base = keep_at(k, t->budget, t->layer);
+        double loss = t->variant == VARIANT_NONE ? w->baseline[t->budget] : w->variants.items[t->variant].loss;
+        ckvc_side side = (ckvc_side)t->side;
+        if (!isfinite(loss)) {
+            *bad = "the loss of a rollout is not finite";
+            return CKVC_OK;
+        }
+        struct shard_record r = {
+            .prompt = 0,
+            .side = t->side,
+            .action = t->action,
+            .layer = t->layer,
+            .head = t->head,
+            .budget = t->budget,
+            .loss = loss,
+            .reward =
+                reward_of(loss_full, loss, reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, k->budget[t->budget])),
+            .baseline = reward_of(loss_full, w->baseline[t->budget],
+                                  reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, k->budget[t->budget])),
+            .n_candidates = t->n_candidates,
+            .n_kept = t->n_kept,
+            .set_hash = t->set_hash};
+        ckvc_status st = shard_add_record(w->rows, &r, err);
+        if (st != CKVC_OK) {
+            return st;
+        }
+        counts->records++;
+        counts->actions_equal += t->variant == VARIANT_NONE;
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
+                              const char **bad, ckvc_err *err)
+{
+    static const bool no_side[CKVC_SIDE_COUNT];
+    (void)table;
+    prefill_stats stats;
+    struct shard_prompt row;
+    double start = ckvc_now_s();
+    ckvc_status st = prefill_row(w, p, o, &stats, &row, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    double prefilled = ckvc_now_s();
+    counts->prefill_seconds += prefilled - start;
+    if (!isfinite(stats.r_struct) || !isfinite(stats.r_sem)) {
+        *bad = "a risk is not finite";
+        return CKVC_OK;
+    }
+    keep_prompt(w->keep, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+    st = session_continue(w->session, p->tokens + p->n_tokens, p->n_continuation, NULL, w->nll, err);
+    if (st == CKVC_OK) {
+        st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour, o->variants, o->seed,
+                            p->entry->id, err);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    row.loss_full = nll_mean(w->nll, p->n_continuation);
+    row.bin_entropy = (uint16_t)w->keep->bin_entropy;
+    row.bin_ppl = (uint16_t)w->keep->bin_ppl;
+    counts->rollouts++;
+    if (!isfinite(row.loss_full)) {
+        *bad = "the full-cache loss is not finite";
+        return CKVC_OK;
+    }
+    st = shard_add_prompt(w->rows, &row, NULL, err);
+    if (st == CKVC_OK) {
+        st = log_baselines(w, p, counts, bad, err);
+    }
+    if (st == CKVC_OK && !*bad) {
+        st = rollouts_plain(w->session, w->keep, &w->variants, p->tokens + p->n_tokens, p->n_continuation, w->sets, w->nll, err);
+        counts->rollouts += w->variants.n;
+        counts->n_variants_max = w->variants.n > counts->n_variants_max ? (uint32_t)w->variants.n : counts->n_variants_max;
+    }
+    if (st == CKVC_OK && !*bad) {
+        st = log_actions(w, p, o, row.loss_full, counts, bad, err);
+    }
+    counts->rollout_seconds += ckvc_now_s() - prefilled;
+    return st;
+}
+
+/* ---- the loop over prompts that both kinds of pass share ---- */
+
+typedef ckvc_status (*prompt_fn)(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table,
+                                 pass_counts *counts, const char **bad, ckvc_err *err);
+
+/* Borrows table's arrays and the model's names: for run_pass_begin, which copies. */
+static void fill_header(shard_header *h, const run_dir *run, const char *pass, const calibrate_inputs *in,
+                        const calibrate_options *o, const ckvc_table *table)
+{
+    const model_shape *shape = model_get_shape(in->model);
+    *h = (shard_header){.n_layers = (uint32_t)shape->n_layers,
+                        .n_heads = (uint32_t)shape->n_heads,
+                        .n_kv_heads = (uint32_t)shape->n_kv_heads,
+                        .window = (uint32_t)o->window,
+                        .continuation = (uint32_t)o->continuation,
+                        .keep_window = o->keep_window,
+                        .lambda = o->lambda,
+                        .seed = o->seed};
+    snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
+    snprintf(h->plan, sizeof h->plan, "%s", run_plan_hash(run));
+    snprintf(h->fingerprint, sizeof h->fingerprint, "%s", model_fingerprint(in->model));
+    snprintf(h->manifest, sizeof h->manifest, "%s", in->manifest->sha256);
+    copy_text(h->model_name, model_name(in->model));
+    snprintf(h->family, sizeof h->family, "%s", shape->family);
+    snprintf(h->pass, sizeof h->pass, "%s", pass);
+    snprintf(h->behaviour, sizeof h->behaviour, "%s",
+             !table                               ? "none"
+             : o->behaviour == BEHAVIOUR_BALANCED ? "balanced"
+                                                  : "uniform");
+    snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha));
+    if (table) {
+        h->n_budgets = table->n_budgets;
+        h->n_head_actions = table->n_head_actions;
+        h->n_gate_actions = table->n_gate_actions;
+        h->n_entropy_bins = table->n_entropy_bins;
+        h->n_ppl_bins = table->n_ppl_bins;
+        h->budgets = table->budgets;
+        h->head_actions = table->head_grid;
+        h->gate_actions = table->gate_grid;
+        h->edges_entropy = table->edges_entropy;
+        h->edges_ppl = table->edges_ppl;
+        h->start_weight = table->weight;
+        h->start_tau = table->tau;
+    } else {
+        h->n_entropy_bins = h->n_ppl_bins = 1;
+    }
+}
+
+static int64_t count_failures(const run_dir *run, const char *pass)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < json_array_size(run_skipped(run)); i++) {
+        const char *of = json_string_value(json_object_get(json_array_get(run_skipped(run), i), "pass"));
+        n += of && strcmp(of, pass) == 0;
+    }
+    return n;
+}
+
+static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind, const calibrate_inputs *in,
+                               const calibrate_options *o, const ckvc_table *table, prompt_fn fn, pass_counts *counts,
+                               ckvc_err *err)
+{
+    worker w;
+    shard_header header;
+    uint32_t n = (uint32_t)in->prompts->n;
+    *counts = (pass_counts){0};
+    bool *done = ckvc_calloc(n, sizeof *done);
+    if (!done) {
+        return ckvc_fail_memory(err, "the list of prompts", n);
+    }
+    ckvc_status st = worker_init(&w, in, o, table, err);
+    if (st != CKVC_OK) {
+        free(done);
+        return st;
+    }
+    fill_header(&header, run, kind, in, o, table);
+    st = run_pass_begin(run, name, n, o->shard_prompts, &header, backend_kernel(in->backend), done, err);
+    if (st == CKVC_OK) {
+        st = shard_header_copy(&w.rows->h, &header, err);
+    }
+    if (st != CKVC_OK) {
+        goto out;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        counts->resumed += done[i];
+    }
+    int64_t failures = count_failures(run, name); /* of the runs before this one too */
+    double start = ckvc_now_s();
+    ckvc_progress progress;
+    ckvc_progress_start(&progress, name, table ? "rollouts" : "prompts", n, counts->resumed, o->quiet);
+    bool stopped = false;
+    for (uint32_t i = 0; st == CKVC_OK && i < n; i++) {
+        if (done[i]) {
+            continue;
+        }
+        if (ckvc_stop_requested() || (o->limit_time_s > 0 && ckvc_now_s() - start > o->limit_time_s)) {
+            stopped = true;
+            break;
+        }
+        const prompt *p = &in->prompts->items[i];
+        const char *bad = NULL;
+        shard_clear(w.rows);
+        st = fn(&w, p, o, table, counts, &bad, err);
+        if (st == CKVC_OK && bad) {
+            counts->skipped++;
+            failures++;
+            st = run_skip_prompt(run, i, p->entry->id, bad, err);
+            ckvc_log(CKVC_LOG_WARN, "%s: prompt \"%s\" (line %u) leaves no records: %s", name, p->entry->id, p->entry->line, bad);
+            if (st == CKVC_OK && failures > o->max_failures) {
+                st = ckvc_fail(err, CKVC_E_DATA,
+                               "%s:%u: prompt \"%s\": %s; %" PRId64 " such prompts, --max-failures allows %" PRId64,
+                               in->manifest->path, p->entry->line, p->entry->id, bad, failures, o->max_failures);
+            }
+        } else if (st == CKVC_OK) {
+            st = run_log_prompt(run, i, w.rows, err);
+            counts->prompts++;
+        }
+        ckvc_progress_update(&progress, counts->resumed + counts->prompts + counts->skipped,
+                             table ? counts->rollouts : counts->prompts + counts->skipped);
+    }
+    ckvc_progress_finish(&progress);
+    counts->seconds = ckvc_now_s() - start;
+    if (st == CKVC_OK) {
+        st = run_pass_end(run, &counts->complete, err);
+    }
+    if (st == CKVC_OK && stopped) {
+        st = ckvc_fail(err, CKVC_E_STOPPED, "%s: stopped with %u of %u prompts done; the same command with --resume goes on",
+                       run_path(run), counts->resumed + counts->prompts + counts->skipped, n);
+    }
+out:
+    worker_fini(&w);
+    free(done);
+    return st;
+}
+
+ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o, pass_counts *counts, ckvc_err *err)
+{
+    return run_prompts(run, "scan", "scan", in, o, NULL, scan_prompt, counts, err);
+}
+
+ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
+                           const ckvc_table *table, pass_counts *counts, ckvc_err *err)
+{
+    const char *kind = o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE] ? "both" : o->sides[CKVC_SIDE_HEAD] ? "head" : "gate";
+    return run_prompts(run, name, kind, in, o, table, log_prompt, counts, err);
+}
+
+/* ---- edges ---- */
+
+static const run_pass *find_scan(const run_dir *run)
+{
+    for (size_t i = 0; i < run_pass_count(run); i++) {
+        if (strcmp(run_pass_at(run, i)->kind, "scan") == 0) {
+            return run_pass_at(run, i);
+        }
+    }
+    return NULL;
+}
+
+/* r_struct and r_sem of the scanned prompts that are not held out; both arrays are the caller's. */
+static ckvc_status read_risks(const run_dir *run, double **entropy, double **ppl, size_t *n, ckvc_err *err)
+{
+    size_t cap_entropy = 0, cap_ppl = 0;
+    *entropy = *ppl = NULL;
+    *n = 0;
+    const run_pass *scan = find_scan(run);
+    if (!scan || !scan->complete) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: %s; finish it with `ckvc scan --resume`", run_path(run),
+                         scan ? "its scan is not complete" : "holds no scan");
+    }
+    ckvc_status st = CKVC_OK;
+    for (size_t k = 0; st == CKVC_OK && k < scan->n_shards; k++) {
+        shard *s = NULL;
+        st = run_read_shard(run, scan, k, &s, err);
+        for (size_t i = 0; st == CKVC_OK && i < s->n_prompts; i++) {
+            if (strcmp(s->prompts[i].split, "heldout") == 0) {
+                continue;
+            }
+            st = ckvc_grow((void **)entropy, &cap_entropy, *n + 1, sizeof **entropy, err);
+            if (st == CKVC_OK) {
+                st = ckvc_grow((void **)ppl, &cap_ppl, *n + 1, sizeof **ppl, err);
+            }
+            if (st == CKVC_OK) {
+                (*entropy)[*n] = s->prompts[i].r_struct;
+                (*ppl)[*n] = s->prompts[i].r_sem;
+                *n += 1;
+            }
+        }
+        shard_free(s);
+    }
+    if (st == CKVC_OK && *n == 0) {
+        st = ckvc_fail(err, CKVC_E_DATA, "%s: every scanned prompt is held out or failed: no risk to take bin edges from",
+                       run_path(run));
+    }
+    return st;
+}
+
+ckvc_status calibrate_edges(const run_dir *run, uint32_t E, uint32_t P, edge_kind kind, double *edges_entropy, double *edges_ppl,
+                            ckvc_err *err)
+{
+    double *entropy, *ppl;
+    size_t n;
+    ckvc_status st = read_risks(run, &entropy, &ppl, &n, err);
+    if (st == CKVC_OK) {
+        st = edges_of(entropy, n, E, kind, edges_entropy, err);
+    }
+    if (st == CKVC_OK) {
+        st = edges_of(ppl, n, P, kind, edges_ppl, err);
+    }
+    free(entropy);
+    free(ppl);
+    return st;
+}
+
+ckvc_status calibrate_occupancy(const run_dir *run, uint32_t E, uint32_t P, const double *edges_entropy, const double *edges_ppl,
+                                uint32_t *counts, ckvc_err *err)
+{
+    double *entropy, *ppl;
+    size_t n;
+    memset(counts, 0, (size_t)E * P * sizeof *counts);
+    ckvc_status st = read_risks(run, &entropy, &ppl, &n, err);
+    for (size_t i = 0; st == CKVC_OK && i < n; i++) {
+        counts[ckvc_bin_index(edges_entropy, E - 1, entropy[i]) * P + ckvc_bin_index(edges_ppl, P - 1, ppl[i])]++;
+    }
+    free(entropy);
+    free(ppl);
+    return st;
+}
+
+/* ---- dry run ---- */
+
+ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table, dry_run *out,
+                              ckvc_err *err)
+{
+    enum { TIMED_ROLLOUTS = 8 };
+    worker w;
+    *out = (dry_run){0};
+    ckvc_status st = worker_init(&w, in, o, table, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    const prompt *longest = &in->prompts->items[0];
+    for (size_t i = 1; i < in->prompts->n; i++) {
+        const prompt *p = &in->prompts->items[i];
+        if (p->n_tokens + p->n_continuation > longest->n_tokens + longest->n_continuation) {
+            longest = p;
+        }
+    }
+    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window};
+    out->session_bytes = session_bytes(model_get_shape(in->model), limits);
+    out->n_tokens = longest->n_tokens;
+    out->n_continuation = longest->n_continuation;
+    prefill_stats stats;
+    struct shard_prompt row;
+    double start = ckvc_now_s();
+    st = prefill_row(&w, longest, o, &stats, &row, err);
+    out->prefill_s = ckvc_now_s() - start;
+    if (st == CKVC_OK) {
+        keep_prompt(w.keep, longest->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+        st = variants_build(&w.variants, w.keep, o->sides, o->behaviour, o->variants, o->seed, longest->entry->id, err);
+    }
+    if (st == CKVC_OK) {
+        out->actions = w.variants.n_actions;
+        out->distinct = w.variants.n;
+        start = ckvc_now_s();
+        for (int i = 0; st == CKVC_OK && i < TIMED_ROLLOUTS; i++) {
+            double loss;
+            st = rollout_baseline(w.session, w.keep, 0, longest->tokens + longest->n_tokens, longest->n_continuation, w.nll, &loss,
+                                  err);
+        }
+        out->rollout_s = (ckvc_now_s() - start) / TIMED_ROLLOUTS;
+    }
+    worker_fini(&w);
+    return st;
+}

@@ -1,0 +1,74 @@
+/* The pipeline: prompts -> statistics -> risk bins -> actions -> rollouts -> records, into a run directory.
+ *
+ * A prompt's records depend on the prompt, the table and the seed alone, so a run that is stopped and resumed, on any number of
+ * threads, makes the same shards. Memory is sized for the longest prompt before the first one.
+ */
+#ifndef CKVC_CALIBRATE_H
+#define CKVC_CALIBRATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "calib/edges.h"
+#include "calib/prompts.h"
+#include "calib/variants.h"
+#include "formats/run_dir.h"
+#include "lib/model/model.h"
+#include "lib/policy/ckvc_policy.h"
+
+/* What a pass runs on; all borrowed. */
+typedef struct calibrate_inputs {
+    model *model;
+    backend *backend;
+    const manifest *manifest;
+    const prompt_list *prompts;
+} calibrate_inputs;
+
+typedef struct calibrate_options {
+    int64_t window, continuation;
+    ckvc_alpha_kind alpha;
+    uint32_t keep_window;
+    bool sides[CKVC_SIDE_COUNT];
+    behaviour_kind behaviour;
+    int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
+    double lambda;    /* beta_bud */
+    uint64_t seed;
+    uint32_t shard_prompts;
+    int64_t max_failures;
+    double limit_time_s; /* 0: none */
+    bool quiet;
+} calibrate_options;
+
+typedef struct pass_counts {
+    uint32_t prompts, resumed, skipped;        /* done now, found done, failed */
+    uint64_t rollouts, records, actions_equal; /* run; logged; logged actions that kept the baseline's set */
+    uint32_t n_variants_max;
+    double seconds, prefill_seconds, rollout_seconds;
+    bool complete;
+} pass_counts;
+
+/* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */
+ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o, pass_counts *counts,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+/* Edges from a run's scan, held-out prompts left out: edges_entropy [E-1], edges_ppl [P-1]. Also occupancy [E][P] when not NULL. */
+ckvc_status calibrate_edges(const run_dir *run, uint32_t E, uint32_t P, edge_kind kind, double *edges_entropy, double *edges_ppl,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* Scanned prompts (not held out) per cell under given edges: counts [E][P]. */
+ckvc_status calibrate_occupancy(const run_dir *run, uint32_t E, uint32_t P, const double *edges_entropy, const double *edges_ppl,
+                                uint32_t *counts, ckvc_err *err) CKVC_MUST_CHECK;
+/* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave their baseline rows and no records. */
+ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
+                           const ckvc_table *table, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* For --dry-run: the longest prompt done once (prefill, sets, a few rollouts, nothing written). */
+typedef struct dry_run {
+    uint32_t n_tokens, n_continuation;
+    uint64_t actions, distinct; /* of that prompt, both sides */
+    double prefill_s, rollout_s;
+    size_t session_bytes;
+} dry_run;
+ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table, dry_run *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif

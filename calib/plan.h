@@ -1,0 +1,26 @@
+/* The plan of a run: every resolved option that decides results, and the identity of every input, as run.json (formats/run.md). */
+#ifndef CKVC_PLAN_H
+#define CKVC_PLAN_H
+
+#include <jansson.h>
+
+#include "calib/calibrate.h"
+
+typedef struct plan {
+    const char *verb; /* scan, calibrate */
+    const calibrate_inputs *inputs;
+    const calibrate_options *options;
+    const prompt_options *prompt_options;
+    const char *tokenizer; /* fingerprint or NULL */
+    /* calibrate alone: */
+    const double *budgets;
+    uint32_t n_budgets, n_entropy_bins, n_ppl_bins, min_cell;
+    edge_kind edges;
+    const char *edges_from;  /* "this run's scan", "start table", or the plan hash of another run's scan */
+    const char *start_table; /* content id or "identity" */
+} plan;
+
+/* New reference, or NULL when memory is out. */
+json_t *plan_json(const plan *p);
+
+#endif

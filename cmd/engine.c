@@ -1,0 +1,109 @@
+/* Opening what most verbs need: see engine.h. */
+#include "cmd/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/tokenizer_json.h"
+#include "lib/base/files.h"
+#include "lib/base/log.h"
+
+engine_options engine_defaults(void)
+{
+    return (engine_options){
+        .backend = "auto", .threads = ckvc_cpu_count(), .window = 64, .continuation = 128, .seed = 1, .alpha = "paper"};
+}
+
+ckvc_alpha_kind engine_alpha(const engine_options *o)
+{
+    return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
+}
+
+ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
+{
+    *e = (engine){0};
+    if (!o->model) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed: a Hugging Face model directory");
+    }
+    ckvc_status st = ckvc_pool_create((int)o->threads, &e->pool, err);
+    if (st == CKVC_OK) {
+        st = backend_create(o->backend, e->pool, &e->be, err);
+    }
+    if (st == CKVC_OK) {
+        if (backend_warning(e->be)) {
+            ckvc_log(CKVC_LOG_WARN, "%s", backend_warning(e->be));
+        }
+        st = model_open(o->model, e->be, &e->model, err);
+    }
+    if (st == CKVC_OK) {
+        token_spec *spec = NULL;
+        ckvc_err missing = {0};
+        st = tokenizer_json_read(o->model, &spec, &missing);
+        if (st == CKVC_E_NOINPUT) {
+            st = CKVC_OK; /* prompts may be given as ids */
+        } else if (st != CKVC_OK) {
+            ckvc_fail(err, st, "%s", missing.text);
+        } else {
+            char *name = ckvc_path_join(o->model, "tokenizer.json");
+            st = tokenizer_build(spec, name ? name : o->model, &e->tok, err);
+            free(name);
+        }
+    }
+    if (st != CKVC_OK) {
+        engine_close(e);
+    }
+    return st;
+}
+
+ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err)
+{
+    if (!o->manifest) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--manifest FILE is needed: `ckvc manifest build` makes one from text");
+    }
+    e->prompt_options = (prompt_options){.splits = o->split.items,
+                                         .n_splits = o->split.n,
+                                         .window = o->window,
+                                         .continuation = o->continuation,
+                                         .max_tokens = o->max_tokens,
+                                         .skip_short = o->skip_short,
+                                         .limit = o->limit,
+                                         .holdout = o->holdout,
+                                         .seed = (uint64_t)o->seed};
+    ckvc_status st = manifest_read(o->manifest, &e->manifest, err);
+    if (st == CKVC_OK) {
+        st = prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options, &e->prompts, err);
+    }
+    return st;
+}
+
+void engine_close(engine *e)
+{
+    prompts_free(e->prompts);
+    manifest_free(e->manifest);
+    tokenizer_free(e->tok);
+    model_close(e->model);
+    backend_destroy(e->be);
+    ckvc_pool_destroy(e->pool);
+    *e = (engine){0};
+}
+
+ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err)
+{
+    *n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        char *end;
+        double v = strtod(list->items[i], &end);
+        if (*end || end == list->items[i] || !(v > 0) || v > 1e9 || (v >= 1 && v != floor(v))) {
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "--budget: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
+                             list->items[i]);
+        }
+        if (i > 0 && v <= budgets[i - 1]) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--budget: %s is not larger than the one before; give them in ascending order",
+                             list->items[i]);
+        }
+        budgets[(*n)++] = v;
+    }
+    return CKVC_OK;
+}
