@@ -38,45 +38,45 @@ json_t *plan_json(const plan *p)
     for (size_t i = 0; i < po->n_splits; i++) {
         json_array_append_new(splits, json_string(po->splits[i]));
     }
-    json_t *plan = json_object();
-    int bad = !plan;
-    bad |= set(plan, "schema", json_string("ckvc-plan-1"));
-    bad |= set(plan, "verb", json_string(p->verb));
-    bad |= set(plan, "model", json_string(model_fingerprint(p->inputs->model)));
-    bad |= set(plan, "model_name", json_string(model_name(p->inputs->model)));
-    bad |= set(plan, "tokenizer", p->tokenizer ? json_string(p->tokenizer) : json_null());
-    bad |= set(plan, "manifest", json_string(p->inputs->manifest->sha256));
-    bad |= set(plan, "prompts", json_string(prompts));
-    bad |= set(plan, "n_prompts", json_integer((json_int_t)p->inputs->prompts->n));
-    bad |= set(plan, "split", splits);
-    bad |= set(plan, "window", json_integer(o->window));
-    bad |= set(plan, "continuation", json_integer(o->continuation));
-    bad |= set(plan, "max_tokens", json_integer(po->max_tokens));
-    bad |= set(plan, "skip_short", json_boolean(po->skip_short));
-    bad |= set(plan, "limit", json_integer(po->limit));
-    bad |= set(plan, "holdout", json_real(po->holdout));
-    bad |= set(plan, "max_failures", json_integer(o->max_failures));
-    bad |= set(plan, "alpha", json_string(ckvc_alpha_name(o->alpha)));
-    bad |= set(plan, "keep_window", json_integer(o->keep_window));
-    bad |= set(plan, "seed", json_integer((json_int_t)o->seed));
-    bad |= set(plan, "shard_prompts", json_integer(o->shard_prompts));
-    bad |= set(plan, "compute", json_string("f32"));
+    json_t *json = json_object();
+    int bad = !json;
+    bad |= set(json, "schema", json_string("ckvc-plan-1"));
+    bad |= set(json, "verb", json_string(p->verb));
+    bad |= set(json, "model", json_string(model_fingerprint(p->inputs->model)));
+    bad |= set(json, "model_name", json_string(model_name(p->inputs->model)));
+    bad |= set(json, "tokenizer", p->tokenizer ? json_string(p->tokenizer) : json_null());
+    bad |= set(json, "manifest", json_string(p->inputs->manifest->sha256));
+    bad |= set(json, "prompts", json_string(prompts));
+    bad |= set(json, "n_prompts", json_integer((json_int_t)p->inputs->prompts->n));
+    bad |= set(json, "split", splits);
+    bad |= set(json, "window", json_integer(o->window));
+    bad |= set(json, "continuation", json_integer(o->continuation));
+    bad |= set(json, "max_tokens", json_integer(po->max_tokens));
+    bad |= set(json, "skip_short", json_boolean(po->skip_short));
+    bad |= set(json, "limit", json_integer(po->limit));
+    bad |= set(json, "holdout", json_real(po->holdout));
+    bad |= set(json, "max_failures", json_integer(o->max_failures));
+    bad |= set(json, "alpha", json_string(ckvc_alpha_name(o->alpha)));
+    bad |= set(json, "keep_window", json_integer(o->keep_window));
+    bad |= set(json, "seed", json_integer((json_int_t)o->seed));
+    bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
+    bad |= set(json, "compute", json_string("f32"));
     if (p->budgets) {
         const char *side = o->sides[0] && o->sides[1] ? "both" : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
-        bad |= set(plan, "side", json_string(side));
-        bad |= set(plan, "budget", ckvc_json_reals(p->budgets, p->n_budgets));
-        bad |= set(plan, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
-        bad |= set(plan, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
-        bad |= set(plan, "edges_from", json_string(p->edges_from));
-        bad |= set(plan, "min_cell", json_integer(p->min_cell));
-        bad |= set(plan, "behaviour", json_string(o->behaviour == BEHAVIOUR_BALANCED ? "balanced" : "uniform"));
-        bad |= set(plan, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
-        bad |= set(plan, "lambda", json_real(o->lambda));
-        bad |= set(plan, "start_table", json_string(p->start_table));
+        bad |= set(json, "side", json_string(side));
+        bad |= set(json, "budget", ckvc_json_reals(p->budgets, p->n_budgets));
+        bad |= set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
+        bad |= set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
+        bad |= set(json, "edges_from", json_string(p->edges_from));
+        bad |= set(json, "min_cell", json_integer(p->min_cell));
+        bad |= set(json, "behaviour", json_string(o->behaviour == BEHAVIOUR_BALANCED ? "balanced" : "uniform"));
+        bad |= set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
+        bad |= set(json, "lambda", json_real(o->lambda));
+        bad |= set(json, "start_table", json_string(p->start_table));
     }
     if (bad) {
-        json_decref(plan);
+        json_decref(json);
         return NULL;
     }
-    return plan;
+    return json;
 }
