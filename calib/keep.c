@@ -138,3 +138,11 @@ uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t act
     return ckvc_retain(k->n_tokens, k->u, k->table->gate_grid[action], k->budget[budget], k->keep_window, positions, n_candidates,
                        k->scratch);
 }
+
+uint32_t keep_layer_at_budget(keep *k, uint32_t budget, uint32_t layer, uint32_t tokens, uint32_t *positions,
+                              uint32_t *n_candidates)
+{
+    layer_utility(k, budget, layer, k->n_heads, 0);
+    return ckvc_retain(k->n_tokens, k->u, keep_tau(k->table, layer, k->bin_entropy, k->bin_ppl, budget), tokens, k->keep_window,
+                       positions, n_candidates, k->scratch);
+}

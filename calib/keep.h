@@ -47,7 +47,10 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
  * Returns |S|; *n_candidates the count before the clamp. */
 uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action, uint32_t *positions,
                           uint32_t *n_candidates);
-/* The same for threshold action `action` of `layer` in the prompt's own risk cell. */
+/* What the table's block of `budget` keeps in a layer when the clamp is at `tokens` instead (a block serving a budget near its own). */
+uint32_t keep_layer_at_budget(keep *k, uint32_t budget, uint32_t layer, uint32_t tokens, uint32_t *positions,
+                              uint32_t *n_candidates);
+/* The set of threshold action `action` of `layer` in the prompt's own risk cell. */
 uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action, uint32_t *positions, uint32_t *n_candidates);
 
 static inline keep_layer *keep_at(const keep *k, uint32_t budget, uint32_t layer)

@@ -157,9 +157,9 @@ static ckvc_status open_scan(const calibrate_cli *c, calibrate_job *j, ckvc_err 
         return st;
     }
     const json_t *theirs = run_plan(j->scan_run);
-    const char *model = json_string_value(json_object_get(theirs, "model"));
-    if (!model || strcmp(model, model_fingerprint(j->e.model)) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...", c->scan, model ? model : "?",
+    const char *scanned = json_string_value(json_object_get(theirs, "model"));
+    if (!scanned || strcmp(scanned, model_fingerprint(j->e.model)) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...", c->scan, scanned ? scanned : "?",
                          model_fingerprint(j->e.model));
     }
     const struct {

@@ -1,0 +1,451 @@
+/* Scores of policies: see score.h. */
+#include "calib/score.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calib/keep.h"
+#include "calib/reward.h"
+#include "calib/start_table.h"
+#include "formats/vectors_h5.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/base/progress.h"
+#include "lib/base/rng.h"
+#include "lib/base/stop.h"
+
+/* Thresholds that SCORE_MATCHED looks through: from 0 (everything) in steps of 1/200. */
+enum { MATCH_STEPS = 1000, STAGE_RANDOM = 16, SINKS = 4 };
+static double match_tau(int j)
+{
+    return j / 200.0;
+}
+
+const char *score_kind_name(score_kind kind)
+{
+    static const char *const names[] = {"table", "identity", "recent", "sink-recent", "random", "matched"};
+    return names[kind];
+}
+
+/* One prompt's decision of one policy and budget. */
+typedef struct decision {
+    kept_set *sets;                                  /* [L], borrowed */
+    uint32_t *n_candidates, *n_kept, *n_kept_window; /* [L] */
+    bool has_bins;
+    uint32_t bin_entropy, bin_ppl;
+} decision;
+
+typedef struct scorer {
+    const calibrate_inputs *in;
+    const score_options *o;
+    const score_policy *policies;
+    size_t n_policies;
+    score_summary *summary;
+    uint32_t L, G;
+    session *session;
+    ckvc_table *identity;
+    keep **keeps; /* [n_policies]: tables and identity; NULL for the rest */
+    double *nll;
+    uint32_t *positions; /* [L][max T] for policies without a keep */
+    uint32_t *offsets;   /* [L][2] */
+    uint32_t *scratch;   /* [max T] */
+    double *u;           /* [max T] */
+    double *ones;        /* [G] */
+    decision d;
+    double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: tokens kept by identity at each threshold, for matched */
+    double *kept_by_table; /* [n_policies][nB] */
+    prefill_stats stats;
+} scorer;
+
+static void scorer_fini(scorer *s)
+{
+    for (size_t i = 0; s->keeps && i < s->n_policies; i++) {
+        keep_destroy(s->keeps[i]);
+    }
+    free(s->keeps);
+    session_destroy(s->session);
+    ckvc_table_free(s->identity);
+    free(s->nll);
+    free(s->positions);
+    free(s->offsets);
+    free(s->scratch);
+    free(s->u);
+    free(s->ones);
+    free(s->d.sets);
+    free(s->d.n_candidates);
+    free(s->d.n_kept);
+    free(s->d.n_kept_window);
+    free(s->kept_by_step);
+    free(s->kept_by_table);
+}
+
+/* The block of a table that serves a budget; UINT32_MAX when it has none. */
+static uint32_t table_block(const ckvc_table *t, double budget, bool nearest)
+{
+    uint32_t best = UINT32_MAX;
+    double best_ratio = INFINITY;
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        if (t->budgets[b] == budget) {
+            return b;
+        }
+        double ratio = fabs(log(t->budgets[b] / budget));
+        /* Shares and counts do not compare without a prompt length. */
+        if (nearest && (t->budgets[b] < 1) == (budget < 1) && ratio < best_ratio) {
+            best_ratio = ratio;
+            best = b;
+        }
+    }
+    return best;
+}
+
+/* Tables are asked per block with the block's own budget; a nearest block is used under the asked budget by a copy of the table with
+ * that one block. */
+static ckvc_status open_keep(scorer *s, size_t i, ckvc_err *err)
+{
+    const score_policy *p = &s->policies[i];
+    const ckvc_table *t = p->kind == SCORE_IDENTITY ? s->identity : p->table->table;
+    uint32_t max_tokens = s->in->prompts->max_tokens;
+    for (uint32_t b = 0; b < s->o->n_budgets; b++) {
+        if (table_block(t, s->o->budgets[b], s->o->nearest_budget) == UINT32_MAX) {
+            return ckvc_fail(err, CKVC_E_MISMATCH,
+                             "the table %.12s... has no block for budget %.10g; use one of its own, or --nearest-budget",
+                             p->table->content_id, s->o->budgets[b]);
+        }
+    }
+    return keep_create(t, max_tokens, (uint32_t)s->o->window, s->o->keep_window, &s->keeps[i], err);
+}
+
+static ckvc_status scorer_init(scorer *s, ckvc_err *err)
+{
+    const model_shape *shape = model_get_shape(s->in->model);
+    const prompt_list *list = s->in->prompts;
+    s->L = (uint32_t)shape->n_layers;
+    s->G = (uint32_t)shape->n_kv_heads;
+    session_limits limits = {list->max_tokens, list->max_continuation, s->o->window};
+    ckvc_status st = session_create(s->in->model, limits, &s->session, err);
+    if (st == CKVC_OK) {
+        st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets, (uint32_t)s->o->window, &s->identity, err);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    size_t T = list->max_tokens, L = s->L;
+    s->keeps = ckvc_calloc(s->n_policies, sizeof *s->keeps);
+    s->nll = ckvc_calloc((size_t)list->max_continuation + 1, sizeof *s->nll);
+    s->positions = ckvc_calloc(L * T, sizeof *s->positions);
+    s->offsets = ckvc_calloc(L * 2, sizeof *s->offsets);
+    s->scratch = ckvc_calloc(T, sizeof *s->scratch);
+    s->u = ckvc_calloc(T, sizeof *s->u);
+    s->ones = ckvc_calloc(s->G, sizeof *s->ones);
+    s->d.sets = ckvc_calloc(L, sizeof *s->d.sets);
+    s->d.n_candidates = ckvc_calloc(L, sizeof *s->d.n_candidates);
+    s->d.n_kept = ckvc_calloc(L, sizeof *s->d.n_kept);
+    s->d.n_kept_window = ckvc_calloc(L, sizeof *s->d.n_kept_window);
+    s->kept_by_step = ckvc_calloc(s->n_policies * s->o->n_budgets * MATCH_STEPS, sizeof *s->kept_by_step);
+    s->kept_by_table = ckvc_calloc(s->n_policies * s->o->n_budgets, sizeof *s->kept_by_table);
+    if (!s->keeps || !s->nll || !s->positions || !s->offsets || !s->scratch || !s->u || !s->ones || !s->d.sets ||
+        !s->d.n_candidates || !s->d.n_kept || !s->d.n_kept_window || !s->kept_by_step || !s->kept_by_table) {
+        return ckvc_fail_memory(err, "the scores' buffers", L * T * 4);
+    }
+    for (uint32_t g = 0; g < s->G; g++) {
+        s->ones[g] = 1.0;
+    }
+    for (size_t i = 0; st == CKVC_OK && i < s->n_policies; i++) {
+        if (s->policies[i].kind == SCORE_TABLE || s->policies[i].kind == SCORE_IDENTITY || s->policies[i].kind == SCORE_MATCHED) {
+            st = open_keep(s, i, err);
+        }
+    }
+    return st;
+}
+
+static ckvc_status prefill(scorer *s, const prompt *p, ckvc_err *err)
+{
+    return session_prefill(s->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha,
+                           &s->stats, err);
+}
+
+static void unit_utility(scorer *s, const prompt *p, uint32_t layer)
+{
+    ckvc_utility(p->n_tokens, s->G, s->stats.alpha_f32, s->stats.rho + (size_t)layer * s->G * p->n_tokens, s->ones, s->u);
+}
+
+static void set_layer(scorer *s, const prompt *p, uint32_t layer, uint32_t *positions, uint32_t n, uint32_t n_candidates)
+{
+    uint32_t *offsets = s->offsets + 2 * layer;
+    offsets[0] = 0;
+    offsets[1] = n;
+    s->d.sets[layer] = (kept_set){1, offsets, positions};
+    s->d.n_candidates[layer] = n_candidates;
+    s->d.n_kept[layer] = n;
+    s->d.n_kept_window[layer] = keep_in_window(positions, n, p->n_tokens, (uint32_t)s->o->window);
+}
+
+/* Positions of a policy that looks at nothing but lengths, ascending; returns how many. */
+static uint32_t blind_positions(const scorer *s, score_kind kind, const prompt *p, uint32_t b, uint32_t budget, uint32_t *out)
+{
+    uint32_t T = p->n_tokens, n = budget < T ? budget : T;
+    uint32_t sinks = kind == SCORE_SINK_RECENT ? (n < SINKS ? n : SINKS) : 0;
+    if (kind == SCORE_RANDOM) {
+        /* Selection sampling (Knuth, 3.4.2 S): ascending without sorting. */
+        ckvc_rng rng;
+        ckvc_rng_init(&rng, s->o->seed, ckvc_rng_key(p->entry->id), STAGE_RANDOM + b);
+        uint32_t chosen = 0;
+        for (uint32_t t = 0; t < T && chosen < n; t++) {
+            if (ckvc_rng_below(&rng, T - t) < n - chosen) {
+                out[chosen++] = t;
+            }
+        }
+        return n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = i < sinks ? i : T - n + i;
+    }
+    return n;
+}
+
+static void decide(scorer *s, size_t i, uint32_t b, const prompt *p)
+{
+    const score_policy *policy = &s->policies[i];
+    uint32_t budget = ckvc_budget_tokens(s->o->budgets[b], p->n_tokens), T = s->in->prompts->max_tokens;
+    s->d.has_bins = policy->kind == SCORE_TABLE;
+    if (policy->kind == SCORE_TABLE || policy->kind == SCORE_IDENTITY) {
+        keep *k = s->keeps[i];
+        uint32_t block = table_block(k->table, s->o->budgets[b], s->o->nearest_budget);
+        s->d.bin_entropy = k->bin_entropy;
+        s->d.bin_ppl = k->bin_ppl;
+        for (uint32_t l = 0; l < s->L; l++) {
+            uint32_t *positions = s->positions + (size_t)l * T, candidates;
+            uint32_t n = keep_layer_at_budget(k, block, l, budget, positions, &candidates);
+            set_layer(s, p, l, positions, n, candidates);
+        }
+        return;
+    }
+    if (policy->kind == SCORE_MATCHED) {
+        double tau = s->summary[i * s->o->n_budgets + b].tau;
+        for (uint32_t l = 0; l < s->L; l++) {
+            uint32_t *positions = s->positions + (size_t)l * T, candidates;
+            unit_utility(s, p, l);
+            uint32_t n = ckvc_retain(p->n_tokens, s->u, tau, budget, s->o->keep_window, positions, &candidates, s->scratch);
+            set_layer(s, p, l, positions, n, candidates);
+        }
+        return;
+    }
+    uint32_t n = blind_positions(s, policy->kind, p, b, budget, s->positions);
+    for (uint32_t l = 0; l < s->L; l++) {
+        set_layer(s, p, l, s->positions, n, p->n_tokens);
+    }
+}
+
+/* ---- matched: one pass over the prompts without continuations ---- */
+
+static void count_steps(scorer *s, const prompt *p)
+{
+    uint32_t at_step[MATCH_STEPS + 1];
+    for (uint32_t l = 0; l < s->L; l++) {
+        /* at_step[j] = tokens with u >= tau_j: counted by their last step, then summed from above. */
+        memset(at_step, 0, sizeof at_step);
+        unit_utility(s, p, l);
+        for (uint32_t t = 0; t < p->n_tokens; t++) {
+            double step = floor(s->u[t] * 200.0);
+            int j = step >= MATCH_STEPS - 1 ? MATCH_STEPS - 1 : (int)step;
+            while (j + 1 < MATCH_STEPS && s->u[t] >= match_tau(j + 1)) {
+                j++;
+            }
+            while (j > 0 && s->u[t] < match_tau(j)) {
+                j--;
+            }
+            at_step[t + s->o->keep_window >= p->n_tokens ? MATCH_STEPS - 1 : j]++;
+        }
+        for (int j = MATCH_STEPS - 2; j >= 0; j--) {
+            at_step[j] += at_step[j + 1];
+        }
+        for (size_t i = 0; i < s->n_policies; i++) {
+            if (s->policies[i].kind != SCORE_MATCHED) {
+                continue;
+            }
+            for (uint32_t b = 0; b < s->o->n_budgets; b++) {
+                uint32_t budget = ckvc_budget_tokens(s->o->budgets[b], p->n_tokens);
+                double *kept = s->kept_by_step + (i * s->o->n_budgets + b) * MATCH_STEPS;
+                for (int j = 0; j < MATCH_STEPS; j++) {
+                    kept[j] += at_step[j] < budget ? at_step[j] : budget;
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < s->n_policies; i++) {
+        if (s->policies[i].kind == SCORE_MATCHED) {
+            keep *k = s->keeps[i];
+            keep_prompt(k, p->n_tokens, s->stats.alpha_f32, s->stats.rho, s->stats.r_struct, s->stats.r_sem);
+            for (uint32_t b = 0; b < s->o->n_budgets; b++) {
+                uint32_t block = table_block(k->table, s->o->budgets[b], s->o->nearest_budget), candidates;
+                uint32_t budget = ckvc_budget_tokens(s->o->budgets[b], p->n_tokens);
+                for (uint32_t l = 0; l < s->L; l++) {
+                    s->kept_by_table[i * s->o->n_budgets + b] +=
+                        keep_layer_at_budget(k, block, l, budget, s->positions, &candidates);
+                }
+            }
+        }
+    }
+}
+
+static ckvc_status find_matched(scorer *s, ckvc_err *err)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->n_policies; i++) {
+        any |= s->policies[i].kind == SCORE_MATCHED;
+    }
+    for (size_t n = 0; any && n < s->in->prompts->n; n++) {
+        ckvc_status st = prefill(s, &s->in->prompts->items[n], err);
+        if (st != CKVC_OK) {
+            return st;
+        }
+        count_steps(s, &s->in->prompts->items[n]);
+    }
+    for (size_t c = 0; c < s->n_policies * s->o->n_budgets; c++) {
+        int best = 0;
+        const double *kept = s->kept_by_step + c * MATCH_STEPS;
+        for (int j = 1; j < MATCH_STEPS; j++) {
+            if (fabs(kept[j] - s->kept_by_table[c]) < fabs(kept[best] - s->kept_by_table[c])) {
+                best = j;
+            }
+        }
+        s->summary[c].tau = match_tau(best);
+    }
+    return CKVC_OK;
+}
+
+/* ---- output ---- */
+
+static json_t *optional_text(const char *text)
+{
+    return text ? json_string(text) : json_null();
+}
+
+static void append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double loss_full, double loss_comp, ckvc_buffer *lines)
+{
+    const score_policy *policy = &s->policies[i];
+    const decision *d = &s->d;
+    double reward = reward_of(loss_full, loss_comp, 0.0);
+    json_t *o = json_object();
+    json_object_set_new(o, "id", json_string(p->entry->id));
+    json_object_set_new(o, "source", optional_text(p->entry->source));
+    json_object_set_new(o, "split", optional_text(p->heldout ? "heldout" : p->entry->split));
+    json_object_set_new(o, "model", json_string(model_fingerprint(s->in->model)));
+    json_object_set_new(o, "manifest", json_string(s->in->manifest->sha256));
+    json_object_set_new(o, "policy", json_string(score_kind_name(policy->kind)));
+    json_object_set_new(o, "table", policy->table ? json_string(policy->table->content_id) : json_null());
+    json_object_set_new(o, "tau", policy->kind == SCORE_MATCHED ? json_real(s->summary[i * s->o->n_budgets + b].tau) : json_null());
+    json_object_set_new(o, "T", json_integer(p->n_tokens));
+    json_object_set_new(o, "C", json_integer(p->n_continuation));
+    json_object_set_new(o, "budget", json_real(s->o->budgets[b]));
+    json_object_set_new(o, "r_struct", ckvc_json_real(s->stats.r_struct));
+    json_object_set_new(o, "r_sem", ckvc_json_real(s->stats.r_sem));
+    json_object_set_new(o, "bin_entropy", d->has_bins ? json_integer(d->bin_entropy) : json_null());
+    json_object_set_new(o, "bin_perplexity", d->has_bins ? json_integer(d->bin_ppl) : json_null());
+    json_object_set_new(o, "n_candidates", ckvc_json_u32s(d->n_candidates, s->L));
+    json_object_set_new(o, "n_kept", ckvc_json_u32s(d->n_kept, s->L));
+    json_object_set_new(o, "n_kept_window", ckvc_json_u32s(d->n_kept_window, s->L));
+    json_object_set_new(o, "loss_full", ckvc_json_real(loss_full));
+    json_object_set_new(o, "loss_comp", ckvc_json_real(loss_comp));
+    json_object_set_new(o, "reward", ckvc_json_real(reward));
+    if (s->o->sets) {
+        json_t *sets = json_array();
+        for (uint32_t l = 0; l < s->L; l++) {
+            json_array_append_new(sets, ckvc_json_u32s(d->sets[l].positions, d->n_kept[l]));
+        }
+        json_object_set_new(o, "sets", sets);
+    }
+    ckvc_json_append(lines, o);
+    ckvc_buffer_u8(lines, '\n');
+    json_decref(o);
+    score_summary *sum = &s->summary[i * s->o->n_budgets + b];
+    double kept = 0;
+    for (uint32_t l = 0; l < s->L; l++) {
+        kept += d->n_kept[l];
+    }
+    sum->n++;
+    sum->reward_mean += reward;
+    sum->kept_mean += kept / s->L;
+}
+
+static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, ckvc_err *err)
+{
+    const int32_t *continuation = p->tokens + p->n_tokens;
+    double loss_full = NAN;
+    ckvc_status st = prefill(s, p, err);
+    if (st == CKVC_OK && p->n_continuation > 0) {
+        st = session_continue(s->session, continuation, p->n_continuation, NULL, s->nll, err);
+        loss_full = nll_mean(s->nll, p->n_continuation);
+    }
+    for (size_t i = 0; st == CKVC_OK && i < s->n_policies; i++) {
+        if (s->keeps[i] && s->policies[i].kind != SCORE_MATCHED) {
+            keep_prompt(s->keeps[i], p->n_tokens, s->stats.alpha_f32, s->stats.rho, s->stats.r_struct, s->stats.r_sem);
+        }
+        for (uint32_t b = 0; st == CKVC_OK && b < s->o->n_budgets; b++) {
+            double loss_comp = NAN;
+            decide(s, i, b, p);
+            if (p->n_continuation > 0) {
+                st = session_continue(s->session, continuation, p->n_continuation, s->d.sets, s->nll, err);
+                loss_comp = nll_mean(s->nll, p->n_continuation);
+            }
+            if (st == CKVC_OK) {
+                append_line(s, i, b, p, loss_full, loss_comp, lines);
+            }
+        }
+    }
+    return st;
+}
+
+ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies, size_t n_policies, const score_options *o,
+                          ckvc_buffer *lines, score_summary *summary, ckvc_err *err)
+{
+    scorer s = {.in = in, .o = o, .policies = policies, .n_policies = n_policies, .summary = summary};
+    vectors_file vectors = {.file = -1};
+    for (size_t i = 0; i < n_policies; i++) {
+        for (uint32_t b = 0; b < o->n_budgets; b++) {
+            summary[i * o->n_budgets + b] = (score_summary){.policy = policies[i], .budget = o->budgets[b]};
+        }
+    }
+    ckvc_status st = scorer_init(&s, err);
+    if (st == CKVC_OK) {
+        st = find_matched(&s, err);
+    }
+    if (st == CKVC_OK && o->vectors) {
+        st = vectors_create(&vectors, o->vectors, o->force, err);
+    }
+    ckvc_progress progress;
+    ckvc_progress_start(&progress, "score", "rollouts", in->prompts->n, 0, o->quiet);
+    for (size_t n = 0; st == CKVC_OK && n < in->prompts->n; n++) {
+        const prompt *p = &in->prompts->items[n];
+        if (ckvc_stop_requested()) {
+            st = ckvc_fail(err, CKVC_E_STOPPED, "stopped after %zu of %zu prompts; nothing was written", n, in->prompts->n);
+            break;
+        }
+        st = score_prompt(&s, p, lines, err);
+        if (st == CKVC_OK && o->vectors) {
+            st = vectors_add(&vectors, (uint32_t)(p->entry - in->manifest->entries), p->entry->id, p->n_tokens, s.L, s.G,
+                             s.stats.alpha_f32, s.stats.rho, err);
+        }
+        ckvc_progress_update(&progress, n + 1, (n + 1) * (1 + n_policies * o->n_budgets));
+    }
+    if (st == CKVC_OK) {
+        ckvc_progress_finish(&progress);
+    }
+    if (st == CKVC_OK && o->vectors) {
+        st = vectors_commit(&vectors, err);
+    }
+    vectors_abort(&vectors);
+    if (st == CKVC_OK && lines->failed) {
+        st = ckvc_fail_memory(err, "the score lines", lines->size);
+    }
+    for (size_t c = 0; c < n_policies * o->n_budgets; c++) {
+        if (summary[c].n) {
+            summary[c].reward_mean /= (double)summary[c].n;
+            summary[c].kept_mean /= (double)summary[c].n;
+        }
+    }
+    scorer_fini(&s);
+    return st;
+}

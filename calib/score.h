@@ -1,0 +1,51 @@
+/* Losses of prompts under tables and reference policies: what `ckvc score` prints (cli.md, "JSON lines").
+ *
+ * A policy decides the kept set of every layer from one prefill. Tables go through the same retention operator as calibration; the
+ * references keep the same positions in every layer:
+ *   identity     every weight 1.0, every threshold 0.9
+ *   recent       the last B positions
+ *   sink-recent  the first 4 and the last B-4
+ *   random       B positions drawn by (seed, prompt id, budget)
+ *   matched      identity under the one threshold that keeps as many tokens, on average over these prompts, as a table does: the
+ *                control for "more tokens kept" (method.md section 2, confound). One per table and budget.
+ */
+#ifndef CKVC_SCORE_H
+#define CKVC_SCORE_H
+
+#include "calib/calibrate.h"
+#include "formats/table_file.h"
+#include "lib/base/buffer.h"
+
+typedef enum score_kind { SCORE_TABLE, SCORE_IDENTITY, SCORE_RECENT, SCORE_SINK_RECENT, SCORE_RANDOM, SCORE_MATCHED } score_kind;
+const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
+
+typedef struct score_policy {
+    score_kind kind;
+    const table_file *table; /* SCORE_TABLE, SCORE_MATCHED; borrowed */
+} score_policy;
+
+typedef struct score_options {
+    int64_t window;
+    ckvc_alpha_kind alpha;
+    uint32_t keep_window;
+    const double *budgets; /* [n_budgets] */
+    uint32_t n_budgets;
+    bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio, with B as asked */
+    uint64_t seed;
+    bool sets;           /* print the kept positions */
+    const char *vectors; /* file to write alpha and rho to, or NULL */
+    bool force, quiet;
+} score_options;
+
+typedef struct score_summary { /* one per policy x budget, in that order */
+    score_policy policy;
+    double budget, tau; /* tau: SCORE_MATCHED, the threshold that was found */
+    size_t n;
+    double reward_mean, kept_mean; /* nats per token; tokens per layer */
+} score_summary;
+
+/* Appends one JSON line per prompt x budget x policy to `lines`. summary [n_policies * n_budgets] is filled. */
+ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies, size_t n_policies, const score_options *o,
+                          ckvc_buffer *lines, score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif

@@ -1,0 +1,218 @@
+/* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calib/score.h"
+#include "cmd/engine.h"
+#include "cmd/verbs.h"
+#include "lib/base/files.h"
+#include "lib/base/memory.h"
+#include "lib/base/stop.h"
+
+enum { MAX_TABLES = 64 };
+
+typedef struct score_cli {
+    engine_options engine;
+    const char *out, *vectors;
+    opt_list tables, policies, budget;
+    bool sets, nearest_budget, force;
+} score_cli;
+
+typedef struct score_job {
+    engine e;
+    table_file *tables[MAX_TABLES];
+    size_t n_tables;
+    score_policy *policies;
+    size_t n_policies;
+    score_summary *summary;
+    double budgets[256];
+    uint32_t n_budgets;
+} score_job;
+
+static void job_fini(score_job *j)
+{
+    for (size_t i = 0; i < j->n_tables; i++) {
+        table_file_free(j->tables[i]);
+    }
+    free(j->policies);
+    free(j->summary);
+    engine_close(&j->e);
+}
+
+static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err)
+{
+    const model_shape *s = model_get_shape(j->e.model);
+    if (c->tables.n > MAX_TABLES) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--table: %zu tables, at most %d", c->tables.n, MAX_TABLES);
+    }
+    for (size_t i = 0; i < c->tables.n; i++) {
+        const char *path = c->tables.items[i];
+        ckvc_status st = table_file_read(path, &j->tables[i], err);
+        if (st != CKVC_OK) {
+            return st;
+        }
+        j->n_tables = i + 1;
+        const ckvc_table *t = j->tables[i]->table;
+        const char *fingerprint = json_string_value(json_object_get(j->tables[i]->meta, "fingerprint"));
+        if (t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads || t->head_axis != 0) {
+            return ckvc_fail(err, CKVC_E_MISMATCH,
+                             "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc transfer` maps it", path,
+                             t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers, s->n_kv_heads);
+        }
+        if (fingerprint && strcmp(fingerprint, model_fingerprint(j->e.model)) != 0) {
+            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it",
+                             path, fingerprint, model_fingerprint(j->e.model));
+        }
+        if (t->window != (uint32_t)c->engine.window) {
+            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --window %u, this score has %lld", path, t->window,
+                             (long long)c->engine.window);
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err)
+{
+    j->policies = ckvc_calloc(j->n_tables * 2 + c->policies.n + 1, sizeof *j->policies);
+    if (!j->policies) {
+        return ckvc_fail_memory(err, "the policies", sizeof *j->policies);
+    }
+    for (size_t i = 0; i < c->policies.n; i++) {
+        int kind = SCORE_IDENTITY;
+        while (kind <= SCORE_MATCHED && strcmp(c->policies.items[i], score_kind_name((score_kind)kind)) != 0) {
+            kind++;
+        }
+        if (kind > SCORE_MATCHED) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--policy: got '%s', wanted identity, recent, sink-recent, random or matched",
+                             c->policies.items[i]);
+        }
+        if (kind == SCORE_MATCHED && j->n_tables == 0) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--policy matched needs a --table to match");
+        }
+        for (size_t t = 0; t < (kind == SCORE_MATCHED ? j->n_tables : 1); t++) {
+            j->policies[j->n_policies++] = (score_policy){(score_kind)kind, kind == SCORE_MATCHED ? j->tables[t] : NULL};
+        }
+    }
+    for (size_t t = 0; t < j->n_tables; t++) {
+        j->policies[j->n_policies++] = (score_policy){SCORE_TABLE, j->tables[t]};
+    }
+    if (j->n_policies == 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "nothing to score: give --table T.ckvt, --policy NAME, or both");
+    }
+    return CKVC_OK;
+}
+
+static void print_summary(const score_cli *c, const score_job *j)
+{
+    fprintf(stderr, "%-12s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept", "mean reward");
+    for (size_t i = 0; i < j->n_policies * j->n_budgets; i++) {
+        const score_summary *s = &j->summary[i];
+        fprintf(stderr, "%-12s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
+                s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
+        if (c->engine.continuation > 0) {
+            fprintf(stderr, "%14.5f", s->reward_mean);
+        }
+        if (s->policy.kind == SCORE_MATCHED) {
+            fprintf(stderr, "  (threshold %.3f)", s->tau);
+        }
+        fputc('\n', stderr);
+    }
+}
+
+static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err)
+{
+    ckvc_status st = engine_open_model(&c->engine, &j->e, err);
+    if (st == CKVC_OK) {
+        st = engine_open_prompts(&c->engine, &j->e, err);
+    }
+    if (st == CKVC_OK) {
+        st = read_tables(c, j, err);
+    }
+    if (st == CKVC_OK) {
+        st = choose_policies(c, j, err);
+    }
+    if (st == CKVC_OK) {
+        st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    }
+    if (st == CKVC_OK && j->n_tables && !opts_given(opts, "budget")) {
+        j->n_budgets = j->tables[0]->table->n_budgets;
+        memcpy(j->budgets, j->tables[0]->table->budgets, j->n_budgets * sizeof *j->budgets);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    j->summary = ckvc_calloc(j->n_policies * j->n_budgets, sizeof *j->summary);
+    if (!j->summary) {
+        return ckvc_fail_memory(err, "the summary", j->n_policies * sizeof *j->summary);
+    }
+    if (c->out && !c->force && ckvc_file_exists(c->out)) {
+        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it", c->out);
+    }
+    calibrate_inputs inputs = {j->e.model, j->e.be, j->e.manifest, j->e.prompts};
+    score_options o = {.window = c->engine.window,
+                       .alpha = engine_alpha(&c->engine),
+                       .keep_window = (uint32_t)c->engine.keep_window,
+                       .budgets = j->budgets,
+                       .n_budgets = j->n_budgets,
+                       .nearest_budget = c->nearest_budget,
+                       .seed = (uint64_t)c->engine.seed,
+                       .sets = c->sets,
+                       .vectors = c->vectors,
+                       .force = c->force,
+                       .quiet = c->engine.quiet};
+    ckvc_buffer lines = {0};
+    ckvc_stop_install();
+    st = score_prompts(&inputs, j->policies, j->n_policies, &o, &lines, j->summary, err);
+    if (st == CKVC_OK && c->out) {
+        st = ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err);
+    } else if (st == CKVC_OK) {
+        fwrite(lines.data, 1, lines.size, stdout);
+    }
+    ckvc_buffer_fini(&lines);
+    if (st == CKVC_OK && !c->engine.quiet) {
+        print_summary(c, j);
+    }
+    return st;
+}
+
+int cmd_score(int argc, char **argv)
+{
+    static const verb_text text = {
+        "score", "losses of prompts under tables and reference policies, as JSON lines",
+        "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] [--out S.jsonl]",
+        "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt --policy identity,matched --out s.jsonl\n"
+        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would be kept\n"};
+    score_cli c = {.engine = engine_defaults(), .budget = {{"512"}, 1}};
+    opt opts[] = {
+        OPTS_MODEL(c.engine),
+        OPTS_PROMPTS(c.engine),
+        OPTS_STATISTICS(c.engine, 0),
+        {OPT_TITLE, "policies", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_LIST, "table", 0, &c.tables, "T.ckvt,...", "tables to score", 0, 0},
+        {OPT_LIST, "policy", 0, &c.policies, "NAME,...",
+         "identity, recent, sink-recent, random; matched: identity at a table's tokens kept", 0, 0},
+        {OPT_LIST, "budget", 'B', &c.budget, "N,...", "tokens kept per layer, or a share; with --table: the first table's", 0, 0},
+        {OPT_FLAG, "nearest-budget", 0, &c.nearest_budget, "", "a table without a budget's block uses its nearest", 0, 0},
+        {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_TEXT, "out", 'o', &c.out, "S.jsonl", "file to write; default: standard output", 0, 0},
+        {OPT_FLAG, "sets", 0, &c.sets, "", "print the kept positions of every layer", 0, 0},
+        {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0, 0},
+        {OPT_FLAG, "force", 0, &c.force, "", "replace existing output", 0, 0},
+        {0}};
+    opt_args args;
+    int rc;
+    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
+        return rc;
+    }
+    int extra = args.n;
+    free(args.items);
+    if (extra) {
+        return cmd_usage(text.name, "takes no arguments besides options; tables go with --table");
+    }
+    ckvc_err err = {0};
+    score_job j = {0};
+    ckvc_status st = run_score(&c, opts, &j, &err);
+    job_fini(&j);
+    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
+}
