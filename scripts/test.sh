@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Every test: unit tests of the release and of the ASan+UBSan build, command-line tests, Python readers. Needs what `make test` has
+# built. Ends with one line, "N passed, N failed, N skipped".
+set -uo pipefail
+cd "$(dirname "$0")/.."
+passed=0 failed=0 skipped=0
+add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+started=$SECONDS
+stage() { echo "== $1 ($((SECONDS - started)) s)"; }
+
+for variant in release asan; do
+    stage "unit tests, $variant"
+    out=$(scripts/unit.sh "build/$variant")
+    echo "$out"
+    add $(sed -nE 's/^unit .*: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' <<<"$out")
+done
+
+stage "command line"
+out=$(CKVC="$PWD/build/release/ckvc" CKVC_ASAN="$PWD/build/asan/ckvc" bats --tap tests/cli 2>&1)
+grep -v '^ok\|^1\.\.' <<<"$out"
+s=$(grep -c '^ok .*# skip' <<<"$out")
+add $(($(grep -c '^ok' <<<"$out") - s)) "$(grep -c '^not ok' <<<"$out")" "$s"
+grep -q '^1\.\.' <<<"$out" || add 0 1 0
+
+stage "python"
+python=python3
+/usr/bin/python3 -c 'import numpy, h5py' 2>/dev/null && python=/usr/bin/python3
+for t in tests/python/test_*.py; do
+    if out=$(CKVC="$PWD/build/release/ckvc" HDF5_PLUGIN_PATH="$PWD/build/release" "$python" "$t" 2>&1); then
+        if grep -q '^skipped:' <<<"$out"; then grep '^skipped:' <<<"$out"; add 0 0 1; else add 1 0 0; fi
+    else
+        echo "--- $t"; echo "$out"; add 0 1 0
+    fi
+done
+
+stage done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,210 @@
+/* Base: sizes, cursor, buffer, hashes with published values, the random streams' pinned first values, the pool, atomic publishing,
+ * canonical JSON. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/bytes.h"
+#include "lib/base/files.h"
+#include "lib/base/hash.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/base/pool.h"
+#include "lib/base/rng.h"
+#include "lib/base/sizes.h"
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    size_t v;
+    assert_true(ckvc_mul_size(3, 5, &v));
+    assert_int_equal(v, 15);
+    assert_false(ckvc_mul_size(SIZE_MAX / 2, 3, &v));
+    assert_false(ckvc_add_size(SIZE_MAX, 1, &v));
+    assert_true(ckvc_span_ok(4, 6, 10));
+    assert_false(ckvc_span_ok(4, 7, 10));
+    assert_false(ckvc_span_ok(11, 0, 10));
+    assert_false(ckvc_span_ok(2, UINT64_MAX, 10));
+    assert_null(ckvc_alloc(SIZE_MAX / 2, 4));
+}
+
+static void test_cursor(void **state)
+{
+    (void)state;
+    const uint8_t bytes[] = {1, 2, 3, 4, 5, 6};
+    ckvc_cursor c = {bytes, sizeof bytes, 0, false};
+    assert_int_equal(ckvc_cursor_u32(&c), 0x04030201);
+    assert_int_equal(ckvc_cursor_u32(&c), 0); /* two bytes remain */
+    assert_true(c.failed);
+    assert_int_equal(c.pos, 4);
+    assert_int_equal(ckvc_cursor_u16(&c), 0); /* a failed cursor stays failed */
+}
+
+static void test_buffer(void **state)
+{
+    (void)state;
+    ckvc_buffer b = {0};
+    ckvc_buffer_printf(&b, "%d-%s", 7, "x");
+    ckvc_buffer_u32(&b, 0x11223344);
+    ckvc_buffer_f64(&b, 1.0);
+    assert_memory_equal(b.data, "7-x\x44\x33\x22\x11\0\0\0\0\0\0\xf0\x3f", 15);
+    assert_int_equal(b.size, 15);
+    assert_int_equal(b.data[b.size], 0);
+    ckvc_buffer_fini(&b);
+}
+
+/* FIPS 180-2 "abc"; zlib's and xxHash's published check values. */
+static void test_hashes(void **state)
+{
+    (void)state;
+    char hex[CKVC_SHA256_HEX];
+    ckvc_sha256_hex("abc", 3, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_int_equal(ckvc_crc32(0, "123456789", 9), 0xcbf43926);
+    assert_true(ckvc_xxh64("", 0) == 0xef46db3751d8e999ULL);
+}
+
+/* Philox4x32-10 with counter and key zero: the known answer of Random123's kat_vectors. */
+static void test_rng(void **state)
+{
+    (void)state;
+    ckvc_rng r;
+    ckvc_rng_init(&r, 0, 0, 0);
+    assert_int_equal(ckvc_rng_u32(&r), 0x6627e8d5);
+    assert_int_equal(ckvc_rng_u32(&r), 0xe169c58d);
+    assert_int_equal(ckvc_rng_u32(&r), 0xbc57ac4c);
+    assert_int_equal(ckvc_rng_u32(&r), 0x9b00dbd8);
+    double sum = 0, square = 0;
+    ckvc_rng_init(&r, 7, ckvc_rng_key("poisson"), 3);
+    for (int i = 0; i < 100000; i++) {
+        uint32_t k = ckvc_rng_poisson1(&r);
+        sum += k;
+        square += (double)k * k;
+    }
+    /* Mean 1 and variance 1, within five standard errors of 100,000 draws. */
+    assert_true(sum / 1e5 > 0.984 && sum / 1e5 < 1.016);
+    assert_true(square / 1e5 - 1 > 0.95 && square / 1e5 - 1 < 1.05);
+    uint32_t items[50], seen[50] = {0};
+    for (uint32_t i = 0; i < 50; i++) {
+        items[i] = i;
+    }
+    ckvc_rng_shuffle_u32(&r, items, 50);
+    int moved = 0;
+    for (uint32_t i = 0; i < 50; i++) {
+        seen[items[i]]++;
+        moved += items[i] != i;
+    }
+    for (uint32_t i = 0; i < 50; i++) {
+        assert_int_equal(seen[i], 1);
+    }
+    assert_true(moved > 30);
+    for (int i = 0; i < 1000; i++) {
+        assert_true(ckvc_rng_below(&r, 7) < 7);
+    }
+}
+
+enum { TASKS = 1000 };
+static void count_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    atomic_fetch_add(&((atomic_int *)ctx)[task], 1);
+}
+
+static void test_pool(void **state)
+{
+    (void)state;
+    static atomic_int done[TASKS];
+    for (int threads = 1; threads <= 5; threads++) {
+        ckvc_err err = {0};
+        ckvc_pool *pool;
+        assert_int_equal(ckvc_pool_create(threads, &pool, &err), CKVC_OK);
+        memset(done, 0, sizeof done);
+        for (int round = 0; round < 50; round++) {
+            ckvc_pool_run(pool, TASKS, count_task, done);
+        }
+        for (int i = 0; i < TASKS; i++) {
+            assert_int_equal(atomic_load(&done[i]), 50);
+        }
+        ckvc_pool_destroy(pool);
+    }
+    ckvc_err err = {0};
+    ckvc_pool *pool;
+    assert_int_equal(ckvc_pool_create(0, &pool, &err), CKVC_E_USAGE);
+}
+
+static void test_publish(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[160];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/file", dir);
+    snprintf(missing, sizeof missing, "%s/none/file", dir);
+    ckvc_err err = {0};
+    assert_int_equal(ckvc_publish_bytes(path, "one", 3, false, &err), CKVC_OK);
+    assert_int_equal(ckvc_publish_bytes(path, "two", 3, false, &err), CKVC_E_CREATE);
+    assert_non_null(strstr(err.text, "exists already"));
+    char *text;
+    size_t n;
+    err = (ckvc_err){0};
+    assert_int_equal(ckvc_file_read(path, 100, &text, &n, &err), CKVC_OK);
+    assert_string_equal(text, "one");
+    free(text);
+    assert_int_equal(ckvc_file_read(path, 2, &text, &n, &err), CKVC_E_DATA);
+    err = (ckvc_err){0};
+    assert_int_equal(ckvc_publish_bytes(path, "three", 5, true, &err), CKVC_OK);
+    assert_int_equal(ckvc_file_read(path, 100, &text, &n, &err), CKVC_OK);
+    assert_string_equal(text, "three");
+    free(text);
+    assert_int_equal(ckvc_publish_bytes(missing, "x", 1, false, &err), CKVC_E_CREATE);
+    err = (ckvc_err){0};
+    assert_int_equal(ckvc_file_read(dir, 100, &text, &n, &err), CKVC_E_NOINPUT);
+    /* Nothing temporary is left behind. */
+    snprintf(missing, sizeof missing, "rm %s && rmdir %s", path, dir);
+    assert_int_equal(system(missing), 0);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    json_t *v;
+    const char *text = "{\"b\": 1, \"a\": [0.1, 1e300, \"q\\\"\\u0001\", null, true], \"B\": 2.0}";
+    assert_int_equal(ckvc_json_parse(text, strlen(text), "here", &v, &err), CKVC_OK);
+    char *canonical = ckvc_json_canonical(v);
+    assert_string_equal(canonical,
+                        "{\"B\":2,\"a\":[0.10000000000000001,1.0000000000000001e+300,\"q\\\"\\u0001\",null,true],\"b\":1}");
+    free(canonical);
+    json_decref(v);
+    assert_int_equal(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "here:1:"));
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    assert_int_equal(ckvc_fail(&err, CKVC_E_DATA, "first %s", "a\nb"), CKVC_E_DATA);
+    assert_int_equal(ckvc_fail(&err, CKVC_E_IO, "second"), CKVC_E_IO);
+    assert_string_equal(err.text, "first a b"); /* the first error wins, on one line */
+    assert_int_equal(ckvc_exit_code(err.status), 65);
+    assert_int_equal(ckvc_exit_code(CKVC_E_STOPPED), 75);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_cursor), cmocka_unit_test(test_buffer),
+        cmocka_unit_test(test_hashes),  cmocka_unit_test(test_rng),    cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_publish), cmocka_unit_test(test_json),   cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
