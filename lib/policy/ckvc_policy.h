@@ -16,18 +16,24 @@
 extern "C" {
 #endif
 
+/* Limits of the format: L, H, G, E, P, nB; actions of a grid; bytes of a file. */
+#define CKVC_TABLE_MAX_EXTENT  65535u
+#define CKVC_TABLE_MAX_ACTIONS 4096u
+#define CKVC_TABLE_MAX_BYTES   ((uint64_t)1 << 31)
+
 typedef struct ckvc_table {
-    uint32_t n_layers, n_heads;               /* L, G */
-    uint32_t n_entropy_bins, n_ppl_bins;      /* E, P */
-    uint32_t n_budgets;                       /* nB */
-    uint32_t window;                          /* W, the observation window that alpha must be computed with */
-    uint32_t head_axis;                       /* 0 KV heads, 1 query heads */
-    uint32_t n_head_actions, n_gate_actions;  /* sizes of the grids */
-    double *budgets;                          /* [nB] >= 1 tokens, < 1 a share of T */
-    double *head_grid, *gate_grid;            /* action values, ascending */
-    double *edges_entropy, *edges_ppl;        /* [E-1], [P-1] inner edges, ascending */
-    float *weight;                            /* [L][G][nB] W_head */
-    float *tau;                               /* [L][E][P][nB] T_gate */
+    uint32_t n_layers, n_heads;              /* L, G */
+    uint32_t n_query_heads;                  /* H, a multiple of G; with head_axis 1 equal to n_heads */
+    uint32_t n_entropy_bins, n_ppl_bins;     /* E, P */
+    uint32_t n_budgets;                      /* nB */
+    uint32_t window;                         /* W, the observation window that alpha must be computed with */
+    uint32_t head_axis;                      /* 0 KV heads, 1 query heads */
+    uint32_t n_head_actions, n_gate_actions; /* sizes of the grids */
+    double *budgets;                         /* [nB] >= 1 tokens, < 1 a share of T */
+    double *head_grid, *gate_grid;           /* action values, ascending */
+    double *edges_entropy, *edges_ppl;       /* [E-1], [P-1] inner edges, ascending */
+    float *weight;                           /* [L][G][nB] W_head */
+    float *tau;                              /* [L][E][P][nB] T_gate */
 } ckvc_table;
 
 /* Reads SHAPE, BUDGET, GRID*, WEIGHT, TAU and EDGE* of a .ckvt file. Checks the header's and directory's CRC-32 and each
@@ -36,11 +42,14 @@ typedef struct ckvc_table {
 int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size);
 /* The same from bytes in memory; `name` stands for the file in messages. */
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size);
-/* A table of the given shape with all arrays allocated: grids, weights and thresholds are the caller's to fill. NULL when
- * memory is out or the shape is over the format's limits. */
-ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
-                              uint32_t n_budgets, uint32_t n_head_actions, uint32_t n_gate_actions);
+/* A table of the given shape with all arrays allocated: grids, weights and thresholds are the caller's to fill, and so are
+ * window (0), head_axis (0) and n_query_heads (n_heads). NULL when memory is out or the shape is over the format's limits. */
+ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins, uint32_t n_budgets,
+                              uint32_t n_head_actions, uint32_t n_gate_actions);
 void ckvc_table_free(ckvc_table *table); /* NULL is fine */
+/* What every table holds: grids ascend, edges do not descend, weights and thresholds are float32 of a grid value, budgets make
+ * sense. Returns 0, or -1 with the first breach in message, which begins with the section's name. A table that was read holds it. */
+int ckvc_table_check(const ckvc_table *table, char *message, size_t message_size);
 
 /* Flat index of [l][g][b] in weight, of [l][e][p][b] in tau. */
 size_t ckvc_weight_index(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b);
@@ -50,7 +59,8 @@ size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, u
 uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value);
 /* B of a budget entry for a prompt of T tokens: the entry itself from 1 up, floor(share * T) below. */
 uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens);
-/* The grid index whose float32 is nearest to `value`; -1 when it is off the grid by more than float32 rounding. */
+/* The index of the grid value that rounds to `value` as float32; -1 when there is none. The operator takes grid[index], the
+ * double: that is how a table's float32 becomes the number that every machine multiplies with. */
 int ckvc_grid_index(const double *grid, uint32_t n, float value);
 
 /* What alpha a utility is computed from. Method.md section 1: alpha[t] = (T/W) * mass[t], mass[t] = sum over window rows of
@@ -66,8 +76,8 @@ void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const
  * `budget` largest by u, of equal ones the later position. The last keep_window positions count as candidates and come
  * first (0: the paper's operator). kept must hold min(budget, T) entries and receives positions in ascending order.
  * scratch holds T entries. Returns the number kept; *n_candidates receives the count before the clamp. O(T) expected. */
-uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget, uint32_t keep_window,
-                     uint32_t *kept, uint32_t *n_candidates, uint32_t *scratch);
+uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget, uint32_t keep_window, uint32_t *kept,
+                     uint32_t *n_candidates, uint32_t *scratch);
 
 #ifdef __cplusplus
 }
