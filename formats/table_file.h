@@ -16,13 +16,13 @@ typedef struct table_evidence {
     double *q_gate;   /* [L][E][P][nB][A_g] */
     uint64_t *n_head; /* counts, as q_head */
     uint64_t *n_gate;
-    double *m_head;   /* mean rewards, fit's units */
+    double *m_head; /* mean rewards, fit's units */
     double *m_gate;
-    double *l_gate;   /* mean loss part of the gate's rewards, fit's units */
+    double *l_gate; /* mean loss part of the gate's rewards, fit's units */
 } table_evidence;
 
 typedef struct table_file {
-    ckvc_table *table;      /* owned */
+    ckvc_table *table;       /* owned */
     table_evidence evidence; /* owned arrays */
     bool has_evidence;
     float *share_head, *share_gate; /* sHEAD, sGATE: as q_head, q_gate; NULL: not there */
@@ -41,7 +41,7 @@ void table_file_free(table_file *t);
 /* Reads and checks everything that formats.md lists; messages name the byte or section. */
 ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Writes atomically; sets t->content_id. META gets the keys that repeat SHAPE from the table itself; the caller has put in the rest.
- * Asserts the invariants that the reader checks. */
+ * Holds the table against what the reader checks; a breach is CKVC_E_BUG that names the section. */
 ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its name (cli.md). New reference. */

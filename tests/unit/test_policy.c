@@ -1,0 +1,298 @@
+/* The policy library against golden/method/retention.json (bit for bit), against a full sort, and at its edges. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/rng.h"
+#include "lib/policy/ckvc_policy.h"
+
+static double number(const json_t *v)
+{
+    assert_true(json_is_number(v));
+    return json_number_value(v);
+}
+
+static void test_golden_retention(void **state)
+{
+    (void)state;
+    json_error_t e;
+    json_t *root = json_load_file("tests/golden/method/retention.json", 0, &e);
+    assert_non_null(root);
+    size_t index;
+    json_t *c;
+    json_array_foreach(json_object_get(root, "cases"), index, c)
+    {
+        uint32_t T = (uint32_t)json_integer_value(json_object_get(c, "T")),
+                 G = (uint32_t)json_integer_value(json_object_get(c, "G"));
+        uint32_t B = (uint32_t)json_integer_value(json_object_get(c, "B"));
+        float *alpha = calloc(T, sizeof *alpha), *rho = calloc((size_t)G * T, sizeof *rho);
+        double *weight = calloc(G, sizeof *weight), *u = calloc(T, sizeof *u);
+        uint32_t *kept = calloc(T, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand = 0;
+        for (uint32_t t = 0; t < T; t++)
+            alpha[t] = (float)number(json_array_get(json_object_get(c, "alpha"), t));
+        for (uint32_t g = 0; g < G; g++) {
+            weight[g] = number(json_array_get(json_object_get(c, "W_head"), g));
+            for (uint32_t t = 0; t < T; t++)
+                rho[g * T + t] = (float)number(json_array_get(json_array_get(json_object_get(c, "rho"), g), t));
+        }
+        ckvc_utility(T, G, alpha, rho, weight, u);
+        for (uint32_t t = 0; t < T; t++)
+            assert_true(u[t] == number(json_array_get(json_object_get(c, "u"), t)));
+        uint32_t n = ckvc_retain(T, u, number(json_object_get(c, "tau")), B, 0, kept, &n_cand, scratch);
+        const json_t *S = json_object_get(c, "S");
+        assert_int_equal(n_cand, json_integer_value(json_object_get(c, "n_cand")));
+        assert_int_equal(n, json_array_size(S));
+        for (uint32_t i = 0; i < n; i++)
+            assert_int_equal(kept[i], json_integer_value(json_array_get(S, i)));
+        free(alpha);
+        free(rho);
+        free(weight);
+        free(u);
+        free(kept);
+        free(scratch);
+    }
+    assert_true(index >= 9);
+    json_decref(root);
+}
+
+/* ---- the same rule, by sorting everything ---- */
+
+static const double *sort_u;
+static uint32_t sort_window_begin;
+
+static int by_rank(const void *pa, const void *pb)
+{
+    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+    int wa = a >= sort_window_begin, wb = b >= sort_window_begin;
+    if (wa != wb)
+        return wb - wa;
+    if (sort_u[a] != sort_u[b])
+        return sort_u[a] > sort_u[b] ? -1 : 1;
+    return a > b ? -1 : 1;
+}
+
+static int by_position(const void *pa, const void *pb)
+{
+    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+    return a < b ? -1 : a > b;
+}
+
+static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t B, uint32_t keep_window, uint32_t *kept,
+                               uint32_t *n_cand)
+{
+    uint32_t n = 0;
+    sort_u = u;
+    sort_window_begin = keep_window >= T ? 0 : T - keep_window;
+    for (uint32_t t = 0; t < T; t++)
+        if (u[t] >= tau || t >= sort_window_begin)
+            kept[n++] = t;
+    *n_cand = n;
+    qsort(kept, n, sizeof *kept, by_rank);
+    if (n > B)
+        n = B;
+    qsort(kept, n, sizeof *kept, by_position);
+    return n;
+}
+
+static void test_retain_against_sort(void **state)
+{
+    (void)state;
+    enum { T_MAX = 300 };
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 7, 0, 0);
+    for (int round = 0; round < 20000; round++) {
+        double u[T_MAX];
+        uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
+        uint32_t T = (uint32_t)ckvc_rng_below(&rng, T_MAX), levels = 1 + (uint32_t)ckvc_rng_below(&rng, 40);
+        uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 3);
+        uint32_t keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3);
+        for (uint32_t t = 0; t < T; t++)
+            u[t] = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
+        if (T > 3 && round % 17 == 0)
+            u[ckvc_rng_below(&rng, T)] = INFINITY;
+        double tau = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
+        uint32_t k_want = retain_by_sort(T, u, tau, B, keep_window, want, &n_want);
+        /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
+        uint32_t *kept = malloc((B < T ? B : T) * sizeof *kept + 1);
+        uint32_t k_got = ckvc_retain(T, u, tau, B, keep_window, kept, &n_got, scratch);
+        memcpy(got, kept, k_got * sizeof *got);
+        free(kept);
+        assert_int_equal(k_got, k_want);
+        assert_int_equal(n_got, n_want);
+        assert_memory_equal(got, want, k_want * sizeof *got);
+    }
+}
+
+static void test_retain_patterns(void **state)
+{
+    (void)state;
+    enum { T = 200000, B = 1000 };
+    double *u = calloc(T, sizeof *u);
+    uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
+    for (int pattern = 0; pattern < 4; pattern++) {
+        for (uint32_t t = 0; t < T; t++)
+            u[t] = pattern == 0 ? 1.0 : pattern == 1 ? (double)t : pattern == 2 ? -(double)t : (double)(t < T / 2 ? t : T - t);
+        assert_int_equal(ckvc_retain(T, u, -INFINITY, B, 0, kept, &n_cand, scratch), B);
+        assert_int_equal(n_cand, T);
+        if (pattern < 2)
+            for (uint32_t i = 0; i < B; i++)
+                assert_int_equal(kept[i], T - B + i);
+        else if (pattern == 2)
+            for (uint32_t i = 0; i < B; i++)
+                assert_int_equal(kept[i], i);
+    }
+    free(u);
+    free(kept);
+    free(scratch);
+}
+
+static void test_retain_edges(void **state)
+{
+    (void)state;
+    const double u[4] = {1.0, NAN, 0.5, 1.0};
+    uint32_t kept[4], scratch[4], n_cand = 99;
+    assert_int_equal(ckvc_retain(0, NULL, 0.5, 3, 0, NULL, &n_cand, NULL), 0);
+    assert_int_equal(n_cand, 0);
+    assert_int_equal(ckvc_retain(4, u, 0.5, 0, 0, NULL, &n_cand, scratch), 0);
+    assert_int_equal(n_cand, 3); /* NaN reaches no threshold */
+    assert_int_equal(ckvc_retain(4, u, 2.0, 4, 0, kept, &n_cand, scratch), 0);
+    /* The window is kept first, also where the utility is below the threshold or broken. */
+    assert_int_equal(ckvc_retain(4, u, 2.0, 4, 3, kept, &n_cand, scratch), 3);
+    assert_int_equal(kept[0], 1);
+    assert_int_equal(ckvc_retain(4, u, 0.5, 2, 3, kept, &n_cand, scratch), 2);
+    assert_int_equal(n_cand, 4);
+    assert_int_equal(kept[0], 2);
+    assert_int_equal(kept[1], 3);
+    /* A window wider than the prompt keeps all. */
+    assert_int_equal(ckvc_retain(4, u, 9.0, 8, 100, kept, &n_cand, scratch), 4);
+}
+
+static void test_bins(void **state)
+{
+    (void)state;
+    const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0};
+    assert_int_equal(ckvc_bin_index(edges, 5, 0.5), 0);
+    assert_int_equal(ckvc_bin_index(edges, 5, 1.0), 1);
+    assert_int_equal(ckvc_bin_index(edges, 5, 1.5), 1);
+    assert_int_equal(ckvc_bin_index(edges, 5, 2.0), 4); /* equal edges leave empty bins */
+    assert_int_equal(ckvc_bin_index(edges, 5, 4.9), 4);
+    assert_int_equal(ckvc_bin_index(edges, 5, 1e300), 5);
+    assert_int_equal(ckvc_bin_index(edges, 5, -INFINITY), 0);
+    assert_int_equal(ckvc_bin_index(edges, 5, NAN), 0);
+    assert_int_equal(ckvc_bin_index(NULL, 0, 3.0), 0);
+}
+
+static void test_budget(void **state)
+{
+    (void)state;
+    assert_int_equal(ckvc_budget_tokens(512.0, 100), 512);
+    assert_int_equal(ckvc_budget_tokens(1.0, 100), 1);
+    assert_int_equal(ckvc_budget_tokens(0.25, 511), 127);
+    assert_int_equal(ckvc_budget_tokens(0.001, 511), 0);
+    assert_int_equal(ckvc_budget_tokens(1e12, 511), UINT32_MAX);
+    assert_int_equal(ckvc_budget_tokens(NAN, 511), 0);
+}
+
+static void test_grid_index(void **state)
+{
+    (void)state;
+    double grid[29];
+    for (int a = 0; a < 29; a++)
+        grid[a] = (32 + a) / 40.0;
+    for (int a = 0; a < 29; a++) {
+        assert_int_equal(ckvc_grid_index(grid, 29, (float)grid[a]), a);
+        assert_int_equal(ckvc_grid_index(grid, 29, nextafterf((float)grid[a], 9.0f)), -1);
+    }
+    assert_int_equal(ckvc_grid_index(grid, 29, 0.0f), -1);
+    assert_int_equal(ckvc_grid_index(grid, 29, 9.0f), -1);
+    assert_int_equal(ckvc_grid_index(grid, 29, NAN), -1);
+}
+
+static void test_alpha_visible(void **state)
+{
+    (void)state;
+    /* T = 6, W = 4: rows 2..5 see position t >= 2 with 4, 3, 2, 1 rows. */
+    double alpha[6] = {1.0, 2.0, 1.0, 0.75, 0.5, 0.25};
+    ckvc_alpha_visible(alpha, 6, 4);
+    const double raw[6] = {1.0, 2.0, 1.0, 1.0, 1.0, 1.0};
+    double mean = 0.0;
+    for (int t = 0; t < 6; t++) {
+        assert_true(fabs(alpha[t] - raw[t] * 6.0 / 7.0) < 1e-15);
+        mean += alpha[t] / 6.0;
+    }
+    assert_true(fabs(mean - 1.0) < 1e-15);
+}
+
+/* What the library refuses of a table in memory; each change is undone after its check. */
+static void test_table_check(void **state)
+{
+    (void)state;
+    ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
+    char message[256] = "";
+    assert_non_null(t);
+    t->window = 8;
+    for (int a = 0; a < 29; a++)
+        t->head_grid[a] = (32 + a) / 40.0;
+    for (int a = 0; a < 21; a++)
+        t->gate_grid[a] = (80 + a) / 100.0;
+    t->budgets[0] = 0.25;
+    t->budgets[1] = 64;
+    for (int i = 0; i < 12; i++)
+        t->weight[i] = (float)t->head_grid[i];
+    for (int i = 0; i < 32; i++)
+        t->tau[i] = (float)t->gate_grid[i % 21];
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
+#define BREACH(lvalue, bad, section)                                                                                               \
+    do {                                                                                                                           \
+        __typeof__(lvalue) keep = (lvalue);                                                                                        \
+        (lvalue) = (bad);                                                                                                          \
+        assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);                                                        \
+        assert_memory_equal(message, section, strlen(section));                                                                    \
+        assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                                                        \
+        (lvalue) = keep;                                                                                                           \
+    } while (0)
+    BREACH(t->window, 0, "SHAPE[6]");
+    BREACH(t->head_axis, 2, "SHAPE[7]");
+    BREACH(t->n_query_heads, 4, "SHAPE[1]");
+    BREACH(t->n_query_heads, 0, "SHAPE[1]");
+    BREACH(t->budgets[1], 0.0, "BUDGET[1]");
+    BREACH(t->budgets[1], 64.5, "BUDGET[1]");
+    BREACH(t->budgets[0], NAN, "BUDGET[0]");
+    BREACH(t->head_grid[28], INFINITY, "GRIDHEAD[28]");
+    BREACH(t->head_grid[0], -0.5, "GRIDHEAD[0]");
+    BREACH(t->gate_grid[3], t->gate_grid[2], "GRIDGATE[3]");
+    BREACH(t->edges_entropy[2], -1.0, "EDGEENT[2]");
+    BREACH(t->edges_ppl[0], NAN, "EDGEPPL[0]");
+    BREACH(t->weight[7], 1.01f, "WEIGHT[7]");
+    BREACH(t->weight[7], NAN, "WEIGHT[7]");
+    BREACH(t->tau[31], 0.8051f, "TAU[31]");
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
+    ckvc_table_free(t);
+    assert_null(ckvc_table_create(0, 1, 1, 1, 1, 1, 1));
+    assert_null(ckvc_table_create(1, 70000, 1, 1, 1, 1, 1));
+    assert_null(ckvc_table_create(1, 1, 1, 1, 1, 5000, 1));
+    ckvc_table_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden_retention),
+        cmocka_unit_test(test_retain_against_sort),
+        cmocka_unit_test(test_retain_patterns),
+        cmocka_unit_test(test_retain_edges),
+        cmocka_unit_test(test_bins),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_grid_index),
+        cmocka_unit_test(test_alpha_visible),
+        cmocka_unit_test(test_table_check),
+    };
+    return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
+}
