@@ -65,7 +65,7 @@ $(B)/libckvc_policy.a: $(POLICY_OBJ)
 # The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
 $(B)/libh5zstd.so: formats/plugin/h5zstd_plugin.c formats/h5_zstd.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $^ $(LDLIBS)
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -Wl,--as-needed -o $@ $^ $(LDLIBS)
 $(B)/%.o: %.c Makefile $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<

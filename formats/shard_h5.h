@@ -22,13 +22,13 @@ typedef struct shard_header {
     char alpha_kind[16];
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     uint32_t window, continuation, keep_window;
-    double lambda;      /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
+    double lambda; /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
     uint64_t seed;
     uint32_t n_budgets, n_head_actions, n_gate_actions, n_entropy_bins, n_ppl_bins;
     double *budgets, *head_actions, *gate_actions;
-    double *edges_entropy, *edges_ppl;  /* [E-1], [P-1] */
-    float *start_weight;                /* [L][G][nB]; NULL in scan shards */
-    float *start_tau;                   /* [L][E][P][nB]; NULL in scan shards */
+    double *edges_entropy, *edges_ppl; /* [E-1], [P-1] */
+    float *start_weight;               /* [L][G][nB]; NULL in scan shards */
+    float *start_tau;                  /* [L][E][P][nB]; NULL in scan shards */
 } shard_header;
 
 /* Columns. prompt/baseline/record indices are within the shard. Owned; grown by shard_append. */
@@ -42,14 +42,14 @@ typedef struct shard {
         uint64_t token_hash;
         double r_struct, r_sem, loss_full;
         uint16_t bin_entropy, bin_ppl;
-    } *prompts;
+    } * prompts;
     double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G], scan shards only, else NULL */
     size_t n_baselines, cap_baselines;
     struct shard_baseline {
         uint32_t prompt;
         uint16_t budget;
         double loss;
-    } *baselines;
+    } * baselines;
     uint32_t *n_candidates, *n_kept, *n_kept_window, *n_candidates_lo, *n_candidates_hi; /* [n_baselines][L] */
     size_t n_records, cap_records;
     struct shard_record {
@@ -59,7 +59,7 @@ typedef struct shard {
         double reward, baseline, loss;
         uint32_t n_candidates, n_kept;
         uint64_t set_hash;
-    } *records;
+    } * records;
 } shard;
 
 shard *shard_create(void); /* empty, zero header; NULL when memory is out */

@@ -1,0 +1,161 @@
+/* A small shard with every kind of row, for the tests of the shard room. */
+#ifndef CKVC_TESTS_SHARD_FIXTURE_H
+#define CKVC_TESTS_SHARD_FIXTURE_H
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/shard_rows.h"
+#include "lib/base/memory.h"
+#include "lib/base/names.h"
+#include "lib/base/rng.h"
+
+static inline double *fixture_reals(size_t n, double first, double step)
+{
+    double *v = ckvc_alloc(n, sizeof *v);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = first + step * (double)i;
+    }
+    return v;
+}
+
+/* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */
+static inline void fixture_header(shard_header *h, const char *pass)
+{
+    memset(h, 0, sizeof *h);
+    snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
+    memset(h->plan, 'a', 64);
+    memset(h->fingerprint, 'b', 64);
+    memset(h->manifest, 'c', 64);
+    snprintf(h->model_name, sizeof h->model_name, "fixture");
+    snprintf(h->family, sizeof h->family, "llama");
+    snprintf(h->pass, sizeof h->pass, "%s", pass);
+    bool scan = shard_is_scan(h);
+    snprintf(h->behaviour, sizeof h->behaviour, "%s", scan ? "none" : "balanced");
+    snprintf(h->alpha_kind, sizeof h->alpha_kind, "paper");
+    h->n_layers = 2;
+    h->n_heads = 4;
+    h->n_kv_heads = 2;
+    h->window = 8;
+    h->continuation = 16;
+    h->keep_window = 1;
+    h->lambda = 1.0;
+    h->seed = 0xfedcba9876543210u;
+    if (scan) {
+        return;
+    }
+    h->n_budgets = 3;
+    h->budgets = fixture_reals(3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
+    h->n_head_actions = CKVC_HEAD_ACTIONS;
+    h->head_actions = ckvc_alloc(CKVC_HEAD_ACTIONS, sizeof(double));
+    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
+        h->head_actions[a] = ckvc_head_action(a);
+    }
+    h->n_gate_actions = CKVC_GATE_ACTIONS;
+    h->gate_actions = ckvc_alloc(CKVC_GATE_ACTIONS, sizeof(double));
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
+        h->gate_actions[a] = ckvc_gate_action(a);
+    }
+    h->n_entropy_bins = 3;
+    h->edges_entropy = fixture_reals(2, 1.5, 0.5);
+    h->n_ppl_bins = 2;
+    h->edges_ppl = fixture_reals(1, 12.0, 1);
+    h->start_weight = ckvc_alloc(2 * 2 * 3, sizeof(float));
+    h->start_tau = ckvc_alloc(2 * 3 * 2 * 3, sizeof(float));
+    for (int i = 0; i < 12; i++) {
+        h->start_weight[i] = (float)ckvc_head_action(i);
+    }
+    for (int i = 0; i < 36; i++) {
+        h->start_tau[i] = (float)ckvc_gate_action(i % CKVC_GATE_ACTIONS);
+    }
+}
+
+/* Adds prompt `number` with its rows; the same number gives the same rows. */
+static inline void fixture_prompt(shard *s, uint32_t number, int n_records)
+{
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 7, number, 0);
+    bool scan = shard_is_scan(&s->h);
+    struct shard_prompt p = {
+        .line = number + 1, .n_tokens = 100 + number, .n_continuation = 16, .cut = number & 1, .token_hash = ckvc_rng_u64(&rng)};
+    snprintf(p.id, sizeof p.id, "prompt-\xc3\xa9-%u", number);
+    snprintf(p.source, sizeof p.source, "tests");
+    snprintf(p.split, sizeof p.split, number % 5 == 4 ? "heldout" : "");
+    p.r_struct = 3 + ckvc_rng_double(&rng);
+    p.r_sem = 10 + ckvc_rng_double(&rng);
+    p.loss_full = 2 + ckvc_rng_double(&rng);
+    p.bin_entropy = scan ? 0 : (uint16_t)(number % 3);
+    p.bin_ppl = scan ? 0 : (uint16_t)(number % 2);
+    size_t at;
+    if (shard_add_prompt(s, &p, &at, NULL) != CKVC_OK) {
+        abort();
+    }
+    if (scan) {
+        for (size_t i = 0; i < 4; i++) {
+            s->rho_sd[at * 4 + i] = ckvc_rng_double(&rng);
+            s->own_recent[at * 4 + i] = ckvc_rng_double(&rng);
+            s->own_entropy[at * 4 + i] = ckvc_rng_double(&rng);
+        }
+        return;
+    }
+    for (uint16_t b = 0; b < 3; b++) {
+        struct shard_baseline base = {.prompt = (uint32_t)at, .budget = b, .loss = 2 + ckvc_rng_double(&rng)};
+        size_t row;
+        if (shard_add_baseline(s, &base, &row, NULL) != CKVC_OK) {
+            abort();
+        }
+        for (size_t l = 0; l < 2; l++) {
+            s->n_candidates[row * 2 + l] = 60 + b;
+            s->n_kept[row * 2 + l] = 50 + b;
+            s->n_kept_window[row * 2 + l] = 8;
+            s->n_candidates_lo[row * 2 + l] = 70;
+            s->n_candidates_hi[row * 2 + l] = 40 + (uint32_t)l;
+        }
+    }
+    for (int i = 0; i < n_records; i++) {
+        bool gate = strcmp(s->h.pass, "gate") == 0 || (strcmp(s->h.pass, "both") == 0 && i % 2);
+        struct shard_record r = {.prompt = (uint32_t)at,
+                                 .side = gate,
+                                 .action = (uint8_t)ckvc_rng_below(&rng, gate ? CKVC_GATE_ACTIONS : CKVC_HEAD_ACTIONS),
+                                 .layer = (uint16_t)ckvc_rng_below(&rng, 2),
+                                 .head = gate ? CKVC_NO_HEAD : (uint16_t)ckvc_rng_below(&rng, 2),
+                                 .budget = (uint16_t)ckvc_rng_below(&rng, 3),
+                                 .reward = ckvc_rng_double(&rng) - 0.5,
+                                 .baseline = ckvc_rng_double(&rng) - 0.5,
+                                 .loss = 2 + ckvc_rng_double(&rng),
+                                 .n_candidates = (uint32_t)ckvc_rng_below(&rng, 100),
+                                 .n_kept = 32,
+                                 .set_hash = ckvc_rng_u64(&rng)};
+        if (shard_add_record(s, &r, NULL) != CKVC_OK) {
+            abort();
+        }
+    }
+}
+
+static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_records)
+{
+    shard *s = shard_create();
+    fixture_header(&s->h, pass);
+    for (uint32_t i = 0; i < n_prompts; i++) {
+        fixture_prompt(s, i, n_records);
+    }
+    return s;
+}
+
+/* True when both hold the same header and rows (through the plain encoding, which holds every field). */
+static inline bool fixture_same(const shard *a, const shard *b)
+{
+    ckvc_buffer x = {0}, y = {0};
+    shard_header_encode(&a->h, &x);
+    shard_header_encode(&b->h, &y);
+    shard_encode(a, &x);
+    shard_encode(b, &y);
+    bool same = !x.failed && !y.failed && x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
+    ckvc_buffer_fini(&x);
+    ckvc_buffer_fini(&y);
+    return same;
+}
+
+#endif
