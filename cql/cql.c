@@ -139,11 +139,14 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
     double z = lo;
     while (cert->iterations < MAX_STEPS) {
         cert->iterations++;
-        double f = -alpha, slope = 0.0;
+        double f = -alpha, slope = 0.0, noise = alpha; /* noise: f's own rounding error, in units of DBL_EPSILON */
         for (size_t i = 0; i < k; ++i) {
-            double w = cql_omega(offset[i] - z);
+            double x = offset[i] - z;
+            double w = cql_omega(x);
+            double d = share[i] * w / (1.0 + w); /* -df/dz */
             f += share[i] * w;
-            slope -= share[i] * w / (1.0 + w);
+            slope -= d;
+            noise += share[i] * w + d * fabs(x);
         }
         if (f > 0.0)
             lo = z;
@@ -154,7 +157,7 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
             next = lo + 0.5 * (hi - lo);
         double step = fabs(next - z);
         z = next;
-        if (step <= 2.0 * DBL_EPSILON * (1.0 + fabs(z)))
+        if (fabs(f) <= 4.0 * DBL_EPSILON * noise || step <= 2.0 * DBL_EPSILON * (1.0 + fabs(z)))
             break;
     }
 

@@ -1,0 +1,292 @@
+/* Sufficient statistics in exact fixed point, and resampling over prompts. */
+#include "cql/counts.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cql/cql.h"
+#include "lib/base/memory.h"
+#include "lib/base/rng.h"
+#include "lib/base/sizes.h"
+
+/* 128-bit integers hold |reward| <= 2^14 in units of 2^-76, summed over 2^36 weighted records; squares <= 2^28 in units of 2^-66 over
+ * 2^32 records. A double of 2^-24 or more is held to its last bit. */
+__extension__ typedef __int128 fixed;
+#define UNIT        0x1p76
+#define SQUARE_UNIT 0x1p66
+#define MAX_RECORDS ((uint64_t)1 << 32) /* of one state and action */
+#define STAGE       0x62740000u         /* of the RNG's stream of weights, plus the kind of resampling */
+#define REFUSED     "cannot resample: the statistics need %zu bytes with %u replicates, allowed are %zu; ask for at most %zu replicates"
+
+typedef struct cell {
+    uint64_t n;
+    fixed sum, part, square;
+} cell;
+
+struct cql_counts {
+    size_t n_states, n_actions;
+    uint32_t n_replicates;
+    cql_resample kind;
+    uint64_t seed;
+    cell *cells;       /* [S][A] */
+    uint64_t *rep_n;   /* [S][A][R] weighted counts */
+    fixed *rep_sum;    /* [S][A][R] weighted sums */
+    uint8_t *weight;   /* [R] of the prompt in hand */
+    uint64_t prompt;   /* serial number of the prompt in hand, from 1 */
+    uint64_t *prompts; /* [S] prompts with a record of the state */
+    uint64_t *last;    /* [S] serial number of the last of them */
+    cell all;          /* pooled; square of the rewards */
+    fixed all_part_square;
+};
+
+ckvc_status cql_counts_create(size_t n_states, size_t n_actions, uint32_t n_replicates, cql_resample kind, uint64_t seed,
+                              size_t memory_max, cql_counts **out, ckvc_err *err)
+{
+    *out = NULL;
+    const size_t per_replicate = sizeof(uint64_t) + sizeof(fixed);
+    size_t cells = 0, base = 0, resampled = 0, all = 0;
+    if (!ckvc_mul_size(n_states, n_actions, &cells) || !ckvc_mul_size(cells, sizeof(cell) + sizeof(uint64_t), &base) ||
+        !ckvc_mul_size(cells, per_replicate * (size_t)n_replicates, &resampled) || !ckvc_add_size(resampled, base, &all))
+        return ckvc_fail(err, CKVC_E_MEMORY, "the statistics of %zu states with %zu actions do not fit in memory", n_states, n_actions);
+    if (n_replicates > 0 && all > memory_max) {
+        size_t fit = base < memory_max ? (memory_max - base) / per_replicate / cells : 0;
+        return ckvc_fail(err, CKVC_E_MEMORY, REFUSED, all, n_replicates, memory_max, fit);
+    }
+    cql_counts *c = ckvc_calloc(1, sizeof *c);
+    if (c == NULL)
+        return ckvc_fail_memory(err, "statistics", sizeof *c);
+    *c = (cql_counts){.n_states = n_states, .n_actions = n_actions, .n_replicates = n_replicates, .kind = kind, .seed = seed};
+    c->cells = ckvc_calloc(cells, sizeof *c->cells);
+    c->prompts = ckvc_calloc(n_states, sizeof *c->prompts);
+    c->last = ckvc_calloc(n_states, sizeof *c->last);
+    c->weight = ckvc_calloc(n_replicates, sizeof *c->weight);
+    c->rep_n = ckvc_calloc(cells * n_replicates, sizeof *c->rep_n);
+    c->rep_sum = ckvc_calloc(cells * n_replicates, sizeof *c->rep_sum);
+    if (c->cells == NULL || c->prompts == NULL || c->last == NULL || c->weight == NULL || c->rep_n == NULL || c->rep_sum == NULL) {
+        cql_counts_free(c);
+        return ckvc_fail_memory(err, "statistics of states and actions", all);
+    }
+    *out = c;
+    return CKVC_OK;
+}
+
+void cql_counts_free(cql_counts *c)
+{
+    if (c == NULL)
+        return;
+    free(c->cells);
+    free(c->prompts);
+    free(c->last);
+    free(c->weight);
+    free(c->rep_n);
+    free(c->rep_sum);
+    free(c);
+}
+
+void cql_counts_prompt(cql_counts *c, const char *id)
+{
+    c->prompt++;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, c->seed, ckvc_rng_key(id), STAGE + (uint32_t)c->kind);
+    for (uint32_t r = 0; r < c->n_replicates; ++r) {
+        if (c->kind == CQL_RESAMPLE_BOOTSTRAP) {
+            uint32_t w = ckvc_rng_poisson1(&rng);
+            c->weight[r] = (uint8_t)(w < 255 ? w : 255);
+        } else {
+            c->weight[r] = r % 2 == 0 ? (uint8_t)(ckvc_rng_u32(&rng) >> 31) : (uint8_t)!c->weight[r - 1];
+        }
+    }
+}
+
+ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part, ckvc_err *err)
+{
+    assert(state < c->n_states && action < c->n_actions && c->prompt > 0);
+    if (!(fabs(reward) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD))
+        return ckvc_fail(err, CKVC_E_DATA, "a reward of %.17g (loss part %.17g) nats per token; wanted magnitudes up to %g", reward,
+                         part, CQL_MAX_REWARD);
+    size_t at = state * c->n_actions + action;
+    cell *s = &c->cells[at];
+    if (s->n >= MAX_RECORDS)
+        return ckvc_fail(err, CKVC_E_DATA, "more than 2^32 records of one state and action");
+    fixed value = (fixed)(reward * UNIT), value_part = (fixed)(part * UNIT);
+    fixed square = (fixed)(reward * reward * SQUARE_UNIT);
+    s->n++;
+    s->sum += value;
+    s->part += value_part;
+    s->square += square;
+    c->all.n++;
+    c->all.sum += value;
+    c->all.part += value_part;
+    c->all.square += square;
+    c->all_part_square += (fixed)(part * part * SQUARE_UNIT);
+    if (c->last[state] != c->prompt) {
+        c->last[state] = c->prompt;
+        c->prompts[state]++;
+    }
+    if (c->n_replicates > 0) {
+        uint64_t *rep_n = c->rep_n + at * c->n_replicates;
+        fixed *rep_sum = c->rep_sum + at * c->n_replicates;
+        for (uint32_t r = 0; r < c->n_replicates; ++r) {
+            rep_n[r] += c->weight[r];
+            rep_sum[r] += c->weight[r] * value;
+        }
+    }
+    return CKVC_OK;
+}
+
+size_t cql_counts_states(const cql_counts *c)
+{
+    return c->n_states;
+}
+
+size_t cql_counts_actions(const cql_counts *c)
+{
+    return c->n_actions;
+}
+
+uint32_t cql_counts_replicates(const cql_counts *c)
+{
+    return c->n_replicates;
+}
+
+uint64_t cql_counts_records(const cql_counts *c)
+{
+    return c->all.n;
+}
+
+uint64_t cql_counts_prompts(const cql_counts *c, size_t state)
+{
+    return c->prompts[state];
+}
+
+double cql_counts_sd(const cql_counts *c, bool of_parts)
+{
+    if (c->all.n == 0)
+        return 0.0;
+    double n = (double)c->all.n;
+    double mean = (double)(of_parts ? c->all.part : c->all.sum) / UNIT / n;
+    double square = (double)(of_parts ? c->all_part_square : c->all.square) / SQUARE_UNIT / n;
+    double variance = square - mean * mean;
+    /* What is left of equal values is rounding: a few ulps of their square, or the unit that squares are cut to. */
+    return variance > 1e-14 * square + 2.0 / SQUARE_UNIT ? sqrt(variance) : 0.0;
+}
+
+void cql_counts_state(const cql_counts *c, size_t state, double scale, uint64_t *n, double *mean, double *sumsq, double *part_mean)
+{
+    for (size_t a = 0; a < c->n_actions; ++a) {
+        const cell *s = &c->cells[state * c->n_actions + a];
+        double each = s->n > 0 ? 1.0 / (double)s->n : 0.0;
+        n[a] = s->n;
+        mean[a] = (double)s->sum / UNIT * each / scale;
+        if (part_mean != NULL)
+            part_mean[a] = (double)s->part / UNIT * each / scale;
+        if (sumsq != NULL)
+            sumsq[a] = (double)s->square / SQUARE_UNIT / (scale * scale);
+    }
+}
+
+void cql_counts_replicate(const cql_counts *c, uint32_t replicate, size_t state, double scale, uint64_t *n, double *mean)
+{
+    for (size_t a = 0; a < c->n_actions; ++a) {
+        size_t at = (state * c->n_actions + a) * c->n_replicates + replicate;
+        n[a] = c->rep_n[at];
+        mean[a] = n[a] > 0 ? (double)c->rep_sum[at] / UNIT / (double)n[a] / scale : 0.0;
+    }
+}
+
+ckvc_status cql_counts_choices(const cql_counts *c, double alpha, double scale, const double *head_grid, uint16_t *choices,
+                               ckvc_err *err)
+{
+    size_t A = c->n_actions;
+    uint64_t n[CQL_MAX_ACTIONS];
+    double mean[CQL_MAX_ACTIONS], q[CQL_MAX_ACTIONS];
+    for (size_t s = 0; s < c->n_states; ++s)
+        for (uint32_t r = 0; r < c->n_replicates; ++r) {
+            int chosen = -1;
+            if (c->prompts[s] > 0) {
+                cql_certificate cert;
+                cql_counts_replicate(c, r, s, scale, n, mean);
+                if (!cql_solve_exact(A, n, mean, alpha, q, &cert))
+                    return ckvc_fail(err, CKVC_E_BUG, "replicate %u, state %zu: the solver left a gradient of %g", r, s,
+                                     cert.gradient);
+                chosen = head_grid != NULL ? cql_choose_head(A, q, head_grid) : cql_choose_gate(A, q);
+            }
+            choices[(size_t)r * c->n_states + s] = chosen < 0 ? CQL_NO_CHOICE : (uint16_t)chosen;
+        }
+    return CKVC_OK;
+}
+
+void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_states, size_t n_actions, float *share)
+{
+    memset(share, 0, n_states * n_actions * sizeof *share);
+    for (size_t s = 0; s < n_states; ++s) {
+        float *share_s = share + s * n_actions;
+        for (uint32_t r = 0; r < n_replicates; ++r) {
+            uint16_t a = choices[(size_t)r * n_states + s];
+            if (a != CQL_NO_CHOICE)
+                share_s[a] += 1.0f; /* whole numbers: exact */
+        }
+        for (size_t a = 0; a < n_actions; ++a)
+            share_s[a] /= (float)n_replicates;
+    }
+}
+
+/* The difference of mean rewards to `other`, for every action; NaN where either was not drawn. */
+static void differences(size_t A, const uint64_t *n, const double *mean, int other, double *d)
+{
+    bool known = other < 0 || n[other] > 0;
+    double base = other < 0 || !known ? 0.0 : mean[other];
+    for (size_t a = 0; a < A; ++a)
+        d[a] = known && n[a] > 0 ? mean[a] - base : NAN;
+}
+
+static int by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+bool cql_counts_better(const cql_counts *c, size_t state, int chosen, int other)
+{
+    assert(c->kind == CQL_RESAMPLE_BOOTSTRAP && chosen >= 0 && (size_t)chosen < c->n_actions);
+    size_t A = c->n_actions;
+    uint32_t R = c->n_replicates;
+    if (chosen == other || c->prompts[state] < CQL_MIN_PROMPTS || R < 20)
+        return false;
+    uint64_t n[CQL_MAX_ACTIONS];
+    double mean[CQL_MAX_ACTIONS], d[CQL_MAX_ACTIONS], d_r[CQL_MAX_ACTIONS], square[CQL_MAX_ACTIONS];
+    uint32_t drawn[CQL_MAX_ACTIONS] = {0};
+    double *top = ckvc_alloc(R, sizeof *top); /* per replicate: max over actions of the studentised deviation */
+    if (top == NULL)
+        return false;
+    memset(square, 0, sizeof square);
+    cql_counts_state(c, state, 1.0, n, mean, NULL, NULL);
+    differences(A, n, mean, other, d);
+
+    /* pass 1: standard error of every action's difference */
+    for (uint32_t r = 0; r < R; ++r) {
+        cql_counts_replicate(c, r, state, 1.0, n, mean);
+        differences(A, n, mean, other, d_r);
+        for (size_t a = 0; a < A; ++a)
+            if (!isnan(d[a]) && !isnan(d_r[a])) {
+                square[a] += (d_r[a] - d[a]) * (d_r[a] - d[a]);
+                drawn[a]++;
+            }
+    }
+    /* pass 2: the distribution of the largest deviation */
+    for (uint32_t r = 0; r < R; ++r) {
+        cql_counts_replicate(c, r, state, 1.0, n, mean);
+        differences(A, n, mean, other, d_r);
+        top[r] = 0.0;
+        for (size_t a = 0; a < A; ++a)
+            if (!isnan(d[a]) && !isnan(d_r[a]) && square[a] > 0.0)
+                top[r] = fmax(top[r], (d_r[a] - d[a]) / sqrt(square[a] / drawn[a]));
+    }
+    qsort(top, R, sizeof *top, by_double);
+    double critical = top[(size_t)ceil(0.95 * R) - 1];
+    free(top);
+    double se = drawn[chosen] > 0 ? sqrt(square[chosen] / drawn[chosen]) : INFINITY;
+    return d[chosen] - critical * se > 0.0;
+}
