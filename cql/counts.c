@@ -49,7 +49,8 @@ ckvc_status cql_counts_create(size_t n_states, size_t n_actions, uint32_t n_repl
     size_t cells = 0, base = 0, resampled = 0, all = 0;
     if (!ckvc_mul_size(n_states, n_actions, &cells) || !ckvc_mul_size(cells, sizeof(cell) + sizeof(uint64_t), &base) ||
         !ckvc_mul_size(cells, per_replicate * (size_t)n_replicates, &resampled) || !ckvc_add_size(resampled, base, &all))
-        return ckvc_fail(err, CKVC_E_MEMORY, "the statistics of %zu states with %zu actions do not fit in memory", n_states, n_actions);
+        return ckvc_fail(err, CKVC_E_MEMORY, "the statistics of %zu states with %zu actions do not fit in memory", n_states,
+                         n_actions);
     if (n_replicates > 0 && all > memory_max) {
         size_t fit = base < memory_max ? (memory_max - base) / per_replicate / cells : 0;
         return ckvc_fail(err, CKVC_E_MEMORY, REFUSED, all, n_replicates, memory_max, fit);
