@@ -15,6 +15,7 @@
 /* Opens a regular file for reading; a folder, FIFO or device is refused before anything is read from it. */
 static ckvc_status open_regular(const char *path, int *fd, uint64_t *size, ckvc_err *err)
 {
+    *size = 0;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) {
         return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot open", path);
