@@ -9,12 +9,13 @@
 
 #include "lib/base/status.h"
 
-typedef enum tensor_type { TENSOR_F32, TENSOR_F16, TENSOR_BF16 } tensor_type;
+typedef enum tensor_type { TENSOR_F32, TENSOR_F16, TENSOR_BF16, TENSOR_OTHER } tensor_type;
 #define TENSOR_MAX_RANK 4
 
 typedef struct tensor_view {
     const char *name, *file; /* borrowed from the weights; file is its path for messages */
-    tensor_type type;
+    tensor_type type;        /* TENSOR_OTHER: a type of the format that the runtime does not compute with */
+    const char *dtype;       /* as the header spells it: "BF16", "I64" */
     int32_t rank;
     int64_t dims[TENSOR_MAX_RANK];
     const uint8_t *data; /* borrowed, not necessarily aligned to the type; valid until weights_close */
@@ -25,8 +26,7 @@ typedef struct weights weights;
 ckvc_status weights_open(const char *dir, weights **out, ckvc_err *err) CKVC_MUST_CHECK;
 void weights_close(weights *w);
 size_t weights_count(const weights *w);
-const tensor_view *weights_at(const weights *w, size_t i); /* in byte order of names */
+const tensor_view *weights_at(const weights *w, size_t i);           /* in byte order of names */
 const tensor_view *weights_find(const weights *w, const char *name); /* NULL: not there */
-const char *tensor_type_name(tensor_type t); /* "F32" ... */
 
 #endif

@@ -1,0 +1,312 @@
+/* config.json of a Hugging Face model directory.
+ *
+ * Keys and defaults are those of transformers' LlamaConfig. Two spellings of the rotary part are read: `rope_theta` with
+ * `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that would change what the model computes and that
+ * we do not run is refused by name; the rest (auto_map, initializer_range, use_cache ...) means nothing here and is skipped.
+ */
+#include "formats/model_config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+
+#define CONFIG_BYTES_MAX (1u << 20)
+/* Caps: an order of magnitude above any Llama there is, and small enough that products of two stay far inside 63 bits. */
+#define LAYERS_MAX       1024
+#define HEADS_MAX        1024
+#define HEAD_DIM_MAX     1024
+#define WIDTH_MAX        (1 << 17)
+#define INTERMEDIATE_MAX (1 << 20)
+#define VOCAB_MAX        (1 << 22)
+#define POSITIONS_MAX    (1 << 26)
+
+typedef struct reader {
+    const char *path;
+    ckvc_err *err;
+    ckvc_status rc; /* of the first failure; reads after it do nothing */
+} reader;
+
+static void refuse(reader *r, ckvc_status rc)
+{
+    if (r->rc == CKVC_OK)
+        r->rc = rc;
+}
+
+/* The member, or NULL when it is missing or null: transformers treats both alike. */
+static const json_t *member(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_null(v) ? NULL : v;
+}
+
+/* "4", "\"abc\"" ... of a value, for messages; short. */
+static void value_text(const json_t *v, char *out, size_t size)
+{
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    snprintf(out, size, "%.*s%s", 40, text ? text : "nothing", text && strlen(text) > 40 ? "..." : "");
+    free(text);
+}
+
+/* An integer in min ... max. otherwise < min: the key is required; else it stands for a missing one. */
+static int32_t read_int(reader *r, const json_t *object, const char *key, int64_t min, int64_t max, int64_t otherwise)
+{
+    const json_t *v = member(object, key);
+    if (r->rc != CKVC_OK)
+        return 0;
+    if (v == NULL && otherwise >= min)
+        return (int32_t)otherwise;
+    if (v == NULL) {
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is missing", r->path, key));
+        return 0;
+    }
+    if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max) {
+        char got[64];
+        value_text(v, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not an integer in %lld ... %lld", r->path, key, got, (long long)min,
+                            (long long)max));
+        return 0;
+    }
+    return (int32_t)json_integer_value(v);
+}
+
+/* A number in (above, max]. otherwise <= above: the key is required. */
+static double read_number(reader *r, const json_t *object, const char *key, double above, double max, double otherwise)
+{
+    const json_t *v = member(object, key);
+    if (r->rc != CKVC_OK)
+        return 0;
+    if (v == NULL && otherwise > above)
+        return otherwise;
+    if (v == NULL) {
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is missing", r->path, key));
+        return 0;
+    }
+    double x = json_number_value(v);
+    if (!json_is_number(v) || !isfinite(x) || x <= above || x > max) {
+        char got[64];
+        value_text(v, got, sizeof got);
+        refuse(r,
+               ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not a number above %g and at most %g", r->path, key, got, above, max));
+        return 0;
+    }
+    return x;
+}
+
+static bool read_bool(reader *r, const json_t *object, const char *key)
+{
+    const json_t *v = member(object, key);
+    if (r->rc == CKVC_OK && v != NULL && !json_is_boolean(v)) {
+        char got[64];
+        value_text(v, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not true or false", r->path, key, got));
+    }
+    return json_is_true(v);
+}
+
+/* What we do not run, by name. */
+static void check_supported(reader *r, const json_t *config)
+{
+    char got[64];
+    const json_t *type = member(config, "model_type");
+    if (type == NULL)
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: model_type is missing", r->path));
+    else if (!json_is_string(type) || strcmp(json_string_value(type), "llama") != 0) {
+        value_text(type, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: model_type %s is not supported (supported: \"llama\")", r->path, got));
+    }
+    const json_t *arch = json_array_get(member(config, "architectures"), 0);
+    if (arch != NULL && (!json_is_string(arch) || (strcmp(json_string_value(arch), "LlamaForCausalLM") != 0 &&
+                                                   strcmp(json_string_value(arch), "LLaMAForCausalLM") != 0))) {
+        value_text(arch, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: architecture %s is not supported (supported: \"LlamaForCausalLM\")", r->path,
+                            got));
+    }
+    const json_t *act = member(config, "hidden_act");
+    if (act != NULL &&
+        (!json_is_string(act) || (strcmp(json_string_value(act), "silu") != 0 && strcmp(json_string_value(act), "swish") != 0))) {
+        value_text(act, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: hidden_act %s is not supported (supported: \"silu\")", r->path, got));
+    }
+    const json_t *quant = member(config, "quantization_config");
+    if (quant != NULL) {
+        value_text(json_object_get(quant, "quant_method"), got, sizeof got);
+        refuse(r,
+               ckvc_fail(r->err, CKVC_E_DATA,
+                         "%s: quantization_config (quant_method %s) is not supported: use the unquantised F32, F16 or BF16 weights",
+                         r->path, got));
+    }
+    const json_t *types = member(config, "layer_types");
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const json_t *t = json_array_get(types, i);
+        if (!json_is_string(t) || strcmp(json_string_value(t), "full_attention") != 0) {
+            value_text(t, got, sizeof got);
+            refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: layer_types[%zu]=%s is not supported (supported: \"full_attention\")",
+                                r->path, i, got));
+        }
+    }
+}
+
+static void read_rope(reader *r, const json_t *config, model_shape *s)
+{
+    const json_t *parameters = member(config, "rope_parameters"), *scaling = member(config, "rope_scaling");
+    char got[64];
+    if (parameters != NULL && scaling != NULL && !json_equal(parameters, scaling)) {
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: rope_parameters and rope_scaling are both given and differ: remove one",
+                            r->path));
+        return;
+    }
+    const char *where = parameters ? "rope_parameters" : "rope_scaling";
+    const json_t *rope = parameters ? parameters : scaling;
+    if (rope != NULL && !json_is_object(rope)) {
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is not an object", r->path, where));
+        return;
+    }
+    s->rope_theta = read_number(r, config, "rope_theta", 1.0, 1e15, 10000.0);
+    if (member(rope, "rope_theta") != NULL) {
+        double inner = read_number(r, rope, "rope_theta", 1.0, 1e15, 0.0);
+        if (r->rc == CKVC_OK && member(config, "rope_theta") != NULL && inner != s->rope_theta)
+            refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: rope_theta is %g, but %s.rope_theta is %g", r->path, s->rope_theta, where,
+                                inner));
+        s->rope_theta = inner;
+    }
+    const json_t *type = member(rope, "rope_type");
+    if (type == NULL)
+        type = member(rope, "type");
+    if (rope == NULL || (type == NULL && parameters != NULL)) /* rope_parameters alone may hold nothing but the base */
+        return;
+    if (member(rope, "partial_rotary_factor") != NULL && json_number_value(member(rope, "partial_rotary_factor")) != 1.0)
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.partial_rotary_factor other than 1 is not supported", r->path, where));
+    if (json_is_string(type) && strcmp(json_string_value(type), "default") == 0)
+        return;
+    if (!json_is_string(type) || strcmp(json_string_value(type), "llama3") != 0) {
+        value_text(type, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.rope_type %s is not supported (supported: \"default\", \"llama3\")",
+                            r->path, where, got));
+        return;
+    }
+    s->rope = ROPE_LLAMA3;
+    s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
+    s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
+    s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
+    s->rope_original_positions = read_int(r, rope, "original_max_position_embeddings", 1, POSITIONS_MAX, 0);
+    if (r->rc == CKVC_OK && s->rope_high_freq <= s->rope_low_freq)
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.high_freq_factor=%g must be above low_freq_factor=%g", r->path, where,
+                            s->rope_high_freq, s->rope_low_freq));
+}
+
+/* Token ids say nothing about what the network computes; one outside the vocabulary counts as none. */
+static void read_ids(const json_t *config, model_shape *s)
+{
+    const json_t *bos = member(config, "bos_token_id"), *eos = member(config, "eos_token_id");
+    s->bos_id = json_is_integer(bos) && json_integer_value(bos) >= 0 && json_integer_value(bos) < s->vocab
+                    ? (int32_t)json_integer_value(bos)
+                    : -1;
+    size_t n = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
+    for (size_t i = 0; i < n && s->n_eos < (int32_t)(sizeof s->eos_ids / sizeof *s->eos_ids); i++) {
+        const json_t *id = json_is_array(eos) ? json_array_get(eos, i) : eos;
+        if (json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) < s->vocab)
+            s->eos_ids[s->n_eos++] = (int32_t)json_integer_value(id);
+    }
+}
+
+ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
+{
+    *out = (model_shape){.family = "llama", .bos_id = -1};
+    json_t *config = NULL;
+    char *path = ckvc_path_join(dir, "config.json");
+    if (path == NULL)
+        return ckvc_fail_memory(err, "a file name", strlen(dir) + 16);
+    reader r = {path, err, CKVC_OK};
+    r.rc = ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err);
+    if (r.rc != CKVC_OK)
+        goto done;
+    if (!json_is_object(config)) {
+        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: not a JSON object", path);
+        goto done;
+    }
+    check_supported(&r, config);
+    model_shape *s = out;
+    s->n_layers = read_int(&r, config, "num_hidden_layers", 1, LAYERS_MAX, 0);
+    s->n_heads = read_int(&r, config, "num_attention_heads", 1, HEADS_MAX, 0);
+    s->n_kv_heads = read_int(&r, config, "num_key_value_heads", 1, HEADS_MAX, s->n_heads);
+    s->width = read_int(&r, config, "hidden_size", 1, WIDTH_MAX, 0);
+    s->intermediate = read_int(&r, config, "intermediate_size", 1, INTERMEDIATE_MAX, 0);
+    s->vocab = read_int(&r, config, "vocab_size", 1, VOCAB_MAX, 0);
+    s->max_positions = read_int(&r, config, "max_position_embeddings", 1, POSITIONS_MAX, 2048);
+    s->rms_eps = read_number(&r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
+    if (r.rc != CKVC_OK)
+        goto done;
+    if (s->n_heads % s->n_kv_heads != 0) {
+        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: num_attention_heads=%d is not a multiple of num_key_value_heads=%d", path,
+                         s->n_heads, s->n_kv_heads);
+        goto done;
+    }
+    if (member(config, "head_dim") == NULL && s->width % s->n_heads != 0) {
+        r.rc =
+            ckvc_fail(err, CKVC_E_DATA, "%s: hidden_size=%d is not a multiple of num_attention_heads=%d and head_dim is not given",
+                      path, s->width, s->n_heads);
+        goto done;
+    }
+    s->head_dim = read_int(&r, config, "head_dim", 2, HEAD_DIM_MAX, s->width / s->n_heads);
+    if (r.rc == CKVC_OK && (s->head_dim > HEAD_DIM_MAX || s->head_dim % 2 != 0))
+        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=%d is not an even number up to %d", path, s->head_dim, HEAD_DIM_MAX);
+    read_rope(&r, config, s);
+    s->tied = read_bool(&r, config, "tie_word_embeddings");
+    s->qkv_bias = s->output_bias = read_bool(&r, config, "attention_bias"); /* Llama's one flag is for q, k, v and o */
+    s->mlp_bias = read_bool(&r, config, "mlp_bias");
+    if (r.rc == CKVC_OK)
+        read_ids(config, s);
+done:
+    json_decref(config);
+    free(path);
+    return r.rc;
+}
+
+/* The fields that decide what the network computes, in this order; one that has its neutral value is left out, so that a
+ * later version that knows more fields gives an old model the same lines. The context length is a limit, not arithmetic. */
+char *model_shape_lines(const model_shape *s)
+{
+    ckvc_buffer b = {0};
+    ckvc_buffer_printf(&b, "family=%s\nlayers=%d\nheads=%d\nkv_heads=%d\nhead_dim=%d\nwidth=%d\nintermediate=%d\nvocab=%d\n",
+                       s->family, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim, s->width, s->intermediate, s->vocab);
+    ckvc_buffer_printf(&b, "rms_eps=%.17g\nrope_theta=%.17g\n", s->rms_eps, s->rope_theta);
+    if (s->rope == ROPE_LLAMA3)
+        ckvc_buffer_printf(
+            &b, "rope=llama3\nrope_factor=%.17g\nrope_low_freq=%.17g\nrope_high_freq=%.17g\nrope_original_positions=%d\n",
+            s->rope_factor, s->rope_low_freq, s->rope_high_freq, s->rope_original_positions);
+    if (s->tied)
+        ckvc_buffer_text(&b, "tied=1\n");
+    if (s->qkv_bias)
+        ckvc_buffer_text(&b, "qkv_bias=1\n");
+    if (s->output_bias)
+        ckvc_buffer_text(&b, "output_bias=1\n");
+    if (s->mlp_bias)
+        ckvc_buffer_text(&b, "mlp_bias=1\n");
+    if (s->sliding_window)
+        ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window);
+    if (b.failed) {
+        ckvc_buffer_fini(&b);
+        return NULL;
+    }
+    return (char *)b.data;
+}
+
+int64_t model_shape_parameters(const model_shape *s)
+{
+    const int64_t m = s->width, q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim,
+                  f = s->intermediate;
+    int64_t layer = m * (q + 2 * kv) + q * m + 3 * m * f + 2 * m;
+    if (s->qkv_bias)
+        layer += q + 2 * kv;
+    if (s->output_bias)
+        layer += m;
+    if (s->mlp_bias)
+        layer += 2 * f + m;
+    return s->n_layers * layer + (int64_t)s->vocab * m * (s->tied ? 1 : 2) + m;
+}
