@@ -82,8 +82,8 @@ typedef struct backend_ops {
     void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width, be_buf *y);
     /* nll[r] = logsumexp(W x[r]) - (W x[r])[target[r]], nats, double, host; logits are tiled over the vocabulary, never stored
      * whole. Rows row0 ... row0+n_rows-1 of x. */
-    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows,
-                            const int32_t *target, double *nll, ckvc_err *err);
+    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target,
+                            double *nll, ckvc_err *err);
     /* Logits of one row, host [V]. */
     ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row, float *logits, ckvc_err *err);
     /* dst rows dst_row ... = src rows src_row ... (width values each). */
@@ -94,7 +94,7 @@ struct backend {
     const backend_ops *ops;
 };
 
-/* Row counts of activation buffers are rounded up to this by whoever sizes them, so that matrix products run on whole tiles. */
+/* Row counts of activation buffers and capacities of caches are rounded up to this by whoever sizes them, so that matrix products run on whole tiles. */
 #define BE_ROW_TILE 64
 static inline int64_t be_padded_rows(int64_t n)
 {
@@ -109,5 +109,7 @@ void backend_destroy(backend *be);
 const char *backend_kernel(const backend *be);
 /* A warning when the BLAS kernel in use is slower than this CPU allows (OPENBLAS_CORETYPE preset), or NULL. Borrowed. */
 const char *backend_warning(const backend *be);
+/* The pool that it was created with: for work beside it (hashing weights), never while an operation runs. Borrowed. */
+ckvc_pool *backend_pool(const backend *be);
 
 #endif

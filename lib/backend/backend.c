@@ -1,0 +1,37 @@
+/* Which backend: the CPU is always built; another one that is asked for and absent is an error, never a silent fallback. */
+#include "lib/backend/backend.h"
+
+#include <string.h>
+
+#include "lib/backend/cpu/cpu_backend.h"
+
+ckvc_status backend_create(const char *kind, ckvc_pool *pool, backend **out, ckvc_err *err)
+{
+    *out = NULL;
+    if (strcmp(kind, "auto") == 0 || strcmp(kind, "cpu") == 0)
+        return cpu_backend_create(pool, out, err);
+    if (strcmp(kind, "cuda") == 0)
+        return ckvc_fail(err, CKVC_E_DEVICE, "backend cuda: this ckvc was built without it; use --backend cpu");
+    return ckvc_fail(err, CKVC_E_USAGE, "backend \"%s\" is unknown; use auto, cpu or cuda", kind);
+}
+
+void backend_destroy(backend *be)
+{
+    if (be)
+        be->ops->destroy(be);
+}
+
+const char *backend_kernel(const backend *be)
+{
+    return cpu_backend_kernel(be);
+}
+
+const char *backend_warning(const backend *be)
+{
+    return cpu_backend_warning(be);
+}
+
+ckvc_pool *backend_pool(const backend *be)
+{
+    return cpu_backend_pool(be);
+}

@@ -1,0 +1,84 @@
+/* Inside of the CPU backend: its state, its scratch memory, and the row kernels. Nothing outside lib/backend/cpu includes this.
+ *
+ * Why results are the same bytes for any number of threads and of rows: a matrix product is cut into tiles whose sizes follow
+ * from the shapes of the weights (and, in attention, from the row's own place) alone; every tile has BE_ROW_TILE rows, padding
+ * included; the BLAS runs on one thread inside a tile; and whatever is summed over tiles is summed in tile order.
+ */
+#ifndef CKVC_BACKEND_CPU_H
+#define CKVC_BACKEND_CPU_H
+
+#include "lib/backend/backend.h"
+
+struct be_buf {
+    float *data; /* [n], 64-byte aligned */
+    size_t n;
+};
+
+struct be_weight {
+    int64_t rows, cols;
+    be_type type;
+    const void *bytes; /* borrowed */
+    const float *f32;  /* [rows][cols]: bytes themselves, or own; NULL until acquired */
+    float *own;
+};
+
+typedef struct cpu_scratch {
+    float *data;
+    size_t n;
+} cpu_scratch;
+
+/* cos and sin of position * inv_freq, [n_positions][half]; kept because every layer of every prompt asks for the same. */
+typedef struct rope_table {
+    int32_t half;
+    int64_t n_positions, capacity;
+    double *inv_freq; /* [half] that the table was made from */
+    float *cos, *sin;
+} rope_table;
+
+typedef struct cpu_backend {
+    backend base;
+    ckvc_pool *pool;
+    int n_threads;
+    cpu_scratch *worker; /* [n_threads] */
+    cpu_scratch shared;
+    rope_table rope;
+    ckvc_err failure; /* first failure of a call that returns nothing; handed out by sync */
+    char kernel[96], warning[256];
+} cpu_backend;
+
+static inline cpu_backend *cpu_of(backend *be)
+{
+    return (cpu_backend *)be;
+}
+
+/* Makes every worker's scratch at least per_worker floats and the shared one at least `shared` floats. false: no memory,
+ * recorded for the next sync; the operation is then left out. Grows only, so after the largest prompt nothing allocates. */
+bool cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
+bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
+
+/* ---- operations that have a file of their own ---- */
+void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y);
+ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target,
+                         double *nll, ckvc_err *err);
+ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row, float *logits, ckvc_err *err);
+void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t n_rows, const be_buf *q, const be_buf *cache_k,
+                          const be_buf *cache_v, int64_t capacity, be_buf *out);
+void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
+                        const kept_set *kept, const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, const be_buf *own_k,
+                        const be_buf *own_v, int64_t own_capacity, be_buf *out);
+ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q,
+                            const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
+
+/* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector code ---- */
+/* x[i] = exp(x[i] - max x), at most 2 ulp off; returns the sum, in double over blocks of 256. n >= 1. *max_out may be NULL. */
+double kernel_softmax(float *x, int64_t n, float *max_out);
+void kernel_scale(float *x, int64_t n, float factor);
+void kernel_mass_add(double *mass, const float *e, int64_t n, double factor); /* mass[i] += e[i] * factor */
+void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n);
+void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps);
+void kernel_rope(float *x, const float *cos, const float *sin, int32_t half); /* in place, pairs (i, i + half) */
+double kernel_norm(const float *x, int64_t n);                                /* ||x||_2, summed in double */
+void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n);
+void kernel_from_f16(const uint16_t *src, float *dst, int64_t n);
+
+#endif

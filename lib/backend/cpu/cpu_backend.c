@@ -1,0 +1,470 @@
+/* The CPU backend: state, buffers, weights, and the operations that work row by row. */
+#include "lib/backend/cpu/cpu_backend.h"
+
+#include <assert.h>
+#include <cblas.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/backend/cpu/cpu.h"
+#include "lib/base/memory.h"
+#include "lib/base/sizes.h"
+
+/* Work below this many values runs on the calling thread: waking the others costs more. Changes no result. */
+#define PARALLEL_MIN 65536
+
+/* ---- scratch ---- */
+
+static bool grow(cpu_backend *c, cpu_scratch *s, size_t need)
+{
+    if (need <= s->n)
+        return true;
+    need = (need + 16383) / 16384 * 16384;
+    float *data = ckvc_alloc_aligned(need, sizeof *data);
+    if (data == NULL) {
+        ckvc_fail_memory(&c->failure, "the CPU backend's scratch", need * sizeof *data);
+        return false;
+    }
+    free(s->data);
+    *s = (cpu_scratch){data, need};
+    return true;
+}
+
+bool cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared)
+{
+    for (int i = 0; i < c->n_threads; i++) {
+        if (!grow(c, &c->worker[i], per_worker))
+            return false;
+    }
+    return grow(c, &c->shared, shared);
+}
+
+/* ---- life ---- */
+
+static void destroy(backend *be)
+{
+    cpu_backend *c = cpu_of(be);
+    for (int i = 0; c->worker && i < c->n_threads; i++)
+        free(c->worker[i].data);
+    free(c->worker);
+    free(c->shared.data);
+    free(c->rope.inv_freq);
+    free(c->rope.cos);
+    free(c->rope.sin);
+    free(c);
+}
+
+static ckvc_status cpu_sync(backend *be, ckvc_err *err)
+{
+    cpu_backend *c = cpu_of(be);
+    if (c->failure.status == CKVC_OK)
+        return CKVC_OK;
+    const ckvc_status rc = ckvc_fail(err, c->failure.status, "%s", c->failure.text);
+    c->failure = (ckvc_err){0};
+    return rc;
+}
+
+static ckvc_status buf_create(backend *be, size_t n, be_buf **out, ckvc_err *err)
+{
+    (void)be;
+    *out = NULL;
+    size_t bytes;
+    if (!ckvc_mul_size(n, sizeof(float), &bytes))
+        return ckvc_fail(err, CKVC_E_MEMORY, "a buffer of %zu values does not fit the address space", n);
+    be_buf *b = ckvc_calloc(1, sizeof *b);
+    float *data = b ? ckvc_alloc_aligned(n ? n : 1, sizeof *data) : NULL;
+    if (data == NULL) {
+        free(b);
+        return ckvc_fail_memory(err, "a buffer of the model", bytes);
+    }
+    memset(data, 0, bytes);
+    *b = (be_buf){data, n};
+    *out = b;
+    return CKVC_OK;
+}
+
+static void buf_free(backend *be, be_buf *b)
+{
+    (void)be;
+    if (b)
+        free(b->data);
+    free(b);
+}
+
+static void buf_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n)
+{
+    (void)be;
+    assert(ckvc_span_ok(offset, n, dst->n));
+    memcpy(dst->data + offset, src, n * sizeof *src);
+}
+
+static ckvc_status buf_read(backend *be, const be_buf *src, size_t offset, float *dst, size_t n, ckvc_err *err)
+{
+    assert(ckvc_span_ok(offset, n, src->n));
+    memcpy(dst, src->data + offset, n * sizeof *dst);
+    return cpu_sync(be, err);
+}
+
+/* ---- weights ---- */
+
+static ckvc_status weight_create(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, be_weight **out,
+                                 ckvc_err *err)
+{
+    (void)be;
+    *out = ckvc_calloc(1, sizeof **out);
+    if (*out == NULL)
+        return ckvc_fail_memory(err, "a weight", sizeof **out);
+    **out = (be_weight){.rows = rows, .cols = cols, .type = type, .bytes = bytes};
+    return CKVC_OK;
+}
+
+static void weight_free(backend *be, be_weight *w)
+{
+    (void)be;
+    if (w)
+        free(w->own);
+    free(w);
+}
+
+#define CONVERT_TILE 262144
+
+typedef struct convert_job {
+    const be_weight *w;
+    int64_t n;
+} convert_job;
+
+static void convert_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const convert_job *job = ctx;
+    const int64_t begin = task * CONVERT_TILE, n = begin + CONVERT_TILE < job->n ? CONVERT_TILE : job->n - begin;
+    float *dst = job->w->own + begin;
+    if (job->w->type == BE_F32) {
+        memcpy(dst, (const char *)job->w->bytes + begin * 4, (size_t)n * 4);
+        return;
+    }
+    uint16_t piece[4096]; /* a tensor in a file need not be aligned to its type */
+    for (int64_t i = 0; i < n; i += 4096) {
+        const int64_t m = i + 4096 < n ? 4096 : n - i;
+        memcpy(piece, (const char *)job->w->bytes + (begin + i) * 2, (size_t)m * 2);
+        if (job->w->type == BE_BF16)
+            kernel_from_bf16(piece, dst + i, m);
+        else
+            kernel_from_f16(piece, dst + i, m);
+    }
+}
+
+/* float32 that lies aligned in the file is used in place; anything else is converted once and kept until weight_free. */
+static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err)
+{
+    if (w->f32)
+        return CKVC_OK;
+    if (w->type == BE_F32 && (uintptr_t)w->bytes % sizeof(float) == 0) {
+        w->f32 = w->bytes;
+        return CKVC_OK;
+    }
+    const int64_t n = w->rows * w->cols;
+    w->own = ckvc_alloc_aligned(n ? (size_t)n : 1, sizeof *w->own);
+    if (w->own == NULL)
+        return ckvc_fail_memory(err, "a weight in float32", (size_t)n * sizeof *w->own);
+    convert_job job = {w, n};
+    ckvc_pool_run(cpu_of(be)->pool, (n + CONVERT_TILE - 1) / CONVERT_TILE, convert_task, &job);
+    w->f32 = w->own;
+    return CKVC_OK;
+}
+
+static void weight_release(backend *be, be_weight *w)
+{
+    (void)be; /* host memory is where weights live: there is nothing to win by dropping the copy between layers */
+    (void)w;
+}
+
+/* ---- rows ---- */
+
+/* Rows behind n_rows up to the next whole tile are zeroed, so that padding never carries an old prompt's numbers (a NaN, say). */
+static void embed(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows, be_buf *x)
+{
+    (void)be;
+    const size_t width = (size_t)table->cols;
+    const int64_t rows = be_padded_rows(n_rows);
+    assert(table->f32 && (size_t)rows * width <= x->n);
+    for (int64_t r = 0; r < n_rows; r++) {
+        assert(tokens[r] >= 0 && tokens[r] < table->rows);
+        memcpy(x->data + (size_t)r * width, table->f32 + (size_t)tokens[r] * width, width * sizeof(float));
+    }
+    memset(x->data + (size_t)n_rows * width, 0, (size_t)(rows - n_rows) * width * sizeof(float));
+}
+
+typedef struct row_job {
+    const float *a, *b;
+    float *y;
+    int64_t n_rows, width;
+    double eps;
+    /* rope_cache */
+    const rope_table *rope;
+    const be_attention_shape *s;
+    int64_t pos0, slot0, capacity;
+    const float *k, *v;
+    float *cache_k, *cache_v;
+    /* value_norms */
+    double *norm;
+} row_job;
+
+/* Tasks of BE_ROW_TILE rows over the pool, or all of them here when there is little to do. */
+static void run_rows(cpu_backend *c, ckvc_task_fn fn, row_job *job, int64_t rows, int64_t values)
+{
+    const int64_t n_tasks = (rows + BE_ROW_TILE - 1) / BE_ROW_TILE;
+    if (values >= PARALLEL_MIN)
+        ckvc_pool_run(c->pool, n_tasks, fn, job);
+    else
+        for (int64_t t = 0; t < n_tasks; t++)
+            fn(job, t, 0);
+}
+
+static int64_t tile_end(const row_job *j, int64_t task)
+{
+    return (task + 1) * BE_ROW_TILE < j->n_rows ? (task + 1) * BE_ROW_TILE : j->n_rows;
+}
+
+static void rmsnorm_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const row_job *j = ctx;
+    for (int64_t r = task * BE_ROW_TILE; r < tile_end(j, task); r++)
+        kernel_rmsnorm(j->a + r * j->width, j->b, j->y + r * j->width, j->width, j->eps);
+}
+
+static void rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps, be_buf *y)
+{
+    const int64_t width = w->rows * w->cols;
+    assert(w->f32 && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
+    row_job job = {.a = x->data, .b = w->f32, .y = y->data, .n_rows = n_rows, .width = width, .eps = (double)eps};
+    run_rows(cpu_of(be), rmsnorm_task, &job, n_rows, n_rows * width);
+}
+
+static void silu_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const row_job *j = ctx;
+    const int64_t begin = task * BE_ROW_TILE * j->width, end = tile_end(j, task) * j->width;
+    kernel_silu_mul(j->a + begin, j->b + begin, j->y + begin, end - begin);
+}
+
+static void silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width, be_buf *y)
+{
+    assert((size_t)(n_rows * width) <= gate->n && (size_t)(n_rows * width) <= up->n && (size_t)(n_rows * width) <= y->n);
+    row_job job = {.a = gate->data, .b = up->data, .y = y->data, .n_rows = n_rows, .width = width};
+    run_rows(cpu_of(be), silu_task, &job, n_rows, n_rows * width);
+}
+
+static void copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row, int64_t n_rows, int64_t width)
+{
+    (void)be;
+    assert(ckvc_span_ok((size_t)(src_row * width), (size_t)(n_rows * width), src->n));
+    assert(ckvc_span_ok((size_t)(dst_row * width), (size_t)(n_rows * width), dst->n));
+    memmove(dst->data + dst_row * width, src->data + src_row * width, (size_t)(n_rows * width) * sizeof(float));
+}
+
+/* ---- positions ---- */
+
+bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions)
+{
+    rope_table *t = &c->rope;
+    const bool same = t->half == half && t->inv_freq && memcmp(t->inv_freq, inv_freq, (size_t)half * sizeof *inv_freq) == 0;
+    if (same && n_positions <= t->n_positions)
+        return true;
+    const int64_t rounded = (n_positions + 511) / 512 * 512;
+    if (!same || rounded > t->capacity) {
+        const size_t n = (size_t)rounded * (size_t)half;
+        double *own = ckvc_alloc((size_t)half, sizeof *own);
+        float *cos_new = ckvc_alloc_aligned(n, sizeof *cos_new), *sin_new = ckvc_alloc_aligned(n, sizeof *sin_new);
+        if (own == NULL || cos_new == NULL || sin_new == NULL) {
+            free(own);
+            free(cos_new);
+            free(sin_new);
+            ckvc_fail_memory(&c->failure, "the table of rotary angles", 2 * n * sizeof *cos_new);
+            return false;
+        }
+        memcpy(own, inv_freq, (size_t)half * sizeof *own);
+        free(t->inv_freq);
+        free(t->cos);
+        free(t->sin);
+        *t = (rope_table){.half = half, .capacity = rounded, .inv_freq = own, .cos = cos_new, .sin = sin_new};
+    }
+    for (; t->n_positions < t->capacity; t->n_positions++) {
+        for (int32_t i = 0; i < half; i++) {
+            const double angle = (double)t->n_positions * inv_freq[i];
+            t->cos[t->n_positions * half + i] = (float)cos(angle);
+            t->sin[t->n_positions * half + i] = (float)sin(angle);
+        }
+    }
+    return true;
+}
+
+static void rope_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const row_job *j = ctx;
+    const int64_t d = j->s->head_dim, n_heads = j->s->n_heads, n_kv = j->s->n_kv_heads;
+    for (int64_t r = task * BE_ROW_TILE; r < tile_end(j, task); r++) {
+        const float *cos_row = j->rope->cos + (j->pos0 + r) * j->rope->half,
+                    *sin_row = j->rope->sin + (j->pos0 + r) * j->rope->half;
+        for (int64_t h = 0; h < n_heads; h++)
+            kernel_rope(j->y + (r * n_heads + h) * d, cos_row, sin_row, j->rope->half);
+        for (int64_t g = 0; g < n_kv; g++) {
+            float *slot = j->cache_k + (g * j->capacity + j->slot0 + r) * d;
+            memcpy(slot, j->k + (r * n_kv + g) * d, (size_t)d * sizeof *slot);
+            kernel_rope(slot, cos_row, sin_row, j->rope->half);
+            memcpy(j->cache_v + (g * j->capacity + j->slot0 + r) * d, j->v + (r * n_kv + g) * d, (size_t)d * sizeof *slot);
+        }
+    }
+}
+
+/* Slots behind the last row up to the next whole tile are zeroed: attention multiplies them by weights of 0, and 0 * NaN is NaN. */
+static void rope_cache(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t slot0,
+                       int64_t n_rows, be_buf *q, const be_buf *k, const be_buf *v, be_buf *cache_k, be_buf *cache_v,
+                       int64_t capacity)
+{
+    cpu_backend *c = cpu_of(be);
+    const int64_t d = s->head_dim, end = slot0 + n_rows;
+    assert(end <= capacity && (size_t)(s->n_kv_heads * capacity * d) <= cache_k->n && cache_k->n == cache_v->n);
+    if (!cpu_rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
+        return;
+    row_job job = {.y = q->data,
+                   .n_rows = n_rows,
+                   .rope = &c->rope,
+                   .s = s,
+                   .pos0 = pos0,
+                   .slot0 = slot0,
+                   .capacity = capacity,
+                   .k = k->data,
+                   .v = v->data,
+                   .cache_k = cache_k->data,
+                   .cache_v = cache_v->data};
+    run_rows(c, rope_task, &job, n_rows, n_rows * (s->n_heads + 2 * s->n_kv_heads) * d);
+    const int64_t padded = be_padded_rows(end) < capacity ? be_padded_rows(end) : capacity;
+    for (int64_t g = 0; g < s->n_kv_heads; g++) {
+        memset(cache_k->data + (g * capacity + end) * d, 0, (size_t)((padded - end) * d) * sizeof(float));
+        memset(cache_v->data + (g * capacity + end) * d, 0, (size_t)((padded - end) * d) * sizeof(float));
+    }
+}
+
+static void norms_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const row_job *j = ctx;
+    for (int64_t g = 0; g < j->s->n_kv_heads; g++) {
+        for (int64_t t = task * BE_ROW_TILE; t < tile_end(j, task); t++)
+            j->norm[g * j->n_rows + t] = kernel_norm(j->a + (g * j->capacity + t) * j->width, j->width);
+    }
+}
+
+static ckvc_status value_norms(backend *be, const be_attention_shape *s, int64_t n, const be_buf *cache_v, int64_t capacity,
+                               double *norm, ckvc_err *err)
+{
+    row_job job = {.a = cache_v->data, .n_rows = n, .width = s->head_dim, .s = s, .capacity = capacity, .norm = norm};
+    run_rows(cpu_of(be), norms_task, &job, n, n * s->n_kv_heads * s->head_dim);
+    return cpu_sync(be, err);
+}
+
+/* ---- which BLAS kernel ---- */
+
+/* OpenBLAS chooses its kernel by CPU model when it is loaded, or as OPENBLAS_CORETYPE says. Kernels round differently, so
+ * the name goes into every journal line; one that leaves vector units idle is worth a warning, since it halves the speed. */
+static void describe_kernel(cpu_backend *c)
+{
+    const char *core = openblas_get_corename();
+    snprintf(c->kernel, sizeof c->kernel, "cpu/OpenBLAS-%s", core);
+#if defined(__x86_64__)
+    static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "Sapphirerapids"};
+    static const char *const with_avx2[] = {"Haswell", "Zen", "Excavator"};
+    bool fast512 = false, fast2 = false;
+    for (size_t i = 0; i < sizeof with_avx512 / sizeof *with_avx512; i++)
+        fast512 = fast512 || strcasecmp(core, with_avx512[i]) == 0;
+    for (size_t i = 0; i < sizeof with_avx2 / sizeof *with_avx2; i++)
+        fast2 = fast2 || strcasecmp(core, with_avx2[i]) == 0;
+    __builtin_cpu_init();
+    const char *unused = NULL;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && !fast512)
+        unused = "AVX-512";
+    else if (__builtin_cpu_supports("avx2") && !fast512 && !fast2)
+        unused = "AVX2";
+    if (unused == NULL)
+        return;
+    const char *preset = getenv("OPENBLAS_CORETYPE"), *l2 = getenv("OPENBLAS_L2_SIZE");
+    if (preset || l2)
+        snprintf(c->warning, sizeof c->warning,
+                 "OpenBLAS runs its %s kernel although this CPU has %s: %s=%s is set; unset it for speed (results change in the "
+                 "last bits)",
+                 core, unused, preset ? "OPENBLAS_CORETYPE" : "OPENBLAS_L2_SIZE", preset ? preset : l2);
+    else
+        snprintf(c->warning, sizeof c->warning,
+                 "OpenBLAS runs its %s kernel although this CPU has %s: a newer OpenBLAS, or OPENBLAS_CORETYPE=%s, is faster "
+                 "(results change in the last bits)",
+                 core, unused, strcmp(unused, "AVX2") == 0 ? "Haswell" : "SkylakeX");
+#endif
+}
+
+const char *cpu_backend_kernel(const backend *be)
+{
+    return ((const cpu_backend *)be)->kernel;
+}
+
+const char *cpu_backend_warning(const backend *be)
+{
+    const cpu_backend *c = (const cpu_backend *)be;
+    return c->warning[0] ? c->warning : NULL;
+}
+
+ckvc_pool *cpu_backend_pool(const backend *be)
+{
+    return ((const cpu_backend *)be)->pool;
+}
+
+static const backend_ops ops = {
+    .name = "cpu",
+    .destroy = destroy,
+    .sync = cpu_sync,
+    .buf_create = buf_create,
+    .buf_free = buf_free,
+    .write = buf_write,
+    .read = buf_read,
+    .weight_create = weight_create,
+    .weight_free = weight_free,
+    .weight_acquire = weight_acquire,
+    .weight_release = weight_release,
+    .embed = embed,
+    .rmsnorm = rmsnorm,
+    .matmul = cpu_matmul,
+    .rope_cache = rope_cache,
+    .attention_causal = cpu_attention_causal,
+    .attention_kept = cpu_attention_kept,
+    .window_mass = cpu_window_mass,
+    .value_norms = value_norms,
+    .silu_mul = silu_mul,
+    .head_nll = cpu_head_nll,
+    .head_logits = cpu_head_logits,
+    .copy_rows = copy_rows,
+};
+
+ckvc_status cpu_backend_create(ckvc_pool *pool, backend **out, ckvc_err *err)
+{
+    *out = NULL;
+    cpu_backend *c = ckvc_calloc(1, sizeof *c);
+    if (c == NULL)
+        return ckvc_fail_memory(err, "the CPU backend", sizeof *c);
+    c->base.ops = &ops;
+    c->pool = pool;
+    c->n_threads = ckvc_pool_threads(pool);
+    c->worker = ckvc_calloc((size_t)c->n_threads, sizeof *c->worker);
+    if (c->worker == NULL) {
+        destroy(&c->base);
+        return ckvc_fail_memory(err, "the CPU backend", sizeof *c);
+    }
+    openblas_set_num_threads(1);
+    describe_kernel(c);
+    *out = &c->base;
+    return CKVC_OK;
+}
