@@ -1,0 +1,86 @@
+/* Looking at a model directory without running it. */
+#include "lib/model/model_info.h"
+
+#include "lib/model/model_weights.h"
+
+/* The whole check; with files_out the weights stay open for the caller. */
+static ckvc_status check_dir(const char *dir, model_shape *shape, weights **files, char fingerprint[CKVC_SHA256_HEX], ckvc_err *err)
+{
+    ckvc_pool *pool = NULL;
+    *files = NULL;
+    ckvc_status rc = model_config_read(dir, shape, err);
+    if (rc == CKVC_OK)
+        rc = weights_open(dir, files, err);
+    if (rc == CKVC_OK)
+        rc = ckvc_pool_create(ckvc_cpu_count(), &pool, err);
+    if (rc == CKVC_OK)
+        rc = model_check(shape, *files, dir, pool, fingerprint, err);
+    ckvc_pool_destroy(pool);
+    if (rc != CKVC_OK) {
+        weights_close(*files);
+        *files = NULL;
+    }
+    return rc;
+}
+
+static json_t *shape_json(const model_shape *s)
+{
+    json_t *o = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:f,s:f,s:s,s:b}", "n_layers", s->n_layers, "n_heads", s->n_heads,
+                          "n_kv_heads", s->n_kv_heads, "head_dim", s->head_dim, "width", s->width, "intermediate", s->intermediate,
+                          "vocab", s->vocab, "max_positions", s->max_positions, "rms_eps", s->rms_eps, "rope_theta", s->rope_theta,
+                          "rope", s->rope == ROPE_LLAMA3 ? "llama3" : "default", "tied", s->tied);
+    if (o && s->rope == ROPE_LLAMA3) {
+        json_object_set_new(o, "rope_factor", json_real(s->rope_factor));
+        json_object_set_new(o, "rope_low_freq", json_real(s->rope_low_freq));
+        json_object_set_new(o, "rope_high_freq", json_real(s->rope_high_freq));
+        json_object_set_new(o, "rope_original_positions", json_integer(s->rope_original_positions));
+    }
+    if (o && s->qkv_bias)
+        json_object_set_new(o, "qkv_bias", json_true());
+    if (o && s->output_bias)
+        json_object_set_new(o, "output_bias", json_true());
+    if (o && s->mlp_bias)
+        json_object_set_new(o, "mlp_bias", json_true());
+    return o;
+}
+
+/* Prompt and continuation that the memory of a session is stated for. */
+#define INFO_PROMPT       2048
+#define INFO_CONTINUATION 128
+#define INFO_WINDOW       64
+
+json_t *model_info(const char *dir, ckvc_err *err)
+{
+    model_shape shape;
+    weights *files;
+    char fingerprint[CKVC_SHA256_HEX];
+    if (check_dir(dir, &shape, &files, fingerprint, err) != CKVC_OK)
+        return NULL;
+    uint64_t bytes = 0;
+    json_t *types = json_object();
+    for (size_t i = 0; i < weights_count(files); i++) {
+        const tensor_view *t = weights_at(files, i);
+        bytes += t->bytes;
+        json_object_set_new(types, t->dtype, json_integer(json_integer_value(json_object_get(types, t->dtype)) + 1));
+    }
+    weights_close(files);
+    const session_limits limits = {.max_prompt = INFO_PROMPT, .max_continuation = INFO_CONTINUATION, .max_window = INFO_WINDOW};
+    json_t *memory = json_pack("{s:i,s:i,s:I}", "prompt", INFO_PROMPT, "continuation", INFO_CONTINUATION, "bytes",
+                               (json_int_t)session_bytes(&shape, limits));
+    json_t *out = json_pack("{s:s,s:s,s:o,s:I,s:I,s:o,s:o}", "family", shape.family, "fingerprint", fingerprint, "shape",
+                            shape_json(&shape), "parameters", (json_int_t)model_shape_parameters(&shape), "weight_bytes",
+                            (json_int_t)bytes, "weight_types", types, "session_bytes", memory);
+    if (out == NULL)
+        ckvc_fail(err, CKVC_E_MEMORY, "%s: no memory for the description", dir);
+    return out;
+}
+
+ckvc_status model_verify(const char *dir, ckvc_err *err)
+{
+    model_shape shape;
+    weights *files;
+    char fingerprint[CKVC_SHA256_HEX];
+    ckvc_status rc = check_dir(dir, &shape, &files, fingerprint, err);
+    weights_close(files);
+    return rc;
+}

@@ -1,0 +1,426 @@
+/* Opening a Llama model: which tensor is which, the pass over all bytes (finite? fingerprint), the rotary frequencies. */
+#include "lib/model/model_weights.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/log.h"
+#include "lib/base/memory.h"
+
+/* ---- names ---- */
+
+/* One row a tensor of a layer: its name behind "model.layers.N.", where it goes, its shape in terms of the model's. */
+typedef enum dim { ONE, WIDTH, HEADS, KV_HEADS, MLP } dim;
+typedef enum when { ALWAYS, QKV_BIAS, OUTPUT_BIAS, MLP_BIAS } when;
+static const struct layer_row {
+    const char *name;
+    size_t offset; /* in layer_weights */
+    dim rows, cols;
+    when when;
+} layer_rows[LAYER_WEIGHTS] = {
+    {"input_layernorm.weight", offsetof(layer_weights, attention_norm), WIDTH, ONE, ALWAYS},
+    {"self_attn.q_proj.weight", offsetof(layer_weights, q), HEADS, WIDTH, ALWAYS},
+    {"self_attn.k_proj.weight", offsetof(layer_weights, k), KV_HEADS, WIDTH, ALWAYS},
+    {"self_attn.v_proj.weight", offsetof(layer_weights, v), KV_HEADS, WIDTH, ALWAYS},
+    {"self_attn.o_proj.weight", offsetof(layer_weights, o), WIDTH, HEADS, ALWAYS},
+    {"self_attn.q_proj.bias", offsetof(layer_weights, q_bias), HEADS, ONE, QKV_BIAS},
+    {"self_attn.k_proj.bias", offsetof(layer_weights, k_bias), KV_HEADS, ONE, QKV_BIAS},
+    {"self_attn.v_proj.bias", offsetof(layer_weights, v_bias), KV_HEADS, ONE, QKV_BIAS},
+    {"self_attn.o_proj.bias", offsetof(layer_weights, o_bias), WIDTH, ONE, OUTPUT_BIAS},
+    {"post_attention_layernorm.weight", offsetof(layer_weights, mlp_norm), WIDTH, ONE, ALWAYS},
+    {"mlp.gate_proj.weight", offsetof(layer_weights, gate), MLP, WIDTH, ALWAYS},
+    {"mlp.up_proj.weight", offsetof(layer_weights, up), MLP, WIDTH, ALWAYS},
+    {"mlp.down_proj.weight", offsetof(layer_weights, down), WIDTH, MLP, ALWAYS},
+    {"mlp.gate_proj.bias", offsetof(layer_weights, gate_bias), MLP, ONE, MLP_BIAS},
+    {"mlp.up_proj.bias", offsetof(layer_weights, up_bias), MLP, ONE, MLP_BIAS},
+    {"mlp.down_proj.bias", offsetof(layer_weights, down_bias), WIDTH, ONE, MLP_BIAS},
+};
+
+#define EMBEDDING  "model.embed_tokens.weight"
+#define HEAD       "lm_head.weight"
+#define FINAL_NORM "model.norm.weight"
+
+static int64_t size_of(const model_shape *s, dim d)
+{
+    switch (d) {
+    case ONE:
+        return 1;
+    case WIDTH:
+        return s->width;
+    case HEADS:
+        return (int64_t)s->n_heads * s->head_dim;
+    case KV_HEADS:
+        return (int64_t)s->n_kv_heads * s->head_dim;
+    case MLP:
+        break;
+    }
+    return s->intermediate;
+}
+
+static bool wanted(const model_shape *s, when w)
+{
+    return w == ALWAYS || (w == QKV_BIAS && s->qkv_bias) || (w == OUTPUT_BIAS && s->output_bias) || (w == MLP_BIAS && s->mlp_bias);
+}
+
+/* The tensor, checked: there, of a type that we compute with, [rows][cols] or, for cols == 1, [rows]. */
+static const tensor_view *find(const weights *files, const char *dir, const char *name, int64_t rows, int64_t cols, ckvc_err *err)
+{
+    const tensor_view *t = weights_find(files, name);
+    if (t == NULL) {
+        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" is missing; config.json asks for it", dir, name);
+        return NULL;
+    }
+    if (t->type == TENSOR_OTHER) {
+        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" has dtype %s; the runtime computes with F32, F16 and BF16", t->file, name,
+                  t->dtype);
+        return NULL;
+    }
+    char got[96] = "[", want[64];
+    for (int32_t i = 0; i < t->rank; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%s%lld", i ? "," : "", (long long)t->dims[i]);
+    strcat(got, "]");
+    if (cols == 1)
+        snprintf(want, sizeof want, "[%lld]", (long long)rows);
+    else
+        snprintf(want, sizeof want, "[%lld,%lld]", (long long)rows, (long long)cols);
+    if (strcmp(got, want) != 0) {
+        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" has shape %s, config.json asks for %s", t->file, name, got, want);
+        return NULL;
+    }
+    return t;
+}
+
+/* A tied model may carry its one matrix under either name. Carrying both is fine while they are the same bytes. */
+static ckvc_status find_ends(const model_shape *s, const weights *files, const char *dir, const tensor_view **embedding,
+                             const tensor_view **head, ckvc_err *err)
+{
+    const bool has_embedding = weights_find(files, EMBEDDING) != NULL, has_head = weights_find(files, HEAD) != NULL;
+    const bool one = s->tied && has_embedding != has_head;
+    *embedding = find(files, dir, one && has_head ? HEAD : EMBEDDING, s->vocab, s->width, err);
+    *head = *embedding && !one && (has_head || !s->tied) ? find(files, dir, HEAD, s->vocab, s->width, err) : *embedding;
+    if (*embedding == NULL || *head == NULL)
+        return CKVC_E_DATA;
+    if (s->tied && *head != *embedding) {
+        if ((*head)->type != (*embedding)->type || memcmp((*head)->data, (*embedding)->data, (*head)->bytes) != 0)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: tie_word_embeddings is true, but %s and %s differ: one of them is wrong", dir,
+                             HEAD, EMBEDDING);
+        *head = *embedding;
+    }
+    return CKVC_OK;
+}
+
+static char *layer_name(int32_t layer, const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "model.layers.%d.%s", layer, name);
+    return out;
+}
+
+/* ---- the pass over all bytes ---- */
+
+typedef struct tensor_check {
+    char sha256[CKVC_SHA256_HEX];
+    int64_t bad; /* index of the first value that is not finite; -1: none */
+    bool nan;
+} tensor_check;
+
+typedef struct check_job {
+    const weights *files;
+    tensor_check *out; /* [n tensors] */
+} check_job;
+
+/* Index of the first value whose exponent is all ones, among n values of 2 or 4 bytes at p; -1: none. */
+static int64_t first_not_finite(const uint8_t *p, tensor_type type, int64_t n, bool *nan)
+{
+    const uint32_t exponent = type == TENSOR_F32 ? 0x7f800000u : type == TENSOR_F16 ? 0x7c00u : 0x7f80u;
+    const uint32_t mantissa = type == TENSOR_F32 ? 0x007fffffu : type == TENSOR_F16 ? 0x03ffu : 0x007fu;
+    union {
+        uint32_t w[1024];
+        uint16_t h[1024];
+    } part;
+    for (int64_t i = 0; i < n; i += 1024) {
+        const int m = i + 1024 < n ? 1024 : (int)(n - i);
+        uint32_t any = 0;
+        if (type == TENSOR_F32) {
+            memcpy(part.w, p + i * 4, (size_t)m * 4);
+            for (int j = 0; j < m; j++)
+                any |= (part.w[j] & exponent) == exponent;
+        } else {
+            memcpy(part.h, p + i * 2, (size_t)m * 2);
+            for (int j = 0; j < m; j++)
+                any |= (part.h[j] & exponent) == exponent;
+        }
+        for (int j = 0; any && j < m; j++) {
+            const uint32_t v = type == TENSOR_F32 ? part.w[j] : part.h[j];
+            if ((v & exponent) == exponent) {
+                *nan = (v & mantissa) != 0;
+                return i + j;
+            }
+        }
+    }
+    return -1;
+}
+
+/* Blocks small enough that the hash finds in the cache what the scan has just read. */
+#define CHECK_BLOCK (1 << 18)
+
+static void check_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const check_job *job = ctx;
+    const tensor_view *t = weights_at(job->files, (size_t)task);
+    tensor_check *out = &job->out[task];
+    const uint64_t size = t->type == TENSOR_F32 ? 4 : 2;
+    ckvc_sha256 hash;
+    uint8_t digest[CKVC_SHA256_BYTES];
+    ckvc_sha256_init(&hash);
+    out->bad = -1;
+    for (uint64_t at = 0; at < t->bytes; at += CHECK_BLOCK) {
+        const uint64_t n = at + CHECK_BLOCK < t->bytes ? CHECK_BLOCK : t->bytes - at;
+        if (t->type != TENSOR_OTHER && out->bad < 0) {
+            out->bad = first_not_finite(t->data + at, t->type, (int64_t)(n / size), &out->nan);
+            out->bad += out->bad < 0 ? 0 : (int64_t)(at / size);
+        }
+        ckvc_sha256_update(&hash, t->data + at, (size_t)n);
+    }
+    ckvc_sha256_final(&hash, digest);
+    ckvc_hex(digest, sizeof digest, out->sha256);
+}
+
+/* "model.safetensors: model.layers.0.mlp.up_proj.weight[1][2] is NaN" */
+static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, ckvc_err *err)
+{
+    char index[128] = "";
+    int64_t rest = c->bad, stride = 1;
+    for (int32_t i = 1; i < t->rank; i++)
+        stride *= t->dims[i];
+    for (int32_t i = 0; i < t->rank; i++) {
+        snprintf(index + strlen(index), sizeof index - strlen(index), "[%lld]", (long long)(rest / stride));
+        rest %= stride;
+        stride = i + 1 < t->rank ? stride / t->dims[i + 1] : 1;
+    }
+    return ckvc_fail(err, CKVC_E_DATA, "%s: %s%s is %s; the weights are damaged", t->file, t->name, index,
+                     c->nan ? "NaN" : "infinite");
+}
+
+ckvc_status model_check(const model_shape *s, const weights *files, const char *dir, ckvc_pool *pool,
+                        char fingerprint[CKVC_SHA256_HEX], ckvc_err *err)
+{
+    char name[128];
+    const tensor_view *embedding, *head;
+    size_t n_used = 2;
+    ckvc_status rc = find_ends(s, files, dir, &embedding, &head, err);
+    if (rc != CKVC_OK)
+        return rc;
+    if (find(files, dir, FINAL_NORM, s->width, 1, err) == NULL)
+        return CKVC_E_DATA;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        for (size_t i = 0; i < LAYER_WEIGHTS; i++) {
+            const struct layer_row *row = &layer_rows[i];
+            if (!wanted(s, row->when))
+                continue;
+            if (find(files, dir, layer_name(l, row->name, name, sizeof name), size_of(s, row->rows), size_of(s, row->cols), err) ==
+                NULL)
+                return CKVC_E_DATA;
+            n_used++;
+        }
+    }
+    n_used += weights_find(files, EMBEDDING) != NULL && weights_find(files, HEAD) != NULL;
+
+    const size_t n = weights_count(files);
+    if (n > n_used)
+        ckvc_log(CKVC_LOG_WARN, "%s: %zu of %zu tensors are not part of a Llama model of this config.json and are not used", dir,
+                 n - n_used, n);
+    ckvc_buffer text = {0};
+    char *lines = model_shape_lines(s);
+    check_job job = {files, ckvc_calloc(n, sizeof *job.out)};
+    if (lines == NULL || job.out == NULL) {
+        rc = ckvc_fail_memory(err, "the sums of the weights", n * sizeof *job.out);
+        goto done;
+    }
+    ckvc_pool_run(pool, (int64_t)n, check_task, &job);
+    ckvc_buffer_text(&text, "ckvc-model-1\n");
+    ckvc_buffer_text(&text, lines);
+    for (size_t i = 0; i < n; i++) {
+        const tensor_view *t = weights_at(files, i);
+        if (job.out[i].bad >= 0) {
+            rc = fail_not_finite(t, &job.out[i], err);
+            goto done;
+        }
+        ckvc_buffer_printf(&text, "%s\t%s\t[", t->name, t->dtype);
+        for (int32_t d = 0; d < t->rank; d++)
+            ckvc_buffer_printf(&text, "%s%lld", d ? "," : "", (long long)t->dims[d]);
+        ckvc_buffer_printf(&text, "]\t%s\n", job.out[i].sha256);
+    }
+    if (text.failed)
+        rc = ckvc_fail_memory(err, "the fingerprint", n * 128);
+    else
+        ckvc_sha256_hex(text.data, text.size, fingerprint);
+done:
+    ckvc_buffer_fini(&text);
+    free(lines);
+    free(job.out);
+    return rc;
+}
+
+/* ---- rotary frequencies ---- */
+
+/* inv_freq[i] = theta^(-2i/D). llama3 (transformers, _compute_llama3_parameters): with wavelength w = 2 pi / inv_freq, long waves
+ * (w > original / low) are slowed down by `factor`, short ones (w < original / high) stay, between them the two are mixed by
+ * (original / w - low) / (high - low). */
+static double *rope_frequencies(const model_shape *s)
+{
+    const int32_t half = s->head_dim / 2;
+    double *inv_freq = ckvc_alloc((size_t)half, sizeof *inv_freq);
+    for (int32_t i = 0; inv_freq && i < half; i++) {
+        double f = pow(s->rope_theta, -2.0 * i / s->head_dim);
+        if (s->rope == ROPE_LLAMA3) {
+            const double turns = s->rope_original_positions * f / (2.0 * 3.14159265358979323846);
+            if (turns < s->rope_low_freq) {
+                f /= s->rope_factor;
+            } else if (turns <= s->rope_high_freq) {
+                const double smooth = (turns - s->rope_low_freq) / (s->rope_high_freq - s->rope_low_freq);
+                f = (1.0 - smooth) * f / s->rope_factor + smooth * f;
+            }
+        }
+        inv_freq[i] = f;
+    }
+    return inv_freq;
+}
+
+/* ---- open, close ---- */
+
+static ckvc_status hand_over(model *m, const tensor_view *t, be_weight **out, ckvc_err *err)
+{
+    static const be_type types[] = {[TENSOR_F32] = BE_F32, [TENSOR_F16] = BE_F16, [TENSOR_BF16] = BE_BF16};
+    return m->be->ops->weight_create(m->be, t->data, types[t->type], t->dims[0], t->rank > 1 ? t->dims[1] : 1, out, err);
+}
+
+static be_weight **slot(layer_weights *layer, const struct layer_row *row)
+{
+    return (be_weight **)(void *)((char *)layer + row->offset);
+}
+
+static ckvc_status hand_over_all(model *m, const char *dir, ckvc_err *err)
+{
+    const model_shape *s = &m->shape;
+    char name[128];
+    const tensor_view *embedding, *head;
+    ckvc_status rc = find_ends(s, m->files, dir, &embedding, &head, err);
+    if (rc == CKVC_OK)
+        rc = hand_over(m, embedding, &m->embedding, err);
+    if (rc == CKVC_OK && head != embedding)
+        rc = hand_over(m, head, &m->head, err);
+    if (rc == CKVC_OK && head == embedding)
+        m->head = m->embedding;
+    if (rc == CKVC_OK)
+        rc = hand_over(m, weights_find(m->files, FINAL_NORM), &m->final_norm, err);
+    for (int32_t l = 0; rc == CKVC_OK && l < s->n_layers; l++) {
+        for (size_t i = 0; rc == CKVC_OK && i < LAYER_WEIGHTS; i++) {
+            if (wanted(s, layer_rows[i].when))
+                rc = hand_over(m, weights_find(m->files, layer_name(l, layer_rows[i].name, name, sizeof name)),
+                               slot(&m->layers[l], &layer_rows[i]), err);
+        }
+    }
+    return rc;
+}
+
+ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err)
+{
+    *out = NULL;
+    model *m = ckvc_calloc(1, sizeof *m);
+    if (m == NULL)
+        return ckvc_fail_memory(err, "a model", sizeof *m);
+    m->be = be;
+    ckvc_status rc = model_config_read(dir, &m->shape, err);
+    if (rc == CKVC_OK)
+        rc = weights_open(dir, &m->files, err);
+    if (rc == CKVC_OK)
+        rc = model_check(&m->shape, m->files, dir, backend_pool(be), m->fingerprint, err);
+    if (rc != CKVC_OK)
+        goto failed;
+    const model_shape *s = &m->shape;
+    m->attention = (be_attention_shape){.n_heads = s->n_heads,
+                                        .n_kv_heads = s->n_kv_heads,
+                                        .head_dim = s->head_dim,
+                                        .window = s->sliding_window,
+                                        .scale = (float)(1.0 / sqrt((double)s->head_dim))};
+    m->layers = ckvc_calloc((size_t)s->n_layers, sizeof *m->layers);
+    m->inv_freq = rope_frequencies(s);
+    size_t end = strlen(dir);
+    while (end > 1 && dir[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && dir[begin - 1] != '/')
+        begin--;
+    m->name = ckvc_format("%.*s", (int)(end - begin), dir + begin);
+    if (m->layers == NULL || m->inv_freq == NULL || m->name == NULL) {
+        rc = ckvc_fail_memory(err, "a model", (size_t)s->n_layers * sizeof *m->layers);
+        goto failed;
+    }
+    rc = hand_over_all(m, dir, err);
+    if (rc != CKVC_OK)
+        goto failed;
+    *out = m;
+    return CKVC_OK;
+failed:
+    model_close(m);
+    return rc;
+}
+
+void model_close(model *m)
+{
+    if (m == NULL)
+        return;
+    for (int32_t l = 0; m->layers && l < m->shape.n_layers; l++) {
+        for (size_t i = 0; i < LAYER_WEIGHTS; i++)
+            m->be->ops->weight_free(m->be, *slot(&m->layers[l], &layer_rows[i]));
+    }
+    if (m->head != m->embedding)
+        m->be->ops->weight_free(m->be, m->head);
+    m->be->ops->weight_free(m->be, m->embedding);
+    m->be->ops->weight_free(m->be, m->final_norm);
+    free(m->layers);
+    free(m->inv_freq);
+    free(m->name);
+    weights_close(m->files);
+    free(m);
+}
+
+ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err)
+{
+    for (size_t i = 0; i < LAYER_WEIGHTS; i++) {
+        be_weight *w = *slot(&m->layers[layer], &layer_rows[i]);
+        ckvc_status rc = w ? m->be->ops->weight_acquire(m->be, w, err) : CKVC_OK;
+        if (rc != CKVC_OK)
+            return rc;
+    }
+    return CKVC_OK;
+}
+
+void layer_release(model *m, int32_t layer)
+{
+    for (size_t i = 0; i < LAYER_WEIGHTS; i++) {
+        be_weight *w = *slot(&m->layers[layer], &layer_rows[i]);
+        if (w)
+            m->be->ops->weight_release(m->be, w);
+    }
+}
+
+const model_shape *model_get_shape(const model *m)
+{
+    return &m->shape;
+}
+
+const char *model_fingerprint(const model *m)
+{
+    return m->fingerprint;
+}
+
+const char *model_name(const model *m)
+{
+    return m->name;
+}

@@ -1,0 +1,41 @@
+/* Inside of lib/model: an open model. */
+#ifndef CKVC_MODEL_WEIGHTS_H
+#define CKVC_MODEL_WEIGHTS_H
+
+#include "formats/safetensors.h"
+#include "lib/base/pool.h"
+#include "lib/model/model.h"
+
+typedef struct layer_weights { /* [out][in]; biases are NULL where the shape has none */
+    be_weight *attention_norm; /* [M] */
+    be_weight *q, *k, *v, *o;  /* [H*D][M], [G*D][M], [G*D][M], [M][H*D] */
+    be_weight *q_bias, *k_bias, *v_bias, *o_bias;
+    be_weight *mlp_norm;         /* [M] */
+    be_weight *gate, *up, *down; /* [MLP][M], [MLP][M], [M][MLP] */
+    be_weight *gate_bias, *up_bias, *down_bias;
+} layer_weights;
+#define LAYER_WEIGHTS (sizeof(layer_weights) / sizeof(be_weight *))
+
+struct model {
+    model_shape shape;
+    be_attention_shape attention;
+    backend *be; /* borrowed */
+    weights *files;
+    char *name;
+    char fingerprint[CKVC_SHA256_HEX];
+    layer_weights *layers; /* [L] */
+    be_weight *embedding, *final_norm;
+    be_weight *head;  /* the embedding itself when tied */
+    double *inv_freq; /* [D/2] */
+};
+
+/* Checks that every tensor the shape asks for is there with its shape and a type that we compute with, that all are finite, and
+ * computes the fingerprint, one tensor a task. */
+ckvc_status model_check(const model_shape *shape, const weights *files, const char *dir, ckvc_pool *pool,
+                        char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Acquire all of one layer's weights before use; release says that they may go. */
+ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err) CKVC_MUST_CHECK;
+void layer_release(model *m, int32_t layer);
+
+#endif

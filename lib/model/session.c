@@ -1,0 +1,268 @@
+/* A session: the buffers of one prompt at a time, and what is asked of them: prefill, continue, score. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/base/memory.h"
+#include "lib/base/sizes.h"
+#include "lib/model/forward.h"
+#include "lib/model/window_stats.h"
+
+struct session {
+    model *m;
+    session_limits limits;
+    activations act;
+    kv_cache prompt; /* [L] */
+    kv_cache own;    /* one layer's worth */
+    be_buf *last;    /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
+    be_buf **caches; /* what prompt.k, prompt.v, own.k, own.v point into: [2L + 2] */
+    window_stats stats;
+    double *nll; /* [max_window] */
+    /* the prompt in hand; n_prompt 0: none */
+    int64_t n_prompt, window;
+    /* loss of a first continuation token from `last`: the same in every rollout, so computed once */
+    int32_t first_token;
+    bool first_known;
+    double first_nll;
+};
+
+/* ---- sizes ---- */
+
+typedef struct buffer_size {
+    size_t rows, prompt_cache, own_cache; /* rows of activations; values of one layer's K (or V) */
+} buffer_size;
+
+static bool sizes_of(const model_shape *s, session_limits l, buffer_size *b, size_t *activation_values)
+{
+    const int64_t longest = l.max_prompt > l.max_continuation ? l.max_prompt : l.max_continuation;
+    const size_t per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim, heads = (size_t)s->n_heads * (size_t)s->head_dim;
+    const size_t per_row = 2 * (size_t)s->width + 2 * heads + 2 * per_slot + 2 * (size_t)s->intermediate;
+    b->rows = (size_t)be_padded_rows(longest);
+    return ckvc_mul_size(b->rows, per_row, activation_values) &&
+           ckvc_mul_size((size_t)be_padded_rows(l.max_prompt), per_slot, &b->prompt_cache) &&
+           ckvc_mul_size((size_t)be_padded_rows(l.max_continuation), per_slot, &b->own_cache);
+}
+
+size_t session_bytes(const model_shape *s, session_limits l)
+{
+    buffer_size b;
+    size_t values, cache;
+    if (!sizes_of(s, l, &b, &values) || !ckvc_mul_size(b.prompt_cache, 2 * (size_t)s->n_layers, &cache) ||
+        !ckvc_add_size(values, cache, &values) || !ckvc_add_size(values, 2 * b.own_cache, &values) || values > SIZE_MAX / 8)
+        return SIZE_MAX;
+    return values * sizeof(float) + (size_t)BE_ROW_TILE * (size_t)s->width * sizeof(float) + window_stats_bytes(s, l.max_prompt);
+}
+
+/* ---- life ---- */
+
+ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err)
+{
+    const model_shape *shape = &m->shape;
+    *out = NULL;
+    if (limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0)
+        return ckvc_fail(err, CKVC_E_USAGE, "a session needs a prompt length of at least 1 token and no negative length");
+    if (session_bytes(shape, limits) == SIZE_MAX)
+        return ckvc_fail(err, CKVC_E_MEMORY, "a session for prompts of %lld tokens does not fit the address space",
+                         (long long)limits.max_prompt);
+    buffer_size b;
+    size_t ignored;
+    const bool fits = sizes_of(shape, limits, &b, &ignored);
+    assert(fits); /* session_bytes has computed it */
+    (void)fits;
+
+    const size_t n_layers = (size_t)shape->n_layers, n_caches = 2 * n_layers + 2;
+    session *s = ckvc_calloc(1, sizeof *s);
+    if (s == NULL)
+        return ckvc_fail_memory(err, "a session", sizeof *s);
+    s->m = m;
+    s->limits = limits;
+    s->caches = ckvc_calloc(n_caches, sizeof *s->caches);
+    s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
+    ckvc_status rc = CKVC_OK;
+    if (s->caches == NULL || s->nll == NULL)
+        rc = ckvc_fail_memory(err, "a session", n_caches * sizeof *s->caches);
+    if (rc == CKVC_OK)
+        rc = window_stats_create(&s->stats, shape, limits.max_prompt, err);
+
+    const size_t q_width = (size_t)shape->n_heads * (size_t)shape->head_dim,
+                 kv_width = (size_t)shape->n_kv_heads * (size_t)shape->head_dim;
+    const struct {
+        be_buf **buf;
+        size_t values;
+    } wanted[] = {
+        {&s->act.x, b.rows * (size_t)shape->width},
+        {&s->act.norm, b.rows * (size_t)shape->width},
+        {&s->act.q, b.rows * q_width},
+        {&s->act.mix, b.rows * q_width},
+        {&s->act.k, b.rows * kv_width},
+        {&s->act.v, b.rows * kv_width},
+        {&s->act.gate, b.rows * (size_t)shape->intermediate},
+        {&s->act.up, b.rows * (size_t)shape->intermediate},
+        {&s->last, BE_ROW_TILE * (size_t)shape->width},
+    };
+    for (size_t i = 0; rc == CKVC_OK && i < sizeof wanted / sizeof *wanted; i++)
+        rc = m->be->ops->buf_create(m->be, wanted[i].values, wanted[i].buf, err);
+    for (size_t i = 0; rc == CKVC_OK && i < n_caches; i++)
+        rc = m->be->ops->buf_create(m->be, i < 2 * n_layers ? b.prompt_cache : b.own_cache, &s->caches[i], err);
+    if (rc != CKVC_OK) {
+        session_destroy(s);
+        return rc;
+    }
+    s->prompt = (kv_cache){s->caches, s->caches + n_layers, be_padded_rows(limits.max_prompt)};
+    s->own = (kv_cache){s->caches + 2 * n_layers, s->caches + 2 * n_layers + 1, be_padded_rows(limits.max_continuation)};
+    *out = s;
+    return CKVC_OK;
+}
+
+void session_destroy(session *s)
+{
+    if (s == NULL)
+        return;
+    const backend_ops *op = s->m->be->ops;
+    be_buf *const act[] = {s->act.x, s->act.norm, s->act.q, s->act.mix, s->act.k, s->act.v, s->act.gate, s->act.up, s->last};
+    for (size_t i = 0; i < sizeof act / sizeof *act; i++)
+        op->buf_free(s->m->be, act[i]);
+    for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape.n_layers + 2; i++)
+        op->buf_free(s->m->be, s->caches[i]);
+    window_stats_fini(&s->stats);
+    free(s->caches);
+    free(s->nll);
+    free(s);
+}
+
+/* ---- work ---- */
+
+static ckvc_status check_tokens(const session *s, const char *what, const int32_t *tokens, int64_t n, ckvc_err *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= s->m->shape.vocab)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: token %lld is id %d, outside the model's vocabulary of %d", what, (long long)i,
+                             tokens[i], s->m->shape.vocab);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status check_context(const session *s, int64_t n_total, ckvc_err *err)
+{
+    if (n_total > s->m->shape.max_positions)
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%lld tokens are more than the model's context of %d (config.json, max_position_embeddings)",
+                         (long long)n_total, s->m->shape.max_positions);
+    return CKVC_OK;
+}
+
+typedef struct tap_ctx {
+    session *s;
+    int64_t n, window;
+} tap_ctx;
+
+static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err)
+{
+    const tap_ctx *t = ctx;
+    session *s = t->s;
+    backend *be = s->m->be;
+    ckvc_status rc =
+        be->ops->window_mass(be, &s->m->attention, t->n, t->window, q, cache_k, s->prompt.capacity, s->stats.mass, err);
+    if (rc == CKVC_OK)
+        rc = be->ops->value_norms(be, &s->m->attention, t->n, cache_v, s->prompt.capacity, s->stats.norm, err);
+    if (rc == CKVC_OK)
+        window_stats_layer(&s->stats, layer, t->n, t->window);
+    return rc;
+}
+
+ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total, int64_t window,
+                            ckvc_alpha_kind alpha_kind, prefill_stats *stats, ckvc_err *err)
+{
+    backend *be = s->m->be;
+    assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window && n_total >= n);
+    s->n_prompt = 0;
+    s->first_known = false;
+    if (n < window + 1)
+        return ckvc_fail(err, CKVC_E_DATA, "the prompt has %lld tokens, need at least %lld (window %lld + 1)", (long long)n,
+                         (long long)window + 1, (long long)window);
+    ckvc_status rc = check_context(s, n_total, err);
+    if (rc == CKVC_OK)
+        rc = check_tokens(s, "prompt", tokens, n, err);
+    if (rc != CKVC_OK)
+        return rc;
+
+    window_stats_begin(&s->stats, n);
+    tap_ctx ctx = {s, n, window};
+    const forward_pass pass = {
+        .m = s->m, .act = &s->act, .tokens = tokens, .n_rows = n, .prompt = &s->prompt, .tap = tap, .tap_ctx = &ctx};
+    rc = forward(&pass, err);
+    if (rc == CKVC_OK) /* the window's tokens are predicted by rows T-W-1 ... T-2 */
+        rc = be->ops->head_nll(be, s->m->head, s->act.norm, n - window - 1, window, tokens + n - window, s->nll, err);
+    if (rc != CKVC_OK)
+        return rc;
+    be->ops->copy_rows(be, s->act.norm, n - 1, s->last, 0, 1, s->m->shape.width);
+    window_stats_finish(&s->stats, n, window, alpha_kind, stats);
+    stats->r_sem = exp(nll_mean(s->nll, window));
+    s->n_prompt = n;
+    s->window = window;
+    return be->ops->sync(be, err);
+}
+
+ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll, ckvc_err *err)
+{
+    backend *be = s->m->be;
+    assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation);
+    for (int32_t l = 0; sets && l < s->m->shape.n_layers; l++)
+        assert(sets[l].n_sets == 1 || sets[l].n_sets == s->m->shape.n_kv_heads);
+    ckvc_status rc = check_context(s, s->n_prompt + n, err);
+    if (rc == CKVC_OK)
+        rc = check_tokens(s, "continuation", continuation, n, err);
+    if (rc == CKVC_OK && !(s->first_known && s->first_token == continuation[0])) {
+        rc = be->ops->head_nll(be, s->m->head, s->last, 0, 1, continuation, &s->first_nll, err);
+        s->first_known = rc == CKVC_OK;
+        s->first_token = continuation[0];
+    }
+    if (rc != CKVC_OK)
+        return rc;
+    nll[0] = s->first_nll;
+    if (n == 1)
+        return CKVC_OK;
+    const forward_pass pass = {.m = s->m,
+                               .act = &s->act,
+                               .tokens = continuation,
+                               .n_rows = n - 1,
+                               .prompt = &s->prompt,
+                               .continuation = true,
+                               .n_prompt = s->n_prompt,
+                               .sets = sets,
+                               .own = &s->own};
+    rc = forward(&pass, err);
+    if (rc == CKVC_OK)
+        rc = be->ops->head_nll(be, s->m->head, s->act.norm, 0, n - 1, continuation + 1, nll + 1, err);
+    return rc;
+}
+
+ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
+                          float *logits, ckvc_err *err)
+{
+    backend *be = s->m->be;
+    assert(n >= 1 && n <= s->limits.max_prompt);
+    s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
+    ckvc_status rc = check_context(s, n, err);
+    if (rc == CKVC_OK)
+        rc = check_tokens(s, "sequence", tokens, n, err);
+    if (rc != CKVC_OK)
+        return rc;
+    const forward_pass pass = {.m = s->m, .act = &s->act, .tokens = tokens, .n_rows = n, .prompt = &s->prompt};
+    rc = forward(&pass, err);
+    if (rc == CKVC_OK)
+        rc = be->ops->head_nll(be, s->m->head, s->act.norm, 0, n - 1, tokens + 1, nll, err);
+    for (int64_t i = 0; rc == CKVC_OK && i < n_positions; i++) {
+        assert(positions[i] >= 0 && positions[i] < n);
+        rc = be->ops->head_logits(be, s->m->head, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);
+    }
+    return rc;
+}
+
+double nll_mean(const double *nll, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += nll[i];
+    return n > 0 ? sum / (double)n : NAN;
+}

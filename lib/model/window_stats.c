@@ -1,0 +1,126 @@
+/* Statistics of one prompt. T tokens, W window rows, L layers, H query heads, G KV heads (method.md section 1).
+ *
+ *   alpha[t] = (T/W) * sum over window rows j of mean over l, h of A[l][h][j][t]
+ *   rho[l][g][t] = ||v[l][g][t]|| / (mean_k ||v[l][g][k]|| + 1e-6)
+ *   r_struct = -sum p log p, p = alpha / sum alpha
+ */
+#include "lib/model/window_stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
+
+ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt, ckvc_err *err)
+{
+    const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads, lg = (size_t)shape->n_layers * g;
+    *s = (window_stats){.n_layers = shape->n_layers, .n_heads = shape->n_heads, .n_kv_heads = shape->n_kv_heads};
+    s->alpha = ckvc_calloc(t, sizeof *s->alpha);
+    s->alpha_f32 = ckvc_calloc(t, sizeof *s->alpha_f32);
+    s->rho = ckvc_calloc(lg * t, sizeof *s->rho);
+    s->rho_sd = ckvc_calloc(lg, sizeof *s->rho_sd);
+    s->own_recent = ckvc_calloc(lg, sizeof *s->own_recent);
+    s->own_entropy = ckvc_calloc(lg, sizeof *s->own_entropy);
+    s->mass = ckvc_calloc(g * t, sizeof *s->mass);
+    s->norm = ckvc_calloc(g * t, sizeof *s->norm);
+    if (s->alpha && s->alpha_f32 && s->rho && s->rho_sd && s->own_recent && s->own_entropy && s->mass && s->norm)
+        return CKVC_OK;
+    window_stats_fini(s);
+    return ckvc_fail_memory(err, "the statistics of a prompt", window_stats_bytes(shape, max_prompt));
+}
+
+void window_stats_fini(window_stats *s)
+{
+    free(s->alpha);
+    free(s->alpha_f32);
+    free(s->rho);
+    free(s->rho_sd);
+    free(s->own_recent);
+    free(s->own_entropy);
+    free(s->mass);
+    free(s->norm);
+    *s = (window_stats){0};
+}
+
+size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt)
+{
+    const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads, lg = (size_t)shape->n_layers * g;
+    return t * (sizeof(double) + sizeof(float)) + lg * t * sizeof(float) + 3 * lg * sizeof(double) + 2 * g * t * sizeof(double);
+}
+
+void window_stats_begin(window_stats *s, int64_t n_tokens)
+{
+    memset(s->alpha, 0, (size_t)n_tokens * sizeof *s->alpha);
+}
+
+void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window)
+{
+    const double rows = (double)window * (s->n_heads / s->n_kv_heads); /* attention rows behind one mass: each sums to 1 */
+    for (int32_t g = 0; g < s->n_kv_heads; g++) {
+        const double *mass = s->mass + g * n_tokens, *norm = s->norm + g * n_tokens;
+        const size_t lg = (size_t)(layer * s->n_kv_heads + g);
+        float *rho = s->rho + lg * (size_t)n_tokens;
+
+        double recent = 0, entropy = 0, sum = 0;
+        for (int64_t t = 0; t < n_tokens; t++) {
+            const double share = mass[t] / rows;
+            s->alpha[t] += mass[t];
+            entropy -= share > 0 ? share * log(share) : 0;
+            recent += t >= n_tokens - window ? share : 0;
+            sum += norm[t];
+        }
+        s->own_recent[lg] = recent;
+        s->own_entropy[lg] = entropy;
+
+        const double mean = sum / (double)n_tokens, scale = 1.0 / (mean + 1e-6);
+        double squares = 0;
+        for (int64_t t = 0; t < n_tokens; t++) {
+            const double away = (norm[t] - mean) * scale;
+            rho[t] = (float)(norm[t] * scale);
+            squares += away * away;
+        }
+        s->rho_sd[lg] = sqrt(squares / (double)n_tokens);
+    }
+}
+
+/* A window row j sees t <= j only, so the last W positions are seen by fewer rows: divide by the share that sees them, then
+ * back to mean 1 (method.md section 12). */
+static void make_visible(double *alpha, int64_t n_tokens, int64_t window)
+{
+    double sum = 0;
+    for (int64_t t = 0; t < n_tokens; t++) {
+        if (t > n_tokens - window)
+            alpha[t] /= (double)(n_tokens - t) / (double)window;
+        sum += alpha[t];
+    }
+    for (int64_t t = 0; t < n_tokens; t++)
+        alpha[t] *= (double)n_tokens / sum;
+}
+
+void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind, prefill_stats *out)
+{
+    const double scale = (double)n_tokens / ((double)window * s->n_layers * s->n_heads);
+    for (int64_t t = 0; t < n_tokens; t++)
+        s->alpha[t] *= scale;
+    if (kind == CKVC_ALPHA_VISIBLE)
+        make_visible(s->alpha, n_tokens, window);
+    double sum = 0, entropy = 0;
+    for (int64_t t = 0; t < n_tokens; t++) {
+        s->alpha_f32[t] = (float)s->alpha[t];
+        sum += s->alpha[t];
+    }
+    for (int64_t t = 0; t < n_tokens; t++) {
+        const double p = s->alpha[t] / sum;
+        entropy -= p > 0 ? p * log(p) : 0;
+    }
+    *out = (prefill_stats){.n_tokens = n_tokens,
+                           .window = window,
+                           .alpha = s->alpha,
+                           .alpha_f32 = s->alpha_f32,
+                           .rho = s->rho,
+                           .rho_sd = s->rho_sd,
+                           .own_recent = s->own_recent,
+                           .own_entropy = s->own_entropy,
+                           .r_struct = entropy};
+}
