@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Reads a ckvc table (.ckvt, formats/table.md) with numpy and Python's own library, and keeps a set with it.
+
+    import ckvt
+    table = ckvt.read("tables.ckvt")                  # checks every sum; raises ckvt.Error
+    print(table.meta["label"], table.weight.shape)    # W_head [L, G, nB], float32
+    e, p = table.bins(r_struct=5.1, r_sem=12.0)       # the prompt's risk bins
+    b = table.budget_index(512)
+    for layer in range(table.n_layers):               # alpha [T], rho [L, G, T] from your prefill
+        keep, n_candidates = table.keep(layer, e, p, b, alpha, rho[layer])
+        print(layer, n_candidates, keep)              # ascending positions of the tokens to keep
+
+`python3 ckvt.py T.ckvt` prints a summary. Evidence sections (QHEAD ...) are packed with zstd: they are read when the
+`zstandard` module can be imported and left out otherwise (table.skipped names them).
+"""
+import binascii
+import hashlib
+import json
+import math
+import sys
+
+import numpy as np
+
+MAGIC = b"\x89CKV\r\n\x1a\n"
+TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
+REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
+EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
+WINDOW_MAX = 8 << 20
+
+
+class Error(ValueError):
+    """One line: file, place, got, wanted."""
+
+
+def _uint(data, at, size):
+    return int.from_bytes(data[at : at + size], "little")
+
+
+def _unpack(packed, raw_size):
+    """The content of one zstd frame, or None without the zstandard module."""
+    try:
+        import zstandard
+    except ImportError:
+        return None
+    frame = zstandard.get_frame_parameters(packed)
+    if frame.content_size != raw_size or frame.window_size > WINDOW_MAX:
+        raise Error("zstd frame with another content size, or a window over 8 MiB")
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    raw = unpacker.decompress(packed)
+    if len(raw) != raw_size or unpacker.unused_data:
+        raise Error("not exactly one zstd frame")
+    return raw
+
+
+def utility(alpha, rho, weight):
+    """u[t] = max_g (alpha[t] * rho[g, t]) * weight[g]: inputs rounded to float32, products in double, in this order."""
+    alpha = np.asarray(alpha, np.float32).astype(np.float64)
+    rho = np.asarray(rho, np.float32).astype(np.float64)
+    return ((alpha[None, :] * rho) * np.asarray(weight, np.float64)[:, None]).max(axis=0)
+
+
+def retain(u, tau, budget, keep_window=0):
+    """(kept positions ascending, number of candidates): all t with u[t] >= tau, or the `budget` largest, later ones first of equals."""
+    u = np.asarray(u, np.float64)
+    t = np.arange(len(u))
+    in_window = t >= len(u) - keep_window
+    candidates = t[(u >= tau) | in_window]
+    if len(candidates) <= budget:
+        return candidates, len(candidates)
+    x = np.where(np.isnan(u), -np.inf, u)[candidates]
+    order = np.lexsort((candidates, x, in_window[candidates]))  # the last key counts most
+    return np.sort(candidates[order[len(order) - budget :]]), len(candidates)
+
+
+def bin_index(edges, value):
+    """Number of inner edges <= value."""
+    return int(np.count_nonzero(np.asarray(edges) <= value))
+
+
+def budget_tokens(budget, n_tokens):
+    """A budget entry in tokens: itself from 1 up, a share of the prompt below."""
+    return int(budget) if budget >= 1 else math.floor(budget * n_tokens)
+
+
+class Table:
+    """A table that was read: arrays as in the file, plus meta, prov, xfer (dicts or None), sections {name: array}, skipped."""
+
+    def __init__(self, name, data):
+        self._name = name
+        self.sections, self.skipped = {}, []
+        self._check_header(data)
+        self._read_sections(data)
+        self._check_values()
+
+    def _fail(self, text):
+        raise Error(f"{self._name}: {text}")
+
+    def _check_header(self, data):
+        if data[:8] != MAGIC:
+            self._fail("byte 0: not a ckvt table")
+        if len(data) < 128:
+            self._fail(f"{len(data)} bytes, a table has at least 128: the file is cut off")
+        if binascii.crc32(data[:124]) != _uint(data, 124, 4):
+            self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
+        if _uint(data, 10, 2) != 1:
+            self._fail(f"byte 10: format {_uint(data, 10, 2)}.{_uint(data, 12, 2)}, this reader knows 1.x")
+        for at, size, want in ((8, 2, 128), (14, 2, 0x0102), (24, 8, 0), (32, 8, len(data)), (40, 8, 128), (52, 4, 112), (92, 28, 0)):
+            if _uint(data, at, size) != want:
+                self._fail(f"byte {at}: got {_uint(data, at, size)}, want {want}")
+        n = _uint(data, 48, 4)
+        if not 1 <= n <= 256 or 128 + 112 * n > len(data):
+            self._fail(f"byte 48: {n} sections")
+        if binascii.crc32(data[128 : 128 + 112 * n]) != _uint(data, 120, 4):
+            self._fail("byte 120: wrong CRC-32 of the directory: the file is damaged")
+
+    def _read_sections(self, data):
+        n, end, identity = _uint(data, 48, 4), 128 + 112 * _uint(data, 48, 4), hashlib.sha256()
+        raw_of = {}
+        for i in range(n):
+            at = 128 + 112 * i
+            entry = data[at : at + 112]
+            label = entry[:8].rstrip(b"\0")
+            if not (label.isalnum() and label.isascii() and label[:1].isalpha()):
+                self._fail(f"byte {at}: bad section name")
+            name = label.decode()
+            codec, kind, rank = _uint(entry, 8, 2), _uint(entry, 10, 2), _uint(entry, 12, 2)
+            dims = [_uint(entry, 16 + 8 * d, 8) for d in range(5)]
+            offset, stored, crc = _uint(entry, 56, 8), _uint(entry, 64, 8), _uint(entry, 104, 4)
+            if codec > 1 or kind >= len(TYPES) or rank > 5 or any(dims[rank:]) or (kind == 0 and rank != 1):
+                self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
+            if _uint(entry, 14, 2) or _uint(entry, 108, 4):
+                self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
+            if name in raw_of or (name[0].isupper() and name not in REQUIRED + EVIDENCE):
+                self._fail(f"byte {at}: section {name} is there twice or from a later format")
+            if name in REQUIRED and (kind == 0) != (name == "META"):
+                self._fail(f"byte {at + 10}: section {name}: type {kind}")
+            raw_size = TYPES[kind].itemsize * math.prod(dims[:rank])
+            if offset != (end + 63) // 64 * 64 or offset + stored > len(data) or any(data[end:offset]):
+                self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
+            packed = data[offset : offset + stored]
+            end = offset + stored
+            if (codec == 0 and stored != raw_size) or (codec == 1 and name in REQUIRED):
+                self._fail(f"byte {at + 64}: section {name}: wrong length or codec")
+            if binascii.crc32(packed) != crc:
+                self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
+            if name[0].isupper():
+                identity.update(entry[:8] + entry[10:12] + entry[16:56] + entry[72:104])
+            try:
+                raw = packed if codec == 0 else _unpack(packed, raw_size)
+            except Exception as problem:  # zstandard has its own exceptions
+                self._fail(f"byte {offset}: section {name}: {problem}")
+            raw_of[name] = raw
+            if raw is None:
+                self.skipped.append(name)
+                continue
+            if hashlib.sha256(raw).digest() != entry[72:104]:
+                self._fail(f"byte {offset}: section {name}: its SHA-256 is not the directory's")
+            if kind:
+                self.sections[name] = np.frombuffer(raw, TYPES[kind]).reshape(dims[:rank])
+        if end != len(data):
+            self._fail(f"byte {end}: bytes behind the last section")
+        for name in REQUIRED + (EVIDENCE if any(x in raw_of for x in EVIDENCE) else ()):
+            if name not in raw_of:
+                self._fail(f"section {name} is missing")
+        self.content_id = identity.hexdigest()
+        if identity.digest() != data[56:88]:
+            self._fail("byte 56: the content id is not that of its sections")
+        try:
+            self.meta = json.loads(raw_of["META"])
+            self.prov, self.xfer = (json.loads(raw_of[k]) if raw_of.get(k) else None for k in ("pROV", "xFER"))
+        except ValueError as problem:
+            self._fail(f"section META, pROV or xFER: {problem}")
+
+    def _check_values(self):
+        s = self.sections
+        if s["SHAPE"].shape != (8,) or s["SHAPE"].dtype != TYPES[3]:
+            self._fail("section SHAPE: want 8 values of u32")
+        shape = [int(x) for x in s["SHAPE"]]
+        (self.n_layers, self.n_query_heads, self.n_heads, self.n_entropy_bins, self.n_ppl_bins, self.n_budgets, self.window,
+         self.head_axis) = shape
+        L, _, G, E, P, nB = shape[:6]
+        self.budgets, self.head_grid, self.gate_grid = s["BUDGET"], s["GRIDHEAD"], s["GRIDGATE"]
+        self.weight, self.tau = s["WEIGHT"], s["TAU"]
+        self.edges_entropy, self.edges_ppl = s["EDGEENT"], s["EDGEPPL"]
+        wanted = {"WEIGHT": (L, G, nB), "TAU": (L, E, P, nB), "BUDGET": (nB,), "EDGEENT": (E - 1,), "EDGEPPL": (P - 1,)}
+        for name, want in wanted.items():
+            if s[name].shape != want or s[name].dtype != TYPES[1 if name in ("WEIGHT", "TAU") else 2]:
+                self._fail(f"section {name}: {s[name].dtype} {s[name].shape}, SHAPE wants {want}")
+        for name in ("GRIDHEAD", "GRIDGATE", "BUDGET", "EDGEENT", "EDGEPPL"):
+            if not np.isfinite(s[name]).all() or (name[0] == "G" and not (np.diff(s[name]) > 0).all()):
+                self._fail(f"section {name}: values are finite, grids ascend")
+        for name in ("EDGEENT", "EDGEPPL"):
+            if (np.diff(s[name]) < 0).any():
+                self._fail(f"section {name}: bin edges descend")
+        # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
+        self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
+        names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
+        if not isinstance(self.meta, dict) or self.meta.get("shape") != dict(zip(names, shape)):
+            self._fail("section META: shape does not agree with SHAPE")
+
+    def _on_grid(self, name, grid):
+        values, rounded = self.sections[name], grid.astype(np.float32)
+        index = np.minimum(np.searchsorted(rounded, values), len(grid) - 1)
+        if not np.array_equal(rounded[index], values):
+            self._fail(f"section {name}: a value is off its grid")
+        return index
+
+    # ---- use ----
+
+    def bins(self, r_struct, r_sem):
+        """Entropy and perplexity bin of a prompt."""
+        return bin_index(self.edges_entropy, r_struct), bin_index(self.edges_ppl, r_sem)
+
+    def budget_index(self, budget):
+        """Index of a budget as it was calibrated (512, or a share such as 0.25)."""
+        found = np.flatnonzero(self.budgets == budget)
+        if not len(found):
+            raise Error(f"{self._name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
+        return int(found[0])
+
+    def keep(self, layer, e, p, b, alpha, rho, keep_window=None):
+        """Positions that a layer keeps, and the candidates before the clamp. alpha [T], rho [G, T]."""
+        if keep_window is None:
+            keep_window = self.meta.get("keep_window", 0)
+        weight = self.head_grid[self.head_action[layer, :, b]]
+        tau = self.gate_grid[self.gate_action[layer, e, p, b]]
+        budget = budget_tokens(self.budgets[b], len(alpha))
+        return retain(utility(alpha, rho, weight), tau, budget, keep_window)
+
+
+def read(path):
+    """Reads and checks a table."""
+    with open(path, "rb") as f:
+        return Table(str(path), f.read())
+
+
+def main(argv):
+    if len(argv) < 2 or argv[1] in ("-h", "--help"):
+        print("usage: ckvt.py T.ckvt ...")
+        return 64 if len(argv) < 2 else 0
+    for path in argv[1:]:
+        try:
+            t = read(path)
+        except (OSError, Error) as problem:
+            print(f"ckvt.py: {problem}", file=sys.stderr)
+            return 65 if isinstance(problem, Error) else 66
+        print(f"{path}: ckvt table {t.content_id}")
+        print(f"  model    {t.meta.get('model_name')}  label {t.meta.get('label')}  fingerprint {t.meta.get('fingerprint')}")
+        print(f"  shape    {t.n_layers} layers, {t.n_heads} {'query' if t.head_axis else 'KV'} heads of {t.n_query_heads} query heads, "
+              f"{t.n_entropy_bins} x {t.n_ppl_bins} bins, window {t.window}")
+        for b, budget in enumerate(t.budgets):
+            w, tau = t.weight[:, :, b], t.tau[..., b]
+            print(f"  budget {budget:g}: weight {w.min():.3f} ... {w.max():.3f}, mean {w.mean():.4f}; "
+                  f"tau {tau.min():.2f} ... {tau.max():.2f}, mean {tau.mean():.4f}")
+        print(f"  sections {' '.join(t.sections)}" + (f"; not read (no zstandard module): {' '.join(t.skipped)}" if t.skipped else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
