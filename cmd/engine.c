@@ -20,20 +20,30 @@ ckvc_alpha_kind engine_alpha(const engine_options *o)
     return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
 }
 
+ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err)
+{
+    *e = (engine){0};
+    ckvc_status st = ckvc_pool_create((int)o->threads, &e->pool, err);
+    if (st == CKVC_OK) {
+        st = backend_create(o->backend, e->pool, &e->be, err);
+    }
+    if (st == CKVC_OK && backend_warning(e->be)) {
+        ckvc_log(CKVC_LOG_WARN, "%s", backend_warning(e->be));
+    }
+    if (st != CKVC_OK) {
+        engine_close(e);
+    }
+    return st;
+}
+
 ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
 {
     *e = (engine){0};
     if (!o->model) {
         return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed: a Hugging Face model directory");
     }
-    ckvc_status st = ckvc_pool_create((int)o->threads, &e->pool, err);
+    ckvc_status st = engine_open_machine(o, e, err);
     if (st == CKVC_OK) {
-        st = backend_create(o->backend, e->pool, &e->be, err);
-    }
-    if (st == CKVC_OK) {
-        if (backend_warning(e->be)) {
-            ckvc_log(CKVC_LOG_WARN, "%s", backend_warning(e->be));
-        }
         st = model_open(o->model, e->be, &e->model, err);
     }
     if (st == CKVC_OK) {

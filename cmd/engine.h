@@ -68,7 +68,9 @@ typedef struct engine {
     prompt_options prompt_options;
 } engine;
 
-/* Opens threads, backend, model and tokenizer (when the directory has one). Warns on stderr of a slow BLAS kernel. */
+/* Threads and backend alone. Warns on stderr of a slow BLAS kernel. */
+ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
+/* Threads, backend, model and tokenizer (when the directory has one). */
 ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;

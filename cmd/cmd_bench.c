@@ -1,0 +1,65 @@
+/* ckvc bench: what this machine reaches, as CSV. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "calib/bench.h"
+#include "cmd/engine.h"
+#include "cmd/verbs.h"
+
+int cmd_bench(int argc, char **argv)
+{
+    static const verb_text text = {"bench", "time the stages of a calibration on this machine, as CSV",
+                                   "ckvc bench [--model DIR] [options]",
+                                   "  ckvc bench                                       # arithmetic, fit and shards alone\n"
+                                   "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"};
+    engine_options o = engine_defaults();
+    opt_list budget = {{"0.25"}, 1};
+    int64_t repeats = 7;
+    const char *scratch = "/tmp";
+    o.max_tokens = 512;
+    opt opts[] = {OPTS_MODEL(o),
+                  {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
+                  {OPT_INT, "max-tokens", 0, &o.max_tokens, "N", "prompt tokens", 2, 1e6},
+                  {OPT_INT, "window", 'W', &o.window, "N", "observation window", 1, 1e6},
+                  {OPT_INT, "continuation", 'C', &o.continuation, "N", "continuation tokens", 2, 1e6},
+                  {OPT_LIST, "budget", 'B', &budget, "N", "tokens kept per layer, or a share", 0, 0},
+                  {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
+                  {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
+                  {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
+                  {0}};
+    opt_args args;
+    int rc;
+    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
+        return rc;
+    }
+    int extra = args.n;
+    free(args.items);
+    if (extra) {
+        return cmd_usage(text.name, "takes no arguments besides options");
+    }
+    ckvc_err err = {0};
+    engine e = {0};
+    double budgets[256];
+    uint32_t n_budgets;
+    ckvc_buffer csv = {0};
+    ckvc_status st = engine_budgets(&budget, budgets, &n_budgets, &err);
+    if (st == CKVC_OK && n_budgets != 1) {
+        st = ckvc_fail(&err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
+    }
+    if (st == CKVC_OK && o.model) {
+        st = engine_open_model(&o, &e, &err);
+    } else if (st == CKVC_OK) {
+        st = engine_open_machine(&o, &e, &err);
+    }
+    if (st == CKVC_OK) {
+        bench_options b = {o.max_tokens, o.continuation, o.window, budgets[0], (int)repeats, (uint64_t)o.seed, scratch};
+        st = bench_run(e.be, e.model, &b, &csv, &err);
+    }
+    if (st == CKVC_OK) {
+        printf("# kernel %s, %d threads\n", backend_kernel(e.be), ckvc_pool_threads(e.pool));
+        fwrite(csv.data, 1, csv.size, stdout);
+    }
+    ckvc_buffer_fini(&csv);
+    engine_close(&e);
+    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
+}
