@@ -26,8 +26,8 @@ ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_di
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
 void run_close(run_dir *r); /* releases the lock */
 const char *run_path(const run_dir *r);
-const json_t *run_plan(const run_dir *r);     /* borrowed */
-const char *run_plan_hash(const run_dir *r);  /* SHA-256 hex of the canonical plan without what does not change results */
+const json_t *run_plan(const run_dir *r);    /* borrowed */
+const char *run_plan_hash(const run_dir *r); /* SHA-256 hex of the canonical plan without what does not change results */
 
 /* ---- writing a pass ---- */
 /* pass: "scan" or "pass-01-head" ...; n_prompts of the plan; shard_prompts = S. `header` is written to every shard (copied). backend:
@@ -50,7 +50,7 @@ typedef struct run_pass {
     char kind[8];    /* scan, head, gate, both */
     size_t n_shards; /* published */
     uint32_t n_prompts_done;
-    bool complete;   /* all shards of the plan's prompts are published */
+    bool complete; /* all shards of the plan's prompts are published */
 } run_pass;
 size_t run_pass_count(const run_dir *r);
 const run_pass *run_pass_at(const run_dir *r, size_t i); /* in order of their number */

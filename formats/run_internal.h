@@ -1,0 +1,46 @@
+/* Inside the run directory: the struct that run_dir.c (folder, plan, journal, reading) and run_pass.c (writing a pass) share. */
+#ifndef CKVC_RUN_INTERNAL_H
+#define CKVC_RUN_INTERNAL_H
+
+#include "formats/run_dir.h"
+
+typedef struct run_shard {   /* one published shard: a journal line */
+    uint32_t shard, prompts; /* its number; its prompt rows */
+    uint64_t rows, bytes;    /* record rows; of the file */
+    char sha256[CKVC_SHA256_HEX];
+} run_shard;
+
+typedef struct run_pass_state {
+    run_pass pub; /* first: run_pass_at hands out its address */
+    uint32_t n_prompts, shard_prompts;
+    char backend[64];
+    char header[CKVC_SHA256_HEX]; /* of the shard header that the pass was begun with */
+    run_shard *shards;            /* ascending */
+    size_t capacity;              /* number: pub.n_shards */
+    uint32_t *skipped;            /* prompt numbers, in the journal's order */
+    size_t n_skipped, cap_skipped;
+} run_pass_state;
+
+typedef struct run_writer run_writer; /* an open pass: run_pass.c */
+
+struct run_dir {
+    char *path, *journal_path;
+    json_t *plan, *skipped;
+    char plan_hash[CKVC_SHA256_HEX];
+    int lock; /* -1: opened for reading */
+    uint64_t journal_size;
+    run_pass_state **passes; /* in order of number and name */
+    size_t n_passes, cap_passes;
+    run_writer *writer;
+};
+
+uint32_t run_shard_count(const run_pass_state *p);                                     /* shards of the whole pass */
+char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end); /* RUN/PASS/shard-00000END; free() it */
+run_pass_state *run_find_pass(const run_dir *r, const char *name);
+/* "scan" -> 0, "pass-01-head" -> 1; kind points into name. False: no name of a pass. */
+bool run_pass_name(const char *name, int *number, const char **kind);
+/* Appends to the journal, and takes the line into the struct as reading it would. */
+ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
+void run_writer_free(run_writer *w);
+
+#endif
