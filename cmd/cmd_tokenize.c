@@ -1,0 +1,145 @@
+/* ckvc tokenize: text on stdin -> ids on stdout, or ids -> text. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/options.h"
+#include "cmd/verbs.h"
+#include "formats/tokenizer_json.h"
+#include "lib/base/buffer.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/token/tokenizer.h"
+
+enum { MAX_INPUT_BYTES = 1 << 30 };
+
+static const verb_text verb = {"tokenize", "text to ids, ids to text", "ckvc tokenize --model DIR [--decode] [options] < INPUT",
+                               "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
+                               "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n"};
+
+static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err)
+{
+    char block[65536];
+    size_t n;
+    while ((n = fread(block, 1, sizeof block, stdin)) > 0 && in->size <= MAX_INPUT_BYTES) {
+        ckvc_buffer_append(in, block, n);
+    }
+    if (ferror(stdin)) {
+        return ckvc_fail_errno(err, CKVC_E_IO, "standard input");
+    }
+    if (in->size > MAX_INPUT_BYTES) {
+        return ckvc_fail(err, CKVC_E_DATA, "standard input: more than %d bytes; split the text", MAX_INPUT_BYTES);
+    }
+    ckvc_buffer_append(in, "", 0);
+    return in->failed ? ckvc_fail_memory(err, "standard input", in->size) : CKVC_OK;
+}
+
+/* Ids as ours are printed: numbers apart by spaces, commas or brackets of a JSON array. */
+static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *n_ids, ckvc_err *err)
+{
+    void *list = NULL;
+    size_t capacity = 0, count = 0;
+    ckvc_status status = CKVC_OK;
+    for (size_t i = 0; i < n && status == CKVC_OK;) {
+        if (isspace((unsigned char)text[i]) || text[i] == ',' || text[i] == '[' || text[i] == ']') {
+            i++;
+            continue;
+        }
+        int64_t id = 0;
+        size_t start = i;
+        while (i < n && isdigit((unsigned char)text[i]) && id <= INT32_MAX) {
+            id = id * 10 + (text[i++] - '0');
+        }
+        if (i == start || id > INT32_MAX || (i < n && !isspace((unsigned char)text[i]) && text[i] != ',' && text[i] != ']')) {
+            status =
+                ckvc_fail(err, CKVC_E_DATA, "standard input: byte %zu: \"%.20s\" is not an id; want whole numbers apart by spaces",
+                          start, text + start);
+            break;
+        }
+        status = ckvc_grow(&list, &capacity, count + 1, sizeof(int32_t), err);
+        if (status == CKVC_OK) {
+            ((int32_t *)list)[count++] = (int32_t)id;
+        }
+    }
+    *ids = list;
+    *n_ids = count;
+    return status;
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+    const char *model = NULL;
+    bool decode = false, no_special = false, json = false;
+    opt opts[] = {
+        {OPT_TEXT, "model", 'm', &model, "DIR", "model directory with tokenizer.json", 0, 0},
+        {OPT_FLAG, "decode", 'd', &decode, NULL, "ids on stdin (numbers or a JSON array) to text", 0, 0},
+        {OPT_FLAG, "no-special", 0, &no_special, NULL, "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
+        {OPT_FLAG, "json", 0, &json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},
+        {0}};
+    opt_args args;
+    int rc = 0;
+    if (!opts_parse(&verb, opts, argc, argv, &args, &rc)) {
+        return rc;
+    }
+    int extra = args.n;
+    free(args.items);
+    if (extra) {
+        return cmd_usage("tokenize", "the text comes on standard input, not as an argument");
+    }
+    if (!model) {
+        return cmd_usage("tokenize", "--model DIR is needed");
+    }
+    ckvc_err err = {0};
+    ckvc_buffer in = {0}, out = {0};
+    token_spec *spec = NULL;
+    tokenizer *t = NULL;
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    char *name = ckvc_format("%s/tokenizer.json", model);
+    ckvc_status status = name ? tokenizer_json_read(model, &spec, &err) : ckvc_fail_memory(&err, "name", 0);
+    if (status == CKVC_OK) {
+        status = tokenizer_build(spec, name, &t, &err);
+    }
+    if (status == CKVC_OK) {
+        status = read_stdin(&in, &err);
+    }
+    if (status == CKVC_OK && decode) {
+        status = parse_ids((char *)in.data, in.size, &ids, &n, &err);
+        size_t size = 0;
+        if (status == CKVC_OK) {
+            status = tokenizer_decode(t, ids, n, no_special, &text, &size, &err);
+        }
+        if (status == CKVC_OK && json) {
+            json_t *value = json_stringn(text, size);
+            ckvc_json_append(&out, value);
+            ckvc_buffer_text(&out, "\n");
+            json_decref(value);
+        } else if (status == CKVC_OK) {
+            ckvc_buffer_append(&out, text, size);
+        }
+    } else if (status == CKVC_OK) {
+        status = tokenizer_encode(t, (char *)in.data, in.size, !no_special, &ids, &n, &err);
+        for (size_t i = 0; i < n; i++) {
+            ckvc_buffer_printf(&out, "%s%d", i == 0 ? (json ? "[" : "") : json ? "," : " ", ids[i]);
+        }
+        if (status == CKVC_OK) {
+            ckvc_buffer_text(&out, json ? (n ? "]\n" : "[]\n") : "\n");
+        }
+    }
+    if (status == CKVC_OK && out.failed) {
+        status = ckvc_fail_memory(&err, "output", out.size);
+    }
+    if (status == CKVC_OK && out.size && fwrite(out.data, 1, out.size, stdout) != out.size) {
+        status = ckvc_fail_errno(&err, CKVC_E_IO, "standard output");
+    }
+    free(ids);
+    free(text);
+    free(name);
+    tokenizer_free(t);
+    ckvc_buffer_fini(&in);
+    ckvc_buffer_fini(&out);
+    return status == CKVC_OK ? 0 : cmd_fail("tokenize", &err);
+}

@@ -1,0 +1,505 @@
+/* Byte-pair merging. Pieces are found through a hash table of their bytes, merges through one of (left id, right id). */
+#include "lib/token/bpe.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/hash.h"
+#include "lib/base/memory.h"
+#include "lib/base/utf8.h"
+
+enum {
+    MAX_WORD_BYTES = 1 << 30, /* symbol positions are 31-bit */
+    SCAN_SYMBOLS = 24         /* up to here a linear scan for the best pair beats the heap (measured on manuals and code) */
+};
+
+/* ---- pieces by their bytes: open addressing, at most half full ---- */
+typedef struct piece_slot {
+    uint32_t hash;  /* upper half of the XXH64 */
+    uint32_t piece; /* index + 1; 0: free */
+} piece_slot;
+
+typedef struct piece_map {
+    piece_slot *slots;
+    size_t mask;
+    const token_text *texts; /* borrowed */
+} piece_map;
+
+static ckvc_status piece_map_init(piece_map *map, const token_text *texts, size_t n, ckvc_err *err)
+{
+    size_t capacity = 16;
+    while (capacity < n * 2)
+        capacity *= 2;
+    map->slots = ckvc_calloc(capacity, sizeof *map->slots);
+    map->mask = capacity - 1;
+    map->texts = texts;
+    return map->slots ? CKVC_OK : ckvc_fail_memory(err, "tokenizer pieces", capacity * sizeof *map->slots);
+}
+
+/* The slot of this text, or the free one where it belongs. */
+static piece_slot *piece_map_slot(const piece_map *map, const char *text, size_t n)
+{
+    uint64_t hash = ckvc_xxh64(text, n);
+    uint32_t high = (uint32_t)(hash >> 32);
+    for (size_t at = hash & map->mask;; at = (at + 1) & map->mask) {
+        piece_slot *slot = &map->slots[at];
+        if (slot->piece == 0)
+            return slot;
+        const token_text *found = &map->texts[slot->piece - 1];
+        if (slot->hash == high && found->size == n && memcmp(found->bytes, text, n) == 0)
+            return slot;
+    }
+}
+
+/* False when the text is there already. */
+static bool piece_map_add(piece_map *map, size_t piece)
+{
+    const token_text *text = &map->texts[piece];
+    piece_slot *slot = piece_map_slot(map, text->bytes, text->size);
+    if (slot->piece)
+        return false;
+    slot->hash = (uint32_t)(ckvc_xxh64(text->bytes, text->size) >> 32);
+    slot->piece = (uint32_t)piece + 1;
+    return true;
+}
+
+/* ---- merges by their pair of ids ---- */
+typedef struct merge_slot {
+    uint64_t pair; /* left id << 32 | right id */
+    uint32_t rank;
+    int32_t joined; /* id; -1: free slot */
+} merge_slot;
+
+struct bpe {
+    const token_spec *spec;
+    token_text *raw; /* [n_pieces] under byte_level: bytes meant; size 0 and unreachable for pieces outside the alphabet */
+    char *raw_bytes;
+    token_text *spelled;            /* [n_pieces] as in the file; strings borrowed from the spec */
+    piece_map by_spelling, by_word; /* by_word: what words are compared with */
+    merge_slot *merges;
+    size_t merge_mask;
+    int32_t byte_piece[256]; /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>; -1: none */
+    int32_t ascii[128];      /* not byte_level: the one-character piece; -1: none */
+};
+
+static uint64_t pair_of(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+static merge_slot *merge_find(const bpe *b, uint64_t pair)
+{
+    uint64_t hash = pair * 0x9E3779B97F4A7C15u; /* Fibonacci hashing; the upper bits are the mixed ones */
+    for (size_t at = (size_t)(hash >> 24) & b->merge_mask;; at = (at + 1) & b->merge_mask) {
+        merge_slot *slot = &b->merges[at];
+        if (slot->joined < 0 || slot->pair == pair)
+            return slot;
+    }
+}
+
+/* ---- GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 ... U+0143 in order ---- */
+static bool stands_for_itself(unsigned byte)
+{
+    return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+bool byte_level_raw(const char *text, size_t n, char *raw, size_t *raw_size)
+{
+    static const uint8_t shifted[68] = {/* the bytes that do not stand for themselves, ascending */
+                                        0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,  16,
+                                        17,  18,  19,  20,  21,  22,  23,  24,  25,  26,  27,  28,  29,  30,  31,  32,  127,
+                                        128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144,
+                                        145, 146, 147, 148, 149, 150, 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 173};
+    const uint8_t *p = (const uint8_t *)text;
+    size_t used = 0;
+    for (size_t i = 0; i < n;) {
+        unsigned code = p[i];
+        if (code >= 0xC2 && code <= 0xC5 && i + 1 < n) {
+            code = (code & 0x1F) << 6 | (p[i + 1] & 0x3F);
+            i += 2;
+        } else if (code < 0x80) {
+            i++;
+        } else {
+            return false;
+        }
+        if (code < 256 ? !stands_for_itself(code) : code - 256 >= sizeof shifted)
+            return false;
+        raw[used++] = (char)(code < 256 ? code : shifted[code - 256]);
+    }
+    *raw_size = used;
+    return true;
+}
+
+/* ---- building ---- */
+static ckvc_status build_raw(bpe *b, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
+    size_t total = 1;
+    for (size_t i = 0; i < spec->n_pieces; i++)
+        total += spec->pieces[i].text.size; /* all of them are in memory already: no overflow */
+    b->raw = ckvc_calloc(spec->n_pieces, sizeof *b->raw);
+    b->raw_bytes = ckvc_alloc(total, 1);
+    if (!b->raw || !b->raw_bytes)
+        return ckvc_fail_memory(err, "tokenizer pieces", total);
+    char *at = b->raw_bytes;
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_text *text = &spec->pieces[i].text;
+        b->raw[i].bytes = at;
+        if (byte_level_raw(text->bytes, text->size, at, &b->raw[i].size))
+            at += b->raw[i].size;
+        else
+            b->raw[i].size = 0;
+    }
+    return CKVC_OK;
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
+    for (int i = 0; i < 256; i++)
+        b->byte_piece[i] = -1;
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_text *text = &spec->pieces[i].text;
+        if (spec->byte_level) {
+            if (b->raw[i].size == 1)
+                b->byte_piece[(uint8_t)b->raw[i].bytes[0]] = spec->pieces[i].id;
+        } else if (spec->byte_fallback && text->size == 6 && memcmp(text->bytes, "<0x", 3) == 0 && text->bytes[5] == '>') {
+            int high = hex_digit(text->bytes[3]), low = hex_digit(text->bytes[4]);
+            if (high < 0 || low < 0)
+                return ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab: piece \"%s\" is not a byte; want <0x00> ... <0xFF>", name,
+                                 text->bytes);
+            b->byte_piece[high * 16 + low] = spec->pieces[i].id;
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
+    size_t capacity = 16;
+    while (capacity < spec->n_merges * 2)
+        capacity *= 2;
+    b->merges = ckvc_calloc(capacity, sizeof *b->merges);
+    if (!b->merges)
+        return ckvc_fail_memory(err, "tokenizer merges", capacity * sizeof *b->merges);
+    b->merge_mask = capacity - 1;
+    for (size_t i = 0; i < capacity; i++)
+        b->merges[i].joined = -1;
+    char *joined = NULL;
+    size_t room = 0;
+    ckvc_status status = CKVC_OK;
+    for (size_t i = 0; i < spec->n_merges && status == CKVC_OK; i++) {
+        const token_text *left = &spec->merges[i].left, *right = &spec->merges[i].right;
+        int32_t left_id = bpe_piece_id(b, left->bytes, left->size), right_id = bpe_piece_id(b, right->bytes, right->size);
+        size_t size = left->size + right->size;
+        if (size > room) {
+            free(joined);
+            room = size * 2;
+            joined = ckvc_alloc(room, 1);
+            if (!joined) {
+                status = ckvc_fail_memory(err, "tokenizer merges", room);
+                break;
+            }
+        }
+        if (size) {
+            memcpy(joined, left->bytes, left->size);
+            memcpy(joined + left->size, right->bytes, right->size);
+        }
+        int32_t joined_id = left_id < 0 || right_id < 0 || !size ? -1 : bpe_piece_id(b, joined, size);
+        if (joined_id < 0) {
+            status =
+                ckvc_fail(err, CKVC_E_DATA, "%s: model.merges[%zu]: \"%.64s %.64s\": %s \"%.64s%.64s\" is not in the vocabulary",
+                          name, i, left->bytes, right->bytes,
+                          left_id < 0    ? "left part"
+                          : right_id < 0 ? "right part"
+                                         : "the joined piece",
+                          left_id < 0 || right_id >= 0 ? left->bytes : "", left_id < 0 ? "" : right->bytes);
+            break;
+        }
+        merge_slot *slot = merge_find(b, pair_of(left_id, right_id));
+        if (slot->joined >= 0)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u", name, i,
+                               left->bytes, right->bytes, slot->rank);
+        *slot = (merge_slot){pair_of(left_id, right_id), (uint32_t)i, joined_id};
+    }
+    free(joined);
+    return status;
+}
+
+ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_err *err)
+{
+    *out = NULL;
+    bpe *b = ckvc_calloc(1, sizeof *b);
+    if (!b)
+        return ckvc_fail_memory(err, "tokenizer", sizeof *b);
+    b->spec = spec;
+    ckvc_status status = CKVC_OK;
+    b->spelled = ckvc_alloc(spec->n_pieces, sizeof *b->spelled);
+    if (!b->spelled)
+        status = ckvc_fail_memory(err, "tokenizer pieces", spec->n_pieces * sizeof *b->spelled);
+    for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++)
+        b->spelled[i] = spec->pieces[i].text;
+    if (status == CKVC_OK)
+        status = piece_map_init(&b->by_spelling, b->spelled, spec->n_pieces, err);
+    for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++)
+        if (!piece_map_add(&b->by_spelling, i))
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab: piece \"%.64s\" stands there twice", name, b->spelled[i].bytes);
+    if (status == CKVC_OK && spec->byte_level) {
+        status = build_raw(b, err);
+        if (status == CKVC_OK)
+            status = piece_map_init(&b->by_word, b->raw, spec->n_pieces, err);
+        for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++)
+            if (b->raw[i].size)
+                piece_map_add(&b->by_word, i); /* the alphabet is one to one: no duplicates */
+    } else if (status == CKVC_OK) {
+        b->by_word = b->by_spelling;
+    }
+    if (status == CKVC_OK)
+        status = find_byte_pieces(b, name, err);
+    if (status == CKVC_OK)
+        status = build_merges(b, name, err);
+    for (int c = 0; status == CKVC_OK && c < 128; c++) {
+        char text = (char)c;
+        b->ascii[c] = bpe_piece_id(b, &text, 1);
+    }
+    if (status != CKVC_OK) {
+        bpe_free(b);
+        return status;
+    }
+    *out = b;
+    return CKVC_OK;
+}
+
+void bpe_free(bpe *b)
+{
+    if (!b)
+        return;
+    if (b->by_word.slots != b->by_spelling.slots)
+        free(b->by_word.slots);
+    free(b->by_spelling.slots);
+    free(b->raw);
+    free(b->raw_bytes);
+    free(b->spelled);
+    free(b->merges);
+    free(b);
+}
+
+static int32_t piece_id(const bpe *b, const piece_map *map, const char *text, size_t n)
+{
+    const piece_slot *slot = piece_map_slot(map, text, n);
+    return slot->piece ? b->spec->pieces[slot->piece - 1].id : -1;
+}
+
+int32_t bpe_piece_id(const bpe *b, const char *text, size_t n)
+{
+    return piece_id(b, &b->by_spelling, text, n);
+}
+
+/* ---- encoding ---- */
+ckvc_status id_list_push(id_list *list, int32_t id, ckvc_err *err)
+{
+    if (list->n == list->capacity) {
+        void *ids = list->ids;
+        ckvc_status status = ckvc_grow(&ids, &list->capacity, list->n + 1, sizeof *list->ids, err);
+        list->ids = ids;
+        if (status != CKVC_OK)
+            return status;
+    }
+    list->ids[list->n++] = id;
+    return CKVC_OK;
+}
+
+struct bpe_symbol {
+    int32_t id;         /* -1: joined to the symbol before it */
+    int32_t prev, next; /* neighbours, -1 at the ends */
+};
+
+struct bpe_candidate {
+    uint64_t order;              /* rank << 32 | position: lower first */
+    int32_t left, right, joined; /* ids at the time; stale when the symbols there have changed */
+};
+
+void bpe_scratch_fini(bpe_scratch *scratch)
+{
+    free(scratch->symbols);
+    free(scratch->heap);
+    *scratch = (bpe_scratch){0};
+}
+
+static void symbol_add(bpe_scratch *s, size_t *n, int32_t id)
+{
+    s->symbols[*n] = (struct bpe_symbol){id, (int32_t)*n - 1, (int32_t)*n + 1};
+    ++*n;
+}
+
+/* Writes the word's smallest symbols; room for n of them is there. A run of unknown characters is one symbol under fuse_unk.
+ * An unknown symbol waits until the next known one, byte pieces overtake it: the order of the reference implementation. */
+static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size_t n)
+{
+    const token_spec *spec = b->spec;
+    size_t used = 0;
+    bool waiting = false;
+    for (size_t i = 0; i < n;) {
+        size_t step = 1;
+        int32_t id;
+        if (spec->byte_level) {
+            id = b->byte_piece[(uint8_t)word[i]];
+        } else {
+            step = ckvc_utf8_step(word + i, n - i, NULL);
+            assert(step > 0);
+            id = step == 1 ? b->ascii[(uint8_t)word[i]] : piece_id(b, &b->by_word, word + i, step);
+        }
+        if (id >= 0) {
+            if (waiting)
+                symbol_add(s, &used, spec->unk_id);
+            waiting = false;
+            symbol_add(s, &used, id);
+            i += step;
+            continue;
+        }
+        bool as_bytes = spec->byte_fallback && !spec->byte_level;
+        for (size_t k = 0; as_bytes && k < step; k++)
+            as_bytes = b->byte_piece[(uint8_t)word[i + k]] >= 0;
+        for (size_t k = 0; as_bytes && k < step; k++)
+            symbol_add(s, &used, b->byte_piece[(uint8_t)word[i + k]]);
+        if (!as_bytes && spec->unk_id >= 0) {
+            if (waiting && !spec->fuse_unk)
+                symbol_add(s, &used, spec->unk_id);
+            waiting = true;
+        }
+        i += step;
+    }
+    if (waiting)
+        symbol_add(s, &used, spec->unk_id);
+    if (used)
+        s->symbols[used - 1].next = -1;
+    return used;
+}
+
+static void join(struct bpe_symbol *symbols, int32_t at, int32_t joined)
+{
+    int32_t gone = symbols[at].next, after = symbols[gone].next;
+    symbols[at].id = joined;
+    symbols[at].next = after;
+    symbols[gone].id = -1;
+    if (after >= 0)
+        symbols[after].prev = at;
+}
+
+static void merge_by_scan(const bpe *b, struct bpe_symbol *symbols, size_t n)
+{
+    /* The merge of each symbol with its right neighbour is looked up once and again only when one of the two changes. */
+    const merge_slot *pair[SCAN_SYMBOLS];
+    for (size_t i = 0; i + 1 < n; i++)
+        pair[i] = merge_find(b, pair_of(symbols[i].id, symbols[i + 1].id));
+    for (;;) {
+        int32_t best = -1;
+        for (int32_t i = 0; i >= 0 && symbols[i].next >= 0; i = symbols[i].next)
+            if (pair[i]->joined >= 0 && (best < 0 || pair[i]->rank < pair[best]->rank))
+                best = i;
+        if (best < 0)
+            return;
+        join(symbols, best, pair[best]->joined);
+        if (symbols[best].next >= 0)
+            pair[best] = merge_find(b, pair_of(symbols[best].id, symbols[symbols[best].next].id));
+        if (symbols[best].prev >= 0)
+            pair[symbols[best].prev] = merge_find(b, pair_of(symbols[symbols[best].prev].id, symbols[best].id));
+    }
+}
+
+static void heap_push(struct bpe_candidate *heap, size_t *n, struct bpe_candidate item)
+{
+    size_t at = (*n)++;
+    for (; at > 0 && heap[(at - 1) / 2].order > item.order; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = item;
+}
+
+static struct bpe_candidate heap_pop(struct bpe_candidate *heap, size_t *n)
+{
+    struct bpe_candidate top = heap[0], last = heap[--*n];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < *n; at = child) {
+        if (child + 1 < *n && heap[child + 1].order < heap[child].order)
+            child++;
+        if (heap[child].order >= last.order)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = last;
+    return top;
+}
+
+static void consider(const bpe *b, bpe_scratch *s, size_t *n_heap, int32_t at)
+{
+    int32_t left = s->symbols[at].id, right = s->symbols[s->symbols[at].next].id;
+    const merge_slot *merge = merge_find(b, pair_of(left, right));
+    if (merge->joined >= 0)
+        heap_push(s->heap, n_heap, (struct bpe_candidate){(uint64_t)merge->rank << 32 | (uint32_t)at, left, right, merge->joined});
+}
+
+static void merge_by_heap(const bpe *b, bpe_scratch *s, size_t n)
+{
+    size_t n_heap = 0;
+    for (size_t i = 0; i + 1 < n; i++)
+        consider(b, s, &n_heap, (int32_t)i);
+    while (n_heap) {
+        struct bpe_candidate best = heap_pop(s->heap, &n_heap);
+        int32_t at = (int32_t)(uint32_t)best.order, next = s->symbols[at].next;
+        if (s->symbols[at].id != best.left || next < 0 || s->symbols[next].id != best.right)
+            continue;
+        join(s->symbols, at, best.joined);
+        if (s->symbols[at].prev >= 0)
+            consider(b, s, &n_heap, s->symbols[at].prev);
+        if (s->symbols[at].next >= 0)
+            consider(b, s, &n_heap, at);
+    }
+}
+
+ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, size_t n, id_list *out, ckvc_err *err)
+{
+    if (n == 0)
+        return CKVC_OK;
+    if (n > MAX_WORD_BYTES)
+        return ckvc_fail(err, CKVC_E_DATA, "text of %zu bytes without a place to split it; at most %d can be tokenised", n,
+                         MAX_WORD_BYTES);
+    if (b->spec->ignore_merges) {
+        int32_t id = piece_id(b, &b->by_word, word, n);
+        if (id >= 0)
+            return id_list_push(out, id, err);
+    }
+    ckvc_status status = CKVC_OK;
+    if (scratch->symbol_capacity < n) {
+        void *symbols = scratch->symbols;
+        status = ckvc_grow(&symbols, &scratch->symbol_capacity, n, sizeof *scratch->symbols, err);
+        scratch->symbols = symbols;
+        if (status != CKVC_OK)
+            return status;
+    }
+    size_t used = first_symbols(b, scratch, word, n);
+    assert(used <= n);
+    if (used <= SCAN_SYMBOLS) {
+        if (used > 1)
+            merge_by_scan(b, scratch->symbols, used);
+    } else {
+        /* n-1 pairs at the start, and each of the at most n-1 joins adds two */
+        if (scratch->heap_capacity < 3 * used) {
+            void *heap = scratch->heap;
+            status = ckvc_grow(&heap, &scratch->heap_capacity, 3 * used, sizeof *scratch->heap, err);
+            scratch->heap = heap;
+            if (status != CKVC_OK)
+                return status;
+        }
+        merge_by_heap(b, scratch, used);
+    }
+    for (int32_t i = used ? 0 : -1; i >= 0 && status == CKVC_OK; i = scratch->symbols[i].next)
+        status = id_list_push(out, scratch->symbols[i].id, err);
+    return status;
+}

@@ -1,0 +1,41 @@
+/* Byte-pair merging over a vocabulary of pieces: the model part of a tokenizer. Private to lib/token.
+ *
+ * A word is split into its smallest symbols and the adjacent pair with the lowest merge rank (leftmost of equals) is joined until
+ * none is left. Short words scan for it; long ones keep the pairs in a heap, so that a word of n symbols costs O(n log n).
+ */
+#ifndef CKVC_TOKEN_BPE_H
+#define CKVC_TOKEN_BPE_H
+
+#include "lib/base/status.h"
+#include "lib/token/token_spec.h"
+
+typedef struct bpe bpe;
+
+typedef struct id_list { /* zero-initialise; free(ids) */
+    int32_t *ids;
+    size_t n, capacity;
+} id_list;
+ckvc_status id_list_push(id_list *list, int32_t id, ckvc_err *err) CKVC_MUST_CHECK;
+
+typedef struct bpe_scratch { /* one a caller: a bpe is shared between threads, this is not. Zero-initialise, bpe_scratch_fini. */
+    struct bpe_symbol *symbols;
+    size_t symbol_capacity;
+    struct bpe_candidate *heap;
+    size_t heap_capacity;
+} bpe_scratch;
+void bpe_scratch_fini(bpe_scratch *scratch);
+
+/* Borrows the spec, which must outlive the result. Under byte_level words and pieces are compared as raw bytes. */
+ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_err *err) CKVC_MUST_CHECK;
+void bpe_free(bpe *b);
+/* Id of a whole piece as spelled in the file, or -1. */
+int32_t bpe_piece_id(const bpe *b, const char *text, size_t n);
+/* Ids of one word, appended to out. A character without a piece becomes byte pieces, the unknown piece, or (as in the reference
+ * implementation, when the vocabulary has neither) nothing. */
+ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, size_t n, id_list *out, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* GPT-2's alphabet spells every byte as a printable character. Undoes it: raw (room for n bytes) receives the bytes; false when
+ * a character is not of the alphabet. */
+bool byte_level_raw(const char *text, size_t n, char *raw, size_t *raw_size);
+
+#endif

@@ -1,0 +1,956 @@
+/* Text -> added tokens -> normalised pieces -> words -> ids, in the order of Hugging Face `tokenizers`:
+ *
+ *   1. tokens that are matched in the raw text (normalized: false) cut it into pieces;
+ *   2. each piece is normalised on its own, and the other added tokens (themselves normalised) are matched in it;
+ *   3. what is left is cut into words by the split patterns, each applied to the spans that the one before left;
+ *   4. each word is merged (bpe.c).
+ */
+#include "lib/token/tokenizer.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <assert.h>
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <utf8proc.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/hash.h"
+#include "lib/base/memory.h"
+#include "lib/base/utf8.h"
+#include "lib/token/bpe.h"
+
+enum {
+    MAX_SPLITS = 16,
+    MAX_PATTERN_BYTES = 16384,
+    MAX_PATTERN_NESTING = 64,
+    /* Steps of one match: a pattern such as \s*[\r\n]+ backs through the whole of a long run of spaces, so the limit grows
+     * with the text; what grows faster than the text runs into it. */
+    MATCH_STEPS = 1000000,
+    MATCH_STEPS_PER_BYTE = 4,
+    MATCH_DEPTH = 100000,
+    MATCH_HEAP_KIB = 65536,
+    /* Many slow matches, each below the limit, end here: seconds of one text, and more for each MiB of it. */
+    PATIENCE_S = 10,
+    PATIENCE_S_PER_MIB = 5,
+    MAX_ID = 1 << 24,
+    MEMO_SLOTS = 4096
+};
+
+/* ---- a set of strings, searched for the longest that begins at a place ---- */
+typedef struct trie_edge {
+    uint64_t key;  /* node << 8 | byte; 0 stands for a free slot (the root is node 1) */
+    uint32_t node; /* where it leads */
+} trie_edge;
+
+typedef struct trie {
+    trie_edge *edges;
+    size_t mask;
+    int32_t *found; /* [n_nodes] index into spec->added, -1: no string ends here */
+    uint32_t n_nodes;
+    bool first[256]; /* some string begins with this byte */
+} trie;
+
+typedef struct split_pattern {
+    pcre2_code *code;
+    bool jit;
+} split_pattern;
+
+typedef struct id_text {
+    const char *bytes; /* what decoding starts from: raw bytes under byte_level; NULL: no such id */
+    uint32_t size;
+    bool special;
+} id_text;
+
+struct tokenizer {
+    token_spec *spec;
+    char *name;
+    bpe *model;
+    trie raw_added, normal_added;
+    split_pattern splits[MAX_SPLITS];
+    id_text *texts; /* [vocab_size] */
+    char *text_bytes;
+    int32_t vocab_size;
+    char fingerprint[CKVC_SHA256_HEX];
+};
+
+static trie_edge *trie_slot(const trie *t, uint32_t node, uint8_t byte)
+{
+    uint64_t key = (uint64_t)node << 8 | byte;
+    for (size_t at = (size_t)(key * 0x9E3779B97F4A7C15u >> 24) & t->mask;; at = (at + 1) & t->mask) {
+        if (t->edges[at].key == key || t->edges[at].key == 0)
+            return &t->edges[at];
+    }
+}
+
+static ckvc_status trie_init(trie *t, size_t total_bytes, ckvc_err *err)
+{
+    size_t capacity = 16;
+    while (capacity < total_bytes * 2)
+        capacity *= 2;
+    t->edges = ckvc_calloc(capacity, sizeof *t->edges);
+    t->found = ckvc_alloc(total_bytes + 2, sizeof *t->found);
+    if (!t->edges || !t->found)
+        return ckvc_fail_memory(err, "added tokens", capacity * sizeof *t->edges);
+    t->mask = capacity - 1;
+    t->n_nodes = 2; /* 0 is unused */
+    t->found[1] = -1;
+    return CKVC_OK;
+}
+
+/* The index that the string had already, or -1 when it is new. */
+static int32_t trie_add(trie *t, const char *text, size_t n, int32_t index)
+{
+    uint32_t node = 1;
+    t->first[(uint8_t)text[0]] = true;
+    for (size_t i = 0; i < n; i++) {
+        trie_edge *edge = trie_slot(t, node, (uint8_t)text[i]);
+        if (edge->key == 0) {
+            *edge = (trie_edge){(uint64_t)node << 8 | (uint8_t)text[i], t->n_nodes};
+            t->found[t->n_nodes++] = -1;
+        }
+        node = edge->node;
+    }
+    int32_t old = t->found[node];
+    if (old < 0)
+        t->found[node] = index;
+    return old;
+}
+
+/* Length of the longest string at text, 0 when none begins there. */
+static size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index)
+{
+    size_t best = 0;
+    uint32_t node = 1;
+    for (size_t i = 0; i < n; i++) {
+        const trie_edge *edge = trie_slot(t, node, (uint8_t)text[i]);
+        if (edge->key == 0)
+            break;
+        node = edge->node;
+        if (t->found[node] >= 0) {
+            best = i + 1;
+            *index = t->found[node];
+        }
+    }
+    return best;
+}
+
+/* ---- normalisation ---- */
+static ckvc_status replace_all(const token_normalizer *rule, const char *text, size_t n, ckvc_buffer *out)
+{
+    const char *end = text + n;
+    while (text < end) {
+        const char *hit = memmem(text, (size_t)(end - text), rule->from.bytes, rule->from.size);
+        ckvc_buffer_append(out, text, (size_t)((hit ? hit : end) - text));
+        if (!hit)
+            break;
+        ckvc_buffer_append(out, rule->to.bytes, rule->to.size);
+        text = hit + rule->from.size;
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
+{
+    bool ascii = true;
+    for (size_t i = 0; i < n && ascii; i++)
+        ascii = (uint8_t)text[i] < 0x80;
+    if (ascii) {
+        ckvc_buffer_append(out, text, n);
+        return CKVC_OK;
+    }
+    utf8proc_uint8_t *composed = NULL;
+    utf8proc_ssize_t size =
+        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (size < 0)
+        return ckvc_fail(err, size == UTF8PROC_ERROR_NOMEM ? CKVC_E_MEMORY : CKVC_E_DATA, "NFC of %zu bytes of text: %s", n,
+                         utf8proc_errmsg(size));
+    ckvc_buffer_append(out, composed, (size_t)size);
+    free(composed);
+    return CKVC_OK;
+}
+
+/* *out is empty on entry and the caller's to ckvc_buffer_fini. */
+static ckvc_status normalize(const token_spec *spec, const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
+{
+    ckvc_buffer now = {0};
+    ckvc_buffer_append(&now, text, n);
+    ckvc_status status = CKVC_OK;
+    for (size_t i = 0; i < spec->n_normalizers && status == CKVC_OK; i++) {
+        const token_normalizer *rule = &spec->normalizers[i];
+        ckvc_buffer next = {0};
+        const char *bytes = now.data ? (const char *)now.data : "";
+        switch (rule->kind) {
+        case TOKEN_NORM_PREPEND:
+            if (now.size)
+                ckvc_buffer_append(&next, rule->to.bytes, rule->to.size);
+            ckvc_buffer_append(&next, bytes, now.size);
+            break;
+        case TOKEN_NORM_REPLACE:
+            status = replace_all(rule, bytes, now.size, &next);
+            break;
+        case TOKEN_NORM_NFC:
+            status = compose(bytes, now.size, &next, err);
+            break;
+        }
+        next.failed |= now.failed;
+        ckvc_buffer_fini(&now);
+        now = next;
+    }
+    if (status == CKVC_OK && now.failed)
+        status = ckvc_fail_memory(err, "normalised text", n);
+    if (status != CKVC_OK)
+        ckvc_buffer_fini(&now);
+    else
+        *out = now;
+    return status;
+}
+
+/* ---- split patterns: Oniguruma's dialect (what tokenizer.json is written in) to PCRE2's ---- */
+
+/* White_Space of Unicode, which Oniguruma's \s is; PCRE2's also takes U+180E. Spelled with and without its class brackets. */
+#define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
+static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const char *what)
+{
+    return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, at, what);
+}
+
+/* Rewrites \s and \S, and refuses the few things that both dialects know under one spelling with two meanings. */
+static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out, ckvc_err *err)
+{
+    const char *p = from->bytes;
+    size_t n = from->size;
+    bool in_class = false;
+    size_t class_start = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = p[i], next = i + 1 < n ? p[i + 1] : '\0';
+        if (c == '\\') {
+            if (next == 's' || (next == 'S' && !in_class)) {
+                ckvc_buffer_text(out, in_class ? "" : next == 's' ? "[" : "[^");
+                ckvc_buffer_text(out, SPACE_SET);
+                ckvc_buffer_text(out, in_class ? "" : "]");
+            } else if (next == 'h' || next == 'H' || next == 'C' || next == 'R' || next == 'X' || next == 'G' || next == 'K') {
+                return refuse(err, where, i, "\\h, \\H, \\C, \\R, \\X, \\G and \\K are not supported");
+            } else if (next == 'p' || next == 'P') {
+                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides; scripts do not. */
+                const char *close = i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;
+                size_t length = close ? (size_t)(close - (p + i + 3)) : 0;
+                if (length < 1 || length > 2 + (p[i + 3] == '^'))
+                    return refuse(err, where, i, "only general categories such as \\p{L} and \\p{Nd} are supported");
+                ckvc_buffer_append(out, p + i, length + 4);
+                i += length + 2;
+            } else {
+                ckvc_buffer_append(out, p + i, i + 1 < n ? 2 : 1);
+            }
+            i++;
+            continue;
+        }
+        if (in_class && c == '[' && next != ':')
+            return refuse(err, where, i, "a set inside a set is not supported (write \\[ for the bracket itself)");
+        if (in_class && c == '&' && next == '&')
+            return refuse(err, where, i, "&& inside a set is not supported");
+        if (in_class && c == '[') { /* [:alpha:] */
+            const char *close = memmem(p + i, n - i, ":]", 2);
+            if (!close)
+                return refuse(err, where, i, "[: without :]");
+            ckvc_buffer_append(out, p + i, (size_t)(close - (p + i)) + 2);
+            i = (size_t)(close - p) + 1;
+            continue;
+        }
+        if (!in_class && c == '[') {
+            in_class = true;
+            class_start = next == '^' ? i + 2 : i + 1;
+        } else if (in_class && c == ']' && i > class_start) {
+            in_class = false;
+        } else if (!in_class && c == '(' && next == '*') {
+            return refuse(err, where, i, "(*VERB) is not supported");
+        }
+        ckvc_buffer_u8(out, (uint8_t)c);
+    }
+    return out->failed ? ckvc_fail_memory(err, where, n) : CKVC_OK;
+}
+
+static ckvc_status compile_split(tokenizer *t, size_t index, ckvc_err *err)
+{
+    const token_text *pattern = &t->spec->splits[index];
+    char where[320];
+    snprintf(where, sizeof where, "%.250s: pre_tokenizer: pattern %zu", t->name, index);
+    if (pattern->size > MAX_PATTERN_BYTES)
+        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu bytes; at most %d are read", where, pattern->size, MAX_PATTERN_BYTES);
+    ckvc_buffer text = {0};
+    ckvc_status status = translate_pattern(pattern, where, &text, err);
+    pcre2_compile_context *context = status == CKVC_OK ? pcre2_compile_context_create(NULL) : NULL;
+    if (status == CKVC_OK && !context)
+        status = ckvc_fail_memory(err, "regular expression", pattern->size);
+    if (status == CKVC_OK) {
+        int code = 0;
+        PCRE2_SIZE at = 0;
+        pcre2_set_parens_nest_limit(context, MAX_PATTERN_NESTING);
+        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+        t->splits[index].code =
+            pcre2_compile(text.data ? text.data : (PCRE2_SPTR) "", text.size,
+                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+        if (t->splits[index].code) {
+            t->splits[index].jit = pcre2_jit_compile(t->splits[index].code, PCRE2_JIT_COMPLETE) == 0;
+        } else {
+            PCRE2_UCHAR reason[160];
+            pcre2_get_error_message(code, reason, sizeof reason);
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at, (const char *)reason);
+        }
+    }
+    pcre2_compile_context_free(context);
+    ckvc_buffer_fini(&text);
+    return status;
+}
+
+/* ---- building ---- */
+static ckvc_status build_added(tokenizer *t, ckvc_err *err)
+{
+    const token_spec *spec = t->spec;
+    size_t raw_bytes = 0, normal_bytes = 0;
+    token_text *normal = ckvc_calloc(spec->n_added, sizeof *normal);
+    if (!normal)
+        return ckvc_fail_memory(err, "added tokens", spec->n_added * sizeof *normal);
+    ckvc_status status = CKVC_OK;
+    for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
+        const token_added *added = &spec->added[i];
+        int32_t piece = bpe_piece_id(t->model, added->text.bytes, added->text.size);
+        if (added->text.size == 0)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: content is empty", t->name, i);
+        else if (piece >= 0 && piece != added->id)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" has id %d, but model.vocab gives it %d", t->name,
+                               i, added->text.bytes, added->id, piece);
+        else if (piece < 0 && added->id >= 0 && added->id < t->vocab_size && t->texts[added->id].bytes)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
+                               t->name, i, added->text.bytes, added->id);
+        if (status != CKVC_OK)
+            break;
+        if (added->normalized) {
+            ckvc_buffer text = {0};
+            status = normalize(spec, added->text.bytes, added->text.size, &text, err);
+            normal[i] = (token_text){(char *)text.data, text.size};
+            normal_bytes += text.size;
+        } else {
+            raw_bytes += added->text.size;
+        }
+    }
+    if (status == CKVC_OK)
+        status = trie_init(&t->raw_added, raw_bytes, err);
+    if (status == CKVC_OK)
+        status = trie_init(&t->normal_added, normal_bytes, err);
+    for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
+        const token_added *added = &spec->added[i];
+        int32_t other = -1;
+        if (!added->normalized)
+            other = trie_add(&t->raw_added, added->text.bytes, added->text.size, (int32_t)i);
+        else if (normal[i].size)
+            other = trie_add(&t->normal_added, normal[i].bytes, normal[i].size, (int32_t)i);
+        if (other >= 0)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" is added_tokens[%d] over again", t->name, i,
+                               added->text.bytes, other);
+    }
+    for (size_t i = 0; i < spec->n_added; i++)
+        free(normal[i].bytes);
+    free(normal);
+    return status;
+}
+
+/* What each id decodes to. Under byte_level a token whose characters are all of the alphabet stands for their bytes. */
+static ckvc_status build_texts(tokenizer *t, ckvc_err *err)
+{
+    const token_spec *spec = t->spec;
+    size_t total = 1;
+    int32_t largest = -1;
+    for (size_t i = 0; i < spec->n_pieces + spec->n_added; i++) {
+        bool piece = i < spec->n_pieces;
+        const token_text *text = piece ? &spec->pieces[i].text : &spec->added[i - spec->n_pieces].text;
+        int32_t id = piece ? spec->pieces[i].id : spec->added[i - spec->n_pieces].id;
+        if (id < 0 || id >= MAX_ID)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: token \"%.64s\" has id %d; want 0 ... %d", t->name, text->bytes, id,
+                             MAX_ID - 1);
+        largest = id > largest ? id : largest;
+        total += text->size;
+    }
+    t->vocab_size = largest + 1;
+    t->texts = ckvc_calloc((size_t)t->vocab_size, sizeof *t->texts);
+    t->text_bytes = ckvc_alloc(total, 1);
+    if (!t->texts || !t->text_bytes)
+        return ckvc_fail_memory(err, "token texts", total);
+    char *at = t->text_bytes;
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_piece *piece = &spec->pieces[i];
+        if (t->texts[piece->id].bytes)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab: id %d stands for \"%.64s\" and for another piece", t->name,
+                             piece->id, piece->text.bytes);
+        size_t size = piece->text.size;
+        if (!spec->byte_level || !byte_level_raw(piece->text.bytes, size, at, &size))
+            memcpy(at, piece->text.bytes, size = piece->text.size);
+        t->texts[piece->id] = (id_text){at, (uint32_t)size, false};
+        at += size;
+    }
+    ckvc_status status = build_added(t, err); /* compares the ids with those of the pieces */
+    for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
+        const token_added *added = &spec->added[i];
+        id_text *text = &t->texts[added->id];
+        if (!text->bytes) {
+            size_t size = added->text.size;
+            if (!spec->byte_level || !byte_level_raw(added->text.bytes, size, at, &size))
+                memcpy(at, added->text.bytes, size = added->text.size);
+            *text = (id_text){at, (uint32_t)size, false};
+            at += size;
+        } else if (bpe_piece_id(t->model, added->text.bytes, added->text.size) != added->id) {
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
+                               t->name, i, added->text.bytes, added->id);
+        }
+        text->special = added->special;
+    }
+    return status;
+}
+
+static void hash_text(ckvc_sha256 *s, const token_text *text)
+{
+    uint64_t size = text->size; /* lengths in front: no two lists of strings look alike */
+    char number[24];
+    int n = snprintf(number, sizeof number, "%llu:", (unsigned long long)size);
+    ckvc_sha256_update(s, number, (size_t)n);
+    ckvc_sha256_update(s, text->bytes, text->size);
+}
+
+static void hash_number(ckvc_sha256 *s, const char *key, int64_t value)
+{
+    char line[64];
+    int n = snprintf(line, sizeof line, "%s=%lld\n", key, (long long)value);
+    ckvc_sha256_update(s, line, (size_t)n);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const token_piece *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int added_by_id(const void *a, const void *b)
+{
+    const token_added *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Everything that decides ids, in an order that the file's layout does not touch (build sorts pieces and added tokens). */
+static void take_fingerprint(tokenizer *t)
+{
+    const token_spec *spec = t->spec;
+    ckvc_sha256 s;
+    uint8_t digest[CKVC_SHA256_BYTES];
+    ckvc_sha256_init(&s);
+    ckvc_sha256_update(&s, "ckvc-tokenizer-1\n", 17);
+    hash_number(&s, "pieces", (int64_t)spec->n_pieces);
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        hash_number(&s, "id", spec->pieces[i].id);
+        hash_text(&s, &spec->pieces[i].text);
+    }
+    hash_number(&s, "merges", (int64_t)spec->n_merges);
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        hash_text(&s, &spec->merges[i].left);
+        hash_text(&s, &spec->merges[i].right);
+    }
+    hash_number(&s, "unk", spec->unk_id);
+    hash_number(&s, "ignore_merges", spec->ignore_merges);
+    hash_number(&s, "byte_fallback", spec->byte_fallback);
+    hash_number(&s, "fuse_unk", spec->fuse_unk);
+    hash_number(&s, "byte_level", spec->byte_level);
+    hash_number(&s, "add_prefix_space", spec->add_prefix_space);
+    hash_number(&s, "added", (int64_t)spec->n_added);
+    for (size_t i = 0; i < spec->n_added; i++) {
+        const token_added *a = &spec->added[i];
+        hash_number(&s, "id", a->id);
+        hash_number(&s, "flags", a->lstrip | a->rstrip << 1 | a->single_word << 2 | a->normalized << 3);
+        hash_text(&s, &a->text);
+    }
+    hash_number(&s, "normalizers", (int64_t)spec->n_normalizers);
+    for (size_t i = 0; i < spec->n_normalizers; i++) {
+        hash_number(&s, "kind", spec->normalizers[i].kind);
+        hash_text(&s, &spec->normalizers[i].from);
+        hash_text(&s, &spec->normalizers[i].to);
+    }
+    hash_number(&s, "splits", (int64_t)spec->n_splits);
+    for (size_t i = 0; i < spec->n_splits; i++)
+        hash_text(&s, &spec->splits[i]);
+    hash_number(&s, "prefix", (int64_t)spec->n_prefix);
+    for (size_t i = 0; i < spec->n_prefix; i++)
+        hash_number(&s, "id", spec->prefix_ids[i]);
+    hash_number(&s, "suffix", (int64_t)spec->n_suffix);
+    for (size_t i = 0; i < spec->n_suffix; i++)
+        hash_number(&s, "id", spec->suffix_ids[i]);
+    ckvc_sha256_final(&s, digest);
+    ckvc_hex(digest, sizeof digest, t->fingerprint);
+}
+
+static ckvc_status check_template(const tokenizer *t, const int32_t *ids, size_t n, ckvc_err *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->texts[ids[i]].bytes)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: post_processor: id %d is not in the vocabulary", t->name, ids[i]);
+    }
+    return CKVC_OK;
+}
+
+ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out, ckvc_err *err)
+{
+    *out = NULL;
+    tokenizer *t = ckvc_calloc(1, sizeof *t);
+    if (!t) {
+        token_spec_free(spec);
+        return ckvc_fail_memory(err, "tokenizer", sizeof *t);
+    }
+    t->spec = spec;
+    t->name = ckvc_strdup(name);
+    ckvc_status status = t->name ? CKVC_OK : ckvc_fail_memory(err, "tokenizer", strlen(name));
+    if (status == CKVC_OK && spec->n_pieces == 0)
+        status = ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab is empty", name);
+    if (status == CKVC_OK && spec->n_splits > MAX_SPLITS)
+        status = ckvc_fail(err, CKVC_E_DATA, "%s: pre_tokenizer has %zu patterns; at most %d are read", name, spec->n_splits,
+                           MAX_SPLITS);
+    for (size_t i = 0; status == CKVC_OK && i < spec->n_normalizers; i++)
+        if (spec->normalizers[i].kind == TOKEN_NORM_REPLACE && spec->normalizers[i].from.size == 0)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: normalizer: Replace of an empty text", name);
+    if (status == CKVC_OK) {
+        qsort(spec->pieces, spec->n_pieces, sizeof *spec->pieces, by_id);
+        if (spec->n_added)
+            qsort(spec->added, spec->n_added, sizeof *spec->added, added_by_id);
+        status = bpe_build(spec, name, &t->model, err);
+    }
+    if (status == CKVC_OK)
+        status = build_texts(t, err);
+    if (status == CKVC_OK)
+        status = check_template(t, spec->prefix_ids, spec->n_prefix, err);
+    if (status == CKVC_OK)
+        status = check_template(t, spec->suffix_ids, spec->n_suffix, err);
+    for (size_t i = 0; status == CKVC_OK && i < spec->n_splits; i++)
+        status = compile_split(t, i, err);
+    if (status != CKVC_OK) {
+        tokenizer_free(t);
+        return status;
+    }
+    take_fingerprint(t);
+    *out = t;
+    return CKVC_OK;
+}
+
+void tokenizer_free(tokenizer *t)
+{
+    if (!t)
+        return;
+    for (int i = 0; i < MAX_SPLITS; i++)
+        pcre2_code_free(t->splits[i].code);
+    free(t->raw_added.edges);
+    free(t->raw_added.found);
+    free(t->normal_added.edges);
+    free(t->normal_added.found);
+    bpe_free(t->model);
+    token_spec_free(t->spec);
+    free(t->texts);
+    free(t->text_bytes);
+    free(t->name);
+    free(t);
+}
+
+int32_t tokenizer_vocab_size(const tokenizer *t)
+{
+    return t->vocab_size;
+}
+
+const char *tokenizer_fingerprint(const tokenizer *t)
+{
+    return t->fingerprint;
+}
+
+/* ---- encoding ---- */
+typedef struct memo_slot { /* where a word was met before: its ids are copied instead of merged again */
+    uint64_t hash;
+    const char *word;
+    uint32_t size;
+    uint32_t n_ids; /* 0: free */
+    size_t first_id;
+} memo_slot;
+
+typedef struct encoder { /* of one call */
+    const tokenizer *t;
+    bpe_scratch scratch;
+    id_list ids;
+    memo_slot *memo;
+    size_t memo_mask;
+    char **kept_texts; /* buffers that memo words lie in, freed at the end */
+    size_t n_kept, kept_capacity;
+    pcre2_match_context *match;
+    pcre2_match_data *data[MAX_SPLITS];
+    size_t matches;
+    struct timespec started;
+    double patience_s;
+    ckvc_err *err;
+} encoder;
+
+static ckvc_status encoder_keep(encoder *e, char *text)
+{
+    void *kept = e->kept_texts;
+    ckvc_status status = ckvc_grow(&kept, &e->kept_capacity, e->n_kept + 1, sizeof *e->kept_texts, e->err);
+    e->kept_texts = kept;
+    if (status != CKVC_OK)
+        free(text);
+    else
+        e->kept_texts[e->n_kept++] = text;
+    return status;
+}
+
+static ckvc_status encode_word(encoder *e, const char *word, size_t n)
+{
+    enum { MEMO_WORD = 64 }; /* longer words seldom come back */
+    if (n > MEMO_WORD || !e->memo)
+        return bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err);
+    uint64_t hash = ckvc_xxh64(word, n);
+    memo_slot *slot = &e->memo[hash & e->memo_mask];
+    ckvc_status status = CKVC_OK;
+    if (slot->n_ids && slot->hash == hash && slot->size == n && memcmp(slot->word, word, n) == 0) {
+        for (uint32_t i = 0; i < slot->n_ids && status == CKVC_OK; i++)
+            status = id_list_push(&e->ids, e->ids.ids[slot->first_id + i], e->err);
+        return status;
+    }
+    size_t before = e->ids.n;
+    status = bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err);
+    *slot = (memo_slot){hash, word, (uint32_t)n, (uint32_t)(e->ids.n - before), before};
+    return status;
+}
+
+static ckvc_status match_failed(encoder *e, size_t level, int code)
+{
+    PCRE2_UCHAR reason[160];
+    pcre2_get_error_message(code, reason, sizeof reason);
+    if (code == PCRE2_ERROR_NOMEMORY)
+        return ckvc_fail_memory(e->err, "regular expression", 0);
+    return ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: pattern %zu takes too long on this text (%s)", e->t->name, level,
+                     (const char *)reason);
+}
+
+/* One search from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
+static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from, bool *found)
+{
+    const split_pattern *pattern = &e->t->splits[level];
+    if ((++e->matches & 63) == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((double)(now.tv_sec - e->started.tv_sec) + 1e-9 * (double)(now.tv_nsec - e->started.tv_nsec) > e->patience_s)
+            return ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
+                             e->t->name, level, e->patience_s);
+    }
+    int rc = pcre2_match(pattern->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level], e->match);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter keeps its stack on the heap, within MATCH_HEAP_KIB */
+        rc = pcre2_match(pattern->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, e->data[level], e->match);
+    *found = rc >= 0;
+    return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
+}
+
+/* Cuts a span by pattern `level` into matches and what lies between them, each handed to the next pattern, words at last. */
+static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n)
+{
+    if (n == 0)
+        return CKVC_OK;
+    if (level == e->t->spec->n_splits)
+        return encode_word(e, text, n);
+    size_t done = 0, from = 0;
+    while (from <= n) {
+        bool found = false;
+        ckvc_status status = search(e, level, text, n, from, &found);
+        if (status != CKVC_OK)
+            return status;
+        if (!found)
+            break;
+        const PCRE2_SIZE *span = pcre2_get_ovector_pointer(e->data[level]);
+        size_t start = span[0], end = span[1];
+        if (start < done || end < start) /* a look-behind can move a match's start back; such patterns match nothing sensible */
+            return match_failed(e, level, PCRE2_ERROR_BADOFFSET);
+        if (end == start) { /* an empty match cuts here; the search goes on one character later */
+            if (start >= n)
+                break;
+            from = start + ckvc_utf8_step(text + start, n - start, NULL);
+            status = encode_span(e, level + 1, text + done, start - done);
+            done = start;
+        } else {
+            status = encode_span(e, level + 1, text + done, start - done);
+            if (status == CKVC_OK)
+                status = encode_span(e, level + 1, text + start, end - start);
+            done = from = end;
+        }
+        if (status != CKVC_OK)
+            return status;
+    }
+    return encode_span(e, level + 1, text + done, n - done);
+}
+
+static ckvc_status encode_words(encoder *e, const char *text, size_t n)
+{
+    if (e->t->spec->byte_level && e->t->spec->add_prefix_space && n > 0 && text[0] != ' ') {
+        char *spaced = ckvc_alloc(n + 1, 1);
+        if (!spaced)
+            return ckvc_fail_memory(e->err, "text", n);
+        spaced[0] = ' ';
+        memcpy(spaced + 1, text, n);
+        ckvc_status status = encoder_keep(e, spaced);
+        return status == CKVC_OK ? encode_span(e, 0, spaced, n + 1) : status;
+    }
+    return encode_span(e, 0, text, n);
+}
+
+static bool is_word_char(const char *text, size_t n)
+{
+    utf8proc_int32_t code;
+    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &code) <= 0)
+        return false;
+    switch (utf8proc_category(code)) { /* \w of the reference implementation: letters, marks, digits, connectors */
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return code == 0x200C || code == 0x200D; /* the joiners */
+    }
+}
+
+static bool is_space_char(const char *text, size_t n)
+{
+    utf8proc_int32_t c;
+    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c) <= 0)
+        return false;
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+static size_t char_before(const char *text, size_t at)
+{
+    size_t start = at - 1;
+    while (start > 0 && ((uint8_t)text[start] & 0xC0) == 0x80)
+        start--;
+    return start;
+}
+
+typedef ckvc_status (*rest_fn)(encoder *e, const char *text, size_t n);
+
+/* Leftmost-longest added tokens; what lies between them goes to rest. */
+static ckvc_status cut_added(encoder *e, const trie *added, const char *text, size_t n, rest_fn rest)
+{
+    size_t done = 0;
+    for (size_t at = 0; at < n;) {
+        int32_t index = -1;
+        size_t length = added->first[(uint8_t)text[at]] ? trie_longest(added, text + at, n - at, &index) : 0;
+        if (length == 0) {
+            at++;
+            continue;
+        }
+        const token_added *token = &e->t->spec->added[index];
+        size_t start = at, end = at + length;
+        at = end;
+        if (token->single_word &&
+            ((start > 0 && is_word_char(text + char_before(text, start), start)) || (end < n && is_word_char(text + end, n - end))))
+            continue;
+        while (token->lstrip && start > done && is_space_char(text + char_before(text, start), n))
+            start = char_before(text, start);
+        while (token->rstrip && end < n && is_space_char(text + end, n - end))
+            end += ckvc_utf8_step(text + end, n - end, NULL);
+        ckvc_status status = CKVC_OK;
+        if (start > done)
+            status = rest(e, text + done, start - done);
+        if (status == CKVC_OK)
+            status = id_list_push(&e->ids, token->id, e->err);
+        if (status != CKVC_OK)
+            return status;
+        done = end;
+        at = at > done ? at : done;
+    }
+    return done < n ? rest(e, text + done, n - done) : CKVC_OK;
+}
+
+static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n)
+{
+    const token_spec *spec = e->t->spec;
+    if (spec->n_normalizers == 0)
+        return cut_added(e, &e->t->normal_added, text, n, encode_words);
+    ckvc_buffer normal = {0};
+    ckvc_status status = normalize(spec, text, n, &normal, e->err);
+    if (status != CKVC_OK || !normal.data)
+        return status;
+    status = encoder_keep(e, (char *)normal.data);
+    return status == CKVC_OK ? cut_added(e, &e->t->normal_added, (char *)normal.data, normal.size, encode_words) : status;
+}
+
+static ckvc_status encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err)
+{
+    *e = (encoder){.t = t, .err = err, .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0)};
+    clock_gettime(CLOCK_MONOTONIC, &e->started);
+    size_t slots = 16;
+    while (slots < MEMO_SLOTS && slots < n / 8)
+        slots *= 2;
+    e->memo = ckvc_calloc(slots, sizeof *e->memo);
+    e->memo_mask = slots - 1;
+    e->match = pcre2_match_context_create(NULL);
+    if (!e->memo || !e->match)
+        return ckvc_fail_memory(err, "tokenizer", slots * sizeof *e->memo);
+    uint64_t steps = MATCH_STEPS + MATCH_STEPS_PER_BYTE * (uint64_t)n;
+    pcre2_set_match_limit(e->match, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
+    pcre2_set_depth_limit(e->match, MATCH_DEPTH);
+    pcre2_set_heap_limit(e->match, MATCH_HEAP_KIB);
+    for (size_t i = 0; i < t->spec->n_splits; i++) {
+        e->data[i] = pcre2_match_data_create(1, NULL); /* only the span of the whole match is read */
+        if (!e->data[i])
+            return ckvc_fail_memory(err, "regular expression", 0);
+    }
+    return CKVC_OK;
+}
+
+static void encoder_fini(encoder *e)
+{
+    for (size_t i = 0; i < MAX_SPLITS; i++)
+        pcre2_match_data_free(e->data[i]);
+    pcre2_match_context_free(e->match);
+    for (size_t i = 0; i < e->n_kept; i++)
+        free(e->kept_texts[i]);
+    free(e->kept_texts);
+    free(e->memo);
+    bpe_scratch_fini(&e->scratch);
+    free(e->ids.ids);
+}
+
+ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, int32_t **ids, size_t *n_ids,
+                             ckvc_err *err)
+{
+    *ids = NULL;
+    *n_ids = 0;
+    encoder e;
+    ckvc_status status = encoder_init(&e, t, n, err);
+    char *replaced = NULL;
+    if (status == CKVC_OK && ckvc_utf8_check(text, n) < n) {
+        size_t size = n;
+        replaced = ckvc_utf8_replace(text, size, &n);
+        if (!replaced)
+            status = ckvc_fail_memory(err, "text", size * 3);
+        text = replaced;
+    }
+    for (size_t i = 0; add_special && i < t->spec->n_prefix && status == CKVC_OK; i++)
+        status = id_list_push(&e.ids, t->spec->prefix_ids[i], err);
+    if (status == CKVC_OK)
+        status = cut_added(&e, &t->raw_added, text, n, encode_raw_piece);
+    for (size_t i = 0; add_special && i < t->spec->n_suffix && status == CKVC_OK; i++)
+        status = id_list_push(&e.ids, t->spec->suffix_ids[i], err);
+    if (status == CKVC_OK && !e.ids.ids) {
+        e.ids.ids = ckvc_alloc(1, sizeof *e.ids.ids); /* no ids at all: still something to free */
+        status = e.ids.ids ? CKVC_OK : ckvc_fail_memory(err, "ids", sizeof *e.ids.ids);
+    }
+    if (status == CKVC_OK) {
+        *ids = e.ids.ids;
+        *n_ids = e.ids.n;
+        e.ids.ids = NULL;
+    }
+    encoder_fini(&e);
+    free(replaced);
+    return status;
+}
+
+/* ---- decoding ---- */
+
+/* Of a piece spelled <0xNN>: the byte; else -1. */
+static int fallback_byte(const id_text *text)
+{
+    if (text->size != 6 || memcmp(text->bytes, "<0x", 3) != 0 || text->bytes[5] != '>')
+        return -1;
+    char digits[3] = {text->bytes[3], text->bytes[4], '\0'};
+    char *end;
+    long value = digits[0] == ' ' || digits[0] == '-' ? -1 : strtol(digits, &end, 16);
+    return value >= 0 && end == digits + 2 ? (int)value : -1;
+}
+
+/* A run of byte pieces is text when it is UTF-8 as a whole; if not, each of its bytes becomes one U+FFFD. */
+static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out)
+{
+    if (ckvc_utf8_check((const char *)run->data, run->size) == run->size)
+        ckvc_buffer_append(out, run->data, run->size);
+    else
+        for (size_t i = 0; i < run->size; i++)
+            ckvc_buffer_text(out, "\xEF\xBF\xBD");
+    run->size = 0;
+}
+
+static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special, ckvc_buffer *out)
+{
+    const token_spec *spec = t->spec;
+    const token_normalizer undo = {TOKEN_NORM_REPLACE, spec->decode_from, spec->decode_to};
+    ckvc_buffer run = {0};
+    for (size_t i = 0; i < n_ids; i++) {
+        const id_text *text = &t->texts[ids[i]];
+        if (skip_special && text->special)
+            continue;
+        int byte = spec->byte_fallback ? fallback_byte(text) : -1;
+        if (byte >= 0) {
+            ckvc_buffer_u8(&run, (uint8_t)byte);
+            continue;
+        }
+        if (run.size)
+            flush_bytes(&run, out);
+        if (spec->decode_from.size)
+            (void)replace_all(&undo, text->bytes, text->size, out);
+        else
+            ckvc_buffer_append(out, text->bytes, text->size);
+    }
+    if (run.size)
+        flush_bytes(&run, out);
+    out->failed |= run.failed;
+    ckvc_buffer_fini(&run);
+    if (spec->decode_strip_left && out->size && out->data[0] == ' ')
+        memmove(out->data, out->data + 1, out->size--); /* the NUL behind moves along */
+}
+
+ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special, char **text, size_t *n,
+                             ckvc_err *err)
+{
+    *text = NULL;
+    *n = 0;
+    for (size_t i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->texts[ids[i]].bytes)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: id %d (number %zu) is not in the vocabulary", t->name, ids[i], i);
+    }
+    ckvc_buffer out = {0};
+    ckvc_buffer_append(&out, "", 0);
+    if (t->spec->byte_level) {
+        for (size_t i = 0; i < n_ids; i++)
+            if (!(skip_special && t->texts[ids[i]].special))
+                ckvc_buffer_append(&out, t->texts[ids[i]].bytes, t->texts[ids[i]].size);
+    } else {
+        decode_spelled(t, ids, n_ids, skip_special, &out);
+    }
+    if (!out.failed && !out.data)
+        ckvc_buffer_u8(&out, 0), out.size = 0; /* no text at all: still something to free */
+    if (!out.failed && ckvc_utf8_check((const char *)out.data, out.size) < out.size) {
+        size_t size;
+        char *replaced = ckvc_utf8_replace((const char *)out.data, out.size, &size);
+        ckvc_buffer_fini(&out);
+        if (!replaced)
+            return ckvc_fail_memory(err, "decoded text", size);
+        *text = replaced;
+        *n = size;
+        return CKVC_OK;
+    }
+    if (out.failed) {
+        ckvc_buffer_fini(&out);
+        return ckvc_fail_memory(err, "decoded text", n_ids);
+    }
+    *text = (char *)out.data;
+    *n = out.size;
+    return CKVC_OK;
+}
