@@ -526,6 +526,7 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
 static void fill_shape(ckvc_table *t, const shard_header *h)
 {
     t->window = h->window;
+    t->n_query_heads = h->n_heads;
     t->head_axis = 0;
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
     memcpy(t->head_grid, h->head_actions, h->n_head_actions * sizeof *t->head_grid);

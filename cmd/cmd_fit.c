@@ -1,0 +1,197 @@
+/* ckvc fit: records -> table. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "calib/fit_records.h"
+#include "cmd/options.h"
+#include "cmd/verbs.h"
+#include "formats/table_file.h"
+#include "lib/base/buffer.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/names.h"
+
+static const verb_text text = {
+    "fit",
+    "records to tables: horizon-1 conservative Q-learning, one state at a time",
+    "ckvc fit RUN... --out T.ckvt [options]\n       ckvc fit SHARD.h5... --out T.ckvt [options]",
+    "  ckvc fit runs/books --out books.ckvt\n"
+    "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
+    "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
+};
+
+typedef struct fit_cli {
+    const char *out, *tables, *label, *solver, *reward, *unsupported;
+    opt_list split;
+    double cql_alpha;
+    int64_t pass, bootstrap, seed, memory;
+    bool shrink, no_prov, force, json, quiet;
+} fit_cli;
+
+/* Where a table came from, outside what is hashed (pROV). */
+static json_t *provenance(int argc, char **argv, const opt_args *args)
+{
+    ckvc_buffer command = {0};
+    ckvc_buffer_text(&command, "ckvc");
+    for (int i = 0; i < argc; i++) {
+        ckvc_buffer_text(&command, " ");
+        ckvc_buffer_text(&command, argv[i]);
+    }
+    char created[32] = "", host[256] = "";
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) != NULL)
+        strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    gethostname(host, sizeof host - 1);
+    json_t *inputs = json_array();
+    for (int i = 0; i < args->n; i++)
+        json_array_append_new(inputs, json_string(args->items[i]));
+    json_t *o = command.failed ? NULL
+                               : json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", (const char *)command.data, "created", created,
+                                           "host", host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
+    ckvc_buffer_fini(&command);
+    return o;
+}
+
+static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
+{
+    const char *name = ckvc_side_name(side);
+    if (!s->fitted) {
+        fprintf(stderr, "%s: no records; copied from the incoming table\n", name);
+        return;
+    }
+    fprintf(stderr,
+            "%s: %" PRIu64 " records of %" PRIu64 " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %" PRIu64
+            " / %" PRIu64 " least, median, most); %zu entries changed\n",
+            name, s->n_records, s->n_prompts, s->n_supported, s->n_states, s->count_min, s->count_median, s->count_max,
+            s->n_changed);
+    fprintf(stderr, "  scale %.3g nats per token; decided by alpha rather than by the mean reward: %zu of %zu (%.1f%%)", s->scale,
+            s->n_alpha_decided, s->n_supported, 100.0 * (double)s->n_alpha_decided / (double)s->n_supported);
+    if (isnan(s->count_correlation))
+        fprintf(stderr, "; action counts are equal\n");
+    else
+        fprintf(stderr, "; rank correlation of choice and count %+.3f\n", s->count_correlation);
+    if (side == CKVC_SIDE_GATE)
+        fprintf(stderr,
+                "  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; states where no action changes the "
+                "loss: %zu\n",
+                s->n_by_loss, s->n_by_penalty, s->n_flat_loss);
+    if (!isnan(s->adamw_distance))
+        fprintf(stderr, "  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled rewards)\n",
+                s->adamw_distance);
+    if (c->shrink)
+        fprintf(stderr, "  %zu choices taken back: not better than the incoming action beyond chance\n", s->n_shrunk);
+}
+
+static int print_result(const fit_result *r, const fit_cli *c)
+{
+    if (!c->quiet) {
+        for (int side = 0; side < CKVC_SIDE_COUNT; side++)
+            print_side(&r->sides[side], (ckvc_side)side, c);
+        if (r->n_heldout + r->n_filtered > 0)
+            fprintf(stderr, "left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n", r->n_heldout, r->n_filtered);
+        fprintf(stderr, "wrote %s, content id %s\n", c->out, r->table->content_id);
+    }
+    if (!c->json)
+        return 0;
+    json_t *o = fit_describe(r);
+    ckvc_buffer line = {0};
+    if (o != NULL && json_object_set_new(o, "out", json_string(c->out)) == 0 &&
+        json_object_set_new(o, "content_id", json_string(r->table->content_id)) == 0)
+        ckvc_json_append(&line, o);
+    json_decref(o);
+    bool ok = line.size > 0 && !line.failed;
+    if (ok)
+        puts((const char *)line.data);
+    ckvc_buffer_fini(&line);
+    return ok ? 0 : 71;
+}
+
+static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **argv, int *rc, ckvc_err *err)
+{
+    /* Said before the work, not after it. */
+    if (!c->force && ckvc_file_exists(c->out))
+        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists; name another --out, or overwrite it with --force", c->out);
+    table_file *incoming = NULL;
+    fit_result *result = NULL;
+    ckvc_status st = c->tables != NULL ? table_file_read(c->tables, &incoming, err) : CKVC_OK;
+    if (st != CKVC_OK)
+        return st;
+    fit_options o = fit_defaults();
+    o.cql_alpha = c->cql_alpha;
+    o.solver = strcmp(c->solver, "adamw") == 0 ? FIT_ADAMW : FIT_EXACT;
+    o.reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE;
+    o.unsupported = strcmp(c->unsupported, "safest") == 0      ? FIT_SAFEST
+                    : strcmp(c->unsupported, "neighbour") == 0 ? FIT_NEIGHBOUR
+                                                               : FIT_INCOMING;
+    o.pass = (int)c->pass;
+    o.splits = c->split.items;
+    o.n_splits = c->split.n;
+    o.label = c->label;
+    o.replicates = (uint32_t)c->bootstrap;
+    o.shrink = c->shrink;
+    o.seed = (uint64_t)c->seed;
+    o.memory_max = (size_t)c->memory;
+    o.incoming = incoming;
+    st = fit_records(args->items, (size_t)args->n, &o, &result, err);
+    if (st == CKVC_OK && !c->no_prov && (result->table->prov = provenance(argc, argv, args)) == NULL)
+        st = ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a table's provenance");
+    if (st == CKVC_OK)
+        st = table_file_write(result->table, c->out, c->force, err);
+    if (st == CKVC_OK)
+        *rc = print_result(result, c);
+    fit_result_free(result);
+    table_file_free(incoming);
+    return st;
+}
+
+int cmd_fit(int argc, char **argv)
+{
+    fit_cli c = {.solver = "exact",
+                 .reward = "advantage",
+                 .unsupported = "incoming",
+                 .cql_alpha = 0.75,
+                 .seed = 1,
+                 .memory = (int64_t)4 << 30};
+    opt opts[] = {
+        {OPT_TITLE, "input and output", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_TEXT, "out", 0, &c.out, "T.ckvt", "the table to write", 0, 0},
+        {OPT_TEXT, "tables", 0, &c.tables, "T.ckvt", "incoming table (default: the start table of the records)", 0, 0},
+        {OPT_INT, "pass", 0, &c.pass, "N", "pass of every run (0: the last complete one of each side)", 0, 9999},
+        {OPT_LIST, "split", 0, &c.split, "NAME[,...]", "only prompts of these splits; held-out prompts never enter", 0, 0},
+        {OPT_TEXT, "label", 0, &c.label, "TEXT", "the table's name in reports (default: the model's)", 0, 0},
+        {OPT_FLAG, "no-prov", 0, &c.no_prov, NULL, "leave out command line, time and host: equal inputs, equal bytes", 0, 0},
+        {OPT_FLAG, "force", 0, &c.force, NULL, "overwrite --out", 0, 0},
+        {OPT_TITLE, "the fit", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_DOUBLE, "cql-alpha", 0, &c.cql_alpha, "X", "weight of the conservative term; 0 is plain regression", 0, 1000},
+        {OPT_CHOICE, "solver", 0, &c.solver, "exact|adamw", "exact minimum, or the paper's optimiser", 0, 0},
+        {OPT_CHOICE, "reward", 0, &c.reward, "advantage|raw", "over the baseline on unit scale, or as logged", 0, 0},
+        {OPT_CHOICE, "unsupported", 0, &c.unsupported, "incoming|safest|neighbour", "what cells without records get", 0, 0},
+        {OPT_INT, "bootstrap", 0, &c.bootstrap, "R", "refits over resampled prompts; stores each action's share", 0, 100000},
+        {OPT_FLAG, "shrink", 0, &c.shrink, NULL, "keep the incoming action unless the bootstrap shows a better one", 0, 0},
+        {OPT_INT, "seed", 0, &c.seed, "N", "of the bootstrap and of adamw's order", 0, 9007199254740992.0},
+        {OPT_SIZE, "memory", 0, &c.memory, "SIZE", "limit for statistics and replicates", 0, 0},
+        {OPT_TITLE, "talk", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_FLAG, "json", 0, &c.json, NULL, "diagnostics as one JSON object on stdout", 0, 0},
+        {OPT_FLAG, "quiet", 'q', &c.quiet, NULL, "say nothing but warnings and errors", 0, 0},
+        {0},
+    };
+    opt_args args = {0};
+    int rc = 0;
+    ckvc_err err = {0};
+    if (!opts_parse(&text, opts, argc, argv, &args, &rc))
+        return rc;
+    if (args.n == 0)
+        rc = cmd_usage("fit", "which records? name run directories or shard files");
+    else if (c.out == NULL)
+        rc = cmd_usage("fit", "--out T.ckvt is needed: the table to write");
+    else if (fit(&c, &args, argc, argv, &rc, &err) != CKVC_OK)
+        rc = cmd_fail("fit", &err);
+    free(args.items);
+    return rc;
+}
