@@ -1,0 +1,168 @@
+#!/usr/bin/env bats
+# The contract of the command line: help, exit codes, one-line errors, configuration, streams.
+
+load helper
+setup() { load helper; DIR=$BATS_TEST_TMPDIR; }
+
+VERBS="bench calibrate fit inspect manifest perplexity report scan score tokenize transfer verify version"
+
+@test "every verb has help, the same by both names, with examples and defaults" {
+    for v in $VERBS; do
+        run "$CKVC" "$v" --help
+        [ "$status" -eq 0 ] || { echo "$v"; return 1; }
+        [[ $output == *"usage: ckvc $v"* && $output == *examples:* ]]
+        [ "$output" = "$("$CKVC" help "$v")" ]
+    done
+    run "$CKVC"
+    [ "$status" -eq 64 ]
+    for v in $VERBS; do [[ $output == *" $v "* ]]; done
+}
+
+@test "near misses are suggested, not run" {
+    run "$CKVC" calibrat
+    [ "$status" -eq 64 ]
+    one_line
+    [[ $output == *"did you mean 'calibrate'"* ]]
+    run "$CKVC" fit --ouptut x
+    [ "$status" -eq 64 ]
+    run "$CKVC" fit --labl x
+    [ "$status" -eq 64 ]
+    one_line
+    [[ $output == *"--label"* ]]
+    run "$CKVC" score --window 0
+    [ "$status" -eq 64 ]
+    run "$CKVC" calibrate --side sideways
+    [ "$status" -eq 64 ]
+    [[ $output == *"head|gate|both"* ]]
+}
+
+@test "flag beats environment beats configuration beats default" {
+    echo 'window = 20' >"$DIR/c.conf"
+    [[ $("$CKVC" score --print-config) == *"window = 64  # default"* ]]
+    [[ $("$CKVC" score --print-config --config "$DIR/c.conf") == *"window = 20  # config file"* ]]
+    [[ $(CKVC_WINDOW=21 "$CKVC" score --print-config --config "$DIR/c.conf") == *"window = 21  # environment"* ]]
+    [[ $(CKVC_WINDOW=21 "$CKVC" score --print-config --config "$DIR/c.conf" --window 22) == *"window = 22  # flag"* ]]
+}
+
+@test "configuration errors exit 78 and name file and line" {
+    printf '# fine\nwindow = 20\nwindw = 3\n' >"$DIR/c.conf"
+    run "$CKVC" score --config "$DIR/c.conf"
+    [ "$status" -eq 78 ]
+    one_line
+    [[ $output == *"c.conf:3:"*"window"* ]]
+    echo 'window = many' >"$DIR/c.conf"
+    run "$CKVC" score --config "$DIR/c.conf"
+    [ "$status" -eq 78 ]
+    run env CKVC_WINDOW=x "$CKVC" score
+    [ "$status" -eq 78 ]
+    run "$CKVC" score --config "$DIR/none.conf"
+    [ "$status" -eq 66 ]
+}
+
+@test "the committed configurations are accepted by calibrate and fit" {
+    for c in configs/*.conf; do
+        "$CKVC" calibrate --config "$c" --print-config >/dev/null || { echo "$c"; return 1; }
+        "$CKVC" fit --config "$c" --print-config >/dev/null || { echo "$c"; return 1; }
+    done
+    # every key that any verb may find in a file is some verb's option
+    all=$(for v in $VERBS; do "$CKVC" "$v" --help; done)
+    for key in $(grep -o '"[a-z-]*"' cmd/config_keys.inc | tr -d '"'); do
+        [[ $all == *"--$key"* ]] || { echo "$key"; return 1; }
+    done
+    # default.conf says what the built-in defaults are
+    diff <("$CKVC" calibrate --print-config | sed 's/ *#.*//' | grep =) <("$CKVC" calibrate --config configs/default.conf --print-config | sed 's/ *#.*//' | grep =)
+    diff <("$CKVC" fit --print-config | sed 's/ *#.*//' | grep =) <("$CKVC" fit --config configs/default.conf --print-config | sed 's/ *#.*//' | grep =)
+}
+
+@test "a full disk on standard output is an error" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    run bash -c '"$CKVC" version >/dev/full'
+    [ "$status" -eq 74 ]
+}
+
+@test "malformed models: one line each that names the file, exit 65; the control loads" {
+    awk 'BEGIN { printf "{\"id\":\"a\",\"tokens\":["; for (i = 0; i < 40; i++) printf "%s%d", i ? "," : "", i % 20 + 1; print "]}" }' >"$DIR/p.jsonl"
+    for m in tests/golden/models/bad/*/; do
+        run "$CKVC" perplexity --model "$m" --manifest "$DIR/p.jsonl" -q
+        if [[ $m == */control/ ]]; then
+            [ "$status" -eq 0 ] || { echo "$m: $output"; return 1; }
+        else
+            [ "$status" -eq 65 ] || { echo "$m: $status $output"; return 1; }
+            one_line || { echo "$m"; return 1; }
+            [[ $output == *config.json* || $output == *safetensors* ]] || { echo "$m: $output"; return 1; }
+        fi
+        run "$CKVC" verify "$m"
+        if [[ $m == */control/ ]]; then [ "$status" -eq 0 ]; else [ "$status" -eq 65 ]; fi
+    done
+}
+
+@test "missing inputs exit 66, missing outputs folders 73, missing devices 69" {
+    prompts 2 >"$DIR/p.jsonl"
+    run "$CKVC" perplexity --model "$DIR/none" --manifest "$DIR/p.jsonl"
+    [ "$status" -eq 66 ]
+    one_line
+    run "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/none.jsonl"
+    [ "$status" -eq 66 ]
+    run "$CKVC" verify "$DIR/none.ckvt"
+    [ "$status" -eq 66 ]
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/p.jsonl" --window 16 --continuation 8 --budget 8 --policy recent --out "$DIR/no/s.jsonl" -q
+    [ "$status" -eq 73 ]
+    one_line
+    run "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --backend cuda
+    [ "$status" -eq 69 ]
+    one_line
+}
+
+@test "manifest mistakes: file, line, what to do" {
+    prompts 2 >"$DIR/p.jsonl"
+    echo '{"id":"x","text":"a","tokens":[1]}' >>"$DIR/p.jsonl"
+    run "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"p.jsonl:3:"* ]]
+    prompts 2 >"$DIR/p.jsonl"
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/p.jsonl" --window 64 --continuation 64 --budget 8 --policy recent
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"p.jsonl:1:"*"--skip-short"* ]]
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/p.jsonl" --window 64 --continuation 64 --budget 8 --policy recent --skip-short
+    [ "$status" -eq 65 ]
+    echo '{"id":"x","tokens":[1,2,99999,4,5,6,7,8,9,10,11,12]}' >"$DIR/p.jsonl"
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/p.jsonl" --window 4 --continuation 4 --budget 8 --policy recent
+    [ "$status" -eq 65 ]
+    [[ $output == *99999* ]]
+}
+
+@test "tokenize and back" {
+    printf 'The quick brown fox: 12345!\n' >"$DIR/t"
+    "$CKVC" tokenize --model "$MODEL" <"$DIR/t" >"$DIR/ids"
+    "$CKVC" tokenize --model "$MODEL" --decode <"$DIR/ids" >"$DIR/back"
+    grep -q 'The quick brown fox: 12345!' "$DIR/back"
+}
+
+@test "perplexity --json has the losses and logits that are asked for" {
+    prompts 1 >"$DIR/p.jsonl"
+    "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --json --tokens --logits 0,5 -q >"$DIR/o.json"
+    python3 - "$DIR/o.json" <<'PY'
+import json, math, sys
+row = json.loads(open(sys.argv[1]).readline())
+assert len(row["nll"]) == row["n"] - 1
+assert abs(sum(row["nll"]) / len(row["nll"]) - row["mean_nll"]) < 1e-9
+assert abs(math.exp(row["mean_nll"]) - row["ppl"]) < 1e-6 * row["ppl"]
+assert sorted(row["logits"]) == ["0", "5"] and len(row["logits"]["0"]) == 4096
+PY
+}
+
+@test "the sanitised build takes the same way through" {
+    [ -x "${CKVC_ASAN:-}" ] || skip "no sanitised build at hand"
+    export CKVC=$CKVC_ASAN
+    prompts 4 >"$DIR/prompts.jsonl"
+    calibrate "$DIR/run" --variants 4
+    "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    "$CKVC" transfer "$DIR/a.ckvt" --to-shape 8,3 --out "$DIR/t.ckvt"
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 2 --table "$DIR/a.ckvt" \
+        --policy identity,matched --out "$DIR/s.jsonl" -q
+    "$CKVC" report "$DIR/a.ckvt" "$DIR/run" --scores "$DIR/s.jsonl" --out "$DIR/report"
+    "$CKVC" verify "$DIR/run" "$DIR/a.ckvt" "$DIR/t.ckvt"
+    "$CKVC" inspect "$DIR/a.ckvt" --json --cells >/dev/null
+}

@@ -1,0 +1,207 @@
+#!/usr/bin/env bats
+# The way through: calibrate, fit, transfer, score, report; the same bytes whatever the threads, the interruptions, the order.
+
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 12 >"$DIR/prompts.jsonl"
+    calibrate "$DIR/run"
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+@test "a run verifies, says what it is, and holds its shards" {
+    run "$CKVC" verify "$DIR/run"
+    [ "$status" -eq 0 ]
+    [ "$(find "$DIR/run" -name '*.h5' | wc -l)" -eq 6 ] # 3 of the scan, 3 of the pass
+    [ -z "$(find "$DIR/run" -name '*.log')" ]
+    "$CKVC" inspect "$DIR/run" --json | python3 -c '
+import json, sys
+run = json.load(sys.stdin)
+assert "pass-01-both" in json.dumps(run), run'
+    run "$CKVC" verify "$DIR"/run/pass-01-both/shard-00000.h5
+    [ "$status" -eq 0 ]
+}
+
+@test "the same shards on one thread, on two, and in a second run" {
+    calibrate "$DIR/one" --threads 1
+    calibrate "$DIR/two" --threads 2
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/one")
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/two")
+}
+
+@test "stopped again and again, resumed: exit 75, then the same shards" {
+    local stops=0 rc
+    for _ in $(seq 40); do
+        rc=0
+        timeout -s TERM 0.35 "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/stopped" --resume 2>"$DIR/err" || rc=$?
+        [ "$rc" -eq 0 ] && break
+        # 75: our clean stop; 124 is timeout(1) itself, 143 a signal before the handler stood.
+        [ "$rc" -eq 75 ] || [ "$rc" -eq 124 ] || [ "$rc" -eq 143 ] || { cat "$DIR/err"; return 1; }
+        stops=$((stops + 1))
+    done
+    [ "$rc" -ne 0 ] && calibrate "$DIR/stopped" --resume
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/stopped")
+    "$CKVC" verify "$DIR/stopped"
+}
+
+@test "one clean stop says so in one line and exits 75" {
+    run --separate-stderr "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/limited" --limit-time 1 --variants all \
+        --budget 8,12,16,20,24,28,32,36,40
+    [ "$status" -eq 75 ] || [ "$status" -eq 0 ]
+    if [ "$status" -eq 75 ]; then
+        output=$stderr
+        one_line
+        [[ $output == *--resume* ]]
+    fi
+}
+
+@test "killed at any moment, resumed: the same shards" {
+    for delay in 0.15 0.3 0.5 0.7 0.9; do
+        timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+    done
+    calibrate "$DIR/killed" --resume
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
+    "$CKVC" verify "$DIR/killed"
+}
+
+@test "resume refuses another plan and names the field" {
+    run calibrate "$DIR/run" --resume --seed 2
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *seed* ]]
+    run calibrate "$DIR/run"
+    [ "$status" -eq 73 ]
+    [[ $output == *--resume* ]]
+}
+
+@test "fit: one content id for one plan, equal files without provenance" {
+    calibrate "$DIR/again"
+    "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    "$CKVC" fit "$DIR/again" --out "$DIR/b.ckvt" -q
+    [ "$(content_id "$DIR/a.ckvt")" = "$(content_id "$DIR/b.ckvt")" ]
+    "$CKVC" fit "$DIR/run" --out "$DIR/c.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/again" --out "$DIR/d.ckvt" --no-prov -q
+    cmp "$DIR/c.ckvt" "$DIR/d.ckvt"
+    "$CKVC" verify "$DIR/a.ckvt" "$DIR/c.ckvt"
+    run "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    [ "$status" -eq 73 ]
+    "$CKVC" fit "$DIR"/run/pass-01-both/*.h5 --out "$DIR/e.ckvt" --no-prov -q # bare shards of the same run
+    "$CKVC" verify "$DIR/e.ckvt"
+}
+
+@test "fit: AdamW runs and says how far it is from the exact solution" {
+    run "$CKVC" fit "$DIR/run" --out "$DIR/adamw.ckvt" --solver adamw
+    [ "$status" -eq 0 ]
+    [[ $output == *exact* ]]
+    "$CKVC" verify "$DIR/adamw.ckvt"
+}
+
+@test "head then gate by hand: a second side is logged under the first side's table" {
+    calibrate "$DIR/head" --side head
+    "$CKVC" fit "$DIR/head" --out "$DIR/head.ckvt" -q
+    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
+        --side gate --tables "$DIR/head.ckvt" --out "$DIR/gate"
+    "$CKVC" fit "$DIR/gate" --out "$DIR/joint.ckvt" -q
+    # the head side has no records there: it is the incoming table's
+    "$CKVC" inspect "$DIR/head.ckvt" --json --cells >"$DIR/h.json"
+    "$CKVC" inspect "$DIR/joint.ckvt" --json --cells >"$DIR/j.json"
+    python3 -c '
+import json, sys
+h, j = (json.load(open(p)) for p in sys.argv[1:])
+assert h["WEIGHT"] == j["WEIGHT"], "weights changed in a gate pass"' "$DIR/h.json" "$DIR/j.json"
+    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --tables "$DIR/head.ckvt" --out "$DIR/x"
+    [ "$status" -eq 64 ] # --bins beside --tables
+}
+
+@test "transfer maps the table to the deeper model, which scores it" {
+    [ -f "$DIR/a.ckvt" ] || "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    "$CKVC" transfer "$DIR/a.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/t8.ckvt"
+    "$CKVC" verify "$DIR/t8.ckvt"
+    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 --table "$DIR/t8.ckvt" \
+        --policy identity,recent,sink-recent,random,matched --out "$DIR/s.jsonl" -q
+    [ "$(wc -l <"$DIR/s.jsonl")" -eq 36 ] # 3 prompts x 2 budgets x 6 policies
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --table "$DIR/t8.ckvt" -q
+    [ "$status" -eq 65 ]
+    one_line
+}
+
+@test "score: sets and vectors agree with the operator computed in Python" {
+    python=python3
+    /usr/bin/python3 -c 'import numpy, h5py' 2>/dev/null && python=/usr/bin/python3
+    "$python" -c 'import numpy, h5py' 2>/dev/null || skip "numpy and h5py are not there"
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 0 --budget 16 --policy identity --sets \
+        --vectors "$DIR/v.h5" --out "$DIR/sets.jsonl" -q
+    "$python" - "$DIR/v.h5" "$DIR/sets.jsonl" <<'PY'
+import json, sys, h5py, numpy as np
+with h5py.File(sys.argv[1]) as f:
+    for i, line in enumerate(open(sys.argv[2])):
+        row = json.loads(line)
+        group = f["%05d" % i]
+        alpha, rho = group["alpha"][:], group["rho"][:]
+        assert group.attrs["id"] == row["id"] or group.attrs["id"].decode() == row["id"]
+        assert row["loss_comp"] is None and row["reward"] is None
+        for layer, kept in enumerate(row["sets"]):
+            u = (alpha.astype(float) * rho[layer].astype(float)).max(0)
+            order = sorted(range(len(u)), key=lambda t: (-u[t], -t))
+            candidates = [t for t in order if u[t] >= 0.9]
+            assert row["n_candidates"][layer] == len(candidates)
+            assert kept == sorted(candidates[:16]), (i, layer)
+PY
+}
+
+@test "a held-out share leaves baselines and no records" {
+    calibrate "$DIR/held" --holdout 0.4
+    run "$CKVC" fit "$DIR/held" --out "$DIR/held.ckvt"
+    [ "$status" -eq 0 ]
+    run calibrate "$DIR/allheld" --holdout 1
+    [ "$status" -eq 65 ]
+    one_line
+}
+
+@test "a shard that another program wrote by formats.md alone is fitted" {
+    python=python3
+    /usr/bin/python3 -c 'import numpy, h5py' 2>/dev/null && python=/usr/bin/python3
+    "$python" -c 'import numpy, h5py' 2>/dev/null || skip "numpy and h5py are not there"
+    "$python" tests/python/write_bare_shard.py "$DIR/bare.h5"
+    "$CKVC" fit "$DIR/bare.h5" --out "$DIR/bare.ckvt" -q
+    "$CKVC" verify "$DIR/bare.ckvt"
+}
+
+@test "report: one page without scripts or links to the network, figures and numbers beside it" {
+    [ -f "$DIR/a.ckvt" ] || "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    calibrate "$DIR/other" --seed 3
+    "$CKVC" fit "$DIR/other" --out "$DIR/o.ckvt" -q --label other
+    "$CKVC" report "$DIR/a.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --out "$DIR/report"
+    [ -s "$DIR/report/report.html" ] && [ -s "$DIR/report/report.json" ]
+    ! grep -qiE '<script|src="http|href="http|@import|url\(http' "$DIR/report/report.html"
+    ls "$DIR"/report/*.svg "$DIR"/report/*.csv >/dev/null
+    python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$DIR/report/report.json"
+}
+
+@test "dry run: sizes and times, nothing written" {
+    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
+    [ "$status" -eq 0 ]
+    [[ $output == *memory* && $output == *rollout* ]]
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --dry-run --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["prompts"] == 12'
+}
+
+@test "both behaviours, all variants, visible alpha, a kept window" {
+    calibrate "$DIR/uniform" --behaviour uniform --limit 3
+    calibrate "$DIR/all" --variants all --limit 2 --side head
+    calibrate "$DIR/visible" --alpha visible --keep-window 4 --limit 3 --bin-edges uniform
+    for r in uniform all visible; do "$CKVC" verify "$DIR/$r"; done
+    run "$CKVC" fit "$DIR/visible" "$DIR/uniform" --out "$DIR/mixed.ckvt" -q
+    [ "$status" -eq 65 ]
+    one_line
+}
+
+@test "a scan of its own serves a calibration" {
+    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --shard-prompts 4 --out "$DIR/scan" -q
+    calibrate "$DIR/scanned" --scan "$DIR/scan"
+    diff <(cd "$DIR/run/pass-01-both" && ls) <(cd "$DIR/scanned/pass-01-both" && ls)
+    run "$CKVC" calibrate "${SMALL[@]}" --window 24 --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$DIR/x2"
+    [ "$status" -eq 65 ]
+    [[ $output == *window* ]]
+}
