@@ -70,7 +70,7 @@ ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_
                             const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
 
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector code ---- */
-/* x[i] = exp(x[i] - max x), at most 2 ulp off; returns the sum, in double over blocks of 256. n >= 1. *max_out may be NULL. */
+/* x[i] = exp(x[i] - max x), at most 1 ulp off; returns the sum of these, in double, so that what is divided by it sums to 1. n >= 1. *max_out may be NULL. */
 double kernel_softmax(float *x, int64_t n, float *max_out);
 void kernel_scale(float *x, int64_t n, float factor);
 void kernel_mass_add(double *mass, const float *e, int64_t n, double factor); /* mass[i] += e[i] * factor */

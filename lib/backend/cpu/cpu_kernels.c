@@ -18,69 +18,101 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-#define LANES 16
+#define LANES 8
+/* The compilers' own vectors, of eight lanes on any machine: auto-vectorisation gives up on the choice at the end of exp, and gcc takes
+ * wider ones apart value by value where the machine lacks them. */
+typedef float f32x __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t i32x __attribute__((vector_size(LANES * sizeof(int32_t))));
+typedef float f32half __attribute__((vector_size(LANES / 2 * sizeof(float))));
+typedef double f64half __attribute__((vector_size(LANES / 2 * sizeof(double))));
 
-/* exp(x) for float: x = n ln2 + r, |r| <= ln2/2, a polynomial of degree 7 in r, times 2^n (Cephes expf, S. Moshier). The rounding
- * to n is the addition of 1.5 * 2^23, whose low mantissa bits are then n. 0 below ln(2^-126); never above exp(88.37). NaN stays. */
-INLINE float exp_f32(float x)
+INLINE void load(f32x *v, const float *p)
 {
-    const float magic = 12582912.0f;
-    x = x > 88.37f ? 88.37f : x;
-    float shifted = x * 1.44269504088896341f + magic;
-    float n = shifted - magic;
-    float r = x - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
+    memcpy(v, p, sizeof *v);
+}
+
+INLINE void store(float *p, const f32x *v)
+{
+    memcpy(p, v, sizeof *v);
+}
+
+/* The n < LANES last values; the other lanes get `fill`. */
+INLINE void load_tail(f32x *v, const float *p, int64_t n, float fill)
+{
+    float lane[LANES];
+    for (int j = 0; j < LANES; j++)
+        lane[j] = j < n ? p[j] : fill;
+    memcpy(v, lane, sizeof *v);
+}
+
+INLINE void add_to(f64half sum[2], const f32x *v)
+{
+    f32half half[2];
+    memcpy(half, v, sizeof half);
+    sum[0] += __builtin_convertvector(half[0], f64half);
+    sum[1] += __builtin_convertvector(half[1], f64half);
+}
+
+/* v = mask ? a : b; mask lanes are 0 or -1 */
+INLINE void choose(f32x *v, const i32x *mask, const f32x *a, const f32x *b)
+{
+    *v = (f32x)((*mask & (i32x)*a) | (~*mask & (i32x)*b));
+}
+
+/* v = exp(v). exp x = 2^n exp r, x = n ln2 + r, |r| <= ln2/2, with a polynomial in r (Cephes expf, S. Moshier); at most 1 ulp off.
+ * Rounding to n is the addition of 1.5 * 2^23, whose low mantissa bits are then n. 0 below ln(2^-126); never above exp(88.37),
+ * so never infinite. NaN stays. */
+INLINE void vector_exp(f32x *v)
+{
+    const f32x zero = {0}, magic = zero + 12582912.0f, top = zero + 88.37f;
+    f32x x = *v;
+    const i32x over = x > 88.37f, under = x < -87.33f;
+    choose(&x, &over, &top, &x);
+    const f32x shifted = x * 1.44269504088896341f + magic;
+    const f32x n = shifted - magic;
+    const f32x r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    f32x p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    float y = p * (r * r) + r + 1.0f;
-    union {
-        float f;
-        uint32_t u;
-    } scale = {.f = shifted};
-    scale.u = (scale.u + 127u) << 23;
-    y = y * scale.f;
-    return x < -87.33f ? 0.0f : y;
+    const f32x y = p * (r * r) + r + 1.0f, scaled = y * (f32x)(((i32x)shifted + 127) << 23);
+    choose(v, &under, &zero, &scaled);
 }
 
 CLONES double kernel_softmax(float *x, int64_t n, float *max_out)
 {
-    float m[LANES];
-    for (int j = 0; j < LANES; j++)
-        m[j] = x[0];
+    f32x top = (f32x){0} + x[0], v;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        for (int j = 0; j < LANES; j++)
-            m[j] = x[i + j] > m[j] ? x[i + j] : m[j];
+        load(&v, x + i);
+        const i32x more = v > top;
+        choose(&top, &more, &v, &top);
     }
-    for (; i < n; i++)
-        m[0] = x[i] > m[0] ? x[i] : m[0];
-    float max = m[0];
+    load_tail(&v, x + i, n - i, x[0]);
+    const i32x more = v > top;
+    choose(&top, &more, &v, &top);
+    float max = top[0];
     for (int j = 1; j < LANES; j++)
-        max = m[j] > max ? m[j] : max;
+        max = top[j] > max ? top[j] : max;
 
-    double total = 0;
-    for (int64_t block = 0; block < n; block += 256) {
-        const int64_t end = block + 256 < n ? block + 256 : n;
-        float sum[LANES] = {0};
-        for (i = block; i + LANES <= end; i += LANES) {
-            for (int j = 0; j < LANES; j++) {
-                float e = exp_f32(x[i + j] - max);
-                x[i + j] = e;
-                sum[j] += e;
-            }
-        }
-        for (int j = 0; i < end; i++, j++) {
-            float e = exp_f32(x[i] - max);
-            x[i] = e;
-            sum[j] += e;
-        }
-        for (int j = 0; j < LANES; j++)
-            total += (double)sum[j];
+    f64half sum[2] = {{0}, {0}};
+    for (i = 0; i + LANES <= n; i += LANES) {
+        load(&v, x + i);
+        v -= max;
+        vector_exp(&v);
+        store(x + i, &v);
+        add_to(sum, &v);
     }
+    load_tail(&v, x + i, n - i, -INFINITY); /* exp gives 0 */
+    v -= max;
+    vector_exp(&v);
+    add_to(sum, &v);
+    for (int64_t j = 0; j < n - i; j++)
+        x[i + j] = v[j];
+    double total = 0;
+    for (int j = 0; j < LANES; j++)
+        total += sum[j / (LANES / 2)][j % (LANES / 2)];
     if (max_out)
         *max_out = max;
     return total;
@@ -99,10 +131,28 @@ CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int6
 }
 
 /* silu(g) = g / (1 + exp(-g)) */
+INLINE void vector_silu_mul(f32x *y, const f32x *gate, const f32x *up)
+{
+    f32x e = -*gate;
+    vector_exp(&e);
+    *y = *gate / (e + 1.0f) * *up;
+}
+
 CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        y[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+    f32x g, u, v;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        load(&g, gate + i);
+        load(&u, up + i);
+        vector_silu_mul(&v, &g, &u);
+        store(y + i, &v);
+    }
+    load_tail(&g, gate + i, n - i, 0.0f);
+    load_tail(&u, up + i, n - i, 0.0f);
+    vector_silu_mul(&v, &g, &u);
+    for (int64_t j = 0; j < n - i; j++)
+        y[i + j] = v[j];
 }
 
 CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y, int64_t n, double eps)
