@@ -109,9 +109,10 @@ ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, c
                              "--budget: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
                              list->items[i]);
         }
-        if (i > 0 && v <= budgets[i - 1]) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--budget: %s is not larger than the one before; give them in ascending order",
-                             list->items[i]);
+        for (uint32_t k = 0; k < *n; k++) {
+            if (budgets[k] == v) {
+                return ckvc_fail(err, CKVC_E_USAGE, "--budget: %s is given twice", list->items[i]);
+            }
         }
         budgets[(*n)++] = v;
     }

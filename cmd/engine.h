@@ -75,7 +75,7 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
 /* Then the manifest and its prompts. */
 ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
 void engine_close(engine *e);
-/* --budget values: >= 1 whole tokens, < 1 a share of T; ascending and distinct. [256] */
+/* --budget values: >= 1 whole tokens, < 1 a share of T; distinct. [256] */
 ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_alpha_kind engine_alpha(const engine_options *o);
 
