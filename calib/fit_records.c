@@ -200,7 +200,7 @@ static void masked(size_t A, const uint64_t *n, const double *values, double *ou
         out[a] = n[a] > 0 ? values[a] : -INFINITY;
 }
 
-/* Against the plain mean reward, and on the gate side against the loss part alone (same solver, same scale). */
+/* Against the plain mean reward, and on the gate side the exact choice against that of the loss part alone, at the same scale. */
 static ckvc_status what_decided(side_fit *f, ckvc_err *err)
 {
     double values[CQL_MAX_ACTIONS];
@@ -217,7 +217,13 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err)
         if (!cql_solve_exact(f->A, n, part, f->o->cql_alpha, values, &cert))
             return ckvc_fail(err, CKVC_E_BUG, "gate side, state %zu: the solver left a gradient of %g on the loss part", s,
                              cert.gradient);
-        if (choose(f, values) == f->chosen[s])
+        int by_loss = choose(f, values), by_both = f->chosen[s];
+        if (f->o->solver == FIT_ADAMW) { /* like with like: how far AdamW stopped is not the penalty's doing */
+            if (!cql_solve_exact(f->A, n, f->mean + s * f->A, f->o->cql_alpha, values, &cert))
+                return ckvc_fail(err, CKVC_E_BUG, "gate side, state %zu: the solver left a gradient of %g", s, cert.gradient);
+            by_both = choose(f, values);
+        }
+        if (by_loss == by_both)
             f->out->n_by_loss++;
         else
             f->out->n_by_penalty++;

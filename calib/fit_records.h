@@ -49,7 +49,7 @@ typedef struct fit_side {
     double
         count_correlation; /* Spearman, chosen or not against the action's share of its state's records; NaN: all counts are equal */
     double adamw_distance;          /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
-    size_t n_by_loss, n_by_penalty; /* gate: the loss part alone would choose the same action, another one */
+    size_t n_by_loss, n_by_penalty; /* gate, exact solver: the loss part alone would choose the same action, another one */
     size_t n_flat_loss;             /* gate: the loss is the same for all logged actions; the penalty alone decides */
     size_t n_shrunk;                /* choices that --shrink took back */
     size_t n_changed;               /* entries that differ from the incoming table */

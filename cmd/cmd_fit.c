@@ -70,7 +70,7 @@ static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
             " / %" PRIu64 " least, median, most); %zu entries changed\n",
             name, s->n_records, s->n_prompts, s->n_supported, s->n_states, s->count_min, s->count_median, s->count_max,
             s->n_changed);
-    fprintf(stderr, "  scale %.3g nats per token; decided by alpha rather than by the mean reward: %zu of %zu (%.1f%%)", s->scale,
+    fprintf(stderr, "  scale %.3g nats per token; choices that the plain mean reward would not make: %zu of %zu (%.1f%%)", s->scale,
             s->n_alpha_decided, s->n_supported, 100.0 * (double)s->n_alpha_decided / (double)s->n_supported);
     if (isnan(s->count_correlation))
         fprintf(stderr, "; action counts are equal\n");

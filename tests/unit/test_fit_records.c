@@ -348,7 +348,8 @@ static void uniform_counts_choose_balanced_ones_do_not(void **state)
     double flat_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided / (double)r->sides[CKVC_SIDE_HEAD].n_supported;
     fit_result_free(r);
     if (!(flat_share >= 0.25 && raw_share >= 0.25 && correlation > -0.5 && share >= 0.0))
-        fail_msg("alpha decided %g (advantage), %g (raw), %g (no effect); correlation %g", share, raw_share, flat_share, correlation);
+        fail_msg("alpha decided %g (advantage), %g (raw), %g (no effect); correlation %g", share, raw_share, flat_share,
+                 correlation);
     w.uniform = false;
     r = fit_one(world_shard(&w, "balanced0.h5", 0, 100), &o);
     assert_int_equal(r->sides[CKVC_SIDE_HEAD].n_alpha_decided, 0);
@@ -498,9 +499,10 @@ static void duplicates_count_once(void **state)
 static void pools_are_checked(void **state)
 {
     (void)state;
-    const char *fields[] = {"continuation is 48, but",   "keep_window is 4, but", "alpha_kind is visible, but", "lambda is 0.5, but",
-                            "budgets[0] is 65, but",     "edges_entropy[0]",      "start_tau, entry 3, is",     "start_weight, entry 1, is",
-                            "fingerprint is d",          "window is 17, but",     "length of budgets is 1"};
+    const char *fields[] = {"continuation is 48, but", "keep_window is 4, but",     "alpha_kind is visible, but",
+                            "lambda is 0.5, but",      "budgets[0] is 65, but",     "edges_entropy[0]",
+                            "start_tau, entry 3, is",  "start_weight, entry 1, is", "fingerprint is d",
+                            "window is 17, but",       "length of budgets is 1"};
     const char *paths[2] = {world_shard(&plain, "pool-a.h5", 0, 4), in_folder("pool-b.h5")};
     fit_options o = fit_defaults();
     for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
