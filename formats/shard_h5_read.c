@@ -97,26 +97,27 @@ static ckvc_status read_texts(reader *r, const source *from, hid_t type, hid_t s
         return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s holds texts of %zu bytes, at most %d are read", r->path, from->name, stored,
                          SHARD_STRING - 1);
     }
-    const size_t width = SHARD_STRING + 1;
     ckvc_status st = CKVC_OK;
-    char *fixed = variable ? NULL : ckvc_calloc(n, width);
+    char *fixed = variable ? NULL : ckvc_alloc(n, stored);
     char **loose = variable ? ckvc_calloc(n, sizeof *loose) : NULL;
-    hid_t memory = H5Tcopy(H5T_C_S1);
+    hid_t memory = H5Tcopy(type); /* the bytes as they are: a conversion would hide what stands behind a NUL */
     if (!fixed && !loose) {
-        st = ckvc_fail_memory(r->err, from->name, n * width);
-    } else if (memory < 0 || H5Tset_size(memory, variable ? H5T_VARIABLE : width) < 0 ||
-               H5Tset_strpad(memory, H5T_STR_NULLPAD) < 0 || H5Tset_cset(memory, H5Tget_cset(type)) < 0 ||
-               (n && read_raw(from, memory, variable ? (void *)loose : (void *)fixed) < 0)) {
+        st = ckvc_fail_memory(r->err, from->name, n * stored);
+    } else if (memory < 0 || (n && read_raw(from, memory, variable ? (void *)loose : (void *)fixed) < 0)) {
         st = h5_fail(r->err, CKVC_E_DATA, "%s: %s cannot be read", r->path, from->name);
     }
+    bool padded = H5Tget_strpad(type) == H5T_STR_NULLPAD, spaces = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
     for (size_t i = 0; st == CKVC_OK && i < n; i++) {
-        const char *text = variable ? (loose[i] ? loose[i] : "") : fixed + i * width;
-        size_t length = strnlen(text, size);
+        const char *text = variable ? (loose[i] ? loose[i] : "") : fixed + i * stored;
+        size_t length = strnlen(text, variable ? size : stored);
         bool tail = false; /* a byte behind the first NUL: two readers would see two texts */
-        for (size_t j = length; !variable && j < width; j++) {
+        for (size_t j = length; !variable && padded && j < stored; j++) {
             tail = tail || text[j];
         }
-        if (length == size || tail) {
+        while (!variable && spaces && length && text[length - 1] == ' ') {
+            length--;
+        }
+        if (length >= size || tail) {
             st = ckvc_fail(r->err, CKVC_E_DATA, "%s: %s, text %zu, %s", r->path, from->name, i,
                            tail ? "goes on behind a NUL" : "is longer than its field");
         } else {
@@ -312,11 +313,21 @@ static ckvc_status check_links(reader *r, hid_t group, const char *name)
     return c.st;
 }
 
-static bool member(hid_t group, const char *name, H5O_type_t type)
+/* Is there such a member of the right kind? Damage is an error: it must not pass for an optional column that was left out. */
+static ckvc_status find_member(reader *r, hid_t group, const char *name, const char *shown, H5O_type_t type, bool *found)
 {
     H5O_info_t info;
-    return H5Lexists(group, name, H5P_DEFAULT) > 0 && H5Oget_info_by_name(group, name, &info, H5P_DEFAULT) >= 0 &&
-           info.type == type;
+    htri_t there = H5Lexists(group, name, H5P_DEFAULT);
+    *found = there > 0;
+    if (there == 0) {
+        return CKVC_OK;
+    }
+    if (there < 0 || H5Oget_info_by_name(group, name, &info, H5P_DEFAULT) < 0) {
+        return h5_fail(r->err, CKVC_E_DATA, "%s: %s cannot be looked up", r->path, shown);
+    }
+    return info.type == type
+               ? CKVC_OK
+               : ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is not a %s", r->path, shown, type == H5O_TYPE_GROUP ? "group" : "dataset");
 }
 
 /* Layout, filters, chunk: refuses whatever leads outside the file or asks for more memory than a column needs. */
@@ -385,7 +396,10 @@ static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, con
     *from = (source){.id = -1};
     *space = *type = -1;
     snprintf(from->name, sizeof from->name, "%s/%s", g->name, name);
-    *found = member(group, name, H5O_TYPE_DATASET);
+    ckvc_status st = find_member(r, group, name, from->name, H5O_TYPE_DATASET, found);
+    if (st != CKVC_OK) {
+        return st;
+    }
     if (!*found) {
         return optional ? CKVC_OK : ckvc_fail(r->err, CKVC_E_DATA, "%s: dataset %s is missing", r->path, from->name);
     }
@@ -427,7 +441,7 @@ static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, con
                          (unsigned long long)dims[0], g->name, *rows);
     }
     *rows = (size_t)dims[0];
-    ckvc_status st = check_storage(r, from, *type, rank, &chunk_bytes);
+    st = check_storage(r, from, *type, rank, &chunk_bytes);
     h5_zstd_expect(chunk_bytes);
     return st;
 }
@@ -509,14 +523,19 @@ static ckvc_status read_group(reader *r, int k)
 {
     const shard_group *g = &shard_groups[k];
     size_t rows = SIZE_MAX;
-    if (!member(r->file, g->name, H5O_TYPE_GROUP)) {
+    bool found;
+    ckvc_status st = find_member(r, r->file, g->name, g->name, H5O_TYPE_GROUP, &found);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    if (!found) {
         return ckvc_fail(r->err, CKVC_E_DATA, "%s: group /%s is missing", r->path, g->name);
     }
     hid_t group = H5Gopen2(r->file, g->name, H5P_DEFAULT);
     if (group < 0) {
         return h5_fail(r->err, CKVC_E_DATA, "%s: group /%s cannot be opened", r->path, g->name);
     }
-    ckvc_status st = check_links(r, group, g->name);
+    st = check_links(r, group, g->name);
     for (size_t i = 0; st == CKVC_OK && i < g->n_columns; i++) {
         st = read_column(r, group, k, &g->columns[i], &rows);
     }

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "formats/h5_error.h"
 #include "formats/shard_rows.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
@@ -206,6 +207,10 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
 {
     *out = NULL;
     int ends[2];
+    ckvc_status ready = h5_begin(err); /* once here instead of in every child */
+    if (ready != CKVC_OK) {
+        return ready;
+    }
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no pipe for the reading process", path);
     }
