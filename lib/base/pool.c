@@ -1,9 +1,11 @@
-/* The thread pool: see pool.h. Workers sleep on a condition variable between runs and take tasks from an atomic counter. */
+/* The thread pool: see pool.h. Workers take tasks from an atomic counter. Between runs they look for the next one for a few
+ * microseconds, as the operations of a layer follow each other that closely, and then sleep on a condition variable. */
 #include "lib/base/pool.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "lib/base/memory.h"
@@ -17,9 +19,9 @@ struct ckvc_pool {
     } * args;
     pthread_mutex_t mutex;
     pthread_cond_t start, finish;
-    uint64_t generation; /* counts runs */
-    int busy;            /* workers still in this run */
-    int stop;
+    atomic_ullong generation; /* counts runs; published after what describes the run */
+    atomic_int busy;          /* workers still in this run */
+    atomic_int stop;
     ckvc_task_fn fn;
     void *ctx;
     int64_t n_tasks;
@@ -47,28 +49,47 @@ static void take_tasks(ckvc_pool *p, int worker)
     }
 }
 
+enum { SPINS = 1000 }; /* some 20 microseconds; a sleep and a wake-up cost more */
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Returns when a run after `seen` is there (its number) or the pool stops (0). */
+static uint64_t next_run(ckvc_pool *p, uint64_t seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen) {
+            return seen + 1;
+        }
+        relax();
+    }
+    pthread_mutex_lock(&p->mutex);
+    while (atomic_load(&p->generation) == seen && !atomic_load(&p->stop)) {
+        pthread_cond_wait(&p->start, &p->mutex);
+    }
+    bool over = atomic_load(&p->generation) == seen;
+    pthread_mutex_unlock(&p->mutex);
+    return over ? 0 : seen + 1;
+}
+
 static void *worker_main(void *arg)
 {
     struct worker_arg *a = arg;
     ckvc_pool *p = a->pool;
-    uint64_t seen = 0;
-    pthread_mutex_lock(&p->mutex);
-    for (;;) {
-        while (p->generation == seen && !p->stop) {
-            pthread_cond_wait(&p->start, &p->mutex);
-        }
-        if (p->stop) {
-            break;
-        }
-        seen = p->generation;
-        pthread_mutex_unlock(&p->mutex);
+    uint64_t seen = 0, run;
+    while ((run = next_run(p, seen)) != 0) {
+        seen = run;
         take_tasks(p, a->index);
-        pthread_mutex_lock(&p->mutex);
-        if (--p->busy == 0) {
+        if (atomic_fetch_sub(&p->busy, 1) == 1) {
+            pthread_mutex_lock(&p->mutex);
             pthread_cond_signal(&p->finish);
+            pthread_mutex_unlock(&p->mutex);
         }
     }
-    pthread_mutex_unlock(&p->mutex);
     return NULL;
 }
 
@@ -111,7 +132,7 @@ void ckvc_pool_destroy(ckvc_pool *p)
         return;
     }
     pthread_mutex_lock(&p->mutex);
-    p->stop = 1;
+    atomic_store(&p->stop, 1);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->mutex);
     for (int i = 1; i < p->n_threads; i++) {
@@ -138,19 +159,25 @@ void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx)
         }
         return;
     }
-    pthread_mutex_lock(&p->mutex);
+    /* No worker is in a run now: busy was 0 when the last one ended. */
     p->fn = fn;
     p->ctx = ctx;
     p->n_tasks = n_tasks;
     atomic_store(&p->next, 0);
-    p->busy = p->n_threads - 1;
-    p->generation++;
+    atomic_store(&p->busy, p->n_threads - 1);
+    pthread_mutex_lock(&p->mutex);
+    atomic_fetch_add_explicit(&p->generation, 1, memory_order_release);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->mutex);
     take_tasks(p, 0);
-    pthread_mutex_lock(&p->mutex);
-    while (p->busy > 0) {
-        pthread_cond_wait(&p->finish, &p->mutex);
+    for (int i = 0; i < SPINS && atomic_load_explicit(&p->busy, memory_order_acquire) > 0; i++) {
+        relax();
     }
-    pthread_mutex_unlock(&p->mutex);
+    if (atomic_load(&p->busy) > 0) {
+        pthread_mutex_lock(&p->mutex);
+        while (atomic_load(&p->busy) > 0) {
+            pthread_cond_wait(&p->finish, &p->mutex);
+        }
+        pthread_mutex_unlock(&p->mutex);
+    }
 }
