@@ -129,6 +129,7 @@ typedef struct fit_seen {
     uint64_t hash, token_hash;
     char *id;                         /* NULL: free slot */
     uint32_t source[CKVC_SIDE_COUNT]; /* source number + 1, 0: none yet */
+    bool left_out;                    /* held out or of another split: counted once, though it stands in several passes */
 } fit_seen;
 
 static uint64_t prompt_hash(const struct shard_prompt *p)
@@ -255,20 +256,17 @@ static ckvc_status admit(fit_pool *pool, const shard *s, const char *where, uint
 {
     for (size_t i = 0; i < s->n_prompts; ++i) {
         const struct shard_prompt *p = &s->prompts[i];
-        if (!has[CKVC_SIDE_HEAD][i] && !has[CKVC_SIDE_GATE][i])
-            continue;
-        if (strcmp(p->split, "heldout") == 0) {
-            pool->n_heldout++;
-            continue;
-        }
-        if (!in_splits(pool->options, p->split)) {
-            pool->n_filtered++;
-            continue;
-        }
         fit_seen *seen = NULL;
         ckvc_status st = seen_find(pool, p, &seen, err);
         if (st != CKVC_OK)
             return st;
+        bool heldout = strcmp(p->split, "heldout") == 0;
+        if (heldout || !in_splits(pool->options, p->split)) {
+            if (!seen->left_out)
+                *(heldout ? &pool->n_heldout : &pool->n_filtered) += 1;
+            seen->left_out = true;
+            continue;
+        }
         bool duplicate = false;
         for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
             if (!has[side][i])

@@ -8,10 +8,10 @@ setup_file() {
     /usr/bin/python3 -c 'import numpy, h5py' 2>/dev/null && PY=/usr/bin/python3
     export WRITE="$ROOT/tests/python/write_bare_shard.py"
     "$PY" -c 'import numpy, h5py' 2>/dev/null || return 0
-    "$PY" "$WRITE" write "$T/all.h5"
-    "$PY" "$WRITE" write "$T/a.h5" --prompts 25
-    "$PY" "$WRITE" write "$T/b.h5" --prompts 35 --first 25
-    "$PY" "$WRITE" write "$T/other.h5" --prompts 4 --first 100 --continuation 48
+    "$PY" "$WRITE" "$T/all.h5"
+    "$PY" "$WRITE" "$T/a.h5" --prompts 25
+    "$PY" "$WRITE" "$T/b.h5" --prompts 35 --first 25
+    "$PY" "$WRITE" "$T/other.h5" --prompts 4 --first 100 --continuation 48
 }
 
 setup() {
@@ -23,7 +23,7 @@ setup() {
     [[ "$output" == *"60 prompts; 12 of 12 states supported"* ]]
     [[ "$output" == *"24 of 24 states supported"* ]]
     [[ "$output" == *"action counts are equal"* ]]
-    run -0 "$PY" "$WRITE" check "$T/all.ckvt"
+    run -0 "$PY" "$WRITE" --check "$T/all.ckvt"
 }
 
 @test "cuts and order of shards, and a second run, give the same bytes" {
@@ -52,7 +52,7 @@ P
 }
 
 @test "uniform draws: counts are not equal, and the fit says what they decided" {
-    "$PY" "$WRITE" write "$T/u.h5" --uniform
+    "$PY" "$WRITE" "$T/u.h5" --uniform
     run -0 "$CKVC" fit "$T/u.h5" --out "$T/u.ckvt"
     [[ "$output" == *"rank correlation of choice and count"* ]]
 }
@@ -70,7 +70,7 @@ P
 
 @test "broken shards: one line, 65, no table" {
     for kind in nan range short rank missing attribute type external baseline huge duplicate; do
-        "$PY" "$WRITE" write "$T/broken.h5" --prompts 3 --break "$kind"
+        "$PY" "$WRITE" "$T/broken.h5" --prompts 3 --break "$kind"
         run "$CKVC" fit "$T/broken.h5" --out "$T/x.ckvt"
         echo "$kind: $status $output"
         [ "$status" -eq 65 ]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A producer of shards that shares no code with ckvc: h5py and the description of the format (formats.md, "Shard") alone.
 
-    write_bare_shard.py write OUT.h5 [--prompts N] [--first I] [--uniform] [--continuation C] [--break KIND]
-    write_bare_shard.py check T.ckvt       # after `ckvc fit OUT.h5`: did it find the world's best actions?
+    write_bare_shard.py OUT.h5 [--prompts N] [--first I] [--uniform] [--continuation C] [--break KIND]
+    write_bare_shard.py --check T.ckvt     # after `ckvc fit OUT.h5`: did it find the world's best actions?
 
 The world: every prompt has a large loss of its own, an action's effect is a parabola around its state's best action. Only what the format
 requires of other producers is written. --break damages the file in one way that a reader must refuse.
@@ -133,18 +133,17 @@ def check(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    w = verbs.add_parser("write")
-    w.add_argument("out")
-    w.add_argument("--prompts", type=int, default=60)
-    w.add_argument("--first", type=int, default=0)
-    w.add_argument("--uniform", action="store_true")
-    w.add_argument("--continuation", type=int, default=32)
-    w.add_argument("--break", dest="damage", choices=BREAKS)
-    c = verbs.add_parser("check")
-    c.add_argument("table")
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("--prompts", type=int, default=60)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--uniform", action="store_true")
+    parser.add_argument("--continuation", type=int, default=32)
+    parser.add_argument("--break", dest="damage", choices=BREAKS)
+    parser.add_argument("--check", dest="table")
     args = parser.parse_args()
-    return write(args) if args.verb == "write" else check(args)
+    if (args.out is None) == (args.table is None):
+        parser.error("either OUT.h5 or --check T.ckvt")
+    return write(args) if args.out else check(args)
 
 
 if __name__ == "__main__":
