@@ -72,6 +72,7 @@ $(B)/%.o: %.c Makefile $(B)/flags
 # Rebuilds when compiler or flags change.
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
+$(B)/lib/base/version.o: $(wildcard .git/logs/HEAD)
 $(B)/lib/base/version.o: ALL_CFLAGS += -DCKVC_BUILD_FLAGS='"$(VARIANT_FLAGS)"' \
     -DCKVC_GIT='"$(shell git describe --always --dirty 2>/dev/null)"'
 

@@ -304,9 +304,10 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err)
         count_steps(s, &s->in->prompts->items[n]);
     }
     for (size_t c = 0; c < s->n_policies * s->o->n_budgets; c++) {
-        int best = 0;
+        /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to the start table's. */
+        int best = (int)(ckvc_gate_action(CKVC_GATE_START) * 200);
         const double *kept = s->kept_by_step + c * MATCH_STEPS;
-        for (int j = 1; j < MATCH_STEPS; j++) {
+        for (int j = 0; j < MATCH_STEPS; j++) {
             if (fabs(kept[j] - s->kept_by_table[c]) < fabs(kept[best] - s->kept_by_table[c])) {
                 best = j;
             }
