@@ -1,0 +1,203 @@
+/* config.json: defaults, both spellings of the rotary part, and what is refused, a table row each. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/model_config.h"
+#include "lib/base/json.h"
+
+static char dir[] = "/tmp/ckvc-config-XXXXXX";
+
+static const char base[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hidden_size\":32,"
+                           "\"intermediate_size\":40,\"vocab_size\":100}";
+
+static ckvc_status read_text(const char *text, model_shape *s, ckvc_err *err)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
+    assert_int_equal(fclose(f), 0);
+    return model_config_read(dir, s, err);
+}
+
+/* The base config with the keys of `patch` replaced; a key set to "-" is taken out. */
+static ckvc_status read_patched(const char *patch, model_shape *s, ckvc_err *err)
+{
+    json_t *config = json_loads(base, 0, NULL), *change = json_loads(patch, 0, NULL), *v;
+    const char *key;
+    assert_non_null(change);
+    json_object_foreach(change, key, v)
+    {
+        if (json_is_string(v) && strcmp(json_string_value(v), "-") == 0)
+            json_object_del(config, key);
+        else
+            json_object_set(config, key, v);
+    }
+    char *text = json_dumps(config, 0);
+    const ckvc_status rc = read_text(text, s, err);
+    free(text);
+    json_decref(config);
+    json_decref(change);
+    return rc;
+}
+
+static model_shape good(const char *patch)
+{
+    model_shape s;
+    ckvc_err err = {0};
+    if (read_patched(patch, &s, &err) != CKVC_OK)
+        fail_msg("%s: %s", patch, err.text);
+    return s;
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    const model_shape s = good("{}");
+    assert_true(s.n_layers == 2 && s.n_heads == 4 && s.n_kv_heads == 4 && s.head_dim == 8 && s.width == 32 && s.vocab == 100);
+    assert_true(s.max_positions == 2048 && s.rms_eps == 1e-6 && s.rope_theta == 10000.0 && s.rope == ROPE_DEFAULT);
+    assert_true(!s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias && s.bos_id == -1 && s.n_eos == 0 && s.sliding_window == 0);
+    assert_string_equal(s.family, "llama");
+    assert_int_equal(model_shape_parameters(&s), 2 * (4 * 32 * 32 + 3 * 32 * 40 + 2 * 32) + 2 * 100 * 32 + 32);
+}
+
+static void fields(void **state)
+{
+    (void)state;
+    model_shape s = good(
+        "{\"num_key_value_heads\":2,\"head_dim\":6,\"tie_word_embeddings\":true,\"attention_bias\":true,\"mlp_bias\":true,"
+        "\"bos_token_id\":1,\"eos_token_id\":[2,3,99,100,-1],\"rms_norm_eps\":1e-3,\"rope_theta\":500000,\"hidden_act\":\"silu\","
+        "\"rope_scaling\":null,\"quantization_config\":null,\"auto_map\":{\"AutoConfig\":\"x\"},\"sliding_window\":5,"
+        "\"architectures\":[\"LlamaForCausalLM\"],\"layer_types\":[\"full_attention\",\"full_attention\"]}");
+    assert_true(s.n_kv_heads == 2 && s.head_dim == 6 && s.tied && s.qkv_bias && s.output_bias && s.mlp_bias);
+    assert_true(s.bos_id == 1 && s.n_eos == 3 && s.eos_ids[2] == 99); /* ids outside the vocabulary count as none */
+    assert_true(s.rms_eps == 1e-3 && s.rope_theta == 500000.0 && s.sliding_window == 0);
+    assert_int_equal(model_shape_parameters(&s),
+                     2 * (32 * (24 + 2 * 12) + 24 * 32 + 3 * 32 * 40 + 64 + (24 + 24) + 32 + (80 + 32)) + 100 * 32 + 32);
+    char *lines = model_shape_lines(&s);
+    assert_string_equal(lines, "family=llama\nlayers=2\nheads=4\nkv_heads=2\nhead_dim=6\nwidth=32\nintermediate=40\nvocab=100\n"
+                               "rms_eps=0.001\nrope_theta=500000\ntied=1\nqkv_bias=1\noutput_bias=1\nmlp_bias=1\n");
+    free(lines);
+    s = good("{\"eos_token_id\":7}");
+    assert_true(s.n_eos == 1 && s.eos_ids[0] == 7);
+}
+
+static void rope(void **state)
+{
+    (void)state;
+#define LLAMA3 "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":32"
+    static const char *const spellings[] = {
+        "{\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\"," LLAMA3 "}}",
+        "{\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"llama3\"," LLAMA3 "}}",
+        "{\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"llama3\"," LLAMA3 "}}",
+        "{\"rope_theta\":5e5,\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"llama3\"," LLAMA3 "}}",
+    };
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+        const model_shape s = good(spellings[i]);
+        assert_true(s.rope == ROPE_LLAMA3 && s.rope_theta == 5e5 && s.rope_factor == 8 && s.rope_low_freq == 1 &&
+                    s.rope_high_freq == 4 && s.rope_original_positions == 32);
+        char *lines = model_shape_lines(&s);
+        assert_non_null(strstr(
+            lines,
+            "rope_theta=500000\nrope=llama3\nrope_factor=8\nrope_low_freq=1\nrope_high_freq=4\nrope_original_positions=32\n"));
+        free(lines);
+    }
+    assert_true(good("{\"rope_parameters\":{\"rope_theta\":20000.0,\"rope_type\":\"default\"}}").rope_theta == 20000.0);
+    assert_true(good("{\"rope_parameters\":{\"rope_theta\":20000.0}}").rope == ROPE_DEFAULT);
+    assert_true(good("{\"rope_scaling\":{\"rope_type\":\"default\"}}").rope == ROPE_DEFAULT);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *patch, *words[2];
+    } cases[] = {
+        {"{\"model_type\":\"-\"}", {"model_type", "missing"}},
+        {"{\"model_type\":\"gpt_neox\"}", {"gpt_neox", "supported: \"llama\""}},
+        {"{\"architectures\":[\"LlamaForSequenceClassification\"]}", {"LlamaForSequenceClassification", "LlamaForCausalLM"}},
+        {"{\"hidden_act\":\"gelu\"}", {"hidden_act \"gelu\"", "silu"}},
+        {"{\"quantization_config\":{\"quant_method\":\"awq\"}}", {"quantization_config", "awq"}},
+        {"{\"layer_types\":[\"full_attention\",\"sliding_attention\"]}", {"layer_types[1]", "sliding_attention"}},
+        {"{\"num_hidden_layers\":\"-\"}", {"num_hidden_layers", "missing"}},
+        {"{\"num_hidden_layers\":null}", {"num_hidden_layers", "missing"}},
+        {"{\"num_hidden_layers\":0}", {"num_hidden_layers=0", "1 ... 1024"}},
+        {"{\"num_hidden_layers\":-1}", {"num_hidden_layers=-1", NULL}},
+        {"{\"num_hidden_layers\":2.0}", {"num_hidden_layers=2.0", "not an integer"}},
+        {"{\"num_hidden_layers\":2147483648}", {"num_hidden_layers=2147483648", NULL}},
+        {"{\"num_hidden_layers\":true}", {"num_hidden_layers=true", NULL}},
+        {"{\"num_attention_heads\":\"4\"}", {"num_attention_heads=\"4\"", NULL}},
+        {"{\"num_attention_heads\":32,\"num_key_value_heads\":5}", {"num_attention_heads=32", "num_key_value_heads=5"}},
+        {"{\"num_attention_heads\":5}", {"hidden_size=32", "head_dim"}},
+        {"{\"hidden_size\":36}", {"head_dim=9", "even"}},
+        {"{\"head_dim\":7}", {"head_dim=7", "even"}},
+        {"{\"head_dim\":2048}", {"head_dim=2048", NULL}},
+        {"{\"hidden_size\":1000000}", {"hidden_size=1000000", NULL}},
+        {"{\"vocab_size\":0}", {"vocab_size=0", NULL}},
+        {"{\"max_position_embeddings\":0}", {"max_position_embeddings=0", NULL}},
+        {"{\"rms_norm_eps\":0}", {"rms_norm_eps=0", NULL}},
+        {"{\"rms_norm_eps\":-1e-5}", {"rms_norm_eps", NULL}},
+        {"{\"rope_theta\":0}", {"rope_theta=0", NULL}},
+        {"{\"rope_theta\":\"NaN\"}", {"rope_theta", NULL}},
+        {"{\"tie_word_embeddings\":1}", {"tie_word_embeddings=1", "true or false"}},
+        {"{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2}}", {"yarn", "not supported"}},
+        {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", {"linear", "not supported"}},
+        {"{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", {"dynamic", "not supported"}},
+        {"{\"rope_scaling\":{\"factor\":2}}", {"rope_scaling.rope_type", "not supported"}},
+        {"{\"rope_scaling\":[1]}", {"rope_scaling", "not an object"}},
+        {"{\"rope_parameters\":{\"rope_theta\":1e4},\"rope_theta\":2e4}", {"rope_theta is 20000", "rope_parameters"}},
+        {"{\"rope_parameters\":{\"rope_type\":\"default\"},\"rope_scaling\":{\"type\":\"yarn\"}}", {"both given", NULL}},
+        {"{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", {"low_freq_factor", "missing"}},
+        {"{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":32}}",
+         {"high_freq_factor=4", NULL}},
+        {"{\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.5}}", {"partial_rotary_factor", NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model_shape s;
+        ckvc_err err = {0};
+        if (read_patched(cases[i].patch, &s, &err) != CKVC_E_DATA)
+            fail_msg("%s was not refused", cases[i].patch);
+        for (int k = 0; k < 2 && cases[i].words[k]; k++)
+            if (strstr(err.text, cases[i].words[k]) == NULL || strstr(err.text, "config.json") == NULL)
+                fail_msg("%s: the message \"%s\" does not say \"%s\"", cases[i].patch, err.text, cases[i].words[k]);
+    }
+    static const char *const texts[] = {"", "[]", "3", "{\"model_type\":\"llama\"", "{\"a\":1,\"a\":2}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        model_shape s;
+        ckvc_err err = {0};
+        assert_int_equal(read_text(texts[i], &s, &err), CKVC_E_DATA);
+        assert_non_null(strstr(err.text, "config.json"));
+    }
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    char path[512];
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    unlink(path);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults), cmocka_unit_test(fields), cmocka_unit_test(rope),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
