@@ -109,7 +109,8 @@ done:
     return st;
 }
 
-/* META of the new table: what the source was made with, but of the target; no certificate, since nothing was solved here. */
+/* META of the new table: what the source was made with, but of the target; what the fit found out stays behind, since nothing was
+ * fitted here. */
 static ckvc_status describe_transfer(const transfer_cli *c, const table_file *from, const transfer_target *to, table_file *out,
                                      ckvc_err *err)
 {
@@ -128,7 +129,11 @@ static ckvc_status describe_transfer(const transfer_cli *c, const table_file *fr
                                                     "fingerprint", "source", from->content_id))) {
         return ckvc_fail_memory(err, "describing a transfer", 0);
     }
-    json_object_del(out->meta, "certificate");
+    static const char *const of_the_fit[] = {"diagnostics", "counts", "unsupported"};
+    for (size_t i = 0; i < sizeof of_the_fit / sizeof *of_the_fit; i++) {
+        json_object_del(out->meta, of_the_fit[i]);
+    }
+    json_object_del(json_object_get(out->meta, "solver"), "certificate");
     return CKVC_OK;
 }
 

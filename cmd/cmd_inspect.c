@@ -1,0 +1,166 @@
+/* ckvc inspect: what a table, shard, run, model or manifest is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/artifact.h"
+#include "cmd/json_text.h"
+#include "cmd/options.h"
+#include "cmd/verbs.h"
+#include "formats/manifest.h"
+#include "formats/run_dir.h"
+#include "formats/shard_h5.h"
+#include "formats/table_file.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/model/model_info.h"
+
+static json_t *inspect_table(const char *path, bool cells, ckvc_err *err)
+{
+    table_file *t = NULL;
+    if (table_file_read(path, &t, err) != CKVC_OK) {
+        return NULL;
+    }
+    json_t *out = table_file_describe(t, cells);
+    table_file_free(t);
+    return out;
+}
+
+/* A shard outside its run has nobody's checksum behind it: read as a stranger's. */
+static json_t *inspect_shard(const char *path, ckvc_err *err)
+{
+    shard *s = NULL;
+    if (shard_h5_read_hostile(path, &s, err) != CKVC_OK) {
+        return NULL;
+    }
+    json_t *out = shard_describe(s);
+    shard_free(s);
+    return out;
+}
+
+static json_t *inspect_run(const char *path, ckvc_err *err)
+{
+    run_dir *r = NULL;
+    if (run_open(path, &r, err) != CKVC_OK) {
+        return NULL;
+    }
+    json_t *out = run_describe(r);
+    run_close(r);
+    return out;
+}
+
+static void count_one(json_t *counts, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(counts, key));
+    json_object_set_new(counts, key, json_integer(n + 1));
+}
+
+static json_t *inspect_manifest(const char *path, ckvc_err *err)
+{
+    manifest *m = NULL;
+    if (manifest_read(path, &m, err) != CKVC_OK) {
+        return NULL;
+    }
+    json_t *sources = json_object(), *splits = json_object();
+    size_t with_tokens = 0, with_continuation = 0, text_bytes = 0, n_tokens = 0;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const manifest_entry *e = &m->entries[i];
+        with_tokens += e->has_tokens;
+        with_continuation += e->has_continuation || e->has_continuation_tokens;
+        text_bytes += e->text_size;
+        n_tokens += e->n_tokens;
+        if (e->source) {
+            count_one(sources, e->source);
+        }
+        if (e->split) {
+            count_one(splits, e->split);
+        }
+    }
+    json_t *out = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "sha256", m->sha256, "prompts",
+                            (json_int_t)m->n_entries, "as_text", (json_int_t)(m->n_entries - with_tokens), "text_bytes",
+                            (json_int_t)text_bytes, "as_tokens", (json_int_t)with_tokens, "tokens", (json_int_t)n_tokens,
+                            "with_continuation", (json_int_t)with_continuation, "sources", sources, "splits", splits);
+    manifest_free(m);
+    return out;
+}
+
+static json_t *inspect(const char *path, artifact kind, bool cells, ckvc_err *err)
+{
+    if (cells && kind != ARTIFACT_TABLE) {
+        ckvc_fail(err, CKVC_E_USAGE, "%s: --cells prints the sections of a table, and this is a %s", path, artifact_name(kind));
+        return NULL;
+    }
+    switch (kind) {
+    case ARTIFACT_TABLE:
+        return inspect_table(path, cells, err);
+    case ARTIFACT_SHARD:
+        return inspect_shard(path, err);
+    case ARTIFACT_RUN:
+        return inspect_run(path, err);
+    case ARTIFACT_MODEL:
+        return model_info(path, err);
+    case ARTIFACT_MANIFEST:
+        return inspect_manifest(path, err);
+    }
+    return NULL;
+}
+
+static ckvc_status print(const char *path, artifact kind, json_t *what, bool as_json, ckvc_err *err)
+{
+    if (!as_json) {
+        printf("%s: %s\n", path, artifact_name(kind));
+        json_text(stdout, what, 2);
+        return CKVC_OK;
+    }
+    ckvc_buffer line = {0};
+    if (json_object_set_new(what, "file", json_string(path)) == 0 &&
+        json_object_set_new(what, "kind", json_string(artifact_name(kind))) == 0) {
+        ckvc_json_append(&line, what);
+    }
+    ckvc_status st = line.failed || !line.data ? ckvc_fail_memory(err, "the description", line.size) : CKVC_OK;
+    if (st == CKVC_OK) {
+        printf("%s\n", (const char *)line.data);
+    }
+    ckvc_buffer_fini(&line);
+    return st;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    static const verb_text text = {"inspect", "say what a file, model or run is", "ckvc inspect PATH... [options]",
+                                   "  ckvc inspect tables.ckvt\n"
+                                   "  ckvc inspect run/ models/small --json\n"
+                                   "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n"};
+    bool json = false, cells = false;
+    opt opts[] = {
+        {OPT_FLAG, "json", 0, &json, "", "one JSON object a path and line", 0, 0},
+        {OPT_FLAG, "cells", 0, &cells, "", "of a table: every section as nested lists (JSON)", 0, 0},
+        {0},
+    };
+    opt_args args;
+    int rc = 0;
+    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
+        return rc;
+    }
+    if (args.n < 1) {
+        rc = cmd_usage("inspect", "wanted a table, shard, run, model or manifest: ckvc inspect PATH...");
+    }
+    for (int i = 0; i < args.n; i++) {
+        ckvc_err err = {0};
+        artifact kind;
+        json_t *what = NULL;
+        ckvc_status st = artifact_of(args.items[i], &kind, &err);
+        if (st == CKVC_OK) {
+            what = inspect(args.items[i], kind, cells, &err);
+            st = what ? print(args.items[i], kind, what, json || cells, &err)
+                      : ckvc_fail(&err, CKVC_E_MEMORY, "%s: out of memory", args.items[i]);
+        }
+        if (st != CKVC_OK) {
+            int code = cmd_fail("inspect", &err);
+            rc = rc ? rc : code; /* the first failure's code */
+        }
+        json_decref(what);
+    }
+    free(args.items);
+    return rc;
+}
