@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/shard_rows.h"
 #include "lib/base/memory.h"
@@ -19,6 +20,13 @@ static inline double *fixture_reals(size_t n, double first, double step)
         v[i] = first + step * (double)i;
     }
     return v;
+}
+
+/* A fresh folder, in memory where the system has such a place: these tests sync a lot. */
+static inline bool fixture_folder(char *path /* [64] */, const char *name)
+{
+    snprintf(path, 64, "%s/ckvc-%s-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", name);
+    return mkdtemp(path) != NULL;
 }
 
 /* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */

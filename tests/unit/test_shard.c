@@ -12,12 +12,12 @@
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
 
-static char folder[] = "/tmp/ckvc-shard-XXXXXX";
+static char folder[64];
 
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    return fixture_folder(folder, "shard") ? 0 : -1;
 }
 
 static int remove_folder(void **state)

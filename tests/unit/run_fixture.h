@@ -1,0 +1,58 @@
+/* A run of one head pass with a fixed plan, for the tests of the run directory. */
+#ifndef CKVC_TESTS_RUN_FIXTURE_H
+#define CKVC_TESTS_RUN_FIXTURE_H
+
+#include "formats/run_dir.h"
+#include "tests/unit/shard_fixture.h"
+
+#define RUN_PROMPTS 8u /* shards of 3, 3 and 2 prompts */
+#define RUN_SHARD   3u
+#define RUN_SKIPPED 4u /* leaves no records */
+#define RUN_PASS    "pass-01-both"
+
+static inline json_t *fixture_plan(void)
+{
+    return json_pack("{s:i, s:s, s:i, s:{s:i, s:i}, s:f}", "window", 8, "model_name", "fixture", "threads", 2, "bins", "entropy", 3,
+                     "perplexity", 2, "holdout", 0.25);
+}
+
+/* Does what is left of the pass, in an order that is not the plan's; *done_before counts what was done at the start. The plan's
+ * fingerprint and the like are in the header. Returns at the first error. */
+static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *done_before, bool *complete, ckvc_err *err)
+{
+    static const uint32_t order[RUN_PROMPTS] = {1, 0, 5, 2, 4, 3, 7, 6};
+    bool done[RUN_PROMPTS];
+    run_dir *r = NULL;
+    shard_header h;
+    fixture_header(&h, "both");
+    json_t *plan = fixture_plan();
+    *complete = false;
+    ckvc_status st = run_create(path, plan, resume, &r, err);
+    st = st ? st : run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, err);
+    for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) {
+        *done_before += done[i];
+    }
+    for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) {
+        if (done[order[i]]) {
+            continue;
+        }
+        if (order[i] == RUN_SKIPPED) {
+            st = run_skip_prompt(r, order[i], "prompt-4", "loss is not finite", err);
+            continue;
+        }
+        shard *rows = shard_create();
+        if (!rows || shard_header_copy(&rows->h, &h, NULL) != CKVC_OK) {
+            abort();
+        }
+        fixture_prompt(rows, order[i], 5);
+        st = run_log_prompt(r, order[i], rows, err);
+        shard_free(rows);
+    }
+    st = st ? st : run_pass_end(r, complete, err);
+    run_close(r);
+    json_decref(plan);
+    shard_header_fini(&h);
+    return st;
+}
+
+#endif

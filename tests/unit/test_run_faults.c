@@ -1,0 +1,282 @@
+/* A run whose system calls fail, and one whose process dies between them.
+ *
+ * This program's own write, pwrite, fsync, rename ... stand before libc's for the whole process. Each counts the calls that are made while
+ * it is armed; at the N-th it fails (once, or from there on) or ends the process as a crash would. For every N until a run gets through:
+ * the error is one line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the bytes of a run that
+ * nothing happened to.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/run_fixture.h"
+
+typedef enum fault { FAULT_NONE, FAULT_ONCE, FAULT_FOR_GOOD, FAULT_SHORT, FAULT_DIE } fault;
+static fault armed;
+static int calls_left, fault_errno;
+
+/* True when this call is to fail. */
+static bool strike(void)
+{
+    if (armed == FAULT_NONE || --calls_left > 0) {
+        return false;
+    }
+    if (armed == FAULT_DIE) {
+        _exit(99);
+    }
+    if (armed != FAULT_FOR_GOOD) {
+        armed = FAULT_NONE;
+    }
+    errno = fault_errno;
+    return true;
+}
+
+/* Only what goes to a file of the run; pipes and the terminal are cmocka's. */
+static bool on_file(int fd)
+{
+    struct stat info;
+    return armed != FAULT_NONE && fstat(fd, &info) == 0 && (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode));
+}
+
+/* A write that fails has often put a part of its bytes; a dying one as well. */
+static ssize_t part(int fd, const void *data, size_t n, off_t at)
+{
+    if (armed != FAULT_NONE && calls_left <= 1 && n > 1) {
+        return at < 0 ? syscall(SYS_write, fd, data, n / 2) : syscall(SYS_pwrite64, fd, data, n / 2, at);
+    }
+    return 0;
+}
+
+ssize_t write(int fd, const void *data, size_t n)
+{
+    if (on_file(fd)) {
+        bool was_short = armed == FAULT_SHORT;
+        ssize_t put = part(fd, data, n, -1);
+        if (strike()) {
+            return was_short && put > 0 ? put : -1;
+        }
+    }
+    return syscall(SYS_write, fd, data, n);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
+{
+    if (on_file(fd)) {
+        bool was_short = armed == FAULT_SHORT;
+        ssize_t put = part(fd, data, n, at);
+        if (strike()) {
+            return was_short && put > 0 ? put : -1;
+        }
+    }
+    return syscall(SYS_pwrite64, fd, data, n, at);
+}
+
+int fsync(int fd)
+{
+    return on_file(fd) && strike() ? -1 : (int)syscall(SYS_fsync, fd);
+}
+
+int ftruncate(int fd, off_t size)
+{
+    return on_file(fd) && strike() ? -1 : (int)syscall(SYS_ftruncate, fd, size);
+}
+
+int rename(const char *from, const char *to)
+{
+    return strike() ? -1 : (int)syscall(SYS_rename, from, to);
+}
+
+int link(const char *from, const char *to)
+{
+    return strike() ? -1 : (int)syscall(SYS_link, from, to);
+}
+
+int unlink(const char *path)
+{
+    return strike() ? -1 : (int)syscall(SYS_unlink, path);
+}
+
+static char folder[64], run[80], whole[80];
+
+static void shell(const char *format, ...)
+{
+    char command[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    fault was = armed;
+    armed = FAULT_NONE;
+    if (system(command) != 0) {
+        fail_msg("%s", command);
+    }
+    armed = was;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    unsigned before = 0;
+    bool complete;
+    if (!fixture_folder(folder, "faults")) {
+        return -1;
+    }
+    snprintf(run, sizeof run, "%s/run", folder);
+    snprintf(whole, sizeof whole, "%s/whole", folder);
+    return fixture_run(whole, false, &before, &complete, NULL) || !complete;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    shell("rm -rf %s", folder);
+    return 0;
+}
+
+/* What is there under a final name is whole: every shard file equals the undisturbed run's, run.json too. */
+static void check_visible(void)
+{
+    shell("for f in run.json " RUN_PASS "/shard-00000.h5 " RUN_PASS "/shard-00001.h5 " RUN_PASS "/shard-00002.h5; do"
+          " test ! -e %s/$f || cmp %s/$f %s/$f || exit 1; done",
+          run, run, whole);
+}
+
+static void check_resume(int n)
+{
+    unsigned before = 0;
+    bool complete;
+    ckvc_err err = {0};
+    if (fixture_run(run, true, &before, &complete, &err) != CKVC_OK || !complete || run_verify(run, &err) != CKVC_OK) {
+        fail_msg("after call %d: %s", n, err.text);
+    }
+    check_visible();
+    shell("test $(ls %s/" RUN_PASS " | wc -l) = 3 && test $(ls %s | wc -l) = 4", run, run);
+}
+
+/* Runs with the N-th call failing, N = 1, 2 ... until nothing fails any more. */
+static void try_all(fault kind, int error)
+{
+    for (int n = 1;; n++) {
+        shell("rm -rf %s", run);
+        unsigned before = 0;
+        bool complete;
+        ckvc_err err = {0};
+        armed = kind;
+        calls_left = n;
+        fault_errno = error;
+        ckvc_status st = fixture_run(run, false, &before, &complete, &err);
+        bool struck = calls_left <= 0;
+        armed = FAULT_NONE;
+        if (!struck) {
+            assert_true(n > 40); /* the shims are in the path */
+            assert_int_equal(st, CKVC_OK);
+            return;
+        }
+        if (st != CKVC_OK) { /* a few calls may fail without harm: the cutting of an old pid */
+            int code = ckvc_exit_code(st);
+            if ((code != 73 && code != 74) || !strstr(err.text, strerror(error)) || strchr(err.text, '\n')) {
+                fail_msg("call %d: exit code %d, \"%s\"", n, code, err.text);
+            }
+        }
+        check_visible();
+        if (n % 3 == 1 || kind == FAULT_ONCE) {
+            check_resume(n);
+        }
+    }
+}
+
+static void test_disk_full(void **state)
+{
+    (void)state;
+    try_all(FAULT_ONCE, ENOSPC);
+    try_all(FAULT_FOR_GOOD, ENOSPC);
+}
+
+static void test_disk_broken(void **state)
+{
+    (void)state;
+    try_all(FAULT_FOR_GOOD, EIO);
+}
+
+/* Short writes are no errors. */
+static void test_short_writes(void **state)
+{
+    (void)state;
+    for (int n = 1; n < 120; n += 7) {
+        shell("rm -rf %s", run);
+        unsigned before = 0;
+        bool complete;
+        ckvc_err err = {0};
+        armed = FAULT_SHORT;
+        calls_left = n;
+        fault_errno = EINTR;
+        ckvc_status st = fixture_run(run, false, &before, &complete, &err);
+        armed = FAULT_NONE;
+        if (st == CKVC_OK) {
+            check_visible();
+        } else { /* it struck a call that has no short form: fsync, rename */
+            assert_non_null(strstr(err.text, strerror(EINTR)));
+        }
+        check_resume(n);
+    }
+}
+
+/* The process dies before its N-th call (in a write: after half of it), and so does the one that resumes, and so on to the end. */
+static void test_killed_at_every_step(void **state)
+{
+    (void)state;
+    for (int step = 1; step <= 2; step++) {
+        bool finished = false;
+        for (int n = 1; !finished; n += step) {
+            shell("rm -rf %s", run);
+            for (int session = 0; !finished; session++) {
+                pid_t pid = fork();
+                if (pid == 0) {
+                    unsigned before = 0;
+                    bool complete;
+                    armed = FAULT_DIE;
+                    calls_left = session == 0 ? n : n / 2 + 30; /* more than a session needs to publish one shard */
+                    ckvc_status st = fixture_run(run, true, &before, &complete, NULL);
+                    _exit(st == CKVC_OK && complete ? 0 : 1);
+                }
+                int how;
+                waitpid(pid, &how, 0);
+                assert_true(WIFEXITED(how));
+                if (WEXITSTATUS(how) != 99) {
+                    assert_int_equal(WEXITSTATUS(how), 0);
+                    finished = session == 0;
+                    break;
+                }
+                check_visible();
+                if (session > 60) {
+                    fail_msg("no progress when killed every %d calls", n);
+                }
+                if (session == 0 && step > 1) { /* step 1 kills again and again, the others let the second session through */
+                    check_resume(n);
+                    break;
+                }
+            }
+            check_resume(n);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_disk_broken),
+        cmocka_unit_test(test_short_writes),
+        cmocka_unit_test(test_killed_at_every_step),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
