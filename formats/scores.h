@@ -1,0 +1,38 @@
+/* The JSON lines of `ckvc score` (docs/cli.md, "JSON lines"): one row per prompt x budget x policy. */
+#ifndef CKVC_SCORES_H
+#define CKVC_SCORES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/hash.h"
+#include "lib/base/status.h"
+
+typedef struct score_row {
+    uint32_t line;                     /* 1-based */
+    char *id, *source, *split;         /* source, split: NULL where the manifest had none */
+    char *model, *manifest, *policy;   /* policy "table" has its content id in table */
+    char table[CKVC_SHA256_HEX];       /* "" unless policy is "table" */
+    uint32_t n_tokens, n_continuation; /* T, C */
+    double budget;                     /* >= 1 tokens, < 1 a share of T */
+    double r_struct, r_sem;            /* NaN where null */
+    int32_t bin_entropy, bin_ppl;      /* -1 where null: no table, no bins */
+    uint32_t n_layers;                 /* L */
+    uint32_t *n_candidates;            /* [L]; NULL where the policy has no threshold */
+    uint32_t *n_kept, *n_kept_window;  /* [L]; n_kept_window NULL where null */
+    double loss_full, loss_comp,
+        reward; /* nats per token; NaN where null (C = 0, or not finite); reward = -(loss_comp - loss_full) */
+} score_row;
+
+typedef struct scores {
+    char *path;
+    score_row *rows;
+    size_t n, capacity;
+} scores;
+
+/* Reads and checks every line: unknown, missing or duplicate keys, wrong types, counts that contradict each other, a reward that is not
+ * the difference of the losses, or the same prompt x budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
+ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
+void scores_free(scores *s);
+
+#endif

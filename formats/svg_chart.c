@@ -1,0 +1,469 @@
+/* See svg_chart.h. Sizes are in viewBox units; at the usual width one unit is about one CSS pixel. */
+#include "formats/svg_chart.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TITLE_SIZE 13.5
+#define LABEL_SIZE 11.0
+#define TICK_SIZE  10.0
+#define PAD        6.0
+
+static double chart_title(svg *s, const char *title)
+{
+    return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, TITLE_SIZE, true, "t", title);
+}
+
+/* Legend entries flow in lines; returns the y below. */
+static double legend(svg *s, double x0, double y, const char *const *names, size_t n)
+{
+    double x = x0;
+    for (size_t i = 0; i < n; i++) {
+        double w = 16 + svg_text_width(names[i], TICK_SIZE) + 12;
+        if (x > x0 && x + w > s->width - PAD) {
+            x = x0;
+            y += 16;
+        }
+        svg_marker(s, (int)i, x + 5, y - 3.5, 4, (int)i, NULL);
+        if (w > s->width - PAD - x) { /* one name wider than the drawing */
+            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, TICK_SIZE, false, "t", names[i]) - TICK_SIZE * 1.28;
+        } else {
+            svg_label(s, x + 14, y, TICK_SIZE, SVG_START, "t", names[i]);
+        }
+        x += w;
+    }
+    return y + 10;
+}
+
+/* A step of 1, 2, 5, 10, 20 ... so that labels of `need` units fit on cells of `have` units. */
+static size_t thin(double need, double have)
+{
+    size_t step = 1;
+    for (int i = 0; (double)step * have < need && i < 30; i++) {
+        step = i % 3 == 1 ? step / 2 * 5 : step * 2;
+    }
+    return step;
+}
+
+static const char *name_of(const char *const *names, size_t i, char number[32])
+{
+    if (names) {
+        return names[i];
+    }
+    snprintf(number, 32, "%zu", i);
+    return number;
+}
+
+static double widest(const char *const *names, size_t n, double size)
+{
+    char number[32];
+    double w = 0;
+    for (size_t i = 0; i < n; i++) {
+        w = fmax(w, svg_text_width(name_of(names, i, number), size));
+    }
+    return w;
+}
+
+static uint32_t scale_colour(const chart_scale *c, double v)
+{
+    if (!c->diverging) {
+        return svg_sequential(c->hi > c->lo ? (v - c->lo) / (c->hi - c->lo) : 0.5);
+    }
+    double side = v < c->centre ? c->centre - c->lo : c->hi - c->centre;
+    return svg_diverging(side > 0 ? (v - c->centre) / side : 0);
+}
+
+static double colour_bar(svg *s, double x, double y, double w, const chart_scale *scale)
+{
+    enum { STEPS = 60 };
+    bool flat = !(scale->hi > scale->lo);
+    for (int i = 0; i < STEPS; i++) {
+        double v = scale->lo + (scale->hi - scale->lo) * (i + 0.5) / STEPS;
+        /* overlapping by half a unit: no seams between the steps */
+        svg_rect_rgb(s, x + w * i / STEPS, y, w / STEPS + (i < STEPS - 1 ? 0.5 : 0), 9, scale_colour(scale, v), NULL);
+    }
+    double ticks[SVG_TICKS_MAX];
+    int decimals;
+    size_t n = svg_ticks(scale->lo, scale->hi, 5, ticks, &decimals);
+    for (size_t i = 0; i < n; i++) {
+        char text[32];
+        double at = flat ? x + w / 2 : x + w * (ticks[i] - scale->lo) / (scale->hi - scale->lo);
+        snprintf(text, sizeof text, "%.*f", flat ? scale->decimals : decimals, ticks[i]);
+        svg_line(s, at, y + 9, at, y + 12, "ax");
+        svg_label(s, at, y + 22, TICK_SIZE, SVG_MIDDLE, "t", text);
+    }
+    return svg_paragraph(s, x, y + 36, w, LABEL_SIZE, false, "m", scale->label);
+}
+
+static bool any_missing(const chart_heat_spec *c)
+{
+    for (size_t p = 0; p < c->n_panels; p++) {
+        for (size_t i = 0; i < c->rows * c->cols; i++) {
+            if (!isfinite(c->values[p][i])) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void heat_panel(svg *s, const chart_heat_spec *c, size_t p, double x0, double y0, double cw, double ch)
+{
+    const double *v = c->values[p];
+    char longest[32] = "", text[96], a[32], b[32];
+    for (size_t i = 0; i < c->rows * c->cols; i++) {
+        if (isfinite(v[i])) {
+            snprintf(text, sizeof text, "%.*f", c->scale.decimals, v[i]);
+            if (strlen(text) > strlen(longest) && strlen(text) < sizeof longest) {
+                strcpy(longest, text);
+            }
+        }
+    }
+    /* Digits are narrower than the general estimate; below 7 units nobody reads them. */
+    double per_unit = svg_text_width(longest, 1.0) * 0.98;
+    double size = fmin(fmin(11, ch - 3), per_unit > 0 ? (cw - 3) / per_unit : 0);
+    bool print = size >= 7, tips = c->rows * c->cols * c->n_panels <= 4096;
+    double gap = fmin(cw, ch) >= 8 ? 1 : 0;
+    for (size_t r = 0; r < c->rows; r++) {
+        for (size_t k = 0; k < c->cols; k++) {
+            double value = v[r * c->cols + k];
+            double x = x0 + cw * (double)k, y = y0 + ch * (double)(c->y_up ? c->rows - 1 - r : r);
+            if (!isfinite(value)) {
+                svg_rect(s, x, y, cw - gap, ch - gap, "em", NULL);
+                continue;
+            }
+            uint32_t rgb = scale_colour(&c->scale, value);
+            snprintf(text, sizeof text, "%s %s, %s %s: %.6g", c->y_label, name_of(c->row_names, r, a), c->x_label,
+                     name_of(c->col_names, k, b), value);
+            svg_rect_rgb(s, x, y, cw - gap, ch - gap, rgb, tips ? text : NULL);
+            if (print) {
+                snprintf(text, sizeof text, "%.*f", c->scale.decimals, value);
+                svg_label_rgb(s, x + (cw - gap) / 2, y + (ch - gap) / 2 + size * 0.36, size, SVG_MIDDLE, svg_text_on(rgb), text);
+            }
+        }
+    }
+    if (any_missing(c)) {
+        svg_hatch_begin(s);
+        for (size_t i = 0; i < c->rows * c->cols; i++) {
+            if (!isfinite(v[i])) {
+                size_t r = c->y_up ? c->rows - 1 - i / c->cols : i / c->cols;
+                svg_hatch_cell(s, x0 + cw * (double)(i % c->cols), y0 + ch * (double)r, cw - gap, ch - gap);
+            }
+        }
+        svg_hatch_end(s);
+    }
+    svg_rect(s, x0 - 0.5, y0 - 0.5, cw * (double)c->cols - gap + 1, ch * (double)c->rows - gap + 1, "fr", NULL);
+}
+
+void chart_heat(svg *s, const chart_heat_spec *c)
+{
+    double y = chart_title(s, c->title) + 2;
+    if (c->rows == 0 || c->cols == 0 || c->n_panels == 0 || c->rows > CHART_CELLS_MAX / c->cols ||
+        c->rows * c->cols > CHART_CELLS_MAX / c->n_panels) {
+        s->height = svg_paragraph(s, PAD, y + 10, s->width - 2 * PAD, LABEL_SIZE, false, "m",
+                                  c->rows && c->cols && c->n_panels ? "Too many cells to draw; the numbers are in the csv file."
+                                                                    : "Nothing to draw.");
+        return;
+    }
+    size_t across = c->n_panels >= 3 ? 2 : 1;
+    double row_text = fmin(widest(c->row_names, c->rows, TICK_SIZE), 120), left = PAD + LABEL_SIZE + 6 + row_text + 5;
+    double gap = 14, width = (s->width - left - PAD - gap * (double)(across - 1)) / (double)across;
+    double cw = fmin(width / (double)c->cols, 64), ch = fmin(fmax(fmin(cw * 0.6, 28), 15), 380.0 / (double)c->rows);
+    double panel_w = cw * (double)c->cols, panel_h = ch * (double)c->rows;
+    size_t x_step = thin(widest(c->col_names, c->cols, TICK_SIZE) + 5, cw), y_step = thin(TICK_SIZE + 1.5, ch);
+    char number[32];
+    for (size_t p = 0; p < c->n_panels; p++) {
+        size_t column = p % across;
+        double x0 = left + (panel_w + gap) * (double)column, y0 = y;
+        if (c->panel_titles) {
+            y0 += LABEL_SIZE + 4;
+            svg_label(s, x0, y0 - 3, LABEL_SIZE, SVG_START, "t", c->panel_titles[p]);
+            y0 += 3;
+        } else {
+            y0 += 4;
+        }
+        heat_panel(s, c, p, x0, y0, cw, ch);
+        for (size_t r = 0; column == 0 && r < c->rows; r += y_step) {
+            double at = y0 + ch * ((double)(c->y_up ? c->rows - 1 - r : r) + 0.5);
+            svg_label(s, x0 - 5, at + 3.5, TICK_SIZE, SVG_END, "t", name_of(c->row_names, r, number));
+        }
+        if (column == 0) {
+            svg_label_up(s, PAD + LABEL_SIZE - 2, y0 + panel_h / 2, LABEL_SIZE, "m", c->y_label);
+        }
+        bool last_of_column = p + across >= c->n_panels;
+        for (size_t k = 0; last_of_column && k < c->cols; k += x_step) {
+            svg_label(s, x0 + cw * ((double)k + 0.5), y0 + panel_h + 13, TICK_SIZE, SVG_MIDDLE, "t",
+                      name_of(c->col_names, k, number));
+        }
+        if (column == across - 1 || p == c->n_panels - 1) {
+            y = y0 + panel_h + 8;
+        }
+        if (last_of_column) {
+            svg_label(s, x0 + panel_w / 2, y0 + panel_h + 27, LABEL_SIZE, SVG_MIDDLE, "m", c->x_label);
+        }
+    }
+    double bar = fmin(s->width - left - PAD, 300);
+    y = colour_bar(s, left, y + 36, bar, &c->scale);
+    if (c->missing && any_missing(c)) {
+        svg_rect(s, left, y - 7, 18, 11, "em", NULL);
+        svg_hatch_begin(s);
+        svg_hatch_cell(s, left, y - 7, 18, 11);
+        svg_hatch_end(s);
+        svg_rect(s, left, y - 7, 18, 11, "fr", NULL);
+        y = svg_paragraph(s, left + 24, y + 2, s->width - left - 24 - PAD, TICK_SIZE, false, "m", c->missing);
+    }
+    s->height = y + 2;
+}
+
+typedef struct axis {
+    double lo, hi, from, to; /* value and place of both ends */
+    double ticks[SVG_TICKS_MAX];
+    size_t n;
+    int decimals;
+} axis;
+
+static double place_on(const axis *a, double v)
+{
+    return a->hi > a->lo ? a->from + (v - a->lo) / (a->hi - a->lo) * (a->to - a->from) : (a->from + a->to) / 2;
+}
+
+static axis axis_over(double lo, double hi, double margin, double from, double to, size_t want)
+{
+    axis a = {.from = from, .to = to};
+    if (!(hi >= lo)) {
+        lo = 0;
+        hi = 1;
+    }
+    double pad = (hi - lo) * margin;
+    if (hi - lo <= fmax(fabs(lo), fabs(hi)) * 1e-9) {
+        pad = lo == 0 ? 1 : fabs(lo) * 0.1;
+    }
+    a.lo = lo - pad;
+    a.hi = hi + pad;
+    a.n = svg_ticks(a.lo, a.hi, want, a.ticks, &a.decimals);
+    return a;
+}
+
+/* Large counts read better as 12k than as 12000. */
+static const char *tick_text(const axis *a, double v, char text[32])
+{
+    double top = fmax(fabs(a->lo), fabs(a->hi));
+    if (top >= 1e6) {
+        snprintf(text, 32, "%gM", v / 1e6);
+    } else if (top >= 1e4) {
+        snprintf(text, 32, "%gk", v / 1e3);
+    } else if (a->decimals > 6) {
+        snprintf(text, 32, "%.3g", v);
+    } else {
+        snprintf(text, 32, "%.*f", a->decimals, v);
+    }
+    return text;
+}
+
+static double tick_width(const axis *a)
+{
+    char text[32];
+    double w = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        w = fmax(w, svg_text_width(tick_text(a, a->ticks[i], text), TICK_SIZE));
+    }
+    return w;
+}
+
+static void draw_x_axis(svg *s, const axis *a, double top, double bottom, const char *label)
+{
+    char text[32];
+    for (size_t i = 0; i < a->n; i++) {
+        double x = place_on(a, a->ticks[i]);
+        svg_line(s, x, top, x, bottom, "gr");
+        svg_label(s, x, bottom + 13, TICK_SIZE, SVG_MIDDLE, "t", tick_text(a, a->ticks[i], text));
+    }
+    svg_line(s, a->from, bottom, a->to, bottom, "ax");
+    svg_label(s, (a->from + a->to) / 2, bottom + 28, LABEL_SIZE, SVG_MIDDLE, "m", label);
+}
+
+static void draw_y_axis(svg *s, const axis *a, double left, double right, const char *label)
+{
+    char text[32];
+    for (size_t i = 0; i < a->n; i++) {
+        double y = place_on(a, a->ticks[i]);
+        svg_line(s, left, y, right, y, "gr");
+        svg_label(s, left - 5, y + 3.5, TICK_SIZE, SVG_END, "t", tick_text(a, a->ticks[i], text));
+    }
+    svg_line(s, left, a->from, left, a->to, "ax");
+    svg_label_up(s, PAD + LABEL_SIZE - 2, (a->from + a->to) / 2, LABEL_SIZE, "m", label);
+}
+
+void chart_bars(svg *s, const chart_bars_spec *c)
+{
+    double y = chart_title(s, c->title) + 6, height = 190;
+    double hi = 0;
+    for (size_t k = 0; k < c->n_series; k++) {
+        for (size_t i = 0; i < c->n; i++) {
+            hi = fmax(hi, isfinite(c->values[k][i]) ? c->values[k][i] : 0);
+        }
+    }
+    if (c->series) {
+        y = legend(s, PAD, y + 8, c->series, c->n_series) + 2;
+    }
+    if (c->mark >= 0) {
+        y += 12;
+    }
+    axis v = axis_over(0, hi > 0 ? hi * 1.04 : 1, 0, y + height, y, 5);
+    double left = PAD + LABEL_SIZE + 8 + tick_width(&v) + 5, right = s->width - PAD;
+    draw_y_axis(s, &v, left, right, c->y_label);
+    double slot = (right - left) / (double)(c->n ? c->n : 1), bar = slot * 0.8 / (double)(c->n_series ? c->n_series : 1);
+    char tip[160];
+    for (size_t k = 0; k < c->n_series; k++) {
+        char cls[4];
+        snprintf(cls, sizeof cls, "f%d", (int)(k % SVG_SERIES));
+        for (size_t i = 0; i < c->n; i++) {
+            double value = c->values[k][i], top = place_on(&v, value);
+            if (isfinite(value) && value > 0) {
+                snprintf(tip, sizeof tip, "%s: %.6g", c->names[i], value);
+                svg_rect(s, left + slot * ((double)i + 0.1) + bar * (double)k, top, bar, v.from - top, cls, tip);
+            }
+        }
+    }
+    svg_line(s, left, v.from, right, v.from, "ax");
+    if (c->mark >= 0) {
+        double x = left + slot * ((double)c->mark + 0.5);
+        svg_line(s, x, y - 2, x, v.from, "ref");
+        svg_label(s, x, y - 6, TICK_SIZE, SVG_MIDDLE, "m", c->mark_label);
+    }
+    size_t step = thin(widest(c->names, c->n, TICK_SIZE) + 5, slot);
+    for (size_t i = 0; i < c->n; i += step) {
+        svg_label(s, left + slot * ((double)i + 0.5), v.from + 13, TICK_SIZE, SVG_MIDDLE, "t", c->names[i]);
+    }
+    svg_label(s, (left + right) / 2, v.from + 28, LABEL_SIZE, SVG_MIDDLE, "m", c->x_label);
+    s->height = v.from + 36;
+}
+
+void chart_intervals(svg *s, const chart_interval_spec *c)
+{
+    double y = chart_title(s, c->title) + 2, lo = c->reference, hi = c->reference;
+    for (size_t i = 0; i < c->n; i++) {
+        const double all[3] = {c->rows[i].mean, c->rows[i].lo, c->rows[i].hi};
+        for (int k = 0; k < 3; k++) {
+            if (isfinite(all[k])) {
+                lo = isnan(lo) ? all[k] : fmin(lo, all[k]);
+                hi = isnan(hi) ? all[k] : fmax(hi, all[k]);
+            }
+        }
+    }
+    double left = PAD + 14, right = s->width - PAD - 14;
+    axis x = axis_over(lo, hi, 0.06, left, right, 5);
+    double top = y + 2, bottom = top;
+    for (size_t i = 0; i < c->n; i++) { /* the same steps as below: grid lines go under everything */
+        bottom += (c->rows[i].heading ? 22 : 0) + (c->rows[i].remark ? 44 : 32);
+    }
+    draw_x_axis(s, &x, top, bottom, c->x_label);
+    if (isfinite(c->reference)) {
+        svg_line(s, place_on(&x, c->reference), top, place_on(&x, c->reference), bottom, "ref");
+    }
+    y = top;
+    for (size_t i = 0; i < c->n; i++) {
+        const chart_interval_row *r = &c->rows[i];
+        char cls[4], tip[200];
+        if (r->heading) {
+            svg_paragraph(s, PAD, y + 15, s->width - 2 * PAD, LABEL_SIZE, true, "t", r->heading);
+            y += 22;
+        }
+        svg_label(s, left, y + 12, LABEL_SIZE, SVG_START, "t", r->label);
+        y += 18;
+        if (r->remark) {
+            svg_label(s, left, y + 6, TICK_SIZE, SVG_START, "m", r->remark);
+            y += 12;
+        }
+        double at = y + 5;
+        if (isfinite(r->mean)) {
+            snprintf(cls, sizeof cls, "s%d", r->series % SVG_SERIES);
+            if (isfinite(r->lo) && isfinite(r->hi)) {
+                svg_line(s, place_on(&x, r->lo), at, place_on(&x, r->hi), at, cls);
+                svg_line(s, place_on(&x, r->lo), at - 3.5, place_on(&x, r->lo), at + 3.5, cls);
+                svg_line(s, place_on(&x, r->hi), at - 3.5, place_on(&x, r->hi), at + 3.5, cls);
+            }
+            snprintf(tip, sizeof tip, "%.6g (%.6g to %.6g)", r->mean, r->lo, r->hi);
+            svg_marker(s, r->series, place_on(&x, r->mean), at, 4.2, r->series, tip);
+        } else {
+            svg_label(s, left, at + 3, TICK_SIZE, SVG_START, "m", c->undefined ? c->undefined : "undefined");
+        }
+        y += 14;
+    }
+    if (c->below) {
+        svg_label(s, left, bottom + 42, TICK_SIZE, SVG_START, "m", c->below);
+    }
+    if (c->above) {
+        svg_label(s, right, bottom + 42, TICK_SIZE, SVG_END, "m", c->above);
+    }
+    s->height = bottom + (c->below || c->above ? 50 : 36);
+}
+
+void chart_scatter(svg *s, const chart_scatter_spec *c)
+{
+    double y = chart_title(s, c->title) + 6;
+    double lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
+    for (size_t i = 0; i < c->n; i++) {
+        const chart_point *p = &c->points[i];
+        const double vertical[3] = {p->y, p->lo, p->hi};
+        if (!isfinite(p->x) || !isfinite(p->y)) {
+            continue;
+        }
+        lo[0] = fmin(lo[0], p->x);
+        hi[0] = fmax(hi[0], p->x);
+        for (int k = 0; k < 3; k++) {
+            if (isfinite(vertical[k])) {
+                lo[1] = fmin(lo[1], vertical[k]);
+                hi[1] = fmax(hi[1], vertical[k]);
+            }
+        }
+    }
+    for (size_t i = 0; i < c->n_y_lines; i++) {
+        lo[1] = fmin(lo[1], c->y_lines[i]);
+        hi[1] = fmax(hi[1], c->y_lines[i]);
+    }
+    if (c->square) {
+        lo[0] = lo[1] = fmin(lo[0], lo[1]);
+        hi[0] = hi[1] = fmax(hi[0], hi[1]);
+    }
+    if (c->series && c->n_series > 0) {
+        y = legend(s, PAD, y + 8, c->series, c->n_series) + 4;
+    }
+    double height = c->height > 0 ? c->height : 260;
+    axis v = axis_over(lo[1], hi[1], 0.05, y + height, y, 6);
+    double left = PAD + LABEL_SIZE + 8 + tick_width(&v) + 5, right = s->width - PAD - 8;
+    axis x = axis_over(lo[0], hi[0], 0.05, left, right, 6);
+    draw_y_axis(s, &v, left, right, c->y_label);
+    draw_x_axis(s, &x, v.to, v.from, c->x_label);
+    for (size_t i = 0; i < c->n_x_lines; i++) {
+        if (c->x_lines[i] > x.lo && c->x_lines[i] < x.hi) {
+            svg_line(s, place_on(&x, c->x_lines[i]), v.to, place_on(&x, c->x_lines[i]), v.from, "ref");
+        }
+    }
+    for (size_t i = 0; i < c->n_y_lines; i++) {
+        if (c->y_lines[i] > v.lo && c->y_lines[i] < v.hi) {
+            svg_line(s, left, place_on(&v, c->y_lines[i]), right, place_on(&v, c->y_lines[i]), "ref");
+        }
+    }
+    if (c->diagonal) {
+        double a = fmax(x.lo, v.lo), b = fmin(x.hi, v.hi);
+        if (b > a) {
+            svg_line(s, place_on(&x, a), place_on(&v, a), place_on(&x, b), place_on(&v, b), "ref");
+        }
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        const chart_point *p = &c->points[i];
+        if (!isfinite(p->x) || !isfinite(p->y)) {
+            continue;
+        }
+        if (isfinite(p->lo) && isfinite(p->hi)) {
+            char cls[4];
+            snprintf(cls, sizeof cls, "s%d", p->series % SVG_SERIES);
+            svg_line(s, place_on(&x, p->x), place_on(&v, p->lo), place_on(&x, p->x), place_on(&v, p->hi), cls);
+        }
+        svg_marker(s, p->series, place_on(&x, p->x), place_on(&v, p->y), p->radius > 0 ? p->radius : 4, p->series, p->tip);
+    }
+    s->height = v.from + 36;
+}
