@@ -33,7 +33,8 @@ static const char *const keys[] = {"id",
                                    "n_kept_window",
                                    "loss_full",
                                    "loss_comp",
-                                   "reward"};
+                                   "reward",
+                                   "tau"};
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 typedef struct place {
@@ -131,12 +132,11 @@ static ckvc_status get_layers(const json_t *o, const char *key, bool may_be_null
     return CKVC_OK;
 }
 
-static ckvc_status check_table(const json_t *o, score_row *row, const place *at, ckvc_err *err)
+static ckvc_status get_table(const json_t *o, score_row *row, const place *at, ckvc_err *err)
 {
     const json_t *v = json_object_get(o, "table");
-    bool is_table = strcmp(row->policy, "table") == 0;
-    if (!is_table) {
-        return !v || json_is_null(v) ? CKVC_OK : wrong(at, err, "table", v, "null: the policy is not \"table\"");
+    if ((!v || json_is_null(v)) && strcmp(row->policy, "table") != 0) {
+        return CKVC_OK;
     }
     const char *text = json_string_value(v);
     if (!text || strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64) {
@@ -181,11 +181,12 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         }
     }
     row->line = at->line;
+    row->tau = NAN;
     ckvc_status rc;
     if ((rc = get_text(o, "id", false, &row->id, at, err)) || (rc = get_text(o, "source", true, &row->source, at, err)) ||
         (rc = get_text(o, "split", true, &row->split, at, err)) || (rc = get_text(o, "model", false, &row->model, at, err)) ||
         (rc = get_text(o, "manifest", false, &row->manifest, at, err)) ||
-        (rc = get_text(o, "policy", false, &row->policy, at, err)) || (rc = check_table(o, row, at, err)) ||
+        (rc = get_text(o, "policy", false, &row->policy, at, err)) || (rc = get_table(o, row, at, err)) ||
         (rc = get_count(o, "T", &row->n_tokens, at, err)) || (rc = get_count(o, "C", &row->n_continuation, at, err)) ||
         (rc = get_real(o, "budget", &row->budget, at, err)) || (rc = get_real(o, "r_struct", &row->r_struct, at, err)) ||
         (rc = get_real(o, "r_sem", &row->r_sem, at, err)) || (rc = get_bin(o, "bin_entropy", &row->bin_entropy, at, err)) ||
@@ -194,7 +195,8 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_layers(o, "n_kept_window", true, row, &row->n_kept_window, at, err)) ||
         (rc = get_layers(o, "n_candidates", true, row, &row->n_candidates, at, err)) ||
         (rc = get_real(o, "loss_full", &row->loss_full, at, err)) || (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
-        (rc = get_real(o, "reward", &row->reward, at, err)) || (rc = check_losses(row, at, err))) {
+        (rc = get_real(o, "reward", &row->reward, at, err)) ||
+        (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) || (rc = check_losses(row, at, err))) {
         return rc;
     }
     if (!(row->budget > 0) || row->n_tokens == 0) {

@@ -9,19 +9,20 @@
 #include "lib/base/status.h"
 
 typedef struct score_row {
-    uint32_t line;                     /* 1-based */
-    char *id, *source, *split;         /* source, split: NULL where the manifest had none */
-    char *model, *manifest, *policy;   /* policy "table" has its content id in table */
-    char table[CKVC_SHA256_HEX];       /* "" unless policy is "table" */
-    uint32_t n_tokens, n_continuation; /* T, C */
-    double budget;                     /* >= 1 tokens, < 1 a share of T */
-    double r_struct, r_sem;            /* NaN where null */
-    int32_t bin_entropy, bin_ppl;      /* -1 where null: no table, no bins */
-    uint32_t n_layers;                 /* L */
-    uint32_t *n_candidates;            /* [L]; NULL where the policy has no threshold */
-    uint32_t *n_kept, *n_kept_window;  /* [L]; n_kept_window NULL where null */
-    double loss_full, loss_comp,
-        reward; /* nats per token; NaN where null (C = 0, or not finite); reward = -(loss_comp - loss_full) */
+    uint32_t line;                   /* 1-based */
+    char *id, *source, *split;       /* source, split: NULL where the manifest had none */
+    char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
+    char
+        table[CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table") or of the one that a control matches; "" none */
+    double tau;                 /* the one threshold of a matched control, NaN elsewhere */
+    uint32_t n_tokens, n_continuation;   /* T, C */
+    double budget;                       /* >= 1 tokens, < 1 a share of T */
+    double r_struct, r_sem;              /* NaN where null */
+    int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
+    uint32_t n_layers;                   /* L */
+    uint32_t *n_candidates;              /* [L]; NULL where the policy has no threshold */
+    uint32_t *n_kept, *n_kept_window;    /* [L]; n_kept_window NULL where null */
+    double loss_full, loss_comp, reward; /* nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full) */
 } score_row;
 
 typedef struct scores {

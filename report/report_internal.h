@@ -1,0 +1,111 @@
+/* What the files of report/ share: the inputs in memory, the JSON that all numbers go through, the figures. */
+#ifndef CKVC_REPORT_INTERNAL_H
+#define CKVC_REPORT_INTERNAL_H
+
+#include <jansson.h>
+
+#include "formats/run_dir.h"
+#include "formats/scores.h"
+#include "formats/svg_chart.h"
+#include "formats/table_file.h"
+#include "lib/base/buffer.h"
+#include "report/report.h"
+
+#define REPORT_UNDEFINED "undefined"
+
+typedef struct report_table {
+    table_file *f;
+    char tag[16]; /* T1 */
+    char *name;   /* label, else the file's name without its ending */
+    char *title;  /* "T1 technical" */
+    char *file;   /* last part of the path */
+    long run;     /* index of the first run that it was fitted from, -1: none of them is here */
+} report_table;
+
+/* One prompt of a run. */
+typedef struct report_prompt {
+    char *id;
+    uint32_t source; /* index into the run's sources */
+    uint32_t n_tokens;
+    bool heldout;
+    double r_struct, r_sem;
+    uint16_t bin_entropy, bin_ppl;
+} report_prompt;
+
+/* Sums over the baseline rows of one (budget, layer, entropy bin, perplexity bin). */
+typedef struct report_binding {
+    uint64_t n;            /* prompts */
+    uint64_t binding;      /* fewer candidates than the budget at the highest threshold */
+    uint64_t differ;       /* the lowest and the highest threshold keep different sets */
+    uint64_t kept, window; /* tokens kept, and those of them in the observation window */
+    uint64_t budget;       /* tokens allowed */
+} report_binding;
+
+typedef struct report_run {
+    run_dir *dir;
+    char tag[16]; /* R1 */
+    char *name, *title;
+    const run_pass *pass; /* the last pass with baselines; NULL: only a scan */
+    const run_pass *scan;
+    shard_header h; /* of pass, else of scan */
+    report_prompt *prompts;
+    size_t n_prompts, cap_prompts;
+    char **sources;
+    size_t n_sources, cap_sources;
+    report_binding *cells;       /* [nB][L][E][P] */
+    report_binding *sources_sum; /* [n_sources][nB], all layers */
+    uint64_t n_records;
+    bool binned; /* bins were assigned: not a bare scan */
+} report_run;
+
+typedef struct report_figure {
+    const char *section;
+    char *name, *caption; /* files: name.svg, name.csv */
+    ckvc_buffer inline_svg, file_svg, csv;
+} report_figure;
+
+typedef struct report {
+    const report_options *o;
+    report_table *tables;
+    size_t n_tables;
+    report_run *runs;
+    size_t n_runs;
+    scores **scores;
+    size_t n_scores;
+    json_t *json;
+    report_figure *figures;
+    size_t n_figures, cap_figures;
+} report;
+
+/* report_data.c */
+ckvc_status report_load(report *r, ckvc_err *err) CKVC_MUST_CHECK;
+void report_unload(report *r);
+size_t report_cell(const shard_header *h, size_t b, size_t l, size_t e, size_t p); /* index into cells */
+bool report_gate_supported(const report_table *t, size_t l, size_t e, size_t p, size_t b);
+bool report_head_supported(const report_table *t, size_t l, size_t g, size_t b);
+
+/* Each fills one member of r->json. */
+ckvc_status report_tables_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_tables.c */
+ckvc_status report_pairs_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;  /* report_pairs.c */
+ckvc_status report_runs_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;   /* report_runs.c */
+ckvc_status report_scores_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_scores.c */
+
+/* report_refit.c: Spearman of two tables over resampled prompts. Adds "interval" and "split_half" to the pair's head entry of one budget
+ * when the runs of both tables are here, else "interval_missing": why. */
+ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* report_figures.c, report_page.c */
+ckvc_status report_draw(report *r, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Members of the JSON, NaN or "" when missing. */
+double report_num(const json_t *o, const char *key);
+const char *report_str(const json_t *o, const char *key);
+/* Numbers as text, in one of a few static buffers (the reports are made by one thread): undefined when not finite. */
+const char *report_fixed(double v, int decimals);
+const char *report_signed(double v, int decimals);
+const char *report_share(double v);                                           /* 37.5% */
+const char *report_interval(double mean, double lo, double hi, int decimals); /* +0.0031 (-0.0004 to +0.0066) */
+const char *report_budget(double budget);                                     /* "96 tokens", "25% of T" */
+
+#endif

@@ -1,0 +1,726 @@
+/* The page: verdict first, then what supports it, then where everything came from. Every number is read from the JSON. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/html.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/base/names.h"
+#include "report/report_internal.h"
+
+static void figures(const report *r, ckvc_buffer *b, const char *section)
+{
+    bool open = false;
+    for (size_t i = 0; i < r->n_figures; i++) {
+        const report_figure *f = &r->figures[i];
+        if (strcmp(f->section, section) != 0) {
+            continue;
+        }
+        if (!open) {
+            html_figures_begin(b);
+            open = true;
+        }
+        char picture[160], numbers[160];
+        snprintf(picture, sizeof picture, "%s.svg", f->name);
+        snprintf(numbers, sizeof numbers, "%s.csv", f->name);
+        html_figure(b, &f->inline_svg, f->caption, picture, numbers);
+    }
+    if (open) {
+        html_figures_end(b);
+    }
+}
+
+/* ---- verdict ---- */
+
+/* One finding: a line of the summary and an item of the page. */
+static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *fmt, ...) CKVC_PRINTF(3, 4);
+static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *fmt, ...)
+{
+    va_list args;
+    char *line = NULL;
+    va_start(args, fmt);
+    int n = vasprintf(&line, fmt, args);
+    va_end(args);
+    if (n < 0) {
+        html->failed = true;
+        return;
+    }
+    html_paragraph(html, "lead", "%s", line);
+    ckvc_buffer_text(summary, line);
+    ckvc_buffer_text(summary, "\n");
+    free(line);
+}
+
+static const char *judged(const json_t *of)
+{
+    double lo = report_num(of, "lo"), hi = report_num(of, "hi");
+    if (!isfinite(lo) || !isfinite(hi)) {
+        return "too few prompts to tell";
+    }
+    return lo > 0 ? "better" : hi < 0 ? "worse" : "no difference shown";
+}
+
+static bool same_setting(const json_t *a, const json_t *b)
+{
+    return strcmp(report_str(a, "title"), report_str(b, "title")) == 0 &&
+           strcmp(report_str(a, "model"), report_str(b, "model")) == 0 && report_num(a, "budget") == report_num(b, "budget") &&
+           report_num(a, "C") == report_num(b, "C");
+}
+
+/* The comparison with the table's own matched control, NULL without one. */
+static const json_t *fair_opponent(const json_t *of_scores, const json_t *of)
+{
+    size_t i;
+    json_t *o;
+    json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
+    {
+        if (same_setting(o, of) && strncmp(report_str(o, "base"), "matched", 7) == 0) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
+static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary)
+{
+    size_t i, tables = 0;
+    json_t *o;
+    json_array_foreach(json_object_get(of_scores, "against_identity"), i, o)
+    {
+        if (strcmp(report_str(o, "policy"), "table") != 0) {
+            continue;
+        }
+        tables++;
+        const json_t *all = json_object_get(o, "all"), *fair = fair_opponent(of_scores, o);
+        char equal[512];
+        if (fair) {
+            const json_t *of = json_object_get(fair, "all");
+            snprintf(equal, sizeof equal, "Against identity with one threshold that keeps %s tokens: %s, %s.",
+                     report_fixed(report_num(of, "kept_base"), 1),
+                     report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4), judged(of));
+        } else if (json_is_true(json_object_get(all, "equal_tokens"))) {
+            snprintf(equal, sizeof equal, "Both keep about as many tokens, so this compares like with like.");
+        } else {
+            snprintf(equal, sizeof equal,
+                     "It keeps %s%% %s tokens than identity, so this is not a comparison at equal memory; score the policy "
+                     "'matched' too.",
+                     report_fixed(fabs(report_num(all, "kept_ratio") - 1) * 100, 0),
+                     report_num(all, "kept_ratio") > 1 ? "more" : "fewer");
+        }
+        finding(html, summary,
+                "%s, budget %s: %s. Reward against identity %s nats per token (95%% interval, %.0f prompts), keeping %s tokens per "
+                "layer "
+                "where identity keeps %s. %s",
+                report_str(o, "title"), report_budget(report_num(o, "budget")), judged(all),
+                report_interval(report_num(all, "difference"), report_num(all, "lo"), report_num(all, "hi"), 4),
+                report_num(all, "n"), report_fixed(report_num(all, "kept"), 1), report_fixed(report_num(all, "kept_base"), 1),
+                equal);
+    }
+    if (tables == 0) {
+        finding(html, summary,
+                json_array_size(json_object_get(of_scores, "files"))
+                    ? "The scores hold no table beside identity on the same prompts, so what the tables bring is not known."
+                    : "No scores were given, so what these tables bring on held-out prompts is not known. `ckvc score --table "
+                      "T.ckvt --policy "
+                      "identity,matched` makes them.");
+    }
+}
+
+static void pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
+{
+    size_t i, k;
+    json_t *pair, *head;
+    json_array_foreach(json_object_get(r->json, "pairs"), i, pair)
+    {
+        json_array_foreach(json_object_get(pair, "head"), k, head)
+        {
+            double lo = report_num(head, "lo"), hi = report_num(head, "hi"), rho = report_num(head, "overall");
+            char range[256] = "";
+            if (isfinite(lo) && isfinite(hi)) {
+                snprintf(range, sizeof range,
+                         " (95%% over prompts: %s to %s; two halves of its own prompts agree to %s for %s, %s for %s)",
+                         report_fixed(lo, 2), report_fixed(hi, 2), report_fixed(report_num(head, "split_half_a"), 2),
+                         report_str(pair, "a"), report_fixed(report_num(head, "split_half_b"), 2), report_str(pair, "b"));
+            }
+            finding(html, summary, "Head weights of %s and %s, budget %s: Spearman's ρ is %s%s.", report_str(pair, "a"),
+                    report_str(pair, "b"), report_budget(report_num(head, "budget")), report_fixed(rho, 2), range);
+        }
+    }
+}
+
+static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
+{
+    size_t i, k;
+    json_t *run, *budget;
+    json_array_foreach(json_object_get(r->json, "runs"), i, run)
+    {
+        json_array_foreach(json_object_get(run, "budgets"), k, budget)
+        {
+            const json_t *all = json_object_get(budget, "all");
+            finding(html, summary, "In %s %s the gate can change what is kept on %s of (prompt, layer) at budget %s.",
+                    report_str(run, "tag"), report_str(run, "name"), report_share(report_num(all, "sets_differ")),
+                    report_budget(report_num(budget, "budget")));
+        }
+    }
+}
+
+/* ---- scores ---- */
+
+static void comparison_table(ckvc_buffer *b, const json_t *list, const char *caption)
+{
+    static const char *const columns[] = {"policy",     "against",    "budget", "prompts from",
+                                          "n",          "reward",     "base",   "difference (95% interval)",
+                                          "kept/layer", "base keeps", "verdict"};
+    if (json_array_size(list) == 0) {
+        return;
+    }
+    html_table_begin(b, caption, "llllrrrrrrl", columns, sizeof columns / sizeof *columns);
+    size_t i;
+    json_t *o;
+    json_array_foreach(list, i, o)
+    {
+        const json_t *sources = json_object_get(o, "sources");
+        for (size_t k = 0; k <= json_array_size(sources); k++) {
+            const json_t *of = k == 0 ? json_object_get(o, "all") : json_array_get(sources, k - 1);
+            const char *source = report_str(of, "source");
+            html_row_begin(b);
+            html_cell(b, 'l', "%s", k == 0 ? report_str(o, "title") : "");
+            html_cell(b, 'l', "%s", k == 0 ? report_str(o, "base") : "");
+            html_cell(b, 'l', "%s", k == 0 ? report_budget(report_num(o, "budget")) : "");
+            html_cell(b, 'l', "%s", k == 0 ? "all" : *source ? source : "(no source)");
+            html_cell(b, 'r', "%.0f", report_num(of, "n"));
+            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward"), 4));
+            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward_base"), 4));
+            html_cell(b, 'r', "%s", report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4));
+            html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept"), 1));
+            html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept_base"), 1));
+            html_cell(b, 'l', "%s%s", judged(of), json_is_true(json_object_get(of, "equal_tokens")) ? "" : "; tokens differ");
+            html_row_end(b);
+        }
+    }
+    html_table_end(b);
+}
+
+static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summary)
+{
+    const json_t *of_scores = json_object_get(r->json, "scores");
+    ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
+    score_findings(of_scores, b, summary);
+    pair_findings(r, b, summary);
+    run_findings(r, b, summary);
+    ckvc_buffer_text(b, "</div>\n");
+    if (r->n_scores) {
+        double seen = report_num(of_scores, "prompts_used_in_calibration_left_out"),
+               split = report_num(of_scores, "rows_of_other_splits_left_out");
+        if (!json_is_true(json_object_get(of_scores, "held_out_checked"))) {
+            html_paragraph(
+                b, "warn",
+                "The rows are not marked as held out and no run was given to check them against: if these prompts were used for "
+                "fitting, the differences below are too favourable.");
+        }
+        html_paragraph(
+            b, "note",
+            "Rows used: %.0f. Left out: %.0f of other splits, %.0f of prompts that a run took records from. Reward is minus the "
+            "rise of the continuation's mean loss through compression, in nats per token; 0 would be no loss at all. Differences "
+            "are "
+            "paired by prompt; the interval is Student's t at 95%%. \u201ctokens differ\u201d marks comparisons where tokens kept "
+            "differ by more than 2%%.",
+            report_num(of_scores, "rows"), split, seen);
+        figures(r, b, "verdict");
+        comparison_table(b, json_object_get(of_scores, "at_equal_tokens"),
+                         "At equal tokens kept: table against its matched control, or a reference that keeps as many");
+        comparison_table(b, json_object_get(of_scores, "against_identity"),
+                         "Against identity (every weight 1.0, every threshold 0.90)");
+        comparison_table(b, json_object_get(of_scores, "between_tables"), "Tables against each other, on the same prompts");
+    }
+    html_section_end(b);
+}
+
+/* ---- agreement ---- */
+
+static void agreement_section(const report *r, ckvc_buffer *b)
+{
+    const json_t *pairs = json_object_get(r->json, "pairs");
+    size_t i, k;
+    json_t *pair, *o;
+    if (json_array_size(pairs) == 0) {
+        return;
+    }
+    html_section_begin(b, "agreement", "Do tables agree?");
+    html_paragraph(
+        b, NULL,
+        "Two corpora should teach the same model the same head weights if these are a property of the model. Spearman's ρ compares "
+        "the order of the heads; it cannot exceed what one corpus achieves with itself (split halves).");
+    static const char *const head_columns[] = {
+        "pair",         "budget",           "ρ, all heads",      "95% over prompts",   "mean of groups",
+        "lowest group", "groups of layers", "split half, first", "split half, second", "equal weights",
+        "mean |Δw|"};
+    html_table_begin(b, "Head weights", "llrrrrlrrrr", head_columns, sizeof head_columns / sizeof *head_columns);
+    json_array_foreach(pairs, i, pair)
+    {
+        json_array_foreach(json_object_get(pair, "head"), k, o)
+        {
+            char groups[1024] = "";
+            const json_t *bins = json_object_get(o, "bins"), *layers = json_object_get(o, "bin_layers");
+            for (size_t g = 0; g < json_array_size(bins); g++) {
+                const json_t *v = json_array_get(bins, g), *ends = json_array_get(layers, g);
+                size_t used = strlen(groups);
+                snprintf(groups + used, sizeof groups - used, "%s%d\u2013%d: %s", g ? ", " : "",
+                         (int)json_integer_value(json_array_get(ends, 0)), (int)json_integer_value(json_array_get(ends, 1)),
+                         report_fixed(json_is_number(v) ? json_number_value(v) : NAN, 2));
+            }
+            html_row_begin(b);
+            html_cell(b, 'l', "%s, %s", report_str(pair, "a"), report_str(pair, "b"));
+            html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "overall"), 3));
+            if (isfinite(report_num(o, "lo"))) {
+                html_cell(b, 'r', "%s to %s", report_fixed(report_num(o, "lo"), 2), report_fixed(report_num(o, "hi"), 2));
+            } else {
+                html_cell(b, 'r', "%s", json_is_string(json_object_get(o, "interval_missing")) ? "not known" : REPORT_UNDEFINED);
+            }
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "bin_mean"), 3));
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "bin_min"), 3));
+            html_cell(b, 'l', "%s", groups);
+            bool known = json_object_get(o, "split_half_a") != NULL;
+            html_cell(b, 'r', "%s", known ? report_fixed(report_num(o, "split_half_a"), 3) : "not known");
+            html_cell(b, 'r', "%s", known ? report_fixed(report_num(o, "split_half_b"), 3) : "not known");
+            html_cell(b, 'r', "%s", report_share(report_num(o, "share_equal")));
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "mean_abs_difference"), 3));
+            html_row_end(b);
+        }
+    }
+    html_table_end(b);
+    json_array_foreach(pairs, i, pair)
+    {
+        const json_t *first = json_array_get(json_object_get(pair, "head"), 0);
+        if (json_is_string(json_object_get(pair, "not_compared"))) {
+            html_paragraph(b, "note", "%s and %s are not compared: %s.", report_str(pair, "a"), report_str(pair, "b"),
+                           report_str(pair, "not_compared"));
+        } else if (json_is_string(json_object_get(first, "interval_missing"))) {
+            html_paragraph(b, "note", "%s, %s: no interval over prompts and no split halves, because %s.", report_str(pair, "a"),
+                           report_str(pair, "b"), report_str(first, "interval_missing"));
+        }
+    }
+    static const char *const gate_columns[] = {"pair", "budget",      "cells compared", "equal τ",   "mean |Δτ|",
+                                               "ρ",    "… that bind", "equal τ",        "mean |Δτ|", "ρ"};
+    html_table_begin(b, "Gate thresholds, on cells that both tables have records for", "llrrrrrrrr", gate_columns,
+                     sizeof gate_columns / sizeof *gate_columns);
+    json_array_foreach(pairs, i, pair)
+    {
+        json_array_foreach(json_object_get(pair, "gate"), k, o)
+        {
+            const json_t *binding = json_object_get(o, "binding");
+            html_row_begin(b);
+            html_cell(b, 'l', "%s, %s", report_str(pair, "a"), report_str(pair, "b"));
+            html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
+            for (int side = 0; side < 2; side++) {
+                const json_t *of = side ? binding : o;
+                if (!json_is_object(of)) {
+                    for (int c = 0; c < 4; c++) {
+                        html_cell(b, 'r', "not known");
+                    }
+                    continue;
+                }
+                html_cell(b, 'r', "%.0f", report_num(of, "cells"));
+                html_cell(b, 'r', "%s", report_share(report_num(of, "share_equal")));
+                html_cell(b, 'r', "%s", report_fixed(report_num(of, "mean_abs_difference"), 3));
+                html_cell(b, 'r', "%s", report_fixed(report_num(of, "spearman"), 3));
+            }
+            html_row_end(b);
+        }
+    }
+    html_table_end(b);
+    json_array_foreach(pairs, i, pair)
+    {
+        if (!json_is_string(json_object_get(pair, "not_compared")) && !json_is_true(json_object_get(pair, "same_edges"))) {
+            html_paragraph(b, "note",
+                           "%s and %s have different risk-bin edges: equal cell numbers mean equal quantiles, not equal risk.",
+                           report_str(pair, "a"), report_str(pair, "b"));
+        }
+    }
+    figures(r, b, "agreement");
+    html_section_end(b);
+}
+
+/* ---- tables ---- */
+
+static void heads_section(const report *r, ckvc_buffer *b)
+{
+    static const char *const columns[] = {"table", "budget", "heads",   "with records",
+                                          "mean",  "lowest", "highest", "at exactly 1.0"};
+    size_t i, k;
+    json_t *t, *o;
+    if (r->n_tables == 0) {
+        return;
+    }
+    html_section_begin(b, "heads", "Head weights");
+    html_table_begin(b, NULL, "llrrrrrr", columns, sizeof columns / sizeof *columns);
+    json_array_foreach(json_object_get(r->json, "tables"), i, t)
+    {
+        json_array_foreach(json_object_get(t, "head"), k, o)
+        {
+            html_row_begin(b);
+            html_cell(b, 'l', "%s %s", report_str(t, "tag"), report_str(t, "name"));
+            html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
+            html_cell(b, 'r', "%.0f", report_num(o, "n"));
+            if (json_is_object(json_object_get(t, "evidence"))) {
+                html_cell(b, 'r', "%.0f", report_num(o, "supported"));
+            } else {
+                html_cell(b, 'r', "not known");
+            }
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "mean"), 3));
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "min"), 3));
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "max"), 3));
+            html_cell(b, 'r', "%s", report_share(report_num(o, "share_at_1")));
+            html_row_end(b);
+        }
+    }
+    html_table_end(b);
+    figures(r, b, "heads");
+    html_section_end(b);
+}
+
+static void gate_section(const report *r, ckvc_buffer *b)
+{
+    static const char *const columns[] = {
+        "table",      "budget",      "cells with records",     "mean τ",     "pairs along entropy",
+        "not rising", "not falling", "pairs along perplexity", "not rising", "not falling"};
+    size_t i, k;
+    json_t *t, *o;
+    if (r->n_tables == 0) {
+        return;
+    }
+    html_section_begin(b, "gate", "Gate thresholds");
+    html_paragraph(
+        b, NULL,
+        "The intended direction is: higher risk, lower threshold, more tokens kept. Counted over neighbouring cells that both have "
+        "records; equal thresholds count as not rising and as not falling.");
+    html_table_begin(b, "Monotone in risk?", "llrrrrrrrr", columns, sizeof columns / sizeof *columns);
+    json_array_foreach(json_object_get(r->json, "tables"), i, t)
+    {
+        json_array_foreach(json_object_get(t, "gate"), k, o)
+        {
+            html_row_begin(b);
+            html_cell(b, 'l', "%s %s", report_str(t, "tag"), report_str(t, "name"));
+            html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
+            if (json_is_object(json_object_get(t, "evidence"))) {
+                html_cell(b, 'r', "%.0f of %.0f", report_num(o, "supported"), report_num(o, "cells"));
+            } else {
+                html_cell(b, 'r', "not known of %.0f", report_num(o, "cells"));
+            }
+            html_cell(b, 'r', "%s", report_fixed(report_num(o, "mean_tau"), 3));
+            for (int axis = 0; axis < 2; axis++) {
+                const json_t *m = json_object_get(o, axis ? "along_perplexity" : "along_entropy");
+                html_cell(b, 'r', "%.0f", report_num(m, "pairs"));
+                html_cell(b, 'r', "%s", report_share(report_num(m, "non_increasing")));
+                html_cell(b, 'r', "%s", report_share(report_num(m, "non_decreasing")));
+            }
+            html_row_end(b);
+        }
+    }
+    html_table_end(b);
+    figures(r, b, "gate");
+    html_section_end(b);
+}
+
+static void evidence_section(const report *r, ckvc_buffer *b)
+{
+    static const char *const columns[] = {"table",
+                                          "side",
+                                          "states with records",
+                                          "records",
+                                          "per state: fewest",
+                                          "median",
+                                          "most",
+                                          "decided by α",
+                                          "choice against counts, ρ",
+                                          "same choice in refits",
+                                          "by loss",
+                                          "by penalty",
+                                          "loss all equal"};
+    size_t i;
+    json_t *t;
+    bool any = false;
+    html_section_begin(b, "evidence", "What the choices rest on");
+    json_array_foreach(json_object_get(r->json, "tables"), i, t)
+    {
+        any = any || json_is_object(json_object_get(t, "evidence"));
+    }
+    if (any) {
+        html_paragraph(b, NULL,
+                       "Decided by α: share of states whose choice differs from that of the plain mean reward, that is, where "
+                       "conservatism and not "
+                       "the reward chose. With equal counts it is 0 for every α. By penalty: gate choices that the loss alone "
+                       "would not have made.");
+        html_table_begin(b, NULL, "llrrrrrrrrrrr", columns, sizeof columns / sizeof *columns);
+        json_array_foreach(json_object_get(r->json, "tables"), i, t)
+        {
+            for (int side = 0; side < 2; side++) {
+                const char *name = ckvc_side_name(side ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD);
+                const json_t *o = json_object_get(json_object_get(t, "evidence"), name);
+                const json_t *per = json_object_get(o, "records_per_supported_state");
+                if (!o) {
+                    continue;
+                }
+                bool records = report_num(o, "records") > 0, gate = side == 1 && records;
+                html_row_begin(b);
+                html_cell(b, 'l', "%s %s", report_str(t, "tag"), report_str(t, "name"));
+                html_cell(b, 'l', "%s", name);
+                html_cell(b, 'r', "%.0f of %.0f", report_num(o, "supported"), report_num(o, "states"));
+                html_cell(b, 'r', "%.0f", report_num(o, "records"));
+                html_cell(b, 'r', "%s", records ? report_fixed(report_num(per, "min"), 0) : "");
+                html_cell(b, 'r', "%s", records ? report_fixed(report_num(per, "median"), 0) : "");
+                html_cell(b, 'r', "%s", records ? report_fixed(report_num(per, "max"), 0) : "");
+                html_cell(b, 'r', "%s", records ? report_share(report_num(o, "alpha_decided")) : "");
+                double rho = report_num(o, "count_correlation");
+                html_cell(b, 'r', "%s", !records ? "" : isfinite(rho) ? report_fixed(rho, 3) : "counts equal");
+                double stable = report_num(o, "choice_stability");
+                html_cell(b, 'r', "%s", !records ? "" : isfinite(stable) ? report_share(stable) : "not known");
+                html_cell(b, 'r', "%s", gate ? report_share(report_num(o, "by_loss")) : "");
+                html_cell(b, 'r', "%s", gate ? report_share(report_num(o, "by_penalty")) : "");
+                html_cell(b, 'r', "%s", gate ? report_share(report_num(o, "loss_flat")) : "");
+                html_row_end(b);
+            }
+        }
+        html_table_end(b);
+    }
+    json_array_foreach(json_object_get(r->json, "tables"), i, t)
+    {
+        if (!json_is_object(json_object_get(t, "evidence"))) {
+            html_paragraph(b, "note", "%s %s carries no counts: it was transferred or imported, not fitted here.",
+                           report_str(t, "tag"), report_str(t, "name"));
+        }
+    }
+    figures(r, b, "evidence");
+    html_section_end(b);
+}
+
+/* ---- runs ---- */
+
+static void runs_sections(const report *r, ckvc_buffer *b)
+{
+    static const char *const columns[] = {"run",         "budget",     "prompts from", "(prompt, layer)",  "binding",
+                                          "sets differ", "kept/layer", "allowed",      "of them in window"};
+    const json_t *runs = json_object_get(r->json, "runs");
+    size_t i, k, s;
+    json_t *run, *budget, *of;
+    bool rows = false;
+    if (r->n_runs == 0) {
+        return;
+    }
+    html_section_begin(b, "prompts", "Prompts");
+    figures(r, b, "prompts");
+    html_section_end(b);
+    html_section_begin(b, "binding", "Can the gate act?");
+    html_paragraph(
+        b, NULL,
+        "A threshold matters only where fewer candidates than the budget pass it. Binding: even the highest threshold of the grid "
+        "leaves fewer candidates than the budget. Sets differ: some two thresholds keep different tokens. Elsewhere every "
+        "threshold "
+        "keeps the same set and only its penalty differs. Measured under the tables in force during the run, hold-out included.");
+    json_array_foreach(runs, i, run)
+    {
+        rows = rows || json_array_size(json_object_get(run, "budgets")) > 0;
+    }
+    if (rows) {
+        html_table_begin(b, NULL, "lllrrrrrr", columns, sizeof columns / sizeof *columns);
+    }
+    json_array_foreach(runs, i, run)
+    {
+        json_array_foreach(json_object_get(run, "budgets"), k, budget)
+        {
+            const json_t *sources = json_object_get(budget, "sources");
+            size_t n = json_array_size(sources);
+            for (s = 0; s <= (n > 1 ? n : 0); s++) {
+                of = s == 0 ? json_object_get(budget, "all") : json_array_get(sources, s - 1);
+                html_row_begin(b);
+                html_cell(b, 'l', "%s %s", s ? "" : report_str(run, "tag"), s ? "" : report_str(run, "name"));
+                html_cell(b, 'l', "%s", s ? "" : report_budget(report_num(budget, "budget")));
+                html_cell(b, 'l', "%s", s == 0 ? "all" : *report_str(of, "source") ? report_str(of, "source") : "(no source)");
+                html_cell(b, 'r', "%.0f", report_num(of, "n"));
+                html_cell(b, 'r', "%s", report_share(report_num(of, "binding")));
+                html_cell(b, 'r', "%s", report_share(report_num(of, "sets_differ")));
+                html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept_mean"), 1));
+                html_cell(b, 'r', "%s", report_fixed(report_num(of, "budget_mean"), 1));
+                html_cell(b, 'r', "%s", report_share(report_num(of, "share_of_kept_in_window")));
+                html_row_end(b);
+            }
+        }
+    }
+    if (rows) {
+        html_table_end(b);
+    } else {
+        html_paragraph(b, "note", "The runs hold a scan alone: nothing was kept yet.");
+    }
+    figures(r, b, "binding");
+    html_section_end(b);
+}
+
+/* ---- provenance ---- */
+
+/* Hashes shortened to 12 digits; nested objects flattened as a.b. */
+static void flat_rows(ckvc_buffer *b, const char *prefix, const json_t *object, int depth)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)object, key, v)
+    {
+        char name[256];
+        snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", key);
+        if (json_is_object(v) && depth < 4) {
+            flat_rows(b, name, v, depth + 1);
+            continue;
+        }
+        html_row_begin(b);
+        html_cell(b, 'l', "%s", name);
+        const char *text = json_string_value(v);
+        if (text) {
+            bool hash = strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
+            html_cell(b, 'l', hash ? "%.12s…" : "%s", text);
+        } else {
+            char *canonical = json_is_real(v) ? ckvc_format("%.10g", json_real_value(v)) : ckvc_json_canonical(v);
+            html_cell(b, 'l', "%.400s", canonical ? canonical : REPORT_UNDEFINED);
+            free(canonical);
+        }
+        html_row_end(b);
+    }
+}
+
+static void provenance_section(const report *r, ckvc_buffer *b)
+{
+    static const char *const columns[] = {"what", "value"};
+    size_t i;
+    json_t *o;
+    html_section_begin(b, "provenance", "Where this came from");
+    html_paragraph(b, "note", "Hashes are shortened here and whole in report.json. Equal content ids mean equal tables.");
+    static const char *const table_columns[] = {"table",          "file", "content id", "model",      "fingerprint",
+                                                "layers × heads", "bins", "window",     "fitted from"};
+    html_table_begin(b, "Tables", "lllllllrl", table_columns, sizeof table_columns / sizeof *table_columns);
+    json_array_foreach(json_object_get(r->json, "tables"), i, o)
+    {
+        const json_t *meta = json_object_get(o, "meta"), *shape = json_object_get(o, "shape");
+        html_row_begin(b);
+        html_cell(b, 'l', "%s %s", report_str(o, "tag"), report_str(o, "name"));
+        html_cell(b, 'l', "%s", report_str(o, "file"));
+        html_cell(b, 'l', "%.12s…", report_str(o, "content_id"));
+        html_cell(b, 'l', "%s", report_str(meta, "model_name"));
+        html_cell(b, 'l', "%.12s…", report_str(meta, "fingerprint"));
+        html_cell(b, 'l', "%.0f × %.0f %ss", report_num(shape, "layers"), report_num(shape, "heads"),
+                  report_str(shape, "head_axis"));
+        html_cell(b, 'l', "%.0f entropy × %.0f perplexity", report_num(shape, "entropy_bins"),
+                  report_num(shape, "perplexity_bins"));
+        html_cell(b, 'r', "%.0f", report_num(shape, "window"));
+        html_cell(b, 'l', "%s", json_is_string(json_object_get(o, "run")) ? report_str(o, "run") : "not among the inputs");
+        html_row_end(b);
+    }
+    html_table_end(b);
+    if (r->n_runs) {
+        static const char *const run_columns[] = {"run",       "model", "fingerprint", "manifest",  "plan",
+                                                  "behaviour", "seed",  "prompts",     "held out",  "skipped",
+                                                  "W",         "C",     "α kind",      "pass used", "records"};
+        html_table_begin(b, "Runs", "llllllrrrrrrllr", run_columns, sizeof run_columns / sizeof *run_columns);
+        json_array_foreach(json_object_get(r->json, "runs"), i, o)
+        {
+            html_row_begin(b);
+            html_cell(b, 'l', "%s %s", report_str(o, "tag"), report_str(o, "name"));
+            html_cell(b, 'l', "%s", report_str(o, "model"));
+            html_cell(b, 'l', "%.12s…", report_str(o, "fingerprint"));
+            html_cell(b, 'l', "%.12s…", report_str(o, "manifest"));
+            html_cell(b, 'l', "%.12s…", report_str(o, "plan_hash"));
+            html_cell(b, 'l', "%s", report_str(o, "behaviour"));
+            html_cell(b, 'r', "%.0f", report_num(o, "seed"));
+            html_cell(b, 'r', "%.0f", report_num(o, "n_prompts"));
+            html_cell(b, 'r', "%.0f", report_num(o, "n_heldout"));
+            html_cell(b, 'r', "%.0f", report_num(o, "skipped"));
+            html_cell(b, 'r', "%.0f", report_num(o, "window"));
+            html_cell(b, 'r', "%.0f", report_num(o, "continuation"));
+            html_cell(b, 'l', "%s", report_str(o, "alpha_kind"));
+            html_cell(b, 'l', "%s", report_str(o, "pass"));
+            html_cell(b, 'r', "%.0f", report_num(o, "records"));
+            html_row_end(b);
+        }
+        html_table_end(b);
+    }
+    json_array_foreach(json_object_get(r->json, "tables"), i, o)
+    {
+        char caption[300];
+        snprintf(caption, sizeof caption, "How %.200s %.60s was made", report_str(o, "tag"), report_str(o, "name"));
+        html_table_begin(b, caption, "ll", columns, 2);
+        flat_rows(b, "", json_object_get(o, "meta"), 0);
+        if (json_is_object(json_object_get(o, "transfer"))) {
+            flat_rows(b, "transfer", json_object_get(o, "transfer"), 0);
+        }
+        html_table_end(b);
+    }
+    html_section_end(b);
+}
+
+static void words_section(ckvc_buffer *b)
+{
+    static const char *const words[][2] = {
+        {"reward", "\u2212(loss with the compressed cache \u2212 loss with the full cache) on the continuation, nats per token; 0 "
+                   "is best, negative is loss"},
+        {"identity", "the start table: every head weight 1.0, every threshold 0.90"},
+        {"matched", "identity with the one threshold that keeps as many tokens as a table does: the fair opponent"},
+        {"budget", "most tokens that a layer may keep; a percentage is a share of the prompt"},
+        {"kept/layer", "tokens kept, mean over layers and prompts"},
+        {"head weight", "factor on a KV head's utility before the maximum over heads; 1.0 changes nothing"},
+        {"threshold τ", "utility from which a token is a candidate; lower keeps more"},
+        {"entropy, perplexity",
+         "the two risks of a prompt: R_struct of the window's attention, in nats; R_sem of the window's tokens"},
+        {"Spearman's ρ", "correlation of ranks, average ranks for ties; undefined where one side is constant"},
+        {"95% interval", "of a mean: Student's t over prompts; of ρ: percentiles over refits from resampled prompts"},
+        {"split half", "mean ρ between refits from two random halves of one run's prompts: the ceiling for any comparison"},
+        {"decided by α", "states whose choice differs from that of the plain mean reward"},
+        {"choice against counts", "Spearman, over logged actions, of being chosen against how often the action was logged"},
+        {"same choice in refits", "share of bootstrap refits that choose what the table chose, mean over states"},
+    };
+    static const char *const columns[] = {"word", "meaning"};
+    html_section_begin(b, "words", "What the words mean");
+    html_table_begin(b, NULL, "ll", columns, 2);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        html_row_begin(b);
+        html_cell(b, 'l', "%s", words[i][0]);
+        html_cell(b, 'l', "%s", words[i][1]);
+        html_row_end(b);
+    }
+    html_table_end(b);
+    html_section_end(b);
+}
+
+ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary, ckvc_err *err)
+{
+    html_page_begin(html, "ckvc report");
+    ckvc_buffer_text(html, "<header>\n<h1>How good and how stable are these tables?</h1>\n");
+    html_paragraph(html, "note", "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s. All numbers: report.json.",
+                   CKVC_VERSION, r->n_tables, r->n_tables == 1 ? "" : "s", r->n_runs, r->n_runs == 1 ? "" : "s", r->n_scores,
+                   r->n_scores == 1 ? "" : "s");
+    ckvc_buffer_text(html, "<nav><a href=\"#verdict\">Verdict</a>");
+    if (r->n_tables > 1) {
+        ckvc_buffer_text(html, "<a href=\"#agreement\">Agreement</a>");
+    }
+    if (r->n_tables) {
+        ckvc_buffer_text(html, "<a href=\"#heads\">Head weights</a><a href=\"#gate\">Gate</a><a href=\"#evidence\">Evidence</a>");
+    }
+    if (r->n_runs) {
+        ckvc_buffer_text(html, "<a href=\"#prompts\">Prompts</a><a href=\"#binding\">Can the gate act?</a>");
+    }
+    ckvc_buffer_text(html, "<a href=\"#provenance\">Provenance</a><a href=\"#words\">Words</a></nav>\n</header>\n<main>\n");
+    verdict_section(r, html, summary);
+    agreement_section(r, html);
+    heads_section(r, html);
+    gate_section(r, html);
+    if (r->n_tables) {
+        evidence_section(r, html);
+    }
+    runs_sections(r, html);
+    provenance_section(r, html);
+    words_section(html);
+    ckvc_buffer_text(html, "</main>\n");
+    html_page_end(html);
+    return html->failed || summary->failed ? ckvc_fail_memory(err, "report", html->size) : CKVC_OK;
+}

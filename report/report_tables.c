@@ -1,0 +1,378 @@
+/* One table's own numbers: weights, thresholds, monotonicity, and what the evidence says about how they were chosen. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cql/cql.h"
+#include "cql/rank.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "report/report_internal.h"
+
+static json_t *weights_json(const report_table *t, size_t b)
+{
+    const ckvc_table *k = t->f->table;
+    json_t *map = json_array(), *histogram = json_array(), *o = json_object();
+    double sum = 0, lo = INFINITY, hi = -INFINITY;
+    size_t n = (size_t)k->n_layers * k->n_heads, neutral = 0, supported = 0;
+    for (uint32_t l = 0; l < k->n_layers; l++) {
+        json_t *row = json_array();
+        for (uint32_t g = 0; g < k->n_heads; g++) {
+            int a = ckvc_grid_index(k->head_grid, k->n_head_actions, k->weight[ckvc_weight_index(k, l, g, (uint32_t)b)]);
+            double w = a >= 0 ? k->head_grid[a] : NAN;
+            sum += w;
+            lo = fmin(lo, w);
+            hi = fmax(hi, w);
+            neutral += w == 1.0;
+            supported += report_head_supported(t, l, g, b);
+            json_array_append_new(row, ckvc_json_real(w));
+        }
+        json_array_append_new(map, row);
+    }
+    for (uint32_t a = 0; a < k->n_head_actions; a++) {
+        json_int_t count = 0;
+        for (size_t i = 0; i < n; i++) {
+            count += ckvc_grid_index(k->head_grid, k->n_head_actions, k->weight[i * k->n_budgets + b]) == (int)a;
+        }
+        json_array_append_new(histogram, json_integer(count));
+    }
+    json_object_set_new(o, "budget", ckvc_json_real(k->budgets[b]));
+    json_object_set_new(o, "mean", ckvc_json_real(sum / (double)n));
+    json_object_set_new(o, "min", ckvc_json_real(lo));
+    json_object_set_new(o, "max", ckvc_json_real(hi));
+    json_object_set_new(o, "share_at_1", ckvc_json_real((double)neutral / (double)n));
+    json_object_set_new(o, "n", json_integer((json_int_t)n));
+    json_object_set_new(o, "supported", json_integer((json_int_t)supported));
+    json_object_set_new(o, "histogram", histogram);
+    json_object_set_new(o, "weight", map);
+    return o;
+}
+
+/* Adjacent supported pairs along one risk axis, all layers: higher risk should not raise the threshold. */
+static json_t *monotone_json(const report_table *t, size_t b, bool along_entropy)
+{
+    const ckvc_table *k = t->f->table;
+    uint32_t de = along_entropy ? 1 : 0, dp = along_entropy ? 0 : 1;
+    size_t pairs = 0, not_up = 0, not_down = 0;
+    for (uint32_t l = 0; l < k->n_layers; l++) {
+        for (uint32_t e = 0; e + de < k->n_entropy_bins; e++) {
+            for (uint32_t p = 0; p + dp < k->n_ppl_bins; p++) {
+                if (!report_gate_supported(t, l, e, p, b) || !report_gate_supported(t, l, e + de, p + dp, b)) {
+                    continue;
+                }
+                float from = k->tau[ckvc_tau_index(k, l, e, p, (uint32_t)b)];
+                float to = k->tau[ckvc_tau_index(k, l, e + de, p + dp, (uint32_t)b)];
+                pairs++;
+                not_up += to <= from;
+                not_down += to >= from;
+            }
+        }
+    }
+    json_t *o = json_object();
+    json_object_set_new(o, "pairs", json_integer((json_int_t)pairs));
+    json_object_set_new(o, "non_increasing", ckvc_json_real(pairs ? (double)not_up / (double)pairs : NAN));
+    json_object_set_new(o, "non_decreasing", ckvc_json_real(pairs ? (double)not_down / (double)pairs : NAN));
+    json_object_set_new(o, "equal", ckvc_json_real(pairs ? (double)(not_up + not_down - pairs) / (double)pairs : NAN));
+    return o;
+}
+
+static json_t *gate_json(const report_table *t, size_t b)
+{
+    const ckvc_table *k = t->f->table;
+    json_t *map = json_array(), *o = json_object(), *histogram = json_array();
+    size_t cells = (size_t)k->n_layers * k->n_entropy_bins * k->n_ppl_bins, supported = 0;
+    double sum = 0;
+    size_t *counts = ckvc_calloc(k->n_gate_actions, sizeof *counts);
+    for (uint32_t l = 0; l < k->n_layers; l++) {
+        json_t *layer = json_array();
+        for (uint32_t e = 0; e < k->n_entropy_bins; e++) {
+            json_t *row = json_array();
+            for (uint32_t p = 0; p < k->n_ppl_bins; p++) {
+                int a = ckvc_grid_index(k->gate_grid, k->n_gate_actions, k->tau[ckvc_tau_index(k, l, e, p, (uint32_t)b)]);
+                double tau = a >= 0 ? k->gate_grid[a] : NAN;
+                if (report_gate_supported(t, l, e, p, b)) {
+                    supported++;
+                    sum += tau;
+                    if (counts && a >= 0) {
+                        counts[a]++;
+                    }
+                }
+                json_array_append_new(row, ckvc_json_real(tau));
+            }
+            json_array_append_new(layer, row);
+        }
+        json_array_append_new(map, layer);
+    }
+    for (uint32_t a = 0; counts && a < k->n_gate_actions; a++) {
+        json_array_append_new(histogram, json_integer((json_int_t)counts[a]));
+    }
+    free(counts);
+    json_object_set_new(o, "budget", ckvc_json_real(k->budgets[b]));
+    json_object_set_new(o, "cells", json_integer((json_int_t)cells));
+    json_object_set_new(o, "supported", json_integer((json_int_t)supported));
+    json_object_set_new(o, "mean_tau", ckvc_json_real(supported ? sum / (double)supported : NAN));
+    json_object_set_new(o, "histogram", histogram);
+    json_object_set_new(o, "along_entropy", monotone_json(t, b, true));
+    json_object_set_new(o, "along_perplexity", monotone_json(t, b, false));
+    json_object_set_new(o, "tau", map);
+    return o;
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct side_view {
+    size_t states, actions;
+    const double *grid, *q, *mean, *part; /* part: mean loss part, NULL on the head side */
+    const uint64_t *n;
+    const float *share; /* bootstrap's choices, or NULL */
+    double alpha;       /* of the fit */
+} side_view;
+
+static int choose(const side_view *v, const double *q)
+{
+    return v->part ? cql_choose_gate(v->actions, q) : cql_choose_head(v->actions, q, v->grid);
+}
+
+/* values [A] with the never-logged actions out of the running */
+static void masked(const side_view *v, size_t state, const double *values, double *out)
+{
+    for (size_t a = 0; a < v->actions; a++) {
+        out[a] = v->n[state * v->actions + a] ? values[state * v->actions + a] : -INFINITY;
+    }
+}
+
+/* The action that the loss part alone would choose, by the same solver; -1: the solver failed, which no sound evidence makes it do. */
+static int choose_by_loss(const side_view *v, size_t state, double *row)
+{
+    cql_certificate cert;
+    if (!cql_solve_exact(v->actions, v->n + state * v->actions, v->part + state * v->actions, v->alpha, row, &cert)) {
+        return -1;
+    }
+    return choose(v, row);
+}
+
+/* Whether counts choose: Spearman, over the logged actions of all states, of chosen or not against count / mean count of the state. */
+static ckvc_status count_correlation(const side_view *v, const int *by_q, double *out, ckvc_err *err)
+{
+    double *is_chosen = ckvc_alloc(v->states * v->actions, sizeof *is_chosen);
+    double *relative = ckvc_alloc(v->states * v->actions, sizeof *relative);
+    if (!is_chosen || !relative) {
+        free(is_chosen);
+        free(relative);
+        return ckvc_fail_memory(err, "report", 2 * v->states * v->actions * sizeof *relative);
+    }
+    size_t k = 0;
+    for (size_t s = 0; s < v->states; s++) {
+        const uint64_t *n = v->n + s * v->actions;
+        double total = 0, logged = 0;
+        for (size_t a = 0; a < v->actions; a++) {
+            total += (double)n[a];
+            logged += n[a] > 0;
+        }
+        for (size_t a = 0; a < v->actions; a++) {
+            if (n[a] > 0) {
+                is_chosen[k] = by_q[s] == (int)a;
+                relative[k++] = (double)n[a] * logged / total;
+            }
+        }
+    }
+    *out = rank_spearman(is_chosen, relative, k);
+    free(is_chosen);
+    free(relative);
+    return CKVC_OK;
+}
+
+/* Where the chosen action's count stands among the state's logged counts: 0 lowest, 1 highest, ties in the middle. */
+static double count_percentile(const uint64_t *n, size_t actions, int chosen)
+{
+    double below = 0, others = 0;
+    for (size_t a = 0; a < actions; a++) {
+        if (n[a] && (int)a != chosen) {
+            below += n[a] < n[chosen] ? 1 : n[a] == n[chosen] ? 0.5 : 0;
+            others++;
+        }
+    }
+    return others > 0 ? below / others : 0.5;
+}
+
+static bool constant(const side_view *v, size_t state, const double *values)
+{
+    double lo = INFINITY, hi = -INFINITY;
+    for (size_t a = 0; a < v->actions; a++) {
+        if (v->n[state * v->actions + a]) {
+            lo = fmin(lo, values[state * v->actions + a]);
+            hi = fmax(hi, values[state * v->actions + a]);
+        }
+    }
+    return !(hi - lo > 1e-9); /* the tie width of extraction */
+}
+
+static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
+{
+    uint64_t *totals = ckvc_calloc(v->states + 1, sizeof *totals);
+    double *logged = ckvc_calloc(v->actions, sizeof *logged), *chosen = ckvc_calloc(v->actions, sizeof *chosen);
+    double *row = ckvc_calloc(v->actions, sizeof *row), correlation = NAN;
+    int *choice = ckvc_alloc(v->states, sizeof *choice);
+    ckvc_status rc = CKVC_OK;
+    if (!totals || !logged || !chosen || !row || !choice) {
+        rc = ckvc_fail_memory(err, "report", v->states * (sizeof *totals + sizeof *choice));
+        goto done;
+    }
+    size_t supported = 0, decided = 0, by_loss = 0, flat = 0;
+    double percentile = 0, stability = 0, records = 0;
+    for (size_t s = 0; s < v->states; s++) {
+        uint64_t total = 0;
+        choice[s] = -1;
+        for (size_t a = 0; a < v->actions; a++) {
+            total += v->n[s * v->actions + a];
+            logged[a] += (double)v->n[s * v->actions + a];
+        }
+        if (total == 0) {
+            continue;
+        }
+        totals[supported++] = total;
+        records += (double)total;
+        masked(v, s, v->q, row);
+        int by_q = choose(v, row);
+        masked(v, s, v->mean, row);
+        int by_mean = choose(v, row);
+        if (by_q < 0) {
+            continue;
+        }
+        choice[s] = by_q;
+        chosen[by_q]++;
+        decided += by_q != by_mean;
+        percentile += count_percentile(v->n + s * v->actions, v->actions, by_q);
+        if (v->share) {
+            stability += v->share[s * v->actions + (size_t)by_q];
+        }
+        if (v->part) {
+            by_loss += by_q == choose_by_loss(v, s, row);
+            flat += constant(v, s, v->part);
+        }
+    }
+    if ((rc = count_correlation(v, choice, &correlation, err))) {
+        goto done;
+    }
+    qsort(totals, supported, sizeof *totals, compare_u64);
+    double n = (double)supported;
+    json_t *o = json_object(), *per_state = json_object();
+    json_object_set_new(o, "states", json_integer((json_int_t)v->states));
+    json_object_set_new(o, "supported", json_integer((json_int_t)supported));
+    json_object_set_new(o, "records", json_integer((json_int_t)records));
+    json_object_set_new(per_state, "min", supported ? json_integer((json_int_t)totals[0]) : json_null());
+    double median = supported ? ((double)totals[(supported - 1) / 2] + (double)totals[supported / 2]) / 2 : NAN;
+    json_object_set_new(per_state, "median", ckvc_json_real(median));
+    json_object_set_new(per_state, "mean", ckvc_json_real(records / n));
+    json_object_set_new(per_state, "max", supported ? json_integer((json_int_t)totals[supported - 1]) : json_null());
+    json_object_set_new(o, "records_per_supported_state", per_state);
+    json_object_set_new(o, "action", ckvc_json_reals(v->grid, v->actions));
+    json_object_set_new(o, "logged", ckvc_json_reals(logged, v->actions));
+    json_object_set_new(o, "chosen", ckvc_json_reals(chosen, v->actions));
+    json_object_set_new(o, "alpha_decided", ckvc_json_real((double)decided / n));
+    json_object_set_new(o, "count_correlation", ckvc_json_real(correlation));
+    json_object_set_new(o, "count_percentile", ckvc_json_real(percentile / n));
+    json_object_set_new(o, "choice_stability", ckvc_json_real(v->share ? stability / n : NAN));
+    if (v->part) {
+        json_object_set_new(o, "by_loss", ckvc_json_real((double)by_loss / n));
+        json_object_set_new(o, "by_penalty", ckvc_json_real(n > 0 ? 1 - (double)by_loss / n : NAN));
+        json_object_set_new(o, "loss_flat", ckvc_json_real((double)flat / n));
+    }
+    *out = o;
+done:
+    free(totals);
+    free(logged);
+    free(chosen);
+    free(row);
+    free(choice);
+    return rc;
+}
+
+static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *err)
+{
+    const ckvc_table *k = t->f->table;
+    const table_evidence *e = &t->f->evidence;
+    *out = json_null();
+    if (!t->f->has_evidence) {
+        return CKVC_OK;
+    }
+    /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain mean stands in. */
+    double alpha = report_num(t->f->meta, "cql_alpha");
+    alpha = isfinite(alpha) && alpha >= 0 ? alpha : 0;
+    side_view head = {(size_t)k->n_layers * k->n_heads * k->n_budgets,
+                      k->n_head_actions,
+                      k->head_grid,
+                      e->q_head,
+                      e->m_head,
+                      NULL,
+                      e->n_head,
+                      t->f->share_head,
+                      alpha};
+    side_view gate = {(size_t)k->n_layers * k->n_entropy_bins * k->n_ppl_bins * k->n_budgets,
+                      k->n_gate_actions,
+                      k->gate_grid,
+                      e->q_gate,
+                      e->m_gate,
+                      e->l_gate,
+                      e->n_gate,
+                      t->f->share_gate,
+                      alpha};
+    json_t *head_o = NULL, *gate_o = NULL;
+    ckvc_status rc = side_json(&head, &head_o, err);
+    if (rc == CKVC_OK && (rc = side_json(&gate, &gate_o, err)) != CKVC_OK) {
+        json_decref(head_o);
+    }
+    if (rc == CKVC_OK) {
+        *out = json_object();
+        json_object_set_new(*out, "head", head_o);
+        json_object_set_new(*out, "gate", gate_o);
+    }
+    return rc;
+}
+
+ckvc_status report_tables_json(report *r, ckvc_err *err)
+{
+    json_t *list = json_array();
+    json_object_set_new(r->json, "tables", list);
+    for (size_t i = 0; i < r->n_tables; i++) {
+        const report_table *t = &r->tables[i];
+        const ckvc_table *k = t->f->table;
+        json_t *o = json_object(), *shape = json_object(), *weights = json_array(), *gates = json_array(), *evidence = NULL;
+        json_array_append_new(list, o);
+        json_object_set_new(o, "tag", json_string(t->tag));
+        json_object_set_new(o, "name", json_string(t->name));
+        json_object_set_new(o, "file", json_string(t->file));
+        json_object_set_new(o, "content_id", json_string(t->f->content_id));
+        json_object_set_new(o, "run", t->run >= 0 ? json_string(r->runs[t->run].tag) : json_null());
+        json_object_set(o, "meta", t->f->meta);
+        json_object_set_new(shape, "layers", json_integer(k->n_layers));
+        json_object_set_new(shape, "heads", json_integer(k->n_heads));
+        json_object_set_new(shape, "head_axis", json_string(k->head_axis ? "query head" : "KV head"));
+        json_object_set_new(shape, "entropy_bins", json_integer(k->n_entropy_bins));
+        json_object_set_new(shape, "perplexity_bins", json_integer(k->n_ppl_bins));
+        json_object_set_new(shape, "window", json_integer(k->window));
+        json_object_set_new(shape, "budgets", ckvc_json_reals(k->budgets, k->n_budgets));
+        json_object_set_new(shape, "edges_entropy", ckvc_json_reals(k->edges_entropy, k->n_entropy_bins - 1));
+        json_object_set_new(shape, "edges_perplexity", ckvc_json_reals(k->edges_ppl, k->n_ppl_bins - 1));
+        json_object_set_new(o, "shape", shape);
+        for (size_t b = 0; b < k->n_budgets; b++) {
+            json_array_append_new(weights, weights_json(t, b));
+            json_array_append_new(gates, gate_json(t, b));
+        }
+        json_object_set_new(o, "head", weights);
+        json_object_set_new(o, "gate", gates);
+        ckvc_status rc = evidence_json(t, &evidence, err);
+        json_object_set_new(o, "evidence", evidence ? evidence : json_null());
+        if (t->f->xfer) {
+            json_object_set(o, "transfer", t->f->xfer);
+        }
+        if (rc) {
+            return rc;
+        }
+    }
+    return CKVC_OK;
+}
