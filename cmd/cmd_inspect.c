@@ -109,6 +109,7 @@ static ckvc_status print(const char *path, artifact kind, json_t *what, bool as_
 {
     if (!as_json) {
         printf("%s: %s\n", path, artifact_name(kind));
+        json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
         json_text(stdout, what, 2);
         return CKVC_OK;
     }
