@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "calib/fit_records.h"
+#include "cql/rank.h"
 #include "formats/run_dir.h"
 #include "formats/shard_h5.h"
 #include "lib/base/json.h"
@@ -632,6 +633,34 @@ static void shrinking_keeps_what_chance_explains(void **state)
     fit_result_free(r);
 }
 
+/* Refits of random halves of the prompts must agree with each other where there is an effect, and must not where there is none: the
+ * ceiling that reports put beside any comparison of two corpora. */
+static void halves_agree_where_there_is_something_to_agree_on(void **state)
+{
+    (void)state;
+    enum { S = L * G * NB, R = 20 };
+    world w = plain;
+    fit_options o = fit_defaults();
+    o.replicates = R;
+    o.resample = CQL_RESAMPLE_HALVES;
+    for (int k = 0; k < 2; ++k) {
+        w.effect = k == 0 ? plain.effect : 0.0;
+        fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60), &o);
+        double sum = 0.0;
+        assert_null(r->table->share_head); /* shares are the bootstrap's */
+        for (int pair = 0; pair < R / 2; ++pair) {
+            double x[S], y[S];
+            for (int s = 0; s < S; ++s) {
+                x[s] = r->sides[0].choices[(2 * pair) * S + s];
+                y[s] = r->sides[0].choices[(2 * pair + 1) * S + s];
+            }
+            sum += rank_spearman(x, y, S);
+        }
+        assert_true(k == 0 ? sum / (R / 2) > 0.95 : fabs(sum / (R / 2)) < 0.5);
+        fit_result_free(r);
+    }
+}
+
 /* ---- run directories ---- */
 
 static void log_pass(run_dir *run, const char *pass, const char *kind, const world *w, int n, const float *start_weight)
@@ -715,6 +744,7 @@ int main(void)
         cmocka_unit_test(nothing_to_scale),
         cmocka_unit_test(penalty_and_loss_are_told_apart),
         cmocka_unit_test(shrinking_keeps_what_chance_explains),
+        cmocka_unit_test(halves_agree_where_there_is_something_to_agree_on),
         cmocka_unit_test(runs_give_their_last_complete_passes),
     };
     return cmocka_run_group_tests_name("fit_records", tests, make_folder, remove_folder);
