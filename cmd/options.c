@@ -19,7 +19,10 @@
 typedef enum origin { FROM_DEFAULT, FROM_CONFIG, FROM_ENV, FROM_FLAG } origin;
 enum { MAX_OPTIONS = 96, CONFIG_MAX_BYTES = 1 << 20 };
 static origin origins[MAX_OPTIONS];
-static char *config_text; /* values of OPT_TEXT point into it: lives as long as the process */
+/* Texts that values point into; they live as long as the process. */
+static char *config_text;
+static char **list_texts;
+static size_t n_list_texts, cap_list_texts;
 static bool errors_as_json;
 
 static size_t count_options(const opt *opts)
@@ -234,10 +237,14 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
     }
     case OPT_LIST: {
         opt_list *list = o->value;
-        char *copy = ckvc_strdup(text); /* lives as long as the process, like argv */
+        if (ckvc_grow((void **)&list_texts, &cap_list_texts, n_list_texts + 1, sizeof *list_texts, err) != CKVC_OK) {
+            return CKVC_E_MEMORY;
+        }
+        char *copy = ckvc_strdup(text);
         if (!copy) {
             return ckvc_fail_memory(err, "an option list", strlen(text));
         }
+        list_texts[n_list_texts++] = copy;
         for (char *p = copy;;) {
             size_t len = strcspn(p, ",");
             bool last = p[len] == 0;
