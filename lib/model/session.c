@@ -19,7 +19,7 @@ struct session {
     window_stats stats;
     double *nll; /* [max_window] */
     /* the prompt in hand; n_prompt 0: none */
-    int64_t n_prompt, window;
+    int64_t n_prompt;
     /* loss of a first continuation token from `last`: the same in every rollout, so computed once */
     int32_t first_token;
     bool first_known;
@@ -199,7 +199,6 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
     window_stats_finish(&s->stats, n, window, alpha_kind, stats);
     stats->r_sem = exp(nll_mean(s->nll, window));
     s->n_prompt = n;
-    s->window = window;
     return be->ops->sync(be, err);
 }
 

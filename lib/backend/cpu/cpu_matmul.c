@@ -13,7 +13,7 @@
  * for. A function of the weight alone. */
 static int64_t column_tile(int64_t n_out)
 {
-    return n_out >= 2048 ? 256 : 96;
+    return n_out >= 2048 ? 256 : n_out > 256 ? 96 : 48;
 }
 
 typedef struct matmul_job {
