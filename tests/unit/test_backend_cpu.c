@@ -160,6 +160,9 @@ static void head_extremes(void **state)
     assert_true(nll == 0.0);
     assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, other, &nll, &err), CKVC_OK);
     assert_true(nll == 700.0);
+    w[5] = NAN; /* a broken model must not get a finite loss */
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, other, &nll, &err), CKVC_OK);
+    assert_true(isnan(nll));
     b.be->ops->weight_free(b.be, bw);
     b.be->ops->buf_free(b.be, bx);
     free(w);
