@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Shards as another program sees them: h5py, with the filter plugin that ckvc ships or with hdf5plugin, against the rows that the unit
+tests' fixture makes. Also what h5py writes by the description alone is looked at by tests/cli/fit.bats."""
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PLUGINS = os.environ.get("HDF5_PLUGIN_PATH") or os.path.join(ROOT, "build", "release")
+OURS = os.path.exists(os.path.join(PLUGINS, "libh5zstd.so"))
+if OURS:
+    os.environ["HDF5_PLUGIN_PATH"] = PLUGINS  # read when HDF5 is loaded
+try:
+    import h5py
+    import numpy as np
+except ImportError as e:
+    print(f"skipped: python test_shard_h5py: {e} (apt-get install -y python3-h5py)")
+    sys.exit(0)
+if not OURS:
+    try:
+        import hdf5plugin  # noqa: F401
+    except ImportError:
+        print("skipped: python test_shard_h5py: neither build/release/libh5zstd.so nor hdf5plugin is there")
+        sys.exit(0)
+
+GOLDEN = os.path.join(ROOT, "tests", "golden", "shard")
+TYPES = {
+    "prompt": {"id": "S255", "source": "S255", "split": "S255", "line": "<u4", "n_tokens": "<u4", "n_continuation": "<u4", "cut": "u1",
+               "token_hash": "<u8", "r_struct": "<f8", "r_sem": "<f8", "loss_full": "<f8", "bin_entropy": "<u2", "bin_perplexity": "<u2"},
+    "baseline": {"prompt": "<u4", "budget": "<u2", "loss": "<f8", "n_candidates": "<u4", "n_kept": "<u4", "n_kept_window": "<u4",
+                 "n_candidates_lo": "<u4", "n_candidates_hi": "<u4"},
+    "record": {"prompt": "<u4", "side": "u1", "layer": "<u2", "head": "<u2", "budget": "<u2", "action": "u1", "reward": "<f8", "baseline": "<f8",
+               "loss": "<f8", "n_candidates": "<u4", "n_kept": "<u4", "set_hash": "<u8"},
+}
+SCAN_ONLY = {"rho_sd": "<f8", "own_recent": "<f8", "own_entropy": "<f8"}
+L, G = 2, 2
+
+
+def check_group(f, name, types):
+    assert sorted(f[name]) == sorted(types), sorted(f[name])
+    rows = len(f[name][next(iter(types))])
+    for column, dtype in types.items():
+        d = f[name][column]
+        assert d.dtype == np.dtype(dtype), (name, column, d.dtype)
+        assert d.shuffle and d.fletcher32 and "32015" in d._filters, (name, column, d._filters)
+        assert len(d) == rows
+        if d.ndim == 1:
+            assert d.chunks == (max(1, min(65536, rows)),)
+        else:
+            assert d.shape[1:] == (L, G)[: d.ndim - 1]
+            assert d.chunks == (max(1, 65536 // int(np.prod(d.shape[1:]))),) + d.shape[1:]
+        assert d[()].shape == d.shape  # unfolds
+    return rows
+
+
+def test_both():
+    with h5py.File(os.path.join(GOLDEN, "both.h5"), "r") as f:
+        a = f.attrs
+        text = {k: a[k].decode() for k in ("format", "pass", "behaviour", "alpha_kind", "model_name", "family", "ckvc_version")}
+        assert text == {"format": "ckvc-shard", "pass": "both", "behaviour": "balanced", "alpha_kind": "paper", "model_name": "fixture",
+                        "family": "llama", "ckvc_version": "0.1.0"}
+        assert (a["plan"], a["fingerprint"], a["manifest"]) == (b"a" * 64, b"b" * 64, b"c" * 64)
+        assert [int(a[k]) for k in ("version", "n_layers", "n_heads", "n_kv_heads", "window", "continuation", "keep_window")] == [1, L, 4, G, 8, 16, 1]
+        assert a["lambda"] == 1.0 and int(a["seed"]) == 0xFEDCBA9876543210
+        assert a["head_actions"].tolist() == [(32 + i) / 40 for i in range(29)]
+        assert a["gate_actions"].tolist() == [(80 + i) / 100 for i in range(21)]
+        assert a["budgets"].tolist() == [0.25, 32.125, 64.0]
+        assert a["edges_entropy"].tolist() == [1.5, 2.0] and a["edges_perplexity"].tolist() == [12.0]
+        assert a["start_weight"].dtype == np.float32 and a["start_weight"].shape == (L, G, 3)
+        assert a["start_tau"].shape == (L, 3, 2, 3) and a["start_tau"][0, 0, 0, 1] == np.float32(0.81)
+        assert check_group(f, "prompt", TYPES["prompt"]) == 3
+        assert check_group(f, "baseline", TYPES["baseline"]) == 9
+        assert check_group(f, "record", TYPES["record"]) == 18
+        assert [s.decode() for s in f["prompt/id"][()]] == ["prompt-é-0", "prompt-é-1", "prompt-é-2"]
+        assert f["prompt/n_tokens"][()].tolist() == [100, 101, 102] and f["prompt/cut"][()].tolist() == [0, 1, 0]
+        r = f["record"]
+        assert r["prompt"][()].tolist() == [0] * 6 + [1] * 6 + [2] * 6
+        side, head, action = r["side"][()], r["head"][()], r["action"][()]
+        assert side.tolist() == [0, 1] * 9
+        assert (head[side == 1] == 65535).all() and (head[side == 0] < G).all()
+        assert (action[side == 1] < 21).all() and (action[side == 0] < 29).all()
+        assert np.isfinite(r["reward"][()]).all() and (np.abs(r["reward"][()]) <= 0.5).all()
+        assert len(set(r["set_hash"][()].tolist())) == 18
+        assert f["baseline/n_candidates_hi"][()].tolist() == [[40, 41]] * 9
+
+
+def test_scan():
+    with h5py.File(os.path.join(GOLDEN, "scan.h5"), "r") as f:
+        assert f.attrs["pass"] == b"scan" and "start_tau" not in f.attrs and "budgets" not in f.attrs
+        assert check_group(f, "prompt", {**TYPES["prompt"], **SCAN_ONLY}) == 2
+        assert check_group(f, "record", TYPES["record"]) == 0
+        assert f["prompt/rho_sd"].shape == (2, L, G) and (f["prompt/rho_sd"][()] > 0).all()
+
+
+for name, test in list(globals().items()):
+    if name.startswith("test_"):
+        test()
+print("test_shard_h5py: ok (" + ("our plugin" if OURS else "hdf5plugin") + f", h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version})")
