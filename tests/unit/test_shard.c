@@ -109,6 +109,23 @@ static void test_large_attributes(void **state)
     shard_free(t);
 }
 
+/* A scan that names one bin of each kind: edges of length 0. */
+static void test_no_edges(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("scan", 1, 0), *t, *u;
+    ckvc_err err = {0};
+    s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &u, &err), CKVC_OK);
+    assert_true(fixture_same(s, t) && fixture_same(s, u));
+    assert_int_equal(t->h.n_ppl_bins, 1);
+    shard_free(s);
+    shard_free(t);
+    shard_free(u);
+}
+
 static void test_same_bytes(void **state)
 {
     (void)state;
@@ -428,7 +445,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_extreme_values), cmocka_unit_test(test_large_attributes),
         cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_layout),         cmocka_unit_test(test_encode_decode),
         cmocka_unit_test(test_header_copy), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_unreadable_places),
-        cmocka_unit_test(test_describe),    cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_describe),    cmocka_unit_test(test_golden),         cmocka_unit_test(test_no_edges),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
