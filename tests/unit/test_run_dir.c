@@ -319,6 +319,57 @@ static void test_torn_log(void **state)
     free(bytes);
 }
 
+/* The worked example of formats/run.md, byte for byte. */
+static void test_documented_record(void **state)
+{
+    (void)state;
+    shard *s = shard_create();
+    s->h.n_layers = s->h.n_heads = s->h.n_kv_heads = 1;
+    strcpy(s->h.pass, "gate");
+    struct shard_prompt p = {
+        .id = "p5", .source = "demo", .line = 6, .n_tokens = 300, .n_continuation = 64, .token_hash = 0x0123456789abcdefu};
+    p.r_struct = 2.5;
+    p.r_sem = 12;
+    p.loss_full = 1.75;
+    p.bin_entropy = 3;
+    p.bin_ppl = 1;
+    struct shard_baseline b = {.loss = 2};
+    struct shard_record r = {.side = 1, .head = CKVC_NO_HEAD, .action = 10, .reward = -0.25, .baseline = -0.25, .loss = 2};
+    r.n_candidates = 40;
+    r.n_kept = 32;
+    r.set_hash = 0xfeedface;
+    assert_int_equal(shard_add_prompt(s, &p, NULL, NULL) | shard_add_baseline(s, &b, NULL, NULL) | shard_add_record(s, &r, NULL),
+                     CKVC_OK);
+    s->n_candidates[0] = 40;
+    s->n_kept[0] = 32;
+    s->n_kept_window[0] = 8;
+    s->n_candidates_lo[0] = 50;
+    s->n_candidates_hi[0] = 20;
+    ckvc_buffer rows = {0};
+    uint64_t size = 0;
+    size_t n, n_page;
+    shard_encode(s, &rows);
+    assert_int_equal(prompt_log_append(at("example.log"), &size, 5, rows.data, rows.size, NULL), CKVC_OK);
+    char *bytes = read_text(at("example.log"), &n), *page = read_text("formats/run.md", &n_page);
+    size_t seen = 0;
+    for (char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        unsigned offset, value;
+        int used;
+        if (sscanf(line, "%8x  %n", &offset, &used) != 1 || used != 10) {
+            continue;
+        }
+        for (const char *q = line + used; sscanf(q, " %2x%n", &value, &used) == 1 && seen < offset + 16 && seen < n; q += used) {
+            assert_int_equal((uint8_t)bytes[seen++], value);
+        }
+    }
+    assert_int_equal(seen, n);
+    assert_int_equal(n, size);
+    free(bytes);
+    free(page);
+    ckvc_buffer_fini(&rows);
+    shard_free(s);
+}
+
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
 static void test_wrong_log(void **state)
 {
@@ -512,6 +563,7 @@ int main(void)
         cmocka_unit_test(test_pass_mismatch),
         cmocka_unit_test(test_lock),
         cmocka_unit_test(test_resume_after_stop),
+        cmocka_unit_test(test_documented_record),
         cmocka_unit_test(test_torn_log),
         cmocka_unit_test(test_wrong_log),
         cmocka_unit_test(test_torn_journal),
