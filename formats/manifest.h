@@ -10,7 +10,7 @@
 #include "lib/base/status.h"
 
 typedef struct manifest_entry {
-    uint32_t line; /* 1-based */
+    uint32_t line;             /* 1-based */
     char *id, *source, *split; /* source, split may be NULL */
     /* exactly one of: text (read from "text" or from "file"), tokens */
     char *text;

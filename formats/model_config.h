@@ -10,7 +10,7 @@
 typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3 } rope_kind;
 
 typedef struct model_shape {
-    char family[16]; /* model_type: "llama" */
+    char family[16];                                 /* model_type: "llama" */
     int32_t n_layers, n_heads, n_kv_heads, head_dim; /* L, H, G, D */
     int32_t width, intermediate, vocab;              /* M, MLP, V */
     int32_t max_positions;

@@ -37,15 +37,15 @@ size_t session_bytes(const model_shape *shape, session_limits limits);
 
 /* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until its next prefill. */
 typedef struct prefill_stats {
-    int64_t n_tokens, window; /* T, W */
-    const double *alpha;      /* [T], mean 1; as the paper has it, or `visible` */
-    const float *alpha_f32;   /* [T], alpha rounded: what the retention operator takes */
-    const float *rho;         /* [L][G][T] */
-    const double *rho_sd;     /* [L][G] population standard deviation of rho over t */
-    const double *own_recent; /* [L][G] share of the head group's window attention that falls on the window's positions */
+    int64_t n_tokens, window;  /* T, W */
+    const double *alpha;       /* [T], mean 1; as the paper has it, or `visible` */
+    const float *alpha_f32;    /* [T], alpha rounded: what the retention operator takes */
+    const float *rho;          /* [L][G][T] */
+    const double *rho_sd;      /* [L][G] population standard deviation of rho over t */
+    const double *own_recent;  /* [L][G] share of the head group's window attention that falls on the window's positions */
     const double *own_entropy; /* [L][G] entropy (nats) of the head group's mean window attention over t */
-    double r_struct;          /* nats, of alpha as used */
-    double r_sem;             /* perplexity of the window's tokens */
+    double r_struct;           /* nats, of alpha as used */
+    double r_sem;              /* perplexity of the window's tokens */
 } prefill_stats;
 
 /* Prefills tokens[0..n) (T >= W + 1 else CKVC_E_DATA) and fills stats. After it the session holds the prompt's KV cache.
@@ -60,8 +60,8 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                              ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Teacher-forced losses of a whole sequence: nll [n-1]; and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0). */
-ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions,
-                          int64_t n_positions, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
+                          float *logits, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);

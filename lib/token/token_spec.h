@@ -35,7 +35,7 @@ typedef struct token_spec {
     size_t n_pieces;
     struct token_merge {
         token_text left, right;
-    } *merges; /* by rank */
+    } * merges; /* by rank */
     size_t n_merges;
     int32_t unk_id; /* -1: none */
     bool ignore_merges, byte_fallback, fuse_unk;
@@ -45,9 +45,9 @@ typedef struct token_spec {
     /* text -> words */
     token_normalizer *normalizers;
     size_t n_normalizers;
-    bool byte_level;        /* words are spelled in GPT-2's byte alphabet */
-    bool add_prefix_space;  /* byte level: a space is put in front */
-    token_text *splits;     /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
+    bool byte_level;       /* words are spelled in GPT-2's byte alphabet */
+    bool add_prefix_space; /* byte level: a space is put in front */
+    token_text *splits;    /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
     size_t n_splits;
     /* put around the ids when special tokens are asked for (TemplateProcessing "single") */
     int32_t *prefix_ids, *suffix_ids;
