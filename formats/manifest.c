@@ -49,7 +49,7 @@ static ckvc_status copy_text(line_reader *r, const char *key, const json_t *v, c
 /* A short label: not empty, at most 255 bytes, no control characters (it is printed in reports). */
 static ckvc_status copy_name(line_reader *r, const char *key, const json_t *v, char **out)
 {
-    size_t size;
+    size_t size = 0;
     ckvc_status status = copy_text(r, key, v, out, &size);
     if (status != CKVC_OK) {
         return status;
@@ -135,7 +135,7 @@ static ckvc_status read_file_text(line_reader *r, const json_t *object, manifest
     }
     char *path;
     ckvc_map map = {0};
-    uint64_t offset, bytes;
+    uint64_t offset = 0, bytes = 0;
     ckvc_status status = resolve_inside(r, json_string_value(name), &path);
     if (status == CKVC_OK) {
         status = ckvc_map_open(path, &map, r->err);

@@ -298,7 +298,7 @@ static ckvc_status read_added(reader *r, const json_t *list)
     ckvc_status status = CKVC_OK;
     for (size_t i = 0; i < n && status == CKVC_OK; i++) {
         const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
-        char place[40];
+        char place[64];
         snprintf(place, sizeof place, "added_tokens[%zu]", i);
         if (!json_is_object(entry)) {
             return bad(r, place, entry, "an object");
