@@ -115,7 +115,7 @@ static const char style[] =
     "h2{font-size:1.3rem;line-height:1.25;margin:2.4rem 0 .6rem;padding-top:.5rem;border-top:1px solid var(--line)}\n"
     "h3{font-size:1.05rem;margin:1.5rem 0 .4rem}\n"
     "p{margin:.5rem 0;max-width:75ch}\n"
-    ".lead{font-size:1.08rem}\n"
+    ".lead{font-size:1.05rem;max-width:none;padding-left:.2rem}\n"
     ".note{color:var(--muted);font-size:.92rem}\n"
     ".warn{color:var(--warn);background:var(--warnbg);padding:.45rem .7rem;border-left:4px solid var(--warn);border-radius:3px}\n"
     ".verdict{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem 1rem;margin:.9rem 0}\n"
@@ -126,7 +126,7 @@ static const char style[] =
     "caption{text-align:left;font-weight:600;padding-bottom:.35rem}\n"
     "th,td{padding:.28rem .65rem;border-bottom:1px solid var(--grid);vertical-align:top}\n"
     "th{border-bottom:1px solid var(--line);color:var(--muted);font-weight:600;vertical-align:bottom;text-align:left}\n"
-    ".r{text-align:right;white-space:nowrap}\n"
+    ".r{text-align:right}td.r,.n{white-space:nowrap}td.group{font-weight:600;padding-top:.7rem}\n"
     "td.l{overflow-wrap:anywhere;min-width:6.5rem}\n"
     "tr td:first-child,tr th:first-child{padding-left:0}\n"
     ".figs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:1.2rem;align-items:start;"
@@ -137,7 +137,8 @@ static const char style[] =
     "code{font-size:.92em;overflow-wrap:anywhere}\n"
     /* the classes of figures (svg.c gives files of their own the same ones with fixed colours) */
     "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}\n"
-    ".t{fill:var(--fg)}.m{fill:var(--muted)}.ax{stroke:var(--muted);stroke-width:1;fill:none}"
+    ".h{paint-order:stroke;stroke:var(--bg);stroke-width:3;stroke-linejoin:round}.t{fill:var(--fg)}.m{fill:var(--muted)}.ax{stroke:"
+    "var(--muted);stroke-width:1;fill:none}"
     ".gr{stroke:var(--grid);stroke-width:1;fill:none}.ref{stroke:var(--fg);stroke-width:1;stroke-dasharray:4 3;fill:none}"
     ".em{fill:var(--empty)}.ha{stroke:var(--hatch);stroke-width:1;fill:none}.fr{fill:none;stroke:var(--line)}\n"
     ".f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}.f5{fill:var(--c5)}\n"
@@ -146,9 +147,10 @@ static const char style[] =
     ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}\n"
     "@media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}"
     "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}nav{display:none}"
-    "h2,h3{break-after:avoid}figure,tr,.verdict,.warn{break-inside:avoid}.scroll{overflow:visible}"
+    "h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,.verdict,.warn{break-inside:avoid}.scroll{overflow:"
+    "visible}"
     ".figs{display:block;columns:2;column-gap:5mm}figure{margin-bottom:4mm}table{font-size:8pt}th,td{padding:.18rem .4rem}"
-    "td.l{min-width:0}figcaption{font-size:8pt}}\n";
+    "td.l{min-width:0;overflow-wrap:break-word}.lead{font-size:10pt}.note{font-size:9pt}figcaption{font-size:8pt}}\n";
 
 void html_page_begin(ckvc_buffer *b, const char *title)
 {
@@ -231,6 +233,16 @@ void html_cell(ckvc_buffer *b, char align, const char *fmt, ...)
     text_list(b, fmt, args);
     va_end(args);
     ckvc_buffer_text(b, "</td>");
+}
+
+void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...)
+{
+    va_list args;
+    ckvc_buffer_printf(b, "<tr class=\"head\"><td class=\"group\" colspan=\"%zu\">", n_columns);
+    va_start(args, fmt);
+    text_list(b, fmt, args);
+    va_end(args);
+    ckvc_buffer_text(b, "</td></tr>\n");
 }
 
 void html_row_end(ckvc_buffer *b)

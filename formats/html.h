@@ -26,10 +26,12 @@ void html_heading(ckvc_buffer *b, int level, const char *text);
 /* One paragraph of plain text; cls NULL, "lead", "note" or "warn". */
 void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
-/* Tables scroll inside their own box when they are wider than the page. align has one letter a column: 'l' text, 'r' number. */
+/* Tables scroll inside their own box when they are wider than the page. align has one letter a column: 'l' text, 'n' text
+ * that stays on one line, 'r' number. html_group is a row that names the rows below it. */
 void html_table_begin(ckvc_buffer *b, const char *caption, const char *align, const char *const *columns, size_t n_columns);
 void html_row_begin(ckvc_buffer *b);
 void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) CKVC_PRINTF(3, 4);
+void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void html_row_end(ckvc_buffer *b);
 void html_table_end(ckvc_buffer *b);
 

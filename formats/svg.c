@@ -12,6 +12,7 @@
  * read SVG do not know CSS variables. */
 static const char standalone_style[] =
     "text{font-family:'Helvetica Neue',Arial,'Liberation Sans','DejaVu Sans',sans-serif}"
+    ".h{paint-order:stroke;stroke:#fff;stroke-width:3;stroke-linejoin:round}"
     ".t{fill:#1b1f24}.m{fill:#59626d}.ax{stroke:#59626d;stroke-width:1;fill:none}.gr{stroke:#e4e7eb;stroke-width:1;fill:none}"
     ".ref{stroke:#1b1f24;stroke-width:1;stroke-dasharray:4 3;fill:none}.em{fill:#f0f1f3}"
     ".ha{stroke:#9aa3ad;stroke-width:1;fill:none}.fr{fill:none;stroke:#c9ced6}"

@@ -4,7 +4,7 @@
  * paper), and as a file of its own, which carries fixed colours for every viewer, also those without CSS variables.
  * Coordinates are the viewBox's; 0,0 is top left. Elements use no ids, so any number of drawings share one page.
  *
- * Classes: t text, m muted text, ax axis, gr grid line, ref reference line, em empty cell, ha hatching, fr frame,
+ * Classes: t text, m muted text, h beside them: a halo over lines below, ax axis, gr grid line, ref reference line, em empty cell, ha hatching, fr frame,
  *          f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
  */
 #ifndef CKVC_SVG_H

@@ -16,6 +16,12 @@ static double chart_title(svg *s, const char *title)
     return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, TITLE_SIZE, true, "t", title);
 }
 
+/* Colour and shape repeat out of step, so that up to 36 series differ in one or the other. */
+static int series_shape(int series)
+{
+    return series + series / SVG_SERIES;
+}
+
 /* Legend entries flow in lines; returns the y below. */
 static double legend(svg *s, double x0, double y, const char *const *names, size_t n)
 {
@@ -26,7 +32,7 @@ static double legend(svg *s, double x0, double y, const char *const *names, size
             x = x0;
             y += 16;
         }
-        svg_marker(s, (int)i, x + 5, y - 3.5, 4, (int)i, NULL);
+        svg_marker(s, series_shape((int)i), x + 5, y - 3.5, 4, (int)i, NULL);
         if (w > s->width - PAD - x) { /* one name wider than the drawing */
             y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, TICK_SIZE, false, "t", names[i]) - TICK_SIZE * 1.28;
         } else {
@@ -37,14 +43,19 @@ static double legend(svg *s, double x0, double y, const char *const *names, size
     return y + 10;
 }
 
-/* A step of 1, 2, 5, 10, 20 ... so that labels of `need` units fit on cells of `have` units. */
+/* A step of 1, 2, 4, 5 times a power of ten so that labels of `need` units fit on cells of `have` units. 4 is there for grids of
+ * fortieths: 0.8, 0.9, 1 ... */
 static size_t thin(double need, double have)
 {
-    size_t step = 1;
-    for (int i = 0; (double)step * have < need && i < 30; i++) {
-        step = i % 3 == 1 ? step / 2 * 5 : step * 2;
+    static const size_t steps[] = {1, 2, 4, 5};
+    for (size_t power = 1; power < 1000000; power *= 10) {
+        for (size_t i = 0; i < 4; i++) {
+            if ((double)(steps[i] * power) * have >= need) {
+                return steps[i] * power;
+            }
+        }
     }
-    return step;
+    return 1000000;
 }
 
 static const char *name_of(const char *const *names, size_t i, char number[32])
@@ -94,7 +105,7 @@ static double colour_bar(svg *s, double x, double y, double w, const chart_scale
         svg_line(s, at, y + 9, at, y + 12, "ax");
         svg_label(s, at, y + 22, TICK_SIZE, SVG_MIDDLE, "t", text);
     }
-    return svg_paragraph(s, x, y + 36, w, LABEL_SIZE, false, "m", scale->label);
+    return svg_paragraph(s, x, y + 36, s->width - PAD - x, LABEL_SIZE, false, "m", scale->label);
 }
 
 static bool any_missing(const chart_heat_spec *c)
@@ -171,6 +182,7 @@ void chart_heat(svg *s, const chart_heat_spec *c)
     double row_text = fmin(widest(c->row_names, c->rows, TICK_SIZE), 120), left = PAD + LABEL_SIZE + 6 + row_text + 5;
     double gap = 14, width = (s->width - left - PAD - gap * (double)(across - 1)) / (double)across;
     double cw = fmin(width / (double)c->cols, 64), ch = fmin(fmax(fmin(cw * 0.6, 28), 15), 380.0 / (double)c->rows);
+    ch = fmax(ch, (svg_text_width(c->y_label, LABEL_SIZE) + 2) / (double)c->rows); /* few rows: room for the axis name */
     double panel_w = cw * (double)c->cols, panel_h = ch * (double)c->rows;
     size_t x_step = thin(widest(c->col_names, c->cols, TICK_SIZE) + 5, cw), y_step = thin(TICK_SIZE + 1.5, ch);
     char number[32];
@@ -341,6 +353,12 @@ void chart_bars(svg *s, const chart_bars_spec *c)
     s->height = v.from + 36;
 }
 
+/* Label and remark share a line where they fit side by side. */
+static bool remark_below(const chart_interval_row *r, double width)
+{
+    return r->remark && svg_text_width(r->label, LABEL_SIZE) + svg_text_width(r->remark, TICK_SIZE) + 8 > width;
+}
+
 void chart_intervals(svg *s, const chart_interval_spec *c)
 {
     double y = chart_title(s, c->title) + 2, lo = c->reference, hi = c->reference;
@@ -357,7 +375,7 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
     axis x = axis_over(lo, hi, 0.06, left, right, 5);
     double top = y + 2, bottom = top;
     for (size_t i = 0; i < c->n; i++) { /* the same steps as below: grid lines go under everything */
-        bottom += (c->rows[i].heading ? 22 : 0) + (c->rows[i].remark ? 44 : 32);
+        bottom += (c->rows[i].heading ? 22 : 0) + (remark_below(&c->rows[i], right - left) ? 44 : 32);
     }
     draw_x_axis(s, &x, top, bottom, c->x_label);
     if (isfinite(c->reference)) {
@@ -368,15 +386,17 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
         const chart_interval_row *r = &c->rows[i];
         char cls[4], tip[200];
         if (r->heading) {
-            svg_paragraph(s, PAD, y + 15, s->width - 2 * PAD, LABEL_SIZE, true, "t", r->heading);
+            svg_paragraph(s, PAD, y + 15, s->width - 2 * PAD, LABEL_SIZE, true, "t h", r->heading);
             y += 22;
         }
-        svg_label(s, left, y + 12, LABEL_SIZE, SVG_START, "t", r->label);
-        y += 18;
-        if (r->remark) {
-            svg_label(s, left, y + 6, TICK_SIZE, SVG_START, "m", r->remark);
+        svg_label(s, left, y + 12, LABEL_SIZE, SVG_START, "t h", r->label);
+        if (r->remark && !remark_below(r, right - left)) {
+            svg_label(s, right, y + 12, TICK_SIZE, SVG_END, "m h", r->remark);
+        } else if (r->remark) {
+            svg_label(s, left, y + 24, TICK_SIZE, SVG_START, "m h", r->remark);
             y += 12;
         }
+        y += 18;
         double at = y + 5;
         if (isfinite(r->mean)) {
             snprintf(cls, sizeof cls, "s%d", r->series % SVG_SERIES);
@@ -386,7 +406,7 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
                 svg_line(s, place_on(&x, r->hi), at - 3.5, place_on(&x, r->hi), at + 3.5, cls);
             }
             snprintf(tip, sizeof tip, "%.6g (%.6g to %.6g)", r->mean, r->lo, r->hi);
-            svg_marker(s, r->series, place_on(&x, r->mean), at, 4.2, r->series, tip);
+            svg_marker(s, series_shape(r->series), place_on(&x, r->mean), at, 4.2, r->series, tip);
         } else {
             svg_label(s, left, at + 3, TICK_SIZE, SVG_START, "m", c->undefined ? c->undefined : "undefined");
         }
@@ -463,7 +483,8 @@ void chart_scatter(svg *s, const chart_scatter_spec *c)
             snprintf(cls, sizeof cls, "s%d", p->series % SVG_SERIES);
             svg_line(s, place_on(&x, p->x), place_on(&v, p->lo), place_on(&x, p->x), place_on(&v, p->hi), cls);
         }
-        svg_marker(s, p->series, place_on(&x, p->x), place_on(&v, p->y), p->radius > 0 ? p->radius : 4, p->series, p->tip);
+        svg_marker(s, series_shape(p->series), place_on(&x, p->x), place_on(&v, p->y), p->radius > 0 ? p->radius : 4, p->series,
+                   p->tip);
     }
     s->height = v.from + 36;
 }

@@ -121,15 +121,14 @@ static bool same_setting(const json_t *a, const json_t *b)
 static void interval_row(pen *p, chart_interval_row *row, const json_t *of, const char *heading, const char *label, int series)
 {
     double kept = report_num(of, "kept"), base = report_num(of, "kept_base");
-    *row =
-        (chart_interval_row){heading,
-                             label,
-                             text(p, "%s · keeps %s tokens, %s has %s · n = %.0f", report_signed(report_num(of, "difference"), 4),
-                                  report_fixed(kept, 1), "base", report_fixed(base, 1), report_num(of, "n")),
-                             report_num(of, "difference"),
-                             report_num(of, "lo"),
-                             report_num(of, "hi"),
-                             series};
+    *row = (chart_interval_row){heading,
+                                label,
+                                text(p, "%s · kept %s, identity %s · n %.0f", report_signed(report_num(of, "difference"), 4),
+                                     report_fixed(kept, 1), report_fixed(base, 1), report_num(of, "n")),
+                                report_num(of, "difference"),
+                                report_num(of, "lo"),
+                                report_num(of, "hi"),
+                                series};
 }
 
 static void draw_reward(pen *p, const json_t *list, const json_t *like, size_t number)
@@ -167,7 +166,8 @@ static void draw_reward(pen *p, const json_t *list, const json_t *like, size_t n
                 csv_number(p, report_num(of, keys[c]), c == 7 ? '\n' : ',');
             }
         }
-        json_array_foreach(sources, k, one)
+        json_array_foreach(strcmp(report_str(o, "policy"), "table") == 0 ? sources : NULL, k,
+                           one) /* references: in the table below */
         {
             const char *source = report_str(one, "source");
             interval_row(p, &rows[n++], one, NULL, *source ? source : "(no source)", series);
@@ -476,7 +476,7 @@ static void draw_histogram(pen *p, const report_table *t, const json_t *of, size
         ckvc_buffer_text(&p->csv, "weight,heads\n");
         for (size_t a = 0; a < n; a++) {
             values[a] = json_number_value(json_array_get(json_object_get(of, "histogram"), a));
-            names[a] = text(p, "%.2f", k->head_grid[a]);
+            names[a] = text(p, "%g", k->head_grid[a]);
             mark = k->head_grid[a] == 1.0 ? (long)a : mark;
             csv_number(p, k->head_grid[a], ',');
             csv_number(p, values[a], '\n');
@@ -568,7 +568,7 @@ static void draw_actions(pen *p, const report_table *t, const json_t *side, bool
             values[n + a] = json_number_value(json_array_get(chosen, a));
             total += values[a];
             choices += values[n + a];
-            names[a] = text(p, "%.2f", v);
+            names[a] = text(p, "%g", v);
             mark = v == (head ? 1.0 : 0.9) ? (long)a : mark;
             csv_number(p, v, ',');
             csv_number(p, values[a], ',');

@@ -36,9 +36,9 @@ static void figures(const report *r, ckvc_buffer *b, const char *section)
 
 /* ---- verdict ---- */
 
-/* One finding: a line of the summary and an item of the page. */
-static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *fmt, ...) CKVC_PRINTF(3, 4);
-static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *fmt, ...)
+/* One finding: a line of the summary and a paragraph of the page, its verdict in front. */
+static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...) CKVC_PRINTF(4, 5);
+static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...)
 {
     va_list args;
     char *line = NULL;
@@ -49,9 +49,16 @@ static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *fmt, ..
         html->failed = true;
         return;
     }
-    html_paragraph(html, "lead", "%s", line);
-    ckvc_buffer_text(summary, line);
-    ckvc_buffer_text(summary, "\n");
+    ckvc_buffer_text(html, "<p class=\"lead\">");
+    if (verdict) {
+        ckvc_buffer_text(html, "<strong>");
+        html_textf(html, "%c%s.", verdict[0] - 'a' + 'A', verdict + 1);
+        ckvc_buffer_text(html, "</strong> ");
+        ckvc_buffer_printf(summary, "%s: ", verdict);
+    }
+    html_text(html, line);
+    ckvc_buffer_text(html, "</p>\n");
+    ckvc_buffer_printf(summary, "%s\n", line);
     free(line);
 }
 
@@ -89,6 +96,7 @@ static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
 {
     size_t i, tables = 0;
     json_t *o;
+    bool held_out = json_is_true(json_object_get(of_scores, "held_out_checked"));
     json_array_foreach(json_object_get(of_scores, "against_identity"), i, o)
     {
         if (strcmp(report_str(o, "policy"), "table") != 0) {
@@ -96,37 +104,52 @@ static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
         }
         tables++;
         const json_t *all = json_object_get(o, "all"), *fair = fair_opponent(of_scores, o);
-        char equal[512];
+        const json_t *of = fair ? json_object_get(fair, "all") : all;
+        const char *gain = report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4);
+        double n = report_num(of, "n"), kept = report_num(of, "kept"), base = report_num(of, "kept_base");
+        const char *prompts = held_out ? "held-out prompts" : "prompts";
         if (fair) {
-            const json_t *of = json_object_get(fair, "all");
-            snprintf(equal, sizeof equal, "Against identity with one threshold that keeps %s tokens: %s, %s.",
-                     report_fixed(report_num(of, "kept_base"), 1),
-                     report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4), judged(of));
-        } else if (json_is_true(json_object_get(all, "equal_tokens"))) {
-            snprintf(equal, sizeof equal, "Both keep about as many tokens, so this compares like with like.");
+            finding(html, summary, judged(of),
+                    "%s, budget %s, at equal tokens kept: %s nats per token against identity at one threshold (%s and %s tokens "
+                    "per layer), "
+                    "%.0f %s, 95%% interval. Against plain identity, which keeps %s: %s.",
+                    report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1),
+                    report_fixed(base, 1), n, prompts, report_fixed(report_num(all, "kept_base"), 1),
+                    report_interval(report_num(all, "difference"), report_num(all, "lo"), report_num(all, "hi"), 4));
         } else {
-            snprintf(equal, sizeof equal,
-                     "It keeps %s%% %s tokens than identity, so this is not a comparison at equal memory; score the policy "
-                     "'matched' too.",
-                     report_fixed(fabs(report_num(all, "kept_ratio") - 1) * 100, 0),
-                     report_num(all, "kept_ratio") > 1 ? "more" : "fewer");
+            bool equal = json_is_true(json_object_get(all, "equal_tokens"));
+            finding(html, summary, equal ? judged(of) : "not at equal tokens",
+                    "%s, budget %s: %s nats per token against identity, keeping %s tokens per layer where identity keeps %s, %.0f "
+                    "%s, 95%% "
+                    "interval.%s",
+                    report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1),
+                    report_fixed(base, 1), n, prompts, equal ? "" : " Score the policy 'matched' too for a fair comparison.");
         }
-        finding(html, summary,
-                "%s, budget %s: %s. Reward against identity %s nats per token (95%% interval, %.0f prompts), keeping %s tokens per "
-                "layer "
-                "where identity keeps %s. %s",
-                report_str(o, "title"), report_budget(report_num(o, "budget")), judged(all),
-                report_interval(report_num(all, "difference"), report_num(all, "lo"), report_num(all, "hi"), 4),
-                report_num(all, "n"), report_fixed(report_num(all, "kept"), 1), report_fixed(report_num(all, "kept_base"), 1),
-                equal);
     }
     if (tables == 0) {
-        finding(html, summary,
-                json_array_size(json_object_get(of_scores, "files"))
-                    ? "The scores hold no table beside identity on the same prompts, so what the tables bring is not known."
-                    : "No scores were given, so what these tables bring on held-out prompts is not known. `ckvc score --table "
-                      "T.ckvt --policy "
-                      "identity,matched` makes them.");
+        bool scored = json_array_size(json_object_get(of_scores, "files")) > 0;
+        finding(
+            html, summary, "benefit not known",
+            scored ? "The scores hold no table beside identity on the same prompts."
+                   : "No scores were given; `ckvc score --table T.ckvt --policy identity,matched` on held-out prompts makes them.");
+    }
+}
+
+/* A simple reference that does better with as many tokens is part of the verdict. */
+static void reference_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary)
+{
+    size_t i;
+    json_t *o;
+    json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
+    {
+        const json_t *of = json_object_get(o, "all");
+        if (strncmp(report_str(o, "base"), "matched", 7) != 0 && report_num(of, "hi") < 0) {
+            finding(html, summary, "worse than a simple reference",
+                    "%s, budget %s, against %s, which keeps as many tokens: %s nats per token, %.0f prompts.",
+                    report_str(o, "title"), report_budget(report_num(o, "budget")), report_str(o, "base"),
+                    report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4),
+                    report_num(of, "n"));
+        }
     }
 }
 
@@ -146,7 +169,7 @@ static void pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
                          report_fixed(lo, 2), report_fixed(hi, 2), report_fixed(report_num(head, "split_half_a"), 2),
                          report_str(pair, "a"), report_fixed(report_num(head, "split_half_b"), 2), report_str(pair, "b"));
             }
-            finding(html, summary, "Head weights of %s and %s, budget %s: Spearman's ρ is %s%s.", report_str(pair, "a"),
+            finding(html, summary, NULL, "Head weights of %s and %s, budget %s: Spearman's ρ is %s%s.", report_str(pair, "a"),
                     report_str(pair, "b"), report_budget(report_num(head, "budget")), report_fixed(rho, 2), range);
         }
     }
@@ -158,12 +181,17 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
     json_t *run, *budget;
     json_array_foreach(json_object_get(r->json, "runs"), i, run)
     {
+        char shares[1024] = "";
         json_array_foreach(json_object_get(run, "budgets"), k, budget)
         {
-            const json_t *all = json_object_get(budget, "all");
-            finding(html, summary, "In %s %s the gate can change what is kept on %s of (prompt, layer) at budget %s.",
-                    report_str(run, "tag"), report_str(run, "name"), report_share(report_num(all, "sets_differ")),
-                    report_budget(report_num(budget, "budget")));
+            size_t used = strlen(shares);
+            snprintf(shares + used, sizeof shares - used, "%s%s at budget %s", k ? ", " : "",
+                     report_share(report_num(json_object_get(budget, "all"), "sets_differ")),
+                     report_budget(report_num(budget, "budget")));
+        }
+        if (*shares) {
+            finding(html, summary, NULL, "In %s %s the gate can change what is kept on this share of (prompt, layer): %s.",
+                    report_str(run, "tag"), report_str(run, "name"), shares);
         }
     }
 }
@@ -172,33 +200,33 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
 
 static void comparison_table(ckvc_buffer *b, const json_t *list, const char *caption)
 {
-    static const char *const columns[] = {"policy",     "against",    "budget", "prompts from",
-                                          "n",          "reward",     "base",   "difference (95% interval)",
-                                          "kept/layer", "base keeps", "verdict"};
+    static const char *const columns[] = {
+        "prompts from",  "n", "difference, nats/token (95% interval)", "verdict", "kept/layer", "base keeps", "reward",
+        "reward of base"};
+    enum { COLUMNS = sizeof columns / sizeof *columns };
     if (json_array_size(list) == 0) {
         return;
     }
-    html_table_begin(b, caption, "llllrrrrrrl", columns, sizeof columns / sizeof *columns);
+    html_table_begin(b, caption, "lrrnrrrr", columns, COLUMNS);
     size_t i;
     json_t *o;
     json_array_foreach(list, i, o)
     {
         const json_t *sources = json_object_get(o, "sources");
+        html_group(b, COLUMNS, "%s against %s, budget %s", report_str(o, "title"), report_str(o, "base"),
+                   report_budget(report_num(o, "budget")));
         for (size_t k = 0; k <= json_array_size(sources); k++) {
             const json_t *of = k == 0 ? json_object_get(o, "all") : json_array_get(sources, k - 1);
             const char *source = report_str(of, "source");
             html_row_begin(b);
-            html_cell(b, 'l', "%s", k == 0 ? report_str(o, "title") : "");
-            html_cell(b, 'l', "%s", k == 0 ? report_str(o, "base") : "");
-            html_cell(b, 'l', "%s", k == 0 ? report_budget(report_num(o, "budget")) : "");
             html_cell(b, 'l', "%s", k == 0 ? "all" : *source ? source : "(no source)");
             html_cell(b, 'r', "%.0f", report_num(of, "n"));
-            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward"), 4));
-            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward_base"), 4));
             html_cell(b, 'r', "%s", report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4));
+            html_cell(b, 'n', "%s%s", judged(of), json_is_true(json_object_get(of, "equal_tokens")) ? "" : "; tokens differ");
             html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept"), 1));
             html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept_base"), 1));
-            html_cell(b, 'l', "%s%s", judged(of), json_is_true(json_object_get(of, "equal_tokens")) ? "" : "; tokens differ");
+            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward"), 4));
+            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward_base"), 4));
             html_row_end(b);
         }
     }
@@ -210,6 +238,7 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
     const json_t *of_scores = json_object_get(r->json, "scores");
     ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
     score_findings(of_scores, b, summary);
+    reference_findings(of_scores, b, summary);
     pair_findings(r, b, summary);
     run_findings(r, b, summary);
     ckvc_buffer_text(b, "</div>\n");
@@ -255,11 +284,18 @@ static void agreement_section(const report *r, ckvc_buffer *b)
         b, NULL,
         "Two corpora should teach the same model the same head weights if these are a property of the model. Spearman's ρ compares "
         "the order of the heads; it cannot exceed what one corpus achieves with itself (split halves).");
-    static const char *const head_columns[] = {
-        "pair",         "budget",           "ρ, all heads",      "95% over prompts",   "mean of groups",
-        "lowest group", "groups of layers", "split half, first", "split half, second", "equal weights",
-        "mean |Δw|"};
-    html_table_begin(b, "Head weights", "llrrrrlrrrr", head_columns, sizeof head_columns / sizeof *head_columns);
+    static const char *const head_columns[] = {"pair",
+                                               "budget",
+                                               "ρ, all heads",
+                                               "95% over prompts",
+                                               "mean of groups",
+                                               "lowest group",
+                                               "ρ per group of layers",
+                                               "split half, first",
+                                               "split half, second",
+                                               "equal weights",
+                                               "mean |Δw|"};
+    html_table_begin(b, "Head weights", "nnrrrrlrrrr", head_columns, sizeof head_columns / sizeof *head_columns);
     json_array_foreach(pairs, i, pair)
     {
         json_array_foreach(json_object_get(pair, "head"), k, o)
@@ -562,7 +598,29 @@ static void runs_sections(const report *r, ckvc_buffer *b)
 
 /* ---- provenance ---- */
 
-/* Hashes shortened to 12 digits; nested objects flattened as a.b. */
+static bool is_hash(const char *text)
+{
+    return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
+}
+
+static void value_text(ckvc_buffer *b, const json_t *v)
+{
+    const char *text = json_string_value(v);
+    if (text) {
+        html_textf(b, is_hash(text) ? "%.12s\u2026" : "%.400s", text);
+    } else if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v) && i < 32; i++) {
+            ckvc_buffer_text(b, i ? ", " : "");
+            value_text(b, json_array_get(v, i));
+        }
+    } else if (json_is_number(v)) {
+        html_textf(b, "%.10g", json_number_value(v));
+    } else {
+        html_text(b, json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "none");
+    }
+}
+
+/* Nested objects flattened as a.b; what the page shows elsewhere is left out. */
 static void flat_rows(ckvc_buffer *b, const char *prefix, const json_t *object, int depth)
 {
     const char *key;
@@ -570,22 +628,19 @@ static void flat_rows(ckvc_buffer *b, const char *prefix, const json_t *object, 
     json_object_foreach((json_t *)(uintptr_t)object, key, v)
     {
         char name[256];
-        snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", key);
+        if (depth == 0 && (strcmp(key, "diagnostics") == 0 || strcmp(key, "shape") == 0)) {
+            continue;
+        }
+        snprintf(name, sizeof name, "%.120s%s%.120s", prefix, *prefix ? "." : "", key);
         if (json_is_object(v) && depth < 4) {
             flat_rows(b, name, v, depth + 1);
             continue;
         }
         html_row_begin(b);
-        html_cell(b, 'l', "%s", name);
-        const char *text = json_string_value(v);
-        if (text) {
-            bool hash = strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
-            html_cell(b, 'l', hash ? "%.12s…" : "%s", text);
-        } else {
-            char *canonical = json_is_real(v) ? ckvc_format("%.10g", json_real_value(v)) : ckvc_json_canonical(v);
-            html_cell(b, 'l', "%.400s", canonical ? canonical : REPORT_UNDEFINED);
-            free(canonical);
-        }
+        html_cell(b, 'n', "%s", name);
+        ckvc_buffer_text(b, "<td class=\"l\">");
+        value_text(b, v);
+        ckvc_buffer_text(b, "</td>");
         html_row_end(b);
     }
 }
@@ -619,28 +674,31 @@ static void provenance_section(const report *r, ckvc_buffer *b)
     }
     html_table_end(b);
     if (r->n_runs) {
-        static const char *const run_columns[] = {"run",       "model", "fingerprint", "manifest",  "plan",
-                                                  "behaviour", "seed",  "prompts",     "held out",  "skipped",
-                                                  "W",         "C",     "α kind",      "pass used", "records"};
-        html_table_begin(b, "Runs", "llllllrrrrrrllr", run_columns, sizeof run_columns / sizeof *run_columns);
-        json_array_foreach(json_object_get(r->json, "runs"), i, o)
-        {
+        static const char *const rows[][2] = {
+            {"model", "model"},          {"fingerprint", "fingerprint"},     {"manifest", "manifest"},
+            {"plan", "plan_hash"},       {"behaviour", "behaviour"},         {"seed", "seed"},
+            {"prompts", "n_prompts"},    {"of them held out", "n_heldout"},  {"skipped", "skipped"},
+            {"window W", "window"},      {"continuation C", "continuation"}, {"keep-window", "keep_window"},
+            {"score α", "alpha_kind"},   {"gate penalty β", "lambda"},       {"pass shown here", "pass"},
+            {"records of it", "records"}};
+        const json_t *runs = json_object_get(r->json, "runs");
+        ckvc_buffer_text(
+            b, "<div class=\"scroll\" tabindex=\"0\"><table><caption>Runs</caption><thead><tr><th scope=\"col\">what</th>");
+        for (size_t k = 0; k < r->n_runs; k++) {
+            ckvc_buffer_text(b, "<th scope=\"col\" class=\"l\">");
+            html_text(b, r->runs[k].title);
+            ckvc_buffer_text(b, "</th>");
+        }
+        ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n");
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
             html_row_begin(b);
-            html_cell(b, 'l', "%s %s", report_str(o, "tag"), report_str(o, "name"));
-            html_cell(b, 'l', "%s", report_str(o, "model"));
-            html_cell(b, 'l', "%.12s…", report_str(o, "fingerprint"));
-            html_cell(b, 'l', "%.12s…", report_str(o, "manifest"));
-            html_cell(b, 'l', "%.12s…", report_str(o, "plan_hash"));
-            html_cell(b, 'l', "%s", report_str(o, "behaviour"));
-            html_cell(b, 'r', "%.0f", report_num(o, "seed"));
-            html_cell(b, 'r', "%.0f", report_num(o, "n_prompts"));
-            html_cell(b, 'r', "%.0f", report_num(o, "n_heldout"));
-            html_cell(b, 'r', "%.0f", report_num(o, "skipped"));
-            html_cell(b, 'r', "%.0f", report_num(o, "window"));
-            html_cell(b, 'r', "%.0f", report_num(o, "continuation"));
-            html_cell(b, 'l', "%s", report_str(o, "alpha_kind"));
-            html_cell(b, 'l', "%s", report_str(o, "pass"));
-            html_cell(b, 'r', "%.0f", report_num(o, "records"));
+            html_cell(b, 'n', "%s", rows[k][0]);
+            json_array_foreach(runs, i, o)
+            {
+                ckvc_buffer_text(b, "<td class=\"l\">");
+                value_text(b, json_object_get(o, rows[k][1]));
+                ckvc_buffer_text(b, "</td>");
+            }
             html_row_end(b);
         }
         html_table_end(b);
@@ -673,7 +731,8 @@ static void words_section(ckvc_buffer *b)
         {"entropy, perplexity",
          "the two risks of a prompt: R_struct of the window's attention, in nats; R_sem of the window's tokens"},
         {"Spearman's ρ", "correlation of ranks, average ranks for ties; undefined where one side is constant"},
-        {"95% interval", "of a mean: Student's t over prompts; of ρ: percentiles over refits from resampled prompts"},
+        {"95% interval", "of a mean: Student's t over prompts; of ρ: percentiles over refits from resampled prompts, whose added "
+                         "noise draws it towards 0"},
         {"split half", "mean ρ between refits from two random halves of one run's prompts: the ceiling for any comparison"},
         {"decided by α", "states whose choice differs from that of the plain mean reward"},
         {"choice against counts", "Spearman, over logged actions, of being chosen against how often the action was logged"},

@@ -302,6 +302,11 @@ static bool is_table(const series *s)
     return strcmp(s->policy, "table") == 0;
 }
 
+static size_t series_rank(const series *s)
+{
+    return is_table(s) ? 0 : *s->table ? 1 : 2;
+}
+
 ckvc_status report_scores_json(report *r, ckvc_err *err)
 {
     json_t *o = json_object(), *against_identity = json_array(), *against_tables = json_array(), *against_equal = json_array(),
@@ -338,7 +343,12 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
     if (sources) {
         qsort(sources, n_sources, sizeof *sources, compare_text);
     }
-    for (size_t a = 0; a < s.n_series && rc == CKVC_OK; a++) {
+    /* Tables first, then their controls, then the references. */
+    for (size_t step = 0; step < 3 * s.n_series && rc == CKVC_OK; step++) {
+        size_t a = step % s.n_series;
+        if (series_rank(&s.series[a]) != step / s.n_series) {
+            continue;
+        }
         json_array_append_new(all_series, series_json(&s.series[a]));
         for (size_t b = 0; b < s.n_series && rc == CKVC_OK; b++) {
             if (a == b || !same_setting(&s.series[a], &s.series[b])) {
