@@ -405,7 +405,10 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
                 svg_line(s, place_on(&x, r->lo), at - 3.5, place_on(&x, r->lo), at + 3.5, cls);
                 svg_line(s, place_on(&x, r->hi), at - 3.5, place_on(&x, r->hi), at + 3.5, cls);
             }
-            snprintf(tip, sizeof tip, "%.6g (%.6g to %.6g)", r->mean, r->lo, r->hi);
+            int used = snprintf(tip, sizeof tip, "%.6g", r->mean);
+            if (isfinite(r->lo) && isfinite(r->hi)) {
+                snprintf(tip + used, sizeof tip - (size_t)used, " (%.6g to %.6g)", r->lo, r->hi);
+            }
             svg_marker(s, series_shape(r->series), place_on(&x, r->mean), at, 4.2, r->series, tip);
         } else {
             svg_label(s, left, at + 3, TICK_SIZE, SVG_START, "m", c->undefined ? c->undefined : "undefined");

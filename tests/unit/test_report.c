@@ -1,0 +1,340 @@
+/* Reports of small tables whose numbers can be worked out by hand. Method: write tables and score lines, run report_write, read
+ * report.json back. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/table_file.h"
+#include "lib/base/files.h"
+#include "lib/base/names.h"
+#include "report/report.h"
+
+static char folder[] = "/tmp/ckvc-report-XXXXXX";
+static const char hostile[] = "<script>alert(1)</script> & \"x\"";
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+static const char *in(const char *name)
+{
+    static char path[4][128];
+    static int next;
+    char *p = path[next++ % 4];
+    snprintf(p, 128, "%s/%s", folder, name);
+    return p;
+}
+
+/* L = 2, G = 2, E = 2, P = 1, one budget of 32 tokens, the default grids. */
+static table_file *small(const char *label, const int weights[4], bool evidence)
+{
+    table_file *t = table_file_create(2, 2, 2, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS, evidence);
+    assert_non_null(t);
+    ckvc_table *k = t->table;
+    k->window = 8;
+    k->n_query_heads = 2;
+    k->budgets[0] = 32;
+    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
+        k->head_grid[a] = ckvc_head_action(a);
+    }
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
+        k->gate_grid[a] = ckvc_gate_action(a);
+    }
+    k->edges_entropy[0] = 4.5;
+    for (int i = 0; i < 4; i++) {
+        k->weight[i] = (float)ckvc_head_action(weights[i]);
+        k->tau[i] = (float)ckvc_gate_action(i == 1 ? 5 : 15); /* layer 0: 0.95 then 0.85; layer 1: 0.95, 0.95 */
+    }
+    json_object_set_new(t->meta, "label", json_string(label));
+    json_object_set_new(t->meta, "cql_alpha", json_real(0.75));
+    json_object_set_new(t->meta, "fingerprint", json_string("f"));
+    return t;
+}
+
+/* Head state 0: 4 records at 1.0, 4 at 1.1; Q prefers 1.0, the mean reward 1.1. The others: two records at two actions each, no conflict.
+ * Gate: layer 0 both cells and layer 1 cell 0 have records; in cell 0 of layer 0 the loss prefers 0.80 and the penalty turns it to 0.95. */
+static void give_evidence(table_file *t)
+{
+    table_evidence *e = &t->evidence;
+    enum { A = CKVC_HEAD_ACTIONS, B = CKVC_GATE_ACTIONS };
+    for (int s = 0; s < 4; s++) {
+        uint64_t n = s == 0 ? 4 : 2;
+        for (int a = 8; a <= 12; a += 4) {
+            e->n_head[s * A + a] = n;
+            e->m_head[s * A + a] = a == 8 ? (s == 0 ? 0.0 : 1.0) : (s == 0 ? 1.0 : 0.0);
+            e->q_head[s * A + a] = a == 8 ? 0.5 : 0.25;
+        }
+    }
+    for (int s = 0; s < 3; s++) {
+        for (int a = 0; a <= 15; a += 15) {
+            e->n_gate[s * B + a] = 3;
+            e->l_gate[s * B + a] = s == 0 ? (a == 0 ? 5.0 : 0.0) : 0.0;
+            e->m_gate[s * B + a] = a == 0 ? -9.0 : 1.0;
+            e->q_gate[s * B + a] = e->m_gate[s * B + a];
+        }
+    }
+}
+
+static void put(table_file *t, const char *path)
+{
+    ckvc_err err = {0};
+    assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
+}
+
+/* The report's JSON and page; both the caller's to free. */
+static json_t *make(const char *const *inputs, size_t n, const char *score_file, char **page, char **summary)
+{
+    static int number;
+    char name[32], *text = NULL, *verdict = NULL;
+    snprintf(name, sizeof name, "out-%d", number++);
+    const char *out = in(name);
+    report_options o = {
+        .inputs = inputs, .n_inputs = n, .scores = &score_file, .n_scores = score_file ? 1 : 0, .out = out, .layer_bins = 2};
+    ckvc_err err = {0};
+    ckvc_status rc = report_write(&o, &verdict, &text, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, CKVC_OK);
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    char path[160];
+    size_t size;
+    snprintf(path, sizeof path, "%s/report.html", out);
+    assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
+    assert_null(strstr(*page, "<script"));
+    static const char *const numbers[] = {">nan", "\"nan", " nan", "-nan", "(nan", ">inf"}; /* "provenance" is allowed */
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        assert_null(strstr(*page, numbers[i]));
+    }
+    /* A second report into the same folder must be asked for. */
+    char *a = NULL, *b = NULL;
+    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    free(text);
+    if (summary) {
+        *summary = verdict;
+    } else {
+        free(verdict);
+    }
+    return json;
+}
+
+static json_t *at(json_t *o, const char *path)
+{
+    char copy[160];
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *p = strtok(copy, "."); p && o; p = strtok(NULL, ".")) {
+        o = *p >= '0' && *p <= '9' ? json_array_get(o, (size_t)atoi(p)) : json_object_get(o, p);
+    }
+    if (!o) {
+        fail_msg("report.json has no %s", path);
+    }
+    return o;
+}
+
+static void is(json_t *o, const char *path, double want)
+{
+    json_t *v = at(o, path);
+    if (!json_is_number(v) || fabs(json_number_value(v) - want) > 1e-12) {
+        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN, want);
+    }
+}
+
+static const int first_weights[4] = {8, 12, 4, 16}, second_weights[4] = {8, 16, 4, 12}, ones[4] = {8, 8, 8, 8};
+
+static void table_alone(void **state)
+{
+    (void)state;
+    table_file *t = small(hostile, first_weights, true);
+    give_evidence(t);
+    put(t, in("alone.ckvt"));
+    const char *inputs[] = {in("alone.ckvt")};
+    char *page = NULL, *summary = NULL;
+    json_t *j = make(inputs, 1, NULL, &page, &summary);
+    assert_non_null(strstr(page, "&lt;script&gt;"));
+    assert_non_null(strstr(summary, "No scores were given"));
+    assert_string_equal(json_string_value(at(j, "tables.0.content_id")), t->content_id);
+    is(j, "tables.0.head.0.mean", (1.0 + 1.1 + 0.9 + 1.2) / 4);
+    is(j, "tables.0.head.0.share_at_1", 0.25);
+    is(j, "tables.0.head.0.histogram.12", 1);
+    is(j, "tables.0.head.0.weight.1.1", 1.2);
+    is(j, "tables.0.gate.0.supported", 3);
+    is(j, "tables.0.gate.0.mean_tau", (0.95 + 0.85 + 0.95) / 3);
+    /* One pair of neighbours with records on both sides, 0.95 then 0.85. */
+    is(j, "tables.0.gate.0.along_entropy.pairs", 1);
+    is(j, "tables.0.gate.0.along_entropy.non_increasing", 1);
+    is(j, "tables.0.gate.0.along_entropy.non_decreasing", 0);
+    is(j, "tables.0.gate.0.along_perplexity.pairs", 0);
+    assert_true(json_is_null(at(j, "tables.0.gate.0.along_perplexity.non_increasing")));
+    is(j, "tables.0.evidence.head.records", 8 + 3 * 4);
+    is(j, "tables.0.evidence.head.records_per_supported_state.min", 4);
+    is(j, "tables.0.evidence.head.records_per_supported_state.median", 4);
+    is(j, "tables.0.evidence.head.records_per_supported_state.max", 8);
+    is(j, "tables.0.evidence.head.alpha_decided", 0.25);
+    is(j, "tables.0.evidence.head.logged.8", 4 + 3 * 2);
+    is(j, "tables.0.evidence.head.chosen.8", 4);
+    assert_true(json_is_null(at(j, "tables.0.evidence.head.count_correlation"))); /* equal counts within every state */
+    is(j, "tables.0.evidence.gate.supported", 3);
+    is(j, "tables.0.evidence.gate.alpha_decided", 0);
+    /* Cell 0: the loss alone would take 0.80. Cells 1, 2: the loss is flat, its tie rule takes 0.80 too; the choice is 0.95. */
+    is(j, "tables.0.evidence.gate.by_loss", 0);
+    is(j, "tables.0.evidence.gate.by_penalty", 1);
+    is(j, "tables.0.evidence.gate.loss_flat", 2.0 / 3);
+    json_decref(j);
+    free(page);
+    free(summary);
+    table_file_free(t);
+}
+
+static void two_tables(void **state)
+{
+    (void)state;
+    table_file *a = small("a", first_weights, false), *b = small("b", second_weights, false), *c = small("c", ones, false);
+    b->table->tau[0] = (float)ckvc_gate_action(13); /* 0.93 against 0.95 */
+    put(a, in("a.ckvt"));
+    put(b, in("b.ckvt"));
+    put(c, in("c.ckvt"));
+    const char *inputs[] = {in("a.ckvt"), in("b.ckvt"), in("c.ckvt")};
+    char *page = NULL;
+    json_t *j = make(inputs, 3, NULL, &page, NULL);
+    /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; within each layer two heads in the same order. */
+    is(j, "pairs.0.head.0.overall", 0.8);
+    is(j, "pairs.0.head.0.bins.0", 1);
+    is(j, "pairs.0.head.0.bins.1", 1);
+    is(j, "pairs.0.head.0.bin_mean", 1);
+    is(j, "pairs.0.head.0.bin_min", 1);
+    is(j, "pairs.0.head.0.share_equal", 0.5);
+    is(j, "pairs.0.head.0.mean_abs_difference", (0.1 + 0.1) / 4);
+    is(j, "pairs.0.gate.0.cells", 4);
+    is(j, "pairs.0.gate.0.share_equal", 0.75);
+    is(j, "pairs.0.gate.0.mean_abs_difference", 0.02 / 4);
+    assert_true(json_is_string(at(j, "pairs.0.head.0.interval_missing")));
+    /* A constant side: undefined, in the JSON null, on the page the word. */
+    assert_true(json_is_null(at(j, "pairs.1.head.0.overall")));
+    assert_true(json_is_null(at(j, "pairs.1.head.0.bin_min")));
+    assert_non_null(strstr(page, ">undefined<"));
+    json_decref(j);
+    free(page);
+    table_file_free(a);
+    table_file_free(b);
+    table_file_free(c);
+}
+
+static void other_shapes_are_not_compared(void **state)
+{
+    (void)state;
+    table_file *a = small("a", first_weights, false), *b = table_file_create(1, 1, 1, 1, 1, 2, 2, false);
+    put(a, in("a2.ckvt"));
+    b->table->window = 8;
+    b->table->n_query_heads = 1;
+    b->table->budgets[0] = 0.25;
+    b->table->head_grid[0] = 1.0;
+    b->table->head_grid[1] = 1.5;
+    b->table->gate_grid[0] = 0.8;
+    b->table->gate_grid[1] = 0.9;
+    b->table->weight[0] = 1.5f;
+    b->table->tau[0] = 0.9f;
+    put(b, in("tiny.ckvt"));
+    const char *inputs[] = {in("a2.ckvt"), in("tiny.ckvt")};
+    char *page = NULL;
+    json_t *j = make(inputs, 2, NULL, &page, NULL);
+    assert_string_equal(json_string_value(at(j, "pairs.0.not_compared")), "layers or heads differ in number");
+    assert_string_equal(json_string_value(at(j, "tables.1.name")), "tiny"); /* no label: the file's name */
+    json_decref(j);
+    free(page);
+    table_file_free(a);
+    table_file_free(b);
+}
+
+static void score_line(FILE *f, const char *id, const char *source, const char *split, const char *policy, const char *table,
+                       double comp, int kept)
+{
+    fprintf(
+        f,
+        "{\"id\":\"%s\",\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"%s\",\"table\":%s%s%s,"
+        "\"tau\":null,\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_perplexity\":"
+        "null,"
+        "\"n_candidates\":null,\"n_kept\":[%d,%d],\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,\"reward\":%.17g}\n",
+        id, source, split, policy, table ? "\"" : "", table ? table : "null", table ? "\"" : "", kept, kept + 2, comp, -(comp - 2));
+}
+
+static void paired_differences(void **state)
+{
+    (void)state;
+    table_file *t = small("t", first_weights, false);
+    put(t, in("t.ckvt"));
+    FILE *f = fopen(in("s.jsonl"), "w");
+    assert_non_null(f);
+    static const double gain[4] = {0.25, 0.5, 0.75, 0.5}; /* mean 0.5, sd sqrt(0.125/3) */
+    for (int i = 0; i < 4; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "p%d", i);
+        score_line(f, id, i < 2 ? "x" : "y", "heldout", "identity", NULL, 3 + i, 20);
+        score_line(f, id, i < 2 ? "x" : "y", "heldout", "table", t->content_id, 3 + i - gain[i], 24);
+        score_line(f, id, i < 2 ? "x" : "y", "heldout", "matched", t->content_id, 3 + i - 0.125, 24);
+    }
+    score_line(f, "used", "x", "", "identity", NULL, 9, 20); /* not held out: left out, though it would double the gain */
+    score_line(f, "used", "x", "", "table", t->content_id, 2, 24);
+    fclose(f);
+    const char *inputs[] = {in("t.ckvt")};
+    char *page = NULL, *summary = NULL, score_file[128];
+    snprintf(score_file, sizeof score_file, "%s", in("s.jsonl"));
+    json_t *j = make(inputs, 1, score_file, &page, &summary);
+    is(j, "scores.rows", 12);
+    is(j, "scores.rows_of_other_splits_left_out", 2);
+    assert_string_equal(json_string_value(at(j, "scores.against_identity.0.title")), "T1 t");
+    is(j, "scores.against_identity.0.all.n", 4);
+    is(j, "scores.against_identity.0.all.difference", 0.5);
+    /* t(3 degrees of freedom, 97.5%) = 3.182446305284263 */
+    double half = 3.182446305284263 * sqrt(0.125 / 3 / 4);
+    json_t *lo = at(j, "scores.against_identity.0.all.lo"), *hi = at(j, "scores.against_identity.0.all.hi");
+    assert_true(fabs(json_number_value(lo) - (0.5 - half)) < 1e-6 && fabs(json_number_value(hi) - (0.5 + half)) < 1e-6);
+    is(j, "scores.against_identity.0.all.kept", 25);
+    is(j, "scores.against_identity.0.all.kept_base", 21);
+    assert_true(json_is_false(at(j, "scores.against_identity.0.all.equal_tokens")));
+    is(j, "scores.against_identity.0.sources.0.difference", 0.375);
+    is(j, "scores.against_identity.0.sources.1.difference", 0.625);
+    is(j, "scores.at_equal_tokens.0.all.difference", 0.375);
+    assert_non_null(strstr(summary, "better: T1 t, budget 32 tokens, at equal tokens kept: +0.3750"));
+    json_decref(j);
+    free(page);
+    free(summary);
+    table_file_free(t);
+}
+
+static void inputs_that_are_none(void **state)
+{
+    (void)state;
+    const char *inputs[] = {in("missing.ckvt")};
+    report_options o = {.inputs = inputs, .n_inputs = 1, .out = in("never"), .layer_bins = 4};
+    ckvc_err err = {0};
+    char *a = NULL, *b = NULL;
+    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_NOINPUT);
+    assert_false(ckvc_is_dir(in("never"))); /* nothing is made for a report that cannot be */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(table_alone), cmocka_unit_test(two_tables),
+                                       cmocka_unit_test(other_shapes_are_not_compared), cmocka_unit_test(paired_differences),
+                                       cmocka_unit_test(inputs_that_are_none)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

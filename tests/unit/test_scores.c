@@ -1,0 +1,152 @@
+/* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation with its line number. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/scores.h"
+
+#define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static char path[] = "/tmp/ckvc-scores-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static ckvc_status read_text(const char *text, scores **out, ckvc_err *err)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fwrite(text, 1, strlen(text), f) == strlen(text));
+    assert_int_equal(fclose(f), 0);
+    memset(err, 0, sizeof *err);
+    return scores_read(path, out, err);
+}
+
+static const char good[] =
+    "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
+    "\",\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":1,\"bin_perplexity\":0,"
+    "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
+
+static void takes_rows(void **state)
+{
+    (void)state;
+    scores *s = NULL;
+    ckvc_err err;
+    char text[4096];
+    snprintf(text, sizeof text,
+             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"split\":null,\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"matched\","
+             "\"table\":\"%s\",\"tau\":0.87,"
+             "\"T\":100,\"C\":0,\"budget\":0.25,\"r_struct\":4.5,\"r_sem\":null,\"bin_entropy\":null,\"bin_perplexity\":null,"
+             "\"n_candidates\":null,\"n_kept\":[25],\"n_kept_window\":null,\"loss_full\":null,\"loss_comp\":null,\"reward\":null,"
+             "\"sets\":[[1,2]]}\n",
+             good, ID64);
+    assert_int_equal(read_text(text, &s, &err), CKVC_OK);
+    assert_int_equal(s->n, 2);
+    const score_row *a = &s->rows[0], *b = &s->rows[1];
+    assert_string_equal(a->id, "p1");
+    assert_null(a->source);
+    assert_string_equal(a->split, "heldout");
+    assert_string_equal(a->table, ID64);
+    assert_int_equal(a->n_layers, 2);
+    assert_int_equal(a->n_candidates[0], 40);
+    assert_int_equal(a->n_kept[1], 30);
+    assert_int_equal(a->n_kept_window[1], 7);
+    assert_true(a->reward == -0.25 && isnan(a->tau));
+    assert_int_equal(b->line, 2);
+    assert_true(b->tau == 0.87 && b->budget == 0.25 && isnan(b->reward) && isnan(b->r_sem));
+    assert_int_equal(b->bin_entropy, -1);
+    assert_null(b->n_candidates);
+    assert_null(b->n_kept_window);
+    scores_free(s);
+}
+
+/* The good row with one piece replaced, on line 2 behind another good one. */
+static void refused(const char *from, const char *to, const char *says)
+{
+    char text[4096], first[1024];
+    const char *at = strstr(good, from);
+    assert_non_null(at);
+    snprintf(first, sizeof first, "%s", good);
+    memcpy(strstr(first, "p1"), "p0", 2);
+    snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to, at + strlen(from));
+    scores *s = NULL;
+    ckvc_err err;
+    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    char place[64];
+    snprintf(place, sizeof place, "%s:2", path);
+    if (!strstr(err.text, place) || !strstr(err.text, says)) {
+        fail_msg("'%s' does not say '%s' and '%s'", err.text, place, says);
+    }
+}
+
+static void refuses_deviations(void **state)
+{
+    (void)state;
+    refused("\"T\":100", "\"T\":100,\"x\":1", "unknown key \"x\"");
+    refused("\"T\":100,", "", "\"T\" is missing");
+    refused("\"T\":100", "\"T\":100,\"T\":100", "");
+    refused("\"T\":100", "\"T\":-1", "\"T\"");
+    refused("\"T\":100", "\"T\":99999999999", "\"T\"");
+    refused("\"T\":100", "\"T\":31", "n_kept");
+    refused("\"id\":\"p1\"", "\"id\":7", "\"id\" is whole number");
+    refused("\"id\":\"p1\"", "\"id\":\"p0\"", "is on line 1 already");
+    refused("\"budget\":32", "\"budget\":0", "budget 0");
+    refused("\"budget\":32", "\"budget\":null", "budget");
+    refused("\"table\":\"" ID64 "\"", "\"table\":null", "content id");
+    refused("\"table\":\"" ID64 "\"", "\"table\":\"../x\"", "content id");
+    refused("\"n_candidates\":[40,30]", "\"n_candidates\":[40]", "has 1 layers");
+    refused("\"n_kept\":[32,30]", "\"n_kept\":[]", "one count per layer");
+    refused("\"n_kept\":[32,30]", "\"n_kept\":[32,\"30\"]", "\"n_kept\"[1]");
+    refused("\"n_kept_window\":[8,7]", "\"n_kept_window\":[33,7]", "layer 0 keeps 33 tokens of the window but 32");
+    refused("\"bin_entropy\":1", "\"bin_entropy\":-1", "bin");
+    refused("\"reward\":-0.25", "\"reward\":0.25", "\"reward\" is 0.25");
+    refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
+    refused("\"loss_comp\":2.75", "\"loss_comp\":null", "\"reward\" is a number although");
+    refused("\"loss_full\":2.5", "\"loss_full\":\"2.5\"", "\"loss_full\" is string");
+    refused("{\"id\"", "[{\"id\"", "");
+    refused("-0.25}", "-0.25} x", "");
+    refused("-0.25}", "-0.25", "");
+}
+
+static void refuses_files(void **state)
+{
+    (void)state;
+    scores *s = NULL;
+    ckvc_err err;
+    assert_int_equal(read_text("", &s, &err), CKVC_E_DATA);
+    assert_int_equal(read_text("\n", &s, &err), CKVC_E_DATA);
+    assert_int_equal(read_text("[]\n", &s, &err), CKVC_E_DATA);
+    memset(&err, 0, sizeof err);
+    assert_int_equal(scores_read("/nonexistent/s.jsonl", &s, &err), CKVC_E_NOINPUT);
+    /* Cut anywhere: never a crash, and never a row that was not written. */
+    char text[1024];
+    for (size_t n = 1; n < strlen(good); n++) {
+        snprintf(text, sizeof text, "%.*s", (int)n, good);
+        assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_rows), cmocka_unit_test(refuses_deviations),
+                                       cmocka_unit_test(refuses_files)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
