@@ -33,7 +33,8 @@ typedef struct score_set {
     size_t n;
     series *series;
     size_t n_series;
-    size_t dropped_seen, dropped_split, undefined;
+    size_t dropped_seen, dropped_split;
+    size_t used_seen; /* rows in use although a run took records from their prompts: there was nothing else */
 } score_set;
 
 static int compare_series(const series *a, const series *b)
@@ -167,6 +168,7 @@ static ckvc_status gather(const report *r, score_set *s, ckvc_err *err)
             if (at == s->n_series) {
                 s->series[s->n_series++] = want;
             }
+            s->used_seen += is_seen[k];
             s->rows[s->n++] = (entry){row, at};
         }
     }
@@ -375,7 +377,8 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
     json_object_set_new(o, "prompts_used_in_calibration_left_out", json_integer((json_int_t)s.dropped_seen));
     json_object_set_new(o, "rows_of_other_splits_left_out", json_integer((json_int_t)s.dropped_split));
     json_object_set_new(o, "rows", json_integer((json_int_t)s.n));
-    bool checked = s.n > 0 && (n_marked == s.n || s.dropped_seen > 0 || r->n_runs > 0);
+    json_object_set_new(o, "rows_used_in_calibration", json_integer((json_int_t)s.used_seen));
+    bool checked = s.n > 0 && s.used_seen == 0 && (n_marked == s.n || r->n_runs > 0);
     json_object_set_new(o, "held_out_checked", json_boolean(checked));
     for (size_t i = 0; i < s.n_series; i++) {
         free(s.series[i].title);

@@ -285,7 +285,7 @@ static void paired_differences(void **state)
     assert_non_null(f);
     static const double gain[4] = {0.25, 0.5, 0.75, 0.5}; /* mean 0.5, sd sqrt(0.125/3) */
     for (int i = 0; i < 4; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, "p%d", i);
         score_line(f, id, i < 2 ? "x" : "y", "heldout", "identity", NULL, 3 + i, 20);
         score_line(f, id, i < 2 ? "x" : "y", "heldout", "table", t->content_id, 3 + i - gain[i], 24);
