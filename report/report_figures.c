@@ -542,7 +542,7 @@ static void draw_tau(pen *p, const report_table *t, size_t b)
                                       .missing = "no records: the fit chose nothing here"});
         finish(p, "gate", text(p, "tau-%s-b%zu", t->tag, b + 1), title,
                t->f->has_evidence
-                   ? "One panel per perplexity bin, entropy rising upwards. Hatched cells had no prompts."
+                   ? "One panel per perplexity bin, entropy rising upwards. Hatched cells have no records."
                    : "One panel per perplexity bin, entropy rising upwards. This table carries no counts, so every cell is shown.");
     }
     free(values);

@@ -159,19 +159,24 @@ static void pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
     json_t *pair, *head;
     json_array_foreach(json_object_get(r->json, "pairs"), i, pair)
     {
+        ckvc_buffer budgets = {0};
         json_array_foreach(json_object_get(pair, "head"), k, head)
         {
-            double lo = report_num(head, "lo"), hi = report_num(head, "hi"), rho = report_num(head, "overall");
-            char range[256] = "";
+            double lo = report_num(head, "lo"), hi = report_num(head, "hi");
+            ckvc_buffer_printf(&budgets, "%s%s at budget %s", k ? "; " : "", report_fixed(report_num(head, "overall"), 2),
+                               report_budget(report_num(head, "budget")));
             if (isfinite(lo) && isfinite(hi)) {
-                snprintf(range, sizeof range,
-                         " (95%% over prompts: %s to %s; two halves of its own prompts agree to %s for %s, %s for %s)",
-                         report_fixed(lo, 2), report_fixed(hi, 2), report_fixed(report_num(head, "split_half_a"), 2),
-                         report_str(pair, "a"), report_fixed(report_num(head, "split_half_b"), 2), report_str(pair, "b"));
+                ckvc_buffer_printf(&budgets, " (95%% over prompts: %s to %s; random halves of one corpus reach %s and %s)",
+                                   report_fixed(lo, 2), report_fixed(hi, 2), report_fixed(report_num(head, "split_half_a"), 2),
+                                   report_fixed(report_num(head, "split_half_b"), 2));
             }
-            finding(html, summary, NULL, "Head weights of %s and %s, budget %s: Spearman's ρ is %s%s.", report_str(pair, "a"),
-                    report_str(pair, "b"), report_budget(report_num(head, "budget")), report_fixed(rho, 2), range);
         }
+        if (budgets.size) {
+            finding(html, summary, NULL, "Head weights of %s and %s, Spearman's ρ: %s.", report_str(pair, "a"),
+                    report_str(pair, "b"), (const char *)budgets.data);
+        }
+        html->failed = html->failed || budgets.failed;
+        ckvc_buffer_fini(&budgets);
     }
 }
 
@@ -181,18 +186,19 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
     json_t *run, *budget;
     json_array_foreach(json_object_get(r->json, "runs"), i, run)
     {
-        char shares[1024] = "";
+        ckvc_buffer shares = {0};
         json_array_foreach(json_object_get(run, "budgets"), k, budget)
         {
-            size_t used = strlen(shares);
-            snprintf(shares + used, sizeof shares - used, "%s%s at budget %s", k ? ", " : "",
-                     report_share(report_num(json_object_get(budget, "all"), "sets_differ")),
-                     report_budget(report_num(budget, "budget")));
+            ckvc_buffer_printf(&shares, "%s%s at budget %s", k ? ", " : "",
+                               report_share(report_num(json_object_get(budget, "all"), "sets_differ")),
+                               report_budget(report_num(budget, "budget")));
         }
-        if (*shares) {
+        if (shares.size) {
             finding(html, summary, NULL, "In %s %s the gate can change what is kept on this share of (prompt, layer): %s.",
-                    report_str(run, "tag"), report_str(run, "name"), shares);
+                    report_str(run, "tag"), report_str(run, "name"), (const char *)shares.data);
         }
+        html->failed = html->failed || shares.failed;
+        ckvc_buffer_fini(&shares);
     }
 }
 
@@ -245,7 +251,11 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
     if (r->n_scores) {
         double seen = report_num(of_scores, "prompts_used_in_calibration_left_out"),
                split = report_num(of_scores, "rows_of_other_splits_left_out");
-        if (!json_is_true(json_object_get(of_scores, "held_out_checked"))) {
+        if (report_num(of_scores, "rows_used_in_calibration") > 0) {
+            html_paragraph(b, "warn",
+                           "%.0f of these rows are prompts that the tables were fitted from: the differences are too favourable.",
+                           report_num(of_scores, "rows_used_in_calibration"));
+        } else if (!json_is_true(json_object_get(of_scores, "held_out_checked"))) {
             html_paragraph(
                 b, "warn",
                 "The rows are not marked as held out and no run was given to check them against: if these prompts were used for "
@@ -283,7 +293,8 @@ static void agreement_section(const report *r, ckvc_buffer *b)
     html_paragraph(
         b, NULL,
         "Two corpora should teach the same model the same head weights if these are a property of the model. Spearman's ρ compares "
-        "the order of the heads; it cannot exceed what one corpus achieves with itself (split halves).");
+        "the order of the heads; what one corpus reaches with itself, between random halves of its prompts, says how much to "
+        "expect.");
     static const char *const head_columns[] = {"pair",
                                                "budget",
                                                "ρ, all heads",
@@ -300,14 +311,13 @@ static void agreement_section(const report *r, ckvc_buffer *b)
     {
         json_array_foreach(json_object_get(pair, "head"), k, o)
         {
-            char groups[1024] = "";
+            ckvc_buffer groups = {0};
             const json_t *bins = json_object_get(o, "bins"), *layers = json_object_get(o, "bin_layers");
             for (size_t g = 0; g < json_array_size(bins); g++) {
                 const json_t *v = json_array_get(bins, g), *ends = json_array_get(layers, g);
-                size_t used = strlen(groups);
-                snprintf(groups + used, sizeof groups - used, "%s%d\u2013%d: %s", g ? ", " : "",
-                         (int)json_integer_value(json_array_get(ends, 0)), (int)json_integer_value(json_array_get(ends, 1)),
-                         report_fixed(json_is_number(v) ? json_number_value(v) : NAN, 2));
+                ckvc_buffer_printf(&groups, "%s%d\u2013%d: %s", g ? ", " : "", (int)json_integer_value(json_array_get(ends, 0)),
+                                   (int)json_integer_value(json_array_get(ends, 1)),
+                                   report_fixed(json_is_number(v) ? json_number_value(v) : NAN, 2));
             }
             html_row_begin(b);
             html_cell(b, 'l', "%s, %s", report_str(pair, "a"), report_str(pair, "b"));
@@ -320,7 +330,9 @@ static void agreement_section(const report *r, ckvc_buffer *b)
             }
             html_cell(b, 'r', "%s", report_fixed(report_num(o, "bin_mean"), 3));
             html_cell(b, 'r', "%s", report_fixed(report_num(o, "bin_min"), 3));
-            html_cell(b, 'l', "%s", groups);
+            html_cell(b, 'l', "%s", groups.data ? (const char *)groups.data : "");
+            b->failed = b->failed || groups.failed;
+            ckvc_buffer_fini(&groups);
             bool known = json_object_get(o, "split_half_a") != NULL;
             html_cell(b, 'r', "%s", known ? report_fixed(report_num(o, "split_half_a"), 3) : "not known");
             html_cell(b, 'r', "%s", known ? report_fixed(report_num(o, "split_half_b"), 3) : "not known");
@@ -733,7 +745,8 @@ static void words_section(ckvc_buffer *b)
         {"Spearman's ρ", "correlation of ranks, average ranks for ties; undefined where one side is constant"},
         {"95% interval", "of a mean: Student's t over prompts; of ρ: percentiles over refits from resampled prompts, whose added "
                          "noise draws it towards 0"},
-        {"split half", "mean ρ between refits from two random halves of one run's prompts: the ceiling for any comparison"},
+        {"split half",
+         "mean ρ between refits from two random halves of one run's prompts: how far a corpus of half the size agrees with itself"},
         {"decided by α", "states whose choice differs from that of the plain mean reward"},
         {"choice against counts", "Spearman, over logged actions, of being chosen against how often the action was logged"},
         {"same choice in refits", "share of bootstrap refits that choose what the table chose, mean over states"},

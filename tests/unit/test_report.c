@@ -299,6 +299,7 @@ static void paired_differences(void **state)
     snprintf(score_file, sizeof score_file, "%s", in("s.jsonl"));
     json_t *j = make(inputs, 1, score_file, &page, &summary);
     is(j, "scores.rows", 12);
+    assert_true(json_is_true(at(j, "scores.held_out_checked")));
     is(j, "scores.rows_of_other_splits_left_out", 2);
     assert_string_equal(json_string_value(at(j, "scores.against_identity.0.title")), "T1 t");
     is(j, "scores.against_identity.0.all.n", 4);
