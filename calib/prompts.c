@@ -30,10 +30,17 @@ bool prompt_is_heldout(uint64_t seed, const char *id, double share)
     return (double)first * 0x1p-64 < share;
 }
 
+/* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
+static bool held_out(const manifest_entry *e, const prompt_options *o)
+{
+    return prompt_is_heldout(o->seed, e->id, o->holdout) || (e->split && strcmp(e->split, "heldout") == 0);
+}
+
+/* By the manifest's split, or as "heldout" however it came to be held out. */
 static bool wanted_split(const manifest_entry *e, const prompt_options *o)
 {
     for (size_t i = 0; i < o->n_splits; i++) {
-        if (e->split && strcmp(e->split, o->splits[i]) == 0) {
+        if ((e->split && strcmp(e->split, o->splits[i]) == 0) || (strcmp(o->splits[i], "heldout") == 0 && held_out(e, o))) {
             return true;
         }
     }
@@ -143,8 +150,7 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
     p->n_tokens = (uint32_t)kept;
     p->n_continuation = (uint32_t)C;
     p->cut = kept < T;
-    /* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
-    p->heldout = prompt_is_heldout(o->seed, e->id, o->holdout) || (e->split && strcmp(e->split, "heldout") == 0);
+    p->heldout = held_out(e, o);
     ckvc_buffer b = {0};
     ckvc_buffer_u32(&b, p->n_tokens);
     ckvc_buffer_u32(&b, p->n_continuation);

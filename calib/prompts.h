@@ -21,7 +21,7 @@ typedef struct prompt {
 } prompt;
 
 typedef struct prompt_options {
-    const char *const *splits; /* only these; n_splits 0: all */
+    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout); n_splits 0: all */
     size_t n_splits;
     int64_t window, continuation; /* W, C */
     int64_t max_tokens;           /* T at most; 0: context - C */

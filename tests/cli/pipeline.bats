@@ -155,6 +155,9 @@ PY
     calibrate "$DIR/held" --holdout 0.4
     run "$CKVC" fit "$DIR/held" --out "$DIR/held.ckvt"
     [ "$status" -eq 0 ]
+    held=$("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 0 --budget 8 --policy recent -q --holdout 0.4 \
+        --split heldout | wc -l)
+    [ "$held" -gt 0 ] && [ "$held" -lt 12 ]
     run calibrate "$DIR/allheld" --holdout 1
     [ "$status" -eq 65 ]
     one_line
