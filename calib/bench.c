@@ -165,11 +165,11 @@ static ckvc_status bench_model(bench *b)
     const model_shape *s = model_get_shape(b->model);
     int64_t T = b->o->n_tokens, C = b->o->continuation;
     char shape[128];
-    if (T + C > s->max_positions || T <= b->o->window) {
+    if (T + C > model_shape_context(s) || T <= b->o->window) {
         return ckvc_fail(b->err, CKVC_E_USAGE,
-                         "%lld + %lld tokens: the model's context is %d, the window %lld; use other --max-tokens, "
+                         "%lld + %lld tokens: the model's context is %lld, the window %lld; use other --max-tokens, "
                          "--continuation or --window",
-                         (long long)T, (long long)C, s->max_positions, (long long)b->o->window);
+                         (long long)T, (long long)C, (long long)model_shape_context(s), (long long)b->o->window);
     }
     ckvc_status st = session_create(b->model, (session_limits){T, C, b->o->window}, &b->session, b->err);
     b->ids = ckvc_calloc((size_t)(T + C), sizeof *b->ids);

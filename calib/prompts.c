@@ -112,13 +112,14 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
         }
         goto done;
     }
-    size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : (size_t)(shape->max_positions - o->continuation);
+    const int64_t context = model_shape_context(shape);
+    size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : (size_t)(context - o->continuation);
     size_t kept = T < most ? T : most;
-    if (kept + C > (size_t)shape->max_positions) {
-        st = ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s:%u: prompt \"%s\" has %zu + %zu tokens (prompt + continuation), the model's context is %d; use --max-tokens %d",
-            m->path, e->line, e->id, kept, C, shape->max_positions, shape->max_positions - (int)C);
+    if (kept + C > (size_t)context) {
+        st = ckvc_fail(err, CKVC_E_DATA,
+                       "%s:%u: prompt \"%s\" has %zu + %zu tokens (prompt + continuation), the model's context is %" PRId64
+                       "; use --max-tokens %" PRId64,
+                       m->path, e->line, e->id, kept, C, context, context - (int64_t)C);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -186,11 +187,11 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
         return ckvc_fail(err, CKVC_E_USAGE, "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1", o->max_tokens,
                          o->window);
     }
-    if (o->window + 1 + o->continuation > shape->max_positions) {
+    if (o->window + 1 + o->continuation > model_shape_context(shape)) {
         prompts_free(list);
         return ckvc_fail(err, CKVC_E_USAGE,
-                         "--window %" PRId64 " and --continuation %" PRId64 " do not fit the model's context of %d", o->window,
-                         o->continuation, shape->max_positions);
+                         "--window %" PRId64 " and --continuation %" PRId64 " do not fit the model's context of %" PRId64,
+                         o->window, o->continuation, model_shape_context(shape));
     }
     for (size_t i = 0; i < m->n_entries && (o->limit == 0 || list->n < (size_t)o->limit); i++) {
         const manifest_entry *e = &m->entries[i];

@@ -83,10 +83,11 @@ static ckvc_status read_sequence(const perplexity_job *j, const manifest_entry *
     if (out->n < 2) {
         return ckvc_fail(err, CKVC_E_DATA, "%s:%u: the prompt has %zu tokens, need at least 2", path, entry->line, out->n);
     }
-    if (out->n > (size_t)shape->max_positions) {
+    const int64_t context = model_shape_context(shape);
+    if (out->n > (size_t)context) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s:%u: the prompt has %zu tokens, the model's context is %d; cut it with --max-tokens %d", path,
-                         entry->line, out->n, shape->max_positions, shape->max_positions);
+                         "%s:%u: the prompt has %zu tokens, the model's context is %lld; cut it with --max-tokens %lld", path,
+                         entry->line, out->n, (long long)context, (long long)context);
     }
     return CKVC_OK;
 }

@@ -1,8 +1,9 @@
 /* config.json of a Hugging Face model directory.
  *
- * Keys and defaults are those of transformers' LlamaConfig. Two spellings of the rotary part are read: `rope_theta` with
- * `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that would change what the model computes and that
- * we do not run is refused by name; the rest (auto_map, initializer_range, use_cache ...) means nothing here and is skipped.
+ * Keys and defaults are those of transformers' LlamaConfig, MistralConfig and Qwen2Config and of InternLM2's own InternLM2Config. Two
+ * spellings of the rotary part are read: `rope_theta` with `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that
+ * would change what the model computes and that we do not run is refused by name; the rest (auto_map, initializer_range, use_cache ...)
+ * means nothing here and is skipped.
  */
 #include "formats/model_config.h"
 
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
@@ -18,13 +20,50 @@
 
 #define CONFIG_BYTES_MAX (1u << 20)
 /* Caps: an order of magnitude above any Llama there is, and small enough that products of two stay far inside 63 bits. */
-#define LAYERS_MAX       1024
 #define HEADS_MAX        1024
 #define HEAD_DIM_MAX     1024
 #define WIDTH_MAX        (1 << 17)
 #define INTERMEDIATE_MAX (1 << 20)
 #define VOCAB_MAX        (1 << 22)
 #define POSITIONS_MAX    (1 << 26)
+
+/* What a family's config class says of itself: the one table of differences. */
+typedef struct family {
+    const char *model_type, *architecture;
+    int32_t kv_heads;          /* num_key_value_heads when the key is missing; 0: as many as query heads. null is always that */
+    int32_t positions, window; /* max_position_embeddings, sliding_window when missing */
+    bool qkv_bias;             /* q, k and v have biases whatever config.json says */
+    const char *bias;          /* key that gives biases to q, k, v and o; NULL: none */
+    bool bias_default;
+    bool mlp_bias;      /* reads mlp_bias */
+    bool head_dim;      /* reads head_dim; otherwise it is width / heads */
+    bool sliding_layer; /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
+} family;
+
+static const family families[] = {
+    {.model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .positions = 2048,
+     .bias = "attention_bias",
+     .mlp_bias = true,
+     .head_dim = true},
+    {.model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .kv_heads = 8,
+     .positions = 131072,
+     .window = 4096,
+     .head_dim = true},
+    {.model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .kv_heads = 32,
+     .positions = 32768,
+     .window = 4096,
+     .qkv_bias = true,
+     .head_dim = true,
+     .sliding_layer = true},
+    {.model_type = "internlm2", .architecture = "InternLM2ForCausalLM", .positions = 2048, .bias = "bias", .bias_default = true},
+};
+#define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"internlm2\""
 
 typedef struct reader {
     const char *path;
@@ -98,7 +137,7 @@ static double read_number(reader *r, const json_t *object, const char *key, doub
     return x;
 }
 
-static bool read_bool(reader *r, const json_t *object, const char *key)
+static bool read_bool(reader *r, const json_t *object, const char *key, bool otherwise)
 {
     const json_t *v = member(object, key);
     if (r->rc == CKVC_OK && v != NULL && !json_is_boolean(v)) {
@@ -106,26 +145,51 @@ static bool read_bool(reader *r, const json_t *object, const char *key)
         value_text(v, got, sizeof got);
         refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not true or false", r->path, key, got));
     }
-    return json_is_true(v);
+    return v ? json_is_true(v) : otherwise;
 }
 
-/* What we do not run, by name. */
-static void check_supported(reader *r, const json_t *config)
+static const family *read_family(reader *r, const json_t *config)
 {
     char got[64];
     const json_t *type = member(config, "model_type");
-    if (type == NULL)
+    if (type == NULL) {
         refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: model_type is missing", r->path));
-    else if (!json_is_string(type) || strcmp(json_string_value(type), "llama") != 0) {
-        value_text(type, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: model_type %s is not supported (supported: \"llama\")", r->path, got));
+        return NULL;
     }
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        if (json_is_string(type) && strcmp(json_string_value(type), families[i].model_type) == 0)
+            return &families[i];
+    }
+    value_text(type, got, sizeof got);
+    refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: model_type %s is not supported (supported: " SUPPORTED_TYPES ")", r->path, got));
+    return NULL;
+}
+
+/* Keys of networks that differ from their family's. Present and not null, false, 0 or [] means refused. */
+static const struct {
+    const char *key, *why;
+} foreign_keys[] = {
+    {"quantization_config", "use the unquantised F32, F16 or BF16 weights"},
+    {"compression_config", "use the unquantised F32, F16 or BF16 weights"},
+    {"num_local_experts", "a mixture of experts"},
+    {"num_experts", "a mixture of experts"},
+    {"attn_logit_softcapping", "attention with capped logits"},
+    {"final_logit_softcapping", "capped logits"},
+    {"use_qk_norm", "normalised queries and keys"},
+    {"qk_layernorm", "normalised queries and keys"},
+    {"rope_interleaved", "pairs (2i, 2i+1) of rotary values"},
+};
+
+/* What we do not run, by name. */
+static void check_supported(reader *r, const json_t *config, const family *f)
+{
+    char got[64];
     const json_t *arch = json_array_get(member(config, "architectures"), 0);
-    if (arch != NULL && (!json_is_string(arch) || (strcmp(json_string_value(arch), "LlamaForCausalLM") != 0 &&
-                                                   strcmp(json_string_value(arch), "LLaMAForCausalLM") != 0))) {
+    /* "LLaMA..." is how the first converted checkpoints spell it */
+    if (arch != NULL && (!json_is_string(arch) || strcasecmp(json_string_value(arch), f->architecture) != 0)) {
         value_text(arch, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: architecture %s is not supported (supported: \"LlamaForCausalLM\")", r->path,
-                            got));
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: architecture %s is not supported (supported: \"%s\")", r->path, got,
+                            f->architecture));
     }
     const json_t *act = member(config, "hidden_act");
     if (act != NULL &&
@@ -133,22 +197,60 @@ static void check_supported(reader *r, const json_t *config)
         value_text(act, got, sizeof got);
         refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: hidden_act %s is not supported (supported: \"silu\")", r->path, got));
     }
-    const json_t *quant = member(config, "quantization_config");
-    if (quant != NULL) {
-        value_text(json_object_get(quant, "quant_method"), got, sizeof got);
-        refuse(r,
-               ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: quantization_config (quant_method %s) is not supported: use the unquantised F32, F16 or BF16 weights",
-                         r->path, got));
+    for (size_t i = 0; i < sizeof foreign_keys / sizeof *foreign_keys; i++) {
+        const json_t *v = member(config, foreign_keys[i].key);
+        if (v == NULL || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0.0) ||
+            (json_is_array(v) && json_array_size(v) == 0))
+            continue;
+        value_text(json_is_object(v) ? json_object_get(v, "quant_method") : v, got, sizeof got);
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s (%s%s) is not supported: %s", r->path, foreign_keys[i].key,
+                            json_is_object(v) ? "quant_method " : "", got, foreign_keys[i].why));
     }
+    const json_t *partial = member(config, "partial_rotary_factor");
+    if (partial != NULL && json_number_value(partial) != 1.0)
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: partial_rotary_factor other than 1 is not supported", r->path));
+}
+
+/* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Qwen2 (Qwen2Config.__post_init__): only while
+ * use_sliding_window is true, then for the layers that layer_types calls sliding_attention, by default those from max_window_layers on. */
+static void read_window(reader *r, const json_t *config, const family *f, model_shape *s)
+{
     const json_t *types = member(config, "layer_types");
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const json_t *t = json_array_get(types, i);
-        if (!json_is_string(t) || strcmp(json_string_value(t), "full_attention") != 0) {
-            value_text(t, got, sizeof got);
-            refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: layer_types[%zu]=%s is not supported (supported: \"full_attention\")",
-                                r->path, i, got));
+    const bool on = f->window > 0 && (!f->sliding_layer || read_bool(r, config, "use_sliding_window", false));
+    if (on && (json_object_get(config, "sliding_window") == NULL || member(config, "sliding_window") != NULL))
+        s->sliding_window = read_int(r, config, "sliding_window", 1, POSITIONS_MAX, f->window);
+    const int32_t from = on && f->sliding_layer ? read_int(r, config, "max_window_layers", 0, INT32_MAX, 28) : 0;
+    if (types != NULL && (!json_is_array(types) || json_array_size(types) != (size_t)s->n_layers)) {
+        refuse(r,
+               ckvc_fail(r->err, CKVC_E_DATA, "%s: layer_types is not a list of num_hidden_layers=%d names", r->path, s->n_layers));
+        return;
+    }
+    int32_t n_windowed = 0;
+    for (int32_t l = 0; l < s->n_layers && r->rc == CKVC_OK; l++) {
+        bool windowed = s->sliding_window > 0 && l >= from;
+        const json_t *t = json_array_get(types, (size_t)l);
+        if (t != NULL) {
+            const char *name = json_is_string(t) ? json_string_value(t) : "";
+            const bool sliding = strcmp(name, "sliding_attention") == 0;
+            /* a family without the rule ignores the list in transformers: then it must not say anything else than the family does */
+            if ((!sliding && strcmp(name, "full_attention") != 0) || (sliding && s->sliding_window == 0) ||
+                (!f->sliding_layer && sliding != windowed)) {
+                char got[64];
+                value_text(t, got, sizeof got);
+                refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: layer_types[%d]=%s is not supported (supported: %s)", r->path, l, got,
+                                    s->sliding_window == 0 ? "\"full_attention\", as no sliding window is on"
+                                    : f->sliding_layer     ? "\"full_attention\", \"sliding_attention\""
+                                                           : "\"sliding_attention\", as sliding_window is set"));
+            }
+            windowed = sliding;
         }
+        if (!windowed && s->sliding_window > 0)
+            s->full_layers[l / 64] |= UINT64_C(1) << (l % 64);
+        n_windowed += windowed;
+    }
+    if (n_windowed == 0) { /* one spelling of a model without windows */
+        s->sliding_window = 0;
+        memset(s->full_layers, 0, sizeof s->full_layers);
     }
 }
 
@@ -184,20 +286,33 @@ static void read_rope(reader *r, const json_t *config, model_shape *s)
         refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.partial_rotary_factor other than 1 is not supported", r->path, where));
     if (json_is_string(type) && strcmp(json_string_value(type), "default") == 0)
         return;
-    if (!json_is_string(type) || strcmp(json_string_value(type), "llama3") != 0) {
+    for (rope_kind k = ROPE_LLAMA3; json_is_string(type) && k <= ROPE_DYNAMIC; k++) {
+        if (strcmp(json_string_value(type), rope_kind_name(k)) == 0)
+            s->rope = k;
+    }
+    switch (s->rope) {
+    case ROPE_DEFAULT:
         value_text(type, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.rope_type %s is not supported (supported: \"default\", \"llama3\")",
+        refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
+                            "%s: %s.rope_type %s is not supported (supported: \"default\", \"llama3\", \"linear\", \"dynamic\")",
                             r->path, where, got));
         return;
+    case ROPE_LLAMA3:
+        s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
+        s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
+        s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
+        s->rope_original_positions = read_int(r, rope, "original_max_position_embeddings", 1, POSITIONS_MAX, 0);
+        if (r->rc == CKVC_OK && s->rope_high_freq <= s->rope_low_freq)
+            refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.high_freq_factor=%g must be above low_freq_factor=%g", r->path, where,
+                                s->rope_high_freq, s->rope_low_freq));
+        return;
+    case ROPE_LINEAR:
+    case ROPE_DYNAMIC:
+        s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
+        if (r->rc == CKVC_OK && s->rope_factor < 1.0)
+            refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.factor=%g must be at least 1", r->path, where, s->rope_factor));
+        return;
     }
-    s->rope = ROPE_LLAMA3;
-    s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
-    s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
-    s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
-    s->rope_original_positions = read_int(r, rope, "original_max_position_embeddings", 1, POSITIONS_MAX, 0);
-    if (r->rc == CKVC_OK && s->rope_high_freq <= s->rope_low_freq)
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.high_freq_factor=%g must be above low_freq_factor=%g", r->path, where,
-                            s->rope_high_freq, s->rope_low_freq));
 }
 
 /* Token ids say nothing about what the network computes; one outside the vocabulary counts as none. */
@@ -217,7 +332,7 @@ static void read_ids(const json_t *config, model_shape *s)
 
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
 {
-    *out = (model_shape){.family = "llama", .bos_id = -1};
+    *out = (model_shape){.bos_id = -1};
     json_t *config = NULL;
     char *path = ckvc_path_join(dir, "config.json");
     if (path == NULL)
@@ -230,15 +345,21 @@ ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
         r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: not a JSON object", path);
         goto done;
     }
-    check_supported(&r, config);
+    const family *f = read_family(&r, config);
+    if (f == NULL)
+        goto done;
+    check_supported(&r, config, f);
     model_shape *s = out;
-    s->n_layers = read_int(&r, config, "num_hidden_layers", 1, LAYERS_MAX, 0);
+    snprintf(s->family, sizeof s->family, "%s", f->model_type);
+    s->n_layers = read_int(&r, config, "num_hidden_layers", 1, MODEL_LAYERS_MAX, 0);
     s->n_heads = read_int(&r, config, "num_attention_heads", 1, HEADS_MAX, 0);
-    s->n_kv_heads = read_int(&r, config, "num_key_value_heads", 1, HEADS_MAX, s->n_heads);
+    const bool kv_heads_missing = json_object_get(config, "num_key_value_heads") == NULL;
+    s->n_kv_heads =
+        read_int(&r, config, "num_key_value_heads", 1, HEADS_MAX, f->kv_heads > 0 && kv_heads_missing ? f->kv_heads : s->n_heads);
     s->width = read_int(&r, config, "hidden_size", 1, WIDTH_MAX, 0);
     s->intermediate = read_int(&r, config, "intermediate_size", 1, INTERMEDIATE_MAX, 0);
     s->vocab = read_int(&r, config, "vocab_size", 1, VOCAB_MAX, 0);
-    s->max_positions = read_int(&r, config, "max_position_embeddings", 1, POSITIONS_MAX, 2048);
+    s->max_positions = read_int(&r, config, "max_position_embeddings", 1, POSITIONS_MAX, f->positions);
     s->rms_eps = read_number(&r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
     if (r.rc != CKVC_OK)
         goto done;
@@ -247,25 +368,49 @@ ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
                          s->n_heads, s->n_kv_heads);
         goto done;
     }
-    if (member(config, "head_dim") == NULL && s->width % s->n_heads != 0) {
-        r.rc =
-            ckvc_fail(err, CKVC_E_DATA, "%s: hidden_size=%d is not a multiple of num_attention_heads=%d and head_dim is not given",
-                      path, s->width, s->n_heads);
+    const bool given = f->head_dim && member(config, "head_dim") != NULL;
+    if (!given && s->width % s->n_heads != 0) {
+        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: hidden_size=%d is not a multiple of num_attention_heads=%d%s", path, s->width,
+                         s->n_heads, f->head_dim ? " and head_dim is not given" : "");
         goto done;
     }
-    s->head_dim = read_int(&r, config, "head_dim", 2, HEAD_DIM_MAX, s->width / s->n_heads);
+    s->head_dim = given ? read_int(&r, config, "head_dim", 2, HEAD_DIM_MAX, 0) : s->width / s->n_heads;
     if (r.rc == CKVC_OK && (s->head_dim > HEAD_DIM_MAX || s->head_dim % 2 != 0))
         r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=%d is not an even number up to %d", path, s->head_dim, HEAD_DIM_MAX);
     read_rope(&r, config, s);
-    s->tied = read_bool(&r, config, "tie_word_embeddings");
-    s->qkv_bias = s->output_bias = read_bool(&r, config, "attention_bias"); /* Llama's one flag is for q, k, v and o */
-    s->mlp_bias = read_bool(&r, config, "mlp_bias");
+    if (r.rc == CKVC_OK && s->rope == ROPE_DYNAMIC && s->head_dim == 2) /* its exponent is D / (D - 2) */
+        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=2 is too small for dynamic rotary scaling", path);
+    s->tied = read_bool(&r, config, "tie_word_embeddings", false);
+    /* LlamaAttention and InternLM2Attention: one flag for q, k, v and o; Qwen2Attention: q, k, v always, o never */
+    s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
+    s->qkv_bias = f->qkv_bias || s->output_bias;
+    s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);
+    read_window(&r, config, f, s);
     if (r.rc == CKVC_OK)
         read_ids(config, s);
 done:
     json_decref(config);
     free(path);
     return r.rc;
+}
+
+int32_t model_shape_window(const model_shape *s, int32_t layer)
+{
+    return s->full_layers[layer / 64] >> (layer % 64) & 1 ? 0 : s->sliding_window;
+}
+
+int64_t model_shape_context(const model_shape *s)
+{
+    const bool stretched = s->rope == ROPE_LINEAR || s->rope == ROPE_DYNAMIC;
+    const double context = (double)s->max_positions * (stretched ? s->rope_factor : 1.0);
+    return context < POSITIONS_MAX ? (int64_t)context : POSITIONS_MAX;
+}
+
+const char *rope_kind_name(rope_kind kind)
+{
+    static const char *const names[] = {
+        [ROPE_DEFAULT] = "default", [ROPE_LLAMA3] = "llama3", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic"};
+    return names[kind];
 }
 
 /* The fields that decide what the network computes, in this order; one that has its neutral value is left out, so that a
@@ -280,6 +425,10 @@ char *model_shape_lines(const model_shape *s)
         ckvc_buffer_printf(
             &b, "rope=llama3\nrope_factor=%.17g\nrope_low_freq=%.17g\nrope_high_freq=%.17g\nrope_original_positions=%d\n",
             s->rope_factor, s->rope_low_freq, s->rope_high_freq, s->rope_original_positions);
+    if (s->rope == ROPE_LINEAR)
+        ckvc_buffer_printf(&b, "rope=linear\nrope_factor=%.17g\n", s->rope_factor);
+    if (s->rope == ROPE_DYNAMIC) /* here the context length is arithmetic: the base grows beyond it */
+        ckvc_buffer_printf(&b, "rope=dynamic\nrope_factor=%.17g\nmax_positions=%d\n", s->rope_factor, s->max_positions);
     if (s->tied)
         ckvc_buffer_text(&b, "tied=1\n");
     if (s->qkv_bias)
@@ -290,6 +439,10 @@ char *model_shape_lines(const model_shape *s)
         ckvc_buffer_text(&b, "mlp_bias=1\n");
     if (s->sliding_window)
         ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window);
+    for (int32_t l = 0; s->sliding_window && l < s->n_layers; l++) {
+        if (model_shape_window(s, l) == 0)
+            ckvc_buffer_printf(&b, "full_layer=%d\n", l);
+    }
     if (b.failed) {
         ckvc_buffer_fini(&b);
         return NULL;

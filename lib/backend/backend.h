@@ -45,14 +45,20 @@ typedef struct backend_ops {
     ckvc_status (*read)(backend *be, const be_buf *src, size_t offset, float *dst, size_t n, ckvc_err *err);
 
     /* Weights: bytes are borrowed until weight_free (a memory map); a backend may use them in place or hold its own copy.
-     * acquire makes the weight ready for use (converts once), release says that it may be dropped again. */
+     * acquire makes the weight ready for use, release says that it may be dropped again: what was acquired is there until then.
+     * Copies beyond the limit of weight_limit are dropped on release and made again by the next acquire. */
     ckvc_status (*weight_create)(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, be_weight **out,
                                  ckvc_err *err);
+    /* The same for rows inside a fused matrix: row r is the matrix's row r / block * stride + r % block, from `bytes` on. */
+    ckvc_status (*weight_create_blocks)(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, int64_t block,
+                                        int64_t stride, be_weight **out, ckvc_err *err);
     void (*weight_free)(backend *be, be_weight *w);
     ckvc_status (*weight_acquire)(backend *be, be_weight *w, ckvc_err *err);
     void (*weight_release)(backend *be, be_weight *w);
+    /* Copies of weights that are kept together with the buffers: at most `bytes`, as far as what is in use at one time allows. */
+    void (*weight_limit)(backend *be, size_t bytes);
 
-    /* x[r] = table[tokens[r]] */
+    /* x[r] = table[tokens[r]]; the one operation that takes a weight as it lies, acquired or not */
     void (*embed)(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows, be_buf *x);
     /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w */
     void (*rmsnorm)(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps, be_buf *y);

@@ -12,7 +12,7 @@ static ckvc_status layer(const forward_pass *p, int32_t il, ckvc_err *err)
     const backend_ops *op = be->ops;
     const activations *a = p->act;
     const layer_weights *w = &m->layers[il];
-    const be_attention_shape *s = &m->attention;
+    const be_attention_shape attention = layer_attention(m, il), *s = &attention;
     const int64_t n = p->n_rows;
     const float eps = (float)m->shape.rms_eps;
     be_buf *prompt_k = p->prompt->k[il], *prompt_v = p->prompt->v[il];
@@ -22,11 +22,11 @@ static ckvc_status layer(const forward_pass *p, int32_t il, ckvc_err *err)
     op->matmul(be, w->k, w->k_bias, a->norm, n, false, a->k);
     op->matmul(be, w->v, w->v_bias, a->norm, n, false, a->v);
     if (p->continuation) {
-        op->rope_cache(be, s, m->inv_freq, p->n_prompt, 0, n, a->q, a->k, a->v, p->own->k[0], p->own->v[0], p->own->capacity);
+        op->rope_cache(be, s, p->inv_freq, p->n_prompt, 0, n, a->q, a->k, a->v, p->own->k[0], p->own->v[0], p->own->capacity);
         op->attention_kept(be, s, n, p->n_prompt, a->q, p->sets ? &p->sets[il] : NULL, prompt_k, prompt_v, p->prompt->capacity,
                            p->own->k[0], p->own->v[0], p->own->capacity, a->mix);
     } else {
-        op->rope_cache(be, s, m->inv_freq, 0, 0, n, a->q, a->k, a->v, prompt_k, prompt_v, p->prompt->capacity);
+        op->rope_cache(be, s, p->inv_freq, 0, 0, n, a->q, a->k, a->v, prompt_k, prompt_v, p->prompt->capacity);
         op->attention_causal(be, s, n, a->q, prompt_k, prompt_v, p->prompt->capacity, a->mix);
     }
     if (p->tap) {
@@ -48,10 +48,8 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err)
 {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
-    ckvc_status rc = op->weight_acquire(m->be, m->embedding, err);
-    if (rc != CKVC_OK)
-        return rc;
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
+    ckvc_status rc = CKVC_OK;
     for (int32_t il = 0; il < m->shape.n_layers; il++) {
         rc = layer_acquire(m, il, err);
         if (rc == CKVC_OK)
@@ -61,10 +59,30 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err)
             return rc;
     }
     rc = op->weight_acquire(m->be, m->final_norm, err);
-    if (rc == CKVC_OK)
-        rc = op->weight_acquire(m->be, m->head, err);
     if (rc != CKVC_OK)
         return rc;
     op->rmsnorm(m->be, p->act->x, p->n_rows, m->final_norm, (float)m->shape.rms_eps, p->act->norm);
+    op->weight_release(m->be, m->final_norm);
     return op->sync(m->be, err);
+}
+
+ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target, double *nll,
+                           ckvc_err *err)
+{
+    ckvc_status rc = m->be->ops->weight_acquire(m->be, m->head, err);
+    if (rc == CKVC_OK) {
+        rc = m->be->ops->head_nll(m->be, m->head, x, row0, n_rows, target, nll, err);
+        m->be->ops->weight_release(m->be, m->head);
+    }
+    return rc;
+}
+
+ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits, ckvc_err *err)
+{
+    ckvc_status rc = m->be->ops->weight_acquire(m->be, m->head, err);
+    if (rc == CKVC_OK) {
+        rc = m->be->ops->head_logits(m->be, m->head, x, row, logits, err);
+        m->be->ops->weight_release(m->be, m->head);
+    }
+    return rc;
 }

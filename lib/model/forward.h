@@ -23,7 +23,8 @@ typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, cons
 typedef struct forward_pass {
     model *m;
     const activations *act;
-    const int32_t *tokens; /* [n_rows], host, inside the vocabulary */
+    const int32_t *tokens;  /* [n_rows], host, inside the vocabulary */
+    const double *inv_freq; /* [D/2], rope_frequencies of prompt and continuation together */
     int64_t n_rows;
     const kv_cache *prompt; /* a prefill writes it; a continuation reads it */
     /* prefill: continuation false, the rows are positions 0 ... n_rows-1 */
@@ -38,5 +39,10 @@ typedef struct forward_pass {
 
 /* Leaves the normed top rows in act->norm. */
 ckvc_status forward(const forward_pass *p, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* The backend's head_nll and head_logits with the model's head, which is acquired for the call alone: it is a model's largest matrix. */
+ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target, double *nll,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -28,12 +28,24 @@ static json_t *shape_json(const model_shape *s)
     json_t *o = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:f,s:f,s:s,s:b}", "n_layers", s->n_layers, "n_heads", s->n_heads,
                           "n_kv_heads", s->n_kv_heads, "head_dim", s->head_dim, "width", s->width, "intermediate", s->intermediate,
                           "vocab", s->vocab, "max_positions", s->max_positions, "rms_eps", s->rms_eps, "rope_theta", s->rope_theta,
-                          "rope", s->rope == ROPE_LLAMA3 ? "llama3" : "default", "tied", s->tied);
-    if (o && s->rope == ROPE_LLAMA3) {
+                          "rope", rope_kind_name(s->rope), "tied", s->tied);
+    if (o && s->rope != ROPE_DEFAULT)
         json_object_set_new(o, "rope_factor", json_real(s->rope_factor));
+    if (o && s->rope == ROPE_LLAMA3) {
         json_object_set_new(o, "rope_low_freq", json_real(s->rope_low_freq));
         json_object_set_new(o, "rope_high_freq", json_real(s->rope_high_freq));
         json_object_set_new(o, "rope_original_positions", json_integer(s->rope_original_positions));
+    }
+    if (o && model_shape_context(s) != s->max_positions)
+        json_object_set_new(o, "context", json_integer(model_shape_context(s)));
+    if (o && s->sliding_window) {
+        json_t *layers = json_array();
+        for (int32_t l = 0; l < s->n_layers; l++) {
+            if (model_shape_window(s, l) > 0)
+                json_array_append_new(layers, json_integer(l));
+        }
+        json_object_set_new(o, "sliding_window", json_integer(s->sliding_window));
+        json_object_set_new(o, "sliding_layers", layers);
     }
     if (o && s->qkv_bias)
         json_object_set_new(o, "qkv_bias", json_true());

@@ -1,4 +1,4 @@
-/* Opening a Llama model: which tensor is which, the pass over all bytes (finite? fingerprint), the rotary frequencies. */
+/* Opening a model: which tensor is which, the pass over all bytes (finite? fingerprint), the rotary frequencies. */
 #include "lib/model/model_weights.h"
 
 #include <math.h>
@@ -13,36 +13,71 @@
 
 /* ---- names ---- */
 
-/* One row a tensor of a layer: its name behind "model.layers.N.", where it goes, its shape in terms of the model's. */
-typedef enum dim { ONE, WIDTH, HEADS, KV_HEADS, MLP } dim;
+/* One row a tensor of a layer: its name behind "model.layers.N.", where it goes, its shape in terms of the model's. Of a fused tensor
+ * three rows take their part: for each KV head in turn its H/G query heads, its key head, its value head (modeling_internlm2.py,
+ * InternLM2Attention.forward, the rearrange "b q (h gs d) -> b q h gs d"). */
+typedef enum dim { ONE, WIDTH, HEADS, KV_HEADS, FUSED, MLP } dim;
 typedef enum when { ALWAYS, QKV_BIAS, OUTPUT_BIAS, MLP_BIAS } when;
-static const struct layer_row {
+typedef enum fused_part { WHOLE, QUERIES, KEYS, VALUES } fused_part;
+typedef struct layer_row {
     const char *name;
     size_t offset; /* in layer_weights */
     dim rows, cols;
     when when;
-} layer_rows[LAYER_WEIGHTS] = {
-    {"input_layernorm.weight", offsetof(layer_weights, attention_norm), WIDTH, ONE, ALWAYS},
-    {"self_attn.q_proj.weight", offsetof(layer_weights, q), HEADS, WIDTH, ALWAYS},
-    {"self_attn.k_proj.weight", offsetof(layer_weights, k), KV_HEADS, WIDTH, ALWAYS},
-    {"self_attn.v_proj.weight", offsetof(layer_weights, v), KV_HEADS, WIDTH, ALWAYS},
-    {"self_attn.o_proj.weight", offsetof(layer_weights, o), WIDTH, HEADS, ALWAYS},
-    {"self_attn.q_proj.bias", offsetof(layer_weights, q_bias), HEADS, ONE, QKV_BIAS},
-    {"self_attn.k_proj.bias", offsetof(layer_weights, k_bias), KV_HEADS, ONE, QKV_BIAS},
-    {"self_attn.v_proj.bias", offsetof(layer_weights, v_bias), KV_HEADS, ONE, QKV_BIAS},
-    {"self_attn.o_proj.bias", offsetof(layer_weights, o_bias), WIDTH, ONE, OUTPUT_BIAS},
-    {"post_attention_layernorm.weight", offsetof(layer_weights, mlp_norm), WIDTH, ONE, ALWAYS},
-    {"mlp.gate_proj.weight", offsetof(layer_weights, gate), MLP, WIDTH, ALWAYS},
-    {"mlp.up_proj.weight", offsetof(layer_weights, up), MLP, WIDTH, ALWAYS},
-    {"mlp.down_proj.weight", offsetof(layer_weights, down), WIDTH, MLP, ALWAYS},
-    {"mlp.gate_proj.bias", offsetof(layer_weights, gate_bias), MLP, ONE, MLP_BIAS},
-    {"mlp.up_proj.bias", offsetof(layer_weights, up_bias), MLP, ONE, MLP_BIAS},
-    {"mlp.down_proj.bias", offsetof(layer_weights, down_bias), WIDTH, ONE, MLP_BIAS},
+    fused_part part;
+} layer_row;
+
+/* transformers: modeling_llama.py, modeling_mistral.py, modeling_qwen2.py */
+static const layer_row llama_rows[] = {
+    {"input_layernorm.weight", offsetof(layer_weights, attention_norm), WIDTH, ONE, ALWAYS, WHOLE},
+    {"self_attn.q_proj.weight", offsetof(layer_weights, q), HEADS, WIDTH, ALWAYS, WHOLE},
+    {"self_attn.k_proj.weight", offsetof(layer_weights, k), KV_HEADS, WIDTH, ALWAYS, WHOLE},
+    {"self_attn.v_proj.weight", offsetof(layer_weights, v), KV_HEADS, WIDTH, ALWAYS, WHOLE},
+    {"self_attn.o_proj.weight", offsetof(layer_weights, o), WIDTH, HEADS, ALWAYS, WHOLE},
+    {"self_attn.q_proj.bias", offsetof(layer_weights, q_bias), HEADS, ONE, QKV_BIAS, WHOLE},
+    {"self_attn.k_proj.bias", offsetof(layer_weights, k_bias), KV_HEADS, ONE, QKV_BIAS, WHOLE},
+    {"self_attn.v_proj.bias", offsetof(layer_weights, v_bias), KV_HEADS, ONE, QKV_BIAS, WHOLE},
+    {"self_attn.o_proj.bias", offsetof(layer_weights, o_bias), WIDTH, ONE, OUTPUT_BIAS, WHOLE},
+    {"post_attention_layernorm.weight", offsetof(layer_weights, mlp_norm), WIDTH, ONE, ALWAYS, WHOLE},
+    {"mlp.gate_proj.weight", offsetof(layer_weights, gate), MLP, WIDTH, ALWAYS, WHOLE},
+    {"mlp.up_proj.weight", offsetof(layer_weights, up), MLP, WIDTH, ALWAYS, WHOLE},
+    {"mlp.down_proj.weight", offsetof(layer_weights, down), WIDTH, MLP, ALWAYS, WHOLE},
+    {"mlp.gate_proj.bias", offsetof(layer_weights, gate_bias), MLP, ONE, MLP_BIAS, WHOLE},
+    {"mlp.up_proj.bias", offsetof(layer_weights, up_bias), MLP, ONE, MLP_BIAS, WHOLE},
+    {"mlp.down_proj.bias", offsetof(layer_weights, down_bias), WIDTH, ONE, MLP_BIAS, WHOLE},
 };
 
-#define EMBEDDING  "model.embed_tokens.weight"
-#define HEAD       "lm_head.weight"
-#define FINAL_NORM "model.norm.weight"
+/* modeling_internlm2.py; w1 is the gate, w3 goes up, w2 down (InternLM2MLP.forward) */
+static const layer_row internlm2_rows[] = {
+    {"attention_norm.weight", offsetof(layer_weights, attention_norm), WIDTH, ONE, ALWAYS, WHOLE},
+    {"attention.wqkv.weight", offsetof(layer_weights, q), FUSED, WIDTH, ALWAYS, QUERIES},
+    {"attention.wqkv.weight", offsetof(layer_weights, k), FUSED, WIDTH, ALWAYS, KEYS},
+    {"attention.wqkv.weight", offsetof(layer_weights, v), FUSED, WIDTH, ALWAYS, VALUES},
+    {"attention.wo.weight", offsetof(layer_weights, o), WIDTH, HEADS, ALWAYS, WHOLE},
+    {"attention.wqkv.bias", offsetof(layer_weights, q_bias), FUSED, ONE, QKV_BIAS, QUERIES},
+    {"attention.wqkv.bias", offsetof(layer_weights, k_bias), FUSED, ONE, QKV_BIAS, KEYS},
+    {"attention.wqkv.bias", offsetof(layer_weights, v_bias), FUSED, ONE, QKV_BIAS, VALUES},
+    {"attention.wo.bias", offsetof(layer_weights, o_bias), WIDTH, ONE, OUTPUT_BIAS, WHOLE},
+    {"ffn_norm.weight", offsetof(layer_weights, mlp_norm), WIDTH, ONE, ALWAYS, WHOLE},
+    {"feed_forward.w1.weight", offsetof(layer_weights, gate), MLP, WIDTH, ALWAYS, WHOLE},
+    {"feed_forward.w3.weight", offsetof(layer_weights, up), MLP, WIDTH, ALWAYS, WHOLE},
+    {"feed_forward.w2.weight", offsetof(layer_weights, down), WIDTH, MLP, ALWAYS, WHOLE},
+};
+
+typedef struct tensor_names {
+    const char *embedding, *head, *final_norm;
+    const layer_row *rows;
+    size_t n_rows;
+} tensor_names;
+
+static const tensor_names *names_of(const model_shape *s)
+{
+    static const tensor_names llama = {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight", llama_rows,
+                                       sizeof llama_rows / sizeof *llama_rows};
+    static const tensor_names internlm2 = {"model.tok_embeddings.weight", "output.weight", "model.norm.weight", internlm2_rows,
+                                           sizeof internlm2_rows / sizeof *internlm2_rows};
+    return strcmp(s->family, "internlm2") == 0 ? &internlm2 : &llama;
+}
 
 static int64_t size_of(const model_shape *s, dim d)
 {
@@ -55,6 +90,8 @@ static int64_t size_of(const model_shape *s, dim d)
         return (int64_t)s->n_heads * s->head_dim;
     case KV_HEADS:
         return (int64_t)s->n_kv_heads * s->head_dim;
+    case FUSED:
+        return (s->n_heads + 2 * (int64_t)s->n_kv_heads) * s->head_dim;
     case MLP:
         break;
     }
@@ -98,16 +135,17 @@ static const tensor_view *find(const weights *files, const char *dir, const char
 static ckvc_status find_ends(const model_shape *s, const weights *files, const char *dir, const tensor_view **embedding,
                              const tensor_view **head, ckvc_err *err)
 {
-    const bool has_embedding = weights_find(files, EMBEDDING) != NULL, has_head = weights_find(files, HEAD) != NULL;
+    const tensor_names *names = names_of(s);
+    const bool has_embedding = weights_find(files, names->embedding) != NULL, has_head = weights_find(files, names->head) != NULL;
     const bool one = s->tied && has_embedding != has_head;
-    *embedding = find(files, dir, one && has_head ? HEAD : EMBEDDING, s->vocab, s->width, err);
-    *head = *embedding && !one && (has_head || !s->tied) ? find(files, dir, HEAD, s->vocab, s->width, err) : *embedding;
+    *embedding = find(files, dir, one && has_head ? names->head : names->embedding, s->vocab, s->width, err);
+    *head = *embedding && !one && (has_head || !s->tied) ? find(files, dir, names->head, s->vocab, s->width, err) : *embedding;
     if (*embedding == NULL || *head == NULL)
         return CKVC_E_DATA;
     if (s->tied && *head != *embedding) {
         if ((*head)->type != (*embedding)->type || memcmp((*head)->data, (*embedding)->data, (*head)->bytes) != 0)
             return ckvc_fail(err, CKVC_E_DATA, "%s: tie_word_embeddings is true, but %s and %s differ: one of them is wrong", dir,
-                             HEAD, EMBEDDING);
+                             names->head, names->embedding);
         *head = *embedding;
     }
     return CKVC_OK;
@@ -140,21 +178,21 @@ static int64_t first_not_finite(const uint8_t *p, tensor_type type, int64_t n, b
     union {
         uint32_t w[1024];
         uint16_t h[1024];
-    } part;
+    } piece;
     for (int64_t i = 0; i < n; i += 1024) {
         const int m = i + 1024 < n ? 1024 : (int)(n - i);
         uint32_t any = 0;
         if (type == TENSOR_F32) {
-            memcpy(part.w, p + i * 4, (size_t)m * 4);
+            memcpy(piece.w, p + i * 4, (size_t)m * 4);
             for (int j = 0; j < m; j++)
-                any |= (part.w[j] & exponent) == exponent;
+                any |= (piece.w[j] & exponent) == exponent;
         } else {
-            memcpy(part.h, p + i * 2, (size_t)m * 2);
+            memcpy(piece.h, p + i * 2, (size_t)m * 2);
             for (int j = 0; j < m; j++)
-                any |= (part.h[j] & exponent) == exponent;
+                any |= (piece.h[j] & exponent) == exponent;
         }
         for (int j = 0; any && j < m; j++) {
-            const uint32_t v = type == TENSOR_F32 ? part.w[j] : part.h[j];
+            const uint32_t v = type == TENSOR_F32 ? piece.w[j] : piece.h[j];
             if ((v & exponent) == exponent) {
                 *nan = (v & mantissa) != 0;
                 return i + j;
@@ -210,30 +248,31 @@ ckvc_status model_check(const model_shape *s, const weights *files, const char *
                         char fingerprint[CKVC_SHA256_HEX], ckvc_err *err)
 {
     char name[128];
+    const tensor_names *names = names_of(s);
     const tensor_view *embedding, *head;
     size_t n_used = 2;
     ckvc_status rc = find_ends(s, files, dir, &embedding, &head, err);
     if (rc != CKVC_OK)
         return rc;
-    if (find(files, dir, FINAL_NORM, s->width, 1, err) == NULL)
+    if (find(files, dir, names->final_norm, s->width, 1, err) == NULL)
         return CKVC_E_DATA;
     for (int32_t l = 0; l < s->n_layers; l++) {
-        for (size_t i = 0; i < LAYER_WEIGHTS; i++) {
-            const struct layer_row *row = &layer_rows[i];
+        for (size_t i = 0; i < names->n_rows; i++) {
+            const layer_row *row = &names->rows[i];
             if (!wanted(s, row->when))
                 continue;
             if (find(files, dir, layer_name(l, row->name, name, sizeof name), size_of(s, row->rows), size_of(s, row->cols), err) ==
                 NULL)
                 return CKVC_E_DATA;
-            n_used++;
+            n_used += row->part == WHOLE || row->part == QUERIES;
         }
     }
-    n_used += weights_find(files, EMBEDDING) != NULL && weights_find(files, HEAD) != NULL;
+    n_used += weights_find(files, names->embedding) != NULL && weights_find(files, names->head) != NULL;
 
     const size_t n = weights_count(files);
     if (n > n_used)
-        ckvc_log(CKVC_LOG_WARN, "%s: %zu of %zu tensors are not part of a Llama model of this config.json and are not used", dir,
-                 n - n_used, n);
+        ckvc_log(CKVC_LOG_WARN, "%s: %zu of %zu tensors are not part of a %s model of this config.json and are not used", dir,
+                 n - n_used, n, s->family);
     ckvc_buffer text = {0};
     char *lines = model_shape_lines(s);
     check_job job = {files, ckvc_calloc(n, sizeof *job.out)};
@@ -266,17 +305,23 @@ done:
     return rc;
 }
 
-/* ---- rotary frequencies ---- */
+/* ---- positions ---- */
 
-/* inv_freq[i] = theta^(-2i/D). llama3 (transformers, _compute_llama3_parameters): with wavelength w = 2 pi / inv_freq, long waves
- * (w > original / low) are slowed down by `factor`, short ones (w < original / high) stay, between them the two are mixed by
- * (original / w - low) / (high - low). */
-static double *rope_frequencies(const model_shape *s)
+/* inv_freq[i] = base^(-2i/D).
+ * llama3: with wavelength w = 2 pi / inv_freq, long waves (w > original / low) are slowed down by `factor`, short ones
+ *   (w < original / high) stay, between them the two are mixed by (original / w - low) / (high - low).
+ * linear: all are slowed down by `factor`.
+ * dynamic: base = theta * (factor * n / max_positions - (factor - 1))^(D / (D - 2)) for n > max_positions tokens, else theta. */
+void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq)
 {
-    const int32_t half = s->head_dim / 2;
-    double *inv_freq = ckvc_alloc((size_t)half, sizeof *inv_freq);
-    for (int32_t i = 0; inv_freq && i < half; i++) {
-        double f = pow(s->rope_theta, -2.0 * i / s->head_dim);
+    double base = s->rope_theta;
+    if (s->rope == ROPE_DYNAMIC && n_total > s->max_positions)
+        base *= pow(s->rope_factor * (double)n_total / s->max_positions - (s->rope_factor - 1.0),
+                    (double)s->head_dim / (s->head_dim - 2));
+    for (int32_t i = 0; i < s->head_dim / 2; i++) {
+        double f = pow(base, -2.0 * i / s->head_dim);
+        if (s->rope == ROPE_LINEAR)
+            f /= s->rope_factor;
         if (s->rope == ROPE_LLAMA3) {
             const double turns = s->rope_original_positions * f / (2.0 * 3.14159265358979323846);
             if (turns < s->rope_low_freq) {
@@ -288,41 +333,62 @@ static double *rope_frequencies(const model_shape *s)
         }
         inv_freq[i] = f;
     }
-    return inv_freq;
+}
+
+be_attention_shape layer_attention(const model *m, int32_t layer)
+{
+    const model_shape *s = &m->shape;
+    return (be_attention_shape){.n_heads = s->n_heads,
+                                .n_kv_heads = s->n_kv_heads,
+                                .head_dim = s->head_dim,
+                                .window = model_shape_window(s, layer),
+                                .scale = (float)(1.0 / sqrt((double)s->head_dim))};
 }
 
 /* ---- open, close ---- */
 
-static ckvc_status hand_over(model *m, const tensor_view *t, be_weight **out, ckvc_err *err)
+static ckvc_status hand_over(model *m, const tensor_view *t, fused_part part, be_weight **out, ckvc_err *err)
 {
     static const be_type types[] = {[TENSOR_F32] = BE_F32, [TENSOR_F16] = BE_F16, [TENSOR_BF16] = BE_BF16};
-    return m->be->ops->weight_create(m->be, t->data, types[t->type], t->dims[0], t->rank > 1 ? t->dims[1] : 1, out, err);
+    const model_shape *s = &m->shape;
+    const int64_t rows = t->dims[0], cols = t->rank > 1 ? t->dims[1] : 1;
+    if (part == WHOLE)
+        return m->be->ops->weight_create(m->be, t->data, types[t->type], rows, cols, out, err);
+    /* one KV head's rows: its queries, then one head of keys, then one of values */
+    const int64_t d = s->head_dim, queries = s->n_heads / s->n_kv_heads * d, stride = queries + 2 * d;
+    const int64_t first = part == QUERIES ? 0 : part == KEYS ? queries : queries + d, block = part == QUERIES ? queries : d;
+    const uint64_t row_bytes = t->bytes / (uint64_t)rows;
+    return m->be->ops->weight_create_blocks(m->be, t->data + (uint64_t)first * row_bytes, types[t->type], s->n_kv_heads * block,
+                                            cols, block, stride, out, err);
 }
 
-static be_weight **slot(layer_weights *layer, const struct layer_row *row)
+/* Every be_weight of a layer, whichever family filled it. */
+static be_weight **slot(layer_weights *layer, size_t i)
 {
-    return (be_weight **)(void *)((char *)layer + row->offset);
+    return (be_weight **)(void *)((char *)layer + i * sizeof(be_weight *));
 }
 
 static ckvc_status hand_over_all(model *m, const char *dir, ckvc_err *err)
 {
     const model_shape *s = &m->shape;
+    const tensor_names *names = names_of(s);
     char name[128];
     const tensor_view *embedding, *head;
     ckvc_status rc = find_ends(s, m->files, dir, &embedding, &head, err);
     if (rc == CKVC_OK)
-        rc = hand_over(m, embedding, &m->embedding, err);
+        rc = hand_over(m, embedding, WHOLE, &m->embedding, err);
     if (rc == CKVC_OK && head != embedding)
-        rc = hand_over(m, head, &m->head, err);
+        rc = hand_over(m, head, WHOLE, &m->head, err);
     if (rc == CKVC_OK && head == embedding)
         m->head = m->embedding;
     if (rc == CKVC_OK)
-        rc = hand_over(m, weights_find(m->files, FINAL_NORM), &m->final_norm, err);
+        rc = hand_over(m, weights_find(m->files, names->final_norm), WHOLE, &m->final_norm, err);
     for (int32_t l = 0; rc == CKVC_OK && l < s->n_layers; l++) {
-        for (size_t i = 0; rc == CKVC_OK && i < LAYER_WEIGHTS; i++) {
-            if (wanted(s, layer_rows[i].when))
-                rc = hand_over(m, weights_find(m->files, layer_name(l, layer_rows[i].name, name, sizeof name)),
-                               slot(&m->layers[l], &layer_rows[i]), err);
+        for (size_t i = 0; rc == CKVC_OK && i < names->n_rows; i++) {
+            const layer_row *row = &names->rows[i];
+            if (wanted(s, row->when))
+                rc = hand_over(m, weights_find(m->files, layer_name(l, row->name, name, sizeof name)), row->part,
+                               slot(&m->layers[l], row->offset / sizeof(be_weight *)), err);
         }
     }
     return rc;
@@ -343,13 +409,7 @@ ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err)
     if (rc != CKVC_OK)
         goto failed;
     const model_shape *s = &m->shape;
-    m->attention = (be_attention_shape){.n_heads = s->n_heads,
-                                        .n_kv_heads = s->n_kv_heads,
-                                        .head_dim = s->head_dim,
-                                        .window = s->sliding_window,
-                                        .scale = (float)(1.0 / sqrt((double)s->head_dim))};
     m->layers = ckvc_calloc((size_t)s->n_layers, sizeof *m->layers);
-    m->inv_freq = rope_frequencies(s);
     size_t end = strlen(dir);
     while (end > 1 && dir[end - 1] == '/')
         end--;
@@ -357,7 +417,7 @@ ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err)
     while (begin > 0 && dir[begin - 1] != '/')
         begin--;
     m->name = ckvc_format("%.*s", (int)(end - begin), dir + begin);
-    if (m->layers == NULL || m->inv_freq == NULL || m->name == NULL) {
+    if (m->layers == NULL || m->name == NULL) {
         rc = ckvc_fail_memory(err, "a model", (size_t)s->n_layers * sizeof *m->layers);
         goto failed;
     }
@@ -377,14 +437,13 @@ void model_close(model *m)
         return;
     for (int32_t l = 0; m->layers && l < m->shape.n_layers; l++) {
         for (size_t i = 0; i < LAYER_WEIGHTS; i++)
-            m->be->ops->weight_free(m->be, *slot(&m->layers[l], &layer_rows[i]));
+            m->be->ops->weight_free(m->be, *slot(&m->layers[l], i));
     }
     if (m->head != m->embedding)
         m->be->ops->weight_free(m->be, m->head);
     m->be->ops->weight_free(m->be, m->embedding);
     m->be->ops->weight_free(m->be, m->final_norm);
     free(m->layers);
-    free(m->inv_freq);
     free(m->name);
     weights_close(m->files);
     free(m);
@@ -393,7 +452,7 @@ void model_close(model *m)
 ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err)
 {
     for (size_t i = 0; i < LAYER_WEIGHTS; i++) {
-        be_weight *w = *slot(&m->layers[layer], &layer_rows[i]);
+        be_weight *w = *slot(&m->layers[layer], i);
         ckvc_status rc = w ? m->be->ops->weight_acquire(m->be, w, err) : CKVC_OK;
         if (rc != CKVC_OK)
             return rc;
@@ -404,7 +463,7 @@ ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err)
 void layer_release(model *m, int32_t layer)
 {
     for (size_t i = 0; i < LAYER_WEIGHTS; i++) {
-        be_weight *w = *slot(&m->layers[layer], &layer_rows[i]);
+        be_weight *w = *slot(&m->layers[layer], i);
         if (w)
             m->be->ops->weight_release(m->be, w);
     }

@@ -18,21 +18,27 @@ typedef struct layer_weights { /* [out][in]; biases are NULL where the shape has
 
 struct model {
     model_shape shape;
-    be_attention_shape attention;
     backend *be; /* borrowed */
     weights *files;
     char *name;
     char fingerprint[CKVC_SHA256_HEX];
     layer_weights *layers; /* [L] */
     be_weight *embedding, *final_norm;
-    be_weight *head;  /* the embedding itself when tied */
-    double *inv_freq; /* [D/2] */
+    be_weight *head; /* the embedding itself when tied */
 };
 
 /* Checks that every tensor the shape asks for is there with its shape and a type that we compute with, that all are finite, and
  * computes the fingerprint, one tensor a task. */
 ckvc_status model_check(const model_shape *shape, const weights *files, const char *dir, ckvc_pool *pool,
                         char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Attention of layer `layer`: every layer's heads, its own sliding window. */
+be_attention_shape layer_attention(const model *m, int32_t layer);
+
+/* Rotary frequencies [D/2] for a sequence of n_total tokens in all (prompt and continuation: one base for both). transformers,
+ * modeling_rope_utils.py: _compute_llama3_parameters, _compute_linear_scaling_rope_parameters, _compute_dynamic_ntk_parameters; InternLM2
+ * computes the last alike (modeling_internlm2.py, InternLM2DynamicNTKScalingRotaryEmbedding). */
+void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq);
 
 /* Acquire all of one layer's weights before use; release says that they may go. */
 ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err) CKVC_MUST_CHECK;

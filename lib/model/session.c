@@ -17,9 +17,10 @@ struct session {
     be_buf *last;    /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
     be_buf **caches; /* what prompt.k, prompt.v, own.k, own.v point into: [2L + 2] */
     window_stats stats;
-    double *nll; /* [max_window] */
+    double *nll;      /* [max_window] */
+    double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
-    int64_t n_prompt;
+    int64_t n_prompt, n_total;
     /* loss of a first continuation token from `last`: the same in every rollout, so computed once */
     int32_t first_token;
     bool first_known;
@@ -79,7 +80,8 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->caches = ckvc_calloc(n_caches, sizeof *s->caches);
     s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
     ckvc_status rc = CKVC_OK;
-    if (s->caches == NULL || s->nll == NULL)
+    s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
+    if (s->caches == NULL || s->nll == NULL || s->inv_freq == NULL)
         rc = ckvc_fail_memory(err, "a session", n_caches * sizeof *s->caches);
     if (rc == CKVC_OK)
         rc = window_stats_create(&s->stats, shape, limits.max_prompt, err);
@@ -127,6 +129,7 @@ void session_destroy(session *s)
     window_stats_fini(&s->stats);
     free(s->caches);
     free(s->nll);
+    free(s->inv_freq);
     free(s);
 }
 
@@ -144,10 +147,11 @@ static ckvc_status check_tokens(const session *s, const char *what, const int32_
 
 static ckvc_status check_context(const session *s, int64_t n_total, ckvc_err *err)
 {
-    if (n_total > s->m->shape.max_positions)
+    const int64_t context = model_shape_context(&s->m->shape);
+    if (n_total > context)
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%lld tokens are more than the model's context of %d (config.json, max_position_embeddings)",
-                         (long long)n_total, s->m->shape.max_positions);
+                         "%lld tokens are more than the model's context of %lld (config.json, max_position_embeddings)",
+                         (long long)n_total, (long long)context);
     return CKVC_OK;
 }
 
@@ -161,10 +165,10 @@ static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, const be_buf *
     const tap_ctx *t = ctx;
     session *s = t->s;
     backend *be = s->m->be;
-    ckvc_status rc =
-        be->ops->window_mass(be, &s->m->attention, t->n, t->window, q, cache_k, s->prompt.capacity, s->stats.mass, err);
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    ckvc_status rc = be->ops->window_mass(be, &attention, t->n, t->window, q, cache_k, s->prompt.capacity, s->stats.mass, err);
     if (rc == CKVC_OK)
-        rc = be->ops->value_norms(be, &s->m->attention, t->n, cache_v, s->prompt.capacity, s->stats.norm, err);
+        rc = be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm, err);
     if (rc == CKVC_OK)
         window_stats_layer(&s->stats, layer, t->n, t->window);
     return rc;
@@ -187,32 +191,40 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
         return rc;
 
     window_stats_begin(&s->stats, n);
+    rope_frequencies(&s->m->shape, n_total, s->inv_freq);
     tap_ctx ctx = {s, n, window};
-    const forward_pass pass = {
-        .m = s->m, .act = &s->act, .tokens = tokens, .n_rows = n, .prompt = &s->prompt, .tap = tap, .tap_ctx = &ctx};
+    const forward_pass pass = {.m = s->m,
+                               .act = &s->act,
+                               .tokens = tokens,
+                               .inv_freq = s->inv_freq,
+                               .n_rows = n,
+                               .prompt = &s->prompt,
+                               .tap = tap,
+                               .tap_ctx = &ctx};
     rc = forward(&pass, err);
     if (rc == CKVC_OK) /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-        rc = be->ops->head_nll(be, s->m->head, s->act.norm, n - window - 1, window, tokens + n - window, s->nll, err);
+        rc = model_head_nll(s->m, s->act.norm, n - window - 1, window, tokens + n - window, s->nll, err);
     if (rc != CKVC_OK)
         return rc;
     be->ops->copy_rows(be, s->act.norm, n - 1, s->last, 0, 1, s->m->shape.width);
     window_stats_finish(&s->stats, n, window, alpha_kind, stats);
     stats->r_sem = exp(nll_mean(s->nll, window));
     s->n_prompt = n;
+    s->n_total = n_total;
     return be->ops->sync(be, err);
 }
 
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll, ckvc_err *err)
 {
-    backend *be = s->m->be;
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation);
+    assert(s->m->shape.rope != ROPE_DYNAMIC || s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
     for (int32_t l = 0; sets && l < s->m->shape.n_layers; l++)
         assert(sets[l].n_sets == 1 || sets[l].n_sets == s->m->shape.n_kv_heads);
     ckvc_status rc = check_context(s, s->n_prompt + n, err);
     if (rc == CKVC_OK)
         rc = check_tokens(s, "continuation", continuation, n, err);
     if (rc == CKVC_OK && !(s->first_known && s->first_token == continuation[0])) {
-        rc = be->ops->head_nll(be, s->m->head, s->last, 0, 1, continuation, &s->first_nll, err);
+        rc = model_head_nll(s->m, s->last, 0, 1, continuation, &s->first_nll, err);
         s->first_known = rc == CKVC_OK;
         s->first_token = continuation[0];
     }
@@ -224,6 +236,7 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
     const forward_pass pass = {.m = s->m,
                                .act = &s->act,
                                .tokens = continuation,
+                               .inv_freq = s->inv_freq,
                                .n_rows = n - 1,
                                .prompt = &s->prompt,
                                .continuation = true,
@@ -232,14 +245,13 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                                .own = &s->own};
     rc = forward(&pass, err);
     if (rc == CKVC_OK)
-        rc = be->ops->head_nll(be, s->m->head, s->act.norm, 0, n - 1, continuation + 1, nll + 1, err);
+        rc = model_head_nll(s->m, s->act.norm, 0, n - 1, continuation + 1, nll + 1, err);
     return rc;
 }
 
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
                           float *logits, ckvc_err *err)
 {
-    backend *be = s->m->be;
     assert(n >= 1 && n <= s->limits.max_prompt);
     s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
     ckvc_status rc = check_context(s, n, err);
@@ -247,13 +259,15 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
         rc = check_tokens(s, "sequence", tokens, n, err);
     if (rc != CKVC_OK)
         return rc;
-    const forward_pass pass = {.m = s->m, .act = &s->act, .tokens = tokens, .n_rows = n, .prompt = &s->prompt};
+    rope_frequencies(&s->m->shape, n, s->inv_freq);
+    const forward_pass pass = {
+        .m = s->m, .act = &s->act, .tokens = tokens, .inv_freq = s->inv_freq, .n_rows = n, .prompt = &s->prompt};
     rc = forward(&pass, err);
     if (rc == CKVC_OK)
-        rc = be->ops->head_nll(be, s->m->head, s->act.norm, 0, n - 1, tokens + 1, nll, err);
+        rc = model_head_nll(s->m, s->act.norm, 0, n - 1, tokens + 1, nll, err);
     for (int64_t i = 0; rc == CKVC_OK && i < n_positions; i++) {
         assert(positions[i] >= 0 && positions[i] < n);
-        rc = be->ops->head_logits(be, s->m->head, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);
+        rc = model_head_logits(s->m, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);
     }
     return rc;
 }

@@ -129,6 +129,32 @@ static void llama_newstyle(void **state)
     check_model("llama-newstyle");
 }
 
+static void mistral(void **state)
+{
+    (void)state;
+    check_model("mistral");
+}
+static void mistral_swa(void **state)
+{
+    (void)state;
+    check_model("mistral-swa");
+}
+static void qwen2(void **state)
+{
+    (void)state;
+    check_model("qwen2");
+}
+static void qwen2_untied(void **state)
+{
+    (void)state;
+    check_model("qwen2-untied");
+}
+static void internlm2(void **state)
+{
+    (void)state;
+    check_model("internlm2");
+}
+
 /* One malformed model a row, and the words that its message must have. */
 static const struct {
     const char *dir, *words[3];
@@ -230,6 +256,11 @@ int main(void)
         cmocka_unit_test(llama3_gqa),
         cmocka_unit_test(llama31_scaled),
         cmocka_unit_test(llama_newstyle),
+        cmocka_unit_test(mistral),
+        cmocka_unit_test(mistral_swa),
+        cmocka_unit_test(qwen2),
+        cmocka_unit_test(qwen2_untied),
+        cmocka_unit_test(internlm2),
         cmocka_unit_test(bad_models_are_refused),
         cmocka_unit_test(missing_directory),
         cmocka_unit_test(bad_tokens),

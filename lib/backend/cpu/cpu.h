@@ -16,11 +16,19 @@ struct be_buf {
 
 struct be_weight {
     int64_t rows, cols;
+    int64_t block, stride; /* row r lies at the file's row r / block * stride + r % block; block == stride: one after the other */
     be_type type;
     const void *bytes; /* borrowed */
     const float *f32;  /* [rows][cols]: bytes themselves, or own; NULL until acquired */
     float *own;
 };
+
+/* Memory of dropped copies, for the next weight of the same size: the layers of a model take turns in it. */
+typedef struct spare_copy {
+    float *data;
+    size_t n;
+} spare_copy;
+#define SPARE_COPIES 32
 
 typedef struct cpu_scratch {
     float *data;
@@ -42,6 +50,10 @@ typedef struct cpu_backend {
     cpu_scratch *worker; /* [n_threads] */
     cpu_scratch shared;
     rope_table rope;
+    size_t bytes_max; /* copies of weights and buffers; 0: no limit */
+    size_t bytes_now;
+    spare_copy spare[SPARE_COPIES];
+    int n_spare;
     ckvc_err failure; /* first failure of a call that returns nothing; handed out by sync */
     char kernel[96], warning[256];
 } cpu_backend;

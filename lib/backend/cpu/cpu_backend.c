@@ -53,6 +53,8 @@ static void destroy(backend *be)
     free(c->rope.inv_freq);
     free(c->rope.cos);
     free(c->rope.sin);
+    while (c->n_spare > 0)
+        free(c->spare[--c->n_spare].data);
     free(c);
 }
 
@@ -68,7 +70,6 @@ static ckvc_status cpu_sync(backend *be, ckvc_err *err)
 
 static ckvc_status buf_create(backend *be, size_t n, be_buf **out, ckvc_err *err)
 {
-    (void)be;
     *out = NULL;
     size_t bytes;
     if (!ckvc_mul_size(n, sizeof(float), &bytes))
@@ -81,15 +82,17 @@ static ckvc_status buf_create(backend *be, size_t n, be_buf **out, ckvc_err *err
     }
     memset(data, 0, bytes);
     *b = (be_buf){data, n};
+    cpu_of(be)->bytes_now += bytes;
     *out = b;
     return CKVC_OK;
 }
 
 static void buf_free(backend *be, be_buf *b)
 {
-    (void)be;
-    if (b)
-        free(b->data);
+    if (b == NULL)
+        return;
+    cpu_of(be)->bytes_now -= b->n * sizeof *b->data;
+    free(b->data);
     free(b);
 }
 
@@ -109,76 +112,133 @@ static ckvc_status buf_read(backend *be, const be_buf *src, size_t offset, float
 
 /* ---- weights ---- */
 
-static ckvc_status weight_create(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, be_weight **out,
-                                 ckvc_err *err)
+static ckvc_status weight_create_blocks(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, int64_t block,
+                                        int64_t stride, be_weight **out, ckvc_err *err)
 {
     (void)be;
+    assert(block >= 1 && stride >= block);
     *out = ckvc_calloc(1, sizeof **out);
     if (*out == NULL)
         return ckvc_fail_memory(err, "a weight", sizeof **out);
-    **out = (be_weight){.rows = rows, .cols = cols, .type = type, .bytes = bytes};
+    **out = (be_weight){.rows = rows, .cols = cols, .block = block, .stride = stride, .type = type, .bytes = bytes};
     return CKVC_OK;
+}
+
+static ckvc_status weight_create(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, be_weight **out,
+                                 ckvc_err *err)
+{
+    const int64_t block = rows ? rows : 1;
+    return weight_create_blocks(be, bytes, type, rows, cols, block, block, out, err);
+}
+
+static void drop_spares(cpu_backend *c)
+{
+    while (c->n_spare > 0) {
+        const spare_copy *s = &c->spare[--c->n_spare];
+        c->bytes_now -= s->n * sizeof *s->data;
+        free(s->data);
+    }
 }
 
 static void weight_free(backend *be, be_weight *w)
 {
-    (void)be;
+    if (w && w->own)
+        cpu_of(be)->bytes_now -= (size_t)(w->rows * w->cols) * sizeof *w->own;
     if (w)
         free(w->own);
     free(w);
 }
 
-#define CONVERT_TILE 262144
-
-typedef struct convert_job {
-    const be_weight *w;
-    int64_t n;
-} convert_job;
-
-static void convert_task(void *ctx, int64_t task, int worker)
+static void weight_limit(backend *be, size_t bytes)
 {
-    (void)worker;
-    const convert_job *job = ctx;
-    const int64_t begin = task * CONVERT_TILE, n = begin + CONVERT_TILE < job->n ? CONVERT_TILE : job->n - begin;
-    float *dst = job->w->own + begin;
-    if (job->w->type == BE_F32) {
-        memcpy(dst, (const char *)job->w->bytes + begin * 4, (size_t)n * 4);
+    cpu_of(be)->bytes_max = bytes;
+}
+
+/* n values from value `first` of row `row`, as float32; they may run on into the rows behind it of the same block. */
+static void weight_read(const be_weight *w, int64_t row, int64_t first, float *dst, int64_t n)
+{
+    const int64_t at = (row / w->block * w->stride + row % w->block) * w->cols + first;
+    if (w->type == BE_F32) {
+        memcpy(dst, (const char *)w->bytes + at * 4, (size_t)n * 4);
         return;
     }
     uint16_t piece[4096]; /* a tensor in a file need not be aligned to its type */
     for (int64_t i = 0; i < n; i += 4096) {
         const int64_t m = i + 4096 < n ? 4096 : n - i;
-        memcpy(piece, (const char *)job->w->bytes + (begin + i) * 2, (size_t)m * 2);
-        if (job->w->type == BE_BF16)
+        memcpy(piece, (const char *)w->bytes + (at + i) * 2, (size_t)m * 2);
+        if (w->type == BE_BF16)
             kernel_from_bf16(piece, dst + i, m);
         else
             kernel_from_f16(piece, dst + i, m);
     }
 }
 
-/* float32 that lies aligned in the file is used in place; anything else is converted once and kept until weight_free. */
+#define CONVERT_TILE 262144 /* values a task, rounded up to whole rows */
+
+typedef struct convert_job {
+    const be_weight *w;
+    int64_t rows; /* a task */
+} convert_job;
+
+static void convert_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const convert_job *job = ctx;
+    const be_weight *w = job->w;
+    const int64_t end = (task + 1) * job->rows < w->rows ? (task + 1) * job->rows : w->rows;
+    for (int64_t row = task * job->rows; row < end;) {
+        const int64_t rest = w->block - row % w->block, n = row + rest < end ? rest : end - row;
+        weight_read(w, row, 0, w->own + row * w->cols, n * w->cols);
+        row += n;
+    }
+}
+
+/* float32 that lies aligned and in one piece in the file is used in place; anything else is converted into a copy. */
 static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err)
 {
+    cpu_backend *c = cpu_of(be);
     if (w->f32)
         return CKVC_OK;
-    if (w->type == BE_F32 && (uintptr_t)w->bytes % sizeof(float) == 0) {
+    if (w->type == BE_F32 && w->block == w->stride && (uintptr_t)w->bytes % sizeof(float) == 0) {
         w->f32 = w->bytes;
         return CKVC_OK;
     }
-    const int64_t n = w->rows * w->cols;
-    w->own = ckvc_alloc_aligned(n ? (size_t)n : 1, sizeof *w->own);
-    if (w->own == NULL)
-        return ckvc_fail_memory(err, "a weight in float32", (size_t)n * sizeof *w->own);
-    convert_job job = {w, n};
-    ckvc_pool_run(cpu_of(be)->pool, (n + CONVERT_TILE - 1) / CONVERT_TILE, convert_task, &job);
+    const size_t n = (size_t)(w->rows * w->cols), bytes = n * sizeof *w->own;
+    for (int i = 0; i < c->n_spare && w->own == NULL; i++) {
+        if (c->spare[i].n == n) {
+            w->own = c->spare[i].data;
+            c->spare[i] = c->spare[--c->n_spare];
+        }
+    }
+    if (w->own == NULL) {
+        if (c->bytes_max && c->bytes_now + bytes > c->bytes_max)
+            drop_spares(c);
+        w->own = ckvc_alloc_aligned(n ? n : 1, sizeof *w->own);
+        if (w->own == NULL)
+            return ckvc_fail_memory(err, "a weight in float32", bytes);
+        c->bytes_now += bytes;
+    }
+    convert_job job = {w, w->cols < CONVERT_TILE ? (CONVERT_TILE + w->cols - 1) / w->cols : 1};
+    ckvc_pool_run(c->pool, (w->rows + job.rows - 1) / job.rows, convert_task, &job);
     w->f32 = w->own;
     return CKVC_OK;
 }
 
+/* While everything fits the limit a copy stays: nothing is won by converting it again. */
 static void weight_release(backend *be, be_weight *w)
 {
-    (void)be; /* host memory is where weights live: there is nothing to win by dropping the copy between layers */
-    (void)w;
+    cpu_backend *c = cpu_of(be);
+    if (w->own == NULL || c->bytes_max == 0 || c->bytes_now <= c->bytes_max)
+        return;
+    const size_t n = (size_t)(w->rows * w->cols);
+    if (c->n_spare < SPARE_COPIES) {
+        c->spare[c->n_spare++] = (spare_copy){w->own, n};
+    } else {
+        c->bytes_now -= n * sizeof *w->own;
+        free(w->own);
+    }
+    w->own = NULL;
+    w->f32 = NULL;
 }
 
 /* ---- rows ---- */
@@ -189,10 +249,10 @@ static void embed(backend *be, const be_weight *table, const int32_t *tokens, in
     (void)be;
     const size_t width = (size_t)table->cols;
     const int64_t rows = be_padded_rows(n_rows);
-    assert(table->f32 && (size_t)rows * width <= x->n);
+    assert((size_t)rows * width <= x->n);
     for (int64_t r = 0; r < n_rows; r++) {
         assert(tokens[r] >= 0 && tokens[r] < table->rows);
-        memcpy(x->data + (size_t)r * width, table->f32 + (size_t)tokens[r] * width, width * sizeof(float));
+        weight_read(table, tokens[r], 0, x->data + (size_t)r * width, table->cols);
     }
     memset(x->data + (size_t)n_rows * width, 0, (size_t)(rows - n_rows) * width * sizeof(float));
 }
@@ -276,7 +336,10 @@ bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
     if (same && n_positions <= t->n_positions)
         return true;
     const int64_t rounded = (n_positions + 511) / 512 * 512;
-    if (!same || rounded > t->capacity) {
+    if (t->half == half && t->inv_freq && rounded <= t->capacity) { /* other frequencies (dynamic scaling) in the same memory */
+        memcpy(t->inv_freq, inv_freq, (size_t)half * sizeof *inv_freq);
+        t->n_positions = same ? t->n_positions : 0;
+    } else {
         const size_t n = (size_t)rounded * (size_t)half;
         double *own = ckvc_alloc((size_t)half, sizeof *own);
         float *cos_new = ckvc_alloc_aligned(n, sizeof *cos_new), *sin_new = ckvc_alloc_aligned(n, sizeof *sin_new);
@@ -293,7 +356,7 @@ bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
         free(t->sin);
         *t = (rope_table){.half = half, .capacity = rounded, .inv_freq = own, .cos = cos_new, .sin = sin_new};
     }
-    for (; t->n_positions < t->capacity; t->n_positions++) {
+    for (; t->n_positions < rounded; t->n_positions++) {
         for (int32_t i = 0; i < half; i++) {
             const double angle = (double)t->n_positions * inv_freq[i];
             t->cos[t->n_positions * half + i] = (float)cos(angle);
@@ -432,9 +495,11 @@ static const backend_ops ops = {
     .write = buf_write,
     .read = buf_read,
     .weight_create = weight_create,
+    .weight_create_blocks = weight_create_blocks,
     .weight_free = weight_free,
     .weight_acquire = weight_acquire,
     .weight_release = weight_release,
+    .weight_limit = weight_limit,
     .embed = embed,
     .rmsnorm = rmsnorm,
     .matmul = cpu_matmul,
