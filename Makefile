@@ -26,6 +26,10 @@ CFLAGS ?=
 # Fused multiply-adds stay off so that a result never depends on what the compiler chose to contract.
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -ffp-contract=off -pthread $(VARIANT_FLAGS) $(CFLAGS) $(DEP_CFLAGS)
 
+# `make V=1` prints the commands whole.
+Q := $(if $(V),,@)
+say = $(if $(V),@:,@echo "  $(1)")
+
 # ---- dependencies: pkg-config name = Debian package ----
 DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd-dev jansson=libjansson-dev \
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
@@ -55,20 +59,25 @@ UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
-	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $(CMD_OBJ) $(B)/libckvc.a $(LDLIBS)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $(CMD_OBJ) $(B)/libckvc.a $(LDLIBS)
 $(B)/libckvc.a: $(LIB_OBJ)
+	$(call say,AR $@)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 $(B)/libckvc_policy.a: $(POLICY_OBJ)
+	$(call say,AR $@)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 # The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
 $(B)/libh5zstd.so: formats/plugin/h5zstd_plugin.c formats/h5_zstd.c
+	$(call say,LINK $@)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -Wl,--as-needed -o $@ $^ $(LDLIBS)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -Wl,--as-needed -o $@ $^ $(LDLIBS)
 $(B)/%.o: %.c Makefile $(B)/flags
+	$(call say,CC $<)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 # Rebuilds when compiler or flags change.
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
@@ -77,8 +86,9 @@ $(B)/lib/base/version.o: ALL_CFLAGS += -DCKVC_BUILD_FLAGS='"$(VARIANT_FLAGS)"' \
     -DCKVC_GIT='"$(shell git describe --always --dirty 2>/dev/null)"'
 
 $(B)/tests/%: tests/unit/%.c $(B)/libckvc.a
+	$(call say,CC $<)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(B)/libckvc.a $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(B)/libckvc.a $(LDLIBS) -lcmocka
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh
