@@ -48,6 +48,7 @@ json_t *plan_json(const plan *p)
     bad |= set(json, "manifest", json_string(p->inputs->manifest->sha256));
     bad |= set(json, "prompts", json_string(prompts));
     bad |= set(json, "n_prompts", json_integer((json_int_t)p->inputs->prompts->n));
+    bad |= set(json, "chat_template", json_string(chat_style_name(po->chat.style)));
     bad |= set(json, "split", splits);
     bad |= set(json, "window", json_integer(o->window));
     bad |= set(json, "continuation", json_integer(o->continuation));

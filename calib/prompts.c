@@ -47,19 +47,20 @@ static bool wanted_split(const manifest_entry *e, const prompt_options *o)
     return o->n_splits == 0;
 }
 
-/* Ids of a text or a copy of given ids. *ids is the caller's. */
-static ckvc_status take_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok, const char *text, size_t size,
-                            const int32_t *given, size_t n_given, bool bos, int32_t **ids, size_t *n, ckvc_err *err)
+static ckvc_status copy_ids(const int32_t *given, size_t n_given, int32_t **ids, size_t *n, ckvc_err *err)
 {
-    if (given) {
-        *ids = ckvc_alloc(n_given, sizeof **ids);
-        if (!*ids) {
-            return ckvc_fail_memory(err, "a prompt's ids", n_given * sizeof **ids);
-        }
-        memcpy(*ids, given, n_given * sizeof **ids);
-        *n = n_given;
-        return CKVC_OK;
+    *ids = ckvc_alloc(n_given, sizeof **ids);
+    if (!*ids) {
+        return ckvc_fail_memory(err, "a prompt's ids", n_given * sizeof **ids);
     }
+    memcpy(*ids, given, n_given * sizeof **ids);
+    *n = n_given;
+    return CKVC_OK;
+}
+
+static ckvc_status encode(const manifest *m, const manifest_entry *e, const tokenizer *tok, const char *text, size_t size, bool bos,
+                          int32_t **ids, size_t *n, ckvc_err *err)
+{
     if (!tok) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%s:%u: prompt \"%s\" is text, but the model directory has no tokenizer.json; add it or give \"tokens\"",
@@ -73,16 +74,53 @@ static ckvc_status take_ids(const manifest *m, const manifest_entry *e, const to
     return CKVC_OK;
 }
 
+/* A rendered conversation has its BOS in the text: the tokenizer adds none. */
+static ckvc_status encode_messages(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat,
+                                   int32_t **ids, size_t *n, ckvc_err *err)
+{
+    chat_message *messages = ckvc_calloc(e->n_messages, sizeof *messages);
+    if (!messages) {
+        return ckvc_fail_memory(err, "a prompt's messages", e->n_messages * sizeof *messages);
+    }
+    for (size_t i = 0; i < e->n_messages; i++) {
+        messages[i] = (chat_message){e->messages[i].role, e->messages[i].content, e->messages[i].content_size};
+    }
+    char *text;
+    size_t size;
+    ckvc_err inner = {0};
+    ckvc_status st = chat_render(chat, messages, e->n_messages, &text, &size, &inner);
+    free(messages);
+    if (st != CKVC_OK) {
+        return ckvc_fail(err, st, "%s:%u: prompt \"%s\": %s", m->path, e->line, e->id, inner.text);
+    }
+    st = encode(m, e, tok, text, size, false, ids, n, err);
+    free(text);
+    return st;
+}
+
+ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat, int32_t **ids,
+                       size_t *n, ckvc_err *err)
+{
+    if (e->has_tokens) {
+        return copy_ids(e->tokens, e->n_tokens, ids, n, err);
+    }
+    if (e->n_messages) {
+        return encode_messages(m, e, tok, chat, ids, n, err);
+    }
+    return encode(m, e, tok, e->text, e->text_size, true, ids, n, err);
+}
+
 /* Fills p from one line. *is_short is set, with p untouched, when T < W + 1. */
 static ckvc_status build_one(const manifest *m, const manifest_entry *e, const tokenizer *tok, const model_shape *shape,
                              const prompt_options *o, prompt *p, bool *is_short, ckvc_err *err)
 {
     int32_t *ids = NULL, *next = NULL;
     size_t n = 0, n_next = 0;
-    ckvc_status st = take_ids(m, e, tok, e->text, e->text_size, e->has_tokens ? e->tokens : NULL, e->n_tokens, true, &ids, &n, err);
-    if (st == CKVC_OK && (e->has_continuation || e->has_continuation_tokens)) {
-        st = take_ids(m, e, tok, e->continuation, e->continuation_size, e->has_continuation_tokens ? e->continuation_tokens : NULL,
-                      e->n_continuation_tokens, false, &next, &n_next, err);
+    ckvc_status st = prompt_ids(m, e, tok, &o->chat, &ids, &n, err);
+    if (st == CKVC_OK && e->has_continuation_tokens) {
+        st = copy_ids(e->continuation_tokens, e->n_continuation_tokens, &next, &n_next, err);
+    } else if (st == CKVC_OK && e->has_continuation) {
+        st = encode(m, e, tok, e->continuation, e->continuation_size, false, &next, &n_next, err);
     }
     if (st != CKVC_OK) {
         goto done;

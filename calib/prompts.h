@@ -9,6 +9,7 @@
 #include "formats/manifest.h"
 #include "formats/model_config.h"
 #include "lib/base/status.h"
+#include "lib/token/chat_template.h"
 #include "lib/token/tokenizer.h"
 
 typedef struct prompt {
@@ -29,6 +30,7 @@ typedef struct prompt_options {
     int64_t limit;                /* prompts at most; 0: all */
     double holdout;               /* share F of prompts held out, by hash of (seed, id) */
     uint64_t seed;
+    chat_template chat; /* for "messages" */
 } prompt_options;
 
 typedef struct prompt_list {
@@ -37,6 +39,11 @@ typedef struct prompt_list {
     size_t n_short, n_cut, n_heldout;
     uint32_t max_tokens, max_continuation; /* over the list */
 } prompt_list;
+
+/* The prompt's ids (text and messages tokenised; without its continuation), whatever they are: lengths and vocabulary are not checked.
+ * tok may be NULL when the prompt is given as ids. *ids is the caller's to free. */
+ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat, int32_t **ids,
+                       size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* tokenizer may be NULL when every prompt is given as ids. */
 ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape, const prompt_options *o,

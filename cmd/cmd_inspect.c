@@ -62,10 +62,11 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err)
         return NULL;
     }
     json_t *sources = json_object(), *splits = json_object();
-    size_t with_tokens = 0, with_continuation = 0, text_bytes = 0, n_tokens = 0;
+    size_t with_tokens = 0, with_messages = 0, with_continuation = 0, text_bytes = 0, n_tokens = 0;
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         with_tokens += e->has_tokens;
+        with_messages += e->n_messages > 0;
         with_continuation += e->has_continuation || e->has_continuation_tokens;
         text_bytes += e->text_size;
         n_tokens += e->n_tokens;
@@ -76,10 +77,11 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err)
             count_one(splits, e->split);
         }
     }
-    json_t *out = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "sha256", m->sha256, "prompts",
-                            (json_int_t)m->n_entries, "as_text", (json_int_t)(m->n_entries - with_tokens), "text_bytes",
-                            (json_int_t)text_bytes, "as_tokens", (json_int_t)with_tokens, "tokens", (json_int_t)n_tokens,
-                            "with_continuation", (json_int_t)with_continuation, "sources", sources, "splits", splits);
+    json_t *out =
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "sha256", m->sha256, "prompts", (json_int_t)m->n_entries,
+                  "as_text", (json_int_t)(m->n_entries - with_tokens - with_messages), "text_bytes", (json_int_t)text_bytes,
+                  "as_tokens", (json_int_t)with_tokens, "tokens", (json_int_t)n_tokens, "as_messages", (json_int_t)with_messages,
+                  "with_continuation", (json_int_t)with_continuation, "sources", sources, "splits", splits);
     manifest_free(m);
     return out;
 }

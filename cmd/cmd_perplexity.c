@@ -51,22 +51,9 @@ static ckvc_status read_sequence(const perplexity_job *j, const manifest_entry *
     const model_shape *shape = model_get_shape(j->e.model);
     const char *path = j->manifest->path;
     *out = (sequence){.entry = entry};
-    if (entry->has_tokens) {
-        out->n = entry->n_tokens;
-        out->ids = ckvc_alloc(out->n, sizeof *out->ids);
-        if (!out->ids) {
-            return ckvc_fail_memory(err, "a prompt", out->n * sizeof *out->ids);
-        }
-        memcpy(out->ids, entry->tokens, out->n * sizeof *out->ids);
-    } else if (!j->e.tok) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s:%u: the prompt is text, but the model directory has no tokenizer.json; give \"tokens\"", path,
-                         entry->line);
-    } else {
-        ckvc_status st = tokenizer_encode(j->e.tok, entry->text, entry->text_size, true, &out->ids, &out->n, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+    ckvc_status st = prompt_ids(j->manifest, entry, j->e.tok, &j->e.chat, &out->ids, &out->n, err);
+    if (st != CKVC_OK) {
+        return st;
     }
     for (size_t i = 0; i < out->n; i++) {
         if (out->ids[i] < 0 || out->ids[i] >= shape->vocab) {
@@ -253,6 +240,7 @@ int cmd_perplexity(int argc, char **argv)
         {OPT_TEXT, "manifest", 0, &o.manifest, "FILE", "prompts, one JSON object a line", 0, 0},
         {OPT_INT, "limit", 0, &o.limit, "N", "prompts at most; 0: all", 0, 4e9},
         {OPT_INT, "max-tokens", 0, &o.max_tokens, "N", "cut longer prompts in the middle; 0: never", 0, 1e9},
+        OPT_CHAT_TEMPLATE(o),
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
         {OPT_FLAG, "tokens", 0, &tokens, "", "the loss of every token", 0, 0},
         {OPT_LIST, "logits", 0, &logits, "I,J,...", "logits of these positions (from 0; needs --json)", 0, 0},

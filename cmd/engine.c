@@ -11,8 +11,13 @@
 
 engine_options engine_defaults(void)
 {
-    return (engine_options){
-        .backend = "auto", .threads = ckvc_cpu_count(), .window = 64, .continuation = 128, .seed = 1, .alpha = "paper"};
+    return (engine_options){.backend = "auto",
+                            .threads = ckvc_cpu_count(),
+                            .window = 64,
+                            .continuation = 128,
+                            .seed = 1,
+                            .alpha = "paper",
+                            .chat_template = "auto"};
 }
 
 ckvc_alpha_kind engine_alpha(const engine_options *o)
@@ -60,6 +65,9 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
             free(name);
         }
     }
+    if (st == CKVC_OK) {
+        st = chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok, &e->chat, err);
+    }
     if (st != CKVC_OK) {
         engine_close(e);
     }
@@ -79,7 +87,8 @@ ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *er
                                          .skip_short = o->skip_short,
                                          .limit = o->limit,
                                          .holdout = o->holdout,
-                                         .seed = (uint64_t)o->seed};
+                                         .seed = (uint64_t)o->seed,
+                                         .chat = e->chat};
     ckvc_status st = manifest_read(o->manifest, &e->manifest, err);
     if (st == CKVC_OK) {
         st = prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options, &e->prompts, err);

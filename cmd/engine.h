@@ -19,6 +19,7 @@ typedef struct engine_options {
     opt_list split;
     int64_t window, continuation, max_tokens, limit, seed;
     bool skip_short;
+    const char *chat_template;
     double holdout;
     const char *alpha;
     int64_t keep_window;
@@ -36,12 +37,19 @@ engine_options engine_defaults(void);
         OPT_FLAG, "json", 0, &(o).json, "", "machine-readable output", 0, 0                                                        \
     }
 
+#define OPT_CHAT_TEMPLATE(o)                                                                                                       \
+    {                                                                                                                              \
+        OPT_CHOICE, "chat-template", 0, &(o).chat_template, "auto|llama3|mistral|chatml|internlm2|none",                           \
+            "how \"messages\" become text; auto: by the tokenizer's tokens", 0, 0                                                  \
+    }
+
 #define OPTS_PROMPTS(o)                                                                                                            \
     {OPT_TITLE, "prompts", 0, NULL, NULL, NULL, 0, 0},                                                                             \
         {OPT_TEXT, "manifest", 0, &(o).manifest, "FILE", "prompts, one JSON object a line", 0, 0},                                 \
         {OPT_LIST, "split", 0, &(o).split, "NAME,...", "only prompts of these splits", 0, 0},                                      \
         {OPT_INT, "limit", 0, &(o).limit, "N", "prompts at most; 0: all", 0, 4e9},                                                 \
         {OPT_INT, "max-tokens", 0, &(o).max_tokens, "N", "cut longer prompts in the middle; 0: context - continuation", 0, 1e9},   \
+        OPT_CHAT_TEMPLATE(o),                                                                                                      \
     {                                                                                                                              \
         OPT_FLAG, "skip-short", 0, &(o).skip_short, "", "drop prompts of window tokens or fewer instead of refusing them", 0, 0    \
     }
@@ -66,11 +74,12 @@ typedef struct engine {
     manifest *manifest;
     prompt_list *prompts;
     prompt_options prompt_options;
+    chat_template chat;
 } engine;
 
 /* Threads and backend alone. Warns on stderr of a slow BLAS kernel. */
 ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
-/* Threads, backend, model and tokenizer (when the directory has one). */
+/* Threads, backend, model, tokenizer (when the directory has one) and chat template. */
 ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -173,6 +174,58 @@ static ckvc_status read_file_text(line_reader *r, const json_t *object, manifest
     return status;
 }
 
+/* Tools and multi-part contents render differently in every family: not there. */
+static ckvc_status read_message(line_reader *r, const json_t *m, size_t i, manifest_message *out)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
+    if (!json_is_string(role) || !json_is_string(content) || json_object_size(m) != 2) {
+        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: \"messages\"[%zu] must be an object of two strings, \"role\" and \"content\"",
+                         r->m->path, r->line, i);
+    }
+    size_t k = 0, size;
+    const size_t n_roles = sizeof roles / sizeof *roles;
+    while (k < n_roles && (strcmp(roles[k], json_string_value(role)) != 0 || strlen(roles[k]) != json_string_length(role))) {
+        k++;
+    }
+    if (k == n_roles) {
+        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: \"messages\"[%zu] has the role \"%.32s\"; want system, user or assistant",
+                         r->m->path, r->line, i, json_string_value(role));
+    }
+    ckvc_status status = copy_text(r, "role", role, &out->role, &size);
+    if (status == CKVC_OK) {
+        status = copy_text(r, "content", content, &out->content, &out->content_size);
+    }
+    return status;
+}
+
+static ckvc_status read_messages(line_reader *r, const json_t *list, manifest_entry *e)
+{
+    const size_t n = json_array_size(list);
+    if (n == 0) {
+        return bad(r, "messages", "must be an array of messages, not empty");
+    }
+    e->messages = ckvc_calloc(n, sizeof *e->messages);
+    if (!e->messages) {
+        return ckvc_fail_memory(r->err, "messages", n * sizeof *e->messages);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ckvc_status status = read_message(r, json_array_get(list, i), i, &e->messages[e->n_messages++]);
+        if (status != CKVC_OK) {
+            return status;
+        }
+    }
+    ckvc_buffer text = {0};
+    for (size_t i = 0; i < n; i++) {
+        ckvc_buffer_printf(&text, "%s\n", e->messages[i].role);
+        ckvc_buffer_append(&text, e->messages[i].content, e->messages[i].content_size);
+        ckvc_buffer_text(&text, "\n");
+    }
+    e->text = (char *)text.data;
+    e->text_size = text.size;
+    return text.failed ? ckvc_fail_memory(r->err, "messages", text.size) : CKVC_OK;
+}
+
 static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_entry *e)
 {
     static const char *const keys[] = {
@@ -192,20 +245,18 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
             return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: unknown key \"%.64s\"", r->m->path, r->line, key);
         }
     }
-    if (json_object_get(object, "messages")) {
-        return bad(r, "messages", "is not supported yet (chat templates); render the prompt to \"text\"");
-    }
     const json_t *id = json_object_get(object, "id"), *source = json_object_get(object, "source");
     const json_t *split = json_object_get(object, "split"), *text = json_object_get(object, "text");
     const json_t *tokens = json_object_get(object, "tokens"), *file = json_object_get(object, "file");
+    const json_t *messages = json_object_get(object, "messages");
     const json_t *continuation = json_object_get(object, "continuation"), *ids = json_object_get(object, "continuation_tokens");
     if (!id) {
         return bad(r, "id", "is missing");
     }
-    int bodies = (text != NULL) + (tokens != NULL) + (file != NULL);
+    int bodies = (text != NULL) + (tokens != NULL) + (file != NULL) + (messages != NULL);
     if (bodies != 1) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: %s of \"text\", \"tokens\" and \"file\"; want exactly one", r->m->path,
-                         r->line, bodies ? "more than one" : "none");
+        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: %s of \"text\", \"tokens\", \"file\" and \"messages\"; want exactly one",
+                         r->m->path, r->line, bodies ? "more than one" : "none");
     }
     if (continuation && ids) {
         return bad(r, "continuation", "and \"continuation_tokens\" together; want at most one");
@@ -229,6 +280,9 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
     }
     if (status == CKVC_OK && file) {
         status = read_file_text(r, object, e);
+    }
+    if (status == CKVC_OK && messages) {
+        status = read_messages(r, messages, e);
     }
     if (status == CKVC_OK && continuation) {
         e->has_continuation = true;
@@ -371,6 +425,11 @@ void manifest_free(manifest *m)
         free(e->split);
         free(e->text);
         free(e->tokens);
+        for (size_t k = 0; k < e->n_messages; k++) {
+            free(e->messages[k].role);
+            free(e->messages[k].content);
+        }
+        free(e->messages);
         free(e->continuation);
         free(e->continuation_tokens);
     }
@@ -393,6 +452,21 @@ static bool set_ids(json_t *object, const char *key, const int32_t *ids, size_t 
     return json_object_set_new(object, key, list) == 0;
 }
 
+static json_t *messages_json(const manifest_entry *e)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < e->n_messages; i++) {
+        const manifest_message *m = &e->messages[i];
+        json_array_append_new(list, json_pack("{s:s, s:s%}", "role", m->role, "content", m->content,
+                                              m->content_size)); /* a NULL element fails below */
+    }
+    if (json_array_size(list) != e->n_messages) {
+        json_decref(list);
+        return NULL;
+    }
+    return list;
+}
+
 char *manifest_line(const manifest_entry *e)
 {
     json_t *object = json_object();
@@ -404,8 +478,9 @@ char *manifest_line(const manifest_entry *e)
         ok = json_object_set_new(object, "split", json_string(e->split)) == 0;
     }
     if (ok) {
-        ok = e->has_tokens ? set_ids(object, "tokens", e->tokens, e->n_tokens)
-                           : json_object_set_new(object, "text", json_stringn(e->text, e->text_size)) == 0;
+        ok = e->has_tokens   ? set_ids(object, "tokens", e->tokens, e->n_tokens)
+             : e->n_messages ? json_object_set_new(object, "messages", messages_json(e)) == 0
+                             : json_object_set_new(object, "text", json_stringn(e->text, e->text_size)) == 0;
     }
     if (ok && e->has_continuation) {
         ok = json_object_set_new(object, "continuation", json_stringn(e->continuation, e->continuation_size)) == 0;

@@ -79,17 +79,19 @@ static void refuses(const char *text, const char *said)
 static void good_lines(void **state)
 {
     (void)state;
-    const char *text = "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\"}\r\n"
-                       "{\"tokens\":[1,2,2147483647],\"id\":\"b\",\"continuation_tokens\":[4]}\n"
-                       "{\"id\":\"c\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":3,\"continuation\":\" x\"}\n"
-                       "{\"id\":\"d\",\"file\":\"./text.txt\"}";
+    const char *text =
+        "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\"}\r\n"
+        "{\"tokens\":[1,2,2147483647],\"id\":\"b\",\"continuation_tokens\":[4]}\n"
+        "{\"id\":\"c\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":3,\"continuation\":\" x\"}\n"
+        "{\"id\":\"d\",\"file\":\"./text.txt\"}\n"
+        "{\"id\":\"e\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"content\":\"a\\u0000b\",\"role\":\"user\"}]}";
     manifest *m;
     ckvc_err err;
     char sha[CKVC_SHA256_HEX];
     assert_int_equal(read_bytes(text, strlen(text), &m, &err), CKVC_OK);
     ckvc_sha256_hex(text, strlen(text), sha);
     assert_string_equal(m->sha256, sha);
-    assert_int_equal(m->n_entries, 4);
+    assert_int_equal(m->n_entries, 5);
     assert_int_equal(m->entries[0].text_size, 7);
     assert_memory_equal(m->entries[0].text, "one\0two", 7);
     assert_string_equal(m->entries[0].source, "s");
@@ -102,6 +104,17 @@ static void good_lines(void **state)
     assert_string_equal(m->entries[2].continuation, " x");
     assert_int_equal(m->entries[2].line, 3);
     assert_int_equal(m->entries[3].text_size, 14);
+    const manifest_entry *e = &m->entries[4];
+    assert_int_equal(e->n_messages, 2);
+    assert_true(strcmp(e->messages[1].role, "user") == 0 && e->messages[0].content_size == 0);
+    assert_int_equal(e->messages[1].content_size, 3);
+    assert_memory_equal(e->messages[1].content, "a\0b", 4);
+    assert_int_equal(e->text_size, 17);
+    assert_memory_equal(e->text, "system\n\nuser\na\0b\n", 17);
+    char *line = manifest_line(e);
+    assert_string_equal(
+        line, "{\"id\":\"e\",\"messages\":[{\"content\":\"\",\"role\":\"system\"},{\"content\":\"a\\u0000b\",\"role\":\"user\"}]}");
+    free(line);
     manifest_free(m);
 }
 
@@ -144,7 +157,16 @@ static void bad_lines(void **state)
     refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation_tokens\":[]}", "not empty");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"source\":5}", "\"source\" must be a string");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"split\":\"\"}", "\"split\" has 0 bytes");
-    refuses("{\"id\":\"a\",\"messages\":[]}", "not supported yet");
+    refuses("{\"id\":\"a\",\"messages\":[]}", "not empty");
+    refuses("{\"id\":\"a\",\"messages\":{}}", "must be an array");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "exactly one");
+    refuses("{\"id\":\"a\",\"messages\":[\"x\"]}", "\"messages\"[0] must be an object");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\"}]}", "\"messages\"[0] must be an object");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "two strings");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"name\":\"y\"}]}", "two strings");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\",\"content\":\"y\"}]}",
+            "\"messages\"[1] has the role \"tool\"");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"x\"}]}", "has the role");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"offset\":1}", "belong to \"file\"");
     refuses("{\"id\":\"a\",\"file\":\"/etc/hostname\"}", "relative");
     refuses("{\"id\":\"a\",\"file\":\"../x\"}", "no \"..\"");

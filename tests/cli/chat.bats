@@ -1,0 +1,49 @@
+# Conversations in a manifest: rendered by the family's template, the same in every verb, and part of the plan.
+load helper
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    mkdir "$DIR/model"
+    cp "$MODEL"/* "$DIR/model/"
+    # the embedded model with two of its pieces turned into ChatML's markers
+    python3 - "$DIR/model/tokenizer.json" <<'E2'
+import json, sys
+t = json.load(open(sys.argv[1]))
+names = {i: k for k, i in t["model"]["vocab"].items()}
+for i, name in ((1500, "<|im_start|>"), (1501, "<|im_end|>")):
+    old = names[i]
+    t["model"]["merges"] = [m for m in t["model"]["merges"]
+                            for pair in [m if isinstance(m, list) else m.split(" ")] if old not in pair and "".join(pair) != old]
+    del t["model"]["vocab"][old]
+    t["added_tokens"].append({"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                              "special": True})
+json.dump(t, open(sys.argv[1], "w"))
+E2
+    printf '%s\n' '{"id":"a","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Where is the mail?"}]}' >"$DIR/chat.jsonl"
+    printf '%s\n' '<|im_start|>system' 'Be brief.<|im_end|>' '<|im_start|>user' 'Where is the mail?<|im_end|>' '<|im_start|>assistant' >"$DIR/text"
+}
+
+@test "messages are the rendered text, without another BOS" {
+    ids=$("$CKVC" tokenize --model "$DIR/model" --no-special --json <"$DIR/text")
+    echo "{\"id\":\"a\",\"tokens\":$ids}" >"$DIR/ids.jsonl"
+    want=$("$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/ids.jsonl" --json --tokens)
+    run -0 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --json --tokens
+    [ "$output" = "$want" ]
+    run -0 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --json --tokens --chat-template chatml
+    [ "$output" = "$want" ]
+}
+
+@test "no template: the line, and what to do; a template that the tokenizer cannot spell is a usage error" {
+    run -65 "$CKVC" perplexity -q --model "$MODEL" --manifest "$DIR/chat.jsonl"
+    [[ "$output" == *chat.jsonl:1:*--chat-template* ]]
+    run -64 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template llama3
+    [[ "$output" == *"<|start_header_id|>"* ]]
+    run -65 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template none
+}
+
+@test "the template stands in the plan" {
+    "$CKVC" calibrate -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --window 4 --continuation 4 --budget 8 --bins 1,1 --min-cell 1 \
+        --variants 4 --out "$DIR/run"
+    grep -q '"chat_template":"chatml"' "$DIR/run/run.json"
+}
