@@ -171,7 +171,8 @@ static ckvc_status bench_model(bench *b)
                          "--continuation or --window",
                          (long long)T, (long long)C, (long long)model_shape_context(s), (long long)b->o->window);
     }
-    ckvc_status st = session_create(b->model, (session_limits){T, C, b->o->window}, &b->session, b->err);
+    ckvc_status st = session_create(b->model, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = b->o->window},
+                                    &b->session, b->err);
     b->ids = ckvc_calloc((size_t)(T + C), sizeof *b->ids);
     b->nll = ckvc_calloc((size_t)C, sizeof *b->nll);
     if (st == CKVC_OK && (!b->ids || !b->nll)) {

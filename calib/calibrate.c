@@ -42,7 +42,7 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
                                ckvc_err *err)
 {
     const model_shape *shape = model_get_shape(in->model);
-    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window};
+    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window, 1};
     *w = (worker){0};
     ckvc_status st = session_create(in->model, limits, &w->session, err);
     if (st == CKVC_OK && table) {
@@ -498,7 +498,7 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
             longest = p;
         }
     }
-    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window};
+    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window, 1};
     out->session_bytes = session_bytes(model_get_shape(in->model), limits);
     out->n_tokens = longest->n_tokens;
     out->n_continuation = longest->n_continuation;

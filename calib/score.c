@@ -123,7 +123,8 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     const prompt_list *list = s->in->prompts;
     s->L = (uint32_t)shape->n_layers;
     s->G = (uint32_t)shape->n_kv_heads;
-    session_limits limits = {list->max_tokens, list->max_continuation, s->o->window};
+    const session_limits limits = {
+        .max_prompt = list->max_tokens, .max_continuation = list->max_continuation, .max_window = s->o->window};
     ckvc_status st = session_create(s->in->model, limits, &s->session, err);
     if (st == CKVC_OK) {
         st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets, (uint32_t)s->o->window, &s->identity, err);

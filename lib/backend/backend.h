@@ -8,6 +8,7 @@
  *  - A row of a result depends on that row's inputs alone and on fixed, padded tiles, never on the number of threads.
  *  - Nothing here knows layers, models, files or policies.
  * Activations are float32 rows, row-major, [n_rows][width]. D head dim, H query heads, G KV heads, H = G * group.
+ * Several rollouts go side by side as lanes: lane i's n rows begin at row i * be_padded_rows(n), so that no tile holds rows of two.
  */
 #ifndef CKVC_BACKEND_H
 #define CKVC_BACKEND_H
@@ -33,10 +34,27 @@ typedef struct be_attention_shape {
     float scale;    /* 1/sqrt(D) */
 } be_attention_shape;
 
+/* One lane's attention in attention_kept. */
+typedef struct be_lane {
+    int32_t from;         /* whose queries and own keys and values it reads: its own, or another lane's that it is about to leave */
+    int32_t to;           /* whose rows of `out` are written */
+    const kept_set *kept; /* NULL: all prompt positions */
+} be_lane;
+
+/* The largest calls to come. */
+typedef struct be_extent {
+    int64_t n_prompt, n_rows, n_lanes; /* prompt rows; rows of a continuation; lanes */
+    int64_t vocab;
+} be_extent;
+
 typedef struct backend_ops {
     const char *name; /* "cpu" */
     void (*destroy)(backend *be);
     ckvc_status (*sync)(backend *be, ckvc_err *err);
+    /* Takes the scratch memory that operations within `most` need, so that none of them allocates. inv_freq [D/2] as in rope. */
+    ckvc_status (*reserve)(backend *be, const be_attention_shape *s, const double *inv_freq, const be_extent *most, ckvc_err *err);
+    /* Bytes that reserve takes, on n_threads. */
+    size_t (*scratch_bytes)(const be_attention_shape *s, const be_extent *most, int n_threads);
 
     /* Buffers: n float32 values, zeroed. read/write are n values from offset. */
     ckvc_status (*buf_create)(backend *be, size_t n, be_buf **out, ckvc_err *err);
@@ -64,32 +82,37 @@ typedef struct backend_ops {
     void (*rmsnorm)(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps, be_buf *y);
     /* y[r] (+)= W x[r] + bias. bias may be NULL; add: the result is added to y (the residual). */
     void (*matmul)(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y);
-    /* Rotates q [n_rows][H*D] in place and writes k, v [n_rows][G*D] into the cache (K rotated) at slots pos0 + r, for rows at
-     * positions pos0 + r. Half-split pairing (i, i + D/2) as in Hugging Face. inv_freq [D/2] in double, host. */
-    void (*rope_cache)(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t slot0,
-                       int64_t n_rows, be_buf *q, const be_buf *k, const be_buf *v, be_buf *cache_k, be_buf *cache_v,
-                       int64_t capacity);
-    /* Causal attention of rows at positions 0 ... n_rows-1 over the cache; out [n_rows][H*D]. */
-    void (*attention_causal)(backend *be, const be_attention_shape *s, int64_t n_rows, const be_buf *q, const be_buf *cache_k,
-                             const be_buf *cache_v, int64_t capacity, be_buf *out);
-    /* Attention of continuation rows r at positions n_prompt + r over the kept prompt positions (NULL: all of them) and over
-     * the rows 0 ... r of the continuation's own cache. */
+    /* Rotates rows [n_rows][H*D] of every lane in place, at positions pos0 ... pos0 + n_rows - 1. Half-split pairing (i, i + D/2) as
+     * in Hugging Face. inv_freq [D/2] in double, host. */
+    void (*rope)(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t n_rows, int64_t n_lanes,
+                 be_buf *q);
+    /* Writes k (rotated as above) and v, rows [n_rows][G*D] of every lane, to slots 0 ... n_rows-1 of the lane's own cache
+     * [G][capacity][D]; the caches lie one behind the other. */
+    void (*cache_rows)(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t n_rows,
+                       int64_t n_lanes, const be_buf *k, const be_buf *v, be_buf *cache_k, be_buf *cache_v, int64_t capacity);
+    /* Causal attention of rows at positions row0 ... row0 + n_rows - 1 over the cache; row0 begins a tile; q, out [n_rows][H*D]. */
+    void (*attention_causal)(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows, const be_buf *q,
+                             const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, be_buf *out);
+    /* Attention of continuation rows r = 0 ... n_rows-1, at positions n_prompt + r, of n_lanes lanes: over the lane's kept prompt
+     * positions in the one prompt cache, and over rows 0 ... r of a continuation's own cache. Entries whose kept sets are the
+     * same pointer share one gathered copy of these keys and values when they follow each other. */
     void (*attention_kept)(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
-                           const kept_set *kept, const be_buf *cache_k, const be_buf *cache_v, int64_t capacity,
-                           const be_buf *own_k, const be_buf *own_v, int64_t own_capacity, be_buf *out);
+                           const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, const be_buf *own_k, const be_buf *own_v,
+                           int64_t own_capacity, const be_lane *lanes, int64_t n_lanes, be_buf *out);
     /* Attention mass of the last `window` rows of n_rows prompt rows: mass[g][t] = sum over window rows j and the query heads
-     * of group g of A[h][j][t], double, host [G][n_rows]. Never materialises more than a tile of rows x keys. */
+     * of group g of A[h][j][t], double, host [G][n_rows]. q's first row is position row0, which begins a tile at or before the
+     * window. Never materialises more than a tile of rows x keys. */
     ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q,
-                               const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
+                               int64_t row0, const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
     /* norm[g][t] = ||V[g][t]||_2 of cache slots 0 ... n-1, double, host [G][n]. */
     ckvc_status (*value_norms)(backend *be, const be_attention_shape *s, int64_t n, const be_buf *cache_v, int64_t capacity,
                                double *norm, ckvc_err *err);
     /* y[r] = silu(gate[r]) * up[r], width values a row. y may be gate. */
     void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width, be_buf *y);
-    /* nll[r] = logsumexp(W x[r]) - (W x[r])[target[r]], nats, double, host; logits are tiled over the vocabulary, never stored
-     * whole. Rows row0 ... row0+n_rows-1 of x. */
-    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target,
-                            double *nll, ckvc_err *err);
+    /* nll[i][r] = logsumexp(W x) - (W x)[target[r]] for row row0 + r of lane i, nats, double, host [n_lanes][n_rows]; a lane is
+     * row0 + n_rows rows here, and all have the same targets [n_rows]. Logits are tiled over the vocabulary, never stored whole. */
+    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
+                            const int32_t *target, double *nll, ckvc_err *err);
     /* Logits of one row, host [V]. */
     ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row, float *logits, ckvc_err *err);
     /* dst rows dst_row ... = src rows src_row ... (width values each). */

@@ -11,14 +11,15 @@ typedef struct activations { /* rows padded to whole tiles */
     be_buf *gate, *up;       /* [rows][MLP] */
 } activations;
 
-typedef struct kv_cache { /* [G][capacity][D], per layer */
+typedef struct kv_cache { /* [lanes][G][capacity][D], per layer */
     be_buf **k, **v;
     int64_t capacity;
 } kv_cache;
 
-/* Called after the attention of layer `layer` with queries and cache in place; may read, never changes anything. */
-typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, const be_buf *cache_k, const be_buf *cache_v,
-                                 ckvc_err *err);
+/* Called after the attention of layer `layer` with queries and cache in place; q's first row is position row0. May read, never
+ * changes anything. */
+typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *cache_k,
+                                 const be_buf *cache_v, ckvc_err *err);
 
 typedef struct forward_pass {
     model *m;
@@ -27,22 +28,29 @@ typedef struct forward_pass {
     const double *inv_freq; /* [D/2], rope_frequencies of prompt and continuation together */
     int64_t n_rows;
     const kv_cache *prompt; /* a prefill writes it; a continuation reads it */
-    /* prefill: continuation false, the rows are positions 0 ... n_rows-1 */
-    layer_tap tap; /* or NULL */
+    /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1 */
+    int64_t first_row; /* what is read of the top rows begins here: the last layer leaves earlier tiles at their keys and values */
+    layer_tap tap;     /* or NULL */
     void *tap_ctx;
-    /* continuation: rows are positions n_prompt ...; own is one layer's cache, used by each layer in turn */
-    bool continuation;
+    /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every lane, used by each layer in turn */
+    const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */
+    int64_t n_lanes;
     int64_t n_prompt;
-    const kept_set *sets; /* [L], or NULL: the full cache */
     const kv_cache *own;
+    be_lane *order; /* [n_lanes] scratch */
 } forward_pass;
 
-/* Leaves the normed top rows in act->norm. */
+/* Leaves the normed top rows in act->norm: a prefill's from forward_top_row on, a continuation's lane by lane. */
 ckvc_status forward(const forward_pass *p, ckvc_err *err) CKVC_MUST_CHECK;
+/* The position of act->norm's first row after a prefill. */
+static inline int64_t forward_top_row(const forward_pass *p)
+{
+    return p->first_row / BE_ROW_TILE * BE_ROW_TILE;
+}
 
 /* The backend's head_nll and head_logits with the model's head, which is acquired for the call alone: it is a model's largest matrix. */
-ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target, double *nll,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes, const int32_t *target,
+                           double *nll, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

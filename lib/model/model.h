@@ -29,11 +29,16 @@ typedef struct session_limits {
     int64_t max_prompt;       /* T */
     int64_t max_continuation; /* C; 0: prefill only */
     int64_t max_window;       /* W */
+    int64_t max_lanes;        /* rollouts side by side in session_rollouts; 0: as 1 */
 } session_limits;
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) CKVC_MUST_CHECK;
 void session_destroy(session *s);
-/* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect. */
+/* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect. Besides them come the backend's scratch
+ * (session_scratch_bytes, on the CPU with n_threads) and the weights in float32 where the file has another type
+ * (model_converted_bytes). All of it is there when session_create returns: nothing after it allocates. */
 size_t session_bytes(const model_shape *shape, session_limits limits);
+size_t session_scratch_bytes(const model *m, session_limits limits, int n_threads);
+size_t model_converted_bytes(const model *m);
 
 /* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until its next prefill. */
 typedef struct prefill_stats {
@@ -58,6 +63,20 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
  * last row, before compression matters. The plain way of method.md section 4: the oracle of every faster one. */
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
                              ckvc_err *err) CKVC_MUST_CHECK;
+
+/* One rollout of a batch. Either it starts at layer 0 (parent -1) under sets of its own in every layer, or it is a start's rollout with
+ * one layer's set changed: it leaves the start at that layer and is under the start's sets above. */
+typedef struct rollout_lane {
+    int32_t parent;       /* -1, or a start's place in the batch */
+    int32_t layer;        /* with a parent: the layer whose set is its own */
+    const kept_set *sets; /* a start's [L]; NULL: the full cache */
+    const kept_set *kept; /* with a parent: what it keeps at `layer` */
+} rollout_lane;
+
+/* session_continue for n_lanes <= max_lanes rollouts at once, nll [n_lanes][n]: one pass over the layers, starts first, the others in
+ * order of their layers. A rollout's losses are the same bits in any batch. */
+ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
+                             double *nll, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Teacher-forced losses of a whole sequence: nll [n-1]; and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0). */
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,

@@ -469,6 +469,32 @@ void layer_release(model *m, int32_t layer)
     }
 }
 
+ckvc_status model_acquire(model *m, ckvc_err *err)
+{
+    const backend_ops *op = m->be->ops;
+    ckvc_status rc = CKVC_OK;
+    for (int32_t l = 0; rc == CKVC_OK && l < m->shape.n_layers; l++) {
+        rc = layer_acquire(m, l, err);
+        layer_release(m, l);
+    }
+    be_weight *const ends[] = {m->final_norm, m->head};
+    for (int i = 0; rc == CKVC_OK && i < 2; i++) {
+        rc = op->weight_acquire(m->be, ends[i], err);
+        op->weight_release(m->be, ends[i]);
+    }
+    return rc;
+}
+
+size_t model_converted_bytes(const model *m)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < weights_count(m->files); i++) {
+        const tensor_view *t = weights_at(m->files, i);
+        bytes += strcmp(t->dtype, "F32") == 0 ? 0 : t->bytes * 2;
+    }
+    return bytes;
+}
+
 const model_shape *model_get_shape(const model *m)
 {
     return &m->shape;

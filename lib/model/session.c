@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
@@ -13,7 +14,8 @@ struct session {
     session_limits limits;
     activations act;
     kv_cache prompt; /* [L] */
-    kv_cache own;    /* one layer's worth */
+    kv_cache own;    /* one layer's worth, of every lane */
+    be_lane *order;  /* [max_lanes] */
     be_buf *last;    /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
     be_buf **caches; /* what prompt.k, prompt.v, own.k, own.v point into: [2L + 2] */
     window_stats stats;
@@ -33,15 +35,29 @@ typedef struct buffer_size {
     size_t rows, prompt_cache, own_cache; /* rows of activations; values of one layer's K (or V) */
 } buffer_size;
 
+static int64_t max_lanes(session_limits l)
+{
+    return l.max_lanes > 1 ? l.max_lanes : 1;
+}
+
+/* Rows of a lane: a rollout computes all continuation tokens but the last, which nothing is predicted from. */
+static int64_t lane_rows(session_limits l)
+{
+    return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
+}
+
 static bool sizes_of(const model_shape *s, session_limits l, buffer_size *b, size_t *activation_values)
 {
-    const int64_t longest = l.max_prompt > l.max_continuation ? l.max_prompt : l.max_continuation;
+    size_t lanes;
+    if (!ckvc_mul_size((size_t)lane_rows(l), (size_t)max_lanes(l), &lanes) || lanes > INT64_MAX)
+        return false;
+    const int64_t longest = l.max_prompt > (int64_t)lanes ? l.max_prompt : (int64_t)lanes;
     const size_t per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim, heads = (size_t)s->n_heads * (size_t)s->head_dim;
     const size_t per_row = 2 * (size_t)s->width + 2 * heads + 2 * per_slot + 2 * (size_t)s->intermediate;
     b->rows = (size_t)be_padded_rows(longest);
     return ckvc_mul_size(b->rows, per_row, activation_values) &&
            ckvc_mul_size((size_t)be_padded_rows(l.max_prompt), per_slot, &b->prompt_cache) &&
-           ckvc_mul_size((size_t)be_padded_rows(l.max_continuation), per_slot, &b->own_cache);
+           ckvc_mul_size(lanes, per_slot, &b->own_cache);
 }
 
 size_t session_bytes(const model_shape *s, session_limits l)
@@ -52,6 +68,21 @@ size_t session_bytes(const model_shape *s, session_limits l)
         !ckvc_add_size(values, cache, &values) || !ckvc_add_size(values, 2 * b.own_cache, &values) || values > SIZE_MAX / 8)
         return SIZE_MAX;
     return values * sizeof(float) + (size_t)BE_ROW_TILE * (size_t)s->width * sizeof(float) + window_stats_bytes(s, l.max_prompt);
+}
+
+static be_extent extent_of(const model *m, session_limits l)
+{
+    return (be_extent){.n_prompt = l.max_prompt,
+                       .n_rows = lane_rows(l),
+                       .n_lanes = l.max_continuation > 1 ? max_lanes(l) : 0,
+                       .vocab = m->shape.vocab};
+}
+
+size_t session_scratch_bytes(const model *m, session_limits limits, int n_threads)
+{
+    const be_extent most = extent_of(m, limits);
+    const be_attention_shape attention = layer_attention(m, 0);
+    return m->be->ops->scratch_bytes(&attention, &most, n_threads);
 }
 
 /* ---- life ---- */
@@ -79,9 +110,10 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->limits = limits;
     s->caches = ckvc_calloc(n_caches, sizeof *s->caches);
     s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
-    ckvc_status rc = CKVC_OK;
+    s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
-    if (s->caches == NULL || s->nll == NULL || s->inv_freq == NULL)
+    ckvc_status rc = CKVC_OK;
+    if (s->caches == NULL || s->nll == NULL || s->order == NULL || s->inv_freq == NULL)
         rc = ckvc_fail_memory(err, "a session", n_caches * sizeof *s->caches);
     if (rc == CKVC_OK)
         rc = window_stats_create(&s->stats, shape, limits.max_prompt, err);
@@ -106,12 +138,20 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
         rc = m->be->ops->buf_create(m->be, wanted[i].values, wanted[i].buf, err);
     for (size_t i = 0; rc == CKVC_OK && i < n_caches; i++)
         rc = m->be->ops->buf_create(m->be, i < 2 * n_layers ? b.prompt_cache : b.own_cache, &s->caches[i], err);
+    const be_extent most = extent_of(m, limits);
+    if (rc == CKVC_OK) {
+        const be_attention_shape attention = layer_attention(m, 0);
+        rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
+        rc = m->be->ops->reserve(m->be, &attention, s->inv_freq, &most, err);
+    }
+    if (rc == CKVC_OK)
+        rc = model_acquire(m, err);
     if (rc != CKVC_OK) {
         session_destroy(s);
         return rc;
     }
     s->prompt = (kv_cache){s->caches, s->caches + n_layers, be_padded_rows(limits.max_prompt)};
-    s->own = (kv_cache){s->caches + 2 * n_layers, s->caches + 2 * n_layers + 1, be_padded_rows(limits.max_continuation)};
+    s->own = (kv_cache){s->caches + 2 * n_layers, s->caches + 2 * n_layers + 1, lane_rows(limits)};
     *out = s;
     return CKVC_OK;
 }
@@ -129,6 +169,7 @@ void session_destroy(session *s)
     window_stats_fini(&s->stats);
     free(s->caches);
     free(s->nll);
+    free(s->order);
     free(s->inv_freq);
     free(s);
 }
@@ -160,13 +201,14 @@ typedef struct tap_ctx {
     int64_t n, window;
 } tap_ctx;
 
-static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err)
+static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *cache_k, const be_buf *cache_v,
+                       ckvc_err *err)
 {
     const tap_ctx *t = ctx;
     session *s = t->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    ckvc_status rc = be->ops->window_mass(be, &attention, t->n, t->window, q, cache_k, s->prompt.capacity, s->stats.mass, err);
+    ckvc_status rc = be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k, s->prompt.capacity, s->stats.mass, err);
     if (rc == CKVC_OK)
         rc = be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm, err);
     if (rc == CKVC_OK)
@@ -198,15 +240,17 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
                                .tokens = tokens,
                                .inv_freq = s->inv_freq,
                                .n_rows = n,
+                               .first_row = n - window - 1,
                                .prompt = &s->prompt,
                                .tap = tap,
                                .tap_ctx = &ctx};
+    const int64_t top = forward_top_row(&pass);
     rc = forward(&pass, err);
     if (rc == CKVC_OK) /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-        rc = model_head_nll(s->m, s->act.norm, n - window - 1, window, tokens + n - window, s->nll, err);
+        rc = model_head_nll(s->m, s->act.norm, n - window - 1 - top, window, 1, tokens + n - window, s->nll, err);
     if (rc != CKVC_OK)
         return rc;
-    be->ops->copy_rows(be, s->act.norm, n - 1, s->last, 0, 1, s->m->shape.width);
+    be->ops->copy_rows(be, s->act.norm, n - 1 - top, s->last, 0, 1, s->m->shape.width);
     window_stats_finish(&s->stats, n, window, alpha_kind, stats);
     stats->r_sem = exp(nll_mean(s->nll, window));
     s->n_prompt = n;
@@ -214,39 +258,51 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
     return be->ops->sync(be, err);
 }
 
-ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll, ckvc_err *err)
+ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
+                             double *nll, ckvc_err *err)
 {
-    assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation);
+    assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 && n_lanes <= max_lanes(s->limits));
     assert(s->m->shape.rope != ROPE_DYNAMIC || s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
-    for (int32_t l = 0; sets && l < s->m->shape.n_layers; l++)
-        assert(sets[l].n_sets == 1 || sets[l].n_sets == s->m->shape.n_kv_heads);
+    for (int64_t i = 0; i < n_lanes; i++) {
+        const rollout_lane *lane = &lanes[i];
+        assert(lane->parent < 0 ? i == 0 || lanes[i - 1].parent < 0 : lane->parent < i && lanes[lane->parent].parent < 0);
+        assert(lane->parent < 0 || lanes[i - 1].parent < 0 || lanes[i - 1].layer <= lane->layer);
+    }
     ckvc_status rc = check_context(s, s->n_prompt + n, err);
     if (rc == CKVC_OK)
         rc = check_tokens(s, "continuation", continuation, n, err);
     if (rc == CKVC_OK && !(s->first_known && s->first_token == continuation[0])) {
-        rc = model_head_nll(s->m, s->last, 0, 1, continuation, &s->first_nll, err);
+        rc = model_head_nll(s->m, s->last, 0, 1, 1, continuation, &s->first_nll, err);
         s->first_known = rc == CKVC_OK;
         s->first_token = continuation[0];
     }
-    if (rc != CKVC_OK)
-        return rc;
-    nll[0] = s->first_nll;
-    if (n == 1)
-        return CKVC_OK;
-    const forward_pass pass = {.m = s->m,
-                               .act = &s->act,
-                               .tokens = continuation,
-                               .inv_freq = s->inv_freq,
-                               .n_rows = n - 1,
-                               .prompt = &s->prompt,
-                               .continuation = true,
-                               .n_prompt = s->n_prompt,
-                               .sets = sets,
-                               .own = &s->own};
-    rc = forward(&pass, err);
-    if (rc == CKVC_OK)
-        rc = model_head_nll(s->m, s->act.norm, 0, n - 1, continuation + 1, nll + 1, err);
+    if (rc == CKVC_OK && n > 1) {
+        const forward_pass pass = {.m = s->m,
+                                   .act = &s->act,
+                                   .tokens = continuation,
+                                   .inv_freq = s->inv_freq,
+                                   .n_rows = n - 1,
+                                   .prompt = &s->prompt,
+                                   .lanes = lanes,
+                                   .n_lanes = n_lanes,
+                                   .n_prompt = s->n_prompt,
+                                   .own = &s->own,
+                                   .order = s->order};
+        rc = forward(&pass, err);
+        if (rc == CKVC_OK) /* behind the places of the first losses: what is moved up below is read before it is written over */
+            rc = model_head_nll(s->m, s->act.norm, 0, n - 1, n_lanes, continuation + 1, nll + n_lanes, err);
+    }
+    for (int64_t i = 0; rc == CKVC_OK && i < n_lanes; i++) {
+        nll[i * n] = s->first_nll;
+        memmove(nll + i * n + 1, nll + n_lanes + i * (n - 1), (size_t)(n - 1) * sizeof *nll);
+    }
     return rc;
+}
+
+ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll, ckvc_err *err)
+{
+    const rollout_lane alone = {.parent = -1, .sets = sets};
+    return session_rollouts(s, continuation, n, &alone, 1, nll, err);
 }
 
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
@@ -264,7 +320,7 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
         .m = s->m, .act = &s->act, .tokens = tokens, .inv_freq = s->inv_freq, .n_rows = n, .prompt = &s->prompt};
     rc = forward(&pass, err);
     if (rc == CKVC_OK)
-        rc = model_head_nll(s->m, s->act.norm, 0, n - 1, tokens + 1, nll, err);
+        rc = model_head_nll(s->m, s->act.norm, 0, n - 1, 1, tokens + 1, nll, err);
     for (int64_t i = 0; rc == CKVC_OK && i < n_positions; i++) {
         assert(positions[i] >= 0 && positions[i] < n);
         rc = model_head_logits(s->m, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);

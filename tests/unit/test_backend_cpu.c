@@ -118,7 +118,7 @@ static void head(void **state)
         target[i] = (i * 997) % VOCAB;
     target[3] = VOCAB - 1;
     target[4] = 0;
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, row0, n, target, nll, &err), CKVC_OK);
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, row0, n, 1, target, nll, &err), CKVC_OK);
     float *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want);
     for (int64_t r = 0; r < n; r++) {
@@ -135,7 +135,16 @@ static void head(void **state)
             check_nmse("head_logits", logits, want, VOCAB);
         }
     }
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 0, target, nll, &err), CKVC_OK);
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 0, 1, target, nll, &err), CKVC_OK);
+    /* three lanes of 50 rows, rows 7 ... 49 asked for: the same rows as three calls of one lane */
+    double lanes[3 * 43], alone[43];
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 7, 43, 3, target, lanes, &err), CKVC_OK);
+    for (int i = 0; i < 3; i++) {
+        be_buf *lane = buffer(b.be, 64 * IN, x + i * 64 * IN, 64 * IN);
+        assert_int_equal(b.be->ops->head_nll(b.be, bw, lane, 7, 43, 1, target, alone, &err), CKVC_OK);
+        assert_memory_equal(alone, lanes + i * 43, sizeof alone);
+        b.be->ops->buf_free(b.be, lane);
+    }
     b.be->ops->weight_free(b.be, bw);
     b.be->ops->buf_free(b.be, bx);
     free(w), free(x), free(logits), free(want);
@@ -156,12 +165,12 @@ static void head_extremes(void **state)
     const int32_t target[1] = {650}, other[1] = {2};
     double nll;
     ckvc_err err = {0};
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, target, &nll, &err), CKVC_OK);
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, 1, target, &nll, &err), CKVC_OK);
     assert_true(nll == 0.0);
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, other, &nll, &err), CKVC_OK);
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, 1, other, &nll, &err), CKVC_OK);
     assert_true(nll == 700.0);
     w[5] = NAN; /* a broken model must not get a finite loss */
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, other, &nll, &err), CKVC_OK);
+    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, 1, other, &nll, &err), CKVC_OK);
     assert_true(isnan(nll));
     b.be->ops->weight_free(b.be, bw);
     b.be->ops->buf_free(b.be, bx);
@@ -274,20 +283,21 @@ static void weight_types(void **state)
 typedef struct attention_case {
     be_attention_shape s;
     int64_t n, capacity, n_own, own_capacity;
-    float *q, *k, *v, *own_k, *own_v; /* q rows [padded][H*D]; caches [G][capacity][D] */
+    float *q, *k, *v, *own_k, *own_v; /* q rows [padded][H*D]; caches [G][capacity][D]; q and own hold LANES lanes */
 } attention_case;
+enum { LANES = 4 };
 
 static attention_case attention_create(int32_t n_heads, int32_t n_kv, int32_t d, int32_t window, int64_t n, int64_t n_own)
 {
     attention_case c = {.s = {n_heads, n_kv, d, window, (float)(1 / sqrt((double)d))}, .n = n, .n_own = n_own};
     c.capacity = be_padded_rows(n) + 64;
     c.own_capacity = be_padded_rows(n_own);
-    const int64_t rows = be_padded_rows(n > n_own ? n : n_own);
+    const int64_t rows = be_padded_rows(n > LANES * c.own_capacity ? n : LANES * c.own_capacity);
     c.q = values((size_t)(rows * n_heads * d), 4);
     c.k = values((size_t)(n_kv * c.capacity * d), 2);
     c.v = values((size_t)(n_kv * c.capacity * d), 1);
-    c.own_k = values((size_t)(n_kv * c.own_capacity * d), 2);
-    c.own_v = values((size_t)(n_kv * c.own_capacity * d), 1);
+    c.own_k = values((size_t)(LANES * n_kv * c.own_capacity * d), 2);
+    c.own_v = values((size_t)(LANES * n_kv * c.own_capacity * d), 1);
     return c;
 }
 
@@ -343,7 +353,9 @@ static void naive_causal(const attention_case *c, double *out, double *mass, int
     free(k), free(v), free(weights);
 }
 
-static void naive_kept(const attention_case *c, const kept_set *kept, double *out)
+/* q, own_k, own_v: of one lane. */
+static void naive_kept(const attention_case *c, const float *q, const float *own_k, const float *own_v, const kept_set *kept,
+                       double *out)
 {
     const int32_t d = c->s.head_dim, n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
     const float **k = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *k), **v = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *v);
@@ -363,10 +375,10 @@ static void naive_kept(const attention_case *c, const kept_set *kept, double *ou
             for (int64_t i = 0; i <= r; i++) {
                 if (c->n + i < lo)
                     continue;
-                k[n] = c->own_k + (g * c->own_capacity + i) * d;
-                v[n++] = c->own_v + (g * c->own_capacity + i) * d;
+                k[n] = own_k + (g * c->own_capacity + i) * d;
+                v[n++] = own_v + (g * c->own_capacity + i) * d;
             }
-            naive_row(c, c->q + (r * n_heads + h) * d, k, v, n, out + (r * n_heads + h) * d, NULL);
+            naive_row(c, q + (r * n_heads + h) * d, k, v, n, out + (r * n_heads + h) * d, NULL);
         }
     }
     free(k), free(v);
@@ -386,9 +398,9 @@ static void attention(void **state)
         attention_case c =
             attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d, cases[i].window, cases[i].n, cases[i].n_own);
         const int32_t d = c.s.head_dim, g_count = c.s.n_kv_heads;
-        const int64_t width = c.s.n_heads * d, rows = be_padded_rows(c.n > c.n_own ? c.n : c.n_own),
+        const int64_t width = c.s.n_heads * d, rows = be_padded_rows(c.n > LANES * c.own_capacity ? c.n : LANES * c.own_capacity),
                       mass_window = c.n > 20 ? 17 : c.n;
-        const size_t cache = (size_t)(g_count * c.capacity * d), own = (size_t)(g_count * c.own_capacity * d);
+        const size_t cache = (size_t)(g_count * c.capacity * d), own = (size_t)(LANES * g_count * c.own_capacity * d);
         double *want = ckvc_alloc((size_t)(rows * width), sizeof *want),
                *want_mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *want_mass);
         double *mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass), *norm = ckvc_alloc((size_t)(g_count * c.n), sizeof *norm);
@@ -399,12 +411,23 @@ static void attention(void **state)
         be_buf *k = buffer(b.be, cache, c.k, cache), *v = buffer(b.be, cache, c.v, cache);
         be_buf *own_k = buffer(b.be, own, c.own_k, own), *own_v = buffer(b.be, own, c.own_v, own);
 
-        b.be->ops->attention_causal(b.be, &c.s, c.n, q, k, v, c.capacity, out);
+        b.be->ops->attention_causal(b.be, &c.s, 0, c.n, q, k, v, c.capacity, out);
         float *got = contents(b.be, out, (size_t)(c.n * width));
         naive_causal(&c, want, want_mass, mass_window);
         check_nmse("attention_causal", got, want, (size_t)(c.n * width));
-        free(got);
-        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, q, k, c.capacity, mass, &err), CKVC_OK);
+        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, q, 0, k, c.capacity, mass, &err), CKVC_OK);
+        /* the rows of the window's tiles alone: the very same numbers */
+        const int64_t row0 = (c.n - mass_window) / BE_ROW_TILE * BE_ROW_TILE, n_tail = c.n - row0;
+        be_buf *tail =
+            buffer(b.be, (size_t)(be_padded_rows(n_tail) * width), c.q + row0 * width, (size_t)(be_padded_rows(n_tail) * width));
+        b.be->ops->attention_causal(b.be, &c.s, row0, n_tail, tail, k, v, c.capacity, out);
+        float *got_tail = contents(b.be, out, (size_t)(n_tail * width));
+        assert_memory_equal(got_tail, got + row0 * width, (size_t)(n_tail * width) * sizeof *got);
+        double *mass_tail = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass_tail);
+        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, tail, row0, k, c.capacity, mass_tail, &err), CKVC_OK);
+        assert_memory_equal(mass, mass_tail, (size_t)(g_count * c.n) * sizeof *mass);
+        b.be->ops->buf_free(b.be, tail);
+        free(got), free(got_tail), free(mass_tail);
         for (int64_t t = 0; t < g_count * c.n; t++) {
             assert_true(fabs(mass[t] - want_mass[t]) <= 1e-5 * want_mass[t] + 1e-9);
             assert_true((want_mass[t] == 0) == (mass[t] == 0)); /* exactly zero where a sliding window hides the key */
@@ -435,10 +458,25 @@ static void attention(void **state)
         const kept_set sets[3] = {{1, shared_offsets, positions}, {1, empty_offsets, positions}, {g_count, offsets, per_head}};
         for (int m = -1; m < 3; m++) {
             const kept_set *kept = m < 0 ? NULL : &sets[m];
-            b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, kept, k, v, c.capacity, own_k, own_v, c.own_capacity, out);
+            const be_lane lane = {0, 0, kept};
+            b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v, c.own_capacity, &lane, 1, out);
             got = contents(b.be, out, (size_t)(c.n_own * width));
-            naive_kept(&c, kept, want);
+            naive_kept(&c, c.q, c.own_k, c.own_v, kept, want);
             check_nmse("attention_kept", got, want, (size_t)(c.n_own * width));
+            free(got);
+        }
+        /* four lanes: sets shared and not, one that reads another's queries, one that is left out */
+        const be_lane lanes[] = {{0, 0, &sets[0]}, {3, 3, &sets[0]}, {0, 1, &sets[2]}};
+        b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v, c.own_capacity, lanes, 3, out);
+        for (size_t x = 0; x < 3; x++) {
+            const int64_t from = lanes[x].from;
+            got = ckvc_alloc((size_t)(c.n_own * width), sizeof *got);
+            assert_int_equal(
+                b.be->ops->read(b.be, out, (size_t)(lanes[x].to * c.own_capacity * width), got, (size_t)(c.n_own * width), &err),
+                CKVC_OK);
+            naive_kept(&c, c.q + from * c.own_capacity * width, c.own_k + from * g_count * c.own_capacity * d,
+                       c.own_v + from * g_count * c.own_capacity * d, lanes[x].kept, want);
+            check_nmse("attention_kept, lanes", got, want, (size_t)(c.n_own * width));
             free(got);
         }
         be_buf *const bufs[] = {q, out, k, v, own_k, own_v};
@@ -455,36 +493,42 @@ static void attention(void **state)
 static void rope(void **state)
 {
     (void)state;
-    enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, SLOT0 = 3 };
+    enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, ROWS = 2 * 128 };
     bench b = bench_open(2);
     const be_attention_shape s = {H, G, D, 0, 1};
     double inv_freq[D / 2];
     for (int i = 0; i < D / 2; i++)
         inv_freq[i] = pow(10000.0, -2.0 * i / D);
-    float *q = values(128 * H * D, 1), *k = values(128 * G * D, 1), *v = values(128 * G * D, 1), *junk = values(G * CAP * D, 1);
-    be_buf *bq = buffer(b.be, 128 * H * D, q, 128 * H * D), *bk = buffer(b.be, 128 * G * D, k, 128 * G * D),
-           *bv = buffer(b.be, 128 * G * D, v, 128 * G * D);
-    be_buf *ck = buffer(b.be, G * CAP * D, junk, G * CAP * D), *cv = buffer(b.be, G * CAP * D, junk, G * CAP * D);
+    float *q = values(ROWS * H * D, 1), *k = values(ROWS * G * D, 1), *v = values(ROWS * G * D, 1),
+          *junk = values(2 * G * CAP * D, 1);
+    be_buf *bq = buffer(b.be, ROWS * H * D, q, ROWS * H * D), *bk = buffer(b.be, ROWS * G * D, k, ROWS * G * D),
+           *bv = buffer(b.be, ROWS * G * D, v, ROWS * G * D);
+    be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D), *cv = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D);
     double early[D / 2] = {0};
-    b.be->ops->rope_cache(b.be, &s, early, 0, 0, 1, bq, bk, bv, ck, cv, CAP); /* other frequencies first: angle 0 turns nothing */
-    b.be->ops->rope_cache(b.be, &s, inv_freq, POS0, SLOT0, N, bq, bk, bv, ck, cv, CAP);
-    float *got_q = contents(b.be, bq, N * H * D), *got_k = contents(b.be, ck, G * CAP * D),
-          *got_v = contents(b.be, cv, G * CAP * D);
-    for (int r = 0; r < N; r++) {
-        for (int h = 0; h < H + G; h++) {
-            const float *x = h < H ? q + (r * H + h) * D : k + (r * G + h - H) * D;
-            const float *y = h < H ? got_q + (r * H + h) * D : got_k + ((h - H) * CAP + SLOT0 + r) * D;
-            for (int i = 0; i < D / 2; i++) {
-                const double angle = (POS0 + r) * inv_freq[i], a = (double)x[i], c = (double)x[i + D / 2];
-                assert_true(fabs((double)y[i] - (a * cos(angle) - c * sin(angle))) < 5e-7);
-                assert_true(fabs((double)y[i + D / 2] - (c * cos(angle) + a * sin(angle))) < 5e-7);
+    b.be->ops->rope(b.be, &s, early, 0, 1, 1, bq); /* other frequencies first: angle 0 turns nothing */
+    b.be->ops->rope(b.be, &s, inv_freq, POS0, N, 2, bq);
+    b.be->ops->cache_rows(b.be, &s, inv_freq, POS0, N, 2, bk, bv, ck, cv, CAP);
+    float *got_q = contents(b.be, bq, ROWS * H * D), *got_k = contents(b.be, ck, 2 * G * CAP * D),
+          *got_v = contents(b.be, cv, 2 * G * CAP * D);
+    for (int lane = 0; lane < 2; lane++) {
+        for (int r = 0; r < N; r++) {
+            for (int h = 0; h < H + G; h++) {
+                const int row = lane * 128 + r;
+                const float *x = h < H ? q + (row * H + h) * D : k + (row * G + h - H) * D;
+                const float *y = h < H ? got_q + (row * H + h) * D : got_k + ((lane * G + h - H) * CAP + r) * D;
+                for (int i = 0; i < D / 2; i++) {
+                    const double angle = (POS0 + r) * inv_freq[i], a = (double)x[i], c = (double)x[i + D / 2];
+                    assert_true(fabs((double)y[i] - (a * cos(angle) - c * sin(angle))) < 5e-7);
+                    assert_true(fabs((double)y[i + D / 2] - (c * cos(angle) + a * sin(angle))) < 5e-7);
+                }
             }
+            for (int g = 0; g < G; g++)
+                assert_memory_equal(got_v + ((lane * G + g) * CAP + r) * D, v + ((lane * 128 + r) * G + g) * D, D * sizeof(float));
         }
-        for (int g = 0; g < G; g++)
-            assert_memory_equal(got_v + (g * CAP + SLOT0 + r) * D, v + (r * G + g) * D, D * sizeof(float));
+        assert_memory_equal(got_q + (lane * 128 + N) * H * D, q + (lane * 128 + N) * H * D, (128 - N) * H * D * sizeof(float));
     }
-    for (int g = 0; g < G; g++) {
-        for (int t = SLOT0 + N; t < 128; t++)
+    for (int g = 0; g < 2 * G; g++) {
+        for (int t = N; t < 128; t++)
             for (int i = 0; i < D; i++)
                 assert_true(got_k[(g * CAP + t) * D + i] == 0 && got_v[(g * CAP + t) * D + i] == 0);
         assert_true(got_k[(g * CAP + 128) * D] == junk[(g * CAP + 128) * D]);
@@ -514,6 +558,7 @@ static void row_does_not_depend_on_batch_or_threads(void **state)
     for (uint32_t i = 0; i < 40; i++)
         positions[i] = i * 7;
     const kept_set kept = {1, offsets, positions};
+    const be_lane lane = {0, 0, &kept};
     const be_attention_shape s = {H, G, D, 0, 0.17f};
     for (int run = 0; run < 10; run++) {
         bench b = bench_open(run % 3 + 1);
@@ -525,10 +570,10 @@ static void row_does_not_depend_on_batch_or_threads(void **state)
         be_buf *bk = buffer(b.be, G * MAX * D, k, G * MAX * D), *bv = buffer(b.be, G * MAX * D, v, G * MAX * D);
         b.be->ops->write(b.be, bx, 0, x, (size_t)(n * IN));
         b.be->ops->matmul(b.be, bw, NULL, bx, n, false, by);
-        b.be->ops->attention_causal(b.be, &s, n, bx, bk, bv, MAX, out[0]);
-        b.be->ops->attention_kept(b.be, &s, n, 300, bx, &kept, bk, bv, MAX, bk, bv, MAX, out[1]);
+        b.be->ops->attention_causal(b.be, &s, 0, n, bx, bk, bv, MAX, out[0]);
+        b.be->ops->attention_kept(b.be, &s, n, 300, bx, bk, bv, MAX, bk, bv, MAX, &lane, 1, out[1]);
         double nll[MAX];
-        assert_int_equal(b.be->ops->head_nll(b.be, bh, bx, 0, n, target, nll, &err), CKVC_OK);
+        assert_int_equal(b.be->ops->head_nll(b.be, bh, bx, 0, n, 1, target, nll, &err), CKVC_OK);
         float *got[3] = {contents(b.be, by, KEEP * OUT), contents(b.be, out[0], KEEP * IN), contents(b.be, out[1], KEEP * IN)};
         for (int i = 0; i < 3; i++) {
             const size_t bytes = (i == 0 ? KEEP * OUT : KEEP * IN) * sizeof(float);

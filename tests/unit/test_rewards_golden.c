@@ -144,7 +144,8 @@ static void run_golden(const char *golden, const char *dir)
         fail_msg("%s", err.text);
     }
     uint32_t L = (uint32_t)model_get_shape(m)->n_layers, G = (uint32_t)model_get_shape(m)->n_kv_heads;
-    assert_int_equal(session_create(m, (session_limits){T, C, W}, &s, &err), CKVC_OK);
+    assert_int_equal(session_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W}, &s, &err),
+                     CKVC_OK);
     worst w = {0, 0};
     size_t n_actions = 0, i, j;
     const json_t *p, *block, *a;

@@ -70,16 +70,19 @@ bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
 
 /* ---- operations that have a file of their own ---- */
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y);
-ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, const int32_t *target,
-                         double *nll, ckvc_err *err);
+ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
+                         const int32_t *target, double *nll, ckvc_err *err);
 ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row, float *logits, ckvc_err *err);
-void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t n_rows, const be_buf *q, const be_buf *cache_k,
-                          const be_buf *cache_v, int64_t capacity, be_buf *out);
+void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows, const be_buf *q,
+                          const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, be_buf *out);
 void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
-                        const kept_set *kept, const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, const be_buf *own_k,
-                        const be_buf *own_v, int64_t own_capacity, be_buf *out);
-ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q,
+                        const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, const be_buf *own_k, const be_buf *own_v,
+                        int64_t own_capacity, const be_lane *lanes, int64_t n_lanes, be_buf *out);
+ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q, int64_t row0,
                             const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
+/* Scratch floats that the operations of these files take at most. */
+void cpu_attention_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared);
+void cpu_head_scratch(const be_extent *most, size_t *per_worker, size_t *shared);
 
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector code ---- */
 /* x[i] = exp(x[i] - max x), at most 1 ulp off; returns the sum of these, in double, so that what is divided by it sums to 1. n >= 1. *max_out may be NULL. */

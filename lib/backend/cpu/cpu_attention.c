@@ -71,19 +71,27 @@ static void attend(const be_attention_shape *s, const float *q, const key_run ru
         kernel_scale(out + (int64_t)r * ldq, s->head_dim, inverse[r]);
 }
 
+#define GATHER_SETS   32
+#define GATHER_FLOATS ((int64_t)1 << 20) /* 4 MiB of gathered keys and values in flight; one set may be larger */
+
 typedef struct attention_job {
     cpu_backend *c;
     const be_attention_shape *s;
-    int64_t n_rows;
-    const float *q; /* [rows][H*D] */
+    int64_t row0, n_rows;
+    const float *q; /* [rows][H*D], the first is row0 */
     const float *k, *v;
     int64_t capacity;
     float *out;
     /* attention_kept */
     int64_t n_prompt, own_capacity;
     const float *own_k, *own_v;
-    const kept_set *kept;
-    float *gathered; /* K then V of every KV head's kept rows, in order of heads: see gather_task */
+    const be_lane *lanes; /* of this piece of work, see cpu_attention_kept */
+    int64_t n_tiles;      /* row tiles of a lane */
+    const kept_set *sets[GATHER_SETS];
+    int64_t first[GATHER_SETS + 1]; /* lanes first[i] ... first[i+1]-1 keep sets[i] */
+    int64_t at[GATHER_SETS];        /* where its keys and values begin in `gathered` */
+    int32_t n_sets;
+    float *gathered; /* per set: K then V of every KV head's kept rows, in order of heads: see gather_task */
     /* window_mass */
     int64_t window;
     double *head_mass; /* [H][n_rows] */
@@ -100,30 +108,31 @@ static void causal_task(void *ctx, int64_t task, int worker)
 {
     const attention_job *a = ctx;
     const be_attention_shape *s = a->s;
-    const int64_t h = task % s->n_heads, row0 = task / s->n_heads * BE_ROW_TILE, d = s->head_dim;
-    const int64_t g = h / (s->n_heads / s->n_kv_heads), at = row0 * s->n_heads * d + h * d;
+    const int64_t h = task % s->n_heads, row0 = a->row0 + task / s->n_heads * BE_ROW_TILE, d = s->head_dim;
+    const int64_t g = h / (s->n_heads / s->n_kv_heads), at = (row0 - a->row0) * s->n_heads * d + h * d;
     /* the first key that the block's first row sees, rounded down so that a block's keys begin at a tile */
     const int64_t k0 = s->window ? max64(0, row0 - s->window + 1) / BE_ROW_TILE * BE_ROW_TILE : 0;
     const key_run runs[2] = {{a->k + (g * a->capacity + k0) * d, a->v + (g * a->capacity + k0) * d, row0 + BE_ROW_TILE - k0}, {0}};
     row_span span[BE_ROW_TILE];
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
         const int64_t j = row0 + r;
-        span[r] = (row_span){(s->window ? max64(0, j - s->window + 1) : 0) - k0, j < a->n_rows ? j + 1 - k0 : 0};
+        span[r] = (row_span){(s->window ? max64(0, j - s->window + 1) : 0) - k0, j < a->row0 + a->n_rows ? j + 1 - k0 : 0};
     }
     attend(s, a->q + at, runs, span, a->c->worker[worker].data, a->out + at);
 }
 
-void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t n_rows, const be_buf *q, const be_buf *cache_k,
-                          const be_buf *cache_v, int64_t capacity, be_buf *out)
+void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows, const be_buf *q,
+                          const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, be_buf *out)
 {
     cpu_backend *c = cpu_of(be);
     const int64_t rows = be_padded_rows(n_rows);
-    assert(rows <= capacity && (size_t)(rows * s->n_heads * s->head_dim) <= q->n &&
+    assert(row0 % BE_ROW_TILE == 0 && row0 + rows <= capacity && (size_t)(rows * s->n_heads * s->head_dim) <= q->n &&
            (size_t)(rows * s->n_heads * s->head_dim) <= out->n);
-    if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(rows)), 0))
+    if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(row0 + rows)), 0))
         return;
     attention_job a = {.c = c,
                        .s = s,
+                       .row0 = row0,
                        .n_rows = n_rows,
                        .q = q->data,
                        .k = cache_k->data,
@@ -148,15 +157,24 @@ static int64_t gathered_at(const kept_set *kept, int64_t g, int64_t d)
     return 2 * d * (kept->n_sets == 1 ? g * (int64_t)kept->offsets[1] : (int64_t)kept->offsets[g]);
 }
 
-static void gather_task(void *ctx, int64_t g, int worker)
+/* Floats of a set's keys and values. */
+static int64_t gathered_size(const be_attention_shape *s, const kept_set *kept)
+{
+    return kept ? 2 * (int64_t)s->head_dim * kept->offsets[kept->n_sets] * (kept->n_sets == 1 ? s->n_kv_heads : 1) : 0;
+}
+
+static void gather_task(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const attention_job *a = ctx;
-    const int64_t d = a->s->head_dim;
+    const int64_t d = a->s->head_dim, set = task / a->s->n_kv_heads, g = task % a->s->n_kv_heads;
+    const kept_set *kept = a->sets[set];
     const size_t row = (size_t)d * sizeof(float);
+    if (kept == NULL)
+        return;
     int64_t n;
-    const uint32_t *at = kept_of(a->kept, g, &n);
-    float *k = a->gathered + gathered_at(a->kept, g, d), *v = k + n * d;
+    const uint32_t *at = kept_of(kept, g, &n);
+    float *k = a->gathered + a->at[set] + gathered_at(kept, g, d), *v = k + n * d;
     for (int64_t i = 0; i < n; i++) {
         memcpy(k + i * d, a->k + (g * a->capacity + at[i]) * d, row);
         memcpy(v + i * d, a->v + (g * a->capacity + at[i]) * d, row);
@@ -167,14 +185,20 @@ static void kept_task(void *ctx, int64_t task, int worker)
 {
     const attention_job *a = ctx;
     const be_attention_shape *s = a->s;
-    const int64_t h = task % s->n_heads, row0 = task / s->n_heads * BE_ROW_TILE, d = s->head_dim;
-    const int64_t g = h / (s->n_heads / s->n_kv_heads), at = row0 * s->n_heads * d + h * d;
+    const int64_t h = task % s->n_heads, tile = task / s->n_heads % a->n_tiles, i_lane = task / s->n_heads / a->n_tiles;
+    const int64_t row0 = tile * BE_ROW_TILE, d = s->head_dim, g = h / (s->n_heads / s->n_kv_heads);
+    int32_t set = 0;
+    while (a->first[set + 1] <= i_lane)
+        set++;
+    const be_lane *lane = &a->lanes[i_lane];
+    const kept_set *kept = a->sets[set];
+    const int64_t lane_rows = a->n_tiles * BE_ROW_TILE, own = (lane->from * s->n_kv_heads + g) * a->own_capacity * d;
     const uint32_t *positions = NULL;
     key_run runs[2] = {{a->k + g * a->capacity * d, a->v + g * a->capacity * d, a->n_prompt},
-                       {a->own_k + g * a->own_capacity * d, a->own_v + g * a->own_capacity * d, row0 + BE_ROW_TILE}};
-    if (a->kept) {
-        positions = kept_of(a->kept, g, &runs[0].n);
-        runs[0].k = a->gathered + gathered_at(a->kept, g, d);
+                       {a->own_k + own, a->own_v + own, row0 + BE_ROW_TILE}};
+    if (kept) {
+        positions = kept_of(kept, g, &runs[0].n);
+        runs[0].k = a->gathered + a->at[set] + gathered_at(kept, g, d);
         runs[0].v = runs[0].k + runs[0].n * d;
     }
     row_span span[BE_ROW_TILE];
@@ -185,28 +209,49 @@ static void kept_task(void *ctx, int64_t task, int worker)
             lo++;
         span[r] = (row_span){first > a->n_prompt ? runs[0].n + first - a->n_prompt : lo, i < a->n_rows ? runs[0].n + i + 1 : 0};
     }
-    attend(s, a->q + at, runs, span, a->c->worker[worker].data, a->out + at);
+    attend(s, a->q + ((lane->from * lane_rows + row0) * s->n_heads + h) * d, runs, span, a->c->worker[worker].data,
+           a->out + ((lane->to * lane_rows + row0) * s->n_heads + h) * d);
+}
+
+/* Takes as many of the n lanes as have their sets gathered at once; returns how many. */
+static int64_t take_lanes(attention_job *a, const be_lane *lanes, int64_t n, int64_t *n_keys, int64_t *n_gathered)
+{
+    int64_t i = 0;
+    a->lanes = lanes;
+    a->n_sets = 0;
+    *n_keys = *n_gathered = 0;
+    for (; i < n; i++) {
+        const kept_set *kept = lanes[i].kept;
+        if (a->n_sets > 0 && kept == a->sets[a->n_sets - 1])
+            continue;
+        const int64_t size = gathered_size(a->s, kept);
+        if (a->n_sets == GATHER_SETS || (a->n_sets > 0 && *n_gathered + size > GATHER_FLOATS))
+            break;
+        assert(!kept || kept->n_sets == 1 || kept->n_sets == a->s->n_kv_heads);
+        a->sets[a->n_sets] = kept;
+        a->first[a->n_sets] = i;
+        a->at[a->n_sets++] = *n_gathered;
+        *n_gathered += size;
+        if (kept == NULL)
+            *n_keys = max64(*n_keys, a->n_prompt);
+        for (int32_t k = 0; kept && k < kept->n_sets; k++)
+            *n_keys = max64(*n_keys, (int64_t)kept->offsets[k + 1] - kept->offsets[k]);
+    }
+    a->first[a->n_sets] = i;
+    return i;
 }
 
 void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
-                        const kept_set *kept, const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, const be_buf *own_k,
-                        const be_buf *own_v, int64_t own_capacity, be_buf *out)
+                        const be_buf *cache_k, const be_buf *cache_v, int64_t capacity, const be_buf *own_k, const be_buf *own_v,
+                        int64_t own_capacity, const be_lane *lanes, int64_t n_lanes, be_buf *out)
 {
     cpu_backend *c = cpu_of(be);
-    const int64_t rows = be_padded_rows(n_rows), d = s->head_dim;
-    assert(n_prompt <= capacity && rows <= own_capacity && (!kept || kept->n_sets == 1 || kept->n_sets == s->n_kv_heads));
-    int64_t n_keys = n_prompt, n_gathered = 0;
-    if (kept) {
-        n_gathered = (int64_t)kept->offsets[kept->n_sets] * (kept->n_sets == 1 ? s->n_kv_heads : 1);
-        n_keys = 0;
-        for (int32_t i = 0; i < kept->n_sets; i++)
-            n_keys = max64(n_keys, (int64_t)kept->offsets[i + 1] - kept->offsets[i]);
-    }
-    if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(n_keys + rows)), (size_t)(2 * n_gathered * d)))
-        return;
+    const int64_t rows = be_padded_rows(n_rows);
+    assert(n_prompt <= capacity && rows <= own_capacity);
     attention_job a = {.c = c,
                        .s = s,
                        .n_rows = n_rows,
+                       .n_tiles = rows / BE_ROW_TILE,
                        .q = q->data,
                        .k = cache_k->data,
                        .v = cache_v->data,
@@ -215,12 +260,27 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows
                        .n_prompt = n_prompt,
                        .own_capacity = own_capacity,
                        .own_k = own_k->data,
-                       .own_v = own_v->data,
-                       .kept = kept,
-                       .gathered = c->shared.data};
-    if (n_gathered > 0)
-        ckvc_pool_run(c->pool, s->n_kv_heads, gather_task, &a);
-    ckvc_pool_run(c->pool, rows / BE_ROW_TILE * s->n_heads, kept_task, &a);
+                       .own_v = own_v->data};
+    while (n_lanes > 0) {
+        int64_t n_keys, n_gathered;
+        const int64_t n = take_lanes(&a, lanes, n_lanes, &n_keys, &n_gathered);
+        if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(n_keys + rows)), (size_t)n_gathered))
+            return;
+        a.gathered = c->shared.data;
+        if (n_gathered > 0)
+            ckvc_pool_run(c->pool, a.n_sets * s->n_kv_heads, gather_task, &a);
+        ckvc_pool_run(c->pool, n * a.n_tiles * s->n_heads, kept_task, &a);
+        lanes += n;
+        n_lanes -= n;
+    }
+}
+
+void cpu_attention_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared)
+{
+    const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows);
+    const int64_t one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim, mass = 2 * s->n_heads * most->n_prompt;
+    *per_worker = (size_t)(BE_ROW_TILE * score_stride(keys));
+    *shared = (size_t)max64(mass, most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0);
 }
 
 /* ---- the window's attention, summed over its rows ---- */
@@ -237,7 +297,7 @@ static void mass_task(void *ctx, int64_t h, int worker)
         const int64_t k0 = s->window ? max64(0, row0 - s->window + 1) / BE_ROW_TILE * BE_ROW_TILE : 0;
         const key_run runs[2] = {{a->k + (g * a->capacity + k0) * d, NULL, row0 + BE_ROW_TILE - k0}, {0}};
         const int64_t stride = score_stride(runs[0].n);
-        scores(s, a->q + (row0 * s->n_heads + h) * d, runs, score, stride);
+        scores(s, a->q + ((row0 - a->row0) * s->n_heads + h) * d, runs, score, stride);
         for (int64_t j = max64(row0, first); j < row0 + BE_ROW_TILE && j < a->n_rows; j++) {
             const int64_t lo = s->window ? max64(0, j - s->window + 1) : 0, n = j + 1 - lo;
             float *row = score + (j - row0) * stride + lo - k0;
@@ -247,16 +307,17 @@ static void mass_task(void *ctx, int64_t h, int worker)
     }
 }
 
-ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q,
+ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q, int64_t row0,
                             const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err)
 {
     cpu_backend *c = cpu_of(be);
     const int64_t rows = be_padded_rows(n_rows), group = s->n_heads / s->n_kv_heads;
-    assert(window <= n_rows && rows <= capacity);
+    assert(window <= n_rows && rows <= capacity && row0 % BE_ROW_TILE == 0 && row0 <= n_rows - window);
     if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(rows)), 2 * (size_t)(s->n_heads * n_rows)))
         return be->ops->sync(be, err);
     attention_job a = {.c = c,
                        .s = s,
+                       .row0 = row0,
                        .n_rows = n_rows,
                        .q = q->data,
                        .k = cache_k->data,

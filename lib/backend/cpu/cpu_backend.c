@@ -265,7 +265,7 @@ typedef struct row_job {
     /* rope_cache */
     const rope_table *rope;
     const be_attention_shape *s;
-    int64_t pos0, slot0, capacity;
+    int64_t pos0, capacity, lane_rows, n_tiles; /* n_tiles: of a lane */
     const float *k, *v;
     float *cache_k, *cache_v;
     /* value_norms */
@@ -366,52 +366,85 @@ bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
     return true;
 }
 
+/* A task is a row tile of a lane: *lane, and its rows [*begin, *end) there. */
+static void lane_tile(const row_job *j, int64_t task, int64_t *lane, int64_t *begin, int64_t *end)
+{
+    *lane = task / j->n_tiles;
+    *begin = task % j->n_tiles * BE_ROW_TILE;
+    *end = tile_end(j, task % j->n_tiles);
+}
+
 static void rope_task(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const row_job *j = ctx;
-    const int64_t d = j->s->head_dim, n_heads = j->s->n_heads, n_kv = j->s->n_kv_heads;
-    for (int64_t r = task * BE_ROW_TILE; r < tile_end(j, task); r++) {
+    const int64_t d = j->s->head_dim, n_heads = j->s->n_heads;
+    int64_t lane, begin, end;
+    lane_tile(j, task, &lane, &begin, &end);
+    for (int64_t r = begin; r < end; r++) {
         const float *cos_row = j->rope->cos + (j->pos0 + r) * j->rope->half,
                     *sin_row = j->rope->sin + (j->pos0 + r) * j->rope->half;
         for (int64_t h = 0; h < n_heads; h++)
-            kernel_rope(j->y + (r * n_heads + h) * d, cos_row, sin_row, j->rope->half);
-        for (int64_t g = 0; g < n_kv; g++) {
-            float *slot = j->cache_k + (g * j->capacity + j->slot0 + r) * d;
-            memcpy(slot, j->k + (r * n_kv + g) * d, (size_t)d * sizeof *slot);
-            kernel_rope(slot, cos_row, sin_row, j->rope->half);
-            memcpy(j->cache_v + (g * j->capacity + j->slot0 + r) * d, j->v + (r * n_kv + g) * d, (size_t)d * sizeof *slot);
-        }
+            kernel_rope(j->y + ((lane * j->lane_rows + r) * n_heads + h) * d, cos_row, sin_row, j->rope->half);
     }
 }
 
-/* Slots behind the last row up to the next whole tile are zeroed: attention multiplies them by weights of 0, and 0 * NaN is NaN. */
-static void rope_cache(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t slot0,
-                       int64_t n_rows, be_buf *q, const be_buf *k, const be_buf *v, be_buf *cache_k, be_buf *cache_v,
-                       int64_t capacity)
+static void rope(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t n_rows, int64_t n_lanes,
+                 be_buf *q)
 {
     cpu_backend *c = cpu_of(be);
-    const int64_t d = s->head_dim, end = slot0 + n_rows;
-    assert(end <= capacity && (size_t)(s->n_kv_heads * capacity * d) <= cache_k->n && cache_k->n == cache_v->n);
     if (!cpu_rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
         return;
-    row_job job = {.y = q->data,
-                   .n_rows = n_rows,
+    row_job job = {.y = q->data, .n_rows = n_rows, .lane_rows = be_padded_rows(n_rows), .rope = &c->rope, .s = s, .pos0 = pos0};
+    job.n_tiles = job.lane_rows / BE_ROW_TILE;
+    assert((size_t)(n_lanes * job.lane_rows * s->n_heads * s->head_dim) <= q->n);
+    run_rows(c, rope_task, &job, n_lanes * job.lane_rows, n_lanes * n_rows * s->n_heads * s->head_dim);
+}
+
+/* Slots behind the last row up to the next whole tile are zeroed: attention multiplies them by weights of 0, and 0 * NaN is NaN. */
+static void cache_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const row_job *j = ctx;
+    const int64_t d = j->s->head_dim, n_kv = j->s->n_kv_heads;
+    int64_t lane, begin, end;
+    lane_tile(j, task, &lane, &begin, &end);
+    for (int64_t g = 0; g < n_kv; g++) {
+        float *k = j->cache_k + (lane * n_kv + g) * j->capacity * d, *v = j->cache_v + (lane * n_kv + g) * j->capacity * d;
+        for (int64_t r = begin; r < end; r++) {
+            const int64_t from = ((lane * j->lane_rows + r) * n_kv + g) * d;
+            memcpy(k + r * d, j->k + from, (size_t)d * sizeof *k);
+            memcpy(v + r * d, j->v + from, (size_t)d * sizeof *v);
+            kernel_rope(k + r * d, j->rope->cos + (j->pos0 + r) * j->rope->half, j->rope->sin + (j->pos0 + r) * j->rope->half,
+                        j->rope->half);
+        }
+        const size_t rest = (size_t)((begin + BE_ROW_TILE - end) * d) * sizeof *k;
+        memset(k + end * d, 0, rest);
+        memset(v + end * d, 0, rest);
+    }
+}
+
+static void cache_rows(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0, int64_t n_rows,
+                       int64_t n_lanes, const be_buf *k, const be_buf *v, be_buf *cache_k, be_buf *cache_v, int64_t capacity)
+{
+    cpu_backend *c = cpu_of(be);
+    const int64_t row_width = s->n_kv_heads * s->head_dim;
+    if (!cpu_rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
+        return;
+    row_job job = {.n_rows = n_rows,
+                   .lane_rows = be_padded_rows(n_rows),
                    .rope = &c->rope,
                    .s = s,
                    .pos0 = pos0,
-                   .slot0 = slot0,
                    .capacity = capacity,
                    .k = k->data,
                    .v = v->data,
                    .cache_k = cache_k->data,
                    .cache_v = cache_v->data};
-    run_rows(c, rope_task, &job, n_rows, n_rows * (s->n_heads + 2 * s->n_kv_heads) * d);
-    const int64_t padded = be_padded_rows(end) < capacity ? be_padded_rows(end) : capacity;
-    for (int64_t g = 0; g < s->n_kv_heads; g++) {
-        memset(cache_k->data + (g * capacity + end) * d, 0, (size_t)((padded - end) * d) * sizeof(float));
-        memset(cache_v->data + (g * capacity + end) * d, 0, (size_t)((padded - end) * d) * sizeof(float));
-    }
+    job.n_tiles = job.lane_rows / BE_ROW_TILE;
+    assert(job.lane_rows <= capacity && (size_t)(n_lanes * job.lane_rows * row_width) <= k->n && k->n == v->n);
+    assert((size_t)(n_lanes * capacity * row_width) <= cache_k->n && cache_k->n == cache_v->n);
+    run_rows(c, cache_task, &job, n_lanes * job.lane_rows, n_lanes * n_rows * row_width);
 }
 
 static void norms_task(void *ctx, int64_t task, int worker)
@@ -430,6 +463,33 @@ static ckvc_status value_norms(backend *be, const be_attention_shape *s, int64_t
     row_job job = {.a = cache_v->data, .n_rows = n, .width = s->head_dim, .s = s, .capacity = capacity, .norm = norm};
     run_rows(cpu_of(be), norms_task, &job, n, n * s->n_kv_heads * s->head_dim);
     return cpu_sync(be, err);
+}
+
+/* ---- scratch of the largest calls ---- */
+
+static void scratch_of(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared)
+{
+    size_t worker_head, shared_head;
+    cpu_attention_scratch(s, most, per_worker, shared);
+    cpu_head_scratch(most, &worker_head, &shared_head);
+    *per_worker = *per_worker > worker_head ? *per_worker : worker_head;
+    *shared = *shared > shared_head ? *shared : shared_head;
+}
+
+static ckvc_status reserve(backend *be, const be_attention_shape *s, const double *inv_freq, const be_extent *most, ckvc_err *err)
+{
+    size_t per_worker, shared;
+    scratch_of(s, most, &per_worker, &shared);
+    if (cpu_reserve(cpu_of(be), per_worker, shared))
+        cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, most->n_prompt + most->n_rows);
+    return cpu_sync(be, err);
+}
+
+static size_t scratch_bytes(const be_attention_shape *s, const be_extent *most, int n_threads)
+{
+    size_t per_worker, shared;
+    scratch_of(s, most, &per_worker, &shared);
+    return ((size_t)n_threads * per_worker + shared + (size_t)((most->n_prompt + most->n_rows) * s->head_dim)) * sizeof(float);
 }
 
 /* ---- which BLAS kernel ---- */
@@ -490,6 +550,8 @@ static const backend_ops ops = {
     .name = "cpu",
     .destroy = destroy,
     .sync = cpu_sync,
+    .reserve = reserve,
+    .scratch_bytes = scratch_bytes,
     .buf_create = buf_create,
     .buf_free = buf_free,
     .write = buf_write,
@@ -503,7 +565,8 @@ static const backend_ops ops = {
     .embed = embed,
     .rmsnorm = rmsnorm,
     .matmul = cpu_matmul,
-    .rope_cache = rope_cache,
+    .rope = rope,
+    .cache_rows = cache_rows,
     .attention_causal = cpu_attention_causal,
     .attention_kept = cpu_attention_kept,
     .window_mass = cpu_window_mass,
