@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/base/buffer.h"
@@ -199,12 +200,61 @@ static void test_errors(void **state)
     assert_int_equal(ckvc_exit_code(CKVC_E_STOPPED), 75);
 }
 
+#ifdef CKVC_DEBUG
+/* Whether a child that does this dies of it. */
+static bool dies(void (*fn)(void))
+{
+    int status;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(STDERR_FILENO);
+        fn();
+        _exit(0);
+    }
+    return waitpid(child, &status, 0) == child && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void allocate_forbidden(void)
+{
+    ckvc_alloc_forbid("outer");
+    ckvc_alloc_forbid("inner");
+    ckvc_alloc_permit();
+    free(ckvc_alloc(1, 1));
+}
+
+static void allocate_permitted(void)
+{
+    ckvc_alloc_forbid("here");
+    ckvc_alloc_permit();
+    free(ckvc_alloc(1, 1));
+}
+#endif
+
+/* In a debug build an allocation inside the guard ends the process; in others the guard is nothing. */
+static void test_alloc_guard(void **state)
+{
+    (void)state;
+#ifdef CKVC_DEBUG
+    assert_true(dies(allocate_forbidden));
+    assert_false(dies(allocate_permitted));
+#else
+    ckvc_alloc_forbid("here");
+    void *p = ckvc_alloc(1, 1);
+    assert_non_null(p);
+    free(p);
+    ckvc_alloc_permit();
+#endif
+    assert_true(ckvc_available_memory() > (size_t)1 << 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_cursor), cmocka_unit_test(test_buffer),
-        cmocka_unit_test(test_hashes),  cmocka_unit_test(test_rng),    cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_publish), cmocka_unit_test(test_json),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_cursor), cmocka_unit_test(test_buffer),
+        cmocka_unit_test(test_hashes),      cmocka_unit_test(test_rng),    cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_publish),     cmocka_unit_test(test_json),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_alloc_guard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
