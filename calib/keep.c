@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "lib/base/memory.h"
+#include "lib/base/names.h"
 #include "lib/base/sizes.h"
 
 double keep_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b)
@@ -19,6 +20,19 @@ double keep_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_
     int a = ckvc_grid_index(t->gate_grid, t->n_gate_actions, t->tau[ckvc_tau_index(t, l, e, p, b)]);
     assert(a >= 0);
     return t->gate_grid[a];
+}
+
+static uint32_t max_actions(const ckvc_table *t)
+{
+    return t->n_head_actions > t->n_gate_actions ? t->n_head_actions : t->n_gate_actions;
+}
+
+size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens)
+{
+    const size_t cells = (size_t)table->n_budgets * table->n_layers, T = max_tokens;
+    return sizeof(keep) + cells * (sizeof(keep_layer) + sizeof(kept_set) + T * sizeof(uint32_t)) +
+           T * (2 * sizeof(double) + sizeof(uint32_t)) + table->n_heads * sizeof(double) +
+           ckvc_retain_many_bytes(max_tokens, max_actions(table));
 }
 
 ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window, uint32_t keep_window, keep **out,
@@ -47,7 +61,9 @@ ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t w
     k->u = ckvc_alloc(max_tokens, sizeof *k->u);
     k->weight = ckvc_alloc(table->n_heads, sizeof *k->weight);
     k->scratch = ckvc_alloc(max_tokens, sizeof *k->scratch);
-    if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch) {
+    k->own = ckvc_alloc(max_tokens, sizeof *k->own);
+    const bool many = ckvc_retain_many_init(&k->many, max_tokens, max_actions(table));
+    if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch || !k->own || !many) {
         keep_destroy(k);
         return ckvc_fail_memory(err, "kept sets", pool * sizeof *k->pool);
     }
@@ -67,6 +83,8 @@ void keep_destroy(keep *k)
         free(k->u);
         free(k->weight);
         free(k->scratch);
+        free(k->own);
+        ckvc_retain_many_fini(&k->many);
         free(k);
     }
 }
@@ -80,11 +98,12 @@ uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens
     return count;
 }
 
-/* u of one layer under the table's weights of a budget, head `head` taking `action` instead (head = G: none). */
-static void layer_utility(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action)
+/* u of one layer under the table's weights of a budget, head `without` left out (G: none). */
+static void layer_utility(keep *k, uint32_t budget, uint32_t layer, uint32_t without)
 {
+    k->state.valid = false; /* k->u is what a state stands on */
     for (uint32_t g = 0; g < k->n_heads; g++) {
-        k->weight[g] = g == head ? k->table->head_grid[action] : keep_weight(k->table, layer, g, budget);
+        k->weight[g] = g == without ? 0.0 : keep_weight(k->table, layer, g, budget); /* no utility is below 0 */
     }
     ckvc_utility(k->n_tokens, k->n_heads, k->alpha, k->rho + (size_t)layer * k->n_heads * k->n_tokens, k->weight, k->u);
 }
@@ -111,7 +130,7 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
         k->budget[b] = ckvc_budget_tokens(t->budgets[b], n_tokens);
         for (uint32_t l = 0; l < k->n_layers; l++) {
             keep_layer *at = keep_at(k, b, l);
-            layer_utility(k, b, l, k->n_heads, 0);
+            layer_utility(k, b, l, k->n_heads);
             at->n_candidates_lo = count_candidates(k, t->gate_grid[0]);
             at->n_candidates_hi = count_candidates(k, t->gate_grid[t->n_gate_actions - 1]);
             at->n_kept = ckvc_retain(n_tokens, k->u, keep_tau(t, l, k->bin_entropy, k->bin_ppl, b), k->budget[b], k->keep_window,
@@ -124,25 +143,46 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
     }
 }
 
+/* Makes (side, budget, layer, head) the state in hand. */
+static void enter_state(keep *k, uint32_t side, uint32_t budget, uint32_t layer, uint32_t head)
+{
+    const struct keep_state *at = &k->state;
+    if (at->valid && at->side == side && at->budget == budget && at->layer == layer && at->head == head) {
+        return;
+    }
+    const ckvc_table *t = k->table;
+    if (side == CKVC_SIDE_HEAD) {
+        const float *rho = k->rho + ((size_t)layer * k->n_heads + head) * k->n_tokens;
+        layer_utility(k, budget, layer, head);
+        for (uint32_t i = 0; i < k->n_tokens; i++) {
+            k->own[i] = (double)k->alpha[i] * (double)rho[i];
+        }
+        ckvc_retain_heads(&k->many, k->n_tokens, k->u, k->own, t->head_grid, t->n_head_actions,
+                          keep_tau(t, layer, k->bin_entropy, k->bin_ppl, budget), k->budget[budget], k->keep_window);
+    } else {
+        layer_utility(k, budget, layer, k->n_heads);
+        ckvc_retain_gates(&k->many, k->n_tokens, k->u, t->gate_grid, t->n_gate_actions, k->budget[budget], k->keep_window);
+    }
+    k->state = (struct keep_state){true, side, budget, layer, head};
+}
+
 uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action, uint32_t *positions,
                           uint32_t *n_candidates)
 {
-    layer_utility(k, budget, layer, head, action);
-    return ckvc_retain(k->n_tokens, k->u, keep_tau(k->table, layer, k->bin_entropy, k->bin_ppl, budget), k->budget[budget],
-                       k->keep_window, positions, n_candidates, k->scratch);
+    enter_state(k, CKVC_SIDE_HEAD, budget, layer, head);
+    return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
 uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action, uint32_t *positions, uint32_t *n_candidates)
 {
-    layer_utility(k, budget, layer, k->n_heads, 0);
-    return ckvc_retain(k->n_tokens, k->u, k->table->gate_grid[action], k->budget[budget], k->keep_window, positions, n_candidates,
-                       k->scratch);
+    enter_state(k, CKVC_SIDE_GATE, budget, layer, 0);
+    return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
 uint32_t keep_layer_at_budget(keep *k, uint32_t budget, uint32_t layer, uint32_t tokens, uint32_t *positions,
                               uint32_t *n_candidates)
 {
-    layer_utility(k, budget, layer, k->n_heads, 0);
+    layer_utility(k, budget, layer, k->n_heads);
     return ckvc_retain(k->n_tokens, k->u, keep_tau(k->table, layer, k->bin_entropy, k->bin_ppl, budget), tokens, k->keep_window,
                        positions, n_candidates, k->scratch);
 }

@@ -6,11 +6,13 @@
 #ifndef CKVC_KEEP_H
 #define CKVC_KEEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "lib/base/kept_set.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
+#include "lib/policy/retain_many.h"
 
 /* One layer's decision. Positions are borrowed from the keep. */
 typedef struct keep_layer {
@@ -33,6 +35,13 @@ typedef struct keep {
     uint32_t *pool;           /* [nB][L][max_tokens] */
     double *u, *weight;       /* [T], [G] scratch */
     uint32_t *scratch;        /* [T] */
+    /* the state whose actions were asked for last: a whole grid of one state costs little more than one action (retain_many.h) */
+    ckvc_retain_many many;
+    double *own; /* [T] */
+    struct keep_state {
+        bool valid;
+        uint32_t side, budget, layer, head;
+    } state;
 } keep;
 
 #define KEEP_MAX_BUDGETS 64
@@ -40,6 +49,7 @@ typedef struct keep {
 ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window, uint32_t keep_window, keep **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 void keep_destroy(keep *k);
+size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens);
 
 /* Baseline of a prompt: bins from r_struct and r_sem, then every budget and layer under the table. */
 void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct, double r_sem);

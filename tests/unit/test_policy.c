@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "lib/base/rng.h"
+#include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
+#include "lib/policy/retain_many.h"
 
 static double number(const json_t *v)
 {
@@ -128,6 +130,102 @@ static void test_retain_against_sort(void **state)
         assert_int_equal(n_got, n_want);
         assert_memory_equal(got, want, k_want * sizeof *got);
     }
+}
+
+/* Every weight of a head and every threshold through retain_many: the sets and counts of ckvc_retain on the utilities of that action, on
+ * random vectors with many ties (alpha and rho from a few values), any budget and any keep_window. */
+static void test_retain_many(void **state)
+{
+    (void)state;
+    enum { T_MAX = 200, G_MAX = 4, A = 29 };
+    static float alpha[T_MAX], rho[G_MAX * T_MAX];
+    static double own[T_MAX], others[T_MAX], u[T_MAX], weights[A], taus[CKVC_GATE_ACTIONS];
+    uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
+    ckvc_retain_many r;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 9, 0, 0);
+    assert_true(ckvc_retain_many_init(&r, T_MAX, A));
+    for (int a = 0; a < A; a++)
+        weights[a] = ckvc_head_action(a);
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++)
+        taus[a] = ckvc_gate_action(a);
+    for (int round = 0; round < 3000; round++) {
+        const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, T_MAX - 1), G = 1 + (uint32_t)ckvc_rng_below(&rng, G_MAX);
+        const uint32_t B = round % 5 ? (uint32_t)ckvc_rng_below(&rng, T + 3) : (uint32_t)ckvc_rng_below(&rng, 3),
+                       keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3), g = (uint32_t)ckvc_rng_below(&rng, G);
+        const uint64_t levels = round % 2 ? 1 + ckvc_rng_below(&rng, 6) : 1u << 24;
+        double w[G_MAX];
+        for (uint32_t t = 0; t < T; t++)
+            alpha[t] = (float)ckvc_rng_below(&rng, levels) * (3.0f / (float)levels);
+        for (uint32_t i = 0; i < G * T; i++)
+            rho[i] = round % 7 ? 0.25f + (float)ckvc_rng_below(&rng, levels) * (1.5f / (float)levels) : 1.0f;
+        for (uint32_t i = 0; i < G; i++)
+            w[i] = weights[ckvc_rng_below(&rng, A)];
+        const double tau = taus[ckvc_rng_below(&rng, CKVC_GATE_ACTIONS)];
+
+        const double base = w[g];
+        w[g] = 0.0;
+        ckvc_utility(T, G, alpha, rho, w, others);
+        for (uint32_t t = 0; t < T; t++)
+            own[t] = (double)alpha[t] * (double)rho[g * T + t];
+        ckvc_retain_heads(&r, T, others, own, weights, A, tau, B, keep_window);
+        for (uint32_t i = 0; i < A; i++) {
+            const uint32_t a = (i * 11 + (uint32_t)round) % A; /* in any order */
+            w[g] = weights[a];
+            ckvc_utility(T, G, alpha, rho, w, u);
+            const uint32_t k_want = ckvc_retain(T, u, tau, B, keep_window, want, &n_want, scratch);
+            const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
+            assert_int_equal(k_got, k_want);
+            assert_int_equal(n_got, n_want);
+            assert_memory_equal(got, want, k_want * sizeof *got);
+        }
+        w[g] = base;
+        ckvc_utility(T, G, alpha, rho, w, u);
+        ckvc_retain_gates(&r, T, u, taus, CKVC_GATE_ACTIONS, B, keep_window);
+        for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
+            const uint32_t k_want = ckvc_retain(T, u, taus[a], B, keep_window, want, &n_want, scratch);
+            const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
+            assert_int_equal(k_got, k_want);
+            assert_int_equal(n_got, n_want);
+            assert_memory_equal(got, want, k_want * sizeof *got);
+        }
+    }
+    ckvc_retain_many_fini(&r);
+}
+
+/* The cost that retain_many.h states: an action costs steps of B and of T/64, never of T. */
+static void test_retain_many_cost(void **state)
+{
+    (void)state;
+    enum { T = 32768, B = 512, A = 29 };
+    double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
+    uint32_t *kept = calloc(T, sizeof *kept), n;
+    ckvc_retain_many r;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 10, 0, 0);
+    assert_true(ckvc_retain_many_init(&r, T, A));
+    for (int a = 0; a < A; a++)
+        weights[a] = ckvc_head_action(a);
+    for (uint32_t t = 0; t < T; t++) {
+        own[t] = (double)(float)(ckvc_rng_double(&rng) * 2) * (double)(float)(0.5 + ckvc_rng_double(&rng));
+        others[t] = ckvc_rng_double(&rng) * 2;
+    }
+    ckvc_retain_heads(&r, T, others, own, weights, A, 0.9, B, 0);
+    const uint64_t state_work = r.work;
+    /* a pass, quickselect's few passes over each list of candidates, and sorting B twice (2 n log2 n comparisons for a heap) */
+    assert_true(state_work < (uint64_t)T * 13 + 2 * 3 * B * 9);
+    for (uint32_t a = 0; a < A; a++)
+        assert_int_equal(ckvc_retain_action(&r, a, kept, &n), B);
+    assert_true(r.work - state_work <= A * (2 * B + 2 + T / 64 + 1));
+    const uint64_t before = r.work;
+    ckvc_retain_gates(&r, T, others, weights, A, B, 0);
+    for (uint32_t a = 0; a < A; a++)
+        ckvc_retain_action(&r, a, kept, &n);
+    assert_true(r.work - before < (uint64_t)T * 7 + 3 * B * 9 + A * (B + 2 + T / 64 + 1));
+    printf("retain_many: T %d, B %d: a head's state %llu steps, an action %llu\n", T, B, (unsigned long long)state_work,
+           (unsigned long long)(before - state_work) / A);
+    ckvc_retain_many_fini(&r);
+    free(own), free(others), free(kept);
 }
 
 static void test_retain_patterns(void **state)
@@ -287,6 +385,8 @@ int main(void)
         cmocka_unit_test(test_golden_retention),
         cmocka_unit_test(test_retain_against_sort),
         cmocka_unit_test(test_retain_patterns),
+        cmocka_unit_test(test_retain_many),
+        cmocka_unit_test(test_retain_many_cost),
         cmocka_unit_test(test_retain_edges),
         cmocka_unit_test(test_bins),
         cmocka_unit_test(test_budget),
