@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "calib/reward.h"
+#include "calib/rollouts_check.h"
 #include "calib/rollouts_plain.h"
+#include "calib/rollouts_sweep.h"
 #include "lib/base/log.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
@@ -20,6 +22,8 @@ typedef struct worker {
     session *session;
     keep *keep; /* NULL in a scan */
     variant_list variants;
+    sweep sweep; /* with keep and ROLLOUTS_SWEEP */
+    memory_plan plan;
     kept_set *sets;   /* [L] */
     double *nll;      /* [max C] */
     double *baseline; /* [nB] */
@@ -31,6 +35,7 @@ static void worker_fini(worker *w)
     session_destroy(w->session);
     keep_destroy(w->keep);
     variants_fini(&w->variants);
+    sweep_fini(&w->sweep);
     free(w->sets);
     free(w->nll);
     free(w->baseline);
@@ -38,15 +43,33 @@ static void worker_fini(worker *w)
     *w = (worker){0};
 }
 
+/* Everything that work on a prompt needs is allocated here: nothing allocates between one prompt's tokens and its losses. */
 static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table,
                                ckvc_err *err)
 {
     const model_shape *shape = model_get_shape(in->model);
     session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window, 1};
+    const bool plain = o->rollouts == ROLLOUTS_PLAIN;
+    variant_extent most = {0};
     *w = (worker){0};
-    ckvc_status st = session_create(in->model, limits, &w->session, err);
+    if (table) {
+        most = variants_extent(table, in->prompts->max_tokens, o->sides, o->variants);
+    }
+    ckvc_status st = memory_plan_make(in->backend, shape, model_converted_bytes(in->model), limits, table, &most, plain,
+                                      o->memory ? o->memory : memory_plan_default(), &w->plan, err);
+    limits.max_lanes = w->plan.lanes;
+    if (st == CKVC_OK) {
+        st = session_create(in->model, limits, &w->session, err);
+    }
     if (st == CKVC_OK && table) {
         st = keep_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window, &w->keep, err);
+    }
+    if (st == CKVC_OK && table) {
+        st = variants_reserve(&w->variants, &most, err);
+    }
+    if (st == CKVC_OK && table && !plain) {
+        st = sweep_create(&w->sweep, w->plan.lanes, in->prompts->max_continuation, table->n_budgets, table->n_layers,
+                          most.n_variants, err);
     }
     if (st == CKVC_OK) {
         w->sets = ckvc_calloc((size_t)shape->n_layers, sizeof *w->sets);
@@ -99,10 +122,12 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
     prefill_stats stats;
     struct shard_prompt row;
     double start = ckvc_now_s();
+    ckvc_alloc_forbid("a scan's prompt");
     ckvc_status st = prefill_row(w, p, o, &stats, &row, err);
     if (st == CKVC_OK && p->n_continuation > 0) {
         st = session_continue(w->session, p->tokens + p->n_tokens, p->n_continuation, NULL, w->nll, err);
     }
+    ckvc_alloc_permit();
     if (st != CKVC_OK) {
         return st;
     }
@@ -123,21 +148,11 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
     return st;
 }
 
-/* The baseline's row of each budget; budgets of one group share the rollout. */
-static ckvc_status log_baselines(worker *w, const prompt *p, pass_counts *counts, const char **bad, ckvc_err *err)
+/* The baseline's row of each budget. */
+static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err)
 {
     const keep *k = w->keep;
     for (uint32_t b = 0; b < k->n_budgets; b++) {
-        if (w->variants.group[b] != b) {
-            w->baseline[b] = w->baseline[w->variants.group[b]];
-        } else {
-            ckvc_status st =
-                rollout_baseline(w->session, k, b, p->tokens + p->n_tokens, p->n_continuation, w->nll, &w->baseline[b], err);
-            if (st != CKVC_OK) {
-                return st;
-            }
-            counts->rollouts++;
-        }
         if (!isfinite(w->baseline[b])) {
             *bad = "a baseline loss is not finite";
             return CKVC_OK;
@@ -199,15 +214,33 @@ static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_optio
     return CKVC_OK;
 }
 
-static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
-                              const char **bad, ckvc_err *err)
+/* Full cache, baselines, variants: every loss that the prompt needs. */
+static ckvc_status run_rollouts(worker *w, const prompt *p, const calibrate_options *o, double *full, ckvc_err *err)
+{
+    const int32_t *next = p->tokens + p->n_tokens;
+    if (o->rollouts == ROLLOUTS_PLAIN) {
+        return rollouts_plain(w->session, w->keep, &w->variants, next, p->n_continuation, w->sets, w->nll, full, w->baseline, err);
+    }
+    return rollouts_sweep(&w->sweep, w->session, w->keep, &w->variants, next, p->n_continuation, full, w->baseline, err);
+}
+
+static uint64_t count_rollouts(const worker *w)
+{
+    uint64_t n = 1 + w->variants.n;
+    for (uint32_t b = 0; b < w->keep->n_budgets; b++) {
+        n += w->variants.group[b] == b;
+    }
+    return n;
+}
+
+/* From the prompt's tokens to all its losses, without an allocation. */
+static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_options *o, struct shard_prompt *row,
+                                  pass_counts *counts, const char **bad, ckvc_err *err)
 {
     static const bool no_side[CKVC_SIDE_COUNT];
-    (void)table;
     prefill_stats stats;
-    struct shard_prompt row;
     double start = ckvc_now_s();
-    ckvc_status st = prefill_row(w, p, o, &stats, &row, err);
+    ckvc_status st = prefill_row(w, p, o, &stats, row, err);
     if (st != CKVC_OK) {
         return st;
     }
@@ -218,35 +251,46 @@ static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_option
         return CKVC_OK;
     }
     keep_prompt(w->keep, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
-    st = session_continue(w->session, p->tokens + p->n_tokens, p->n_continuation, NULL, w->nll, err);
+    st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour, o->variants, o->seed, p->entry->id,
+                        err);
     if (st == CKVC_OK) {
-        st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour, o->variants, o->seed,
-                            p->entry->id, err);
+        st = run_rollouts(w, p, o, &row->loss_full, err);
     }
     if (st != CKVC_OK) {
         return st;
     }
-    row.loss_full = nll_mean(w->nll, p->n_continuation);
-    row.bin_entropy = (uint16_t)w->keep->bin_entropy;
-    row.bin_ppl = (uint16_t)w->keep->bin_ppl;
-    counts->rollouts++;
-    if (!isfinite(row.loss_full)) {
+    row->bin_entropy = (uint16_t)w->keep->bin_entropy;
+    row->bin_ppl = (uint16_t)w->keep->bin_ppl;
+    counts->rollouts += count_rollouts(w);
+    counts->n_variants_max = w->variants.n > counts->n_variants_max ? (uint32_t)w->variants.n : counts->n_variants_max;
+    counts->rollout_seconds += ckvc_now_s() - prefilled;
+    if (!isfinite(row->loss_full)) {
         *bad = "the full-cache loss is not finite";
-        return CKVC_OK;
     }
-    st = shard_add_prompt(w->rows, &row, NULL, err);
-    if (st == CKVC_OK) {
-        st = log_baselines(w, p, counts, bad, err);
+    return CKVC_OK;
+}
+
+static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
+                              const char **bad, ckvc_err *err)
+{
+    (void)table;
+    struct shard_prompt row;
+    ckvc_alloc_forbid("a prompt's prefill, kept sets and rollouts");
+    ckvc_status st = measure_prompt(w, p, o, &row, counts, bad, err);
+    ckvc_alloc_permit();
+    if (st == CKVC_OK && !*bad && o->check_rollouts > 0) {
+        st = rollouts_check(o->check_rollouts, o->seed, p->entry->id, w->session, w->keep, &w->variants, w->baseline,
+                            p->tokens + p->n_tokens, p->n_continuation, w->sets, w->nll, &counts->checked, err);
     }
     if (st == CKVC_OK && !*bad) {
-        st = rollouts_plain(w->session, w->keep, &w->variants, p->tokens + p->n_tokens, p->n_continuation, w->sets, w->nll, err);
-        counts->rollouts += w->variants.n;
-        counts->n_variants_max = w->variants.n > counts->n_variants_max ? (uint32_t)w->variants.n : counts->n_variants_max;
+        st = shard_add_prompt(w->rows, &row, NULL, err);
+    }
+    if (st == CKVC_OK && !*bad) {
+        st = log_baselines(w, bad, err);
     }
     if (st == CKVC_OK && !*bad) {
         st = log_actions(w, p, o, row.loss_full, counts, bad, err);
     }
-    counts->rollout_seconds += ckvc_now_s() - prefilled;
     return st;
 }
 
@@ -481,10 +525,19 @@ ckvc_status calibrate_occupancy(const run_dir *run, uint32_t E, uint32_t P, cons
 
 /* ---- dry run ---- */
 
+/* Leaves n of the variants, spread over the list, for timing: every layer and both sides are in it. */
+static void thin_out(variant_list *v, size_t n)
+{
+    for (size_t i = 0; n < v->n && i < n; i++) {
+        v->items[i] = v->items[i * v->n / n];
+    }
+    v->n = n < v->n ? n : v->n;
+}
+
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table, dry_run *out,
                               ckvc_err *err)
 {
-    enum { TIMED_ROLLOUTS = 8 };
+    enum { SECONDS = 4 }; /* of timed rollouts, about */
     worker w;
     *out = (dry_run){0};
     ckvc_status st = worker_init(&w, in, o, table, err);
@@ -498,13 +551,12 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
             longest = p;
         }
     }
-    session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window, 1};
-    out->session_bytes = session_bytes(model_get_shape(in->model), limits);
+    out->memory = w.plan;
     out->n_tokens = longest->n_tokens;
     out->n_continuation = longest->n_continuation;
     prefill_stats stats;
     struct shard_prompt row;
-    double start = ckvc_now_s();
+    double start = ckvc_now_s(), loss;
     st = prefill_row(&w, longest, o, &stats, &row, err);
     out->prefill_s = ckvc_now_s() - start;
     if (st == CKVC_OK) {
@@ -515,12 +567,17 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
         out->actions = w.variants.n_actions;
         out->distinct = w.variants.n;
         start = ckvc_now_s();
-        for (int i = 0; st == CKVC_OK && i < TIMED_ROLLOUTS; i++) {
-            double loss;
-            st = rollout_baseline(w.session, w.keep, 0, longest->tokens + longest->n_tokens, longest->n_continuation, w.nll, &loss,
-                                  err);
-        }
-        out->rollout_s = (ckvc_now_s() - start) / TIMED_ROLLOUTS;
+        st =
+            rollout_baseline(w.session, w.keep, 0, longest->tokens + longest->n_tokens, longest->n_continuation, w.nll, &loss, err);
+        out->single_s = ckvc_now_s() - start;
+    }
+    if (st == CKVC_OK) {
+        const double affordable = SECONDS / (out->single_s > 1e-6 ? out->single_s : 1e-6);
+        thin_out(&w.variants, affordable < 8 ? 8 : affordable < (double)w.variants.n ? (size_t)affordable : w.variants.n);
+        start = ckvc_now_s();
+        st = run_rollouts(&w, longest, o, &loss, err);
+        out->timed = count_rollouts(&w);
+        out->rollout_s = (ckvc_now_s() - start) / (double)out->timed;
     }
     worker_fini(&w);
     return st;

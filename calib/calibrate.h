@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "calib/edges.h"
+#include "calib/memory_plan.h"
 #include "calib/prompts.h"
 #include "calib/variants.h"
 #include "formats/run_dir.h"
@@ -25,6 +26,9 @@ typedef struct calibrate_inputs {
     const prompt_list *prompts;
 } calibrate_inputs;
 
+/* How losses are computed: all variants of a prompt in one sweep of the layers, or one continuation each. The same bits either way. */
+typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
+
 typedef struct calibrate_options {
     int64_t window, continuation;
     ckvc_alpha_kind alpha;
@@ -33,6 +37,9 @@ typedef struct calibrate_options {
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
     double lambda;    /* beta_bud */
+    rollout_way rollouts;
+    double check_rollouts; /* share of the rollouts that is done again the plain way */
+    size_t memory;         /* bytes; 0: three quarters of what is free */
     uint64_t seed;
     uint32_t shard_prompts;
     int64_t max_failures;
@@ -43,6 +50,7 @@ typedef struct calibrate_options {
 typedef struct pass_counts {
     uint32_t prompts, resumed, skipped;        /* done now, found done, failed */
     uint64_t rollouts, records, actions_equal; /* run; logged; logged actions that kept the baseline's set */
+    uint64_t checked;                          /* rollouts done again the plain way */
     uint32_t n_variants_max;
     double seconds, prefill_seconds, rollout_seconds;
     bool complete;
@@ -61,12 +69,14 @@ ckvc_status calibrate_occupancy(const run_dir *run, uint32_t E, uint32_t P, cons
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
                            const ckvc_table *table, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* For --dry-run: the longest prompt done once (prefill, sets, a few rollouts, nothing written). */
+/* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing written). */
 typedef struct dry_run {
     uint32_t n_tokens, n_continuation;
     uint64_t actions, distinct; /* of that prompt, both sides */
-    double prefill_s, rollout_s;
-    size_t session_bytes;
+    double prefill_s, rollout_s,
+        single_s;   /* rollout_s: one of many, the way that is asked for; single_s: one alone, as in a scan */
+    uint64_t timed; /* rollouts behind rollout_s */
+    memory_plan memory;
 } dry_run;
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table, dry_run *out,
                               ckvc_err *err) CKVC_MUST_CHECK;

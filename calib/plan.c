@@ -72,6 +72,7 @@ json_t *plan_json(const plan *p)
         bad |= set(json, "min_cell", json_integer(p->min_cell));
         bad |= set(json, "behaviour", json_string(o->behaviour == BEHAVIOUR_BALANCED ? "balanced" : "uniform"));
         bad |= set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
+        bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));
         bad |= set(json, "start_table", json_string(p->start_table));
     }

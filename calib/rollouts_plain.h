@@ -10,8 +10,11 @@
 /* Mean loss of the continuation with the baseline's sets of one budget. nll is scratch [C]; loss may be non-finite. */
 ckvc_status rollout_baseline(session *s, const keep *k, uint32_t budget, const int32_t *continuation, uint32_t C, double *nll,
                              double *loss, ckvc_err *err) CKVC_MUST_CHECK;
-/* items[i].loss of every variant, the session holding the prefilled prompt. sets is scratch [L]. */
+/* Mean loss of one variant; sets is scratch [L]. */
+ckvc_status rollout_variant(session *s, const keep *k, const variant_list *v, size_t i, const int32_t *continuation, uint32_t C,
+                            kept_set *sets, double *nll, double *loss, ckvc_err *err) CKVC_MUST_CHECK;
+/* full (may be NULL: left out), baseline [nB] and items[i].loss of every variant, the session holding the prefilled prompt. */
 ckvc_status rollouts_plain(session *s, const keep *k, variant_list *v, const int32_t *continuation, uint32_t C, kept_set *sets,
-                           double *nll, ckvc_err *err) CKVC_MUST_CHECK;
+                           double *nll, double *full, double *baseline, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -24,6 +24,7 @@ void variants_fini(variant_list *v)
     free(v->slots);
     free(v->key_bytes);
     free(v->order);
+    free(v->set);
     *v = (variant_list){0};
 }
 
@@ -75,13 +76,22 @@ static void insert_slot(variant_list *v, uint32_t index)
     v->slots[at] = index + 1;
 }
 
-/* Keeps the table at most half full. */
-static ckvc_status grow_slots(variant_list *v, ckvc_err *err)
+static size_t slots_for(size_t n_variants)
 {
-    if (v->n_slots && v->n < v->n_slots / 2) {
+    size_t n = 1024;
+    while (n / 2 < n_variants + 1) {
+        n *= 2;
+    }
+    return n;
+}
+
+/* Keeps the table at most half full. */
+static ckvc_status grow_slots(variant_list *v, size_t n_variants, ckvc_err *err)
+{
+    if (v->n_slots && n_variants < v->n_slots / 2) {
         return CKVC_OK;
     }
-    size_t n = v->n_slots ? v->n_slots * 2 : 1024;
+    size_t n = slots_for(n_variants);
     uint32_t *slots = ckvc_calloc(n, sizeof *slots);
     if (!slots) {
         return ckvc_fail_memory(err, "distinct variants", n * sizeof *slots);
@@ -95,6 +105,81 @@ static ckvc_status grow_slots(variant_list *v, ckvc_err *err)
     return CKVC_OK;
 }
 
+/* ---- how large it can get ---- */
+
+variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit)
+{
+    variant_extent most = {.max_tokens = max_tokens};
+    size_t kept_all = 0; /* positions of the full grid */
+    for (uint32_t i = 0; i < CKVC_SIDE_COUNT; i++) {
+        if (!sides[i]) {
+            continue;
+        }
+        const size_t n_grid = i == CKVC_SIDE_HEAD ? table->n_head_actions : table->n_gate_actions;
+        const size_t per_budget = (size_t)table->n_layers * (i == CKVC_SIDE_HEAD ? table->n_heads : 1);
+        const size_t n_states = per_budget * table->n_budgets, all = n_states * n_grid;
+        for (uint32_t b = 0; b < table->n_budgets; b++) {
+            const uint32_t tokens = ckvc_budget_tokens(table->budgets[b], max_tokens),
+                           kept = tokens < max_tokens ? tokens : max_tokens;
+            kept_all += per_budget * n_grid * kept;
+            most.max_kept = kept > most.max_kept ? kept : most.max_kept;
+        }
+        most.n_actions += all;
+        /* the first state is taken whatever the limit, and one over the limit is undone only when it is complete */
+        most.n_variants += limit < 0 || (size_t)limit + n_grid > all ? all : (size_t)limit + n_grid;
+        most.max_states = n_states > most.max_states ? (uint32_t)n_states : most.max_states;
+    }
+    most.n_positions = most.n_variants * most.max_kept < kept_all ? most.n_variants * most.max_kept : kept_all;
+    return most;
+}
+
+size_t variants_bytes(const variant_extent *most)
+{
+    const variant_list *v = NULL;
+    return most->n_variants * sizeof *v->items + most->n_positions * sizeof *v->positions + most->n_actions * sizeof *v->actions +
+           slots_for(most->n_variants) * sizeof *v->slots + 8 + (size_t)most->max_kept * 4 + most->max_states * sizeof *v->order +
+           most->max_tokens * sizeof *v->set;
+}
+
+/* Exactly n elements, where a growing array would take up to twice as much. */
+static ckvc_status reserve(void **array, size_t *capacity, size_t n, size_t size, ckvc_err *err)
+{
+    if (n > *capacity) {
+        *capacity = n; /* ckvc_grow starts its doubling here */
+        free(*array);
+        *array = ckvc_alloc(n, size);
+        if (!*array) {
+            *capacity = 0;
+            return ckvc_fail_memory(err, "distinct variants", n * size);
+        }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status variants_reserve(variant_list *v, const variant_extent *most, ckvc_err *err)
+{
+    v->n = v->n_positions = v->n_actions = 0;
+    ckvc_status st = reserve((void **)&v->items, &v->capacity, most->n_variants, sizeof *v->items, err);
+    if (st == CKVC_OK) {
+        st = reserve((void **)&v->positions, &v->cap_positions, most->n_positions, sizeof *v->positions, err);
+    }
+    if (st == CKVC_OK) {
+        st = reserve((void **)&v->actions, &v->cap_actions, most->n_actions, sizeof *v->actions, err);
+    }
+    if (st == CKVC_OK) {
+        st = reserve((void **)&v->key_bytes, &v->cap_key, 8 + (size_t)most->max_kept * 4, 1, err);
+    }
+    if (st == CKVC_OK) {
+        st = reserve((void **)&v->order, &v->cap_order, most->max_states, sizeof *v->order, err);
+    }
+    if (st == CKVC_OK) {
+        st = reserve((void **)&v->set, &v->cap_set, most->max_tokens, sizeof *v->set, err);
+    }
+    return st == CKVC_OK ? grow_slots(v, most->n_variants, err) : st;
+}
+
+/* ---- building ---- */
+
 /* The variant of a set that differs from its baseline: found or added. The set is compared in full; the hash is a hint. */
 static ckvc_status find_or_add(variant_list *v, uint32_t budget, uint32_t layer, const uint32_t *positions, uint32_t n,
                                uint32_t *out, ckvc_err *err)
@@ -102,7 +187,7 @@ static ckvc_status find_or_add(variant_list *v, uint32_t budget, uint32_t layer,
     uint64_t key;
     ckvc_status st = variants_set_hash(v, v->group[budget], layer, positions, n, &key, err);
     if (st == CKVC_OK) {
-        st = grow_slots(v, err);
+        st = grow_slots(v, v->n, err);
     }
     if (st != CKVC_OK) {
         return st;
@@ -251,11 +336,7 @@ ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_
         memset(v->slots, 0, v->n_slots * sizeof *v->slots);
     }
     group_budgets(v, k);
-    uint32_t *set = ckvc_alloc(k->n_tokens, sizeof *set);
-    if (!set) {
-        return ckvc_fail_memory(err, "a kept set", k->n_tokens * sizeof *set);
-    }
-    ckvc_status st = CKVC_OK;
+    ckvc_status st = ckvc_grow((void **)&v->set, &v->cap_set, k->n_tokens, sizeof *v->set, err);
     for (int i = 0; st == CKVC_OK && i < CKVC_SIDE_COUNT; i++) {
         ckvc_side side = (ckvc_side)i;
         v->distinct[side] = 0;
@@ -264,9 +345,8 @@ ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_
         }
         uint32_t n_states = k->n_budgets * k->n_layers * (side == CKVC_SIDE_HEAD ? k->n_heads : 1);
         uint32_t n_grid = side == CKVC_SIDE_HEAD ? k->table->n_head_actions : k->table->n_gate_actions;
-        st = behaviour == BEHAVIOUR_BALANCED ? take_balanced(v, k, side, limit, seed, prompt_id, n_states, n_grid, set, err)
-                                             : take_uniform(v, k, side, limit, seed, prompt_id, n_states, n_grid, set, err);
+        st = behaviour == BEHAVIOUR_BALANCED ? take_balanced(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err)
+                                             : take_uniform(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err);
     }
-    free(set);
     return st;
 }

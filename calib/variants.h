@@ -48,7 +48,21 @@ typedef struct variant_list {
     size_t cap_key;
     uint32_t *order;
     size_t cap_order;
+    uint32_t *set; /* one action's positions */
+    size_t cap_set;
 } variant_list;
+
+/* What a list can grow to, from the options alone. */
+typedef struct variant_extent {
+    size_t n_actions, n_variants, n_positions;
+    uint32_t max_kept, max_tokens, max_states;
+} variant_extent;
+
+/* The extent for prompts of at most max_tokens under a table's shape and budgets; limit as in variants_build. */
+variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit);
+size_t variants_bytes(const variant_extent *most);
+/* Makes room for that extent, so that variants_build does not allocate. */
+ckvc_status variants_reserve(variant_list *v, const variant_extent *most, ckvc_err *err) CKVC_MUST_CHECK;
 
 void variants_fini(variant_list *v);
 /* Rebuilds the list for the prompt that `k` holds. limit: distinct rollouts per side, < 0 for the full grid. prompt_id names the random

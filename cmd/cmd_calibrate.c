@@ -15,9 +15,10 @@
 
 typedef struct calibrate_cli {
     engine_options engine;
-    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges;
+    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts;
     opt_list budget, bins;
-    int64_t shard_prompts, max_failures, min_cell, limit_time;
+    int64_t shard_prompts, max_failures, min_cell, limit_time, memory;
+    double check_rollouts;
     bool resume, dry_run;
 } calibrate_cli;
 
@@ -71,6 +72,9 @@ static ckvc_status open_job(const calibrate_cli *c, calibrate_job *j, ckvc_err *
                                      .shard_prompts = (uint32_t)c->shard_prompts,
                                      .max_failures = c->max_failures,
                                      .limit_time_s = (double)c->limit_time,
+                                     .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
+                                     .check_rollouts = c->check_rollouts,
+                                     .memory = (size_t)c->memory,
                                      .quiet = c->engine.quiet};
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
@@ -302,6 +306,9 @@ static void print_counts(const calibrate_cli *c, const calibrate_job *j, const p
                 "wrote %s; next: ckvc fit %s --out T.ckvt\n",
                 pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate, (unsigned long long)n->records,
                 n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0, c->out, c->out);
+        if (c->check_rollouts > 0) {
+            fprintf(stderr, "checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
+        }
     }
 }
 
@@ -313,33 +320,36 @@ static ckvc_status print_dry_run(const calibrate_cli *c, calibrate_job *j, ckvc_
         return st;
     }
     size_t n = j->e.prompts->n, logged = n - j->e.prompts->n_heldout;
-    double scan_s = j->start && !j->scan_run ? d.prefill_s + d.rollout_s : 0;
+    double scan_s = j->start && !j->scan_run ? d.prefill_s + d.single_s : 0;
     double hours = ((double)n * (d.prefill_s + scan_s + d.rollout_s * (1 + j->n_budgets)) +
-                    (double)logged * d.rollout_s * (double)d.distinct) /
+                    (double)logged * d.rollout_s * (double)d.distinct * (1 + c->check_rollouts * d.single_s / d.rollout_s)) /
                    3600;
     double records = (double)d.actions * (double)logged;
     double disk = records * 18 + (double)n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers);
+    const memory_plan *m = &d.memory;
     if (c->engine.json) {
         printf("{\"prompts\":%zu,\"longest\":%u,\"actions_per_prompt\":%llu,\"distinct_per_prompt\":%llu,\"prefill_s\":%.6f,"
-               "\"rollout_s\":%.6f,\"hours\":%.4f,\"records\":%.0f,\"memory_bytes\":%zu,\"disk_bytes\":%.0f}\n",
+               "\"rollout_s\":%.6f,\"hours\":%.4f,\"records\":%.0f,\"memory_bytes\":%zu,\"batch\":%lld,\"disk_bytes\":%.0f}\n",
                n, d.n_tokens, (unsigned long long)d.actions, (unsigned long long)d.distinct, d.prefill_s, d.rollout_s, hours,
-               records, d.session_bytes, disk);
+               records, m->total, (long long)m->lanes, disk);
         return CKVC_OK;
     }
     printf("prompts            %zu (%zu logged, %zu held out)\n", n, logged, n - logged);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, one rollout %.4f s\n", d.n_tokens, d.n_continuation, d.prefill_s,
-           d.rollout_s);
+    printf("longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n", d.n_tokens,
+           d.n_continuation, d.prefill_s, d.rollout_s, 1 / d.rollout_s, (unsigned long long)d.timed);
     printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n", (unsigned long long)d.actions,
            (unsigned long long)d.distinct);
     printf("this run           about %.2f hours at most, %.0f records, %.1f MB on disk\n", hours, records, disk / 1e6);
-    printf("memory             %.1f MB for caches and activations, besides the weights\n", (double)d.session_bytes / 1e6);
+    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, kept sets %.1f, batches of %lld rollouts %.1f\n",
+           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6, (double)m->prompt / 1e6, (double)m->sets / 1e6,
+           (long long)m->lanes, (double)m->batch / 1e6);
     return CKVC_OK;
 }
 
 #define CALIBRATE_DEFAULTS                                                                                                         \
     {                                                                                                                              \
         .engine = engine_defaults(), .side = "both", .behaviour = "balanced", .variants = "256", .bin_edges = "quantile",          \
-        .budget = {{"512"}, 1}, .bins = {{"20", "4"}, 2}, .shard_prompts = 16, .min_cell = 8                                       \
+        .rollouts = "sweep", .budget = {{"512"}, 1}, .bins = {{"20", "4"}, 2}, .shard_prompts = 16, .min_cell = 8                  \
     }
 #define OPTS_RUN(c)                                                                                                                \
     {OPT_TITLE, "run", 0, NULL, NULL, NULL, 0, 0}, {OPT_TEXT, "out", 'o', &(c).out, "RUN", "run directory to make", 0, 0},         \
@@ -347,6 +357,7 @@ static ckvc_status print_dry_run(const calibrate_cli *c, calibrate_job *j, ckvc_
         {OPT_INT, "shard-prompts", 0, &(c).shard_prompts, "N", "prompts per shard file", 1, 1e6},                                  \
         {OPT_INT, "max-failures", 0, &(c).max_failures, "N", "prompts that may fail (non-finite loss) before the run stops", 0,    \
          1e9},                                                                                                                     \
+        {OPT_SIZE, "memory", 0, &(c).memory, "SIZE", "use at most; 0: three quarters of what is free", 0, 0},                      \
     {                                                                                                                              \
         OPT_INT, "limit-time", 0, &(c).limit_time, "S", "stop cleanly after S seconds (exit 75); 0: no limit", 0, 1e9              \
     }
@@ -360,23 +371,27 @@ int cmd_calibrate(int argc, char **argv)
                                    "  ckvc calibrate ... --dry-run                     # how long, how much memory\n"
                                    "  ckvc calibrate ... --side gate --tables heads.ckvt --out run2\n"};
     calibrate_cli c = CALIBRATE_DEFAULTS;
-    opt opts[] = {OPTS_MODEL(c.engine),
-                  OPTS_PROMPTS(c.engine),
-                  OPTS_STATISTICS(c.engine, 1),
-                  {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
-                  {OPT_CHOICE, "side", 0, &c.side, "head|gate|both", "which table to try actions of", 0, 0},
-                  {OPT_LIST, "budget", 'B', &c.budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},
-                  {OPT_CHOICE, "behaviour", 0, &c.behaviour, "balanced|uniform", "which actions are logged", 0, 0},
-                  {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per prompt and side", 0, 0},
-                  {OPT_TEXT, "tables", 0, &c.tables, "T.ckvt", "start from this table in place of identity", 0, 0},
-                  {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},
-                  {OPT_LIST, "bins", 0, &c.bins, "E,P", "entropy and perplexity bins", 0, 0},
-                  {OPT_CHOICE, "bin-edges", 0, &c.bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},
-                  {OPT_TEXT, "scan", 0, &c.scan, "RUN", "bin edges from another run's scan", 0, 0},
-                  {OPT_INT, "min-cell", 0, &c.min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9},
-                  OPTS_RUN(c),
-                  {OPT_FLAG, "dry-run", 0, &c.dry_run, "", "check everything, time the longest prompt, write nothing", 0, 0},
-                  {0}};
+    opt opts[] = {
+        OPTS_MODEL(c.engine),
+        OPTS_PROMPTS(c.engine),
+        OPTS_STATISTICS(c.engine, 1),
+        {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_CHOICE, "side", 0, &c.side, "head|gate|both", "which table to try actions of", 0, 0},
+        {OPT_LIST, "budget", 'B', &c.budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},
+        {OPT_CHOICE, "behaviour", 0, &c.behaviour, "balanced|uniform", "which actions are logged", 0, 0},
+        {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per prompt and side", 0, 0},
+        {OPT_CHOICE, "rollouts", 0, &c.rollouts, "sweep|plain", "many rollouts at once, or one by one (the same losses)", 0, 0},
+        {OPT_DOUBLE, "check-rollouts", 0, &c.check_rollouts, "SHARE", "do this share again one by one; exit 1 if they differ", 0,
+         1},
+        {OPT_TEXT, "tables", 0, &c.tables, "T.ckvt", "start from this table in place of identity", 0, 0},
+        {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_LIST, "bins", 0, &c.bins, "E,P", "entropy and perplexity bins", 0, 0},
+        {OPT_CHOICE, "bin-edges", 0, &c.bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},
+        {OPT_TEXT, "scan", 0, &c.scan, "RUN", "bin edges from another run's scan", 0, 0},
+        {OPT_INT, "min-cell", 0, &c.min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9},
+        OPTS_RUN(c),
+        {OPT_FLAG, "dry-run", 0, &c.dry_run, "", "check everything, time the longest prompt, write nothing", 0, 0},
+        {0}};
     opt_args args;
     int rc;
     if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {

@@ -53,8 +53,8 @@ typedef struct backend_ops {
     ckvc_status (*sync)(backend *be, ckvc_err *err);
     /* Takes the scratch memory that operations within `most` need, so that none of them allocates. inv_freq [D/2] as in rope. */
     ckvc_status (*reserve)(backend *be, const be_attention_shape *s, const double *inv_freq, const be_extent *most, ckvc_err *err);
-    /* Bytes that reserve takes, on n_threads. */
-    size_t (*scratch_bytes)(const be_attention_shape *s, const be_extent *most, int n_threads);
+    /* Bytes that reserve takes. */
+    size_t (*scratch_bytes)(const backend *be, const be_attention_shape *s, const be_extent *most);
 
     /* Buffers: n float32 values, zeroed. read/write are n values from offset. */
     ckvc_status (*buf_create)(backend *be, size_t n, be_buf **out, ckvc_err *err);

@@ -34,10 +34,10 @@ typedef struct session_limits {
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) CKVC_MUST_CHECK;
 void session_destroy(session *s);
 /* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect. Besides them come the backend's scratch
- * (session_scratch_bytes, on the CPU with n_threads) and the weights in float32 where the file has another type
+ * (session_scratch_bytes) and the weights in float32 where the file has another type
  * (model_converted_bytes). All of it is there when session_create returns: nothing after it allocates. */
 size_t session_bytes(const model_shape *shape, session_limits limits);
-size_t session_scratch_bytes(const model *m, session_limits limits, int n_threads);
+size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits);
 size_t model_converted_bytes(const model *m);
 
 /* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until its next prefill. */

@@ -70,19 +70,19 @@ size_t session_bytes(const model_shape *s, session_limits l)
     return values * sizeof(float) + (size_t)BE_ROW_TILE * (size_t)s->width * sizeof(float) + window_stats_bytes(s, l.max_prompt);
 }
 
-static be_extent extent_of(const model *m, session_limits l)
+static be_extent extent_of(const model_shape *shape, session_limits l)
 {
     return (be_extent){.n_prompt = l.max_prompt,
                        .n_rows = lane_rows(l),
                        .n_lanes = l.max_continuation > 1 ? max_lanes(l) : 0,
-                       .vocab = m->shape.vocab};
+                       .vocab = shape->vocab};
 }
 
-size_t session_scratch_bytes(const model *m, session_limits limits, int n_threads)
+size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits)
 {
-    const be_extent most = extent_of(m, limits);
-    const be_attention_shape attention = layer_attention(m, 0);
-    return m->be->ops->scratch_bytes(&attention, &most, n_threads);
+    const be_extent most = extent_of(shape, limits);
+    const be_attention_shape s = {.n_heads = shape->n_heads, .n_kv_heads = shape->n_kv_heads, .head_dim = shape->head_dim};
+    return be->ops->scratch_bytes(be, &s, &most);
 }
 
 /* ---- life ---- */
@@ -138,7 +138,7 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
         rc = m->be->ops->buf_create(m->be, wanted[i].values, wanted[i].buf, err);
     for (size_t i = 0; rc == CKVC_OK && i < n_caches; i++)
         rc = m->be->ops->buf_create(m->be, i < 2 * n_layers ? b.prompt_cache : b.own_cache, &s->caches[i], err);
-    const be_extent most = extent_of(m, limits);
+    const be_extent most = extent_of(shape, limits);
     if (rc == CKVC_OK) {
         const be_attention_shape attention = layer_attention(m, 0);
         rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
@@ -208,7 +208,8 @@ static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0, 
     session *s = t->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    ckvc_status rc = be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k, s->prompt.capacity, s->stats.mass, err);
+    ckvc_status rc =
+        be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k, s->prompt.capacity, s->stats.mass, err);
     if (rc == CKVC_OK)
         rc = be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm, err);
     if (rc == CKVC_OK)

@@ -485,11 +485,12 @@ static ckvc_status reserve(backend *be, const be_attention_shape *s, const doubl
     return cpu_sync(be, err);
 }
 
-static size_t scratch_bytes(const be_attention_shape *s, const be_extent *most, int n_threads)
+static size_t scratch_bytes(const backend *be, const be_attention_shape *s, const be_extent *most)
 {
+    const size_t n_threads = (size_t)((const cpu_backend *)be)->n_threads;
     size_t per_worker, shared;
     scratch_of(s, most, &per_worker, &shared);
-    return ((size_t)n_threads * per_worker + shared + (size_t)((most->n_prompt + most->n_rows) * s->head_dim)) * sizeof(float);
+    return (n_threads * per_worker + shared + (size_t)((most->n_prompt + most->n_rows) * s->head_dim)) * sizeof(float);
 }
 
 /* ---- which BLAS kernel ---- */
