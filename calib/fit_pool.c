@@ -328,10 +328,11 @@ static ckvc_status add_record(fit_pool *pool, const shard *s, const char *where,
         part = -(r->loss - reference);
     }
     size_t state = record_state(&s->h, r, p);
-    ckvc_err inner = {0};
-    ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, &inner);
-    if (st != CKVC_OK)
+    ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, err);
+    if (st != CKVC_OK) {
+        ckvc_err inner = *err;
         return ckvc_fail(err, st, "%s: /record row %zu: %s", where, row, inner.text);
+    }
     if (pool->options->solver == FIT_ADAMW) {
         void *rows = side->rows;
         st = ckvc_grow(&rows, &side->cap_rows, side->n_rows + 1, sizeof *side->rows, err);
@@ -343,12 +344,10 @@ static ckvc_status add_record(fit_pool *pool, const shard *s, const char *where,
     return CKVC_OK;
 }
 
-/* Row numbers of the records ordered by prompt, stable: a counting sort, since other producers may interleave prompts. */
-static void order_by_prompt(const shard *s, size_t *first /* [n_prompts + 1] */, uint32_t *order)
+/* Row numbers of the records ordered by prompt, stable: a counting sort, since other producers may interleave prompts. first [n_prompts + 1]
+ * comes as the number of records of prompt i at i + 1, and leaves as where each prompt's rows begin. */
+static void order_by_prompt(const shard *s, size_t *first, uint32_t *order)
 {
-    memset(first, 0, (s->n_prompts + 1) * sizeof *first);
-    for (size_t i = 0; i < s->n_records; ++i)
-        first[s->records[i].prompt + 1]++;
     for (size_t i = 0; i < s->n_prompts; ++i)
         first[i + 1] += first[i];
     for (size_t i = 0; i < s->n_records; ++i)
@@ -381,7 +380,7 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const char *where, 
 
     bool *has[CKVC_SIDE_COUNT] = {0}, *use[CKVC_SIDE_COUNT] = {0};
     double *losses = ckvc_alloc(s->n_prompts * h->n_budgets, sizeof *losses);
-    size_t *first = ckvc_alloc(s->n_prompts + 1, sizeof *first);
+    size_t *first = ckvc_calloc(s->n_prompts + 1, sizeof *first);
     uint32_t *order = ckvc_alloc(s->n_records, sizeof *order);
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
         has[side] = ckvc_calloc(s->n_prompts, sizeof(bool));
@@ -394,8 +393,10 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const char *where, 
     bool any[CKVC_SIDE_COUNT] = {false, false};
     for (size_t i = 0; i < s->n_records; ++i) {
         int side = s->records[i].side;
-        has[side][s->records[i].prompt] |= sides[side];
+        uint32_t prompt = s->records[i].prompt;
+        has[side][prompt] |= sides[side];
         any[side] |= sides[side];
+        first[prompt + 1]++;
     }
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side)
         if (any[side] && (st = side_begin(pool, side, h, where, err)) != CKVC_OK)

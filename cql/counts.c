@@ -14,6 +14,8 @@
 /* 128-bit integers hold |reward| <= 2^14 in units of 2^-76, summed over 2^36 weighted records; squares <= 2^28 in units of 2^-66 over
  * 2^32 records. A double of 2^-24 or more is held to its last bit. */
 __extension__ typedef __int128 fixed;
+#define UNIT_BITS   76
+#define SQUARE_BITS 66
 #define UNIT        0x1p76
 #define SQUARE_UNIT 0x1p66
 #define MAX_RECORDS ((uint64_t)1 << 32) /* of one state and action */
@@ -22,7 +24,7 @@ __extension__ typedef __int128 fixed;
 
 typedef struct cell {
     uint64_t n;
-    fixed sum, part, square;
+    fixed sum, part, square, part_square;
 } cell;
 
 struct cql_counts {
@@ -37,9 +39,19 @@ struct cql_counts {
     uint64_t prompt;   /* serial number of the prompt in hand, from 1 */
     uint64_t *prompts; /* [S] prompts with a record of the state */
     uint64_t *last;    /* [S] serial number of the last of them */
-    cell all;          /* pooled; square of the rewards */
-    fixed all_part_square;
 };
+
+/* x * 2^bits towards zero, of |x| < 2^(127 - bits): what a cast does, without its call per value. */
+static inline fixed to_fixed(double x, int bits)
+{
+    __extension__ typedef unsigned __int128 magnitude;
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    int shift = (int)(u >> 52 & 0x7ff) - 1075 + bits; /* of the 53-bit mantissa; a subnormal is far below the unit */
+    uint64_t mantissa = (u & 0xfffffffffffff) | (uint64_t)1 << 52;
+    magnitude m = shift >= 0 ? (magnitude)mantissa << shift : shift > -64 ? mantissa >> -shift : 0;
+    return u >> 63 ? -(fixed)m : (fixed)m;
+}
 
 ckvc_status cql_counts_create(size_t n_states, size_t n_actions, uint32_t n_replicates, cql_resample kind, uint64_t seed,
                               size_t memory_max, cql_counts **out, ckvc_err *err)
@@ -111,17 +123,12 @@ ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double re
     cell *s = &c->cells[at];
     if (s->n >= MAX_RECORDS)
         return ckvc_fail(err, CKVC_E_DATA, "more than 2^32 records of one state and action");
-    fixed value = (fixed)(reward * UNIT), value_part = (fixed)(part * UNIT);
-    fixed square = (fixed)(reward * reward * SQUARE_UNIT);
+    fixed value = to_fixed(reward, UNIT_BITS);
     s->n++;
     s->sum += value;
-    s->part += value_part;
-    s->square += square;
-    c->all.n++;
-    c->all.sum += value;
-    c->all.part += value_part;
-    c->all.square += square;
-    c->all_part_square += (fixed)(part * part * SQUARE_UNIT);
+    s->part += to_fixed(part, UNIT_BITS);
+    s->square += to_fixed(reward * reward, SQUARE_BITS);
+    s->part_square += to_fixed(part * part, SQUARE_BITS);
     if (c->last[state] != c->prompt) {
         c->last[state] = c->prompt;
         c->prompts[state]++;
@@ -152,9 +159,23 @@ uint32_t cql_counts_replicates(const cql_counts *c)
     return c->n_replicates;
 }
 
+/* All cells together. */
+static cell pooled(const cql_counts *c)
+{
+    cell all = {0};
+    for (size_t i = 0; i < c->n_states * c->n_actions; ++i) {
+        all.n += c->cells[i].n;
+        all.sum += c->cells[i].sum;
+        all.part += c->cells[i].part;
+        all.square += c->cells[i].square;
+        all.part_square += c->cells[i].part_square;
+    }
+    return all;
+}
+
 uint64_t cql_counts_records(const cql_counts *c)
 {
-    return c->all.n;
+    return pooled(c).n;
 }
 
 uint64_t cql_counts_prompts(const cql_counts *c, size_t state)
@@ -164,11 +185,12 @@ uint64_t cql_counts_prompts(const cql_counts *c, size_t state)
 
 double cql_counts_sd(const cql_counts *c, bool of_parts)
 {
-    if (c->all.n == 0)
+    cell all = pooled(c);
+    if (all.n == 0)
         return 0.0;
-    double n = (double)c->all.n;
-    double mean = (double)(of_parts ? c->all.part : c->all.sum) / UNIT / n;
-    double square = (double)(of_parts ? c->all_part_square : c->all.square) / SQUARE_UNIT / n;
+    double n = (double)all.n;
+    double mean = (double)(of_parts ? all.part : all.sum) / UNIT / n;
+    double square = (double)(of_parts ? all.part_square : all.square) / SQUARE_UNIT / n;
     double variance = square - mean * mean;
     /* What is left of equal values is rounding: a few ulps of their square, or the unit that squares are cut to. */
     return variance > 1e-14 * square + 2.0 / SQUARE_UNIT ? sqrt(variance) : 0.0;
