@@ -3,8 +3,9 @@
  * Stationary point (method.md section 6), p = softmax(Q):  (Q_a - rbar_a) + alpha * (p_a / pi_a - 1) = 0 for every logged a.
  * With z = logsumexp(Q) and w_a = alpha * p_a / pi_a this reads w_a + ln w_a = x_a, so w_a = omega(x_a) and
  *     x_a = ln(alpha / pi_a) + rbar_a + alpha - z,   Q_a = rbar_a + alpha - w_a,
- * which leaves one unknown: z, the root of f(z) = sum_a pi_a omega(x_a) - alpha. f is decreasing and convex, so Newton's steps from the
- * left end of the bracket never cross the root; the bracket is there for rounding alone.
+ * which leaves one unknown: z, the root of f(z) = sum_a pi_a omega(x_a) - alpha, decreasing and convex. As |f''/f'| <= 1 and
+ * |f'''/f'| <= 1 everywhere (omega'' / omega' = 1 / (1 + w)^2, omega''' / omega' = (1 - 2 w) / (1 + w)^4), Halley's step turns a small
+ * error e into one below e^3 / 2 in any state. The bracket holds far steps.
  */
 #include "cql/cql.h"
 
@@ -20,6 +21,7 @@
 #define TIE           1e-9  /* of the maximum, in the fit's units (method.md section 6) */
 #define CERTIFICATE   1e-10 /* relative to max(1, max |rbar|) */
 #define MAX_STEPS     200
+#define LAST_STEP     0x1p-18     /* Halley's step after a shorter one would be below 2^-54 */
 #define STAGE_SHUFFLE 0x61640000u /* the stage of the RNG's stream for AdamW's order, plus the epoch */
 
 /* Fritsch, Shafer and Crowley's iteration (CACM 16, 1973, algorithm 443): fourth order, so that two rounds reach rounding from the first
@@ -47,11 +49,10 @@ double cql_omega(double x)
         double w1 = w + 1.0;
         double q = 2.0 * w1 * (w1 + 2.0 / 3.0 * r);
         double next = w * (1.0 + r / w1 * (q - r) / (q - 2.0 * r));
-        if (fabs(next - w) <= DBL_EPSILON * w) {
-            w = next;
-            break;
-        }
+        bool last = fabs(next - w) <= 0x1p-14 * w; /* its fourth power is below rounding */
         w = next;
+        if (last)
+            break;
     }
     return w;
 }
@@ -117,47 +118,58 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
         return true;
     }
 
-    /* pass 2: the bracket sum pi m + H(pi) <= z <= logsumexp(m) + alpha */
+    /* pass 2: the bracket sum pi m + H(pi) <= z <= logsumexp(m) + alpha. Its left end is Jensen's bound, at which the mean x solves
+     * omega(x) = alpha; the spread of x about that mean moves the root right by omega'' / (2 omega') of its variance. */
     size_t k = 0;
-    double lo = 0.0, exp_sum = 0.0;
+    double lo = 0.0, exp_sum = 0.0, square = 0.0;
+    const double log_alpha = log(alpha);
     for (size_t a = 0; a < n_actions; ++a) {
         if (n[a] == 0)
             continue;
         double m = rbar[a] - top;
         double pi = (double)n[a] / total;
-        offset[k] = log(alpha) - log(pi) + m + alpha;
+        double y = m - log(pi);
+        offset[k] = log_alpha + y + alpha;
         share[k++] = pi;
-        lo += pi * (m - log(pi));
+        lo += pi * y;
         exp_sum += exp(m);
+    }
+    for (size_t i = 0; i < k; ++i) {
+        double d = offset[i] - (log_alpha + lo + alpha);
+        square += share[i] * d * d;
     }
     double hi = log(exp_sum) + alpha;
     double slack = 1e-12 * (1.0 + fabs(lo) + fabs(hi));
+    double z = fmin(lo + 0.5 * square / ((1.0 + alpha) * (1.0 + alpha)), hi);
     lo -= slack;
     hi += slack;
 
     /* pass 3: f(z) = 0 */
-    double z = lo;
     while (cert->iterations < MAX_STEPS) {
         cert->iterations++;
-        double f = -alpha, slope = 0.0, noise = alpha; /* noise: f's own rounding error, in units of DBL_EPSILON */
+        double f = -alpha, slope = 0.0, bend = 0.0; /* f, -f', f'' */
+        double noise = alpha;                       /* f's own rounding error, in units of DBL_EPSILON */
         for (size_t i = 0; i < k; ++i) {
             double x = offset[i] - z;
             double w = cql_omega(x);
-            double d = share[i] * w / (1.0 + w); /* -df/dz */
+            double w1 = 1.0 / (1.0 + w);
+            double d = share[i] * w * w1;
             f += share[i] * w;
-            slope -= d;
+            slope += d;
+            bend += d * w1 * w1;
             noise += share[i] * w + d * fabs(x);
         }
         if (f > 0.0)
             lo = z;
         else
             hi = z;
-        double next = z - f / slope;
-        if (!(next >= lo && next <= hi))
-            next = lo + 0.5 * (hi - lo);
-        double step = fabs(next - z);
-        z = next;
-        if (fabs(f) <= 4.0 * DBL_EPSILON * noise || step <= 2.0 * DBL_EPSILON * (1.0 + fabs(z)))
+        /* Far from the root Halley's denominator may vanish: there at most twice Newton's step. */
+        double newton = f / slope;
+        double step = newton / fmax(1.0 - 0.5 * newton * bend / slope, 0.5);
+        if (!(z + step >= lo && z + step <= hi))
+            step = lo + 0.5 * (hi - lo) - z;
+        z += step;
+        if (fabs(step) <= LAST_STEP || fabs(f) <= 4.0 * DBL_EPSILON * noise)
             break;
     }
 

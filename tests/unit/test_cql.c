@@ -89,6 +89,37 @@ static void exact_solution_agrees_with_golden(void **state)
     json_decref(root);
 }
 
+/* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha, and a wide range costs a few more. */
+static void few_steps_at_any_scale(void **state)
+{
+    (void)state;
+    static const struct {
+        double scale;
+        int most;
+    } cases[] = {{1e-4, 4}, {0.1, 4}, {1.0, 4}, {3.0, 5}, {1000.0, 20}};
+    static const double alphas[] = {0.01, 0.1, 0.75, 5.0, 100.0};
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, 1, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
+        for (int k = 0; k < 3000; ++k) {
+            uint64_t n[CKVC_HEAD_ACTIONS];
+            double rbar[CKVC_HEAD_ACTIONS], q[CKVC_HEAD_ACTIONS], size = 1.0;
+            double alpha = alphas[k % 5];
+            for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) {
+                n[a] = k % 3 == 0 ? 100 : k % 3 == 1 ? ckvc_rng_below(&rng, 200) : (uint64_t)exp(14.0 * ckvc_rng_double(&rng));
+                rbar[a] = 0.0;
+                for (int j = 0; j < 4; ++j)
+                    rbar[a] += 1.7 * cases[i].scale * (ckvc_rng_double(&rng) - 0.5);
+                size = fmax(size, fabs(rbar[a]));
+            }
+            cql_certificate cert;
+            if (!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, alpha, q, &cert) || cert.gradient > 1e-11 * size ||
+                cert.iterations > cases[i].most)
+                fail_msg("scale %g, alpha %g, state %d: %d steps, certificate %g", cases[i].scale, alpha, k, cert.iterations,
+                         cert.gradient);
+        }
+}
+
 typedef struct given_order {
     const json_t *epochs;
 } given_order;
@@ -349,6 +380,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_solution_agrees_with_golden),
+        cmocka_unit_test(few_steps_at_any_scale),
         cmocka_unit_test(adamw_agrees_with_golden),
         cmocka_unit_test(adamw_reaches_the_exact_minimum),
         cmocka_unit_test(seeded_order_is_a_permutation_of_its_own_for_each_epoch),
