@@ -1,4 +1,5 @@
-/* Timed stages: see bench.h. Prompts are random ids: the arithmetic does not depend on what they mean. */
+/* Timed stages: see bench.h. Without a prompt the ids are random: the arithmetic of a prefill does not depend on what they mean, but what
+ * is kept, and so how many variants differ, does. */
 #include "calib/bench.h"
 
 #include <stdio.h>
@@ -6,13 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "calib/flops.h"
 #include "calib/rollouts_plain.h"
 #include "calib/start_table.h"
+#include "cql/counts.h"
 #include "cql/cql.h"
 #include "formats/shard_h5.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
+
+const char *const bench_stages[] = {
+    "matmul",      "prefill",    "variants", "rollout-plain", "rewards-reprefill", "rewards-plain", "fit-exact", "fit-count",
+    "shard-write", "shard-read", NULL};
 
 typedef struct bench {
     backend *be;
@@ -20,6 +27,8 @@ typedef struct bench {
     const bench_options *o;
     ckvc_buffer *csv;
     ckvc_err *err;
+    double peak;          /* flop/s of the matmul stage; 0: not run */
+    int64_t continuation; /* C, or 0 when no stage continues the prompt */
     /* stage state */
     be_weight *w;
     be_buf *x, *y;
@@ -30,12 +39,33 @@ typedef struct bench {
     ckvc_table *table;
     keep *keep;
     variant_list variants;
+    kept_set *sets;   /* [L] */
+    uint32_t *n_kept; /* [L] of the baseline */
     double *nll;
+    cql_counts *counts;
+    double *rewards; /* [COUNT_RECORDS] */
     shard *shard;
     char path[4096];
 } bench;
 
 typedef ckvc_status (*stage_fn)(bench *b);
+
+/* A row of the table. scale: what was timed is this part of the work (1: all of it); fixed is added to it unscaled. */
+typedef struct bench_row {
+    const char *stage, *shape, *unit;
+    double work, flop; /* flop 0: not counted */
+    double scale, fixed;
+    const char *note;
+} bench_row;
+
+static bool wanted(const bench *b, const char *stage)
+{
+    bool any = b->o->n_stages == 0;
+    for (size_t i = 0; i < b->o->n_stages; i++) {
+        any = any || strcmp(b->o->stages[i], stage) == 0;
+    }
+    return any;
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -43,31 +73,57 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Runs a stage once unmeasured, then o->repeats times. */
-static ckvc_status measure(bench *b, stage_fn fn, const char *stage, const char *shape, double work, const char *unit)
+/* Runs a stage up to o->repeats times, the first time unmeasured unless that alone takes long. seconds [2]: median and minimum. */
+static ckvc_status measure(bench *b, stage_fn fn, const bench_row *r, double seconds[2])
 {
-    double *seconds = ckvc_calloc((size_t)b->o->repeats, sizeof *seconds);
-    if (!seconds) {
-        return ckvc_fail_memory(b->err, "timings", (size_t)b->o->repeats * sizeof *seconds);
+    double *each = ckvc_calloc((size_t)b->o->repeats, sizeof *each);
+    if (!each) {
+        return ckvc_fail_memory(b->err, "timings", (size_t)b->o->repeats * sizeof *each);
     }
+    double begin = ckvc_now_s(), spent = 0;
     ckvc_status st = fn(b);
-    for (int i = 0; st == CKVC_OK && i < b->o->repeats; i++) {
+    int n = 0;
+    if (ckvc_now_s() - begin > BENCH_ENOUGH / 6) {
+        spent = each[n++] = ckvc_now_s() - begin;
+    }
+    while (st == CKVC_OK && n < b->o->repeats && (n == 0 || spent < BENCH_ENOUGH)) {
         double start = ckvc_now_s();
         st = fn(b);
-        seconds[i] = ckvc_now_s() - start;
+        each[n] = ckvc_now_s() - start;
+        spent += each[n++];
     }
     if (st == CKVC_OK) {
-        qsort(seconds, (size_t)b->o->repeats, sizeof *seconds, by_value);
-        double median = seconds[b->o->repeats / 2];
-        ckvc_buffer_printf(b->csv, "%s,%s,%.6g,%s,%.6g,%.6g,%.6g\n", stage, shape, work, unit, median, seconds[0], work / median);
+        qsort(each, (size_t)n, sizeof *each, by_value);
+        double scale = r->scale > 0 ? r->scale : 1;
+        seconds[0] = each[n / 2] / scale + r->fixed;
+        seconds[1] = each[0] / scale + r->fixed;
+        ckvc_buffer_printf(b->csv, "%s,%s,%.6g,%s,%d,%.6g,%.6g,%.6g,", r->stage, r->shape, r->work, r->unit, n, seconds[0],
+                           seconds[1], r->work / seconds[0]);
+        if (r->flop > 0) {
+            ckvc_buffer_printf(b->csv, "%.6g", r->flop * 1e-9);
+        }
+        ckvc_buffer_text(b->csv, ",");
+        if (r->flop > 0 && b->peak > 0) {
+            ckvc_buffer_printf(b->csv, "%.3f", r->flop / seconds[0] / b->peak);
+        }
+        ckvc_buffer_printf(b->csv, ",%s\n", r->note ? r->note : "");
     }
-    free(seconds);
+    free(each);
     return st;
 }
 
 /* ---- stages ---- */
 
-enum { GEMM_ROWS = 512, GEMM_OUT = 2048, GEMM_IN = 768, FIT_STATES = 4096, SHARD_PROMPTS = 16, SHARD_RECORDS = 200000 };
+enum {
+    GEMM_ROWS = 512,
+    GEMM_OUT = 2048,
+    GEMM_IN = 768,
+    FIT_STATES = 4096,
+    SHARD_PROMPTS = 16,
+    SHARD_RECORDS = 200000,
+    COUNT_RECORDS = 1 << 20,
+    COUNT_PROMPTS = 1024
+};
 
 static ckvc_status stage_matmul(bench *b)
 {
@@ -78,7 +134,7 @@ static ckvc_status stage_matmul(bench *b)
 static ckvc_status stage_prefill(bench *b)
 {
     int64_t T = b->o->n_tokens;
-    return session_prefill(b->session, b->ids, T, T + b->o->continuation, b->o->window, CKVC_ALPHA_PAPER, &b->stats, b->err);
+    return session_prefill(b->session, b->ids, T, T + b->continuation, b->o->window, CKVC_ALPHA_PAPER, &b->stats, b->err);
 }
 
 static ckvc_status stage_variants(bench *b)
@@ -92,6 +148,65 @@ static ckvc_status stage_rollout(bench *b)
 {
     double loss;
     return rollout_baseline(b->session, b->keep, 0, b->ids + b->o->n_tokens, (uint32_t)b->o->continuation, b->nll, &loss, b->err);
+}
+
+/* Action number i of the prompt as the plain way rolls it out. */
+static ckvc_status roll_action(bench *b, size_t i)
+{
+    const taken_action *t = &b->variants.actions[i];
+    const kept_set *base = b->keep->sets + (size_t)t->budget * b->keep->n_layers;
+    uint32_t offsets[2] = {0, t->n_kept};
+    memcpy(b->sets, base, b->keep->n_layers * sizeof *base);
+    if (t->variant != VARIANT_NONE) {
+        b->sets[t->layer] = (kept_set){1, offsets, b->variants.positions + b->variants.items[t->variant].first};
+    }
+    return session_continue(b->session, b->ids + b->o->n_tokens, b->continuation, b->sets, b->nll, b->err);
+}
+
+static size_t n_sampled(const bench *b)
+{
+    return b->o->sample > 0 && (size_t)b->o->sample < b->variants.n_actions ? (size_t)b->o->sample : b->variants.n_actions;
+}
+
+/* Sampled actions at equal distances, so that every layer has its share. */
+static ckvc_status roll_sample(bench *b, bool prefill)
+{
+    ckvc_status st = CKVC_OK;
+    size_t n = n_sampled(b);
+    for (size_t i = 0; st == CKVC_OK && i < n; i++) {
+        st = prefill ? stage_prefill(b) : CKVC_OK;
+        if (st == CKVC_OK) {
+            st = roll_action(b, (size_t)((double)i * (double)b->variants.n_actions / (double)n));
+        }
+    }
+    return st;
+}
+
+static ckvc_status stage_rewards_reprefill(bench *b)
+{
+    return roll_sample(b, true);
+}
+
+static ckvc_status stage_rewards_plain(bench *b)
+{
+    return roll_sample(b, false);
+}
+
+/* Records of many prompts into statistics, as a fit's reader hands them over; prompts come in blocks. */
+static ckvc_status stage_count(bench *b)
+{
+    ckvc_status st = CKVC_OK;
+    enum { EACH = COUNT_RECORDS / COUNT_PROMPTS };
+    for (int p = 0; st == CKVC_OK && p < COUNT_PROMPTS; p++) {
+        char id[32];
+        snprintf(id, sizeof id, "bench-%d", p);
+        cql_counts_prompt(b->counts, id);
+        for (int i = 0; st == CKVC_OK && i < EACH; i++) {
+            double reward = b->rewards[p * EACH + i];
+            st = cql_counts_add(b->counts, (size_t)i / CKVC_HEAD_ACTIONS, (size_t)i % CKVC_HEAD_ACTIONS, reward, reward, b->err);
+        }
+    }
+    return st;
 }
 
 static ckvc_status stage_fit(bench *b)
@@ -157,25 +272,32 @@ static ckvc_status bench_matmul(bench *b)
     }
     b->be->ops->write(b->be, b->x, 0, b->host, (size_t)GEMM_ROWS * GEMM_IN);
     snprintf(shape, sizeof shape, "%dx%dx%d", GEMM_ROWS, GEMM_OUT, GEMM_IN);
-    return measure(b, stage_matmul, "matmul", shape, 2.0 * GEMM_ROWS * GEMM_OUT * GEMM_IN, "flop");
+    const double flop = 2.0 * GEMM_ROWS * GEMM_OUT * GEMM_IN;
+    double seconds[2] = {0};
+    st = measure(b, stage_matmul, &(bench_row){.stage = "matmul", .shape = shape, .unit = "flop", .work = flop, .flop = flop},
+                 seconds);
+    b->peak = st == CKVC_OK ? flop / seconds[1] : 0;
+    return st;
 }
 
-static ckvc_status bench_model(bench *b)
+/* The session, the prompt and what it keeps. */
+static ckvc_status open_prompt(bench *b)
 {
     const model_shape *s = model_get_shape(b->model);
-    int64_t T = b->o->n_tokens, C = b->o->continuation;
-    char shape[128];
+    int64_t T = b->o->n_tokens, C = b->continuation;
     if (T + C > model_shape_context(s) || T <= b->o->window) {
         return ckvc_fail(b->err, CKVC_E_USAGE,
                          "%lld + %lld tokens: the model's context is %lld, the window %lld; use other --max-tokens, "
                          "--continuation or --window",
                          (long long)T, (long long)C, (long long)model_shape_context(s), (long long)b->o->window);
     }
-    ckvc_status st = session_create(b->model, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = b->o->window},
-                                    &b->session, b->err);
+    session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = b->o->window};
+    ckvc_status st = session_create(b->model, limits, &b->session, b->err);
     b->ids = ckvc_calloc((size_t)(T + C), sizeof *b->ids);
-    b->nll = ckvc_calloc((size_t)C, sizeof *b->nll);
-    if (st == CKVC_OK && (!b->ids || !b->nll)) {
+    b->nll = ckvc_calloc((size_t)C + 1, sizeof *b->nll);
+    b->sets = ckvc_calloc((size_t)s->n_layers, sizeof *b->sets);
+    b->n_kept = ckvc_calloc((size_t)s->n_layers, sizeof *b->n_kept);
+    if (st == CKVC_OK && (!b->ids || !b->nll || !b->sets || !b->n_kept)) {
         st = ckvc_fail_memory(b->err, "a prompt", (size_t)(T + C) * 4);
     }
     if (st == CKVC_OK) {
@@ -191,19 +313,119 @@ static ckvc_status bench_model(bench *b)
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 4, 0);
     for (int64_t i = 0; i < T + C; i++) {
-        b->ids[i] = (int32_t)ckvc_rng_below(&rng, (uint64_t)s->vocab);
+        b->ids[i] = b->o->tokens ? b->o->tokens[i] : (int32_t)ckvc_rng_below(&rng, (uint64_t)s->vocab);
     }
-    snprintf(shape, sizeof shape, "T=%lld", (long long)T);
-    st = measure(b, stage_prefill, "prefill", shape, (double)T, "tokens");
-    if (st == CKVC_OK) {
-        snprintf(shape, sizeof shape, "T=%lld actions=%u", (long long)T,
-                 (unsigned)(s->n_layers * (s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS)));
-        st = measure(b, stage_variants, "variants", shape,
-                     (double)s->n_layers * (s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS), "actions");
+    return CKVC_OK;
+}
+
+static ckvc_status bench_model(bench *b)
+{
+    const model_shape *s = model_get_shape(b->model);
+    const char *const continuing[] = {"rollout-plain", "rewards-reprefill", "rewards-plain"};
+    for (size_t i = 0; i < sizeof continuing / sizeof *continuing; i++) {
+        b->continuation = wanted(b, continuing[i]) ? b->o->continuation : b->continuation;
+    }
+    bool rewards = wanted(b, "rewards-reprefill") || wanted(b, "rewards-plain");
+    if (b->continuation == 0 && !wanted(b, "prefill") && !wanted(b, "variants")) {
+        return CKVC_OK;
+    }
+    int64_t T = b->o->n_tokens, C = b->continuation;
+    char shape[128], note[128];
+    double seconds[2] = {0};
+    ckvc_status st = open_prompt(b);
+    if (st == CKVC_OK && wanted(b, "prefill")) {
+        snprintf(shape, sizeof shape, "T=%lld", (long long)T);
+        st = measure(
+            b, stage_prefill,
+            &(bench_row){
+                .stage = "prefill", .shape = shape, .unit = "tokens", .work = (double)T, .flop = flops_prefill(s, T, b->o->window)},
+            seconds);
+    } else if (st == CKVC_OK) {
+        st = stage_prefill(b);
     }
     if (st == CKVC_OK) {
-        snprintf(shape, sizeof shape, "T=%lld B=%u C=%lld", (long long)T, b->keep->budget[0], (long long)C);
-        st = measure(b, stage_rollout, "rollout-plain", shape, 1, "rollouts");
+        st = stage_variants(b);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    double n_actions = (double)b->variants.n_actions;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        b->n_kept[l] = keep_at(b->keep, 0, (uint32_t)l)->n_kept;
+    }
+    double flop = flops_rollout(s, T, C > 0 ? C : 1, b->n_kept);
+    if (wanted(b, "variants")) {
+        snprintf(shape, sizeof shape, "T=%lld B=%u", (long long)T, b->keep->budget[0]);
+        snprintf(note, sizeof note, "%zu distinct%s", b->variants.n, b->o->tokens ? "" : " (random ids)");
+        st =
+            measure(b, stage_variants,
+                    &(bench_row){.stage = "variants", .shape = shape, .unit = "actions", .work = n_actions, .note = note}, seconds);
+    }
+    snprintf(shape, sizeof shape, "T=%lld B=%u C=%lld", (long long)T, b->keep->budget[0], (long long)C);
+    if (st == CKVC_OK && wanted(b, "rollout-plain")) {
+        st = measure(b, stage_rollout,
+                     &(bench_row){.stage = "rollout-plain", .shape = shape, .unit = "rollouts", .work = 1, .flop = flop}, seconds);
+    }
+    if (st != CKVC_OK || !rewards) {
+        return st;
+    }
+    double sampled = (double)n_sampled(b), fixed = 0;
+    if (sampled < n_actions) {
+        snprintf(note, sizeof note, "extrapolated from %.0f of %.0f actions", sampled, n_actions);
+    } else {
+        snprintf(note, sizeof note, "all actions");
+    }
+    if (wanted(b, "rewards-reprefill")) {
+        st = measure(b, stage_rewards_reprefill,
+                     &(bench_row){.stage = "rewards-reprefill",
+                                  .shape = shape,
+                                  .unit = "rewards",
+                                  .work = n_actions,
+                                  .flop = n_actions * (flop + flops_prefill(s, T, b->o->window)),
+                                  .scale = sampled / n_actions,
+                                  .note = note},
+                     seconds);
+    }
+    if (st == CKVC_OK && wanted(b, "rewards-plain")) {
+        double start = ckvc_now_s();
+        st = stage_prefill(b);
+        fixed = ckvc_now_s() - start;
+    }
+    if (st == CKVC_OK && wanted(b, "rewards-plain")) {
+        st = measure(b, stage_rewards_plain,
+                     &(bench_row){.stage = "rewards-plain",
+                                  .shape = shape,
+                                  .unit = "rewards",
+                                  .work = n_actions,
+                                  .flop = n_actions * flop + flops_prefill(s, T, b->o->window),
+                                  .scale = sampled / n_actions,
+                                  .fixed = fixed,
+                                  .note = note},
+                     seconds);
+    }
+    return st;
+}
+
+static ckvc_status bench_count(bench *b)
+{
+    double seconds[2] = {0};
+    b->rewards = ckvc_alloc(COUNT_RECORDS, sizeof *b->rewards);
+    if (!b->rewards) {
+        return ckvc_fail_memory(b->err, "rewards", COUNT_RECORDS * sizeof *b->rewards);
+    }
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, b->o->seed, 6, 0);
+    for (size_t i = 0; i < COUNT_RECORDS; i++) {
+        b->rewards[i] = 0.02 * (ckvc_rng_double(&rng) - 0.5);
+    }
+    size_t n_states = COUNT_RECORDS / COUNT_PROMPTS / CKVC_HEAD_ACTIONS + 1;
+    ckvc_status st =
+        cql_counts_create(n_states, CKVC_HEAD_ACTIONS, 0, CQL_RESAMPLE_BOOTSTRAP, b->o->seed, SIZE_MAX, &b->counts, b->err);
+    char shape[64];
+    snprintf(shape, sizeof shape, "%zu states x %d actions", n_states, CKVC_HEAD_ACTIONS);
+    if (st == CKVC_OK) {
+        st = measure(b, stage_count, &(bench_row){.stage = "fit-count", .shape = shape, .unit = "records", .work = COUNT_RECORDS},
+                     seconds);
     }
     return st;
 }
@@ -275,10 +497,14 @@ static ckvc_status bench_shard(bench *b)
     }
     snprintf(b->path, sizeof b->path, "%s/ckvc-bench-%ld.h5", b->o->scratch_dir, (long)getpid());
     if (st == CKVC_OK) {
-        st = measure(b, stage_shard_write, "shard-write", "head", SHARD_RECORDS, "records");
+        double seconds[2] = {0};
+        st = measure(b, stage_shard_write,
+                     &(bench_row){.stage = "shard-write", .shape = "head", .unit = "records", .work = SHARD_RECORDS}, seconds);
     }
     if (st == CKVC_OK) {
-        st = measure(b, stage_shard_read, "shard-read", "head", SHARD_RECORDS, "records");
+        double seconds[2] = {0};
+        st = measure(b, stage_shard_read,
+                     &(bench_row){.stage = "shard-read", .shape = "head", .unit = "records", .work = SHARD_RECORDS}, seconds);
     }
     unlink(b->path);
     return st;
@@ -287,17 +513,31 @@ static ckvc_status bench_shard(bench *b)
 ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer *csv, ckvc_err *err)
 {
     bench b = {.be = be, .model = m, .o = o, .csv = csv, .err = err};
-    ckvc_buffer_text(csv, "stage,shape,work,unit,seconds_median,seconds_min,rate\n");
-    ckvc_status st = bench_matmul(&b);
+    for (size_t i = 0; i < o->n_stages; i++) {
+        size_t k = 0;
+        while (bench_stages[k] && strcmp(bench_stages[k], o->stages[i]) != 0) {
+            k++;
+        }
+        if (!bench_stages[k]) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help", o->stages[i]);
+        }
+    }
+    ckvc_buffer_text(csv, "stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note\n");
+    ckvc_status st = wanted(&b, "matmul") ? bench_matmul(&b) : CKVC_OK;
     if (st == CKVC_OK && m) {
         st = bench_model(&b);
     }
-    if (st == CKVC_OK) {
+    if (st == CKVC_OK && wanted(&b, "fit-exact")) {
         char shape[64];
+        double seconds[2] = {0};
         snprintf(shape, sizeof shape, "%d states x %d actions", FIT_STATES, CKVC_HEAD_ACTIONS);
-        st = measure(&b, stage_fit, "fit-exact", shape, FIT_STATES, "states");
+        st = measure(&b, stage_fit, &(bench_row){.stage = "fit-exact", .shape = shape, .unit = "states", .work = FIT_STATES},
+                     seconds);
     }
-    if (st == CKVC_OK) {
+    if (st == CKVC_OK && wanted(&b, "fit-count")) {
+        st = bench_count(&b);
+    }
+    if (st == CKVC_OK && (wanted(&b, "shard-write") || wanted(&b, "shard-read"))) {
         st = bench_shard(&b);
     }
     be->ops->buf_free(be, b.x);
@@ -307,6 +547,10 @@ ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer
     session_destroy(b.session);
     free(b.ids);
     free(b.nll);
+    free(b.sets);
+    free(b.n_kept);
+    cql_counts_free(b.counts);
+    free(b.rewards);
     keep_destroy(b.keep);
     ckvc_table_free(b.table);
     variants_fini(&b.variants);

@@ -8,15 +8,24 @@
 #include "lib/model/model.h"
 
 typedef struct bench_options {
-    int64_t n_tokens, continuation, window; /* T, C, W of the synthetic prompt */
+    int64_t n_tokens, continuation, window; /* T, C, W */
     double budget;                          /* tokens, or a share of T */
-    int repeats;                            /* of each stage; median and minimum are printed */
+    int repeats;                            /* of each stage, fewer once BENCH_ENOUGH seconds are spent on it */
+    int64_t sample;                         /* actions timed one by one where the whole is extrapolated */
     uint64_t seed;
-    const char *scratch_dir; /* where the shard is written, read and removed */
+    const char *scratch_dir;   /* where the shard is written, read and removed */
+    const int32_t *tokens;     /* [T + C] of a real prompt, borrowed; NULL: random ids */
+    const char *const *stages; /* only these, by the names of bench_stages; n_stages 0: all */
+    size_t n_stages;
 } bench_options;
 
-/* CSV with a header line: stage,shape,work,unit,seconds_median,seconds_min,rate (work / median, units per second). model may be NULL:
- * then the stages that need one are left out. */
+#define BENCH_ENOUGH 60.0                /* seconds */
+extern const char *const bench_stages[]; /* NULL-ended */
+
+/* CSV with a header line:
+ *   stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note
+ * rate is work / median; gflop counted as flops.h says (empty where it says nothing); share is gflop / median over the matmul stage's best
+ * rate of the same run (empty without it). model may be NULL: then the stages that need one are left out. */
 ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer *csv, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -8,22 +8,30 @@
 
 int cmd_bench(int argc, char **argv)
 {
-    static const verb_text text = {"bench", "time the stages of a calibration on this machine, as CSV",
-                                   "ckvc bench [--model DIR] [options]",
-                                   "  ckvc bench                                       # arithmetic, fit and shards alone\n"
-                                   "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"};
+    static const verb_text text = {
+        "bench", "time the stages of a calibration on this machine, as CSV", "ckvc bench [--model DIR [--manifest FILE]] [options]",
+        "  ckvc bench                                       # arithmetic, fit and shards alone\n"
+        "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
+        "  ckvc bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
+        "stages: matmul; with a model prefill, variants, rollout-plain, rewards-reprefill (every action's reward by a\n"
+        "forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per action, likewise);\n"
+        "fit-exact, fit-count, shard-write, shard-read. A stage stops repeating after a minute.\n"};
     engine_options o = engine_defaults();
     opt_list budget = {{"0.25"}, 1};
-    int64_t repeats = 7;
+    opt_list stages = {{0}, 0};
+    int64_t repeats = 7, sample = 20;
     const char *scratch = "/tmp";
     o.max_tokens = 512;
     opt opts[] = {OPTS_MODEL(o),
                   {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
+                  {OPT_LIST, "stage", 0, &stages, "NAME,...", "only these stages", 0, 0},
+                  {OPT_TEXT, "manifest", 0, &o.manifest, "FILE", "its first prompt in place of random ids", 0, 0},
                   {OPT_INT, "max-tokens", 0, &o.max_tokens, "N", "prompt tokens", 2, 1e6},
                   {OPT_INT, "window", 'W', &o.window, "N", "observation window", 1, 1e6},
                   {OPT_INT, "continuation", 'C', &o.continuation, "N", "continuation tokens", 2, 1e6},
                   {OPT_LIST, "budget", 'B', &budget, "N", "tokens kept per layer, or a share", 0, 0},
                   {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
+                  {OPT_INT, "sample", 0, &sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
                   {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
                   {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
                   {0}};
@@ -48,11 +56,30 @@ int cmd_bench(int argc, char **argv)
     }
     if (st == CKVC_OK && o.model) {
         st = engine_open_model(&o, &e, &err);
+        if (st == CKVC_OK && o.manifest) {
+            o.limit = 1;
+            st = engine_open_prompts(&o, &e, &err);
+        }
     } else if (st == CKVC_OK) {
         st = engine_open_machine(&o, &e, &err);
     }
     if (st == CKVC_OK) {
-        bench_options b = {o.max_tokens, o.continuation, o.window, budgets[0], (int)repeats, (uint64_t)o.seed, scratch};
+        bench_options b = {.n_tokens = o.max_tokens,
+                           .continuation = o.continuation,
+                           .window = o.window,
+                           .budget = budgets[0],
+                           .repeats = (int)repeats,
+                           .sample = sample,
+                           .seed = (uint64_t)o.seed,
+                           .scratch_dir = scratch,
+                           .stages = stages.items,
+                           .n_stages = stages.n};
+        if (e.prompts) {
+            const prompt *p = &e.prompts->items[0];
+            b.n_tokens = p->n_tokens;
+            b.continuation = p->n_continuation;
+            b.tokens = p->tokens;
+        }
         st = bench_run(e.be, e.model, &b, &csv, &err);
     }
     if (st == CKVC_OK) {
