@@ -8,10 +8,15 @@
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
+#include "lib/token/trie.h"
 
 enum {
     MAX_WORD_BYTES = 1 << 30, /* symbol positions are 31-bit */
-    SCAN_SYMBOLS = 24         /* up to here a linear scan for the best pair beats the heap (measured on manuals and code) */
+    MAX_SCORED_BYTES = 1024,  /* of a piece that merging may make: every way to cut it in two is tried */
+    /* Symbols of characters without a piece, under merge_by_score: those that occur in pieces are numbered from FIRST_ATOM. */
+    FIRST_ATOM = 1 << 30,
+    NO_ATOM = INT32_MAX,
+    SCAN_SYMBOLS = 24 /* up to here a linear scan for the best pair beats the heap (measured on manuals and code) */
 };
 
 /* ---- pieces by their bytes: open addressing, at most half full ---- */
@@ -81,7 +86,16 @@ struct bpe {
     size_t merge_mask;
     int32_t byte_piece[256]; /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>; -1: none */
     int32_t ascii[128];      /* not byte_level: the one-character piece; -1: none */
+    /* merge_by_score */
+    trie whole;        /* pieces that stay whole, by index */
+    token_text *atoms; /* characters of pieces that are no pieces themselves; borrowed */
+    size_t n_atoms, atom_capacity;
+    /* bpe_part: words may end before U+2581 unless a piece holds this byte and U+2581 behind it. */
+    bool parts, crossing[256];
 };
+
+#define METASPACE "\xE2\x96\x81"
+enum { METASPACE_BYTES = 3 };
 
 static uint64_t pair_of(int32_t left, int32_t right)
 {
@@ -180,11 +194,10 @@ static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err)
+static ckvc_status merges_init(bpe *b, size_t n, ckvc_err *err)
 {
-    const token_spec *spec = b->spec;
     size_t capacity = 16;
-    while (capacity < spec->n_merges * 2)
+    while (capacity < n * 2)
         capacity *= 2;
     b->merges = ckvc_calloc(capacity, sizeof *b->merges);
     if (!b->merges)
@@ -192,9 +205,28 @@ static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err)
     b->merge_mask = capacity - 1;
     for (size_t i = 0; i < capacity; i++)
         b->merges[i].joined = -1;
+    return CKVC_OK;
+}
+
+static bool starts_with_metaspace(const char *text, size_t n)
+{
+    return n >= METASPACE_BYTES && memcmp(text, METASPACE, METASPACE_BYTES) == 0;
+}
+
+static bool is_byte_piece(const bpe *b, int32_t id)
+{
+    for (int i = 0; i < 256; i++)
+        if (b->byte_piece[i] == id)
+            return true;
+    return false;
+}
+
+static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
     char *joined = NULL;
     size_t room = 0;
-    ckvc_status status = CKVC_OK;
+    ckvc_status status = merges_init(b, spec->n_merges, err);
     for (size_t i = 0; i < spec->n_merges && status == CKVC_OK; i++) {
         const token_text *left = &spec->merges[i].left, *right = &spec->merges[i].right;
         int32_t left_id = bpe_piece_id(b, left->bytes, left->size), right_id = bpe_piece_id(b, right->bytes, right->size);
@@ -228,8 +260,155 @@ static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err)
             status = ckvc_fail(err, CKVC_E_DATA, "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u", name, i,
                                left->bytes, right->bytes, slot->rank);
         *slot = (merge_slot){pair_of(left_id, right_id), (uint32_t)i, joined_id};
+        if (starts_with_metaspace(right->bytes, right->size)) {
+            b->crossing[(uint8_t)left->bytes[left->size - 1]] = true;
+            if (left_id == spec->unk_id || is_byte_piece(b, left_id))
+                b->parts = false; /* such a piece stands for another character than it spells */
+        }
     }
     free(joined);
+    return status;
+}
+
+/* ---- merges that follow from the pieces and their scores ---- */
+static int32_t piece_index(const piece_map *map, const char *text, size_t n)
+{
+    const piece_slot *slot = piece_map_slot(map, text, n);
+    return (int32_t)slot->piece - 1;
+}
+
+/* The symbol of one character or byte of a piece, an atom when it has no piece. */
+static ckvc_status symbol_of_character(bpe *b, const char *text, size_t n, int32_t *id, ckvc_err *err)
+{
+    int32_t index = piece_index(&b->by_word, text, n);
+    if (index >= 0) {
+        *id = b->spec->pieces[index].id;
+        return CKVC_OK;
+    }
+    for (size_t i = 0; i < b->n_atoms; i++) {
+        if (b->atoms[i].size == n && memcmp(b->atoms[i].bytes, text, n) == 0) {
+            *id = FIRST_ATOM + (int32_t)i;
+            return CKVC_OK;
+        }
+    }
+    enum { MAX_ATOMS = 256 }; /* a vocabulary holds the characters of its pieces; they are searched one by one */
+    if (b->n_atoms == MAX_ATOMS)
+        return ckvc_fail(err, CKVC_E_DATA, "tokenizer: more than %d characters of pieces are no pieces themselves", MAX_ATOMS);
+    void *atoms = b->atoms;
+    ckvc_status status = ckvc_grow(&atoms, &b->atom_capacity, b->n_atoms + 1, sizeof *b->atoms, err);
+    b->atoms = atoms;
+    if (status == CKVC_OK) {
+        *id = FIRST_ATOM + (int32_t)b->n_atoms;
+        b->atoms[b->n_atoms++] = (token_text){(char *)(uintptr_t)text, n};
+    }
+    return status;
+}
+
+static size_t symbol_step(const bpe *b, const char *text, size_t n)
+{
+    return b->spec->byte_level ? 1 : ckvc_utf8_step(text, n, NULL);
+}
+
+/* A half of a piece: one character, or a piece that merging makes. -1: neither. */
+static ckvc_status half_id(bpe *b, const char *text, size_t n, int32_t *id, ckvc_err *err)
+{
+    if (symbol_step(b, text, n) == n)
+        return symbol_of_character(b, text, n, id, err);
+    int32_t index = piece_index(&b->by_word, text, n);
+    *id = index >= 0 && b->spec->pieces[index].kind == TOKEN_PIECE_NORMAL ? b->spec->pieces[index].id : -1;
+    return CKVC_OK;
+}
+
+static int descending(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* Pieces of one score share a rank, so that the leftmost of their pairs goes first. */
+static ckvc_status score_ranks(const bpe *b, const char *name, uint32_t **out, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
+    float *scores = ckvc_alloc(spec->n_pieces, sizeof *scores);
+    uint32_t *ranks = ckvc_alloc(spec->n_pieces, sizeof *ranks);
+    *out = ranks;
+    ckvc_status status = scores && ranks ? CKVC_OK : ckvc_fail_memory(err, "tokenizer scores", spec->n_pieces * sizeof *scores);
+    size_t distinct = 0;
+    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
+        scores[i] = spec->pieces[i].score;
+        if (scores[i] != scores[i])
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
+                               spec->pieces[i].text.bytes);
+    }
+    if (status == CKVC_OK)
+        qsort(scores, spec->n_pieces, sizeof *scores, descending);
+    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++)
+        if (i == 0 || scores[i] != scores[distinct - 1])
+            scores[distinct++] = scores[i];
+    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
+        const float *found = bsearch(&spec->pieces[i].score, scores, distinct, sizeof *scores, descending);
+        ranks[i] = (uint32_t)(found - scores);
+    }
+    free(scores);
+    return status;
+}
+
+/* Pairs of halves of one piece, appended to list. */
+static ckvc_status add_halves(bpe *b, size_t piece, uint32_t rank, const char *name, void **list, size_t *n, size_t *capacity,
+                              ckvc_err *err)
+{
+    const token_text *text = &b->by_word.texts[piece];
+    if (text->size > MAX_SCORED_BYTES)
+        return ckvc_fail(err, CKVC_E_DATA, "%s: piece %zu has %zu bytes; at most %d can be merged by score", name, piece,
+                         text->size, MAX_SCORED_BYTES);
+    ckvc_status status = CKVC_OK;
+    size_t step;
+    for (size_t at = 0; at < text->size && status == CKVC_OK; at += step) {
+        step = symbol_step(b, text->bytes + at, text->size - at);
+        if (step == 0)
+            return ckvc_fail(err, CKVC_E_DATA, "%s: piece %zu is not UTF-8 at its byte %zu", name, piece, at);
+        if (at > 0 && starts_with_metaspace(text->bytes + at, text->size - at))
+            b->crossing[(uint8_t)text->bytes[at - 1]] = true;
+        int32_t left = -1, right = -1;
+        if (at > 0 && b->spec->pieces[piece].kind == TOKEN_PIECE_NORMAL)
+            status = half_id(b, text->bytes, at, &left, err);
+        if (status == CKVC_OK && left >= 0)
+            status = half_id(b, text->bytes + at, text->size - at, &right, err);
+        if (status != CKVC_OK || right < 0)
+            continue;
+        status = ckvc_grow(list, capacity, *n + 1, sizeof(merge_slot), err);
+        if (status == CKVC_OK)
+            ((merge_slot *)*list)[(*n)++] = (merge_slot){pair_of(left, right), rank, b->spec->pieces[piece].id};
+    }
+    return status;
+}
+
+static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
+    uint32_t *ranks;
+    void *list = NULL;
+    size_t n = 0, capacity = 0, whole_bytes = 0;
+    ckvc_status status = score_ranks(b, name, &ranks, err);
+    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
+        if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE)
+            whole_bytes += b->by_word.texts[i].size;
+        if (spec->pieces[i].kind != TOKEN_PIECE_RESERVED)
+            status = add_halves(b, i, ranks[i], name, &list, &n, &capacity, err);
+    }
+    if (status == CKVC_OK)
+        status = trie_init(&b->whole, whole_bytes, "user-defined pieces", err);
+    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++)
+        if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && b->by_word.texts[i].size)
+            trie_add(&b->whole, b->by_word.texts[i].bytes, b->by_word.texts[i].size, (int32_t)i);
+    if (status == CKVC_OK)
+        status = merges_init(b, n, err);
+    for (size_t i = 0; i < n && status == CKVC_OK; i++) {
+        const merge_slot *merge = &((merge_slot *)list)[i];
+        *merge_find(b, merge->pair) = *merge; /* pieces and their halves are distinct, so are the pairs */
+    }
+    free(list);
+    free(ranks);
     return status;
 }
 
@@ -263,8 +442,11 @@ ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_
     }
     if (status == CKVC_OK)
         status = find_byte_pieces(b, name, err);
+    b->parts = !spec->byte_level && !spec->ignore_merges;
     if (status == CKVC_OK)
-        status = build_merges(b, name, err);
+        status = spec->merge_by_score ? build_score_merges(b, name, err) : build_merges(b, name, err);
+    if (status == CKVC_OK && b->parts)
+        b->parts = bpe_piece_id(b, METASPACE, METASPACE_BYTES) >= 0;
     for (int c = 0; status == CKVC_OK && c < 128; c++) {
         char text = (char)c;
         b->ascii[c] = bpe_piece_id(b, &text, 1);
@@ -288,6 +470,8 @@ void bpe_free(bpe *b)
     free(b->raw_bytes);
     free(b->spelled);
     free(b->merges);
+    free(b->atoms);
+    trie_fini(&b->whole);
     free(b);
 }
 
@@ -319,6 +503,7 @@ ckvc_status id_list_push(id_list *list, int32_t id, ckvc_err *err)
 struct bpe_symbol {
     int32_t id;         /* -1: joined to the symbol before it */
     int32_t prev, next; /* neighbours, -1 at the ends */
+    int32_t start;      /* merge_by_score: its first byte in the word */
 };
 
 struct bpe_candidate {
@@ -335,7 +520,7 @@ void bpe_scratch_fini(bpe_scratch *scratch)
 
 static void symbol_add(bpe_scratch *s, size_t *n, int32_t id)
 {
-    s->symbols[*n] = (struct bpe_symbol){id, (int32_t)*n - 1, (int32_t)*n + 1};
+    s->symbols[*n] = (struct bpe_symbol){id, (int32_t)*n - 1, (int32_t)*n + 1, 0};
     ++*n;
 }
 
@@ -381,6 +566,50 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     if (used)
         s->symbols[used - 1].next = -1;
     return used;
+}
+
+/* The same under merge_by_score: pieces that stay whole, then characters, with a piece or without. */
+static size_t first_scored_symbols(const bpe *b, bpe_scratch *s, const char *word, size_t n)
+{
+    size_t used = 0;
+    for (size_t i = 0, step; i < n; i += step) {
+        int32_t index = -1, id = -1;
+        step = b->whole.first[(uint8_t)word[i]] ? trie_longest(&b->whole, word + i, n - i, &index) : 0;
+        if (step) {
+            id = b->spec->pieces[index].id;
+        } else {
+            step = symbol_step(b, word + i, n - i);
+            assert(step > 0);
+            id = b->spec->byte_level ? b->byte_piece[(uint8_t)word[i]]
+                 : step == 1         ? b->ascii[(uint8_t)word[i]]
+                                     : piece_id(b, &b->by_word, word + i, step);
+            for (size_t k = 0; id < 0 && k < b->n_atoms; k++)
+                if (b->atoms[k].size == step && memcmp(b->atoms[k].bytes, word + i, step) == 0)
+                    id = FIRST_ATOM + (int32_t)k;
+            id = id < 0 ? NO_ATOM : id;
+        }
+        symbol_add(s, &used, id);
+        s->symbols[used - 1].start = (int32_t)i;
+    }
+    if (used)
+        s->symbols[used - 1].next = -1;
+    return used;
+}
+
+/* A symbol that is no piece: its bytes, or the unknown piece, once for a run of them under fuse_unk. */
+static ckvc_status push_unknown(const bpe *b, const char *text, size_t step, bool *after_unknown, id_list *out, ckvc_err *err)
+{
+    const token_spec *spec = b->spec;
+    bool as_bytes = spec->byte_fallback && !spec->byte_level;
+    for (size_t k = 0; as_bytes && k < step; k++)
+        as_bytes = b->byte_piece[(uint8_t)text[k]] >= 0;
+    ckvc_status status = CKVC_OK;
+    for (size_t k = 0; as_bytes && k < step && status == CKVC_OK; k++)
+        status = id_list_push(out, b->byte_piece[(uint8_t)text[k]], err);
+    if (!as_bytes && spec->unk_id >= 0 && !(*after_unknown && spec->fuse_unk))
+        status = id_list_push(out, spec->unk_id, err);
+    *after_unknown = !as_bytes;
+    return status;
 }
 
 static void join(struct bpe_symbol *symbols, int32_t at, int32_t joined)
@@ -467,7 +696,7 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
 {
     if (n == 0)
         return CKVC_OK;
-    if (n > MAX_WORD_BYTES)
+    if (n >= MAX_WORD_BYTES)
         return ckvc_fail(err, CKVC_E_DATA, "text of %zu bytes without a place to split it; at most %d can be tokenised", n,
                          MAX_WORD_BYTES);
     if (b->spec->ignore_merges) {
@@ -483,7 +712,7 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
         if (status != CKVC_OK)
             return status;
     }
-    size_t used = first_symbols(b, scratch, word, n);
+    size_t used = b->spec->merge_by_score ? first_scored_symbols(b, scratch, word, n) : first_symbols(b, scratch, word, n);
     assert(used <= n);
     if (used <= SCAN_SYMBOLS) {
         if (used > 1)
@@ -499,7 +728,30 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
         }
         merge_by_heap(b, scratch, used);
     }
-    for (int32_t i = used ? 0 : -1; i >= 0 && status == CKVC_OK; i = scratch->symbols[i].next)
-        status = id_list_push(out, scratch->symbols[i].id, err);
+    bool after_unknown = false;
+    for (int32_t i = used ? 0 : -1; i >= 0 && status == CKVC_OK; i = scratch->symbols[i].next) {
+        const struct bpe_symbol *symbol = &scratch->symbols[i];
+        if (symbol->id >= FIRST_ATOM && b->spec->merge_by_score) {
+            const char *text = word + symbol->start;
+            status = push_unknown(b, text, symbol_step(b, text, n - (size_t)symbol->start), &after_unknown, out, err);
+        } else {
+            status = id_list_push(out, symbol->id, err);
+            after_unknown = false;
+        }
+    }
     return status;
+}
+
+size_t bpe_part(const bpe *b, const char *text, size_t n)
+{
+    if (!b->parts)
+        return n;
+    for (const char *at = text + 1, *end = text + n; at < end; at++) {
+        at = memchr(at, METASPACE[0], (size_t)(end - at));
+        if (!at)
+            break;
+        if (starts_with_metaspace(at, (size_t)(end - at)) && !b->crossing[(uint8_t)at[-1]])
+            return (size_t)(at - text);
+    }
+    return n;
 }

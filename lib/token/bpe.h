@@ -34,6 +34,10 @@ int32_t bpe_piece_id(const bpe *b, const char *text, size_t n);
  * implementation, when the vocabulary has neither) nothing. */
 ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, size_t n, id_list *out, ckvc_err *err) CKVC_MUST_CHECK;
 
+/* Bytes of the text's first part that merging never joins with what follows, so that a text without other places to split it may
+ * be merged part by part: up to a U+2581 that no piece holds behind this character. n: the whole text. n >= 1. */
+size_t bpe_part(const bpe *b, const char *text, size_t n);
+
 /* GPT-2's alphabet spells every byte as a printable character. Undoes it: raw (room for n bytes) receives the bytes; false when
  * a character is not of the alphabet. */
 bool byte_level_raw(const char *text, size_t n, char *raw, size_t *raw_size);

@@ -1,4 +1,4 @@
-/* What a tokenizer is, as plain data: readers of tokenizer.json (and later SentencePiece and GGUF) fill it, lib/token
+/* What a tokenizer is, as plain data: readers of tokenizer.json, SentencePiece, tiktoken and GGUF files fill it, lib/token
  * builds a tokenizer from it. No files here. All strings are UTF-8 with explicit lengths, as they may hold NUL. */
 #ifndef CKVC_TOKEN_SPEC_H
 #define CKVC_TOKEN_SPEC_H
@@ -12,9 +12,15 @@ typedef struct token_text {
     size_t size;
 } token_text;
 
+/* Kinds matter under merge_by_score alone: NORMAL pieces are what merging makes; RESERVED ones (control, unknown, byte) it never makes;
+ * WHOLE ones (SentencePiece's user-defined symbols) are found in the normalised text, longest first, and left as they are. */
+typedef enum token_piece_kind { TOKEN_PIECE_NORMAL, TOKEN_PIECE_RESERVED, TOKEN_PIECE_WHOLE } token_piece_kind;
+
 typedef struct token_piece {
-    token_text text;
+    token_text text; /* under byte_level in GPT-2's alphabet */
     int32_t id;
+    token_piece_kind kind;
+    float score; /* merge_by_score: higher is joined first */
 } token_piece;
 
 typedef struct token_added { /* found in the text before anything else */
@@ -37,6 +43,9 @@ typedef struct token_spec {
         token_text left, right;
     } * merges; /* by rank */
     size_t n_merges;
+    /* No merges are listed: any two neighbours join whose text together is a piece, the highest score first, leftmost of equals
+     * (SentencePiece's BPE; tiktoken with score = -rank). Unknown characters become bytes only after merging. */
+    bool merge_by_score;
     int32_t unk_id; /* -1: none */
     bool ignore_merges, byte_fallback, fuse_unk;
     /* added tokens */

@@ -21,6 +21,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 #include "lib/token/bpe.h"
+#include "lib/token/trie.h"
 
 enum {
     MAX_SPLITS = 16,
@@ -38,20 +39,6 @@ enum {
     MAX_ID = 1 << 24,
     MEMO_SLOTS = 4096
 };
-
-/* ---- a set of strings, searched for the longest that begins at a place ---- */
-typedef struct trie_edge {
-    uint64_t key;  /* node << 8 | byte; 0 stands for a free slot (the root is node 1) */
-    uint32_t node; /* where it leads */
-} trie_edge;
-
-typedef struct trie {
-    trie_edge *edges;
-    size_t mask;
-    int32_t *found; /* [n_nodes] index into spec->added, -1: no string ends here */
-    uint32_t n_nodes;
-    bool first[256]; /* some string begins with this byte */
-} trie;
 
 typedef struct split_pattern {
     pcre2_code *code;
@@ -75,67 +62,6 @@ struct tokenizer {
     int32_t vocab_size;
     char fingerprint[CKVC_SHA256_HEX];
 };
-
-static trie_edge *trie_slot(const trie *t, uint32_t node, uint8_t byte)
-{
-    uint64_t key = (uint64_t)node << 8 | byte;
-    for (size_t at = (size_t)(key * 0x9E3779B97F4A7C15u >> 24) & t->mask;; at = (at + 1) & t->mask) {
-        if (t->edges[at].key == key || t->edges[at].key == 0)
-            return &t->edges[at];
-    }
-}
-
-static ckvc_status trie_init(trie *t, size_t total_bytes, ckvc_err *err)
-{
-    size_t capacity = 16;
-    while (capacity < total_bytes * 2)
-        capacity *= 2;
-    t->edges = ckvc_calloc(capacity, sizeof *t->edges);
-    t->found = ckvc_alloc(total_bytes + 2, sizeof *t->found);
-    if (!t->edges || !t->found)
-        return ckvc_fail_memory(err, "added tokens", capacity * sizeof *t->edges);
-    t->mask = capacity - 1;
-    t->n_nodes = 2; /* 0 is unused */
-    t->found[1] = -1;
-    return CKVC_OK;
-}
-
-/* The index that the string had already, or -1 when it is new. */
-static int32_t trie_add(trie *t, const char *text, size_t n, int32_t index)
-{
-    uint32_t node = 1;
-    t->first[(uint8_t)text[0]] = true;
-    for (size_t i = 0; i < n; i++) {
-        trie_edge *edge = trie_slot(t, node, (uint8_t)text[i]);
-        if (edge->key == 0) {
-            *edge = (trie_edge){(uint64_t)node << 8 | (uint8_t)text[i], t->n_nodes};
-            t->found[t->n_nodes++] = -1;
-        }
-        node = edge->node;
-    }
-    int32_t old = t->found[node];
-    if (old < 0)
-        t->found[node] = index;
-    return old;
-}
-
-/* Length of the longest string at text, 0 when none begins there. */
-static size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index)
-{
-    size_t best = 0;
-    uint32_t node = 1;
-    for (size_t i = 0; i < n; i++) {
-        const trie_edge *edge = trie_slot(t, node, (uint8_t)text[i]);
-        if (edge->key == 0)
-            break;
-        node = edge->node;
-        if (t->found[node] >= 0) {
-            best = i + 1;
-            *index = t->found[node];
-        }
-    }
-    return best;
-}
 
 /* ---- normalisation ---- */
 static ckvc_status replace_all(const token_normalizer *rule, const char *text, size_t n, ckvc_buffer *out)
@@ -338,9 +264,9 @@ static ckvc_status build_added(tokenizer *t, ckvc_err *err)
         }
     }
     if (status == CKVC_OK)
-        status = trie_init(&t->raw_added, raw_bytes, err);
+        status = trie_init(&t->raw_added, raw_bytes, "added tokens", err);
     if (status == CKVC_OK)
-        status = trie_init(&t->normal_added, normal_bytes, err);
+        status = trie_init(&t->normal_added, normal_bytes, "added tokens", err);
     for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
         const token_added *added = &spec->added[i];
         int32_t other = -1;
@@ -450,6 +376,12 @@ static void take_fingerprint(tokenizer *t)
     for (size_t i = 0; i < spec->n_pieces; i++) {
         hash_number(&s, "id", spec->pieces[i].id);
         hash_text(&s, &spec->pieces[i].text);
+        if (spec->merge_by_score) {
+            uint32_t bits;
+            memcpy(&bits, &spec->pieces[i].score, sizeof bits);
+            hash_number(&s, "kind", spec->pieces[i].kind);
+            hash_number(&s, "score", bits);
+        }
     }
     hash_number(&s, "merges", (int64_t)spec->n_merges);
     for (size_t i = 0; i < spec->n_merges; i++) {
@@ -545,10 +477,8 @@ void tokenizer_free(tokenizer *t)
         return;
     for (int i = 0; i < MAX_SPLITS; i++)
         pcre2_code_free(t->splits[i].code);
-    free(t->raw_added.edges);
-    free(t->raw_added.found);
-    free(t->normal_added.edges);
-    free(t->normal_added.found);
+    trie_fini(&t->raw_added);
+    trie_fini(&t->normal_added);
     bpe_free(t->model);
     token_spec_free(t->spec);
     free(t->texts);
@@ -656,8 +586,14 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
 {
     if (n == 0)
         return CKVC_OK;
-    if (level == e->t->spec->n_splits)
-        return encode_word(e, text, n);
+    if (level == e->t->spec->n_splits) {
+        ckvc_status status = CKVC_OK;
+        for (size_t part; n > 0 && status == CKVC_OK; text += part, n -= part) {
+            part = bpe_part(e->t->model, text, n);
+            status = encode_word(e, text, part);
+        }
+        return status;
+    }
     size_t done = 0, from = 0;
     while (from <= n) {
         bool found = false;
