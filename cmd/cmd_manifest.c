@@ -9,7 +9,7 @@
 #include "corpus/manifest_build.h"
 #include "corpus/manifest_check.h"
 #include "formats/manifest.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer_files.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -39,8 +39,8 @@ static ckvc_status load_tokenizer(const char *model, tokenizer **out, ckvc_err *
         return CKVC_OK;
     }
     token_spec *spec;
-    char *name = ckvc_path_join(model, "tokenizer.json");
-    ckvc_status status = name ? tokenizer_json_read(model, &spec, err) : ckvc_fail_memory(err, "a path", strlen(model));
+    char *name;
+    ckvc_status status = tokenizer_files_read(model, &spec, &name, err);
     if (status == CKVC_OK) {
         status = tokenizer_build(spec, name, out, err);
     }

@@ -7,7 +7,7 @@
 
 #include "cmd/options.h"
 #include "cmd/verbs.h"
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer_files.h"
 #include "lib/base/buffer.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -73,7 +73,7 @@ int cmd_tokenize(int argc, char **argv)
     const char *model = NULL;
     bool decode = false, no_special = false, json = false;
     opt opts[] = {
-        {OPT_TEXT, "model", 'm', &model, "DIR", "model directory with tokenizer.json", 0, 0},
+        {OPT_TEXT, "model", 'm', &model, "DIR", "model directory with a tokenizer", 0, 0},
         {OPT_FLAG, "decode", 'd', &decode, NULL, "ids on stdin (numbers or a JSON array) to text", 0, 0},
         {OPT_FLAG, "no-special", 0, &no_special, NULL, "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
         {OPT_FLAG, "json", 0, &json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},
@@ -98,8 +98,8 @@ int cmd_tokenize(int argc, char **argv)
     int32_t *ids = NULL;
     char *text = NULL;
     size_t n = 0;
-    char *name = ckvc_format("%s/tokenizer.json", model);
-    ckvc_status status = name ? tokenizer_json_read(model, &spec, &err) : ckvc_fail_memory(&err, "name", 0);
+    char *name = NULL;
+    ckvc_status status = tokenizer_files_read(model, &spec, &name, &err);
     if (status == CKVC_OK) {
         status = tokenizer_build(spec, name, &t, &err);
     }

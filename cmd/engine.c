@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/tokenizer_json.h"
+#include "formats/tokenizer_files.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 
@@ -53,16 +53,16 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
     }
     if (st == CKVC_OK) {
         token_spec *spec = NULL;
+        char *path = NULL;
         ckvc_err missing = {0};
-        st = tokenizer_json_read(o->model, &spec, &missing);
+        st = tokenizer_files_read(o->model, &spec, &path, &missing);
         if (st == CKVC_E_NOINPUT) {
             st = CKVC_OK; /* prompts may be given as ids */
         } else if (st != CKVC_OK) {
             ckvc_fail(err, st, "%s", missing.text);
         } else {
-            char *name = ckvc_path_join(o->model, "tokenizer.json");
-            st = tokenizer_build(spec, name ? name : o->model, &e->tok, err);
-            free(name);
+            st = tokenizer_build(spec, path, &e->tok, err);
+            free(path);
         }
     }
     if (st == CKVC_OK) {

@@ -29,11 +29,18 @@ typedef struct token_added { /* found in the text before anything else */
     bool special, lstrip, rstrip, single_word, normalized;
 } token_added;
 
-typedef enum token_normalizer_kind { TOKEN_NORM_PREPEND, TOKEN_NORM_REPLACE, TOKEN_NORM_NFC } token_normalizer_kind;
+typedef enum token_normalizer_kind {
+    TOKEN_NORM_PREPEND,
+    TOKEN_NORM_REPLACE,
+    TOKEN_NORM_NFC,
+    TOKEN_NORM_SQUEEZE /* SentencePiece's remove_extra_whitespaces: none at the ends (U+2581 at the right too), runs become one */
+} token_normalizer_kind;
 typedef struct token_normalizer {
     token_normalizer_kind kind;
     token_text from, to; /* replace: both; prepend: to */
 } token_normalizer;
+
+typedef enum token_prefix { TOKEN_PREFIX_NEVER, TOKEN_PREFIX_FIRST, TOKEN_PREFIX_ALWAYS } token_prefix;
 
 typedef struct token_spec {
     /* model: BPE */
@@ -51,9 +58,15 @@ typedef struct token_spec {
     /* added tokens */
     token_added *added;
     size_t n_added;
+    bool
+        added_over_pieces; /* an added token may take the id of a piece: the piece still encodes to it, the id decodes to the token */
     /* text -> words */
     token_normalizer *normalizers;
     size_t n_normalizers;
+    /* Metaspace, on what is left between added tokens: spaces become this text (size 0: no Metaspace), which is also put in front
+     * of what does not begin with it, of the first or of all of them. */
+    token_text metaspace;
+    token_prefix metaspace_prefix;
     bool byte_level;       /* words are spelled in GPT-2's byte alphabet */
     bool add_prefix_space; /* byte level: a space is put in front */
     token_text *splits;    /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
@@ -66,6 +79,8 @@ typedef struct token_spec {
     bool decode_strip_left;
 } token_spec;
 
+/* Spells n bytes in GPT-2's alphabet, which pieces under byte_level are written in; out has room for 2 n. Returns the size. */
+size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out);
 void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
 
 #endif

@@ -78,6 +78,25 @@ static ckvc_status replace_all(const token_normalizer *rule, const char *text, s
     return CKVC_OK;
 }
 
+/* Ends cut and runs of spaces made one. Whether U+2581 at the right goes does not depend on what a later rule puts in front. */
+static void squeeze(const char *text, size_t n, ckvc_buffer *out)
+{
+    for (;;) {
+        if (n >= 1 && text[n - 1] == ' ')
+            n--;
+        else if (n >= 3 && memcmp(text + n - 3, "\xE2\x96\x81", 3) == 0)
+            n -= 3;
+        else
+            break;
+    }
+    bool after_space = true;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] != ' ' || !after_space)
+            ckvc_buffer_u8(out, (uint8_t)text[i]);
+        after_space = text[i] == ' ';
+    }
+}
+
 static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
 {
     bool ascii = true;
@@ -119,6 +138,9 @@ static ckvc_status normalize(const token_spec *spec, const char *text, size_t n,
             break;
         case TOKEN_NORM_NFC:
             status = compose(bytes, now.size, &next, err);
+            break;
+        case TOKEN_NORM_SQUEEZE:
+            squeeze(bytes, now.size, &next);
             break;
         }
         next.failed |= now.failed;
@@ -249,7 +271,7 @@ static ckvc_status build_added(tokenizer *t, ckvc_err *err)
         else if (piece >= 0 && piece != added->id)
             status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" has id %d, but model.vocab gives it %d", t->name,
                                i, added->text.bytes, added->id, piece);
-        else if (piece < 0 && added->id >= 0 && added->id < t->vocab_size && t->texts[added->id].bytes)
+        else if (!spec->added_over_pieces && piece < 0 && added->id >= 0 && added->id < t->vocab_size && t->texts[added->id].bytes)
             status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
                                t->name, i, added->text.bytes, added->id);
         if (status != CKVC_OK)
@@ -321,13 +343,15 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err)
     for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
         const token_added *added = &spec->added[i];
         id_text *text = &t->texts[added->id];
-        if (!text->bytes) {
+        bool is_piece = bpe_piece_id(t->model, added->text.bytes, added->text.size) == added->id;
+        bool again = i > 0 && spec->added[i - 1].id == added->id;
+        if (!text->bytes || (spec->added_over_pieces && !is_piece && !again)) {
             size_t size = added->text.size;
             if (!spec->byte_level || !byte_level_raw(added->text.bytes, size, at, &size))
                 memcpy(at, added->text.bytes, size = added->text.size);
             *text = (id_text){at, (uint32_t)size, false};
             at += size;
-        } else if (bpe_piece_id(t->model, added->text.bytes, added->text.size) != added->id) {
+        } else if (!is_piece) {
             status = ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
                                t->name, i, added->text.bytes, added->id);
         }
@@ -406,6 +430,10 @@ static void take_fingerprint(tokenizer *t)
         hash_number(&s, "kind", spec->normalizers[i].kind);
         hash_text(&s, &spec->normalizers[i].from);
         hash_text(&s, &spec->normalizers[i].to);
+    }
+    if (spec->metaspace.size) {
+        hash_number(&s, "metaspace", spec->metaspace_prefix);
+        hash_text(&s, &spec->metaspace);
     }
     hash_number(&s, "splits", (int64_t)spec->n_splits);
     for (size_t i = 0; i < spec->n_splits; i++)
@@ -512,7 +540,9 @@ typedef struct encoder { /* of one call */
     id_list ids;
     memo_slot *memo;
     size_t memo_mask;
-    char **kept_texts; /* buffers that memo words lie in, freed at the end */
+    const char *text, *piece; /* where the whole text and the piece at hand (normalised) begin */
+    bool first_piece;         /* the piece at hand is the text's first */
+    char **kept_texts;        /* buffers that memo words lie in, freed at the end */
     size_t n_kept, kept_capacity;
     pcre2_match_context *match;
     pcre2_match_data *data[MAX_SPLITS];
@@ -624,8 +654,30 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
     return encode_span(e, level + 1, text + done, n - done);
 }
 
+/* pre_tokenizers/metaspace.rs: the prefix is put in front unless it is there, at the text's own beginning or everywhere. */
+static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n)
+{
+    const token_spec *spec = e->t->spec;
+    const token_text *mark = &spec->metaspace;
+    const token_normalizer spaces = {TOKEN_NORM_REPLACE, {(char[]){" "}, 1}, *mark};
+    bool wanted = spec->metaspace_prefix == TOKEN_PREFIX_ALWAYS ||
+                  (spec->metaspace_prefix == TOKEN_PREFIX_FIRST && e->first_piece && text == e->piece);
+    ckvc_buffer out = {0};
+    if (wanted && text[0] != ' ' && !(n >= mark->size && memcmp(text, mark->bytes, mark->size) == 0))
+        ckvc_buffer_append(&out, mark->bytes, mark->size);
+    (void)replace_all(&spaces, text, n, &out);
+    if (out.failed) {
+        ckvc_buffer_fini(&out);
+        return ckvc_fail_memory(e->err, "text", n);
+    }
+    ckvc_status status = encoder_keep(e, (char *)out.data);
+    return status == CKVC_OK ? encode_span(e, 0, (char *)out.data, out.size) : status;
+}
+
 static ckvc_status encode_words(encoder *e, const char *text, size_t n)
 {
+    if (e->t->spec->metaspace.size && n > 0)
+        return encode_metaspace(e, text, n);
     if (e->t->spec->byte_level && e->t->spec->add_prefix_space && n > 0 && text[0] != ' ') {
         char *spaced = ckvc_alloc(n + 1, 1);
         if (!spaced)
@@ -717,12 +769,15 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
 static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n)
 {
     const token_spec *spec = e->t->spec;
+    e->first_piece = text == e->text;
+    e->piece = text;
     if (spec->n_normalizers == 0)
         return cut_added(e, &e->t->normal_added, text, n, encode_words);
     ckvc_buffer normal = {0};
     ckvc_status status = normalize(spec, text, n, &normal, e->err);
     if (status != CKVC_OK || !normal.data)
         return status;
+    e->piece = (char *)normal.data;
     status = encoder_keep(e, (char *)normal.data);
     return status == CKVC_OK ? cut_added(e, &e->t->normal_added, (char *)normal.data, normal.size, encode_words) : status;
 }
@@ -779,6 +834,7 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
             status = ckvc_fail_memory(err, "text", size * 3);
         text = replaced;
     }
+    e.text = text;
     for (size_t i = 0; add_special && i < t->spec->n_prefix && status == CKVC_OK; i++)
         status = id_list_push(&e.ids, t->spec->prefix_ids[i], err);
     if (status == CKVC_OK)

@@ -291,7 +291,11 @@ static void hostile_files(void **state)
                  "\"id\":\"A\"}}],"
                  "\"special_tokens\":{\"x\":{\"ids\":[77]}}}"),
             "id 77 is not in the vocabulary");
-    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," SPELLED MODEL, "Metaspace");
+    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," SPELLED MODEL, "pre_tokenizer is nothing; want a string");
+    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}," SPELLED MODEL, "want U+2581");
+    refuses(
+        "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"last\"}," SPELLED MODEL,
+        "never, first and always");
     refuses("{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," SPELLED MODEL, "Whitespace");
     refuses("{" SPELLED "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}," MODEL, "does not belong");
     refuses("{\"decoder\":{\"type\":\"WordPiece\"}," MODEL, "WordPiece");

@@ -1,0 +1,13 @@
+/* The tokenizer of a model directory, from whichever files it has: tokenizer.json, else tokenizer.model (SentencePiece or tiktoken,
+ * told apart by its first bytes), else vocab.json with merges.txt. */
+#ifndef CKVC_TOKENIZER_FILES_H
+#define CKVC_TOKENIZER_FILES_H
+
+#include "lib/base/status.h"
+#include "lib/token/token_spec.h"
+
+/* *out is the caller's (token_spec_free, or handed to tokenizer_build), *path (for messages) the caller's to free; both are NULL
+ * after a failure. CKVC_E_NOINPUT when the directory has none of these files. */
+ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char **path, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif
