@@ -27,7 +27,7 @@ static tokenizer *make_tokenizer(const char *const *special, bool bos)
     s->pieces = ckvc_calloc(s->n_pieces, sizeof *s->pieces);
     s->fuse_unk = true;
     for (size_t i = 0; i < s->n_pieces; i++)
-        s->pieces[i] = (token_piece){{ckvc_strdup(letters[i]), strlen(letters[i])}, (int32_t)i};
+        s->pieces[i] = (token_piece){.text = {ckvc_strdup(letters[i]), strlen(letters[i])}, .id = (int32_t)i};
     while (special[s->n_added])
         s->n_added++;
     s->added = ckvc_calloc(s->n_added, sizeof *s->added);
