@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "calib/flops.h"
+#include "calib/memory_plan.h"
 #include "calib/rollouts_plain.h"
+#include "calib/rollouts_sweep.h"
 #include "calib/start_table.h"
 #include "cql/counts.h"
 #include "cql/cql.h"
@@ -18,8 +20,8 @@
 #include "lib/base/rng.h"
 
 const char *const bench_stages[] = {
-    "matmul",      "prefill",    "variants", "rollout-plain", "rewards-reprefill", "rewards-plain", "fit-exact", "fit-count",
-    "shard-write", "shard-read", NULL};
+    "matmul",    "prefill",   "variants",    "rollout-plain", "sweep", "rewards-reprefill", "rewards-plain", "rewards-sweep",
+    "fit-exact", "fit-count", "shard-write", "shard-read",    NULL};
 
 typedef struct bench {
     backend *be;
@@ -39,6 +41,7 @@ typedef struct bench {
     ckvc_table *table;
     keep *keep;
     variant_list variants;
+    sweep sweep;
     kept_set *sets;   /* [L] */
     uint32_t *n_kept; /* [L] of the baseline */
     double *nll;
@@ -192,6 +195,20 @@ static ckvc_status stage_rewards_plain(bench *b)
     return roll_sample(b, false);
 }
 
+static ckvc_status stage_sweep(bench *b)
+{
+    double full, baseline;
+    return rollouts_sweep(&b->sweep, b->session, b->keep, &b->variants, b->ids + b->o->n_tokens, (uint32_t)b->continuation, &full,
+                          &baseline, b->err);
+}
+
+static ckvc_status stage_rewards_sweep(bench *b)
+{
+    ckvc_status st = stage_prefill(b);
+    st = st ? st : stage_variants(b);
+    return st ? st : stage_sweep(b);
+}
+
 /* Records of many prompts into statistics, as a fit's reader hands them over; prompts come in blocks. */
 static ckvc_status stage_count(bench *b)
 {
@@ -280,6 +297,18 @@ static ckvc_status bench_matmul(bench *b)
     return st;
 }
 
+/* How many rollouts a sweep takes side by side; its memory. */
+static ckvc_status plan_sweep(bench *b, session_limits *limits)
+{
+    static const bool both[CKVC_SIDE_COUNT] = {true, true};
+    memory_plan plan;
+    variant_extent most = variants_extent(b->table, (uint32_t)b->o->n_tokens, both, -1);
+    ckvc_status st = memory_plan_make(b->be, model_get_shape(b->model), model_converted_bytes(b->model), *limits, b->table, &most,
+                                      false, b->o->memory ? b->o->memory : memory_plan_default(), &plan, b->err);
+    limits->max_lanes = plan.lanes;
+    return st ? st : sweep_create(&b->sweep, plan.lanes, (uint32_t)b->continuation, 1, b->table->n_layers, most.n_variants, b->err);
+}
+
 /* The session, the prompt and what it keeps. */
 static ckvc_status open_prompt(bench *b)
 {
@@ -292,17 +321,20 @@ static ckvc_status open_prompt(bench *b)
                          (long long)T, (long long)C, (long long)model_shape_context(s), (long long)b->o->window);
     }
     session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = b->o->window};
-    ckvc_status st = session_create(b->model, limits, &b->session, b->err);
+    ckvc_status st = start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, &b->o->budget, 1,
+                                        (uint32_t)b->o->window, &b->table, b->err);
+    if (st == CKVC_OK && (wanted(b, "sweep") || wanted(b, "rewards-sweep"))) {
+        st = plan_sweep(b, &limits);
+    }
+    if (st == CKVC_OK) {
+        st = session_create(b->model, limits, &b->session, b->err);
+    }
     b->ids = ckvc_calloc((size_t)(T + C), sizeof *b->ids);
     b->nll = ckvc_calloc((size_t)C + 1, sizeof *b->nll);
     b->sets = ckvc_calloc((size_t)s->n_layers, sizeof *b->sets);
     b->n_kept = ckvc_calloc((size_t)s->n_layers, sizeof *b->n_kept);
     if (st == CKVC_OK && (!b->ids || !b->nll || !b->sets || !b->n_kept)) {
         st = ckvc_fail_memory(b->err, "a prompt", (size_t)(T + C) * 4);
-    }
-    if (st == CKVC_OK) {
-        st = start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, &b->o->budget, 1, (uint32_t)b->o->window,
-                                &b->table, b->err);
     }
     if (st == CKVC_OK) {
         st = keep_create(b->table, (uint32_t)T, (uint32_t)b->o->window, 0, &b->keep, b->err);
@@ -321,11 +353,10 @@ static ckvc_status open_prompt(bench *b)
 static ckvc_status bench_model(bench *b)
 {
     const model_shape *s = model_get_shape(b->model);
-    const char *const continuing[] = {"rollout-plain", "rewards-reprefill", "rewards-plain"};
+    const char *const continuing[] = {"rollout-plain", "sweep", "rewards-reprefill", "rewards-plain", "rewards-sweep"};
     for (size_t i = 0; i < sizeof continuing / sizeof *continuing; i++) {
         b->continuation = wanted(b, continuing[i]) ? b->o->continuation : b->continuation;
     }
-    bool rewards = wanted(b, "rewards-reprefill") || wanted(b, "rewards-plain");
     if (b->continuation == 0 && !wanted(b, "prefill") && !wanted(b, "variants")) {
         return CKVC_OK;
     }
@@ -366,7 +397,30 @@ static ckvc_status bench_model(bench *b)
         st = measure(b, stage_rollout,
                      &(bench_row){.stage = "rollout-plain", .shape = shape, .unit = "rollouts", .work = 1, .flop = flop}, seconds);
     }
-    if (st != CKVC_OK || !rewards) {
+    double sweep_flop = C > 0 ? rollouts_sweep_flops(s, b->keep, &b->variants, (uint32_t)C) : 0;
+    if (st == CKVC_OK && wanted(b, "sweep")) {
+        snprintf(note, sizeof note, "%zu distinct variants and two baselines; up to %lld side by side", b->variants.n,
+                 (long long)b->sweep.max_lanes);
+        st = measure(b, stage_sweep,
+                     &(bench_row){.stage = "sweep",
+                                  .shape = shape,
+                                  .unit = "rollouts",
+                                  .work = (double)b->variants.n + 2,
+                                  .flop = sweep_flop,
+                                  .note = note},
+                     seconds);
+    }
+    if (st == CKVC_OK && wanted(b, "rewards-sweep")) {
+        st = measure(b, stage_rewards_sweep,
+                     &(bench_row){.stage = "rewards-sweep",
+                                  .shape = shape,
+                                  .unit = "rewards",
+                                  .work = n_actions,
+                                  .flop = sweep_flop + flops_prefill(s, T, b->o->window),
+                                  .note = "all actions; prefill, variants and sweep"},
+                     seconds);
+    }
+    if (st != CKVC_OK) {
         return st;
     }
     double sampled = (double)n_sampled(b), fixed = 0;
@@ -549,6 +603,7 @@ ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer
     free(b.nll);
     free(b.sets);
     free(b.n_kept);
+    sweep_fini(&b.sweep);
     cql_counts_free(b.counts);
     free(b.rewards);
     keep_destroy(b.keep);

@@ -11,6 +11,7 @@ typedef struct bench_options {
     int64_t n_tokens, continuation, window; /* T, C, W */
     double budget;                          /* tokens, or a share of T */
     int repeats;                            /* of each stage, fewer once BENCH_ENOUGH seconds are spent on it */
+    size_t memory;                          /* of the sweep's plan; 0: three quarters of what is free */
     int64_t sample;                         /* actions timed one by one where the whole is extrapolated */
     uint64_t seed;
     const char *scratch_dir;   /* where the shard is written, read and removed */

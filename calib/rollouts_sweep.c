@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/flops.h"
 #include "lib/base/memory.h"
 
 size_t sweep_bytes(int64_t max_lanes, uint32_t max_continuation, uint32_t n_budgets, uint32_t n_layers, size_t max_variants)
@@ -182,28 +183,21 @@ ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v,
 
 double rollouts_sweep_flops(const model_shape *shape, const keep *k, const variant_list *v, uint32_t C)
 {
-    const double rows = C > 1 ? C - 1 : 0, M = shape->width, L = shape->n_layers;
-    const double q_width = (double)shape->n_heads * shape->head_dim, kv_width = (double)shape->n_kv_heads * shape->head_dim;
-    const double qkv = 2 * rows * M * (q_width + 2 * kv_width), rest = 2 * rows * (q_width * M + 3 * M * shape->intermediate);
-    const double head = 2 * rows * M * shape->vocab, own = 4 * q_width * rows * (rows + 1) / 2;
-    const double a_key = 4 * q_width * rows;                            /* scores and mix of all rows with one prompt position */
-    double total = L * (qkv + rest + own + a_key * k->n_tokens) + head; /* the full cache's */
+    uint32_t n_kept[MODEL_LAYERS_MAX];
+    double total = flops_rollout(shape, k->n_tokens, C, NULL); /* the full cache's */
     for (uint32_t b = 0; b < k->n_budgets; b++) {
-        if (v->group[b] == b) {
-            double kept = 0;
-            for (uint32_t l = 0; l < k->n_layers; l++) {
-                kept += keep_at(k, b, l)->n_kept;
+        if (v->group[b] != b) {
+            continue;
+        }
+        for (uint32_t l = 0; l < k->n_layers; l++) {
+            n_kept[l] = keep_at(k, b, l)->n_kept;
+        }
+        total += flops_rollout(shape, k->n_tokens, C, n_kept);
+        for (size_t i = 0; i < v->n; i++) {
+            if (v->group[v->items[i].budget] == b) {
+                total += flops_variant(shape, C, (int32_t)v->items[i].layer, v->items[i].n_kept, n_kept);
             }
-            total += L * (qkv + rest + own) + a_key * kept + head;
         }
-    }
-    for (size_t i = 0; i < v->n; i++) {
-        const variant *item = &v->items[i];
-        double above = L - 1 - item->layer, kept = item->n_kept;
-        for (uint32_t l = item->layer + 1; l < k->n_layers; l++) {
-            kept += keep_at(k, item->budget, l)->n_kept;
-        }
-        total += above * (qkv + rest + own) + rest + own + a_key * kept + head;
     }
     return total;
 }

@@ -35,8 +35,7 @@ void sweep_fini(sweep *w);
 ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v, const int32_t *continuation, uint32_t C,
                            double *full, double *baseline, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Floating-point operations (a multiplication or an addition each) of the products that one such call asks for: weights, attention, head.
- * Padding to whole tiles, and baselines that a later batch repeats, are not counted. */
+/* Operations that one such call asks for, counted as flops.h says; baselines that a later batch repeats are not counted again. */
 double rollouts_sweep_flops(const model_shape *shape, const keep *k, const variant_list *v, uint32_t C);
 
 #endif

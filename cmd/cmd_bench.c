@@ -13,13 +13,14 @@ int cmd_bench(int argc, char **argv)
         "  ckvc bench                                       # arithmetic, fit and shards alone\n"
         "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
         "  ckvc bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
-        "stages: matmul; with a model prefill, variants, rollout-plain, rewards-reprefill (every action's reward by a\n"
-        "forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per action, likewise);\n"
-        "fit-exact, fit-count, shard-write, shard-read. A stage stops repeating after a minute.\n"};
+        "stages: matmul; with a model prefill, variants, rollout-plain, sweep, rewards-reprefill (every action's reward by a\n"
+        "forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per action, likewise),\n"
+        "rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read. A stage stops repeating after a "
+        "minute.\n"};
     engine_options o = engine_defaults();
     opt_list budget = {{"0.25"}, 1};
     opt_list stages = {{0}, 0};
-    int64_t repeats = 7, sample = 20;
+    int64_t repeats = 7, sample = 20, memory = 0;
     const char *scratch = "/tmp";
     o.max_tokens = 512;
     opt opts[] = {OPTS_MODEL(o),
@@ -32,6 +33,7 @@ int cmd_bench(int argc, char **argv)
                   {OPT_LIST, "budget", 'B', &budget, "N", "tokens kept per layer, or a share", 0, 0},
                   {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
                   {OPT_INT, "sample", 0, &sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
+                  {OPT_SIZE, "memory", 0, &memory, "SIZE", "for the sweep; 0: three quarters of what is free", 0, 0},
                   {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
                   {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
                   {0}};
@@ -69,6 +71,7 @@ int cmd_bench(int argc, char **argv)
                            .window = o.window,
                            .budget = budgets[0],
                            .repeats = (int)repeats,
+                           .memory = (size_t)memory,
                            .sample = sample,
                            .seed = (uint64_t)o.seed,
                            .scratch_dir = scratch,
