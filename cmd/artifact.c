@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "formats/gguf.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
@@ -71,11 +72,14 @@ ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err)
         *out = ARTIFACT_TABLE;
     } else if ((n == 4 && memcmp(head, hdf5, 4) == 0) || ends_with(path, ".h5")) {
         *out = ARTIFACT_SHARD;
+    } else if (gguf_is_file(path)) {
+        *out = ARTIFACT_MODEL;
     } else if (ends_with(path, ".jsonl")) {
         *out = ARTIFACT_MANIFEST;
     } else {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a table (.ckvt), a shard (.h5) or a manifest (.jsonl); of a run or a model give the folder",
+                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest (.jsonl); of a run or a "
+                         "model in a folder give the folder",
                          path);
     }
     return CKVC_OK;

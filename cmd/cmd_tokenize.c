@@ -73,7 +73,7 @@ int cmd_tokenize(int argc, char **argv)
     const char *model = NULL;
     bool decode = false, no_special = false, json = false;
     opt opts[] = {
-        {OPT_TEXT, "model", 'm', &model, "DIR", "model directory with a tokenizer", 0, 0},
+        {OPT_TEXT, "model", 'm', &model, "DIR", "model directory with a tokenizer, or GGUF file", 0, 0},
         {OPT_FLAG, "decode", 'd', &decode, NULL, "ids on stdin (numbers or a JSON array) to text", 0, 0},
         {OPT_FLAG, "no-special", 0, &no_special, NULL, "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
         {OPT_FLAG, "json", 0, &json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},

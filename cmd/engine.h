@@ -29,7 +29,7 @@ engine_options engine_defaults(void);
 
 #define OPTS_MODEL(o)                                                                                                              \
     {OPT_TITLE, "model and machine", 0, NULL, NULL, NULL, 0, 0},                                                                   \
-        {OPT_TEXT, "model", 'm', &(o).model, "DIR", "Hugging Face model directory", 0, 0},                                         \
+        {OPT_TEXT, "model", 'm', &(o).model, "DIR", "Hugging Face model directory, or GGUF file", 0, 0},                           \
         {OPT_CHOICE, "backend", 0, &(o).backend, "auto|cpu|cuda", "where to compute", 0, 0},                                       \
         {OPT_INT, "threads", 't', &(o).threads, "N", "worker threads; results do not depend on it", 1, 1024},                      \
         {OPT_FLAG, "quiet", 'q', &(o).quiet, "", "no progress on stderr", 0, 0},                                                   \

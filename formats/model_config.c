@@ -13,19 +13,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "formats/gguf.h"
+#include "formats/gguf_model.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
 #define CONFIG_BYTES_MAX (1u << 20)
-/* Caps: an order of magnitude above any Llama there is, and small enough that products of two stay far inside 63 bits. */
-#define HEADS_MAX        1024
-#define HEAD_DIM_MAX     1024
-#define WIDTH_MAX        (1 << 17)
-#define INTERMEDIATE_MAX (1 << 20)
-#define VOCAB_MAX        (1 << 22)
-#define POSITIONS_MAX    (1 << 26)
 
 /* What a family's config class says of itself: the one table of differences. */
 typedef struct family {
@@ -218,7 +213,7 @@ static void read_window(reader *r, const json_t *config, const family *f, model_
     const json_t *types = member(config, "layer_types");
     const bool on = f->window > 0 && (!f->sliding_layer || read_bool(r, config, "use_sliding_window", false));
     if (on && (json_object_get(config, "sliding_window") == NULL || member(config, "sliding_window") != NULL))
-        s->sliding_window = read_int(r, config, "sliding_window", 1, POSITIONS_MAX, f->window);
+        s->sliding_window = read_int(r, config, "sliding_window", 1, MODEL_POSITIONS_MAX, f->window);
     const int32_t from = on && f->sliding_layer ? read_int(r, config, "max_window_layers", 0, INT32_MAX, 28) : 0;
     if (types != NULL && (!json_is_array(types) || json_array_size(types) != (size_t)s->n_layers)) {
         refuse(r,
@@ -301,7 +296,7 @@ static void read_rope(reader *r, const json_t *config, model_shape *s)
         s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
         s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
         s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
-        s->rope_original_positions = read_int(r, rope, "original_max_position_embeddings", 1, POSITIONS_MAX, 0);
+        s->rope_original_positions = read_int(r, rope, "original_max_position_embeddings", 1, MODEL_POSITIONS_MAX, 0);
         if (r->rc == CKVC_OK && s->rope_high_freq <= s->rope_low_freq)
             refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.high_freq_factor=%g must be above low_freq_factor=%g", r->path, where,
                                 s->rope_high_freq, s->rope_low_freq));
@@ -332,6 +327,8 @@ static void read_ids(const json_t *config, model_shape *s)
 
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
 {
+    if (gguf_is_file(dir))
+        return gguf_shape_read(dir, out, err);
     *out = (model_shape){.bos_id = -1};
     json_t *config = NULL;
     char *path = ckvc_path_join(dir, "config.json");
@@ -352,14 +349,14 @@ ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
     model_shape *s = out;
     snprintf(s->family, sizeof s->family, "%s", f->model_type);
     s->n_layers = read_int(&r, config, "num_hidden_layers", 1, MODEL_LAYERS_MAX, 0);
-    s->n_heads = read_int(&r, config, "num_attention_heads", 1, HEADS_MAX, 0);
+    s->n_heads = read_int(&r, config, "num_attention_heads", 1, MODEL_HEADS_MAX, 0);
     const bool kv_heads_missing = json_object_get(config, "num_key_value_heads") == NULL;
-    s->n_kv_heads =
-        read_int(&r, config, "num_key_value_heads", 1, HEADS_MAX, f->kv_heads > 0 && kv_heads_missing ? f->kv_heads : s->n_heads);
-    s->width = read_int(&r, config, "hidden_size", 1, WIDTH_MAX, 0);
-    s->intermediate = read_int(&r, config, "intermediate_size", 1, INTERMEDIATE_MAX, 0);
-    s->vocab = read_int(&r, config, "vocab_size", 1, VOCAB_MAX, 0);
-    s->max_positions = read_int(&r, config, "max_position_embeddings", 1, POSITIONS_MAX, f->positions);
+    s->n_kv_heads = read_int(&r, config, "num_key_value_heads", 1, MODEL_HEADS_MAX,
+                             f->kv_heads > 0 && kv_heads_missing ? f->kv_heads : s->n_heads);
+    s->width = read_int(&r, config, "hidden_size", 1, MODEL_WIDTH_MAX, 0);
+    s->intermediate = read_int(&r, config, "intermediate_size", 1, MODEL_INTERMEDIATE_MAX, 0);
+    s->vocab = read_int(&r, config, "vocab_size", 1, MODEL_VOCAB_MAX, 0);
+    s->max_positions = read_int(&r, config, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, f->positions);
     s->rms_eps = read_number(&r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
     if (r.rc != CKVC_OK)
         goto done;
@@ -374,9 +371,9 @@ ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err)
                          s->n_heads, f->head_dim ? " and head_dim is not given" : "");
         goto done;
     }
-    s->head_dim = given ? read_int(&r, config, "head_dim", 2, HEAD_DIM_MAX, 0) : s->width / s->n_heads;
-    if (r.rc == CKVC_OK && (s->head_dim > HEAD_DIM_MAX || s->head_dim % 2 != 0))
-        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=%d is not an even number up to %d", path, s->head_dim, HEAD_DIM_MAX);
+    s->head_dim = given ? read_int(&r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, 0) : s->width / s->n_heads;
+    if (r.rc == CKVC_OK && (s->head_dim > MODEL_HEAD_DIM_MAX || s->head_dim % 2 != 0))
+        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=%d is not an even number up to %d", path, s->head_dim, MODEL_HEAD_DIM_MAX);
     read_rope(&r, config, s);
     if (r.rc == CKVC_OK && s->rope == ROPE_DYNAMIC && s->head_dim == 2) /* its exponent is D / (D - 2) */
         r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=2 is too small for dynamic rotary scaling", path);
@@ -403,7 +400,7 @@ int64_t model_shape_context(const model_shape *s)
 {
     const bool stretched = s->rope == ROPE_LINEAR || s->rope == ROPE_DYNAMIC;
     const double context = (double)s->max_positions * (stretched ? s->rope_factor : 1.0);
-    return context < POSITIONS_MAX ? (int64_t)context : POSITIONS_MAX;
+    return context < MODEL_POSITIONS_MAX ? (int64_t)context : MODEL_POSITIONS_MAX;
 }
 
 const char *rope_kind_name(rope_kind kind)

@@ -14,7 +14,15 @@
 /* transformers, modeling_rope_utils.py: the functions of these names */
 typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3, ROPE_LINEAR, ROPE_DYNAMIC } rope_kind;
 
-#define MODEL_LAYERS_MAX 1024
+/* Caps of what a model's file may say: an order of magnitude above any model there is, and small enough that products of two stay far
+ * inside 63 bits. */
+#define MODEL_LAYERS_MAX       1024
+#define MODEL_HEADS_MAX        1024
+#define MODEL_HEAD_DIM_MAX     1024
+#define MODEL_WIDTH_MAX        (1 << 17)
+#define MODEL_INTERMEDIATE_MAX (1 << 20)
+#define MODEL_VOCAB_MAX        (1 << 22)
+#define MODEL_POSITIONS_MAX    (1 << 26)
 
 typedef struct model_shape {
     char family[16];                                 /* model_type: llama, mistral, qwen2, internlm2 */
@@ -34,7 +42,8 @@ typedef struct model_shape {
     int32_t n_eos;
 } model_shape;
 
-/* Reads dir/config.json, old or new style keys. What we do not run is refused by name. Every field is within stated caps. */
+/* Reads dir/config.json, old or new style keys, or the metadata when dir is a GGUF file. What we do not run is refused by name. Every
+ * field is within stated caps. */
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* How many positions layer `layer` sees, its own among them; 0: all. Mistral's sliding_window holds for every layer (MistralModel,
  * create_sliding_window_causal_mask), Qwen2's for those that its layer_types name, by default from max_window_layers on. */

@@ -2,7 +2,7 @@
  * tensors. Rules after https://github.com/huggingface/safetensors (README and src/tensor.rs); everything that the header
  * claims is compared with the bytes that are there before it is used, and nothing is allocated in proportion to a claim.
  */
-#include "formats/safetensors.h"
+#include "formats/weights_list.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,18 +33,6 @@ static const struct {
     {"F64", 64, TENSOR_OTHER},    {"C64", 64, TENSOR_OTHER},        {"F8_E4M3", 8, TENSOR_OTHER},     {"F8_E5M2", 8, TENSOR_OTHER},
     {"F8_E8M0", 8, TENSOR_OTHER}, {"F8_E4M3FNUZ", 8, TENSOR_OTHER}, {"F8_E5M2FNUZ", 8, TENSOR_OTHER}, {"F6_E2M3", 6, TENSOR_OTHER},
     {"F6_E3M2", 6, TENSOR_OTHER}, {"F4", 4, TENSOR_OTHER},
-};
-
-typedef struct shard {
-    char *path;
-    ckvc_map map;
-} shard;
-
-struct weights {
-    shard *shards;
-    size_t n_shards, cap_shards;
-    tensor_view *tensors; /* sorted by name once open; names are owned */
-    size_t n_tensors, cap_tensors;
 };
 
 /* ---- one file ---- */
@@ -166,11 +154,11 @@ static ckvc_status check_contiguous(const char *path, tensor_view *tensors, size
 static ckvc_status add_file(weights *w, const char *dir, const char *name, ckvc_err *err)
 {
     json_t *header = NULL;
-    ckvc_status rc = ckvc_grow((void **)&w->shards, &w->cap_shards, w->n_shards + 1, sizeof *w->shards, err);
+    ckvc_status rc = ckvc_grow((void **)&w->files, &w->cap_files, w->n_files + 1, sizeof *w->files, err);
     if (rc != CKVC_OK)
         return rc;
-    shard *s = &w->shards[w->n_shards];
-    *s = (shard){.path = ckvc_path_join(dir, name)};
+    weights_file *s = &w->files[w->n_files];
+    *s = (weights_file){.path = ckvc_path_join(dir, name)};
     if (s->path == NULL)
         return ckvc_fail_memory(err, "a file name", strlen(dir) + strlen(name) + 2);
     rc = ckvc_map_open(s->path, &s->map, err);
@@ -178,7 +166,7 @@ static ckvc_status add_file(weights *w, const char *dir, const char *name, ckvc_
         free(s->path);
         return rc;
     }
-    w->n_shards++;
+    w->n_files++;
 
     const char *path = s->path;
     const uint64_t size = s->map.size;
@@ -235,6 +223,7 @@ static ckvc_status add_file(weights *w, const char *dir, const char *name, ckvc_
             rc = ckvc_fail_memory(err, "a tensor name", strlen(tensor) + 1);
             goto done;
         }
+        view->stored = view->name;
         w->n_tensors++;
     }
     rc = check_contiguous(path, w->tensors + first, w->n_tensors - first, data, data_bytes, err);
@@ -244,23 +233,6 @@ done:
 }
 
 /* ---- several files ---- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const tensor_view *)a)->name, ((const tensor_view *)b)->name);
-}
-
-static ckvc_status sort_names(weights *w, ckvc_err *err)
-{
-    if (w->n_tensors > 1)
-        qsort(w->tensors, w->n_tensors, sizeof *w->tensors, by_name);
-    for (size_t i = 1; i < w->n_tensors; i++) {
-        if (strcmp(w->tensors[i - 1].name, w->tensors[i].name) == 0)
-            return ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" is in %s too", w->tensors[i].file, w->tensors[i].name,
-                             w->tensors[i - 1].file);
-    }
-    return CKVC_OK;
-}
 
 static bool plain_name(const char *name)
 {
@@ -290,13 +262,13 @@ static ckvc_status add_indexed(weights *w, const char *dir, const char *index_pa
             goto done;
         }
         bool known = false;
-        for (size_t i = 0; i < w->n_shards && !known; i++) {
-            const char *base = strrchr(w->shards[i].path, '/');
-            known = strcmp(base ? base + 1 : w->shards[i].path, json_string_value(file)) == 0;
+        for (size_t i = 0; i < w->n_files && !known; i++) {
+            const char *base = strrchr(w->files[i].path, '/');
+            known = strcmp(base ? base + 1 : w->files[i].path, json_string_value(file)) == 0;
         }
         if (known)
             continue;
-        if (w->n_shards == SHARDS_MAX) {
+        if (w->n_files == SHARDS_MAX) {
             rc = ckvc_fail(err, CKVC_E_DATA, "%s: weight_map names more than %d files", index_path, SHARDS_MAX);
             goto done;
         }
@@ -304,7 +276,7 @@ static ckvc_status add_indexed(weights *w, const char *dir, const char *index_pa
         if (rc != CKVC_OK)
             goto done;
     }
-    rc = sort_names(w, err);
+    rc = weights_sort(w, err);
     if (rc != CKVC_OK)
         goto done;
     json_object_foreach(map, tensor, file)
@@ -329,19 +301,17 @@ done:
     return rc;
 }
 
-ckvc_status weights_open(const char *dir, weights **out, ckvc_err *err)
+ckvc_status safetensors_load(const char *dir, weights *w, ckvc_err *err)
 {
-    *out = NULL;
-    weights *w = ckvc_calloc(1, sizeof *w);
     char *one = ckvc_path_join(dir, "model.safetensors");
     char *index = ckvc_path_join(dir, "model.safetensors.index.json");
     ckvc_status rc;
-    if (w == NULL || one == NULL || index == NULL) {
-        rc = ckvc_fail_memory(err, "the list of weights", sizeof *w);
+    if (one == NULL || index == NULL) {
+        rc = ckvc_fail_memory(err, "a file name", strlen(dir) + 32);
     } else if (ckvc_file_exists(one)) { /* as transformers: the single file wins over an index */
         rc = add_file(w, dir, "model.safetensors", err);
         if (rc == CKVC_OK)
-            rc = sort_names(w, err);
+            rc = weights_sort(w, err);
     } else if (ckvc_file_exists(index)) {
         rc = add_indexed(w, dir, index, err);
     } else {
@@ -350,41 +320,5 @@ ckvc_status weights_open(const char *dir, weights **out, ckvc_err *err)
     }
     free(one);
     free(index);
-    if (rc != CKVC_OK) {
-        weights_close(w);
-        return rc;
-    }
-    *out = w;
-    return CKVC_OK;
-}
-
-void weights_close(weights *w)
-{
-    if (w == NULL)
-        return;
-    for (size_t i = 0; i < w->n_tensors; i++)
-        free((char *)(uintptr_t)w->tensors[i].name);
-    for (size_t i = 0; i < w->n_shards; i++) {
-        ckvc_map_close(&w->shards[i].map);
-        free(w->shards[i].path);
-    }
-    free(w->tensors);
-    free(w->shards);
-    free(w);
-}
-
-size_t weights_count(const weights *w)
-{
-    return w->n_tensors;
-}
-
-const tensor_view *weights_at(const weights *w, size_t i)
-{
-    return &w->tensors[i];
-}
-
-const tensor_view *weights_find(const weights *w, const char *name)
-{
-    tensor_view key = {.name = name};
-    return w->n_tensors ? bsearch(&key, w->tensors, w->n_tensors, sizeof key, by_name) : NULL;
+    return rc;
 }

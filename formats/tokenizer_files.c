@@ -1,11 +1,13 @@
-/* Which tokenizer files a directory has. */
+/* Which tokenizer files a model has. */
 #include "formats/tokenizer_files.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/gguf.h"
 #include "formats/sentencepiece.h"
 #include "formats/tiktoken.h"
+#include "formats/tokenizer_gguf.h"
 #include "formats/tokenizer_json.h"
 #include "formats/vocab_merges.h"
 #include "lib/base/files.h"
@@ -24,11 +26,29 @@ static ckvc_status read_either(const char *model_dir, const char *path, token_sp
     return ranks ? tiktoken_read(model_dir, out, err) : sentencepiece_read(model_dir, out, err);
 }
 
+/* A GGUF file holds its tokenizer in its metadata. */
+static ckvc_status read_gguf(const char *file, token_spec **out, char **path, ckvc_err *err)
+{
+    *path = ckvc_strdup(file);
+    if (!*path) {
+        return ckvc_fail_memory(err, "a path", strlen(file));
+    }
+    ckvc_status status = tokenizer_gguf_read(file, out, err);
+    if (status != CKVC_OK) {
+        free(*path);
+        *path = NULL;
+    }
+    return status;
+}
+
 ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char **path, ckvc_err *err)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
     *out = NULL;
     *path = NULL;
+    if (gguf_is_file(model_dir)) {
+        return read_gguf(model_dir, out, path, err);
+    }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *file = ckvc_path_join(model_dir, names[i]);
         if (!file) {

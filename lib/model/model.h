@@ -17,13 +17,13 @@
 typedef struct model model;
 typedef struct session session;
 
-/* Opens dir: config.json and weights; every tensor must be there with the shape that config.json asks for, and finite (the
+/* Opens dir, a model directory (config.json and weights) or a GGUF file; every tensor must be there with the shape that config.json asks for, and finite (the
  * same pass computes the fingerprint). The backend is borrowed and must outlive the model. */
 ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err) CKVC_MUST_CHECK;
 void model_close(model *m);
 const model_shape *model_get_shape(const model *m);
 const char *model_fingerprint(const model *m); /* 64 hex digits, formats.md "Model fingerprint" */
-const char *model_name(const model *m);        /* last component of the directory's path */
+const char *model_name(const model *m);        /* last component of the path, without .gguf */
 
 typedef struct session_limits {
     int64_t max_prompt;       /* T */

@@ -68,20 +68,23 @@ json_t *model_info(const char *dir, ckvc_err *err)
     char fingerprint[CKVC_SHA256_HEX];
     if (check_dir(dir, &shape, &files, fingerprint, err) != CKVC_OK)
         return NULL;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, copies = 0;
     json_t *types = json_object();
     for (size_t i = 0; i < weights_count(files); i++) {
         const tensor_view *t = weights_at(files, i);
         bytes += t->bytes;
+        if (t->type != TENSOR_OTHER && (t->type != TENSOR_F32 || !tensor_is_plain(t)))
+            copies += 4 * (uint64_t)tensor_n_values(t);
         json_object_set_new(types, t->dtype, json_integer(json_integer_value(json_object_get(types, t->dtype)) + 1));
     }
     weights_close(files);
     const session_limits limits = {.max_prompt = INFO_PROMPT, .max_continuation = INFO_CONTINUATION, .max_window = INFO_WINDOW};
     json_t *memory = json_pack("{s:i,s:i,s:I}", "prompt", INFO_PROMPT, "continuation", INFO_CONTINUATION, "bytes",
                                (json_int_t)session_bytes(&shape, limits));
-    json_t *out = json_pack("{s:s,s:s,s:o,s:I,s:I,s:o,s:o}", "family", shape.family, "fingerprint", fingerprint, "shape",
-                            shape_json(&shape), "parameters", (json_int_t)model_shape_parameters(&shape), "weight_bytes",
-                            (json_int_t)bytes, "weight_types", types, "session_bytes", memory);
+    json_t *out =
+        json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:o,s:o}", "family", shape.family, "fingerprint", fingerprint, "shape",
+                  shape_json(&shape), "parameters", (json_int_t)model_shape_parameters(&shape), "weight_bytes", (json_int_t)bytes,
+                  "weight_float32_bytes", (json_int_t)copies, "weight_types", types, "session_bytes", memory);
     if (out == NULL)
         ckvc_fail(err, CKVC_E_MEMORY, "%s: no memory for the description", dir);
     return out;

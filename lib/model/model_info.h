@@ -5,8 +5,9 @@
 #include "lib/base/json.h"
 #include "lib/base/status.h"
 
-/* Reads config.json and every byte of the weights. The object: family, fingerprint, shape {n_layers, n_heads, n_kv_heads, head_dim,
- * width, intermediate, vocab, max_positions, rms_eps, rope_theta, rope, tied ...}, parameters, weight_bytes, weight_types {"BF16":
+/* Reads config.json (or a GGUF file's metadata) and every byte of the weights. The object: family, fingerprint, shape {n_layers, n_heads, n_kv_heads, head_dim,
+ * width, intermediate, vocab, max_positions, rms_eps, rope_theta, rope, tied ...}, parameters, weight_bytes (mapped from the file), weight_float32_bytes
+ * (copies that running it on the CPU makes beside them), weight_types {"BF16":
  * tensors}, session_bytes {prompt, continuation, bytes}. The caller's (json_decref); NULL with err filled when the model is not sound. */
 json_t *model_info(const char *dir, ckvc_err *err);
 

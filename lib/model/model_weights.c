@@ -1,6 +1,7 @@
 /* Opening a model: which tensor is which, the pass over all bytes (finite? fingerprint), the rotary frequencies. */
 #include "lib/model/model_weights.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -79,6 +80,8 @@ static const tensor_names *names_of(const model_shape *s)
     return strcmp(s->family, "internlm2") == 0 ? &internlm2 : &llama;
 }
 
+#define ROPE_FREQS "rope_freqs.weight" /* of a GGUF file: its reader has made it the shape's rope fields */
+
 static int64_t size_of(const model_shape *s, dim d)
 {
     switch (d) {
@@ -112,8 +115,8 @@ static const tensor_view *find(const weights *files, const char *dir, const char
         return NULL;
     }
     if (t->type == TENSOR_OTHER) {
-        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" has dtype %s; the runtime computes with F32, F16 and BF16", t->file, name,
-                  t->dtype);
+        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" has dtype %s; the runtime computes with F32, F16 and BF16", t->file,
+                  t->stored, t->dtype);
         return NULL;
     }
     char got[96] = "[", want[64];
@@ -125,7 +128,7 @@ static const tensor_view *find(const weights *files, const char *dir, const char
     else
         snprintf(want, sizeof want, "[%lld,%lld]", (long long)rows, (long long)cols);
     if (strcmp(got, want) != 0) {
-        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" has shape %s, config.json asks for %s", t->file, name, got, want);
+        ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" has shape %s, config.json asks for %s", t->file, t->stored, got, want);
         return NULL;
     }
     return t;
@@ -202,6 +205,21 @@ static int64_t first_not_finite(const uint8_t *p, tensor_type type, int64_t n, b
     return -1;
 }
 
+/* The same for n values of a quantised tensor from value `first` on: they are decoded, a few blocks at a time. */
+static int64_t first_not_finite_decoded(const tensor_view *t, int64_t first, int64_t n, bool *nan)
+{
+    float values[8 * TENSOR_BLOCK_VALUES];
+    const int64_t room = (int64_t)(sizeof values / sizeof *values);
+    for (int64_t i = 0; i < n; i += room) {
+        const int64_t m = i + room < n ? room : n - i;
+        tensor_decode(t, first + i, m, values);
+        const int64_t bad = first_not_finite((const uint8_t *)values, TENSOR_F32, m, nan);
+        if (bad >= 0)
+            return i + bad;
+    }
+    return -1;
+}
+
 /* Blocks small enough that the hash finds in the cache what the scan has just read. */
 #define CHECK_BLOCK (1 << 18)
 
@@ -211,16 +229,19 @@ static void check_task(void *ctx, int64_t task, int worker)
     const check_job *job = ctx;
     const tensor_view *t = weights_at(job->files, (size_t)task);
     tensor_check *out = &job->out[task];
-    const uint64_t size = t->type == TENSOR_F32 ? 4 : 2;
+    const tensor_block block = t->type == TENSOR_OTHER ? (tensor_block){1, 1} : tensor_block_of(t->type);
+    const uint64_t step = CHECK_BLOCK / block.bytes * block.bytes;
     ckvc_sha256 hash;
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_init(&hash);
     out->bad = -1;
-    for (uint64_t at = 0; at < t->bytes; at += CHECK_BLOCK) {
-        const uint64_t n = at + CHECK_BLOCK < t->bytes ? CHECK_BLOCK : t->bytes - at;
+    for (uint64_t at = 0; at < t->bytes; at += step) {
+        const uint64_t n = at + step < t->bytes ? step : t->bytes - at;
         if (t->type != TENSOR_OTHER && out->bad < 0) {
-            out->bad = first_not_finite(t->data + at, t->type, (int64_t)(n / size), &out->nan);
-            out->bad += out->bad < 0 ? 0 : (int64_t)(at / size);
+            const int64_t first = (int64_t)(at / block.bytes * block.values), m = (int64_t)(n / block.bytes * block.values);
+            out->bad = block.values == 1 ? first_not_finite(t->data + at, t->type, m, &out->nan)
+                                         : first_not_finite_decoded(t, first, m, &out->nan);
+            out->bad += out->bad < 0 ? 0 : first;
         }
         ckvc_sha256_update(&hash, t->data + at, (size_t)n);
     }
@@ -240,7 +261,7 @@ static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, 
         rest %= stride;
         stride = i + 1 < t->rank ? stride / t->dims[i + 1] : 1;
     }
-    return ckvc_fail(err, CKVC_E_DATA, "%s: %s%s is %s; the weights are damaged", t->file, t->name, index,
+    return ckvc_fail(err, CKVC_E_DATA, "%s: %s%s is %s; the weights are damaged", t->file, t->stored, index,
                      c->nan ? "NaN" : "infinite");
 }
 
@@ -268,6 +289,7 @@ ckvc_status model_check(const model_shape *s, const weights *files, const char *
         }
     }
     n_used += weights_find(files, names->embedding) != NULL && weights_find(files, names->head) != NULL;
+    n_used += weights_find(files, ROPE_FREQS) != NULL;
 
     const size_t n = weights_count(files);
     if (n > n_used)
@@ -281,7 +303,7 @@ ckvc_status model_check(const model_shape *s, const weights *files, const char *
         goto done;
     }
     ckvc_pool_run(pool, (int64_t)n, check_task, &job);
-    ckvc_buffer_text(&text, "ckvc-model-1\n");
+    ckvc_buffer_text(&text, weights_fingerprint_kind(files));
     ckvc_buffer_text(&text, lines);
     for (size_t i = 0; i < n; i++) {
         const tensor_view *t = weights_at(files, i);
@@ -289,7 +311,7 @@ ckvc_status model_check(const model_shape *s, const weights *files, const char *
             rc = fail_not_finite(t, &job.out[i], err);
             goto done;
         }
-        ckvc_buffer_printf(&text, "%s\t%s\t[", t->name, t->dtype);
+        ckvc_buffer_printf(&text, "%s\t%s\t[", t->stored, t->dtype);
         for (int32_t d = 0; d < t->rank; d++)
             ckvc_buffer_printf(&text, "%s%lld", d ? "," : "", (long long)t->dims[d]);
         ckvc_buffer_printf(&text, "]\t%s\n", job.out[i].sha256);
@@ -347,19 +369,60 @@ be_attention_shape layer_attention(const model *m, int32_t layer)
 
 /* ---- open, close ---- */
 
+typedef struct decode_job {
+    const tensor_view *tensor;
+    float *values;
+} decode_job;
+
+#define DECODE_CHUNK (256 * TENSOR_BLOCK_VALUES)
+
+static void decode_task(void *ctx, int64_t task, int worker)
+{
+    (void)worker;
+    const decode_job *job = ctx;
+    const int64_t first = task * DECODE_CHUNK, rest = tensor_n_values(job->tensor) - first;
+    tensor_decode(job->tensor, first, rest < DECODE_CHUNK ? rest : DECODE_CHUNK, job->values + first);
+}
+
+/* A tensor that the backend cannot use as it lies in the file, made float32 once, in memory of the model's. */
+static ckvc_status decode(model *m, const tensor_view *t, const float **out, ckvc_err *err)
+{
+    const int64_t n = tensor_n_values(t);
+    void *list = m->decoded;
+    ckvc_status rc = ckvc_grow(&list, &m->cap_decoded, m->n_decoded + 1, sizeof *m->decoded, err);
+    m->decoded = list;
+    if (rc != CKVC_OK)
+        return rc;
+    float *values = ckvc_alloc_aligned((size_t)n, sizeof *values);
+    if (values == NULL)
+        return ckvc_fail_memory(err, "a weight in float32", (size_t)n * sizeof *values);
+    m->decoded[m->n_decoded++] = values;
+    decode_job job = {t, values};
+    ckvc_pool_run(backend_pool(m->be), (n + DECODE_CHUNK - 1) / DECODE_CHUNK, decode_task, &job);
+    *out = values;
+    return tensor_order_rows(t, values, err);
+}
+
 static ckvc_status hand_over(model *m, const tensor_view *t, fused_part part, be_weight **out, ckvc_err *err)
 {
     static const be_type types[] = {[TENSOR_F32] = BE_F32, [TENSOR_F16] = BE_F16, [TENSOR_BF16] = BE_BF16};
     const model_shape *s = &m->shape;
     const int64_t rows = t->dims[0], cols = t->rank > 1 ? t->dims[1] : 1;
+    const float *values = NULL;
+    const ckvc_status rc = tensor_is_plain(t) ? CKVC_OK : decode(m, t, &values, err);
+    if (rc != CKVC_OK)
+        return rc;
+    const uint8_t *bytes = values ? (const uint8_t *)values : t->data;
+    const be_type type = values ? BE_F32 : types[t->type];
     if (part == WHOLE)
-        return m->be->ops->weight_create(m->be, t->data, types[t->type], rows, cols, out, err);
+        return m->be->ops->weight_create(m->be, bytes, type, rows, cols, out, err);
     /* one KV head's rows: its queries, then one head of keys, then one of values */
     const int64_t d = s->head_dim, queries = s->n_heads / s->n_kv_heads * d, stride = queries + 2 * d;
     const int64_t first = part == QUERIES ? 0 : part == KEYS ? queries : queries + d, block = part == QUERIES ? queries : d;
+    assert(values == NULL); /* fused tensors come from directories alone, whose types are plain */
     const uint64_t row_bytes = t->bytes / (uint64_t)rows;
-    return m->be->ops->weight_create_blocks(m->be, t->data + (uint64_t)first * row_bytes, types[t->type], s->n_kv_heads * block,
-                                            cols, block, stride, out, err);
+    return m->be->ops->weight_create_blocks(m->be, bytes + (uint64_t)first * row_bytes, type, s->n_kv_heads * block, cols, block,
+                                            stride, out, err);
 }
 
 /* Every be_weight of a layer, whichever family filled it. */
@@ -416,6 +479,8 @@ ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err)
     size_t begin = end;
     while (begin > 0 && dir[begin - 1] != '/')
         begin--;
+    if (end - begin > 5 && strncmp(dir + end - 5, ".gguf", 5) == 0)
+        end -= 5;
     m->name = ckvc_format("%.*s", (int)(end - begin), dir + begin);
     if (m->layers == NULL || m->name == NULL) {
         rc = ckvc_fail_memory(err, "a model", (size_t)s->n_layers * sizeof *m->layers);
@@ -443,6 +508,9 @@ void model_close(model *m)
         m->be->ops->weight_free(m->be, m->head);
     m->be->ops->weight_free(m->be, m->embedding);
     m->be->ops->weight_free(m->be, m->final_norm);
+    for (size_t i = 0; i < m->n_decoded; i++)
+        free(m->decoded[i]);
+    free(m->decoded);
     free(m->layers);
     free(m->name);
     weights_close(m->files);

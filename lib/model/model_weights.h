@@ -2,7 +2,7 @@
 #ifndef CKVC_MODEL_WEIGHTS_H
 #define CKVC_MODEL_WEIGHTS_H
 
-#include "formats/safetensors.h"
+#include "formats/weights.h"
 #include "lib/base/pool.h"
 #include "lib/model/model.h"
 
@@ -22,6 +22,8 @@ struct model {
     weights *files;
     char *name;
     char fingerprint[CKVC_SHA256_HEX];
+    float **decoded; /* [n_decoded] weights that the backend cannot use as they lie in the file, in float32 */
+    size_t n_decoded, cap_decoded;
     layer_weights *layers; /* [L] */
     be_weight *embedding, *final_norm;
     be_weight *head; /* the embedding itself when tied */

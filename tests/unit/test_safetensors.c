@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/safetensors.h"
+#include "formats/weights.h"
 #include "lib/base/bytes.h"
 #include "lib/base/log.h"
 #include "lib/base/rng.h"

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""A GGUF file of the llama architecture with a byte-level BPE tokenizer -> a Hugging Face directory.
+
+    convert-smollm2.py FILE.gguf OUT-DIR [--dtype bfloat16|float32]
+
+Needs torch, transformers, tokenizers, gguf (and what transformers' GGUF loader asks for: accelerate, sentencepiece). The weights
+are read by transformers, not by ckvc, so that the directory can stand against `--model FILE.gguf`. float32 holds the
+de-quantised weights exactly; bfloat16 rounds each once more.
+"""
+import argparse
+import pathlib
+import sys
+
+try:
+    import gguf
+    import torch
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+except ImportError as e:
+    sys.exit(f"{sys.argv[0]}: {e}: pip install torch transformers accelerate gguf sentencepiece")
+
+NORMAL, CONTROL = 1, 3  # tokenizer.ggml.token_type
+
+
+def tokenizer_of(reader):
+    """transformers' own GGUF tokenizers split numbers as GPT-2 does; SmolLM2's tokenizer.json has every digit apart."""
+    def value(key):
+        return reader.fields[key].contents()
+
+    pre = value("tokenizer.ggml.pre")
+    if value("tokenizer.ggml.model") != "gpt2" or pre != "smollm":
+        sys.exit(f"tokenizer {value('tokenizer.ggml.model')}/{pre}: this script knows gpt2/smollm")
+    tokens = value("tokenizer.ggml.tokens")
+    types = value("tokenizer.ggml.token_type")
+    merges = [tuple(m.split(" ")) for m in value("tokenizer.ggml.merges")]
+    t = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(tokens)}, merges=merges))
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s, k in zip(tokens, types) if k == CONTROL])
+    name = {key: tokens[value(f"tokenizer.ggml.{key}_token_id")] for key in ("bos", "eos", "unknown", "padding")}
+    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token=name["bos"], eos_token=name["eos"], unk_token=name["unknown"],
+                                   pad_token=name["padding"], clean_up_tokenization_spaces=False)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("gguf", type=pathlib.Path)
+    p.add_argument("out", type=pathlib.Path)
+    p.add_argument("--dtype", choices=("bfloat16", "float32"), default="bfloat16")
+    a = p.parse_args()
+    reader = gguf.GGUFReader(a.gguf)
+    loaded = AutoModelForCausalLM.from_pretrained(a.gguf.parent, gguf_file=a.gguf.name, dtype=torch.float32)
+    config = loaded.config.to_dict()
+    for key in ("quantization_config", "_name_or_path", "transformers_version", "dtype", "torch_dtype"):
+        config.pop(key, None)
+    model = LlamaForCausalLM(LlamaConfig(**config))
+    model.load_state_dict(loaded.state_dict())
+    model.to(getattr(torch, a.dtype)).save_pretrained(a.out)
+    tokenizer_of(reader).save_pretrained(a.out)
+    print(f"{a.out}: {sum(x.numel() for x in model.parameters()):,} parameters in {a.dtype}")
+
+
+if __name__ == "__main__":
+    main()
