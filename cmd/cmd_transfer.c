@@ -212,7 +212,7 @@ int cmd_transfer(int argc, char **argv)
                                    "  ckvc transfer tables.ckvt --to-shape 24,8 --out mapped.ckvt\n"};
     transfer_cli c = {.heads = "index"};
     opt opts[] = {
-        {OPT_TEXT, "to-model", 0, &c.to_model, "DIR", "target model; only its config.json is read", 0, 0},
+        {OPT_TEXT, "to-model", 0, &c.to_model, "DIR", "target model, folder or GGUF file; only its shape is read", 0, 0},
         {OPT_TEXT, "to-shape", 0, &c.to_shape, "L,G", "target layers and heads, without a model", 0, 0},
         {OPT_TEXT, "out", 'o', &c.out, "FILE", "the table to write", 0, 0},
         {OPT_CHOICE, "heads", 0, &c.heads, "index", "how heads are matched: relative position within the layer", 0, 0},

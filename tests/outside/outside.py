@@ -26,7 +26,7 @@ def modules(*names):
     return out
 
 
-def arguments(**more):
+def arguments(smollm2=True, **more):
     p = argparse.ArgumentParser()
     p.add_argument("--ckvc", default=os.environ.get("CKVC", ROOT / "build/release/ckvc"))
     p.add_argument("--models", type=pathlib.Path, default=ROOT / "build/models/smollm2", help="what `make model-smollm2` made")
@@ -34,6 +34,8 @@ def arguments(**more):
     for name, (kind, default, text) in more.items():
         p.add_argument("--" + name, type=kind, default=default, help=text)
     a = p.parse_args()
+    if not smollm2:
+        return a
     if a.text is None:
         a.text = pathlib.Path(os.environ.get("CKVC_SHARED", ROOT / "../shared")) / "data/text/books/pride-and-prejudice-1342.txt"
     if not a.text.is_file():
