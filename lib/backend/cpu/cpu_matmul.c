@@ -10,11 +10,12 @@
 #define HEAD_CHUNK 8   /* row tiles that are in flight at once: bounds the partial sums */
 #define ROW_BLOCK  16  /* row tiles that meet a piece of the weights before the next piece is read */
 
-/* Columns a task: narrow enough that a layer of a small model gives every thread work, wide enough that packing x is paid
- * for. A function of the weight alone. */
+/* Columns a task: equal pieces of at most 256, in whole vectors. Each task packs its rows of x anew, so narrow pieces pay for that more
+ * than once; wider ones leave threads without work. A function of the weight alone. */
 static int64_t column_tile(int64_t n_out)
 {
-    return n_out >= 2048 ? 256 : n_out > 256 ? 96 : 48;
+    const int64_t pieces = (n_out + 255) / 256;
+    return ((n_out + pieces - 1) / pieces + 15) / 16 * 16;
 }
 
 typedef struct matmul_job {
