@@ -45,7 +45,7 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
 {
     *e = (engine){0};
     if (!o->model) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed: a Hugging Face model directory");
+        return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     }
     ckvc_status st = engine_open_machine(o, e, err);
     if (st == CKVC_OK) {

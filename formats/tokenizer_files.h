@@ -1,5 +1,5 @@
-/* The tokenizer of a model: of a GGUF file its metadata, of a directory whichever files it has: tokenizer.json, else tokenizer.model (SentencePiece or tiktoken,
- * told apart by its first bytes), else vocab.json with merges.txt. */
+/* The tokenizer of a model: of a GGUF file its metadata; of a directory whichever file it has: tokenizer.json, else tokenizer.model
+ * (SentencePiece or tiktoken, told apart by its first bytes), else vocab.json with merges.txt. */
 #ifndef CKVC_TOKENIZER_FILES_H
 #define CKVC_TOKENIZER_FILES_H
 

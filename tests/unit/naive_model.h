@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "formats/model_config.h"
-#include "formats/safetensors.h"
+#include "formats/weights.h"
 
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);
