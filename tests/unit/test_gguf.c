@@ -1122,6 +1122,81 @@ static void same_ids_as_directory(void **state)
     tokenizer_free(theirs);
 }
 
+/* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is unknown is one id. */
+static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown)
+{
+    static const char *const pieces[] = {"<unk>",
+                                         "<s>",
+                                         "\xE2\x96\x81",
+                                         "a",
+                                         "b",
+                                         "\xE2\x96\x81"
+                                         "a",
+                                         "ab",
+                                         "\xE2\x96\x81"
+                                         "ab"};
+    static const float scores[] = {0, 0, -5, -6, -7, -1, -2, -3};
+    enum { N = sizeof pieces / sizeof *pieces };
+    g_string(g, "tokenizer.ggml.model", "llama");
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, N);
+    for (int i = 0; i < N; i++)
+        g_text(&g->keys, pieces[i], strlen(pieces[i]));
+    g_array(g, "tokenizer.ggml.scores", G_F32, n_scores);
+    for (uint64_t i = 0; i < n_scores; i++) {
+        uint32_t pattern;
+        memcpy(&pattern, &scores[i], 4);
+        ckvc_buffer_u32(&g->keys, pattern);
+    }
+    g_array(g, "tokenizer.ggml.token_type", G_I32, N);
+    for (int i = 0; i < N; i++)
+        ckvc_buffer_u32(&g->keys, i == 0 && unknown ? 2 : i == 1 ? 3 : 1);
+    g_u32(g, "tokenizer.ggml.bos_token_id", 1);
+}
+
+static void score_ids(void **state)
+{
+    (void)state;
+    gguf_maker g = g_begin();
+    score_keys(&g, 8, true);
+    put(&g);
+    tokenizer *t = open_tokenizer(path);
+    ckvc_err err = {0};
+    int32_t *ids;
+    size_t n;
+    /* mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join; <s> begins a text of its own */
+    assert_int_equal(tokenizer_encode(t, "ab xyab<s>b", 11, true, &ids, &n, &err), CKVC_OK);
+    const int32_t want[] = {1, 7, 2, 0, 6, 1, 2, 4};
+    assert_int_equal(n, sizeof want / sizeof *want);
+    assert_memory_equal(ids, want, sizeof want);
+    free(ids);
+    tokenizer_free(t);
+}
+
+static void score_few(gguf_maker *g)
+{
+    score_keys(g, 7, true);
+}
+static void score_unknown(gguf_maker *g)
+{
+    score_keys(g, 8, false);
+}
+static void score_bytes(gguf_maker *g)
+{
+    g_string(g, "tokenizer.ggml.model", "llama");
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "<0x-1>", 6);
+    g_array(g, "tokenizer.ggml.scores", G_F32, 1);
+    ckvc_buffer_u32(&g->keys, 0);
+    g_array(g, "tokenizer.ggml.token_type", G_I32, 1);
+    ckvc_buffer_u32(&g->keys, 6);
+}
+static void score_map(gguf_maker *g)
+{
+    score_keys(g, 8, true);
+    g_array(g, "tokenizer.ggml.precompiled_charsmap", G_U8, 1);
+    ckvc_buffer_u8(&g->keys, 1);
+}
+
 static void token_model(gguf_maker *g)
 {
     g_string(g, "tokenizer.ggml.model", "bert");
@@ -1201,6 +1276,10 @@ static void tokenizer_refusals(void **state)
         {token_empty, "token 0 is empty"},
         {token_array, "key tokenizer.ggml.tokens is an array of u8; want an array of string"},
         {token_merge, "merge 0 is \"ab\"; want two parts"},
+        {score_few, "key tokenizer.ggml.scores has 7 items, tokenizer.ggml.tokens 8"},
+        {score_unknown, "no token is of the type unknown"},
+        {score_bytes, "1 tokens are of the type byte; want 0 or 256"},
+        {score_map, "a character map is not supported"},
         {token_bos, "key tokenizer.ggml.bos_token_id names, and there is none"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1251,6 +1330,7 @@ int main(void)
         cmocka_unit_test(linear_rope),
         cmocka_unit_test(tiny_ids),
         cmocka_unit_test(same_ids_as_directory),
+        cmocka_unit_test(score_ids),
         cmocka_unit_test(tokenizer_refusals),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
