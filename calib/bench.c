@@ -417,7 +417,7 @@ static ckvc_status bench_model(bench *b)
                                   .unit = "rewards",
                                   .work = n_actions,
                                   .flop = sweep_flop + flops_prefill(s, T, b->o->window),
-                                  .note = "all actions; prefill, variants and sweep"},
+                                  .note = "all actions with prefill and variants"},
                      seconds);
     }
     if (st != CKVC_OK) {

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Prefill speed of ckvc and of transformers on torch, side by side: one process, A B A B, the same model, threads and number of tokens.
+
+    prefill_compare.py --model DIR [--ckvc-model FILE] [--tokens 512,2048,8192] [--repeats 5] [--threads N] > prefill.csv
+
+Both sides run every layer in float32 on the CPU, keep the whole KV cache and compute the logits of `window` rows. ckvc besides takes its
+statistics (the window's attention mass, value norms, the window's losses) and leaves the last layer's rows at keys and values where nothing
+reads them; transformers runs them all, with its fused attention (sdpa). Both are run once before the clock starts.
+"""
+import argparse
+import os
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import bench_csv
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--ckvc-model", help="the same weights as ckvc takes them, if not --model (a GGUF file)")
+    parser.add_argument("--ckvc", default="build/release/ckvc")
+    parser.add_argument("--tokens", default="512,2048,8192")
+    parser.add_argument("--window", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    bench_csv.warn_if_busy()
+    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
+    import torch
+    import transformers
+
+    torch.set_num_threads(args.threads)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation="sdpa").eval()
+    context = model.config.max_position_embeddings
+    versions = f"torch {torch.__version__}; transformers {transformers.__version__}"
+
+    def other(n):
+        ids = torch.randint(0, model.config.vocab_size, (1, n), generator=torch.Generator().manual_seed(1))
+        with torch.inference_mode():
+            start = time.perf_counter()
+            out = model(ids, use_cache=True, logits_to_keep=args.window)
+            seconds = time.perf_counter() - start
+        assert out.logits.shape[1] == args.window and bool(torch.isfinite(out.logits).all())
+        return seconds
+
+    rows = []
+    for n in sorted(int(t) for t in args.tokens.split(",")):
+        if n > context:
+            print(f"{n} tokens: left out, the model's context is {context}", file=sys.stderr)
+            continue
+        ours, theirs = [], []
+        other(n)
+        for _ in range(args.repeats):
+            got, _ = bench_csv.ckvc_rows([args.ckvc, "bench", "--model", args.ckvc_model or args.model, "--stage", "prefill",
+                                          "--max-tokens", str(n), "--window", str(args.window), "--threads", str(args.threads),
+                                          "--repeats", "1", "--quiet"])
+            ours.append(float(got[0]["seconds_median"]))
+            theirs.append(other(n))
+        ratio = statistics.median_high(theirs) / statistics.median_high(ours)
+        best = min(theirs) / min(ours)
+        rows.append(bench_csv.row("ckvc", "prefill", f"T={n}", n, "tokens", ours, gflop=got[0]["gflop"],
+                                  note=f"{ratio:.2f} times as fast as transformers (best runs: {best:.2f})"))
+        rows.append(bench_csv.row("transformers", "prefill", f"T={n}", n, "tokens", theirs, note=f"{versions}; sdpa"))
+    bench_csv.write(sys.stdout, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
