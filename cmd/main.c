@@ -115,9 +115,9 @@ static int run_verb(int argc, char **argv)
     return 64;
 }
 
-/* Ends the process without exit handlers. OpenBLAS's (0.3.21) joins its worker threads, and one that is still starting when the process
- * ends can spin in the library's allocator for ever: seen with a command that failed within milliseconds on a busy machine. All that
- * is ours is written and closed before. The sanitisers look for leaks in an exit handler, so they keep theirs. */
+/* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and one that the system refuses memory
+ * tries for ever (seen under ulimit -d). All that is ours is written and closed before. The sanitisers look for leaks in an exit handler,
+ * so they keep theirs. */
 static _Noreturn void leave(int rc)
 {
     fflush(stderr);

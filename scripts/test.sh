@@ -3,7 +3,7 @@
 # built. Ends with one line, "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own: see leave() in cmd/main.c
+export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
 passed=0 failed=0 skipped=0
 add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
 started=$SECONDS

@@ -3,7 +3,7 @@
 #   unit BUILD: N passed, N failed, N skipped
 set -uo pipefail
 build=${1:?usage: unit.sh BUILD}
-export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own: see leave() in cmd/main.c
+export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
 passed=0 failed=0 skipped=0
 for t in "$build"/tests/test_*; do
     case "$t" in *.d) continue ;; esac

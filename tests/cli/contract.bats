@@ -113,6 +113,13 @@ VERBS="bench calibrate fit inspect manifest perplexity report scan score tokeniz
     one_line
 }
 
+@test "too little memory for the matrix library: an error, not a process that never ends" {
+    prompts 1 >"$DIR/p.jsonl"
+    run timeout 30 bash -c "ulimit -d 150000; OPENBLAS_NUM_THREADS=1 exec '$CKVC' perplexity --model '$MODEL' --manifest '$DIR/p.jsonl' --threads 2 -q"
+    [ "$status" -eq 71 ]
+    one_line
+}
+
 @test "manifest mistakes: file, line, what to do" {
     prompts 2 >"$DIR/p.jsonl"
     echo '{"id":"x","text":"a","tokens":[1]}' >>"$DIR/p.jsonl"

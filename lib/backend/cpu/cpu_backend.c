@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "lib/backend/cpu/cpu.h"
 #include "lib/base/memory.h"
@@ -578,6 +579,25 @@ static const backend_ops ops = {
     .copy_rows = copy_rows,
 };
 
+/* OpenBLAS takes a buffer of this size for every thread that calls it, at the thread's first call, and tries for ever when the system
+ * refuses one (0.3.21, blas_memory_alloc). */
+#define BLAS_BUFFER_BYTES ((size_t)128 << 20)
+
+/* Asks the system for as much as OpenBLAS will and gives it back: under a limit of memory (ulimit -v, -d) a refusal is an error now and
+ * not a process that never ends. */
+static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err)
+{
+    const size_t bytes = BLAS_BUFFER_BYTES * (size_t)n_threads;
+    void *probe = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (probe == MAP_FAILED)
+        return ckvc_fail(err, CKVC_E_MEMORY,
+                         "OpenBLAS needs %zu MiB for %d threads and the system refuses them; raise the limit (ulimit -v, -d) or "
+                         "use fewer --threads",
+                         bytes >> 20, n_threads);
+    munmap(probe, bytes);
+    return CKVC_OK;
+}
+
 ckvc_status cpu_backend_create(ckvc_pool *pool, backend **out, ckvc_err *err)
 {
     *out = NULL;
@@ -593,6 +613,11 @@ ckvc_status cpu_backend_create(ckvc_pool *pool, backend **out, ckvc_err *err)
         return ckvc_fail_memory(err, "the CPU backend", sizeof *c);
     }
     openblas_set_num_threads(1);
+    const ckvc_status status = check_blas_buffers(c->n_threads, err);
+    if (status != CKVC_OK) {
+        destroy(&c->base);
+        return status;
+    }
     describe_kernel(c);
     *out = &c->base;
     return CKVC_OK;
