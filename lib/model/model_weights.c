@@ -558,7 +558,8 @@ size_t model_converted_bytes(const model *m)
     size_t bytes = 0;
     for (size_t i = 0; i < weights_count(m->files); i++) {
         const tensor_view *t = weights_at(m->files, i);
-        bytes += strcmp(t->dtype, "F32") == 0 ? 0 : t->bytes * 2;
+        const bool in_place = t->type == TENSOR_OTHER || (t->type == TENSOR_F32 && tensor_is_plain(t));
+        bytes += in_place ? 0 : (size_t)tensor_n_values(t) * sizeof(float);
     }
     return bytes;
 }
