@@ -328,11 +328,11 @@ static ckvc_status add_record(fit_pool *pool, const shard *s, const char *where,
         part = -(r->loss - reference);
     }
     size_t state = record_state(&s->h, r, p);
-    ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, err);
-    if (st != CKVC_OK) {
-        ckvc_err inner = *err;
+    ckvc_err inner;
+    inner.status = CKVC_OK; /* its text alone would cost more to clear than a record to add */
+    ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, &inner);
+    if (st != CKVC_OK)
         return ckvc_fail(err, st, "%s: /record row %zu: %s", where, row, inner.text);
-    }
     if (pool->options->solver == FIT_ADAMW) {
         void *rows = side->rows;
         st = ckvc_grow(&rows, &side->cap_rows, side->n_rows + 1, sizeof *side->rows, err);
