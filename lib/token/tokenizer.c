@@ -97,23 +97,80 @@ static void squeeze(const char *text, size_t n, ckvc_buffer *out)
     }
 }
 
+/* Marks that came after Unicode 9, whose tables Hugging Face's NFC is built on: to it they are characters like any other, which
+ * neither move nor compose. Found by comparing its NFC (tokenizers 0.23) with utf8proc's of Unicode 15 for every code point. */
+static bool is_young_mark(int32_t c)
+{
+    static const int32_t ranges[][2] = {
+        {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},
+        {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+        {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B},
+        {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+        {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42},
+        {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
+    size_t low = 0, high = sizeof ranges / sizeof *ranges;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c > ranges[middle][1])
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < sizeof ranges / sizeof *ranges && c >= ranges[low][0];
+}
+
+/* End of the stretch at text that NFC may change: characters from U+0300 on, and those before them that directly precede one. A
+ * character below U+0300 never joins what stands in front of it, so stretches are independent; *young: a young mark ends it. */
+static size_t nfc_stretch(const char *text, size_t n, bool *young)
+{
+    size_t at = 0;
+    *young = false;
+    while (at < n) {
+        size_t step = ckvc_utf8_step(text + at, n - at, NULL);
+        if ((uint8_t)text[at] < 0xCC) {
+            if (at + step >= n || (uint8_t)text[at + step] < 0xCC)
+                return at;
+        } else {
+            utf8proc_int32_t c;
+            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
+            if ((*young = is_young_mark(c)))
+                return at;
+        }
+        at += step;
+    }
+    return n;
+}
+
 static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
 {
-    bool ascii = true;
-    for (size_t i = 0; i < n && ascii; i++)
-        ascii = (uint8_t)text[i] < 0x80;
-    if (ascii) {
-        ckvc_buffer_append(out, text, n);
-        return CKVC_OK;
+    for (size_t at = 0; at < n;) {
+        size_t plain = at; /* lead bytes from 0xCC on begin the characters from U+0300 on */
+        while (plain < n && ((uint8_t)text[plain] < 0xCC))
+            plain++;
+        if (plain < n && plain > at) /* the character before it is its base */
+            for (plain--; plain > at && ((uint8_t)text[plain] & 0xC0) == 0x80;)
+                plain--;
+        ckvc_buffer_append(out, text + at, plain - at);
+        at = plain;
+        bool young;
+        size_t size = nfc_stretch(text + at, n - at, &young);
+        if (size) {
+            utf8proc_uint8_t *composed = NULL;
+            utf8proc_ssize_t got = utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)size, &composed,
+                                                UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+            if (got < 0)
+                return ckvc_fail(err, got == UTF8PROC_ERROR_NOMEM ? CKVC_E_MEMORY : CKVC_E_DATA, "NFC of %zu bytes of text: %s",
+                                 size, utf8proc_errmsg(got));
+            ckvc_buffer_append(out, composed, (size_t)got);
+            free(composed);
+            at += size;
+        }
+        if (young) {
+            size_t step = ckvc_utf8_step(text + at, n - at, NULL);
+            ckvc_buffer_append(out, text + at, step);
+            at += step;
+        }
     }
-    utf8proc_uint8_t *composed = NULL;
-    utf8proc_ssize_t size =
-        utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    if (size < 0)
-        return ckvc_fail(err, size == UTF8PROC_ERROR_NOMEM ? CKVC_E_MEMORY : CKVC_E_DATA, "NFC of %zu bytes of text: %s", n,
-                         utf8proc_errmsg(size));
-    ckvc_buffer_append(out, composed, (size_t)size);
-    free(composed);
     return CKVC_OK;
 }
 

@@ -219,6 +219,26 @@ static void normalizers(void **state)
                "ae\xCC\x81", true, 1, (const int32_t[]){3}); /* a e U+0301 -> a é -> a b -> aab */
 }
 
+#define METASPACE(rest)                                                                                                            \
+    "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"normalized\":false}],\"pre_tokenizer\":{\"type\":\"Metaspace\","           \
+    "\"replacement\":\"\xE2\x96\x81\"" rest "}," SPELLED                                                                           \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xE2\x96\x81\":1,\"\xE2\x96\x81"                                             \
+    "a\":2,\"a\xE2\x96\x81\":3},\"merges\":[\"a \xE2\x96\x81\",\"\xE2\x96\x81 a\"]}}"
+
+/* Mistral v0.3 has it; the merge a+U+2581 shows whether words end before U+2581. */
+static void metaspace_schemes(void **state)
+{
+    (void)state;
+    encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":false"), "a a<x>a", true, 5, (const int32_t[]){1, 3, 0, 9, 0});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":true"), "a a<x>a", true, 4, (const int32_t[]){2, 2, 9, 0});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"always\",\"split\":true"), "a  a<x>a", true, 5, (const int32_t[]){2, 1, 2, 9, 2});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"never\",\"split\":true"), "a a<x>a", true, 4, (const int32_t[]){0, 2, 9, 0});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"first\""), " a", true, 1, (const int32_t[]){2}); /* the prefix is there already */
+    encodes_to(METASPACE(",\"add_prefix_space\":true"), "a<x>a", true, 3, (const int32_t[]){2, 9, 2});
+    encodes_to(METASPACE(",\"add_prefix_space\":false"), "a", true, 1, (const int32_t[]){0});
+    encodes_to(METASPACE(""), "", true, 0, NULL);
+}
+
 /* ---- hostile files ---- */
 static void refuses(const char *json, const char *said)
 {
@@ -445,6 +465,7 @@ int main(void)
         cmocka_unit_test(added_tokens_and_flags),
         cmocka_unit_test(config_decides_for_llama_classes),
         cmocka_unit_test(normalizers),
+        cmocka_unit_test(metaspace_schemes),
         cmocka_unit_test(hostile_files),
         cmocka_unit_test(hostile_patterns),
         cmocka_unit_test(catastrophic_patterns),

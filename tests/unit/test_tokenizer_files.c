@@ -427,6 +427,21 @@ static void vocab_merges_rules(void **state)
                strlen("abe..<|im_start|>11"), true, 6, (const int32_t[]){2, 3, 4, 9, 5, 5}); /* NFC */
 }
 
+/* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables end at Unicode 9. */
+static void nfc_as_the_reference_has_it(void **state)
+{
+    (void)state;
+    put("tokenizer_config.json", QWEN2_CONFIG);
+    put("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9; other bytes have no piece */
+    put("merges.txt", "");
+    encodes_to("e\xCC\x96\xCC\x81", 5, true, 2, (const int32_t[]){3, 4}); /* U+0316 below, then the acute: they change places */
+    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0, NULL);                /* U+0899 below: stays, so nothing composes */
+    encodes_to("aae\xCC\x81"
+               "ae\xCC\x81\xE0\xA2\x99"
+               "ae\xCC\x81",
+               strlen("aae..ae.....ae.."), true, 10, (const int32_t[]){0, 0, 3, 4, 0, 3, 4, 0, 3, 4});
+}
+
 static void vocab_merges_refused(void **state)
 {
     (void)state;
@@ -628,11 +643,17 @@ static void published_vectors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sentencepiece_rules, clear_before),   cmocka_unit_test_setup(sentencepiece_config, clear_before),
-        cmocka_unit_test_setup(sentencepiece_refused, clear_before), cmocka_unit_test_setup(tiktoken_rules, clear_before),
-        cmocka_unit_test_setup(tiktoken_refused, clear_before),      cmocka_unit_test_setup(vocab_merges_rules, clear_before),
-        cmocka_unit_test_setup(vocab_merges_refused, clear_before),  cmocka_unit_test_setup(picks_in_order, clear_before),
-        cmocka_unit_test_setup(damaged_files, clear_before),         cmocka_unit_test_setup(published_vectors, clear_before),
+        cmocka_unit_test_setup(sentencepiece_rules, clear_before),
+        cmocka_unit_test_setup(sentencepiece_config, clear_before),
+        cmocka_unit_test_setup(sentencepiece_refused, clear_before),
+        cmocka_unit_test_setup(tiktoken_rules, clear_before),
+        cmocka_unit_test_setup(tiktoken_refused, clear_before),
+        cmocka_unit_test_setup(vocab_merges_rules, clear_before),
+        cmocka_unit_test_setup(nfc_as_the_reference_has_it, clear_before),
+        cmocka_unit_test_setup(vocab_merges_refused, clear_before),
+        cmocka_unit_test_setup(picks_in_order, clear_before),
+        cmocka_unit_test_setup(damaged_files, clear_before),
+        cmocka_unit_test_setup(published_vectors, clear_before),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
