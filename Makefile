@@ -54,8 +54,9 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-outside model-smollm2 bench install check-layers format-check format clean help debug asan tsan FORCE
+.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
@@ -90,6 +91,11 @@ $(B)/tests/%: tests/unit/%.c $(B)/libckvc.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(B)/libckvc.a $(LDLIBS) -lcmocka
 
+$(B)/tools/%: tests/tools/%.c $(B)/flags
+	$(call say,CC $<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $<
+
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh
 demo: ## set up, build, calibrate the embedded model, compile tables, write the report
@@ -102,11 +108,13 @@ test: ## set up, build, run every test
 	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries
 	@scripts/test.sh
 .PHONY: unit-binaries
-unit-binaries: $(UNIT_BIN)
+unit-binaries: $(UNIT_BIN) $(TOOL_BIN)
 unit: all unit-binaries ## unit tests alone, of this VARIANT
 	@scripts/unit.sh $(B)
 cli-test: all ## command-line tests alone
 	@CKVC=$(abspath $(B)/ckvc) bats tests/cli
+test-large: all $(TOOL_BIN) ## two layers of LLaMA-3-8B's shape with random weights, end to end (4 GB of memory, 2 GB below TMPDIR)
+	@tests/tools/large.sh $(B)/ckvc $(B)/tools/make_model 256 2 32 8 128 4096 14336 128256
 bench: all ## this machine's numbers, as CSV (see tests/bench)
 	$(B)/ckvc bench
 debug asan tsan: ## the other variants: make asan

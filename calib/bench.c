@@ -303,8 +303,9 @@ static ckvc_status plan_sweep(bench *b, session_limits *limits)
     static const bool both[CKVC_SIDE_COUNT] = {true, true};
     memory_plan plan;
     variant_extent most = variants_extent(b->table, (uint32_t)b->o->n_tokens, both, -1);
-    ckvc_status st = memory_plan_make(b->be, model_get_shape(b->model), model_converted_bytes(b->model), *limits, b->table, &most,
-                                      false, b->o->memory ? b->o->memory : memory_plan_default(), &plan, b->err);
+    ckvc_status st =
+        memory_plan_make(b->be, model_get_shape(b->model), model_converted_bytes(b->model), model_converted_least(b->model),
+                         *limits, b->table, &most, false, b->o->memory ? b->o->memory : memory_plan_default(), &plan, b->err);
     limits->max_lanes = plan.lanes;
     return st ? st : sweep_create(&b->sweep, plan.lanes, (uint32_t)b->continuation, 1, b->table->n_layers, most.n_variants, b->err);
 }

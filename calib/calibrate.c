@@ -55,8 +55,8 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
     if (table) {
         most = variants_extent(table, in->prompts->max_tokens, o->sides, o->variants);
     }
-    ckvc_status st = memory_plan_make(in->backend, shape, model_converted_bytes(in->model), limits, table, &most, plain,
-                                      o->memory ? o->memory : memory_plan_default(), &w->plan, err);
+    ckvc_status st = memory_plan_make(in->backend, shape, model_converted_bytes(in->model), model_converted_least(in->model),
+                                      limits, table, &most, plain, o->memory ? o->memory : memory_plan_default(), &w->plan, err);
     limits.max_lanes = w->plan.lanes;
     if (st == CKVC_OK) {
         st = session_create(in->model, limits, &w->session, err);

@@ -30,9 +30,9 @@ static size_t bytes_with(const need *n, int64_t lanes)
     return ckvc_add_size(total, of_sweep, &total) ? total : SIZE_MAX;
 }
 
-ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t weights, session_limits limits,
-                             const ckvc_table *table, const variant_extent *most, bool plain, size_t limit, memory_plan *out,
-                             ckvc_err *err)
+ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t weights, size_t weights_least,
+                             session_limits limits, const ckvc_table *table, const variant_extent *most, bool plain, size_t limit,
+                             memory_plan *out, ckvc_err *err)
 {
     need n = {.be = be, .shape = shape, .limits = limits, .n_budgets = table ? table->n_budgets : 0};
     *out = (memory_plan){.limit = limit, .weights = weights};
@@ -42,6 +42,10 @@ ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t
     }
     n.fixed = weights + out->sets;
     const bool one = plain || !table;
+    if (bytes_with(&n, one ? 1 : 2) > limit) { /* the backend then converts weights again where they do not stay */
+        out->weights = weights_least;
+        n.fixed = weights_least + out->sets;
+    }
     int64_t least = one ? 1 : 2, lanes = least;
     if (bytes_with(&n, least) > limit) {
         return ckvc_fail(
@@ -49,7 +53,7 @@ ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t
             "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, kept sets %.1f), there are %.1f: allow "
             "more with --memory, or shorten prompts with --max-tokens",
             (long long)limits.max_prompt, (long long)limits.max_continuation, (double)bytes_with(&n, least) / 1e6,
-            (double)weights / 1e6, (double)out->sets / 1e6, (double)limit / 1e6);
+            (double)out->weights / 1e6, (double)out->sets / 1e6, (double)limit / 1e6);
     }
     if (!one) { /* bisection: bytes grow with the lanes */
         int64_t top = (int64_t)(most->n_variants < SWEEP_MAX_LANES ? most->n_variants : SWEEP_MAX_LANES) + n.n_budgets + 1;

@@ -16,10 +16,11 @@ typedef struct memory_plan {
 } memory_plan;
 
 /* limits.max_lanes is the plan's to choose: the most that fit and that can be used, at least 2. table NULL: no rollouts under kept sets (a
- * scan); plain: one at a time. CKVC_E_MEMORY when the least does not fit. */
-ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t weights, session_limits limits,
-                             const ckvc_table *table, const variant_extent *most, bool plain, size_t limit, memory_plan *out,
-                             ckvc_err *err) CKVC_MUST_CHECK;
+ * scan); plain: one at a time. weights: bytes of all float32 copies; where these do not fit, weights_least is counted, which the backend's
+ * weight_limit then keeps to. CKVC_E_MEMORY when the least does not fit. */
+ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t weights, size_t weights_least,
+                             session_limits limits, const ckvc_table *table, const variant_extent *most, bool plain, size_t limit,
+                             memory_plan *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* --memory's default: three quarters of what is free now. */
 size_t memory_plan_default(void);
 

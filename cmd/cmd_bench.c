@@ -20,7 +20,7 @@ int cmd_bench(int argc, char **argv)
     engine_options o = engine_defaults();
     opt_list budget = {{"0.25"}, 1};
     opt_list stages = {{0}, 0};
-    int64_t repeats = 7, sample = 20, memory = 0;
+    int64_t repeats = 7, sample = 20;
     const char *scratch = "/tmp";
     o.max_tokens = 512;
     opt opts[] = {OPTS_MODEL(o),
@@ -33,7 +33,6 @@ int cmd_bench(int argc, char **argv)
                   {OPT_LIST, "budget", 'B', &budget, "N", "tokens kept per layer, or a share", 0, 0},
                   {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
                   {OPT_INT, "sample", 0, &sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
-                  {OPT_SIZE, "memory", 0, &memory, "SIZE", "for the sweep; 0: three quarters of what is free", 0, 0},
                   {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
                   {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
                   {0}};
@@ -71,7 +70,7 @@ int cmd_bench(int argc, char **argv)
                            .window = o.window,
                            .budget = budgets[0],
                            .repeats = (int)repeats,
-                           .memory = (size_t)memory,
+                           .memory = (size_t)o.memory,
                            .sample = sample,
                            .seed = (uint64_t)o.seed,
                            .scratch_dir = scratch,

@@ -17,7 +17,7 @@ typedef struct calibrate_cli {
     engine_options engine;
     const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts;
     opt_list budget, bins;
-    int64_t shard_prompts, max_failures, min_cell, limit_time, memory;
+    int64_t shard_prompts, max_failures, min_cell, limit_time;
     double check_rollouts;
     bool resume, dry_run;
 } calibrate_cli;
@@ -74,7 +74,7 @@ static ckvc_status open_job(const calibrate_cli *c, calibrate_job *j, ckvc_err *
                                      .limit_time_s = (double)c->limit_time,
                                      .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
                                      .check_rollouts = c->check_rollouts,
-                                     .memory = (size_t)c->memory,
+                                     .memory = (size_t)c->engine.memory,
                                      .quiet = c->engine.quiet};
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
@@ -357,7 +357,6 @@ static ckvc_status print_dry_run(const calibrate_cli *c, calibrate_job *j, ckvc_
         {OPT_INT, "shard-prompts", 0, &(c).shard_prompts, "N", "prompts per shard file", 1, 1e6},                                  \
         {OPT_INT, "max-failures", 0, &(c).max_failures, "N", "prompts that may fail (non-finite loss) before the run stops", 0,    \
          1e9},                                                                                                                     \
-        {OPT_SIZE, "memory", 0, &(c).memory, "SIZE", "use at most; 0: three quarters of what is free", 0, 0},                      \
     {                                                                                                                              \
         OPT_INT, "limit-time", 0, &(c).limit_time, "S", "stop cleanly after S seconds (exit 75); 0: no limit", 0, 1e9              \
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/artifact.h"
+#include "cmd/engine.h"
 #include "cmd/json_text.h"
 #include "cmd/options.h"
 #include "cmd/verbs.h"
@@ -86,7 +87,32 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err)
     return out;
 }
 
-static json_t *inspect(const char *path, artifact kind, bool cells, ckvc_err *err)
+/* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes. */
+static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *err)
+{
+    json_t *out = model_info(path, limits, err), *about = NULL;
+    tokenizer *tok = NULL;
+    chat_template chat;
+    if (!out) {
+        return NULL;
+    }
+    ckvc_status st = engine_open_tokenizer(path, &tok, err);
+    if (st == CKVC_OK) {
+        st = chat_template_choose("auto", json_string_value(json_object_get(out, "family")), tok, &chat, err);
+    }
+    if (st == CKVC_OK && tok) {
+        about = json_pack("{s:s, s:i, s:s}", "fingerprint", tokenizer_fingerprint(tok), "vocab", tokenizer_vocab_size(tok),
+                          "chat_template", chat_style_name(chat.style));
+    }
+    tokenizer_free(tok);
+    if (st != CKVC_OK || json_object_set_new(out, "tokenizer", about ? about : json_null()) != 0) {
+        json_decref(out);
+        return NULL;
+    }
+    return out;
+}
+
+static json_t *inspect(const char *path, artifact kind, bool cells, session_limits limits, ckvc_err *err)
 {
     if (cells && kind != ARTIFACT_TABLE) {
         ckvc_fail(err, CKVC_E_USAGE, "%s: --cells prints the sections of a table, and this is a %s", path, artifact_name(kind));
@@ -100,7 +126,7 @@ static json_t *inspect(const char *path, artifact kind, bool cells, ckvc_err *er
     case ARTIFACT_RUN:
         return inspect_run(path, err);
     case ARTIFACT_MODEL:
-        return model_info(path, err);
+        return inspect_model(path, limits, err);
     case ARTIFACT_MANIFEST:
         return inspect_manifest(path, err);
     }
@@ -133,11 +159,16 @@ int cmd_inspect(int argc, char **argv)
     static const verb_text text = {"inspect", "say what a file, model or run is", "ckvc inspect PATH... [options]",
                                    "  ckvc inspect tables.ckvt\n"
                                    "  ckvc inspect run/ models/small --json\n"
+                                   "  ckvc inspect Meta-Llama-3-8B-Instruct --max-tokens 8000\n"
                                    "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n"};
     bool json = false, cells = false;
+    session_limits limits = {.max_continuation = 128, .max_window = 64};
     opt opts[] = {
         {OPT_FLAG, "json", 0, &json, "", "one JSON object a path and line", 0, 0},
         {OPT_FLAG, "cells", 0, &cells, "", "of a table: every section as nested lists (JSON)", 0, 0},
+        {OPT_INT, "max-tokens", 0, &limits.max_prompt, "N", "of a model: prompt length that memory is stated for; 0: 2,048", 0,
+         1e9},
+        {OPT_INT, "continuation", 'C', &limits.max_continuation, "N", "of a model: tokens of a rollout", 0, 1e6},
         {0},
     };
     opt_args args;
@@ -154,7 +185,7 @@ int cmd_inspect(int argc, char **argv)
         json_t *what = NULL;
         ckvc_status st = artifact_of(args.items[i], &kind, &err);
         if (st == CKVC_OK) {
-            what = inspect(args.items[i], kind, cells, &err);
+            what = inspect(args.items[i], kind, cells, limits, &err);
             st = what ? print(args.items[i], kind, what, json || cells, &err)
                       : ckvc_fail(&err, CKVC_E_MEMORY, "%s: out of memory", args.items[i]);
         }

@@ -8,6 +8,7 @@
 #include "formats/tokenizer_files.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
+#include "lib/base/memory.h"
 
 engine_options engine_defaults(void)
 {
@@ -32,12 +33,33 @@ ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *er
     if (st == CKVC_OK) {
         st = backend_create(o->backend, e->pool, &e->be, err);
     }
+    if (st == CKVC_OK) {
+        e->be->ops->weight_limit(e->be, o->memory > 0 ? (size_t)o->memory : ckvc_available_memory() / 4 * 3);
+    }
     if (st == CKVC_OK && backend_warning(e->be)) {
         ckvc_log(CKVC_LOG_WARN, "%s", backend_warning(e->be));
     }
     if (st != CKVC_OK) {
         engine_close(e);
     }
+    return st;
+}
+
+ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err)
+{
+    *out = NULL;
+    token_spec *spec = NULL;
+    char *path = NULL;
+    ckvc_err missing = {0};
+    ckvc_status st = tokenizer_files_read(dir, &spec, &path, &missing);
+    if (st == CKVC_E_NOINPUT) {
+        return CKVC_OK; /* prompts may be given as ids */
+    }
+    if (st != CKVC_OK) {
+        return ckvc_fail(err, st, "%s", missing.text);
+    }
+    st = tokenizer_build(spec, path, out, err);
+    free(path);
     return st;
 }
 
@@ -52,18 +74,7 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
         st = model_open(o->model, e->be, &e->model, err);
     }
     if (st == CKVC_OK) {
-        token_spec *spec = NULL;
-        char *path = NULL;
-        ckvc_err missing = {0};
-        st = tokenizer_files_read(o->model, &spec, &path, &missing);
-        if (st == CKVC_E_NOINPUT) {
-            st = CKVC_OK; /* prompts may be given as ids */
-        } else if (st != CKVC_OK) {
-            ckvc_fail(err, st, "%s", missing.text);
-        } else {
-            st = tokenizer_build(spec, path, &e->tok, err);
-            free(path);
-        }
+        st = engine_open_tokenizer(o->model, &e->tok, err);
     }
     if (st == CKVC_OK) {
         st = chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok, &e->chat, err);

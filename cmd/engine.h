@@ -13,7 +13,7 @@
 
 typedef struct engine_options {
     const char *model, *manifest, *backend;
-    int64_t threads;
+    int64_t threads, memory; /* memory in bytes, 0: three quarters of what is free */
     bool quiet, json;
     /* prompts */
     opt_list split;
@@ -32,6 +32,7 @@ engine_options engine_defaults(void);
         {OPT_TEXT, "model", 'm', &(o).model, "DIR", "Hugging Face model directory, or GGUF file", 0, 0},                           \
         {OPT_CHOICE, "backend", 0, &(o).backend, "auto|cpu|cuda", "where to compute", 0, 0},                                       \
         {OPT_INT, "threads", 't', &(o).threads, "N", "worker threads; results do not depend on it", 1, 1024},                      \
+        {OPT_SIZE, "memory", 0, &(o).memory, "SIZE", "use at most, as far as a model allows; 0: 3/4 of what is free", 0, 0},       \
         {OPT_FLAG, "quiet", 'q', &(o).quiet, "", "no progress on stderr", 0, 0},                                                   \
     {                                                                                                                              \
         OPT_FLAG, "json", 0, &(o).json, "", "machine-readable output", 0, 0                                                        \
@@ -81,6 +82,8 @@ typedef struct engine {
 ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
 /* Threads, backend, model, tokenizer (when the directory has one) and chat template. */
 ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
+/* The tokenizer of a model directory; NULL when it has none. */
+ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
 void engine_close(engine *e);

@@ -39,6 +39,8 @@ void session_destroy(session *s);
 size_t session_bytes(const model_shape *shape, session_limits limits);
 size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits);
 size_t model_converted_bytes(const model *m);
+/* However low the backend's weight_limit: the copies of the largest layer and of the head, which are in use at one time. */
+size_t model_converted_least(const model *m);
 
 /* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until its next prefill. */
 typedef struct prefill_stats {

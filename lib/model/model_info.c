@@ -56,35 +56,41 @@ static json_t *shape_json(const model_shape *s)
     return o;
 }
 
-/* Prompt and continuation that the memory of a session is stated for. */
-#define INFO_PROMPT       2048
-#define INFO_CONTINUATION 128
-#define INFO_WINDOW       64
+#define INFO_PROMPT 2048 /* tokens that memory is stated for when none are given */
 
-json_t *model_info(const char *dir, ckvc_err *err)
+json_t *model_info(const char *dir, session_limits limits, ckvc_err *err)
 {
     model_shape shape;
     weights *files;
     char fingerprint[CKVC_SHA256_HEX];
     if (check_dir(dir, &shape, &files, fingerprint, err) != CKVC_OK)
         return NULL;
-    uint64_t bytes = 0, copies = 0;
+    uint64_t bytes = 0;
     json_t *types = json_object();
     for (size_t i = 0; i < weights_count(files); i++) {
         const tensor_view *t = weights_at(files, i);
         bytes += t->bytes;
-        if (t->type != TENSOR_OTHER && (t->type != TENSOR_F32 || !tensor_is_plain(t)))
-            copies += 4 * (uint64_t)tensor_n_values(t);
         json_object_set_new(types, t->dtype, json_integer(json_integer_value(json_object_get(types, t->dtype)) + 1));
     }
+    const copy_bytes copies = model_copy_bytes(&shape, files);
     weights_close(files);
-    const session_limits limits = {.max_prompt = INFO_PROMPT, .max_continuation = INFO_CONTINUATION, .max_window = INFO_WINDOW};
-    json_t *memory = json_pack("{s:i,s:i,s:I}", "prompt", INFO_PROMPT, "continuation", INFO_CONTINUATION, "bytes",
-                               (json_int_t)session_bytes(&shape, limits));
-    json_t *out =
-        json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:o,s:o}", "family", shape.family, "fingerprint", fingerprint, "shape",
-                  shape_json(&shape), "parameters", (json_int_t)model_shape_parameters(&shape), "weight_bytes", (json_int_t)bytes,
-                  "weight_float32_bytes", (json_int_t)copies, "weight_types", types, "session_bytes", memory);
+    const int64_t context = model_shape_context(&shape), longest = context - limits.max_continuation;
+    if (limits.max_prompt == 0)
+        limits.max_prompt = longest < INFO_PROMPT ? longest : INFO_PROMPT;
+    if (limits.max_prompt < 1 || limits.max_prompt > longest) {
+        json_decref(types);
+        ckvc_fail(err, CKVC_E_USAGE, "%s: %lld + %lld tokens: the model's context is %lld", dir, (long long)limits.max_prompt,
+                  (long long)limits.max_continuation, (long long)context);
+        return NULL;
+    }
+    const json_int_t buffers = (json_int_t)session_bytes(&shape, limits), all = (json_int_t)copies.all,
+                     least = (json_int_t)copies.least;
+    json_t *memory = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "prompt", (json_int_t)limits.max_prompt, "continuation",
+                               (json_int_t)limits.max_continuation, "weights_mapped", (json_int_t)bytes, "weights_float32", all,
+                               "weights_float32_least", least, "session", buffers, "least", buffers + least, "all", buffers + all);
+    json_t *out = json_pack("{s:s,s:s,s:o,s:I,s:I,s:o,s:o}", "family", shape.family, "fingerprint", fingerprint, "shape",
+                            shape_json(&shape), "parameters", (json_int_t)model_shape_parameters(&shape), "weight_bytes",
+                            (json_int_t)bytes, "weight_types", types, "memory", memory);
     if (out == NULL)
         ckvc_fail(err, CKVC_E_MEMORY, "%s: no memory for the description", dir);
     return out;

@@ -327,6 +327,42 @@ done:
     return rc;
 }
 
+/* ---- memory ---- */
+
+/* Of one row of a layer, or of a tensor taken whole: float32 that lies in one piece is used in place. */
+static uint64_t copy_of(const weights *files, const char *name, bool fused, uint64_t values)
+{
+    const tensor_view *t = weights_find(files, name);
+    return t && (fused || t->type != TENSOR_F32 || !tensor_is_plain(t)) ? values * sizeof(float) : 0;
+}
+
+copy_bytes model_copy_bytes(const model_shape *s, const weights *files)
+{
+    const tensor_names *names = names_of(s);
+    char name[128];
+    copy_bytes b = {0};
+    uint64_t layer = 0;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        uint64_t here = 0;
+        for (size_t i = 0; i < names->n_rows; i++) {
+            const layer_row *row = &names->rows[i];
+            const dim rows = row->part == QUERIES ? HEADS : row->part == WHOLE ? row->rows : KV_HEADS;
+            if (wanted(s, row->when))
+                here += copy_of(files, layer_name(l, row->name, name, sizeof name), row->part != WHOLE,
+                                (uint64_t)(size_of(s, rows) * size_of(s, row->cols)));
+        }
+        b.all += here;
+        layer = here > layer ? here : layer;
+    }
+    /* the embedding is read row by row as it lies; only as a tied head it is copied */
+    const char *head_name = weights_find(files, names->head) ? names->head : names->embedding;
+    const uint64_t head = copy_of(files, head_name, false, (uint64_t)s->vocab * (uint64_t)s->width) +
+                          copy_of(files, names->final_norm, false, (uint64_t)s->width);
+    b.all += head;
+    b.least = layer + head;
+    return b;
+}
+
 /* ---- positions ---- */
 
 /* inv_freq[i] = base^(-2i/D).
@@ -555,13 +591,12 @@ ckvc_status model_acquire(model *m, ckvc_err *err)
 
 size_t model_converted_bytes(const model *m)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < weights_count(m->files); i++) {
-        const tensor_view *t = weights_at(m->files, i);
-        const bool in_place = t->type == TENSOR_OTHER || (t->type == TENSOR_F32 && tensor_is_plain(t));
-        bytes += in_place ? 0 : (size_t)tensor_n_values(t) * sizeof(float);
-    }
-    return bytes;
+    return (size_t)model_copy_bytes(&m->shape, m->files).all;
+}
+
+size_t model_converted_least(const model *m)
+{
+    return (size_t)model_copy_bytes(&m->shape, m->files).least;
 }
 
 const model_shape *model_get_shape(const model *m)

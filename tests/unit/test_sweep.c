@@ -377,7 +377,7 @@ static void plan_of_a_large_prompt(void **state)
     assert_true(most.n_actions >= 100000);
     const size_t weights = (size_t)134515008 * 4, GB = 1000000000;
     memory_plan plan, less;
-    if (memory_plan_make(b.be, &shape, weights, limits, table, &most, false, 24 * GB, &plan, &err) != CKVC_OK)
+    if (memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 24 * GB, &plan, &err) != CKVC_OK)
         fail_msg("%s", err.text);
     printf("plan: %.2f GB: weights %.2f, prompt %.2f, kept sets %.2f, %lld lanes %.2f\n", (double)plan.total / 1e9,
            (double)plan.weights / 1e9, (double)plan.prompt / 1e9, (double)plan.sets / 1e9, (long long)plan.lanes,
@@ -385,12 +385,14 @@ static void plan_of_a_large_prompt(void **state)
     assert_true(plan.total <= 24 * GB && plan.lanes >= 256);
     assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
     /* less memory, smaller batches, until nothing fits */
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, limits, table, &most, false, 5 * GB, &less, &err), CKVC_OK);
+    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 5 * GB, &less, &err), CKVC_OK);
     assert_true(less.lanes < plan.lanes && less.lanes >= 2 && less.total <= 5 * GB);
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, limits, table, &most, false, 2 * GB, &less, &err), CKVC_E_MEMORY);
+    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 2 * GB, &less, &err),
+                     CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "--memory"));
     err = (ckvc_err){0};
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, limits, NULL, NULL, false, 6 * GB, &less, &err), CKVC_OK); /* a scan */
+    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, NULL, NULL, false, 6 * GB, &less, &err),
+                     CKVC_OK); /* a scan */
     assert_int_equal(less.lanes, 1);
     /* a limit on distinct variants bounds what they take */
     const variant_extent few = variants_extent(table, 32768, both, 256);
@@ -436,8 +438,8 @@ static void plan_is_true(void **state)
         size_t least = 0;
         for (size_t limit = 1 << 20; least == 0; limit += limit / 200) {
             err = (ckvc_err){0};
-            if (memory_plan_make(b.be, model_get_shape(m), model_converted_bytes(m), limits, table, &most, false, limit, &plan,
-                                 &err) == CKVC_OK &&
+            if (memory_plan_make(b.be, model_get_shape(m), model_converted_bytes(m), model_converted_bytes(m), limits, table, &most,
+                                 false, limit, &plan, &err) == CKVC_OK &&
                 plan.lanes >= lanes)
                 least = limit;
         }

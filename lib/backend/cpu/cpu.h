@@ -28,7 +28,8 @@ typedef struct spare_copy {
     float *data;
     size_t n;
 } spare_copy;
-#define SPARE_COPIES 32
+#define SPARE_COPIES   32
+#define SPARE_PER_SIZE 4 /* a layer's q, k, v, o at most, or its gate, up, down */
 
 typedef struct cpu_scratch {
     float *data;

@@ -132,15 +132,6 @@ static ckvc_status weight_create(backend *be, const void *bytes, be_type type, i
     return weight_create_blocks(be, bytes, type, rows, cols, block, block, out, err);
 }
 
-static void drop_spares(cpu_backend *c)
-{
-    while (c->n_spare > 0) {
-        const spare_copy *s = &c->spare[--c->n_spare];
-        c->bytes_now -= s->n * sizeof *s->data;
-        free(s->data);
-    }
-}
-
 static void weight_free(backend *be, be_weight *w)
 {
     if (w && w->own)
@@ -212,8 +203,6 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err)
         }
     }
     if (w->own == NULL) {
-        if (c->bytes_max && c->bytes_now + bytes > c->bytes_max)
-            drop_spares(c);
         w->own = ckvc_alloc_aligned(n ? n : 1, sizeof *w->own);
         if (w->own == NULL)
             return ckvc_fail_memory(err, "a weight in float32", bytes);
@@ -225,14 +214,19 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err)
     return CKVC_OK;
 }
 
-/* While everything fits the limit a copy stays: nothing is won by converting it again. */
+/* While everything fits the limit a copy stays: nothing is won by converting it again. Beyond it the memory waits for the next weight of
+ * its size, so that from the second pass over a model on nothing is allocated: what is taken is then what fits the limit, or the buffers,
+ * the largest layer and the head, whichever is more. */
 static void weight_release(backend *be, be_weight *w)
 {
     cpu_backend *c = cpu_of(be);
     if (w->own == NULL || c->bytes_max == 0 || c->bytes_now <= c->bytes_max)
         return;
     const size_t n = (size_t)(w->rows * w->cols);
-    if (c->n_spare < SPARE_COPIES) {
+    int n_same = 0;
+    for (int i = 0; i < c->n_spare; i++)
+        n_same += c->spare[i].n == n;
+    if (n_same < SPARE_PER_SIZE && c->n_spare < SPARE_COPIES) {
         c->spare[c->n_spare++] = (spare_copy){w->own, n};
     } else {
         c->bytes_now -= n * sizeof *w->own;
