@@ -271,6 +271,13 @@ static int by_double(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The t quantile (df degrees of freedom) at the probability of the normal quantile z > 0: Abramowitz and Stegun 26.7.5, two terms. */
+static double normal_to_t(double z, double df)
+{
+    double z3 = z * z * z;
+    return z + (z3 + z) / (4.0 * df) + (5.0 * z3 * z * z + 16.0 * z3 + 3.0 * z) / (96.0 * df * df);
+}
+
 bool cql_counts_better(const cql_counts *c, size_t state, int chosen, int other)
 {
     assert(c->kind == CQL_RESAMPLE_BOOTSTRAP && chosen >= 0 && (size_t)chosen < c->n_actions);
@@ -308,8 +315,10 @@ bool cql_counts_better(const cql_counts *c, size_t state, int chosen, int other)
                 top[r] = fmax(top[r], (d_r[a] - d[a]) / sqrt(square[a] / drawn[a]));
     }
     qsort(top, R, sizeof *top, by_double);
-    double critical = top[(size_t)ceil(0.95 * R) - 1];
+    /* Resampling n prompts shows (n-1)/n of the variance and tails that know it: both are put right. */
+    double prompts = (double)c->prompts[state];
+    double critical = normal_to_t(top[(size_t)ceil(0.95 * R) - 1], prompts - 1.0);
     free(top);
-    double se = drawn[chosen] > 0 ? sqrt(square[chosen] / drawn[chosen]) : INFINITY;
+    double se = drawn[chosen] > 0 ? sqrt(square[chosen] / drawn[chosen] * prompts / (prompts - 1.0)) : INFINITY;
     return d[chosen] - critical * se > 0.0;
 }
