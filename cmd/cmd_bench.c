@@ -36,15 +36,9 @@ int cmd_bench(int argc, char **argv)
                   {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
                   {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
                   {0}};
-    opt_args args;
     int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
+    if (!opts_parse_bare(&text, opts, "--model and --manifest name the inputs", argc, argv, &rc)) {
         return rc;
-    }
-    int extra = args.n;
-    free(args.items);
-    if (extra) {
-        return cmd_usage(text.name, "takes no arguments besides options");
     }
     ckvc_err err = {0};
     engine e = {0};

@@ -246,15 +246,9 @@ int cmd_perplexity(int argc, char **argv)
         {OPT_LIST, "logits", 0, &logits, "I,J,...", "logits of these positions (from 0; needs --json)", 0, 0},
         {0},
     };
-    opt_args args = {0};
     int rc;
-    if (!opts_parse(&verb, opts, argc, argv, &args, &rc)) {
+    if (!opts_parse_bare(&verb, opts, "prompts come from --manifest", argc, argv, &rc)) {
         return rc;
-    }
-    const int n_args = args.n;
-    free(args.items);
-    if (n_args > 0) {
-        return cmd_usage(verb.name, "takes no arguments; prompts come from --manifest");
     }
     if (logits.n && !o.json) {
         return cmd_usage(verb.name, "--logits needs --json");

@@ -42,34 +42,15 @@ static void job_fini(score_job *j)
 
 static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err)
 {
-    const model_shape *s = model_get_shape(j->e.model);
     if (c->tables.n > MAX_TABLES) {
         return ckvc_fail(err, CKVC_E_USAGE, "--table: %zu tables, at most %d", c->tables.n, MAX_TABLES);
     }
-    for (size_t i = 0; i < c->tables.n; i++) {
-        const char *path = c->tables.items[i];
-        ckvc_status st = table_file_read(path, &j->tables[i], err);
-        if (st != CKVC_OK) {
-            return st;
-        }
-        j->n_tables = i + 1;
-        const ckvc_table *t = j->tables[i]->table;
-        const char *fingerprint = json_string_value(json_object_get(j->tables[i]->meta, "fingerprint"));
-        if (t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads || t->head_axis != 0) {
-            return ckvc_fail(err, CKVC_E_MISMATCH,
-                             "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc transfer` maps it", path,
-                             t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers, s->n_kv_heads);
-        }
-        if (fingerprint && strcmp(fingerprint, model_fingerprint(j->e.model)) != 0) {
-            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it",
-                             path, fingerprint, model_fingerprint(j->e.model));
-        }
-        if (t->window != (uint32_t)c->engine.window) {
-            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --window %u, this score has %lld", path, t->window,
-                             (long long)c->engine.window);
-        }
+    ckvc_status st = CKVC_OK;
+    for (size_t i = 0; st == CKVC_OK && i < c->tables.n; i++) {
+        st = engine_read_table(&c->engine, &j->e, c->tables.items[i], &j->tables[i], err);
+        j->n_tables += st == CKVC_OK;
     }
-    return CKVC_OK;
+    return st;
 }
 
 static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err)
@@ -200,15 +181,9 @@ int cmd_score(int argc, char **argv)
         {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0, 0},
         {OPT_FLAG, "force", 0, &c.force, "", "replace existing output", 0, 0},
         {0}};
-    opt_args args;
     int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
+    if (!opts_parse_bare(&text, opts, "tables go with --table", argc, argv, &rc)) {
         return rc;
-    }
-    int extra = args.n;
-    free(args.items);
-    if (extra) {
-        return cmd_usage(text.name, "takes no arguments besides options; tables go with --table");
     }
     ckvc_err err = {0};
     score_job j = {0};

@@ -98,15 +98,9 @@ int cmd_tokenize(int argc, char **argv)
         {OPT_FLAG, "no-special", 0, &no_special, NULL, "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
         {OPT_FLAG, "json", 0, &json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},
         {0}};
-    opt_args args;
     int rc = 0;
-    if (!opts_parse(&verb, opts, argc, argv, &args, &rc)) {
+    if (!opts_parse_bare(&verb, opts, "the text comes on standard input", argc, argv, &rc)) {
         return rc;
-    }
-    int extra = args.n;
-    free(args.items);
-    if (extra) {
-        return cmd_usage("tokenize", "the text comes on standard input, not as an argument");
     }
     if (!model) {
         return cmd_usage("tokenize", "--model DIR is needed");

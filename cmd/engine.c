@@ -107,6 +107,36 @@ ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *er
     return st;
 }
 
+ckvc_status engine_read_table(const engine_options *o, const engine *e, const char *path, table_file **out, ckvc_err *err)
+{
+    const model_shape *s = model_get_shape(e->model);
+    table_file *f = NULL;
+    *out = NULL;
+    ckvc_status st = table_file_read(path, &f, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    const ckvc_table *t = f->table;
+    const char *fingerprint = json_string_value(json_object_get(f->meta, "fingerprint"));
+    if (t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads || t->head_axis != 0) {
+        st = ckvc_fail(err, CKVC_E_MISMATCH,
+                       "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc transfer` maps it", path,
+                       t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers, s->n_kv_heads);
+    } else if (fingerprint && strcmp(fingerprint, model_fingerprint(e->model)) != 0) {
+        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
+                       fingerprint, model_fingerprint(e->model));
+    } else if (t->window != (uint32_t)o->window) {
+        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --window %u, this run has %lld", path, t->window,
+                       (long long)o->window);
+    }
+    if (st != CKVC_OK) {
+        table_file_free(f);
+        return st;
+    }
+    *out = f;
+    return CKVC_OK;
+}
+
 void engine_close(engine *e)
 {
     prompts_free(e->prompts);

@@ -6,6 +6,7 @@
 #include "calib/prompts.h"
 #include "cmd/options.h"
 #include "formats/manifest.h"
+#include "formats/table_file.h"
 #include "lib/backend/backend.h"
 #include "lib/base/pool.h"
 #include "lib/model/model.h"
@@ -86,6 +87,9 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
 ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
+/* A table for this model and window; otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
+ckvc_status engine_read_table(const engine_options *o, const engine *e, const char *path, table_file **out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 void engine_close(engine *e);
 /* --budget values: >= 1 whole tokens, < 1 a share of T; distinct. [256] */
 ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err) CKVC_MUST_CHECK;

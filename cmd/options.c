@@ -542,3 +542,17 @@ over:
     *args = (opt_args){0};
     return false;
 }
+
+bool opts_parse_bare(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, int *rc)
+{
+    opt_args args;
+    if (!opts_parse(verb, opts, argc, argv, &args, rc)) {
+        return false;
+    }
+    int extra = args.n;
+    free(args.items);
+    if (extra) {
+        *rc = cmd_usage(verb->name, "takes no arguments besides options; %s", instead);
+    }
+    return !extra;
+}

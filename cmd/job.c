@@ -1,0 +1,261 @@
+/* A run in the making: see job.h. */
+#include "cmd/job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "calib/start_table.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "lib/base/stop.h"
+
+job_options job_defaults(void)
+{
+    return (job_options){.engine = engine_defaults(),
+                         .side = "both",
+                         .behaviour = "balanced",
+                         .variants = "256",
+                         .bin_edges = "quantile",
+                         .rollouts = "sweep",
+                         .budget = {{"512"}, 1},
+                         .bins = {{"20", "4"}, 2},
+                         .shard_prompts = 16,
+                         .min_cell = 8};
+}
+
+ckvc_table *job_table(const job *j)
+{
+    return j->tables ? j->tables->table : j->start;
+}
+
+void job_close(job *j)
+{
+    run_close(j->run);
+    run_close(j->scan_run);
+    ckvc_table_free(j->start);
+    table_file_free(j->tables);
+    engine_close(&j->e);
+}
+
+ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
+{
+    ckvc_status st = engine_open_model(&c->engine, &j->e, err);
+    if (st == CKVC_OK) {
+        st = engine_open_prompts(&c->engine, &j->e, err);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    if (!c->out && !c->dry_run) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--out RUN is needed: the run directory to make");
+    }
+    j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
+    j->options = (calibrate_options){.window = c->engine.window,
+                                     .continuation = c->engine.continuation,
+                                     .alpha = engine_alpha(&c->engine),
+                                     .keep_window = (uint32_t)c->engine.keep_window,
+                                     .lambda = 1.0,
+                                     .seed = (uint64_t)c->engine.seed,
+                                     .shard_prompts = (uint32_t)c->shard_prompts,
+                                     .max_failures = c->max_failures,
+                                     .limit_time_s = (double)c->limit_time,
+                                     .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
+                                     .check_rollouts = c->check_rollouts,
+                                     .memory = (size_t)c->engine.memory,
+                                     .quiet = c->engine.quiet};
+    j->plan = (plan){.inputs = &j->inputs,
+                     .options = &j->options,
+                     .prompt_options = &j->e.prompt_options,
+                     .tokenizer = j->e.tok ? tokenizer_fingerprint(j->e.tok) : NULL};
+    if (!c->engine.quiet) {
+        const prompt_list *p = j->e.prompts;
+        fprintf(stderr, "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n, p->n_heldout,
+                p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status parse_bins(const opt_list *list, uint32_t *E, uint32_t *P, ckvc_err *err)
+{
+    long v[2] = {0, 0};
+    for (size_t i = 0; i < list->n && i < 2; i++) {
+        char *end;
+        v[i] = strtol(list->items[i], &end, 10);
+        v[i] = *end ? 0 : v[i];
+    }
+    if (list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 4096 || v[1] > 4096) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--bins: wanted two numbers from 1 to 4096, entropy bins and perplexity bins, as in 20,4");
+    }
+    *E = (uint32_t)v[0];
+    *P = (uint32_t)v[1];
+    return CKVC_OK;
+}
+
+static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ckvc_err *err)
+{
+    if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || c->scan) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan");
+    }
+    ckvc_status st = engine_read_table(&c->engine, &j->e, c->tables, &j->tables, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    const ckvc_table *t = j->tables->table;
+    const char *alpha = json_string_value(json_object_get(j->tables->meta, "alpha_kind"));
+    if (alpha && strcmp(alpha, c->engine.alpha) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --alpha %s, this run has %s", c->tables, alpha, c->engine.alpha);
+    }
+    if (j->n_budgets && opts_given(opts, "budget")) {
+        bool same = j->n_budgets == t->n_budgets;
+        for (uint32_t b = 0; same && b < t->n_budgets; b++) {
+            same = t->budgets[b] == j->budgets[b];
+        }
+        if (!same) {
+            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: holds other budgets than --budget; leave --budget out to use the table's",
+                             c->tables);
+        }
+    }
+    j->n_budgets = t->n_budgets;
+    memcpy(j->budgets, t->budgets, t->n_budgets * sizeof *j->budgets);
+    j->plan.n_entropy_bins = t->n_entropy_bins;
+    j->plan.n_ppl_bins = t->n_ppl_bins;
+    j->plan.edges_from = "start table";
+    j->plan.start_table = j->tables->content_id;
+    return CKVC_OK;
+}
+
+/* A scan serves another run only when it measured the same thing. */
+static ckvc_status open_scan(const job_options *c, job *j, ckvc_err *err)
+{
+    ckvc_status st = run_open(c->scan, &j->scan_run, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    const json_t *theirs = run_plan(j->scan_run);
+    const char *scanned = json_string_value(json_object_get(theirs, "model"));
+    if (!scanned || strcmp(scanned, model_fingerprint(j->e.model)) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...", c->scan, scanned ? scanned : "?",
+                         model_fingerprint(j->e.model));
+    }
+    const struct {
+        const char *key;
+        int64_t ours;
+    } numbers[] = {{"window", c->engine.window}, {"continuation", c->engine.continuation}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        int64_t v = json_integer_value(json_object_get(theirs, numbers[i].key));
+        if (v != numbers[i].ours) {
+            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --%s %lld, this run has %lld", c->scan, numbers[i].key,
+                             (long long)v, (long long)numbers[i].ours);
+        }
+    }
+    const char *alpha = json_string_value(json_object_get(theirs, "alpha"));
+    if (!alpha || strcmp(alpha, c->engine.alpha) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s", c->scan, alpha ? alpha : "?",
+                         c->engine.alpha);
+    }
+    j->plan.edges_from = run_plan_hash(j->scan_run);
+    return CKVC_OK;
+}
+
+ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_err *err)
+{
+    ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    const char *side = c->side;
+    j->options.sides[CKVC_SIDE_HEAD] = strcmp(side, "gate") != 0;
+    j->options.sides[CKVC_SIDE_GATE] = strcmp(side, "head") != 0;
+    j->options.behaviour = strcmp(c->behaviour, "uniform") == 0 ? BEHAVIOUR_UNIFORM : BEHAVIOUR_BALANCED;
+    if (strcmp(c->variants, "all") == 0) {
+        j->options.variants = -1;
+    } else {
+        char *end;
+        long v = strtol(c->variants, &end, 10);
+        if (*end || end == c->variants || v < 1) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--variants: got '%s', wanted a number from 1 up, or all", c->variants);
+        }
+        j->options.variants = v;
+    }
+    j->plan.edges = strcmp(c->bin_edges, "uniform") == 0 ? EDGES_UNIFORM : EDGES_QUANTILE;
+    j->plan.min_cell = (uint32_t)c->min_cell;
+    j->plan.start_table = "identity";
+    j->plan.edges_from = "this run's scan";
+    if (c->tables) {
+        st = open_tables(c, opts, j, err);
+    } else {
+        st = parse_bins(&c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err);
+        if (st == CKVC_OK && c->scan) {
+            st = open_scan(c, j, err);
+        }
+        if (st == CKVC_OK) {
+            const model_shape *s = model_get_shape(j->e.model);
+            st = start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
+                                    j->budgets, j->n_budgets, (uint32_t)c->engine.window, &j->start, err);
+        }
+    }
+    j->plan.budgets = j->budgets;
+    j->plan.n_budgets = j->n_budgets;
+    return st;
+}
+
+ckvc_status job_begin_run(const job_options *c, job *j, ckvc_err *err)
+{
+    json_t *json = plan_json(&j->plan);
+    if (!json) {
+        return ckvc_fail_memory(err, "the plan", 4096);
+    }
+    ckvc_status st = run_create(c->out, json, c->resume, &j->run, err);
+    json_decref(json);
+    ckvc_stop_install();
+    return st;
+}
+
+ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
+{
+    ckvc_table *t = j->start;
+    const run_dir *from = j->scan_run;
+    if (!t) {
+        return CKVC_OK; /* --tables has them */
+    }
+    if (!from) {
+        pass_counts counts;
+        ckvc_status st = calibrate_scan(j->run, &j->inputs, &j->options, &counts, err);
+        if (st != CKVC_OK) {
+            return st;
+        }
+        from = j->run;
+    }
+    uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
+    ckvc_status st = calibrate_edges(from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
+    uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
+    if (st == CKVC_OK && !cells) {
+        st = ckvc_fail_memory(err, "cells", (size_t)E * P * sizeof *cells);
+    }
+    if (st == CKVC_OK) {
+        st = calibrate_occupancy(from, E, P, t->edges_entropy, t->edges_ppl, cells, err);
+    }
+    if (st == CKVC_OK) {
+        uint32_t thin = 0;
+        for (uint32_t i = 0; i < E * P; i++) {
+            thin += cells[i] < j->plan.min_cell;
+        }
+        if (thin && !c->engine.quiet) {
+            fprintf(stderr,
+                    "risk cells: %u of %u hold fewer than %u prompts; their thresholds will rest on little (--bins, --min-cell)\n",
+                    thin, E * P, j->plan.min_cell);
+        }
+        json_t *o = json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy", ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
+                              ckvc_json_reals(t->edges_ppl, P - 1), "occupancy", ckvc_json_u32s(cells, (size_t)E * P), "from",
+                              j->plan.edges_from);
+        char *text = o ? ckvc_json_canonical(o) : NULL;
+        st = text ? run_publish_file(j->run, "scan/edges.json", text, strlen(text), true, err)
+                  : ckvc_fail_memory(err, "edges", (size_t)E * P);
+        free(text);
+        json_decref(o);
+    }
+    free(cells);
+    return st;
+}

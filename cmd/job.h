@@ -1,0 +1,79 @@
+/* A run in the making, as scan, calibrate and compile share it: options -> model, prompts, start table, bin edges, budgets, plan, run
+ * directory. */
+#ifndef CKVC_JOB_H
+#define CKVC_JOB_H
+
+#include "calib/calibrate.h"
+#include "calib/plan.h"
+#include "cmd/engine.h"
+#include "formats/table_file.h"
+
+typedef struct job_options {
+    engine_options engine;
+    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts;
+    opt_list budget, bins;
+    int64_t shard_prompts, max_failures, min_cell, limit_time;
+    double check_rollouts;
+    bool resume, dry_run;
+} job_options;
+
+job_options job_defaults(void);
+
+#define OPTS_ACTIONS(o)                                                                                                             \
+    {OPT_LIST, "budget", 'B', &(o).budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},                 \
+        {OPT_CHOICE, "behaviour", 0, &(o).behaviour, "balanced|uniform", "which actions are logged", 0, 0},                         \
+        {OPT_TEXT, "variants", 0, &(o).variants, "N|all", "distinct rollouts per prompt and side", 0, 0},                           \
+        {OPT_CHOICE, "rollouts", 0, &(o).rollouts, "sweep|plain", "many rollouts at once, or one by one (the same losses)", 0, 0},  \
+        {OPT_DOUBLE, "check-rollouts", 0, &(o).check_rollouts, "SHARE", "do this share again one by one; exit 1 if they differ", 0, \
+         1},                                                                                                                        \
+        {OPT_TEXT, "tables", 0, &(o).tables, "T.ckvt", "start from this table in place of identity", 0, 0},                         \
+        {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                                                        \
+        {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},                                               \
+        {OPT_CHOICE, "bin-edges", 0, &(o).bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},                        \
+        {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0},                                         \
+    {                                                                                                                               \
+        OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9                              \
+    }
+
+#define OPTS_RUN(o)                                                                                                                \
+    {OPT_TITLE, "run", 0, NULL, NULL, NULL, 0, 0}, {OPT_TEXT, "out", 'o', &(o).out, "RUN", "run directory to make", 0, 0},         \
+        {OPT_FLAG, "resume", 0, &(o).resume, "", "go on with a run of the same plan", 0, 0},                                       \
+        {OPT_INT, "shard-prompts", 0, &(o).shard_prompts, "N", "prompts per shard file", 1, 1e6},                                  \
+        {OPT_INT, "max-failures", 0, &(o).max_failures, "N", "prompts that may fail (non-finite loss) before the run stops", 0,    \
+         1e9},                                                                                                                     \
+    {                                                                                                                              \
+        OPT_INT, "limit-time", 0, &(o).limit_time, "S", "stop cleanly after S seconds (exit 75); 0: no limit", 0, 1e9              \
+    }
+
+#define OPT_DRY_RUN(o)                                                                                                             \
+    {                                                                                                                              \
+        OPT_FLAG, "dry-run", 0, &(o).dry_run, "", "check everything, time the longest prompt, write nothing", 0, 0                 \
+    }
+
+typedef struct job {
+    engine e;
+    calibrate_inputs inputs;
+    calibrate_options options;
+    plan plan; /* all but its verb */
+    double budgets[256];
+    uint32_t n_budgets;
+    table_file *tables; /* --tables, or NULL */
+    ckvc_table *start;  /* own table, when there is no --tables */
+    run_dir *scan_run;  /* --scan */
+    run_dir *run;
+} job;
+
+/* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job stays where it was opened. */
+ckvc_status job_open(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* What logging needs besides: budgets, sides, behaviour, the start table and where its edges come from. opts tells what was given. */
+ckvc_status job_open_start(const job_options *o, const opt *opts, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* Makes the run directory, or goes on with it; from here on a signal stops cleanly. */
+ckvc_status job_begin_run(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* This run's own scan or another run's -> the start table's edges, published as scan/edges.json with the occupancy of the cells.
+ * Nothing to do under --tables. */
+ckvc_status job_set_edges(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* The table that a run starts under. Borrowed. */
+ckvc_table *job_table(const job *j);
+void job_close(job *j);
+
+#endif
