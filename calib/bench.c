@@ -144,7 +144,7 @@ static ckvc_status stage_variants(bench *b)
 {
     static const bool both[CKVC_SIDE_COUNT] = {true, true};
     keep_prompt(b->keep, (uint32_t)b->o->n_tokens, b->stats.alpha_f32, b->stats.rho, b->stats.r_struct, b->stats.r_sem);
-    return variants_build(&b->variants, b->keep, both, BEHAVIOUR_BALANCED, -1, b->o->seed, "bench", b->err);
+    return variants_build(&b->variants, b->keep, both, BEHAVIOUR_BALANCED, b->o->variants, b->o->seed, "bench", b->err);
 }
 
 static ckvc_status stage_rollout(bench *b)
@@ -302,7 +302,7 @@ static ckvc_status plan_sweep(bench *b, session_limits *limits)
 {
     static const bool both[CKVC_SIDE_COUNT] = {true, true};
     memory_plan plan;
-    variant_extent most = variants_extent(b->table, (uint32_t)b->o->n_tokens, both, -1);
+    variant_extent most = variants_extent(b->table, (uint32_t)b->o->n_tokens, both, b->o->variants);
     ckvc_status st =
         memory_plan_make(b->be, model_get_shape(b->model), model_converted_bytes(b->model), model_converted_least(b->model),
                          *limits, b->table, &most, false, b->o->memory ? b->o->memory : memory_plan_default(), &plan, b->err);
@@ -418,7 +418,7 @@ static ckvc_status bench_model(bench *b)
                                   .unit = "rewards",
                                   .work = n_actions,
                                   .flop = sweep_flop + flops_prefill(s, T, b->o->window),
-                                  .note = "all actions with prefill and variants"},
+                                  .note = "with prefill and variants"},
                      seconds);
     }
     if (st != CKVC_OK) {

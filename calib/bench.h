@@ -10,6 +10,7 @@
 typedef struct bench_options {
     int64_t n_tokens, continuation, window; /* T, C, W */
     double budget;                          /* tokens, or a share of T */
+    int64_t variants;                       /* distinct rollouts per side; < 0: the full grid */
     int repeats;                            /* of each stage, fewer once BENCH_ENOUGH seconds are spent on it */
     size_t memory;                          /* of the sweep's plan; 0: three quarters of what is free */
     int64_t sample;                         /* actions timed one by one where the whole is extrapolated */

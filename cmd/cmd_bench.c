@@ -21,7 +21,7 @@ int cmd_bench(int argc, char **argv)
     opt_list budget = {{"0.25"}, 1};
     opt_list stages = {{0}, 0};
     int64_t repeats = 7, sample = 20;
-    const char *scratch = "/tmp";
+    const char *scratch = "/tmp", *variants = "all";
     o.max_tokens = 512;
     opt opts[] = {OPTS_MODEL(o),
                   {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
@@ -31,6 +31,7 @@ int cmd_bench(int argc, char **argv)
                   {OPT_INT, "window", 'W', &o.window, "N", "observation window", 1, 1e6},
                   {OPT_INT, "continuation", 'C', &o.continuation, "N", "continuation tokens", 2, 1e6},
                   {OPT_LIST, "budget", 'B', &budget, "N", "tokens kept per layer, or a share", 0, 0},
+                  {OPT_TEXT, "variants", 0, &variants, "N|all", "distinct rollouts per side", 0, 0},
                   {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
                   {OPT_INT, "sample", 0, &sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
                   {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
@@ -44,11 +45,13 @@ int cmd_bench(int argc, char **argv)
     engine e = {0};
     double budgets[256];
     uint32_t n_budgets;
+    int64_t n_variants = -1;
     ckvc_buffer csv = {0};
     ckvc_status st = engine_budgets(&budget, budgets, &n_budgets, &err);
     if (st == CKVC_OK && n_budgets != 1) {
         st = ckvc_fail(&err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
     }
+    st = st ? st : engine_variants(variants, &n_variants, &err);
     if (st == CKVC_OK && o.model) {
         st = engine_open_model(&o, &e, &err);
         if (st == CKVC_OK && o.manifest) {
@@ -63,6 +66,7 @@ int cmd_bench(int argc, char **argv)
                            .continuation = o.continuation,
                            .window = o.window,
                            .budget = budgets[0],
+                           .variants = n_variants,
                            .repeats = (int)repeats,
                            .memory = (size_t)o.memory,
                            .sample = sample,

@@ -148,6 +148,19 @@ void engine_close(engine *e)
     *e = (engine){0};
 }
 
+ckvc_status engine_variants(const char *text, int64_t *variants, ckvc_err *err)
+{
+    char *end;
+    long v = strtol(text, &end, 10);
+    if (strcmp(text, "all") == 0) {
+        v = -1;
+    } else if (*end || end == text || v < 1) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--variants: got '%s', wanted a number from 1 up, or all", text);
+    }
+    *variants = v;
+    return CKVC_OK;
+}
+
 ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err)
 {
     *n = 0;

@@ -93,6 +93,8 @@ ckvc_status engine_read_table(const engine_options *o, const engine *e, const ch
 void engine_close(engine *e);
 /* --budget values: >= 1 whole tokens, < 1 a share of T; distinct. [256] */
 ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+/* --variants: distinct rollouts, -1 for all. */
+ckvc_status engine_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_alpha_kind engine_alpha(const engine_options *o);
 
 #endif

@@ -169,15 +169,9 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     j->options.sides[CKVC_SIDE_HEAD] = strcmp(side, "gate") != 0;
     j->options.sides[CKVC_SIDE_GATE] = strcmp(side, "head") != 0;
     j->options.behaviour = strcmp(c->behaviour, "uniform") == 0 ? BEHAVIOUR_UNIFORM : BEHAVIOUR_BALANCED;
-    if (strcmp(c->variants, "all") == 0) {
-        j->options.variants = -1;
-    } else {
-        char *end;
-        long v = strtol(c->variants, &end, 10);
-        if (*end || end == c->variants || v < 1) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--variants: got '%s', wanted a number from 1 up, or all", c->variants);
-        }
-        j->options.variants = v;
+    st = engine_variants(c->variants, &j->options.variants, err);
+    if (st != CKVC_OK) {
+        return st;
     }
     j->plan.edges = strcmp(c->bin_edges, "uniform") == 0 ? EDGES_UNIFORM : EDGES_QUANTILE;
     j->plan.min_cell = (uint32_t)c->min_cell;
