@@ -41,6 +41,14 @@ typedef struct be_lane {
     const kept_set *kept; /* NULL: all prompt positions */
 } be_lane;
 
+/* How far one attention row moves when prompt positions are left out of the cache (the paper's Proposition; method.md section 10). p is
+ * the row over all that it sees. */
+typedef struct be_row_error {
+    double mass;       /* of p on the prompt positions that are left out */
+    double restricted; /* ||p - p'||_2^2, p' a softmax of the same scores over what is kept */
+    double actual;     /* ||p - p"||_2^2, p" the same row of a rollout that has run on kept positions: its own queries and keys */
+} be_row_error;
+
 /* The largest calls to come. */
 typedef struct be_extent {
     int64_t n_prompt, n_rows, n_lanes; /* prompt rows; rows of a continuation; lanes */
@@ -104,6 +112,12 @@ typedef struct backend_ops {
      * window. Never materialises more than a tile of rows x keys. */
     ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q,
                                int64_t row0, const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
+    /* Rows r = 0 ... n_rows-1 of query head h -> out [H][n_rows], host: lane `full` has run on the whole prompt cache, lane `other` on
+     * `kept` (NULL: all of it); queries and caches as in attention_kept. The lanes may be the same. A measurement: it takes scratch
+     * of its own on first use. */
+    ckvc_status (*attention_error)(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
+                                   const be_buf *cache_k, int64_t capacity, const be_buf *own_k, int64_t own_capacity, int32_t full,
+                                   int32_t other, const kept_set *kept, be_row_error *out, ckvc_err *err);
     /* norm[g][t] = ||V[g][t]||_2 of cache slots 0 ... n-1, double, host [G][n]. */
     ckvc_status (*value_norms)(backend *be, const be_attention_shape *s, int64_t n, const be_buf *cache_v, int64_t capacity,
                                double *norm, ckvc_err *err);

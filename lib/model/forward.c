@@ -52,7 +52,7 @@ static int64_t attention_order(const forward_pass *p, int32_t il, int64_t n_lane
     return n;
 }
 
-static void lane_attention(const forward_pass *p, int32_t il, progress *at)
+static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *at, ckvc_err *err)
 {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
@@ -75,6 +75,7 @@ static void lane_attention(const forward_pass *p, int32_t il, progress *at)
         op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows, m->shape.width);
     at->n_lanes = joined;
     at->n_rows = joined * lane_rows;
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own->k[0], p->own->v[0], err) : CKVC_OK;
 }
 
 static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err)
@@ -89,13 +90,9 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     op->rmsnorm(be, a->x, at->n_rows, w->attention_norm, eps, a->norm);
     op->matmul(be, w->k, w->k_bias, a->norm, at->n_rows, false, a->k);
     op->matmul(be, w->v, w->v_bias, a->norm, at->n_rows, false, a->v);
-    if (p->lanes) {
-        lane_attention(p, il, at);
-    } else {
-        ckvc_status rc = prompt_attention(p, il, at, err);
-        if (rc != CKVC_OK)
-            return rc;
-    }
+    ckvc_status rc = p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err);
+    if (rc != CKVC_OK)
+        return rc;
     op->matmul(be, w->o, w->o_bias, a->mix, at->n_rows, true, a->x);
 
     op->rmsnorm(be, a->x, at->n_rows, w->mlp_norm, eps, a->norm);

@@ -16,8 +16,8 @@ typedef struct kv_cache { /* [lanes][G][capacity][D], per layer */
     int64_t capacity;
 } kv_cache;
 
-/* Called after the attention of layer `layer` with queries and cache in place; q's first row is position row0. May read, never
- * changes anything. */
+/* Called after the attention of layer `layer` with queries and cache in place; q's first row is position row0. Of continuations the
+ * queries and own caches of every lane. May read, never changes anything. */
 typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *cache_k,
                                  const be_buf *cache_v, ckvc_err *err);
 
@@ -30,14 +30,15 @@ typedef struct forward_pass {
     const kv_cache *prompt; /* a prefill writes it; a continuation reads it */
     /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1 */
     int64_t first_row; /* what is read of the top rows begins here: the last layer leaves earlier tiles at their keys and values */
-    layer_tap tap;     /* or NULL */
-    void *tap_ctx;
     /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every lane, used by each layer in turn */
     const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */
     int64_t n_lanes;
     int64_t n_prompt;
     const kv_cache *own;
     be_lane *order; /* [n_lanes] scratch */
+    /* both */
+    layer_tap tap; /* or NULL */
+    void *tap_ctx;
 } forward_pass;
 
 /* Leaves the normed top rows in act->norm: a prefill's from forward_top_row on, a continuation's lane by lane. */

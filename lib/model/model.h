@@ -80,6 +80,20 @@ typedef struct rollout_lane {
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
                              double *nll, ckvc_err *err) CKVC_MUST_CHECK;
 
+/* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1 continuation queries under the full cache. */
+typedef struct layer_error {
+    double
+        epsilon; /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on prompt positions outside the set */
+    double restricted; /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set and renormalised */
+    double
+        actual; /* the same with the rows of the compressed rollout, whose hidden states have moved too: beyond the Proposition */
+} layer_error;
+
+/* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n], bits as from session_continue, and the
+ * layers' errors -> layers [L]. rows: scratch [H][n-1]. The session needs 2 lanes. */
+ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
+                                    be_row_error *rows, layer_error *layers, ckvc_err *err) CKVC_MUST_CHECK;
+
 /* Teacher-forced losses of a whole sequence: nll [n-1]; and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0). */
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
                           float *logits, ckvc_err *err) CKVC_MUST_CHECK;

@@ -259,8 +259,8 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
     return be->ops->sync(be, err);
 }
 
-ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
-                             double *nll, ckvc_err *err)
+static ckvc_status roll_out(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
+                            layer_tap on_layer, void *on_layer_ctx, double *nll, ckvc_err *err)
 {
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 && n_lanes <= max_lanes(s->limits));
     assert(s->m->shape.rope != ROPE_DYNAMIC || s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
@@ -288,7 +288,9 @@ ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                                    .n_lanes = n_lanes,
                                    .n_prompt = s->n_prompt,
                                    .own = &s->own,
-                                   .order = s->order};
+                                   .order = s->order,
+                                   .tap = on_layer,
+                                   .tap_ctx = on_layer_ctx};
         rc = forward(&pass, err);
         if (rc == CKVC_OK) /* behind the places of the first losses: what is moved up below is read before it is written over */
             rc = model_head_nll(s->m, s->act.norm, 0, n - 1, n_lanes, continuation + 1, nll + n_lanes, err);
@@ -298,6 +300,59 @@ ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
         memmove(nll + i * n + 1, nll + n_lanes + i * (n - 1), (size_t)(n - 1) * sizeof *nll);
     }
     return rc;
+}
+
+ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
+                             double *nll, ckvc_err *err)
+{
+    return roll_out(s, continuation, n, lanes, n_lanes, NULL, NULL, nll, err);
+}
+
+typedef struct error_ctx {
+    session *s;
+    int64_t n_rows;
+    const kept_set *sets;
+    be_row_error *rows;
+    layer_error *layers;
+} error_ctx;
+
+/* Lane 0 has the full cache, lane 1 the sets. */
+static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *own_k, const be_buf *own_v,
+                             ckvc_err *err)
+{
+    (void)own_v;
+    const error_ctx *e = ctx;
+    session *s = e->s;
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    ckvc_status rc =
+        s->m->be->ops->attention_error(s->m->be, &attention, e->n_rows, row0, q, s->prompt.k[layer], s->prompt.capacity, own_k,
+                                       s->own.capacity, 0, 1, &e->sets[layer], e->rows, err);
+    if (rc != CKVC_OK)
+        return rc;
+    layer_error *out = &e->layers[layer];
+    *out = (layer_error){0};
+    for (int32_t h = 0; h < attention.n_heads; h++) {
+        double mass = 0, restricted = 0, actual = 0;
+        for (int64_t j = 0; j < e->n_rows; j++) {
+            const be_row_error *r = &e->rows[h * e->n_rows + j];
+            mass += r->mass * r->mass;
+            restricted += r->restricted;
+            actual += r->actual;
+        }
+        out->epsilon += sqrt(mass / (double)e->n_rows) / attention.n_heads;
+        out->restricted += sqrt(restricted) / attention.n_heads;
+        out->actual += sqrt(actual) / attention.n_heads;
+    }
+    return CKVC_OK;
+}
+
+ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
+                                    be_row_error *rows, layer_error *layers, ckvc_err *err)
+{
+    assert(max_lanes(s->limits) >= 2 && n >= 2);
+    const rollout_lane lanes[2] = {{.parent = -1, .sets = NULL}, {.parent = -1, .sets = sets}};
+    error_ctx ctx = {s, n - 1, sets, rows, layers};
+    return roll_out(s, continuation, n, lanes, 2, error_tap, &ctx, nll, err);
 }
 
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll, ckvc_err *err)

@@ -81,6 +81,9 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows
                         int64_t own_capacity, const be_lane *lanes, int64_t n_lanes, be_buf *out);
 ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t window, const be_buf *q, int64_t row0,
                             const be_buf *cache_k, int64_t capacity, double *mass, ckvc_err *err);
+ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt, const be_buf *q,
+                                const be_buf *cache_k, int64_t capacity, const be_buf *own_k, int64_t own_capacity, int32_t full,
+                                int32_t other, const kept_set *kept, be_row_error *out, ckvc_err *err);
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared);
 void cpu_head_scratch(const be_extent *most, size_t *per_worker, size_t *shared);

@@ -566,6 +566,7 @@ static const backend_ops ops = {
     .attention_causal = cpu_attention_causal,
     .attention_kept = cpu_attention_kept,
     .window_mass = cpu_window_mass,
+    .attention_error = cpu_attention_error,
     .value_norms = value_norms,
     .silu_mul = silu_mul,
     .head_nll = cpu_head_nll,
