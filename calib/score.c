@@ -8,6 +8,7 @@
 
 #include "calib/keep.h"
 #include "calib/reward.h"
+#include "calib/score_measures.h"
 #include "calib/start_table.h"
 #include "formats/vectors_h5.h"
 #include "lib/base/json.h"
@@ -46,8 +47,8 @@ typedef struct scorer {
     uint32_t L, G;
     session *session;
     ckvc_table *identity;
-    keep **keeps; /* [n_policies]: tables and identity; NULL for the rest */
-    double *nll;
+    keep **keeps;        /* [n_policies]: tables and identity; NULL for the rest */
+    double *nll;         /* [2 max C] */
     uint32_t *positions; /* [L][max T] for policies without a keep */
     uint32_t *offsets;   /* [L][2] */
     uint32_t *scratch;   /* [max T] */
@@ -57,6 +58,7 @@ typedef struct scorer {
     double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: tokens kept by identity at each threshold, for matched */
     double *kept_by_table; /* [n_policies][nB] */
     prefill_stats stats;
+    score_measures measures;
 } scorer;
 
 static void scorer_fini(scorer *s)
@@ -79,6 +81,7 @@ static void scorer_fini(scorer *s)
     free(s->d.n_kept_window);
     free(s->kept_by_step);
     free(s->kept_by_table);
+    score_measures_fini(&s->measures);
 }
 
 /* The block of a table that serves a budget; UINT32_MAX when it has none. */
@@ -123,9 +126,14 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     const prompt_list *list = s->in->prompts;
     s->L = (uint32_t)shape->n_layers;
     s->G = (uint32_t)shape->n_kv_heads;
-    const session_limits limits = {
-        .max_prompt = list->max_tokens, .max_continuation = list->max_continuation, .max_window = s->o->window};
+    const session_limits limits = {.max_prompt = list->max_tokens,
+                                   .max_continuation = list->max_continuation,
+                                   .max_window = s->o->window,
+                                   .max_lanes = s->o->attention_error ? 2 : 1};
     ckvc_status st = session_create(s->in->model, limits, &s->session, err);
+    if (st == CKVC_OK) {
+        st = score_measures_create(&s->measures, shape, limits, s->o->attention_error, s->o->utilities, err);
+    }
     if (st == CKVC_OK) {
         st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets, (uint32_t)s->o->window, &s->identity, err);
     }
@@ -134,7 +142,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     }
     size_t T = list->max_tokens, L = s->L;
     s->keeps = ckvc_calloc(s->n_policies, sizeof *s->keeps);
-    s->nll = ckvc_calloc((size_t)list->max_continuation + 1, sizeof *s->nll);
+    s->nll = ckvc_calloc(2 * ((size_t)list->max_continuation + 1), sizeof *s->nll);
     s->positions = ckvc_calloc(L * T, sizeof *s->positions);
     s->offsets = ckvc_calloc(L * 2, sizeof *s->offsets);
     s->scratch = ckvc_calloc(T, sizeof *s->scratch);
@@ -325,7 +333,8 @@ static json_t *optional_text(const char *text)
     return text ? json_string(text) : json_null();
 }
 
-static void append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double loss_full, double loss_comp, ckvc_buffer *lines)
+static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double loss_full, double loss_comp,
+                               ckvc_buffer *lines, ckvc_err *err)
 {
     const score_policy *policy = &s->policies[i];
     const decision *d = &s->d;
@@ -359,6 +368,9 @@ static void append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double
         }
         json_object_set_new(o, "sets", sets);
     }
+    score_measures_attention(&s->measures, o);
+    /* of the prompt, so once: on its first line */
+    ckvc_status st = i == 0 && b == 0 ? score_measures_utilities(&s->measures, &s->stats, o, err) : CKVC_OK;
     ckvc_json_append(lines, o);
     ckvc_buffer_u8(lines, '\n');
     json_decref(o);
@@ -370,6 +382,7 @@ static void append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double
     sum->n++;
     sum->reward_mean += reward;
     sum->kept_mean += kept / s->L;
+    return st;
 }
 
 static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, ckvc_err *err)
@@ -389,11 +402,11 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
             double loss_comp = NAN;
             decide(s, i, b, p);
             if (p->n_continuation > 0) {
-                st = session_continue(s->session, continuation, p->n_continuation, s->d.sets, s->nll, err);
+                st = score_measures_continue(&s->measures, s->session, continuation, p->n_continuation, s->d.sets, s->nll, err);
                 loss_comp = nll_mean(s->nll, p->n_continuation);
             }
             if (st == CKVC_OK) {
-                append_line(s, i, b, p, loss_full, loss_comp, lines);
+                st = append_line(s, i, b, p, loss_full, loss_comp, lines, err);
             }
         }
     }

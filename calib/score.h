@@ -32,8 +32,9 @@ typedef struct score_options {
     uint32_t n_budgets;
     bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio, with B as asked */
     uint64_t seed;
-    bool sets;           /* print the kept positions */
-    const char *vectors; /* file to write alpha and rho to, or NULL */
+    bool sets;                       /* print the kept positions */
+    bool attention_error, utilities; /* measures of score_measures.h */
+    const char *vectors;             /* file to write alpha and rho to, or NULL */
     bool force, quiet;
 } score_options;
 

@@ -16,7 +16,7 @@ typedef struct score_cli {
     engine_options engine;
     const char *out, *vectors;
     opt_list tables, policies, budget;
-    bool sets, nearest_budget, force;
+    bool sets, attention_error, utilities, nearest_budget, force;
 } score_cli;
 
 typedef struct score_job {
@@ -139,6 +139,8 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
                        .nearest_budget = c->nearest_budget,
                        .seed = (uint64_t)c->engine.seed,
                        .sets = c->sets,
+                       .attention_error = c->attention_error,
+                       .utilities = c->utilities,
                        .vectors = c->vectors,
                        .force = c->force,
                        .quiet = c->engine.quiet};
@@ -178,6 +180,9 @@ int cmd_score(int argc, char **argv)
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
         {OPT_TEXT, "out", 'o', &c.out, "S.jsonl", "file to write; default: standard output", 0, 0},
         {OPT_FLAG, "sets", 0, &c.sets, "", "print the kept positions of every layer", 0, 0},
+        {OPT_FLAG, "attention-error", 0, &c.attention_error, "", "measure the attention that is left out, per layer, and its bound",
+         0, 0},
+        {OPT_FLAG, "utilities", 0, &c.utilities, "", "quantiles of the utility scores by head, on each prompt's first line", 0, 0},
         {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0, 0},
         {OPT_FLAG, "force", 0, &c.force, "", "replace existing output", 0, 0},
         {0}};

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/scores_measures.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -172,7 +173,7 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)o, key, value)
     {
-        bool known = strcmp(key, "sets") == 0 && json_is_array(value); /* --sets: not needed here */
+        bool known = (strcmp(key, "sets") == 0 && json_is_array(value)) || scores_is_measure(key); /* --sets: not needed here */
         for (size_t i = 0; i < KEY_COUNT; i++) {
             known = known || strcmp(key, keys[i]) == 0;
         }
@@ -196,7 +197,8 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_layers(o, "n_candidates", true, row, &row->n_candidates, at, err)) ||
         (rc = get_real(o, "loss_full", &row->loss_full, at, err)) || (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
         (rc = get_real(o, "reward", &row->reward, at, err)) ||
-        (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) || (rc = check_losses(row, at, err))) {
+        (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) || (rc = check_losses(row, at, err)) ||
+        (rc = scores_read_measures(o, at->path, row, err))) {
         return rc;
     }
     if (!(row->budget > 0) || row->n_tokens == 0) {
@@ -321,6 +323,7 @@ void scores_free(scores *s)
         free(r->n_candidates);
         free(r->n_kept);
         free(r->n_kept_window);
+        scores_free_measures(r);
     }
     free(s->rows);
     free(s->path);

@@ -1,4 +1,4 @@
-/* The JSON lines of `ckvc score` (docs/cli.md, "JSON lines"): one row per prompt x budget x policy. */
+/* The JSON lines of `ckvc score` (scores.md): one row per prompt x budget x policy. */
 #ifndef CKVC_SCORES_H
 #define CKVC_SCORES_H
 
@@ -7,6 +7,9 @@
 
 #include "lib/base/hash.h"
 #include "lib/base/status.h"
+
+/* Per-layer numbers of --attention-error, and quantiles (5, 25, 50, 75, 95, 99, 100%) of --utilities. */
+enum { SCORE_EPSILON, SCORE_BOUND, SCORE_ERROR, SCORE_DRIFT, SCORE_ATTENTION_KEYS, SCORE_QUANTILE_COUNT = 7 };
 
 typedef struct score_row {
     uint32_t line;                   /* 1-based */
@@ -23,6 +26,9 @@ typedef struct score_row {
     uint32_t *n_candidates;              /* [L]; NULL where the policy has no threshold */
     uint32_t *n_kept, *n_kept_window;    /* [L]; n_kept_window NULL where null */
     double loss_full, loss_comp, reward; /* nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full) */
+    double *attention;                   /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
+    uint32_t n_heads;                    /* G of utility, else 0 */
+    double *utility; /* [L][G][SCORE_QUANTILE_COUNT], then alpha's [SCORE_QUANTILE_COUNT]; NULL: not on this line */
 } score_row;
 
 typedef struct scores {

@@ -1,0 +1,32 @@
+/* What `ckvc score` can measure besides losses: the attention that a kept set leaves out (--attention-error), and the spread of the
+ * utility scores (--utilities). Data for the diagnostics of a report (docs/method.md, section 10). */
+#ifndef CKVC_SCORE_MEASURES_H
+#define CKVC_SCORE_MEASURES_H
+
+#include <jansson.h>
+
+#include "lib/model/model.h"
+
+typedef struct score_measures {
+    bool attention, utilities;
+    int64_t n_layers, n_heads, n_kv_heads; /* L, H, G */
+    be_row_error *rows;                    /* [H][max C - 1] */
+    layer_error *layers;                   /* [L], of the last measured rollout */
+    int64_t n_rows;                        /* its C - 1; 0: there is none */
+    double *u;                             /* [max T] */
+} score_measures;
+
+ckvc_status score_measures_create(score_measures *m, const model_shape *shape, session_limits limits, bool attention,
+                                  bool utilities, ckvc_err *err) CKVC_MUST_CHECK;
+void score_measures_fini(score_measures *m);
+/* session_continue under sets [L] -> nll [C] (room for 2 C), measured on the way where attention is asked for and C >= 2. */
+ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation, int64_t n, const kept_set *sets,
+                                    double *nll, ckvc_err *err) CKVC_MUST_CHECK;
+/* Adds "attention_epsilon", "attention_bound", "attention_error", "attention_drift" [L] of the last rollout to a line; null where the
+ * continuation has no rows to measure. Nothing when attention was not asked for. */
+void score_measures_attention(const score_measures *m, json_t *line);
+/* Adds "alpha_quantiles" and "utility_quantiles" [L][G] (scores.h) of a prompt to a line, the utility being alpha[t] rho[l][g][t]. Nothing when
+ * utilities were not asked for. */
+ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif
