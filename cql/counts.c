@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cql/bound.h"
 #include "cql/cql.h"
+#include "cql/logged.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "lib/base/sizes.h"
@@ -98,19 +100,24 @@ void cql_counts_free(cql_counts *c)
     free(c);
 }
 
+void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates, uint8_t *weight)
+{
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, key, STAGE + (uint32_t)kind);
+    for (uint32_t r = 0; r < n_replicates; ++r) {
+        if (kind == CQL_RESAMPLE_BOOTSTRAP) {
+            uint32_t w = ckvc_rng_poisson1(&rng);
+            weight[r] = (uint8_t)(w < 255 ? w : 255);
+        } else {
+            weight[r] = r % 2 == 0 ? (uint8_t)(ckvc_rng_u32(&rng) >> 31) : (uint8_t)!weight[r - 1];
+        }
+    }
+}
+
 void cql_counts_prompt(cql_counts *c, const char *id)
 {
     c->prompt++;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, c->seed, ckvc_rng_key(id), STAGE + (uint32_t)c->kind);
-    for (uint32_t r = 0; r < c->n_replicates; ++r) {
-        if (c->kind == CQL_RESAMPLE_BOOTSTRAP) {
-            uint32_t w = ckvc_rng_poisson1(&rng);
-            c->weight[r] = (uint8_t)(w < 255 ? w : 255);
-        } else {
-            c->weight[r] = r % 2 == 0 ? (uint8_t)(ckvc_rng_u32(&rng) >> 31) : (uint8_t)!c->weight[r - 1];
-        }
-    }
+    cql_resample_weights(c->seed, ckvc_rng_key(id), c->kind, c->n_replicates, c->weight);
 }
 
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part, ckvc_err *err)
@@ -224,17 +231,14 @@ ckvc_status cql_counts_choices(const cql_counts *c, double alpha, double scale, 
 {
     size_t A = c->n_actions;
     uint64_t n[CQL_MAX_ACTIONS];
-    double mean[CQL_MAX_ACTIONS], q[CQL_MAX_ACTIONS];
+    double mean[CQL_MAX_ACTIONS];
     for (size_t s = 0; s < c->n_states; ++s)
         for (uint32_t r = 0; r < c->n_replicates; ++r) {
             int chosen = -1;
             if (c->prompts[s] > 0) {
-                cql_certificate cert;
                 cql_counts_replicate(c, r, s, scale, n, mean);
-                if (!cql_solve_exact(A, n, mean, alpha, q, &cert))
-                    return ckvc_fail(err, CKVC_E_BUG, "replicate %u, state %zu: the solver left a gradient of %g", r, s,
-                                     cert.gradient);
-                chosen = head_grid != NULL ? cql_choose_head(A, q, head_grid) : cql_choose_gate(A, q);
+                if ((chosen = cql_choice(A, n, mean, alpha, head_grid)) < -1)
+                    return ckvc_fail(err, CKVC_E_BUG, "replicate %u, state %zu: the exact solver failed", r, s);
             }
             choices[(size_t)r * c->n_states + s] = chosen < 0 ? CQL_NO_CHOICE : (uint16_t)chosen;
         }
@@ -256,69 +260,24 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
     }
 }
 
-/* The difference of mean rewards to `other`, for every action; NaN where either was not drawn. */
-static void differences(size_t A, const uint64_t *n, const double *mean, int other, double *d)
-{
-    bool known = other < 0 || n[other] > 0;
-    double base = other < 0 || !known ? 0.0 : mean[other];
-    for (size_t a = 0; a < A; ++a)
-        d[a] = known && n[a] > 0 ? mean[a] - base : NAN;
-}
+typedef struct one_state {
+    const cql_counts *counts;
+    size_t state;
+} one_state;
 
-static int by_double(const void *a, const void *b)
+static void replicate_of(const void *ctx, uint32_t r, uint64_t *n, double *mean)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The t quantile (df degrees of freedom) at the probability of the normal quantile z > 0: Abramowitz and Stegun 26.7.5, two terms. */
-static double normal_to_t(double z, double df)
-{
-    double z3 = z * z * z;
-    return z + (z3 + z) / (4.0 * df) + (5.0 * z3 * z * z + 16.0 * z3 + 3.0 * z) / (96.0 * df * df);
+    const one_state *o = ctx;
+    cql_counts_replicate(o->counts, r, o->state, 1.0, n, mean);
 }
 
 bool cql_counts_better(const cql_counts *c, size_t state, int chosen, int other)
 {
     assert(c->kind == CQL_RESAMPLE_BOOTSTRAP && chosen >= 0 && (size_t)chosen < c->n_actions);
-    size_t A = c->n_actions;
-    uint32_t R = c->n_replicates;
-    if (chosen == other || c->prompts[state] < CQL_MIN_PROMPTS || R < 20)
-        return false;
     uint64_t n[CQL_MAX_ACTIONS];
-    double mean[CQL_MAX_ACTIONS], d[CQL_MAX_ACTIONS], d_r[CQL_MAX_ACTIONS], square[CQL_MAX_ACTIONS];
-    uint32_t drawn[CQL_MAX_ACTIONS] = {0};
-    double *top = ckvc_alloc(R, sizeof *top); /* per replicate: max over actions of the studentised deviation */
-    if (top == NULL)
-        return false;
-    memset(square, 0, sizeof square);
+    double mean[CQL_MAX_ACTIONS];
+    one_state ctx = {c, state};
     cql_counts_state(c, state, 1.0, n, mean, NULL, NULL);
-    differences(A, n, mean, other, d);
-
-    /* pass 1: standard error of every action's difference */
-    for (uint32_t r = 0; r < R; ++r) {
-        cql_counts_replicate(c, r, state, 1.0, n, mean);
-        differences(A, n, mean, other, d_r);
-        for (size_t a = 0; a < A; ++a)
-            if (!isnan(d[a]) && !isnan(d_r[a])) {
-                square[a] += (d_r[a] - d[a]) * (d_r[a] - d[a]);
-                drawn[a]++;
-            }
-    }
-    /* pass 2: the distribution of the largest deviation */
-    for (uint32_t r = 0; r < R; ++r) {
-        cql_counts_replicate(c, r, state, 1.0, n, mean);
-        differences(A, n, mean, other, d_r);
-        top[r] = 0.0;
-        for (size_t a = 0; a < A; ++a)
-            if (!isnan(d[a]) && !isnan(d_r[a]) && square[a] > 0.0)
-                top[r] = fmax(top[r], (d_r[a] - d[a]) / sqrt(square[a] / drawn[a]));
-    }
-    qsort(top, R, sizeof *top, by_double);
-    /* Resampling n prompts shows (n-1)/n of the variance and tails that know it: both are put right. */
-    double prompts = (double)c->prompts[state];
-    double critical = normal_to_t(top[(size_t)ceil(0.95 * R) - 1], prompts - 1.0);
-    free(top);
-    double se = drawn[chosen] > 0 ? sqrt(square[chosen] / drawn[chosen] * prompts / (prompts - 1.0)) : INFINITY;
-    return d[chosen] - critical * se > 0.0;
+    cql_resampled s = {c->n_actions, c->n_replicates, c->prompts[state], n, mean, replicate_of, &ctx};
+    return chosen != other && cql_lower_bound(&s, chosen, other, NULL) > 0.0;
 }

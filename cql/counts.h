@@ -24,6 +24,9 @@ typedef enum cql_resample {
 
 typedef struct cql_counts cql_counts;
 
+/* weight [R] of a prompt in every replicate; key: ckvc_rng_key(prompt id). */
+void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates, uint8_t *weight);
+
 /* CKVC_E_MEMORY when the tables would need more than memory_max bytes, with the number of replicates that would fit. */
 ckvc_status cql_counts_create(size_t n_states, size_t n_actions, uint32_t n_replicates, cql_resample kind, uint64_t seed,
                               size_t memory_max, cql_counts **out, ckvc_err *err) CKVC_MUST_CHECK;
@@ -53,11 +56,8 @@ ckvc_status cql_counts_choices(const cql_counts *c, double alpha, double scale, 
 /* share [S][A] = replicates that choose the action / R. */
 void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_states, size_t n_actions, float *share);
 
-/* Is action `chosen` better than action `other` beyond chance? Simultaneous one-sided 95% bound over all logged actions, from the
- * replicates' studentised maximum (single step, as Romano and Wolf 2005): it holds although `chosen` was picked as the best of many.
- * `other` < 0 stands for a reward of exactly 0 (the unperturbed table, when rewards are advantages). False when the state has fewer
- * than CQL_MIN_PROMPTS prompts, where resampling says nothing. Bootstrap replicates only. */
-#define CQL_MIN_PROMPTS 8
+/* Is action `chosen` better than action `other` (< 0: a reward of exactly 0) beyond chance? cql_lower_bound of bound.h above 0; an action is
+ * never better than itself. Bootstrap replicates only. */
 bool cql_counts_better(const cql_counts *c, size_t state, int chosen, int other);
 
 #endif

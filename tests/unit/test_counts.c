@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cql/bound.h"
 #include "cql/counts.h"
 #include "cql/cql.h"
 #include "lib/base/rng.h"
