@@ -10,9 +10,12 @@
 #include "calib/fit_pool.h"
 #include "cql/cql.h"
 #include "cql/rank.h"
+#include "cql/variance.h"
 #include "lib/base/json.h"
 #include "lib/base/log.h"
 #include "lib/base/memory.h"
+
+#define NOISE_DRAWS 8 /* redrawn counts per state */
 
 fit_options fit_defaults(void)
 {
@@ -203,11 +206,13 @@ static void masked(size_t A, const uint64_t *n, const double *values, double *ou
 /* Against the plain mean reward, and on the gate side the exact choice against that of the loss part alone, at the same scale. */
 static ckvc_status what_decided(side_fit *f, ckvc_err *err)
 {
-    double values[CQL_MAX_ACTIONS];
+    double values[CQL_MAX_ACTIONS], noise = 0.0;
     for (size_t s = 0; s < f->S; ++s) {
         if (f->chosen[s] < 0)
             continue;
         const uint64_t *n = f->n + s * f->A;
+        noise += variance_count_noise(f->A, n, f->mean + s * f->A, f->o->cql_alpha, f->side == CKVC_SIDE_HEAD ? f->grid : NULL,
+                                      NOISE_DRAWS, f->o->seed, s);
         masked(f->A, n, f->mean + s * f->A, values);
         f->out->n_alpha_decided += choose(f, values) != f->chosen[s] ? 1 : 0;
         if (f->side == CKVC_SIDE_HEAD)
@@ -235,11 +240,24 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err)
             }
         f->out->n_flat_loss += hi - lo <= 1e-9 ? 1 : 0;
     }
+    f->out->count_noise = f->out->n_supported > 0 ? noise / (double)f->out->n_supported : NAN;
     ckvc_status st = count_summary(f, err);
     return st == CKVC_OK ? count_correlation(f, err) : st;
 }
 
 /* ---- pass 3: resampling ---- */
+
+/* What changes nothing: weight 1.0, the threshold of identity tables. -1 when the grid does not have it. */
+static int neutral_action(const side_fit *f)
+{
+    double value = f->side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START);
+    return ckvc_grid_index(f->grid, (uint32_t)f->A, (float)value);
+}
+
+static bool logged(const side_fit *f, size_t state, int action)
+{
+    return f->n[state * f->A + (size_t)action] > 0;
+}
 
 static ckvc_status resample(side_fit *f, ckvc_err *err)
 {
@@ -259,13 +277,14 @@ static ckvc_status resample(side_fit *f, ckvc_err *err)
     cql_choice_shares(f->out->choices, R, f->S, f->A, *f->share);
     if (!f->o->shrink)
         return CKVC_OK;
+    int neutral = neutral_action(f);
     for (size_t s = 0; s < f->S; ++s) {
-        int a = f->chosen[s], stay = f->incoming[s];
+        int a = f->chosen[s], stay = neutral >= 0 && logged(f, s, neutral) ? neutral : f->incoming[s];
         if (a < 0 || a == stay)
             continue;
         /* An advantage of the unperturbed table is 0 by definition; a raw reward needs its own records. */
-        bool logged = f->n[s * f->A + (size_t)stay] > 0;
-        if (!cql_counts_better(f->pool->counts, s, a, f->o->reward == FIT_ADVANTAGE && !logged ? -1 : stay)) {
+        bool by_definition = f->o->reward == FIT_ADVANTAGE && stay == f->incoming[s] && !logged(f, s, stay);
+        if (!cql_counts_better(f->pool->counts, s, a, by_definition ? -1 : stay)) {
             f->chosen[s] = stay;
             f->out->n_shrunk++;
         }
@@ -346,7 +365,7 @@ static ckvc_status fit_one_side(side_fit *f, const char *where, const float *inc
     f->out->n_states = f->S;
     f->out->fitted = f->pool->n_prompts > 0;
     f->out->scale = 1.0;
-    f->out->count_correlation = f->out->adamw_distance = NAN;
+    f->out->count_correlation = f->out->count_noise = f->out->adamw_distance = NAN;
     f->incoming = ckvc_alloc(f->S, sizeof *f->incoming);
     f->chosen = ckvc_alloc(f->S, sizeof *f->chosen);
     ckvc_status st = CKVC_OK;
@@ -438,6 +457,14 @@ json_t *fit_describe(const fit_result *r)
     json_t *o = diagnostics(r);
     if (o == NULL)
         return NULL;
+    /* not in META, which is hashed: content ids of tables must not depend on what is printed beside them */
+    for (int side = 0; side < CKVC_SIDE_COUNT; ++side)
+        if (isfinite(r->sides[side].count_noise) &&
+            json_object_set_new(json_object_get(o, ckvc_side_name((ckvc_side)side)), "count_noise_share",
+                                json_real(r->sides[side].count_noise))) {
+            json_decref(o);
+            return NULL;
+        }
     if (json_object_set_new(o, "replicates", json_integer(r->n_replicates)) ||
         json_object_set_new(o, "heldout_prompts", json_integer((json_int_t)r->n_heldout)) ||
         json_object_set_new(o, "filtered_prompts", json_integer((json_int_t)r->n_filtered)) ||

@@ -31,8 +31,9 @@ typedef struct fit_options {
     const char *label;   /* NULL: the model's name */
     uint32_t replicates; /* 0: no resampling. With CQL_RESAMPLE_BOOTSTRAP the table gets its shares. */
     cql_resample resample;
-    bool shrink;                /* keep the incoming action where the bootstrap does not show the chosen one to be better */
-    uint64_t seed;              /* of the resampling and of AdamW's order */
+    bool shrink;   /* keep the neutral action (1.0, 0.90; where it was not logged, the incoming one) unless the bootstrap shows the
+                                   chosen one to be better */
+    uint64_t seed; /* of the resampling and of AdamW's order */
     size_t memory_max;          /* bytes for statistics */
     const table_file *incoming; /* NULL: the shards' start tables */
 } fit_options;
@@ -48,6 +49,7 @@ typedef struct fit_side {
     size_t n_alpha_decided;                      /* supported states whose choice differs from that of the plain mean reward */
     double
         count_correlation; /* Spearman, chosen or not against the action's share of its state's records; NaN: all counts are equal */
+    double count_noise;    /* share of supported states that random counts would turn, had as many records been drawn uniformly */
     double adamw_distance;          /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
     size_t n_by_loss, n_by_penalty; /* gate, exact solver: the loss part alone would choose the same action, another one */
     size_t n_flat_loss;             /* gate: the loss is the same for all logged actions; the penalty alone decides */

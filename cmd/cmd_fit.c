@@ -76,6 +76,7 @@ static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
         fprintf(stderr, "; action counts are equal\n");
     else
         fprintf(stderr, "; rank correlation of choice and count %+.3f\n", s->count_correlation);
+    fprintf(stderr, "  counts drawn uniformly, as many in all, would turn %.1f%% of the choices\n", 100.0 * s->count_noise);
     if (side == CKVC_SIDE_GATE)
         fprintf(stderr,
                 "  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; states where no action changes the "
@@ -85,7 +86,7 @@ static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
         fprintf(stderr, "  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled rewards)\n",
                 s->adamw_distance);
     if (c->shrink)
-        fprintf(stderr, "  %zu choices taken back: not better than the incoming action beyond chance\n", s->n_shrunk);
+        fprintf(stderr, "  %zu choices taken back: not better than the neutral action beyond chance\n", s->n_shrunk);
 }
 
 static int print_result(const fit_result *r, const fit_cli *c)
@@ -173,7 +174,8 @@ int cmd_fit(int argc, char **argv)
         {OPT_CHOICE, "reward", 0, &c.reward, "advantage|raw", "over the baseline on unit scale, or as logged", 0, 0},
         {OPT_CHOICE, "unsupported", 0, &c.unsupported, "incoming|safest|neighbour", "what cells without records get", 0, 0},
         {OPT_INT, "bootstrap", 0, &c.bootstrap, "R", "refits over resampled prompts; stores each action's share", 0, 100000},
-        {OPT_FLAG, "shrink", 0, &c.shrink, NULL, "keep the incoming action unless the bootstrap shows a better one", 0, 0},
+        {OPT_FLAG, "shrink", 0, &c.shrink, NULL, "keep weight 1.0 and threshold 0.90 unless the bootstrap shows a better action", 0,
+         0},
         {OPT_INT, "seed", 0, &c.seed, "N", "of the bootstrap and of adamw's order", 0, 9007199254740992.0},
         {OPT_SIZE, "memory", 0, &c.memory, "SIZE", "limit for statistics and replicates", 0, 0},
         {OPT_TITLE, "talk", 0, NULL, NULL, NULL, 0, 0},

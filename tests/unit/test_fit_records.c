@@ -630,7 +630,24 @@ static void shrinking_keeps_what_chance_explains(void **state)
     r = fit_one(world_shard(&w, "shrink0.h5", 0, 60), &o);
     assert_true(r->sides[0].n_shrunk >= 9); /* of 12 states, nothing is better: 5% may pass */
     assert_true(r->sides[0].n_changed <= 2);
+
+    /* A later round: the incoming table has other weights, the neutral action is what stays. */
+    table_file *incoming = r->table;
+    r->table = NULL;
     fit_result_free(r);
+    for (int i = 0; i < L * G * NB; ++i)
+        incoming->table->weight[i] = (float)ckvc_head_action(20);
+    o.incoming = incoming;
+    r = fit_one(in_folder("shrink0.h5"), &o);
+    int neutral = 0;
+    for (int l = 0; l < L; ++l)
+        for (int g = 0; g < G; ++g)
+            for (int b = 0; b < NB; ++b)
+                neutral += head_action(r, l, g, b) == CKVC_HEAD_NEUTRAL;
+    assert_true(neutral >= 10);                 /* of 12 */
+    assert_true(r->sides[0].count_noise > 0.5); /* means that differ by noise alone: random counts would choose */
+    fit_result_free(r);
+    table_file_free(incoming);
 }
 
 /* Refits of random halves of the prompts must agree with each other where there is an effect, and must not where there is none: the
