@@ -12,6 +12,7 @@
 #include "calib/rollouts_check.h"
 #include "calib/rollouts_plain.h"
 #include "calib/rollouts_sweep.h"
+#include "calib/stable.h"
 #include "lib/base/log.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
@@ -358,8 +359,9 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
 {
     worker w;
     shard_header header;
+    stable *until = NULL;
     uint32_t n = (uint32_t)in->prompts->n;
-    *counts = (pass_counts){0};
+    *counts = (pass_counts){.reliability = NAN};
     bool *done = ckvc_calloc(n, sizeof *done);
     if (!done) {
         return ckvc_fail_memory(err, "the list of prompts", n);
@@ -377,6 +379,17 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     if (st != CKVC_OK) {
         goto out;
     }
+    bool stopped = false, end = false;
+    if (table && o->until_stable > 0) {
+        st = stable_create(table, o->seed, w.plan.limit, &until, err);
+        if (st == CKVC_OK) {
+            st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
+        }
+        n = run_pass_named(run, name)->n_prompts;
+    }
+    if (st != CKVC_OK) {
+        goto out;
+    }
     for (uint32_t i = 0; i < n; i++) {
         counts->resumed += done[i];
     }
@@ -384,8 +397,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     double start = ckvc_now_s();
     ckvc_progress progress;
     ckvc_progress_start(&progress, name, table ? "rollouts" : "prompts", n, counts->resumed, o->quiet);
-    bool stopped = false;
-    for (uint32_t i = 0; st == CKVC_OK && i < n; i++) {
+    for (uint32_t i = 0; st == CKVC_OK && !end && i < n; i++) {
         if (done[i]) {
             continue;
         }
@@ -411,10 +423,14 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
             st = run_log_prompt(run, i, w.rows, err);
             counts->prompts++;
         }
+        if (st == CKVC_OK && until) {
+            st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
+        }
         ckvc_progress_update(&progress, counts->resumed + counts->prompts + counts->skipped,
                              table ? counts->rollouts : counts->prompts + counts->skipped);
     }
     ckvc_progress_finish(&progress);
+    counts->stable = end;
     counts->seconds = ckvc_now_s() - start;
     if (st == CKVC_OK) {
         st = run_pass_end(run, &counts->complete, err);
@@ -424,6 +440,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
                        run_path(run), counts->resumed + counts->prompts + counts->skipped, n);
     }
 out:
+    stable_free(until);
     worker_fini(&w);
     free(done);
     return st;

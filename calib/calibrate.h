@@ -44,6 +44,9 @@ typedef struct calibrate_options {
     uint32_t shard_prompts;
     int64_t max_failures;
     double limit_time_s; /* 0: none */
+    double
+        until_stable; /* a logging pass of heads ends with the shard at which its reliability (stable.h) reaches this; 0: never */
+    const char *plan; /* hash that the shards carry, for a run of several plans; NULL: the run's */
     bool quiet;
 } calibrate_options;
 
@@ -54,6 +57,8 @@ typedef struct pass_counts {
     uint32_t n_variants_max;
     double seconds, prefill_seconds, rollout_seconds;
     bool complete;
+    bool stable;        /* ended by --until-stable */
+    double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;
 
 /* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */

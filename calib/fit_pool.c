@@ -509,6 +509,22 @@ static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, c
     return CKVC_OK;
 }
 
+static ckvc_status add_stable(fit_pool *pool, const run_pass *p, const char *name, ckvc_err *err)
+{
+    if (pool->stable == NULL)
+        pool->stable = json_array();
+    json_t *o = json_pack("{s:s, s:f, s:b, s:I}", "pass", name, "target", p->stable.target, "reached", p->stable.reached, "prompts",
+                          (json_int_t)p->n_prompts);
+    if (o == NULL || pool->stable == NULL ||
+        (!isnan(p->stable.reliability) && json_object_set_new(o, "reliability", json_real(p->stable.reliability))) ||
+        json_array_append(pool->stable, o)) {
+        json_decref(o);
+        return ckvc_fail_memory(err, "a pass", 0);
+    }
+    json_decref(o);
+    return CKVC_OK;
+}
+
 static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ckvc_err *err)
 {
     ckvc_status st = CKVC_OK;
@@ -518,9 +534,15 @@ static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ck
         if (p == NULL || (first == CKVC_SIDE_GATE && p == s->passes[CKVC_SIDE_HEAD]))
             continue; /* a pass of both sides is read once */
         const bool sides[CKVC_SIDE_COUNT] = {p == s->passes[CKVC_SIDE_HEAD], p == s->passes[CKVC_SIDE_GATE]};
+        /* A pass of compile is the first one of a calibration of its own, whose plan its shards carry. */
+        char name[sizeof p->name];
+        bool own_plan = strcmp(p->plan, run_plan_hash(s->run)) != 0;
+        snprintf(name, sizeof name, own_plan ? "pass-01-%s" : "%s", own_plan ? p->kind : p->name);
         void *list = pool->passes;
-        st = add_name(&list, &pool->n_passes, &pool->cap_passes, sizeof *pool->passes, p->name, err);
+        st = add_name(&list, &pool->n_passes, &pool->cap_passes, sizeof *pool->passes, name, err);
         pool->passes = list;
+        if (st == CKVC_OK && p->stable.known)
+            st = add_stable(pool, p, name, err);
         for (size_t k = 0; st == CKVC_OK && k < p->n_shards; ++k) {
             shard *rows = NULL;
             snprintf(where, sizeof where, "%s/%s, shard %zu", s->path, p->name, k);
@@ -613,5 +635,6 @@ void fit_pool_clear(fit_pool *pool)
     free(pool->plans);
     free(pool->passes);
     free(pool->signature);
+    json_decref(pool->stable);
     *pool = (fit_pool){0};
 }

@@ -45,6 +45,7 @@ typedef struct fit_pool {
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out: hold-out, --split, seen in an earlier source */
     struct fit_seen *seen;                        /* open addressing over (id, token hash) */
     size_t n_seen, cap_seen;
+    json_t *stable;    /* array: how --until-stable ended the passes that had it; NULL: none did */
     double *signature; /* [L][G][3] sums over scanned prompts; NULL: no scan */
     uint64_t n_signature;
 } fit_pool;

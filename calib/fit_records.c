@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/fit_carry.h"
 #include "calib/fit_pool.h"
 #include "cql/cql.h"
 #include "cql/rank.h"
@@ -493,7 +494,8 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
 {
     const shard_header *h = pool->first;
     const fit_side *head = &r->sides[CKVC_SIDE_HEAD], *gate = &r->sides[CKVC_SIDE_GATE];
-    const char *probe = head->fitted && gate->fitted ? "joint" : head->fitted ? "head-only" : "gate-only";
+    bool heads = head->fitted || head->carried, gates = gate->fitted || gate->carried;
+    const char *probe = o->probe ? o->probe : heads && gates ? "joint" : heads ? "head-only" : "gate-only";
     double lambda = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->lambda;
     bool advantage = o->reward == FIT_ADVANTAGE;
     json_t *meta = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:o, s:o, s:o}", "schema", "ckvc-table-1",
@@ -525,9 +527,17 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
         json_decref(meta);
         return ckvc_fail_memory(err, "a table's META", 0);
     }
+    if (json_array_size(pool->stable) && json_object_set(meta, "until_stable", pool->stable)) {
+        json_decref(meta);
+        return ckvc_fail_memory(err, "a table's META", 0);
+    }
     json_decref(r->table->meta);
     r->table->meta = meta;
-    return CKVC_OK;
+    ckvc_status st = CKVC_OK;
+    for (int side = 0; side < CKVC_SIDE_COUNT && st == CKVC_OK; ++side)
+        if (r->sides[side].carried)
+            st = fit_carry_meta(meta, o->incoming, (ckvc_side)side, err);
+    return st;
 }
 
 /* ---- the whole ---- */
@@ -600,6 +610,9 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
         };
         f.S = f.L * f.X * f.nB;
         ckvc_status st = fit_one_side(&f, from->where, start, err);
+        f.out->carried = !f.out->fitted && fit_carries(o->incoming, (ckvc_side)side, o);
+        if (st == CKVC_OK && f.out->carried)
+            st = fit_carry_evidence(t, o->incoming, (ckvc_side)side, err);
         if (st != CKVC_OK)
             return st;
     }
@@ -642,6 +655,12 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
             pool.signature[i] /= (double)pool.n_signature;
         r->table->signature = pool.signature;
         pool.signature = NULL;
+    } else if (o->incoming != NULL && o->incoming->signature != NULL) {
+        size_t n = (size_t)h->n_layers * h->n_kv_heads * 3;
+        if ((r->table->signature = ckvc_alloc(n, sizeof(double))) == NULL)
+            st = ckvc_fail_memory(err, "the heads' signature", n * sizeof(double));
+        else
+            memcpy(r->table->signature, o->incoming->signature, n * sizeof(double));
     }
 done:
     fit_pool_clear(&pool);

@@ -36,11 +36,13 @@ typedef struct fit_options {
     uint64_t seed; /* of the resampling and of AdamW's order */
     size_t memory_max;          /* bytes for statistics */
     const table_file *incoming; /* NULL: the shards' start tables */
+    const char *probe;          /* META's probe; NULL: by the sides that were fitted */
 } fit_options;
 fit_options fit_defaults(void);
 
 typedef struct fit_side {
-    bool fitted; /* had records; otherwise the side is the incoming table's */
+    bool fitted;  /* had records; otherwise the side is the incoming table's */
+    bool carried; /* it is, with its evidence (fit_carry.h) */
     uint64_t n_records, n_prompts;
     size_t n_states, n_supported;
     uint64_t count_min, count_median, count_max; /* records of a supported state */

@@ -75,6 +75,9 @@ json_t *plan_json(const plan *p)
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));
         bad |= set(json, "start_table", json_string(p->start_table));
+        if (o->until_stable > 0) {
+            bad |= set(json, "until_stable", json_real(o->until_stable));
+        }
     }
     if (bad) {
         json_decref(json);

@@ -1,5 +1,7 @@
 /* ckvc calibrate and ckvc scan: prompts -> records in a run directory. */
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cmd/job.h"
 #include "cmd/verbs.h"
@@ -9,12 +11,23 @@ static void print_counts(const job_options *c, const job *j, const pass_counts *
     double rate = n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;
     if (c->engine.json) {
         printf("{\"run\":\"%s\",\"pass\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"rollouts\":%llu,\"records\":%llu,"
-               "\"records_at_baseline\":%llu,\"seconds\":%.3f,\"rollouts_per_second\":%.3f}\n",
+               "\"records_at_baseline\":%llu,\"seconds\":%.3f,\"rollouts_per_second\":%.3f",
                run_plan_hash(j->run), pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts,
                (unsigned long long)n->records, (unsigned long long)n->actions_equal, n->seconds, rate);
+        if (c->until_stable > 0) {
+            printf(",\"stable\":%s", n->stable ? "true" : "false");
+            if (isfinite(n->reliability)) {
+                printf(",\"reliability\":%.17g", n->reliability);
+            }
+        }
+        printf("}\n");
         return;
     }
     if (!c->engine.quiet) {
+        if (c->until_stable > 0) {
+            fprintf(stderr, "%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass, n->reliability,
+                    c->until_stable, n->stable ? "ended the pass here" : "was not reached");
+        }
         fprintf(stderr,
                 "%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, %.1f%% of them at the baseline's "
                 "set\n"
@@ -90,6 +103,9 @@ int cmd_calibrate(int argc, char **argv)
     snprintf(pass, sizeof pass, "pass-01-%s", c.side);
     ckvc_status st = job_open(&c, &j, &err);
     j.plan.verb = "calibrate";
+    if (st == CKVC_OK && c.until_stable > 0 && strcmp(c.side, "gate") == 0) {
+        st = ckvc_fail(&err, CKVC_E_USAGE, "--until-stable looks at the head table: it goes with --side head or both");
+    }
     if (st == CKVC_OK) {
         st = job_open_start(&c, opts, &j, &err);
     }

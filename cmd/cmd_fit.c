@@ -62,7 +62,7 @@ static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
 {
     const char *name = ckvc_side_name(side);
     if (!s->fitted) {
-        fprintf(stderr, "%s: no records; copied from the incoming table\n", name);
+        fprintf(stderr, "%s: no records; copied from the incoming table%s\n", name, s->carried ? ", with its evidence" : "");
         return;
     }
     fprintf(stderr,

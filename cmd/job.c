@@ -60,6 +60,7 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
                                      .shard_prompts = (uint32_t)c->shard_prompts,
                                      .max_failures = c->max_failures,
                                      .limit_time_s = (double)c->limit_time,
+                                     .until_stable = c->until_stable,
                                      .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
                                      .check_rollouts = c->check_rollouts,
                                      .memory = (size_t)c->engine.memory,

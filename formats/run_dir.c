@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ bool run_pass_name(const char *name, int *number, const char **kind)
 
 uint32_t run_shard_count(const run_pass_state *p)
 {
-    return p->n_prompts / p->shard_prompts + (p->n_prompts % p->shard_prompts != 0);
+    return p->pub.n_prompts / p->shard_prompts + (p->pub.n_prompts % p->shard_prompts != 0);
 }
 
 run_pass_state *run_find_pass(const run_dir *r, const char *name)
@@ -78,7 +79,7 @@ run_pass_state *run_find_pass(const run_dir *r, const char *name)
 }
 
 /* ---- journal lines -> struct ---- */
-static bool get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out)
+bool run_get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out)
 {
     const json_t *v = json_object_get(line, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0 || (uint64_t)json_integer_value(v) > most) {
@@ -98,7 +99,7 @@ static bool get_text(const json_t *line, const char *key, size_t size, char *out
     return true;
 }
 
-static bool get_sha256(const json_t *line, const char *key, char *out)
+bool run_get_sha256(const json_t *line, const char *key, char *out)
 {
     return get_text(line, key, CKVC_SHA256_HEX, out) && strspn(out, "0123456789abcdef") == CKVC_SHA256_HEX - 1;
 }
@@ -114,7 +115,7 @@ static void note_progress(run_pass_state *p)
     p->pub.n_prompts_done = 0;
     for (size_t i = 0; i < p->pub.n_shards; i++) {
         uint64_t first = (uint64_t)p->shards[i].shard * p->shard_prompts, end = first + p->shard_prompts;
-        p->pub.n_prompts_done += (uint32_t)((end < p->n_prompts ? end : p->n_prompts) - first);
+        p->pub.n_prompts_done += (uint32_t)((end < p->plan_prompts ? end : p->plan_prompts) - first);
     }
     p->pub.complete = p->pub.n_shards == run_shard_count(p);
 }
@@ -127,15 +128,19 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     if (run_find_pass(r, name)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: pass %s is begun a second time", where, name);
     }
-    if (!run_pass_name(name, &p.pub.number, &kind) || !get_u64(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
-        !get_u64(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) || shard_prompts == 0 ||
-        !get_text(line, "backend", sizeof p.backend, p.backend) || !get_sha256(line, "header", p.header)) {
+    if (!run_pass_name(name, &p.pub.number, &kind) || !run_get_u64(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
+        !run_get_u64(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) || shard_prompts == 0 ||
+        !get_text(line, "backend", sizeof p.backend, p.backend) || !run_get_sha256(line, "header", p.header)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: not a line that begins a pass (pass, n_prompts, shard_prompts, backend, header)",
                          where);
     }
+    memcpy(p.pub.plan, r->plan_hash, sizeof p.pub.plan);
+    if (json_object_get(line, "plan") && !run_get_sha256(line, "plan", p.pub.plan)) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: \"plan\" is no SHA-256", where);
+    }
     snprintf(p.pub.name, sizeof p.pub.name, "%s", name);
     snprintf(p.pub.kind, sizeof p.pub.kind, "%s", kind);
-    p.n_prompts = (uint32_t)n_prompts;
+    p.plan_prompts = p.pub.n_prompts = (uint32_t)n_prompts;
     p.shard_prompts = (uint32_t)shard_prompts;
     note_progress(&p);
     run_pass_state *copy = ckvc_alloc(1, sizeof *copy);
@@ -157,9 +162,9 @@ static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char 
 {
     uint64_t number, prompts;
     run_shard s = {0};
-    if (!get_u64(line, "shard", UINT32_MAX, &number) || number >= run_shard_count(p) ||
-        !get_u64(line, "prompts", p->shard_prompts, &prompts) || !get_u64(line, "rows", SHARD_MAX_RECORDS, &s.rows) ||
-        !get_u64(line, "bytes", MAX_SHARD_BYTES, &s.bytes) || !get_sha256(line, "sha256", s.sha256)) {
+    if (!run_get_u64(line, "shard", UINT32_MAX, &number) || number >= run_shard_count(p) ||
+        !run_get_u64(line, "prompts", p->shard_prompts, &prompts) || !run_get_u64(line, "rows", SHARD_MAX_RECORDS, &s.rows) ||
+        !run_get_u64(line, "bytes", MAX_SHARD_BYTES, &s.bytes) || !run_get_sha256(line, "sha256", s.sha256)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: not a line of a published shard of %s (shard < %u, prompts, rows, bytes, sha256)",
                          where, p->pub.name, run_shard_count(p));
     }
@@ -187,9 +192,9 @@ static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, 
 {
     uint64_t prompt;
     const char *id = json_string_value(json_object_get(line, "id")), *reason = json_string_value(json_object_get(line, "reason"));
-    if (!get_u64(line, "prompt", UINT32_MAX, &prompt) || prompt >= p->n_prompts || !id || !reason) {
+    if (!run_get_u64(line, "prompt", UINT32_MAX, &prompt) || prompt >= p->plan_prompts || !id || !reason) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: not a line of a skipped prompt of %s (prompt < %u, id, reason)", where, p->pub.name,
-                         p->n_prompts);
+                         p->plan_prompts);
     }
     for (size_t i = 0; i < p->n_skipped; i++) {
         if (p->skipped[i] == prompt) {
@@ -209,6 +214,29 @@ static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, 
     return CKVC_OK;
 }
 
+/* The pass ends with the shards that are published, from 0 on. */
+static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char *where, ckvc_err *err)
+{
+    const json_t *target = json_object_get(line, "until_stable"), *reliability = json_object_get(line, "reliability"),
+                 *reached = json_object_get(line, "reached");
+    uint64_t shards;
+    if (!json_is_number(target) || !(json_is_number(reliability) || json_is_null(reliability)) || !json_is_boolean(reached) ||
+        !run_get_u64(line, "shards", UINT32_MAX, &shards) || shards != p->pub.n_shards || shards == 0 ||
+        p->shards[shards - 1].shard != shards - 1 || p->pub.stable.known || (json_is_false(reached) && !p->pub.complete)) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: not a line that ends %s (until_stable, reliability, reached; shards: the %zu that are published)",
+                         where, p->pub.name, p->pub.n_shards);
+    }
+    p->pub.stable.known = true;
+    p->pub.stable.reached = json_is_true(reached);
+    p->pub.stable.target = json_number_value(target);
+    p->pub.stable.reliability = json_is_null(reliability) ? NAN : json_number_value(reliability);
+    uint64_t most = shards * p->shard_prompts;
+    p->pub.n_prompts = most < p->plan_prompts ? (uint32_t)most : p->plan_prompts;
+    note_progress(p);
+    return CKVC_OK;
+}
+
 static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckvc_err *err)
 {
     run_dir *r = ctx;
@@ -219,7 +247,9 @@ static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckv
     const char *name = json_string_value(json_object_get(line, "pass"));
     run_pass_state *p = name ? run_find_pass(r, name) : NULL;
     ckvc_status st;
-    if (!name) {
+    if (json_object_get(line, "note")) {
+        st = run_take_note(r, line, where, err);
+    } else if (!name) {
         st = ckvc_fail(err, CKVC_E_DATA, "%s: a line without \"pass\"", where);
     } else if (json_object_get(line, "n_prompts")) {
         st = take_begin(r, line, name, where, err);
@@ -229,8 +259,10 @@ static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckv
         st = take_shard(p, line, where, err);
     } else if (json_object_get(line, "reason")) {
         st = take_skip(r, p, line, where, err);
+    } else if (json_object_get(line, "until_stable")) {
+        st = take_stable(p, line, where, err);
     } else {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: neither begins a pass, nor publishes a shard, nor skips a prompt", where);
+        st = ckvc_fail(err, CKVC_E_DATA, "%s: neither begins or ends a pass, nor publishes a shard, nor skips a prompt", where);
     }
     free(where);
     return st;
@@ -248,7 +280,7 @@ ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err)
 }
 
 /* ---- plan ---- */
-static ckvc_status hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_err *err)
+ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_err *err)
 {
     json_t *copy = json_copy((json_t *)(uintptr_t)plan);
     for (const char *const *name = not_hashed; copy && *name; name++) {
@@ -397,6 +429,7 @@ void run_close(run_dir *r)
     }
     json_decref(r->plan);
     json_decref(r->skipped);
+    json_decref(r->notes);
     free(r->path);
     free(r->journal_path);
     free(r);
@@ -415,8 +448,9 @@ static ckvc_status new_run(const char *path, run_dir **out, ckvc_err *err)
         r->path = ckvc_format("%.*s", (int)n, path);
         r->journal_path = ckvc_path_join(path, "journal.jsonl");
         r->skipped = json_array();
+        r->notes = json_array();
     }
-    if (!r || !r->path || !r->journal_path || !r->skipped) {
+    if (!r || !r->path || !r->journal_path || !r->skipped || !r->notes) {
         run_close(r);
         return ckvc_fail_memory(err, "a run directory", sizeof *r);
     }
@@ -433,7 +467,8 @@ static ckvc_status load(run_dir *r, ckvc_err *err)
         st = ckvc_fail(err, CKVC_E_DATA, "%s: not a JSON object", path);
     }
     free(path);
-    st = st ? st : hash_plan(r->plan, r->plan_hash, err);
+    st = st ? st : run_hash_plan(r->plan, r->plan_hash, err);
+    memcpy(r->pass_plan, r->plan_hash, sizeof r->pass_plan);
     st = st ? st : journal_read(r->journal_path, take_line, r, &r->journal_size, err);
     for (size_t i = 0; st == CKVC_OK && i < r->n_passes; i++) {
         const run_pass_state *p = r->passes[i];
@@ -458,7 +493,7 @@ static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume,
 {
     char hash[CKVC_SHA256_HEX];
     bool fresh = true;
-    ckvc_status st = hash_plan(plan, hash, err);
+    ckvc_status st = run_hash_plan(plan, hash, err);
     if (st == CKVC_OK && ckvc_file_exists(r->path)) {
         if (!ckvc_is_dir(r->path)) {
             return ckvc_fail(err, CKVC_E_CREATE, "%s: exists and is not a folder; choose another --out", r->path);
@@ -529,6 +564,11 @@ const json_t *run_plan(const run_dir *r)
     return r->plan;
 }
 
+void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX])
+{
+    memcpy(r->pass_plan, hash, sizeof r->pass_plan);
+}
+
 const char *run_plan_hash(const run_dir *r)
 {
     return r->plan_hash;
@@ -543,6 +583,12 @@ size_t run_pass_count(const run_dir *r)
 const run_pass *run_pass_at(const run_dir *r, size_t i)
 {
     return &r->passes[i]->pub;
+}
+
+const run_pass *run_pass_named(const run_dir *r, const char *name)
+{
+    const run_pass_state *p = run_find_pass(r, name);
+    return p ? &p->pub : NULL;
 }
 
 const json_t *run_skipped(const run_dir *r)
@@ -570,8 +616,8 @@ ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, sha
     st = st ? st : shard_h5_read_image((const uint8_t *)bytes, n, path, out, err);
     if (st == CKVC_OK) {
         const shard *s = *out;
-        if (strcmp(s->h.plan, r->plan_hash) != 0) {
-            st = ckvc_fail(err, CKVC_E_DATA, "%s: belongs to plan %.16s..., this run is %.16s...", path, s->h.plan, r->plan_hash);
+        if (strcmp(s->h.plan, pass->plan) != 0) {
+            st = ckvc_fail(err, CKVC_E_DATA, "%s: belongs to plan %.16s..., this pass is of %.16s...", path, s->h.plan, pass->plan);
         } else if (strcmp(s->h.pass, pass->kind) != 0 || s->n_prompts != entry->prompts || s->n_records != entry->rows) {
             st = ckvc_fail(err, CKVC_E_DATA,
                            "%s: %zu prompts and %zu records of pass \"%s\", the journal says %u and %llu of \"%s\"", path,
@@ -583,88 +629,6 @@ ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, sha
         }
     }
     free(bytes);
-    free(path);
-    return st;
-}
-
-/* Prompts [first, end) of a shard that the journal says were skipped. */
-static uint32_t skipped_in(const run_pass_state *p, uint32_t k)
-{
-    uint64_t first = (uint64_t)k * p->shard_prompts;
-    uint32_t n = 0;
-    for (size_t i = 0; i < p->n_skipped; i++) {
-        n += p->skipped[i] >= first && p->skipped[i] < first + p->shard_prompts;
-    }
-    return n;
-}
-
-ckvc_status run_verify(const char *path, ckvc_err *err)
-{
-    run_dir *r;
-    ckvc_status st = run_open(path, &r, err);
-    for (size_t i = 0; st == CKVC_OK && i < r->n_passes; i++) {
-        const run_pass_state *p = r->passes[i];
-        for (size_t k = 0; st == CKVC_OK && k < p->pub.n_shards; k++) {
-            const run_shard *entry = &p->shards[k];
-            uint64_t first = (uint64_t)entry->shard * p->shard_prompts, end = first + p->shard_prompts;
-            uint64_t range = (end < p->n_prompts ? end : p->n_prompts) - first;
-            uint32_t skipped = skipped_in(p, entry->shard);
-            shard *s;
-            st = run_read_shard(r, &p->pub, k, &s, err);
-            if (st == CKVC_OK) {
-                shard_free(s);
-            }
-            if (st == CKVC_OK && entry->prompts + skipped != range) {
-                st = ckvc_fail(err, CKVC_E_DATA, "%s: shard %u of %s has %u prompts and %u are skipped, its range has %llu",
-                               r->journal_path, entry->shard, p->pub.name, entry->prompts, skipped, (unsigned long long)range);
-            }
-        }
-    }
-    run_close(r);
-    return st;
-}
-
-json_t *run_describe(const run_dir *r)
-{
-    json_t *out = json_object(), *passes = json_array();
-    json_object_set_new(out, "format", json_string("ckvc-run"));
-    json_object_set_new(out, "plan_hash", json_string(r->plan_hash));
-    json_object_set_new(out, "plan", json_deep_copy(r->plan));
-    for (size_t i = 0; i < r->n_passes; i++) {
-        const run_pass_state *p = r->passes[i];
-        uint64_t rows = 0, bytes = 0;
-        for (size_t k = 0; k < p->pub.n_shards; k++) {
-            rows += p->shards[k].rows;
-            bytes += p->shards[k].bytes;
-        }
-        json_t *pass = json_object();
-        json_object_set_new(pass, "name", json_string(p->pub.name));
-        json_object_set_new(pass, "kind", json_string(p->pub.kind));
-        json_object_set_new(pass, "backend", json_string(p->backend));
-        json_object_set_new(pass, "prompts", json_integer(p->n_prompts));
-        json_object_set_new(pass, "prompts_published", json_integer(p->pub.n_prompts_done));
-        json_object_set_new(pass, "prompts_skipped", json_integer((json_int_t)p->n_skipped));
-        json_object_set_new(pass, "shards", json_integer(run_shard_count(p)));
-        json_object_set_new(pass, "shards_published", json_integer((json_int_t)p->pub.n_shards));
-        json_object_set_new(pass, "records", json_integer((json_int_t)rows));
-        json_object_set_new(pass, "bytes", json_integer((json_int_t)bytes));
-        json_object_set_new(pass, "complete", json_boolean(p->pub.complete));
-        json_array_append_new(passes, pass);
-    }
-    json_object_set_new(out, "passes", passes);
-    json_object_set_new(out, "skipped", json_deep_copy(r->skipped));
-    return out;
-}
-
-ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force, ckvc_err *err)
-{
-    if (name[0] == '/' || strstr(name, "..")) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s: not a name within a run", name);
-    }
-    char *path = ckvc_path_join(r->path, name), *dir = path ? ckvc_path_dir(path) : NULL;
-    ckvc_status st = dir ? ckvc_make_dirs(dir, err) : ckvc_fail_memory(err, "a path", 1);
-    st = st ? st : ckvc_publish_bytes(path, data, n, force, err);
-    free(dir);
     free(path);
     return st;
 }

@@ -28,11 +28,16 @@ void run_close(run_dir *r); /* releases the lock */
 const char *run_path(const run_dir *r);
 const json_t *run_plan(const run_dir *r);    /* borrowed */
 const char *run_plan_hash(const run_dir *r); /* SHA-256 hex of the canonical plan without what does not change results */
+/* The same of any plan. */
+ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- writing a pass ---- */
+/* The passes begun from here on carry this plan's hash in place of the run's: a run of compile holds several calibrations. */
+void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]);
 /* pass: "scan" or "pass-01-head" ...; n_prompts of the plan; shard_prompts = S. `header` is written to every shard (copied). backend:
  * recorded in journal lines; mixing kinds in a pass is CKVC_E_MISMATCH. Replays logs; done [n_prompts] (caller's) is set true
- * for each prompt that is already published, logged or journaled as skipped. A replayed log that completes its shard is published. */
+ * for each prompt that is already published, logged or journaled as skipped, or that stands behind the end of a pass that was ended
+ * early. A replayed log that completes its shard is published. */
 ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uint32_t shard_prompts, const shard_header *header,
                            const char *backend, bool *done, ckvc_err *err) CKVC_MUST_CHECK;
 /* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the shard's log and fsynced. Publishes
@@ -40,6 +45,10 @@ ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uin
 ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;
 /* A prompt that leaves no records: one journal line with id and reason. Counts towards its shard's range. */
 ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason, ckvc_err *err) CKVC_MUST_CHECK;
+/* How --until-stable ended the open pass, journaled once, when its shards 0 ... n_shards-1 are published and no other prompt is done:
+ * reached: the pass is complete with them; otherwise all its shards are published and `reliability` (NaN: undefined) stayed below
+ * target. */
+ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached, ckvc_err *err) CKVC_MUST_CHECK;
 /* True when all prompts of the pass are done; closes the pass's files. */
 ckvc_status run_pass_end(run_dir *r, bool *complete, ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -50,10 +59,18 @@ typedef struct run_pass {
     char kind[8];    /* scan, head, gate, both */
     size_t n_shards; /* published */
     uint32_t n_prompts_done;
-    bool complete; /* all shards of the plan's prompts are published */
+    uint32_t n_prompts; /* that the pass takes: the plan's, fewer when it ended early */
+    bool complete;      /* all shards of those prompts are published */
+    char plan
+        [CKVC_SHA256_HEX]; /* that its shards carry: the run's, or in a run of compile that of the one calibration that it stands for */
+    struct {
+        bool known, reached;
+        double target, reliability; /* NaN: undefined */
+    } stable;                       /* --until-stable */
 } run_pass;
 size_t run_pass_count(const run_dir *r);
-const run_pass *run_pass_at(const run_dir *r, size_t i); /* in order of their number */
+const run_pass *run_pass_at(const run_dir *r, size_t i);            /* in order of their number */
+const run_pass *run_pass_named(const run_dir *r, const char *name); /* NULL: not begun */
 /* Reads shard k (k-th published, in order) of a pass after checking its SHA-256 against the journal. */
 ckvc_status run_read_shard(const run_dir *r, const run_pass *p, size_t k, shard **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Skipped prompts of all passes: array of {pass, id, reason}. Borrowed. */
@@ -64,5 +81,17 @@ ckvc_status run_verify(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_describe(const run_dir *r); /* for `ckvc inspect`; new reference */
 /* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder. */
 ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* ---- notes: journal lines of a run of compile beside its passes ---- */
+/* A file as run_publish_file, replaced when it is there, and a journal line {"note":"file","name","bytes","sha256"} that makes it a
+ * checkpoint. */
+ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
+bool run_has_file(const run_dir *r, const char *name); /* such a line is there */
+/* Reads a checkpoint after checking its size and SHA-256. *data is NUL-terminated; free() it. */
+ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+/* Appends {"note": kind, ...} with the members of `o` (taken). */
+ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) CKVC_MUST_CHECK;
+/* All lines with a "note", in order. Borrowed. */
+const json_t *run_notes(const run_dir *r);
 
 #endif

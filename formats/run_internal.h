@@ -11,8 +11,8 @@ typedef struct run_shard {   /* one published shard: a journal line */
 } run_shard;
 
 typedef struct run_pass_state {
-    run_pass pub; /* first: run_pass_at hands out its address */
-    uint32_t n_prompts, shard_prompts;
+    run_pass pub;                         /* first: run_pass_at hands out its address */
+    uint32_t plan_prompts, shard_prompts; /* prompts of the plan; pub.n_prompts of them are the pass's */
     char backend[64];
     char header[CKVC_SHA256_HEX]; /* of the shard header that the pass was begun with */
     run_shard *shards;            /* ascending */
@@ -25,9 +25,9 @@ typedef struct run_writer run_writer; /* an open pass: run_pass.c */
 
 struct run_dir {
     char *path, *journal_path;
-    json_t *plan, *skipped;
-    char plan_hash[CKVC_SHA256_HEX];
-    int lock; /* -1: opened for reading */
+    json_t *plan, *skipped, *notes;
+    char plan_hash[CKVC_SHA256_HEX], pass_plan[CKVC_SHA256_HEX]; /* of the run; of the passes that are begun */
+    int lock;                                                    /* -1: opened for reading */
     uint64_t journal_size;
     run_pass_state **passes; /* in order of number and name */
     size_t n_passes, cap_passes;
@@ -41,6 +41,12 @@ run_pass_state *run_find_pass(const run_dir *r, const char *name);
 bool run_pass_name(const char *name, int *number, const char **kind);
 /* Appends to the journal, and takes the line into the struct as reading it would. */
 ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
+/* Members of a journal line; false: missing, of another type, out of range. */
+bool run_get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out);
+bool run_get_sha256(const json_t *line, const char *key, char *out);
+/* run_files.c: a line with a "note" into the struct; checkpoints against their lines. */
+ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 void run_writer_free(run_writer *w);
 
 #endif

@@ -20,6 +20,7 @@
 #include "formats/run_internal.h"
 #include "formats/shard_rows.h"
 #include "lib/base/files.h"
+#include "lib/base/json.h"
 #include "lib/base/log.h"
 #include "lib/base/memory.h"
 
@@ -28,7 +29,7 @@ typedef enum prompt_state { PROMPT_TODO, PROMPT_LOGGED, PROMPT_SKIPPED, PROMPT_P
 struct run_writer {
     run_pass_state *pass;
     shard *rows;        /* header of the pass; scratch for the rows of one shard */
-    uint8_t *state;     /* [n_prompts] prompt_state */
+    uint8_t *state;     /* [plan_prompts] prompt_state */
     uint32_t *left;     /* [n_shards] prompts still to do */
     uint64_t *log_size; /* [n_shards] bytes of whole records in the log */
     uint32_t n_shards, n_published;
@@ -49,7 +50,7 @@ void run_writer_free(run_writer *w)
 static void range_of(const run_pass_state *p, uint32_t k, uint32_t *first, uint32_t *end)
 {
     *first = k * p->shard_prompts;
-    *end = p->n_prompts - *first < p->shard_prompts ? p->n_prompts : *first + p->shard_prompts;
+    *end = p->plan_prompts - *first < p->shard_prompts ? p->plan_prompts : *first + p->shard_prompts;
 }
 
 static int by_prompt(const void *a, const void *b)
@@ -175,18 +176,20 @@ static ckvc_status header_hash(const shard_header *h, char out[CKVC_SHA256_HEX],
 
 /* The pass in the journal: begun now, or begun before with the same prompts, shards, backend and header. */
 static ckvc_status begin_line(run_dir *r, const char *pass, uint32_t n_prompts, uint32_t shard_prompts, const char *backend,
-                              const char *hash, ckvc_err *err)
+                              const char *plan, const char *hash, ckvc_err *err)
 {
     const run_pass_state *p = run_find_pass(r, pass);
     if (!p) {
-        return run_journal(r,
-                           json_pack("{s:s, s:I, s:I, s:s, s:s}", "pass", pass, "n_prompts", (json_int_t)n_prompts, "shard_prompts",
-                                     (json_int_t)shard_prompts, "backend", backend, "header", hash),
-                           err);
+        json_t *line = json_pack("{s:s, s:I, s:I, s:s, s:s}", "pass", pass, "n_prompts", (json_int_t)n_prompts, "shard_prompts",
+                                 (json_int_t)shard_prompts, "backend", backend, "header", hash);
+        if (line && strcmp(plan, r->plan_hash) != 0) {
+            json_object_set_new(line, "plan", json_string(plan));
+        }
+        return run_journal(r, line, err);
     }
-    if (p->n_prompts != n_prompts || p->shard_prompts != shard_prompts) {
+    if (p->plan_prompts != n_prompts || p->shard_prompts != shard_prompts) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: pass %s was begun with %u prompts, %u to a shard; now it has %u, %u to a shard",
-                         r->path, pass, p->n_prompts, p->shard_prompts, n_prompts, shard_prompts);
+                         r->path, pass, p->plan_prompts, p->shard_prompts, n_prompts, shard_prompts);
     }
     if (strcmp(p->backend, backend) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH,
@@ -290,11 +293,11 @@ static ckvc_status open_writer(run_dir *r, const char *pass, const shard_header 
     w->pass = run_find_pass(r, pass);
     w->n_shards = run_shard_count(w->pass);
     w->rows = shard_create();
-    w->state = ckvc_calloc(w->pass->n_prompts, 1);
+    w->state = ckvc_calloc(w->pass->plan_prompts, 1);
     w->left = ckvc_calloc(w->n_shards, sizeof *w->left);
     w->log_size = ckvc_calloc(w->n_shards, sizeof *w->log_size);
     if (!w->rows || !w->state || !w->left || !w->log_size) {
-        return ckvc_fail_memory(err, "a pass", w->pass->n_prompts);
+        return ckvc_fail_memory(err, "a pass", w->pass->plan_prompts);
     }
     ckvc_status st = shard_header_copy(&w->rows->h, header, err);
     char *dir = ckvc_path_join(r->path, pass);
@@ -316,14 +319,14 @@ ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uin
         return ckvc_fail(err, CKVC_E_BUG, "pass \"%s\" with shards of kind \"%s\"", pass, header->pass);
     }
     shard_header ours = *header; /* arrays borrowed */
-    memcpy(ours.plan, r->plan_hash, sizeof ours.plan);
+    memcpy(ours.plan, r->pass_plan, sizeof ours.plan);
     char hash[CKVC_SHA256_HEX];
     ckvc_err why = {0};
     if (shard_header_check(&ours, pass, &why) != CKVC_OK) {
         return ckvc_fail(err, CKVC_E_BUG, "%s", why.text);
     }
     ckvc_status st = header_hash(&ours, hash, err);
-    st = st ? st : begin_line(r, pass, n_prompts, shard_prompts, backend, hash, err);
+    st = st ? st : begin_line(r, pass, n_prompts, shard_prompts, backend, ours.plan, hash, err);
     st = st ? st : open_writer(r, pass, &ours, err);
     if (st != CKVC_OK) {
         run_writer_free(r->writer);
@@ -331,7 +334,7 @@ ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uin
         return st;
     }
     for (uint32_t i = 0; i < n_prompts; i++) {
-        done[i] = r->writer->state[i] != PROMPT_TODO;
+        done[i] = r->writer->state[i] != PROMPT_TODO || i >= r->writer->pass->pub.n_prompts;
     }
     return CKVC_OK;
 }
@@ -348,7 +351,7 @@ static ckvc_status prompt_done(run_dir *r, uint32_t prompt, prompt_state state, 
 ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_err *err)
 {
     run_writer *w = r->writer;
-    assert(w && prompt < w->pass->n_prompts && rows->n_prompts == 1);
+    assert(w && prompt < w->pass->pub.n_prompts && rows->n_prompts == 1);
     assert(rows->h.n_layers == w->rows->h.n_layers && rows->h.n_kv_heads == w->rows->h.n_kv_heads);
     if (w->state[prompt] != PROMPT_TODO) {
         return ckvc_fail(err, CKVC_E_BUG, "prompt %u of %s is logged twice", prompt, w->pass->pub.name);
@@ -376,7 +379,7 @@ ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_
 ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason, ckvc_err *err)
 {
     run_writer *w = r->writer;
-    assert(w && prompt < w->pass->n_prompts);
+    assert(w && prompt < w->pass->pub.n_prompts);
     if (w->state[prompt] != PROMPT_TODO) {
         return ckvc_fail(err, CKVC_E_BUG, "prompt %u of %s is skipped when it is done", prompt, w->pass->pub.name);
     }
@@ -384,6 +387,18 @@ ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const c
         r, json_pack("{s:s, s:I, s:s, s:s}", "pass", w->pass->pub.name, "prompt", (json_int_t)prompt, "id", id, "reason", reason),
         err);
     return st ? st : prompt_done(r, prompt, PROMPT_SKIPPED, err);
+}
+
+ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached, ckvc_err *err)
+{
+    run_writer *w = r->writer;
+    ckvc_status st =
+        run_journal(r,
+                    json_pack("{s:s, s:f, s:o, s:I, s:b}", "pass", w->pass->pub.name, "until_stable", target, "reliability",
+                              ckvc_json_real(reliability), "shards", (json_int_t)w->pass->pub.n_shards, "reached", reached),
+                    err);
+    w->n_shards = run_shard_count(w->pass);
+    return st;
 }
 
 ckvc_status run_pass_end(run_dir *r, bool *complete, ckvc_err *err)
