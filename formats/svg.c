@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/html.h"
+#include "lib/base/memory.h"
 
 /* The colours of a file that stands alone: html.c's light page, written out because image viewers and word processors that
  * read SVG do not know CSS variables. */
@@ -15,7 +16,8 @@ static const char standalone_style[] =
     ".h{paint-order:stroke;stroke:#fff;stroke-width:3;stroke-linejoin:round}"
     ".t{fill:#1b1f24}.m{fill:#59626d}.ax{stroke:#59626d;stroke-width:1;fill:none}.gr{stroke:#e4e7eb;stroke-width:1;fill:none}"
     ".ref{stroke:#1b1f24;stroke-width:1;stroke-dasharray:4 3;fill:none}.em{fill:#f0f1f3}"
-    ".ha{stroke:#9aa3ad;stroke-width:1;fill:none}.fr{fill:none;stroke:#c9ced6}"
+    ".ha{stroke:#9aa3ad;stroke-width:1;fill:none}.hw{stroke:#fff;stroke-width:2.4;stroke-opacity:.75;fill:none}"
+    ".hk{stroke:#000;stroke-width:1;fill:none}.da{stroke-dasharray:5 4}.ba{fill-opacity:.18}.fr{fill:none;stroke:#c9ced6}"
     ".f0{fill:#0072b2}.f1{fill:#d55e00}.f2{fill:#00825f}.f3{fill:#b4558c}.f4{fill:#a87900}.f5{fill:#4a4e57}"
     ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}"
     ".s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#00825f}.s3{stroke:#b4558c}.s4{stroke:#a87900}.s5{stroke:#4a4e57}";
@@ -144,9 +146,34 @@ void svg_marker(svg *s, int shape, double x, double y, double r, int series, con
     close_shape(s, "path", tip);
 }
 
-void svg_hatch_begin(svg *s)
+static void points(svg *s, size_t n, const double *x, const double *y, bool backwards)
 {
-    ckvc_buffer_text(&s->body, "<path class=\"ha\" d=\"M0 0");
+    for (size_t k = 0; k < n; k++) {
+        size_t i = backwards ? n - 1 - k : k;
+        char a[2][32];
+        ckvc_buffer_printf(&s->body, "%s%s %s", k > 0 || backwards ? "L" : "M", coordinate(a[0], x[i]), coordinate(a[1], y[i]));
+    }
+}
+
+void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed)
+{
+    ckvc_buffer_printf(&s->body, "<path class=\"s%d%s\" d=\"", series % SVG_SERIES, dashed ? " da" : "");
+    points(s, n, x, y, false);
+    ckvc_buffer_text(&s->body, "\"/>\n");
+}
+
+void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series)
+{
+    ckvc_buffer_printf(&s->body, "<path class=\"f%d ba\" d=\"", series % SVG_SERIES);
+    points(s, n, x, lo, false);
+    points(s, n, x, hi, true);
+    ckvc_buffer_text(&s->body, "Z\"/>\n");
+}
+
+void svg_hatch_begin(svg *s, bool over_colour)
+{
+    s->hatch = over_colour ? s->body.size : SIZE_MAX;
+    ckvc_buffer_printf(&s->body, "<path class=\"%s\" d=\"M0 0", over_colour ? "hw" : "ha");
 }
 
 void svg_hatch_cell(svg *s, double x, double y, double w, double h)
@@ -166,6 +193,18 @@ void svg_hatch_cell(svg *s, double x, double y, double w, double h)
 void svg_hatch_end(svg *s)
 {
     ckvc_buffer_text(&s->body, "\"/>\n");
+    if (s->hatch != SIZE_MAX && !s->body.failed) { /* once more, narrower and dark: legible on light and on dark fills */
+        size_t n = s->body.size - s->hatch;
+        char *again = ckvc_alloc(n, 1);
+        if (!again) {
+            s->body.failed = true;
+            return;
+        }
+        memcpy(again, s->body.data + s->hatch, n);
+        memcpy(strstr(again, "hw"), "hk", 2);
+        ckvc_buffer_append(&s->body, again, n);
+        free(again);
+    }
 }
 
 static const char *anchor_name(svg_anchor a)

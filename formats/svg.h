@@ -5,7 +5,7 @@
  * Coordinates are the viewBox's; 0,0 is top left. Elements use no ids, so any number of drawings share one page.
  *
  * Classes: t text, m muted text, h beside them: a halo over lines below, ax axis, gr grid line, ref reference line, em empty cell, ha hatching, fr frame,
- *          f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
+ *          hw, hk hatching over colour (light below dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
  */
 #ifndef CKVC_SVG_H
 #define CKVC_SVG_H
@@ -22,6 +22,7 @@
 typedef struct svg {
     ckvc_buffer body;
     double width, height; /* height may be set at the end */
+    size_t hatch;         /* where the hatching under way began, SIZE_MAX: plain */
 } svg;
 
 void svg_init(svg *s, double width);
@@ -35,7 +36,11 @@ void svg_rect(svg *s, double x, double y, double w, double h, const char *cls, c
 void svg_rect_rgb(svg *s, double x, double y, double w, double h, uint32_t rgb, const char *tip);
 /* Marker number `shape` (circle, square, diamond, triangle, cross, plus; cycles), filled with f<series>. */
 void svg_marker(svg *s, int shape, double x, double y, double r, int series, const char *tip);
-void svg_hatch_begin(svg *s); /* then any number of svg_hatch_cell, then svg_hatch_end: one path for all */
+/* A line through n points, and the area between two lines, in the colour of a series. */
+void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed);
+void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series);
+/* over_colour: legible on any fill. */
+void svg_hatch_begin(svg *s, bool over_colour); /* then any number of svg_hatch_cell, then svg_hatch_end: one path for all */
 void svg_hatch_cell(svg *s, double x, double y, double w, double h);
 void svg_hatch_end(svg *s);
 

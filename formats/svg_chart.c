@@ -1,47 +1,11 @@
 /* See svg_chart.h. Sizes are in viewBox units; at the usual width one unit is about one CSS pixel. */
+#include "formats/svg_axis.h"
 #include "formats/svg_chart.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define TITLE_SIZE 13.5
-#define LABEL_SIZE 11.0
-#define TICK_SIZE  10.0
-#define PAD        6.0
-
-static double chart_title(svg *s, const char *title)
-{
-    return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, TITLE_SIZE, true, "t", title);
-}
-
-/* Colour and shape repeat out of step, so that up to 36 series differ in one or the other. */
-static int series_shape(int series)
-{
-    return series + series / SVG_SERIES;
-}
-
-/* Legend entries flow in lines; returns the y below. */
-static double legend(svg *s, double x0, double y, const char *const *names, size_t n)
-{
-    double x = x0;
-    for (size_t i = 0; i < n; i++) {
-        double w = 16 + svg_text_width(names[i], TICK_SIZE) + 12;
-        if (x > x0 && x + w > s->width - PAD) {
-            x = x0;
-            y += 16;
-        }
-        svg_marker(s, series_shape((int)i), x + 5, y - 3.5, 4, (int)i, NULL);
-        if (w > s->width - PAD - x) { /* one name wider than the drawing */
-            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, TICK_SIZE, false, "t", names[i]) - TICK_SIZE * 1.28;
-        } else {
-            svg_label(s, x + 14, y, TICK_SIZE, SVG_START, "t", names[i]);
-        }
-        x += w;
-    }
-    return y + 10;
-}
 
 /* A step of 1, 2, 4, 5 times a power of ten so that labels of `need` units fit on cells of `have` units. 4 is there for grids of
  * fortieths: 0.8, 0.9, 1 ... */
@@ -120,6 +84,19 @@ static bool any_missing(const chart_heat_spec *c)
     return false;
 }
 
+/* boxed: on a ground of the cell's colour, which keeps it legible over hatching. */
+static void print_value(svg *s, const chart_heat_spec *c, double value, double x, double y, double size, bool boxed)
+{
+    char text[32];
+    uint32_t rgb = scale_colour(&c->scale, value);
+    snprintf(text, sizeof text, "%.*f", c->scale.decimals, value);
+    if (boxed) {
+        double w = svg_text_width(text, size) * 0.98 + 2;
+        svg_rect_rgb(s, x - w / 2, y - size * 0.5, w, size, rgb, NULL);
+    }
+    svg_label_rgb(s, x, y + size * 0.36, size, SVG_MIDDLE, svg_text_on(rgb), text);
+}
+
 static void heat_panel(svg *s, const chart_heat_spec *c, size_t p, double x0, double y0, double cw, double ch)
 {
     const double *v = c->values[p];
@@ -150,27 +127,33 @@ static void heat_panel(svg *s, const chart_heat_spec *c, size_t p, double x0, do
                      name_of(c->col_names, k, b), value);
             svg_rect_rgb(s, x, y, cw - gap, ch - gap, rgb, tips ? text : NULL);
             if (print) {
-                snprintf(text, sizeof text, "%.*f", c->scale.decimals, value);
-                svg_label_rgb(s, x + (cw - gap) / 2, y + (ch - gap) / 2 + size * 0.36, size, SVG_MIDDLE, svg_text_on(rgb), text);
+                print_value(s, c, value, x + (cw - gap) / 2, y + (ch - gap) / 2, size, false);
             }
         }
     }
-    if (any_missing(c)) {
-        svg_hatch_begin(s);
+    if (c->hatched) {
+        svg_hatch_begin(s, true);
         for (size_t i = 0; i < c->rows * c->cols; i++) {
-            if (!isfinite(v[i])) {
+            if (isfinite(v[i]) && c->hatched[p][i]) {
                 size_t r = c->y_up ? c->rows - 1 - i / c->cols : i / c->cols;
                 svg_hatch_cell(s, x0 + cw * (double)(i % c->cols), y0 + ch * (double)r, cw - gap, ch - gap);
             }
         }
         svg_hatch_end(s);
+        for (size_t i = 0; print && i < c->rows * c->cols; i++) { /* the number above its hatching */
+            if (isfinite(v[i]) && c->hatched[p][i]) {
+                size_t r = c->y_up ? c->rows - 1 - i / c->cols : i / c->cols;
+                print_value(s, c, v[i], x0 + cw * (double)(i % c->cols) + (cw - gap) / 2, y0 + ch * (double)r + (ch - gap) / 2,
+                            size, true);
+            }
+        }
     }
     svg_rect(s, x0 - 0.5, y0 - 0.5, cw * (double)c->cols - gap + 1, ch * (double)c->rows - gap + 1, "fr", NULL);
 }
 
 void chart_heat(svg *s, const chart_heat_spec *c)
 {
-    double y = chart_title(s, c->title) + 2;
+    double y = svg_title(s, c->title) + 2;
     if (c->rows == 0 || c->cols == 0 || c->n_panels == 0 || c->rows > CHART_CELLS_MAX / c->cols ||
         c->rows * c->cols > CHART_CELLS_MAX / c->n_panels) {
         s->height = svg_paragraph(s, PAD, y + 10, s->width - 2 * PAD, LABEL_SIZE, false, "m",
@@ -182,7 +165,7 @@ void chart_heat(svg *s, const chart_heat_spec *c)
     double row_text = fmin(widest(c->row_names, c->rows, TICK_SIZE), 120), left = PAD + LABEL_SIZE + 6 + row_text + 5;
     double gap = 14, width = (s->width - left - PAD - gap * (double)(across - 1)) / (double)across;
     double cw = fmin(width / (double)c->cols, 64), ch = fmin(fmax(fmin(cw * 0.6, 28), 15), 380.0 / (double)c->rows);
-    ch = fmax(ch, (svg_text_width(c->y_label, LABEL_SIZE) + 2) / (double)c->rows); /* few rows: room for the axis name */
+    ch = fmax(ch, (svg_text_width(c->y_label, LABEL_SIZE) + 2) / (double)c->rows); /* few rows: room for the svg_axis name */
     double panel_w = cw * (double)c->cols, panel_h = ch * (double)c->rows;
     size_t x_step = thin(widest(c->col_names, c->cols, TICK_SIZE) + 5, cw), y_step = thin(TICK_SIZE + 1.5, ch);
     char number[32];
@@ -220,97 +203,22 @@ void chart_heat(svg *s, const chart_heat_spec *c)
     y = colour_bar(s, left, y + 36, bar, &c->scale);
     if (c->missing && any_missing(c)) {
         svg_rect(s, left, y - 7, 18, 11, "em", NULL);
-        svg_hatch_begin(s);
+        svg_rect(s, left, y - 7, 18, 11, "fr", NULL);
+        y = svg_paragraph(s, left + 24, y + 2, s->width - left - 24 - PAD, TICK_SIZE, false, "m", c->missing);
+    }
+    if (c->hatched && c->hatched_label) {
+        svg_hatch_begin(s, true);
         svg_hatch_cell(s, left, y - 7, 18, 11);
         svg_hatch_end(s);
         svg_rect(s, left, y - 7, 18, 11, "fr", NULL);
-        y = svg_paragraph(s, left + 24, y + 2, s->width - left - 24 - PAD, TICK_SIZE, false, "m", c->missing);
+        y = svg_paragraph(s, left + 24, y + 2, s->width - left - 24 - PAD, TICK_SIZE, false, "m", c->hatched_label);
     }
     s->height = y + 2;
 }
 
-typedef struct axis {
-    double lo, hi, from, to; /* value and place of both ends */
-    double ticks[SVG_TICKS_MAX];
-    size_t n;
-    int decimals;
-} axis;
-
-static double place_on(const axis *a, double v)
-{
-    return a->hi > a->lo ? a->from + (v - a->lo) / (a->hi - a->lo) * (a->to - a->from) : (a->from + a->to) / 2;
-}
-
-static axis axis_over(double lo, double hi, double margin, double from, double to, size_t want)
-{
-    axis a = {.from = from, .to = to};
-    if (!(hi >= lo)) {
-        lo = 0;
-        hi = 1;
-    }
-    double pad = (hi - lo) * margin;
-    if (hi - lo <= fmax(fabs(lo), fabs(hi)) * 1e-9) {
-        pad = lo == 0 ? 1 : fabs(lo) * 0.1;
-    }
-    a.lo = lo - pad;
-    a.hi = hi + pad;
-    a.n = svg_ticks(a.lo, a.hi, want, a.ticks, &a.decimals);
-    return a;
-}
-
-/* Large counts read better as 12k than as 12000. */
-static const char *tick_text(const axis *a, double v, char text[32])
-{
-    double top = fmax(fabs(a->lo), fabs(a->hi));
-    if (top >= 1e6) {
-        snprintf(text, 32, "%gM", v / 1e6);
-    } else if (top >= 1e4) {
-        snprintf(text, 32, "%gk", v / 1e3);
-    } else if (a->decimals > 6) {
-        snprintf(text, 32, "%.3g", v);
-    } else {
-        snprintf(text, 32, "%.*f", a->decimals, v);
-    }
-    return text;
-}
-
-static double tick_width(const axis *a)
-{
-    char text[32];
-    double w = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        w = fmax(w, svg_text_width(tick_text(a, a->ticks[i], text), TICK_SIZE));
-    }
-    return w;
-}
-
-static void draw_x_axis(svg *s, const axis *a, double top, double bottom, const char *label)
-{
-    char text[32];
-    for (size_t i = 0; i < a->n; i++) {
-        double x = place_on(a, a->ticks[i]);
-        svg_line(s, x, top, x, bottom, "gr");
-        svg_label(s, x, bottom + 13, TICK_SIZE, SVG_MIDDLE, "t", tick_text(a, a->ticks[i], text));
-    }
-    svg_line(s, a->from, bottom, a->to, bottom, "ax");
-    svg_label(s, (a->from + a->to) / 2, bottom + 28, LABEL_SIZE, SVG_MIDDLE, "m", label);
-}
-
-static void draw_y_axis(svg *s, const axis *a, double left, double right, const char *label)
-{
-    char text[32];
-    for (size_t i = 0; i < a->n; i++) {
-        double y = place_on(a, a->ticks[i]);
-        svg_line(s, left, y, right, y, "gr");
-        svg_label(s, left - 5, y + 3.5, TICK_SIZE, SVG_END, "t", tick_text(a, a->ticks[i], text));
-    }
-    svg_line(s, left, a->from, left, a->to, "ax");
-    svg_label_up(s, PAD + LABEL_SIZE - 2, (a->from + a->to) / 2, LABEL_SIZE, "m", label);
-}
-
 void chart_bars(svg *s, const chart_bars_spec *c)
 {
-    double y = chart_title(s, c->title) + 6, height = 190;
+    double y = svg_title(s, c->title) + 6, height = 190;
     double hi = 0;
     for (size_t k = 0; k < c->n_series; k++) {
         for (size_t i = 0; i < c->n; i++) {
@@ -318,21 +226,21 @@ void chart_bars(svg *s, const chart_bars_spec *c)
         }
     }
     if (c->series) {
-        y = legend(s, PAD, y + 8, c->series, c->n_series) + 2;
+        y = svg_legend(s, PAD, y + 8, c->series, c->n_series) + 2;
     }
     if (c->mark >= 0) {
         y += 12;
     }
-    axis v = axis_over(0, hi > 0 ? hi * 1.04 : 1, 0, y + height, y, 5);
-    double left = PAD + LABEL_SIZE + 8 + tick_width(&v) + 5, right = s->width - PAD;
-    draw_y_axis(s, &v, left, right, c->y_label);
+    svg_axis v = svg_axis_over(0, hi > 0 ? hi * 1.04 : 1, 0, y + height, y, 5);
+    double left = PAD + LABEL_SIZE + 8 + svg_axis_tick_width(&v) + 5, right = s->width - PAD;
+    svg_axis_draw_y(s, &v, left, right, c->y_label);
     double slot = (right - left) / (double)(c->n ? c->n : 1), bar = slot * 0.8 / (double)(c->n_series ? c->n_series : 1);
     char tip[160];
     for (size_t k = 0; k < c->n_series; k++) {
         char cls[4];
         snprintf(cls, sizeof cls, "f%d", (int)(k % SVG_SERIES));
         for (size_t i = 0; i < c->n; i++) {
-            double value = c->values[k][i], top = place_on(&v, value);
+            double value = c->values[k][i], top = svg_axis_place(&v, value);
             if (isfinite(value) && value > 0) {
                 snprintf(tip, sizeof tip, "%s: %.6g", c->names[i], value);
                 svg_rect(s, left + slot * ((double)i + 0.1) + bar * (double)k, top, bar, v.from - top, cls, tip);
@@ -361,10 +269,10 @@ static bool remark_below(const chart_interval_row *r, double width)
 
 void chart_intervals(svg *s, const chart_interval_spec *c)
 {
-    double y = chart_title(s, c->title) + 2, lo = c->reference, hi = c->reference;
+    double y = svg_title(s, c->title) + 2, lo = c->reference, hi = c->reference;
     for (size_t i = 0; i < c->n; i++) {
-        const double all[3] = {c->rows[i].mean, c->rows[i].lo, c->rows[i].hi};
-        for (int k = 0; k < 3; k++) {
+        const double all[4] = {c->rows[i].mean, c->rows[i].lo, c->rows[i].hi, c->rows[i].draw_limit ? c->rows[i].limit : NAN};
+        for (int k = 0; k < 4; k++) {
             if (isfinite(all[k])) {
                 lo = isnan(lo) ? all[k] : fmin(lo, all[k]);
                 hi = isnan(hi) ? all[k] : fmax(hi, all[k]);
@@ -372,14 +280,14 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
         }
     }
     double left = PAD + 14, right = s->width - PAD - 14;
-    axis x = axis_over(lo, hi, 0.06, left, right, 5);
+    svg_axis x = svg_axis_over(lo, hi, 0.06, left, right, 5);
     double top = y + 2, bottom = top;
     for (size_t i = 0; i < c->n; i++) { /* the same steps as below: grid lines go under everything */
         bottom += (c->rows[i].heading ? 22 : 0) + (remark_below(&c->rows[i], right - left) ? 44 : 32);
     }
-    draw_x_axis(s, &x, top, bottom, c->x_label);
+    svg_axis_draw_x(s, &x, top, bottom, c->x_label);
     if (isfinite(c->reference)) {
-        svg_line(s, place_on(&x, c->reference), top, place_on(&x, c->reference), bottom, "ref");
+        svg_line(s, svg_axis_place(&x, c->reference), top, svg_axis_place(&x, c->reference), bottom, "ref");
     }
     y = top;
     for (size_t i = 0; i < c->n; i++) {
@@ -398,18 +306,22 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
         }
         y += 18;
         double at = y + 5;
+        if (r->draw_limit && isfinite(r->limit)) {
+            double limit = svg_axis_place(&x, r->limit);
+            svg_rect(s, limit - 1.5, at - 8, 3, 16, "f1", NULL);
+        }
         if (isfinite(r->mean)) {
             snprintf(cls, sizeof cls, "s%d", r->series % SVG_SERIES);
             if (isfinite(r->lo) && isfinite(r->hi)) {
-                svg_line(s, place_on(&x, r->lo), at, place_on(&x, r->hi), at, cls);
-                svg_line(s, place_on(&x, r->lo), at - 3.5, place_on(&x, r->lo), at + 3.5, cls);
-                svg_line(s, place_on(&x, r->hi), at - 3.5, place_on(&x, r->hi), at + 3.5, cls);
+                svg_line(s, svg_axis_place(&x, r->lo), at, svg_axis_place(&x, r->hi), at, cls);
+                svg_line(s, svg_axis_place(&x, r->lo), at - 3.5, svg_axis_place(&x, r->lo), at + 3.5, cls);
+                svg_line(s, svg_axis_place(&x, r->hi), at - 3.5, svg_axis_place(&x, r->hi), at + 3.5, cls);
             }
             int used = snprintf(tip, sizeof tip, "%.6g", r->mean);
             if (isfinite(r->lo) && isfinite(r->hi)) {
                 snprintf(tip + used, sizeof tip - (size_t)used, " (%.6g to %.6g)", r->lo, r->hi);
             }
-            svg_marker(s, series_shape(r->series), place_on(&x, r->mean), at, 4.2, r->series, tip);
+            svg_marker(s, svg_series_shape(r->series), svg_axis_place(&x, r->mean), at, 4.2, r->series, tip);
         } else {
             svg_label(s, left, at + 3, TICK_SIZE, SVG_START, "m", c->undefined ? c->undefined : "undefined");
         }
@@ -422,11 +334,15 @@ void chart_intervals(svg *s, const chart_interval_spec *c)
         svg_label(s, right, bottom + 42, TICK_SIZE, SVG_END, "m", c->above);
     }
     s->height = bottom + (c->below || c->above ? 50 : 36);
+    if (c->limit_label) {
+        svg_rect(s, left + 6, s->height - 1, 3, 14, "f1", NULL);
+        s->height = svg_paragraph(s, left + 16, s->height + 10, right - left - 16, TICK_SIZE, false, "m", c->limit_label);
+    }
 }
 
 void chart_scatter(svg *s, const chart_scatter_spec *c)
 {
-    double y = chart_title(s, c->title) + 6;
+    double y = svg_title(s, c->title) + 6;
     double lo[2] = {INFINITY, INFINITY}, hi[2] = {-INFINITY, -INFINITY};
     for (size_t i = 0; i < c->n; i++) {
         const chart_point *p = &c->points[i];
@@ -452,28 +368,28 @@ void chart_scatter(svg *s, const chart_scatter_spec *c)
         hi[0] = hi[1] = fmax(hi[0], hi[1]);
     }
     if (c->series && c->n_series > 0) {
-        y = legend(s, PAD, y + 8, c->series, c->n_series) + 4;
+        y = svg_legend(s, PAD, y + 8, c->series, c->n_series) + 4;
     }
     double height = c->height > 0 ? c->height : 260;
-    axis v = axis_over(lo[1], hi[1], 0.05, y + height, y, 6);
-    double left = PAD + LABEL_SIZE + 8 + tick_width(&v) + 5, right = s->width - PAD - 8;
-    axis x = axis_over(lo[0], hi[0], 0.05, left, right, 6);
-    draw_y_axis(s, &v, left, right, c->y_label);
-    draw_x_axis(s, &x, v.to, v.from, c->x_label);
+    svg_axis v = svg_axis_over(lo[1], hi[1], 0.05, y + height, y, 6);
+    double left = PAD + LABEL_SIZE + 8 + svg_axis_tick_width(&v) + 5, right = s->width - PAD - 8;
+    svg_axis x = svg_axis_over(lo[0], hi[0], 0.05, left, right, 6);
+    svg_axis_draw_y(s, &v, left, right, c->y_label);
+    svg_axis_draw_x(s, &x, v.to, v.from, c->x_label);
     for (size_t i = 0; i < c->n_x_lines; i++) {
         if (c->x_lines[i] > x.lo && c->x_lines[i] < x.hi) {
-            svg_line(s, place_on(&x, c->x_lines[i]), v.to, place_on(&x, c->x_lines[i]), v.from, "ref");
+            svg_line(s, svg_axis_place(&x, c->x_lines[i]), v.to, svg_axis_place(&x, c->x_lines[i]), v.from, "ref");
         }
     }
     for (size_t i = 0; i < c->n_y_lines; i++) {
         if (c->y_lines[i] > v.lo && c->y_lines[i] < v.hi) {
-            svg_line(s, left, place_on(&v, c->y_lines[i]), right, place_on(&v, c->y_lines[i]), "ref");
+            svg_line(s, left, svg_axis_place(&v, c->y_lines[i]), right, svg_axis_place(&v, c->y_lines[i]), "ref");
         }
     }
     if (c->diagonal) {
         double a = fmax(x.lo, v.lo), b = fmin(x.hi, v.hi);
         if (b > a) {
-            svg_line(s, place_on(&x, a), place_on(&v, a), place_on(&x, b), place_on(&v, b), "ref");
+            svg_line(s, svg_axis_place(&x, a), svg_axis_place(&v, a), svg_axis_place(&x, b), svg_axis_place(&v, b), "ref");
         }
     }
     for (size_t i = 0; i < c->n; i++) {
@@ -484,10 +400,11 @@ void chart_scatter(svg *s, const chart_scatter_spec *c)
         if (isfinite(p->lo) && isfinite(p->hi)) {
             char cls[4];
             snprintf(cls, sizeof cls, "s%d", p->series % SVG_SERIES);
-            svg_line(s, place_on(&x, p->x), place_on(&v, p->lo), place_on(&x, p->x), place_on(&v, p->hi), cls);
+            svg_line(s, svg_axis_place(&x, p->x), svg_axis_place(&v, p->lo), svg_axis_place(&x, p->x), svg_axis_place(&v, p->hi),
+                     cls);
         }
-        svg_marker(s, series_shape(p->series), place_on(&x, p->x), place_on(&v, p->y), p->radius > 0 ? p->radius : 4, p->series,
-                   p->tip);
+        svg_marker(s, svg_series_shape(p->series), svg_axis_place(&x, p->x), svg_axis_place(&v, p->y),
+                   p->radius > 0 ? p->radius : 4, p->series, p->tip);
     }
     s->height = v.from + 36;
 }

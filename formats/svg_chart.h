@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "formats/svg.h"
 
@@ -19,7 +20,7 @@ typedef struct chart_scale {
     int decimals;      /* of values printed in cells */
 } chart_scale;
 
-/* Several panels of one shape and one scale. values[p] is [rows][cols]; NaN is drawn hatched. */
+/* Several panels of one shape and one scale. values[p] is [rows][cols]; a NaN stays blank. */
 typedef struct chart_heat_spec {
     const char *title, *x_label, *y_label;
     size_t rows, cols, n_panels;
@@ -28,7 +29,9 @@ typedef struct chart_heat_spec {
     const char *const *row_names, *const *col_names; /* NULL: 0-based numbers */
     bool y_up;                                       /* row 0 at the bottom */
     chart_scale scale;
-    const char *missing; /* meaning of a hatched cell; NULL when there is none */
+    const char *missing;           /* meaning of a blank cell; NULL when there is none */
+    const uint8_t *const *hatched; /* [n_panels] of [rows][cols]: hatched over their colour; NULL: none */
+    const char *hatched_label;
 } chart_heat_spec;
 void chart_heat(svg *s, const chart_heat_spec *c);
 
@@ -50,6 +53,8 @@ typedef struct chart_interval_row {
     const char *label, *remark; /* remark may be NULL */
     double mean, lo, hi;        /* NaN bounds: no interval */
     int series;
+    double limit; /* a mark of its own on the row, drawn when draw_limit */
+    bool draw_limit;
 } chart_interval_row;
 typedef struct chart_interval_spec {
     const char *title, *x_label, *undefined;
@@ -57,6 +62,7 @@ typedef struct chart_interval_spec {
     double reference;          /* NaN: none */
     size_t n;
     const chart_interval_row *rows;
+    const char *limit_label; /* what the rows' limits are; NULL without */
 } chart_interval_spec;
 void chart_intervals(svg *s, const chart_interval_spec *c);
 
@@ -78,5 +84,25 @@ typedef struct chart_scatter_spec {
     double height; /* of the plot; 0: 260 */
 } chart_scatter_spec;
 void chart_scatter(svg *s, const chart_scatter_spec *c);
+
+/* Lines through points in order of x, each with a band, over linear or logarithmic axes. Points with an undefined number are left out;
+ * so are those that a logarithmic axis cannot show. */
+typedef struct chart_curve {
+    const char *name;
+    size_t n;
+    const double *x, *y;
+    const double *lo, *hi; /* NULL: no band */
+    bool dashed, dots;
+} chart_curve;
+typedef struct chart_curves_spec {
+    const char *title, *x_label, *y_label;
+    size_t n_curves;
+    const chart_curve *curves;
+    bool x_log, y_log;
+    size_t n_y_lines; /* thin lines across */
+    const double *y_lines;
+    const char *const *y_line_names; /* written on the line; NULL: none */
+} chart_curves_spec;
+void chart_curves(svg *s, const chart_curves_spec *c); /* svg_curves.c */
 
 #endif

@@ -27,7 +27,9 @@ static void interval_row(report_pen *p, chart_interval_row *row, const json_t *o
                                 report_num(of, "difference"),
                                 report_num(of, "lo"),
                                 report_num(of, "hi"),
-                                series};
+                                series,
+                                NAN,
+                                false};
 }
 
 static void draw_reward(report_pen *p, const json_t *list, const json_t *like, size_t number)
@@ -75,8 +77,9 @@ static void draw_reward(report_pen *p, const json_t *list, const json_t *like, s
     }
     const char *title =
         pen_text(p, "Reward on held-out prompts against identity, budget %s", report_budget(report_num(like, "budget")));
-    chart_intervals(&p->s, &(chart_interval_spec){title, "difference of mean reward, nats per token (right is better)",
-                                                  REPORT_UNDEFINED, "worse than identity", "better than identity", 0.0, n, rows});
+    chart_intervals(&p->s,
+                    &(chart_interval_spec){title, "difference of mean reward, nats per token (right is better)", REPORT_UNDEFINED,
+                                           "worse than identity", "better than identity", 0.0, n, rows, NULL});
     pen_finish(
         p, "verdict", pen_text(p, "reward-%zu", number), title,
         "Paired by prompt; bars are 95% t intervals of the mean difference. Each row also says how many tokens per layer were "

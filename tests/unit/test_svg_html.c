@@ -273,6 +273,9 @@ static void charts_are_well_formed(void **state)
         double *v = calloc(rows * cols, sizeof *v);
         const double *all[4] = {v, v, v, v};
         const char *titles[4] = {hostile, "b", "c", "d"};
+        uint8_t *mark = calloc(rows * cols, 1);
+        const uint8_t *marks[4] = {mark, mark, mark, mark};
+        memset(mark, 1, rows * cols / 2);
         for (int kind = 0; kind < 3; kind++) {
             for (size_t k = 0; k < rows * cols; k++) {
                 v[k] = kind == 0 ? NAN : kind == 1 ? 0.0 : k % 3 ? sin((double)k) : NAN;
@@ -288,9 +291,12 @@ static void charts_are_well_formed(void **state)
                                               .panel_titles = titles,
                                               .y_up = kind == 1,
                                               .scale = {kind == 2, kind == 1 ? 0 : -1, kind == 1 ? 0 : 1, 0, hostile, 2},
-                                              .missing = hostile});
+                                              .missing = hostile,
+                                              .hatched = kind == 1 ? marks : NULL,
+                                              .hatched_label = hostile});
             check_chart(&s);
         }
+        free(mark);
         free(v);
     }
     svg_init(&s, CHART_WIDTH); /* too large to draw: says so */
@@ -305,15 +311,36 @@ static void charts_are_well_formed(void **state)
     svg_init(&s, CHART_WIDTH);
     chart_bars(&s, &(chart_bars_spec){"nothing", "x", "y", 0, 1, names, NULL, series, -1, NULL});
     check_chart(&s);
-    const chart_interval_row rows[] = {{"heading", hostile, hostile, 0.5, 0.25, 0.75, 0},
-                                       {NULL, "no interval", NULL, 1, NAN, NAN, 7},
-                                       {NULL, "undefined", NULL, NAN, NAN, NAN, 2}};
+    const chart_interval_row rows[] = {{"heading", hostile, hostile, 0.5, 0.25, 0.75, 0, 2.0, true},
+                                       {NULL, "no interval", NULL, 1, NAN, NAN, 7, NAN, false},
+                                       {NULL, "undefined", NULL, NAN, NAN, NAN, 2, NAN, true}};
     svg_init(&s, CHART_WIDTH);
-    chart_intervals(&s, &(chart_interval_spec){hostile, "x", "undefined", "left", "right", 0, 3, rows});
+    chart_intervals(&s, &(chart_interval_spec){hostile, "x", "undefined", "left", "right", 0, 3, rows, hostile});
     check_chart(&s);
     svg_init(&s, CHART_WIDTH);
-    chart_intervals(&s, &(chart_interval_spec){"all undefined", "x", NULL, NULL, NULL, NAN, 1, rows + 2});
+    chart_intervals(&s, &(chart_interval_spec){"all undefined", "x", NULL, NULL, NULL, NAN, 1, rows + 2, NULL});
     check_chart(&s);
+    /* Curves: undefined and, on logarithmic axes, negative values are left out; bands that are undefined shrink to the line. */
+    const double at[4] = {1, 2, 4, 128}, up[4] = {0.1, NAN, -3, 5000}, below[4] = {-1, 0, NAN, 10}, above[4] = {1, 2, 3, 6000};
+    const double levels[2] = {0.5, NAN};
+    for (int kind = 0; kind < 4; kind++) {
+        for (size_t n = 0; n <= 4; n++) {
+            const chart_curve curves[] = {{hostile, n, at, up, below, above, true, true},
+                                          {"b", n, at, above, NULL, NULL, false, false}};
+            svg_init(&s, CHART_WIDTH);
+            chart_curves(&s, &(chart_curves_spec){.title = hostile,
+                                                  .x_label = "x",
+                                                  .y_label = "y",
+                                                  .n_curves = 2,
+                                                  .curves = curves,
+                                                  .x_log = kind % 2,
+                                                  .y_log = kind / 2,
+                                                  .n_y_lines = 2,
+                                                  .y_lines = levels,
+                                                  .y_line_names = names + 1});
+            check_chart(&s);
+        }
+    }
     const chart_point points[] = {{1, 1, NAN, NAN, 0, 0, hostile}, {2, NAN, 0, 1, 0, 1, NULL}, {2, -1, -3, 1, 5, 2, NULL}};
     const double edges[] = {1.5};
     for (size_t n = 0; n <= 3; n++) {
