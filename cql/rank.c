@@ -66,6 +66,18 @@ double rank_spearman(const double *x, const double *y, size_t n)
     return rho;
 }
 
+ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err)
+{
+    keyed *scratch = ckvc_alloc(n + 1, sizeof *scratch);
+    if (scratch == NULL)
+        return ckvc_fail_memory(err, "ranks", n * sizeof *scratch);
+    const bool ok = centred_ranks(x, n, scratch, out);
+    free(scratch);
+    for (size_t i = 0; ok && i < n; ++i)
+        out[i] = (out[i] + (double)(n + 1)) / 2;
+    return ok ? CKVC_OK : ckvc_fail(err, CKVC_E_DATA, "ranks of values with a NaN among them were asked for");
+}
+
 size_t rank_bin_size(size_t n, size_t n_bins, size_t bin)
 {
     return n / n_bins + (bin < n % n_bins ? 1 : 0);

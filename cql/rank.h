@@ -9,6 +9,8 @@
 
 /* Spearman's rho of x, y [n]; NaN when undefined (n < 2 or a constant side). NaN also when memory is out. */
 double rank_spearman(const double *x, const double *y, size_t n);
+/* Average ranks of x [n], 1-based: ties share the mean of their places. CKVC_E_DATA when a value is NaN. */
+ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Sizes of n_bins consecutive groups of n things as NumPy's array_split: the first n mod n_bins are one longer. */
 size_t rank_bin_size(size_t n, size_t n_bins, size_t bin);
 typedef struct rank_layers {
