@@ -1,7 +1,6 @@
 /* What tables bring on prompts that they were not fitted on: paired differences of reward, with the tokens that paid for them.
  *
- * Rows are paired by model, manifest, prompt, budget and C. When runs are given, prompts that one of them used for records are left out
- * (as long as others remain), whatever the score file calls its split.
+ * Rows are paired by model, manifest, prompt, budget and C.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -10,185 +9,12 @@
 #include "cql/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "report/report_internal.h"
+#include "report/report_rows.h"
 
 /* Tokens kept by two policies are called equal within this share of each other. */
 #define EQUAL_TOKENS 0.02
-
-typedef struct entry {
-    const score_row *row;
-    size_t series;
-} entry;
-
-typedef struct series {
-    const char *model, *policy, *table;
-    double budget;
-    uint32_t continuation;
-    double tau; /* of a matched control */
-    char *title;
-} series;
-
-typedef struct score_set {
-    entry *rows; /* sorted by series, then prompt */
-    size_t n;
-    series *series;
-    size_t n_series;
-    size_t dropped_seen, dropped_split;
-    size_t used_seen; /* rows in use although a run took records from their prompts: there was nothing else */
-} score_set;
-
-static int compare_series(const series *a, const series *b)
-{
-    int c = strcmp(a->model, b->model);
-    c = c ? c : (a->continuation > b->continuation) - (a->continuation < b->continuation);
-    c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
-    c = c ? c : strcmp(a->policy, b->policy);
-    return c ? c : strcmp(a->table, b->table);
-}
-
-static int compare_prompt(const score_row *a, const score_row *b)
-{
-    int c = strcmp(a->manifest, b->manifest);
-    return c ? c : strcmp(a->id, b->id);
-}
-
-static int compare_entry(const void *pa, const void *pb)
-{
-    const entry *a = pa, *b = pb;
-    if (a->series != b->series) {
-        return a->series < b->series ? -1 : 1;
-    }
-    int c = compare_prompt(a->row, b->row);
-    return c ? c : (a->row->line > b->row->line) - (a->row->line < b->row->line);
-}
-
-/* "T1 technical", "identity at one threshold 0.87, as many tokens as T1 technical", "recent". */
-static char *series_title(const report *r, const score_row *row)
-{
-    char *table = NULL;
-    if (!*row->table) {
-        return ckvc_strdup(row->policy);
-    }
-    for (size_t i = 0; i < r->n_tables && !table; i++) {
-        if (strcmp(r->tables[i].f->content_id, row->table) == 0) {
-            table = ckvc_strdup(r->tables[i].title);
-        }
-    }
-    table = table ? table : ckvc_format("table %.12s", row->table);
-    if (!table || strcmp(row->policy, "table") == 0) {
-        return table;
-    }
-    char *title = isfinite(row->tau) ? ckvc_format("%s to %s (\u03C4 %.3g)", row->policy, table, row->tau)
-                                     : ckvc_format("%s to %s", row->policy, table);
-    free(table);
-    return title;
-}
-
-static int compare_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* "manifest LF id" of every prompt that a run took records from, sorted. */
-static ckvc_status seen_prompts(const report *r, char ***out, size_t *n, ckvc_err *err)
-{
-    size_t total = 0, k = 0;
-    for (size_t i = 0; i < r->n_runs; i++) {
-        total += r->runs[i].n_prompts;
-    }
-    char **seen = ckvc_calloc(total + 1, sizeof *seen);
-    ckvc_status rc = seen ? CKVC_OK : ckvc_fail_memory(err, "report", total * sizeof *seen);
-    for (size_t i = 0; i < r->n_runs && rc == CKVC_OK; i++) {
-        for (size_t p = 0; p < r->runs[i].n_prompts && rc == CKVC_OK; p++) {
-            const report_prompt *q = &r->runs[i].prompts[p];
-            if (!q->heldout && r->runs[i].pass) {
-                seen[k] = ckvc_format("%s\n%s", r->runs[i].h.manifest, q->id);
-                rc = seen[k] ? CKVC_OK : ckvc_fail_memory(err, "report", strlen(q->id));
-                k += rc == CKVC_OK;
-            }
-        }
-    }
-    if (seen) {
-        qsort(seen, k, sizeof *seen, compare_text);
-    }
-    *out = seen;
-    *n = k;
-    return rc;
-}
-
-static ckvc_status gather(const report *r, score_set *s, ckvc_err *err)
-{
-    size_t total = 0, n_seen = 0, unseen = 0, marked = 0;
-    char **seen = NULL;
-    bool *is_seen = NULL;
-    for (size_t i = 0; i < r->n_scores; i++) {
-        total += r->scores[i]->n;
-    }
-    ckvc_status rc = seen_prompts(r, &seen, &n_seen, err);
-    s->rows = ckvc_calloc(total + 1, sizeof *s->rows);
-    s->series = ckvc_calloc(total + 1, sizeof *s->series);
-    is_seen = ckvc_calloc(total + 1, sizeof *is_seen);
-    if (rc == CKVC_OK && (!s->rows || !s->series || !is_seen)) {
-        rc = ckvc_fail_memory(err, "report", total * (sizeof *s->rows + sizeof *s->series));
-    }
-    if (rc) {
-        goto done;
-    }
-    for (size_t i = 0, k = 0; i < r->n_scores; i++) {
-        for (size_t j = 0; j < r->scores[i]->n; j++, k++) {
-            const score_row *row = &r->scores[i]->rows[j];
-            char *key = ckvc_format("%s\n%s", row->manifest, row->id);
-            if (!key) {
-                rc = ckvc_fail_memory(err, "report", strlen(row->id));
-                goto done;
-            }
-            is_seen[k] = n_seen && bsearch(&key, seen, n_seen, sizeof *seen, compare_text);
-            free(key);
-            unseen += !is_seen[k];
-            marked += row->split && strcmp(row->split, "heldout") == 0;
-        }
-    }
-    for (size_t i = 0, k = 0; i < r->n_scores; i++) {
-        for (size_t j = 0; j < r->scores[i]->n; j++, k++) {
-            const score_row *row = &r->scores[i]->rows[j];
-            bool is_marked = row->split && strcmp(row->split, "heldout") == 0;
-            if (marked && !is_marked) {
-                s->dropped_split++;
-                continue;
-            }
-            if (!marked && unseen && is_seen[k]) {
-                s->dropped_seen++;
-                continue;
-            }
-            series want = {row->model, row->policy, row->table, row->budget, row->n_continuation, row->tau, NULL};
-            size_t at = 0;
-            while (at < s->n_series && compare_series(&s->series[at], &want) != 0) {
-                at++;
-            }
-            if (at == s->n_series) {
-                s->series[s->n_series++] = want;
-            }
-            s->used_seen += is_seen[k];
-            s->rows[s->n++] = (entry){row, at};
-        }
-    }
-    qsort(s->rows, s->n, sizeof *s->rows, compare_entry);
-    for (size_t i = 0; i < s->n; i++) {
-        series *of = &s->series[s->rows[i].series];
-        of->title = of->title ? of->title : series_title(r, s->rows[i].row);
-        if (!of->title) {
-            rc = ckvc_fail_memory(err, "report", 64);
-            goto done;
-        }
-    }
-done:
-    for (size_t i = 0; i < n_seen; i++) {
-        free(seen[i]);
-    }
-    free(seen);
-    free(is_seen);
-    return rc;
-}
+/* More sources are not told apart. */
+#define SOURCES_MAX 64
 
 static double kept_mean(const score_row *row)
 {
@@ -200,25 +26,19 @@ static double kept_mean(const score_row *row)
 }
 
 /* Rows of series a against the rows of the same prompts in series b; source NULL: all. d has room for all rows. */
-static json_t *difference_json(score_set *s, size_t a, size_t b, const char *source, double *d)
+static json_t *difference_json(report_rows *s, size_t a, size_t b, const char *source, double *d)
 {
-    size_t i = 0, k = 0, n = 0, undefined = 0;
+    size_t i = s->series[a].first, k = s->series[b].first, n = 0, undefined = 0;
     double kept_a = 0, kept_b = 0, mean_a = 0, mean_b = 0;
-    while (i < s->n && s->rows[i].series < a) {
-        i++;
-    }
-    while (k < s->n && s->rows[k].series < b) {
-        k++;
-    }
     for (; i < s->n && s->rows[i].series == a; i++) {
         const score_row *x = s->rows[i].row;
         if (source && strcmp(x->source ? x->source : "", source) != 0) {
             continue;
         }
-        while (k < s->n && s->rows[k].series == b && compare_prompt(s->rows[k].row, x) < 0) {
+        while (k < s->n && s->rows[k].series == b && report_compare_prompts(s->rows[k].row, x) < 0) {
             k++;
         }
-        if (k == s->n || s->rows[k].series != b || compare_prompt(s->rows[k].row, x) != 0) {
+        if (k == s->n || s->rows[k].series != b || report_compare_prompts(s->rows[k].row, x) != 0) {
             continue; /* not scored under b */
         }
         const score_row *y = s->rows[k].row;
@@ -255,12 +75,12 @@ static json_t *difference_json(score_set *s, size_t a, size_t b, const char *sou
     return o;
 }
 
-static bool same_setting(const series *a, const series *b)
+static bool same_setting(const report_series *a, const report_series *b)
 {
     return strcmp(a->model, b->model) == 0 && a->budget == b->budget && a->continuation == b->continuation;
 }
 
-static json_t *series_json(const series *s)
+static json_t *series_json(const report_series *s)
 {
     json_t *o = json_object();
     json_object_set_new(o, "title", json_string(s->title));
@@ -274,7 +94,7 @@ static json_t *series_json(const series *s)
 }
 
 /* Series a against b: all sources together, then one by one when there are several. */
-static ckvc_status comparison(score_set *s, size_t a, size_t b, const char *const *sources, size_t n_sources, json_t *list,
+static ckvc_status comparison(report_rows *s, size_t a, size_t b, const char *const *sources, size_t n_sources, json_t *list,
                               ckvc_err *err)
 {
     double *d = ckvc_alloc(s->n + 1, sizeof *d);
@@ -299,12 +119,17 @@ static ckvc_status comparison(score_set *s, size_t a, size_t b, const char *cons
     return CKVC_OK;
 }
 
-static bool is_table(const series *s)
+static int compare_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static bool is_table(const report_series *s)
 {
     return strcmp(s->policy, "table") == 0;
 }
 
-static size_t series_rank(const series *s)
+static size_t series_rank(const report_series *s)
 {
     return is_table(s) ? 0 : *s->table ? 1 : 2;
 }
@@ -324,10 +149,10 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
         json_array_append_new(
             files, json_pack("{s:s, s:I}", "file", slash ? slash + 1 : r->scores[i]->path, "rows", (json_int_t)r->scores[i]->n));
     }
-    score_set s = {0};
+    report_rows s = {0};
     const char **sources = NULL;
     size_t n_sources = 0, n_marked = 0;
-    ckvc_status rc = gather(r, &s, err);
+    ckvc_status rc = report_rows_gather(r, &s, err);
     if (rc == CKVC_OK && !(sources = ckvc_calloc(s.n + 1, sizeof *sources))) {
         rc = ckvc_fail_memory(err, "report", s.n * sizeof *sources);
     }
@@ -337,11 +162,12 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
         while (k < n_sources && strcmp(sources[k], name) != 0) {
             k++;
         }
-        if (k == n_sources) {
+        if (k == n_sources && n_sources <= SOURCES_MAX) {
             sources[n_sources++] = name;
         }
         n_marked += s.rows[i].row->split && strcmp(s.rows[i].row->split, "heldout") == 0;
     }
+    n_sources = n_sources > SOURCES_MAX ? 0 : n_sources;
     if (sources) {
         qsort(sources, n_sources, sizeof *sources, compare_text);
     }
@@ -380,11 +206,7 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
     json_object_set_new(o, "rows_used_in_calibration", json_integer((json_int_t)s.used_seen));
     bool checked = s.n > 0 && s.used_seen == 0 && (n_marked == s.n || r->n_runs > 0);
     json_object_set_new(o, "held_out_checked", json_boolean(checked));
-    for (size_t i = 0; i < s.n_series; i++) {
-        free(s.series[i].title);
-    }
-    free(s.rows);
-    free(s.series);
+    report_rows_free(&s);
     free(sources);
     return rc;
 }

@@ -1,0 +1,182 @@
+/* See report_rows.h. */
+#include "report/report_rows.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
+
+/* Every pair of them is compared. */
+#define SERIES_MAX 1000
+
+static int compare_series(const report_series *a, const report_series *b)
+{
+    int c = strcmp(a->model, b->model);
+    c = c ? c : (a->continuation > b->continuation) - (a->continuation < b->continuation);
+    c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
+    c = c ? c : strcmp(a->policy, b->policy);
+    return c ? c : strcmp(a->table, b->table);
+}
+
+int report_compare_prompts(const score_row *a, const score_row *b)
+{
+    int c = strcmp(a->manifest, b->manifest);
+    return c ? c : strcmp(a->id, b->id);
+}
+
+static int compare_entry(const void *pa, const void *pb)
+{
+    const report_row *a = pa, *b = pb;
+    if (a->series != b->series) {
+        return a->series < b->series ? -1 : 1;
+    }
+    int c = report_compare_prompts(a->row, b->row);
+    return c ? c : (a->row->line > b->row->line) - (a->row->line < b->row->line);
+}
+
+/* "T1 technical", "identity at one threshold 0.87, as many tokens as T1 technical", "recent". */
+static char *series_title(const report *r, const score_row *row)
+{
+    char *table = NULL;
+    if (!*row->table) {
+        return ckvc_strdup(row->policy);
+    }
+    for (size_t i = 0; i < r->n_tables && !table; i++) {
+        if (strcmp(r->tables[i].f->content_id, row->table) == 0) {
+            table = ckvc_strdup(r->tables[i].title);
+        }
+    }
+    table = table ? table : ckvc_format("table %.12s", row->table);
+    if (!table || strcmp(row->policy, "table") == 0) {
+        return table;
+    }
+    char *title = isfinite(row->tau) ? ckvc_format("%s to %s (\u03C4 %.3g)", row->policy, table, row->tau)
+                                     : ckvc_format("%s to %s", row->policy, table);
+    free(table);
+    return title;
+}
+
+static int compare_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* "manifest LF id" of every prompt that a run took records from, sorted. */
+static ckvc_status seen_prompts(const report *r, char ***out, size_t *n, ckvc_err *err)
+{
+    size_t total = 0, k = 0;
+    for (size_t i = 0; i < r->n_runs; i++) {
+        total += r->runs[i].n_prompts;
+    }
+    char **seen = ckvc_calloc(total + 1, sizeof *seen);
+    ckvc_status rc = seen ? CKVC_OK : ckvc_fail_memory(err, "report", total * sizeof *seen);
+    for (size_t i = 0; i < r->n_runs && rc == CKVC_OK; i++) {
+        for (size_t p = 0; p < r->runs[i].n_prompts && rc == CKVC_OK; p++) {
+            const report_prompt *q = &r->runs[i].prompts[p];
+            if (!q->heldout && r->runs[i].pass) {
+                seen[k] = ckvc_format("%s\n%s", r->runs[i].h.manifest, q->id);
+                rc = seen[k] ? CKVC_OK : ckvc_fail_memory(err, "report", strlen(q->id));
+                k += rc == CKVC_OK;
+            }
+        }
+    }
+    if (seen) {
+        qsort(seen, k, sizeof *seen, compare_text);
+    }
+    *out = seen;
+    *n = k;
+    return rc;
+}
+
+ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
+{
+    size_t total = 0, n_seen = 0, unseen = 0, marked = 0;
+    char **seen = NULL;
+    bool *is_seen = NULL;
+    for (size_t i = 0; i < r->n_scores; i++) {
+        total += r->scores[i]->n;
+    }
+    ckvc_status rc = seen_prompts(r, &seen, &n_seen, err);
+    s->rows = ckvc_calloc(total + 1, sizeof *s->rows);
+    s->series = ckvc_calloc(total + 1, sizeof *s->series);
+    is_seen = ckvc_calloc(total + 1, sizeof *is_seen);
+    if (rc == CKVC_OK && (!s->rows || !s->series || !is_seen)) {
+        rc = ckvc_fail_memory(err, "report", total * (sizeof *s->rows + sizeof *s->series));
+    }
+    if (rc) {
+        goto done;
+    }
+    for (size_t i = 0, k = 0; i < r->n_scores; i++) {
+        for (size_t j = 0; j < r->scores[i]->n; j++, k++) {
+            const score_row *row = &r->scores[i]->rows[j];
+            char *key = ckvc_format("%s\n%s", row->manifest, row->id);
+            if (!key) {
+                rc = ckvc_fail_memory(err, "report", strlen(row->id));
+                goto done;
+            }
+            is_seen[k] = n_seen && bsearch(&key, seen, n_seen, sizeof *seen, compare_text);
+            free(key);
+            unseen += !is_seen[k];
+            marked += row->split && strcmp(row->split, "heldout") == 0;
+        }
+    }
+    for (size_t i = 0, k = 0; i < r->n_scores; i++) {
+        for (size_t j = 0; j < r->scores[i]->n; j++, k++) {
+            const score_row *row = &r->scores[i]->rows[j];
+            bool is_marked = row->split && strcmp(row->split, "heldout") == 0;
+            if (marked && !is_marked) {
+                s->dropped_split++;
+                continue;
+            }
+            if (!marked && unseen && is_seen[k]) {
+                s->dropped_seen++;
+                continue;
+            }
+            report_series want = {row->model, row->policy, row->table, row->budget, row->n_continuation, row->tau, NULL, 0, 0};
+            size_t at = 0;
+            while (at < s->n_series && compare_series(&s->series[at], &want) != 0) {
+                at++;
+            }
+            if (at == SERIES_MAX) {
+                rc = ckvc_fail(err, CKVC_E_DATA,
+                               "%s:%u: a report compares at most %d policies, tables, budgets and models together; give fewer",
+                               r->scores[i]->path, row->line, SERIES_MAX);
+                goto done;
+            }
+            if (at == s->n_series) {
+                s->series[s->n_series++] = want;
+            }
+            s->used_seen += is_seen[k];
+            s->rows[s->n++] = (report_row){row, at};
+        }
+    }
+    qsort(s->rows, s->n, sizeof *s->rows, compare_entry);
+    for (size_t i = 0; i < s->n; i++) {
+        report_series *of = &s->series[s->rows[i].series];
+        of->first = of->n ? of->first : i;
+        of->n++;
+        of->title = of->title ? of->title : series_title(r, s->rows[i].row);
+        if (!of->title) {
+            rc = ckvc_fail_memory(err, "report", 64);
+            goto done;
+        }
+    }
+done:
+    for (size_t i = 0; i < n_seen; i++) {
+        free(seen[i]);
+    }
+    free(seen);
+    free(is_seen);
+    return rc;
+}
+
+void report_rows_free(report_rows *s)
+{
+    for (size_t i = 0; s->series && i < s->n_series; i++) {
+        free(s->series[i].title);
+    }
+    free(s->rows);
+    free(s->series);
+    *s = (report_rows){0};
+}

@@ -1,0 +1,37 @@
+/* The rows of the score files that count, by series: what report_scores.c compares and the diagnostics look at. */
+#ifndef CKVC_REPORT_ROWS_H
+#define CKVC_REPORT_ROWS_H
+
+#include "report/report_internal.h"
+
+typedef struct report_row {
+    const score_row *row;
+    size_t series;
+} report_row;
+
+/* One policy or table in one setting. */
+typedef struct report_series {
+    const char *model, *policy, *table;
+    double budget;
+    uint32_t continuation;
+    double tau; /* of a matched control */
+    char *title;
+    size_t first, n; /* its rows */
+} report_series;
+
+typedef struct report_rows {
+    report_row *rows; /* sorted by series, then prompt */
+    size_t n;
+    report_series *series;
+    size_t n_series;
+    size_t dropped_seen, dropped_split;
+    size_t used_seen; /* rows in use although a run took records from their prompts: there was nothing else */
+} report_rows;
+
+/* Takes the rows of every score file. When some are marked as held out, those alone; else, when runs are given, prompts that one of them used for
+ * records are left out, as long as others remain. *out zeroed; report_rows_free also after an error. */
+ckvc_status report_rows_gather(const report *r, report_rows *out, ckvc_err *err) CKVC_MUST_CHECK;
+void report_rows_free(report_rows *s);
+int report_compare_prompts(const score_row *a, const score_row *b); /* by manifest, then id */
+
+#endif
