@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/manifest_leaks.h"
 #include "cmd/options.h"
 #include "cmd/verbs.h"
 #include "corpus/documents.h"
@@ -28,9 +29,15 @@ static const verb_text build_verb = {
     "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, each also as .gz.\n"
     "Documents that are short or not mostly ASCII, repeated paragraphs and spans that are no prose are left out.\n"};
 
-static const verb_text check_verb = {"manifest check", "read every line; repeats, and lengths in tokens",
-                                     "ckvc manifest check FILE [--model DIR] [--min-length N]",
-                                     "  ckvc manifest check prompts.jsonl --model models/ckvc-tiny-8l --min-length 97\n"};
+static const verb_text check_verb = {
+    "manifest check", "read every line; repeats, lengths in tokens, and what an evaluation shares with it",
+    "ckvc manifest check FILE [--model DIR] [--min-length N] [--against EVAL.jsonl,... [--out CHECK.json]]",
+    "  ckvc manifest check prompts.jsonl --model models/ckvc-tiny-8l --min-length 97\n"
+    "  ckvc manifest check prompts.jsonl --against longbench/multi_news.jsonl,heldout.jsonl --out check.json\n"
+    "  ckvc manifest check prompts.jsonl --against prompts.jsonl    # its held-out prompts against the others\n"
+    "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. Every string of a line is read. Exit "
+    "1\n"
+    "when something is shared.\n"};
 
 static ckvc_status load_tokenizer(const char *model, tokenizer **out, ckvc_err *err)
 {
@@ -195,7 +202,7 @@ static int run_build(int argc, char **argv)
     return status == CKVC_OK ? 0 : cmd_fail(build_verb.name, &err);
 }
 
-static void print_facts(const manifest *m, const manifest_facts *f, const char *unit, bool json)
+static void print_facts(const manifest *m, const manifest_facts *f, const char *unit, bool json, json_t *leaks)
 {
     if (json) {
         json_t *groups = json_array(), *root;
@@ -210,6 +217,9 @@ static void print_facts(const manifest *m, const manifest_facts *f, const char *
                       "prompts", (json_int_t)m->n_entries, "shortest", (json_int_t)f->shortest, "longest", (json_int_t)f->longest,
                       "total", (json_int_t)f->total, "shortest_continuation", (json_int_t)f->shortest_continuation, "repeated",
                       (json_int_t)f->n_repeated, "short", (json_int_t)f->n_short, "groups", groups);
+        if (leaks) {
+            json_object_set(root, "leaks", leaks);
+        }
         char *text = root ? ckvc_json_canonical(root) : NULL;
         printf("%s\n", text ? text : "{}");
         free(text);
@@ -229,10 +239,12 @@ static int run_check(int argc, char **argv)
     const char *model = NULL;
     int64_t min_length = 0;
     bool json = false;
+    leaks_cli leaks = LEAKS_DEFAULTS;
     opt opts[] = {
         {OPT_TEXT, "model", 'm', &model, "DIR", "count its tokenizer's tokens, check ids against it; without: characters", 0, 0},
         {OPT_INT, "min-length", 0, &min_length, "N", "a shorter prompt fails the check (W + 1 tokens are needed)", 0, 1 << 24},
         {OPT_FLAG, "json", 0, &json, NULL, "one JSON object", 0, 0},
+        OPTS_LEAKS(leaks),
         {0}};
     opt_args args;
     int rc = 0;
@@ -246,6 +258,8 @@ static int run_check(int argc, char **argv)
     ckvc_status status = CKVC_OK;
     if (args.n != 1) {
         status = ckvc_fail(&err, CKVC_E_USAGE, "want one manifest, got %d", args.n);
+    } else if (leaks.out && leaks.against.n == 0) {
+        status = ckvc_fail(&err, CKVC_E_USAGE, "--out is the record of a comparison: it needs --against EVAL.jsonl");
     } else {
         status = load_tokenizer(model, &tok, &err);
     }
@@ -255,8 +269,15 @@ static int run_check(int argc, char **argv)
     if (status == CKVC_OK) {
         status = manifest_look(m, tok, min_length, &facts, &err);
     }
+    ckvc_status leaked = CKVC_OK;
+    json_t *found = NULL;
+    if (status == CKVC_OK && leaks.against.n) {
+        leaked = manifest_leaks(&leaks, m, tok, json, &found, &err);
+        status = leaked == CKVC_CHECK_FAILED ? CKVC_OK : leaked;
+    }
     if (status == CKVC_OK) {
-        print_facts(m, &facts, model ? "tokens" : "characters", json);
+        print_facts(m, &facts, model ? "tokens" : "characters", json, found);
+        status = leaked;
         if (facts.n_repeated) {
             status = ckvc_fail(&err, CKVC_CHECK_FAILED, "%s:%u: repeats the prompt of line %u (%zu such prompts)", m->path,
                                facts.first_repeated, facts.first_original, facts.n_repeated);
@@ -265,6 +286,7 @@ static int run_check(int argc, char **argv)
                                facts.first_short, (long long)min_length, model ? "tokens" : "characters", facts.n_short);
         }
     }
+    json_decref(found);
     free(args.items);
     manifest_facts_fini(&facts);
     manifest_free(m);

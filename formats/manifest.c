@@ -413,25 +413,50 @@ done:
     return CKVC_OK;
 }
 
+ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text, size_t n, manifest_entry *out, ckvc_err *err)
+{
+    *out = (manifest_entry){0};
+    manifest m = {.path = ckvc_strdup(path)};
+    char *folder = ckvc_path_dir(path);
+    line_reader r = {&m, folder ? realpath(folder, NULL) : NULL, line, 0, err};
+    ckvc_status status = CKVC_OK;
+    if (!m.path || !folder) {
+        status = ckvc_fail_memory(err, "manifest", strlen(path));
+    } else if (!r.folder) {
+        status = ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", folder);
+    } else {
+        status = read_line(&r, text, n, out);
+    }
+    free(m.path);
+    free(folder);
+    free(r.folder);
+    return status;
+}
+
+void manifest_entry_fini(manifest_entry *e)
+{
+    free(e->id);
+    free(e->source);
+    free(e->split);
+    free(e->text);
+    free(e->tokens);
+    for (size_t k = 0; k < e->n_messages; k++) {
+        free(e->messages[k].role);
+        free(e->messages[k].content);
+    }
+    free(e->messages);
+    free(e->continuation);
+    free(e->continuation_tokens);
+    *e = (manifest_entry){0};
+}
+
 void manifest_free(manifest *m)
 {
     if (!m) {
         return;
     }
     for (size_t i = 0; i < m->n_entries; i++) {
-        manifest_entry *e = &m->entries[i];
-        free(e->id);
-        free(e->source);
-        free(e->split);
-        free(e->text);
-        free(e->tokens);
-        for (size_t k = 0; k < e->n_messages; k++) {
-            free(e->messages[k].role);
-            free(e->messages[k].content);
-        }
-        free(e->messages);
-        free(e->continuation);
-        free(e->continuation_tokens);
+        manifest_entry_fini(&m->entries[i]);
     }
     free(m->entries);
     free(m->path);

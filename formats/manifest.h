@@ -46,6 +46,11 @@ typedef struct manifest {
  * or none, files outside the manifest's folder are CKVC_E_DATA with "FILE:LINE: ...". Entries keep the file's order. Texts of
  * "file" entries are read at once. */
 ckvc_status manifest_read(const char *path, manifest **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* One line alone, by the same rules (uniqueness of its id apart): for streams. `path` is the file that it stands in. *out is to be freed with
+ * manifest_entry_fini in every case. */
+ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text, size_t n, manifest_entry *out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+void manifest_entry_fini(manifest_entry *e);
 void manifest_free(manifest *m);
 /* A canonical manifest line, without newline: for builders. The caller frees; NULL when memory is out. */
 char *manifest_line(const manifest_entry *e);
