@@ -53,7 +53,7 @@ int cmd_version(int argc, char **argv)
                              {"jansson", JANSSON_VERSION},
                              {"pcre2", pcre2},
                              {"kernel", backend_kernel(be)},
-                             {"backends", "cpu"}};
+                             {"backends", "cpu, openblas"}};
     const char *warning = backend_warning(be);
     if (json) {
         json_t *o = json_object();

@@ -31,7 +31,7 @@ engine_options engine_defaults(void);
 #define OPTS_MODEL(o)                                                                                                              \
     {OPT_TITLE, "model and machine", 0, NULL, NULL, NULL, 0, 0},                                                                   \
         {OPT_TEXT, "model", 'm', &(o).model, "DIR", "Hugging Face model directory, or GGUF file", 0, 0},                           \
-        {OPT_CHOICE, "backend", 0, &(o).backend, "auto|cpu|cuda", "where to compute", 0, 0},                                       \
+        {OPT_CHOICE, "backend", 0, &(o).backend, "auto|cpu|openblas|cuda", "where to compute", 0, 0},                              \
         {OPT_INT, "threads", 't', &(o).threads, "N", "worker threads; results do not depend on it", 1, 1024},                      \
         {OPT_SIZE, "memory", 0, &(o).memory, "SIZE", "use at most, as far as a model allows; 0: 3/4 of what is free", 0, 0},       \
         {OPT_FLAG, "quiet", 'q', &(o).quiet, "", "no progress on stderr", 0, 0},                                                   \

@@ -9,10 +9,12 @@ ckvc_status backend_create(const char *kind, ckvc_pool *pool, backend **out, ckv
 {
     *out = NULL;
     if (strcmp(kind, "auto") == 0 || strcmp(kind, "cpu") == 0)
-        return cpu_backend_create(pool, out, err);
+        return cpu_backend_create(false, pool, out, err);
+    if (strcmp(kind, "openblas") == 0)
+        return cpu_backend_create(true, pool, out, err);
     if (strcmp(kind, "cuda") == 0)
         return ckvc_fail(err, CKVC_E_DEVICE, "backend cuda: this ckvc was built without it; use --backend cpu");
-    return ckvc_fail(err, CKVC_E_USAGE, "backend \"%s\" is unknown; use auto, cpu or cuda", kind);
+    return ckvc_fail(err, CKVC_E_USAGE, "backend \"%s\" is unknown; use auto, cpu, openblas or cuda", kind);
 }
 
 void backend_destroy(backend *be)

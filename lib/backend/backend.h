@@ -144,11 +144,11 @@ static inline int64_t be_padded_rows(int64_t n)
     return (n + BE_ROW_TILE - 1) / BE_ROW_TILE * BE_ROW_TILE;
 }
 
-/* kind: "auto", "cpu" (later "cuda"; asked for and absent is CKVC_E_DEVICE, never a silent fallback). The pool is borrowed and must
+/* kind: "auto", "cpu", "openblas" (the CPU with OpenBLAS's products, which "cpu" takes alone where it has no kernels of its own; later "cuda"; asked for and absent is CKVC_E_DEVICE, never a silent fallback). The pool is borrowed and must
  * outlive the backend. Pins the BLAS to one thread; parallel work is cut over the pool. */
 ckvc_status backend_create(const char *kind, ckvc_pool *pool, backend **out, ckvc_err *err) CKVC_MUST_CHECK;
 void backend_destroy(backend *be);
-/* "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in journals. Borrowed. */
+/* "cpu/AVX2", "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in journals. Borrowed. */
 const char *backend_kernel(const backend *be);
 /* A warning when the BLAS kernel in use is slower than this CPU allows (OPENBLAS_CORETYPE preset), or NULL. Borrowed. */
 const char *backend_warning(const backend *be);

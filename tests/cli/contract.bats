@@ -115,9 +115,24 @@ VERBS="bench calibrate fit inspect manifest perplexity report scan score tokeniz
 
 @test "too little memory for the matrix library: an error, not a process that never ends" {
     prompts 1 >"$DIR/p.jsonl"
-    run timeout 30 bash -c "ulimit -d 150000; OPENBLAS_NUM_THREADS=1 exec '$CKVC' perplexity --model '$MODEL' --manifest '$DIR/p.jsonl' --threads 2 -q"
+    run timeout 30 bash -c "ulimit -d 150000; OPENBLAS_NUM_THREADS=1 exec '$CKVC' perplexity --model '$MODEL' --manifest '$DIR/p.jsonl' --threads 2 --backend openblas -q"
     [ "$status" -eq 71 ]
     one_line
+}
+
+@test "backend openblas: the same numbers to rounding; a kernel slower than the CPU allows is warned of" {
+    prompts 1 >"$DIR/p.jsonl"
+    for b in cpu openblas; do
+        "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --backend "$b" -q >"$DIR/$b.txt"
+    done
+    paste -d ' ' <(grep -oE '[0-9]+\.[0-9]+' "$DIR/cpu.txt") <(grep -oE '[0-9]+\.[0-9]+' "$DIR/openblas.txt") |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 * $1) exit 1; n++ } END { exit n == 0 }'
+    grep -qw avx2 /proc/cpuinfo || skip "this CPU has no AVX2 for a kernel to leave idle"
+    run bash -c "OPENBLAS_CORETYPE=Nehalem '$CKVC' perplexity --model '$MODEL' --manifest '$DIR/p.jsonl' --backend openblas 2>&1 >/dev/null"
+    [ "$status" -eq 0 ]
+    [[ $output == *"Nehalem kernel although this CPU has AVX"*"OPENBLAS_CORETYPE=Nehalem is set; unset it"* ]]
+    run bash -c "OPENBLAS_CORETYPE=Nehalem '$CKVC' perplexity --model '$MODEL' --manifest '$DIR/p.jsonl' 2>&1 >/dev/null"
+    [ "$status" -eq 0 ] && [[ $output != *kernel* ]] # its own kernels do not care
 }
 
 @test "manifest mistakes: file, line, what to do" {

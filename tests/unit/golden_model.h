@@ -17,13 +17,18 @@ typedef struct bench {
     backend *be;
 } bench;
 
-static inline bench bench_open(int n_threads)
+static inline bench bench_open_kind(const char *kind, int n_threads)
 {
     bench b = {0};
     ckvc_err err = {0};
     assert_int_equal(ckvc_pool_create(n_threads, &b.pool, &err), CKVC_OK);
-    assert_int_equal(backend_create("cpu", b.pool, &b.be, &err), CKVC_OK);
+    assert_int_equal(backend_create(kind, b.pool, &b.be, &err), CKVC_OK);
     return b;
+}
+
+static inline bench bench_open(int n_threads)
+{
+    return bench_open_kind("cpu", n_threads);
 }
 
 static inline void bench_close(bench *b)

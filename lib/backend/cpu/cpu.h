@@ -1,13 +1,15 @@
 /* Inside of the CPU backend: its state, its scratch memory, and the row kernels. Nothing outside lib/backend/cpu includes this.
  *
  * Why results are the same bytes for any number of threads and of rows: a matrix product is cut into tiles whose sizes follow
- * from the shapes of the weights (and, in attention, from the row's own place) alone; every tile has BE_ROW_TILE rows, padding
- * included; the BLAS runs on one thread inside a tile; and whatever is summed over tiles is summed in tile order.
+ * from the shapes of the weights (and, in attention, from the row's own place) alone; with OpenBLAS every tile has BE_ROW_TILE rows,
+ * padding included, and the BLAS runs on one thread inside a tile (kernels of ours do not see what lies beside a row, cpu_fma.h); and
+ * whatever is summed over tiles is summed in tile order.
  */
 #ifndef CKVC_BACKEND_CPU_H
 #define CKVC_BACKEND_CPU_H
 
 #include "lib/backend/backend.h"
+#include "lib/backend/cpu/cpu_fma.h"
 
 struct be_buf {
     float *data; /* [n], 64-byte aligned */
@@ -48,6 +50,7 @@ typedef struct cpu_backend {
     backend base;
     ckvc_pool *pool;
     int n_threads;
+    const cpu_fma *fma;  /* NULL: products by OpenBLAS */
     cpu_scratch *worker; /* [n_threads] */
     cpu_scratch shared;
     rope_table rope;
@@ -85,8 +88,9 @@ ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, int64_
                                 const be_buf *cache_k, int64_t capacity, const be_buf *own_k, int64_t own_capacity, int32_t full,
                                 int32_t other, const kept_set *kept, be_row_error *out, ckvc_err *err);
 /* Scratch floats that the operations of these files take at most. */
-void cpu_attention_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared);
-void cpu_head_scratch(const be_extent *most, size_t *per_worker, size_t *shared);
+void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most, size_t *per_worker,
+                           size_t *shared);
+void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker, size_t *shared);
 
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector code ---- */
 /* x[i] = exp(x[i] - max x), at most 1 ulp off; returns the sum of these, in double, so that what is divided by it sums to 1. n >= 1. *max_out may be NULL. */

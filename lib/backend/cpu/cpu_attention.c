@@ -1,9 +1,10 @@
-/* Attention of the CPU backend. A task is one query head and one block of BE_ROW_TILE query rows:
+/* Attention of the CPU backend. A task is one query head and one block of BE_ROW_TILE query rows. Our kernels walk over its keys once
+ * (cpu_fma.h); with OpenBLAS it is
  *
  *   S = scale Q K^T (one product over all keys that some row of the block sees) -> softmax of each row over the keys that this
  *   row sees, zeros elsewhere -> O = S V, rows divided by their sums.
  *
- * At most BE_ROW_TILE x keys scores exist per worker. Keys above the diagonal block are not touched. Query head h reads KV head
+ * and at most BE_ROW_TILE x keys scores exist per worker. Keys above the diagonal block are not touched. Query head h reads KV head
  * h / group, group = H/G (grouped-query attention, Ainslie et al. 2023; the order of heads is Hugging Face's).
  */
 #include <assert.h>
@@ -12,22 +13,18 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-/* A run of keys and values that lie together: n rows of D values. */
-typedef struct key_run {
-    const float *k, *v; /* [n][D] */
-    int64_t n;
-} key_run;
-
-/* Row r of the block sees the entries [lo, hi) of its runs taken as one list; hi <= lo: the row is padding. */
-typedef struct row_span {
-    int64_t lo, hi;
-} row_span;
-
 static int64_t score_stride(int64_t n)
 {
     return (n + 15) / 16 * 16;
 }
 
+/* A worker's scratch for attention over so many keys, in floats. */
+static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys)
+{
+    return c->fma ? cpu_fma_scratch(s->head_dim) : (size_t)(BE_ROW_TILE * score_stride(n_keys));
+}
+
+/* OpenBLAS's. score [BE_ROW_TILE][stride] */
 static void scores(const be_attention_shape *s, const float *q, const key_run *runs, float *score, int64_t stride)
 {
     const int ldq = s->n_heads * s->head_dim;
@@ -40,12 +37,16 @@ static void scores(const be_attention_shape *s, const float *q, const key_run *r
 }
 
 /* q, out: the block's first row at this head's columns. score: scratch [BE_ROW_TILE][stride]. */
-static void attend(const be_attention_shape *s, const float *q, const key_run runs[2], const row_span *span, float *score,
-                   float *out)
+static void attend(const cpu_backend *c, const be_attention_shape *s, const float *q, const key_run runs[2], const row_span *span,
+                   float *score, float *out)
 {
     const int64_t n = runs[0].n + runs[1].n, stride = score_stride(n);
     const int ldq = s->n_heads * s->head_dim;
     float inverse[BE_ROW_TILE];
+    if (c->fma) {
+        c->fma->attend(s->head_dim, s->scale, q, ldq, runs, span, out, score);
+        return;
+    }
     scores(s, q, runs, score, stride);
     for (int r = 0; r < BE_ROW_TILE; r++) {
         float *row = score + r * stride;
@@ -118,7 +119,7 @@ static void causal_task(void *ctx, int64_t task, int worker)
         const int64_t j = row0 + r;
         span[r] = (row_span){(s->window ? max64(0, j - s->window + 1) : 0) - k0, j < a->row0 + a->n_rows ? j + 1 - k0 : 0};
     }
-    attend(s, a->q + at, runs, span, a->c->worker[worker].data, a->out + at);
+    attend(a->c, s, a->q + at, runs, span, a->c->worker[worker].data, a->out + at);
 }
 
 void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows, const be_buf *q,
@@ -128,7 +129,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
     const int64_t rows = be_padded_rows(n_rows);
     assert(row0 % BE_ROW_TILE == 0 && row0 + rows <= capacity && (size_t)(rows * s->n_heads * s->head_dim) <= q->n &&
            (size_t)(rows * s->n_heads * s->head_dim) <= out->n);
-    if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(row0 + rows)), 0))
+    if (!cpu_reserve(c, attend_floats(c, s, row0 + rows), 0))
         return;
     attention_job a = {.c = c,
                        .s = s,
@@ -209,7 +210,7 @@ static void kept_task(void *ctx, int64_t task, int worker)
             lo++;
         span[r] = (row_span){first > a->n_prompt ? runs[0].n + first - a->n_prompt : lo, i < a->n_rows ? runs[0].n + i + 1 : 0};
     }
-    attend(s, a->q + ((lane->from * lane_rows + row0) * s->n_heads + h) * d, runs, span, a->c->worker[worker].data,
+    attend(a->c, s, a->q + ((lane->from * lane_rows + row0) * s->n_heads + h) * d, runs, span, a->c->worker[worker].data,
            a->out + ((lane->to * lane_rows + row0) * s->n_heads + h) * d);
 }
 
@@ -264,7 +265,7 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows
     while (n_lanes > 0) {
         int64_t n_keys, n_gathered;
         const int64_t n = take_lanes(&a, lanes, n_lanes, &n_keys, &n_gathered);
-        if (!cpu_reserve(c, (size_t)(BE_ROW_TILE * score_stride(n_keys + rows)), (size_t)n_gathered))
+        if (!cpu_reserve(c, attend_floats(c, s, n_keys + rows), (size_t)n_gathered))
             return;
         a.gathered = c->shared.data;
         if (n_gathered > 0)
@@ -275,11 +276,14 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows
     }
 }
 
-void cpu_attention_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared)
+void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most, size_t *per_worker,
+                           size_t *shared)
 {
     const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows);
     const int64_t one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim, mass = 2 * s->n_heads * most->n_prompt;
-    *per_worker = (size_t)(BE_ROW_TILE * score_stride(keys));
+    const size_t attention = attend_floats(c, s, keys),
+                 window = (size_t)(BE_ROW_TILE * score_stride(be_padded_rows(most->n_prompt)));
+    *per_worker = attention > window ? attention : window;
     *shared = (size_t)max64(mass, most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0);
 }
 
@@ -297,10 +301,16 @@ static void mass_task(void *ctx, int64_t h, int worker)
         const int64_t k0 = s->window ? max64(0, row0 - s->window + 1) / BE_ROW_TILE * BE_ROW_TILE : 0;
         const key_run runs[2] = {{a->k + (g * a->capacity + k0) * d, NULL, row0 + BE_ROW_TILE - k0}, {0}};
         const int64_t stride = score_stride(runs[0].n);
-        scores(s, a->q + ((row0 - a->row0) * s->n_heads + h) * d, runs, score, stride);
+        const float *q = a->q + ((row0 - a->row0) * s->n_heads + h) * d;
+        if (a->c->fma)
+            a->c->fma->product(BE_ROW_TILE, runs[0].n, d, q, s->n_heads * d, runs[0].k, d, false, score, stride);
+        else
+            scores(s, q, runs, score, stride);
         for (int64_t j = max64(row0, first); j < row0 + BE_ROW_TILE && j < a->n_rows; j++) {
             const int64_t lo = s->window ? max64(0, j - s->window + 1) : 0, n = j + 1 - lo;
             float *row = score + (j - row0) * stride + lo - k0;
+            if (a->c->fma)
+                kernel_scale(row, n, s->scale);
             const double sum = kernel_softmax(row, n, NULL);
             kernel_mass_add(mass + lo, row, n, 1.0 / sum);
         }

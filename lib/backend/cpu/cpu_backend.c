@@ -462,11 +462,11 @@ static ckvc_status value_norms(backend *be, const be_attention_shape *s, int64_t
 
 /* ---- scratch of the largest calls ---- */
 
-static void scratch_of(const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared)
+static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const be_extent *most, size_t *per_worker, size_t *shared)
 {
     size_t worker_head, shared_head;
-    cpu_attention_scratch(s, most, per_worker, shared);
-    cpu_head_scratch(most, &worker_head, &shared_head);
+    cpu_attention_scratch(c, s, most, per_worker, shared);
+    cpu_head_scratch(c, most, &worker_head, &shared_head);
     *per_worker = *per_worker > worker_head ? *per_worker : worker_head;
     *shared = *shared > shared_head ? *shared : shared_head;
 }
@@ -474,7 +474,7 @@ static void scratch_of(const be_attention_shape *s, const be_extent *most, size_
 static ckvc_status reserve(backend *be, const be_attention_shape *s, const double *inv_freq, const be_extent *most, ckvc_err *err)
 {
     size_t per_worker, shared;
-    scratch_of(s, most, &per_worker, &shared);
+    scratch_of(cpu_of(be), s, most, &per_worker, &shared);
     if (cpu_reserve(cpu_of(be), per_worker, shared))
         cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, most->n_prompt + most->n_rows);
     return cpu_sync(be, err);
@@ -482,18 +482,23 @@ static ckvc_status reserve(backend *be, const be_attention_shape *s, const doubl
 
 static size_t scratch_bytes(const backend *be, const be_attention_shape *s, const be_extent *most)
 {
-    const size_t n_threads = (size_t)((const cpu_backend *)be)->n_threads;
+    const cpu_backend *c = (const cpu_backend *)be;
+    const size_t n_threads = (size_t)c->n_threads;
     size_t per_worker, shared;
-    scratch_of(s, most, &per_worker, &shared);
+    scratch_of(c, s, most, &per_worker, &shared);
     return (n_threads * per_worker + shared + (size_t)((most->n_prompt + most->n_rows) * s->head_dim)) * sizeof(float);
 }
 
-/* ---- which BLAS kernel ---- */
+/* ---- which kernel ---- */
 
 /* OpenBLAS chooses its kernel by CPU model when it is loaded, or as OPENBLAS_CORETYPE says. Kernels round differently, so
  * the name goes into every journal line; one that leaves vector units idle is worth a warning, since it halves the speed. */
 static void describe_kernel(cpu_backend *c)
 {
+    if (c->fma) {
+        snprintf(c->kernel, sizeof c->kernel, "cpu/%s", c->fma->name);
+        return;
+    }
     const char *core = openblas_get_corename();
     snprintf(c->kernel, sizeof c->kernel, "cpu/OpenBLAS-%s", core);
 #if defined(__x86_64__)
@@ -593,7 +598,7 @@ static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err)
     return CKVC_OK;
 }
 
-ckvc_status cpu_backend_create(ckvc_pool *pool, backend **out, ckvc_err *err)
+ckvc_status cpu_backend_create(bool openblas, ckvc_pool *pool, backend **out, ckvc_err *err)
 {
     *out = NULL;
     cpu_backend *c = ckvc_calloc(1, sizeof *c);
@@ -608,7 +613,8 @@ ckvc_status cpu_backend_create(ckvc_pool *pool, backend **out, ckvc_err *err)
         return ckvc_fail_memory(err, "the CPU backend", sizeof *c);
     }
     openblas_set_num_threads(1);
-    const ckvc_status status = check_blas_buffers(c->n_threads, err);
+    c->fma = openblas ? NULL : cpu_fma_find();
+    const ckvc_status status = c->fma ? CKVC_OK : check_blas_buffers(c->n_threads, err);
     if (status != CKVC_OK) {
         destroy(&c->base);
         return status;

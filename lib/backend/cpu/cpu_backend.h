@@ -4,7 +4,8 @@
 
 #include "lib/backend/backend.h"
 
-ckvc_status cpu_backend_create(ckvc_pool *pool, backend **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* openblas: products by OpenBLAS even where this CPU has kernels of ours. */
+ckvc_status cpu_backend_create(bool openblas, ckvc_pool *pool, backend **out, ckvc_err *err) CKVC_MUST_CHECK;
 const char *cpu_backend_kernel(const backend *be);
 const char *cpu_backend_warning(const backend *be);
 ckvc_pool *cpu_backend_pool(const backend *be);

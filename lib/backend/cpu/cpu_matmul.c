@@ -6,46 +6,83 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-#define HEAD_TILE  512 /* vocabulary entries a task; 64 x 512 floats are 128 KiB of logits */
-#define HEAD_CHUNK 8   /* row tiles that are in flight at once: bounds the partial sums */
-#define ROW_BLOCK  16  /* row tiles that meet a piece of the weights before the next piece is read */
+#define HEAD_LOGITS 32768 /* of a task: 128 KiB */
+#define HEAD_CHUNK  8     /* row tiles that are in flight at once: bounds the partial sums */
+#define ROW_BLOCK   1024  /* rows that meet a piece of the weights before the next piece is read */
+#define MOST_ROWS   256   /* rows and columns of a task at most */
+#define MOST_COLS   256
 
-/* Columns a task: equal pieces of at most 256, in whole vectors. Each task packs its rows of x anew, so narrow pieces pay for that more
- * than once; wider ones leave threads without work. A function of the weight alone. */
-static int64_t column_tile(int64_t n_out)
+static void product(const cpu_backend *c, int64_t n_rows, int64_t n_out, int64_t n_in, const float *x, int64_t x_stride,
+                    const float *w, int64_t w_stride, bool onto, float *y, int64_t y_stride)
 {
-    const int64_t pieces = (n_out + 255) / 256;
+    if (c->fma)
+        c->fma->product(n_rows, n_out, n_in, x, x_stride, w, w_stride, onto, y, y_stride);
+    else
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n_rows, (int)n_out, (int)n_in, 1.0f, x, (int)x_stride, w,
+                    (int)w_stride, onto ? 1.0f : 0.0f, y, (int)y_stride);
+}
+
+/* Columns a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows of x anew, so narrow pieces pay for that
+ * more than once; wider ones leave threads without work. */
+static int64_t column_tile(int64_t n_out, int64_t most)
+{
+    const int64_t pieces = (n_out + most - 1) / most;
     return ((n_out + pieces - 1) / pieces + 15) / 16 * 16;
 }
 
 typedef struct matmul_job {
+    const cpu_backend *c;
     const float *w, *bias, *x;
     float *y;
-    int64_t n_in, n_out, tile, n_tiles, n_row_tiles;
+    int64_t n_in, n_out, n_rows;
+    int64_t tile, n_tiles;         /* columns of a task; pieces of that many */
+    int64_t row_tile, n_row_tiles; /* the same of rows */
     bool add;
 } matmul_job;
 
-/* One tile: BE_ROW_TILE rows of y, `tile` of its columns. */
+/* Cuts y into tasks. With OpenBLAS their shape shows in the bits, so it follows from the weight alone; our kernels pack a task's columns of
+ * the weights, so rows are many, but not so many that a thread has nothing to do. */
+static void cut(matmul_job *m)
+{
+    int64_t rows = m->c->fma ? MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
+    for (;;) {
+        m->row_tile = rows;
+        m->n_row_tiles = (m->n_rows + rows - 1) / rows;
+        m->tile = column_tile(m->n_out, cols);
+        m->n_tiles = (m->n_out + m->tile - 1) / m->tile;
+        if (!m->c->fma || m->c->n_threads == 1 || m->n_tiles * m->n_row_tiles >= 4 * m->c->n_threads)
+            return;
+        if (cols > 64)
+            cols /= 2;
+        else if (rows > BE_ROW_TILE)
+            rows /= 2;
+        else
+            return;
+    }
+}
+
+/* One tile: up to row_tile rows of y, up to `tile` of its columns. */
 static void matmul_task(void *ctx, int64_t task, int worker)
 {
     (void)worker;
     const matmul_job *m = ctx;
-    const int64_t block = task / (ROW_BLOCK * m->n_tiles) * ROW_BLOCK, in_block = task - block * m->n_tiles;
-    const int64_t n_block = block + ROW_BLOCK <= m->n_row_tiles ? ROW_BLOCK : m->n_row_tiles - block;
-    const int64_t row = (block + in_block % n_block) * BE_ROW_TILE, col = in_block / n_block * m->tile;
+    const int64_t whole = ROW_BLOCK / m->row_tile, block = task / (whole * m->n_tiles) * whole,
+                  in_block = task - block * m->n_tiles;
+    const int64_t n_block = block + whole <= m->n_row_tiles ? whole : m->n_row_tiles - block;
+    const int64_t row = (block + in_block % n_block) * m->row_tile, col = in_block / n_block * m->tile;
     const int64_t width = col + m->tile <= m->n_out ? m->tile : m->n_out - col;
+    const int64_t n_rows = row + m->row_tile <= m->n_rows ? m->row_tile : m->n_rows - row;
     float *y = m->y + row * m->n_out + col;
     bool onto = m->add;
     if (m->bias) {
-        for (int64_t r = 0; r < BE_ROW_TILE; r++) {
+        for (int64_t r = 0; r < n_rows; r++) {
             float *y_row = y + r * m->n_out;
             for (int64_t i = 0; i < width; i++)
                 y_row[i] = (onto ? y_row[i] : 0.0f) + m->bias[col + i];
         }
         onto = true;
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, BE_ROW_TILE, (int)width, (int)m->n_in, 1.0f, m->x + row * m->n_in,
-                (int)m->n_in, m->w + col * m->n_in, (int)m->n_in, onto ? 1.0f : 0.0f, y, (int)m->n_out);
+    product(m->c, n_rows, width, m->n_in, m->x + row * m->n_in, m->n_in, m->w + col * m->n_in, m->n_in, onto, y, m->n_out);
 }
 
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y)
@@ -53,20 +90,27 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
     const int64_t rows = be_padded_rows(n_rows);
     assert(w->f32 && (!bias || (bias->f32 && bias->rows * bias->cols == w->rows)));
     assert((size_t)(rows * w->cols) <= x->n && (size_t)(rows * w->rows) <= y->n);
-    matmul_job m = {
-        .w = w->f32, .bias = bias ? bias->f32 : NULL, .x = x->data, .y = y->data, .n_in = w->cols, .n_out = w->rows, .add = add};
-    m.tile = column_tile(m.n_out);
-    m.n_tiles = (m.n_out + m.tile - 1) / m.tile;
-    m.n_row_tiles = rows / BE_ROW_TILE;
+    matmul_job m = {.c = cpu_of(be),
+                    .w = w->f32,
+                    .bias = bias ? bias->f32 : NULL,
+                    .x = x->data,
+                    .y = y->data,
+                    .n_in = w->cols,
+                    .n_out = w->rows,
+                    .n_rows = rows,
+                    .add = add};
+    cut(&m);
     ckvc_pool_run(cpu_of(be)->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
 }
 
 /* ---- head ---- */
 
 typedef struct head_job {
-    cpu_backend *c;
+    const cpu_backend *c;
     const float *w, *x;
-    int64_t n_in, vocab, n_tiles;
+    int64_t n_in, vocab;
+    int64_t tile, n_tiles;      /* vocabulary entries of a task; pieces of that many */
+    int64_t row_tile;           /* rows of a task */
     int64_t tile0, n_row_tiles; /* row tiles of this chunk */
     int64_t row0, n_rows;       /* rows of a lane that are asked for */
     int64_t lane_rows;
@@ -80,18 +124,19 @@ typedef struct head_job {
 static void head_task(void *ctx, int64_t task, int worker)
 {
     const head_job *h = ctx;
-    /* A piece of the vocabulary meets all row tiles of the chunk while it is in the cache. */
-    const int64_t tile = task / h->n_row_tiles, chunk_row = task % h->n_row_tiles * BE_ROW_TILE;
-    const int64_t row = h->tile0 * BE_ROW_TILE + chunk_row, col = tile * HEAD_TILE;
-    const int64_t width = col + HEAD_TILE <= h->vocab ? HEAD_TILE : h->vocab - col;
-    float *logits = h->c->worker[worker].data; /* [BE_ROW_TILE][HEAD_TILE] */
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, BE_ROW_TILE, (int)width, (int)h->n_in, 1.0f, h->x + row * h->n_in,
-                (int)h->n_in, h->w + col * h->n_in, (int)h->n_in, 0.0f, logits, HEAD_TILE);
-    for (int64_t r = 0; r < BE_ROW_TILE; r++) {
+    /* A piece of the vocabulary meets all rows of the chunk while it is in the cache. */
+    const int64_t chunk = h->n_row_tiles * BE_ROW_TILE, pieces = (chunk + h->row_tile - 1) / h->row_tile;
+    const int64_t tile = task / pieces, chunk_row = task % pieces * h->row_tile;
+    const int64_t n_rows = chunk_row + h->row_tile <= chunk ? h->row_tile : chunk - chunk_row;
+    const int64_t row = h->tile0 * BE_ROW_TILE + chunk_row, col = tile * h->tile;
+    const int64_t width = col + h->tile <= h->vocab ? h->tile : h->vocab - col;
+    float *logits = h->c->worker[worker].data; /* [n_rows][tile] */
+    product(h->c, n_rows, width, h->n_in, h->x + row * h->n_in, h->n_in, h->w + col * h->n_in, h->n_in, false, logits, h->tile);
+    for (int64_t r = 0; r < n_rows; r++) {
         const int64_t lane = (row + r) / h->lane_rows, i = row + r - lane * h->lane_rows - h->row0;
         if (i < 0 || i >= h->n_rows)
             continue;
-        float *z = logits + r * HEAD_TILE;
+        float *z = logits + r * h->tile;
         if (h->logits) {
             memcpy(h->logits + col, z, (size_t)width * sizeof *z);
             continue;
@@ -103,16 +148,27 @@ static void head_task(void *ctx, int64_t task, int worker)
     }
 }
 
-static int64_t head_tiles(int64_t vocab)
+/* As in a matrix product, tasks of OpenBLAS have the rows of a tile and ours have more. */
+static void cut_head(head_job *h)
 {
-    return (vocab + HEAD_TILE - 1) / HEAD_TILE;
+    h->row_tile = h->c->fma ? MOST_ROWS : BE_ROW_TILE;
+    h->tile = HEAD_LOGITS / h->row_tile;
+    h->n_tiles = (h->vocab + h->tile - 1) / h->tile;
 }
 
-void cpu_head_scratch(const be_extent *most, size_t *per_worker, size_t *shared)
+static void run_head(head_job *h)
 {
+    const int64_t pieces = (h->n_row_tiles * BE_ROW_TILE + h->row_tile - 1) / h->row_tile;
+    ckvc_pool_run(h->c->pool, pieces * h->n_tiles, head_task, h);
+}
+
+void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker, size_t *shared)
+{
+    head_job h = {.c = c, .vocab = most->vocab};
+    cut_head(&h);
     const int64_t rows = most->n_prompt > most->n_lanes * most->n_rows ? most->n_prompt : most->n_lanes * most->n_rows;
-    *per_worker = BE_ROW_TILE * HEAD_TILE;
-    *shared = (size_t)(3 * HEAD_CHUNK * BE_ROW_TILE * head_tiles(most->vocab) + rows);
+    *per_worker = HEAD_LOGITS;
+    *shared = (size_t)(3 * HEAD_CHUNK * BE_ROW_TILE * h.n_tiles + rows);
 }
 
 ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
@@ -133,10 +189,10 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64
         return be->ops->sync(be, err);
     assert(n_lanes == 1 || row0 < BE_ROW_TILE); /* whole tiles before row0 are skipped for the first lane alone */
     size_t per_worker, shared;
-    cpu_head_scratch(&(be_extent){.n_rows = n_rows, .n_lanes = n_lanes, .vocab = w->rows}, &per_worker, &shared);
+    cpu_head_scratch(c, &(be_extent){.n_rows = n_rows, .n_lanes = n_lanes, .vocab = w->rows}, &per_worker, &shared);
     if (!cpu_reserve(c, per_worker, shared))
         return be->ops->sync(be, err);
-    h.n_tiles = head_tiles(h.vocab);
+    cut_head(&h);
     const int64_t n_partial = HEAD_CHUNK * BE_ROW_TILE * h.n_tiles;
     h.sum = (double *)c->shared.data;
     h.max = c->shared.data + 2 * n_partial;
@@ -145,7 +201,7 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64
     const int64_t tile_end = n_lanes * h.lane_rows / BE_ROW_TILE;
     for (h.tile0 = row0 / BE_ROW_TILE; h.tile0 < tile_end; h.tile0 += HEAD_CHUNK) {
         h.n_row_tiles = h.tile0 + HEAD_CHUNK < tile_end ? HEAD_CHUNK : tile_end - h.tile0;
-        ckvc_pool_run(c->pool, h.n_row_tiles * h.n_tiles, head_task, &h);
+        run_head(&h);
         for (int64_t r = 0; r < h.n_row_tiles * BE_ROW_TILE; r++) {
             const int64_t row = h.tile0 * BE_ROW_TILE + r, lane = row / h.lane_rows, i = row - lane * h.lane_rows - row0;
             if (i < 0 || i >= n_rows)
@@ -177,9 +233,9 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
                   .n_row_tiles = 1,
                   .logits = logits};
     assert(w->f32 && (size_t)(h.lane_rows * w->cols) <= x->n);
-    h.n_tiles = head_tiles(h.vocab);
+    cut_head(&h);
     h.tile0 = row / BE_ROW_TILE;
-    if (cpu_reserve(c, BE_ROW_TILE * HEAD_TILE, 0))
-        ckvc_pool_run(c->pool, h.n_tiles, head_task, &h);
+    if (cpu_reserve(c, HEAD_LOGITS, 0))
+        run_head(&h);
     return be->ops->sync(be, err);
 }
