@@ -54,7 +54,8 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
     variant_extent most = {0};
     *w = (worker){0};
     if (table) {
-        most = variants_extent(table, in->prompts->max_tokens, o->sides, o->variants);
+        most = o->layer_budgets ? variants_extent_by_layer(table, o->layer_budgets, in->prompts->max_tokens, o->sides, o->variants)
+                                : variants_extent(table, in->prompts->max_tokens, o->sides, o->variants);
     }
     ckvc_status st = memory_plan_make(in->backend, shape, model_converted_bytes(in->model), model_converted_least(in->model),
                                       limits, table, &most, plain, o->memory ? o->memory : memory_plan_default(), &w->plan, err);
@@ -64,6 +65,9 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
     }
     if (st == CKVC_OK && table) {
         st = keep_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window, &w->keep, err);
+    }
+    if (st == CKVC_OK && table && o->layer_budgets) {
+        keep_by_layer(w->keep, o->layer_budgets);
     }
     if (st == CKVC_OK && table) {
         st = variants_reserve(&w->variants, &most, err);
@@ -149,17 +153,32 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
     return st;
 }
 
-/* The baseline's row of each budget. */
+/* Does a layer of budget b draw on this block of the table? With budgets by layer there is one budget and may be many blocks. */
+static bool block_in_use(const keep *k, uint32_t b, uint32_t block)
+{
+    for (uint32_t l = 0; l < k->n_layers; l++) {
+        if (keep_at(k, b, l)->block == block) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The baseline's row of each budget; with budgets by layer the one baseline's, under every block that its layers draw on. */
 static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err)
 {
     const keep *k = w->keep;
-    for (uint32_t b = 0; b < k->n_budgets; b++) {
+    for (uint32_t block = 0; block < k->table->n_budgets; block++) {
+        const uint32_t b = k->layer_budgets ? 0 : block;
         if (!isfinite(w->baseline[b])) {
             *bad = "a baseline loss is not finite";
             return CKVC_OK;
         }
+        if (!block_in_use(k, b, block)) {
+            continue;
+        }
         size_t row;
-        struct shard_baseline base = {0, (uint16_t)b, w->baseline[b]};
+        struct shard_baseline base = {0, (uint16_t)block, w->baseline[b]};
         ckvc_status st = shard_add_baseline(w->rows, &base, &row, err);
         if (st != CKVC_OK) {
             return st;
@@ -196,12 +215,11 @@ static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_optio
             .action = t->action,
             .layer = t->layer,
             .head = t->head,
-            .budget = t->budget,
+            .budget = (uint16_t)base->block,
             .loss = loss,
-            .reward =
-                reward_of(loss_full, loss, reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, k->budget[t->budget])),
+            .reward = reward_of(loss_full, loss, reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, base->tokens)),
             .baseline = reward_of(loss_full, w->baseline[t->budget],
-                                  reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, k->budget[t->budget])),
+                                  reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, base->tokens)),
             .n_candidates = t->n_candidates,
             .n_kept = t->n_kept,
             .set_hash = t->set_hash};
@@ -337,6 +355,13 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
         h->edges_entropy = table->edges_entropy;
         h->edges_ppl = table->edges_ppl;
         h->start_weight = table->weight;
+        if (table->op != CKVC_OPERATOR_PAPER) {
+            snprintf(h->operator_name, sizeof h->operator_name, "%s", ckvc_operator_name(table->op));
+        }
+        if (o->layer_budgets) {
+            h->n_layer_budgets = table->n_layers;
+            h->layer_budgets = (double *)(uintptr_t)o->layer_budgets; /* borrowed like the rest */
+        }
         h->start_tau = table->tau;
     } else {
         h->n_entropy_bins = h->n_ppl_bins = 1;

@@ -33,6 +33,8 @@ typedef struct calibrate_options {
     int64_t window, continuation;
     ckvc_alpha_kind alpha;
     uint32_t keep_window;
+    const double
+        *layer_budgets; /* [L] or NULL: each layer's own budget, under the table's block nearest to it (keep.h); borrowed */
     bool sides[CKVC_SIDE_COUNT];
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */

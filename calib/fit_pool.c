@@ -71,6 +71,11 @@ static ckvc_status same_floats(const char *field, const char *a_where, const flo
     return CKVC_OK;
 }
 
+static const char *operator_of(const shard_header *h)
+{
+    return *h->operator_name ? h->operator_name : ckvc_operator_name(CKVC_OPERATOR_PAPER);
+}
+
 ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const shard_header *b, const char *b_where, int side,
                            ckvc_err *err)
 {
@@ -95,6 +100,8 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     if (st == CKVC_OK)
         st = same_text("alpha_kind", a_where, a->alpha_kind, b_where, b->alpha_kind, err);
     if (st == CKVC_OK)
+        st = same_text("operator", a_where, operator_of(a), b_where, operator_of(b), err);
+    if (st == CKVC_OK)
         st = same_doubles("budgets", a_where, a->budgets, a->n_budgets, b_where, b->budgets, b->n_budgets, err);
     if (st == CKVC_OK)
         st = same_doubles("head_actions", a_where, a->head_actions, a->n_head_actions, b_where, b->head_actions, b->n_head_actions,
@@ -111,7 +118,9 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     if (st != CKVC_OK || side < 0)
         return st;
 
-    if (side == CKVC_SIDE_GATE)
+    st = same_doubles("layer_budgets", a_where, a->layer_budgets, a->n_layer_budgets, b_where, b->layer_budgets, b->n_layer_budgets,
+                      err);
+    if (st == CKVC_OK && side == CKVC_SIDE_GATE)
         st = same_number("lambda", a_where, a->lambda, b_where, b->lambda, err);
     if (st == CKVC_OK)
         st = same_floats("start_weight", a_where, a->start_weight, b_where, b->start_weight,

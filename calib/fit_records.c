@@ -495,7 +495,12 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
     const shard_header *h = pool->first;
     const fit_side *head = &r->sides[CKVC_SIDE_HEAD], *gate = &r->sides[CKVC_SIDE_GATE];
     bool heads = head->fitted || head->carried, gates = gate->fitted || gate->carried;
-    const char *probe = o->probe ? o->probe : heads && gates ? "joint" : heads ? "head-only" : "gate-only";
+    const ckvc_operator op = r->table->table->op; /* its name is the probe's, whatever sides were fitted */
+    const char *probe = op != CKVC_OPERATOR_PAPER ? ckvc_operator_name(op)
+                        : o->probe                ? o->probe
+                        : heads && gates          ? "joint"
+                        : heads                   ? "head-only"
+                                                  : "gate-only";
     double lambda = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->lambda;
     bool advantage = o->reward == FIT_ADVANTAGE;
     json_t *meta = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:o, s:o, s:o}", "schema", "ckvc-table-1",
@@ -523,7 +528,8 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
                             json_pack("{s:s, s:I, s:I}", "kind", unsupported_name(o->unsupported), "head",
                                       (json_int_t)(head->n_states - head->n_supported), "gate",
                                       (json_int_t)(gate->n_states - gate->n_supported))) ||
-        (o->shrink && json_object_set_new(meta, "shrink", json_true()))) {
+        (o->shrink && json_object_set_new(meta, "shrink", json_true())) ||
+        (h->n_layer_budgets && json_object_set_new(meta, "layer_budgets", ckvc_json_reals(h->layer_budgets, h->n_layer_budgets)))) {
         json_decref(meta);
         return ckvc_fail_memory(err, "a table's META", 0);
     }
@@ -561,6 +567,7 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
     h.gate_actions = table->gate_grid;
     h.edges_entropy = table->edges_entropy;
     h.edges_ppl = table->edges_ppl;
+    snprintf(h.operator_name, sizeof h.operator_name, "%s", table->op ? ckvc_operator_name(table->op) : "");
     if (json_is_string(fingerprint))
         snprintf(h.fingerprint, sizeof h.fingerprint, "%s", json_string_value(fingerprint));
     return fit_pool_check(pool->first, pool->where, &h, "the incoming table", -1, err);
@@ -571,6 +578,8 @@ static void fill_shape(ckvc_table *t, const shard_header *h)
     t->window = h->window;
     t->n_query_heads = h->n_heads;
     t->head_axis = 0;
+    while (*h->operator_name && strcmp(h->operator_name, ckvc_operator_name(t->op)))
+        t->op++; /* a shard's header has one of the names */
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
     memcpy(t->head_grid, h->head_actions, h->n_head_actions * sizeof *t->head_grid);
     memcpy(t->gate_grid, h->gate_actions, h->n_gate_actions * sizeof *t->gate_grid);

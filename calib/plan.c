@@ -75,8 +75,15 @@ json_t *plan_json(const plan *p)
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));
         bad |= set(json, "start_table", json_string(p->start_table));
+        /* What later versions added is written only where it is not neutral: a plan without it keeps its hash. */
         if (o->until_stable > 0) {
             bad |= set(json, "until_stable", json_real(o->until_stable));
+        }
+        if (p->op != CKVC_OPERATOR_PAPER) {
+            bad |= set(json, "operator", json_string(ckvc_operator_name(p->op)));
+        }
+        if (p->layer_budgets) {
+            bad |= set(json, "layer_budgets", ckvc_json_reals(p->layer_budgets, p->n_layers));
         }
     }
     if (bad) {

@@ -13,7 +13,9 @@ typedef struct plan {
     const prompt_options *prompt_options;
     const char *tokenizer; /* fingerprint or NULL */
     /* calibrate alone: */
-    const double *budgets;
+    const double *budgets, *layer_budgets; /* layer_budgets [n_layers], or NULL */
+    uint32_t n_layers;
+    ckvc_operator op;
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins, min_cell;
     edge_kind edges;
     const char *edges_from;  /* "this run's scan", "start table", or the plan hash of another run's scan */

@@ -107,7 +107,9 @@ static ckvc_status grow_slots(variant_list *v, size_t n_variants, ckvc_err *err)
 
 /* ---- how large it can get ---- */
 
-variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit)
+/* budgets [n_budgets]: of every layer, or with by_layer one of each. */
+static variant_extent extent_of(const ckvc_table *table, const double *budgets, uint32_t n_budgets, bool by_layer,
+                                uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit)
 {
     variant_extent most = {.max_tokens = max_tokens};
     size_t kept_all = 0; /* positions of the full grid */
@@ -116,11 +118,11 @@ variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, con
             continue;
         }
         const size_t n_grid = i == CKVC_SIDE_HEAD ? table->n_head_actions : table->n_gate_actions;
-        const size_t per_budget = (size_t)table->n_layers * (i == CKVC_SIDE_HEAD ? table->n_heads : 1);
-        const size_t n_states = per_budget * table->n_budgets, all = n_states * n_grid;
-        for (uint32_t b = 0; b < table->n_budgets; b++) {
-            const uint32_t tokens = ckvc_budget_tokens(table->budgets[b], max_tokens),
-                           kept = tokens < max_tokens ? tokens : max_tokens;
+        const size_t per_layer = i == CKVC_SIDE_HEAD ? table->n_heads : 1,
+                     per_budget = by_layer ? per_layer : per_layer * table->n_layers;
+        const size_t n_states = per_budget * n_budgets, all = n_states * n_grid;
+        for (uint32_t b = 0; b < n_budgets; b++) {
+            const uint32_t tokens = ckvc_budget_tokens(budgets[b], max_tokens), kept = tokens < max_tokens ? tokens : max_tokens;
             kept_all += per_budget * n_grid * kept;
             most.max_kept = kept > most.max_kept ? kept : most.max_kept;
         }
@@ -131,6 +133,17 @@ variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, con
     }
     most.n_positions = most.n_variants * most.max_kept < kept_all ? most.n_variants * most.max_kept : kept_all;
     return most;
+}
+
+variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit)
+{
+    return extent_of(table, table->budgets, table->n_budgets, false, max_tokens, sides, limit);
+}
+
+variant_extent variants_extent_by_layer(const ckvc_table *table, const double *layer_budgets, uint32_t max_tokens,
+                                        const bool sides[CKVC_SIDE_COUNT], int64_t limit)
+{
+    return extent_of(table, layer_budgets, table->n_layers, true, max_tokens, sides, limit);
 }
 
 size_t variants_bytes(const variant_extent *most)
@@ -231,7 +244,7 @@ static ckvc_status add_action(variant_list *v, keep *k, ckvc_side side, state s,
                       .variant = VARIANT_NONE};
     t.n_kept = side == CKVC_SIDE_HEAD ? keep_head_action(k, s.budget, s.layer, s.head, action, set, &t.n_candidates)
                                       : keep_gate_action(k, s.budget, s.layer, action, set, &t.n_candidates);
-    ckvc_status st = variants_set_hash(v, s.budget, s.layer, set, t.n_kept, &t.set_hash, err);
+    ckvc_status st = variants_set_hash(v, base->block, s.layer, set, t.n_kept, &t.set_hash, err);
     if (st == CKVC_OK && !same_positions(set, t.n_kept, base->positions, base->n_kept)) {
         st = find_or_add(v, s.budget, s.layer, set, t.n_kept, &t.variant, err);
     }

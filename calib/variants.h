@@ -60,6 +60,9 @@ typedef struct variant_extent {
 
 /* The extent for prompts of at most max_tokens under a table's shape and budgets; limit as in variants_build. */
 variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit);
+/* The same with budgets by layer ([L], keep.h): one budget, whose layers keep at most their own. */
+variant_extent variants_extent_by_layer(const ckvc_table *table, const double *layer_budgets, uint32_t max_tokens,
+                                        const bool sides[CKVC_SIDE_COUNT], int64_t limit);
 size_t variants_bytes(const variant_extent *most);
 /* Makes room for that extent, so that variants_build does not allocate. */
 ckvc_status variants_reserve(variant_list *v, const variant_extent *most, ckvc_err *err) CKVC_MUST_CHECK;

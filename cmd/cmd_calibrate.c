@@ -88,6 +88,8 @@ int cmd_calibrate(int argc, char **argv)
                   OPTS_STATISTICS(c.engine, 1),
                   {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
                   {OPT_CHOICE, "side", 0, &c.side, "head|gate|both", "which table to try actions of", 0, 0},
+                  OPT_LAYER_BUDGETS(c.layer_budgets),
+                  OPT_OPERATOR(c),
                   OPTS_ACTIONS(c),
                   OPTS_RUN(c),
                   OPT_DRY_RUN(c),
@@ -108,6 +110,9 @@ int cmd_calibrate(int argc, char **argv)
     }
     if (st == CKVC_OK) {
         st = job_open_start(&c, opts, &j, &err);
+    }
+    if (st == CKVC_OK && job_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD && j.options.sides[CKVC_SIDE_GATE]) {
+        st = ckvc_fail(&err, CKVC_E_USAGE, "the operator no-threshold has no thresholds to try: say --side head");
     }
     if (st == CKVC_OK && c.dry_run) {
         st = print_dry_run(&c, &j, &err);

@@ -176,6 +176,7 @@ static ckvc_status transfer_table(const transfer_cli *c, const char *path, ckvc_
     out->table->n_query_heads = to.n_query_heads;
     out->table->window = s->window;
     out->table->head_axis = s->head_axis;
+    out->table->op = s->op;
     st = map_values(s, out->table, err);
     if (st == CKVC_OK) {
         st = describe_transfer(c, from, &to, out, err);

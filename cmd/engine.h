@@ -68,6 +68,11 @@ engine_options engine_defaults(void);
         OPT_INT, "seed", 0, &(o).seed, "N", "names every random stream", 0, 9e15                                                   \
     }
 
+#define OPT_LAYER_BUDGETS(value)                                                                                                   \
+    {                                                                                                                              \
+        OPT_TEXT, "layer-budgets", 0, &(value), "FILE", "a budget of its own for each layer, one number a line", 0, 0              \
+    }
+
 typedef struct engine {
     ckvc_pool *pool;
     backend *be;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calib/start_table.h"
+#include "formats/layer_budgets.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/stop.h"
@@ -18,6 +19,7 @@ job_options job_defaults(void)
                          .variants = "256",
                          .bin_edges = "quantile",
                          .rollouts = "sweep",
+                         .operator_name = "paper",
                          .budget = {{"512"}, 1},
                          .bins = {{"20", "4"}, 2},
                          .shard_prompts = 16,
@@ -35,6 +37,7 @@ void job_close(job *j)
     run_close(j->scan_run);
     ckvc_table_free(j->start);
     table_file_free(j->tables);
+    free(j->layer_budgets);
     engine_close(&j->e);
 }
 
@@ -94,6 +97,15 @@ static ckvc_status parse_bins(const opt_list *list, uint32_t *E, uint32_t *P, ck
     return CKVC_OK;
 }
 
+static ckvc_operator operator_of(const job_options *c)
+{
+    ckvc_operator op = CKVC_OPERATOR_PAPER;
+    while (strcmp(c->operator_name, ckvc_operator_name(op)) != 0) { /* the option's choices are these names */
+        op++;
+    }
+    return op;
+}
+
 static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ckvc_err *err)
 {
     if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || c->scan) {
@@ -107,6 +119,10 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
     const char *alpha = json_string_value(json_object_get(j->tables->meta, "alpha_kind"));
     if (alpha && strcmp(alpha, c->engine.alpha) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --alpha %s, this run has %s", c->tables, alpha, c->engine.alpha);
+    }
+    if (opts_given(opts, "operator") && t->op != operator_of(c)) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --operator %s, this run has %s", c->tables,
+                         ckvc_operator_name(t->op), c->operator_name);
     }
     if (j->n_budgets && opts_given(opts, "budget")) {
         bool same = j->n_budgets == t->n_budgets;
@@ -160,9 +176,34 @@ static ckvc_status open_scan(const job_options *c, job *j, ckvc_err *err)
     return CKVC_OK;
 }
 
+/* --budget, or without it a block for each of --layer-budgets' values. */
+static ckvc_status open_budgets(const job_options *c, const opt *opts, job *j, ckvc_err *err)
+{
+    const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
+    ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    if (st == CKVC_OK && c->layer_budgets) {
+        st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
+    }
+    if (st != CKVC_OK || !c->layer_budgets) {
+        return st;
+    }
+    j->options.layer_budgets = j->plan.layer_budgets = j->layer_budgets;
+    j->plan.n_layers = L;
+    if (!opts_given(opts, "budget") && !c->tables) {
+        j->n_budgets = layer_budgets_distinct(j->layer_budgets, L, j->budgets, KEEP_MAX_BUDGETS);
+        if (j->n_budgets > KEEP_MAX_BUDGETS) {
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "%s: %u different budgets, a table has at most %d blocks; name fewer with --budget, and each layer is "
+                             "calibrated under the nearest",
+                             c->layer_budgets, j->n_budgets, KEEP_MAX_BUDGETS);
+        }
+    }
+    return CKVC_OK;
+}
+
 ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_err *err)
 {
-    ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    ckvc_status st = open_budgets(c, opts, j, err);
     if (st != CKVC_OK) {
         return st;
     }
@@ -190,6 +231,12 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
             st = start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
                                     j->budgets, j->n_budgets, (uint32_t)c->engine.window, &j->start, err);
         }
+    }
+    if (st == CKVC_OK && j->start) {
+        j->start->op = operator_of(c);
+    }
+    if (st == CKVC_OK) {
+        j->plan.op = job_table(j)->op;
     }
     j->plan.budgets = j->budgets;
     j->plan.n_budgets = j->n_budgets;

@@ -10,7 +10,7 @@
 
 typedef struct job_options {
     engine_options engine;
-    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts;
+    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts, *operator_name, *layer_budgets;
     opt_list budget, bins;
     int64_t shard_prompts, max_failures, min_cell, limit_time;
     double check_rollouts, until_stable;
@@ -39,6 +39,12 @@ job_options job_defaults(void);
         OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9                              \
     }
 
+#define OPT_OPERATOR(o)                                                                                                            \
+    {                                                                                                                              \
+        OPT_CHOICE, "operator", 0, &(o).operator_name, "paper|no-utility|no-threshold|mean-pool",                                  \
+            "how sets are kept: as in the paper; without value norms; without thresholds; by the mean over heads", 0, 0            \
+    }
+
 #define OPTS_RUN(o)                                                                                                                \
     {OPT_TITLE, "run", 0, NULL, NULL, NULL, 0, 0}, {OPT_TEXT, "out", 'o', &(o).out, "RUN", "run directory to make", 0, 0},         \
         {OPT_FLAG, "resume", 0, &(o).resume, "", "go on with a run of the same plan", 0, 0},                                       \
@@ -61,15 +67,16 @@ typedef struct job {
     plan plan; /* all but its verb */
     double budgets[256];
     uint32_t n_budgets;
-    table_file *tables; /* --tables, or NULL */
-    ckvc_table *start;  /* own table, when there is no --tables */
-    run_dir *scan_run;  /* --scan */
+    double *layer_budgets; /* [L], --layer-budgets, or NULL */
+    table_file *tables;    /* --tables, or NULL */
+    ckvc_table *start;     /* own table, when there is no --tables */
+    run_dir *scan_run;     /* --scan */
     run_dir *run;
 } job;
 
 /* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job stays where it was opened. */
 ckvc_status job_open(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* What logging needs besides: budgets, sides, behaviour, the start table and where its edges come from. opts tells what was given. */
+/* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its edges come from. opts tells what was given. */
 ckvc_status job_open_start(const job_options *o, const opt *opts, job *j, ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. */
 ckvc_status job_begin_run(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;

@@ -102,6 +102,13 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
     if (!one_of(h->alpha_kind, alphas)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: attribute alpha_kind is \"%s\", must be paper or visible", where, h->alpha_kind);
     }
+    static const char *const operators[] = {"", "no-utility", "no-threshold", "mean-pool", NULL};
+    if (!one_of(h->operator_name, operators)) {
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: attribute operator is \"%s\", must be no-utility, no-threshold or mean-pool, or missing (the paper's)", where,
+            h->operator_name);
+    }
     bool scan = shard_is_scan(h);
     uint32_t least = scan ? 0 : 1;
     const struct {
@@ -138,6 +145,17 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         if (h->budgets[i] == 0 || h->budgets[i] > 1e9) {
             st = ckvc_fail(err, CKVC_E_DATA, "%s: attribute budgets[%u] is %g, must be above 0 and at most 1e9 tokens", where, i,
                            h->budgets[i]);
+        }
+    }
+    if (st == CKVC_OK && h->n_layer_budgets && (scan || h->n_layer_budgets != h->n_layers)) {
+        st = ckvc_fail(err, CKVC_E_DATA, "%s: attribute layer_budgets has %u entries, must have %s", where, h->n_layer_budgets,
+                       scan ? "none in a scan" : "one for each of n_layers");
+    }
+    for (uint32_t l = 0; st == CKVC_OK && l < h->n_layer_budgets; l++) {
+        const double b = h->layer_budgets[l];
+        if (!(b > 0) || b > 1e9) {
+            st = ckvc_fail(err, CKVC_E_DATA, "%s: attribute layer_budgets[%u] is %g, must be above 0 and at most 1e9 tokens", where,
+                           l, b);
         }
     }
     st = st ? st : check_grid(where, "head_actions", h->head_actions, h->n_head_actions, 0, true, false, err);

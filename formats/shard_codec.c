@@ -221,10 +221,30 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
     return CKVC_OK;
 }
 
+/* Which parts of a header follow that not every header has. What is neutral leaves no bit and no byte: a pass that was begun before such
+ * a part existed goes on with the same hash of its header (run_pass.c). */
+enum { HAS_WEIGHT = 1, HAS_TAU = 2, HAS_LAYER_BUDGETS = 4, HAS_TEXT = 8 /* and on: the optional texts in their order */ };
+
+static uint8_t parts_of(const shard_header *h)
+{
+    unsigned parts =
+        (h->start_weight ? HAS_WEIGHT : 0) | (h->start_tau ? HAS_TAU : 0) | (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0);
+    unsigned bit = HAS_TEXT;
+    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
+        if (shard_text_attributes[i].optional) {
+            parts |= *((const char *)h + shard_text_attributes[i].offset) ? bit : 0;
+            bit <<= 1;
+        }
+    }
+    return (uint8_t)parts;
+}
+
 void shard_header_encode(const shard_header *h, ckvc_buffer *out)
 {
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        put_text(out, (const char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
+        if (!shard_text_attributes[i].optional) {
+            put_text(out, (const char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
+        }
     }
     for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
         ckvc_buffer_u32(out, *(const uint32_t *)(const void *)((const char *)h + shard_u32_attributes[i].offset));
@@ -236,7 +256,17 @@ void shard_header_encode(const shard_header *h, ckvc_buffer *out)
     ckvc_buffer_u32(out, h->n_gate_actions);
     ckvc_buffer_u32(out, h->n_entropy_bins);
     ckvc_buffer_u32(out, h->n_ppl_bins);
-    ckvc_buffer_u8(out, (uint8_t)((h->start_weight ? 1 : 0) | (h->start_tau ? 2 : 0)));
+    const uint8_t parts = parts_of(h);
+    ckvc_buffer_u8(out, parts);
+    if (parts & HAS_LAYER_BUDGETS) {
+        ckvc_buffer_u32(out, h->n_layer_budgets);
+    }
+    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
+        const shard_attribute *a = &shard_text_attributes[i];
+        if (a->optional && *((const char *)h + a->offset)) {
+            put_text(out, (const char *)h + a->offset, a->size);
+        }
+    }
     for (size_t i = 0; i < SHARD_ARRAYS; i++) {
         const shard_array *a = &shard_arrays[i];
         const void *from = *(void *const *)(const void *)((const char *)h + a->offset);
@@ -260,7 +290,9 @@ void shard_header_encode(const shard_header *h, ckvc_buffer *out)
 ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
 {
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        get_text(c, (char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
+        if (!shard_text_attributes[i].optional) {
+            get_text(c, (char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
+        }
     }
     for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
         *(uint32_t *)(void *)((char *)h + shard_u32_attributes[i].offset) = ckvc_cursor_u32(c);
@@ -272,12 +304,21 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
     h->n_gate_actions = ckvc_cursor_u32(c);
     h->n_entropy_bins = ckvc_cursor_u32(c);
     h->n_ppl_bins = ckvc_cursor_u32(c);
-    uint8_t tables = ckvc_cursor_u8(c);
+    uint8_t parts = ckvc_cursor_u8(c);
+    h->n_layer_budgets = parts & HAS_LAYER_BUDGETS ? ckvc_cursor_u32(c) : 0;
+    unsigned bit = HAS_TEXT;
+    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
+        const shard_attribute *a = &shard_text_attributes[i];
+        if (a->optional && parts & bit) {
+            get_text(c, (char *)h + a->offset, a->size);
+        }
+        bit <<= a->optional;
+    }
     for (size_t i = 0; i < SHARD_ARRAYS && !c->failed; i++) {
         const shard_array *a = &shard_arrays[i];
         void **to = (void **)(void *)((char *)h + a->offset);
         float present; /* dims of a table are given only where its pointer is set */
-        if (a->table && !(tables & (a->offset == offsetof(shard_header, start_weight) ? 1 : 2))) {
+        if (a->table && !(parts & (a->offset == offsetof(shard_header, start_weight) ? HAS_WEIGHT : HAS_TAU))) {
             continue;
         }
         *to = a->table ? &present : NULL;

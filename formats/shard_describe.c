@@ -10,7 +10,10 @@ json_t *shard_describe(const shard *s)
     json_object_set_new(out, "format", json_string("ckvc-shard"));
     json_object_set_new(out, "version", json_integer(1));
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        json_object_set_new(out, shard_text_attributes[i].name, json_string((const char *)h + shard_text_attributes[i].offset));
+        const char *text = (const char *)h + shard_text_attributes[i].offset;
+        if (!shard_text_attributes[i].optional || *text) {
+            json_object_set_new(out, shard_text_attributes[i].name, json_string(text));
+        }
     }
     for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
         json_object_set_new(out, shard_u32_attributes[i].name,
@@ -19,6 +22,9 @@ json_t *shard_describe(const shard *s)
     json_object_set_new(out, "lambda", ckvc_json_real(h->lambda));
     json_object_set_new(out, "seed", json_integer((json_int_t)h->seed));
     json_object_set_new(out, "budgets", ckvc_json_reals(h->budgets, h->n_budgets));
+    if (h->n_layer_budgets) {
+        json_object_set_new(out, "layer_budgets", ckvc_json_reals(h->layer_budgets, h->n_layer_budgets));
+    }
     json_object_set_new(out, "n_head_actions", json_integer(h->n_head_actions));
     json_object_set_new(out, "n_gate_actions", json_integer(h->n_gate_actions));
     json_object_set_new(out, "edges_entropy", ckvc_json_reals(h->edges_entropy, h->n_entropy_bins ? h->n_entropy_bins - 1 : 0));

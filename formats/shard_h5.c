@@ -102,7 +102,8 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
     ckvc_status st = write_text(file, "format", "ckvc-shard", err);
     st = st ? st : write_attribute(file, "version", H5T_STD_U32LE, H5T_NATIVE_UINT32, 0, NULL, &version, err);
     for (size_t i = 0; st == CKVC_OK && i < SHARD_TEXT_ATTRIBUTES; i++) {
-        st = write_text(file, shard_text_attributes[i].name, (const char *)h + shard_text_attributes[i].offset, err);
+        const char *text = (const char *)h + shard_text_attributes[i].offset;
+        st = shard_text_attributes[i].optional && !*text ? CKVC_OK : write_text(file, shard_text_attributes[i].name, text, err);
     }
     for (size_t i = 0; st == CKVC_OK && i < SHARD_U32_ATTRIBUTES; i++) {
         const shard_attribute *a = &shard_u32_attributes[i];

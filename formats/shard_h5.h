@@ -20,6 +20,7 @@ typedef struct shard_header {
     char pass[8];       /* scan, head, gate, both */
     char behaviour[16]; /* balanced, uniform; scan: none */
     char alpha_kind[16];
+    char operator_name[16];                 /* a probe's operator (ckvc_operator_name); "": the paper's */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     uint32_t window, continuation, keep_window;
     double lambda; /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
@@ -29,6 +30,8 @@ typedef struct shard_header {
     double *edges_entropy, *edges_ppl; /* [E-1], [P-1] */
     float *start_weight;               /* [L][G][nB]; NULL in scan shards */
     float *start_tau;                  /* [L][E][P][nB]; NULL in scan shards */
+    uint32_t n_layer_budgets;          /* L, or 0: every layer has each of the budgets */
+    double *layer_budgets;             /* [n_layer_budgets] B of each layer, or NULL */
 } shard_header;
 
 /* Columns. prompt/baseline/record indices are within the shard. Owned; grown by shard_append. */

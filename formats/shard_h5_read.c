@@ -209,7 +209,7 @@ static ckvc_status read_array(reader *r, const shard_array *a)
     hsize_t got[4];
     size_t want[4] = {0}, n = 1;
     bool found;
-    ckvc_status st = open_attribute(r, a->name, shard_is_scan(h), &from, &space, &type, &rank, got, &found);
+    ckvc_status st = open_attribute(r, a->name, a->optional || shard_is_scan(h), &from, &space, &type, &rank, got, &found);
     if (st != CKVC_OK || !found) {
         close_attribute(&from, space, type);
         return st;

@@ -83,8 +83,11 @@ const shard_group shard_groups[SHARD_GROUPS] = {
 #name, offsetof(shard_header, name), sizeof(((shard_header *)0)->name), optional                                           \
     }
 const shard_attribute shard_text_attributes[SHARD_TEXT_ATTRIBUTES] = {
-    T(ckvc_version, false), T(plan, false), T(fingerprint, false), T(manifest, false),   T(model_name, false),
-    T(family, false),       T(pass, false), T(behaviour, false),   T(alpha_kind, false),
+    T(ckvc_version, false), T(plan, false),
+    T(fingerprint, false),  T(manifest, false),
+    T(model_name, false),   T(family, false),
+    T(pass, false),         T(behaviour, false),
+    T(alpha_kind, false),   {"operator", offsetof(shard_header, operator_name), sizeof(((shard_header *)0)->operator_name), true},
 };
 #undef T
 #define U(name, optional)                                                                                                          \
@@ -97,7 +100,7 @@ const shard_attribute shard_u32_attributes[SHARD_U32_ATTRIBUTES] = {
 #undef U
 #define A(name, type, field, count, extra, table)                                                                                  \
     {                                                                                                                              \
-        name, type, offsetof(shard_header, field), offsetof(shard_header, count), extra, table                                     \
+        name, type, offsetof(shard_header, field), offsetof(shard_header, count), extra, table, false                              \
     }
 const shard_array shard_arrays[SHARD_ARRAYS] = {
     A("budgets", SHARD_F64, budgets, n_budgets, 0, false),
@@ -107,6 +110,7 @@ const shard_array shard_arrays[SHARD_ARRAYS] = {
     A("edges_perplexity", SHARD_F64, edges_ppl, n_ppl_bins, 1, false),
     A("start_weight", SHARD_F32, start_weight, n_kv_heads, 0, true),
     A("start_tau", SHARD_F32, start_tau, n_kv_heads, 0, true),
+    {"layer_budgets", SHARD_F64, offsetof(shard_header, layer_budgets), offsetof(shard_header, n_layer_budgets), 0, false, true},
 };
 #undef A
 
@@ -158,6 +162,7 @@ void shard_header_fini(shard_header *h)
     free(h->edges_ppl);
     free(h->start_weight);
     free(h->start_tau);
+    free(h->layer_budgets);
     *h = (shard_header){0};
 }
 

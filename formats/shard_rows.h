@@ -63,10 +63,10 @@ extern const shard_group shard_groups[SHARD_GROUPS]; /* prompt, baseline, record
 typedef struct shard_attribute {
     const char *name;
     size_t offset;
-    size_t size; /* text: the field's bytes; u32: 0 */
-    bool optional;
+    size_t size;   /* text: the field's bytes; u32: 0 */
+    bool optional; /* a foreign shard may lack it; an optional text is written only when it says something */
 } shard_attribute;
-#define SHARD_TEXT_ATTRIBUTES 9
+#define SHARD_TEXT_ATTRIBUTES 10
 #define SHARD_U32_ATTRIBUTES  6
 extern const shard_attribute shard_text_attributes[SHARD_TEXT_ATTRIBUTES];
 extern const shard_attribute shard_u32_attributes[SHARD_U32_ATTRIBUTES];
@@ -80,8 +80,9 @@ typedef struct shard_array {
     size_t count_offset; /* of the u32 that counts it, for the 1-D ones */
     uint32_t extra;      /* 1 for edges: E-1 of them */
     bool table;          /* start_weight, start_tau */
+    bool optional;       /* may be missing: its count is then 0 */
 } shard_array;
-#define SHARD_ARRAYS 7
+#define SHARD_ARRAYS 8
 extern const shard_array shard_arrays[SHARD_ARRAYS];
 /* Dims of an array attribute under this header; returns the rank, 0 when the attribute is absent (its count is zero). */
 int shard_array_dims(const shard_header *h, const shard_array *a, size_t dims[4]);

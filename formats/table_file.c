@@ -205,6 +205,14 @@ json_t *ckvt_shape_json(const ckvc_table *t)
                      (json_int_t)t->n_budgets, "window", (json_int_t)t->window, "head_axis", (json_int_t)t->head_axis);
 }
 
+ckvc_operator ckvt_probe_operator(const char *probe)
+{
+    for (int op = CKVC_OPERATOR_PAPER + 1; probe && op < CKVC_OPERATOR_COUNT; op++)
+        if (!strcmp(probe, ckvc_operator_name((ckvc_operator)op)))
+            return (ckvc_operator)op;
+    return CKVC_OPERATOR_PAPER;
+}
+
 void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES])
 {
     ckvc_sha256 s;

@@ -95,6 +95,8 @@ int ckvt_check_evidence(const table_file *t, char *message, size_t message_size)
 /* META's "schema" and "shape", from the table. New reference. */
 json_t *ckvt_shape_json(const ckvc_table *t);
 #define CKVT_SCHEMA "ckvc-table-1"
+/* The operator that META's "probe" stands for: one of those that leave a part of the paper's out, else the paper's. NULL is fine. */
+ckvc_operator ckvt_probe_operator(const char *probe);
 
 /* The content id over a directory of n entries. */
 void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);

@@ -246,6 +246,10 @@ static ckvc_status check_whole(table_file *t, const char *path, const bool *seen
     if (!schema || strcmp(schema, CKVT_SCHEMA))
         return ckvc_fail(err, CKVC_E_DATA, "%s: section META: schema is %s, want %s", path, schema ? schema : "missing",
                          CKVT_SCHEMA);
+    const char *probe = json_string_value(json_object_get(t->meta, "probe"));
+    if (ckvt_probe_operator(probe) != t->table->op)
+        return ckvc_fail(err, CKVC_E_DATA, "%s: section META: probe is %s, but the header's flags say the operator %s", path,
+                         probe ? probe : "missing", ckvc_operator_name(t->table->op));
     json_t *want = ckvt_shape_json(t->table);
     const json_t *got = json_object_get(t->meta, "shape");
     ckvc_status status = want ? CKVC_OK : ckvc_fail_memory(err, "a table's shape", 0);
@@ -281,7 +285,7 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err)
         status = ckvc_fail_memory(err, "a table", sizeof *t);
         goto done;
     }
-    if (ckvc_table_parse(path, file, size, &t->table, message, sizeof message)) {
+    if (ckvc_table_parse_any(path, file, size, &t->table, message, sizeof message)) {
         status = ckvc_fail(err, CKVC_E_DATA, "%s", message);
         goto done;
     }

@@ -141,6 +141,12 @@ ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_e
         return ckvc_fail_memory(err, "a table's META", 0);
     if (ckvc_table_check(t->table, breach, sizeof breach) || ckvt_check_evidence(t, breach, sizeof breach))
         return ckvc_fail(err, CKVC_E_BUG, "%s: refusing to write a table that its reader would refuse: section %s", path, breach);
+    /* An operator's name is its probe's: META and the header's flags must agree. */
+    const ckvc_operator op = t->table->op;
+    if (op != CKVC_OPERATOR_PAPER && json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(op))))
+        return ckvc_fail_memory(err, "a table's META", 0);
+    if (ckvt_probe_operator(json_string_value(json_object_get(t->meta, "probe"))) != op)
+        return ckvc_fail(err, CKVC_E_BUG, "%s: refusing to write a table of the paper's operator as a probe's", path);
 
     size_t n_sections = 0, n_written = 0;
     for (int i = 0; i < CKVT_SECTION_COUNT; i++)
@@ -166,6 +172,7 @@ ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_e
     ckvc_put_u16(header + CKVT_AT_MAJOR, CKVT_MAJOR);
     ckvc_put_u16(header + CKVT_AT_MINOR, CKVT_MINOR);
     ckvc_put_u16(header + CKVT_AT_BYTE_ORDER, CKVT_BYTE_ORDER_MARK);
+    ckvc_put_u64(header + CKVT_AT_INCOMPATIBLE, (uint64_t)op);
     ckvc_put_u64(header + CKVT_AT_FILE_SIZE, file_size);
     ckvc_put_u64(header + CKVT_AT_DIRECTORY, CKVT_HEADER_BYTES);
     ckvc_put_u32(header + CKVT_AT_N_SECTIONS, (uint32_t)n_sections);

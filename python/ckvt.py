@@ -26,6 +26,7 @@ TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.d
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
 WINDOW_MAX = 8 << 20
+OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 
 
 class Error(ValueError):
@@ -52,11 +53,22 @@ def _unpack(packed, raw_size):
     return raw
 
 
-def utility(alpha, rho, weight):
-    """u[t] = max_g (alpha[t] * rho[g, t]) * weight[g]: inputs rounded to float32, products in double, in this order."""
+def utility(alpha, rho, weight, operator="paper"):
+    """u[t] = max_g (alpha[t] * rho[g, t]) * weight[g]: inputs rounded to float32, products in double, in this order.
+
+    no-utility leaves rho out; mean-pool adds the heads in their order and divides by their number; no-threshold has the paper's u."""
     alpha = np.asarray(alpha, np.float32).astype(np.float64)
+    weight = np.asarray(weight, np.float64)
+    if operator == "no-utility":
+        return alpha * weight.max()
     rho = np.asarray(rho, np.float32).astype(np.float64)
-    return ((alpha[None, :] * rho) * np.asarray(weight, np.float64)[:, None]).max(axis=0)
+    x = (alpha[None, :] * rho) * weight[:, None]
+    if operator == "mean-pool":
+        total = x[0].copy()
+        for of_head in x[1:]:
+            total += of_head
+        return total / len(x)
+    return x.max(axis=0)
 
 
 def retain(u, tau, budget, keep_window=0):
@@ -104,9 +116,12 @@ class Table:
             self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
         if _uint(data, 10, 2) != 1:
             self._fail(f"byte 10: format {_uint(data, 10, 2)}.{_uint(data, 12, 2)}, this reader knows 1.x")
-        for at, size, want in ((8, 2, 128), (14, 2, 0x0102), (24, 8, 0), (32, 8, len(data)), (40, 8, 128), (52, 4, 112), (92, 28, 0)):
+        for at, size, want in ((8, 2, 128), (14, 2, 0x0102), (32, 8, len(data)), (40, 8, 128), (52, 4, 112), (92, 28, 0)):
             if _uint(data, at, size) != want:
                 self._fail(f"byte {at}: got {_uint(data, at, size)}, want {want}")
+        if _uint(data, 24, 8) >= len(OPERATORS):
+            self._fail(f"byte 24: incompatible flags {_uint(data, 24, 8):#x} are from a later format")
+        self.operator = OPERATORS[_uint(data, 24, 8)]
         n = _uint(data, 48, 4)
         if not 1 <= n <= 256 or 128 + 112 * n > len(data):
             self._fail(f"byte 48: {n} sections")
@@ -197,6 +212,9 @@ class Table:
         names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
         if not isinstance(self.meta, dict) or self.meta.get("shape") != dict(zip(names, shape)):
             self._fail("section META: shape does not agree with SHAPE")
+        probe = self.meta.get("probe")
+        if (probe if probe in OPERATORS else "paper") != self.operator:
+            self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
@@ -218,14 +236,27 @@ class Table:
             raise Error(f"{self._name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
-    def keep(self, layer, e, p, b, alpha, rho, keep_window=None):
-        """Positions that a layer keeps, and the candidates before the clamp. alpha [T], rho [G, T]."""
+    def nearest_budget(self, budget, n_tokens):
+        """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
+        nearest by ratio (the least |log(b / B)|), of two equally near the lower. Pass the budget on to keep()."""
+        def tokens(b):
+            return b if b >= 1 else b * n_tokens
+
+        def distance(i):
+            have, want = tokens(float(self.budgets[i])), tokens(budget)
+            return (float(self.budgets[i]) != budget, max(have, want) / min(have, want), have)
+
+        return min(range(self.n_budgets), key=distance)
+
+    def keep(self, layer, e, p, b, alpha, rho, keep_window=None, budget=None):
+        """Positions that a layer keeps, and the candidates before the clamp. alpha [T], rho [G, T]. budget: clamp to this one (tokens,
+        or a share below 1) in place of block b's own. A probe's table (self.operator) is kept by its own operator."""
         if keep_window is None:
             keep_window = self.meta.get("keep_window", 0)
         weight = self.head_grid[self.head_action[layer, :, b]]
-        tau = self.gate_grid[self.gate_action[layer, e, p, b]]
-        budget = budget_tokens(self.budgets[b], len(alpha))
-        return retain(utility(alpha, rho, weight), tau, budget, keep_window)
+        tau = -math.inf if self.operator == "no-threshold" else self.gate_grid[self.gate_action[layer, e, p, b]]
+        clamp = budget_tokens(self.budgets[b] if budget is None else budget, len(alpha))
+        return retain(utility(alpha, rho, weight, self.operator), tau, clamp, keep_window)
 
 
 def read(path):
@@ -246,6 +277,8 @@ def main(argv):
             return 65 if isinstance(problem, Error) else 66
         print(f"{path}: ckvt table {t.content_id}")
         print(f"  model    {t.meta.get('model_name')}  label {t.meta.get('label')}  fingerprint {t.meta.get('fingerprint')}")
+        if t.operator != "paper":
+            print(f"  operator {t.operator}: a probe's table, not for deployment")
         print(f"  shape    {t.n_layers} layers, {t.n_heads} {'query' if t.head_axis else 'KV'} heads of {t.n_query_heads} query heads, "
               f"{t.n_entropy_bins} x {t.n_ppl_bins} bins, window {t.window}")
         for b, budget in enumerate(t.budgets):

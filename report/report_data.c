@@ -117,8 +117,14 @@ static void take_baselines(report_run *run, const shard *s, size_t first_prompt)
     for (size_t i = 0; i < s->n_baselines; i++) {
         const struct shard_baseline *b = &s->baselines[i];
         const report_prompt *p = &run->prompts[first_prompt + b->prompt];
-        uint32_t budget = ckvc_budget_tokens(run->h.budgets[b->budget], p->n_tokens);
         for (uint32_t l = 0; l < L; l++) {
+            /* budgets by layer: one baseline stands under every block that a layer of it draws on */
+            if (run->h.layer_budgets &&
+                ckvc_nearest_budget(run->h.budgets, run->h.n_budgets, run->h.layer_budgets[l], p->n_tokens) != b->budget) {
+                continue;
+            }
+            const double of_layer = run->h.layer_budgets ? run->h.layer_budgets[l] : run->h.budgets[b->budget];
+            const uint32_t budget = ckvc_budget_tokens(of_layer, p->n_tokens);
             size_t at = i * L + l;
             uint32_t lo = s->n_candidates_lo[at], hi = s->n_candidates_hi[at], kept = s->n_kept[at], window = s->n_kept_window[at];
             add_layer(&run->cells[report_cell(&run->h, b->budget, l, p->bin_entropy, p->bin_ppl)], budget, lo, hi, kept, window);

@@ -51,6 +51,7 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
+    ckvc_operator op; /* the header's incompatible flags */
     char *message;
     size_t message_size;
 } reader;
@@ -113,8 +114,9 @@ static int check_header(reader *r)
         return fail(r, "byte 8: header size %u, want %d", ckvc_get_u16(h + 8), HEADER_BYTES);
     if (ckvc_get_u16(h + 14) != BYTE_ORDER_MARK)
         return fail(r, "byte 14: byte order mark 0x%04x, want 0x%04x", ckvc_get_u16(h + 14), BYTE_ORDER_MARK);
-    if (ckvc_get_u64(h + 24))
+    if (ckvc_get_u64(h + 24) >= CKVC_OPERATOR_COUNT) /* bits 0 and 1: the operator */
         return fail(r, "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc", ckvc_get_u64(h + 24));
+    r->op = (ckvc_operator)ckvc_get_u64(h + 24);
     if (ckvc_get_u64(h + 32) != r->size)
         return fail(r, "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32), r->size);
     if (ckvc_get_u64(h + 40) != HEADER_BYTES)
@@ -281,7 +283,7 @@ static void decode(const reader *r, const section *s, void *out)
             ((float *)out)[i] = ckvc_get_f32(p + 4 * i);
 }
 
-int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size)
+int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size)
 {
     reader reader_state = {.name = name, .data = bytes, .size = size, .message = message, .message_size = message_size};
     reader *r = &reader_state;
@@ -333,6 +335,7 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     t->n_query_heads = shape[1];
     t->window = shape[6];
     t->head_axis = shape[7];
+    t->op = r->op;
     void *const values[TARGETS] = {t->budgets, t->head_grid, t->gate_grid, t->weight, t->tau, t->edges_entropy, t->edges_ppl};
     for (int i = 0; i < TARGETS; i++)
         decode(r, &sections[i], values[i]);
@@ -343,6 +346,20 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     }
     *out = t;
     return 0;
+}
+
+int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size)
+{
+    if (ckvc_table_parse_any(name, bytes, size, out, message, message_size))
+        return -1;
+    const ckvc_operator op = (*out)->op;
+    if (op == CKVC_OPERATOR_PAPER)
+        return 0;
+    ckvc_table_free(*out);
+    *out = NULL;
+    const reader r = {.name = name, .message = message, .message_size = message_size};
+    return fail(&r, "byte 24: a probe's table, fitted for the operator %s; deploy one of the paper's operator",
+                ckvc_operator_name(op));
 }
 
 int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size)

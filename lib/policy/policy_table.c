@@ -1,12 +1,19 @@
 /* The table in memory: allocation within the format's limits, indices, risk bins, and the invariants that every table holds. */
 #include "lib/policy/ckvc_policy.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "lib/base/sizes.h"
+
+const char *ckvc_operator_name(ckvc_operator op)
+{
+    static const char *const names[CKVC_OPERATOR_COUNT] = {"paper", "no-utility", "no-threshold", "mean-pool"};
+    return names[op];
+}
 
 static bool extent_ok(uint32_t n)
 {
@@ -77,6 +84,22 @@ size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, u
     return (((size_t)l * t->n_entropy_bins + e) * t->n_ppl_bins + p) * t->n_budgets + b;
 }
 
+double ckvc_table_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b)
+{
+    int a = ckvc_grid_index(t->head_grid, t->n_head_actions, t->weight[ckvc_weight_index(t, l, g, b)]);
+    assert(a >= 0); /* tables are checked when they are read */
+    return t->head_grid[a];
+}
+
+double ckvc_table_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b)
+{
+    if (t->op == CKVC_OPERATOR_NO_THRESHOLD)
+        return -INFINITY;
+    int a = ckvc_grid_index(t->gate_grid, t->n_gate_actions, t->tau[ckvc_tau_index(t, l, e, p, b)]);
+    assert(a >= 0);
+    return t->gate_grid[a];
+}
+
 uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value)
 {
     uint32_t lo = 0, hi = n_edges; /* edges before lo are <= value, edges from hi on are not */
@@ -96,6 +119,26 @@ uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens)
     if (!(tokens > 0.0))
         return 0;
     return tokens >= (double)UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
+}
+
+/* Ratios in place of logarithms: max(b/B, B/b) grows with |log(b/B)|, and equal ratios give equal doubles on every machine. */
+uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, uint32_t n_tokens)
+{
+    const double T = n_tokens ? (double)n_tokens : 1.0, wanted = budget >= 1.0 ? budget : budget * T;
+    uint32_t best = 0;
+    double best_ratio = INFINITY, best_tokens = INFINITY;
+    for (uint32_t b = 0; b < n; b++) {
+        const double tokens = budgets[b] >= 1.0 ? budgets[b] : budgets[b] * T;
+        const double ratio = tokens > wanted ? tokens / wanted : wanted / tokens;
+        if (budgets[b] == budget)
+            return b;
+        if (ratio < best_ratio || (ratio == best_ratio && tokens < best_tokens)) {
+            best = b;
+            best_ratio = ratio;
+            best_tokens = tokens;
+        }
+    }
+    return best;
 }
 
 /* A value that was rounded from the grid is one of the grid's float32 exactly, and those ascend. */
@@ -163,6 +206,8 @@ int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size)
         if (!isfinite(x) || x <= 0.0 || (x >= 1.0 && (x != floor(x) || x > (double)UINT32_MAX)))
             return FAIL("BUDGET[%u] is %.17g: want whole tokens from 1 up, or a share of T between 0 and 1", b, x);
     }
+    if ((unsigned)t->op >= CKVC_OPERATOR_COUNT)
+        return FAIL("SHAPE: operator %u is none that this reader knows", (unsigned)t->op);
     size_t n_weight = ckvc_weight_index(t, t->n_layers, 0, 0), n_tau = ckvc_tau_index(t, t->n_layers, 0, 0, 0);
     if (check_grid("GRIDHEAD", t->head_grid, t->n_head_actions, 0.0, message, message_size) ||
         check_grid("GRIDGATE", t->gate_grid, t->n_gate_actions, 0.0, message, message_size) ||

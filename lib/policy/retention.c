@@ -47,6 +47,37 @@ void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const
     }
 }
 
+/* Heads are added in their order and divided once: the same bits everywhere, and a head's neighbours never change places. */
+static void mean_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho, const double *weight, double *u)
+{
+    for (uint32_t t = 0; t < n_tokens; t++)
+        u[t] = ((double)alpha[t] * (double)rho[t]) * weight[0];
+    for (uint32_t g = 1; g < n_heads; g++) {
+        const float *rho_t = rho + (size_t)g * n_tokens;
+        for (uint32_t t = 0; t < n_tokens; t++)
+            u[t] += ((double)alpha[t] * (double)rho_t[t]) * weight[g];
+    }
+    for (uint32_t t = 0; t < n_tokens; t++)
+        u[t] /= (double)n_heads;
+}
+
+void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
+                           const double *weight, double *u)
+{
+    assert(n_heads >= 1);
+    if (op == CKVC_OPERATOR_NO_UTILITY) { /* alpha is not negative: the largest weight is every token's */
+        double largest = weight[0];
+        for (uint32_t g = 1; g < n_heads; g++)
+            largest = weight[g] > largest ? weight[g] : largest;
+        for (uint32_t t = 0; t < n_tokens; t++)
+            u[t] = (double)alpha[t] * largest;
+    } else if (op == CKVC_OPERATOR_MEAN_POOL) {
+        mean_utility(n_tokens, n_heads, alpha, rho, weight, u);
+    } else {
+        ckvc_utility(n_tokens, n_heads, alpha, rho, weight, u);
+    }
+}
+
 /* Order of the candidates: a window position before any other, then larger u, then later position. Positions are distinct, so no
  * two are equal. A NaN (a caller's broken statistics) ranks lowest, so that the order stays total. */
 typedef struct ranking {

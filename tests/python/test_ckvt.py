@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """python/ckvt.py: the retention operator against the golden file and against itself by hand, the reader on good and on damaged tables."""
+import binascii
 import contextlib
 import io
 import json
@@ -55,6 +56,49 @@ def test_read():
     assert set(t.skipped) <= {"QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE", "sHEAD", "sGATE", "hSIG"}
     if not t.skipped:
         assert t.sections["QHEAD"].shape == (1, 2, 2, 3) and t.sections["NGATE"][0, 0, 0, 0].tolist() == [2, 0, 0]
+
+
+def test_operators():
+    """A probe's table is kept by its own operator. mean-pool.ckvt: a fit with --operator mean-pool, transferred to 1 layer, 2 heads."""
+    t = ckvt.read(os.path.join(GOLDEN, "table", "mean-pool.ckvt"))
+    assert t.operator == "mean-pool" and t.meta["probe"] == "mean-pool"
+    alpha, rho = np.array([1, 2, 1, 1]), np.array([[1, 1, 0.5, 1], [1, 0.5, 1, 0.75]])
+    # weights 1.025 and 1.1: means 1.0625, 1.575, 0.806, 0.925 against 0.99; every maximum is over it
+    kept, n = t.keep(0, 0, 0, 0, alpha, rho)
+    assert kept.tolist() == [0, 1] and n == 2
+    assert t.keep(0, 0, 0, 0, alpha, rho, budget=1)[0].tolist() == [1]
+    t.operator = "paper"
+    assert t.keep(0, 0, 0, 0, alpha, rho)[0].tolist() == [0, 1, 2, 3]
+    t.operator = "no-utility"  # alpha * 1.1
+    assert t.keep(0, 0, 0, 1, alpha, rho)[0].tolist() == [1, 3]  # half of 4; of the equal ones the later
+    t.operator = "no-threshold"
+    kept, n = t.keep(0, 0, 0, 1, 0.1 * alpha, rho)
+    assert kept.tolist() == [1, 3] and n == 4  # 0 and 3 are equal
+    with open(os.path.join(GOLDEN, "table", "mean-pool.ckvt"), "rb") as f:
+        data = bytearray(f.read())
+    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "flags 0x4"), (1 << 40, "flags 0x10000000000")):
+        data[24:32] = flags.to_bytes(8, "little")
+        data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")
+        try:
+            ckvt.Table("x", bytes(data))
+        except ckvt.Error as problem:
+            assert message in str(problem), problem
+        else:
+            raise AssertionError(f"flags {flags} were read")
+
+
+def test_nearest_budget():
+    """As ckvc_nearest_budget: the same cases as in tests/unit/test_operators.c."""
+    t = ckvt.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
+    for budgets, cases in (
+        ([512, 64, 256, 128], [(256, 1000, 2), (300, 1000, 2), (380, 1000, 0), (1, 1000, 1), (1e9, 1000, 0)]),
+        ([400, 100], [(200, 1000, 1)]),
+        ([150, 96], [(120, 1000, 1)]),
+        ([0.25, 0.5, 400], [(0.5, 100, 1), (0.3, 100, 0), (300, 1000, 0), (350, 1000, 2), (0.375, 1000, 2), (250, 1000, 0)]),
+    ):
+        t.budgets, t.n_budgets = np.array(budgets, float), len(budgets)
+        for budget, n_tokens, want in cases:
+            assert t.nearest_budget(budget, n_tokens) == want, (budgets, budget, n_tokens)
 
 
 def test_damage():

@@ -23,6 +23,7 @@
 #include "formats/shard_h5.h"
 #include "lib/base/json.h"
 #include "lib/base/log.h"
+#include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
@@ -500,10 +501,19 @@ static void duplicates_count_once(void **state)
 static void pools_are_checked(void **state)
 {
     (void)state;
-    const char *fields[] = {"continuation is 48, but", "keep_window is 4, but",     "alpha_kind is visible, but",
-                            "lambda is 0.5, but",      "budgets[0] is 65, but",     "edges_entropy[0]",
-                            "start_tau, entry 3, is",  "start_weight, entry 1, is", "fingerprint is d",
-                            "window is 17, but",       "length of budgets is 1"};
+    const char *fields[] = {"continuation is 48, but",
+                            "keep_window is 4, but",
+                            "alpha_kind is visible, but",
+                            "lambda is 0.5, but",
+                            "budgets[0] is 65, but",
+                            "edges_entropy[0]",
+                            "start_tau, entry 3, is",
+                            "start_weight, entry 1, is",
+                            "fingerprint is d",
+                            "operator is mean-pool, but",
+                            "length of layer_budgets is 3, but",
+                            "window is 17, but",
+                            "length of budgets is 1"};
     const char *paths[2] = {world_shard(&plain, "pool-a.h5", 0, 4), in_folder("pool-b.h5")};
     fit_options o = fit_defaults();
     for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
@@ -538,6 +548,15 @@ static void pools_are_checked(void **state)
             memset(s->h.fingerprint, 'd', 64);
             break;
         case 9:
+            snprintf(s->h.operator_name, sizeof s->h.operator_name, "mean-pool");
+            break;
+        case 10:
+            s->h.n_layer_budgets = s->h.n_layers;
+            s->h.layer_budgets = ckvc_alloc(s->h.n_layers, sizeof(double));
+            for (uint32_t l = 0; l < s->h.n_layers; ++l)
+                s->h.layer_budgets[l] = 64.0;
+            break;
+        case 11:
             s->h.window = 17;
             break;
         default:
@@ -545,10 +564,36 @@ static void pools_are_checked(void **state)
             w.head = w.gate = false;
             break;
         }
-        if (i < 10)
+        if (i < 12)
             add_prompts(s, &w, 20, 4);
         write_shard(s, paths[1]);
         refused(paths, 2, &o, CKVC_E_MISMATCH, fields[i]);
+    }
+}
+
+/* The operator of the records is the table's, and META names it as the probe, whichever sides there were. */
+static void operators_are_carried(void **state)
+{
+    (void)state;
+    for (int op = 0; op < CKVC_OPERATOR_COUNT; ++op) {
+        shard *s = new_shard();
+        if (op)
+            snprintf(s->h.operator_name, sizeof s->h.operator_name, "%s", ckvc_operator_name((ckvc_operator)op));
+        s->h.n_layer_budgets = op == 1 ? s->h.n_layers : 0;
+        if (op == 1) {
+            s->h.layer_budgets = ckvc_alloc(s->h.n_layers, sizeof(double));
+            for (uint32_t l = 0; l < s->h.n_layers; ++l)
+                s->h.layer_budgets[l] = 64.0 + l;
+        }
+        add_prompts(s, &plain, 0, 6);
+        write_shard(s, in_folder("operator.h5"));
+        fit_options o = fit_defaults();
+        fit_result *r = fit_one(in_folder("operator.h5"), &o);
+        assert_int_equal(r->table->table->op, op);
+        assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
+                            op ? ckvc_operator_name((ckvc_operator)op) : "joint");
+        assert_int_equal(json_array_size(json_object_get(r->table->meta, "layer_budgets")), op == 1 ? L : 0);
+        fit_result_free(r);
     }
 }
 
@@ -757,6 +802,7 @@ int main(void)
         cmocka_unit_test(splits_are_respected),
         cmocka_unit_test(duplicates_count_once),
         cmocka_unit_test(pools_are_checked),
+        cmocka_unit_test(operators_are_carried),
         cmocka_unit_test(broken_records_are_refused),
         cmocka_unit_test(nothing_to_scale),
         cmocka_unit_test(penalty_and_loss_are_told_apart),

@@ -304,6 +304,48 @@ static void test_header_copy(void **state)
     shard_free(t);
 }
 
+/* What a header may have besides: through HDF5, through plain bytes, and without a trace where it says nothing. */
+static void test_optional_header(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("head", 2, 3), *t = NULL;
+    ckvc_err err = {0};
+    ckvc_buffer plain = {0}, full = {0};
+    shard_header_encode(&s->h, &plain);
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_int_equal(H5Aexists(file, "operator"), 0);
+    assert_int_equal(H5Aexists(file, "layer_budgets"), 0);
+    H5Fclose(file);
+    snprintf(s->h.operator_name, sizeof s->h.operator_name, "mean-pool");
+    s->h.n_layer_budgets = 2;
+    s->h.layer_budgets = fixture_reals(2, 40, 24);
+    shard_header_encode(&s->h, &full);
+    assert_int_equal(full.size, plain.size + 4 + 1 + strlen("mean-pool") + 2 * sizeof(double));
+    for (size_t n = 0; n <= full.size; n++) {
+        shard_header h = {0};
+        ckvc_cursor c = {full.data, n, 0, false};
+        assert_int_equal(shard_header_decode(&h, &c, NULL), n == full.size ? CKVC_OK : CKVC_E_DATA);
+        assert_true(n < full.size || (h.n_layer_budgets == 2 && h.layer_budgets[1] == 64 && !strcmp(h.operator_name, "mean-pool")));
+        shard_header_fini(&h);
+    }
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    assert_string_equal(t->h.operator_name, "mean-pool");
+    json_t *about = shard_describe(t);
+    assert_string_equal(json_string_value(json_object_get(about, "operator")), "mean-pool");
+    assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
+    json_decref(about);
+    shard_free(t);
+    assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    shard_free(t);
+    ckvc_buffer_fini(&plain);
+    ckvc_buffer_fini(&full);
+    shard_free(s);
+}
+
 /* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
 #define CHANGE(name, statement)                                                                                                    \
     static void name(shard *s)                                                                                                     \
@@ -325,6 +367,9 @@ CHANGE(nan_edges, s->h.edges_ppl[0] = INFINITY)
 CHANGE(bad_weight, s->h.start_weight[5] = 1.6f)
 CHANGE(nan_tau, s->h.start_tau[5] = NAN)
 CHANGE(no_tau, free(s->h.start_tau); s->h.start_tau = NULL)
+CHANGE(bad_operator, strcpy(s->h.operator_name, "max"))
+CHANGE(short_layers, s->h.n_layer_budgets = 1; s->h.layer_budgets = fixture_reals(1, 8, 8))
+CHANGE(zero_layer, s->h.n_layer_budgets = 2; s->h.layer_budgets = fixture_reals(2, 0, 8))
 CHANGE(no_id, s->prompts[1].id[0] = 0)
 CHANGE(control_id, s->prompts[1].id[0] = '\n')
 CHANGE(nan_loss, s->prompts[1].loss_full = NAN)
@@ -370,6 +415,9 @@ static void test_refusals(void **state)
         {bad_weight, "start_weight"},
         {nan_tau, "start_tau"},
         {no_tau, "start_tau"},
+        {bad_operator, "operator"},
+        {short_layers, "layer_budgets"},
+        {zero_layer, "layer_budgets[0]"},
         {no_id, "prompt/id"},
         {control_id, "prompt/id"},
         {nan_loss, "loss_full"},
@@ -442,10 +490,11 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_extreme_values), cmocka_unit_test(test_large_attributes),
-        cmocka_unit_test(test_same_bytes),  cmocka_unit_test(test_layout),         cmocka_unit_test(test_encode_decode),
-        cmocka_unit_test(test_header_copy), cmocka_unit_test(test_refusals),       cmocka_unit_test(test_unreadable_places),
-        cmocka_unit_test(test_describe),    cmocka_unit_test(test_golden),         cmocka_unit_test(test_no_edges),
+        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_extreme_values),  cmocka_unit_test(test_large_attributes),
+        cmocka_unit_test(test_same_bytes),        cmocka_unit_test(test_layout),          cmocka_unit_test(test_encode_decode),
+        cmocka_unit_test(test_header_copy),       cmocka_unit_test(test_optional_header), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_unreadable_places), cmocka_unit_test(test_describe),        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_no_edges),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

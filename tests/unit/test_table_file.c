@@ -167,6 +167,57 @@ static void test_round_trip(void **state)
     table_file_free(r);
 }
 
+/* A probe's table says so twice, in the header and in META, is read whole, and is not for who would run it as the paper's. */
+static void test_operators(void **state)
+{
+    (void)state;
+    char first_id[CKVC_SHA256_HEX] = "";
+    for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
+        table_file *t = sample();
+        const char *name = ckvc_operator_name((ckvc_operator)op);
+        char message[256] = "";
+        ckvc_table *p = NULL;
+        size_t n;
+        t->table->op = (ckvc_operator)op;
+        write_table(t, path);
+        uint8_t *bytes = slurp(path, &n);
+        assert_int_equal(bytes[24], op);
+        assert_string_not_equal(t->content_id, first_id);
+        memcpy(first_id, t->content_id, sizeof first_id);
+        table_file *r = read_table(path);
+        assert_int_equal(r->table->op, op);
+        const char *probe = json_string_value(json_object_get(r->meta, "probe"));
+        assert_true(op ? probe && !strcmp(probe, name) : !probe);
+        assert_int_equal(ckvc_table_parse_any("t", bytes, n, &p, message, sizeof message), 0);
+        assert_int_equal(p->op, op);
+        assert_true(op == CKVC_OPERATOR_NO_THRESHOLD ? isinf(ckvc_table_tau(p, 0, 0, 0, 0)) && ckvc_table_tau(p, 0, 0, 0, 0) < 0
+                                                     : ckvc_table_tau(p, 0, 0, 0, 0) == 0.89);
+        assert_true(ckvc_table_weight(p, 0, 0, 1) == 1.0);
+        ckvc_table_free(p);
+        if (op) {
+            assert_int_equal(ckvc_table_parse("t", bytes, n, &p, message, sizeof message), -1);
+            assert_null(p);
+            assert_non_null(strstr(message, name));
+            assert_int_equal(ckvc_table_read(path, &p, NULL, 0), -1);
+            assert_null(p);
+            t->table->op = CKVC_OPERATOR_PAPER; /* META still names the probe */
+            ckvc_err err = {0};
+            assert_int_equal(table_file_write(t, path, true, &err), CKVC_E_BUG);
+        }
+        free(bytes);
+        table_file_free(t);
+        table_file_free(r);
+    }
+    table_file *t = sample();
+    ckvc_err err = {0};
+    t->table->op = CKVC_OPERATOR_COUNT;
+    assert_int_equal(ckvc_table_check(t->table, NULL, 0), -1);
+    json_object_set_new(t->meta, "probe", json_string("joint")); /* a probe of the paper's operator */
+    t->table->op = CKVC_OPERATOR_PAPER;
+    assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
+    table_file_free(t);
+}
+
 /* The worked example of formats/table.md. */
 static table_file *one_layer(void)
 {
@@ -762,6 +813,8 @@ static void test_json_refusals(void **state)
          "heads\":2,"
          "\"n_layers\":1,\"n_perplexity_bins\":2,\"window\":16,\"x\":1}}",
          "section META: shape has 9 keys"},
+        {"META", "{\"probe\":\"mean-pool\",\"schema\":\"ckvc-table-1\"}",
+         "section META: probe is mean-pool, but the header's flags say the operator paper"},
         {"META",
          "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_bins\":2,\"n_heads\":8,\"n_kv_"
          "heads\":2,"
@@ -896,12 +949,12 @@ static void test_not_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_golden_files),    cmocka_unit_test(test_content_id),
-        cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),        cmocka_unit_test(test_refuses_to_write),
-        cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),    cmocka_unit_test(test_kit_is_sound),
-        cmocka_unit_test(test_accepted),           cmocka_unit_test(test_header_refusals), cmocka_unit_test(test_entry_refusals),
-        cmocka_unit_test(test_layout_refusals),    cmocka_unit_test(test_value_refusals),  cmocka_unit_test(test_json_refusals),
-        cmocka_unit_test(test_zstd_refusals),      cmocka_unit_test(test_not_files),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_operators),          cmocka_unit_test(test_golden_files),
+        cmocka_unit_test(test_content_id),       cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),
+        cmocka_unit_test(test_kit_is_sound),     cmocka_unit_test(test_accepted),           cmocka_unit_test(test_header_refusals),
+        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),    cmocka_unit_test(test_value_refusals),
+        cmocka_unit_test(test_json_refusals),    cmocka_unit_test(test_zstd_refusals),      cmocka_unit_test(test_not_files),
     };
     return cmocka_run_group_tests_name("table_file", tests, setup, teardown);
 }

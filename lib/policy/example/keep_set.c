@@ -24,12 +24,12 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < t->n_heads * T; i++)
         rho[i] = i % 3 == 0 ? 1.5f : 0.75f;
 
-    /* The prompt's risk bins choose the threshold; the table's float32 stand for the doubles of its grids. */
+    /* The prompt's risk bins choose the threshold. */
     uint32_t e = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, 5.0);
     uint32_t p = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, 12.0), kept[T], scratch[T], n_candidates;
-    double tau = t->gate_grid[ckvc_grid_index(t->gate_grid, t->n_gate_actions, t->tau[ckvc_tau_index(t, 0, e, p, 0)])];
+    double tau = ckvc_table_tau(t, 0, e, p, 0);
     for (uint32_t g = 0; g < t->n_heads; g++)
-        weight[g] = t->head_grid[ckvc_grid_index(t->head_grid, t->n_head_actions, t->weight[ckvc_weight_index(t, 0, g, 0)])];
+        weight[g] = ckvc_table_weight(t, 0, g, 0);
     ckvc_utility(T, t->n_heads, alpha, rho, weight, u);
     uint32_t n = ckvc_retain(T, u, tau, ckvc_budget_tokens(t->budgets[0], T), 0, kept, &n_candidates, scratch);
 

@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# Probes of the operator and budgets by layer: from records to tables that say what they are, and that nobody runs as something else.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 6 >"$DIR/prompts.jsonl"
+    printf '# layer 0 first\n16\n24\n0x\n' >"$DIR/bad.txt"
+    printf '16\n24 # more in the middle\n40\n16\n' >"$DIR/layers.txt"
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+@test "an operator's records give its table; others refuse to run or pool it" {
+    for op in no-utility mean-pool; do
+        calibrate "$DIR/$op" --operator $op --check-rollouts 0.3
+        "$CKVC" fit "$DIR/$op" --out "$DIR/$op.ckvt" -q
+        "$CKVC" verify "$DIR/$op.ckvt" "$DIR/$op"
+        "$CKVC" inspect "$DIR/$op.ckvt" --json | python3 -c "import json, sys; assert json.load(sys.stdin)['meta']['probe'] == '$op'"
+        "$CKVC" inspect "$DIR/$op/pass-01-both/shard-00000.h5" --json | grep -q "\"operator\":\"$op\""
+        grep -q "\"operator\":\"$op\"" "$DIR/$op/run.json"
+    done
+    run "$CKVC" fit "$DIR/no-utility" "$DIR/mean-pool" --out "$DIR/x.ckvt"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *operator* ]]
+    # A pass under such a table has its operator, and no other.
+    local more=(--model "$MODEL" --window 16 --continuation 16 --variants 8 --side gate -q --manifest "$DIR/prompts.jsonl" --limit 2)
+    "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --out "$DIR/gate"
+    grep -q '"operator":"mean-pool"' "$DIR/gate/run.json"
+    run "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --operator paper --out "$DIR/x"
+    [ "$status" -eq 65 ]
+    one_line
+    "$CKVC" transfer "$DIR/mean-pool.ckvt" --to-shape 2,1 --out "$DIR/small.ckvt" >/dev/null
+    "$CKVC" inspect "$DIR/small.ckvt" --json | grep -q '"probe":"mean-pool"'
+}
+
+@test "without thresholds there is no gate side" {
+    run calibrate "$DIR/nt" --operator no-threshold
+    [ "$status" -eq 64 ]
+    one_line
+    calibrate "$DIR/nt" --operator no-threshold --side head --limit 3
+    "$CKVC" fit "$DIR/nt" --out "$DIR/nt.ckvt" -q
+    "$CKVC" inspect "$DIR/nt.ckvt" --json | grep -q '"probe":"no-threshold"'
+}
+
+@test "a default run says nothing of operators or layers" {
+    calibrate "$DIR/plain" --limit 2
+    run grep -E 'operator|layer_budgets' "$DIR/plain/run.json"
+    [ "$status" -eq 1 ]
+    run grep -E 'operator|layer_budgets' <("$CKVC" inspect "$DIR/plain/pass-01-both/shard-00000.h5" --json)
+    [ "$status" -eq 1 ]
+}
+
+@test "budgets by layer: each layer's block is logged, the others are not" {
+    local few=(--model "$MODEL" --window 16 --continuation 16 --bins 2,2 --min-cell 1 -q --manifest "$DIR/prompts.jsonl")
+    "$CKVC" calibrate "${few[@]}" --variants 24 --layer-budgets "$DIR/layers.txt" --budget 16,32 --check-rollouts 0.3 --out "$DIR/layers"
+    "$CKVC" fit "$DIR/layers" --out "$DIR/layers.ckvt" -q
+    "$CKVC" inspect "$DIR/layers.ckvt" --json --cells | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+assert t["BUDGET"] == [16, 32] and t["meta"]["layer_budgets"] == [16, 24, 40, 16], t["meta"]
+counted = [[sum(n) for n in zip(*[[sum(a) for a in head] for head in layer])] for layer in t["NHEAD"]]
+# 16 and 16 are of the first block; 24 is nearer to 32 than to 16 by ratio, and so is 40
+assert [[n > 0 for n in layer] for layer in counted] == [[True, False], [False, True], [False, True], [True, False]], counted'
+    grep -q '"layer_budgets":\[16,24,40,16\]' "$DIR/layers/run.json"
+    # Without --budget every value has a block of its own.
+    "$CKVC" calibrate "${few[@]}" --variants 8 --limit 2 --layer-budgets "$DIR/layers.txt" --out "$DIR/own"
+    "$CKVC" inspect "$DIR/own/pass-01-both/shard-00000.h5" --json | grep -q '"budgets":\[16,24,40\]'
+    run calibrate "$DIR/x3" --layer-budgets "$DIR/bad.txt"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *bad.txt:4:* ]]
+    run calibrate "$DIR/x3" --layer-budgets "$DIR/none.txt"
+    [ "$status" -eq 66 ]
+    one_line
+}
+
+@test "six budgets in one run, tokens and shares" {
+    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 8 --bins 1,1 --min-cell 1 --variants 120 -q --manifest "$DIR/prompts.jsonl" --limit 3 \
+        --budget 8,16,32,64,0.25,0.6 --check-rollouts 0.2 --out "$DIR/six"
+    "$CKVC" fit "$DIR/six" --out "$DIR/six.ckvt" -q
+    "$CKVC" inspect "$DIR/six.ckvt" --json | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["budgets"]'
+}
