@@ -18,16 +18,11 @@
 #include "lib/base/stop.h"
 
 /* Thresholds that SCORE_MATCHED looks through: from 0 (everything) in steps of 1/200. */
-enum { MATCH_STEPS = 1000, STAGE_RANDOM = 16, SINKS = 4 };
+enum { MATCH_STEPS = 1000 };
+#define NO_TABLE SIZE_MAX
 static double match_tau(int j)
 {
     return j / 200.0;
-}
-
-const char *score_kind_name(score_kind kind)
-{
-    static const char *const names[] = {"table", "identity", "recent", "sink-recent", "random", "matched"};
-    return names[kind];
 }
 
 /* One prompt's decision of one policy and budget. */
@@ -38,6 +33,13 @@ typedef struct decision {
     uint32_t bin_entropy, bin_ppl;
 } decision;
 
+/* A table in use. Policies that draw on one table share it. */
+typedef struct table_in_use {
+    const ckvc_table *table;
+    ckvc_table *own; /* the same, when it was made here */
+    keep *keep;
+} table_in_use;
+
 typedef struct scorer {
     const calibrate_inputs *in;
     const score_options *o;
@@ -46,8 +48,9 @@ typedef struct scorer {
     score_summary *summary;
     uint32_t L, G;
     session *session;
-    ckvc_table *identity;
-    keep **keeps;        /* [n_policies]: tables and identity; NULL for the rest */
+    table_in_use *tables; /* [n_tables] */
+    size_t n_tables;
+    size_t *of_policy;   /* [n_policies] its table; NO_TABLE for references that need none */
     double *nll;         /* [2 max C] */
     uint32_t *positions; /* [L][max T] for policies without a keep */
     uint32_t *offsets;   /* [L][2] */
@@ -63,12 +66,13 @@ typedef struct scorer {
 
 static void scorer_fini(scorer *s)
 {
-    for (size_t i = 0; s->keeps && i < s->n_policies; i++) {
-        keep_destroy(s->keeps[i]);
+    for (size_t i = 0; i < s->n_tables; i++) {
+        keep_destroy(s->tables[i].keep);
+        ckvc_table_free(s->tables[i].own);
     }
-    free(s->keeps);
+    free(s->tables);
+    free(s->of_policy);
     session_destroy(s->session);
-    ckvc_table_free(s->identity);
     free(s->nll);
     free(s->positions);
     free(s->offsets);
@@ -84,40 +88,58 @@ static void scorer_fini(scorer *s)
     score_measures_fini(&s->measures);
 }
 
-/* The block of a table that serves a budget; UINT32_MAX when it has none. */
-static uint32_t table_block(const ckvc_table *t, double budget, bool nearest)
+/* B of a layer, as it was asked for. */
+static double budget_of(const scorer *s, uint32_t b, uint32_t layer)
 {
-    uint32_t best = UINT32_MAX;
-    double best_ratio = INFINITY;
-    for (uint32_t b = 0; b < t->n_budgets; b++) {
-        if (t->budgets[b] == budget) {
-            return b;
-        }
-        double ratio = fabs(log(t->budgets[b] / budget));
-        /* Shares and counts do not compare without a prompt length. */
-        if (nearest && (t->budgets[b] < 1) == (budget < 1) && ratio < best_ratio) {
-            best_ratio = ratio;
-            best = b;
-        }
-    }
-    return best;
+    return s->o->layer_budgets ? s->o->layer_budgets[layer] : s->o->budgets[b];
 }
 
-/* Tables are asked per block with the block's own budget; a nearest block is used under the asked budget by a copy of the table with
- * that one block. */
-static ckvc_status open_keep(scorer *s, size_t i, ckvc_err *err)
+/* The entries of a table that serve a layer's budget for a prompt of T tokens. */
+static uint32_t block_of(const scorer *s, const ckvc_table *t, uint32_t b, uint32_t layer, uint32_t n_tokens)
 {
-    const score_policy *p = &s->policies[i];
-    const ckvc_table *t = p->kind == SCORE_IDENTITY ? s->identity : p->table->table;
-    uint32_t max_tokens = s->in->prompts->max_tokens;
-    for (uint32_t b = 0; b < s->o->n_budgets; b++) {
-        if (table_block(t, s->o->budgets[b], s->o->nearest_budget) == UINT32_MAX) {
+    return ckvc_nearest_budget(t->budgets, t->n_budgets, budget_of(s, b, layer), n_tokens);
+}
+
+/* Without leave to take a near block, a table must hold the very budgets. */
+static ckvc_status check_blocks(const scorer *s, const table_file *f, ckvc_err *err)
+{
+    for (uint32_t b = 0; !s->o->nearest_budget && !s->o->layer_budgets && b < s->o->n_budgets; b++) {
+        const uint32_t block = ckvc_nearest_budget(f->table->budgets, f->table->n_budgets, s->o->budgets[b], 1);
+        if (f->table->budgets[block] != s->o->budgets[b]) {
             return ckvc_fail(err, CKVC_E_MISMATCH,
                              "the table %.12s... has no block for budget %.10g; use one of its own, or --nearest-budget",
-                             p->table->content_id, s->o->budgets[b]);
+                             f->content_id, s->o->budgets[b]);
         }
     }
-    return keep_create(t, max_tokens, (uint32_t)s->o->window, s->o->keep_window, &s->keeps[i], err);
+    return CKVC_OK;
+}
+
+/* Finds or opens the table that policy i draws on. */
+static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err)
+{
+    const score_policy *p = &s->policies[i];
+    table_in_use *t = &s->tables[s->n_tables];
+    ckvc_status st = p->table ? check_blocks(s, p->table, err) : CKVC_OK;
+    s->of_policy[i] = NO_TABLE;
+    if (st != CKVC_OK || (score_is_reference(p->kind) && !p->table)) {
+        return st;
+    }
+    if (p->kind == SCORE_IDENTITY) {
+        st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets, (uint32_t)s->o->window, &t->own, err);
+    } else if (score_is_control(p->kind)) {
+        st = score_control_table(p->kind, p->table->table, &t->own, err);
+    }
+    t->table = t->own ? t->own : p->table ? p->table->table : NULL;
+    for (size_t k = 0; st == CKVC_OK && !t->own && k < s->n_tables; k++) {
+        if (s->tables[k].table == t->table) {
+            s->of_policy[i] = k;
+            return CKVC_OK;
+        }
+    }
+    s->of_policy[i] = s->n_tables++;
+    return st == CKVC_OK
+               ? keep_create(t->table, s->in->prompts->max_tokens, (uint32_t)s->o->window, s->o->keep_window, &t->keep, err)
+               : st;
 }
 
 static ckvc_status scorer_init(scorer *s, ckvc_err *err)
@@ -134,14 +156,12 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     if (st == CKVC_OK) {
         st = score_measures_create(&s->measures, shape, limits, s->o->attention_error, s->o->utilities, err);
     }
-    if (st == CKVC_OK) {
-        st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets, (uint32_t)s->o->window, &s->identity, err);
-    }
     if (st != CKVC_OK) {
         return st;
     }
     size_t T = list->max_tokens, L = s->L;
-    s->keeps = ckvc_calloc(s->n_policies, sizeof *s->keeps);
+    s->tables = ckvc_calloc(s->n_policies, sizeof *s->tables);
+    s->of_policy = ckvc_calloc(s->n_policies, sizeof *s->of_policy);
     s->nll = ckvc_calloc(2 * ((size_t)list->max_continuation + 1), sizeof *s->nll);
     s->positions = ckvc_calloc(L * T, sizeof *s->positions);
     s->offsets = ckvc_calloc(L * 2, sizeof *s->offsets);
@@ -154,7 +174,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     s->d.n_kept_window = ckvc_calloc(L, sizeof *s->d.n_kept_window);
     s->kept_by_step = ckvc_calloc(s->n_policies * s->o->n_budgets * MATCH_STEPS, sizeof *s->kept_by_step);
     s->kept_by_table = ckvc_calloc(s->n_policies * s->o->n_budgets, sizeof *s->kept_by_table);
-    if (!s->keeps || !s->nll || !s->positions || !s->offsets || !s->scratch || !s->u || !s->ones || !s->d.sets ||
+    if (!s->tables || !s->of_policy || !s->nll || !s->positions || !s->offsets || !s->scratch || !s->u || !s->ones || !s->d.sets ||
         !s->d.n_candidates || !s->d.n_kept || !s->d.n_kept_window || !s->kept_by_step || !s->kept_by_table) {
         return ckvc_fail_memory(err, "the scores' buffers", L * T * 4);
     }
@@ -162,9 +182,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
         s->ones[g] = 1.0;
     }
     for (size_t i = 0; st == CKVC_OK && i < s->n_policies; i++) {
-        if (s->policies[i].kind == SCORE_TABLE || s->policies[i].kind == SCORE_IDENTITY || s->policies[i].kind == SCORE_MATCHED) {
-            st = open_keep(s, i, err);
-        }
+        st = open_table(s, i, err);
     }
     return st;
 }
@@ -191,59 +209,43 @@ static void set_layer(scorer *s, const prompt *p, uint32_t layer, uint32_t *posi
     s->d.n_kept_window[layer] = keep_in_window(positions, n, p->n_tokens, (uint32_t)s->o->window);
 }
 
-/* Positions of a policy that looks at nothing but lengths, ascending; returns how many. */
-static uint32_t blind_positions(const scorer *s, score_kind kind, const prompt *p, uint32_t b, uint32_t budget, uint32_t *out)
+/* The decision of table `table` in a layer, under budget number b. Returns how many positions it keeps. */
+static uint32_t keep_layer_of(scorer *s, size_t table, uint32_t b, uint32_t layer, const prompt *p, uint32_t *positions,
+                              uint32_t *candidates)
 {
-    uint32_t T = p->n_tokens, n = budget < T ? budget : T;
-    uint32_t sinks = kind == SCORE_SINK_RECENT ? (n < SINKS ? n : SINKS) : 0;
-    if (kind == SCORE_RANDOM) {
-        /* Selection sampling (Knuth, 3.4.2 S): ascending without sorting. */
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, s->o->seed, ckvc_rng_key(p->entry->id), STAGE_RANDOM + b);
-        uint32_t chosen = 0;
-        for (uint32_t t = 0; t < T && chosen < n; t++) {
-            if (ckvc_rng_below(&rng, T - t) < n - chosen) {
-                out[chosen++] = t;
-            }
-        }
-        return n;
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = i < sinks ? i : T - n + i;
-    }
-    return n;
+    keep *k = s->tables[table].keep;
+    return keep_layer_at_budget(k, block_of(s, k->table, b, layer, p->n_tokens), layer,
+                                ckvc_budget_tokens(budget_of(s, b, layer), p->n_tokens), positions, candidates);
 }
 
 static void decide(scorer *s, size_t i, uint32_t b, const prompt *p)
 {
     const score_policy *policy = &s->policies[i];
-    uint32_t budget = ckvc_budget_tokens(s->o->budgets[b], p->n_tokens), T = s->in->prompts->max_tokens;
-    s->d.has_bins = policy->kind == SCORE_TABLE;
-    if (policy->kind == SCORE_TABLE || policy->kind == SCORE_IDENTITY) {
-        keep *k = s->keeps[i];
-        uint32_t block = table_block(k->table, s->o->budgets[b], s->o->nearest_budget);
-        s->d.bin_entropy = k->bin_entropy;
-        s->d.bin_ppl = k->bin_ppl;
-        for (uint32_t l = 0; l < s->L; l++) {
-            uint32_t *positions = s->positions + (size_t)l * T, candidates;
-            uint32_t n = keep_layer_at_budget(k, block, l, budget, positions, &candidates);
-            set_layer(s, p, l, positions, n, candidates);
-        }
-        return;
+    const size_t table = s->of_policy[i];
+    const bool reference = score_is_reference(policy->kind), matched = policy->kind == SCORE_MATCHED;
+    s->d.has_bins = policy->kind == SCORE_TABLE || score_is_control(policy->kind);
+    if (s->d.has_bins) {
+        s->d.bin_entropy = s->tables[table].keep->bin_entropy;
+        s->d.bin_ppl = s->tables[table].keep->bin_ppl;
     }
-    if (policy->kind == SCORE_MATCHED) {
-        double tau = s->summary[i * s->o->n_budgets + b].tau;
-        for (uint32_t l = 0; l < s->L; l++) {
-            uint32_t *positions = s->positions + (size_t)l * T, candidates;
-            unit_utility(s, p, l);
-            uint32_t n = ckvc_retain(p->n_tokens, s->u, tau, budget, s->o->keep_window, positions, &candidates, s->scratch);
-            set_layer(s, p, l, positions, n, candidates);
-        }
-        return;
+    if (reference) {
+        score_ranking(policy->kind, p->n_tokens, (uint32_t)s->o->window, s->stats.alpha_f32, s->o->seed, p->entry->id, s->u);
     }
-    uint32_t n = blind_positions(s, policy->kind, p, b, budget, s->positions);
     for (uint32_t l = 0; l < s->L; l++) {
-        set_layer(s, p, l, s->positions, n, p->n_tokens);
+        uint32_t *positions = s->positions + (size_t)l * s->in->prompts->max_tokens, candidates, n;
+        const uint32_t budget = ckvc_budget_tokens(budget_of(s, b, l), p->n_tokens);
+        if (reference) {
+            n = table == NO_TABLE ? budget : keep_layer_of(s, table, b, l, p, positions, &candidates);
+            n = ckvc_retain(p->n_tokens, s->u, -INFINITY, n, policy->kind == SCORE_WINDOW ? s->o->keep_window : 0, positions,
+                            &candidates, s->scratch);
+        } else if (matched) {
+            unit_utility(s, p, l);
+            n = ckvc_retain(p->n_tokens, s->u, s->summary[i * s->o->n_budgets + b].tau, budget, s->o->keep_window, positions,
+                            &candidates, s->scratch);
+        } else {
+            n = keep_layer_of(s, table, b, l, p, positions, &candidates);
+        }
+        set_layer(s, p, l, positions, n, candidates);
     }
 }
 
@@ -275,7 +277,7 @@ static void count_steps(scorer *s, const prompt *p)
                 continue;
             }
             for (uint32_t b = 0; b < s->o->n_budgets; b++) {
-                uint32_t budget = ckvc_budget_tokens(s->o->budgets[b], p->n_tokens);
+                uint32_t budget = ckvc_budget_tokens(budget_of(s, b, l), p->n_tokens);
                 double *kept = s->kept_by_step + (i * s->o->n_budgets + b) * MATCH_STEPS;
                 for (int j = 0; j < MATCH_STEPS; j++) {
                     kept[j] += at_step[j] < budget ? at_step[j] : budget;
@@ -284,18 +286,20 @@ static void count_steps(scorer *s, const prompt *p)
         }
     }
     for (size_t i = 0; i < s->n_policies; i++) {
-        if (s->policies[i].kind == SCORE_MATCHED) {
-            keep *k = s->keeps[i];
-            keep_prompt(k, p->n_tokens, s->stats.alpha_f32, s->stats.rho, s->stats.r_struct, s->stats.r_sem);
-            for (uint32_t b = 0; b < s->o->n_budgets; b++) {
-                uint32_t block = table_block(k->table, s->o->budgets[b], s->o->nearest_budget), candidates;
-                uint32_t budget = ckvc_budget_tokens(s->o->budgets[b], p->n_tokens);
-                for (uint32_t l = 0; l < s->L; l++) {
-                    s->kept_by_table[i * s->o->n_budgets + b] +=
-                        keep_layer_at_budget(k, block, l, budget, s->positions, &candidates);
-                }
+        for (uint32_t b = 0; s->policies[i].kind == SCORE_MATCHED && b < s->o->n_budgets; b++) {
+            for (uint32_t l = 0; l < s->L; l++) {
+                uint32_t candidates;
+                s->kept_by_table[i * s->o->n_budgets + b] += keep_layer_of(s, s->of_policy[i], b, l, p, s->positions, &candidates);
             }
         }
+    }
+}
+
+/* Points every table at the prompt that was prefilled. */
+static void enter_prompt(scorer *s, const prompt *p)
+{
+    for (size_t i = 0; i < s->n_tables; i++) {
+        keep_prompt(s->tables[i].keep, p->n_tokens, s->stats.alpha_f32, s->stats.rho, s->stats.r_struct, s->stats.r_sem);
     }
 }
 
@@ -310,6 +314,7 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err)
         if (st != CKVC_OK) {
             return st;
         }
+        enter_prompt(s, &s->in->prompts->items[n]);
         count_steps(s, &s->in->prompts->items[n]);
     }
     for (size_t c = 0; c < s->n_policies * s->o->n_budgets; c++) {
@@ -348,6 +353,13 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     json_object_set_new(o, "policy", json_string(score_kind_name(policy->kind)));
     json_object_set_new(o, "table", policy->table ? json_string(policy->table->content_id) : json_null());
     json_object_set_new(o, "tau", policy->kind == SCORE_MATCHED ? json_real(s->summary[i * s->o->n_budgets + b].tau) : json_null());
+    /* Keys that only say something where they are not neutral. */
+    if (policy->kind == SCORE_TABLE && policy->table->table->op != CKVC_OPERATOR_PAPER) {
+        json_object_set_new(o, "operator", json_string(ckvc_operator_name(policy->table->table->op)));
+    }
+    if (s->o->layer_budgets) {
+        json_object_set_new(o, "layer_budgets", ckvc_json_reals(s->o->layer_budgets, s->L));
+    }
     json_object_set_new(o, "T", json_integer(p->n_tokens));
     json_object_set_new(o, "C", json_integer(p->n_continuation));
     json_object_set_new(o, "budget", json_real(s->o->budgets[b]));
@@ -394,10 +406,10 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
         st = session_continue(s->session, continuation, p->n_continuation, NULL, s->nll, err);
         loss_full = nll_mean(s->nll, p->n_continuation);
     }
+    if (st == CKVC_OK) {
+        enter_prompt(s, p);
+    }
     for (size_t i = 0; st == CKVC_OK && i < s->n_policies; i++) {
-        if (s->keeps[i] && s->policies[i].kind != SCORE_MATCHED) {
-            keep_prompt(s->keeps[i], p->n_tokens, s->stats.alpha_f32, s->stats.rho, s->stats.r_struct, s->stats.r_sem);
-        }
         for (uint32_t b = 0; st == CKVC_OK && b < s->o->n_budgets; b++) {
             double loss_comp = NAN;
             decide(s, i, b, p);

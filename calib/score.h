@@ -1,27 +1,24 @@
 /* Losses of prompts under tables and reference policies: what `ckvc score` prints (cli.md, "JSON lines").
  *
- * A policy decides the kept set of every layer from one prefill. Tables go through the same retention operator as calibration; the
- * references keep the same positions in every layer:
+ * A policy decides the kept set of every layer from one prefill. Tables go through the same retention operator as calibration, each
+ * through its own; so do:
  *   identity     every weight 1.0, every threshold 0.9
- *   recent       the last B positions
- *   sink-recent  the first 4 and the last B-4
- *   random       B positions drawn by (seed, prompt id, budget)
  *   matched      identity under the one threshold that keeps as many tokens, on average over these prompts, as a table does: the
  *                control for "more tokens kept" (method.md section 2, confound). One per table and budget.
+ * Controls of a table and references: score_policies.h. A reference keeps min(B, T) positions in every layer; one that is given a table
+ * keeps in each layer of each prompt as many as that table does there.
  */
 #ifndef CKVC_SCORE_H
 #define CKVC_SCORE_H
 
 #include "calib/calibrate.h"
+#include "calib/score_policies.h"
 #include "formats/table_file.h"
 #include "lib/base/buffer.h"
 
-typedef enum score_kind { SCORE_TABLE, SCORE_IDENTITY, SCORE_RECENT, SCORE_SINK_RECENT, SCORE_RANDOM, SCORE_MATCHED } score_kind;
-const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
-
 typedef struct score_policy {
     score_kind kind;
-    const table_file *table; /* SCORE_TABLE, SCORE_MATCHED; borrowed */
+    const table_file *table; /* tables, matched, controls; references: whose tokens they keep, or NULL. Borrowed */
 } score_policy;
 
 typedef struct score_options {
@@ -30,7 +27,10 @@ typedef struct score_options {
     uint32_t keep_window;
     const double *budgets; /* [n_budgets] */
     uint32_t n_budgets;
-    bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio, with B as asked */
+    bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio (ckvc_nearest_budget), with B as asked */
+    const double
+        *layer_budgets; /* [L] or NULL: layer l keeps at most its own, each table by its nearest block; budgets[0], the only one,
+                                  * then stands for them in lines and summary */
     uint64_t seed;
     bool sets;                       /* print the kept positions */
     bool attention_error, utilities; /* measures of score_measures.h */

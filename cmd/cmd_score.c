@@ -6,6 +6,7 @@
 #include "calib/score.h"
 #include "cmd/engine.h"
 #include "cmd/verbs.h"
+#include "formats/layer_budgets.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/stop.h"
@@ -16,7 +17,8 @@ typedef struct score_cli {
     engine_options engine;
     const char *out, *vectors;
     opt_list tables, policies, budget;
-    bool sets, attention_error, utilities, nearest_budget, force;
+    const char *layer_budgets;
+    bool sets, attention_error, utilities, nearest_budget, equal_tokens, force;
 } score_cli;
 
 typedef struct score_job {
@@ -28,6 +30,7 @@ typedef struct score_job {
     score_summary *summary;
     double budgets[256];
     uint32_t n_budgets;
+    double *layer_budgets; /* [L] or NULL */
 } score_job;
 
 static void job_fini(score_job *j)
@@ -37,6 +40,7 @@ static void job_fini(score_job *j)
     }
     free(j->policies);
     free(j->summary);
+    free(j->layer_budgets);
     engine_close(&j->e);
 }
 
@@ -53,26 +57,41 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err)
     return st;
 }
 
+/* What --policy names, in words. */
+#define POLICY_NAMES                                                                                                               \
+    "identity; recent, sink-recent, random, window, window-pooled; of each table: matched, no-utility, no-threshold, mean-gate, "  \
+    "mean-pool, head-only, gate-only"
+
+/* Does this policy stand beside each table, or once beside all? */
+static bool beside_each_table(const score_cli *c, score_kind kind)
+{
+    return kind == SCORE_MATCHED || score_is_control(kind) || (c->equal_tokens && score_is_reference(kind));
+}
+
 static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err)
 {
-    j->policies = ckvc_calloc(j->n_tables * 2 + c->policies.n + 1, sizeof *j->policies);
+    j->policies = ckvc_calloc((j->n_tables + 1) * (c->policies.n + 1), sizeof *j->policies);
     if (!j->policies) {
         return ckvc_fail_memory(err, "the policies", sizeof *j->policies);
     }
     for (size_t i = 0; i < c->policies.n; i++) {
-        int kind = SCORE_IDENTITY;
-        while (kind <= SCORE_MATCHED && strcmp(c->policies.items[i], score_kind_name((score_kind)kind)) != 0) {
-            kind++;
+        const char *name = c->policies.items[i];
+        const score_kind kind = score_kind_named(name);
+        if (kind == SCORE_KIND_COUNT || kind == SCORE_TABLE) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--policy: got '%s', wanted " POLICY_NAMES, name);
         }
-        if (kind > SCORE_MATCHED) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--policy: got '%s', wanted identity, recent, sink-recent, random or matched",
-                             c->policies.items[i]);
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(c->policies.items[k], name) == 0) {
+                return ckvc_fail(err, CKVC_E_USAGE, "--policy: %s is given twice", name);
+            }
         }
-        if (kind == SCORE_MATCHED && j->n_tables == 0) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--policy matched needs a --table to match");
+        const bool each = beside_each_table(c, kind);
+        if (each && j->n_tables == 0) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--policy %s%s needs a --table", name,
+                             score_is_reference(kind) ? " with --equal-tokens" : "");
         }
-        for (size_t t = 0; t < (kind == SCORE_MATCHED ? j->n_tables : 1); t++) {
-            j->policies[j->n_policies++] = (score_policy){(score_kind)kind, kind == SCORE_MATCHED ? j->tables[t] : NULL};
+        for (size_t t = 0; t < (each ? j->n_tables : 1); t++) {
+            j->policies[j->n_policies++] = (score_policy){kind, each ? j->tables[t] : NULL};
         }
     }
     for (size_t t = 0; t < j->n_tables; t++) {
@@ -84,12 +103,38 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
     return CKVC_OK;
 }
 
+/* --budget, or the first table's; --layer-budgets goes before both, with one budget that stands for all layers: their mean. */
+static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err)
+{
+    const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
+    if (c->layer_budgets) {
+        ckvc_status st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
+        for (uint32_t l = 0; st == CKVC_OK && l < L; l++) {
+            j->budgets[0] += j->layer_budgets[l];
+        }
+        j->budgets[0] /= L;
+        j->n_budgets = 1;
+        return st;
+    }
+    ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    if (st == CKVC_OK && j->n_tables && !opts_given(opts, "budget")) {
+        const ckvc_table *t = j->tables[0]->table;
+        if (t->n_budgets > KEEP_MAX_BUDGETS) {
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: %u budgets, at most %d in one run; name some with --budget",
+                             c->tables.items[0], t->n_budgets, KEEP_MAX_BUDGETS);
+        }
+        j->n_budgets = t->n_budgets;
+        memcpy(j->budgets, t->budgets, j->n_budgets * sizeof *j->budgets);
+    }
+    return st;
+}
+
 static void print_summary(const score_cli *c, const score_job *j)
 {
-    fprintf(stderr, "%-12s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept", "mean reward");
+    fprintf(stderr, "%-13s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept", "mean reward");
     for (size_t i = 0; i < j->n_policies * j->n_budgets; i++) {
         const score_summary *s = &j->summary[i];
-        fprintf(stderr, "%-12s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
+        fprintf(stderr, "%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
                 s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
         if (c->engine.continuation > 0) {
             fprintf(stderr, "%14.5f", s->reward_mean);
@@ -114,11 +159,7 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
         st = choose_policies(c, j, err);
     }
     if (st == CKVC_OK) {
-        st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
-    }
-    if (st == CKVC_OK && j->n_tables && !opts_given(opts, "budget")) {
-        j->n_budgets = j->tables[0]->table->n_budgets;
-        memcpy(j->budgets, j->tables[0]->table->budgets, j->n_budgets * sizeof *j->budgets);
+        st = choose_budgets(c, opts, j, err);
     }
     if (st != CKVC_OK) {
         return st;
@@ -137,6 +178,7 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
                        .budgets = j->budgets,
                        .n_budgets = j->n_budgets,
                        .nearest_budget = c->nearest_budget,
+                       .layer_budgets = j->layer_budgets,
                        .seed = (uint64_t)c->engine.seed,
                        .sets = c->sets,
                        .attention_error = c->attention_error,
@@ -173,9 +215,10 @@ int cmd_score(int argc, char **argv)
         OPTS_STATISTICS(c.engine, 0),
         {OPT_TITLE, "policies", 0, NULL, NULL, NULL, 0, 0},
         {OPT_LIST, "table", 0, &c.tables, "T.ckvt,...", "tables to score", 0, 0},
-        {OPT_LIST, "policy", 0, &c.policies, "NAME,...",
-         "identity, recent, sink-recent, random; matched: identity at a table's tokens kept", 0, 0},
+        {OPT_LIST, "policy", 0, &c.policies, "NAME,...", POLICY_NAMES, 0, 0},
+        {OPT_FLAG, "equal-tokens", 0, &c.equal_tokens, "", "references keep as many as each --table, by prompt and layer", 0, 0},
         {OPT_LIST, "budget", 'B', &c.budget, "N,...", "tokens kept per layer, or a share; with --table: the first table's", 0, 0},
+        OPT_LAYER_BUDGETS(c.layer_budgets),
         {OPT_FLAG, "nearest-budget", 0, &c.nearest_budget, "", "a table without a budget's block uses its nearest", 0, 0},
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
         {OPT_TEXT, "out", 'o', &c.out, "S.jsonl", "file to write; default: standard output", 0, 0},

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/scores_measures.h"
+#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -35,7 +36,9 @@ static const char *const keys[] = {"id",
                                    "loss_full",
                                    "loss_comp",
                                    "reward",
-                                   "tau"};
+                                   "tau",
+                                   "operator",
+                                   "layer_budgets"};
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 typedef struct place {
@@ -147,6 +150,37 @@ static ckvc_status get_table(const json_t *o, score_row *row, const place *at, c
     return CKVC_OK;
 }
 
+/* Optional keys: the operator of a probe's table, and budgets by layer, of which rows have the same when their hashes are. */
+static ckvc_status get_setting(const json_t *o, score_row *row, const place *at, ckvc_err *err)
+{
+    const json_t *op = json_object_get(o, "operator"), *layers = json_object_get(o, "layer_budgets");
+    if (op) {
+        const char *name = json_string_value(op);
+        if (!name || (strcmp(name, "no-utility") && strcmp(name, "no-threshold") && strcmp(name, "mean-pool"))) {
+            return wrong(at, err, "operator", op, "no-utility, no-threshold or mean-pool");
+        }
+        snprintf(row->operator_name, sizeof row->operator_name, "%s", name);
+    }
+    if (!layers) {
+        return CKVC_OK;
+    }
+    if (!json_is_array(layers) || json_array_size(layers) != row->n_layers) {
+        return wrong(at, err, "layer_budgets", layers, "one budget per layer");
+    }
+    for (size_t l = 0; l < row->n_layers; l++) {
+        const double b = json_number_value(json_array_get(layers, l)); /* 0 of anything else */
+        if (!(b > 0) || !isfinite(b)) {
+            return ckvc_fail(err, CKVC_E_DATA, "%s:%u: \"layer_budgets\"[%zu] is not a number above 0", at->path, at->line, l);
+        }
+        uint8_t bytes[16];
+        ckvc_put_u64(bytes, row->layer_budgets);
+        ckvc_put_f64(bytes + 8, b);
+        row->layer_budgets = ckvc_xxh64(bytes, sizeof bytes);
+    }
+    row->layer_budgets += row->layer_budgets == 0;
+    return CKVC_OK;
+}
+
 static ckvc_status check_losses(const score_row *row, const place *at, ckvc_err *err)
 {
     bool has_losses = !isnan(row->loss_full) && !isnan(row->loss_comp);
@@ -197,8 +231,8 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_layers(o, "n_candidates", true, row, &row->n_candidates, at, err)) ||
         (rc = get_real(o, "loss_full", &row->loss_full, at, err)) || (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
         (rc = get_real(o, "reward", &row->reward, at, err)) ||
-        (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) || (rc = check_losses(row, at, err)) ||
-        (rc = scores_read_measures(o, at->path, row, err))) {
+        (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) || (rc = get_setting(o, row, at, err)) ||
+        (rc = check_losses(row, at, err)) || (rc = scores_read_measures(o, at->path, row, err))) {
         return rc;
     }
     if (!(row->budget > 0) || row->n_tokens == 0) {
@@ -223,6 +257,7 @@ static int compare_rows(const void *pa, const void *pb)
     c = c ? c : strcmp(a->model, b->model);
     c = c ? c : strcmp(a->manifest, b->manifest);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
+    c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
     return c ? c : (a->n_continuation > b->n_continuation) - (a->n_continuation < b->n_continuation);
 }
 

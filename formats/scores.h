@@ -15,11 +15,13 @@ typedef struct score_row {
     uint32_t line;                   /* 1-based */
     char *id, *source, *split;       /* source, split: NULL where the manifest had none */
     char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
-    char
-        table[CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table") or of the one that a control matches; "" none */
-    double tau;                 /* the one threshold of a matched control, NaN elsewhere */
+    char table
+        [CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that a control is of, or whose tokens a reference keeps; "" none */
+    double tau;                          /* the one threshold of a matched control, NaN elsewhere */
+    char operator_name[16];              /* of a table that is not the paper's operator's, else "" */
     uint32_t n_tokens, n_continuation;   /* T, C */
-    double budget;                       /* >= 1 tokens, < 1 a share of T */
+    double budget;                       /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
+    uint64_t layer_budgets;              /* hash of the budgets by layer; 0: all layers have the same */
     double r_struct, r_sem;              /* NaN where null */
     int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
     uint32_t n_layers;                   /* L */

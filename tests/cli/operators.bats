@@ -87,3 +87,35 @@ import json, sys
 t = json.load(sys.stdin)
 assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["budgets"]'
 }
+
+@test "score: every control and reference says its kind and its table; lines differ by what is asked" {
+    [ -d "$DIR/run" ] || calibrate "$DIR/run"
+    "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    "$CKVC" fit "$DIR/run" --out "$DIR/b.ckvt" -q --label b --unsupported safest
+    local score=("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --limit 2 -q)
+    "${score[@]}" --table "$DIR/a.ckvt,$DIR/b.ckvt" --budget 16 --out "$DIR/s.jsonl" \
+        --policy identity,matched,recent,sink-recent,random,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
+    "${score[@]}" --table "$DIR/a.ckvt" --budget 16 --policy window,recent --equal-tokens --out "$DIR/e.jsonl"
+    "${score[@]}" --table "$DIR/a.ckvt" --policy identity,recent --layer-budgets "$DIR/layers.txt" --out "$DIR/l.jsonl"
+    python3 - "$DIR" "$(content_id "$DIR/a.ckvt")" "$(content_id "$DIR/b.ckvt")" <<'PY'
+import collections, json, sys
+folder, a, b = sys.argv[1:]
+rows = [json.loads(line) for line in open(folder + "/s.jsonl")]
+by = collections.Counter((r["policy"], r["table"]) for r in rows)
+alone = {"identity", "recent", "sink-recent", "random", "window", "window-pooled"}
+each = {"table", "matched", "no-utility", "no-threshold", "mean-gate", "mean-pool", "head-only", "gate-only"}
+assert by == {**{(p, None): 2 for p in alone}, **{(p, t): 2 for p in each for t in (a, b)}}, by
+keys = {frozenset(r) for r in rows}
+assert keys == {frozenset(("id source split model manifest policy table tau T C budget r_struct r_sem bin_entropy bin_perplexity n_candidates "
+                           "n_kept n_kept_window loss_full loss_comp reward").split())}, keys
+equal = [json.loads(line) for line in open(folder + "/e.jsonl")]
+assert collections.Counter((r["policy"], r["table"]) for r in equal) == {(p, a): 2 for p in ("window", "recent", "table")}
+kept = {r["id"]: r["n_kept"] for r in equal if r["policy"] == "table"}
+assert all(r["n_kept"] == kept[r["id"]] for r in equal)
+layers = [json.loads(line) for line in open(folder + "/l.jsonl")]
+assert len(layers) == 6 and all(r["layer_budgets"] == [16, 24, 40, 16] and r["budget"] == 24 for r in layers)
+assert all(r["n_kept"] == [16, 24, 40, 16] for r in layers if r["policy"] == "recent")
+PY
+    "$CKVC" report "$DIR/a.ckvt" "$DIR/run" --scores "$DIR/s.jsonl" --scores "$DIR/e.jsonl" --scores "$DIR/l.jsonl" --out "$DIR/report" >/dev/null || {
+        "$CKVC" report --help | grep -- --scores; return 1; }
+}

@@ -78,6 +78,29 @@ static void takes_rows(void **state)
     scores_free(s);
 }
 
+/* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their mean. */
+static void tells_budgets_by_layer_apart(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {"", "\"layer_budgets\":[24,40],", "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
+    char text[4096] = "";
+    const char *at = strstr(good, "\"T\"");
+    for (size_t i = 0; i < 3; i++) {
+        sprintf(text + strlen(text), "%.*s%s%s\n", (int)(at - good), good, layers[i], at);
+    }
+    scores *s = NULL;
+    ckvc_err err;
+    assert_int_equal(read_text(text, &s, &err), CKVC_OK);
+    assert_int_equal(s->rows[0].layer_budgets, 0);
+    assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets && s->rows[1].layer_budgets != s->rows[2].layer_budgets);
+    assert_string_equal(s->rows[1].operator_name, "");
+    assert_string_equal(s->rows[2].operator_name, "mean-pool");
+    scores_free(s);
+    sprintf(text + strlen(text), "%.*s%s%s\n", (int)(at - good), good, layers[1], at);
+    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "is on line 2 already"));
+}
+
 /* The good row with one piece replaced, on line 2 behind another good one. */
 static void refused(const char *from, const char *to, const char *says)
 {
@@ -121,6 +144,10 @@ static void refuses_deviations(void **state)
     refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
     refused("\"loss_comp\":2.75", "\"loss_comp\":null", "\"reward\" is a number although");
     refused("\"loss_full\":2.5", "\"loss_full\":\"2.5\"", "\"loss_full\" is string");
+    refused("\"T\":100", "\"T\":100,\"operator\":\"paper\"", "\"operator\" is string");
+    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8]", "\"layer_budgets\" is array");
+    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8,\"8\"]", "\"layer_budgets\"[1]");
+    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[0,8]", "\"layer_budgets\"[0]");
     refused("{\"id\"", "[{\"id\"", "");
     refused("-0.25}", "-0.25} x", "");
     refused("-0.25}", "-0.25", "");
@@ -146,7 +173,7 @@ static void refuses_files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_rows), cmocka_unit_test(refuses_deviations),
-                                       cmocka_unit_test(refuses_files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_rows), cmocka_unit_test(tells_budgets_by_layer_apart),
+                                       cmocka_unit_test(refuses_deviations), cmocka_unit_test(refuses_files)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
