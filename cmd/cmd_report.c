@@ -16,7 +16,7 @@ int cmd_report(int argc, char **argv)
         "  ckvc report t.ckvt --out report          (the table alone: maps, counts, what its choices rest on)\n"};
     const char *out = NULL;
     opt_list scores = {0};
-    int64_t layer_bins = 4, bootstrap = 200, seed = 1, memory = (int64_t)1 << 30;
+    int64_t layer_bins = 4, bootstrap = 1000, seed = 1, memory = (int64_t)1 << 30;
     bool force = false, quiet = false, json = false;
     opt opts[] = {
         {OPT_TEXT, "out", 'o', &out, "DIR", "folder for report.html, report.json and a .svg and .csv per figure", 0, 0},

@@ -34,7 +34,14 @@ ckvc_status stability_spread_of(const double *values, size_t n, stability_spread
 
 double stability_spearman_brown(double rho)
 {
-    return rho > -1.0 / 3.0 ? 2.0 * rho / (1.0 + rho) : NAN;
+    return rho > 0.0 ? 2.0 * rho / (1.0 + rho) : rho;
+}
+
+void stability_correct(stability_spread *halves)
+{
+    halves->mean = stability_spearman_brown(halves->mean);
+    halves->lo = stability_spearman_brown(halves->lo);
+    halves->hi = stability_spearman_brown(halves->hi);
 }
 
 double stability_ceiling(double reliability_a, double reliability_b)
@@ -42,13 +49,7 @@ double stability_ceiling(double reliability_a, double reliability_b)
     return reliability_a > 0.0 && reliability_b > 0.0 ? sqrt(reliability_a * reliability_b) : NAN;
 }
 
-void stability_values(const stability_side *s, const uint16_t *choices, double *values)
-{
-    for (size_t i = 0; i < s->l->n_states; ++i)
-        values[i] = s->grid[choices[i] == CQL_NO_CHOICE ? s->incoming[i] : choices[i]];
-}
-
-double stability_agreement(size_t n_states, size_t n_budgets, const double *x, const double *y, const uint8_t *mask)
+double stability_agreement(size_t n_states, size_t n_budgets, const double *x, const double *y)
 {
     double *picked = ckvc_alloc(2 * n_states, sizeof *picked), sum = 0.0;
     if (picked == NULL)
@@ -56,11 +57,10 @@ double stability_agreement(size_t n_states, size_t n_budgets, const double *x, c
     size_t defined = 0;
     for (size_t b = 0; b < n_budgets; ++b) {
         size_t k = 0;
-        for (size_t i = b; i < n_states; i += n_budgets)
-            if (mask == NULL || mask[i]) {
-                picked[k] = x[i];
-                picked[n_states + k++] = y[i];
-            }
+        for (size_t i = b; i < n_states; i += n_budgets) {
+            picked[k] = x[i];
+            picked[n_states + k++] = y[i];
+        }
         double rho = rank_spearman(picked, picked + n_states, k);
         if (isfinite(rho)) {
             sum += rho;
@@ -137,9 +137,7 @@ ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep
         if (st == CKVC_OK && each > 0) {
             only(weight, N, order + each, each);
             st = table_of(s, &of, y, &ignored, &ignored, err);
-            rho[r] = stability_agreement(S, s->n_budgets, x, y, NULL);
-            if (halves)
-                rho[r] = stability_spearman_brown(rho[r]);
+            rho[r] = stability_agreement(S, s->n_budgets, x, y);
         }
         if (st == CKVC_OK && halves) {
             only(weight, N, order, n);
@@ -149,12 +147,14 @@ ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep
         records += r_one;
         supported += s_one;
         if (st == CKVC_OK)
-            to_full[r] = stability_agreement(S, s->n_budgets, halves ? z : x, full, NULL);
+            to_full[r] = stability_agreement(S, s->n_budgets, halves ? z : x, full);
     }
     out->records = records / repeats;
     out->supported = supported / (double)S / repeats;
     if (st == CKVC_OK)
         st = stability_spread_of(rho, repeats, &out->rho, err);
+    if (halves)
+        stability_correct(&out->rho);
     if (st == CKVC_OK)
         st = stability_spread_of(to_full, repeats, &out->to_full, err);
 done:

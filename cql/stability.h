@@ -28,15 +28,15 @@ typedef struct stability_spread {
 } stability_spread;
 ckvc_status stability_spread_of(const double *values, size_t n, stability_spread *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Reliability of twice as much data from the correlation of two halves: 2 rho / (1 + rho); NaN for rho <= -1/3, where it would be below -1. */
+/* Reliability of twice as much data from the correlation of two halves: 2 rho / (1 + rho); a correlation below 0 is left as it is, since it
+ * shows no reliability that could be corrected. Correct means and quantiles over splits, not single splits. */
 double stability_spearman_brown(double rho);
+void stability_correct(stability_spread *halves); /* mean, lo and hi */
 /* What two noisy tables of one truth can reach: sqrt of the product of their reliabilities; NaN unless both are positive. */
 double stability_ceiling(double reliability_a, double reliability_b);
 
-/* values [S] of a table: grid values of choices [S] (CQL_NO_CHOICE: the incoming action). */
-void stability_values(const stability_side *s, const uint16_t *choices, double *values);
-/* Spearman between two tables [S], mean over budgets where defined; NaN when there is none. mask [S] (NULL: all) picks the states. */
-double stability_agreement(size_t n_states, size_t n_budgets, const double *x, const double *y, const uint8_t *mask);
+/* Spearman between two tables [S], mean over budgets where defined; NaN when there is none. */
+double stability_agreement(size_t n_states, size_t n_budgets, const double *x, const double *y);
 
 /* One size of a learning curve. */
 typedef struct stability_point {
@@ -44,7 +44,7 @@ typedef struct stability_point {
     double keep;              /* share of each prompt's states that was used, 1: all */
     double records;           /* of one table, mean */
     double supported;         /* share of the states with records, mean */
-    stability_spread rho;     /* two tables from disjoint prompts; corrected (Spearman-Brown) when `corrected` */
+    stability_spread rho;     /* two tables from disjoint prompts; when `corrected`, mean and ends after Spearman and Brown */
     bool corrected;           /* each table had half of `prompts` */
     stability_spread to_full; /* a table of this size against that of all records */
 } stability_point;

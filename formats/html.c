@@ -135,6 +135,7 @@ static const char style[] =
     "figure svg{display:block;width:100%;height:auto;max-width:600px;margin:0 auto}\n"
     "figcaption{color:var(--muted);font-size:.86rem;line-height:1.4;margin-top:.5rem}\n"
     "code{font-size:.92em;overflow-wrap:anywhere}\n"
+    "details{margin:.8rem 0}summary{cursor:pointer;color:var(--accent);font-weight:600;padding:.2rem 0}\n"
     /* the classes of figures (svg.c gives files of their own the same ones with fixed colours) */
     "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}\n"
     ".h{paint-order:stroke;stroke:var(--bg);stroke-width:3;stroke-linejoin:round}.t{fill:var(--fg)}.m{fill:var(--muted)}.ax{stroke:"
@@ -147,8 +148,10 @@ static const char style[] =
     ".f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}.f5{fill:var(--c5)}\n"
     ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}"
     ".s5{stroke:var(--c5)}\n"
-    ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}\n"
+    ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}\n";
+static const char print_style[] =
     "@media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}"
+    "details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:var(--fg);list-style:none}"
     "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}nav{display:none}"
     "h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,.verdict,.warn{break-inside:avoid}.scroll{overflow:"
     "visible}"
@@ -166,6 +169,7 @@ void html_page_begin(ckvc_buffer *b, const char *title)
     html_text(b, title);
     ckvc_buffer_text(b, "</title>\n<style>\n");
     ckvc_buffer_text(b, style);
+    ckvc_buffer_text(b, print_style);
     ckvc_buffer_text(b, "</style>\n</head>\n<body>\n");
 }
 
@@ -183,6 +187,18 @@ void html_section_begin(ckvc_buffer *b, const char *id, const char *heading)
 void html_section_end(ckvc_buffer *b)
 {
     ckvc_buffer_text(b, "</section>\n");
+}
+
+void html_details_begin(ckvc_buffer *b, const char *summary)
+{
+    ckvc_buffer_text(b, "<details><summary>");
+    html_text(b, summary);
+    ckvc_buffer_text(b, "</summary>\n");
+}
+
+void html_details_end(ckvc_buffer *b)
+{
+    ckvc_buffer_text(b, "</details>\n");
 }
 
 void html_heading(ckvc_buffer *b, int level, const char *text)

@@ -22,6 +22,9 @@ void html_page_end(ckvc_buffer *b);
 /* Sections: <section id=...><h2>; the id is ours, plain letters. */
 void html_section_begin(ckvc_buffer *b, const char *id, const char *heading);
 void html_section_end(ckvc_buffer *b);
+/* A part that is folded until asked for, except on paper. */
+void html_details_begin(ckvc_buffer *b, const char *summary);
+void html_details_end(ckvc_buffer *b);
 void html_heading(ckvc_buffer *b, int level, const char *text);
 /* One paragraph of plain text; cls NULL, "lead", "note" or "warn". */
 void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) CKVC_PRINTF(3, 4);

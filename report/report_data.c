@@ -247,6 +247,8 @@ void report_unload(report *r)
         free(r->tables[i].name);
         free(r->tables[i].title);
         free(r->tables[i].file);
+        report_records_free(&r->tables[i].sides[CKVC_SIDE_HEAD]);
+        report_records_free(&r->tables[i].sides[CKVC_SIDE_GATE]);
     }
     for (size_t i = 0; i < r->n_runs; i++) {
         report_run *run = &r->runs[i];

@@ -4,14 +4,35 @@
 
 #include <jansson.h>
 
+#include "cql/logged.h"
+#include "cql/stability.h"
 #include "formats/run_dir.h"
 #include "formats/scores.h"
 #include "formats/svg_chart.h"
 #include "formats/table_file.h"
 #include "lib/base/buffer.h"
+#include "lib/base/names.h"
 #include "report/report.h"
 
 #define REPORT_UNDEFINED "undefined"
+
+/* A table's own records of one side, and its refits from resampled prompts (report_records.c). */
+typedef struct report_side {
+    char why[256];          /* not empty: why the records are not here */
+    cql_logged *logged;     /* NULL with a why */
+    cql_fit fit;            /* as the table's META says */
+    const double *grid;     /* the table's */
+    int *incoming;          /* [S] what a state without records gets */
+    int *chosen;            /* [S] the table's own actions */
+    int neutral;            /* action 1.0 or 0.90; -1: not on the grid */
+    double rollouts;        /* distinct ones behind the records */
+    uint32_t n_boot;        /* replicates; 0: none asked for */
+    uint8_t *boot;          /* [n_boot][prompts] weights */
+    uint16_t *boot_choices; /* [n_boot][S] */
+    uint32_t n_halves;      /* two for each random split */
+    uint16_t *half_choices; /* [n_halves][S] */
+} report_side;
+#define REPORT_SPLITS 200 /* random halves of the prompts */
 
 typedef struct report_table {
     table_file *f;
@@ -20,6 +41,7 @@ typedef struct report_table {
     char *title;  /* "T1 technical" */
     char *file;   /* last part of the path */
     long run;     /* index of the first run that it was fitted from, -1: none of them is here */
+    report_side sides[CKVC_SIDE_COUNT];
 } report_table;
 
 /* One prompt of a run. */
@@ -84,15 +106,23 @@ size_t report_cell(const shard_header *h, size_t b, size_t l, size_t e, size_t p
 bool report_gate_supported(const report_table *t, size_t l, size_t e, size_t p, size_t b);
 bool report_head_supported(const report_table *t, size_t l, size_t g, size_t b);
 
+/* report_records.c: fills the tables' sides. A table whose records are not here, or are not its own, is no error. */
+ckvc_status report_records(report *r, ckvc_err *err) CKVC_MUST_CHECK;
+void report_records_free(report_side *s);
+stability_side report_stability_side(const report_table *t, int side);
+
 /* Each fills one member of r->json. */
 ckvc_status report_tables_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_tables.c */
 ckvc_status report_pairs_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;  /* report_pairs.c */
 ckvc_status report_runs_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;   /* report_runs.c */
 ckvc_status report_scores_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_scores.c */
 
-/* report_refit.c: Spearman of two tables over resampled prompts. Adds "interval" and "split_half" to the pair's head entry of one budget
- * when the runs of both tables are here, else "interval_missing": why. */
-ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status report_stats_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_stats.c: "statistics" of every table */
+
+/* report_refit.c: agreement of two tables over resampled prompts. Adds intervals, split halves and ceilings to the pair's entries of each
+ * budget when the records of both tables are here, else "interval_missing": why. */
+ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates, ckvc_err *err) CKVC_MUST_CHECK;
+bool report_binds(const report *r, const report_table *t, size_t b, size_t l, size_t e, size_t p); /* report_pairs.c */
 
 /* report_figures.c, report_page.c */
 ckvc_status report_draw(report *r, ckvc_err *err) CKVC_MUST_CHECK;

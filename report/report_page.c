@@ -10,9 +10,9 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
-#include "report/report_internal.h"
+#include "report/report_page.h"
 
-static void figures(const report *r, ckvc_buffer *b, const char *section)
+void report_page_figures(const report *r, ckvc_buffer *b, const char *section)
 {
     bool open = false;
     for (size_t i = 0; i < r->n_figures; i++) {
@@ -36,9 +36,7 @@ static void figures(const report *r, ckvc_buffer *b, const char *section)
 
 /* ---- verdict ---- */
 
-/* One finding: a line of the summary and a paragraph of the page, its verdict in front. */
-static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...) CKVC_PRINTF(4, 5);
-static void finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...)
+void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...)
 {
     va_list args;
     char *line = NULL;
@@ -109,26 +107,28 @@ static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
         double n = report_num(of, "n"), kept = report_num(of, "kept"), base = report_num(of, "kept_base");
         const char *prompts = held_out ? "held-out prompts" : "prompts";
         if (fair) {
-            finding(html, summary, judged(of),
-                    "%s, budget %s, at equal tokens kept: %s nats per token against identity at one threshold (%s and %s tokens "
-                    "per layer), "
-                    "%.0f %s, 95%% interval. Against plain identity, which keeps %s: %s.",
-                    report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1),
-                    report_fixed(base, 1), n, prompts, report_fixed(report_num(all, "kept_base"), 1),
-                    report_interval(report_num(all, "difference"), report_num(all, "lo"), report_num(all, "hi"), 4));
+            report_finding(
+                html, summary, judged(of),
+                "%s, budget %s, at equal tokens kept: %s nats per token against identity at one threshold (%s and %s tokens "
+                "per layer), "
+                "%.0f %s, 95%% interval. Against plain identity, which keeps %s: %s.",
+                report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1), report_fixed(base, 1),
+                n, prompts, report_fixed(report_num(all, "kept_base"), 1),
+                report_interval(report_num(all, "difference"), report_num(all, "lo"), report_num(all, "hi"), 4));
         } else {
             bool equal = json_is_true(json_object_get(all, "equal_tokens"));
-            finding(html, summary, equal ? judged(of) : "not at equal tokens",
-                    "%s, budget %s: %s nats per token against identity, keeping %s tokens per layer where identity keeps %s, %.0f "
-                    "%s, 95%% "
-                    "interval.%s",
-                    report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1),
-                    report_fixed(base, 1), n, prompts, equal ? "" : " Score the policy 'matched' too for a fair comparison.");
+            report_finding(
+                html, summary, equal ? judged(of) : "not at equal tokens",
+                "%s, budget %s: %s nats per token against identity, keeping %s tokens per layer where identity keeps %s, %.0f "
+                "%s, 95%% "
+                "interval.%s",
+                report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1), report_fixed(base, 1),
+                n, prompts, equal ? "" : " Score the policy 'matched' too for a fair comparison.");
         }
     }
     if (tables == 0) {
         bool scored = json_array_size(json_object_get(of_scores, "files")) > 0;
-        finding(
+        report_finding(
             html, summary, "benefit not known",
             scored ? "The scores hold no table beside identity on the same prompts."
                    : "No scores were given; `ckvc score --table T.ckvt --policy identity,matched` on held-out prompts makes them.");
@@ -144,39 +144,12 @@ static void reference_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_
     {
         const json_t *of = json_object_get(o, "all");
         if (strncmp(report_str(o, "base"), "matched", 7) != 0 && report_num(of, "hi") < 0) {
-            finding(html, summary, "worse than a simple reference",
-                    "%s, budget %s, against %s, which keeps as many tokens: %s nats per token, %.0f prompts.",
-                    report_str(o, "title"), report_budget(report_num(o, "budget")), report_str(o, "base"),
-                    report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4),
-                    report_num(of, "n"));
+            report_finding(html, summary, "worse than a simple reference",
+                           "%s, budget %s, against %s, which keeps as many tokens: %s nats per token, %.0f prompts.",
+                           report_str(o, "title"), report_budget(report_num(o, "budget")), report_str(o, "base"),
+                           report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4),
+                           report_num(of, "n"));
         }
-    }
-}
-
-static void pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
-{
-    size_t i, k;
-    json_t *pair, *head;
-    json_array_foreach(json_object_get(r->json, "pairs"), i, pair)
-    {
-        ckvc_buffer budgets = {0};
-        json_array_foreach(json_object_get(pair, "head"), k, head)
-        {
-            double lo = report_num(head, "lo"), hi = report_num(head, "hi");
-            ckvc_buffer_printf(&budgets, "%s%s at budget %s", k ? "; " : "", report_fixed(report_num(head, "overall"), 2),
-                               report_budget(report_num(head, "budget")));
-            if (isfinite(lo) && isfinite(hi)) {
-                ckvc_buffer_printf(&budgets, " (95%% over prompts: %s to %s; random halves of one corpus reach %s and %s)",
-                                   report_fixed(lo, 2), report_fixed(hi, 2), report_fixed(report_num(head, "split_half_a"), 2),
-                                   report_fixed(report_num(head, "split_half_b"), 2));
-            }
-        }
-        if (budgets.size) {
-            finding(html, summary, NULL, "Head weights of %s and %s, Spearman's ρ: %s.", report_str(pair, "a"),
-                    report_str(pair, "b"), (const char *)budgets.data);
-        }
-        html->failed = html->failed || budgets.failed;
-        ckvc_buffer_fini(&budgets);
     }
 }
 
@@ -194,8 +167,8 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
                                report_budget(report_num(budget, "budget")));
         }
         if (shares.size) {
-            finding(html, summary, NULL, "In %s %s the gate can change what is kept on this share of (prompt, layer): %s.",
-                    report_str(run, "tag"), report_str(run, "name"), (const char *)shares.data);
+            report_finding(html, summary, NULL, "In %s %s the gate can change what is kept on this share of (prompt, layer): %s.",
+                           report_str(run, "tag"), report_str(run, "name"), (const char *)shares.data);
         }
         html->failed = html->failed || shares.failed;
         ckvc_buffer_fini(&shares);
@@ -245,7 +218,8 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
     ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
     score_findings(of_scores, b, summary);
     reference_findings(of_scores, b, summary);
-    pair_findings(r, b, summary);
+    report_pair_findings(r, b, summary);
+    report_entry_findings(r, b, summary);
     run_findings(r, b, summary);
     ckvc_buffer_text(b, "</div>\n");
     if (r->n_scores) {
@@ -269,128 +243,15 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
             "paired by prompt; the interval is Student's t at 95%%. \u201ctokens differ\u201d marks comparisons where tokens kept "
             "differ by more than 2%%.",
             report_num(of_scores, "rows"), split, seen);
-        figures(r, b, "verdict");
+        report_page_figures(r, b, "verdict");
+        html_details_begin(b, "Numbers: every comparison, by source");
         comparison_table(b, json_object_get(of_scores, "at_equal_tokens"),
                          "At equal tokens kept: table against its matched control, or a reference that keeps as many");
         comparison_table(b, json_object_get(of_scores, "against_identity"),
                          "Against identity (every weight 1.0, every threshold 0.90)");
         comparison_table(b, json_object_get(of_scores, "between_tables"), "Tables against each other, on the same prompts");
+        html_details_end(b);
     }
-    html_section_end(b);
-}
-
-/* ---- agreement ---- */
-
-static void agreement_section(const report *r, ckvc_buffer *b)
-{
-    const json_t *pairs = json_object_get(r->json, "pairs");
-    size_t i, k;
-    json_t *pair, *o;
-    if (json_array_size(pairs) == 0) {
-        return;
-    }
-    html_section_begin(b, "agreement", "Do tables agree?");
-    html_paragraph(
-        b, NULL,
-        "Two corpora should teach the same model the same head weights if these are a property of the model. Spearman's ρ compares "
-        "the order of the heads; what one corpus reaches with itself, between random halves of its prompts, says how much to "
-        "expect.");
-    static const char *const head_columns[] = {"pair",
-                                               "budget",
-                                               "ρ, all heads",
-                                               "95% over prompts",
-                                               "mean of groups",
-                                               "lowest group",
-                                               "ρ per group of layers",
-                                               "split half, first",
-                                               "split half, second",
-                                               "equal weights",
-                                               "mean |Δw|"};
-    html_table_begin(b, "Head weights", "nnrrrrlrrrr", head_columns, sizeof head_columns / sizeof *head_columns);
-    json_array_foreach(pairs, i, pair)
-    {
-        json_array_foreach(json_object_get(pair, "head"), k, o)
-        {
-            ckvc_buffer groups = {0};
-            const json_t *bins = json_object_get(o, "bins"), *layers = json_object_get(o, "bin_layers");
-            for (size_t g = 0; g < json_array_size(bins); g++) {
-                const json_t *v = json_array_get(bins, g), *ends = json_array_get(layers, g);
-                ckvc_buffer_printf(&groups, "%s%d\u2013%d: %s", g ? ", " : "", (int)json_integer_value(json_array_get(ends, 0)),
-                                   (int)json_integer_value(json_array_get(ends, 1)),
-                                   report_fixed(json_is_number(v) ? json_number_value(v) : NAN, 2));
-            }
-            html_row_begin(b);
-            html_cell(b, 'l', "%s, %s", report_str(pair, "a"), report_str(pair, "b"));
-            html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
-            html_cell(b, 'r', "%s", report_fixed(report_num(o, "overall"), 3));
-            if (isfinite(report_num(o, "lo"))) {
-                html_cell(b, 'r', "%s to %s", report_fixed(report_num(o, "lo"), 2), report_fixed(report_num(o, "hi"), 2));
-            } else {
-                html_cell(b, 'r', "%s", json_is_string(json_object_get(o, "interval_missing")) ? "not known" : REPORT_UNDEFINED);
-            }
-            html_cell(b, 'r', "%s", report_fixed(report_num(o, "bin_mean"), 3));
-            html_cell(b, 'r', "%s", report_fixed(report_num(o, "bin_min"), 3));
-            html_cell(b, 'l', "%s", groups.data ? (const char *)groups.data : "");
-            b->failed = b->failed || groups.failed;
-            ckvc_buffer_fini(&groups);
-            bool known = json_object_get(o, "split_half_a") != NULL;
-            html_cell(b, 'r', "%s", known ? report_fixed(report_num(o, "split_half_a"), 3) : "not known");
-            html_cell(b, 'r', "%s", known ? report_fixed(report_num(o, "split_half_b"), 3) : "not known");
-            html_cell(b, 'r', "%s", report_share(report_num(o, "share_equal")));
-            html_cell(b, 'r', "%s", report_fixed(report_num(o, "mean_abs_difference"), 3));
-            html_row_end(b);
-        }
-    }
-    html_table_end(b);
-    json_array_foreach(pairs, i, pair)
-    {
-        const json_t *first = json_array_get(json_object_get(pair, "head"), 0);
-        if (json_is_string(json_object_get(pair, "not_compared"))) {
-            html_paragraph(b, "note", "%s and %s are not compared: %s.", report_str(pair, "a"), report_str(pair, "b"),
-                           report_str(pair, "not_compared"));
-        } else if (json_is_string(json_object_get(first, "interval_missing"))) {
-            html_paragraph(b, "note", "%s, %s: no interval over prompts and no split halves, because %s.", report_str(pair, "a"),
-                           report_str(pair, "b"), report_str(first, "interval_missing"));
-        }
-    }
-    static const char *const gate_columns[] = {"pair", "budget",      "cells compared", "equal τ",   "mean |Δτ|",
-                                               "ρ",    "… that bind", "equal τ",        "mean |Δτ|", "ρ"};
-    html_table_begin(b, "Gate thresholds, on cells that both tables have records for", "llrrrrrrrr", gate_columns,
-                     sizeof gate_columns / sizeof *gate_columns);
-    json_array_foreach(pairs, i, pair)
-    {
-        json_array_foreach(json_object_get(pair, "gate"), k, o)
-        {
-            const json_t *binding = json_object_get(o, "binding");
-            html_row_begin(b);
-            html_cell(b, 'l', "%s, %s", report_str(pair, "a"), report_str(pair, "b"));
-            html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
-            for (int side = 0; side < 2; side++) {
-                const json_t *of = side ? binding : o;
-                if (!json_is_object(of)) {
-                    for (int c = 0; c < 4; c++) {
-                        html_cell(b, 'r', "not known");
-                    }
-                    continue;
-                }
-                html_cell(b, 'r', "%.0f", report_num(of, "cells"));
-                html_cell(b, 'r', "%s", report_share(report_num(of, "share_equal")));
-                html_cell(b, 'r', "%s", report_fixed(report_num(of, "mean_abs_difference"), 3));
-                html_cell(b, 'r', "%s", report_fixed(report_num(of, "spearman"), 3));
-            }
-            html_row_end(b);
-        }
-    }
-    html_table_end(b);
-    json_array_foreach(pairs, i, pair)
-    {
-        if (!json_is_string(json_object_get(pair, "not_compared")) && !json_is_true(json_object_get(pair, "same_edges"))) {
-            html_paragraph(b, "note",
-                           "%s and %s have different risk-bin edges: equal cell numbers mean equal quantiles, not equal risk.",
-                           report_str(pair, "a"), report_str(pair, "b"));
-        }
-    }
-    figures(r, b, "agreement");
     html_section_end(b);
 }
 
@@ -406,6 +267,8 @@ static void heads_section(const report *r, ckvc_buffer *b)
         return;
     }
     html_section_begin(b, "heads", "Head weights");
+    report_page_figures(r, b, "heads");
+    html_details_begin(b, "Numbers");
     html_table_begin(b, NULL, "llrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "tables"), i, t)
     {
@@ -428,7 +291,7 @@ static void heads_section(const report *r, ckvc_buffer *b)
         }
     }
     html_table_end(b);
-    figures(r, b, "heads");
+    html_details_end(b);
     html_section_end(b);
 }
 
@@ -447,6 +310,8 @@ static void gate_section(const report *r, ckvc_buffer *b)
         b, NULL,
         "The intended direction is: higher risk, lower threshold, more tokens kept. Counted over neighbouring cells that both have "
         "records; equal thresholds count as not rising and as not falling.");
+    report_page_figures(r, b, "gate");
+    html_details_begin(b, "Numbers: monotone in risk?");
     html_table_begin(b, "Monotone in risk?", "llrrrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "tables"), i, t)
     {
@@ -471,7 +336,7 @@ static void gate_section(const report *r, ckvc_buffer *b)
         }
     }
     html_table_end(b);
-    figures(r, b, "gate");
+    html_details_end(b);
     html_section_end(b);
 }
 
@@ -543,7 +408,9 @@ static void evidence_section(const report *r, ckvc_buffer *b)
                            report_str(t, "tag"), report_str(t, "name"));
         }
     }
-    figures(r, b, "evidence");
+    html_details_begin(b, "Actions logged and chosen, records of every state");
+    report_page_figures(r, b, "evidence");
+    html_details_end(b);
     html_section_end(b);
 }
 
@@ -561,7 +428,7 @@ static void runs_sections(const report *r, ckvc_buffer *b)
         return;
     }
     html_section_begin(b, "prompts", "Prompts");
-    figures(r, b, "prompts");
+    report_page_figures(r, b, "prompts");
     html_section_end(b);
     html_section_begin(b, "binding", "Can the gate act?");
     html_paragraph(
@@ -574,7 +441,9 @@ static void runs_sections(const report *r, ckvc_buffer *b)
     {
         rows = rows || json_array_size(json_object_get(run, "budgets")) > 0;
     }
+    report_page_figures(r, b, "binding");
     if (rows) {
+        html_details_begin(b, "Numbers, by source");
         html_table_begin(b, NULL, "lllrrrrrr", columns, sizeof columns / sizeof *columns);
     }
     json_array_foreach(runs, i, run)
@@ -601,10 +470,10 @@ static void runs_sections(const report *r, ckvc_buffer *b)
     }
     if (rows) {
         html_table_end(b);
+        html_details_end(b);
     } else {
         html_paragraph(b, "note", "The runs hold a scan alone: nothing was kept yet.");
     }
-    figures(r, b, "binding");
     html_section_end(b);
 }
 
@@ -663,6 +532,7 @@ static void provenance_section(const report *r, ckvc_buffer *b)
     size_t i;
     json_t *o;
     html_section_begin(b, "provenance", "Where this came from");
+    html_details_begin(b, "Files, models, plans, settings");
     html_paragraph(b, "note", "Hashes are shortened here and whole in report.json. Equal content ids mean equal tables.");
     static const char *const table_columns[] = {"table",          "file", "content id", "model",      "fingerprint",
                                                 "layers × heads", "bins", "window",     "fitted from"};
@@ -726,6 +596,7 @@ static void provenance_section(const report *r, ckvc_buffer *b)
         }
         html_table_end(b);
     }
+    html_details_end(b);
     html_section_end(b);
 }
 
@@ -746,13 +617,21 @@ static void words_section(ckvc_buffer *b)
         {"95% interval", "of a mean: Student's t over prompts; of ρ: percentiles over refits from resampled prompts, whose added "
                          "noise draws it towards 0"},
         {"split half",
-         "mean ρ between refits from two random halves of one run's prompts: how far a corpus of half the size agrees with itself"},
+         "mean ρ between refits from random halves of one run's prompts, corrected to the whole run (Spearman and Brown), with "
+         "95% of the splits: how far a corpus agrees with itself"},
+        {"limit", "root of the product of two corpora's split halves: the ρ that they can reach when both show one truth"},
+        {"decided",
+         "the entry's advantage over the neutral choice (weight 1.0, threshold 0.90) is above 0 by a one-sided 95% bound from the "
+         "bootstrap, which allows for its having been picked as the best of many; else undecided"},
+        {"advantage on prompts left out",
+         "mean advantage of a choice over prompts that it was not fitted from, one change at a time"},
         {"decided by α", "states whose choice differs from that of the plain mean reward"},
         {"choice against counts", "Spearman, over logged actions, of being chosen against how often the action was logged"},
         {"same choice in refits", "share of bootstrap refits that choose what the table chose, mean over states"},
     };
     static const char *const columns[] = {"word", "meaning"};
     html_section_begin(b, "words", "What the words mean");
+    html_details_begin(b, "Reward, identity, limit, undecided ...");
     html_table_begin(b, NULL, "ll", columns, 2);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         html_row_begin(b);
@@ -761,6 +640,7 @@ static void words_section(ckvc_buffer *b)
         html_row_end(b);
     }
     html_table_end(b);
+    html_details_end(b);
     html_section_end(b);
 }
 
@@ -776,14 +656,16 @@ ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary
         ckvc_buffer_text(html, "<a href=\"#agreement\">Agreement</a>");
     }
     if (r->n_tables) {
-        ckvc_buffer_text(html, "<a href=\"#heads\">Head weights</a><a href=\"#gate\">Gate</a><a href=\"#evidence\">Evidence</a>");
+        ckvc_buffer_text(html, "<a href=\"#trust\">Trust</a><a href=\"#heads\">Head weights</a><a href=\"#gate\">Gate</a><a "
+                               "href=\"#evidence\">Evidence</a>");
     }
     if (r->n_runs) {
         ckvc_buffer_text(html, "<a href=\"#prompts\">Prompts</a><a href=\"#binding\">Can the gate act?</a>");
     }
     ckvc_buffer_text(html, "<a href=\"#provenance\">Provenance</a><a href=\"#words\">Words</a></nav>\n</header>\n<main>\n");
     verdict_section(r, html, summary);
-    agreement_section(r, html);
+    report_agreement_section(r, html);
+    report_trust_section(r, html);
     heads_section(r, html);
     gate_section(r, html);
     if (r->n_tables) {

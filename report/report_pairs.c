@@ -42,7 +42,7 @@ static json_t *head_json(const report *r, const ckvc_table *x, const ckvc_table 
 }
 
 /* True when the gate can change what is kept for this layer and cell, on some prompt of the table's run. */
-static bool binds(const report *r, const report_table *t, size_t b, size_t l, size_t e, size_t p)
+bool report_binds(const report *r, const report_table *t, size_t b, size_t l, size_t e, size_t p)
 {
     const report_run *run = &r->runs[t->run];
     const shard_header *h = &run->h;
@@ -68,7 +68,7 @@ static json_t *gate_cells(const report *r, const report_table *tx, const report_
         for (uint32_t e = 0; e < x->n_entropy_bins; e++) {
             for (uint32_t p = 0; p < x->n_ppl_bins; p++) {
                 if (!report_gate_supported(tx, l, e, p, bx) || !report_gate_supported(ty, l, e, p, by) ||
-                    (binding && !(binds(r, tx, bx, l, e, p) && binds(r, ty, by, l, e, p)))) {
+                    (binding && !(report_binds(r, tx, bx, l, e, p) && report_binds(r, ty, by, l, e, p)))) {
                     continue;
                 }
                 int ax = ckvc_grid_index(x->gate_grid, x->n_gate_actions, x->tau[ckvc_tau_index(x, l, e, p, (uint32_t)bx)]);
@@ -162,7 +162,7 @@ static ckvc_status pair_json(report *r, size_t a, size_t b, json_t *o, ckvc_err 
                         json_boolean(same_cells &&
                                      same_reals(x->edges_entropy, y->edges_entropy, x->n_entropy_bins - 1, y->n_entropy_bins - 1) &&
                                      same_reals(x->edges_ppl, y->edges_ppl, x->n_ppl_bins - 1, y->n_ppl_bins - 1)));
-    return report_refit(r, a, b, head, err);
+    return report_refit(r, a, b, head, gate, err);
 }
 
 ckvc_status report_pairs_json(report *r, ckvc_err *err)

@@ -1,176 +1,133 @@
-/* How far the Spearman of two tables is fixed by the prompts that they were fitted from.
+/* How far the agreement of two tables is fixed by the prompts that they were fitted from.
  *
- * Refits every table from its run's records under resampled prompts (cql/counts.h). `interval`: 2.5% and 97.5% points of rho over
- * bootstrap replicates of both. `split_half`: mean rho of one table's refits from two disjoint halves of its own prompts, which is what
- * no comparison with another corpus of half the size can exceed on average. Only where the records are here and are the table's own.
+ * `lo`, `hi`: 2.5% and 97.5% points over bootstrap refits of both tables. `split_half_a`, `_b`: the same measure between refits from two random
+ * halves of one table's own prompts, mean and 2.5% and 97.5% points over splits; for Spearman, corrected to the whole corpus by Spearman
+ * and Brown. `ceiling`: what two corpora of one truth can reach with these reliabilities, the root of their product.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/counts.h"
 #include "cql/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/names.h"
 #include "report/report_internal.h"
 
-static bool lists(const json_t *array, const char *text)
+#define MEASURES_MAX 65 /* overall and 64 groups of layers; or the gate's three */
+
+/* One pair at one budget: how to measure the agreement of two columns of entries. */
+typedef struct comparison {
+    const report *r;
+    const report_table *t[2];
+    size_t b[2]; /* index of the budget in either table */
+    int side;
+    size_t X, n, n_measures; /* entries of a layer; of the column */
+    const uint8_t *mask;     /* gate: [n] cells that count */
+    double *x, *y;           /* [n] */
+} comparison;
+
+/* Column of one replicate; a state without records keeps what the fit keeps. */
+static void column(const comparison *c, int which, const report_side *s, const uint16_t *choices, uint32_t replicate, double *out)
 {
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        const char *v = json_string_value(json_array_get(array, i));
-        if (v && strcmp(v, text) == 0) {
-            return true;
-        }
+    size_t nB = c->t[which]->f->table->n_budgets, S = s->logged->n_states;
+    for (size_t i = 0; i < c->n; i++) {
+        size_t state = i * nB + c->b[which];
+        uint16_t a = choices[(size_t)replicate * S + state];
+        out[i] = s->grid[a == CQL_NO_CHOICE ? s->incoming[state] : a];
     }
-    return false;
 }
 
-/* The pass whose head records the table was fitted from: the last complete one of its META that has any. */
-static const run_pass *head_pass(const report_run *run, const json_t *meta)
+/* Head: Spearman overall, then per group of layers. Gate, on the masked cells: Spearman, mean |difference|, share equal. */
+static void measure(const comparison *c, double *out)
 {
-    for (size_t i = run_pass_count(run->dir); i-- > 0;) {
-        const run_pass *p = run_pass_at(run->dir, i);
-        bool has = strcmp(p->kind, "head") == 0 || strcmp(p->kind, "both") == 0;
-        if (has && p->complete && lists(json_object_get(meta, "passes"), p->name)) {
-            return p;
+    if (c->side == CKVC_SIDE_HEAD) {
+        rank_layers ranks;
+        rank_by_layer(c->x, c->y, c->n / c->X, c->X, c->n_measures - 1, &ranks);
+        out[0] = ranks.overall;
+        memcpy(out + 1, ranks.bins, (c->n_measures - 1) * sizeof *out);
+        return;
+    }
+    size_t k = 0;
+    double difference = 0, equal = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->mask[i]) {
+            double dx = c->x[i], dy = c->y[i];
+            difference += fabs(dx - dy);
+            equal += dx == dy;
+            c->x[k] = dx; /* the columns are made anew for the next replicate */
+            c->y[k++] = dy;
         }
     }
-    return NULL;
+    out[0] = rank_spearman(c->x, c->y, k);
+    out[1] = k ? difference / (double)k : NAN;
+    out[2] = k ? equal / (double)k : NAN;
 }
 
-static int by_prompt(const void *pa, const void *pb)
+/* values [measures][n] of bootstrap pairs, or of the halves of table `which` (which >= 0). */
+static void replicate_measures(const comparison *c, int which, uint32_t n, double *values)
 {
-    const struct shard_record *const *a = pa, *const *b = pb;
-    if ((*a)->prompt != (*b)->prompt) {
-        return (*a)->prompt < (*b)->prompt ? -1 : 1;
+    double one[MEASURES_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        for (int k = 0; k < 2; k++) {
+            const report_side *s = &c->t[which < 0 ? k : which]->sides[c->side];
+            const uint16_t *choices = which < 0 ? s->boot_choices : s->half_choices;
+            column(c, which < 0 ? k : which, s, choices, which < 0 ? i : 2 * i + (uint32_t)k, k ? c->y : c->x);
+        }
+        measure(c, one);
+        for (size_t m = 0; m < c->n_measures; m++) {
+            values[m * n + i] = one[m];
+        }
     }
-    return *a < *b ? -1 : *a > *b;
 }
 
-static ckvc_status count_shard(const shard *s, bool advantage, cql_counts *into[2], ckvc_err *err)
+static json_t *spread_json(const stability_spread *s)
 {
-    const struct shard_record **order = ckvc_alloc(s->n_records + 1, sizeof *order);
-    if (!order) {
-        return ckvc_fail_memory(err, "report", s->n_records * sizeof *order);
-    }
-    for (size_t i = 0; i < s->n_records; i++) {
-        order[i] = &s->records[i];
-    }
-    qsort(order, s->n_records, sizeof *order, by_prompt);
-    ckvc_status rc = CKVC_OK;
-    uint32_t current = UINT32_MAX;
-    for (size_t i = 0; i < s->n_records && rc == CKVC_OK; i++) {
-        const struct shard_record *k = order[i];
-        const struct shard_prompt *p = &s->prompts[k->prompt];
-        if (k->side != CKVC_SIDE_HEAD || strcmp(p->split, "heldout") == 0) {
-            continue;
+    return json_pack("{s:o, s:o, s:o, s:I}", "mean", ckvc_json_real(s->mean), "lo", ckvc_json_real(s->lo), "hi",
+                     ckvc_json_real(s->hi), "defined", (json_int_t)s->n);
+}
+
+/* {spearman: {lo, hi, split_half_a, split_half_b, ceiling}, ...} into `o` by the name of each measure. */
+static ckvc_status compare(const comparison *c, json_t *o, const char *const *names, ckvc_err *err)
+{
+    const report_side *sa = &c->t[0]->sides[c->side], *sb = &c->t[1]->sides[c->side];
+    uint32_t boots = sa->n_boot < sb->n_boot ? sa->n_boot : sb->n_boot, halves[2] = {sa->n_halves / 2, sb->n_halves / 2};
+    uint32_t most = boots > REPORT_SPLITS ? boots : REPORT_SPLITS;
+    double *values = ckvc_alloc((size_t)most * c->n_measures, sizeof *values);
+    stability_spread *spreads = ckvc_alloc(3 * c->n_measures, sizeof *spreads);
+    ckvc_status rc = values && spreads ? CKVC_OK : ckvc_fail_memory(err, "report", most * c->n_measures * sizeof *values);
+    for (int which = -1; which < 2 && rc == CKVC_OK; which++) {
+        uint32_t n = which < 0 ? boots : halves[which];
+        replicate_measures(c, which, n, values);
+        for (size_t m = 0; m < c->n_measures && rc == CKVC_OK; m++) {
+            rc = stability_spread_of(values + m * n, n, &spreads[(size_t)(which + 1) * c->n_measures + m], err);
         }
-        size_t state = ((size_t)k->layer * s->h.n_kv_heads + k->head) * s->h.n_budgets + k->budget;
-        double reward = advantage ? k->reward - k->baseline : k->reward;
-        for (int set = 0; set < 2 && rc == CKVC_OK; set++) {
-            if (k->prompt != current) {
-                cql_counts_prompt(into[set], p->id);
-            }
-            rc = cql_counts_add(into[set], state, k->action, reward, reward, err);
-        }
-        current = k->prompt;
     }
-    free(order);
+    for (size_t m = 0; m < c->n_measures && rc == CKVC_OK; m++) {
+        const stability_spread *boot = &spreads[m];
+        stability_spread *a = &spreads[c->n_measures + m], *b = &spreads[2 * c->n_measures + m];
+        bool spearman = c->side == CKVC_SIDE_HEAD || m == 0;
+        if (spearman) { /* a half has half of the prompts: corrected to all of them */
+            stability_correct(a);
+            stability_correct(b);
+        }
+        json_t *of = json_object();
+        json_object_set_new(of, "lo", ckvc_json_real(boot->lo));
+        json_object_set_new(of, "hi", ckvc_json_real(boot->hi));
+        json_object_set_new(of, "replicates", json_integer((json_int_t)boots));
+        json_object_set_new(of, "replicates_defined", json_integer((json_int_t)boot->n));
+        json_object_set_new(of, "split_half_a", spread_json(a));
+        json_object_set_new(of, "split_half_b", spread_json(b));
+        json_object_set_new(of, "ceiling", ckvc_json_real(spearman ? stability_ceiling(a->mean, b->mean) : NAN));
+        if (names) {
+            json_object_set_new(o, names[m], of);
+        } else {
+            json_array_append_new(o, of);
+        }
+    }
+    free(values);
+    free(spreads);
     return rc;
-}
-
-/* The counts must be the table's own NHEAD, or the refits would be another fit's. */
-static bool same_counts(const report_table *t, const cql_counts *c)
-{
-    size_t states = cql_counts_states(c), actions = cql_counts_actions(c);
-    uint64_t *n = ckvc_alloc(actions, sizeof *n);
-    double *mean = ckvc_alloc(actions, sizeof *mean);
-    bool same = n && mean;
-    for (size_t s = 0; same && s < states; s++) {
-        cql_counts_state(c, s, 1.0, n, mean, NULL, NULL);
-        same = memcmp(n, t->f->evidence.n_head + s * actions, actions * sizeof *n) == 0;
-    }
-    free(n);
-    free(mean);
-    return same;
-}
-
-/* choices[0]: bootstrap [R][S], choices[1]: halves [R][S]; *why is set, and choices left NULL, when they cannot be had. */
-static ckvc_status refit(const report *r, const report_table *t, uint16_t *choices[2], char why[256], ckvc_err *err)
-{
-    const ckvc_table *k = t->f->table;
-    const json_t *meta = t->f->meta, *reward = json_object_get(meta, "reward");
-    double alpha = report_num(meta, "cql_alpha"), scale = report_num(reward, "scale_head");
-    *why = 0;
-    if (r->o->replicates < 2) {
-        snprintf(why, 256, "no refits were asked for");
-    } else if (t->run < 0) {
-        snprintf(why, 256, "the run that %s was fitted from is not among the inputs", t->tag);
-    } else if (!t->f->has_evidence || json_array_size(json_object_get(meta, "plans")) != 1) {
-        snprintf(why, 256, "%s was not fitted from one run alone", t->tag);
-    } else if (!(alpha >= 0) || !(scale > 0)) {
-        snprintf(why, 256, "%s does not say how it was fitted", t->tag);
-    }
-    if (*why) {
-        return CKVC_OK;
-    }
-    const report_run *run = &r->runs[t->run];
-    const run_pass *pass = head_pass(run, meta);
-    if (!pass || run->h.n_layers != k->n_layers || run->h.n_kv_heads != k->n_heads || run->h.n_budgets != k->n_budgets ||
-        run->h.n_head_actions != k->n_head_actions) {
-        snprintf(why, 256, "%s has no complete head pass of the shape of %s", run->tag, t->tag);
-        return CKVC_OK;
-    }
-    size_t states = (size_t)k->n_layers * k->n_heads * k->n_budgets;
-    uint32_t n = r->o->replicates / 2 * 2;
-    cql_counts *counts[2] = {NULL, NULL};
-    ckvc_err trouble = {0};
-    ckvc_status rc = CKVC_OK;
-    for (int set = 0; set < 2 && rc == CKVC_OK; set++) {
-        rc = cql_counts_create(states, k->n_head_actions, n, set ? CQL_RESAMPLE_HALVES : CQL_RESAMPLE_BOOTSTRAP, r->o->seed,
-                               r->o->memory_max / 2, &counts[set], &trouble);
-    }
-    if (rc) { /* too large: the report goes on without the interval */
-        snprintf(why, 256, "%.250s", trouble.text);
-        rc = CKVC_OK;
-        goto done;
-    }
-    bool advantage = strcmp(report_str(reward, "kind"), "raw") != 0;
-    for (size_t i = 0; i < pass->n_shards && rc == CKVC_OK; i++) {
-        shard *s = NULL;
-        rc = run_read_shard(run->dir, pass, i, &s, err);
-        if (rc == CKVC_OK) {
-            rc = count_shard(s, advantage, counts, err);
-        }
-        shard_free(s);
-    }
-    if (rc == CKVC_OK && !same_counts(t, counts[0])) {
-        snprintf(why, 256, "the records of %s are not those that %s was fitted from", run->tag, t->tag);
-        goto done;
-    }
-    for (int set = 0; set < 2 && rc == CKVC_OK; set++) {
-        choices[set] = ckvc_alloc((size_t)n * states, sizeof(uint16_t));
-        rc = choices[set] ? cql_counts_choices(counts[set], alpha, scale, k->head_grid, choices[set], err)
-                          : ckvc_fail_memory(err, "report", (size_t)n * states * sizeof(uint16_t));
-    }
-done:
-    cql_counts_free(counts[0]);
-    cql_counts_free(counts[1]);
-    return rc;
-}
-
-/* One replicate's weights of one budget; a state without records keeps the table's entry, as the fit does. */
-static void weights_of(const report_table *t, const uint16_t *choices, uint32_t replicate, size_t b, double *out)
-{
-    const ckvc_table *k = t->f->table;
-    size_t heads = (size_t)k->n_layers * k->n_heads, states = heads * k->n_budgets;
-    for (size_t i = 0; i < heads; i++) {
-        size_t s = i * k->n_budgets + b;
-        uint16_t a = choices[(size_t)replicate * states + s];
-        out[i] = a == CQL_NO_CHOICE ? (double)k->weight[s] : k->head_grid[a];
-    }
 }
 
 static size_t budget_index(const ckvc_table *k, double budget)
@@ -182,70 +139,94 @@ static size_t budget_index(const ckvc_table *k, double budget)
     return b;
 }
 
-static double half_mean(const report_table *t, const uint16_t *halves, uint32_t n, size_t b, double *x, double *y)
+/* Why a side of this pair has no refits; NULL when it has. */
+static const char *missing(const report *r, const report_table *const t[2], int side)
 {
-    size_t heads = (size_t)t->f->table->n_layers * t->f->table->n_heads;
-    double sum = 0;
-    uint32_t defined = 0;
-    for (uint32_t i = 0; i + 1 < n; i += 2) {
-        weights_of(t, halves, i, b, x);
-        weights_of(t, halves, i + 1, b, y);
-        double rho = rank_spearman(x, y, heads);
-        if (isfinite(rho)) {
-            sum += rho;
-            defined++;
-        }
+    if (r->o->replicates < 2) {
+        return "no refits were asked for";
     }
-    return defined ? sum / defined : NAN;
+    return *t[0]->sides[side].why ? t[0]->sides[side].why : *t[1]->sides[side].why ? t[1]->sides[side].why : NULL;
 }
 
-ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, ckvc_err *err)
+static comparison begin(const report *r, const report_table *const t[2], int side, double budget, double *x, double *y)
 {
-    const report_table *t[2] = {&r->tables[a], &r->tables[b]};
-    uint16_t *choices[2][2] = {{NULL, NULL}, {NULL, NULL}};
-    size_t n_heads = (size_t)t[0]->f->table->n_layers * t[0]->f->table->n_heads;
-    uint32_t n = r->o->replicates / 2 * 2;
-    double *x = ckvc_alloc(n_heads, sizeof *x), *y = ckvc_alloc(n_heads, sizeof *y), *rho = ckvc_alloc((size_t)n + 1, sizeof *rho);
-    char why[256] = "";
-    ckvc_status rc = x && y && rho ? CKVC_OK : ckvc_fail_memory(err, "report", n_heads * 2 * sizeof *x);
-    for (int i = 0; i < 2 && rc == CKVC_OK && !*why; i++) {
-        rc = refit(r, t[i], choices[i], why, err);
+    const ckvc_table *k = t[0]->f->table;
+    bool head = side == CKVC_SIDE_HEAD;
+    comparison c = {.r = r, .t = {t[0], t[1]}, .side = side, .x = x, .y = y};
+    c.b[0] = budget_index(k, budget);
+    c.b[1] = budget_index(t[1]->f->table, budget);
+    c.X = head ? k->n_heads : (size_t)k->n_entropy_bins * k->n_ppl_bins;
+    c.n = k->n_layers * c.X;
+    size_t bins = r->o->layer_bins < k->n_layers ? r->o->layer_bins : k->n_layers;
+    c.n_measures = head ? 1 + bins : 3;
+    return c;
+}
+
+static ckvc_status refit_heads(const report *r, const report_table *const t[2], json_t *heads, double *x, double *y, ckvc_err *err)
+{
+    const char *why = missing(r, t, CKVC_SIDE_HEAD);
+    ckvc_status rc = CKVC_OK;
+    for (size_t i = 0; i < json_array_size(heads) && rc == CKVC_OK; i++) {
+        json_t *o = json_array_get(heads, i), *each = json_array();
+        json_object_set_new(o, "interval_missing", why ? json_string(why) : json_null());
+        if (!why) {
+            comparison c = begin(r, t, CKVC_SIDE_HEAD, report_num(o, "budget"), x, y);
+            rc = compare(&c, each, NULL, err);
+            json_object_set(o, "interval", json_array_get(each, 0));
+            json_array_remove(each, 0);
+            json_object_set(o, "bin_intervals", each);
+        }
+        json_decref(each);
     }
-    for (size_t k = 0; k < json_array_size(heads) && rc == CKVC_OK; k++) {
-        json_t *o = json_array_get(heads, k);
-        json_object_set_new(o, "interval_missing", *why ? json_string(why) : json_null());
-        if (*why) {
+    return rc;
+}
+
+static ckvc_status refit_gates(const report *r, const report_table *const t[2], json_t *gates, double *x, double *y, uint8_t *mask,
+                               ckvc_err *err)
+{
+    static const char *const names[3] = {"spearman", "mean_abs_difference", "share_equal"};
+    const ckvc_table *k = t[0]->f->table;
+    const char *why = missing(r, t, CKVC_SIDE_GATE);
+    ckvc_status rc = CKVC_OK;
+    for (size_t i = 0; i < json_array_size(gates) && rc == CKVC_OK; i++) {
+        json_t *o = json_array_get(gates, i), *of = json_object_get(o, "binding");
+        if (!json_is_object(of)) {
             continue;
         }
-        double budget = report_num(o, "budget"), ends[2] = {NAN, NAN};
-        size_t bi[2] = {budget_index(t[0]->f->table, budget), budget_index(t[1]->f->table, budget)};
-        size_t defined = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            weights_of(t[0], choices[0][0], i, bi[0], x);
-            weights_of(t[1], choices[1][0], i, bi[1], y);
-            double v = rank_spearman(x, y, n_heads);
-            if (isfinite(v)) {
-                rho[defined++] = v;
-            }
+        json_object_set_new(of, "interval_missing", why ? json_string(why) : json_null());
+        if (why || !(report_num(of, "cells") > 0)) {
+            continue;
         }
-        if (defined >= 2) {
-            static const double points[2] = {0.025, 0.975};
-            rc = rank_quantile(rho, defined, points, 2, ends, err);
+        comparison c = begin(r, t, CKVC_SIDE_GATE, report_num(o, "budget"), x, y);
+        for (size_t n = 0; n < c.n; n++) {
+            size_t l = n / c.X, e = n % c.X / k->n_ppl_bins, p = n % k->n_ppl_bins;
+            mask[n] = report_gate_supported(t[0], l, e, p, c.b[0]) && report_gate_supported(t[1], l, e, p, c.b[1]) &&
+                      report_binds(r, t[0], c.b[0], l, e, p) && report_binds(r, t[1], c.b[1], l, e, p);
         }
-        json_object_set_new(o, "lo", ckvc_json_real(ends[0]));
-        json_object_set_new(o, "hi", ckvc_json_real(ends[1]));
-        json_object_set_new(o, "replicates", json_integer(n));
-        json_object_set_new(o, "replicates_defined", json_integer((json_int_t)defined));
-        for (int i = 0; i < 2; i++) {
-            json_object_set_new(o, i ? "split_half_b" : "split_half_a",
-                                ckvc_json_real(half_mean(t[i], choices[i][1], n, bi[i], x, y)));
-        }
+        c.mask = mask;
+        json_t *intervals = json_object();
+        rc = compare(&c, intervals, names, err);
+        json_object_set_new(of, "intervals", intervals);
     }
-    for (int i = 0; i < 4; i++) {
-        free(choices[i / 2][i % 2]);
+    return rc;
+}
+
+ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates, ckvc_err *err)
+{
+    const report_table *t[2] = {&r->tables[a], &r->tables[b]};
+    const ckvc_table *k = t[0]->f->table;
+    size_t cells = (size_t)k->n_entropy_bins * k->n_ppl_bins, n = k->n_layers * (cells > k->n_heads ? cells : k->n_heads);
+    double *x = ckvc_alloc(n, sizeof *x), *y = ckvc_alloc(n, sizeof *y);
+    uint8_t *mask = ckvc_alloc(n, 1);
+    ckvc_status rc = x && y && mask ? CKVC_OK : ckvc_fail_memory(err, "report", n * 2 * sizeof *x);
+    if (rc == CKVC_OK) {
+        rc = refit_heads(r, t, heads, x, y, err);
+    }
+    if (rc == CKVC_OK) {
+        rc = refit_gates(r, t, gates, x, y, mask, err);
     }
     free(x);
     free(y);
-    free(rho);
+    free(mask);
     return rc;
 }

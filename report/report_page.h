@@ -1,0 +1,18 @@
+/* What the files of the page share. */
+#ifndef CKVC_REPORT_PAGE_H
+#define CKVC_REPORT_PAGE_H
+
+#include "report/report_internal.h"
+
+/* All figures of a section, side by side. */
+void report_page_figures(const report *r, ckvc_buffer *b, const char *section);
+/* One finding: a line of the summary and a paragraph of the page, its verdict (may be NULL) in front. */
+void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...) CKVC_PRINTF(4, 5);
+
+/* report_stats_page.c */
+void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+void report_agreement_section(const report *r, ckvc_buffer *b);
+void report_trust_section(const report *r, ckvc_buffer *b);
+
+#endif
