@@ -42,6 +42,12 @@ $(error missing: $(strip $(MISSING)). Run: apt-get install -y --no-install-recom
 endif
 DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEP_NAMES))
 DEP_LIBS := $(shell $(PKG_CONFIG) --libs $(DEP_NAMES))
+# Optional: oneDNN's headers, for products in bf16; the library itself is loaded at run time where --compute bf16 asks for it.
+ONEDNN ?= $(shell printf '\043include <dnnl.h>\n_Static_assert(DNNL_VERSION_MAJOR == 2, "");\n' | \
+            $(CC) -fsyntax-only -x c - >/dev/null 2>&1 && echo 1)
+ifeq ($(strip $(ONEDNN)),1)
+DEP_CFLAGS += -DCKVC_ONEDNN
+endif
 endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
@@ -141,6 +147,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
-	@echo '  variables: VARIANT=release|debug|asan|tsan CC= CFLAGS= PREFIX= DESTDIR='
+	@echo '  variables: VARIANT=release|debug|asan|tsan ONEDNN=1|0 CC= CFLAGS= PREFIX= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d)

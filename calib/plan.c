@@ -61,7 +61,7 @@ json_t *plan_json(const plan *p)
     bad |= set(json, "keep_window", json_integer(o->keep_window));
     bad |= set(json, "seed", json_integer((json_int_t)o->seed));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
-    bad |= set(json, "compute", json_string("f32"));
+    bad |= set(json, "compute", json_string(be_compute_name(backend_get_compute(p->inputs->backend))));
     if (p->budgets) {
         const char *side = o->sides[0] && o->sides[1] ? "both" : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
         bad |= set(json, "side", json_string(side));

@@ -13,6 +13,7 @@
 engine_options engine_defaults(void)
 {
     return (engine_options){.backend = "auto",
+                            .compute = "f32",
                             .threads = ckvc_cpu_count(),
                             .window = 64,
                             .continuation = 128,
@@ -32,6 +33,12 @@ ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *er
     ckvc_status st = ckvc_pool_create((int)o->threads, &e->pool, err);
     if (st == CKVC_OK) {
         st = backend_create(o->backend, e->pool, &e->be, err);
+    }
+    if (st == CKVC_OK && strcmp(o->compute, "bf16") == 0) {
+        st = backend_set_compute(e->be, BE_COMPUTE_BF16, err);
+    }
+    if (st == CKVC_OK && backend_compute_warning(e->be)) {
+        ckvc_log(CKVC_LOG_WARN, "%s", backend_compute_warning(e->be));
     }
     if (st == CKVC_OK) {
         e->be->ops->weight_limit(e->be, o->memory > 0 ? (size_t)o->memory : ckvc_available_memory() / 4 * 3);

@@ -13,7 +13,7 @@
 #include "lib/token/tokenizer.h"
 
 typedef struct engine_options {
-    const char *model, *manifest, *backend;
+    const char *model, *manifest, *backend, *compute;
     int64_t threads, memory; /* memory in bytes, 0: three quarters of what is free */
     bool quiet, json;
     /* prompts */
@@ -32,6 +32,7 @@ engine_options engine_defaults(void);
     {OPT_TITLE, "model and machine", 0, NULL, NULL, NULL, 0, 0},                                                                   \
         {OPT_TEXT, "model", 'm', &(o).model, "DIR", "Hugging Face model directory, or GGUF file", 0, 0},                           \
         {OPT_CHOICE, "backend", 0, &(o).backend, "auto|cpu|openblas|cuda", "where to compute", 0, 0},                              \
+        {OPT_CHOICE, "compute", 0, &(o).compute, "f32|bf16", "arithmetic of products with weights", 0, 0},                         \
         {OPT_INT, "threads", 't', &(o).threads, "N", "worker threads; results do not depend on it", 1, 1024},                      \
         {OPT_SIZE, "memory", 0, &(o).memory, "SIZE", "use at most, as far as a model allows; 0: 3/4 of what is free", 0, 0},       \
         {OPT_FLAG, "quiet", 'q', &(o).quiet, "", "no progress on stderr", 0, 0},                                                   \

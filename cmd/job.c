@@ -172,6 +172,11 @@ static ckvc_status open_scan(const job_options *c, job *j, ckvc_err *err)
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s", c->scan, alpha ? alpha : "?",
                          c->engine.alpha);
     }
+    const char *compute = json_string_value(json_object_get(theirs, "compute"));
+    if (!compute || strcmp(compute, c->engine.compute) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s", c->scan, compute ? compute : "?",
+                         c->engine.compute);
+    }
     j->plan.edges_from = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }

@@ -37,3 +37,28 @@ ckvc_pool *backend_pool(const backend *be)
 {
     return cpu_backend_pool(be);
 }
+
+ckvc_status backend_set_compute(backend *be, be_compute compute, ckvc_err *err)
+{
+    return compute == BE_COMPUTE_BF16 ? cpu_backend_use_bf16(be, CPU_BF16_BEST, err) : CKVC_OK;
+}
+
+be_compute backend_get_compute(const backend *be)
+{
+    return cpu_backend_bf16_value_bytes(be) ? BE_COMPUTE_BF16 : BE_COMPUTE_F32;
+}
+
+const char *be_compute_name(be_compute compute)
+{
+    return compute == BE_COMPUTE_BF16 ? "bf16" : "f32";
+}
+
+const char *backend_compute_warning(const backend *be)
+{
+    return cpu_backend_bf16_warning(be);
+}
+
+size_t backend_matrix_copy_bytes(const backend *be)
+{
+    return cpu_backend_bf16_value_bytes(be);
+}

@@ -148,6 +148,17 @@ static inline int64_t be_padded_rows(int64_t n)
  * outlive the backend. Pins the BLAS to one thread; parallel work is cut over the pool. */
 ckvc_status backend_create(const char *kind, ckvc_pool *pool, backend **out, ckvc_err *err) CKVC_MUST_CHECK;
 void backend_destroy(backend *be);
+/* How products with weights are computed: in float32, or both operands rounded to bf16 (nearest even) with float32 sums. Attention, norms
+ * and the embedding's rows are float32 either way. */
+typedef enum be_compute { BE_COMPUTE_F32, BE_COMPUTE_BF16 } be_compute;
+/* Before the first weight is created; a new backend computes in float32. Where the machine has no bf16 the rounding is emulated, which
+ * backend_compute_warning then says. */
+ckvc_status backend_set_compute(backend *be, be_compute compute, ckvc_err *err) CKVC_MUST_CHECK;
+be_compute backend_get_compute(const backend *be);
+const char *be_compute_name(be_compute compute);        /* "f32", "bf16" */
+const char *backend_compute_warning(const backend *be); /* NULL: none. Borrowed. */
+/* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32 get one, in float32. */
+size_t backend_matrix_copy_bytes(const backend *be);
 /* "cpu/AVX2", "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in journals. Borrowed. */
 const char *backend_kernel(const backend *be);
 /* A warning when the BLAS kernel in use is slower than this CPU allows (OPENBLAS_CORETYPE preset), or NULL. Borrowed. */

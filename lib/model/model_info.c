@@ -72,7 +72,7 @@ json_t *model_info(const char *dir, session_limits limits, ckvc_err *err)
         bytes += t->bytes;
         json_object_set_new(types, t->dtype, json_integer(json_integer_value(json_object_get(types, t->dtype)) + 1));
     }
-    const copy_bytes copies = model_copy_bytes(&shape, files);
+    const copy_bytes copies = model_copy_bytes(&shape, files, 0);
     weights_close(files);
     const int64_t context = model_shape_context(&shape), longest = context - limits.max_continuation;
     if (limits.max_prompt == 0)

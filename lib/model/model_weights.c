@@ -329,14 +329,17 @@ done:
 
 /* ---- memory ---- */
 
-/* Of one row of a layer, or of a tensor taken whole: float32 that lies in one piece is used in place. */
-static uint64_t copy_of(const weights *files, const char *name, bool fused, uint64_t values)
+/* Of one row of a layer, or of a tensor taken whole: float32 that lies in one piece is used in place, unless matrices get copies of
+ * matrix_value bytes a value. */
+static uint64_t copy_of(const weights *files, const char *name, bool fused, uint64_t values, size_t matrix_value)
 {
     const tensor_view *t = weights_find(files, name);
+    if (t && t->rank > 1 && matrix_value)
+        return values * matrix_value;
     return t && (fused || t->type != TENSOR_F32 || !tensor_is_plain(t)) ? values * sizeof(float) : 0;
 }
 
-copy_bytes model_copy_bytes(const model_shape *s, const weights *files)
+copy_bytes model_copy_bytes(const model_shape *s, const weights *files, size_t matrix_value)
 {
     const tensor_names *names = names_of(s);
     char name[128];
@@ -349,15 +352,15 @@ copy_bytes model_copy_bytes(const model_shape *s, const weights *files)
             const dim rows = row->part == QUERIES ? HEADS : row->part == WHOLE ? row->rows : KV_HEADS;
             if (wanted(s, row->when))
                 here += copy_of(files, layer_name(l, row->name, name, sizeof name), row->part != WHOLE,
-                                (uint64_t)(size_of(s, rows) * size_of(s, row->cols)));
+                                (uint64_t)(size_of(s, rows) * size_of(s, row->cols)), matrix_value);
         }
         b.all += here;
         layer = here > layer ? here : layer;
     }
     /* the embedding is read row by row as it lies; only as a tied head it is copied */
     const char *head_name = weights_find(files, names->head) ? names->head : names->embedding;
-    const uint64_t head = copy_of(files, head_name, false, (uint64_t)s->vocab * (uint64_t)s->width) +
-                          copy_of(files, names->final_norm, false, (uint64_t)s->width);
+    const uint64_t head = copy_of(files, head_name, false, (uint64_t)s->vocab * (uint64_t)s->width, matrix_value) +
+                          copy_of(files, names->final_norm, false, (uint64_t)s->width, matrix_value);
     b.all += head;
     b.least = layer + head;
     return b;
@@ -591,12 +594,12 @@ ckvc_status model_acquire(model *m, ckvc_err *err)
 
 size_t model_converted_bytes(const model *m)
 {
-    return (size_t)model_copy_bytes(&m->shape, m->files).all;
+    return (size_t)model_copy_bytes(&m->shape, m->files, backend_matrix_copy_bytes(m->be)).all;
 }
 
 size_t model_converted_least(const model *m)
 {
-    return (size_t)model_copy_bytes(&m->shape, m->files).least;
+    return (size_t)model_copy_bytes(&m->shape, m->files, backend_matrix_copy_bytes(m->be)).least;
 }
 
 const model_shape *model_get_shape(const model *m)

@@ -34,12 +34,13 @@ struct model {
 ckvc_status model_check(const model_shape *shape, const weights *files, const char *dir, ckvc_pool *pool,
                         char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Bytes of the float32 copies that a backend on the CPU makes of weights in other types: of all, and of what is in use at one time. */
+/* Bytes of the copies that a backend on the CPU makes of weights: of all, and of what is in use at one time. */
 typedef struct copy_bytes {
     uint64_t all;
     uint64_t least; /* the largest layer and the head: what is taken however low the limit */
 } copy_bytes;
-copy_bytes model_copy_bytes(const model_shape *s, const weights *files);
+/* matrix_value: backend_matrix_copy_bytes, 0 for products in float32. */
+copy_bytes model_copy_bytes(const model_shape *s, const weights *files, size_t matrix_value);
 
 /* Attention of layer `layer`: every layer's heads, its own sliding window. */
 be_attention_shape layer_attention(const model *m, int32_t layer);

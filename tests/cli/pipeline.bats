@@ -241,3 +241,19 @@ assert "not among the inputs" in json.load(sys.stdin)["tables"][0]["statistics"]
     [ "$status" -eq 64 ]
     one_line
 }
+
+@test "bf16: another plan and other rewards, the same guarantees" {
+    calibrate "$DIR/bf16" --compute bf16 --threads 1 --check-rollouts 1 --limit 4
+    calibrate "$DIR/bf16-again" --compute bf16 --threads 2 --limit 4 --check-rollouts 1
+    calibrate "$DIR/f32" --limit 4 --check-rollouts 1
+    [ "$(shard_sums "$DIR/bf16")" = "$(shard_sums "$DIR/bf16-again")" ]
+    [ "$(shard_sums "$DIR/bf16")" != "$(shard_sums "$DIR/f32")" ]
+    grep -q '"compute":"bf16"' "$DIR/bf16/run.json"
+    grep -q '+bf16-' "$DIR/bf16/journal.jsonl"
+    run calibrate "$DIR/f32" --compute bf16 --limit 4 --check-rollouts 1 --resume
+    [ "$status" -eq 65 ] || [ "$status" -eq 78 ] || { echo "$status $output"; return 1; }
+    [[ $output == *compute* ]]
+    run calibrate "$DIR/mixed" --scan "$DIR/f32" --compute bf16 --limit 4
+    [ "$status" -ne 0 ]
+    [[ $output == *"scanned with --compute f32"* ]]
+}

@@ -23,6 +23,8 @@ struct be_weight {
     const void *bytes; /* borrowed */
     const float *f32;  /* [rows][cols]: bytes themselves, or own; NULL until acquired */
     float *own;
+    bool bf16;     /* multiplied in bf16: own holds rounded values, or oneDNN's packed pieces */
+    void **pieces; /* oneDNN's handles of the packed pieces */
 };
 
 /* Memory of dropped copies, for the next weight of the same size: the layers of a model take turns in it. */
@@ -46,6 +48,8 @@ typedef struct rope_table {
     float *cos, *sin;
 } rope_table;
 
+typedef struct cpu_bf16 cpu_bf16;
+
 typedef struct cpu_backend {
     backend base;
     ckvc_pool *pool;
@@ -59,7 +63,8 @@ typedef struct cpu_backend {
     spare_copy spare[SPARE_COPIES];
     int n_spare;
     ckvc_err failure; /* first failure of a call that returns nothing; handed out by sync */
-    char kernel[96], warning[256];
+    cpu_bf16 *bf16;   /* NULL: products in float32 */
+    char kernel[160], warning[256];
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be)
@@ -71,6 +76,8 @@ static inline cpu_backend *cpu_of(backend *be)
  * recorded for the next sync; the operation is then left out. Grows only, so after the largest prompt nothing allocates. */
 bool cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
 bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
+
+#define CPU_MOST_ROWS 256 /* of a task of a product */
 
 /* ---- operations that have a file of their own ---- */
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y);
@@ -91,6 +98,30 @@ ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, int64_
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most, size_t *per_worker,
                            size_t *shared);
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker, size_t *shared);
+
+/* ---- products in bf16 (cpu_matmul_bf16.c); the backend's bf16 is not NULL ---- */
+#define BF16_PIECE                                                                                                                 \
+    256 /* columns that are packed together: what a product is asked for begins and ends at one, or at the last column */
+/* n values of row `row` from value `first` on, as float32. */
+typedef void (*cpu_read_rows)(const be_weight *w, int64_t row, int64_t first, float *dst, int64_t n);
+void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b);
+/* A matrix of more than one column will come: makes room for it, so that no product allocates. */
+ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err);
+size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w); /* of its own */
+ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err);
+void cpu_bf16_drop(cpu_backend *c, be_weight *w); /* before its own memory goes to another weight */
+void cpu_bf16_weight_free(cpu_backend *c, be_weight *w);
+size_t cpu_bf16_scratch_bytes(const cpu_backend *c);
+bool cpu_bf16_packed(const cpu_backend *c); /* matrices are oneDNN's pieces, not rounded float32; false without bf16 */
+/* The worker's rounded copy of rows x, at most CPU_MOST_ROWS of a weight's cols values: for a product in float32. */
+const float *cpu_bf16_rows(const cpu_backend *c, const float *x, int64_t n_values, int worker);
+/* y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of packed W^T; whole row tiles; columns begin at a piece and end at one, or
+ * at the last column. A failure is kept for cpu_bf16_check. */
+void cpu_bf16_product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x, int64_t col, int64_t width,
+                      bool onto, float *y, int64_t ldy, int worker);
+void cpu_bf16_check(cpu_backend *c); /* hands a product's failure to sync */
+void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n);
+void kernel_round_bf16(const float *src, float *dst, int64_t n); /* src may be dst */
 
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector code ---- */
 /* x[i] = exp(x[i] - max x), at most 1 ulp off; returns the sum of these, in double, so that what is divided by it sums to 1. n >= 1. *max_out may be NULL. */

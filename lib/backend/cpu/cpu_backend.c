@@ -56,6 +56,7 @@ static void destroy(backend *be)
     free(c->rope.sin);
     while (c->n_spare > 0)
         free(c->spare[--c->n_spare].data);
+    cpu_bf16_destroy(c, c->bf16);
     free(c);
 }
 
@@ -116,13 +117,24 @@ static ckvc_status buf_read(backend *be, const be_buf *src, size_t offset, float
 static ckvc_status weight_create_blocks(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, int64_t block,
                                         int64_t stride, be_weight **out, ckvc_err *err)
 {
-    (void)be;
+    cpu_backend *c = cpu_of(be);
     assert(block >= 1 && stride >= block);
-    *out = ckvc_calloc(1, sizeof **out);
-    if (*out == NULL)
+    be_weight *w = *out = ckvc_calloc(1, sizeof **out);
+    if (w == NULL)
         return ckvc_fail_memory(err, "a weight", sizeof **out);
-    **out = (be_weight){.rows = rows, .cols = cols, .block = block, .stride = stride, .type = type, .bytes = bytes};
-    return CKVC_OK;
+    *w = (be_weight){.rows = rows, .cols = cols, .block = block, .stride = stride, .type = type, .bytes = bytes};
+    const ckvc_status rc = c->bf16 && rows > 0 && cols > 1 ? cpu_bf16_expect(c, w, err) : CKVC_OK;
+    if (rc != CKVC_OK) {
+        free(w);
+        *out = NULL;
+    }
+    return rc;
+}
+
+/* float32 values that its copy takes. */
+static size_t copy_floats(const cpu_backend *c, const be_weight *w)
+{
+    return w->bf16 ? cpu_bf16_copy_floats(c, w) : (size_t)(w->rows * w->cols);
 }
 
 static ckvc_status weight_create(backend *be, const void *bytes, be_type type, int64_t rows, int64_t cols, be_weight **out,
@@ -134,10 +146,13 @@ static ckvc_status weight_create(backend *be, const void *bytes, be_type type, i
 
 static void weight_free(backend *be, be_weight *w)
 {
-    if (w && w->own)
-        cpu_of(be)->bytes_now -= (size_t)(w->rows * w->cols) * sizeof *w->own;
-    if (w)
-        free(w->own);
+    if (w == NULL)
+        return;
+    if (w->own)
+        cpu_of(be)->bytes_now -= copy_floats(cpu_of(be), w) * sizeof *w->own;
+    if (w->bf16)
+        cpu_bf16_weight_free(cpu_of(be), w);
+    free(w->own);
     free(w);
 }
 
@@ -185,17 +200,18 @@ static void convert_task(void *ctx, int64_t task, int worker)
     }
 }
 
-/* float32 that lies aligned and in one piece in the file is used in place; anything else is converted into a copy. */
+/* float32 that lies aligned and in one piece in the file is used in place; anything else is converted into a copy, and so is every matrix
+ * that is multiplied in bf16. */
 static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err)
 {
     cpu_backend *c = cpu_of(be);
     if (w->f32)
         return CKVC_OK;
-    if (w->type == BE_F32 && w->block == w->stride && (uintptr_t)w->bytes % sizeof(float) == 0) {
+    if (!w->bf16 && w->type == BE_F32 && w->block == w->stride && (uintptr_t)w->bytes % sizeof(float) == 0) {
         w->f32 = w->bytes;
         return CKVC_OK;
     }
-    const size_t n = (size_t)(w->rows * w->cols), bytes = n * sizeof *w->own;
+    const size_t n = copy_floats(c, w), bytes = n * sizeof *w->own;
     for (int i = 0; i < c->n_spare && w->own == NULL; i++) {
         if (c->spare[i].n == n) {
             w->own = c->spare[i].data;
@@ -208,6 +224,8 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err)
             return ckvc_fail_memory(err, "a weight in float32", bytes);
         c->bytes_now += bytes;
     }
+    if (w->bf16)
+        return cpu_bf16_pack(c, w, weight_read, err);
     convert_job job = {w, w->cols < CONVERT_TILE ? (CONVERT_TILE + w->cols - 1) / w->cols : 1};
     ckvc_pool_run(c->pool, (w->rows + job.rows - 1) / job.rows, convert_task, &job);
     w->f32 = w->own;
@@ -222,7 +240,9 @@ static void weight_release(backend *be, be_weight *w)
     cpu_backend *c = cpu_of(be);
     if (w->own == NULL || c->bytes_max == 0 || c->bytes_now <= c->bytes_max)
         return;
-    const size_t n = (size_t)(w->rows * w->cols);
+    if (w->bf16)
+        cpu_bf16_drop(c, w);
+    const size_t n = copy_floats(c, w);
     int n_same = 0;
     for (int i = 0; i < c->n_spare; i++)
         n_same += c->spare[i].n == n;
@@ -486,7 +506,8 @@ static size_t scratch_bytes(const backend *be, const be_attention_shape *s, cons
     const size_t n_threads = (size_t)c->n_threads;
     size_t per_worker, shared;
     scratch_of(c, s, most, &per_worker, &shared);
-    return (n_threads * per_worker + shared + (size_t)((most->n_prompt + most->n_rows) * s->head_dim)) * sizeof(float);
+    return (n_threads * per_worker + shared + (size_t)((most->n_prompt + most->n_rows) * s->head_dim)) * sizeof(float) +
+           (c->bf16 ? cpu_bf16_scratch_bytes(c) : 0);
 }
 
 /* ---- which kernel ---- */

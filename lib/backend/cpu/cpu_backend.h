@@ -10,4 +10,12 @@ const char *cpu_backend_kernel(const backend *be);
 const char *cpu_backend_warning(const backend *be);
 ckvc_pool *cpu_backend_pool(const backend *be);
 
+/* How products in bf16 are done: through oneDNN where the CPU has bf16, else emulated; emulated in any case; or through oneDNN with float32
+ * elements that hold rounded numbers, which takes the library's road on any CPU (CKVC_E_DEVICE without the library): for tests. */
+typedef enum cpu_bf16_way { CPU_BF16_BEST, CPU_BF16_EMULATED, CPU_BF16_WIDE } cpu_bf16_way;
+/* Before the first weight. */
+ckvc_status cpu_backend_use_bf16(backend *be, cpu_bf16_way way, ckvc_err *err) CKVC_MUST_CHECK;
+const char *cpu_backend_bf16_warning(const backend *be); /* NULL: none */
+size_t cpu_backend_bf16_value_bytes(const backend *be);  /* of a weight's copy; 0: not in bf16 */
+
 #endif

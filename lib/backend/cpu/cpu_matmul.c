@@ -9,17 +9,29 @@
 #define HEAD_LOGITS 32768 /* of a task: 128 KiB */
 #define HEAD_CHUNK  8     /* row tiles that are in flight at once: bounds the partial sums */
 #define ROW_BLOCK   1024  /* rows that meet a piece of the weights before the next piece is read */
-#define MOST_ROWS   256   /* rows and columns of a task at most */
-#define MOST_COLS   256
+#define MOST_COLS   256   /* columns of a task at most */
 
-static void product(const cpu_backend *c, int64_t n_rows, int64_t n_out, int64_t n_in, const float *x, int64_t x_stride,
-                    const float *w, int64_t w_stride, bool onto, float *y, int64_t y_stride)
+/* y [n_rows][width] (+)= rows x times columns col ... of W^T: what every product with weights comes down to. */
+static void product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x, int64_t col, int64_t width, bool onto,
+                    float *y, int64_t y_stride, int worker)
 {
+    const int64_t n_in = w->cols;
+    if (w->bf16 && cpu_bf16_packed(c)) {
+        cpu_bf16_product(c, w, n_rows, x, col, width, onto, y, y_stride, worker);
+        return;
+    }
+    const float *rows = w->bf16 ? cpu_bf16_rows(c, x, n_rows * n_in, worker) : x;
     if (c->fma)
-        c->fma->product(n_rows, n_out, n_in, x, x_stride, w, w_stride, onto, y, y_stride);
+        c->fma->product(n_rows, width, n_in, rows, n_in, w->f32 + col * n_in, n_in, onto, y, y_stride);
     else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n_rows, (int)n_out, (int)n_in, 1.0f, x, (int)x_stride, w,
-                    (int)w_stride, onto ? 1.0f : 0.0f, y, (int)y_stride);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n_rows, (int)width, (int)n_in, 1.0f, rows, (int)n_in,
+                    w->f32 + col * n_in, (int)n_in, onto ? 1.0f : 0.0f, y, (int)y_stride);
+}
+
+/* Whether rows of a task are free to choose: our kernels' bits do not follow from the shape of a call. */
+static bool any_rows(const cpu_backend *c)
+{
+    return c->fma && !cpu_bf16_packed(c);
 }
 
 /* Columns a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows of x anew, so narrow pieces pay for that
@@ -32,7 +44,8 @@ static int64_t column_tile(int64_t n_out, int64_t most)
 
 typedef struct matmul_job {
     const cpu_backend *c;
-    const float *w, *bias, *x;
+    const be_weight *w;
+    const float *bias, *x;
     float *y;
     int64_t n_in, n_out, n_rows;
     int64_t tile, n_tiles;         /* columns of a task; pieces of that many */
@@ -40,17 +53,17 @@ typedef struct matmul_job {
     bool add;
 } matmul_job;
 
-/* Cuts y into tasks. With OpenBLAS their shape shows in the bits, so it follows from the weight alone; our kernels pack a task's columns of
+/* Cuts y into tasks. With OpenBLAS and oneDNN their shape shows in the bits, so it follows from the weight alone; our kernels pack a task's columns of
  * the weights, so rows are many, but not so many that a thread has nothing to do. */
 static void cut(matmul_job *m)
 {
-    int64_t rows = m->c->fma ? MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
+    int64_t rows = any_rows(m->c) ? CPU_MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
     for (;;) {
         m->row_tile = rows;
         m->n_row_tiles = (m->n_rows + rows - 1) / rows;
-        m->tile = column_tile(m->n_out, cols);
+        m->tile = cpu_bf16_packed(m->c) ? BF16_PIECE : column_tile(m->n_out, cols);
         m->n_tiles = (m->n_out + m->tile - 1) / m->tile;
-        if (!m->c->fma || m->c->n_threads == 1 || m->n_tiles * m->n_row_tiles >= 4 * m->c->n_threads)
+        if (!any_rows(m->c) || m->c->n_threads == 1 || m->n_tiles * m->n_row_tiles >= 4 * m->c->n_threads)
             return;
         if (cols > 64)
             cols /= 2;
@@ -64,7 +77,6 @@ static void cut(matmul_job *m)
 /* One tile: up to row_tile rows of y, up to `tile` of its columns. */
 static void matmul_task(void *ctx, int64_t task, int worker)
 {
-    (void)worker;
     const matmul_job *m = ctx;
     const int64_t whole = ROW_BLOCK / m->row_tile, block = task / (whole * m->n_tiles) * whole,
                   in_block = task - block * m->n_tiles;
@@ -82,7 +94,7 @@ static void matmul_task(void *ctx, int64_t task, int worker)
         }
         onto = true;
     }
-    product(m->c, n_rows, width, m->n_in, m->x + row * m->n_in, m->n_in, m->w + col * m->n_in, m->n_in, onto, y, m->n_out);
+    product(m->c, m->w, n_rows, m->x + row * m->n_in, col, width, onto, y, m->n_out, worker);
 }
 
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x, int64_t n_rows, bool add, be_buf *y)
@@ -91,7 +103,7 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
     assert(w->f32 && (!bias || (bias->f32 && bias->rows * bias->cols == w->rows)));
     assert((size_t)(rows * w->cols) <= x->n && (size_t)(rows * w->rows) <= y->n);
     matmul_job m = {.c = cpu_of(be),
-                    .w = w->f32,
+                    .w = w,
                     .bias = bias ? bias->f32 : NULL,
                     .x = x->data,
                     .y = y->data,
@@ -101,13 +113,15 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
                     .add = add};
     cut(&m);
     ckvc_pool_run(cpu_of(be)->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
+    cpu_bf16_check(cpu_of(be));
 }
 
 /* ---- head ---- */
 
 typedef struct head_job {
     const cpu_backend *c;
-    const float *w, *x;
+    const be_weight *w;
+    const float *x;
     int64_t n_in, vocab;
     int64_t tile, n_tiles;      /* vocabulary entries of a task; pieces of that many */
     int64_t row_tile;           /* rows of a task */
@@ -131,7 +145,7 @@ static void head_task(void *ctx, int64_t task, int worker)
     const int64_t row = h->tile0 * BE_ROW_TILE + chunk_row, col = tile * h->tile;
     const int64_t width = col + h->tile <= h->vocab ? h->tile : h->vocab - col;
     float *logits = h->c->worker[worker].data; /* [n_rows][tile] */
-    product(h->c, n_rows, width, h->n_in, h->x + row * h->n_in, h->n_in, h->w + col * h->n_in, h->n_in, false, logits, h->tile);
+    product(h->c, h->w, n_rows, h->x + row * h->n_in, col, width, false, logits, h->tile, worker);
     for (int64_t r = 0; r < n_rows; r++) {
         const int64_t lane = (row + r) / h->lane_rows, i = row + r - lane * h->lane_rows - h->row0;
         if (i < 0 || i >= h->n_rows)
@@ -151,7 +165,7 @@ static void head_task(void *ctx, int64_t task, int worker)
 /* As in a matrix product, tasks of OpenBLAS have the rows of a tile and ours have more. */
 static void cut_head(head_job *h)
 {
-    h->row_tile = h->c->fma ? MOST_ROWS : BE_ROW_TILE;
+    h->row_tile = any_rows(h->c) ? CPU_MOST_ROWS : BE_ROW_TILE;
     h->tile = HEAD_LOGITS / h->row_tile;
     h->n_tiles = (h->vocab + h->tile - 1) / h->tile;
 }
@@ -176,7 +190,7 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64
 {
     cpu_backend *c = cpu_of(be);
     head_job h = {.c = c,
-                  .w = w->f32,
+                  .w = w,
                   .x = x->data,
                   .n_in = w->cols,
                   .vocab = w->rows,
@@ -216,6 +230,7 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64
             nll[lane * n_rows + i] = log(total) + top - (double)h.target_logit[lane * n_rows + i];
         }
     }
+    cpu_bf16_check(c);
     return be->ops->sync(be, err);
 }
 
@@ -223,7 +238,7 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
 {
     cpu_backend *c = cpu_of(be);
     head_job h = {.c = c,
-                  .w = w->f32,
+                  .w = w,
                   .x = x->data,
                   .n_in = w->cols,
                   .vocab = w->rows,
@@ -237,5 +252,6 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
     h.tile0 = row / BE_ROW_TILE;
     if (cpu_reserve(c, HEAD_LOGITS, 0))
         run_head(&h);
+    cpu_bf16_check(c);
     return be->ops->sync(be, err);
 }
