@@ -402,7 +402,7 @@ static double one_digit_up(double x)
     return ceil(x / unit * (1.0 - 1e-12)) * unit;
 }
 
-static const char *unsupported_name(fit_unsupported u)
+const char *fit_unsupported_name(fit_unsupported u)
 {
     return u == FIT_INCOMING ? "incoming" : u == FIT_SAFEST ? "safest" : "neighbour";
 }
@@ -525,7 +525,7 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
                                       (json_int_t)head->n_records, "gate", "prompts", (json_int_t)gate->n_prompts, "records",
                                       (json_int_t)gate->n_records)) ||
         json_object_set_new(meta, "unsupported",
-                            json_pack("{s:s, s:I, s:I}", "kind", unsupported_name(o->unsupported), "head",
+                            json_pack("{s:s, s:I, s:I}", "kind", fit_unsupported_name(o->unsupported), "head",
                                       (json_int_t)(head->n_states - head->n_supported), "gate",
                                       (json_int_t)(gate->n_states - gate->n_supported))) ||
         (o->shrink && json_object_set_new(meta, "shrink", json_true())) ||

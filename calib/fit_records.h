@@ -20,6 +20,8 @@ typedef enum fit_solver { FIT_EXACT, FIT_ADAMW } fit_solver;
 typedef enum fit_reward { FIT_ADVANTAGE, FIT_RAW } fit_reward;
 typedef enum fit_unsupported { FIT_INCOMING, FIT_SAFEST, FIT_NEIGHBOUR } fit_unsupported;
 
+const char *fit_unsupported_name(fit_unsupported u); /* "incoming", ... */
+
 typedef struct fit_options {
     double cql_alpha;
     fit_solver solver;

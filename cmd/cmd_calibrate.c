@@ -42,35 +42,23 @@ static void print_counts(const job_options *c, const job *j, const pass_counts *
 
 static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err)
 {
-    dry_run d;
-    ckvc_status st = calibrate_dry_run(&j->inputs, &j->options, job_table(j), &d, err);
+    job_cost cost;
+    ckvc_status st = job_dry_run(c, j, &cost, err);
     if (st != CKVC_OK) {
         return st;
     }
-    size_t n = j->e.prompts->n, logged = n - j->e.prompts->n_heldout;
-    double scan_s = j->start && !j->scan_run ? d.prefill_s + d.single_s : 0;
-    double hours = ((double)n * (d.prefill_s + scan_s + d.rollout_s * (1 + j->n_budgets)) +
-                    (double)logged * d.rollout_s * (double)d.distinct * (1 + c->check_rollouts * d.single_s / d.rollout_s)) /
-                   3600;
-    double records = (double)d.actions * (double)logged;
-    double disk = records * 18 + (double)n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers);
-    const memory_plan *m = &d.memory;
+    const dry_run *d = &cost.longest;
     if (c->engine.json) {
         printf("{\"prompts\":%zu,\"longest\":%u,\"actions_per_prompt\":%llu,\"distinct_per_prompt\":%llu,\"prefill_s\":%.6f,"
                "\"rollout_s\":%.6f,\"hours\":%.4f,\"records\":%.0f,\"memory_bytes\":%zu,\"batch\":%lld,\"disk_bytes\":%.0f}\n",
-               n, d.n_tokens, (unsigned long long)d.actions, (unsigned long long)d.distinct, d.prefill_s, d.rollout_s, hours,
-               records, m->total, (long long)m->lanes, disk);
+               j->e.prompts->n, d->n_tokens, (unsigned long long)d->actions, (unsigned long long)d->distinct, d->prefill_s,
+               d->rollout_s, cost.scan_hours + cost.pass_hours, cost.records, d->memory.total, (long long)d->memory.lanes,
+               cost.disk_bytes);
         return CKVC_OK;
     }
-    printf("prompts            %zu (%zu logged, %zu held out)\n", n, logged, n - logged);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n", d.n_tokens,
-           d.n_continuation, d.prefill_s, d.rollout_s, 1 / d.rollout_s, (unsigned long long)d.timed);
-    printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n", (unsigned long long)d.actions,
-           (unsigned long long)d.distinct);
-    printf("this run           about %.2f hours at most, %.0f records, %.1f MB on disk\n", hours, records, disk / 1e6);
-    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, kept sets %.1f, batches of %lld rollouts %.1f\n",
-           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6, (double)m->prompt / 1e6, (double)m->sets / 1e6,
-           (long long)m->lanes, (double)m->batch / 1e6);
+    job_print_cost(j, &cost);
+    printf("this run           about %.2f hours at most, %.0f records, %.1f MB on disk\n", cost.scan_hours + cost.pass_hours,
+           cost.records, cost.disk_bytes / 1e6);
     return CKVC_OK;
 }
 
@@ -117,7 +105,7 @@ int cmd_calibrate(int argc, char **argv)
     if (st == CKVC_OK && c.dry_run) {
         st = print_dry_run(&c, &j, &err);
     } else if (st == CKVC_OK) {
-        st = job_begin_run(&c, &j, &err);
+        st = job_begin_run(&c, &j, NULL, &err);
         if (st == CKVC_OK) {
             st = job_set_edges(&c, &j, &err);
         }
@@ -150,7 +138,7 @@ int cmd_scan(int argc, char **argv)
     ckvc_status st = job_open(&c, &j, &err);
     j.plan.verb = "scan";
     if (st == CKVC_OK) {
-        st = job_begin_run(&c, &j, &err);
+        st = job_begin_run(&c, &j, NULL, &err);
     }
     if (st == CKVC_OK) {
         st = calibrate_scan(j.run, &j.inputs, &j.options, &counts, &err);

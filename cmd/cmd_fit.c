@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "calib/fit_records.h"
-#include "cmd/options.h"
+#include "cmd/fit_options.h"
 #include "cmd/verbs.h"
 #include "formats/table_file.h"
 #include "lib/base/buffer.h"
@@ -26,11 +26,11 @@ static const verb_text text = {
 };
 
 typedef struct fit_cli {
-    const char *out, *tables, *label, *solver, *reward, *unsupported;
+    fit_choices choices;
+    const char *out, *tables;
     opt_list split;
-    double cql_alpha;
-    int64_t pass, bootstrap, seed, memory;
-    bool shrink, no_prov, force, json, quiet;
+    int64_t pass, seed, memory;
+    bool no_prov, force, json, quiet;
 } fit_cli;
 
 /* Where a table came from, outside what is hashed (pROV). */
@@ -85,7 +85,7 @@ static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
     if (!isnan(s->adamw_distance))
         fprintf(stderr, "  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled rewards)\n",
                 s->adamw_distance);
-    if (c->shrink)
+    if (c->choices.shrink)
         fprintf(stderr, "  %zu choices taken back: not better than the neutral action beyond chance\n", s->n_shrunk);
 }
 
@@ -123,19 +123,10 @@ static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **
     ckvc_status st = c->tables != NULL ? table_file_read(c->tables, &incoming, err) : CKVC_OK;
     if (st != CKVC_OK)
         return st;
-    fit_options o = fit_defaults();
-    o.cql_alpha = c->cql_alpha;
-    o.solver = strcmp(c->solver, "adamw") == 0 ? FIT_ADAMW : FIT_EXACT;
-    o.reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE;
-    o.unsupported = strcmp(c->unsupported, "safest") == 0      ? FIT_SAFEST
-                    : strcmp(c->unsupported, "neighbour") == 0 ? FIT_NEIGHBOUR
-                                                               : FIT_INCOMING;
+    fit_options o = fit_options_of(&c->choices);
     o.pass = (int)c->pass;
     o.splits = c->split.items;
     o.n_splits = c->split.n;
-    o.label = c->label;
-    o.replicates = (uint32_t)c->bootstrap;
-    o.shrink = c->shrink;
     o.seed = (uint64_t)c->seed;
     o.memory_max = (size_t)c->memory;
     o.incoming = incoming;
@@ -153,29 +144,16 @@ static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **
 
 int cmd_fit(int argc, char **argv)
 {
-    fit_cli c = {.solver = "exact",
-                 .reward = "advantage",
-                 .unsupported = "incoming",
-                 .cql_alpha = 0.75,
-                 .seed = 1,
-                 .memory = (int64_t)4 << 30};
+    fit_cli c = {.choices = fit_choice_defaults(), .seed = 1, .memory = (int64_t)4 << 30};
     opt opts[] = {
         {OPT_TITLE, "input and output", 0, NULL, NULL, NULL, 0, 0},
         {OPT_TEXT, "out", 0, &c.out, "T.ckvt", "the table to write", 0, 0},
         {OPT_TEXT, "tables", 0, &c.tables, "T.ckvt", "incoming table (default: the start table of the records)", 0, 0},
         {OPT_INT, "pass", 0, &c.pass, "N", "pass of every run (0: the last complete one of each side)", 0, 9999},
         {OPT_LIST, "split", 0, &c.split, "NAME[,...]", "only prompts of these splits; held-out prompts never enter", 0, 0},
-        {OPT_TEXT, "label", 0, &c.label, "TEXT", "the table's name in reports (default: the model's)", 0, 0},
         {OPT_FLAG, "no-prov", 0, &c.no_prov, NULL, "leave out command line, time and host: equal inputs, equal bytes", 0, 0},
         {OPT_FLAG, "force", 0, &c.force, NULL, "overwrite --out", 0, 0},
-        {OPT_TITLE, "the fit", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_DOUBLE, "cql-alpha", 0, &c.cql_alpha, "X", "weight of the conservative term; 0 is plain regression", 0, 1000},
-        {OPT_CHOICE, "solver", 0, &c.solver, "exact|adamw", "exact minimum, or the paper's optimiser", 0, 0},
-        {OPT_CHOICE, "reward", 0, &c.reward, "advantage|raw", "over the baseline on unit scale, or as logged", 0, 0},
-        {OPT_CHOICE, "unsupported", 0, &c.unsupported, "incoming|safest|neighbour", "what cells without records get", 0, 0},
-        {OPT_INT, "bootstrap", 0, &c.bootstrap, "R", "refits over resampled prompts; stores each action's share", 0, 100000},
-        {OPT_FLAG, "shrink", 0, &c.shrink, NULL, "keep weight 1.0 and threshold 0.90 unless the bootstrap shows a better action", 0,
-         0},
+        OPTS_FIT(c.choices),
         {OPT_INT, "seed", 0, &c.seed, "N", "of the bootstrap and of adamw's order", 0, 9007199254740992.0},
         {OPT_SIZE, "memory", 0, &c.memory, "SIZE", "limit for statistics and replicates", 0, 0},
         {OPT_TITLE, "talk", 0, NULL, NULL, NULL, 0, 0},

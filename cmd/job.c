@@ -248,14 +248,14 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     return st;
 }
 
-ckvc_status job_begin_run(const job_options *c, job *j, ckvc_err *err)
+ckvc_status job_begin_run(const job_options *c, job *j, const json_t *whole, ckvc_err *err)
 {
-    json_t *json = plan_json(&j->plan);
-    if (!json) {
+    json_t *own = whole ? NULL : plan_json(&j->plan);
+    if (!whole && !own) {
         return ckvc_fail_memory(err, "the plan", 4096);
     }
-    ckvc_status st = run_create(c->out, json, c->resume, &j->run, err);
-    json_decref(json);
+    ckvc_status st = run_create(c->out, whole ? whole : own, c->resume, &j->run, err);
+    json_decref(own);
     ckvc_stop_install();
     return st;
 }
@@ -305,4 +305,37 @@ ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
     }
     free(cells);
     return st;
+}
+
+ckvc_status job_dry_run(const job_options *c, job *j, job_cost *out, ckvc_err *err)
+{
+    dry_run *d = &out->longest;
+    *out = (job_cost){0};
+    ckvc_status st = calibrate_dry_run(&j->inputs, &j->options, job_table(j), d, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    const double n = (double)j->e.prompts->n, logged = n - (double)j->e.prompts->n_heldout;
+    out->scan_hours = j->start && !j->scan_run ? n * (d->prefill_s + d->single_s) / 3600 : 0;
+    out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->n_budgets)) +
+                       logged * d->rollout_s * (double)d->distinct * (1 + c->check_rollouts * d->single_s / d->rollout_s)) /
+                      3600;
+    out->records = (double)d->actions * logged;
+    out->disk_bytes = out->records * 18 + n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers);
+    return CKVC_OK;
+}
+
+void job_print_cost(const job *j, const job_cost *cost)
+{
+    const dry_run *d = &cost->longest;
+    const memory_plan *m = &d->memory;
+    size_t n = j->e.prompts->n, held = j->e.prompts->n_heldout;
+    printf("prompts            %zu (%zu logged, %zu held out)\n", n, n - held, held);
+    printf("longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n", d->n_tokens,
+           d->n_continuation, d->prefill_s, d->rollout_s, 1 / d->rollout_s, (unsigned long long)d->timed);
+    printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n", (unsigned long long)d->actions,
+           (unsigned long long)d->distinct);
+    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, kept sets %.1f, batches of %lld rollouts %.1f\n",
+           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6, (double)m->prompt / 1e6, (double)m->sets / 1e6,
+           (long long)m->lanes, (double)m->batch / 1e6);
 }

@@ -78,11 +78,20 @@ typedef struct job {
 ckvc_status job_open(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
 /* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its edges come from. opts tells what was given. */
 ckvc_status job_open_start(const job_options *o, const opt *opts, job *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* Makes the run directory, or goes on with it; from here on a signal stops cleanly. */
-ckvc_status job_begin_run(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json (borrowed); NULL: of j->plan. */
+ckvc_status job_begin_run(const job_options *o, job *j, const json_t *whole, ckvc_err *err) CKVC_MUST_CHECK;
 /* This run's own scan or another run's -> the start table's edges, published as scan/edges.json with the occupancy of the cells.
  * Nothing to do under --tables. */
 ckvc_status job_set_edges(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* What one logging pass costs, from the longest prompt done once: an upper bound where prompts differ in length. */
+typedef struct job_cost {
+    dry_run longest;
+    double scan_hours, pass_hours; /* scan_hours 0 where the edges come from elsewhere */
+    double records, disk_bytes;    /* of the pass */
+} job_cost;
+ckvc_status job_dry_run(const job_options *o, job *j, job_cost *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Prompts, the longest one's times, rollouts and memory, on stdout. */
+void job_print_cost(const job *j, const job_cost *cost);
 /* The table that a run starts under. Borrowed. */
 ckvc_table *job_table(const job *j);
 void job_close(job *j);

@@ -23,6 +23,7 @@ static const verb verbs[] = {
     {"scan", cmd_scan, "statistics of prompts and risk-bin edges (pass 0)"},
     {"calibrate", cmd_calibrate, "try retention actions on prompts, log records"},
     {"fit", cmd_fit, "records to tables: horizon-1 conservative Q-learning"},
+    {"compile", cmd_compile, "the loop: calibrate heads, fit, calibrate the gate, fit, until it is done"},
     {"transfer", cmd_transfer, "map a table to another model by relative depth"},
     {NULL, NULL, "looking"},
     {"score", cmd_score, "losses of prompts under tables and reference policies"},

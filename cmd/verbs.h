@@ -4,6 +4,7 @@
 
 int cmd_bench(int argc, char **argv);
 int cmd_calibrate(int argc, char **argv);
+int cmd_compile(int argc, char **argv);
 int cmd_fit(int argc, char **argv);
 int cmd_inspect(int argc, char **argv);
 int cmd_manifest(int argc, char **argv);

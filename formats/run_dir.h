@@ -86,6 +86,10 @@ ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, siz
 /* A file as run_publish_file, replaced when it is there, and a journal line {"note":"file","name","bytes","sha256"} that makes it a
  * checkpoint. */
 ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
+/* The same line for a file that is published already: it is read, and replaces an older line of its name. */
+ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
+/* Removes what a killed process left half written in a folder of the run; no such folder is fine. */
+ckvc_status run_clean_folder(run_dir *r, const char *folder, ckvc_err *err) CKVC_MUST_CHECK;
 bool run_has_file(const run_dir *r, const char *name); /* such a line is there */
 /* Reads a checkpoint after checking its size and SHA-256. *data is NUL-terminated; free() it. */
 ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n, ckvc_err *err) CKVC_MUST_CHECK;

@@ -76,12 +76,36 @@ bool run_has_file(const run_dir *r, const char *name)
     return find_file(r, name) != NULL;
 }
 
-ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n, ckvc_err *err)
+static ckvc_status note_file(run_dir *r, const char *name, const void *data, size_t n, ckvc_err *err)
 {
     char hash[CKVC_SHA256_HEX];
     ckvc_sha256_hex(data, n, hash);
+    return run_note(r, "file", json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)n, "sha256", hash), err);
+}
+
+ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n, ckvc_err *err)
+{
     ckvc_status st = run_publish_file(r, name, data, n, true, err);
-    return st ? st : run_note(r, "file", json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)n, "sha256", hash), err);
+    return st ? st : note_file(r, name, data, n, err);
+}
+
+ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err)
+{
+    char *path = ckvc_path_join(r->path, name), *data = NULL;
+    size_t n = 0;
+    ckvc_status st = path ? ckvc_file_read(path, (size_t)MAX_FILE_BYTES, &data, &n, err) : ckvc_fail_memory(err, "a path", 1);
+    st = st ? st : note_file(r, name, data, n, err);
+    free(data);
+    free(path);
+    return st;
+}
+
+ckvc_status run_clean_folder(run_dir *r, const char *folder, ckvc_err *err)
+{
+    char *path = ckvc_path_join(r->path, folder);
+    ckvc_status st = !path ? ckvc_fail_memory(err, "a path", 1) : ckvc_is_dir(path) ? run_remove_temporaries(path, err) : CKVC_OK;
+    free(path);
+    return st;
 }
 
 ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n, ckvc_err *err)

@@ -47,6 +47,8 @@ bool run_get_sha256(const json_t *line, const char *key, char *out);
 /* run_files.c: a line with a "note" into the struct; checkpoints against their lines. */
 ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
+/* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. */
+ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) CKVC_MUST_CHECK;
 void run_writer_free(run_writer *w);
 
 #endif

@@ -140,7 +140,7 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err)
 
 /* ---- beginning ---- */
 /* Temporary files of a process that was killed; the lock says that it is gone. */
-static ckvc_status remove_temporaries(const char *dir, ckvc_err *err)
+ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err)
 {
     DIR *folder = opendir(dir);
     if (!folder) {
@@ -303,8 +303,8 @@ static ckvc_status open_writer(run_dir *r, const char *pass, const shard_header 
     char *dir = ckvc_path_join(r->path, pass);
     st = st ? st : dir ? ckvc_make_dirs(dir, err) : ckvc_fail_memory(err, "a path", 1);
     st = st ? st : ckvc_fsync_dir(r->path, err);
-    st = st ? st : remove_temporaries(dir, err);
-    st = st ? st : remove_temporaries(r->path, err);
+    st = st ? st : run_remove_temporaries(dir, err);
+    st = st ? st : run_remove_temporaries(r->path, err);
     free(dir);
     return st ? st : find_done(r, err);
 }

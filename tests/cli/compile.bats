@@ -8,8 +8,23 @@ setup_file() {
     export DIR=$BATS_FILE_TMPDIR
     load helper
     prompts 16 >"$DIR/prompts.jsonl"
+    prompts 8 >"$DIR/few.jsonl"
+    compile "$DIR/loop" --holdout 0.4 --rounds 2
 }
 setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+# compile OUT [options]: over eight prompts, three of which --holdout 0.4 leaves out
+compile() {
+    local out=$1
+    shift
+    "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$out" "$@"
+}
+
+# every byte that the loop is for: shards, tables, held-out scores
+run_sums() { (cd "$1" && find . -name '*.h5' -o -name '*.ckvt' -o -name '*.jsonl' ! -name journal.jsonl | sort | xargs sha256sum); }
+
+# how RUN ended, and from which round its table is
+ended() { grep '"note":"table"' "$1/journal.jsonl" | python3 -c 'import json,sys; o = json.load(sys.stdin); print(o["stop"], o["round"])'; }
 
 # after RUN: the journal's line on how its head pass ended
 stable_line() { grep until_stable "$1/journal.jsonl"; }
@@ -40,4 +55,103 @@ assert s["reached"] and s["pass"] == "pass-01-head" and s["prompts"] in (4, 8, 1
     run calibrate "$DIR/x" --side gate --until-stable 0.5
     [ "$status" -eq 64 ]
     one_line
+}
+
+@test "compile is the same as the four verbs by hand: shards byte for byte, tables by content id" {
+    BY_HAND=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --min-cell 1 --variants 24 --shard-prompts 4 --holdout 0.4 -q)
+    "$CKVC" calibrate "${BY_HAND[@]}" --budget 16,0.5 --bins 2,2 --side head --out "$DIR/hand1"
+    "$CKVC" fit -q "$DIR/hand1" --out "$DIR/hand1.ckvt"
+    "$CKVC" calibrate "${BY_HAND[@]}" --side gate --tables "$DIR/hand1.ckvt" --out "$DIR/hand2"
+    "$CKVC" fit -q "$DIR/hand2" --tables "$DIR/hand1.ckvt" --out "$DIR/hand2.ckvt"
+    diff <(cd "$DIR/hand1" && sha256sum scan/*.h5 pass-01-head/*.h5) <(cd "$DIR/loop" && sha256sum scan/*.h5 pass-01-head/*.h5)
+    diff <(cd "$DIR/hand2/pass-01-gate" && sha256sum -- *.h5) <(cd "$DIR/loop/pass-02-gate" && sha256sum -- *.h5)
+    [ "$(content_id "$DIR/hand1.ckvt")" = "$(content_id "$DIR/loop/tables/pass-01.ckvt")" ]
+    [ "$(content_id "$DIR/hand2.ckvt")" = "$(content_id "$DIR/loop/tables/pass-02.ckvt")" ]
+    # both runs in one fit are the same table, too: the heads' evidence is in it
+    "$CKVC" fit -q "$DIR/hand1" "$DIR/hand2" --out "$DIR/both.ckvt"
+    [ "$(content_id "$DIR/both.ckvt")" = "$(content_id "$DIR/hand2.ckvt")" ]
+}
+
+@test "a compiled run verifies; its table is one of its passes', and a changed checkpoint is found" {
+    "$CKVC" verify "$DIR/loop" "$DIR/loop/table.ckvt"
+    cmp "$DIR/loop/table.ckvt" "$DIR/loop/tables/pass-0$(($(ended "$DIR/loop" | cut -d' ' -f2) * 2)).ckvt"
+    "$CKVC" inspect "$DIR/loop/table.ckvt" --json | python3 -c '
+import json, sys
+m = json.load(sys.stdin)["meta"]
+assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagnostics"]["gate"]["fitted"], m'
+    cp -r "$DIR/loop" "$DIR/changed"
+    printf x >>"$DIR/changed/heldout/pass-01.jsonl"
+    run "$CKVC" verify "$DIR/changed"
+    [ "$status" -eq 65 ] || [ "$status" -eq 1 ]
+    [[ $output == *heldout/pass-01.jsonl* ]]
+    run compile "$DIR/changed" --holdout 0.4 --rounds 2 --resume
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *heldout/pass-01.jsonl*"was changed"* ]]
+    run compile "$DIR/loop" --holdout 0.4 --rounds 3 --resume
+    [ "$status" -eq 65 ]
+    [[ $output == *"rounds: 2 there, 3 now"* ]]
+}
+
+@test "compile killed and stopped anywhere, resumed: the same bytes" {
+    local rc=1 signal=KILL i
+    for i in $(seq 30); do
+        rc=0
+        timeout -s "$signal" "0.$((i % 5 + 3))" "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/stopped" \
+            --holdout 0.4 --rounds 2 --resume 2>"$DIR/err" || rc=$?
+        [ "$rc" -eq 0 ] && break
+        [ "$rc" -eq 75 ] || [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ] || [ "$rc" -eq 143 ] || { cat "$DIR/err"; return 1; }
+        [ "$signal" = KILL ] && signal=TERM || signal=KILL
+    done
+    [ "$rc" -eq 0 ] || compile "$DIR/stopped" --holdout 0.4 --rounds 2 --resume
+    diff <(run_sums "$DIR/loop") <(run_sums "$DIR/stopped")
+    [ "$(ended "$DIR/loop")" = "$(ended "$DIR/stopped")" ]
+    [ -z "$(find "$DIR/stopped" -name '*.log' -o -name '*.tmp.*')" ]
+    # a finished run says the same again and writes nothing
+    before=$(wc -c <"$DIR/stopped/journal.jsonl")
+    compile "$DIR/stopped" --holdout 0.4 --rounds 2 --resume
+    [ "$before" -eq "$(wc -c <"$DIR/stopped/journal.jsonl")" ]
+}
+
+@test "every rule stops a loop, and the journal says which" {
+    [[ $(ended "$DIR/loop") == "held-out "* || $(ended "$DIR/loop") == "rounds "* ]]
+    compile "$DIR/rounds" --rounds 1
+    [ "$(ended "$DIR/rounds")" = "rounds 1" ]
+    # eight prompts prove nothing, so --shrink takes every change back: a round that changes nothing
+    run --separate-stderr compile "$DIR/converged" --bootstrap 20 --shrink --json
+    [ "$(ended "$DIR/converged")" = "converged 1" ]
+    python3 -c 'import json,sys; o = json.loads(sys.argv[1]); assert o["stop"] == "converged" and o["rounds"][0]["changed"] == 0, o' "$output"
+    # from where the first run ended there is less to gain; the start is scored as well then
+    "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
+        --holdout 0.4 --rounds 2 --tables "$DIR/loop/table.ckvt" --out "$DIR/again"
+    [ -s "$DIR/again/heldout/pass-00.jsonl" ]
+    [[ "$(ended "$DIR/loop") $(ended "$DIR/again")" == *held-out* ]]
+}
+
+@test "probes leave alone what they say they leave alone, and name themselves" {
+    for probe in head-only gate-only independent alpha-0; do
+        compile "$DIR/$probe" --probe "$probe" --rounds 1
+        "$CKVC" inspect "$DIR/$probe/table.ckvt" --json --cells >"$DIR/$probe.json"
+    done
+    python3 - "$DIR" <<'PY'
+import json, sys
+flat = lambda x: [v for y in x for v in flat(y)] if isinstance(x, list) else [x]
+t = {p: json.load(open(f"{sys.argv[1]}/{p}.json")) for p in ("head-only", "gate-only", "independent", "alpha-0")}
+for p, table in t.items():
+    assert table["meta"]["probe"] == p, (p, table["meta"]["probe"])
+assert set(flat(t["head-only"]["TAU"])) == {flat(t["head-only"]["TAU"])[0]}
+assert set(flat(t["gate-only"]["WEIGHT"])) == {1.0}
+assert len(set(flat(t["head-only"]["WEIGHT"]))) > 1 and len(set(flat(t["gate-only"]["TAU"]))) > 1
+assert t["independent"]["WEIGHT"] == t["head-only"]["WEIGHT"]
+assert t["alpha-0"]["meta"]["cql_alpha"] == 0
+PY
+    [ "$(ended "$DIR/independent")" = "one round 1" ]
+    run compile "$DIR/x" --probe alpha-0 --cql-alpha 1
+    [ "$status" -eq 64 ]
+    run compile "$DIR/x" --probe gate-only --until-stable 0.5
+    [ "$status" -eq 64 ]
+    run compile "$DIR/x" --dry-run
+    [ "$status" -eq 0 ]
+    [[ $output == *"hours a round"* ]]
+    [ ! -e "$DIR/x" ]
 }

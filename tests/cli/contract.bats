@@ -4,7 +4,7 @@
 load helper
 setup() { load helper; DIR=$BATS_TEST_TMPDIR; }
 
-VERBS="bench calibrate fit inspect manifest perplexity report scan score tokenize transfer verify version"
+VERBS="bench calibrate compile fit inspect manifest perplexity report scan score tokenize transfer verify version"
 
 @test "every verb has help, the same by both names, with examples and defaults" {
     for v in $VERBS; do
