@@ -10,24 +10,6 @@
 
 enum { STAGE_RANDOM = 16, SINKS = 4, POOL_SIDE = 3 };
 
-static const char *const kind_names[SCORE_KIND_COUNT] = {"table",     "identity",  "matched",       "recent",     "sink-recent",
-                                                         "random",    "window",    "window-pooled", "no-utility", "no-threshold",
-                                                         "mean-gate", "mean-pool", "head-only",     "gate-only"};
-
-const char *score_kind_name(score_kind kind)
-{
-    return kind_names[kind];
-}
-
-score_kind score_kind_named(const char *name)
-{
-    int kind = 0;
-    while (kind < SCORE_KIND_COUNT && strcmp(name, kind_names[kind]) != 0) {
-        kind++;
-    }
-    return (score_kind)kind;
-}
-
 /* ---- controls ---- */
 
 /* The grid's value nearest to x, of two equally near the lower: decimals such as 0.805 lie between 0.80 and 0.81 but for rounding. */

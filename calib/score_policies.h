@@ -18,40 +18,11 @@
 #ifndef CKVC_SCORE_POLICIES_H
 #define CKVC_SCORE_POLICIES_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
+#include "formats/score_kind.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
-
-typedef enum score_kind {
-    SCORE_TABLE,
-    SCORE_IDENTITY,
-    SCORE_MATCHED,
-    SCORE_RECENT,
-    SCORE_SINK_RECENT,
-    SCORE_RANDOM,
-    SCORE_WINDOW,
-    SCORE_WINDOW_POOLED,
-    SCORE_NO_UTILITY,
-    SCORE_NO_THRESHOLD,
-    SCORE_MEAN_GATE,
-    SCORE_MEAN_POOL,
-    SCORE_HEAD_ONLY,
-    SCORE_GATE_ONLY,
-    SCORE_KIND_COUNT
-} score_kind;
-const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
-/* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
-score_kind score_kind_named(const char *name);
-static inline bool score_is_reference(score_kind kind)
-{
-    return kind >= SCORE_RECENT && kind <= SCORE_WINDOW_POOLED;
-}
-static inline bool score_is_control(score_kind kind)
-{
-    return kind >= SCORE_NO_UTILITY && kind < SCORE_KIND_COUNT;
-}
 
 /* The table that a control stands for: a new one, to be freed with ckvc_table_free. */
 ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc_table **out, ckvc_err *err) CKVC_MUST_CHECK;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/score_kind.h"
 #include "lib/base/memory.h"
 #include "report/report_pen.h"
 
@@ -32,6 +33,12 @@ static void interval_row(report_pen *p, chart_interval_row *row, const json_t *o
                                 false};
 }
 
+/* Controls answer what a part of a table is worth: in tables and numbers, not in the pictures of who does best. */
+static bool is_control(const json_t *o)
+{
+    return score_is_control(score_kind_named(report_str(o, "policy")));
+}
+
 static void draw_reward(report_pen *p, const json_t *list, const json_t *like, size_t number)
 {
     size_t n = 0, most = 0, index;
@@ -56,7 +63,11 @@ static void draw_reward(report_pen *p, const json_t *list, const json_t *like, s
         }
         size_t k;
         const json_t *sources = json_object_get(o, "sources"), *all = json_object_get(o, "all");
-        interval_row(p, &rows[n++], all, report_str(o, "title"), json_array_size(sources) ? "all sources" : "all prompts", series);
+        const bool control = is_control(o);
+        if (!control) {
+            interval_row(p, &rows[n++], all, report_str(o, "title"), json_array_size(sources) ? "all sources" : "all prompts",
+                         series);
+        }
         for (size_t i = 0; i <= json_array_size(sources); i++) {
             const json_t *of = i == 0 ? all : json_array_get(sources, i - 1);
             static const char *const keys[] = {"n", "difference", "lo", "hi", "reward", "reward_base", "kept", "kept_base"};
@@ -73,7 +84,7 @@ static void draw_reward(report_pen *p, const json_t *list, const json_t *like, s
             const char *source = report_str(one, "source");
             interval_row(p, &rows[n++], one, NULL, *source ? source : "(no source)", series);
         }
-        series++;
+        series += !control;
     }
     const char *title =
         pen_text(p, "Reward on held-out prompts against identity, budget %s", report_budget(report_num(like, "budget")));
@@ -110,6 +121,9 @@ static void draw_reward_kept(report_pen *p, const json_t *list, const json_t *li
         if (n == 0) {
             names[0] = "identity";
             points[n++] = (chart_point){report_num(all, "kept_base"), 0, NAN, NAN, 0, 0, "identity"};
+        }
+        if (is_control(o)) {
+            continue;
         }
         names[n] = report_str(o, "title");
         points[n] = (chart_point){report_num(all, "kept"),

@@ -10,6 +10,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
+#include "report/report_compare.h"
 #include "report/report_page.h"
 
 void report_page_figures(const report *r, ckvc_buffer *b, const char *section)
@@ -60,15 +61,6 @@ void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict
     free(line);
 }
 
-static const char *judged(const json_t *of)
-{
-    double lo = report_num(of, "lo"), hi = report_num(of, "hi");
-    if (!isfinite(lo) || !isfinite(hi)) {
-        return "too few prompts to tell";
-    }
-    return lo > 0 ? "better" : hi < 0 ? "worse" : "no difference shown";
-}
-
 static bool same_setting(const json_t *a, const json_t *b)
 {
     return strcmp(report_str(a, "title"), report_str(b, "title")) == 0 &&
@@ -83,7 +75,7 @@ static const json_t *fair_opponent(const json_t *of_scores, const json_t *of)
     json_t *o;
     json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
     {
-        if (same_setting(o, of) && strncmp(report_str(o, "base"), "matched", 7) == 0) {
+        if (same_setting(o, of) && strcmp(report_str(o, "base_policy"), "matched") == 0) {
             return o;
         }
     }
@@ -108,7 +100,7 @@ static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
         const char *prompts = held_out ? "held-out prompts" : "prompts";
         if (fair) {
             report_finding(
-                html, summary, judged(of),
+                html, summary, report_judged(of),
                 "%s, budget %s, at equal tokens kept: %s nats per token against identity at one threshold (%s and %s tokens "
                 "per layer), "
                 "%.0f %s, 95%% interval. Against plain identity, which keeps %s: %s.",
@@ -118,7 +110,7 @@ static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
         } else {
             bool equal = json_is_true(json_object_get(all, "equal_tokens"));
             report_finding(
-                html, summary, equal ? judged(of) : "not at equal tokens",
+                html, summary, equal ? report_judged(of) : "not at equal tokens",
                 "%s, budget %s: %s nats per token against identity, keeping %s tokens per layer where identity keeps %s, %.0f "
                 "%s, 95%% "
                 "interval.%s",
@@ -143,10 +135,10 @@ static void reference_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_
     json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
     {
         const json_t *of = json_object_get(o, "all");
-        if (strncmp(report_str(o, "base"), "matched", 7) != 0 && report_num(of, "hi") < 0) {
+        if (strcmp(report_str(o, "base_policy"), "matched") != 0 && report_num(of, "hi") < 0) {
             report_finding(html, summary, "worse than a simple reference",
-                           "%s, budget %s, against %s, which keeps as many tokens: %s nats per token, %.0f prompts.",
-                           report_str(o, "title"), report_budget(report_num(o, "budget")), report_str(o, "base"),
+                           "%s, budget %s, against %s, at as many tokens: %s nats per token, %.0f prompts.", report_str(o, "title"),
+                           report_budget(report_num(o, "budget")), report_str(o, "base"),
                            report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4),
                            report_num(of, "n"));
         }
@@ -176,41 +168,6 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
 }
 
 /* ---- scores ---- */
-
-static void comparison_table(ckvc_buffer *b, const json_t *list, const char *caption)
-{
-    static const char *const columns[] = {
-        "prompts from",  "n", "difference, nats/token (95% interval)", "verdict", "kept/layer", "base keeps", "reward",
-        "reward of base"};
-    enum { COLUMNS = sizeof columns / sizeof *columns };
-    if (json_array_size(list) == 0) {
-        return;
-    }
-    html_table_begin(b, caption, "lrrnrrrr", columns, COLUMNS);
-    size_t i;
-    json_t *o;
-    json_array_foreach(list, i, o)
-    {
-        const json_t *sources = json_object_get(o, "sources");
-        html_group(b, COLUMNS, "%s against %s, budget %s", report_str(o, "title"), report_str(o, "base"),
-                   report_budget(report_num(o, "budget")));
-        for (size_t k = 0; k <= json_array_size(sources); k++) {
-            const json_t *of = k == 0 ? json_object_get(o, "all") : json_array_get(sources, k - 1);
-            const char *source = report_str(of, "source");
-            html_row_begin(b);
-            html_cell(b, 'l', "%s", k == 0 ? "all" : *source ? source : "(no source)");
-            html_cell(b, 'r', "%.0f", report_num(of, "n"));
-            html_cell(b, 'r', "%s", report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4));
-            html_cell(b, 'n', "%s%s", judged(of), json_is_true(json_object_get(of, "equal_tokens")) ? "" : "; tokens differ");
-            html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept"), 1));
-            html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept_base"), 1));
-            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward"), 4));
-            html_cell(b, 'r', "%s", report_fixed(report_num(of, "reward_base"), 4));
-            html_row_end(b);
-        }
-    }
-    html_table_end(b);
-}
 
 static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summary)
 {
@@ -244,13 +201,7 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
             "differ by more than 2%%.",
             report_num(of_scores, "rows"), split, seen);
         report_page_figures(r, b, "verdict");
-        html_details_begin(b, "Numbers: every comparison, by source");
-        comparison_table(b, json_object_get(of_scores, "at_equal_tokens"),
-                         "At equal tokens kept: table against its matched control, or a reference that keeps as many");
-        comparison_table(b, json_object_get(of_scores, "against_identity"),
-                         "Against identity (every weight 1.0, every threshold 0.90)");
-        comparison_table(b, json_object_get(of_scores, "between_tables"), "Tables against each other, on the same prompts");
-        html_details_end(b);
+        report_comparisons(of_scores, b);
     }
     html_section_end(b);
 }

@@ -15,6 +15,7 @@ static int compare_series(const report_series *a, const report_series *b)
     int c = strcmp(a->model, b->model);
     c = c ? c : (a->continuation > b->continuation) - (a->continuation < b->continuation);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
+    c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
     c = c ? c : strcmp(a->policy, b->policy);
     return c ? c : strcmp(a->table, b->table);
 }
@@ -35,8 +36,8 @@ static int compare_entry(const void *pa, const void *pb)
     return c ? c : (a->row->line > b->row->line) - (a->row->line < b->row->line);
 }
 
-/* "T1 technical", "identity at one threshold 0.87, as many tokens as T1 technical", "recent". */
-static char *series_title(const report *r, const score_row *row)
+/* "T1 technical", "matched to T1 technical (tau 0.87)", "mean-gate of T1 technical", "recent with the tokens of T1 technical", "recent". */
+static char *policy_title(const report *r, const score_row *row)
 {
     char *table = NULL;
     if (!*row->table) {
@@ -52,9 +53,21 @@ static char *series_title(const report *r, const score_row *row)
         return table;
     }
     char *title = isfinite(row->tau) ? ckvc_format("%s to %s (\u03C4 %.3g)", row->policy, table, row->tau)
-                                     : ckvc_format("%s to %s", row->policy, table);
+                  : score_is_reference(score_kind_named(row->policy)) ? ckvc_format("%s with the tokens of %s", row->policy, table)
+                                                                      : ckvc_format("%s of %s", row->policy, table);
     free(table);
     return title;
+}
+
+static char *series_title(const report *r, const score_row *row)
+{
+    char *title = policy_title(r, row);
+    if (!title || !row->layer_budgets) {
+        return title;
+    }
+    char *longer = ckvc_format("%s, budgets by layer", title);
+    free(title);
+    return longer;
 }
 
 static int compare_text(const void *a, const void *b)
@@ -87,6 +100,29 @@ static ckvc_status seen_prompts(const report *r, char ***out, size_t *n, ckvc_er
     *out = seen;
     *n = k;
     return rc;
+}
+
+/* Two files may hold the same prompt under the same policy (a table stands in each of them): it counts once. */
+static ckvc_status drop_repeated(report_rows *s, ckvc_err *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        const report_row *last = n ? &s->rows[n - 1] : NULL, *now = &s->rows[i];
+        if (!last || last->series != now->series || report_compare_prompts(last->row, now->row) != 0) {
+            s->rows[n++] = *now;
+            continue;
+        }
+        const double a = last->row->reward, b = now->row->reward;
+        if (!(fabs(a - b) <= 1e-4 || (isnan(a) && isnan(b)))) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "score files: prompt \"%s\", policy \"%s\", budget %g: reward %.9g in one, %.9g in another; they were "
+                             "made with different options, report them apart",
+                             now->row->id, now->row->policy, now->row->budget, a, b);
+        }
+        s->dropped_twice++;
+    }
+    s->n = n;
+    return CKVC_OK;
 }
 
 ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
@@ -133,7 +169,14 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
                 s->dropped_seen++;
                 continue;
             }
-            report_series want = {row->model, row->policy, row->table, row->budget, row->n_continuation, row->tau, NULL, 0, 0};
+            report_series want = {.model = row->model,
+                                  .policy = row->policy,
+                                  .table = row->table,
+                                  .kind = score_kind_named(row->policy),
+                                  .budget = row->budget,
+                                  .layer_budgets = row->layer_budgets,
+                                  .continuation = row->n_continuation,
+                                  .tau = row->tau};
             size_t at = 0;
             while (at < s->n_series && compare_series(&s->series[at], &want) != 0) {
                 at++;
@@ -152,6 +195,10 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
         }
     }
     qsort(s->rows, s->n, sizeof *s->rows, compare_entry);
+    rc = drop_repeated(s, err);
+    if (rc) {
+        goto done;
+    }
     for (size_t i = 0; i < s->n; i++) {
         report_series *of = &s->series[s->rows[i].series];
         of->first = of->n ? of->first : i;

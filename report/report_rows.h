@@ -2,6 +2,7 @@
 #ifndef CKVC_REPORT_ROWS_H
 #define CKVC_REPORT_ROWS_H
 
+#include "formats/score_kind.h"
 #include "report/report_internal.h"
 
 typedef struct report_row {
@@ -12,7 +13,9 @@ typedef struct report_row {
 /* One policy or table in one setting. */
 typedef struct report_series {
     const char *model, *policy, *table;
+    score_kind kind; /* of the policy; SCORE_KIND_COUNT: another program's */
     double budget;
+    uint64_t layer_budgets; /* which budgets by layer; 0: none */
     uint32_t continuation;
     double tau; /* of a matched control */
     char *title;
@@ -24,7 +27,7 @@ typedef struct report_rows {
     size_t n;
     report_series *series;
     size_t n_series;
-    size_t dropped_seen, dropped_split;
+    size_t dropped_seen, dropped_split, dropped_twice; /* the last: rows that another file gave already */
     size_t used_seen; /* rows in use although a run took records from their prompts: there was nothing else */
 } report_rows;
 

@@ -25,14 +25,22 @@ static double kept_mean(const score_row *row)
     return sum / row->n_layers;
 }
 
-/* Rows of series a against the rows of the same prompts in series b; source NULL: all. d has room for all rows. */
-static json_t *difference_json(report_rows *s, size_t a, size_t b, const char *source, double *d)
+/* Which prompts of a comparison count. */
+typedef struct subset {
+    const char *source;  /* NULL: any */
+    uint32_t T_lo, T_hi; /* lengths from T_lo up to T_hi */
+} subset;
+static const subset everything = {NULL, 0, UINT32_MAX};
+
+/* Rows of series a against the rows of the same prompts in series b. d has room for all rows. */
+static json_t *difference_json(const report_rows *s, size_t a, size_t b, const subset *of, double *d)
 {
     size_t i = s->series[a].first, k = s->series[b].first, n = 0, undefined = 0;
     double kept_a = 0, kept_b = 0, mean_a = 0, mean_b = 0;
     for (; i < s->n && s->rows[i].series == a; i++) {
         const score_row *x = s->rows[i].row;
-        if (source && strcmp(x->source ? x->source : "", source) != 0) {
+        if ((of->source && strcmp(x->source ? x->source : "", of->source) != 0) || x->n_tokens < of->T_lo ||
+            x->n_tokens > of->T_hi) {
             continue;
         }
         while (k < s->n && s->rows[k].series == b && report_compare_prompts(s->rows[k].row, x) < 0) {
@@ -58,7 +66,11 @@ static json_t *difference_json(report_rows *s, size_t a, size_t b, const char *s
     rank_interval v = rank_mean_interval(d, n);
     double count = (double)n;
     json_t *o = json_object();
-    json_object_set_new(o, "source", source ? json_string(source) : json_null());
+    json_object_set_new(o, "source", of->source ? json_string(of->source) : json_null());
+    if (of->T_hi != UINT32_MAX) {
+        json_object_set_new(o, "T_lo", json_integer(of->T_lo));
+        json_object_set_new(o, "T_hi", json_integer(of->T_hi));
+    }
     json_object_set_new(o, "n", json_integer((json_int_t)n));
     json_object_set_new(o, "undefined", json_integer((json_int_t)undefined));
     json_object_set_new(o, "difference", ckvc_json_real(n ? v.mean : NAN));
@@ -77,7 +89,8 @@ static json_t *difference_json(report_rows *s, size_t a, size_t b, const char *s
 
 static bool same_setting(const report_series *a, const report_series *b)
 {
-    return strcmp(a->model, b->model) == 0 && a->budget == b->budget && a->continuation == b->continuation;
+    return strcmp(a->model, b->model) == 0 && a->budget == b->budget && a->layer_budgets == b->layer_budgets &&
+           a->continuation == b->continuation;
 }
 
 static json_t *series_json(const report_series *s)
@@ -90,88 +103,159 @@ static json_t *series_json(const report_series *s)
     json_object_set_new(o, "budget", ckvc_json_real(s->budget));
     json_object_set_new(o, "C", json_integer(s->continuation));
     json_object_set_new(o, "tau", ckvc_json_real(s->tau));
+    json_object_set_new(o, "by_layer", json_boolean(s->layer_budgets != 0));
     return o;
 }
 
-/* Series a against b: all sources together, then one by one when there are several. */
-static ckvc_status comparison(report_rows *s, size_t a, size_t b, const char *const *sources, size_t n_sources, json_t *list,
+static int ascending(const void *pa, const void *pb)
+{
+    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+    return (a > b) - (a < b);
+}
+
+/* A third of a series' prompts each, by length; equal lengths stay together. Returns how many of the groups have prompts, 0 when there are
+ * fewer than 3 prompts or all are of one length. */
+static size_t length_groups(const report_rows *s, const report_series *of, subset groups[3], ckvc_status *rc, ckvc_err *err)
+{
+    uint32_t *T = ckvc_alloc(of->n, sizeof *T);
+    if (!T) {
+        *rc = ckvc_fail_memory(err, "report", of->n * sizeof *T);
+        return 0;
+    }
+    for (size_t i = 0; i < of->n; i++) {
+        T[i] = s->rows[of->first + i].row->n_tokens;
+    }
+    qsort(T, of->n, sizeof *T, ascending);
+    size_t n = 0;
+    for (size_t g = 0, from = 0; of->n >= 3 && g < 3 && from < of->n; g++) {
+        size_t to = (of->n * (g + 1) + 2) / 3; /* one behind the group */
+        while (to < of->n && to > 0 && T[to] == T[to - 1]) {
+            to++;
+        }
+        if (to > from) {
+            groups[n++] = (subset){NULL, T[from], T[to - 1]};
+            from = to;
+        }
+    }
+    free(T);
+    return n > 1 ? n : 0;
+}
+
+/* The other side of a comparison's parts: by source when there are several, by length. */
+static json_t *parts_json(const report_rows *s, size_t a, size_t b, const subset *parts, size_t n, double *d)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        json_t *one = difference_json(s, a, b, &parts[i], d);
+        if (one) {
+            json_array_append_new(list, one);
+        }
+    }
+    return list;
+}
+
+/* Series a against b: all prompts together, then by source and by length. Nothing when they share no prompt. */
+static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources, json_t *list,
                               ckvc_err *err)
 {
+    ckvc_status rc = CKVC_OK;
+    subset lengths[3];
+    const size_t n_lengths = length_groups(s, &s->series[a], lengths, &rc, err);
     double *d = ckvc_alloc(s->n + 1, sizeof *d);
-    if (!d) {
-        return ckvc_fail_memory(err, "report", s->n * sizeof *d);
+    if (rc == CKVC_OK && !d) {
+        rc = ckvc_fail_memory(err, "report", s->n * sizeof *d);
     }
-    json_t *all = difference_json(s, a, b, NULL, d);
+    json_t *all = rc == CKVC_OK ? difference_json(s, a, b, &everything, d) : NULL;
     if (all) {
-        json_t *o = series_json(&s->series[a]), *by_source = json_array();
+        json_t *o = series_json(&s->series[a]);
         json_object_set_new(o, "base", json_string(s->series[b].title));
+        json_object_set_new(o, "base_policy", json_string(s->series[b].policy));
         json_object_set_new(o, "all", all);
-        for (size_t i = 0; i < n_sources && n_sources > 1; i++) {
-            json_t *one = difference_json(s, a, b, sources[i], d);
-            if (one) {
-                json_array_append_new(by_source, one);
-            }
-        }
-        json_object_set_new(o, "sources", by_source);
+        json_object_set_new(o, "sources", parts_json(s, a, b, sources, n_sources, d));
+        json_object_set_new(o, "lengths", parts_json(s, a, b, lengths, n_lengths, d));
         json_array_append_new(list, o);
     }
     free(d);
-    return CKVC_OK;
+    return rc;
 }
 
-static int compare_text(const void *a, const void *b)
+static int compare_sources(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    return strcmp(((const subset *)a)->source, ((const subset *)b)->source);
 }
 
-static bool is_table(const report_series *s)
-{
-    return strcmp(s->policy, "table") == 0;
-}
-
+/* Tables first, then their controls, then the references. */
 static size_t series_rank(const report_series *s)
 {
-    return is_table(s) ? 0 : *s->table ? 1 : 2;
+    return s->kind == SCORE_TABLE ? 0 : *s->table && !score_is_reference(s->kind) ? 1 : 2;
+}
+
+/* The lists of comparisons, by member of "scores". */
+enum { AGAINST_IDENTITY, AGAINST_MATCHED, BETWEEN_TABLES, AT_EQUAL_TOKENS, AGAINST_CONTROLS, LISTS };
+static const char *const list_names[LISTS] = {"against_identity", "against_matched", "between_tables", "at_equal_tokens",
+                                              "against_controls"};
+
+/* Series a against series b of its setting, in every list that the two belong to. */
+static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources,
+                               json_t *const lists[LISTS], ckvc_err *err)
+{
+    const report_series *x = &s->series[a], *y = &s->series[b];
+    const bool own = strcmp(x->table, y->table) == 0, table = x->kind == SCORE_TABLE;
+    bool in[LISTS] = {
+        [AGAINST_IDENTITY] = y->kind == SCORE_IDENTITY,
+        /* a table's match is no measure for another table, but is one for references */
+        [AGAINST_MATCHED] = y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED && (own || !*x->table),
+        [BETWEEN_TABLES] = table && y->kind == SCORE_TABLE && a > b,
+        /* its own matched control, references with its tokens, and those that happen to keep as many: the fair opponents */
+        [AT_EQUAL_TOKENS] =
+            table && y->kind != SCORE_TABLE && y->kind != SCORE_IDENTITY && !score_is_control(y->kind) && (own || !*y->table),
+        [AGAINST_CONTROLS] = table && own && score_is_control(y->kind),
+    };
+    ckvc_status rc = CKVC_OK;
+    for (size_t k = 0; k < LISTS && rc == CKVC_OK; k++) {
+        const size_t before = json_array_size(lists[k]);
+        rc = in[k] ? comparison(s, a, b, sources, n_sources, lists[k], err) : CKVC_OK;
+        const json_t *all = json_object_get(json_array_get(lists[k], before), "all");
+        if (k == AT_EQUAL_TOKENS && all && !own && !json_is_true(json_object_get(all, "equal_tokens"))) {
+            json_array_remove(lists[k], before);
+        }
+    }
+    return rc;
 }
 
 ckvc_status report_scores_json(report *r, ckvc_err *err)
 {
-    json_t *o = json_object(), *against_identity = json_array(), *against_tables = json_array(), *against_equal = json_array(),
-           *files = json_array(), *all_series = json_array();
+    json_t *o = json_object(), *files = json_array(), *all_series = json_array(), *lists[LISTS];
     json_object_set_new(r->json, "scores", o);
     json_object_set_new(o, "files", files);
     json_object_set_new(o, "series", all_series);
-    json_object_set_new(o, "against_identity", against_identity);
-    json_object_set_new(o, "between_tables", against_tables);
-    json_object_set_new(o, "at_equal_tokens", against_equal);
+    for (size_t k = 0; k < LISTS; k++) {
+        lists[k] = json_array();
+        json_object_set_new(o, list_names[k], lists[k]);
+    }
     for (size_t i = 0; i < r->n_scores; i++) {
         const char *slash = strrchr(r->scores[i]->path, '/');
         json_array_append_new(
             files, json_pack("{s:s, s:I}", "file", slash ? slash + 1 : r->scores[i]->path, "rows", (json_int_t)r->scores[i]->n));
     }
     report_rows s = {0};
-    const char **sources = NULL;
+    subset sources[SOURCES_MAX + 1];
     size_t n_sources = 0, n_marked = 0;
     ckvc_status rc = report_rows_gather(r, &s, err);
-    if (rc == CKVC_OK && !(sources = ckvc_calloc(s.n + 1, sizeof *sources))) {
-        rc = ckvc_fail_memory(err, "report", s.n * sizeof *sources);
-    }
     for (size_t i = 0; i < s.n && rc == CKVC_OK; i++) {
         const char *name = s.rows[i].row->source ? s.rows[i].row->source : "";
         size_t k = 0;
-        while (k < n_sources && strcmp(sources[k], name) != 0) {
+        while (k < n_sources && strcmp(sources[k].source, name) != 0) {
             k++;
         }
         if (k == n_sources && n_sources <= SOURCES_MAX) {
-            sources[n_sources++] = name;
+            sources[n_sources] = everything;
+            sources[n_sources++].source = name;
         }
         n_marked += s.rows[i].row->split && strcmp(s.rows[i].row->split, "heldout") == 0;
     }
     n_sources = n_sources > SOURCES_MAX ? 0 : n_sources;
-    if (sources) {
-        qsort(sources, n_sources, sizeof *sources, compare_text);
-    }
-    /* Tables first, then their controls, then the references. */
+    qsort(sources, n_sources, sizeof *sources, compare_sources);
     for (size_t step = 0; step < 3 * s.n_series && rc == CKVC_OK; step++) {
         size_t a = step % s.n_series;
         if (series_rank(&s.series[a]) != step / s.n_series) {
@@ -179,34 +263,18 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
         }
         json_array_append_new(all_series, series_json(&s.series[a]));
         for (size_t b = 0; b < s.n_series && rc == CKVC_OK; b++) {
-            if (a == b || !same_setting(&s.series[a], &s.series[b])) {
-                continue;
-            }
-            if (strcmp(s.series[b].policy, "identity") == 0) {
-                rc = comparison(&s, a, b, sources, n_sources, against_identity, err);
-            } else if (is_table(&s.series[a]) && is_table(&s.series[b]) && a > b) {
-                rc = comparison(&s, a, b, sources, n_sources, against_tables, err);
-            } else if (is_table(&s.series[a]) && !is_table(&s.series[b]) &&
-                       (!*s.series[b].table || strcmp(s.series[b].table, s.series[a].table) == 0)) {
-                /* its own matched control, or a reference policy that happens to keep as many tokens: the fair opponents */
-                size_t before = json_array_size(against_equal);
-                rc = comparison(&s, a, b, sources, n_sources, against_equal, err);
-                if (rc == CKVC_OK && json_array_size(against_equal) > before) {
-                    json_t *last = json_array_get(against_equal, before);
-                    if (!*s.series[b].table && !json_is_true(json_object_get(json_object_get(last, "all"), "equal_tokens"))) {
-                        json_array_remove(against_equal, before);
-                    }
-                }
+            if (a != b && same_setting(&s.series[a], &s.series[b])) {
+                rc = compare_two(&s, a, b, sources, n_sources, lists, err);
             }
         }
     }
     json_object_set_new(o, "prompts_used_in_calibration_left_out", json_integer((json_int_t)s.dropped_seen));
     json_object_set_new(o, "rows_of_other_splits_left_out", json_integer((json_int_t)s.dropped_split));
+    json_object_set_new(o, "rows_in_several_files", json_integer((json_int_t)s.dropped_twice));
     json_object_set_new(o, "rows", json_integer((json_int_t)s.n));
     json_object_set_new(o, "rows_used_in_calibration", json_integer((json_int_t)s.used_seen));
     bool checked = s.n > 0 && s.used_seen == 0 && (n_marked == s.n || r->n_runs > 0);
     json_object_set_new(o, "held_out_checked", json_boolean(checked));
     report_rows_free(&s);
-    free(sources);
     return rc;
 }

@@ -264,16 +264,23 @@ static void other_shapes_are_not_compared(void **state)
     table_file_free(b);
 }
 
-static void score_line(FILE *f, const char *id, const char *source, const char *split, const char *policy, const char *table,
-                       double comp, int kept)
+static void score_line_of(FILE *f, const char *id, const char *source, const char *split, const char *policy, const char *table,
+                          double comp, int kept, int T, const char *more)
 {
     fprintf(
         f,
         "{\"id\":\"%s\",\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"%s\",\"table\":%s%s%s,"
-        "\"tau\":null,\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_perplexity\":"
+        "\"tau\":null,%s\"T\":%d,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_perplexity\":"
         "null,"
         "\"n_candidates\":null,\"n_kept\":[%d,%d],\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,\"reward\":%.17g}\n",
-        id, source, split, policy, table ? "\"" : "", table ? table : "null", table ? "\"" : "", kept, kept + 2, comp, -(comp - 2));
+        id, source, split, policy, table ? "\"" : "", table ? table : "null", table ? "\"" : "", more, T, kept, kept + 2, comp,
+        -(comp - 2));
+}
+
+static void score_line(FILE *f, const char *id, const char *source, const char *split, const char *policy, const char *table,
+                       double comp, int kept)
+{
+    score_line_of(f, id, source, split, policy, table, comp, kept, 100, "");
 }
 
 static void paired_differences(void **state)
@@ -321,6 +328,141 @@ static void paired_differences(void **state)
     table_file_free(t);
 }
 
+/* What is compared with what: a table with its match and with references of its tokens, with its controls apart from these, every policy with
+ * identity and with the match; by length in thirds; budgets by layer for themselves. */
+static void controls_and_references(void **state)
+{
+    (void)state;
+    table_file *t = small("t", first_weights, false);
+    put(t, in("t.ckvt"));
+    FILE *f = fopen(in("c.jsonl"), "w");
+    assert_non_null(f);
+    static const int lengths[6] = {100, 90, 90, 95, 120, 110}; /* thirds: 90 90, 95 100, 110 120 */
+    for (int i = 0; i < 6; i++) {
+        const struct {
+            const char *policy, *table;
+            double gain;
+            int kept;
+        } rows[] = {{"identity", NULL, 0, 20},
+                    {"table", t->content_id, 0.5 + (lengths[i] >= 110), 24},
+                    {"matched", t->content_id, 0.25, 24},
+                    {"no-threshold", t->content_id, 0.375, 32}, /* other tokens, and a control: no fair opponent */
+                    {"mean-gate", t->content_id, 0.5, 24},
+                    {"window", t->content_id, 2, 24}, /* with the table's tokens */
+                    {"recent", NULL, 0.125, 24},      /* happens to keep as many */
+                    {"random", NULL, 3, 32}};         /* does not */
+        char id[16];
+        snprintf(id, sizeof id, "p%d", i);
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+            score_line_of(f, id, "x", "heldout", rows[k].policy, rows[k].table, 9 - rows[k].gain, rows[k].kept, lengths[i], "");
+        }
+        score_line_of(f, id, "x", "heldout", "identity", NULL, 9, 20, lengths[i], "\"layer_budgets\":[16,48],");
+    }
+    fclose(f);
+    const char *inputs[] = {in("t.ckvt")};
+    char *page = NULL, *summary = NULL, score_file[128];
+    snprintf(score_file, sizeof score_file, "%s", in("c.jsonl"));
+    json_t *j = make(inputs, 1, score_file, &page, &summary);
+    static const struct {
+        const char *list, *titles[8], *bases[8];
+        double differences[8];
+        size_t n;
+    } want[] = {
+        {"at_equal_tokens",
+         {"T1 t", "T1 t", "T1 t"},
+         {"matched of T1 t", "window with the tokens of T1 t", "recent"},
+         {5.0 / 6 - 0.25, 5.0 / 6 - 2, 5.0 / 6 - 0.125},
+         3},
+        {"against_controls", {"T1 t", "T1 t"}, {"no-threshold of T1 t", "mean-gate of T1 t"}, {5.0 / 6 - 0.375, 1.0 / 3}, 2},
+        {"between_tables", {0}, {0}, {0}, 0},
+        {"against_matched",
+         {"T1 t", "no-threshold of T1 t", "mean-gate of T1 t", "identity", "window with the tokens of T1 t", "recent", "random"},
+         {"matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t",
+          "matched of T1 t"},
+         {5.0 / 6 - 0.25, 0.125, 0.25, -0.25, 1.75, -0.125, 2.75},
+         7},
+        {"against_identity",
+         {"T1 t", "matched of T1 t", "no-threshold of T1 t", "mean-gate of T1 t", "window with the tokens of T1 t", "recent",
+          "random"},
+         {"identity", "identity", "identity", "identity", "identity", "identity", "identity"},
+         {5.0 / 6, 0.25, 0.375, 0.5, 2, 0.125, 3},
+         7},
+    };
+    for (size_t k = 0; k < sizeof want / sizeof *want; k++) {
+        json_t *list = json_object_get(at(j, "scores"), want[k].list);
+        assert_int_equal(json_array_size(list), want[k].n);
+        for (size_t i = 0; i < want[k].n; i++) {
+            json_t *o = json_array_get(list, i);
+            assert_string_equal(json_string_value(json_object_get(o, "title")), want[k].titles[i]);
+            assert_string_equal(json_string_value(json_object_get(o, "base")), want[k].bases[i]);
+            is(o, "all.difference", want[k].differences[i]);
+            is(o, "all.n", 6);
+            assert_int_equal(json_array_size(at(o, "sources")), 0); /* there is one */
+            assert_int_equal(json_array_size(at(o, "lengths")), 3);
+        }
+    }
+    static const double bounds[3][3] = {{90, 90, 0.25}, {95, 100, 0.25}, {110, 120, 1.25}}; /* T, T, table - matched */
+    for (int g = 0; g < 3; g++) {
+        json_t *of = json_array_get(at(j, "scores.at_equal_tokens.0.lengths"), (size_t)g);
+        is(of, "T_lo", bounds[g][0]);
+        is(of, "T_hi", bounds[g][1]);
+        is(of, "difference", bounds[g][2]);
+        is(of, "n", 2);
+    }
+    assert_non_null(strstr(summary, "at equal tokens kept: +0.5833"));
+    assert_non_null(
+        strstr(summary, "worse than a simple reference: T1 t, budget 32 tokens, against window with the tokens of T1 t"));
+    assert_null(strstr(summary, "against random"));
+    assert_null(strstr(summary, "against mean-gate"));
+    const char *fold = strstr(page, "<details>");
+    assert_non_null(fold);
+    assert_non_null(strstr(fold, "T from 95 to 100"));
+    assert_true(strstr(page, "What each part is worth") < fold && strstr(page, "Every policy on the same prompts") < fold);
+    assert_true(strstr(page, "T from 95 to 100") > fold);
+    json_decref(j);
+    free(page);
+    free(summary);
+    table_file_free(t);
+}
+
+/* The same prompt under the same policy in two files counts once, and must not say two things. */
+static void rows_of_two_files(void **state)
+{
+    (void)state;
+    table_file *t = small("t", first_weights, false);
+    put(t, in("t.ckvt"));
+    char files[3][128];
+    for (int k = 0; k < 3; k++) {
+        snprintf(files[k], sizeof files[k], "%s/two-%d.jsonl", folder, k);
+        FILE *f = fopen(files[k], "w");
+        assert_non_null(f);
+        for (int i = 0; i < 4; i++) {
+            char id[16];
+            snprintf(id, sizeof id, "p%d", i);
+            score_line(f, id, "x", "heldout", k ? "recent" : "identity", NULL, 3, 20);
+            score_line(f, id, "x", "heldout", "table", t->content_id, 2.5 + (k == 2 ? 0.01 : 1e-9 * k) + 0.125 * i, 24);
+        }
+        fclose(f);
+    }
+    const char *inputs[] = {in("t.ckvt")}, *two[] = {files[0], files[1], files[2]};
+    report_options o = {.inputs = inputs, .n_inputs = 1, .scores = two, .n_scores = 2, .out = in("two"), .layer_bins = 2};
+    ckvc_err err = {0};
+    char *text = NULL, *verdict = NULL;
+    assert_int_equal(report_write(&o, &verdict, &text, &err), CKVC_OK);
+    json_t *j = json_loads(text, 0, NULL);
+    is(j, "scores.rows", 12);
+    is(j, "scores.rows_in_several_files", 4);
+    is(j, "scores.against_identity.0.all.n", 4);
+    json_decref(j);
+    free(text);
+    free(verdict);
+    o.out = in("three");
+    o.n_scores = 3;
+    assert_int_equal(report_write(&o, &verdict, &text, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "made with different options"));
+    table_file_free(t);
+}
+
 static void inputs_that_are_none(void **state)
 {
     (void)state;
@@ -334,8 +476,12 @@ static void inputs_that_are_none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(table_alone), cmocka_unit_test(two_tables),
-                                       cmocka_unit_test(other_shapes_are_not_compared), cmocka_unit_test(paired_differences),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(table_alone),
+                                       cmocka_unit_test(two_tables),
+                                       cmocka_unit_test(other_shapes_are_not_compared),
+                                       cmocka_unit_test(paired_differences),
+                                       cmocka_unit_test(controls_and_references),
+                                       cmocka_unit_test(rows_of_two_files),
                                        cmocka_unit_test(inputs_that_are_none)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,38 @@
+/* The kinds of policy that a score line names (scores.md): written by calib/, told apart by report/. */
+#ifndef CKVC_SCORE_KIND_H
+#define CKVC_SCORE_KIND_H
+
+#include <stdbool.h>
+
+typedef enum score_kind {
+    SCORE_TABLE,
+    SCORE_IDENTITY,
+    SCORE_MATCHED,
+    SCORE_RECENT,
+    SCORE_SINK_RECENT,
+    SCORE_RANDOM,
+    SCORE_WINDOW,
+    SCORE_WINDOW_POOLED,
+    SCORE_NO_UTILITY,
+    SCORE_NO_THRESHOLD,
+    SCORE_MEAN_GATE,
+    SCORE_MEAN_POOL,
+    SCORE_HEAD_ONLY,
+    SCORE_GATE_ONLY,
+    SCORE_KIND_COUNT
+} score_kind;
+const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
+/* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
+score_kind score_kind_named(const char *name);
+/* Ranks positions without looking at a table. */
+static inline bool score_is_reference(score_kind kind)
+{
+    return kind >= SCORE_RECENT && kind <= SCORE_WINDOW_POOLED;
+}
+/* A table with one part taken out or put back to its start (method.md section 7). */
+static inline bool score_is_control(score_kind kind)
+{
+    return kind >= SCORE_NO_UTILITY && kind < SCORE_KIND_COUNT;
+}
+
+#endif

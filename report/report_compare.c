@@ -1,0 +1,210 @@
+/* See report_compare.h. */
+#include "report/report_compare.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "formats/html.h"
+#include "report/report_internal.h"
+
+const char *report_judged(const json_t *of)
+{
+    double lo = report_num(of, "lo"), hi = report_num(of, "hi");
+    if (!isfinite(lo) || !isfinite(hi)) {
+        return "too few prompts to tell";
+    }
+    return lo > 0 ? "better" : hi < 0 ? "worse" : "no difference shown";
+}
+
+static const char *difference(const json_t *of)
+{
+    return report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4);
+}
+
+static bool same_series(const json_t *a, const json_t *b)
+{
+    return strcmp(report_str(a, "title"), report_str(b, "title")) == 0 &&
+           strcmp(report_str(a, "model"), report_str(b, "model")) == 0 && report_num(a, "budget") == report_num(b, "budget") &&
+           report_num(a, "C") == report_num(b, "C");
+}
+
+/* ---- what stands first: all prompts together ---- */
+
+static void verdict_cell(ckvc_buffer *b, const json_t *of)
+{
+    html_cell(b, 'n', "%s%s", report_judged(of), json_is_true(json_object_get(of, "equal_tokens")) ? "" : "; tokens differ");
+}
+
+static void overall_table(ckvc_buffer *b, const json_t *list, const char *caption)
+{
+    static const char *const columns[] = {"table",   "against",    "budget",    "n", "difference, nats/token (95% interval)",
+                                          "verdict", "kept/layer", "base keeps"};
+    size_t i;
+    json_t *o;
+    if (json_array_size(list) == 0) {
+        return;
+    }
+    html_table_begin(b, caption, "llrrrnrr", columns, sizeof columns / sizeof *columns);
+    json_array_foreach(list, i, o)
+    {
+        const json_t *all = json_object_get(o, "all");
+        html_row_begin(b);
+        html_cell(b, 'l', "%s", report_str(o, "title"));
+        html_cell(b, 'l', "%s", report_str(o, "base"));
+        html_cell(b, 'r', "%s", report_budget(report_num(o, "budget")));
+        html_cell(b, 'r', "%.0f", report_num(all, "n"));
+        html_cell(b, 'r', "%s", difference(all));
+        verdict_cell(b, all);
+        html_cell(b, 'r', "%s", report_fixed(report_num(all, "kept"), 1));
+        html_cell(b, 'r', "%s", report_fixed(report_num(all, "kept_base"), 1));
+        html_row_end(b);
+    }
+    html_table_end(b);
+}
+
+/* The one comparison of a series in a list; *n how many there are. */
+static const json_t *only_of(const json_t *list, const json_t *series, size_t *n)
+{
+    const json_t *found = NULL;
+    size_t i;
+    json_t *o;
+    *n = 0;
+    json_array_foreach(list, i, o)
+    {
+        if (same_series(o, series)) {
+            found = json_object_get(o, "all");
+            ++*n;
+        }
+    }
+    return found;
+}
+
+static void difference_cell(ckvc_buffer *b, const json_t *of, size_t n)
+{
+    html_cell(b, 'r', "%s", n == 1 ? difference(of) : n ? "several, below" : "");
+}
+
+/* Every policy against identity and against the control that keeps as many tokens as a table. */
+static void policies_table(ckvc_buffer *b, const json_t *of_scores)
+{
+    static const char *const columns[] = {
+        "policy", "budget", "n", "kept/layer", "reward", "against identity (95% interval)", "against matched (95% interval)"};
+    const json_t *identity = json_object_get(of_scores, "against_identity"),
+                 *matched = json_object_get(of_scores, "against_matched");
+    size_t i, n_identity, n_matched;
+    json_t *series;
+    if (json_array_size(identity) + json_array_size(matched) == 0) {
+        return;
+    }
+    html_table_begin(b, "Every policy on the same prompts", "lrrrrrr", columns, sizeof columns / sizeof *columns);
+    json_array_foreach(json_object_get(of_scores, "series"), i, series)
+    {
+        const json_t *a = only_of(identity, series, &n_identity), *m = only_of(matched, series, &n_matched), *any = a ? a : m;
+        if (!any) {
+            continue; /* alone in its setting */
+        }
+        html_row_begin(b);
+        html_cell(b, 'l', "%s", report_str(series, "title"));
+        html_cell(b, 'r', "%s", report_budget(report_num(series, "budget")));
+        html_cell(b, 'r', "%.0f", report_num(any, "n"));
+        html_cell(b, 'r', "%s", report_fixed(report_num(any, "kept"), 1));
+        html_cell(b, 'r', "%s", report_fixed(report_num(any, "reward"), 4));
+        difference_cell(b, a, n_identity);
+        difference_cell(b, m, n_matched);
+        html_row_end(b);
+    }
+    html_table_end(b);
+}
+
+/* ---- behind the fold: parts ---- */
+
+static void part_row(ckvc_buffer *b, const json_t *of)
+{
+    html_row_begin(b);
+    if (json_object_get(of, "T_lo")) {
+        html_cell(b, 'l', "T from %.0f to %.0f", report_num(of, "T_lo"), report_num(of, "T_hi"));
+    } else {
+        html_cell(b, 'l', "%s", *report_str(of, "source") ? report_str(of, "source") : "(no source)");
+    }
+    html_cell(b, 'r', "%.0f", report_num(of, "n"));
+    html_cell(b, 'r', "%s", difference(of));
+    verdict_cell(b, of);
+    html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept"), 1));
+    html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept_base"), 1));
+    html_row_end(b);
+}
+
+static size_t count_parts(const json_t *o)
+{
+    return json_array_size(json_object_get(o, "sources")) + json_array_size(json_object_get(o, "lengths"));
+}
+
+static void parts_table(ckvc_buffer *b, const json_t *list, const char *caption)
+{
+    static const char *const columns[] = {"prompts", "n",          "difference, nats/token (95% interval)",
+                                          "verdict", "kept/layer", "base keeps"};
+    enum { COLUMNS = sizeof columns / sizeof *columns };
+    size_t i, k, parts = 0;
+    json_t *o, *of;
+    json_array_foreach(list, i, o)
+    {
+        parts += count_parts(o);
+    }
+    if (parts == 0) {
+        return;
+    }
+    html_table_begin(b, caption, "lrrnrr", columns, COLUMNS);
+    json_array_foreach(list, i, o)
+    {
+        if (count_parts(o) == 0) {
+            continue;
+        }
+        html_group(b, COLUMNS, "%s against %s, budget %s", report_str(o, "title"), report_str(o, "base"),
+                   report_budget(report_num(o, "budget")));
+        json_array_foreach(json_object_get(o, "sources"), k, of)
+        {
+            part_row(b, of);
+        }
+        json_array_foreach(json_object_get(o, "lengths"), k, of)
+        {
+            part_row(b, of);
+        }
+    }
+    html_table_end(b);
+}
+
+void report_comparisons(const json_t *of_scores, ckvc_buffer *b)
+{
+    static const struct {
+        const char *list, *caption, *parts;
+    } tables[] = {
+        {"at_equal_tokens", "At equal tokens kept: a table against its matched control, and references that keep as many",
+         "At equal tokens kept"},
+        {"against_controls", "What each part is worth: a table against itself without it", "Tables against their controls"},
+        {"between_tables", "Tables against each other", "Tables against each other"},
+        {"against_matched", NULL, "Against matched controls"},
+        {"against_identity", NULL, "Against identity (every weight 1.0, every threshold 0.90)"},
+    };
+    enum { TABLES = sizeof tables / sizeof *tables };
+    size_t i, k, parts = 0;
+    json_t *o;
+    for (k = 0; k < TABLES; k++) {
+        const json_t *list = json_object_get(of_scores, tables[k].list);
+        if (tables[k].caption) {
+            overall_table(b, list, tables[k].caption);
+        }
+        json_array_foreach(list, i, o)
+        {
+            parts += count_parts(o);
+        }
+    }
+    policies_table(b, of_scores);
+    if (parts == 0) {
+        return;
+    }
+    html_details_begin(b, "By source and by length of the prompt (thirds)");
+    for (k = 0; k < TABLES; k++) {
+        parts_table(b, json_object_get(of_scores, tables[k].list), tables[k].parts);
+    }
+    html_details_end(b);
+}
