@@ -7,6 +7,7 @@
 #include "calib/fit_records.h"
 #include "cql/counts.h"
 #include "cql/rank.h"
+#include "cql/stability.h"
 #include "lib/base/memory.h"
 
 struct stable {
@@ -99,8 +100,7 @@ ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err)
         }
     }
     if (st == CKVC_OK && 2 * defined >= STABLE_SPLITS * s->n_budgets) {
-        double rho = sum / (double)defined;
-        *out = rho > 0 ? 2 * rho / (1 + rho) : rho; /* two halves that disagree are not made whole */
+        *out = stability_spearman_brown(sum / (double)defined);
     }
     free(choices);
     free(x);

@@ -160,17 +160,19 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of)
 {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
-    size_t A = l->n_actions;
+    size_t A = l->n_actions, prompts[CQL_MAX_ACTIONS];
     for (size_t s = 0; s < l->n_states; ++s) {
         variance_bound *b = &of[s];
         double lo = INFINITY, hi = -INFINITY, lo_raw = INFINITY, hi_raw = -INFINITY, least = INFINITY, most = -INFINITY;
         *b = (variance_bound){0, 0, NAN, NAN, NAN, NAN, NAN};
-        b->n_prompts = cql_logged_state(l, s, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
+        cql_logged_state(l, s, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
+        memset(prompts, 0, A * sizeof *prompts);
         for (size_t k = l->first[s]; k < l->first[s + 1]; ++k) {
             size_t i = l->order[k];
             for (size_t a = 0; a < A; ++a)
                 if (l->n[i * A + a] > 0) {
                     double v = l->sum[i * A + a] / l->n[i * A + a];
+                    prompts[a]++;
                     lo = fmin(lo, v);
                     hi = fmax(hi, v);
                     lo_raw = fmin(lo_raw, v + l->blocks[i].baseline);
@@ -179,6 +181,7 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of)
         }
         for (size_t a = 0; a < A; ++a)
             if (n[a] > 0) {
+                b->n_prompts = b->n_actions == 0 || prompts[a] < b->n_prompts ? prompts[a] : b->n_prompts;
                 b->n_actions++;
                 least = fmin(least, mean[a]);
                 most = fmax(most, mean[a]);

@@ -31,7 +31,7 @@ ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *
 /* The paper's uniform calibration bound for one state: width sqrt(log(2 A / delta) / (2 N)); 2x that bounds the excess of the empirical best. */
 double variance_uniform_bound(double width, size_t n_actions, size_t n_prompts, double delta);
 typedef struct variance_bound {
-    size_t n_prompts, n_actions; /* with records */
+    size_t n_prompts, n_actions; /* prompts of the action that fewest logged; actions with records */
     double width_raw, width;     /* largest less smallest reward seen of one prompt and action: raw, and as advantage */
     double bound_raw, bound;     /* of them */
     double spread;               /* largest less smallest mean advantage of an action */

@@ -157,8 +157,10 @@ static void variance_agrees_with_numpy(void **state)
             if (p != 2)
                 add(l, 1, a, y1[p][a], base1[p]);
         }
-        if (p == 1)
-            add(l, 2, 0, 9.0, 0.0); /* one action of one prompt: no part in the split */
+        if (p >= 1) /* the whole grid by no more than one prompt: no part in the split */
+            add(l, 2, 0, (double)p, 0.0);
+        if (p == 2)
+            add(l, 2, 1, 0.0, 0.0);
     }
     finish(l);
     variance_split v;
@@ -182,7 +184,8 @@ static void variance_agrees_with_numpy(void **state)
     /* 0.7 sqrt(log(2 * 3 / 0.05) / (2 * 4)), and the same of 1.3 and 3 prompts */
     variance_bound b[3];
     variance_bounds(l, 0.05, b);
-    assert_true(b[0].n_prompts == 4 && b[0].n_actions == 3 && b[1].n_prompts == 3 && b[2].n_actions == 1);
+    assert_true(b[0].n_prompts == 4 && b[0].n_actions == 3 && b[1].n_prompts == 3);
+    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3.0 && b[2].spread == 2.0);
     close_to(b[0].width, 0.7);
     close_to(b[0].width_raw, 2.9);
     close_to(b[0].spread, 0.225);
