@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "calib/bench_data.h"
 #include "calib/flops.h"
 #include "calib/memory_plan.h"
 #include "calib/rollouts_plain.h"
@@ -20,8 +21,8 @@
 #include "lib/base/rng.h"
 
 const char *const bench_stages[] = {
-    "matmul",    "prefill",   "variants",    "rollout-plain", "sweep", "rewards-reprefill", "rewards-plain", "rewards-sweep",
-    "fit-exact", "fit-count", "shard-write", "shard-read",    NULL};
+    "matmul",        "attention",     "prefill",   "variants",  "rollout-plain", "sweep",      "rewards-reprefill",
+    "rewards-plain", "rewards-sweep", "fit-exact", "fit-count", "shard-write",   "shard-read", NULL};
 
 typedef struct bench {
     backend *be;
@@ -35,6 +36,7 @@ typedef struct bench {
     be_weight *w;
     be_buf *x, *y;
     float *host;
+    bench_attention attention;
     session *session;
     int32_t *ids;
     prefill_stats stats;
@@ -132,6 +134,11 @@ static ckvc_status stage_matmul(bench *b)
 {
     b->be->ops->matmul(b->be, b->w, NULL, b->x, GEMM_ROWS, false, b->y);
     return b->be->ops->sync(b->be, b->err);
+}
+
+static ckvc_status stage_attention(bench *b)
+{
+    return bench_attention_run(b->be, &b->attention, b->err);
 }
 
 static ckvc_status stage_prefill(bench *b)
@@ -294,6 +301,28 @@ static ckvc_status bench_matmul(bench *b)
     st = measure(b, stage_matmul, &(bench_row){.stage = "matmul", .shape = shape, .unit = "flop", .work = flop, .flop = flop},
                  seconds);
     b->peak = st == CKVC_OK ? flop / seconds[1] : 0;
+    return st;
+}
+
+/* One layer's causal attention: of the model's first layer, or of SmolLM2-135M's shape. */
+static ckvc_status attention_stage(bench *b)
+{
+    be_attention_shape layer = {.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .scale = 0.125f};
+    if (b->model) {
+        const model_shape *s = model_get_shape(b->model);
+        layer = (be_attention_shape){s->n_heads, s->n_kv_heads, s->head_dim, model_shape_window(s, 0), layer.scale};
+    }
+    const int64_t T = b->o->n_tokens;
+    const double flop = flops_attention(layer.n_heads, layer.head_dim, layer.window, T);
+    char shape[128];
+    double seconds[2] = {0};
+    snprintf(shape, sizeof shape, "T=%lld H=%d G=%d D=%d", (long long)T, layer.n_heads, layer.n_kv_heads, layer.head_dim);
+    ckvc_status st = bench_attention_create(b->be, &layer, T, b->o->seed, &b->attention, b->err);
+    if (st == CKVC_OK) {
+        const bench_row row = {.stage = "attention", .shape = shape, .unit = "rows", .work = (double)T, .flop = flop};
+        st = measure(b, stage_attention, &row, seconds);
+    }
+    bench_attention_fini(b->be, &b->attention);
     return st;
 }
 
@@ -487,69 +516,7 @@ static ckvc_status bench_count(bench *b)
 
 static ckvc_status bench_shard(bench *b)
 {
-    /* A shard as a run writes it: every column filled, values as random as rewards are. */
-    shard *s = b->shard = shard_create();
-    if (!s) {
-        return ckvc_fail_memory(b->err, "a shard", sizeof *s);
-    }
-    double budget = 128;
-    ckvc_table *t;
-    ckvc_status st = start_table_create(8, 3, 1, 1, &budget, 1, 32, &t, b->err);
-    if (st != CKVC_OK) {
-        return st;
-    }
-    shard_header h = {.n_layers = 8,
-                      .n_heads = 6,
-                      .n_kv_heads = 3,
-                      .window = 32,
-                      .continuation = 64,
-                      .lambda = 1,
-                      .n_budgets = 1,
-                      .n_head_actions = t->n_head_actions,
-                      .n_gate_actions = t->n_gate_actions,
-                      .n_entropy_bins = 1,
-                      .n_ppl_bins = 1,
-                      .budgets = t->budgets,
-                      .head_actions = t->head_grid,
-                      .gate_actions = t->gate_grid,
-                      .edges_entropy = t->edges_entropy,
-                      .edges_ppl = t->edges_ppl,
-                      .start_weight = t->weight,
-                      .start_tau = t->tau};
-    snprintf(h.pass, sizeof h.pass, "head");
-    snprintf(h.behaviour, sizeof h.behaviour, "balanced");
-    snprintf(h.alpha_kind, sizeof h.alpha_kind, "paper");
-    memset(h.plan, '0', sizeof h.plan - 1);
-    memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
-    memset(h.manifest, '0', sizeof h.manifest - 1);
-    st = shard_header_copy(&s->h, &h, b->err);
-    ckvc_table_free(t);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, b->o->seed, 5, 0);
-    for (uint32_t p = 0; st == CKVC_OK && p < SHARD_PROMPTS; p++) {
-        struct shard_prompt row = {
-            .line = p + 1, .n_tokens = 512, .n_continuation = 64, .r_struct = 4, .r_sem = 20, .loss_full = 2};
-        struct shard_baseline base = {p, 0, 2.1};
-        snprintf(row.id, sizeof row.id, "bench-%u", p);
-        st = shard_add_prompt(s, &row, NULL, b->err);
-        if (st == CKVC_OK) {
-            st = shard_add_baseline(s, &base, NULL, b->err);
-        }
-    }
-    for (uint32_t i = 0; st == CKVC_OK && i < SHARD_RECORDS; i++) {
-        double loss = 2 + ckvc_rng_double(&rng) * 0.1;
-        struct shard_record r = {.prompt = i % SHARD_PROMPTS,
-                                 .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
-                                 .layer = (uint16_t)(i % 8),
-                                 .head = (uint16_t)(i % 3),
-                                 .reward = 2 - loss,
-                                 .baseline = -0.1,
-                                 .loss = loss,
-                                 .n_candidates = 200,
-                                 .n_kept = 128,
-                                 .set_hash = ckvc_rng_u64(&rng)};
-        st = shard_add_record(s, &r, b->err);
-    }
+    ckvc_status st = bench_shard_create(SHARD_PROMPTS, SHARD_RECORDS, b->o->seed, &b->shard, b->err);
     snprintf(b->path, sizeof b->path, "%s/ckvc-bench-%ld.h5", b->o->scratch_dir, (long)getpid());
     if (st == CKVC_OK) {
         double seconds[2] = {0};
@@ -579,6 +546,9 @@ ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer
     }
     ckvc_buffer_text(csv, "stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note\n");
     ckvc_status st = wanted(&b, "matmul") ? bench_matmul(&b) : CKVC_OK;
+    if (st == CKVC_OK && wanted(&b, "attention")) {
+        st = attention_stage(&b);
+    }
     if (st == CKVC_OK && m) {
         st = bench_model(&b);
     }

@@ -23,15 +23,24 @@ static double row_key(const model_shape *s)
     return 4.0 * s->n_heads * s->head_dim;
 }
 
-/* Keys that rows first ... n-1 of a sequence see together in a layer. */
-static double causal_keys(const model_shape *s, int32_t layer, int64_t first, int64_t n)
+/* Keys that rows first ... n-1 of a sequence see together; window 0: none slides. */
+static double window_keys(int32_t window, int64_t first, int64_t n)
 {
-    const int32_t window = model_shape_window(s, layer);
     double keys = 0;
     for (int64_t i = first; i < n; i++) {
         keys += (double)(window > 0 && i + 1 > window ? window : i + 1);
     }
     return keys;
+}
+
+static double causal_keys(const model_shape *s, int32_t layer, int64_t first, int64_t n)
+{
+    return window_keys(model_shape_window(s, layer), first, n);
+}
+
+double flops_attention(int32_t n_heads, int32_t head_dim, int32_t window, int64_t T)
+{
+    return 4.0 * n_heads * head_dim * window_keys(window, 0, T);
 }
 
 double flops_prefill(const model_shape *s, int64_t T, int64_t W)

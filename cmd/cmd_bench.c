@@ -13,10 +13,10 @@ int cmd_bench(int argc, char **argv)
         "  ckvc bench                                       # arithmetic, fit and shards alone\n"
         "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
         "  ckvc bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
-        "stages: matmul; with a model prefill, variants, rollout-plain, sweep, rewards-reprefill (every action's reward by a\n"
-        "forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per action, likewise),\n"
-        "rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read. A stage stops repeating after a "
-        "minute.\n"};
+        "stages: matmul, attention (one layer's); with a model prefill, variants, rollout-plain, sweep, rewards-reprefill (every\n"
+        "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per\n"
+        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read. A stage stops\n"
+        "repeating after a minute.\n"};
     engine_options o = engine_defaults();
     opt_list budget = {{"0.25"}, 1};
     opt_list stages = {{0}, 0};
