@@ -62,7 +62,7 @@ WIDE INLINE wide wide_max(const wide *a, const wide *b)
 #define V_MAX(a, b)    wide_max(AT(a), AT(b))
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
-static const cpu_fma emulated = {"emulated", product_wide, attend_wide};
+static const cpu_fma emulated = {"emulated", product_wide, attend_wide, exp_sum_wide};
 static ckvc_rng rng;
 
 static float *values(size_t n, double scale)
@@ -90,7 +90,7 @@ static int widths(const cpu_fma *list[3])
 static void product_is_its_chain(void **state)
 {
     (void)state;
-    const cpu_fma *list[3];
+    const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     if (n_list == 0) {
         print_message("skipped: this CPU has no AVX2 with FMA\n");
@@ -127,7 +127,7 @@ static void product_is_its_chain(void **state)
 static void attention_of_every_width(void **state)
 {
     (void)state;
-    const cpu_fma *list[3];
+    const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     if (n_list == 0) {
         print_message("skipped: this CPU has no AVX2 with FMA\n");
@@ -179,11 +179,40 @@ static void attention_of_every_width(void **state)
     }
 }
 
+static void sum_of_exponentials(void **state)
+{
+    (void)state;
+    const cpu_fma *list[3] = {NULL};
+    const int n_list = widths(list);
+    if (n_list == 0) {
+        print_message("skipped: this CPU has no AVX2 with FMA\n");
+        skip();
+    }
+    for (int64_t n = 1; n < 300; n += n < 40 ? 1 : 37) {
+        float *x = values((size_t)n, 60), max[3];
+        double sum[3], want = 0;
+        for (int i = 0; i < n_list; i++) {
+            sum[i] = list[i]->exp_sum(x, n, &max[i]);
+            assert_memory_equal(&sum[i], &sum[0], sizeof *sum);
+            assert_memory_equal(&max[i], &max[0], sizeof *max);
+        }
+        float top = x[0];
+        for (int64_t i = 0; i < n; i++)
+            top = x[i] > top ? x[i] : top;
+        for (int64_t i = 0; i < n; i++)
+            want += exp((double)x[i] - (double)top);
+        assert_true(max[0] == top && fabs(sum[0] - want) <= 1e-6 * want);
+        x[n / 2] = NAN;
+        assert_true(isnan(list[0]->exp_sum(x, n, max)));
+        free(x);
+    }
+}
+
 /* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row, and no other. */
 static void attention_keeps_nan(void **state)
 {
     (void)state;
-    const cpu_fma *list[3];
+    const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     if (n_list == 0) {
         print_message("skipped: this CPU has no AVX2 with FMA\n");
@@ -209,7 +238,7 @@ int main(void)
 {
     ckvc_rng_init(&rng, 11, 11, 11);
     const struct CMUnitTest tests[] = {cmocka_unit_test(product_is_its_chain), cmocka_unit_test(attention_of_every_width),
-                                       cmocka_unit_test(attention_keeps_nan)};
+                                       cmocka_unit_test(attention_keeps_nan), cmocka_unit_test(sum_of_exponentials)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else

@@ -79,7 +79,7 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
 #define V_MAX         _mm512_max_ps
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
-static const cpu_fma avx2 = {"AVX2", product_8, attend_8}, avx512 = {"AVX-512", product_16, attend_16};
+static const cpu_fma avx2 = {"AVX2", product_8, attend_8, exp_sum_8}, avx512 = {"AVX-512", product_16, attend_16, exp_sum_16};
 
 const cpu_fma *cpu_fma_find(void)
 {

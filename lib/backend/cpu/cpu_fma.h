@@ -39,6 +39,8 @@ typedef struct cpu_fma {
      * `stride` apart. Rows of padding become 0. scratch: cpu_fma_scratch floats, 64-byte aligned. */
     void (*attend)(int32_t head_dim, float scale, const float *q, int64_t stride, const key_run runs[2], const row_span *span,
                    float *out, float *scratch);
+    /* Sum of exp(x[i] - *max), *max the largest of the n >= 1 values; summed in float by lanes: for pieces of a few hundred. */
+    double (*exp_sum)(const float *x, int64_t n, float *max);
 } cpu_fma;
 
 size_t cpu_fma_scratch(int32_t head_dim);

@@ -149,6 +149,44 @@ TARGET INLINE void NAME(exp)(V *v)
     *v = (V)((NAME(ints))scaled & above);
 }
 
+/* Value i goes to lane i % 16 at every width. */
+TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out)
+{
+    enum { EACH = 16 / LANES };
+    const int64_t whole = n / 16 * 16;
+    _Alignas(64) float rest[16], lane[16];
+    for (int64_t i = 0; i < 16; i++)
+        rest[i] = whole + i < n ? x[whole + i] : -INFINITY; /* exp gives 0 */
+    V top[EACH], sum[EACH];
+    for (int v = 0; v < EACH; v++) {
+        top[v] = V_LOAD(rest + v * LANES);
+        sum[v] = V_ALL(0.0f);
+    }
+    for (int64_t i = 0; i < whole; i += 16) {
+        for (int v = 0; v < EACH; v++)
+            top[v] = V_MAX(top[v], V_LOAD(x + i + v * LANES));
+    }
+    for (int v = 0; v < EACH; v++)
+        V_STORE(lane + v * LANES, top[v]);
+    float max = lane[0];
+    for (int i = 1; i < 16; i++)
+        max = lane[i] > max ? lane[i] : max;
+    for (int64_t i = 0; i <= whole; i += 16) {
+        for (int v = 0; v < EACH; v++) {
+            V e = V_LOAD((i < whole ? x + i : rest) + v * LANES) - max;
+            NAME(exp)(&e);
+            sum[v] += e;
+        }
+    }
+    for (int v = 0; v < EACH; v++)
+        V_STORE(lane + v * LANES, sum[v]);
+    double total = 0;
+    for (int i = 0; i < 16; i++)
+        total += (double)lane[i];
+    *max_out = max;
+    return total;
+}
+
 /* Entries outside of their lane's span become -inf. */
 TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int32_t *lo, const int32_t *hi)
 {

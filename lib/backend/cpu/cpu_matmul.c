@@ -158,7 +158,7 @@ static void head_task(void *ctx, int64_t task, int worker)
         if (h->target[i] >= col && h->target[i] < col + width)
             h->target_logit[lane * h->n_rows + i] = z[h->target[i] - col];
         const int64_t at = (chunk_row + r) * h->n_tiles + tile;
-        h->sum[at] = kernel_softmax(z, width, &h->max[at]);
+        h->sum[at] = h->c->fma ? h->c->fma->exp_sum(z, width, &h->max[at]) : kernel_softmax(z, width, &h->max[at]);
     }
 }
 
