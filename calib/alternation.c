@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const probe_names[PROBE_COUNT] = {"joint", "head-only", "gate-only", "independent", "alpha-0"};
+static const char *const probe_names[PROBE_COUNT] = {"joint",   "head-only",   "gate-only",     "independent",
+                                                     "alpha-0", "grid-search", "epsilon-greedy"};
 
 const char *probe_name(probe_kind probe)
 {
@@ -27,9 +28,14 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT])
     return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY ? 1 : 2;
 }
 
+static bool probe_once(probe_kind probe)
+{
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
+}
+
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds)
 {
-    return probe == PROBE_INDEPENDENT ? 1 : rounds;
+    return probe_once(probe) ? 1 : rounds;
 }
 
 const char *stop_name(stop_rule rule)
@@ -41,7 +47,7 @@ const char *stop_name(stop_rule rule)
 stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe, uint32_t rounds)
 {
     const double few = fmax(1.0, 0.01 * (double)round->supported);
-    if (probe == PROBE_INDEPENDENT) {
+    if (probe_once(probe)) {
         return STOP_ONCE;
     }
     if ((double)round->changed < few) {

@@ -13,8 +13,17 @@
 
 #define ALTERNATION_MAX_ROUNDS 49 /* two passes each; a pass has two digits */
 
-typedef enum probe_kind { PROBE_JOINT, PROBE_HEAD_ONLY, PROBE_GATE_ONLY, PROBE_INDEPENDENT, PROBE_ALPHA_0, PROBE_COUNT } probe_kind;
-#define PROBE_NAMES "joint|head-only|gate-only|independent|alpha-0"
+typedef enum probe_kind {
+    PROBE_JOINT,
+    PROBE_HEAD_ONLY,
+    PROBE_GATE_ONLY,
+    PROBE_INDEPENDENT,
+    PROBE_ALPHA_0,
+    PROBE_GRID_SEARCH,
+    PROBE_EPSILON_GREEDY,
+    PROBE_COUNT
+} probe_kind;
+#define PROBE_NAMES "joint|head-only|gate-only|independent|alpha-0|grid-search|epsilon-greedy"
 
 const char *probe_name(probe_kind probe);
 /* PROBE_COUNT: no such name. */

@@ -23,7 +23,9 @@ typedef struct worker {
     session *session;
     keep *keep; /* NULL in a scan */
     variant_list variants;
-    sweep sweep; /* with keep and ROLLOUTS_SWEEP */
+    epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY */
+    double share;           /* of random choices, for the prompt in hand */
+    sweep sweep;            /* with keep and ROLLOUTS_SWEEP */
     memory_plan plan;
     kept_set *sets;   /* [L] */
     double *nll;      /* [max C] */
@@ -36,6 +38,7 @@ static void worker_fini(worker *w)
     session_destroy(w->session);
     keep_destroy(w->keep);
     variants_fini(&w->variants);
+    epsilon_greedy_free(w->greedy);
     sweep_fini(&w->sweep);
     free(w->sets);
     free(w->nll);
@@ -71,6 +74,11 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
     }
     if (st == CKVC_OK && table) {
         st = variants_reserve(&w->variants, &most, err);
+    }
+    if (st == CKVC_OK && table && o->behaviour == BEHAVIOUR_EPSILON_GREEDY) {
+        st = epsilon_greedy_create(table, o->sides, &w->greedy, err);
+        w->variants.greedy = w->greedy;
+        w->share = EPSILON_FIRST;
     }
     if (st == CKVC_OK && table && !plain) {
         st = sweep_create(&w->sweep, w->plan.lanes, in->prompts->max_continuation, table->n_budgets, table->n_layers,
@@ -270,6 +278,9 @@ static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_op
         return CKVC_OK;
     }
     keep_prompt(w->keep, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+    if (w->greedy) {
+        epsilon_greedy_begin(w->greedy, w->share, w->keep->bin_entropy, w->keep->bin_ppl);
+    }
     st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour, o->variants, o->seed, p->entry->id,
                         err);
     if (st == CKVC_OK) {
@@ -338,10 +349,7 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
     copy_text(h->model_name, model_name(in->model));
     snprintf(h->family, sizeof h->family, "%s", shape->family);
     snprintf(h->pass, sizeof h->pass, "%s", pass);
-    snprintf(h->behaviour, sizeof h->behaviour, "%s",
-             !table                               ? "none"
-             : o->behaviour == BEHAVIOUR_BALANCED ? "balanced"
-                                                  : "uniform");
+    snprintf(h->behaviour, sizeof h->behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
     snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha));
     if (table) {
         h->n_budgets = table->n_budgets;
@@ -376,6 +384,11 @@ static int64_t count_failures(const run_dir *run, const char *pass)
         n += of && strcmp(of, pass) == 0;
     }
     return n;
+}
+
+static void learn(void *greedy, const shard *rows)
+{
+    epsilon_greedy_learn(greedy, rows);
 }
 
 static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind, const calibrate_inputs *in,
@@ -415,14 +428,21 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     if (st != CKVC_OK) {
         goto out;
     }
+    size_t n_logged = 0, logged = 0; /* prompts that leave records; those before the one in hand */
     for (uint32_t i = 0; i < n; i++) {
         counts->resumed += done[i];
+        n_logged += !in->prompts->items[i].heldout;
+    }
+    if (w.greedy) {
+        st = run_pass_replay(run, learn, w.greedy, err);
     }
     int64_t failures = count_failures(run, name); /* of the runs before this one too */
     double start = ckvc_now_s();
     ckvc_progress progress;
     ckvc_progress_start(&progress, name, table ? "rollouts" : "prompts", n, counts->resumed, o->quiet);
     for (uint32_t i = 0; st == CKVC_OK && !end && i < n; i++) {
+        const size_t rank = logged;
+        logged += !in->prompts->items[i].heldout;
         if (done[i]) {
             continue;
         }
@@ -433,6 +453,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
         const prompt *p = &in->prompts->items[i];
         const char *bad = NULL;
         shard_clear(w.rows);
+        w.share = epsilon_greedy_share(rank, n_logged);
         st = fn(&w, p, o, table, counts, &bad, err);
         if (st == CKVC_OK && bad) {
             counts->skipped++;
@@ -447,6 +468,9 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
         } else if (st == CKVC_OK) {
             st = run_log_prompt(run, i, w.rows, err);
             counts->prompts++;
+            if (w.greedy) {
+                learn(w.greedy, w.rows);
+            }
         }
         if (st == CKVC_OK && until) {
             st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
@@ -603,6 +627,9 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
     out->prefill_s = ckvc_now_s() - start;
     if (st == CKVC_OK) {
         keep_prompt(w.keep, longest->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+        if (w.greedy) {
+            epsilon_greedy_begin(w.greedy, w.share, w.keep->bin_entropy, w.keep->bin_ppl);
+        }
         st = variants_build(&w.variants, w.keep, o->sides, o->behaviour, o->variants, o->seed, longest->entry->id, err);
     }
     if (st == CKVC_OK) {

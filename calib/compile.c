@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/grid_search.h"
 #include "calib/heldout.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -108,25 +109,46 @@ static ckvc_status time_left(loop *c, ckvc_err *err)
     return over || ckvc_stop_requested() ? stopped(c, "between two steps", err) : CKVC_OK;
 }
 
-static ckvc_status fit_pass(loop *c, int number, const char *file, ckvc_err *err)
+/* What the pass's records make of the table before it. */
+static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err)
 {
     fit_options f = *c->o->fit;
     const char *path = run_path(c->run);
     fit_result *r = NULL;
     f.pass = number;
     f.incoming = c->table ? c->table : c->o->tables;
-    if (c->o->probe == PROBE_INDEPENDENT || c->o->probe == PROBE_ALPHA_0) {
+    if (c->o->probe == PROBE_INDEPENDENT || c->o->probe == PROBE_ALPHA_0 || c->o->probe == PROBE_EPSILON_GREEDY) {
         f.probe = probe_name(c->o->probe);
     }
     ckvc_status st = fit_records(&path, 1, &f, &r, err);
-    char *out = ckvc_path_join(path, file), *dir = out ? ckvc_path_dir(out) : NULL;
+    if (st == CKVC_OK) {
+        *out = r->table;
+        r->table = NULL;
+    }
+    fit_result_free(r);
+    return st;
+}
+
+/* Logs and fits, or searches; the table is checkpoint `file` then. */
+static ckvc_status make_table(loop *c, int number, const compile_pass *p, const char *file, pass_counts *counts, ckvc_err *err)
+{
+    const ckvc_table *table = c->table ? c->table->table : c->o->start;
+    table_file *made = NULL;
+    ckvc_status st = time_left(c, err);
+    if (st == CKVC_OK && c->o->probe == PROBE_GRID_SEARCH) {
+        st = grid_search(c->run, p->name, c->o->plan->inputs, &c->pass_options, table, p->side, &made, counts, err);
+    } else if (st == CKVC_OK) {
+        st = calibrate_pass(c->run, p->name, c->o->plan->inputs, &c->pass_options, table, counts, err);
+        st = st ? st : fit_pass(c, number, &made, err);
+    }
+    char *out = ckvc_path_join(run_path(c->run), file), *dir = out ? ckvc_path_dir(out) : NULL;
     if (st == CKVC_OK && !dir) {
         st = ckvc_fail_memory(err, "a path", 1);
     }
     st = st ? st : ckvc_make_dirs(dir, err);
-    st = st ? st : table_file_write(r->table, out, true, err);
+    st = st ? st : table_file_write(made, out, true, err);
     st = st ? st : run_checkpoint(c->run, file, err);
-    fit_result_free(r);
+    table_file_free(made);
     free(out);
     free(dir);
     return st;
@@ -229,16 +251,13 @@ static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *er
     compile_pass *p = &c->result->passes[c->result->n_passes++];
     char file[48];
     pass_counts counts = {.reliability = NAN};
-    const ckvc_table *table = c->table ? c->table->table : c->o->start;
     *p = (compile_pass){.side = side};
     snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, ckvc_side_name(side));
     snprintf(file, sizeof file, "tables/pass-%02d.ckvt", number);
     const plan single = pass_plan(c->o, side, c->table, &c->pass_options);
     ckvc_status st = set_pass_plan(c->run, &single, err);
     if (st == CKVC_OK && !run_has_file(c->run, file)) {
-        st = time_left(c, err);
-        st = st ? st : calibrate_pass(c->run, p->name, single.inputs, &c->pass_options, table, &counts, err);
-        st = st ? st : fit_pass(c, number, file, err);
+        st = make_table(c, number, p, file, &counts, err);
     }
     table_file *fitted = NULL;
     st = st ? st : read_table(c, file, &fitted, err);
@@ -356,6 +375,7 @@ ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *
     ckvc_status st = heldout_prompts(o->plan->inputs->prompts, &c.heldout, err);
     st = st ? st : run_clean_folder(run, "tables", err);
     st = st ? st : run_clean_folder(run, "heldout", err);
+    st = st ? st : run_clean_folder(run, "grid", err);
     st = st ? st : measure_start(&c, err);
     while (st == CKVC_OK && result->stop == STOP_NOT) {
         const size_t first_pass = result->n_passes;

@@ -70,7 +70,7 @@ json_t *plan_json(const plan *p)
         bad |= set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
         bad |= set(json, "edges_from", json_string(p->edges_from));
         bad |= set(json, "min_cell", json_integer(p->min_cell));
-        bad |= set(json, "behaviour", json_string(o->behaviour == BEHAVIOUR_BALANCED ? "balanced" : "uniform"));
+        bad |= set(json, "behaviour", json_string(behaviour_name(o->behaviour)));
         bad |= set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));

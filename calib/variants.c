@@ -1,6 +1,7 @@
 /* Behaviour policy and distinct variants: see variants.h. */
 #include "calib/variants.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,13 @@
 #include "lib/base/rng.h"
 
 /* Random streams of one prompt (ckvc_rng_init's stage). */
-enum { STAGE_ORDER = 1, STAGE_UNIFORM = 3 }; /* + side */
+enum { STAGE_ORDER = 1, STAGE_UNIFORM = 3, STAGE_GREEDY = 5 }; /* + side */
+
+const char *behaviour_name(behaviour_kind behaviour)
+{
+    static const char *const names[] = {"balanced", "uniform", "epsilon-greedy"};
+    return names[behaviour];
+}
 
 typedef struct state {
     uint32_t budget, layer, head;
@@ -294,8 +301,8 @@ static state state_of(const keep *k, ckvc_side side, uint32_t index)
     return (state){rest / k->n_layers, rest % k->n_layers, head};
 }
 
-static ckvc_status take_balanced(variant_list *v, keep *k, ckvc_side side, int64_t limit, uint64_t seed, const char *id,
-                                 uint32_t n_states, uint32_t n_grid, uint32_t *set, ckvc_err *err)
+/* The states in an order drawn from (seed, id). */
+static ckvc_status draw_order(variant_list *v, ckvc_side side, uint64_t seed, const char *id, uint32_t n_states, ckvc_err *err)
 {
     ckvc_status st = ckvc_grow((void **)&v->order, &v->cap_order, n_states, sizeof *v->order, err);
     if (st != CKVC_OK) {
@@ -307,6 +314,13 @@ static ckvc_status take_balanced(variant_list *v, keep *k, ckvc_side side, int64
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, ckvc_rng_key(id), STAGE_ORDER + (uint32_t)side);
     ckvc_rng_shuffle_u32(&rng, v->order, n_states);
+    return CKVC_OK;
+}
+
+static ckvc_status take_balanced(variant_list *v, keep *k, ckvc_side side, int64_t limit, uint64_t seed, const char *id,
+                                 uint32_t n_states, uint32_t n_grid, uint32_t *set, ckvc_err *err)
+{
+    ckvc_status st = draw_order(v, side, seed, id, n_states, err);
     for (uint32_t i = 0; st == CKVC_OK && i < n_states; i++) {
         size_t n_actions = v->n_actions, n_variants = v->n, n_positions = v->n_positions;
         for (uint32_t a = 0; st == CKVC_OK && a < n_grid; a++) {
@@ -341,6 +355,28 @@ static ckvc_status take_uniform(variant_list *v, keep *k, ckvc_side side, int64_
     return st;
 }
 
+/* Turn by turn one action of every state in an order drawn from (seed, id), the action chosen online, until the rollouts reach the limit
+ * (as many as a balanced pass may take) or every action was tried. */
+static ckvc_status take_greedy(variant_list *v, keep *k, ckvc_side side, int64_t limit, uint64_t seed, const char *id,
+                               uint32_t n_states, uint32_t n_grid, uint32_t *set, ckvc_err *err)
+{
+    ckvc_rng rng;
+    ckvc_status st = draw_order(v, side, seed, id, n_states, err);
+    ckvc_rng_init(&rng, seed, ckvc_rng_key(id), STAGE_GREEDY + (uint32_t)side);
+    for (uint32_t take = 0; st == CKVC_OK && take < n_states * n_grid; take++) {
+        const state s = state_of(k, side, v->order[take % n_states]);
+        const int action = epsilon_greedy_pick(v->greedy, side, s.layer, s.head, s.budget, &rng);
+        size_t n_actions = v->n_actions, n_variants = v->n, n_positions = v->n_positions;
+        assert(action >= 0); /* n_grid turns try each action once */
+        st = add_action(v, k, side, s, (uint32_t)action, take + 1, set, err);
+        if (st == CKVC_OK && limit >= 0 && take > 0 && v->distinct[side] > limit) {
+            undo_take(v, side, take + 1, n_actions, n_variants, n_positions);
+            break;
+        }
+    }
+    return st;
+}
+
 ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_COUNT], behaviour_kind behaviour, int64_t limit,
                            uint64_t seed, const char *prompt_id, ckvc_err *err)
 {
@@ -358,8 +394,9 @@ ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_
         }
         uint32_t n_states = k->n_budgets * k->n_layers * (side == CKVC_SIDE_HEAD ? k->n_heads : 1);
         uint32_t n_grid = side == CKVC_SIDE_HEAD ? k->table->n_head_actions : k->table->n_gate_actions;
-        st = behaviour == BEHAVIOUR_BALANCED ? take_balanced(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err)
-                                             : take_uniform(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err);
+        st = behaviour == BEHAVIOUR_BALANCED  ? take_balanced(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err)
+             : behaviour == BEHAVIOUR_UNIFORM ? take_uniform(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err)
+                                              : take_greedy(v, k, side, limit, seed, prompt_id, n_states, n_grid, v->set, err);
     }
     return st;
 }

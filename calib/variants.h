@@ -8,11 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "calib/epsilon_greedy.h"
 #include "calib/keep.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
-typedef enum behaviour_kind { BEHAVIOUR_BALANCED, BEHAVIOUR_UNIFORM } behaviour_kind;
+typedef enum behaviour_kind { BEHAVIOUR_BALANCED, BEHAVIOUR_UNIFORM, BEHAVIOUR_EPSILON_GREEDY } behaviour_kind;
+const char *behaviour_name(behaviour_kind behaviour); /* "balanced", ... */
 
 #define VARIANT_NONE UINT32_MAX /* the baseline's own set */
 
@@ -50,6 +52,7 @@ typedef struct variant_list {
     size_t cap_order;
     uint32_t *set; /* one action's positions */
     size_t cap_set;
+    epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY: what the pass has learnt, begun for this prompt; borrowed */
 } variant_list;
 
 /* What a list can grow to, from the options alone. */

@@ -109,8 +109,8 @@ static void print_summary(const compile_cli *c, const compile_result *r)
                 best->n_heldout);
     }
     fprintf(stderr, "wrote %s/table.ckvt: round %zu's, content id %s\n", c->job.out, r->best + 1, best->content_id);
-    fprintf(stderr, "tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/pass-*\n", c->job.out, c->job.out,
-            c->job.out);
+    fprintf(stderr, "tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n", c->job.out, c->job.out,
+            c->job.out, probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
     if (best->n_heldout) {
         fprintf(stderr, "next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n", c->job.out,
                 c->job.out, c->job.out, best->name + strlen("pass-"));
@@ -165,16 +165,30 @@ static int print_json(const compile_cli *c, const job *j, const compile_result *
 
 /* ---- options ---- */
 
+/* An option that a probe decides itself must not be given otherwise. */
 static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe, ckvc_err *err)
 {
-    if (probe == PROBE_ALPHA_0) {
+    if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         if (opts_given(opts, "cql-alpha") && c->fit.cql_alpha != 0) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--probe alpha-0 is --cql-alpha 0: leave --cql-alpha out");
+            return ckvc_fail(err, CKVC_E_USAGE, "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
         }
         c->fit.cql_alpha = 0;
     }
-    if (probe == PROBE_GATE_ONLY && c->job.until_stable > 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--until-stable looks at the head table, which --probe gate-only leaves alone");
+    if (probe == PROBE_EPSILON_GREEDY) {
+        if (opts_given(opts, "behaviour") && strcmp(c->job.behaviour, "epsilon-greedy") != 0) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
+        }
+        c->job.behaviour = "epsilon-greedy";
+    }
+    if (probe == PROBE_GRID_SEARCH) {
+        if (c->job.tables || (opts_given(opts, "bin-edges") && strcmp(c->job.bin_edges, "uniform") != 0)) {
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "--probe grid-search has uniform bin edges of its own: leave --tables and --bin-edges out");
+        }
+        c->job.bin_edges = "uniform";
+    }
+    if ((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->job.until_stable > 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--until-stable looks at a head table as it is logged; --probe %s logs none", c->probe);
     }
     return CKVC_OK;
 }

@@ -215,7 +215,9 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     const char *side = c->side;
     j->options.sides[CKVC_SIDE_HEAD] = strcmp(side, "gate") != 0;
     j->options.sides[CKVC_SIDE_GATE] = strcmp(side, "head") != 0;
-    j->options.behaviour = strcmp(c->behaviour, "uniform") == 0 ? BEHAVIOUR_UNIFORM : BEHAVIOUR_BALANCED;
+    while (strcmp(c->behaviour, behaviour_name(j->options.behaviour)) != 0) {
+        j->options.behaviour++; /* the option is one of the names */
+    }
     st = engine_variants(c->variants, &j->options.variants, err);
     if (st != CKVC_OK) {
         return st;

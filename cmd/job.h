@@ -21,7 +21,7 @@ job_options job_defaults(void);
 
 #define OPTS_ACTIONS(o)                                                                                                             \
     {OPT_LIST, "budget", 'B', &(o).budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},                 \
-        {OPT_CHOICE, "behaviour", 0, &(o).behaviour, "balanced|uniform", "which actions are logged", 0, 0},                         \
+        {OPT_CHOICE, "behaviour", 0, &(o).behaviour, "balanced|uniform|epsilon-greedy", "which actions are logged", 0, 0},          \
         {OPT_TEXT, "variants", 0, &(o).variants, "N|all", "distinct rollouts per prompt and side", 0, 0},                           \
         {OPT_CHOICE, "rollouts", 0, &(o).rollouts, "sweep|plain", "many rollouts at once, or one by one (the same losses)", 0, 0},  \
         {OPT_DOUBLE, "check-rollouts", 0, &(o).check_rollouts, "SHARE", "do this share again one by one; exit 1 if they differ", 0, \

@@ -45,6 +45,9 @@ ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uin
 ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;
 /* A prompt that leaves no records: one journal line with id and reason. Counts towards its shard's range. */
 ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason, ckvc_err *err) CKVC_MUST_CHECK;
+/* What the open pass has: the rows of every prompt that is published or logged, in the plan's order when prompts finished in it. For a
+ * pass whose next prompt depends on those before. */
+ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows), void *ctx, ckvc_err *err) CKVC_MUST_CHECK;
 /* How --until-stable ended the open pass, journaled once, when its shards 0 ... n_shards-1 are published and no other prompt is done:
  * reached: the pass is complete with them; otherwise all its shards are published and `reliability` (NaN: undefined) stayed below
  * target. */

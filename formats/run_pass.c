@@ -389,6 +389,37 @@ ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const c
     return st ? st : prompt_done(r, prompt, PROMPT_SKIPPED, err);
 }
 
+ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows), void *ctx, ckvc_err *err)
+{
+    run_writer *w = r->writer;
+    ckvc_status st = CKVC_OK;
+    size_t published = 0;
+    for (uint32_t k = 0; st == CKVC_OK && k < w->n_shards; k++) {
+        if (published < w->pass->pub.n_shards && w->pass->shards[published].shard == k) {
+            shard *rows = NULL;
+            st = run_read_shard(r, &w->pass->pub, published++, &rows, err);
+            if (st == CKVC_OK) {
+                fn(ctx, rows);
+            }
+            shard_free(rows);
+            continue;
+        }
+        char *path = run_shard_path(r, w->pass->pub.name, k, ".log");
+        prompt_log log = {0};
+        st = path ? prompt_log_read(path, &log, err) : ckvc_fail_memory(err, "a path", 1);
+        for (size_t i = 0; st == CKVC_OK && i < log.n_records; i++) {
+            shard_clear(w->rows);
+            st = take_record(w, path, &log.records[i], err);
+            if (st == CKVC_OK) {
+                fn(ctx, w->rows);
+            }
+        }
+        prompt_log_free(&log);
+        free(path);
+    }
+    return st;
+}
+
 ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached, ckvc_err *err)
 {
     run_writer *w = r->writer;

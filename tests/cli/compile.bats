@@ -155,3 +155,35 @@ PY
     [[ $output == *"hours a round"* ]]
     [ ! -e "$DIR/x" ]
 }
+
+@test "grid search: one weight, one threshold a cell; epsilon-greedy learns the same after it was killed" {
+    compile "$DIR/grid" --probe grid-search --holdout 0.4
+    "$CKVC" inspect "$DIR/grid/table.ckvt" --json --cells | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+assert t["meta"]["probe"] == "grid-search"
+for b in range(2):
+    assert len({head[b] for layer in t["WEIGHT"] for head in layer}) == 1
+    for e in range(2):
+        for p in range(2):
+            assert len({layer[e][p][b] for layer in t["TAU"]}) == 1'
+    [ "$(ended "$DIR/grid")" = "one round 1" ]
+    cp -r "$DIR/grid" "$DIR/grid2"
+    sed -i '/pass-02-gate-00001/d; /tables.pass-02/d; /heldout.pass-02/d; /"note":"round"/d; /table/{/pass-01/!d}' "$DIR/grid2/journal.jsonl"
+    compile "$DIR/grid2" --probe grid-search --holdout 0.4 --resume
+    diff <(run_sums "$DIR/grid") <(run_sums "$DIR/grid2")
+    run compile "$DIR/x" --probe grid-search --bin-edges quantile
+    [ "$status" -eq 64 ]
+
+    compile "$DIR/greedy" --probe epsilon-greedy --rounds 1
+    for _ in $(seq 20); do
+        timeout -s KILL 0.5 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/greedy2" --probe epsilon-greedy \
+            --rounds 1 --resume 2>/dev/null && break
+    done
+    compile "$DIR/greedy2" --probe epsilon-greedy --rounds 1 --resume
+    diff <(run_sums "$DIR/greedy") <(run_sums "$DIR/greedy2")
+    "$CKVC" inspect "$DIR/greedy/table.ckvt" --json | python3 -c '
+import json, sys
+m = json.load(sys.stdin)["meta"]
+assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
+}

@@ -50,6 +50,7 @@ static void rounds_end(void **state)
     assert_int_equal(after(5, 10, 1, 0.1, 9, 3), STOP_ROUNDS);
     alternation_round r = round_of(5, 10, 1, 0.1, 9);
     assert_int_equal(alternation_stop(&r, 1, PROBE_INDEPENDENT, 3), STOP_ONCE);
+    assert_int_equal(alternation_stop(&r, 1, PROBE_GRID_SEARCH, 3), STOP_ONCE);
     assert_int_equal(probe_rounds(PROBE_INDEPENDENT, 3), 1);
     assert_int_equal(probe_rounds(PROBE_JOINT, 3), 3);
 }
