@@ -292,45 +292,69 @@ static void entries_table(const json_t *tables, ckvc_buffer *b)
     html_table_end(b);
 }
 
+/* The standard deviation of a component; below 0 there is none. */
+static const char *deviation(double component)
+{
+    return report_fixed(component > 0 ? sqrt(component) : component, 4);
+}
+
+static void variance_row(const json_t *t, int side, const json_t *v, ckvc_buffer *b)
+{
+    static const char *const keys[] = {"share_prompt_raw", "share_prompt", "share_action",
+                                       "share_rest",       "common_one",   "common_all"};
+    const json_t *in = json_object_get(v, "action_interval");
+    html_row_begin(b);
+    html_cell(b, 'l', "%s %s", report_str(t, "tag"), report_str(t, "name"));
+    html_cell(b, 'l', "%s", side == CKVC_SIDE_HEAD ? "head" : "gate, loss part");
+    html_cell(b, 'l', "%s", premise(v));
+    html_cell(b, 'r', "%s", report_fixed(report_num(v, "prompts_per_state"), 1));
+    for (size_t k = 0; k < 6; k++) {
+        double share = report_num(v, keys[k]);
+        html_cell(b, 'r', "%s%s", share > 0.995 ? report_fixed(100 * share, 2) : report_share(share), share > 0.995 ? "%" : "");
+    }
+    html_cell(b, 'r', "%s (%s to %s)", deviation(report_num(v, "action")), deviation(fmax(report_num(in, "lo"), 0)),
+              deviation(fmax(report_num(in, "hi"), 0)));
+    html_row_end(b);
+}
+
 static void variance_table(const json_t *tables, ckvc_buffer *b)
 {
-    static const char *const columns[] = {
-        "table",   "side",     "prompts per state", "raw rewards: prompts", "advantages: prompts",
-        "actions", "the rest", "shared, 1 prompt",  "shared, all",          "variance of actions, 95%",
-        "premise"};
-    size_t i;
+    static const char *const columns[] = {"table",   "side",     "premise",   "prompts/state", "raw: prompts",       "prompts",
+                                          "actions", "the rest", "shared, 1", "shared, all",   "actions, nats (95%)"};
+    size_t i, rows = 0;
     json_t *t;
-    html_table_begin(b, "Where rewards vary (shares of the sum of squares within states, pooled)", "llrrrrrrrrl", columns,
-                     sizeof columns / sizeof *columns);
-    json_array_foreach(tables, i, t)
-    {
-        for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-            const json_t *o = side_of(t, side), *v = json_object_get(o, "variance"), *in = json_object_get(v, "action_interval");
-            if (!o || !json_is_null(json_object_get(o, "missing"))) {
-                continue;
+    for (int draw = 0; draw < 2; draw++) {
+        json_array_foreach(tables, i, t)
+        {
+            for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+                const json_t *v = json_object_get(side_of(t, side), "variance");
+                if (!(report_num(v, "states") > 0)) {
+                    continue;
+                }
+                if (draw) {
+                    variance_row(t, side, v, b);
+                }
+                rows++;
             }
-            html_row_begin(b);
-            html_cell(b, 'l', "%s %s", report_str(t, "tag"), report_str(t, "name"));
-            html_cell(b, 'l', "%s", side == CKVC_SIDE_HEAD ? "head" : "gate, loss part");
-            html_cell(b, 'r', "%s", report_fixed(report_num(v, "prompts_per_state"), 1));
-            static const char *const keys[] = {"share_prompt_raw", "share_prompt", "share_action",
-                                               "share_rest",       "common_one",   "common_all"};
-            for (size_t k = 0; k < 6; k++) {
-                double share = report_num(v, keys[k]);
-                html_cell(b, 'r', "%s", share > 0.995 ? report_fixed(100 * share, 2) : report_share(share));
-            }
-            html_cell(b, 'r', "%.2g (%.2g to %.2g)", report_num(v, "action"), report_num(in, "lo"), report_num(in, "hi"));
-            html_cell(b, 'l', "%s", premise(v));
-            html_row_end(b);
+        }
+        if (rows == 0) {
+            html_paragraph(b, "note", "No state has two prompts that logged its whole grid: where rewards vary cannot be said.");
+            return;
+        }
+        if (draw) {
+            html_table_end(b);
+        } else {
+            html_table_begin(b, "Where rewards vary: shares of the sums of squares of advantages within states, pooled",
+                             "lllrrrrrrrr", columns, sizeof columns / sizeof *columns);
         }
     }
-    html_table_end(b);
     html_paragraph(
         b, "note",
-        "Two-way analysis per state, reward = prompt + action + rest, over prompts that logged the whole grid. Shared: the "
-        "variance of actions over itself plus the rest divided by the number of prompts. Supported: one prompt's ranking is "
-        "mostly its own (below 50%% shared), that of all prompts mostly shared, and the variance of actions is above 0 (jackknife "
-        "over prompts, squared nats per token). Refuted: 50%% is out of reach even at the upper end, or reached by one prompt.");
+        "Two-way analysis per state, reward = prompt + action + rest, over prompts that logged the whole grid; raw: the same of "
+        "rewards before the baseline is taken off. Shared: the variance of actions over itself plus the rest divided by the number "
+        "of prompts. Supported: one prompt's ranking is mostly its own (below 50%% shared), that of all prompts mostly shared, and "
+        "the variance of actions is above 0 (jackknife over prompts). Refuted: 50%% is out of reach even at the upper end, or "
+        "reached by one prompt. Last column: standard deviation between actions.");
 }
 
 static void bound_sentences(const json_t *tables, ckvc_buffer *b)
