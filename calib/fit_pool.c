@@ -536,10 +536,13 @@ static ckvc_status add_stable(fit_pool *pool, const run_pass *p, const char *nam
 
 static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ckvc_err *err)
 {
-    ckvc_status st = CKVC_OK;
+    const fit_options *o = pool->options;
+    ckvc_status st = fit_leaks_add(&pool->leaks, run_plan(s->run), "", o->leak_checks, o->n_leak_checks, s->path, err);
     char where[512];
     for (int first = 0; first < CKVC_SIDE_COUNT; ++first) {
         const run_pass *p = s->passes[first];
+        if (st != CKVC_OK)
+            return st;
         if (p == NULL || (first == CKVC_SIDE_GATE && p == s->passes[CKVC_SIDE_HEAD]))
             continue; /* a pass of both sides is read once */
         const bool sides[CKVC_SIDE_COUNT] = {p == s->passes[CKVC_SIDE_HEAD], p == s->passes[CKVC_SIDE_GATE]};
@@ -576,7 +579,10 @@ static ckvc_status read_bare(fit_pool *pool, const source *s, uint32_t number, c
 {
     const bool sides[CKVC_SIDE_COUNT] = {true, true};
     shard *rows = NULL;
+    const fit_options *o = pool->options;
     ckvc_status st = shard_h5_read_hostile(s->path, &rows, err);
+    if (st == CKVC_OK)
+        st = fit_leaks_add(&pool->leaks, NULL, rows->h.manifest, o->leak_checks, o->n_leak_checks, s->path, err);
     if (st == CKVC_OK)
         st = add_shard(pool, rows, s->path, number, sides, err);
     if (st == CKVC_OK) {
@@ -645,5 +651,6 @@ void fit_pool_clear(fit_pool *pool)
     free(pool->passes);
     free(pool->signature);
     json_decref(pool->stable);
+    fit_leaks_fini(&pool->leaks);
     *pool = (fit_pool){0};
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "calib/fit_leaks.h"
 #include "calib/fit_records.h"
 #include "cql/counts.h"
 #include "cql/cql.h"
@@ -48,6 +49,7 @@ typedef struct fit_pool {
     json_t *stable;    /* array: how --until-stable ended the passes that had it; NULL: none did */
     double *signature; /* [L][G][3] sums over scanned prompts; NULL: no scan */
     uint64_t n_signature;
+    fit_leaks leaks;
 } fit_pool;
 
 /* Reads everything. The pool is to be cleared in every case. */

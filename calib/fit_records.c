@@ -503,6 +503,7 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
                                                   : "gate-only";
     double lambda = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->lambda;
     bool advantage = o->reward == FIT_ADVANTAGE;
+    json_t *leaks = fit_leaks_meta(&pool->leaks);
     json_t *meta = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:o, s:o, s:o}", "schema", "ckvc-table-1",
                              "label", o->label != NULL ? o->label : h->model_name, "model_name", h->model_name, "family", h->family,
                              "fingerprint", h->fingerprint, "alpha_kind", h->alpha_kind, "keep_window", (json_int_t)h->keep_window,
@@ -529,10 +530,13 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
                                       (json_int_t)(head->n_states - head->n_supported), "gate",
                                       (json_int_t)(gate->n_states - gate->n_supported))) ||
         (o->shrink && json_object_set_new(meta, "shrink", json_true())) ||
-        (h->n_layer_budgets && json_object_set_new(meta, "layer_budgets", ckvc_json_reals(h->layer_budgets, h->n_layer_budgets)))) {
+        (h->n_layer_budgets && json_object_set_new(meta, "layer_budgets", ckvc_json_reals(h->layer_budgets, h->n_layer_budgets))) ||
+        (leaks != NULL && json_object_set(meta, "leak_check", leaks))) {
+        json_decref(leaks);
         json_decref(meta);
         return ckvc_fail_memory(err, "a table's META", 0);
     }
+    json_decref(leaks);
     if (json_array_size(pool->stable) && json_object_set(meta, "until_stable", pool->stable)) {
         json_decref(meta);
         return ckvc_fail_memory(err, "a table's META", 0);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "cql/counts.h"
+#include "formats/leak_record.h"
 #include "formats/table_file.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
@@ -36,9 +37,11 @@ typedef struct fit_options {
     bool shrink;   /* keep the neutral action (1.0, 0.90; where it was not logged, the incoming one) unless the bootstrap shows the
                                    chosen one to be better */
     uint64_t seed; /* of the resampling and of AdamW's order */
-    size_t memory_max;          /* bytes for statistics */
-    const table_file *incoming; /* NULL: the shards' start tables */
-    const char *probe;          /* META's probe; NULL: by the sides that were fitted */
+    size_t memory_max;              /* bytes for statistics */
+    const table_file *incoming;     /* NULL: the shards' start tables */
+    const char *probe;              /* META's probe; NULL: by the sides that were fitted */
+    const leak_record *leak_checks; /* of manifests, beside those that runs hold; borrowed */
+    size_t n_leak_checks;
 } fit_options;
 fit_options fit_defaults(void);
 

@@ -62,6 +62,9 @@ json_t *plan_json(const plan *p)
     bad |= set(json, "seed", json_integer((json_int_t)o->seed));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
     bad |= set(json, "compute", json_string(be_compute_name(backend_get_compute(p->inputs->backend))));
+    if (p->leak_check) {
+        bad |= json_object_set(json, "leak_check", p->leak_check);
+    }
     if (p->budgets) {
         const char *side = o->sides[0] && o->sides[1] ? "both" : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
         bad |= set(json, "side", json_string(side));

@@ -12,6 +12,7 @@ typedef struct plan {
     const calibrate_options *options;
     const prompt_options *prompt_options;
     const char *tokenizer; /* fingerprint or NULL */
+    json_t *leak_check;    /* record of a leak check (formats/leak_record.h), borrowed; NULL: none, and the plan has no such key */
     /* calibrate alone: */
     const double *budgets, *layer_budgets; /* layer_budgets [n_layers], or NULL */
     uint32_t n_layers;

@@ -28,7 +28,7 @@ static const verb_text text = {
 typedef struct fit_cli {
     fit_choices choices;
     const char *out, *tables;
-    opt_list split;
+    opt_list split, leak_checks;
     int64_t pass, seed, memory;
     bool no_prov, force, json, quiet;
 } fit_cli;
@@ -120,6 +120,7 @@ static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **
         return ckvc_fail(err, CKVC_E_CREATE, "%s: exists; name another --out, or overwrite it with --force", c->out);
     table_file *incoming = NULL;
     fit_result *result = NULL;
+    leak_record checks[sizeof c->leak_checks.items / sizeof *c->leak_checks.items] = {0};
     ckvc_status st = c->tables != NULL ? table_file_read(c->tables, &incoming, err) : CKVC_OK;
     if (st != CKVC_OK)
         return st;
@@ -130,13 +131,19 @@ static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **
     o.seed = (uint64_t)c->seed;
     o.memory_max = (size_t)c->memory;
     o.incoming = incoming;
-    st = fit_records(args->items, (size_t)args->n, &o, &result, err);
+    o.leak_checks = checks;
+    for (; o.n_leak_checks < c->leak_checks.n && st == CKVC_OK; o.n_leak_checks++)
+        st = leak_record_read(c->leak_checks.items[o.n_leak_checks], &checks[o.n_leak_checks], err);
+    if (st == CKVC_OK)
+        st = fit_records(args->items, (size_t)args->n, &o, &result, err);
     if (st == CKVC_OK && !c->no_prov && (result->table->prov = provenance(argc, argv, args)) == NULL)
         st = ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a table's provenance");
     if (st == CKVC_OK)
         st = table_file_write(result->table, c->out, c->force, err);
     if (st == CKVC_OK)
         *rc = print_result(result, c);
+    for (size_t i = 0; i < o.n_leak_checks; i++)
+        leak_record_fini(&checks[i]);
     fit_result_free(result);
     table_file_free(incoming);
     return st;
@@ -151,6 +158,7 @@ int cmd_fit(int argc, char **argv)
         {OPT_TEXT, "tables", 0, &c.tables, "T.ckvt", "incoming table (default: the start table of the records)", 0, 0},
         {OPT_INT, "pass", 0, &c.pass, "N", "pass of every run (0: the last complete one of each side)", 0, 9999},
         {OPT_LIST, "split", 0, &c.split, "NAME[,...]", "only prompts of these splits; held-out prompts never enter", 0, 0},
+        {OPT_LIST, "leak-check", 0, &c.leak_checks, "CHECK.json,...", "records of `manifest check`, where runs hold none", 0, 0},
         {OPT_FLAG, "no-prov", 0, &c.no_prov, NULL, "leave out command line, time and host: equal inputs, equal bytes", 0, 0},
         {OPT_FLAG, "force", 0, &c.force, NULL, "overwrite --out", 0, 0},
         OPTS_FIT(c.choices),

@@ -5,6 +5,7 @@
 
 #include "calib/score.h"
 #include "cmd/engine.h"
+#include "cmd/leak_guard.h"
 #include "cmd/verbs.h"
 #include "formats/layer_budgets.h"
 #include "lib/base/files.h"
@@ -197,6 +198,9 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
     ckvc_buffer_fini(&lines);
     if (st == CKVC_OK && !c->engine.quiet) {
         print_summary(c, j);
+    }
+    for (size_t i = 0; st == CKVC_OK && i < j->n_tables; i++) {
+        leak_guard_warn(j->tables[i], c->tables.items[i], j->e.manifest->sha256);
     }
     return st;
 }

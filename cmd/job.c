@@ -33,6 +33,7 @@ ckvc_table *job_table(const job *j)
 
 void job_close(job *j)
 {
+    json_decref(j->plan.leak_check);
     run_close(j->run);
     run_close(j->scan_run);
     ckvc_table_free(j->start);
@@ -72,12 +73,13 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,
                      .tokenizer = j->e.tok ? tokenizer_fingerprint(j->e.tok) : NULL};
-    if (!c->engine.quiet) {
+    st = leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err);
+    if (st == CKVC_OK && !c->engine.quiet) {
         const prompt_list *p = j->e.prompts;
         fprintf(stderr, "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n, p->n_heldout,
                 p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
     }
-    return CKVC_OK;
+    return st;
 }
 
 static ckvc_status parse_bins(const opt_list *list, uint32_t *E, uint32_t *P, ckvc_err *err)

@@ -6,11 +6,13 @@
 #include "calib/calibrate.h"
 #include "calib/plan.h"
 #include "cmd/engine.h"
+#include "cmd/leak_guard.h"
 #include "formats/table_file.h"
 
 typedef struct job_options {
     engine_options engine;
-    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts, *operator_name, *layer_budgets;
+    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts, *operator_name, *layer_budgets,
+        *leak_check;
     opt_list budget, bins;
     int64_t shard_prompts, max_failures, min_cell, limit_time;
     double check_rollouts, until_stable;
@@ -27,10 +29,10 @@ job_options job_defaults(void);
         {OPT_DOUBLE, "check-rollouts", 0, &(o).check_rollouts, "SHARE", "do this share again one by one; exit 1 if they differ", 0, \
          1},                                                                                                                        \
         {OPT_TEXT, "tables", 0, &(o).tables, "T.ckvt", "start from this table in place of identity", 0, 0},                         \
-        {OPT_DOUBLE, "until-stable",                                                                                                \
-         0,          &(o).until_stable,                                                                                             \
-         "RHO",      "end a pass of heads when its split-half reliability is RHO; 0: never",                                        \
-         0,          1},                                                                                                            \
+        OPT_LEAK_CHECK((o).leak_check), {OPT_DOUBLE, "until-stable",                                                                \
+                                         0,          &(o).until_stable,                                                             \
+                                         "RHO",      "end a pass of heads when its split-half reliability is RHO; 0: never",        \
+                                         0,          1},                                                                            \
         {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                                                        \
         {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},                                               \
         {OPT_CHOICE, "bin-edges", 0, &(o).bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},                        \

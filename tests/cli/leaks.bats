@@ -1,0 +1,124 @@
+#!/usr/bin/env bats
+# The leak guard from the outside: manifest check --against, its record through calibrate and fit into a table, and what score says.
+
+load helper
+
+# texts FIRST N: a manifest of N prompts of their own words; every third is held out.
+texts() {
+    awk -v first="$1" -v n="$2" 'BEGIN {
+        split("stone river house light winter garden letter music window summer bridge forest paper silver morning valley", w, " ")
+        s = 7 + first
+        for (i = first; i < first + n; i++) {
+            t = ""
+            for (k = 0; k < 70; k++) {
+                s = (s * 1103515245 + 12345) % 2147483648
+                t = t w[1 + int(s / 65536) % 16] (k % 9 == 8 ? ". " : " ")
+            }
+            printf "{\"id\":\"p%d\",\"split\":\"%s\",\"text\":\"%s\"}\n", i, i % 3 ? "fit" : "heldout", t
+        }
+    }'
+}
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    texts 0 6 >"$DIR/prompts.jsonl"
+    texts 100 4 >"$DIR/clean.jsonl"
+    # another person's file: the fifth prompt's words 10 to 39, in capitals, inside a longer field
+    { echo '{"index":0,"context":"nothing of it","answers":["a","b"]}'
+      sed -n 5p "$DIR/prompts.jsonl" | sed 's/.*"text":"//; s/".*//' | cut -d' ' -f10-39 | tr a-z A-Z |
+          awk '{ printf "{\"index\":1,\"context\":\"Read this: %s -- then answer.\",\"answers\":[]}\n", $0 }'
+    } >"$DIR/foreign.jsonl"
+}
+
+@test "a planted span is found with id, line and text; exit 1; what is not shared is exit 0" {
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ $output == *'span'*'"p4" line 5'*'foreign.jsonl:2 "" in "context"'*'30 words'* ]]
+    [[ $output == *'1 lines and 1 prompts touched'* ]]
+    [[ $output == *'1 of 4 prompts share text'* ]]
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl"
+    [ "$status" -eq 0 ]
+    gzip -k "$DIR/foreign.jsonl"
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl.gz" --json 2>/dev/null | python3 -c '
+import json, sys
+leaks = json.load(sys.stdin)["leaks"]
+assert leaks["record"]["against"][0]["shared_spans"] == 1, leaks
+assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] == 30, leaks'
+}
+
+@test "options of the guard that make no sense; broken evaluation files" {
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --out "$DIR/x.json"
+    [ "$status" -eq 64 ]
+    one_line
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/clean.jsonl"
+    [ "$status" -eq 64 ]
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/none.jsonl"
+    [ "$status" -eq 66 ]
+    one_line
+    printf '{"a":1}\n{"a":' >"$DIR/cut.jsonl"
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/cut.jsonl"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *cut.jsonl:2:* ]]
+    prompts 1 >"$DIR/ids.jsonl"
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl"
+    [ "$status" -eq 64 ]
+    [[ $output == *ids.jsonl:1:*--model* ]]
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl" --model "$MODEL" >/dev/null
+}
+
+@test "the record goes from check to run to table, and score says what it covers" {
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/prompts.jsonl" --out "$DIR/clean.json" >/dev/null
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/clean.json"
+    [ "$status" -eq 73 ]
+    calibrate "$DIR/run" --leak-check "$DIR/clean.json"
+    calibrate "$DIR/run" --leak-check "$DIR/clean.json" --resume
+    run calibrate "$DIR/run" --resume
+    [ "$status" -eq 65 ]
+    [[ $output == *leak_check* ]]
+    "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
+    score() {
+        "$CKVC" score --model "$MODEL" --manifest "$1" --window 16 --continuation 16 --limit 2 --table "$2" -q 2>&1 >/dev/null
+    }
+    [ -z "$(score "$DIR/clean.jsonl" "$DIR/t.ckvt")" ]
+    [ -z "$(score "$DIR/prompts.jsonl" "$DIR/t.ckvt")" ]
+    texts 200 2 >"$DIR/third.jsonl"
+    run score "$DIR/third.jsonl" "$DIR/t.ckvt"
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == warning:*"not against the manifest scored here"* ]]
+    # a run without a record: the table says nothing, score does; fit takes one afterwards
+    calibrate "$DIR/bare"
+    "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
+    run "$CKVC" inspect "$DIR/bare.ckvt" --json
+    [[ $output != *leak_check* ]]
+    run score "$DIR/clean.jsonl" "$DIR/bare.ckvt"
+    [[ $output == warning:*"not checked for leaks"* ]]
+    "$CKVC" fit "$DIR/bare" --leak-check "$DIR/clean.json" --out "$DIR/after.ckvt" -q
+    [ "$(content_id "$DIR/after.ckvt")" != "$(content_id "$DIR/bare.ckvt")" ]
+    [ -z "$(score "$DIR/clean.jsonl" "$DIR/after.ckvt")" ]
+    # the table keeps it through a transfer
+    "$CKVC" transfer "$DIR/after.ckvt" --to-model "$MODEL" --out "$DIR/moved.ckvt" >/dev/null
+    [ -z "$(score "$DIR/clean.jsonl" "$DIR/moved.ckvt")" ]
+}
+
+@test "leaks are said as an error, and the scores are printed all the same" {
+    { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/dirty.jsonl"
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/dirty.jsonl" --out "$DIR/dirty.json"
+    [ "$status" -eq 1 ]
+    run calibrate "$DIR/dirty-run" --leak-check "$DIR/dirty.json"
+    [ "$status" -eq 0 ]
+    [[ $output == warning:*"not clean"* ]]
+    "$CKVC" fit "$DIR/dirty-run" --out "$DIR/dirty.ckvt" -q
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
+    [ "$status" -eq 0 ]
+    [[ $output == *'"reward"'*"error: "*"LEAK: 1 of its 4 prompts"* ]]
+    # a record of another manifest
+    run calibrate "$DIR/no" --manifest "$DIR/clean.jsonl" --leak-check "$DIR/dirty.json"
+    [ "$status" -eq 65 ]
+    one_line
+    echo '{"schema":"other"}' >"$DIR/bad.json"
+    run calibrate "$DIR/no" --leak-check "$DIR/bad.json"
+    [ "$status" -eq 65 ]
+    one_line
+}
