@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/head_signature.h"
 #include "formats/run_dir.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
@@ -497,7 +498,7 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err)
 /* Prompt means of the scan's per-head statistics, hold-out left out: for transfer by signature. */
 static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, ckvc_err *err)
 {
-    if (s->rho_sd == NULL || s->own_recent == NULL || s->own_entropy == NULL)
+    if (!head_signature_there(s))
         return CKVC_OK;
     ckvc_status st = fit_pool_check(pool->first, pool->where, &s->h, where, -1, err);
     if (st != CKVC_OK)
@@ -508,11 +509,7 @@ static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, c
     for (size_t p = 0; p < s->n_prompts; ++p) {
         if (strcmp(s->prompts[p].split, "heldout") == 0 || !in_splits(pool->options, s->prompts[p].split))
             continue;
-        for (size_t i = 0; i < heads; ++i) {
-            pool->signature[3 * i] += s->rho_sd[p * heads + i];
-            pool->signature[3 * i + 1] += s->own_recent[p * heads + i];
-            pool->signature[3 * i + 2] += s->own_entropy[p * heads + i];
-        }
+        head_signature_add(pool->signature, s, p);
         pool->n_signature++;
     }
     return CKVC_OK;

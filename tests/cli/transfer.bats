@@ -1,0 +1,88 @@
+#!/usr/bin/env bats
+# transfer from the outside: heads by index, rank and signature, bins from the target's scan, refusals, and the report on the target.
+
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 9 >"$DIR/prompts.jsonl"
+    calibrate "$DIR/run"
+    "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" --label own -q
+    "$CKVC" scan --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --out "$DIR/scan8"
+}
+
+cells() { "$CKVC" inspect "$1" --json --cells; }
+
+@test "a table transferred to its own model by signature is itself, with its own edges and statistics" {
+    "$CKVC" transfer "$DIR/a.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/self.ckvt"
+    "$CKVC" verify "$DIR/self.ckvt"
+    cells "$DIR/a.ckvt" >"$DIR/a.json"
+    cells "$DIR/self.ckvt" >"$DIR/self.json"
+    python3 - "$DIR/a.json" "$DIR/self.json" <<'PY'
+import json, sys
+a, b = (json.load(open(p)) for p in sys.argv[1:])
+for k in ("WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "hSIG"):
+    assert a[k] == b[k], k
+assert b["meta"]["fingerprint"] == a["meta"]["fingerprint"] and b["xFER"]["heads"] == "signature"
+assert [p["heads"] for p in b["xFER"]["pairing"]] == [[0, 1, 2]] * 4, b["xFER"]
+PY
+}
+
+@test "rank gives each layer's weights, ascending, to the heads by their spread" {
+    "$CKVC" transfer "$DIR/a.ckvt" --heads rank --scan "$DIR/run" --out "$DIR/rank.ckvt" 2>"$DIR/err"
+    cells "$DIR/a.ckvt" >"$DIR/a.json"
+    cells "$DIR/rank.ckvt" >"$DIR/rank.json"
+    python3 - "$DIR/a.json" "$DIR/rank.json" <<'PY'
+import json, sys
+a, b = (json.load(open(p)) for p in sys.argv[1:])
+for l, layer in enumerate(a["WEIGHT"]):
+    order = sorted(range(len(layer)), key=lambda g: a["hSIG"][l][g][0])
+    for k in range(len(layer[0])):
+        got = [b["WEIGHT"][l][g][k] for g in order]
+        assert got == sorted(w[k] for w in layer), (l, got)
+PY
+}
+
+@test "to the deeper model: shape, edges and fingerprint from its scan; score takes the table there and nowhere else" {
+    for heads in index rank signature; do
+        "$CKVC" transfer "$DIR/a.ckvt" --heads "$heads" --scan "$DIR/scan8" --out "$DIR/to-$heads.ckvt" 2>/dev/null
+        "$CKVC" verify "$DIR/to-$heads.ckvt"
+    done
+    cells "$DIR/to-signature.ckvt" | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+assert len(t["WEIGHT"]) == 8 and t["meta"]["model_name"] == "ckvc-tiny-8l", t["meta"]
+assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts"] == 9'
+    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 1 -q \
+        --table "$DIR/to-signature.ckvt" >/dev/null
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --table "$DIR/to-signature.ckvt"
+    [ "$status" -eq 65 ]
+}
+
+@test "what makes no sense is refused, unless told" {
+    refused() { # CODE TEXT, then arguments
+        run "$CKVC" transfer "$DIR/a.ckvt" --out "$DIR/x.ckvt" "${@:3}"
+        echo "$output"
+        [ "$status" -eq "$1" ]
+        one_line
+        [[ $output == *"$2"* ]]
+        [ ! -e "$DIR/x.ckvt" ]
+    }
+    refused 64 "--scan RUN" --to-model models/ckvc-tiny-8l --heads rank
+    refused 64 "wanted a target"
+    refused 65 "the target has 7 x 3" --to-shape 7,3 --heads rank --scan "$DIR/scan8"
+    refused 66 "none" --scan "$DIR/none"
+    "$CKVC" scan --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 12 --continuation 16 --limit 2 -q --out "$DIR/scan12"
+    refused 65 "--window 12" --heads rank --scan "$DIR/scan12"
+    # a table without statistics of its own
+    "$CKVC" transfer "$DIR/a.ckvt" --to-shape 4,3 --out "$DIR/nostat.ckvt"
+    run "$CKVC" transfer "$DIR/nostat.ckvt" --heads signature --scan "$DIR/scan8" --out "$DIR/x.ckvt"
+    [ "$status" -eq 65 ]
+    [[ $output == *hSIG* ]]
+    run "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt"
+    [ "$status" -eq 65 ]
+    [[ $output == *"--force-mapping"* ]]
+    run "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt" --force-mapping
+    [ "$status" -eq 0 ]
+    [[ $output == *warning:* ]]
+}
