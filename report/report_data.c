@@ -153,6 +153,9 @@ static ckvc_status load_run(report *r, const char *path, ckvc_err *err)
             *(strcmp(p->kind, "scan") == 0 ? &run->scan : &run->pass) = p;
         }
     }
+    if ((rc = report_pass_plans(run, err))) {
+        return rc;
+    }
     const run_pass *use = run->pass ? run->pass : run->scan;
     for (size_t k = 0; use && k < use->n_shards; k++) {
         shard *s = NULL;
@@ -181,32 +184,6 @@ static ckvc_status load_run(report *r, const char *path, ckvc_err *err)
     return CKVC_OK;
 }
 
-/* True when any string inside value is text: META names the plans that a table was fitted from, however deep. */
-static bool mentions(const json_t *value, const char *text)
-{
-    if (json_is_string(value)) {
-        return strcmp(json_string_value(value), text) == 0;
-    }
-    if (json_is_array(value)) {
-        for (size_t i = 0; i < json_array_size(value); i++) {
-            if (mentions(json_array_get(value, i), text)) {
-                return true;
-            }
-        }
-    }
-    if (json_is_object(value)) {
-        const char *key;
-        json_t *v;
-        json_object_foreach((json_t *)(uintptr_t)value, key, v)
-        {
-            if (mentions(v, text)) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 ckvc_status report_load(report *r, ckvc_err *err)
 {
     const report_options *o = r->o;
@@ -232,7 +209,7 @@ ckvc_status report_load(report *r, ckvc_err *err)
     }
     for (size_t t = 0; t < r->n_tables; t++) {
         for (size_t i = r->n_runs; i-- > 0;) {
-            if (mentions(r->tables[t].f->meta, run_plan_hash(r->runs[i].dir))) {
+            if (report_fitted_from(&r->tables[t], &r->runs[i])) {
                 r->tables[t].run = (long)i;
             }
         }
@@ -253,6 +230,7 @@ void report_unload(report *r)
     for (size_t i = 0; i < r->n_runs; i++) {
         report_run *run = &r->runs[i];
         run_close(run->dir);
+        free(run->pass_plans);
         free(run->name);
         free(run->title);
         for (size_t k = 0; k < run->n_prompts; k++) {

@@ -69,7 +69,8 @@ typedef struct report_run {
     char *name, *title;
     const run_pass *pass; /* the last pass with baselines; NULL: only a scan */
     const run_pass *scan;
-    shard_header h; /* of pass, else of scan */
+    shard_header h;                      /* of pass, else of scan */
+    char (*pass_plans)[CKVC_SHA256_HEX]; /* [passes] of the first shard's header; of a compiled run each pass has its own */
     report_prompt *prompts;
     size_t n_prompts, cap_prompts;
     char **sources;
@@ -109,6 +110,9 @@ bool report_head_supported(const report_table *t, size_t l, size_t g, size_t b);
 /* report_records.c: fills the tables' sides. A table whose records are not here, or are not its own, is no error. */
 ckvc_status report_records(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 void report_records_free(report_side *s);
+/* The plan that each pass's shards name; tables name the plans that they were fitted from. */
+ckvc_status report_pass_plans(report_run *run, ckvc_err *err) CKVC_MUST_CHECK;
+bool report_fitted_from(const report_table *t, const report_run *run);
 stability_side report_stability_side(const report_table *t, int side);
 
 /* Each fills one member of r->json. */

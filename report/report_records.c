@@ -25,17 +25,44 @@ static bool lists(const json_t *array, const char *text)
     return false;
 }
 
-/* The pass that the table's side was fitted from: the last complete one of its META that has records of the side. */
-static const run_pass *pass_of(const report_run *run, const json_t *meta, int side)
+ckvc_status report_pass_plans(report_run *run, ckvc_err *err)
 {
-    for (size_t i = run_pass_count(run->dir); i-- > 0;) {
+    size_t n = run_pass_count(run->dir);
+    run->pass_plans = ckvc_calloc(n, sizeof *run->pass_plans);
+    ckvc_status rc = run->pass_plans ? CKVC_OK : ckvc_fail_memory(err, "report", n * sizeof *run->pass_plans);
+    for (size_t i = 0; i < n && rc == CKVC_OK; i++) {
+        const run_pass *p = run_pass_at(run->dir, i);
+        shard *first = NULL;
+        rc = p->n_shards > 0 ? run_read_shard(run->dir, p, 0, &first, err) : CKVC_OK;
+        if (first) {
+            memcpy(run->pass_plans[i], first->h.plan, sizeof run->pass_plans[i]);
+        }
+        shard_free(first);
+    }
+    return rc;
+}
+
+bool report_fitted_from(const report_table *t, const report_run *run)
+{
+    const json_t *plans = json_object_get(t->f->meta, "plans");
+    bool any = lists(plans, run_plan_hash(run->dir));
+    for (size_t i = 0; i < run_pass_count(run->dir); i++) {
+        any = any || (run_pass_at(run->dir, i)->number > 0 && lists(plans, run->pass_plans[i]));
+    }
+    return any;
+}
+
+/* Number of the last complete pass before `before` that has records of the side and a plan that the table names; `before` when there is none. */
+static size_t pass_of(const report_run *run, const json_t *meta, int side, size_t before)
+{
+    for (size_t i = before; i-- > 0;) {
         const run_pass *p = run_pass_at(run->dir, i);
         bool has = strcmp(p->kind, ckvc_side_name((ckvc_side)side)) == 0 || strcmp(p->kind, "both") == 0;
-        if (has && p->complete && lists(json_object_get(meta, "passes"), p->name)) {
-            return p;
+        if (has && p->complete && p->n_shards > 0 && lists(json_object_get(meta, "plans"), run->pass_plans[i])) {
+            return i;
         }
     }
-    return NULL;
+    return before;
 }
 
 /* ---- one shard ---- */
@@ -206,6 +233,44 @@ static ckvc_status table_actions(const report_table *t, int side, const shard_he
     return CKVC_OK;
 }
 
+/* All records of one pass into s->logged, and the table's actions when they are its own; else s->why says what is the matter. */
+static ckvc_status read_pass(const report *r, report_table *t, int side, const run_pass *pass, ckvc_err *err)
+{
+    const ckvc_table *k = t->f->table;
+    report_side *s = &t->sides[side];
+    bool head = side == CKVC_SIDE_HEAD;
+    size_t states = (size_t)k->n_layers * k->n_budgets * (head ? k->n_heads : (size_t)k->n_entropy_bins * k->n_ppl_bins);
+    ckvc_err trouble = {0};
+    *s->why = 0;
+    s->rollouts = 0;
+    ckvc_status rc = cql_logged_create(states, head ? k->n_head_actions : k->n_gate_actions, !head,
+                                       r->o->memory_max / (2 * r->n_tables), &s->logged, &trouble);
+    for (size_t i = 0; i < pass->n_shards && rc == CKVC_OK; i++) {
+        shard *one = NULL;
+        if ((rc = run_read_shard(r->runs[t->run].dir, pass, i, &one, err)) != CKVC_OK) {
+            return rc;
+        }
+        rc = read_shard(one, side, s->logged, &s->rollouts, &trouble);
+        if (rc == CKVC_OK && i + 1 == pass->n_shards && (rc = cql_logged_finish(s->logged, &trouble)) == CKVC_OK) {
+            if (s->logged->n_blocks > 0 && same_counts(t, side, s->logged)) {
+                rc = table_actions(t, side, &one->h, s, &trouble);
+            } else {
+                snprintf(s->why, sizeof s->why, "the %s records of %s are not those that %s was fitted from",
+                         ckvc_side_name((ckvc_side)side), r->runs[t->run].tag, t->tag);
+            }
+        }
+        shard_free(one);
+    }
+    if (rc) { /* too large: the report goes on without */
+        snprintf(s->why, sizeof s->why, "%.250s", trouble.text);
+    }
+    if (*s->why) {
+        cql_logged_free(s->logged);
+        s->logged = NULL;
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_err *err)
 {
     const ckvc_table *k = t->f->table;
@@ -213,56 +278,38 @@ static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_er
     report_side *s = &t->sides[side];
     bool head = side == CKVC_SIDE_HEAD;
     double alpha = report_num(meta, "cql_alpha"), scale = report_num(reward, head ? "scale_head" : "scale_gate");
-    if (t->run < 0 && !t->f->xfer) {
-        snprintf(s->why, sizeof s->why, "the run that %s was fitted from is not among the inputs", t->tag);
-    } else if (t->f->xfer) {
+    if (t->f->xfer) {
         snprintf(s->why, sizeof s->why, "%s was mapped from another table, not fitted", t->tag);
-    } else if (!t->f->has_evidence || json_array_size(json_object_get(meta, "plans")) != 1) {
-        snprintf(s->why, sizeof s->why, "%s was not fitted from one run alone", t->tag);
-    } else if (!(alpha >= 0) || !(scale > 0)) {
+    } else if (t->run < 0) {
+        snprintf(s->why, sizeof s->why, "the run that %s was fitted from is not among the inputs", t->tag);
+    } else if (!t->f->has_evidence || !(alpha >= 0) || !(scale > 0)) {
         snprintf(s->why, sizeof s->why, "%s does not say how it was fitted", t->tag);
     }
     if (*s->why) {
         return CKVC_OK;
     }
     const report_run *run = &r->runs[t->run];
-    const run_pass *pass = pass_of(run, meta, side);
     const shard_header *h = &run->h;
-    if (!pass || h->n_layers != k->n_layers || h->n_kv_heads != k->n_heads || h->n_budgets != k->n_budgets ||
-        h->n_entropy_bins != k->n_entropy_bins || h->n_ppl_bins != k->n_ppl_bins || h->n_head_actions != k->n_head_actions ||
-        h->n_gate_actions != k->n_gate_actions || k->n_head_actions > CQL_MAX_ACTIONS || k->n_gate_actions > CQL_MAX_ACTIONS) {
+    size_t pass = pass_of(run, meta, side, run_pass_count(run->dir));
+    if (pass == run_pass_count(run->dir) || h->n_layers != k->n_layers || h->n_kv_heads != k->n_heads ||
+        h->n_budgets != k->n_budgets || h->n_entropy_bins != k->n_entropy_bins || h->n_ppl_bins != k->n_ppl_bins ||
+        h->n_head_actions != k->n_head_actions || h->n_gate_actions != k->n_gate_actions || k->n_head_actions > CQL_MAX_ACTIONS ||
+        k->n_gate_actions > CQL_MAX_ACTIONS) {
         snprintf(s->why, sizeof s->why, "%s has no complete %s pass of the shape of %s", run->tag, ckvc_side_name((ckvc_side)side),
                  t->tag);
         return CKVC_OK;
     }
-    size_t states = (size_t)k->n_layers * k->n_budgets * (head ? k->n_heads : (size_t)k->n_entropy_bins * k->n_ppl_bins);
     s->grid = head ? k->head_grid : k->gate_grid;
     s->fit =
         (cql_fit){alpha, scale, head ? k->head_grid : NULL, strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
     s->neutral = ckvc_grid_index(s->grid, head ? k->n_head_actions : k->n_gate_actions,
                                  (float)(head ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START)));
-    ckvc_err trouble = {0};
-    ckvc_status rc = cql_logged_create(states, head ? k->n_head_actions : k->n_gate_actions, !head,
-                                       r->o->memory_max / (2 * r->n_tables), &s->logged, &trouble);
-    for (size_t i = 0; i < pass->n_shards && rc == CKVC_OK; i++) {
-        shard *one = NULL;
-        if ((rc = run_read_shard(run->dir, pass, i, &one, err)) != CKVC_OK) {
+    /* A table of a later round names the plans of the earlier ones too: its own pass is the last whose counts are its counts. */
+    for (size_t before = pass + 1; !s->logged && (pass = pass_of(run, meta, side, before)) < before; before = pass) {
+        ckvc_status rc = read_pass(r, t, side, run_pass_at(run->dir, pass), err);
+        if (rc) {
             return rc;
         }
-        rc = read_shard(one, side, s->logged, &s->rollouts, &trouble);
-        if (rc == CKVC_OK && i + 1 == pass->n_shards && (rc = cql_logged_finish(s->logged, &trouble)) == CKVC_OK) {
-            if (same_counts(t, side, s->logged)) {
-                rc = table_actions(t, side, &one->h, s, &trouble);
-            } else {
-                snprintf(s->why, sizeof s->why, "the records of %s are not those that %s was fitted from", run->tag, t->tag);
-            }
-        }
-        shard_free(one);
-    }
-    if (rc) { /* too large: the report goes on without */
-        snprintf(s->why, sizeof s->why, "%.250s", trouble.text);
-    } else if (!*s->why && s->logged->n_blocks == 0) {
-        snprintf(s->why, sizeof s->why, "%s holds no %s records", run->tag, ckvc_side_name((ckvc_side)side));
     }
     return CKVC_OK;
 }
@@ -300,10 +347,7 @@ ckvc_status report_records(report *r, ckvc_err *err)
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
             report_side *s = &r->tables[i].sides[side];
             ckvc_status rc = read_side(r, &r->tables[i], side, err);
-            if (rc == CKVC_OK && *s->why) {
-                cql_logged_free(s->logged);
-                s->logged = NULL;
-            } else if (rc == CKVC_OK && r->o->replicates > 0) {
+            if (rc == CKVC_OK && s->logged && r->o->replicates > 0) {
                 rc = refit(r, s, err);
             }
             if (rc) {

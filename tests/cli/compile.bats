@@ -113,6 +113,16 @@ assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagn
     [ "$before" -eq "$(wc -c <"$DIR/stopped/journal.jsonl")" ]
 }
 
+@test "report finds the passes of a compiled run that each of its tables was fitted from" {
+    "$CKVC" report "$DIR"/loop/tables/pass-01.ckvt "$DIR"/loop/tables/pass-02.ckvt "$DIR/loop/table.ckvt" "$DIR/loop" --bootstrap 40 \
+        --out "$DIR/loop-report" --json | python3 -c '
+import json, sys
+heads_only, both, last = [t["statistics"] for t in json.load(sys.stdin)["tables"]]
+assert heads_only["head"]["missing"] is None and "no complete gate pass" in heads_only["gate"]["missing"], heads_only["gate"]
+for t in both, last:
+    assert t["head"]["missing"] is None and t["gate"]["missing"] is None'
+}
+
 @test "every rule stops a loop, and the journal says which" {
     [[ $(ended "$DIR/loop") == "held-out "* || $(ended "$DIR/loop") == "rounds "* ]]
     compile "$DIR/rounds" --rounds 1
