@@ -6,6 +6,7 @@
 
 #include "formats/score_kind.h"
 #include "lib/base/memory.h"
+#include "report/report_diagnostics.h"
 #include "report/report_pen.h"
 
 /* ---- scores ---- */
@@ -408,5 +409,7 @@ ckvc_status report_draw(report *r, ckvc_err *err)
     report_draw_tables(&p);
     draw_runs(&p);
     report_draw_stats(&p);
+    report_attention_draw(&p);
+    report_diagnostics_draw(&p);
     return pen_fini(&p);
 }

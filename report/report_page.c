@@ -11,6 +11,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "report/report_compare.h"
+#include "report/report_diagnostics.h"
 #include "report/report_page.h"
 
 void report_page_figures(const report *r, ckvc_buffer *b, const char *section)
@@ -576,6 +577,8 @@ static void words_section(ckvc_buffer *b)
          "bootstrap, which allows for its having been picked as the best of many; else undecided"},
         {"advantage on prompts left out",
          "mean advantage of a choice over prompts that it was not fitted from, one change at a time"},
+        {"damage", "minus the reward of a policy that compresses every prompt alike"},
+        {"partial correlation", "correlation of what is left of two quantities when a third has explained what it can of each"},
         {"decided by α", "states whose choice differs from that of the plain mean reward"},
         {"choice against counts", "Spearman, over logged actions, of being chosen against how often the action was logged"},
         {"same choice in refits", "share of bootstrap refits that choose what the table chose, mean over states"},
@@ -613,6 +616,12 @@ ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary
     if (r->n_runs) {
         ckvc_buffer_text(html, "<a href=\"#prompts\">Prompts</a><a href=\"#binding\">Can the gate act?</a>");
     }
+    if (json_array_size(json_object_get(r->json, "attention"))) {
+        ckvc_buffer_text(html, "<a href=\"#attention\">Attention left out</a>");
+    }
+    if (r->n_tables || r->n_scores) {
+        ckvc_buffer_text(html, "<a href=\"#diagnostics\">Diagnostics</a>");
+    }
     ckvc_buffer_text(html, "<a href=\"#provenance\">Provenance</a><a href=\"#words\">Words</a></nav>\n</header>\n<main>\n");
     verdict_section(r, html, summary);
     report_agreement_section(r, html);
@@ -623,6 +632,8 @@ ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary
         evidence_section(r, html);
     }
     runs_sections(r, html);
+    report_attention_section(r, html);
+    report_diagnostics_section(r, html);
     provenance_section(r, html);
     words_section(html);
     ckvc_buffer_text(html, "</main>\n");

@@ -38,3 +38,31 @@ PY
     [ "$status" -eq 0 ]
     [[ $output == *'"attention_bound":null'* ]]
 }
+
+@test "report: the bound by layer, damage by risk and score distributions from measured scores" {
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy identity \
+        --attention-error --utilities -q --out "$DIR/s1.jsonl"
+    prompts 14 | sed 's/"p/"q/; s/,300,/,301,/g' >"$DIR/more.jsonl"
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/more.jsonl" --window 16 --continuation 8 --budget 16 --policy identity \
+        --attention-error --utilities -q --out "$DIR/s2.jsonl"
+    "$CKVC" report --scores "$DIR/s1.jsonl,$DIR/s2.jsonl" --bootstrap 50 --out "$DIR/report" -q
+    python3 - "$DIR/report/report.json" <<'PY'
+import json, sys
+j = json.load(open(sys.argv[1]))
+(a,) = j["attention"]
+assert a["n"] == 22 and len(a["layers"]) == 4
+assert all(0 < l["error"] <= l["bound"] and l["most_error_of_bound"] <= 1 for l in a["layers"])
+u, d = j["diagnostics"]["utilities"][0], j["diagnostics"]["damage"][0]
+assert u["n"] == 22 and abs(u["between_heads"] + u["between_prompts"] + u["neither"] - 1) < 1e-12
+assert d["policy"] == "identity" and d["n"] == 22 and d["worst_tenth"]["n_worst"] == 3
+assert sum(c["n"] for row in d["cells"] for c in row) == 22
+for c in d["correlations"]:
+    assert c["lo"] <= c["r"] <= c["hi"]
+PY
+    for figure in attention-1 scores-prompts-1 scores-heads-1 damage-1 damage-worst-1; do
+        [ -s "$DIR/report/$figure.svg" ] && [ -s "$DIR/report/$figure.csv" ]
+    done
+    # the same inputs, the same bytes
+    "$CKVC" report --scores "$DIR/s1.jsonl,$DIR/s2.jsonl" --bootstrap 50 --out "$DIR/again" -q
+    diff -r "$DIR/report" "$DIR/again"
+}
