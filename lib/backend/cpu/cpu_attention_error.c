@@ -24,19 +24,31 @@ static int64_t padded(int64_t n)
     return (n + 15) / 16 * 16;
 }
 
+/* score = scale q k^T for n keys, by whichever product the backend computes with. */
+static void product(const error_job *a, const float *q, const float *k, int64_t n, float *score, int64_t stride)
+{
+    const be_attention_shape *s = a->s;
+    const int64_t ldq = (int64_t)s->n_heads * s->head_dim;
+    if (n == 0)
+        return;
+    if (!a->c->fma) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, BE_ROW_TILE, (int)n, s->head_dim, s->scale, q, (int)ldq, k,
+                    s->head_dim, 0.0f, score, (int)stride);
+        return;
+    }
+    a->c->fma->product(BE_ROW_TILE, n, s->head_dim, q, ldq, k, s->head_dim, false, score, stride);
+    for (int r = 0; r < BE_ROW_TILE; r++)
+        kernel_scale(score + r * stride, n, s->scale);
+}
+
 /* Scores of one lane's block over positions 0 ... n_prompt + row0 + BE_ROW_TILE - 1, [BE_ROW_TILE][stride]. */
 static void block_scores(const error_job *a, int32_t lane, int64_t h, int64_t row0, float *score, int64_t stride)
 {
     const be_attention_shape *s = a->s;
     const int64_t d = s->head_dim, g = h / (s->n_heads / s->n_kv_heads), lane_rows = be_padded_rows(a->n_rows);
-    const int ldq = s->n_heads * s->head_dim;
     const float *q = a->q + ((lane * lane_rows + row0) * s->n_heads + h) * d;
-    const float *own = a->own_k + (lane * s->n_kv_heads + g) * a->own_capacity * d;
-    if (a->n_prompt > 0)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, BE_ROW_TILE, (int)a->n_prompt, s->head_dim, s->scale, q, ldq,
-                    a->k + g * a->capacity * d, s->head_dim, 0.0f, score, (int)stride);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, BE_ROW_TILE, (int)(row0 + BE_ROW_TILE), s->head_dim, s->scale, q, ldq, own,
-                s->head_dim, 0.0f, score + a->n_prompt, (int)stride);
+    product(a, q, a->k + g * a->capacity * d, a->n_prompt, score, stride);
+    product(a, q, a->own_k + (lane * s->n_kv_heads + g) * a->own_capacity * d, row0 + BE_ROW_TILE, score + a->n_prompt, stride);
 }
 
 /* x: one row of scores, its positions [lo, hi). positions [n]: what is kept of the prompt (NULL: all of it). Gathers the kept scores to
