@@ -1,0 +1,320 @@
+/* Hostile score files given to a report: every key replaced by what it must not be, extreme numbers, noise. Each ends as a report whose page and
+ * figures hold no broken number, or as one line with exit code 65 and no page.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/files.h"
+#include "lib/base/rng.h"
+#include "report/report.h"
+
+enum { PROMPTS = 12 };
+static char folder[] = "/tmp/ckvc-hostile-XXXXXX";
+static char scores_path[64], out_path[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(scores_path, sizeof scores_path, "%s/s.jsonl", folder);
+    snprintf(out_path, sizeof out_path, "%s/out", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+/* A line in pieces: key and value as text. L = 2, G = 1, C = 5. */
+static const char *const keys[] = {"id",
+                                   "source",
+                                   "split",
+                                   "model",
+                                   "manifest",
+                                   "policy",
+                                   "table",
+                                   "T",
+                                   "C",
+                                   "budget",
+                                   "r_struct",
+                                   "r_sem",
+                                   "bin_entropy",
+                                   "bin_perplexity",
+                                   "n_candidates",
+                                   "n_kept",
+                                   "n_kept_window",
+                                   "loss_full",
+                                   "loss_comp",
+                                   "reward",
+                                   "attention_epsilon",
+                                   "attention_bound",
+                                   "attention_error",
+                                   "attention_drift",
+                                   "alpha_quantiles",
+                                   "utility_quantiles",
+                                   "tau"};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static void line(ckvc_buffer *b, int i, int at, const char *instead)
+{
+    char id[16], entropy[24], comp[24], reward[24];
+    snprintf(id, sizeof id, "\"p%d\"", i);
+    snprintf(entropy, sizeof entropy, "%g", 4 + 0.25 * (i * 5 % PROMPTS));
+    snprintf(comp, sizeof comp, "%g", 2 + 0.125 * i);
+    snprintf(reward, sizeof reward, "%g", -0.125 * i);
+    const char *const values[KEYS] = {id,
+                                      "\"s\"",
+                                      "\"heldout\"",
+                                      "\"m\"",
+                                      "\"f\"",
+                                      "\"identity\"",
+                                      "null",
+                                      "100",
+                                      "5",
+                                      "32",
+                                      entropy,
+                                      "12.25",
+                                      "null",
+                                      "null",
+                                      "[40,30]",
+                                      "[32,30]",
+                                      "[8,7]",
+                                      "2",
+                                      comp,
+                                      reward,
+                                      "[0.25,0.5]",
+                                      "[1,2]",
+                                      "[0.5,1]",
+                                      "[0.5,2.5]",
+                                      "[0,1,2,3,4,5,6]",
+                                      "[[[0,1,2,3,4,5,6]],[[0,1,2,3,4,5,7]]]",
+                                      "null"};
+    ckvc_buffer_text(b, "{");
+    bool first = true;
+    for (int k = 0; k < KEYS; k++) {
+        const char *v = k == at ? instead : values[k];
+        if (v) {
+            ckvc_buffer_printf(b, "%s\"%s\":", first ? "" : ",", keys[k]);
+            ckvc_buffer_text(b, v);
+            first = false;
+        }
+    }
+    ckvc_buffer_text(b, "}\n");
+}
+
+/* No nan or inf that is not part of a word. */
+static void check_numbers(const char *name, const char *text, const char *what)
+{
+    static const char *const broken[] = {"nan", "inf"};
+    for (int i = 0; i < 2; i++) {
+        for (const char *p = text; (p = strstr(p, broken[i])) != NULL; p += 3) {
+            if ((p == text || !isalpha((unsigned char)p[-1])) && !isalpha((unsigned char)p[3]))
+                fail_msg("%s: %s holds %s: %.60s", what, name, broken[i], p > text + 30 ? p - 30 : text);
+        }
+    }
+}
+
+static int n_reports, n_refused;
+
+static void report_on(const ckvc_buffer *b, const char *what)
+{
+    ckvc_err err = {0};
+    assert_int_equal(ckvc_publish_bytes(scores_path, b->data, b->size, true, &err), CKVC_OK);
+    char command[160], *summary = NULL, *json = NULL;
+    snprintf(command, sizeof command, "rm -rf %s", out_path);
+    assert_true(access(out_path, F_OK) != 0 || system(command) == 0);
+    const char *scores = scores_path;
+    const report_options o = {.scores = &scores, .n_scores = 1, .out = out_path, .layer_bins = 2, .replicates = 20, .seed = 1};
+    ckvc_status st = report_write(&o, &summary, &json, &err);
+    if (st != CKVC_OK) {
+        if (st != CKVC_E_DATA || !*err.text || strchr(err.text, '\n') || strlen(err.text) > 1000 || !strstr(err.text, "s.jsonl"))
+            fail_msg("%s: status %d, \"%s\"", what, (int)st, err.text);
+        assert_int_not_equal(access(out_path, F_OK), 0);
+        n_refused++;
+        return;
+    }
+    n_reports++;
+    free(summary);
+    free(json);
+    DIR *dir = opendir(out_path);
+    assert_non_null(dir);
+    for (struct dirent *d; (d = readdir(dir)) != NULL;) {
+        char path[512], *text;
+        size_t size;
+        if (d->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", out_path, d->d_name);
+        assert_int_equal(ckvc_file_read(path, (size_t)1 << 28, &text, &size, &err), CKVC_OK);
+        check_numbers(d->d_name, text, what);
+        free(text);
+    }
+    closedir(dir);
+}
+
+/* Every key, once in the first and once in the last line, as each of these. */
+static void every_key(void **state)
+{
+    (void)state;
+    static const char *const instead[] = {NULL,
+                                          "null",
+                                          "true",
+                                          "\"\"",
+                                          "\"x\"",
+                                          "-1",
+                                          "0",
+                                          "7",
+                                          "1e308",
+                                          "-1e308",
+                                          "5e-324",
+                                          "1e999",
+                                          "[]",
+                                          "{}",
+                                          "[1]",
+                                          "[1,1]",
+                                          "[null,null]",
+                                          "[[],[]]",
+                                          "[[[]],[[]]]",
+                                          "[1e308,1e308]",
+                                          "[-0.0,-0.0]",
+                                          "99999999999999999999",
+                                          "\"\\u0000\"",
+                                          "\"<script>\"",
+                                          "[0,0,0,0,0,0,0]",
+                                          "[0,0,0,1e308,1e308,1e308,1e308]",
+                                          "[[[0,0,0,0,0,0,0]],[[0,0,0,0,1e308,1e308,1e308]]]"};
+    for (size_t v = 0; v < sizeof instead / sizeof *instead; v++) {
+        for (int k = 0; k < KEYS; k++) {
+            ckvc_buffer b = {0};
+            char what[160];
+            snprintf(what, sizeof what, "%s: %s", keys[k], instead[v] ? instead[v] : "(missing)");
+            for (int i = 0; i < PROMPTS; i++)
+                line(&b, i, (int)(v + (size_t)k) % 2 ? (i == 0 ? k : -1) : (i == PROMPTS - 1 ? k : -1), instead[v]);
+            report_on(&b, what);
+            ckvc_buffer_fini(&b);
+        }
+    }
+    printf("%d reports, %d refused\n", n_reports, n_refused);
+    assert_true(n_reports > 50 && n_refused > 300);
+}
+
+/* Numbers that overflow in sums and differences, in every line. */
+static void extremes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *value;
+    } cases[] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"}, {"r_sem", "1.7e308"},
+                 {"r_sem", "5e-324"},   {"budget", "1e308"},    {"budget", "1e-300"}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        ckvc_buffer b = {0};
+        int k = 0;
+        while (strcmp(keys[k], cases[c].key) != 0)
+            k++;
+        for (int i = 0; i < PROMPTS; i++)
+            line(&b, i, i % 2 || cases[c].key[0] == 'b' ? k : -1, cases[c].value);
+        report_on(&b, cases[c].value);
+        ckvc_buffer_fini(&b);
+    }
+    /* losses whose difference is no number */
+    ckvc_buffer b = {0};
+    for (int i = 0; i < PROMPTS; i++) {
+        ckvc_buffer one = {0};
+        line(&one, i, 17, i % 2 ? "-1.7e308" : "1.7e308");
+        ckvc_buffer_append(&b, one.data, one.size);
+        ckvc_buffer_fini(&one);
+    }
+    report_on(&b, "losses");
+    ckvc_buffer_fini(&b);
+}
+
+/* Arrays as large as a line holds: refused, or taken without more memory than they bring. */
+static void large_arrays(void **state)
+{
+    (void)state;
+    static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles", "utility_quantiles"};
+    for (size_t c = 0; c < sizeof at / sizeof *at; c++) {
+        ckvc_buffer list = {0}, b = {0};
+        int k = 0;
+        while (strcmp(keys[k], at[c]) != 0)
+            k++;
+        ckvc_buffer_text(&list, "[");
+        for (int i = 0; i < 200000; i++)
+            ckvc_buffer_text(&list, i ? ",1" : "1");
+        ckvc_buffer_text(&list, "]");
+        ckvc_buffer_append(&list, "", 1);
+        line(&b, 0, k, (const char *)list.data);
+        report_on(&b, at[c]);
+        ckvc_buffer_fini(&list);
+        ckvc_buffer_fini(&b);
+    }
+    ckvc_buffer deep = {0}, b = {0};
+    for (int i = 0; i < 100000; i++)
+        ckvc_buffer_text(&deep, "[");
+    ckvc_buffer_append(&deep, "", 1);
+    line(&b, 0, 25, (const char *)deep.data);
+    report_on(&b, "depth");
+    ckvc_buffer_fini(&deep);
+    ckvc_buffer_fini(&b);
+}
+
+static void noise(void **state)
+{
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_buffer good = {0};
+    for (int i = 0; i < PROMPTS; i++)
+        line(&good, i, -1, NULL);
+    for (int trial = 0; trial < 200; trial++) {
+        ckvc_buffer b = {0};
+        char what[40];
+        snprintf(what, sizeof what, "noise %d", trial);
+        ckvc_buffer_append(&b, good.data, good.size);
+        for (int hits = 1 + trial % 3; hits > 0; hits--) {
+            size_t place = (size_t)ckvc_rng_below(&rng, b.size);
+            switch (ckvc_rng_below(&rng, 4)) {
+            case 0:
+                b.data[place] = (uint8_t)ckvc_rng_below(&rng, 256);
+                break;
+            case 1:
+                b.data[place] = (uint8_t) "0123456789.,-[]{}\":en\n"[ckvc_rng_below(&rng, 22)];
+                break;
+            case 2:
+                b.size -= ckvc_rng_below(&rng, b.size - place);
+                break; /* cut */
+            default:
+                memmove(b.data + place, b.data + place + 1, b.size - place - 1), b.size--;
+                break;
+            }
+        }
+        if (b.size > 0)
+            report_on(&b, what);
+        ckvc_buffer_fini(&b);
+    }
+    ckvc_buffer_fini(&good);
+    printf("%d reports, %d refused\n", n_reports, n_refused);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_key), cmocka_unit_test(extremes), cmocka_unit_test(large_arrays),
+                                       cmocka_unit_test(noise)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
