@@ -180,10 +180,13 @@ static ckvc_status weights_json(const report *r, json_t *list, ckvc_err *err)
 
 /* ---- damage of a fixed policy ---- */
 
-/* Top-B without a threshold is the paper's fixed Top-k; the start table is the next best. */
+/* The paper's fixed Top-k: the B largest of the window's attention; else a table's utilities without its thresholds; else the start table. */
 static int policy_rank(const report_series *s)
 {
-    return *s->table ? 0 : strcmp(s->policy, "no-threshold") == 0 ? 2 : strcmp(s->policy, "identity") == 0 ? 1 : 0;
+    if (*s->table) {
+        return strcmp(s->policy, "no-threshold") == 0 ? 2 : 0;
+    }
+    return strcmp(s->policy, "window") == 0 ? 3 : strcmp(s->policy, "identity") == 0 ? 1 : 0;
 }
 
 static bool same_setting(const report_series *a, const report_series *b)
@@ -309,6 +312,7 @@ static ckvc_status one_damage_json(const report *r, const report_rows *s, size_t
     json_t *o = json_object(), *prompts = json_array();
     json_array_append_new(list, o);
     json_object_set_new(o, "policy", json_string(of->policy));
+    json_object_set_new(o, "title", json_string(of->title));
     json_object_set_new(o, "model", json_string(of->model));
     json_object_set_new(o, "budget", ckvc_json_real(of->budget));
     json_object_set_new(o, "C", json_integer(of->continuation));
@@ -342,7 +346,8 @@ static ckvc_status damage_json(const report *r, const report_rows *s, json_t *li
     for (size_t a = 0; a < s->n_series && st == CKVC_OK; a++) {
         bool best = policy_rank(&s->series[a]) > 0;
         for (size_t b = 0; b < s->n_series && best; b++) {
-            best = !same_setting(&s->series[a], &s->series[b]) || policy_rank(&s->series[b]) <= policy_rank(&s->series[a]);
+            int other = same_setting(&s->series[a], &s->series[b]) ? policy_rank(&s->series[b]) : 0;
+            best = other < policy_rank(&s->series[a]) || (other == policy_rank(&s->series[a]) && b >= a);
         }
         if (best) {
             st = one_damage_json(r, s, a, &d, list, err);

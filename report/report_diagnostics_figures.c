@@ -124,7 +124,7 @@ static void draw_cells(report_pen *p, const json_t *o, size_t number)
         }
         const double *panel = values;
         const char *title =
-            pen_text(p, "Damage by risk: %s, budget %s", report_str(o, "policy"), report_budget(report_num(o, "budget")));
+            pen_text(p, "Damage by risk: %s, budget %s", report_str(o, "title"), report_budget(report_num(o, "budget")));
         chart_heat(&p->s, &(chart_heat_spec){.title = title,
                                              .x_label = "attention entropy, quarters of these prompts",
                                              .y_label = "perplexity, quarters",
@@ -188,7 +188,7 @@ static void draw_worst(report_pen *p, const json_t *o, size_t number)
             pen_csv_number(p, is_worst, '\n');
         }
         const char *title =
-            pen_text(p, "The worst tenth: %s, budget %s", report_str(o, "policy"), report_budget(report_num(o, "budget")));
+            pen_text(p, "The worst tenth: %s, budget %s", report_str(o, "title"), report_budget(report_num(o, "budget")));
         chart_scatter(&p->s, &(chart_scatter_spec){.title = title,
                                                    .x_label = "attention entropy R_struct, nats",
                                                    .y_label = "window perplexity R_sem",

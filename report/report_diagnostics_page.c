@@ -190,14 +190,15 @@ static void damage_part(const json_t *list, ckvc_buffer *b)
     if (json_array_size(list) == 0) {
         html_paragraph(
             b, "note",
-            "Damage by risk is not known: it takes scores of the policy no-threshold or identity on at least 10 prompts.");
+            "Damage by risk is not known: it takes scores of the policy window, no-threshold or identity on at least 10 prompts.");
         return;
     }
     html_heading(b, 3, "Damage of a fixed policy by risk");
     html_paragraph(
         b, NULL,
         "Damage is the rise of the continuation's mean loss, in nats per token, when every prompt is compressed by the same rule "
-        "(Top-k: no-threshold where it was scored, else identity). The entropy of a longer prompt is larger by itself, so its "
+        "(the paper's fixed Top-k: the policy window where it was scored, else a table's no-threshold, else identity). The entropy "
+        "of a longer prompt is larger by itself, so its "
         "relation "
         "with damage is also given at equal length: partial correlations given T, of ranks and of values, with 95%% intervals over "
         "resampled prompts.");
@@ -205,7 +206,7 @@ static void damage_part(const json_t *list, ckvc_buffer *b)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i), *of = json_object_get(o, "correlations");
         html_group(b, sizeof columns / sizeof *columns, "%s, budget %s, C = %.0f, model %.12s, %.0f prompts",
-                   report_str(o, "policy"), report_budget(report_num(o, "budget")), report_num(o, "C"), report_str(o, "model"),
+                   report_str(o, "title"), report_budget(report_num(o, "budget")), report_num(o, "C"), report_str(o, "model"),
                    report_num(o, "n"));
         for (size_t k = 0; k < 2; k++) {
             html_row_begin(b);
@@ -233,7 +234,7 @@ static void damage_part(const json_t *list, ckvc_buffer *b)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i), *w = json_object_get(o, "worst_tenth");
         html_row_begin(b);
-        html_cell(b, 'l', "%s", report_str(o, "policy"));
+        html_cell(b, 'l', "%s", report_str(o, "title"));
         html_cell(b, 'l', "%s", report_budget(report_num(o, "budget")));
         html_cell(b, 'r', "%.0f", report_num(o, "n"));
         html_cell(b, 'r', "%s", report_fixed(report_num(o, "damage"), 4));

@@ -26,7 +26,7 @@ say "transfer: the technical table to $small"
 say "scores on held-out prompts"
 for corpus in technical narrative; do
     "$ckvc" score --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --split heldout -q \
-        --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched,sink-recent,random --attention-error --utilities --out "$out/scores-$corpus.jsonl"
+        --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched,sink-recent,window,random --attention-error --utilities --out "$out/scores-$corpus.jsonl"
 done
 "$ckvc" score --config "$conf" --model "$small" --manifest "$out/technical.jsonl" --split heldout -q \
     --table "$out/technical-4l.ckvt" --policy identity,matched --out "$out/scores-4l.jsonl"

@@ -1,4 +1,4 @@
-/* The diagnostics' numbers in report.json: 20 made-up prompts scored under identity and no-threshold, with measured attention and utilities.
+/* The diagnostics' numbers in report.json: 20 made-up prompts scored under identity and window, with measured attention and utilities.
  * Expected correlations, cells and shares from NumPy and scipy.stats on the same 20 rows. Hostile score files end as one line.
  */
 #include <stdarg.h>
@@ -75,7 +75,7 @@ static const char *write_scores(bool with_top_k)
     for (int i = 0; i < N; i++) {
         write_line(f, i, "identity", 0.05 * (13 * i % 20) + 0.01 * i - 0.1, true);
         if (with_top_k) {
-            write_line(f, i, "no-threshold", 0.1, false);
+            write_line(f, i, "window", 0.1, false);
         }
     }
     assert_int_equal(fclose(f), 0);
@@ -193,13 +193,13 @@ static void numbers(void **state)
     free(page);
 }
 
-/* Top-k without a threshold is preferred; nothing varies there, so nothing is correlated; intervals hold their values. */
+/* Top-k of the window is preferred; nothing varies there, so nothing is correlated; intervals hold their values. */
 static void fixed_policy_and_intervals(void **state)
 {
     (void)state;
     char *page = NULL;
     json_t *j = make(NULL, 0, write_scores(true), 200, &page);
-    assert_string_equal(json_string_value(at(j, "diagnostics.damage.0.policy")), "no-threshold");
+    assert_string_equal(json_string_value(at(j, "diagnostics.damage.0.policy")), "window");
     assert_int_equal(json_array_size(at(j, "diagnostics.damage")), 1);
     assert_true(json_is_null(at(j, "diagnostics.damage.0.correlations.0.r")));
     assert_int_equal(json_array_size(at(j, "attention")), 1); /* measured under identity alone */
