@@ -11,7 +11,7 @@
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 
-#define WORK_MAX 4e9 /* multiplications of one side's bootstrap: a few seconds */
+#define WORK_MAX 1.5e9 /* multiplications of one side's refits: with the bounds on entries a few seconds */
 #define BOOT_MIN 100u
 
 static bool lists(const json_t *array, const char *text)
