@@ -4,8 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const probe_names[PROBE_COUNT] = {"joint",   "head-only",   "gate-only",     "independent",
-                                                     "alpha-0", "grid-search", "epsilon-greedy"};
+static const char *const probe_names[PROBE_COUNT] = {"joint",     "head-only",   "gate-only",     "independent",
+                                                     "alpha-0",   "no-utility",  "no-threshold",  "mean-gate",
+                                                     "mean-pool", "grid-search", "epsilon-greedy"};
 
 const char *probe_name(probe_kind probe)
 {
@@ -25,7 +26,8 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT])
 {
     sides[0] = probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
     sides[1] = CKVC_SIDE_GATE;
-    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY ? 1 : 2;
+    /* no-threshold has no thresholds to try */
+    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ? 1 : 2;
 }
 
 static bool probe_once(probe_kind probe)

@@ -19,11 +19,16 @@ typedef enum probe_kind {
     PROBE_GATE_ONLY,
     PROBE_INDEPENDENT,
     PROBE_ALPHA_0,
+    PROBE_NO_UTILITY,
+    PROBE_NO_THRESHOLD,
+    PROBE_MEAN_GATE,
+    PROBE_MEAN_POOL,
     PROBE_GRID_SEARCH,
     PROBE_EPSILON_GREEDY,
     PROBE_COUNT
 } probe_kind;
-#define PROBE_NAMES "joint|head-only|gate-only|independent|alpha-0|grid-search|epsilon-greedy"
+#define PROBE_NAMES                                                                                                                \
+    "joint|head-only|gate-only|independent|alpha-0|no-utility|no-threshold|mean-gate|mean-pool|grid-search|epsilon-greedy"
 
 const char *probe_name(probe_kind probe);
 /* PROBE_COUNT: no such name. */

@@ -8,6 +8,7 @@
 
 #include "calib/grid_search.h"
 #include "calib/heldout.h"
+#include "calib/start_table.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -109,6 +110,17 @@ static ckvc_status time_left(loop *c, ckvc_err *err)
     return over || ckvc_stop_requested() ? stopped(c, "between two steps", err) : CKVC_OK;
 }
 
+static ckvc_status publish_table(loop *c, table_file *t, const char *file, ckvc_err *err)
+{
+    char *path = ckvc_path_join(run_path(c->run), file), *dir = path ? ckvc_path_dir(path) : NULL;
+    ckvc_status st = dir ? ckvc_make_dirs(dir, err) : ckvc_fail_memory(err, "a path", 1);
+    st = st ? st : table_file_write(t, path, true, err);
+    st = st ? st : run_checkpoint(c->run, file, err);
+    free(path);
+    free(dir);
+    return st;
+}
+
 /* What the pass's records make of the table before it. */
 static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err)
 {
@@ -117,7 +129,8 @@ static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err
     fit_result *r = NULL;
     f.pass = number;
     f.incoming = c->table ? c->table : c->o->tables;
-    if (c->o->probe == PROBE_INDEPENDENT || c->o->probe == PROBE_ALPHA_0 || c->o->probe == PROBE_EPSILON_GREEDY) {
+    if (c->o->probe == PROBE_INDEPENDENT || c->o->probe == PROBE_ALPHA_0 || c->o->probe == PROBE_MEAN_GATE ||
+        c->o->probe == PROBE_EPSILON_GREEDY) {
         f.probe = probe_name(c->o->probe);
     }
     ckvc_status st = fit_records(&path, 1, &f, &r, err);
@@ -127,6 +140,27 @@ static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err
     }
     fit_result_free(r);
     return st;
+}
+
+/* --probe mean-gate: the threshold of every cell becomes the layer's mean, and META's count of changed entries that of those. */
+static ckvc_status take_mean_gate(const loop *c, table_file *t, ckvc_err *err)
+{
+    const float *before = c->table ? c->table->table->tau : c->o->start->tau;
+    const size_t n = (size_t)t->table->n_layers * t->table->n_entropy_bins * t->table->n_ppl_bins * t->table->n_budgets;
+    ckvc_table *mean = NULL;
+    ckvc_status st = score_control_table(SCORE_MEAN_GATE, t->table, &mean, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    size_t changed = 0;
+    for (size_t i = 0; i < n; i++) {
+        t->table->tau[i] = mean->tau[i];
+        changed += mean->tau[i] != before[i];
+    }
+    ckvc_table_free(mean);
+    json_t *gate = json_object_get(json_object_get(t->meta, "diagnostics"), ckvc_side_name(CKVC_SIDE_GATE));
+    return json_object_set_new(gate, "changed", json_integer((json_int_t)changed)) ? ckvc_fail_memory(err, "a table's META", 64)
+                                                                                   : CKVC_OK;
 }
 
 /* Logs and fits, or searches; the table is checkpoint `file` then. */
@@ -140,17 +174,12 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
     } else if (st == CKVC_OK) {
         st = calibrate_pass(c->run, p->name, c->o->plan->inputs, &c->pass_options, table, counts, err);
         st = st ? st : fit_pass(c, number, &made, err);
+        if (st == CKVC_OK && c->o->probe == PROBE_MEAN_GATE && p->side == CKVC_SIDE_GATE) {
+            st = take_mean_gate(c, made, err);
+        }
     }
-    char *out = ckvc_path_join(run_path(c->run), file), *dir = out ? ckvc_path_dir(out) : NULL;
-    if (st == CKVC_OK && !dir) {
-        st = ckvc_fail_memory(err, "a path", 1);
-    }
-    st = st ? st : ckvc_make_dirs(dir, err);
-    st = st ? st : table_file_write(made, out, true, err);
-    st = st ? st : run_checkpoint(c->run, file, err);
+    st = st ? st : publish_table(c, made, file, err);
     table_file_free(made);
-    free(out);
-    free(dir);
     return st;
 }
 
@@ -199,11 +228,18 @@ static ckvc_status score_heldout(loop *c, const table_file *table, const char *f
     }
     ckvc_status st = CKVC_OK;
     if (!run_has_file(c->run, file)) {
+        const double *by_layer = c->o->plan->layer_budgets;
+        const uint32_t L = c->o->start->n_layers;
+        double mean = 0;
+        for (uint32_t l = 0; by_layer && l < L; l++) {
+            mean += by_layer[l] / L; /* stands for them all in the lines */
+        }
         const score_options o = {.window = co->window,
                                  .alpha = co->alpha,
                                  .keep_window = co->keep_window,
-                                 .budgets = c->o->plan->budgets,
-                                 .n_budgets = c->o->plan->n_budgets,
+                                 .budgets = by_layer ? &mean : c->o->plan->budgets,
+                                 .n_budgets = by_layer ? 1 : c->o->plan->n_budgets,
+                                 .layer_budgets = by_layer,
                                  .seed = co->seed,
                                  .quiet = co->quiet};
         ckvc_buffer lines = {0};
@@ -283,10 +319,34 @@ static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *er
 
 /* ---- rounds ---- */
 
-/* The held-out rewards that the first round is held against: of identity where that is what it starts under, else of --tables. */
+/* The held-out rewards that the first round is held against: those of identity in its own scores, unless the loop starts elsewhere. Under
+ * another operator than the paper's the start table is a checkpoint, too: tables/pass-00.ckvt. */
 static ckvc_status measure_start(loop *c, ckvc_err *err)
 {
-    return c->o->tables ? score_heldout(c, c->o->tables, "heldout/pass-00.jsonl", &c->round_start, err) : CKVC_OK;
+    static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
+    const ckvc_table *start = c->o->start;
+    if (c->o->tables) {
+        return score_heldout(c, c->o->tables, lines, &c->round_start, err);
+    }
+    if (start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) {
+        return CKVC_OK;
+    }
+    table_file *t = NULL;
+    ckvc_status st = CKVC_OK;
+    if (!run_has_file(c->run, file)) {
+        t = start_table_file(start);
+        if (!t || json_object_set_new(t->meta, "label", json_string("start")) ||
+            json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(start->op)))) {
+            st = ckvc_fail_memory(err, "the start table", 4096);
+        }
+        st = st ? st : publish_table(c, t, file, err);
+        table_file_free(t);
+    }
+    t = NULL;
+    st = st ? st : read_table(c, file, &t, err);
+    st = st ? st : score_heldout(c, t, lines, &c->round_start, err);
+    table_file_free(t);
+    return st;
 }
 
 static ckvc_status end_round(loop *c, size_t first_pass, ckvc_err *err)

@@ -9,6 +9,7 @@
 #include "calib/keep.h"
 #include "calib/reward.h"
 #include "calib/rollouts_plain.h"
+#include "calib/start_table.h"
 #include "cql/cql.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -45,25 +46,17 @@ static void search_fini(search *s)
 
 static ckvc_status search_init(search *s, const ckvc_table *start, ckvc_err *err)
 {
-    const uint32_t L = start->n_layers, G = start->n_heads, E = start->n_entropy_bins, P = start->n_ppl_bins, nB = start->n_budgets;
+    const uint32_t nB = start->n_budgets;
     const session_limits limits = {
         .max_prompt = s->in->prompts->max_tokens, .max_continuation = s->in->prompts->max_continuation, .max_window = s->o->window};
-    s->file = table_file_create(L, G, E, P, nB, start->n_head_actions, start->n_gate_actions, false);
+    s->file = start_table_file(start);
     if (!s->file) {
-        return ckvc_fail_memory(err, "a table", (size_t)L * G * nB);
+        return ckvc_fail_memory(err, "a table", (size_t)start->n_layers * start->n_heads * nB);
     }
     ckvc_table *t = s->table = s->file->table;
-    t->window = start->window;
     t->n_query_heads = (uint32_t)model_get_shape(s->in->model)->n_heads;
-    memcpy(t->budgets, start->budgets, nB * sizeof *t->budgets);
-    memcpy(t->head_grid, start->head_grid, t->n_head_actions * sizeof *t->head_grid);
-    memcpy(t->gate_grid, start->gate_grid, t->n_gate_actions * sizeof *t->gate_grid);
-    memcpy(t->edges_entropy, start->edges_entropy, (E - 1) * sizeof *t->edges_entropy);
-    memcpy(t->edges_ppl, start->edges_ppl, (P - 1) * sizeof *t->edges_ppl);
-    memcpy(t->weight, start->weight, (size_t)L * G * nB * sizeof *t->weight);
-    memcpy(t->tau, start->tau, (size_t)L * E * P * nB * sizeof *t->tau);
     s->A = s->side == CKVC_SIDE_HEAD ? t->n_head_actions : t->n_gate_actions;
-    s->cells = s->side == CKVC_SIDE_HEAD ? 1 : (size_t)E * P;
+    s->cells = s->side == CKVC_SIDE_HEAD ? 1 : (size_t)t->n_entropy_bins * t->n_ppl_bins;
     ckvc_status st = session_create(s->in->model, limits, &s->session, err);
     st = st ? st : keep_create(t, s->in->prompts->max_tokens, (uint32_t)s->o->window, s->o->keep_window, &s->keep, err);
     s->nll = ckvc_alloc((size_t)s->in->prompts->max_continuation + 1, sizeof *s->nll);

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "formats/table_file.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
@@ -11,5 +12,8 @@
 ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
                                const double *budgets, uint32_t n_budgets, uint32_t window, ckvc_table **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
+
+/* A copy as a file in memory: no evidence, META empty. NULL when memory is out. */
+table_file *start_table_file(const ckvc_table *t);
 
 #endif

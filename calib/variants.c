@@ -365,7 +365,7 @@ static ckvc_status take_greedy(variant_list *v, keep *k, ckvc_side side, int64_t
     ckvc_rng_init(&rng, seed, ckvc_rng_key(id), STAGE_GREEDY + (uint32_t)side);
     for (uint32_t take = 0; st == CKVC_OK && take < n_states * n_grid; take++) {
         const state s = state_of(k, side, v->order[take % n_states]);
-        const int action = epsilon_greedy_pick(v->greedy, side, s.layer, s.head, s.budget, &rng);
+        const int action = epsilon_greedy_pick(v->greedy, side, s.layer, s.head, keep_at(k, s.budget, s.layer)->block, &rng);
         size_t n_actions = v->n_actions, n_variants = v->n, n_positions = v->n_positions;
         assert(action >= 0); /* n_grid turns try each action once */
         st = add_action(v, k, side, s, (uint32_t)action, take + 1, set, err);

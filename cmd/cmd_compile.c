@@ -180,7 +180,13 @@ static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe
         }
         c->job.behaviour = "epsilon-greedy";
     }
+    if (probe == PROBE_NO_UTILITY || probe == PROBE_NO_THRESHOLD || probe == PROBE_MEAN_POOL) {
+        c->job.operator_name = c->probe;
+    }
     if (probe == PROBE_GRID_SEARCH) {
+        if (c->job.layer_budgets) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--probe grid-search has one weight for all layers: leave --layer-budgets out");
+        }
         if (c->job.tables || (opts_given(opts, "bin-edges") && strcmp(c->job.bin_edges, "uniform") != 0)) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "--probe grid-search has uniform bin edges of its own: leave --tables and --bin-edges out");
@@ -235,6 +241,10 @@ static ckvc_status compile(compile_cli *c, const opt *opts, job *j, int *rc, ckv
     ckvc_status st = check_probe(c, opts, probe, err);
     st = st ? st : job_open(&c->job, j, err);
     st = st ? st : job_open_start(&c->job, opts, j, err);
+    if (st == CKVC_OK && strcmp(ckvc_operator_name(job_table(j)->op), c->job.operator_name) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with the operator %s; --probe %s has %s", c->job.tables,
+                         ckvc_operator_name(job_table(j)->op), c->probe, c->job.operator_name);
+    }
     if (st != CKVC_OK || c->job.dry_run) {
         return st ? st : print_dry_run(c, j, probe, err);
     }
@@ -289,6 +299,7 @@ int cmd_compile(int argc, char **argv)
                   {OPT_CHOICE, "probe", 0, &c.probe, PROBE_NAMES, "the loop, or a part of it to compare with", 0, 0},
                   {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
                   OPTS_ACTIONS(c.job),
+                  OPT_LAYER_BUDGETS(c.job.layer_budgets),
                   OPTS_FIT(c.fit),
                   OPTS_RUN(c.job),
                   OPT_DRY_RUN(c.job),

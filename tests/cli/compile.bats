@@ -139,14 +139,14 @@ for t in both, last:
 }
 
 @test "probes leave alone what they say they leave alone, and name themselves" {
-    for probe in head-only gate-only independent alpha-0; do
+    for probe in head-only gate-only independent alpha-0 no-threshold mean-gate; do
         compile "$DIR/$probe" --probe "$probe" --rounds 1
         "$CKVC" inspect "$DIR/$probe/table.ckvt" --json --cells >"$DIR/$probe.json"
     done
     python3 - "$DIR" <<'PY'
 import json, sys
 flat = lambda x: [v for y in x for v in flat(y)] if isinstance(x, list) else [x]
-t = {p: json.load(open(f"{sys.argv[1]}/{p}.json")) for p in ("head-only", "gate-only", "independent", "alpha-0")}
+t = {p: json.load(open(f"{sys.argv[1]}/{p}.json")) for p in ("head-only", "gate-only", "independent", "alpha-0", "no-threshold", "mean-gate")}
 for p, table in t.items():
     assert table["meta"]["probe"] == p, (p, table["meta"]["probe"])
 assert set(flat(t["head-only"]["TAU"])) == {flat(t["head-only"]["TAU"])[0]}
@@ -154,7 +154,18 @@ assert set(flat(t["gate-only"]["WEIGHT"])) == {1.0}
 assert len(set(flat(t["head-only"]["WEIGHT"]))) > 1 and len(set(flat(t["gate-only"]["TAU"]))) > 1
 assert t["independent"]["WEIGHT"] == t["head-only"]["WEIGHT"]
 assert t["alpha-0"]["meta"]["cql_alpha"] == 0
+assert len(set(flat(t["mean-gate"]["TAU"]))) > 1
+for layer in t["mean-gate"]["TAU"]:
+    assert all(len({cell[b] for row in layer for cell in row}) == 1 for b in range(2)), layer
 PY
+    [ ! -e "$DIR/no-threshold/pass-02-gate" ]
+    # another operator: the first round is held against the start table under it
+    compile "$DIR/no-utility" --probe no-utility --rounds 1 --holdout 0.4
+    [ -s "$DIR/no-utility/heldout/pass-00.jsonl" ]
+    "$CKVC" verify "$DIR/no-utility"
+    run "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 -q --tables "$DIR/no-utility/table.ckvt" --out "$DIR/x"
+    [ "$status" -eq 65 ]
+    one_line
     [ "$(ended "$DIR/independent")" = "one round 1" ]
     run compile "$DIR/x" --probe alpha-0 --cql-alpha 1
     [ "$status" -eq 64 ]
