@@ -207,6 +207,14 @@ static ckvc_status read_table(const loop *c, const char *file, table_file **out,
         return ckvc_fail(err, why.status, "%s", why.text);
     }
     ckvc_status st = table_file_read(path, out, err);
+    const ckvc_table *t = st ? NULL : (*out)->table, *s = c->o->start;
+    if (st == CKVC_OK && (t->n_layers != s->n_layers || t->n_heads != s->n_heads || t->n_budgets != s->n_budgets ||
+                          t->n_entropy_bins != s->n_entropy_bins || t->n_ppl_bins != s->n_ppl_bins ||
+                          t->n_head_actions != s->n_head_actions || t->n_gate_actions != s->n_gate_actions)) {
+        st = ckvc_fail(err, CKVC_E_DATA, "%s: is not of this run's shape; the file was changed", path);
+        table_file_free(*out);
+        *out = NULL;
+    }
     free(path);
     return st;
 }
