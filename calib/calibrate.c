@@ -217,20 +217,21 @@ static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_optio
             *bad = "the loss of a rollout is not finite";
             return CKVC_OK;
         }
-        struct shard_record r = {
-            .prompt = 0,
-            .side = t->side,
-            .action = t->action,
-            .layer = t->layer,
-            .head = t->head,
-            .budget = (uint16_t)base->block,
-            .loss = loss,
-            .reward = reward_of(loss_full, loss, reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, base->tokens)),
-            .baseline = reward_of(loss_full, w->baseline[t->budget],
-                                  reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, base->tokens)),
-            .n_candidates = t->n_candidates,
-            .n_kept = t->n_kept,
-            .set_hash = t->set_hash};
+        struct shard_record r = {.prompt = 0,
+                                 .side = t->side,
+                                 .action = t->action,
+                                 .layer = t->layer,
+                                 .head = t->head,
+                                 .budget = (uint16_t)base->block,
+                                 .loss = loss,
+                                 .reward = reward_of(loss_full, loss, o->reduction, p->n_continuation,
+                                                     reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, base->tokens)),
+                                 .baseline =
+                                     reward_of(loss_full, w->baseline[t->budget], o->reduction, p->n_continuation,
+                                               reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, base->tokens)),
+                                 .n_candidates = t->n_candidates,
+                                 .n_kept = t->n_kept,
+                                 .set_hash = t->set_hash};
         ckvc_status st = shard_add_record(w->rows, &r, err);
         if (st != CKVC_OK) {
             return st;
@@ -340,7 +341,8 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
                         .window = (uint32_t)o->window,
                         .continuation = (uint32_t)o->continuation,
                         .keep_window = o->keep_window,
-                        .lambda = o->lambda,
+                        .lambda = table ? o->lambda : 1.0, /* a scan knows no rewards */
+                        .reduction = table ? o->reduction : CKVC_LOSS_MEAN,
                         .seed = o->seed};
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
     snprintf(h->plan, sizeof h->plan, "%s", run_plan_hash(run));

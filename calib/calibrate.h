@@ -39,6 +39,7 @@ typedef struct calibrate_options {
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
     double lambda;    /* beta_bud */
+    ckvc_loss_reduction reduction;
     rollout_way rollouts;
     double check_rollouts; /* share of the rollouts that is done again the plain way */
     size_t memory;         /* bytes; 0: three quarters of what is free */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "calib/head_signature.h"
+#include "calib/reward.h"
 #include "formats/run_dir.h"
 #include "lib/base/files.h"
 #include "lib/base/log.h"
@@ -98,6 +99,9 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     st = same_number("continuation", a_where, a->continuation, b_where, b->continuation, err);
     if (st == CKVC_OK)
         st = same_number("keep_window", a_where, a->keep_window, b_where, b->keep_window, err);
+    if (st == CKVC_OK)
+        st = same_text("loss_reduction", a_where, ckvc_loss_reduction_name(a->reduction), b_where,
+                       ckvc_loss_reduction_name(b->reduction), err);
     if (st == CKVC_OK)
         st = same_text("alpha_kind", a_where, a->alpha_kind, b_where, b->alpha_kind, err);
     if (st == CKVC_OK)
@@ -335,7 +339,7 @@ static ckvc_status add_record(fit_pool *pool, const shard *s, const char *where,
         if (isnan(reference))
             return ckvc_fail(err, CKVC_E_DATA, "%s: /record row %zu: prompt %u has no /baseline row for budget %u", where, row,
                              r->prompt, r->budget);
-        part = -(r->loss - reference);
+        part = reward_loss_part(reference, r->loss, s->h.reduction, p->n_continuation);
     }
     size_t state = record_state(&s->h, r, p);
     ckvc_err inner;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "calib/fit_carry.h"
+#include "calib/action_grid.h"
 #include "calib/fit_pool.h"
 #include "cql/cql.h"
 #include "cql/rank.h"
@@ -248,11 +249,11 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err)
 
 /* ---- pass 3: resampling ---- */
 
-/* What changes nothing: weight 1.0, the threshold of identity tables. -1 when the grid does not have it. */
+/* What changes nothing: weight 1.0, the threshold that start tables of this grid have. -1 when no head weight is 1.0. */
 static int neutral_action(const side_fit *f)
 {
-    double value = f->side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START);
-    return ckvc_grid_index(f->grid, (uint32_t)f->A, (float)value);
+    const uint32_t a = action_grid_start(f->side, f->grid, (uint32_t)f->A);
+    return f->side == CKVC_SIDE_HEAD && f->grid[a] != 1.0 ? -1 : (int)a;
 }
 
 static bool logged(const side_fit *f, size_t state, int action)
@@ -490,6 +491,18 @@ static json_t *names(const void *list, size_t n, size_t size)
     return array;
 }
 
+static const char *reward_units(bool sum)
+{
+    return sum ? "nats" : "nats per token";
+}
+
+static const char *q_units(bool advantage, bool sum)
+{
+    return !advantage ? reward_units(sum)
+           : sum      ? "advantage in nats, divided by the reward scale"
+                      : "advantage in nats per token, divided by the reward scale";
+}
+
 static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err)
 {
     const shard_header *h = pool->first;
@@ -502,7 +515,7 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
                         : heads                   ? "head-only"
                                                   : "gate-only";
     double lambda = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->lambda;
-    bool advantage = o->reward == FIT_ADVANTAGE;
+    bool advantage = o->reward == FIT_ADVANTAGE, sum = h->reduction == CKVC_LOSS_SUM;
     json_t *leaks = fit_leaks_meta(&pool->leaks);
     json_t *meta = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:o, s:o, s:o}", "schema", "ckvc-table-1",
                              "label", o->label != NULL ? o->label : h->model_name, "model_name", h->model_name, "family", h->family,
@@ -518,9 +531,9 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
                             json_pack("{s:s, s:f}", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
                                       one_digit_up(fmax(head->certificate, gate->certificate)))) ||
         json_object_set_new(meta, "units",
-                            json_pack("{s:s, s:s, s:s, s:s}", "q",
-                                      advantage ? "advantage in nats per token, divided by the reward scale" : "nats per token",
-                                      "scale", "nats per token", "edges_entropy", "nats", "edges_perplexity", "perplexity")) ||
+                            json_pack("{s:s, s:s, s:s, s:s}", "q", q_units(advantage, sum), "scale", reward_units(sum),
+                                      "edges_entropy", "nats", "edges_perplexity", "perplexity")) ||
+        (sum && json_object_set_new(meta, "loss_reduction", json_string(ckvc_loss_reduction_name(h->reduction)))) ||
         json_object_set_new(meta, "counts",
                             json_pack("{s:{s:I, s:I}, s:{s:I, s:I}}", "head", "prompts", (json_int_t)head->n_prompts, "records",
                                       (json_int_t)head->n_records, "gate", "prompts", (json_int_t)gate->n_prompts, "records",

@@ -112,7 +112,7 @@ static ckvc_status try_prompt(search *s, const prompt *p, uint32_t cell[2], ckvc
                     reward_penalty(s->side, s->o->lambda, p->n_tokens, keep_at(s->keep, b, l)->n_candidates, s->keep->budget[b]);
             }
             st = rollout_baseline(s->session, s->keep, b, next, C, s->nll, &loss, err);
-            s->reward[b * s->A + a] = reward_of(full, loss, penalty);
+            s->reward[b * s->A + a] = reward_of(full, loss, s->o->reduction, C, penalty);
             s->counts->rollouts++;
         }
     }
@@ -273,6 +273,9 @@ static ckvc_status write_meta(search *s, const ckvc_table *start, ckvc_err *err)
                   "diagnostics", sides, "grid_search", means, "side", side);
     if (!meta) {
         return ckvc_fail_memory(err, "a table's META", 4096);
+    }
+    if (s->o->reduction != CKVC_LOSS_MEAN) {
+        json_object_set_new(meta, "loss_reduction", json_string(ckvc_loss_reduction_name(s->o->reduction)));
     }
     json_decref(s->file->meta);
     s->file->meta = meta;

@@ -77,6 +77,16 @@ json_t *plan_json(const plan *p)
         bad |= set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));
+        if (o->reduction != CKVC_LOSS_MEAN) {
+            bad |= set(json, "loss_reduction", json_string(ckvc_loss_reduction_name(o->reduction)));
+        }
+        const bool own_grids = strcmp(p->start_table, "identity") == 0; /* a start table brings its own */
+        for (int i = 0; own_grids && i < CKVC_SIDE_COUNT; i++) {
+            const action_grid *g = &p->grids[i];
+            if (!action_grid_is_default((ckvc_side)i, g->values, g->n)) {
+                bad |= set(json, i == CKVC_SIDE_HEAD ? "head_grid" : "gate_grid", ckvc_json_reals(g->values, g->n));
+            }
+        }
         bad |= set(json, "start_table", json_string(p->start_table));
         /* What later versions added is written only where it is not neutral: a plan without it keeps its hash. */
         if (o->until_stable > 0) {

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "calib/action_grid.h"
 #include "calib/calibrate.h"
 
 typedef struct plan {
@@ -19,8 +20,9 @@ typedef struct plan {
     ckvc_operator op;
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins, min_cell;
     edge_kind edges;
-    const char *edges_from;  /* "this run's scan", "start table", or the plan hash of another run's scan */
-    const char *start_table; /* content id or "identity" */
+    const action_grid *grids; /* [2]: a default grid, like every other neutral value that came later, leaves no key */
+    const char *edges_from;   /* "this run's scan", "start table", or the plan hash of another run's scan */
+    const char *start_table;  /* content id or "identity" */
 } plan;
 
 /* New reference, or NULL when memory is out. */

@@ -3,6 +3,7 @@
  *   L_full  mean loss (nats per token) of the C continuation tokens, teacher-forced, full cache
  *   L_comp  the same with layer l's prefill cache restricted to S[l]; continuation keys and values are appended at T, T+1, ...
  *   r = -(L_comp - L_full) - lambda * max(0, |I[l]| - B)       nats per token; 0 is "as good as the full cache"
+ *   r = -C (L_comp - L_full) - lambda * max(0, |I[l]| - B)     nats, with --loss-reduction sum: the penalty then weighs C times less
  *
  * The first continuation token is predicted by the last prompt token, before compression matters: its loss is the same in both means
  * and cancels, but it counts in C. Head side: lambda = 0. Gate side: lambda = beta_bud / T, I[l] the candidates before the clamp.
@@ -24,9 +25,17 @@ static inline double reward_penalty(ckvc_side side, double beta_bud, uint32_t n_
     return beta_bud / (double)n_tokens * (double)(n_candidates - budget);
 }
 
-static inline double reward_of(double loss_full, double loss_comp, double penalty)
+/* What a reward says of the losses alone. Losses are means in nats per token whatever the reduction. */
+static inline double reward_loss_part(double loss_full, double loss_comp, ckvc_loss_reduction reduction, uint32_t n_continuation)
 {
-    return -(loss_comp - loss_full) - penalty;
+    const double part = -(loss_comp - loss_full);
+    return reduction == CKVC_LOSS_SUM ? part * (double)n_continuation : part;
+}
+
+static inline double reward_of(double loss_full, double loss_comp, ckvc_loss_reduction reduction, uint32_t n_continuation,
+                               double penalty)
+{
+    return reward_loss_part(loss_full, loss_comp, reduction, n_continuation) - penalty;
 }
 
 #endif

@@ -343,7 +343,7 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
 {
     const score_policy *policy = &s->policies[i];
     const decision *d = &s->d;
-    double reward = reward_of(loss_full, loss_comp, 0.0);
+    double reward = reward_of(loss_full, loss_comp, CKVC_LOSS_MEAN, p->n_continuation, 0.0);
     json_t *o = json_object();
     json_object_set_new(o, "id", json_string(p->entry->id));
     json_object_set_new(o, "source", optional_text(p->entry->source));

@@ -3,13 +3,12 @@
 
 #include <string.h>
 
-#include "lib/base/names.h"
-
-ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
-                               const double *budgets, uint32_t n_budgets, uint32_t window, ckvc_table **out, ckvc_err *err)
+ckvc_status start_table_of_grids(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
+                                 const double *budgets, uint32_t n_budgets, uint32_t window,
+                                 const action_grid grids[CKVC_SIDE_COUNT], ckvc_table **out, ckvc_err *err)
 {
-    ckvc_table *t =
-        ckvc_table_create(n_layers, n_heads, n_entropy_bins, n_ppl_bins, n_budgets, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS);
+    const action_grid *heads = &grids[CKVC_SIDE_HEAD], *gates = &grids[CKVC_SIDE_GATE];
+    ckvc_table *t = ckvc_table_create(n_layers, n_heads, n_entropy_bins, n_ppl_bins, n_budgets, heads->n, gates->n);
     *out = t;
     if (!t) {
         return ckvc_fail(err, CKVC_E_USAGE, "a table of %u layers x %u heads, %u x %u bins, %u budgets is over the format's limits",
@@ -20,21 +19,28 @@ ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_e
     for (uint32_t b = 0; b < n_budgets; b++) {
         t->budgets[b] = budgets[b];
     }
-    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
-        t->head_grid[a] = ckvc_head_action(a);
-    }
-    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
-        t->gate_grid[a] = ckvc_gate_action(a);
-    }
+    memcpy(t->head_grid, heads->values, heads->n * sizeof *t->head_grid);
+    memcpy(t->gate_grid, gates->values, gates->n * sizeof *t->gate_grid);
     size_t n_weights = (size_t)n_layers * n_heads * n_budgets;
     size_t n_taus = (size_t)n_layers * n_entropy_bins * n_ppl_bins * n_budgets;
+    const double weight = heads->values[action_grid_start(CKVC_SIDE_HEAD, heads->values, heads->n)];
+    const double tau = gates->values[action_grid_start(CKVC_SIDE_GATE, gates->values, gates->n)];
     for (size_t i = 0; i < n_weights; i++) {
-        t->weight[i] = (float)ckvc_head_action(CKVC_HEAD_NEUTRAL);
+        t->weight[i] = (float)weight;
     }
     for (size_t i = 0; i < n_taus; i++) {
-        t->tau[i] = (float)ckvc_gate_action(CKVC_GATE_START);
+        t->tau[i] = (float)tau;
     }
     return CKVC_OK;
+}
+
+ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
+                               const double *budgets, uint32_t n_budgets, uint32_t window, ckvc_table **out, ckvc_err *err)
+{
+    action_grid grids[CKVC_SIDE_COUNT];
+    action_grid_default(CKVC_SIDE_HEAD, &grids[CKVC_SIDE_HEAD]);
+    action_grid_default(CKVC_SIDE_GATE, &grids[CKVC_SIDE_GATE]);
+    return start_table_of_grids(n_layers, n_heads, n_entropy_bins, n_ppl_bins, budgets, n_budgets, window, grids, out, err);
 }
 
 table_file *start_table_file(const ckvc_table *from)

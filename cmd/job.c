@@ -22,6 +22,10 @@ job_options job_defaults(void)
                          .operator_name = "paper",
                          .budget = {{"512"}, 1},
                          .bins = {{"20", "4"}, 2},
+                         .head_grid = {{ACTION_GRID_HEADS}, 1},
+                         .gate_grid = {{ACTION_GRID_GATES}, 1},
+                         .beta_bud = 1,
+                         .reduction = "mean",
                          .shard_prompts = 16,
                          .min_cell = 8};
 }
@@ -59,7 +63,8 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
                                      .continuation = c->engine.continuation,
                                      .alpha = engine_alpha(&c->engine),
                                      .keep_window = (uint32_t)c->engine.keep_window,
-                                     .lambda = 1.0,
+                                     .lambda = c->beta_bud,
+                                     .reduction = strcmp(c->reduction, "sum") == 0 ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN,
                                      .seed = (uint64_t)c->engine.seed,
                                      .shard_prompts = (uint32_t)c->shard_prompts,
                                      .max_failures = c->max_failures,
@@ -112,6 +117,9 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
 {
     if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || c->scan) {
         return ckvc_fail(err, CKVC_E_USAGE, "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan");
+    }
+    if (opts_given(opts, "head-grid") || opts_given(opts, "gate-grid")) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--tables brings its own actions: leave out --head-grid and --gate-grid");
     }
     ckvc_status st = engine_read_table(&c->engine, &j->e, c->tables, &j->tables, err);
     if (st != CKVC_OK) {
@@ -224,6 +232,14 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     if (st != CKVC_OK) {
         return st;
     }
+    st = action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n, &j->grids[CKVC_SIDE_HEAD], err);
+    if (st == CKVC_OK) {
+        st = action_grid_parse(CKVC_SIDE_GATE, c->gate_grid.items, c->gate_grid.n, &j->grids[CKVC_SIDE_GATE], err);
+    }
+    if (st != CKVC_OK) {
+        return st;
+    }
+    j->plan.grids = j->grids;
     j->plan.edges = strcmp(c->bin_edges, "uniform") == 0 ? EDGES_UNIFORM : EDGES_QUANTILE;
     j->plan.min_cell = (uint32_t)c->min_cell;
     j->plan.start_table = "identity";
@@ -237,8 +253,8 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
         }
         if (st == CKVC_OK) {
             const model_shape *s = model_get_shape(j->e.model);
-            st = start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
-                                    j->budgets, j->n_budgets, (uint32_t)c->engine.window, &j->start, err);
+            st = start_table_of_grids((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
+                                      j->budgets, j->n_budgets, (uint32_t)c->engine.window, j->grids, &j->start, err);
         }
     }
     if (st == CKVC_OK && j->start) {

@@ -13,9 +13,10 @@ typedef struct job_options {
     engine_options engine;
     const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts, *operator_name, *layer_budgets,
         *leak_check;
-    opt_list budget, bins;
+    opt_list budget, bins, head_grid, gate_grid;
     int64_t shard_prompts, max_failures, min_cell, limit_time;
-    double check_rollouts, until_stable;
+    double check_rollouts, until_stable, beta_bud;
+    const char *reduction;
     bool resume, dry_run;
 } job_options;
 
@@ -23,6 +24,10 @@ job_options job_defaults(void);
 
 #define OPTS_ACTIONS(o)                                                                                                             \
     {OPT_LIST, "budget", 'B', &(o).budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},                 \
+        {OPT_LIST, "head-grid", 0, &(o).head_grid, "LO:HI:STEP", "head weights to try, or a list; 1 is one of them", 0, 0},         \
+        {OPT_LIST, "gate-grid", 0, &(o).gate_grid, "LO:HI:STEP", "thresholds to try, or a list; starts nearest to 0.9", 0, 0},      \
+        {OPT_DOUBLE, "beta-bud", 0, &(o).beta_bud, "X", "the gate pays X/T for each candidate over the budget", 0, 1e6},            \
+        {OPT_CHOICE, "loss-reduction", 0, &(o).reduction, "mean|sum", "of the continuation's losses, in a reward", 0, 0},           \
         {OPT_CHOICE, "behaviour", 0, &(o).behaviour, "balanced|uniform|epsilon-greedy", "which actions are logged", 0, 0},          \
         {OPT_TEXT, "variants", 0, &(o).variants, "N|all", "distinct rollouts per prompt and side", 0, 0},                           \
         {OPT_CHOICE, "rollouts", 0, &(o).rollouts, "sweep|plain", "many rollouts at once, or one by one (the same losses)", 0, 0},  \
@@ -66,7 +71,8 @@ typedef struct job {
     engine e;
     calibrate_inputs inputs;
     calibrate_options options;
-    plan plan; /* all but its verb */
+    plan plan;                          /* all but its verb */
+    action_grid grids[CKVC_SIDE_COUNT]; /* of a start table of our own */
     double budgets[256];
     uint32_t n_budgets;
     double *layer_budgets; /* [L], --layer-budgets, or NULL */

@@ -279,6 +279,11 @@ ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err)
         }
         INDEX("record/budget", r->budget, h->n_budgets);
         INDEX("record/action", r->action, head ? h->n_head_actions : h->n_gate_actions);
+        if (h->reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: prompt/n_continuation, row %u, is 0, must be at least 1 where losses are summed", where,
+                             r->prompt);
+        }
         FINITE("record/reward", r->reward);
         FINITE("record/baseline", r->baseline);
         FINITE("record/loss", r->loss);

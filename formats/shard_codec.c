@@ -223,12 +223,18 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
 
 /* Which parts of a header follow that not every header has. What is neutral leaves no bit and no byte: a pass that was begun before such
  * a part existed goes on with the same hash of its header (run_pass.c). */
-enum { HAS_WEIGHT = 1, HAS_TAU = 2, HAS_LAYER_BUDGETS = 4, HAS_TEXT = 8 /* and on: the optional texts in their order */ };
+enum {
+    HAS_WEIGHT = 1,
+    HAS_TAU = 2,
+    HAS_LAYER_BUDGETS = 4,
+    HAS_TEXT = 8 /* and on: the optional texts in their order */,
+    HAS_SUM = 128
+};
 
 static uint8_t parts_of(const shard_header *h)
 {
-    unsigned parts =
-        (h->start_weight ? HAS_WEIGHT : 0) | (h->start_tau ? HAS_TAU : 0) | (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0);
+    unsigned parts = (h->start_weight ? HAS_WEIGHT : 0) | (h->start_tau ? HAS_TAU : 0) |
+                     (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0) | (h->reduction == CKVC_LOSS_SUM ? HAS_SUM : 0);
     unsigned bit = HAS_TEXT;
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
         if (shard_text_attributes[i].optional) {
@@ -305,6 +311,7 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
     h->n_entropy_bins = ckvc_cursor_u32(c);
     h->n_ppl_bins = ckvc_cursor_u32(c);
     uint8_t parts = ckvc_cursor_u8(c);
+    h->reduction = parts & HAS_SUM ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN;
     h->n_layer_budgets = parts & HAS_LAYER_BUDGETS ? ckvc_cursor_u32(c) : 0;
     unsigned bit = HAS_TEXT;
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {

@@ -20,6 +20,9 @@ json_t *shard_describe(const shard *s)
                             json_integer(*(const uint32_t *)(const void *)((const char *)h + shard_u32_attributes[i].offset)));
     }
     json_object_set_new(out, "lambda", ckvc_json_real(h->lambda));
+    if (h->reduction != CKVC_LOSS_MEAN) {
+        json_object_set_new(out, "loss_reduction", json_string(ckvc_loss_reduction_name(h->reduction)));
+    }
     json_object_set_new(out, "seed", json_integer((json_int_t)h->seed));
     json_object_set_new(out, "budgets", ckvc_json_reals(h->budgets, h->n_budgets));
     if (h->n_layer_budgets) {

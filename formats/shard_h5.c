@@ -111,6 +111,9 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
     }
     st = st ? st : write_attribute(file, "lambda", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, NULL, &h->lambda, err);
     st = st ? st : write_attribute(file, "seed", H5T_STD_U64LE, H5T_NATIVE_UINT64, 0, NULL, &h->seed, err);
+    if (st == CKVC_OK && h->reduction != CKVC_LOSS_MEAN) {
+        st = write_text(file, "loss_reduction", ckvc_loss_reduction_name(h->reduction), err);
+    }
     for (size_t i = 0; st == CKVC_OK && i < SHARD_ARRAYS; i++) {
         const shard_array *a = &shard_arrays[i];
         size_t dims[4];

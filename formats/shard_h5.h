@@ -9,6 +9,7 @@
 
 #include "lib/base/buffer.h"
 #include "lib/base/hash.h"
+#include "lib/base/names.h"
 #include "lib/base/status.h"
 
 #define SHARD_STRING 256 /* fixed string length, NUL included */
@@ -23,7 +24,8 @@ typedef struct shard_header {
     char operator_name[16];                 /* a probe's operator (ckvc_operator_name); "": the paper's */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     uint32_t window, continuation, keep_window;
-    double lambda; /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
+    double lambda;                 /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
+    ckvc_loss_reduction reduction; /* of the rewards; in the file only where it is not the mean */
     uint64_t seed;
     uint32_t n_budgets, n_head_actions, n_gate_actions, n_entropy_bins, n_ppl_bins;
     double *budgets, *head_actions, *gate_actions;

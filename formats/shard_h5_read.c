@@ -274,6 +274,12 @@ static ckvc_status read_header(reader *r)
     }
     st = st ? st : read_single(r, "lambda", false, false, SHARD_F64, 0, &h->lambda);
     st = st ? st : read_single(r, "seed", false, false, SHARD_U64, 0, &h->seed);
+    char reduction[16] = "mean";
+    st = st ? st : read_single(r, "loss_reduction", true, true, SHARD_TEXT, sizeof reduction, reduction);
+    h->reduction = strcmp(reduction, "sum") == 0 ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN;
+    if (st == CKVC_OK && strcmp(reduction, ckvc_loss_reduction_name(h->reduction)) != 0) {
+        st = ckvc_fail(r->err, CKVC_E_DATA, "%s: attribute loss_reduction is \"%s\", must be mean or sum", r->path, reduction);
+    }
     for (size_t i = 0; st == CKVC_OK && i < SHARD_ARRAYS; i++) {
         st = read_array(r, &shard_arrays[i]);
     }

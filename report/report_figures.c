@@ -361,8 +361,10 @@ static void draw_binding_layers(report_pen *p, const report_run *run, const json
             pen_csv_number(p, report_num(of, "kept_mean"), ',');
             pen_csv_number(p, report_num(of, "share_of_kept_in_window"), '\n');
         }
-        static const char *const series[] = {"fewer candidates than the budget at τ = 1.00",
-                                             "τ = 0.80 and τ = 1.00 keep different sets"};
+        const shard_header *h = &run->h;
+        const double low = h->gate_actions[0], high = h->gate_actions[h->n_gate_actions - 1];
+        const char *series[] = {pen_text(p, "fewer candidates than the budget at τ = %.3g", high),
+                                pen_text(p, "τ = %.3g and τ = %.3g keep different sets", low, high)};
         const double *both[] = {values, values + n};
         const char *title =
             pen_text(p, "%s: where the gate can act, by layer, budget %s", run->title, report_budget(run->h.budgets[b]));

@@ -39,4 +39,11 @@ static inline const char *ckvc_alpha_name(ckvc_alpha_kind kind)
     return kind == CKVC_ALPHA_PAPER ? "paper" : "visible";
 }
 
+/* How the losses of the continuation's tokens become one reward. */
+typedef enum ckvc_loss_reduction { CKVC_LOSS_MEAN, CKVC_LOSS_SUM } ckvc_loss_reduction;
+static inline const char *ckvc_loss_reduction_name(ckvc_loss_reduction r)
+{
+    return r == CKVC_LOSS_MEAN ? "mean" : "sum";
+}
+
 #endif

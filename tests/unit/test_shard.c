@@ -388,6 +388,7 @@ CHANGE(rec_gate_head, s->records[1].head = 0)
 CHANGE(rec_budget, s->records[1].budget = 3)
 CHANGE(rec_action, s->records[1].action = CKVC_GATE_ACTIONS)
 CHANGE(rec_action_head, s->records[0].action = CKVC_HEAD_ACTIONS)
+CHANGE(rec_sum, s->h.reduction = CKVC_LOSS_SUM; s->prompts[s->records[0].prompt].n_continuation = 0)
 CHANGE(rec_reward, s->records[1].reward = NAN)
 CHANGE(rec_baseline, s->records[1].baseline = NAN)
 CHANGE(rec_loss, s->records[1].loss = INFINITY)
@@ -436,6 +437,7 @@ static void test_refusals(void **state)
         {rec_budget, "record/bud"},
         {rec_action, "record/action"},
         {rec_action_head, "action"},
+        {rec_sum, "n_continuation"},
         {rec_reward, "record/rew"},
         {rec_baseline, "record/ba"},
         {rec_loss, "record/loss"},
