@@ -400,15 +400,23 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     worker w;
     shard_header header;
     stable *until = NULL;
-    uint32_t n = (uint32_t)in->prompts->n;
+    uint32_t n = 0, *of_pass = ckvc_calloc(in->prompts->n, sizeof *of_pass);
     *counts = (pass_counts){.reliability = NAN};
-    bool *done = ckvc_calloc(n, sizeof *done);
-    if (!done) {
-        return ckvc_fail_memory(err, "the list of prompts", n);
+    bool *done = ckvc_calloc(in->prompts->n, sizeof *done);
+    if (!done || !of_pass) {
+        free(done);
+        free(of_pass);
+        return ckvc_fail_memory(err, "the list of prompts", in->prompts->n * sizeof *of_pass);
+    }
+    for (uint32_t i = 0; i < in->prompts->n; i++) {
+        if (!table || !in->prompts->items[i].passed_over) {
+            of_pass[n++] = i;
+        }
     }
     ckvc_status st = worker_init(&w, in, o, table, err);
     if (st != CKVC_OK) {
         free(done);
+        free(of_pass);
         return st;
     }
     fill_header(&header, run, kind, in, o, table);
@@ -452,7 +460,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
             stopped = true;
             break;
         }
-        const prompt *p = &in->prompts->items[i];
+        const prompt *p = &in->prompts->items[of_pass[i]];
         const char *bad = NULL;
         shard_clear(w.rows);
         w.share = epsilon_greedy_share(rank, n_logged);
@@ -494,6 +502,7 @@ out:
     stable_free(until);
     worker_fini(&w);
     free(done);
+    free(of_pass);
     return st;
 }
 
@@ -507,88 +516,6 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
 {
     const char *kind = o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE] ? "both" : o->sides[CKVC_SIDE_HEAD] ? "head" : "gate";
     return run_prompts(run, name, kind, in, o, table, log_prompt, counts, err);
-}
-
-/* ---- edges ---- */
-
-static const run_pass *find_scan(const run_dir *run)
-{
-    for (size_t i = 0; i < run_pass_count(run); i++) {
-        if (strcmp(run_pass_at(run, i)->kind, "scan") == 0) {
-            return run_pass_at(run, i);
-        }
-    }
-    return NULL;
-}
-
-/* r_struct and r_sem of the scanned prompts that are not held out; both arrays are the caller's. */
-static ckvc_status read_risks(const run_dir *run, double **entropy, double **ppl, size_t *n, ckvc_err *err)
-{
-    size_t cap_entropy = 0, cap_ppl = 0;
-    *entropy = *ppl = NULL;
-    *n = 0;
-    const run_pass *scan = find_scan(run);
-    if (!scan || !scan->complete) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %s; finish it with `ckvc scan --resume`", run_path(run),
-                         scan ? "its scan is not complete" : "holds no scan");
-    }
-    ckvc_status st = CKVC_OK;
-    for (size_t k = 0; st == CKVC_OK && k < scan->n_shards; k++) {
-        shard *s = NULL;
-        st = run_read_shard(run, scan, k, &s, err);
-        for (size_t i = 0; st == CKVC_OK && i < s->n_prompts; i++) {
-            if (strcmp(s->prompts[i].split, "heldout") == 0) {
-                continue;
-            }
-            st = ckvc_grow((void **)entropy, &cap_entropy, *n + 1, sizeof **entropy, err);
-            if (st == CKVC_OK) {
-                st = ckvc_grow((void **)ppl, &cap_ppl, *n + 1, sizeof **ppl, err);
-            }
-            if (st == CKVC_OK) {
-                (*entropy)[*n] = s->prompts[i].r_struct;
-                (*ppl)[*n] = s->prompts[i].r_sem;
-                *n += 1;
-            }
-        }
-        shard_free(s);
-    }
-    if (st == CKVC_OK && *n == 0) {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: every scanned prompt is held out or failed: no risk to take bin edges from",
-                       run_path(run));
-    }
-    return st;
-}
-
-ckvc_status calibrate_edges(const run_dir *run, uint32_t E, uint32_t P, edge_kind kind, double *edges_entropy, double *edges_ppl,
-                            ckvc_err *err)
-{
-    double *entropy, *ppl;
-    size_t n;
-    ckvc_status st = read_risks(run, &entropy, &ppl, &n, err);
-    if (st == CKVC_OK) {
-        st = edges_of(entropy, n, E, kind, edges_entropy, err);
-    }
-    if (st == CKVC_OK) {
-        st = edges_of(ppl, n, P, kind, edges_ppl, err);
-    }
-    free(entropy);
-    free(ppl);
-    return st;
-}
-
-ckvc_status calibrate_occupancy(const run_dir *run, uint32_t E, uint32_t P, const double *edges_entropy, const double *edges_ppl,
-                                uint32_t *counts, ckvc_err *err)
-{
-    double *entropy, *ppl;
-    size_t n;
-    memset(counts, 0, (size_t)E * P * sizeof *counts);
-    ckvc_status st = read_risks(run, &entropy, &ppl, &n, err);
-    for (size_t i = 0; st == CKVC_OK && i < n; i++) {
-        counts[ckvc_bin_index(edges_entropy, E - 1, entropy[i]) * P + ckvc_bin_index(edges_ppl, P - 1, ppl[i])]++;
-    }
-    free(entropy);
-    free(ppl);
-    return st;
 }
 
 /* ---- dry run ---- */

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "calib/edges.h"
 #include "calib/memory_plan.h"
 #include "calib/prompts.h"
 #include "calib/variants.h"
@@ -67,13 +66,8 @@ typedef struct pass_counts {
 /* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* Edges from a run's scan, held-out prompts left out: edges_entropy [E-1], edges_ppl [P-1]. Also occupancy [E][P] when not NULL. */
-ckvc_status calibrate_edges(const run_dir *run, uint32_t E, uint32_t P, edge_kind kind, double *edges_entropy, double *edges_ppl,
-                            ckvc_err *err) CKVC_MUST_CHECK;
-/* Scanned prompts (not held out) per cell under given edges: counts [E][P]. */
-ckvc_status calibrate_occupancy(const run_dir *run, uint32_t E, uint32_t P, const double *edges_entropy, const double *edges_ppl,
-                                uint32_t *counts, ckvc_err *err) CKVC_MUST_CHECK;
-/* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave their baseline rows and no records. */
+/* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave their baseline rows and no records,
+ * prompts that a sample passed over leave nothing: the pass is of the others alone. */
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
                            const ckvc_table *table, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
 

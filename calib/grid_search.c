@@ -143,7 +143,7 @@ static ckvc_status try_range(search *s, const char *file, size_t first, size_t e
     for (size_t i = first; st == CKVC_OK && i < end; i++) {
         const prompt *p = &s->in->prompts->items[i];
         uint32_t cell[2] = {0, 0};
-        if (p->heldout) {
+        if (p->heldout || p->passed_over) {
             continue;
         }
         if (ckvc_stop_requested() || (s->o->limit_time_s > 0 && ckvc_now_s() - s->start_s > s->o->limit_time_s)) {

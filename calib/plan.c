@@ -77,6 +77,12 @@ json_t *plan_json(const plan *p)
         bad |= set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));
+        if (p->sample > 0) {
+            bad |= set(json, "sample_prompts", json_integer(p->sample));
+        }
+        if (p->sample > 0 && p->sample_from) {
+            bad |= set(json, "sample_from", json_string(p->sample_from));
+        }
         if (o->reduction != CKVC_LOSS_MEAN) {
             bad |= set(json, "loss_reduction", json_string(ckvc_loss_reduction_name(o->reduction)));
         }

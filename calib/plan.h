@@ -6,6 +6,7 @@
 
 #include "calib/action_grid.h"
 #include "calib/calibrate.h"
+#include "calib/edges.h"
 
 typedef struct plan {
     const char *verb; /* scan, calibrate */
@@ -23,6 +24,8 @@ typedef struct plan {
     const action_grid *grids; /* [2]: a default grid, like every other neutral value that came later, leaves no key */
     const char *edges_from;   /* "this run's scan", "start table", or the plan hash of another run's scan */
     const char *start_table;  /* content id or "identity" */
+    int64_t sample;           /* prompts to draw; 0: all */
+    const char *sample_from;  /* plan hash of the scan that they are drawn by, where edges_from does not say it; else NULL */
 } plan;
 
 /* New reference, or NULL when memory is out. */

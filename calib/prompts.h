@@ -18,6 +18,7 @@ typedef struct prompt {
     uint32_t n_tokens, n_continuation; /* T, C */
     bool cut;                          /* shortened in the middle to max_tokens */
     bool heldout;
+    bool passed_over;    /* not drawn by --sample-prompts (calib/sample.h): no part in a logging pass */
     uint64_t token_hash; /* XXH64 of T, C and the ids */
 } prompt;
 
@@ -36,7 +37,7 @@ typedef struct prompt_options {
 typedef struct prompt_list {
     prompt *items;
     size_t n;
-    size_t n_short, n_cut, n_heldout;
+    size_t n_short, n_cut, n_heldout, n_passed_over;
     uint32_t max_tokens, max_continuation; /* over the list */
 } prompt_list;
 

@@ -1,10 +1,13 @@
 /* ckvc calibrate and ckvc scan: prompts -> records in a run directory. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "cmd/coverage_text.h"
 #include "cmd/job.h"
 #include "cmd/verbs.h"
+#include "lib/base/json.h"
 
 static void print_counts(const job_options *c, const job *j, const pass_counts *n, const char *pass)
 {
@@ -127,7 +130,7 @@ int cmd_scan(int argc, char **argv)
                                    "  ckvc scan --model models/ckvc-tiny-8l --manifest prompts.jsonl --out scan-run\n"
                                    "  ckvc calibrate ... --scan scan-run --out run     # bin edges from it\n"};
     job_options c = job_defaults();
-    opt opts[] = {OPTS_MODEL(c.engine), OPTS_PROMPTS(c.engine), OPTS_STATISTICS(c.engine, 1), OPTS_RUN(c), {0}};
+    opt opts[] = {OPTS_MODEL(c.engine), OPTS_PROMPTS(c.engine), OPTS_STATISTICS(c.engine, 1), OPTS_BINS(c), OPTS_RUN(c), {0}};
     int rc;
     if (!opts_parse_bare(&text, opts, "--manifest names the prompts", argc, argv, &rc)) {
         return rc;
@@ -138,18 +141,34 @@ int cmd_scan(int argc, char **argv)
     ckvc_status st = job_open(&c, &j, &err);
     j.plan.verb = "scan";
     if (st == CKVC_OK) {
+        st = job_open_bins(&c, &j, &err);
+    }
+    if (st == CKVC_OK) {
         st = job_begin_run(&c, &j, NULL, &err);
     }
     if (st == CKVC_OK) {
         st = calibrate_scan(j.run, &j.inputs, &j.options, &counts, &err);
     }
+    coverage cover = {0};
+    if (st == CKVC_OK) {
+        st = job_scan_coverage(&j, &cover, &err);
+    }
     if (st == CKVC_OK && c.engine.json) {
-        printf("{\"run\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"seconds\":%.3f}\n", run_plan_hash(j.run),
-               counts.prompts, counts.resumed, counts.skipped, counts.seconds);
+        json_t *cells = cover.n_rows ? coverage_json(&cover) : NULL;
+        char *covered = cells ? ckvc_json_canonical(cells) : NULL;
+        printf("{\"run\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"seconds\":%.3f,\"coverage\":%s}\n",
+               run_plan_hash(j.run), counts.prompts, counts.resumed, counts.skipped, counts.seconds, covered ? covered : "null");
+        free(covered);
+        json_decref(cells);
     } else if (st == CKVC_OK && !c.engine.quiet) {
+        if (cover.n_rows) {
+            coverage_say(&cover, stderr);
+            coverage_print(&cover, stdout);
+        }
         fprintf(stderr, "scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc calibrate ... --scan %s\n",
                 counts.prompts, counts.resumed, counts.skipped, counts.seconds, c.out, c.out);
     }
+    coverage_fini(&cover);
     job_close(&j);
     return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
 }

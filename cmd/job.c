@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calib/start_table.h"
+#include "cmd/coverage_text.h"
 #include "formats/layer_budgets.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -87,20 +88,23 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
     return st;
 }
 
-static ckvc_status parse_bins(const opt_list *list, uint32_t *E, uint32_t *P, ckvc_err *err)
+ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err)
 {
+    const opt_list *list = &c->bins;
     long v[2] = {0, 0};
     for (size_t i = 0; i < list->n && i < 2; i++) {
         char *end;
         v[i] = strtol(list->items[i], &end, 10);
         v[i] = *end ? 0 : v[i];
     }
-    if (list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 4096 || v[1] > 4096) {
+    if (list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024) {
         return ckvc_fail(err, CKVC_E_USAGE,
-                         "--bins: wanted two numbers from 1 to 4096, entropy bins and perplexity bins, as in 20,4");
+                         "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity bins, as in 20,4");
     }
-    *E = (uint32_t)v[0];
-    *P = (uint32_t)v[1];
+    j->plan.n_entropy_bins = (uint32_t)v[0];
+    j->plan.n_ppl_bins = (uint32_t)v[1];
+    j->plan.min_cell = (uint32_t)c->min_cell;
+    j->plan.edges = strcmp(c->bin_edges, "uniform") == 0 ? EDGES_UNIFORM : EDGES_QUANTILE;
     return CKVC_OK;
 }
 
@@ -115,8 +119,10 @@ static ckvc_operator operator_of(const job_options *c)
 
 static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ckvc_err *err)
 {
-    if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || c->scan) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan");
+    if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || (c->scan && c->sample == 0)) {
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan (which --sample-prompts can use)");
     }
     if (opts_given(opts, "head-grid") || opts_given(opts, "gate-grid")) {
         return ckvc_fail(err, CKVC_E_USAGE, "--tables brings its own actions: leave out --head-grid and --gate-grid");
@@ -153,17 +159,17 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
     return CKVC_OK;
 }
 
-/* A scan serves another run only when it measured the same thing. */
-static ckvc_status open_scan(const job_options *c, job *j, ckvc_err *err)
+/* A scan serves another run only when it measured the same thing. *hash receives its plan's. */
+static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ckvc_err *err)
 {
     ckvc_status st = run_open(c->scan, &j->scan_run, err);
     if (st != CKVC_OK) {
         return st;
     }
     const json_t *theirs = run_plan(j->scan_run);
-    const char *scanned = json_string_value(json_object_get(theirs, "model"));
-    if (!scanned || strcmp(scanned, model_fingerprint(j->e.model)) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...", c->scan, scanned ? scanned : "?",
+    const char *of = json_string_value(json_object_get(theirs, "model"));
+    if (!of || strcmp(of, model_fingerprint(j->e.model)) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...", c->scan, of ? of : "?",
                          model_fingerprint(j->e.model));
     }
     const struct {
@@ -187,7 +193,7 @@ static ckvc_status open_scan(const job_options *c, job *j, ckvc_err *err)
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s", c->scan, compute ? compute : "?",
                          c->engine.compute);
     }
-    j->plan.edges_from = run_plan_hash(j->scan_run);
+    *hash = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }
 
@@ -240,16 +246,21 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
         return st;
     }
     j->plan.grids = j->grids;
-    j->plan.edges = strcmp(c->bin_edges, "uniform") == 0 ? EDGES_UNIFORM : EDGES_QUANTILE;
-    j->plan.min_cell = (uint32_t)c->min_cell;
+    st = job_open_bins(c, j, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    j->plan.sample = c->sample;
     j->plan.start_table = "identity";
     j->plan.edges_from = "this run's scan";
     if (c->tables) {
         st = open_tables(c, opts, j, err);
-    } else {
-        st = parse_bins(&c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err);
         if (st == CKVC_OK && c->scan) {
-            st = open_scan(c, j, err);
+            st = open_scan(c, j, &j->plan.sample_from, err);
+        }
+    } else {
+        if (c->scan) {
+            st = open_scan(c, j, &j->plan.edges_from, err);
         }
         if (st == CKVC_OK) {
             const model_shape *s = model_get_shape(j->e.model);
@@ -280,11 +291,45 @@ ckvc_status job_begin_run(const job_options *c, job *j, const json_t *whole, ckv
     return st;
 }
 
-ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
+static ckvc_status publish(run_dir *run, const char *name, json_t *o, ckvc_err *err)
+{
+    char *text = o ? ckvc_json_canonical(o) : NULL;
+    ckvc_status st =
+        text ? run_publish_file(run, name, text, strlen(text), true, err) : ckvc_fail_memory(err, name, json_object_size(o));
+    free(text);
+    json_decref(o);
+    return st;
+}
+
+/* The start table's edges, and how many of the scan's prompts fall between them. */
+static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from, ckvc_err *err)
 {
     ckvc_table *t = j->start;
+    const uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
+    ckvc_status st = scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
+    uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
+    if (st == CKVC_OK && !cells) {
+        st = ckvc_fail_memory(err, "cells", (size_t)E * P * sizeof *cells);
+    }
+    if (st == CKVC_OK) {
+        for (size_t i = 0; i < s->n; i++) {
+            cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
+                  ckvc_bin_index(t->edges_ppl, P - 1, s->items[i].r_sem)]++;
+        }
+        st = publish(j->run, "scan/edges.json",
+                     json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy", ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
+                               ckvc_json_reals(t->edges_ppl, P - 1), "occupancy", ckvc_json_u32s(cells, (size_t)E * P), "from",
+                               j->plan.edges_from),
+                     err);
+    }
+    free(cells);
+    return st;
+}
+
+ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
+{
     const run_dir *from = j->scan_run;
-    if (!t) {
+    if (!j->start && c->sample == 0) {
         return CKVC_OK; /* --tables has them */
     }
     if (!from) {
@@ -295,35 +340,61 @@ ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
         }
         from = j->run;
     }
-    uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
-    ckvc_status st = calibrate_edges(from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
-    uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
-    if (st == CKVC_OK && !cells) {
-        st = ckvc_fail_memory(err, "cells", (size_t)E * P * sizeof *cells);
+    scanned s;
+    coverage cover = {0};
+    ckvc_status st = scanned_read(from, &s, err);
+    if (st != CKVC_OK) {
+        return st;
     }
-    if (st == CKVC_OK) {
-        st = calibrate_occupancy(from, E, P, t->edges_entropy, t->edges_ppl, cells, err);
+    if (j->start) {
+        st = edges_from_scan(j, &s, from, err);
     }
-    if (st == CKVC_OK) {
-        uint32_t thin = 0;
-        for (uint32_t i = 0; i < E * P; i++) {
-            thin += cells[i] < j->plan.min_cell;
-        }
-        if (thin && !c->engine.quiet) {
-            fprintf(stderr,
-                    "risk cells: %u of %u hold fewer than %u prompts; their thresholds will rest on little (--bins, --min-cell)\n",
-                    thin, E * P, j->plan.min_cell);
-        }
-        json_t *o = json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy", ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
-                              ckvc_json_reals(t->edges_ppl, P - 1), "occupancy", ckvc_json_u32s(cells, (size_t)E * P), "from",
-                              j->plan.edges_from);
-        char *text = o ? ckvc_json_canonical(o) : NULL;
-        st = text ? run_publish_file(j->run, "scan/edges.json", text, strlen(text), true, err)
-                  : ckvc_fail_memory(err, "edges", (size_t)E * P);
-        free(text);
-        json_decref(o);
+    const ckvc_table *t = job_table(j);
+    const sample_options o = {.n_entropy_bins = t->n_entropy_bins,
+                              .n_ppl_bins = t->n_ppl_bins,
+                              .min_cell = j->plan.min_cell,
+                              .edges_entropy = t->edges_entropy,
+                              .edges_ppl = t->edges_ppl,
+                              .from = j->plan.edges_from,
+                              .logged = true,
+                              .sample = c->sample,
+                              .seed = j->options.seed};
+    st = st ? st : sample_prompts(&s, &o, j->e.prompts, &cover, err);
+    st = st ? st : publish(j->run, COVERAGE_FILE, coverage_json(&cover), err);
+    if (st == CKVC_OK && !c->engine.quiet) {
+        coverage_say(&cover, stderr);
     }
-    free(cells);
+    coverage_fini(&cover);
+    scanned_fini(&s);
+    return st;
+}
+
+ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err)
+{
+    const uint32_t E = j->plan.n_entropy_bins, P = j->plan.n_ppl_bins;
+    scanned s;
+    *out = (coverage){0};
+    ckvc_status st = scanned_read(j->run, &s, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    double *edges = ckvc_calloc((size_t)E + P, sizeof *edges);
+    if (!edges) {
+        st = ckvc_fail_memory(err, "bin edges", ((size_t)E + P) * sizeof *edges);
+    }
+    if (st == CKVC_OK && s.n > 0) {
+        const sample_options o = {.n_entropy_bins = E,
+                                  .n_ppl_bins = P,
+                                  .min_cell = j->plan.min_cell,
+                                  .edges_entropy = edges,
+                                  .edges_ppl = edges + E,
+                                  .from = "this run's scan"};
+        st = scanned_edges(&s, j->run, E, P, j->plan.edges, edges, edges + E, err);
+        st = st ? st : sample_prompts(&s, &o, j->e.prompts, out, err);
+        st = st ? st : publish(j->run, COVERAGE_FILE, coverage_json(out), err);
+    }
+    free(edges);
+    scanned_fini(&s);
     return st;
 }
 
@@ -335,8 +406,10 @@ ckvc_status job_dry_run(const job_options *c, job *j, job_cost *out, ckvc_err *e
     if (st != CKVC_OK) {
         return st;
     }
-    const double n = (double)j->e.prompts->n, logged = n - (double)j->e.prompts->n_heldout;
-    out->scan_hours = j->start && !j->scan_run ? n * (d->prefill_s + d->single_s) / 3600 : 0;
+    const size_t all = j->e.prompts->n, most = all - j->e.prompts->n_heldout;
+    out->logged = c->sample > 0 && (size_t)c->sample < most ? (size_t)c->sample : most;
+    const double logged = (double)out->logged, n = logged + (double)j->e.prompts->n_heldout; /* the rest is only scanned */
+    out->scan_hours = (j->start || c->sample > 0) && !j->scan_run ? (double)all * (d->prefill_s + d->single_s) / 3600 : 0;
     out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->n_budgets)) +
                        logged * d->rollout_s * (double)d->distinct * (1 + c->check_rollouts * d->single_s / d->rollout_s)) /
                       3600;
@@ -349,8 +422,7 @@ void job_print_cost(const job *j, const job_cost *cost)
 {
     const dry_run *d = &cost->longest;
     const memory_plan *m = &d->memory;
-    size_t n = j->e.prompts->n, held = j->e.prompts->n_heldout;
-    printf("prompts            %zu (%zu logged, %zu held out)\n", n, n - held, held);
+    printf("prompts            %zu (%zu logged, %zu held out)\n", j->e.prompts->n, cost->logged, j->e.prompts->n_heldout);
     printf("longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n", d->n_tokens,
            d->n_continuation, d->prefill_s, d->rollout_s, 1 / d->rollout_s, (unsigned long long)d->timed);
     printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n", (unsigned long long)d->actions,

@@ -5,6 +5,7 @@
 
 #include "calib/calibrate.h"
 #include "calib/plan.h"
+#include "calib/sample.h"
 #include "cmd/engine.h"
 #include "cmd/leak_guard.h"
 #include "formats/table_file.h"
@@ -14,13 +15,21 @@ typedef struct job_options {
     const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts, *operator_name, *layer_budgets,
         *leak_check;
     opt_list budget, bins, head_grid, gate_grid;
-    int64_t shard_prompts, max_failures, min_cell, limit_time;
+    int64_t shard_prompts, max_failures, min_cell, limit_time, sample;
     double check_rollouts, until_stable, beta_bud;
     const char *reduction;
     bool resume, dry_run;
 } job_options;
 
 job_options job_defaults(void);
+
+#define OPTS_BINS(o)                                                                                                               \
+    {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                                                           \
+        {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},                                              \
+        {OPT_CHOICE, "bin-edges", 0, &(o).bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},                       \
+    {                                                                                                                              \
+        OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9                             \
+    }
 
 #define OPTS_ACTIONS(o)                                                                                                             \
     {OPT_LIST, "budget", 'B', &(o).budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},                 \
@@ -38,12 +47,9 @@ job_options job_defaults(void);
                                          0,          &(o).until_stable,                                                             \
                                          "RHO",      "end a pass of heads when its split-half reliability is RHO; 0: never",        \
                                          0,          1},                                                                            \
-        {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                                                        \
-        {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},                                               \
-        {OPT_CHOICE, "bin-edges", 0, &(o).bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},                        \
-        {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0},                                         \
+        OPTS_BINS(o), {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0},                           \
     {                                                                                                                               \
-        OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9                              \
+        OPT_INT, "sample-prompts", 0, &(o).sample, "N", "log N prompts, drawn evenly over the risk cells; 0: all", 0, 1e9           \
     }
 
 #define OPT_OPERATOR(o)                                                                                                            \
@@ -84,17 +90,24 @@ typedef struct job {
 
 /* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job stays where it was opened. */
 ckvc_status job_open(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* --bins, --bin-edges, --min-cell into the plan; part of job_open_start. */
+ckvc_status job_open_bins(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
 /* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its edges come from. opts tells what was given. */
 ckvc_status job_open_start(const job_options *o, const opt *opts, job *j, ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json (borrowed); NULL: of j->plan. */
 ckvc_status job_begin_run(const job_options *o, job *j, const json_t *whole, ckvc_err *err) CKVC_MUST_CHECK;
-/* This run's own scan or another run's -> the start table's edges, published as scan/edges.json with the occupancy of the cells.
- * Nothing to do under --tables. */
+/* This run's own scan or another run's -> the start table's edges, published as scan/edges.json with the occupancy of the cells; with
+ * --sample-prompts the ones that are not drawn are marked. Cells, sources and what was drawn go to scan/coverage.json. Nothing to do
+ * under --tables without --sample-prompts. */
 ckvc_status job_set_edges(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is the caller's to coverage_fini, zero
+ * when every prompt is held out. */
+ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* What one logging pass costs, from the longest prompt done once: an upper bound where prompts differ in length. */
 typedef struct job_cost {
     dry_run longest;
-    double scan_hours, pass_hours; /* scan_hours 0 where the edges come from elsewhere */
+    size_t logged;                 /* prompts */
+    double scan_hours, pass_hours; /* scan_hours 0 where nothing is scanned */
     double records, disk_bytes;    /* of the pass */
 } job_cost;
 ckvc_status job_dry_run(const job_options *o, job *j, job_cost *out, ckvc_err *err) CKVC_MUST_CHECK;

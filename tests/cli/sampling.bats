@@ -1,0 +1,114 @@
+#!/usr/bin/env bats
+# Coverage: risk cells and sources as scan counts them, prompts drawn evenly over the cells, the same whoever scans and however often.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 24 >"$DIR/prompts.jsonl"
+    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --holdout 0.2 --bins 2,2 --out "$DIR/scan" \
+        --min-cell 7 >"$DIR/scan.tsv" 2>"$DIR/scan.err"
+    drawing "$DIR/ten" --scan "$DIR/scan"
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+drawing() { calibrate "$1" --holdout 0.2 --variants 4 --sample-prompts 10 "${@:2}"; }
+
+# logged RUN: prompts there, drawn, drawn by cells, asked for
+logged() {
+    python3 - "$1" <<'PY'
+import json, sys
+c = json.load(open(sys.argv[1] + "/scan/coverage.json"))
+print(c["prompts"], c["drawn"], sum(r[4] for r in c["cells"]), c["sample"])
+PY
+}
+
+@test "scan prints cells and sources, names thin cells, and records them" {
+    [ "$(head -1 "$DIR/scan.tsv")" = $'entropy_bin\tperplexity_bin\tprompts\teven\todd' ]
+    awk -F'\t' 'NR > 1 { n += $3; s += $4 + $5 } END { exit n == 21 && s == 21 ? 0 : 1 }' "$DIR/scan.tsv"
+    grep -q -- '--min-cell 7' "$DIR/scan.err"
+    grep -q '0/0: [0-9]' "$DIR/scan.err"
+    python3 - "$DIR" <<'PY'
+import json, sys
+c = json.load(open(sys.argv[1] + "/scan/scan/coverage.json"))
+assert c["schema"] == "ckvc-coverage-1" and c["bins"] == [2, 2] and c["prompts"] == 21 and c["drawn"] is None
+rows = [line.split("\t") for line in open(sys.argv[1] + "/scan.tsv")][1:]
+for e, p, n, even, odd in rows:
+    of = {r[2]: r[3] for r in c["cells"] if r[0] == int(e) and r[1] == int(p)}
+    assert (of.get(0, 0), of.get(1, 0)) == (int(even), int(odd)) and int(n) == sum(of.values())
+PY
+    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 --out "$DIR/scan3" -q --json --bins 2,2 |
+        python3 -c 'import json, sys; assert json.load(sys.stdin)["coverage"]["prompts"] == 3'
+    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 --holdout 1 --out "$DIR/scan0" -q
+}
+
+@test "ten prompts are drawn and logged, the held-out ones stay, the rest leaves nothing" {
+    [ "$(logged "$DIR/ten")" = "21 10 10 10" ]
+    grep -q '"sample_prompts":10' "$DIR/ten/run.json"
+    "$CKVC" verify "$DIR/ten"
+    "$CKVC" fit "$DIR/ten" --out "$DIR/ten.ckvt" 2>"$DIR/fit.err"
+    grep -q 'of 10 prompts' "$DIR/fit.err"
+    grep -q '3 held-out' "$DIR/fit.err"
+    python3 - "$DIR/ten" <<'PY'
+import json, sys
+c = json.load(open(sys.argv[1] + "/scan/coverage.json"))
+cells = {}
+for e, p, s, n, d in c["cells"]:
+    a = cells.setdefault((e, p), [0, 0]); a[0] += n; a[1] += d
+cut = [d for n, d in cells.values() if d < n]
+assert len(cells) == 4 and max(d for n, d in cells.values()) <= min(cut) + 1, cells
+PY
+}
+
+@test "the same draw from its own scan, resumed, on one thread, and by hand for the other side" {
+    drawing "$DIR/own" --threads 1
+    diff <(cd "$DIR/ten/pass-01-both" && sha256sum ./*.h5 | wc -l) <(cd "$DIR/own/pass-01-both" && sha256sum ./*.h5 | wc -l)
+    rm -f "$DIR/own.ckvt"
+    "$CKVC" fit "$DIR/own" --out "$DIR/own.ckvt" -q
+    [ -f "$DIR/ten.ckvt" ] || "$CKVC" fit "$DIR/ten" --out "$DIR/ten.ckvt" -q
+    cmp <("$CKVC" inspect "$DIR/own.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"], t["NGATE"], t["MGATE"])') \
+        <("$CKVC" inspect "$DIR/ten.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"], t["NGATE"], t["MGATE"])')
+    for delay in 0.3 0.6 0.9 1.2; do
+        timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.2 --variants 4 --sample-prompts 10 \
+            --out "$DIR/stopped" --resume || true
+    done
+    drawing "$DIR/stopped" --resume
+    diff <(shard_sums "$DIR/own") <(shard_sums "$DIR/stopped")
+    # another side under a table: the scan says which prompts, the table where the cells are
+    tail=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --holdout 0.2 --variants 4 --shard-prompts 4 -q --side gate
+        --tables "$DIR/own.ckvt")
+    "$CKVC" calibrate "${tail[@]}" --sample-prompts 10 --scan "$DIR/scan" --out "$DIR/gate"
+    cmp <(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["cells"])' "$DIR/own/scan/coverage.json") \
+        <(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["cells"])' "$DIR/gate/scan/coverage.json")
+    run "$CKVC" calibrate "${tail[@]}" --scan "$DIR/scan" --out "$DIR/x"
+    [ "$status" -eq 64 ]
+    one_line
+    run drawing "$DIR/own" --resume --sample-prompts 11
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *sample* ]]
+}
+
+@test "the order of the manifest leaves the draw alone" {
+    # the manifest backwards, in one cell: the draw is a matter of ids
+    sed '1!G;h;$!d' "$DIR/prompts.jsonl" >"$DIR/back.jsonl"
+    one() { "$CKVC" calibrate --model "$MODEL" --manifest "$1" --window 16 --continuation 16 --bins 1,1 --budget 16 --variants 4 --sample-prompts 6 -q \
+        --shard-prompts 4 --side head --out "$2" && "$CKVC" fit "$2" --out "$2.ckvt" --no-prov -q; }
+    one "$DIR/prompts.jsonl" "$DIR/forth"
+    one "$DIR/back.jsonl" "$DIR/back"
+    cmp <("$CKVC" inspect "$DIR/forth.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"])') \
+        <("$CKVC" inspect "$DIR/back.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"])')
+}
+
+@test "a sample larger than the corpus is all of it; a scan that knows none of the prompts is an error" {
+    calibrate "$DIR/all" --limit 5 --sample-prompts 50 --variants 4
+    [ "$(logged "$DIR/all")" = "5 5 5 50" ]
+    sed 's/"p/"q/' "$DIR/prompts.jsonl" >"$DIR/others.jsonl"
+    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/others.jsonl" --scan "$DIR/scan" --sample-prompts 3 --out "$DIR/x"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *--sample-prompts* ]]
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --sample-prompts 3 --dry-run | grep -q '24 (3 logged, 0 held out)'
+}
