@@ -518,6 +518,48 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
     return run_prompts(run, name, kind, in, o, table, log_prompt, counts, err);
 }
 
+/* ---- what the gate can do ---- */
+
+static void add_baselines(const shard *s, gate_binding *out)
+{
+    const uint32_t L = s->h.n_layers;
+    for (size_t i = 0; i < s->n_baselines; i++) {
+        const struct shard_baseline *b = &s->baselines[i];
+        const uint32_t T = s->prompts[b->prompt].n_tokens;
+        for (uint32_t l = 0; l < L; l++) {
+            const size_t at = i * L + l;
+            uint32_t budget;
+            if (shard_layer_budget(&s->h, b->budget, l, T, &budget)) {
+                gate_binding_add(&out[b->budget], budget, s->n_candidates_lo[at], s->n_candidates_hi[at], s->n_kept[at],
+                                 s->n_kept_window[at], T);
+            }
+        }
+    }
+}
+
+ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding out[KEEP_MAX_BUDGETS],
+                              double budgets[KEEP_MAX_BUDGETS], uint32_t *n_budgets, double *top, ckvc_err *err)
+{
+    const run_pass *p = run_pass_named(run, pass);
+    memset(out, 0, KEEP_MAX_BUDGETS * sizeof *out);
+    *n_budgets = 0;
+    *top = NAN;
+    for (size_t k = 0; p && k < p->n_shards; k++) {
+        shard *s = NULL;
+        ckvc_status st = run_read_shard(run, p, k, &s, err);
+        if (st != CKVC_OK) {
+            return st;
+        }
+        assert(s->h.n_budgets <= KEEP_MAX_BUDGETS); /* the pass was made with a keep */
+        *n_budgets = s->h.n_budgets;
+        *top = s->h.gate_actions[s->h.n_gate_actions - 1];
+        memcpy(budgets, s->h.budgets, s->h.n_budgets * sizeof *budgets);
+        add_baselines(s, out);
+        shard_free(s);
+    }
+    return CKVC_OK;
+}
+
 /* ---- dry run ---- */
 
 /* Leaves n of the variants, spread over the list, for timing: every layer and both sides are in it. */

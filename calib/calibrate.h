@@ -13,6 +13,7 @@
 #include "calib/memory_plan.h"
 #include "calib/prompts.h"
 #include "calib/variants.h"
+#include "cql/gate_binding.h"
 #include "formats/run_dir.h"
 #include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"
@@ -70,6 +71,11 @@ ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calib
  * prompts that a sample passed over leave nothing: the pass is of the others alone. */
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
                            const ckvc_table *table, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Where the gate can act, from a pass's published baseline rows, held-out prompts included: out [nB of the pass's shards], zeroed here.
+ * *n_budgets is 0 when nothing is published; *top is the highest threshold of the grid, budgets [nB] the pass's. */
+ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding out[KEEP_MAX_BUDGETS],
+                              double budgets[KEEP_MAX_BUDGETS], uint32_t *n_budgets, double *top, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing written). */
 typedef struct dry_run {

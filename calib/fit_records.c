@@ -209,10 +209,14 @@ static void masked(size_t A, const uint64_t *n, const double *values, double *ou
 static ckvc_status what_decided(side_fit *f, ckvc_err *err)
 {
     double values[CQL_MAX_ACTIONS], noise = 0.0;
+    f->out->n_budgets = f->nB;
+    if ((f->out->by_budget = ckvc_calloc(f->nB, sizeof *f->out->by_budget)) == NULL)
+        return ckvc_fail_memory(err, "what decided", f->nB * sizeof *f->out->by_budget);
     for (size_t s = 0; s < f->S; ++s) {
         if (f->chosen[s] < 0)
             continue;
         const uint64_t *n = f->n + s * f->A;
+        struct fit_split *split = &f->out->by_budget[s % f->nB];
         noise += variance_count_noise(f->A, n, f->mean + s * f->A, f->o->cql_alpha, f->side == CKVC_SIDE_HEAD ? f->grid : NULL,
                                       NOISE_DRAWS, f->o->seed, s);
         masked(f->A, n, f->mean + s * f->A, values);
@@ -230,17 +234,21 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err)
                 return ckvc_fail(err, CKVC_E_BUG, "gate side, state %zu: the solver left a gradient of %g", s, cert.gradient);
             by_both = choose(f, values);
         }
-        if (by_loss == by_both)
-            f->out->n_by_loss++;
-        else
-            f->out->n_by_penalty++;
+        split->n_supported++;
+        split->n_by_loss += by_loss == by_both ? 1 : 0;
         double lo = INFINITY, hi = -INFINITY;
         for (size_t a = 0; a < f->A; ++a)
             if (n[a] > 0) {
                 lo = fmin(lo, part[a]);
                 hi = fmax(hi, part[a]);
             }
-        f->out->n_flat_loss += hi - lo <= 1e-9 ? 1 : 0;
+        split->n_flat_loss += hi - lo <= 1e-9 ? 1 : 0;
+    }
+    for (size_t b = 0; b < f->nB; ++b) {
+        const struct fit_split *split = &f->out->by_budget[b];
+        f->out->n_by_loss += split->n_by_loss;
+        f->out->n_by_penalty += split->n_supported - split->n_by_loss;
+        f->out->n_flat_loss += split->n_flat_loss;
     }
     f->out->count_noise = f->out->n_supported > 0 ? noise / (double)f->out->n_supported : NAN;
     ckvc_status st = count_summary(f, err);
@@ -454,6 +462,23 @@ static json_t *diagnostics(const fit_result *r)
     return json_pack("{s:o, s:o}", "head", head, "gate", gate);
 }
 
+/* The gate's choices per budget of the table. */
+static json_t *split_json(const fit_result *r, const fit_side *gate)
+{
+    json_t *list = json_array();
+    for (size_t b = 0; list != NULL && b < gate->n_budgets; ++b) {
+        const struct fit_split *s = &gate->by_budget[b];
+        if (json_array_append_new(list, json_pack("{s:f, s:I, s:I, s:I, s:I}", "budget", r->table->table->budgets[b], "supported",
+                                                  (json_int_t)s->n_supported, "by_loss", (json_int_t)s->n_by_loss, "by_penalty",
+                                                  (json_int_t)(s->n_supported - s->n_by_loss), "flat_loss",
+                                                  (json_int_t)s->n_flat_loss))) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 json_t *fit_describe(const fit_result *r)
 {
     json_t *o = diagnostics(r);
@@ -467,7 +492,9 @@ json_t *fit_describe(const fit_result *r)
             json_decref(o);
             return NULL;
         }
-    if (json_object_set_new(o, "replicates", json_integer(r->n_replicates)) ||
+    const fit_side *gate = &r->sides[CKVC_SIDE_GATE];
+    if ((gate->fitted && json_object_set_new(json_object_get(o, "gate"), "by_budget", split_json(r, gate))) ||
+        json_object_set_new(o, "replicates", json_integer(r->n_replicates)) ||
         json_object_set_new(o, "heldout_prompts", json_integer((json_int_t)r->n_heldout)) ||
         json_object_set_new(o, "filtered_prompts", json_integer((json_int_t)r->n_filtered)) ||
         json_object_set_new(o, "duplicate_prompts", json_integer((json_int_t)r->n_duplicates)) ||
@@ -702,7 +729,9 @@ void fit_result_free(fit_result *r)
     if (r == NULL)
         return;
     table_file_free(r->table);
-    for (int side = 0; side < CKVC_SIDE_COUNT; ++side)
+    for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
         free(r->sides[side].choices);
+        free(r->sides[side].by_budget);
+    }
     free(r);
 }

@@ -60,9 +60,13 @@ typedef struct fit_side {
     double adamw_distance;          /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
     size_t n_by_loss, n_by_penalty; /* gate, exact solver: the loss part alone would choose the same action, another one */
     size_t n_flat_loss;             /* gate: the loss is the same for all logged actions; the penalty alone decides */
-    size_t n_shrunk;                /* choices that --shrink took back */
-    size_t n_changed;               /* entries that differ from the incoming table */
-    uint16_t *choices;              /* [replicates][n_states] (NULL without), CQL_NO_CHOICE where undefined */
+    struct fit_split {
+        size_t n_supported, n_by_loss, n_flat_loss;
+    } * by_budget; /* [nB], gate: the same per budget; zeros on the head side, NULL where the side was not fitted */
+    size_t n_budgets;
+    size_t n_shrunk;   /* choices that --shrink took back */
+    size_t n_changed;  /* entries that differ from the incoming table */
+    uint16_t *choices; /* [replicates][n_states] (NULL without), CQL_NO_CHOICE where undefined */
 } fit_side;
 
 typedef struct fit_result {

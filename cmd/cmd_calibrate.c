@@ -5,42 +5,62 @@
 #include <string.h>
 
 #include "cmd/coverage_text.h"
+#include "cmd/gate_text.h"
 #include "cmd/job.h"
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
 
-static void print_counts(const job_options *c, const job *j, const pass_counts *n, const char *pass)
+static ckvc_status print_counts_json(const job_options *c, const job *j, const pass_counts *n, const char *pass, ckvc_err *err)
 {
-    double rate = n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;
+    const double rate = n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;
+    json_t *gate;
+    ckvc_status st = gate_say(j->run, pass, NULL, &gate, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    char *budgets = ckvc_json_canonical(gate);
+    printf("{\"run\":\"%s\",\"pass\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"rollouts\":%llu,\"records\":%llu,"
+           "\"records_at_baseline\":%llu,\"seconds\":%.3f,\"rollouts_per_second\":%.3f,\"gate\":%s",
+           run_plan_hash(j->run), pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts,
+           (unsigned long long)n->records, (unsigned long long)n->actions_equal, n->seconds, rate, budgets ? budgets : "null");
+    if (c->until_stable > 0) {
+        printf(",\"stable\":%s", n->stable ? "true" : "false");
+        if (isfinite(n->reliability)) {
+            printf(",\"reliability\":%.17g", n->reliability);
+        }
+    }
+    printf("}\n");
+    free(budgets);
+    json_decref(gate);
+    return CKVC_OK;
+}
+
+static ckvc_status print_counts(const job_options *c, const job *j, const pass_counts *n, const char *pass, ckvc_err *err)
+{
     if (c->engine.json) {
-        printf("{\"run\":\"%s\",\"pass\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"rollouts\":%llu,\"records\":%llu,"
-               "\"records_at_baseline\":%llu,\"seconds\":%.3f,\"rollouts_per_second\":%.3f",
-               run_plan_hash(j->run), pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts,
-               (unsigned long long)n->records, (unsigned long long)n->actions_equal, n->seconds, rate);
-        if (c->until_stable > 0) {
-            printf(",\"stable\":%s", n->stable ? "true" : "false");
-            if (isfinite(n->reliability)) {
-                printf(",\"reliability\":%.17g", n->reliability);
-            }
-        }
-        printf("}\n");
-        return;
+        return print_counts_json(c, j, n, pass, err);
     }
-    if (!c->engine.quiet) {
-        if (c->until_stable > 0) {
-            fprintf(stderr, "%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass, n->reliability,
-                    c->until_stable, n->stable ? "ended the pass here" : "was not reached");
-        }
-        fprintf(stderr,
-                "%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, %.1f%% of them at the baseline's "
-                "set\n"
-                "wrote %s; next: ckvc fit %s --out T.ckvt\n",
-                pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate, (unsigned long long)n->records,
-                n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0, c->out, c->out);
-        if (c->check_rollouts > 0) {
-            fprintf(stderr, "checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
-        }
+    if (c->engine.quiet) {
+        return CKVC_OK;
     }
+    if (c->until_stable > 0) {
+        fprintf(stderr, "%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass, n->reliability,
+                c->until_stable, n->stable ? "ended the pass here" : "was not reached");
+    }
+    fprintf(
+        stderr,
+        "%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, %.1f%% of them at the baseline's set\n",
+        pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts,
+        n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0, (unsigned long long)n->records,
+        n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0);
+    if (c->check_rollouts > 0) {
+        fprintf(stderr, "checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
+    }
+    ckvc_status st = gate_say(j->run, pass, stderr, NULL, err);
+    if (st == CKVC_OK) {
+        fprintf(stderr, "wrote %s; next: ckvc fit %s --out T.ckvt\n", c->out, c->out);
+    }
+    return st;
 }
 
 static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err)
@@ -116,7 +136,7 @@ int cmd_calibrate(int argc, char **argv)
             st = calibrate_pass(j.run, pass, &j.inputs, &j.options, job_table(&j), &counts, &err);
         }
         if (st == CKVC_OK) {
-            print_counts(&c, &j, &counts, pass);
+            st = print_counts(&c, &j, &counts, pass, &err);
         }
     }
     job_close(&j);

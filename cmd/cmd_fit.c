@@ -58,7 +58,7 @@ static json_t *provenance(int argc, char **argv, const opt_args *args)
     return o;
 }
 
-static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
+static void print_side(const fit_side *s, ckvc_side side, const double *budgets, const fit_cli *c)
 {
     const char *name = ckvc_side_name(side);
     if (!s->fitted) {
@@ -82,6 +82,9 @@ static void print_side(const fit_side *s, ckvc_side side, const fit_cli *c)
                 "  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; states where no action changes the "
                 "loss: %zu\n",
                 s->n_by_loss, s->n_by_penalty, s->n_flat_loss);
+    for (size_t b = 0; side == CKVC_SIDE_GATE && s->n_budgets > 1 && b < s->n_budgets; b++)
+        fprintf(stderr, "    budget %g: %zu by the loss, %zu by the penalty, %zu flat\n", budgets[b], s->by_budget[b].n_by_loss,
+                s->by_budget[b].n_supported - s->by_budget[b].n_by_loss, s->by_budget[b].n_flat_loss);
     if (!isnan(s->adamw_distance))
         fprintf(stderr, "  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled rewards)\n",
                 s->adamw_distance);
@@ -93,7 +96,7 @@ static int print_result(const fit_result *r, const fit_cli *c)
 {
     if (!c->quiet) {
         for (int side = 0; side < CKVC_SIDE_COUNT; side++)
-            print_side(&r->sides[side], (ckvc_side)side, c);
+            print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
         if (r->n_heldout + r->n_filtered > 0)
             fprintf(stderr, "left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n", r->n_heldout, r->n_filtered);
         fprintf(stderr, "wrote %s, content id %s\n", c->out, r->table->content_id);

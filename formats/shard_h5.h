@@ -79,6 +79,10 @@ ckvc_status shard_add_record(shard *s, const struct shard_record *r, ckvc_err *e
 ckvc_status shard_append(shard *dst, const shard *src, ckvc_err *err) CKVC_MUST_CHECK;
 void shard_clear(shard *s); /* drops the rows, keeps header and memory */
 
+/* The tokens that a baseline row of block `budget` allows a layer of a prompt of n_tokens; false where the layer draws on another block
+ * (layer_budgets: one baseline stands under every block that a layer of it draws on). */
+bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, uint32_t n_tokens, uint32_t *tokens);
+
 /* The rows (not the header) as bytes for the durable prompt log, and back (appended to s; hostile bytes are CKVC_E_DATA). */
 void shard_encode(const shard *s, ckvc_buffer *out);
 ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err) CKVC_MUST_CHECK;

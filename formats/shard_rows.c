@@ -10,6 +10,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/sizes.h"
+#include "lib/policy/ckvc_policy.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -145,6 +146,13 @@ int shard_array_dims(const shard_header *h, const shard_array *a, size_t dims[4]
     dims[2] = h->n_ppl_bins;
     dims[3] = h->n_budgets;
     return 4;
+}
+
+bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, uint32_t n_tokens, uint32_t *tokens)
+{
+    const double of_layer = h->layer_budgets ? h->layer_budgets[layer] : h->budgets[budget];
+    *tokens = ckvc_budget_tokens(of_layer, n_tokens);
+    return !h->layer_budgets || ckvc_nearest_budget(h->budgets, h->n_budgets, of_layer, n_tokens) == budget;
 }
 
 /* ---- the struct ---- */

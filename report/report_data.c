@@ -63,7 +63,7 @@ static ckvc_status find_source(report_run *run, const char *name, uint32_t *out,
         return rc;
     }
     char *copy = ckvc_strdup(name);
-    report_binding *sums =
+    gate_binding *sums =
         ckvc_realloc_array(run->sources_sum, (run->n_sources + 1) * (run->h.n_budgets ? run->h.n_budgets : 1), sizeof *sums);
     if (sums) {
         run->sources_sum = sums;
@@ -100,17 +100,6 @@ static ckvc_status take_prompts(report_run *run, const shard *s, ckvc_err *err)
     return rc;
 }
 
-static void add_layer(report_binding *c, uint32_t budget, uint32_t lo, uint32_t hi, uint32_t kept, uint32_t window)
-{
-    c->n++;
-    c->binding += hi < budget;
-    /* Sets are beginnings of one order by utility, so they differ exactly when their sizes do. */
-    c->differ += (lo < budget ? lo : budget) != (hi < budget ? hi : budget);
-    c->kept += kept;
-    c->window += window;
-    c->budget += budget;
-}
-
 static void take_baselines(report_run *run, const shard *s, size_t first_prompt)
 {
     uint32_t L = run->h.n_layers;
@@ -118,17 +107,16 @@ static void take_baselines(report_run *run, const shard *s, size_t first_prompt)
         const struct shard_baseline *b = &s->baselines[i];
         const report_prompt *p = &run->prompts[first_prompt + b->prompt];
         for (uint32_t l = 0; l < L; l++) {
-            /* budgets by layer: one baseline stands under every block that a layer of it draws on */
-            if (run->h.layer_budgets &&
-                ckvc_nearest_budget(run->h.budgets, run->h.n_budgets, run->h.layer_budgets[l], p->n_tokens) != b->budget) {
+            uint32_t budget;
+            if (!shard_layer_budget(&run->h, b->budget, l, p->n_tokens, &budget)) {
                 continue;
             }
-            const double of_layer = run->h.layer_budgets ? run->h.layer_budgets[l] : run->h.budgets[b->budget];
-            const uint32_t budget = ckvc_budget_tokens(of_layer, p->n_tokens);
             size_t at = i * L + l;
             uint32_t lo = s->n_candidates_lo[at], hi = s->n_candidates_hi[at], kept = s->n_kept[at], window = s->n_kept_window[at];
-            add_layer(&run->cells[report_cell(&run->h, b->budget, l, p->bin_entropy, p->bin_ppl)], budget, lo, hi, kept, window);
-            add_layer(&run->sources_sum[(size_t)p->source * run->h.n_budgets + b->budget], budget, lo, hi, kept, window);
+            gate_binding_add(&run->cells[report_cell(&run->h, b->budget, l, p->bin_entropy, p->bin_ppl)], budget, lo, hi, kept,
+                             window, p->n_tokens);
+            gate_binding_add(&run->sources_sum[(size_t)p->source * run->h.n_budgets + b->budget], budget, lo, hi, kept, window,
+                             p->n_tokens);
         }
     }
 }

@@ -301,104 +301,11 @@ static void draw_risk_plane(report_pen *p, const report_run *run)
     free(points);
 }
 
-/* Cells of the risk plane, one panel, from nested lists: occupancy or a share. */
-static void draw_cells(report_pen *p, const report_run *run, const json_t *cells, const char *key, const char *section,
-                       const char *name, const char *title, const char *caption, chart_scale scale, const char *csv_name,
-                       const char *missing)
-{
-    size_t E = run->h.n_entropy_bins, P = run->h.n_ppl_bins;
-    double *values = pen_room(p, E * P, sizeof *values);
-    if (!values) {
-        return;
-    }
-    pen_begin(p);
-    ckvc_buffer_printf(&p->csv, "perplexity_bin,entropy_bin,%s\n", csv_name);
-    for (size_t q = 0; q < P; q++) {
-        for (size_t e = 0; e < E; e++) {
-            const json_t *cell = json_array_get(json_array_get(cells, e), q);
-            double v = key ? report_num(cell, key) : json_number_value(cell);
-            pen_csv_number(p, (double)q, ',');
-            pen_csv_number(p, (double)e, ',');
-            pen_csv_number(p, v, '\n');
-            values[q * E + e] = !key && v == 0 ? NAN : v;
-            if (!key) {
-                scale.hi = fmax(scale.hi, v);
-            }
-        }
-    }
-    const double *panel = values;
-    chart_heat(&p->s, &(chart_heat_spec){.title = title,
-                                         .x_label = "entropy bin",
-                                         .y_label = "perplexity bin",
-                                         .rows = P,
-                                         .cols = E,
-                                         .n_panels = 1,
-                                         .values = &panel,
-                                         .y_up = true,
-                                         .scale = scale,
-                                         .missing = missing});
-    pen_finish(p, section, name, title, caption);
-    free(values);
-}
-
-static void draw_binding_layers(report_pen *p, const report_run *run, const json_t *budget, size_t b)
-{
-    const json_t *layers = json_object_get(budget, "layers");
-    size_t n = json_array_size(layers);
-    double *values = pen_room(p, 2 * n, sizeof *values);
-    const char **names = pen_room(p, n, sizeof *names);
-    if (values && names) {
-        pen_begin(p);
-        ckvc_buffer_text(&p->csv, "layer,binding_share,sets_differ_share,kept_mean,share_of_kept_in_window\n");
-        for (size_t l = 0; l < n; l++) {
-            const json_t *of = json_array_get(layers, l);
-            values[l] = 100 * report_num(of, "binding");
-            values[n + l] = 100 * report_num(of, "sets_differ");
-            names[l] = pen_text(p, "%zu", l);
-            pen_csv_number(p, (double)l, ',');
-            pen_csv_number(p, report_num(of, "binding"), ',');
-            pen_csv_number(p, report_num(of, "sets_differ"), ',');
-            pen_csv_number(p, report_num(of, "kept_mean"), ',');
-            pen_csv_number(p, report_num(of, "share_of_kept_in_window"), '\n');
-        }
-        const shard_header *h = &run->h;
-        const double low = h->gate_actions[0], high = h->gate_actions[h->n_gate_actions - 1];
-        const char *series[] = {pen_text(p, "fewer candidates than the budget at τ = %.3g", high),
-                                pen_text(p, "τ = %.3g and τ = %.3g keep different sets", low, high)};
-        const double *both[] = {values, values + n};
-        const char *title =
-            pen_text(p, "%s: where the gate can act, by layer, budget %s", run->title, report_budget(run->h.budgets[b]));
-        chart_bars(&p->s, &(chart_bars_spec){title, "layer", "per cent of prompts", n, 2, names, series, both, -1, NULL});
-        pen_finish(p, "binding", pen_text(p, "binding-layers-%s-b%zu", run->tag, b + 1), title,
-                   "Where both bars are low the gate's choice changes only its own penalty, not what is kept.");
-    }
-    free(values);
-    free(names);
-}
-
 static void draw_runs(report_pen *p)
 {
     for (size_t i = 0; i < p->r->n_runs; i++) {
-        const report_run *run = &p->r->runs[i];
-        const json_t *o = json_array_get(json_object_get(p->r->json, "runs"), i), *budgets = json_object_get(o, "budgets");
-        if (run->n_prompts > 0) {
-            draw_risk_plane(p, run);
-        }
-        if (!run->binned) {
-            continue;
-        }
-        draw_cells(p, run, json_object_get(o, "occupancy"), NULL, "prompts", pen_text(p, "occupancy-%s", run->tag),
-                   pen_text(p, "%s: prompts per risk cell", run->title), "Prompts that records come from; hold-out left out.",
-                   (chart_scale){false, 0, 0, 0, "prompts", 0}, "prompts", "no prompts");
-        for (size_t b = 0; b < json_array_size(budgets); b++) {
-            const json_t *budget = json_array_get(budgets, b);
-            draw_binding_layers(p, run, budget, b);
-            draw_cells(
-                p, run, json_object_get(budget, "cells"), "sets_differ", "binding", pen_text(p, "binding-%s-b%zu", run->tag, b + 1),
-                pen_text(p, "%s: where the gate can act, by risk cell, budget %s", run->title, report_budget(run->h.budgets[b])),
-                "Share of (prompt, layer) where some two thresholds of the grid keep different sets.",
-                (chart_scale){false, 0, 1, 0, "share of (prompt, layer) with different sets", 2}, "sets_differ_share",
-                "no prompts");
+        if (p->r->runs[i].n_prompts > 0) {
+            draw_risk_plane(p, &p->r->runs[i]);
         }
     }
 }
@@ -410,6 +317,8 @@ ckvc_status report_draw(report *r, ckvc_err *err)
     draw_pairs(&p);
     report_draw_tables(&p);
     draw_runs(&p);
+    report_draw_coverage(&p);
+    report_draw_binding(&p);
     report_draw_stats(&p);
     report_attention_draw(&p);
     report_diagnostics_draw(&p);

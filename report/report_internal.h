@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "cql/gate_binding.h"
 #include "cql/logged.h"
 #include "cql/stability.h"
 #include "formats/run_dir.h"
@@ -54,15 +55,6 @@ typedef struct report_prompt {
     uint16_t bin_entropy, bin_ppl;
 } report_prompt;
 
-/* Sums over the baseline rows of one (budget, layer, entropy bin, perplexity bin). */
-typedef struct report_binding {
-    uint64_t n;            /* prompts */
-    uint64_t binding;      /* fewer candidates than the budget at the highest threshold */
-    uint64_t differ;       /* the lowest and the highest threshold keep different sets */
-    uint64_t kept, window; /* tokens kept, and those of them in the observation window */
-    uint64_t budget;       /* tokens allowed */
-} report_binding;
-
 typedef struct report_run {
     run_dir *dir;
     char tag[16]; /* R1 */
@@ -75,8 +67,8 @@ typedef struct report_run {
     size_t n_prompts, cap_prompts;
     char **sources;
     size_t n_sources, cap_sources;
-    report_binding *cells;       /* [nB][L][E][P] */
-    report_binding *sources_sum; /* [n_sources][nB], all layers */
+    gate_binding *cells;       /* [nB][L][E][P], over the baseline rows */
+    gate_binding *sources_sum; /* [n_sources][nB], all layers */
     uint64_t n_records;
     bool binned; /* bins were assigned: not a bare scan */
 } report_run;
@@ -120,6 +112,12 @@ ckvc_status report_tables_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* rep
 ckvc_status report_pairs_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;  /* report_pairs.c */
 ckvc_status report_runs_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;   /* report_runs.c */
 ckvc_status report_scores_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_scores.c */
+/* Adds members to those of the runs. */
+ckvc_status report_coverage_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_coverage.c */
+ckvc_status report_binding_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;  /* report_binding.c */
+/* The same two files: sections of the page. */
+void report_coverage_section(const report *r, ckvc_buffer *html);
+void report_binding_section(const report *r, ckvc_buffer *html);
 
 ckvc_status report_stats_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_stats.c: "statistics" of every table */
 

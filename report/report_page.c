@@ -163,6 +163,13 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
             report_finding(html, summary, NULL, "In %s %s the gate can change what is kept on this share of (prompt, layer): %s.",
                            report_str(run, "tag"), report_str(run, "name"), (const char *)shares.data);
         }
+        json_array_foreach(json_object_get(run, "budgets"), k, budget)
+        {
+            if (json_is_false(json_object_get(budget, "alive"))) {
+                report_finding(html, summary, NULL, "%s %s: at budget %s the gate is not alive: %s.", report_str(run, "tag"),
+                               report_str(run, "name"), report_budget(report_num(budget, "budget")), report_str(budget, "advice"));
+            }
+        }
         html->failed = html->failed || shares.failed;
         ckvc_buffer_fini(&shares);
     }
@@ -370,63 +377,11 @@ static void evidence_section(const report *r, ckvc_buffer *b)
 
 static void runs_sections(const report *r, ckvc_buffer *b)
 {
-    static const char *const columns[] = {"run",         "budget",     "prompts from", "(prompt, layer)",  "binding",
-                                          "sets differ", "kept/layer", "allowed",      "of them in window"};
-    const json_t *runs = json_object_get(r->json, "runs");
-    size_t i, k, s;
-    json_t *run, *budget, *of;
-    bool rows = false;
     if (r->n_runs == 0) {
         return;
     }
-    html_section_begin(b, "prompts", "Prompts");
-    report_page_figures(r, b, "prompts");
-    html_section_end(b);
-    html_section_begin(b, "binding", "Can the gate act?");
-    html_paragraph(
-        b, NULL,
-        "A threshold matters only where fewer candidates than the budget pass it. Binding: even the highest threshold of the grid "
-        "leaves fewer candidates than the budget. Sets differ: some two thresholds keep different tokens. Elsewhere every "
-        "threshold "
-        "keeps the same set and only its penalty differs. Measured under the tables in force during the run, hold-out included.");
-    json_array_foreach(runs, i, run)
-    {
-        rows = rows || json_array_size(json_object_get(run, "budgets")) > 0;
-    }
-    report_page_figures(r, b, "binding");
-    if (rows) {
-        html_details_begin(b, "Numbers, by source");
-        html_table_begin(b, NULL, "lllrrrrrr", columns, sizeof columns / sizeof *columns);
-    }
-    json_array_foreach(runs, i, run)
-    {
-        json_array_foreach(json_object_get(run, "budgets"), k, budget)
-        {
-            const json_t *sources = json_object_get(budget, "sources");
-            size_t n = json_array_size(sources);
-            for (s = 0; s <= (n > 1 ? n : 0); s++) {
-                of = s == 0 ? json_object_get(budget, "all") : json_array_get(sources, s - 1);
-                html_row_begin(b);
-                html_cell(b, 'l', "%s %s", s ? "" : report_str(run, "tag"), s ? "" : report_str(run, "name"));
-                html_cell(b, 'l', "%s", s ? "" : report_budget(report_num(budget, "budget")));
-                html_cell(b, 'l', "%s", s == 0 ? "all" : *report_str(of, "source") ? report_str(of, "source") : "(no source)");
-                html_cell(b, 'r', "%.0f", report_num(of, "n"));
-                html_cell(b, 'r', "%s", report_share(report_num(of, "binding")));
-                html_cell(b, 'r', "%s", report_share(report_num(of, "sets_differ")));
-                html_cell(b, 'r', "%s", report_fixed(report_num(of, "kept_mean"), 1));
-                html_cell(b, 'r', "%s", report_fixed(report_num(of, "budget_mean"), 1));
-                html_cell(b, 'r', "%s", report_share(report_num(of, "share_of_kept_in_window")));
-                html_row_end(b);
-            }
-        }
-    }
-    if (rows) {
-        html_table_end(b);
-        html_details_end(b);
-    } else {
-        html_paragraph(b, "note", "The runs hold a scan alone: nothing was kept yet.");
-    }
-    html_section_end(b);
+    report_coverage_section(r, b);
+    report_binding_section(r, b);
 }
 
 /* ---- provenance ---- */

@@ -26,7 +26,9 @@ void pen_csv_text(report_pen *p, const char *value, char after); /* quoted as in
 void pen_csv_number(report_pen *p, double v, char after);        /* an undefined number is an empty field */
 ckvc_status pen_fini(report_pen *p);
 
-void report_draw_tables(report_pen *p); /* report_table_figures.c */
+void report_draw_tables(report_pen *p);   /* report_table_figures.c */
+void report_draw_coverage(report_pen *p); /* report_coverage.c */
+void report_draw_binding(report_pen *p);  /* report_binding.c */
 /* report_stats_figures.c */
 void report_draw_spearman(report_pen *p);
 void report_draw_stats(report_pen *p);

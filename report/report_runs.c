@@ -1,90 +1,10 @@
-/* What runs say: prompts per risk cell, where the gate can change anything, tokens kept, provenance. */
+/* What runs say of themselves: plan, passes, prompts. Their cells and budgets are report_coverage.c's and report_binding.c's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/json.h"
 #include "report/report_internal.h"
-
-static void add(report_binding *into, const report_binding *c)
-{
-    into->n += c->n;
-    into->binding += c->binding;
-    into->differ += c->differ;
-    into->kept += c->kept;
-    into->window += c->window;
-    into->budget += c->budget;
-}
-
-static json_t *binding_json(const report_binding *c)
-{
-    double n = (double)c->n;
-    json_t *o = json_object();
-    json_object_set_new(o, "n", json_integer((json_int_t)c->n));
-    json_object_set_new(o, "binding", ckvc_json_real((double)c->binding / n));
-    json_object_set_new(o, "sets_differ", ckvc_json_real((double)c->differ / n));
-    json_object_set_new(o, "kept_mean", ckvc_json_real((double)c->kept / n));
-    json_object_set_new(o, "budget_mean", ckvc_json_real((double)c->budget / n));
-    json_object_set_new(o, "share_of_kept_in_window", ckvc_json_real((double)c->window / (double)c->kept));
-    return o;
-}
-
-/* One budget of a run: all, per source, per layer, per cell [E][P]. */
-static json_t *budget_json(const report_run *run, size_t b)
-{
-    const shard_header *h = &run->h;
-    json_t *o = json_object(), *sources = json_array(), *layers = json_array(), *cells = json_array();
-    report_binding all = {0};
-    for (size_t l = 0; l < h->n_layers; l++) {
-        report_binding layer = {0};
-        for (size_t i = 0; i < (size_t)h->n_entropy_bins * h->n_ppl_bins; i++) {
-            add(&layer, &run->cells[report_cell(h, b, l, 0, 0) + i]);
-        }
-        add(&all, &layer);
-        json_array_append_new(layers, binding_json(&layer));
-    }
-    for (size_t s = 0; s < run->n_sources; s++) {
-        json_t *of = binding_json(&run->sources_sum[s * h->n_budgets + b]);
-        json_object_set_new(of, "source", json_string(run->sources[s]));
-        json_array_append_new(sources, of);
-    }
-    for (size_t e = 0; e < h->n_entropy_bins; e++) {
-        json_t *row = json_array();
-        for (size_t p = 0; p < h->n_ppl_bins; p++) {
-            report_binding cell = {0};
-            for (size_t l = 0; l < h->n_layers; l++) {
-                add(&cell, &run->cells[report_cell(h, b, l, e, p)]);
-            }
-            json_array_append_new(row, binding_json(&cell));
-        }
-        json_array_append_new(cells, row);
-    }
-    json_object_set_new(o, "budget", ckvc_json_real(h->budgets[b]));
-    json_object_set_new(o, "all", binding_json(&all));
-    json_object_set_new(o, "sources", sources);
-    json_object_set_new(o, "layers", layers);
-    json_object_set_new(o, "cells", cells);
-    return o;
-}
-
-static json_t *occupancy_json(const report_run *run)
-{
-    const shard_header *h = &run->h;
-    json_t *rows = json_array();
-    for (size_t e = 0; e < h->n_entropy_bins; e++) {
-        json_t *row = json_array();
-        for (size_t p = 0; p < h->n_ppl_bins; p++) {
-            json_int_t count = 0;
-            for (size_t i = 0; i < run->n_prompts; i++) {
-                const report_prompt *q = &run->prompts[i];
-                count += !q->heldout && q->bin_entropy == e && q->bin_ppl == p;
-            }
-            json_array_append_new(row, json_integer(count));
-        }
-        json_array_append_new(rows, row);
-    }
-    return rows;
-}
 
 ckvc_status report_runs_json(report *r, ckvc_err *err)
 {
@@ -94,8 +14,7 @@ ckvc_status report_runs_json(report *r, ckvc_err *err)
     for (size_t i = 0; i < r->n_runs; i++) {
         const report_run *run = &r->runs[i];
         const shard_header *h = &run->h;
-        json_t *o = json_object(), *passes = json_array(), *prompts = json_array(), *budgets = json_array(),
-               *sources = json_array();
+        json_t *o = json_object(), *passes = json_array(), *prompts = json_array(), *sources = json_array();
         json_array_append_new(list, o);
         json_object_set_new(o, "tag", json_string(run->tag));
         json_object_set_new(o, "name", json_string(run->name));
@@ -122,6 +41,7 @@ ckvc_status report_runs_json(report *r, ckvc_err *err)
         json_object_set_new(o, "continuation", json_integer(h->continuation));
         json_object_set_new(o, "keep_window", json_integer(h->keep_window));
         json_object_set_new(o, "lambda", ckvc_json_real(h->lambda));
+        json_object_set_new(o, "loss_reduction", json_string(ckvc_loss_reduction_name(h->reduction)));
         json_object_set_new(o, "seed", json_integer((json_int_t)h->seed));
         size_t heldout = 0;
         for (size_t k = 0; k < run->n_prompts; k++) {
@@ -143,13 +63,6 @@ ckvc_status report_runs_json(report *r, ckvc_err *err)
         json_object_set_new(o, "n_heldout", json_integer((json_int_t)heldout));
         json_object_set_new(o, "sources", sources);
         json_object_set_new(o, "prompts", prompts);
-        if (run->binned) {
-            json_object_set_new(o, "occupancy", occupancy_json(run));
-            for (size_t b = 0; b < h->n_budgets; b++) {
-                json_array_append_new(budgets, budget_json(run, b));
-            }
-        }
-        json_object_set_new(o, "budgets", budgets);
     }
     return CKVC_OK;
 }

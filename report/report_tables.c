@@ -125,7 +125,7 @@ static int compare_u64(const void *a, const void *b)
 }
 
 typedef struct side_view {
-    size_t states, actions;
+    size_t states, actions, budgets;      /* a state's budget is its number modulo budgets */
     const double *grid, *q, *mean, *part; /* part: mean loss part, NULL on the head side */
     const uint64_t *n;
     const float *share; /* bootstrap's choices, or NULL */
@@ -217,8 +217,11 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
     double *logged = ckvc_calloc(v->actions, sizeof *logged), *chosen = ckvc_calloc(v->actions, sizeof *chosen);
     double *row = ckvc_calloc(v->actions, sizeof *row), correlation = NAN;
     int *choice = ckvc_alloc(v->states, sizeof *choice);
+    struct split {
+        size_t supported, by_loss, flat;
+    } *splits = ckvc_calloc(v->budgets, sizeof *splits);
     ckvc_status rc = CKVC_OK;
-    if (!totals || !logged || !chosen || !row || !choice) {
+    if (!totals || !logged || !chosen || !row || !choice || !splits) {
         rc = ckvc_fail_memory(err, "report", v->states * (sizeof *totals + sizeof *choice));
         goto done;
     }
@@ -251,8 +254,10 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
             stability += v->share[s * v->actions + (size_t)by_q];
         }
         if (v->part) {
-            by_loss += by_q == choose_by_loss(v, s, row);
-            flat += constant(v, s, v->part);
+            struct split *of = &splits[s % v->budgets];
+            of->supported++;
+            of->by_loss += by_q == choose_by_loss(v, s, row);
+            of->flat += constant(v, s, v->part);
         }
     }
     if ((rc = count_correlation(v, choice, &correlation, err))) {
@@ -278,6 +283,17 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
     json_object_set_new(o, "count_percentile", ckvc_json_real(percentile / n));
     json_object_set_new(o, "choice_stability", ckvc_json_real(v->share ? stability / n : NAN));
     if (v->part) {
+        json_t *by_budget = json_array();
+        for (size_t b = 0; b < v->budgets; b++) {
+            const double of = (double)splits[b].supported;
+            by_loss += splits[b].by_loss;
+            flat += splits[b].flat;
+            json_array_append_new(by_budget, json_pack("{s:I, s:o, s:o, s:o}", "supported", (json_int_t)splits[b].supported,
+                                                       "by_loss", ckvc_json_real((double)splits[b].by_loss / of), "by_penalty",
+                                                       ckvc_json_real(1 - (double)splits[b].by_loss / of), "loss_flat",
+                                                       ckvc_json_real((double)splits[b].flat / of)));
+        }
+        json_object_set_new(o, "budgets", by_budget);
         json_object_set_new(o, "by_loss", ckvc_json_real((double)by_loss / n));
         json_object_set_new(o, "by_penalty", ckvc_json_real(n > 0 ? 1 - (double)by_loss / n : NAN));
         json_object_set_new(o, "loss_flat", ckvc_json_real((double)flat / n));
@@ -289,6 +305,7 @@ done:
     free(chosen);
     free(row);
     free(choice);
+    free(splits);
     return rc;
 }
 
@@ -305,6 +322,7 @@ static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *
     alpha = isfinite(alpha) && alpha >= 0 ? alpha : 0;
     side_view head = {(size_t)k->n_layers * k->n_heads * k->n_budgets,
                       k->n_head_actions,
+                      k->n_budgets,
                       k->head_grid,
                       e->q_head,
                       e->m_head,
@@ -314,6 +332,7 @@ static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *
                       alpha};
     side_view gate = {(size_t)k->n_layers * k->n_entropy_bins * k->n_ppl_bins * k->n_budgets,
                       k->n_gate_actions,
+                      k->n_budgets,
                       k->gate_grid,
                       e->q_gate,
                       e->m_gate,

@@ -112,3 +112,49 @@ PY
     [[ $output == *--sample-prompts* ]]
     "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --sample-prompts 3 --dry-run | grep -q '24 (3 logged, 0 held out)'
 }
+
+@test "where the gate can act: said at the end, per budget, in the fit and in the report" {
+    local dead=8 alive=0.5
+    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --bins 2,2 --min-cell 1 --budget $dead,$alive \
+        --variants 24 --sample-prompts 8 --out "$DIR/binding" 2>"$DIR/binding.err"
+    grep -q "^gate: thresholds keep different sets on .* at budget $dead, .* at $alive of the prompt" "$DIR/binding.err"
+    [ "$(grep -c '^gate: not alive' "$DIR/binding.err")" -eq 1 ]
+    grep -q "^gate: not alive at budget $dead, .*--budget 0\.[0-9]*.*--gate-grid" "$DIR/binding.err"
+    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --bins 2,2 --min-cell 1 --budget $dead,$alive \
+        --variants 24 --sample-prompts 8 --out "$DIR/binding" -q --resume --json >"$DIR/binding.json"
+    "$CKVC" fit "$DIR/binding" --out "$DIR/binding.ckvt" --json >"$DIR/binding-fit.json" 2>"$DIR/binding-fit.err"
+    grep -q "budget $dead: 0 by the loss" "$DIR/binding-fit.err"
+    "$CKVC" report "$DIR/binding.ckvt" "$DIR/binding" "$DIR/scan" --out "$DIR/binding-report" >"$DIR/binding-report.txt"
+    grep -q "at budget $dead tokens the gate is not alive" "$DIR/binding-report.txt"
+    python3 - "$DIR" <<'PY'
+import json, sys
+at = lambda name: json.load(open(sys.argv[1] + "/" + name))
+gate = at("binding.json")["gate"]
+assert [g["alive"] for g in gate] == [False, True] and gate[0]["sets_differ"] < 0.05 <= gate[1]["sets_differ"]
+fit, report = at("binding-fit.json")["gate"], at("binding-report/report.json")
+for key in ("by_loss", "by_penalty", "flat_loss", "supported"):
+    assert sum(b[key] for b in fit["by_budget"]) == fit[key], key
+run = report["runs"][0]
+splits = report["tables"][0]["evidence"]["gate"]["budgets"]
+for of, split, told, b in zip(run["budgets"], splits, gate, fit["by_budget"]):
+    assert of["all"]["sets_differ"] == told["sets_differ"] and of["alive"] == told["alive"]
+    assert split["supported"] == b["supported"] and round(split["by_loss"] * b["supported"]) == b["by_loss"]
+    assert of["cells_alive"] <= of["cells_occupied"] <= 4
+assert run["coverage"]["prompts"] == 24 and run["coverage"]["drawn"] == 8 and run["coverage"]["sample"] == 8
+assert sum(s["drawn"] for s in run["coverage"]["sources"]) == 8
+assert sum(map(sum, run["coverage"]["drawn_cells"])) == 8
+scan = report["runs"][1]["coverage"]
+assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan
+PY
+    for f in coverage-R1 coverage-sources-R1 coverage-R2 binding-budgets-R1 binding-R1-b1; do
+        [ -s "$DIR/binding-report/$f.svg" ] && [ -s "$DIR/binding-report/$f.csv" ]
+    done
+    echo '{"schema":1}' >"$DIR/binding/scan/coverage.json"
+    run "$CKVC" report "$DIR/binding" --out "$DIR/x"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *coverage.json*schema* ]]
+    rm "$DIR/binding/scan/coverage.json" # a run of an older program
+    "$CKVC" report "$DIR/binding" --out "$DIR/older" >/dev/null
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["runs"][0]["coverage"]["drawn"] == 8' "$DIR/older/report.json"
+}
