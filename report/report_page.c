@@ -561,6 +561,9 @@ ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary
                    CKVC_VERSION, r->n_tables, r->n_tables == 1 ? "" : "s", r->n_runs, r->n_runs == 1 ? "" : "s", r->n_scores,
                    r->n_scores == 1 ? "" : "s");
     ckvc_buffer_text(html, "<nav><a href=\"#verdict\">Verdict</a>");
+    if (report_has_transfers(r)) {
+        ckvc_buffer_text(html, "<a href=\"#transfer\">Transfer</a>");
+    }
     if (r->n_tables > 1) {
         ckvc_buffer_text(html, "<a href=\"#agreement\">Agreement</a>");
     }
@@ -579,6 +582,7 @@ ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary
     }
     ckvc_buffer_text(html, "<a href=\"#provenance\">Provenance</a><a href=\"#words\">Words</a></nav>\n</header>\n<main>\n");
     verdict_section(r, html, summary);
+    report_transfer_section(r, html, summary);
     report_agreement_section(r, html);
     report_trust_section(r, html);
     heads_section(r, html);

@@ -170,6 +170,7 @@ static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const su
         json_t *o = series_json(&s->series[a]);
         json_object_set_new(o, "base", json_string(s->series[b].title));
         json_object_set_new(o, "base_policy", json_string(s->series[b].policy));
+        json_object_set_new(o, "base_table", *s->series[b].table ? json_string(s->series[b].table) : json_null());
         json_object_set_new(o, "all", all);
         json_object_set_new(o, "sources", parts_json(s, a, b, sources, n_sources, d));
         json_object_set_new(o, "lengths", parts_json(s, a, b, lengths, n_lengths, d));

@@ -86,3 +86,39 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
     [ "$status" -eq 0 ]
     [[ $output == *warning:* ]]
 }
+
+@test "--report: transferred against compiled against identity, and the matrix, as computed from the scores" {
+    "$CKVC" transfer "$DIR/a.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/there.ckvt"
+    run "$CKVC" transfer "$DIR/there.ckvt" --to-model "$MODEL" --out "$DIR/back.ckvt" --report "$DIR/rep" --against "$DIR/a.ckvt" \
+        --manifest "$DIR/prompts.jsonl"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index"* ]]
+    grep -q 'id="transfer"' "$DIR/rep/report.html"
+    python3 - "$DIR/rep" <<'PY'
+import json, sys
+rows = [json.loads(l) for l in open(sys.argv[1] + "/scores.jsonl")]
+r = json.load(open(sys.argv[1] + "/report.json"))
+moved, compiled = (t["content_id"] for t in r["tables"])
+by = {(x["policy"], x["table"], x["budget"], x["id"]): x["reward"] for x in rows}
+got = r["transfers"]["rows"]
+assert len(got) == 2, got  # two budgets
+for row in got:
+    b = row["budget"]
+    ids = [k[3] for k in by if k[:3] == ("identity", None, b)]
+    mean = lambda f: sum(map(f, ids)) / len(ids)
+    a = lambda i: by["table", moved, b, i]
+    c = lambda i: by["table", compiled, b, i]
+    assert abs(row["against_compiled"]["difference"] - mean(lambda i: a(i) - c(i))) < 1e-12, row
+    assert row["against_compiled"]["n"] == 9 and row["against_compiled"]["lo"] <= row["against_compiled"]["hi"]
+    assert abs(row["compiled_against_identity"]["difference"] - mean(lambda i: c(i) - by["identity", None, b, i])) < 1e-12
+    m = [m for m in r["transfers"]["matrices"] if m["budget"] == b]
+    assert len(m) == 1 and m[0]["sources"] == ["ckvc-tiny-8l"] and m[0]["targets"] == ["ckvc-tiny-4l"], m
+    assert m[0]["pairs"] == 1 and abs(m[0]["drop"][0][0] + row["against_compiled"]["difference"]) < 1e-12
+    assert m[0]["mean_drop"] == m[0]["drop"][0][0]
+PY
+    run "$CKVC" transfer "$DIR/there.ckvt" --to-shape 4,3 --out "$DIR/y.ckvt" --report "$DIR/rep2" --manifest "$DIR/prompts.jsonl"
+    [ "$status" -eq 64 ]
+    one_line
+    [ ! -e "$DIR/y.ckvt" ]
+}
