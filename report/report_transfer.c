@@ -90,14 +90,16 @@ static double mean_drop(const json_t *rows, const json_t *first, const char *sou
     return n > 0 ? sum / n : NAN;
 }
 
+/* In order, so that models stand in one order on both sides. */
 static void add_name(json_t *names, const char *name)
 {
-    for (size_t i = 0; i < json_array_size(names); i++) {
-        if (strcmp(json_string_value(json_array_get(names, i)), name) == 0) {
-            return;
-        }
+    size_t i = 0;
+    while (i < json_array_size(names) && strcmp(json_string_value(json_array_get(names, i)), name) < 0) {
+        i++;
     }
-    json_array_append_new(names, json_string(name));
+    if (i == json_array_size(names) || strcmp(json_string_value(json_array_get(names, i)), name) != 0) {
+        json_array_insert_new(names, i, json_string(name));
+    }
 }
 
 /* The matrix of one budget, C and way of matching heads. */
