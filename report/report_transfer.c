@@ -231,10 +231,10 @@ void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *su
     static const char *const columns[] = {"transferred",
                                           "compiled there",
                                           "n",
+                                          "kept \u00f7",
                                           "transferred \u2212 compiled (95% interval)",
                                           "transferred \u2212 identity",
-                                          "compiled \u2212 identity",
-                                          "tokens kept / compiled's"};
+                                          "compiled \u2212 identity"};
     if (!report_has_transfers(r)) {
         return;
     }
@@ -244,8 +244,13 @@ void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *su
     html_section_begin(html, "transfer", "What a transfer costs");
     html_paragraph(
         html, "note",
-        "Reward on the same prompts, nats per token, paired by prompt. Two tables that keep different numbers of tokens are "
-        "not compared at equal memory: see the last column.");
+        "Reward on the same prompts, nats per token, paired by prompt. Drop is compiled less transferred: above 0 the transfer "
+        "loses. \u201ckept \u00f7\u201d is the transferred table's tokens kept over the compiled one's; away from 1 the two are "
+        "not compared at equal memory.");
+    json_array_foreach(json_object_get(transfers, "matrices"), i, o)
+    {
+        matrix_table(html, o);
+    }
     html_table_begin(html, NULL, "llrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(transfers, "rows"), i, o)
     {
@@ -256,10 +261,10 @@ void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *su
         html_cell(html, 'l', "%s", report_str(o, "transferred"));
         html_cell(html, 'l', "%s", report_str(o, "compiled"));
         html_cell(html, 'r', "%.0f", report_num(against, "n"));
+        html_cell(html, 'r', "%s", report_fixed(report_num(o, "kept_ratio"), 3));
         difference_cell(html, against);
         difference_cell(html, json_object_get(o, "transferred_against_identity"));
         difference_cell(html, json_object_get(o, "compiled_against_identity"));
-        html_cell(html, 'r', "%s", report_fixed(report_num(o, "kept_ratio"), 3));
         html_row_end(html);
         ckvc_buffer_printf(
             summary, "transfer %s to %s, heads by %s, budget %s: %s nats per token against %s on %.0f prompts\n",
@@ -269,9 +274,5 @@ void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *su
             report_str(o, "compiled"), report_num(against, "n"));
     }
     html_table_end(html);
-    json_array_foreach(json_object_get(transfers, "matrices"), i, o)
-    {
-        matrix_table(html, o);
-    }
     html_section_end(html);
 }
