@@ -20,9 +20,9 @@
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 
-const char *const bench_stages[] = {
-    "matmul",        "attention",     "prefill",   "variants",  "rollout-plain", "sweep",      "rewards-reprefill",
-    "rewards-plain", "rewards-sweep", "fit-exact", "fit-count", "shard-write",   "shard-read", NULL};
+const char *const bench_stages[] = {"matmul",    "attention",         "prefill",       "variants",      "rollout-plain",
+                                    "sweep",     "rewards-reprefill", "rewards-plain", "rewards-sweep", "fit-exact",
+                                    "fit-count", "shard-write",       "shard-read",    "error",         NULL};
 
 typedef struct bench {
     backend *be;

@@ -22,7 +22,7 @@ typedef struct bench_options {
 } bench_options;
 
 #define BENCH_ENOUGH 60.0                /* seconds */
-extern const char *const bench_stages[]; /* NULL-ended */
+extern const char *const bench_stages[]; /* NULL-ended; "error" is not bench_run's but bench_error.h's */
 
 /* CSV with a header line:
  *   stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note

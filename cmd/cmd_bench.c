@@ -1,10 +1,65 @@
 /* ckvc bench: what this machine reaches, as CSV. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "calib/bench.h"
+#include "calib/bench_error.h"
+#include "calib/memory_plan.h"
 #include "cmd/engine.h"
 #include "cmd/verbs.h"
+
+/* What bf16 does to rewards and tables: float32 beside it, on a backend of its own and the same threads. */
+static ckvc_status measure_error(const engine_options *o, const engine *e, const bench_options *b, ckvc_buffer *csv, ckvc_err *err)
+{
+    const bench_error_options options = {.prompts = e->prompts->items,
+                                         .n_prompts = e->prompts->n,
+                                         .window = o->window,
+                                         .budget = b->budget,
+                                         .variants = b->variants,
+                                         .memory = (size_t)o->memory / 2,
+                                         .seed = b->seed};
+    backend *be = NULL;
+    model *reference = NULL;
+    bench_error error;
+    ckvc_status st = backend_create(o->backend, e->pool, &be, err);
+    if (st == CKVC_OK) {
+        be->ops->weight_limit(be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
+        st = model_open(o->model, be, &reference, err);
+    }
+    if (st == CKVC_OK) {
+        st = bench_error_measure(be, reference, e->be, e->model, &options, &error, err);
+    }
+    if (st == CKVC_OK) {
+        char shape[96], note[64];
+        ckvc_buffer text = {0};
+        snprintf(shape, sizeof shape, "T=%u B=%g C=%u", e->prompts->max_tokens, b->budget, e->prompts->max_continuation);
+        snprintf(note, sizeof note, "%zu prompts", e->prompts->n);
+        bench_error_rows(&error, shape, note, csv);
+        bench_error_text(&error, strstr(backend_kernel(e->be), "bf16"), &text);
+        if (!o->quiet && !text.failed) {
+            fwrite(text.data, 1, text.size, stderr);
+        }
+        ckvc_buffer_fini(&text);
+    }
+    model_close(reference);
+    backend_destroy(be);
+    return st;
+}
+
+/* Whether to, or a mistake in what was asked for. */
+static ckvc_status wants_error(const engine_options *o, const opt_list *stages, int64_t prompts, bool *wants, ckvc_err *err)
+{
+    const bool bf16 = strcmp(o->compute, "bf16") == 0, possible = bf16 && o->model && o->manifest && prompts > 0;
+    bool named = false;
+    for (size_t i = 0; i < stages->n; i++) {
+        named = named || strcmp(stages->items[i], "error") == 0;
+    }
+    *wants = possible && (named || stages->n == 0);
+    return named && !possible ? ckvc_fail(err, CKVC_E_USAGE,
+                                          "--stage error compares bf16 with float32: give --compute bf16, --model and --manifest")
+                              : CKVC_OK;
+}
 
 int cmd_bench(int argc, char **argv)
 {
@@ -15,12 +70,14 @@ int cmd_bench(int argc, char **argv)
         "  ckvc bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
         "stages: matmul, attention (one layer's); with a model prefill, variants, rollout-plain, sweep, rewards-reprefill (every\n"
         "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per\n"
-        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read. A stage stops\n"
-        "repeating after a minute.\n"};
+        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read; with --compute\n"
+        "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A stage stops repeating after a\n"
+        "minute.\n"};
     engine_options o = engine_defaults();
     opt_list budget = {{"0.25"}, 1};
     opt_list stages = {{0}, 0};
-    int64_t repeats = 7, sample = 20;
+    int64_t repeats = 7, sample = 20, error_prompts = 8;
+    bool with_error = false;
     const char *scratch = "/tmp", *variants = "all";
     o.max_tokens = 512;
     opt opts[] = {OPTS_MODEL(o),
@@ -34,6 +91,7 @@ int cmd_bench(int argc, char **argv)
                   {OPT_TEXT, "variants", 0, &variants, "N|all", "distinct rollouts per side", 0, 0},
                   {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
                   {OPT_INT, "sample", 0, &sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
+                  {OPT_INT, "error-prompts", 0, &error_prompts, "N", "prompts of stage error; 0: leave it out", 0, 1e6},
                   {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
                   {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
                   {0}};
@@ -52,10 +110,11 @@ int cmd_bench(int argc, char **argv)
         st = ckvc_fail(&err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
     }
     st = st ? st : engine_variants(variants, &n_variants, &err);
+    st = st ? st : wants_error(&o, &stages, error_prompts, &with_error, &err);
     if (st == CKVC_OK && o.model) {
         st = engine_open_model(&o, &e, &err);
         if (st == CKVC_OK && o.manifest) {
-            o.limit = 1;
+            o.limit = with_error ? error_prompts : 1;
             st = engine_open_prompts(&o, &e, &err);
         }
     } else if (st == CKVC_OK) {
@@ -81,6 +140,7 @@ int cmd_bench(int argc, char **argv)
             b.tokens = p->tokens;
         }
         st = bench_run(e.be, e.model, &b, &csv, &err);
+        st = st == CKVC_OK && with_error ? measure_error(&o, &e, &b, &csv, &err) : st;
     }
     if (st == CKVC_OK) {
         printf("# kernel %s, %d threads\n", backend_kernel(e.be), ckvc_pool_threads(e.pool));

@@ -257,3 +257,15 @@ assert "not among the inputs" in json.load(sys.stdin)["tables"][0]["statistics"]
     [ "$status" -ne 0 ]
     [[ $output == *"scanned with --compute f32"* ]]
 }
+
+@test "bench --compute bf16: what it does to rewards and tables" {
+    run bash -c '"$CKVC" bench --model "$MODEL" --manifest "$0" --window 16 --continuation 16 --budget 0.25 --repeats 1 --compute bf16 --stage prefill,error --error-prompts 2' \
+        "$DIR/prompts.jsonl"
+    [ "$status" -eq 0 ]
+    [[ $output == *"rewards differ by"* && $output == *"cells choose another action"* ]]
+    [ "$(grep -c '^error-' <<<"$output")" -eq 9 ]
+    [ "$(grep '^error-' <<<"$output" | awk -F, '{ print NF }' | sort -u)" = 11 ]
+    run "$CKVC" bench --model "$MODEL" --manifest "$DIR/prompts.jsonl" --stage error
+    [ "$status" -eq 64 ]
+    one_line
+}

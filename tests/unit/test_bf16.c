@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "calib/bench_error.h"
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/base/rng.h"
@@ -343,12 +344,54 @@ static void stated(void **state)
     bench_close(&b);
 }
 
+/* The measure of `ckvc bench`: nothing between float32 and itself, and between float32 and bf16 less than what actions do. */
+static void measured_error(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    ckvc_err err = {0};
+    manifest_entry entries[N] = {{.id = (char[]){"a"}}, {.id = (char[]){"b"}}, {.id = (char[]){"c"}}};
+    int32_t ids[N][T + C];
+    prompt prompts[N]; /* short ones: all their variants run three times under ASan, too */
+    bench b = bench_open(2), other = bench_open(2);
+    model *reference, *same, *m;
+    assert_int_equal(model_open("models/ckvc-tiny-4l", b.be, &reference, &err), CKVC_OK);
+    assert_int_equal(model_open("models/ckvc-tiny-4l", b.be, &same, &err), CKVC_OK);
+    assert_int_equal(cpu_backend_use_bf16(other.be, CPU_BF16_EMULATED, &err), CKVC_OK);
+    assert_int_equal(model_open("models/ckvc-tiny-4l", other.be, &m, &err), CKVC_OK);
+    for (int p = 0; p < N; p++) {
+        for (int i = 0; i < T + C; i++)
+            ids[p][i] = i % 7 == 0 ? 300 + p : 256 + (i * 7919 + 13 * p) % 1000;
+        prompts[p] = (prompt){.entry = &entries[p], .tokens = ids[p], .n_tokens = (uint32_t)(120 - 20 * p), .n_continuation = 12};
+    }
+    const bench_error_options o = {
+        .prompts = prompts, .n_prompts = N, .window = W, .budget = 0.25, .variants = -1, .memory = (size_t)1 << 30, .seed = 1};
+    const model_shape *s = model_get_shape(reference);
+    bench_error e;
+    if (bench_error_measure(b.be, reference, b.be, same, &o, &e, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    assert_true(e.n_rewards == N * (uint64_t)s->n_layers * (uint64_t)(s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
+    assert_true(e.n_cells == (uint64_t)s->n_layers * (uint64_t)(s->n_kv_heads + 1));
+    assert_true(e.reward_max == 0 && e.advantage_max == 0 && e.kept_share == 0 && e.n_changed == 0 && e.advantage_sd > 0);
+    if (bench_error_measure(b.be, reference, other.be, m, &o, &e, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    assert_true(e.reward_mean > 0 && e.reward_mean <= e.reward_max && e.reward_max < 0.2);
+    assert_true(e.advantage_mean > 0 && e.advantage_mean < e.advantage_sd);
+    assert_true(e.n_changed <= e.n_live && e.n_live <= e.n_cells);
+    model_close(reference);
+    model_close(same);
+    model_close(m);
+    bench_close(&b);
+    bench_close(&other);
+}
+
 int main(void)
 {
     ckvc_rng_init(&rng, 5, 0, 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding),     cmocka_unit_test(emulated), cmocka_unit_test(emulated_model), cmocka_unit_test(onednn),
-        cmocka_unit_test(onednn_model), cmocka_unit_test(best),     cmocka_unit_test(stated),
+        cmocka_unit_test(rounding), cmocka_unit_test(emulated),       cmocka_unit_test(emulated_model),
+        cmocka_unit_test(onednn),   cmocka_unit_test(onednn_model),   cmocka_unit_test(best),
+        cmocka_unit_test(stated),   cmocka_unit_test(measured_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
