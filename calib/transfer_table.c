@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/calibrate.h"
 #include "calib/head_signature.h"
+#include "calib/sample.h"
 #include "cql/transfer.h"
 #include "lib/base/json.h"
 #include "lib/base/log.h"
@@ -168,7 +168,13 @@ static ckvc_status map_values(mapping *m, ckvc_err *err)
     memcpy(to->edges_entropy, from->edges_entropy, (from->n_entropy_bins - 1) * sizeof *to->edges_entropy);
     memcpy(to->edges_ppl, from->edges_ppl, (from->n_ppl_bins - 1) * sizeof *to->edges_ppl);
     if (m->o->scan) { /* bins carry over by quantile */
-        st = calibrate_edges(m->o->scan, to->n_entropy_bins, to->n_ppl_bins, EDGES_QUANTILE, to->edges_entropy, to->edges_ppl, err);
+        scanned prompts;
+        st = scanned_read(m->o->scan, &prompts, err);
+        if (st == CKVC_OK) {
+            st = scanned_edges(&prompts, m->o->scan, to->n_entropy_bins, to->n_ppl_bins, EDGES_QUANTILE, to->edges_entropy,
+                               to->edges_ppl, err);
+            scanned_fini(&prompts);
+        }
     }
     if (st == CKVC_OK) {
         st = map_weights(m, source, target, err);
