@@ -136,14 +136,18 @@ static void print_help(const verb_text *verb, const opt *opts)
             printf("\noptions:\n");
             titled = true;
         }
-        char left[96];
+        char left[256];
         char letter[8] = "    ";
         if (o->letter) {
             snprintf(letter, sizeof letter, "-%c, ", o->letter);
         }
         snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->type == OPT_FLAG ? "" : " ",
                  o->type == OPT_FLAG ? "" : o->arg);
-        printf("  %-34s %s", left, o->help);
+        if (strlen(left) > 34) { /* the explanation on a line of its own */
+            printf("  %s\n  %-34s %s", left, "", o->help);
+        } else {
+            printf("  %-34s %s", left, o->help);
+        }
         if (has_default(o)) {
             printf(" [");
             print_value(stdout, o);
