@@ -322,6 +322,9 @@ static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_option
     if (st == CKVC_OK && !*bad) {
         st = log_actions(w, p, o, row.loss_full, counts, bad, err);
     }
+    if (st == CKVC_OK && !*bad && o->memo) {
+        memo_add(o->memo, &w->variants);
+    }
     return st;
 }
 

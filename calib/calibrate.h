@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "calib/memo.h"
 #include "calib/memory_plan.h"
 #include "calib/prompts.h"
 #include "calib/variants.h"
@@ -49,6 +50,7 @@ typedef struct calibrate_options {
     double limit_time_s; /* 0: none */
     double
         until_stable; /* a logging pass of heads ends with the shard at which its reliability (stable.h) reaches this; 0: never */
+    memo *memo;       /* counts what is logged now; borrowed, or NULL */
     const char *plan; /* hash that the shards carry, for a run of several plans; NULL: the run's */
     bool quiet;
 } calibrate_options;

@@ -9,6 +9,7 @@
 #include "cmd/job.h"
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
+#include "lib/base/progress.h"
 
 static ckvc_status print_counts_json(const job_options *c, const job *j, const pass_counts *n, const char *pass, ckvc_err *err)
 {
@@ -29,7 +30,10 @@ static ckvc_status print_counts_json(const job_options *c, const job *j, const p
             printf(",\"reliability\":%.17g", n->reliability);
         }
     }
-    printf("}\n");
+    ckvc_buffer rates = {0};
+    memo_json(j->options.memo, &rates);
+    printf(",%s}\n", rates.failed ? "\"memo\":null" : (const char *)rates.data);
+    ckvc_buffer_fini(&rates);
     free(budgets);
     json_decref(gate);
     return CKVC_OK;
@@ -43,6 +47,10 @@ static ckvc_status print_counts(const job_options *c, const job *j, const pass_c
     if (c->engine.quiet) {
         return CKVC_OK;
     }
+    ckvc_buffer rates = {0};
+    memo_text(j->options.memo, &rates);
+    fwrite(rates.data, 1, rates.size, stderr);
+    ckvc_buffer_fini(&rates);
     if (c->until_stable > 0) {
         fprintf(stderr, "%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass, n->reliability,
                 c->until_stable, n->stable ? "ended the pass here" : "was not reached");
@@ -71,17 +79,18 @@ static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err)
         return st;
     }
     const dry_run *d = &cost.longest;
+    const double hours = cost.scan_hours + cost.pass_hours;
     if (c->engine.json) {
         printf("{\"prompts\":%zu,\"longest\":%u,\"actions_per_prompt\":%llu,\"distinct_per_prompt\":%llu,\"prefill_s\":%.6f,"
-               "\"rollout_s\":%.6f,\"hours\":%.4f,\"records\":%.0f,\"memory_bytes\":%zu,\"batch\":%lld,\"disk_bytes\":%.0f}\n",
+               "\"rollout_s\":%.6f,\"hours\":%.6f,\"records\":%.0f,\"memory_bytes\":%zu,\"batch\":%lld,\"disk_bytes\":%.0f}\n",
                j->e.prompts->n, d->n_tokens, (unsigned long long)d->actions, (unsigned long long)d->distinct, d->prefill_s,
-               d->rollout_s, cost.scan_hours + cost.pass_hours, cost.records, d->memory.total, (long long)d->memory.lanes,
-               cost.disk_bytes);
+               d->rollout_s, hours, cost.records, d->memory.total, (long long)d->memory.lanes, cost.disk_bytes);
         return CKVC_OK;
     }
     job_print_cost(j, &cost);
-    printf("this run           about %.2f hours at most, %.0f records, %.1f MB on disk\n", cost.scan_hours + cost.pass_hours,
-           cost.records, cost.disk_bytes / 1e6);
+    char duration[CKVC_DURATION];
+    ckvc_duration(3600 * hours, duration);
+    printf("this run           about %s at most, %.0f records, %.1f MB on disk\n", duration, cost.records, cost.disk_bytes / 1e6);
     return CKVC_OK;
 }
 
@@ -133,12 +142,16 @@ int cmd_calibrate(int argc, char **argv)
             st = job_set_edges(&c, &j, &err);
         }
         if (st == CKVC_OK) {
+            st = memo_create((uint32_t)model_get_shape(j.e.model)->n_layers, &j.options.memo, &err);
+        }
+        if (st == CKVC_OK) {
             st = calibrate_pass(j.run, pass, &j.inputs, &j.options, job_table(&j), &counts, &err);
         }
         if (st == CKVC_OK) {
             st = print_counts(&c, &j, &counts, pass, &err);
         }
     }
+    memo_free(j.options.memo);
     job_close(&j);
     return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
 }

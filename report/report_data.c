@@ -163,6 +163,7 @@ static ckvc_status load_run(report *r, const char *path, ckvc_err *err)
         if (rc == CKVC_OK && (rc = take_prompts(run, s, err)) == CKVC_OK) {
             take_baselines(run, s, first);
             run->n_records += s->n_records;
+            rc = s->n_records ? report_take_memo(run, s, err) : CKVC_OK;
         }
         shard_free(s);
         if (rc) {
@@ -230,6 +231,7 @@ void report_unload(report *r)
         free(run->prompts);
         free(run->sources);
         free(run->cells);
+        free(run->memo);
         free(run->sources_sum);
         free(run->h.budgets);
         free(run->h.head_actions);

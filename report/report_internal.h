@@ -55,6 +55,11 @@ typedef struct report_prompt {
     uint16_t bin_entropy, bin_ppl;
 } report_prompt;
 
+/* Logged actions of one side and layer (report_memo.c). */
+typedef struct report_memo {
+    uint64_t actions, at_baseline, distinct;
+} report_memo;
+
 typedef struct report_run {
     run_dir *dir;
     char tag[16]; /* R1 */
@@ -69,6 +74,7 @@ typedef struct report_run {
     size_t n_sources, cap_sources;
     gate_binding *cells;       /* [nB][L][E][P], over the baseline rows */
     gate_binding *sources_sum; /* [n_sources][nB], all layers */
+    report_memo *memo;         /* [2][L]; NULL: no records */
     uint64_t n_records;
     bool binned; /* bins were assigned: not a bare scan */
 } report_run;
@@ -131,6 +137,11 @@ bool report_binds(const report *r, const report_table *t, size_t b, size_t l, si
 ckvc_status report_transfer_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 bool report_has_transfers(const report *r);
 void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+
+/* report_memo.c: a shard's records into run->memo; the run's member "memo"; the page's section of all runs. */
+ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err) CKVC_MUST_CHECK;
+json_t *report_memo_json(const report_run *run);
+void report_memo_section(const report *r, ckvc_buffer *html);
 
 /* report_figures.c, report_page.c */
 ckvc_status report_draw(report *r, ckvc_err *err) CKVC_MUST_CHECK;

@@ -381,6 +381,7 @@ static void runs_sections(const report *r, ckvc_buffer *b)
         return;
     }
     report_coverage_section(r, b);
+    report_memo_section(r, b);
     report_binding_section(r, b);
 }
 

@@ -63,6 +63,7 @@ ckvc_status report_runs_json(report *r, ckvc_err *err)
         json_object_set_new(o, "n_heldout", json_integer((json_int_t)heldout));
         json_object_set_new(o, "sources", sources);
         json_object_set_new(o, "prompts", prompts);
+        json_object_set_new(o, "memo", report_memo_json(run));
     }
     return CKVC_OK;
 }

@@ -1,6 +1,7 @@
 /* Progress on stderr: see progress.h. */
 #include "lib/base/progress.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,5 +59,24 @@ void ckvc_progress_finish(ckvc_progress *p)
     print_line(p, ckvc_now_s());
     if (p->terminal) {
         fputc('\n', stderr);
+    }
+}
+
+void ckvc_duration(double seconds, char out[CKVC_DURATION])
+{
+    if (!(seconds >= 0)) {
+        seconds = 0;
+    }
+    const double whole = floor(seconds + 0.5), minutes = floor(seconds / 60 + 0.5), hours = floor(seconds / 3600 + 0.5);
+    if (seconds < 9.95) {
+        snprintf(out, CKVC_DURATION, "%.2g s", seconds);
+    } else if (whole < 60) {
+        snprintf(out, CKVC_DURATION, "%.0f s", whole);
+    } else if (whole < 3600) {
+        snprintf(out, CKVC_DURATION, "%.0f min %02.0f s", floor(whole / 60), fmod(whole, 60));
+    } else if (minutes < 48 * 60) {
+        snprintf(out, CKVC_DURATION, "%.0f h %02.0f min", floor(minutes / 60), fmod(minutes, 60));
+    } else {
+        snprintf(out, CKVC_DURATION, "%.0f d %02.0f h", floor(hours / 24), fmod(hours, 24));
     }
 }

@@ -18,4 +18,8 @@ void ckvc_progress_start(ckvc_progress *p, const char *what, const char *unit, u
 void ckvc_progress_update(ckvc_progress *p, uint64_t done, uint64_t units);
 void ckvc_progress_finish(ckvc_progress *p);
 
+#define CKVC_DURATION 48
+/* Seconds in words, two units at most: "0.42 s", "37 s", "4 min 05 s", "2 h 05 min", "3 d 04 h". */
+void ckvc_duration(double seconds, char out[CKVC_DURATION]);
+
 #endif

@@ -269,3 +269,23 @@ assert "not among the inputs" in json.load(sys.stdin)["tables"][0]["statistics"]
     [ "$status" -eq 64 ]
     one_line
 }
+
+@test "memo rates: what calibrate counts as it goes is what the report counts in the records" {
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 5 --variants 60 --out "$DIR/memo" --json >"$DIR/memo.json"
+    "$CKVC" report "$DIR/memo" --out "$DIR/memo-report" -q
+    python3 - "$DIR" <<'END'
+import json, sys
+counted = json.load(open(sys.argv[1] + "/memo.json"))["memo"]
+records = json.load(open(sys.argv[1] + "/memo-report/report.json"))["runs"][0]["memo"]
+assert counted["prompts"] == 5 and set(records) == {"head", "gate"}
+for side in records:
+    assert counted[side] == records[side], (side, counted[side], records[side])
+    of = records[side]
+    assert all(a >= b + d and d > 0 for a, b, d in zip(of["actions"], of["at_baseline"], of["distinct"]))
+assert counted["actions"] == sum(sum(records[s]["actions"]) for s in records)
+END
+    run bash -c '"$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --budget 16 --bins 2,2 --min-cell 1 --manifest "$0" --limit 2 --out "$1"' \
+        "$DIR/prompts.jsonl" "$DIR/memo2"
+    [[ $output == *"of the actions cost no rollout"* && $output == *"head "*"by layer"* ]]
+    grep -q 'memo rate' "$DIR/memo-report/report.html"
+}

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/pool.h"
+#include "lib/base/progress.h"
 #include "lib/base/rng.h"
 #include "lib/base/sizes.h"
 
@@ -248,13 +250,29 @@ static void test_alloc_guard(void **state)
     assert_true(ckvc_available_memory() > (size_t)1 << 20);
 }
 
+static void durations(void **state)
+{
+    (void)state;
+    static const struct {
+        double s;
+        const char *text;
+    } cases[] = {{0, "0 s"},          {0.042, "0.042 s"},     {3.24, "3.2 s"},      {36.6, "37 s"},         {59.6, "1 min 00 s"},
+                 {245, "4 min 05 s"}, {3599.6, "1 h 00 min"}, {7500, "2 h 05 min"}, {86400, "24 h 00 min"}, {273600, "3 d 04 h"},
+                 {NAN, "0 s"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[CKVC_DURATION];
+        ckvc_duration(cases[i].s, out);
+        assert_string_equal(out, cases[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_cursor), cmocka_unit_test(test_buffer),
         cmocka_unit_test(test_hashes),      cmocka_unit_test(test_rng),    cmocka_unit_test(test_pool),
         cmocka_unit_test(test_publish),     cmocka_unit_test(test_json),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_alloc_guard),
+        cmocka_unit_test(test_alloc_guard), cmocka_unit_test(durations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
