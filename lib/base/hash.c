@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
 #include <zlib.h>
@@ -112,4 +115,22 @@ uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n)
 uint64_t ckvc_xxh64(const void *data, size_t n)
 {
     return XXH64(data, n, 0);
+}
+
+uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key)
+{
+    return XXH64(data, n, key);
+}
+
+uint64_t ckvc_hash_key(void)
+{
+    static _Atomic uint64_t key;
+    uint64_t have = atomic_load(&key), fresh = 0;
+    if (have)
+        return have;
+    if (getrandom(&fresh, sizeof fresh, GRND_NONBLOCK) != (ssize_t)sizeof fresh)
+        fresh =
+            (uint64_t)(uintptr_t)&fresh * 0x9E3779B97F4A7C15u ^ (uint64_t)clock(); /* early at boot: addresses are random, too */
+    fresh |= 1;
+    return atomic_compare_exchange_strong(&key, &have, fresh) ? fresh : have;
 }

@@ -26,6 +26,7 @@ typedef struct piece_slot {
 } piece_slot;
 
 typedef struct piece_map {
+    uint64_t key;
     piece_slot *slots;
     size_t mask;
     const token_text *texts; /* borrowed */
@@ -38,6 +39,7 @@ static ckvc_status piece_map_init(piece_map *map, const token_text *texts, size_
         capacity *= 2;
     map->slots = ckvc_calloc(capacity, sizeof *map->slots);
     map->mask = capacity - 1;
+    map->key = ckvc_hash_key();
     map->texts = texts;
     return map->slots ? CKVC_OK : ckvc_fail_memory(err, "tokenizer pieces", capacity * sizeof *map->slots);
 }
@@ -45,7 +47,7 @@ static ckvc_status piece_map_init(piece_map *map, const token_text *texts, size_
 /* The slot of this text, or the free one where it belongs. */
 static piece_slot *piece_map_slot(const piece_map *map, const char *text, size_t n)
 {
-    uint64_t hash = ckvc_xxh64(text, n);
+    uint64_t hash = ckvc_xxh64_keyed(text, n, map->key);
     uint32_t high = (uint32_t)(hash >> 32);
     for (size_t at = hash & map->mask;; at = (at + 1) & map->mask) {
         piece_slot *slot = &map->slots[at];
@@ -64,7 +66,7 @@ static bool piece_map_add(piece_map *map, size_t piece)
     piece_slot *slot = piece_map_slot(map, text->bytes, text->size);
     if (slot->piece)
         return false;
-    slot->hash = (uint32_t)(ckvc_xxh64(text->bytes, text->size) >> 32);
+    slot->hash = (uint32_t)(ckvc_xxh64_keyed(text->bytes, text->size, map->key) >> 32);
     slot->piece = (uint32_t)piece + 1;
     return true;
 }
@@ -84,6 +86,8 @@ struct bpe {
     piece_map by_spelling, by_word; /* by_word: what words are compared with */
     merge_slot *merges;
     size_t merge_mask;
+    uint64_t merge_key;
+    int merge_shift;
     int32_t byte_piece[256]; /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>; -1: none */
     int32_t ascii[128];      /* not byte_level: the one-character piece; -1: none */
     /* merge_by_score */
@@ -104,8 +108,8 @@ static uint64_t pair_of(int32_t left, int32_t right)
 
 static merge_slot *merge_find(const bpe *b, uint64_t pair)
 {
-    uint64_t hash = pair * 0x9E3779B97F4A7C15u; /* Fibonacci hashing; the upper bits are the mixed ones */
-    for (size_t at = (size_t)(hash >> 24) & b->merge_mask;; at = (at + 1) & b->merge_mask) {
+    /* multiply-shift with a secret odd factor: pairs that were chosen to collide do not know it */
+    for (size_t at = (size_t)(pair * b->merge_key >> b->merge_shift);; at = (at + 1) & b->merge_mask) {
         merge_slot *slot = &b->merges[at];
         if (slot->joined < 0 || slot->pair == pair)
             return slot;
@@ -197,8 +201,10 @@ static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err)
 static ckvc_status merges_init(bpe *b, size_t n, ckvc_err *err)
 {
     size_t capacity = 16;
-    while (capacity < n * 2)
-        capacity *= 2;
+    b->merge_shift = 60;
+    for (; capacity < n * 2; capacity *= 2)
+        b->merge_shift--;
+    b->merge_key = ckvc_hash_key();
     b->merges = ckvc_calloc(capacity, sizeof *b->merges);
     if (!b->merges)
         return ckvc_fail_memory(err, "tokenizer merges", capacity * sizeof *b->merges);
@@ -572,9 +578,10 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
 static size_t first_scored_symbols(const bpe *b, bpe_scratch *s, const char *word, size_t n)
 {
     size_t used = 0;
+    uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
     for (size_t i = 0, step; i < n; i += step) {
         int32_t index = -1, id = -1;
-        step = b->whole.first[(uint8_t)word[i]] ? trie_longest(&b->whole, word + i, n - i, &index) : 0;
+        step = b->whole.first[(uint8_t)word[i]] ? trie_longest(&b->whole, word + i, n - i, &index, &steps) : 0;
         if (step) {
             id = b->spec->pieces[index].id;
         } else {

@@ -36,6 +36,13 @@ enum {
     /* Many slow matches, each below the limit, end here: seconds of one text, and more for each MiB of it. */
     PATIENCE_S = 10,
     PATIENCE_S_PER_MIB = 5,
+    /* Looking for added tokens: steps a byte of the text, where real vocabularies take one or two. */
+    ADDED_STEPS = 4000000,
+    ADDED_STEPS_PER_BYTE = 32,
+    /* Normalisation and Metaspace: bytes made of a byte of the text, in all. NFC makes three at most, a Replace as many as it says. */
+    GROWTH = 64,
+    GROWTH_FREE = 1 << 20,
+    MAX_DECODED = 1 << 30,
     MAX_ID = 1 << 24,
     MEMO_SLOTS = 4096
 };
@@ -64,10 +71,11 @@ struct tokenizer {
 };
 
 /* ---- normalisation ---- */
-static ckvc_status replace_all(const token_normalizer *rule, const char *text, size_t n, ckvc_buffer *out)
+/* Stops where out is beyond `most` bytes. */
+static void replace_all(const token_normalizer *rule, const char *text, size_t n, size_t most, ckvc_buffer *out)
 {
     const char *end = text + n;
-    while (text < end) {
+    while (text < end && out->size <= most && !out->failed) {
         const char *hit = memmem(text, (size_t)(end - text), rule->from.bytes, rule->from.size);
         ckvc_buffer_append(out, text, (size_t)((hit ? hit : end) - text));
         if (!hit)
@@ -75,7 +83,12 @@ static ckvc_status replace_all(const token_normalizer *rule, const char *text, s
         ckvc_buffer_append(out, rule->to.bytes, rule->to.size);
         text = hit + rule->from.size;
     }
-    return CKVC_OK;
+}
+
+/* How many bytes normalisation may make of n. */
+static size_t growth_limit(size_t n)
+{
+    return n > (SIZE_MAX - GROWTH_FREE) / GROWTH ? SIZE_MAX : n * GROWTH + GROWTH_FREE;
 }
 
 /* Ends cut and runs of spaces made one. Whether U+2581 at the right goes does not depend on what a later rule puts in front. */
@@ -141,6 +154,68 @@ static size_t nfc_stretch(const char *text, size_t n, bool *young)
     return n;
 }
 
+/* Canonical ordering: a stable sort of every run of marks by their class, by counting. utf8proc sorts by exchanging neighbours, which
+ * takes the square of a long run. */
+static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err)
+{
+    for (size_t i = 0; i < n;) {
+        size_t end = i, count[257] = {0};
+        bool sorted = true;
+        int before = 0;
+        for (; end < n; end++) {
+            const int class = utf8proc_get_property(c[end])->combining_class;
+            if (class == 0)
+                break;
+            sorted = sorted && class >= before;
+            before = class;
+            count[class + 1]++;
+        }
+        if (!sorted) {
+            utf8proc_int32_t *run = ckvc_alloc(end - i, sizeof *run);
+            if (!run)
+                return ckvc_fail_memory(err, "normalised text", (end - i) * sizeof *run);
+            memcpy(run, c + i, (end - i) * sizeof *run);
+            for (int k = 1; k < 257; k++)
+                count[k] += count[k - 1];
+            for (size_t k = 0; k < end - i; k++)
+                c[i + count[utf8proc_get_property(run[k])->combining_class]++] = run[k];
+            free(run);
+        }
+        i = end + (end == i);
+    }
+    return CKVC_OK;
+}
+
+/* NFC of a stretch that stands alone. */
+static ckvc_status compose_stretch(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
+{
+    const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+    const size_t room = 2 * n + 8; /* two bytes become three characters at most, three bytes four */
+    utf8proc_int32_t *c = ckvc_alloc(room + 1, sizeof *c);
+    if (!c)
+        return ckvc_fail_memory(err, "normalised text", room * sizeof *c);
+    size_t used = 0;
+    utf8proc_ssize_t got = 0;
+    for (size_t at = 0; at < n && got >= 0;) {
+        utf8proc_int32_t code;
+        const utf8proc_ssize_t step = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &code);
+        assert(step > 0); /* the text is UTF-8 by now */
+        got = utf8proc_decompose_char(code, c + used, (utf8proc_ssize_t)(room - used), options, NULL);
+        assert(got <= (utf8proc_ssize_t)(room - used));
+        used += got > 0 ? (size_t)got : 0;
+        at += (size_t)step;
+    }
+    ckvc_status status = got < 0 ? CKVC_OK : order_marks(c, used, err);
+    if (status == CKVC_OK && got >= 0)
+        got = utf8proc_reencode(c, (utf8proc_ssize_t)used, options);
+    if (status == CKVC_OK && got < 0)
+        status = ckvc_fail(err, CKVC_E_DATA, "NFC of %zu bytes of text: %s", n, utf8proc_errmsg(got));
+    if (status == CKVC_OK)
+        ckvc_buffer_append(out, c, (size_t)got);
+    free(c);
+    return status;
+}
+
 static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
 {
     for (size_t at = 0; at < n;) {
@@ -155,14 +230,9 @@ static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_er
         bool young;
         size_t size = nfc_stretch(text + at, n - at, &young);
         if (size) {
-            utf8proc_uint8_t *composed = NULL;
-            utf8proc_ssize_t got = utf8proc_map((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)size, &composed,
-                                                UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-            if (got < 0)
-                return ckvc_fail(err, got == UTF8PROC_ERROR_NOMEM ? CKVC_E_MEMORY : CKVC_E_DATA, "NFC of %zu bytes of text: %s",
-                                 size, utf8proc_errmsg(got));
-            ckvc_buffer_append(out, composed, (size_t)got);
-            free(composed);
+            ckvc_status status = compose_stretch(text + at, size, out, err);
+            if (status != CKVC_OK)
+                return status;
             at += size;
         }
         if (young) {
@@ -174,9 +244,10 @@ static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_er
     return CKVC_OK;
 }
 
-/* *out is empty on entry and the caller's to ckvc_buffer_fini. */
-static ckvc_status normalize(const token_spec *spec, const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
+/* *out is empty on entry and the caller's to ckvc_buffer_fini. CKVC_E_DATA when a rule makes more than `most` bytes. */
+static ckvc_status normalize(const tokenizer *t, const char *text, size_t n, size_t most, ckvc_buffer *out, ckvc_err *err)
 {
+    const token_spec *spec = t->spec;
     ckvc_buffer now = {0};
     ckvc_buffer_append(&now, text, n);
     ckvc_status status = CKVC_OK;
@@ -191,7 +262,7 @@ static ckvc_status normalize(const token_spec *spec, const char *text, size_t n,
             ckvc_buffer_append(&next, bytes, now.size);
             break;
         case TOKEN_NORM_REPLACE:
-            status = replace_all(rule, bytes, now.size, &next);
+            replace_all(rule, bytes, now.size, most, &next);
             break;
         case TOKEN_NORM_NFC:
             status = compose(bytes, now.size, &next, err);
@@ -201,6 +272,8 @@ static ckvc_status normalize(const token_spec *spec, const char *text, size_t n,
             break;
         }
         next.failed |= now.failed;
+        if (status == CKVC_OK && next.size > most)
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: normalizer: the text grows too much (over %zu bytes)", t->name, most);
         ckvc_buffer_fini(&now);
         now = next;
     }
@@ -335,7 +408,7 @@ static ckvc_status build_added(tokenizer *t, ckvc_err *err)
             break;
         if (added->normalized) {
             ckvc_buffer text = {0};
-            status = normalize(spec, added->text.bytes, added->text.size, &text, err);
+            status = normalize(t, added->text.bytes, added->text.size, growth_limit(added->text.size), &text, err);
             normal[i] = (token_text){(char *)text.data, text.size};
             normal_bytes += text.size;
         } else {
@@ -604,6 +677,8 @@ typedef struct encoder { /* of one call */
     pcre2_match_context *match;
     pcre2_match_data *data[MAX_SPLITS];
     size_t matches;
+    uint64_t added_steps, most_added_steps;
+    size_t made, most_made; /* bytes of normalised pieces */
     struct timespec started;
     double patience_s;
     ckvc_err *err;
@@ -722,11 +797,15 @@ static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n)
     ckvc_buffer out = {0};
     if (wanted && text[0] != ' ' && !(n >= mark->size && memcmp(text, mark->bytes, mark->size) == 0))
         ckvc_buffer_append(&out, mark->bytes, mark->size);
-    (void)replace_all(&spaces, text, n, &out);
-    if (out.failed) {
+    replace_all(&spaces, text, n, e->most_made - e->made, &out);
+    if (out.failed || out.size > e->most_made - e->made) {
+        const bool failed = out.failed;
         ckvc_buffer_fini(&out);
-        return ckvc_fail_memory(e->err, "text", n);
+        return failed ? ckvc_fail_memory(e->err, "text", n)
+                      : ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
+                                  e->t->name, e->most_made);
     }
+    e->made += out.size;
     ckvc_status status = encoder_keep(e, (char *)out.data);
     return status == CKVC_OK ? encode_span(e, 0, (char *)out.data, out.size) : status;
 }
@@ -795,7 +874,9 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
     size_t done = 0;
     for (size_t at = 0; at < n;) {
         int32_t index = -1;
-        size_t length = added->first[(uint8_t)text[at]] ? trie_longest(added, text + at, n - at, &index) : 0;
+        size_t length = added->first[(uint8_t)text[at]] ? trie_longest(added, text + at, n - at, &index, &e->added_steps) : 0;
+        if (e->added_steps > e->most_added_steps)
+            return ckvc_fail(e->err, CKVC_E_DATA, "%s: added_tokens: finding them takes too long in this text", e->t->name);
         if (length == 0) {
             at++;
             continue;
@@ -831,9 +912,10 @@ static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n)
     if (spec->n_normalizers == 0)
         return cut_added(e, &e->t->normal_added, text, n, encode_words);
     ckvc_buffer normal = {0};
-    ckvc_status status = normalize(spec, text, n, &normal, e->err);
+    ckvc_status status = normalize(e->t, text, n, e->most_made - e->made, &normal, e->err);
     if (status != CKVC_OK || !normal.data)
         return status;
+    e->made += normal.size;
     e->piece = (char *)normal.data;
     status = encoder_keep(e, (char *)normal.data);
     return status == CKVC_OK ? cut_added(e, &e->t->normal_added, (char *)normal.data, normal.size, encode_words) : status;
@@ -842,6 +924,8 @@ static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n)
 static ckvc_status encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err)
 {
     *e = (encoder){.t = t, .err = err, .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0)};
+    e->most_added_steps = ADDED_STEPS + ADDED_STEPS_PER_BYTE * (uint64_t)n;
+    e->most_made = growth_limit(n);
     clock_gettime(CLOCK_MONOTONIC, &e->started);
     size_t slots = 16;
     while (slots < MEMO_SLOTS && slots < n / 8)
@@ -941,7 +1025,7 @@ static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids,
     const token_spec *spec = t->spec;
     const token_normalizer undo = {TOKEN_NORM_REPLACE, spec->decode_from, spec->decode_to};
     ckvc_buffer run = {0};
-    for (size_t i = 0; i < n_ids; i++) {
+    for (size_t i = 0; i < n_ids && out->size <= MAX_DECODED; i++) {
         const id_text *text = &t->texts[ids[i]];
         if (skip_special && text->special)
             continue;
@@ -953,7 +1037,7 @@ static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids,
         if (run.size)
             flush_bytes(&run, out);
         if (spec->decode_from.size)
-            (void)replace_all(&undo, text->bytes, text->size, out);
+            replace_all(&undo, text->bytes, text->size, MAX_DECODED, out);
         else
             ckvc_buffer_append(out, text->bytes, text->size);
     }
@@ -977,11 +1061,15 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
     ckvc_buffer out = {0};
     ckvc_buffer_append(&out, "", 0);
     if (t->spec->byte_level) {
-        for (size_t i = 0; i < n_ids; i++)
+        for (size_t i = 0; i < n_ids && out.size <= MAX_DECODED; i++)
             if (!(skip_special && t->texts[ids[i]].special))
                 ckvc_buffer_append(&out, t->texts[ids[i]].bytes, t->texts[ids[i]].size);
     } else {
         decode_spelled(t, ids, n_ids, skip_special, &out);
+    }
+    if (out.size > MAX_DECODED) {
+        ckvc_buffer_fini(&out);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu ids stand for more than %d bytes of text", t->name, n_ids, MAX_DECODED);
     }
     if (!out.failed && !out.data)
         ckvc_buffer_u8(&out, 0), out.size = 0; /* no text at all: still something to free */

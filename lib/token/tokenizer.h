@@ -1,7 +1,7 @@
 /* Text -> ids and ids -> text, equal to Hugging Face `tokenizers` for the families that we support.
  *
- * A tokenizer is immutable once built and may be used by any number of threads. Regular expressions run under PCRE2 match,
- * depth and heap limits; running into one is a CKVC_E_DATA, never a hang.
+ * A tokenizer is immutable once built and may be used by any number of threads. Work is bounded by the sizes of file and text (README.md,
+ * last part); running into a bound is a CKVC_E_DATA that names the part of the file, never a hang.
  */
 #ifndef CKVC_TOKENIZER_H
 #define CKVC_TOKENIZER_H

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "lib/base/hash.h"
 #include "lib/base/memory.h"
 
 struct trie_edge {
@@ -13,7 +14,7 @@ struct trie_edge {
 static struct trie_edge *trie_slot(const trie *t, uint32_t node, uint8_t byte)
 {
     uint64_t key = (uint64_t)node << 8 | byte;
-    for (size_t at = (size_t)(key * 0x9E3779B97F4A7C15u >> 24) & t->mask;; at = (at + 1) & t->mask) {
+    for (size_t at = (size_t)(key * t->key >> t->shift);; at = (at + 1) & t->mask) {
         if (t->edges[at].key == key || t->edges[at].key == 0)
             return &t->edges[at];
     }
@@ -22,8 +23,10 @@ static struct trie_edge *trie_slot(const trie *t, uint32_t node, uint8_t byte)
 ckvc_status trie_init(trie *t, size_t total_bytes, const char *what, ckvc_err *err)
 {
     size_t capacity = 16;
-    while (capacity < total_bytes * 2)
-        capacity *= 2;
+    t->shift = 60;
+    for (; capacity < total_bytes * 2; capacity *= 2)
+        t->shift--;
+    t->key = ckvc_hash_key();
     t->edges = ckvc_calloc(capacity, sizeof *t->edges);
     t->found = ckvc_alloc(total_bytes + 2, sizeof *t->found);
     if (!t->edges || !t->found)
@@ -52,12 +55,13 @@ int32_t trie_add(trie *t, const char *text, size_t n, int32_t index)
     return old;
 }
 
-size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index)
+size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index, uint64_t *steps)
 {
     size_t best = 0;
     uint32_t node = 1;
     for (size_t i = 0; i < n; i++) {
         const struct trie_edge *edge = trie_slot(t, node, (uint8_t)text[i]);
+        ++*steps;
         if (edge->key == 0)
             break;
         node = edge->node;

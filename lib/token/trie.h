@@ -10,6 +10,8 @@
 
 typedef struct trie { /* zero-initialise; trie_fini is fine on that */
     struct trie_edge *edges;
+    uint64_t key;
+    int shift;
     size_t mask;
     int32_t *found; /* [n_nodes] index given with the string that ends here, or -1 */
     uint32_t n_nodes;
@@ -21,7 +23,8 @@ ckvc_status trie_init(trie *t, size_t total_bytes, const char *what, ckvc_err *e
 void trie_fini(trie *t);
 /* The index that the string had already, or -1 when it is new. n >= 1. */
 int32_t trie_add(trie *t, const char *text, size_t n, int32_t index);
-/* Length of the longest string at text, 0 when none begins there. */
-size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index);
+/* Length of the longest string at text, 0 when none begins there. *steps grows by the bytes that were looked at: strings that nearly fit at
+ * many places cost their length at each of them, and it is the caller who knows how much is too much. */
+size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index, uint64_t *steps);
 
 #endif

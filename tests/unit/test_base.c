@@ -250,6 +250,16 @@ static void test_alloc_guard(void **state)
     assert_true(ckvc_available_memory() > (size_t)1 << 20);
 }
 
+static void hash_keys(void **state)
+{
+    (void)state;
+    const uint64_t key = ckvc_hash_key();
+    assert_true(key & 1);
+    assert_true(ckvc_hash_key() == key);
+    assert_true(ckvc_xxh64_keyed("a", 1, key) != ckvc_xxh64_keyed("a", 1, key + 2));
+    assert_true(ckvc_xxh64_keyed("a", 1, 0) == ckvc_xxh64("a", 1));
+}
+
 static void durations(void **state)
 {
     (void)state;
@@ -272,7 +282,7 @@ int main(void)
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_cursor), cmocka_unit_test(test_buffer),
         cmocka_unit_test(test_hashes),      cmocka_unit_test(test_rng),    cmocka_unit_test(test_pool),
         cmocka_unit_test(test_publish),     cmocka_unit_test(test_json),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_alloc_guard), cmocka_unit_test(durations),
+        cmocka_unit_test(test_alloc_guard), cmocka_unit_test(durations),   cmocka_unit_test(hash_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "formats/tokenizer_json.h"
+#include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
@@ -396,6 +397,100 @@ static void long_words(void **state)
     tokenizer_free(t);
 }
 
+/* Encodes n bytes with the tokenizer.json given; the seconds that it took. *status and err say how it went. */
+static double encode_timed(const char *file, const char *text, size_t n, ckvc_status *status, ckvc_err *err)
+{
+    tokenizer *t;
+    int32_t *ids;
+    size_t n_ids;
+    put("tokenizer.json", file);
+    *err = (ckvc_err){0};
+    if (load(folder, &t, err) != CKVC_OK)
+        fail_msg("%s", err->text);
+    const double start = ckvc_now_s();
+    *status = tokenizer_encode(t, text, n, false, &ids, &n_ids, err);
+    const double seconds = ckvc_now_s() - start;
+    free(ids);
+    tokenizer_free(t);
+    return seconds;
+}
+
+/* Files whose cost per byte of text would be what they say: an added token that nearly fits at every place, rules that each double the
+ * text, a prefix longer than the text. Each ends soon, with an error that names the part. */
+static void greedy_files(void **state)
+{
+    (void)state;
+    enum { N = 200000, LONG = 20000 };
+    static char text[N];
+    ckvc_err err;
+    ckvc_status status;
+    ckvc_buffer file = {0};
+    memset(text, 'a', N);
+    ckvc_buffer_text(&file, "{\"added_tokens\":[{\"id\":9,\"content\":\"");
+    for (int i = 0; i < LONG; i++)
+        ckvc_buffer_text(&file, "a");
+    ckvc_buffer_text(
+        &file,
+        "!\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}]," BYTE_LEVEL MODEL);
+    assert_true(encode_timed((char *)file.data, text, N, &status, &err) < 30.0); /* to the end it would be 4e9 steps */
+    assert_int_equal(status, CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "added_tokens"));
+    ckvc_buffer_fini(&file);
+
+    file = (ckvc_buffer){0};
+    ckvc_buffer_text(&file, "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
+    for (int i = 0; i < 40; i++)
+        ckvc_buffer_printf(&file, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}", i ? "," : "");
+    ckvc_buffer_text(&file, "]}," BYTE_LEVEL MODEL);
+    assert_true(encode_timed((char *)file.data, text, 100, &status, &err) < 10.0); /* 10^14 bytes */
+    assert_int_equal(status, CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "grows too much"));
+    ckvc_buffer_fini(&file);
+
+    file = (ckvc_buffer){0};
+    ckvc_buffer_text(&file,
+                     "{\"added_tokens\":[{\"id\":9,\"content\":\"!\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                     "\"normalized\":false,\"special\":true}],\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"");
+    for (int i = 0; i < LONG; i++)
+        ckvc_buffer_text(&file, "b");
+    ckvc_buffer_text(&file, "\"}," BYTE_LEVEL MODEL);
+    for (int i = 1; i < N; i += 2)
+        text[i] = '!';
+    assert_true(encode_timed((char *)file.data, text, N, &status, &err) < 10.0); /* a prefix of 20,000 bytes at 100,000 places */
+    assert_int_equal(status, CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "grows too much"));
+    ckvc_buffer_fini(&file);
+}
+
+/* A text of marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps. */
+static void marks_out_of_order(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    char *text = malloc(1 + 4 * N);
+    ckvc_err err;
+    tokenizer *t;
+    int32_t *ids;
+    size_t n;
+    text[0] = 'a';
+    for (size_t i = 0; i < N; i++) /* U+0315, class 232, and U+0327, class 202 */
+        memcpy(text + 1 + 4 * i, "\xCC\x95\xCC\xA7", 4);
+    put("tokenizer.json", "{\"normalizer\":{\"type\":\"NFC\"}," BYTE_LEVEL
+                          "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":2,\"\u00A7\":3},\"merges\":[]}}");
+    assert_int_equal(load(folder, &t, &err), CKVC_OK);
+    const double start = ckvc_now_s();
+    assert_int_equal(tokenizer_encode(t, text, 1 + 4 * N, false, &ids, &n, &err), CKVC_OK);
+    assert_true(ckvc_now_s() - start < 10.0);
+    assert_int_equal(n, 1 + 4 * N);
+    for (size_t i = 0; i < 2 * N; i++) { /* all of the lower class first */
+        assert_int_equal(ids[1 + 2 * i], 1);
+        assert_int_equal(ids[2 + 2 * i], i < N ? 3 : 2);
+    }
+    free(ids);
+    free(text);
+    tokenizer_free(t);
+}
+
 static void decode_refuses_unknown_ids(void **state)
 {
     (void)state;
@@ -470,6 +565,8 @@ int main(void)
         cmocka_unit_test(hostile_patterns),
         cmocka_unit_test(catastrophic_patterns),
         cmocka_unit_test(long_words),
+        cmocka_unit_test(greedy_files),
+        cmocka_unit_test(marks_out_of_order),
         cmocka_unit_test(decode_refuses_unknown_ids),
         cmocka_unit_test(missing_file),
         cmocka_unit_test(fingerprint_follows_what_decides_ids),
