@@ -49,6 +49,9 @@ json_t *plan_json(const plan *p)
     bad |= set(json, "prompts", json_string(prompts));
     bad |= set(json, "n_prompts", json_integer((json_int_t)p->inputs->prompts->n));
     bad |= set(json, "chat_template", json_string(chat_style_name(po->chat.style)));
+    if (po->chat.date) {
+        bad |= set(json, "chat_date", json_string(po->chat.date));
+    }
     bad |= set(json, "split", splits);
     bad |= set(json, "window", json_integer(o->window));
     bad |= set(json, "continuation", json_integer(o->continuation));

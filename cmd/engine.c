@@ -19,7 +19,8 @@ engine_options engine_defaults(void)
                             .continuation = 128,
                             .seed = 1,
                             .alpha = "paper",
-                            .chat_template = "auto"};
+                            .chat_template = "auto",
+                            .chat_date = CHAT_DATE};
 }
 
 ckvc_alpha_kind engine_alpha(const engine_options *o)
@@ -85,6 +86,9 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
     }
     if (st == CKVC_OK) {
         st = chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok, &e->chat, err);
+    }
+    if (st == CKVC_OK && strcmp(o->chat_date, CHAT_DATE) != 0) {
+        st = chat_template_date(&e->chat, o->chat_date, err);
     }
     if (st != CKVC_OK) {
         engine_close(e);

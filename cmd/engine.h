@@ -20,7 +20,7 @@ typedef struct engine_options {
     opt_list split;
     int64_t window, continuation, max_tokens, limit, seed;
     bool skip_short;
-    const char *chat_template;
+    const char *chat_template, *chat_date;
     double holdout;
     const char *alpha;
     int64_t keep_window;
@@ -41,9 +41,16 @@ engine_options engine_defaults(void);
     }
 
 #define OPT_CHAT_TEMPLATE(o)                                                                                                       \
+    {OPT_CHOICE,                                                                                                                   \
+     "chat-template",                                                                                                              \
+     0,                                                                                                                            \
+     &(o).chat_template,                                                                                                           \
+     "auto|llama3|mistral|chatml|internlm2|none",                                                                                  \
+     "how \"messages\" become text; auto: by the tokenizer's tokens",                                                              \
+     0,                                                                                                                            \
+     0},                                                                                                                           \
     {                                                                                                                              \
-        OPT_CHOICE, "chat-template", 0, &(o).chat_template, "auto|llama3|mistral|chatml|internlm2|none",                           \
-            "how \"messages\" become text; auto: by the tokenizer's tokens", 0, 0                                                  \
+        OPT_TEXT, "chat-date", 0, &(o).chat_date, "TEXT", "\"Today Date\" of Llama 3.1's and 3.2's template", 0, 0                 \
     }
 
 #define OPTS_PROMPTS(o)                                                                                                            \

@@ -48,7 +48,7 @@ static const struct {
 
 ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok, chat_template *out, ckvc_err *err)
 {
-    *out = (chat_template){CHAT_NONE, NULL};
+    *out = (chat_template){.style = CHAT_NONE};
     if (strcmp(name, "auto") == 0) {
         if (has_token(tok, "<|start_header_id|>"))
             name = "llama3";
@@ -84,12 +84,28 @@ ckvc_status chat_template_choose(const char *name, const char *family, const tok
         out->style = has_token(tok, "[INST]") ? CHAT_MISTRAL3 : CHAT_MISTRAL;
         return CKVC_OK;
     case 2:
-        *out = (chat_template){CHAT_CHATML, chatml_system(family, tok)};
+        *out = (chat_template){.style = CHAT_CHATML, .system = chatml_system(family, tok)};
         return CKVC_OK;
     default:
         out->style = CHAT_INTERNLM2;
         return CKVC_OK;
     }
+}
+
+ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err)
+{
+    const size_t n = strlen(date);
+    bool plain = n >= 1 && n <= 64;
+    for (size_t i = 0; plain && i < n; i++)
+        plain = date[i] >= ' ' && date[i] <= '~' && date[i] != '<';
+    if (!plain)
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--chat-date: wanted 1 to 64 printable ASCII characters without '<', as in \"" CHAT_DATE "\"");
+    if (t->style != CHAT_LLAMA31)
+        return ckvc_fail(err, CKVC_E_USAGE, "--chat-date: the chat template %s writes no date; only Llama 3.1's and 3.2's do",
+                         chat_style_name(t->style));
+    t->date = date;
+    return CKVC_OK;
 }
 
 const char *chat_style_name(chat_style style)
@@ -146,13 +162,13 @@ static void llama3_turn(ckvc_buffer *b, const chat_message *m)
     ckvc_buffer_text(b, "<|eot_id|>");
 }
 
-static void llama3(ckvc_buffer *b, bool dated, const chat_message *m, size_t n)
+/* date NULL: Llama 3's template, which has no such turn. */
+static void llama3(ckvc_buffer *b, const char *date, const chat_message *m, size_t n)
 {
     ckvc_buffer_text(b, "<|begin_of_text|>");
-    if (dated) {
-        ckvc_buffer_text(b,
-                         "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul "
-                         "2024\n\n");
+    if (date) {
+        ckvc_buffer_printf(
+            b, "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: %s\n\n", date);
         if (is_role(m, "system")) {
             append_trimmed(b, m++);
             n--;
@@ -226,7 +242,7 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
                          "--chat-template, or render them to \"text\"");
     case CHAT_LLAMA3:
     case CHAT_LLAMA31:
-        llama3(&b, t->style == CHAT_LLAMA31, messages, n);
+        llama3(&b, t->style != CHAT_LLAMA31 ? NULL : t->date ? t->date : CHAT_DATE, messages, n);
         ckvc_buffer_text(&b, open ? "<|start_header_id|>assistant<|end_header_id|>\n\n" : "");
         break;
     case CHAT_MISTRAL:

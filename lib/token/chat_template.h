@@ -18,19 +18,25 @@ typedef struct chat_message {
 } chat_message;
 
 typedef enum chat_style {
-    CHAT_NONE,     /* no template: messages are refused */
-    CHAT_LLAMA3,   /* Meta-Llama-3-Instruct */
-    CHAT_LLAMA31,  /* Llama-3.1 and 3.2-Instruct: a system turn with dates comes first; "Today" is the template's own 26 Jul 2024 */
-    CHAT_MISTRAL,  /* Mistral-7B-Instruct-v0.1 and v0.2: "[INST] ... [/INST]", no system message */
-    CHAT_MISTRAL3, /* v0.3: "[INST] ...[/INST]" with [INST] a token of its own; the system message joins the last user turn */
-    CHAT_CHATML,   /* Qwen2, Qwen2.5, SmolLM2 */
+    CHAT_NONE,      /* no template: messages are refused */
+    CHAT_LLAMA3,    /* Meta-Llama-3-Instruct */
+    CHAT_LLAMA31,   /* Llama-3.1 and 3.2-Instruct: a system turn with dates comes first */
+    CHAT_MISTRAL,   /* Mistral-7B-Instruct-v0.1 and v0.2: "[INST] ... [/INST]", no system message */
+    CHAT_MISTRAL3,  /* v0.3: "[INST] ...[/INST]" with [INST] a token of its own; the system message joins the last user turn */
+    CHAT_CHATML,    /* Qwen2, Qwen2.5, SmolLM2 */
     CHAT_INTERNLM2, /* ChatML behind a BOS */
 } chat_style;
 
 typedef struct chat_template {
     chat_style style;
     const char *system; /* CHAT_CHATML: the family's system message where the first message is none; NULL: none. Static */
+    const char *date;   /* CHAT_LLAMA31: "Today Date", the template's date_string; NULL: CHAT_DATE. Borrowed */
 } chat_template;
+
+/* Llama 3.1's template has this date where the caller gives none; Llama 3.2's has it where the caller gives none and strftime_now is not
+ * defined; transformers defines it (utils/chat_template_utils.py), so that there it is the day on which it runs. Our runs are to be
+ * repeatable: it is this one until another is given (chat_template_date). */
+#define CHAT_DATE "26 Jul 2024"
 
 /* name: auto, llama3, mistral, chatml, internlm2, none. family: config.json's model_type. tok may be NULL (then auto is none).
  * auto goes by the tokenizer's tokens: <|start_header_id|> is llama3; <|im_start|> is internlm2 in that family and chatml in any other;
@@ -39,6 +45,9 @@ typedef struct chat_template {
  * <repo_name> in the family llama. A name whose markers the tokenizer does not have is CKVC_E_USAGE. */
 ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok, chat_template *out,
                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* Sets the date. CKVC_E_USAGE for a template that writes none, and for anything but 1 to 64 printable ASCII characters without '<' (which
+ * begins markers). */
+ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err) CKVC_MUST_CHECK;
 /* "llama3", "llama3.1", "mistral", "mistral-v0.3", "chatml", "internlm2", "none" */
 const char *chat_style_name(chat_style style);
 

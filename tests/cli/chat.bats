@@ -40,6 +40,8 @@ E2
     run -64 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template llama3
     [[ "$output" == *"<|start_header_id|>"* ]]
     run -65 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-template none
+    run -64 "$CKVC" perplexity -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --chat-date "01 Jan 2025"
+    [[ "$output" == *"chatml writes no date"* ]]
 }
 
 @test "the template stands in the plan" {

@@ -130,7 +130,7 @@ static void choices(void **state)
 {
     (void)state;
     ckvc_err err = {0};
-    chat_template t = {CHAT_LLAMA3, "x"};
+    chat_template t = {.style = CHAT_LLAMA3, .system = "x"};
     chat_message m = {"user", "hello", 5};
     char *text;
     size_t size;
@@ -207,9 +207,41 @@ static void one_bos(void **state)
     tokenizer_free(tok);
 }
 
+/* "Today Date" is the template's own until another is given; a template without one refuses it, and so is what could be a marker. */
+static void dates(void **state)
+{
+    (void)state;
+    const chat_message m = {"user", "a", 1};
+    ckvc_err err = {0};
+    chat_template t;
+    char *text;
+    size_t size;
+    tokenizer *tok = make_tokenizer(llama31_tokens, true), *other = make_tokenizer(llama3_tokens, true);
+    assert_int_equal(chat_template_choose("auto", "llama", tok, &t, &err), CKVC_OK);
+    assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_OK);
+    assert_non_null(strstr(text, "\nToday Date: 26 Jul 2024\n\n<|eot_id|>"));
+    free(text);
+    assert_int_equal(chat_template_date(&t, "01 Jan 2025", &err), CKVC_OK);
+    assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_OK);
+    assert_non_null(strstr(text, "\nToday Date: 01 Jan 2025\n\n<|eot_id|>"));
+    free(text);
+    const char *const bad[] = {"", "a\nb", "<|eot_id|>", "\xC3\xA9",
+                               "12345678901234567890123456789012345678901234567890123456789012345"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        err = (ckvc_err){0};
+        assert_int_equal(chat_template_date(&t, bad[i], &err), CKVC_E_USAGE);
+    }
+    assert_int_equal(chat_template_choose("auto", "llama", other, &t, &err), CKVC_OK);
+    err = (ckvc_err){0};
+    assert_int_equal(chat_template_date(&t, "01 Jan 2025", &err), CKVC_E_USAGE);
+    assert_non_null(strstr(err.text, "llama3 writes no date"));
+    tokenizer_free(tok);
+    tokenizer_free(other);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rendered_as_by_jinja), cmocka_unit_test(choices),
-                                       cmocka_unit_test(one_bos)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rendered_as_by_jinja), cmocka_unit_test(choices), cmocka_unit_test(one_bos),
+                                       cmocka_unit_test(dates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
