@@ -34,7 +34,7 @@ say = $(if $(V),@:,@echo "  $(1)")
 DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd-dev jansson=libjansson-dev \
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-NO_BUILD_GOALS := help setup clean model-smollm2 check-layers format-check format
+NO_BUILD_GOALS := help setup clean model-smollm2 check-layers check-named-tests check format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
 MISSING := $(foreach d,$(DEPS),$(if $(shell $(PKG_CONFIG) --exists $(firstword $(subst =, ,$(d))) 2>/dev/null && echo y),,$(lastword $(subst =, ,$(d)))))
 ifneq ($(strip $(MISSING)),)
@@ -62,7 +62,7 @@ POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers format-check format clean help debug asan tsan FORCE
+.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers check-named-tests check format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
@@ -131,6 +131,9 @@ test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 
 	@CKVC=$(abspath $(B)/ckvc) tests/outside/run.sh
 check-layers: ## every include against the rooms of docs/architecture.md
 	@scripts/check-layers.sh
+check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a test that is there
+	@scripts/check-named-tests.sh
+check: check-layers check-named-tests format-check ## what needs no build
 format-check: ## clang-format without changing anything
 	@scripts/format.sh --check
 format: ## clang-format in place

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Every line of "Easy to get wrong" in lib/README.md names a test that is there: `test_file: case`, a bare `case` of the file before it, or
+# `test_file` as a whole; at least one case a line. A case is what tests/unit/test_file.c gives to cmocka_unit_test.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+awk -F'|' '
+function has(file, word,   line, found) {
+    found = 0
+    while ((getline line < file) > 0) if (line ~ "cmocka_unit_test[a-z_]*[(]" word "[,)]") { found = 1; break }
+    close(file)
+    return found
+}
+/^## / { on = $0 ~ /Easy to get wrong/ }
+!on || !/^\|/ || /^\| (what|---) \|/ { next }
+{
+    lines++; cases = 0; rest = $4; file = ""
+    while (match(rest, /`[^`]+`/)) {
+        name = substr(rest, RSTART + 1, RLENGTH - 2); rest = substr(rest, RSTART + RLENGTH)
+        if (name ~ /^test_/) {
+            split(name, part, ": "); file = "tests/unit/" part[1] ".c"; name = part[2]
+            if ((getline line < file) < 0) { printf "lib/README.md:%d: there is no %s\n", FNR, file; bad = 1; file = ""; continue }
+            close(file)
+        }
+        if (name == "") continue
+        if (file == "" || !has(file, name)) { printf "lib/README.md:%d: %s has no case %s\n", FNR, file, name; bad = 1; continue }
+        cases++
+    }
+    if (!cases) { printf "lib/README.md:%d: names no case of a test:%s\n", FNR, $2; bad = 1 }
+}
+END { if (!lines) { print "lib/README.md: no such table"; bad = 1 } if (!bad) printf "check-named-tests: %d lines, each with its test\n", lines; exit bad }' lib/README.md
