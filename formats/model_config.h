@@ -42,8 +42,9 @@ typedef struct model_shape {
     int32_t n_eos;
 } model_shape;
 
-/* Reads dir/config.json, old or new style keys, or the metadata when dir is a GGUF file. What we do not run is refused by name. Every
- * field is within stated caps. */
+/* Reads dir/config.json, old or new style keys (rope_theta and rope_scaling, or rope_parameters; torch_dtype or dtype), or the metadata
+ * when dir is a GGUF file. Defaults of missing keys are the config classes' own (configuration_*.py). What we do not run is refused by
+ * name. Every field is within stated caps. */
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* How many positions layer `layer` sees, its own among them; 0: all. Mistral's sliding_window holds for every layer (MistralModel,
  * create_sliding_window_causal_mask), Qwen2's for those that its layer_types name, by default from max_window_layers on. */
@@ -55,6 +56,6 @@ int64_t model_shape_context(const model_shape *s);
 const char *rope_kind_name(rope_kind kind);
 /* "rope=..." etc: the resolved shape fields of the fingerprint (formats.md), LF-ended lines; the caller frees. */
 char *model_shape_lines(const model_shape *s);
-int64_t model_shape_parameters(const model_shape *s); /* number of weights */
+int64_t model_shape_parameters(const model_shape *s); /* number of weights, a tied head once: PreTrainedModel.num_parameters */
 
 #endif

@@ -8,7 +8,9 @@
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
-/* MODEL_DIR/tokenizer.model and tokenizer_config.json. *out is the caller's (token_spec_free, or handed to tokenizer_build). */
+/* MODEL_DIR/tokenizer.model (ModelProto: pieces, trainer_spec, normalizer_spec) and tokenizer_config.json; as transformers'
+ * LlamaConverter (convert_slow_tokenizer.py) and InternLM2's tokenization_internlm2.py read them. *out is the caller's (token_spec_free,
+ * or handed to tokenizer_build). */
 ckvc_status sentencepiece_read(const char *model_dir, token_spec **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

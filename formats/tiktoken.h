@@ -11,9 +11,10 @@
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
-/* Whether a file that begins with these bytes is such a list and no protobuf. */
+/* Whether a file that begins with these bytes is such a list (tiktoken/load.py, load_tiktoken_bpe) and no protobuf. */
 bool tiktoken_looks_like(const void *data, size_t n);
-/* MODEL_DIR/tokenizer.model and tokenizer_config.json. *out is the caller's (token_spec_free, or handed to tokenizer_build). */
+/* MODEL_DIR/tokenizer.model, lines as in tiktoken/load.py, and added_tokens_decoder of tokenizer_config.json. *out is the caller's
+ * (token_spec_free, or handed to tokenizer_build). */
 ckvc_status tiktoken_read(const char *model_dir, token_spec **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

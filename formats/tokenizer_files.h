@@ -6,8 +6,9 @@
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
-/* *out is the caller's (token_spec_free, or handed to tokenizer_build), *path (for messages) the caller's to free; both are NULL
- * after a failure. CKVC_E_NOINPUT when the directory has none of these files. */
+/* The order is that of transformers' fast tokenizers, which take tokenizer.json (FULL_TOKENIZER_FILE, tokenization_utils_base.py) before
+ * they convert what the slow ones read (convert_slow_tokenizer.py). *out is the caller's (token_spec_free, or handed to tokenizer_build),
+ * *path (for messages) the caller's to free; both are NULL after a failure. CKVC_E_NOINPUT when the directory has none of these files. */
 ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char **path, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -5,7 +5,10 @@
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
-/* *out is the caller's (token_spec_free, or handed to tokenizer_build). CKVC_E_NOINPUT when the directory has none. */
+/* Fields and their defaults: the deserialisation of Hugging Face `tokenizers` (tokenizers/src: tokenizer/serialization.rs and the
+ * serialization of each part); add_bos_token and add_eos_token: update_post_processor of transformers' Llama classes
+ * (models/llama/tokenization_llama_fast.py up to transformers 4). What is not known is refused by name. *out is the caller's
+ * (token_spec_free, or handed to tokenizer_build). CKVC_E_NOINPUT when the directory has none. */
 ckvc_status tokenizer_json_read(const char *model_dir, token_spec **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,4 +1,5 @@
-/* What the readers of tokenizer files share: growing a token_spec, and tokenizer_config.json. Private to formats. */
+/* What the readers of tokenizer files share: growing a token_spec (whose fields' sources are in token_spec.h), and tokenizer_config.json,
+ * whose keys are those of transformers' PreTrainedTokenizerBase (tokenization_utils_base.py). Private to formats. */
 #ifndef CKVC_TOKENIZER_PARTS_H
 #define CKVC_TOKENIZER_PARTS_H
 
@@ -9,7 +10,7 @@
 
 enum { TOKENIZER_MAX_PIECES = 1 << 22, TOKENIZER_MAX_MERGES = 1 << 23, TOKENIZER_MAX_BYTES = 256 << 20 };
 
-/* Patterns of the families, as their tokenizer.json spells them. */
+/* Patterns of the families, as their tokenizer.json spells them (pre_tokenizer: Split, or ByteLevel's own for gpt2). */
 extern const char token_pattern_gpt2[], token_pattern_llama3[], token_pattern_qwen2[];
 
 typedef struct token_reader {
@@ -44,13 +45,13 @@ typedef struct token_config {
     json_t *root;           /* NULL: there is no such file */
     const char *class_name; /* "tokenizer_class"; NULL: absent */
 } token_config;
-/* Whole numbers are read as reals in it (model_max_length is often 10^30). */
+/* Field tokenizer_class, with or without "Fast". Whole numbers are read as reals in it (model_max_length is often 10^30). */
 ckvc_status token_config_read(const char *model_dir, token_config *out, ckvc_err *err) CKVC_MUST_CHECK;
 void token_config_free(token_config *config);
-/* For directories without tokenizer.json: added_tokens_decoder into r->spec, each entry in the place of one of the same text.
+/* For directories without tokenizer.json: the field added_tokens_decoder into r->spec, each entry in the place of one of the same text.
  * Refuses what such a directory may ask for and we do not do (added_tokens.json with other tokens, split_special_tokens). */
 ckvc_status token_config_added(token_reader *r, const char *model_dir, const token_config *config) CKVC_MUST_CHECK;
-/* add_bos_token and add_eos_token into prefix and suffix; a key that is absent leaves them as they are. */
+/* The fields add_bos_token and add_eos_token into prefix and suffix; a key that is absent leaves them as they are. */
 ckvc_status token_config_ends(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
 /* Text of "bos_token" or "eos_token" (a string or an object with content), or NULL. */
 const char *token_config_token(const token_config *config, const char *key);

@@ -44,7 +44,8 @@ typedef struct tensor_view {
 } tensor_view;
 
 typedef struct weights weights;
-/* path: a model directory, or a GGUF file. */
+/* path: a model directory (model.safetensors, or the files of model.safetensors.index.json's weight_map: SAFE_WEIGHTS_NAME and
+ * SAFE_WEIGHTS_INDEX_NAME of transformers' utils), or a GGUF file (gguf.h). */
 ckvc_status weights_open(const char *path, weights **out, ckvc_err *err) CKVC_MUST_CHECK;
 void weights_close(weights *w);
 size_t weights_count(const weights *w);
@@ -53,7 +54,8 @@ const tensor_view *weights_at(const weights *w, size_t i); /* in byte order of s
 const char *weights_fingerprint_kind(const weights *w);
 const tensor_view *weights_find(const weights *w, const char *name); /* NULL: not there */
 
-/* Values and bytes of one block of a type: {1, 4} for F32, {32, 18} for Q4_0 ...; TENSOR_OTHER has none. */
+/* Values and bytes of one block of a type: {1, 4} for F32, {32, 18} for Q4_0 ...; TENSOR_OTHER has none. ggml-common.h, block_q4_0 and its
+ * like. */
 typedef struct tensor_block {
     uint32_t values, bytes;
 } tensor_block;
@@ -61,9 +63,11 @@ tensor_block tensor_block_of(tensor_type type);
 int64_t tensor_n_values(const tensor_view *t);
 /* True when the bytes can be used as they lie: F32, F16 or BF16, rows in the runtime's order. */
 bool tensor_is_plain(const tensor_view *t);
-/* n values from value `first` on, in float32 and in the file's order; both are multiples of the type's block. */
+/* n values from value `first` on, in float32 and in the file's order; both are multiples of the type's block. ggml-quants.c,
+ * dequantize_row_*. */
 void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out);
-/* Puts all of a tensor's decoded values, in place, from the file's row order into the runtime's. */
+/* Puts all of a tensor's decoded values, in place, from the file's row order into the runtime's: undoes LlamaModel.permute of llama.cpp's
+ * convert_hf_to_gguf.py. */
 ckvc_status tensor_order_rows(const tensor_view *t, float *values, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

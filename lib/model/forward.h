@@ -41,7 +41,8 @@ typedef struct forward_pass {
     void *tap_ctx;
 } forward_pass;
 
-/* Leaves the normed top rows in act->norm: a prefill's from forward_top_row on, a continuation's lane by lane. */
+/* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of LlamaDecoderLayer.forward, norm. Leaves the
+ * normed top rows in act->norm: a prefill's from forward_top_row on, a continuation's lane by lane. */
 ckvc_status forward(const forward_pass *p, ckvc_err *err) CKVC_MUST_CHECK;
 /* The position of act->norm's first row after a prefill. */
 static inline int64_t forward_top_row(const forward_pass *p)
@@ -49,7 +50,8 @@ static inline int64_t forward_top_row(const forward_pass *p)
     return p->first_row / BE_ROW_TILE * BE_ROW_TILE;
 }
 
-/* The backend's head_nll and head_logits with the model's head, which is acquired for the call alone: it is a model's largest matrix. */
+/* lm_head of LlamaForCausalLM and the loss of ForCausalLMLoss (loss/loss_utils.py): the backend's head_nll and head_logits with the
+ * model's head, which is acquired for the call alone: it is a model's largest matrix. */
 ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes, const int32_t *target,
                            double *nll, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits, ckvc_err *err) CKVC_MUST_CHECK;

@@ -1,8 +1,11 @@
 /* The reference runtime: a model directory, and sessions that prefill a prompt and score continuations from kept caches.
  *
- * A model is immutable once open and shared; a session owns the buffers of one prompt at a time (KV cache, activations), sized
- * when it is created, so that nothing on the per-prompt path allocates. One thread drives a session; the work inside is cut
- * over the backend's pool.
+ * A model is immutable once open and shared; a session owns the buffers of one prompt at a time (KV cache, activations), sized when it is
+ * created, so that nothing on the per-prompt path allocates. One thread drives a session; the work inside is cut over the backend's pool.
+ *
+ * What a layer computes is LlamaDecoderLayer of transformers (models/llama/modeling_llama.py: LlamaRMSNorm, LlamaAttention with repeat_kv
+ * and rotate_half, LlamaMLP) with the differences of models/mistral/modeling_mistral.py, models/qwen2/modeling_qwen2.py and of the
+ * modeling_internlm2.py that InternLM2's directories carry; "modeling_*.py" below means these.
  */
 #ifndef CKVC_MODEL_H
 #define CKVC_MODEL_H
@@ -17,13 +20,15 @@
 typedef struct model model;
 typedef struct session session;
 
-/* Opens dir, a model directory (config.json and weights) or a GGUF file; every tensor must be there with the shape that config.json asks for, and finite (the
- * same pass computes the fingerprint). The backend is borrowed and must outlive the model. */
+/* Opens dir, a model directory (config.json and weights) or a GGUF file; every tensor of the family's state dict (modeling_*.py; GGUF:
+ * TENSOR_NAMES of llama.cpp's gguf-py/gguf/constants.py) must be there with the shape that config.json asks for, and finite (the same pass
+ * computes the fingerprint). The head is lm_head.weight, or the embedding under tie_word_embeddings. The backend is borrowed and must
+ * outlive the model. */
 ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err) CKVC_MUST_CHECK;
 void model_close(model *m);
-const model_shape *model_get_shape(const model *m);
-const char *model_fingerprint(const model *m); /* 64 hex digits, formats.md "Model fingerprint" */
-const char *model_name(const model *m);        /* last component of the path, without .gguf */
+const model_shape *model_get_shape(const model *m); /* of config.json: model_config.h */
+const char *model_fingerprint(const model *m);      /* 64 hex digits, formats.md "Model fingerprint" */
+const char *model_name(const model *m);             /* last component of the path, without .gguf */
 
 typedef struct session_limits {
     int64_t max_prompt;       /* T */
@@ -56,13 +61,18 @@ typedef struct prefill_stats {
 } prefill_stats;
 
 /* Prefills tokens[0..n) (T >= W + 1 else CKVC_E_DATA) and fills stats. After it the session holds the prompt's KV cache.
- * n_total is T + C (the length that dynamic rope scaling looks at). */
+ * The pass is LlamaModel.forward with use_cache on positions 0 ... T-1 (modeling_*.py), keys cached after the rotation, as past_key_values
+ * has them. n_total is T + C, the seq_len that dynamic rope scaling looks at (modeling_rope_utils.py, dynamic_frequency_update, would
+ * change the base as the sequence grows; method.md has one for both). */
 ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total, int64_t window,
                             ckvc_alpha_kind alpha_kind, prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled prompt, layer l attending to
  * sets[l] of the prompt's positions (sets NULL: the full cache) and to the continuation itself. nll[0] comes from the prompt's
- * last row, before compression matters. The plain way of method.md section 4: the oracle of every faster one. */
+ * last row, before compression matters. The plain way of method.md section 4: the oracle of every faster one. It is what transformers gives
+ * with a cache whose dropped positions are gone (as kvpress prunes one) and position_ids that go on at T: causal among themselves, the
+ * family's sliding window by position (masking_utils.py, create_sliding_window_causal_mask). A loss is ForCausalLMLoss's
+ * (loss/loss_utils.py: row t-1 predicts token t, in float32) before its mean. */
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
                              ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -76,7 +86,7 @@ typedef struct rollout_lane {
 } rollout_lane;
 
 /* session_continue for n_lanes <= max_lanes rollouts at once, nll [n_lanes][n]: one pass over the layers, starts first, the others in
- * order of their layers. A rollout's losses are the same bits in any batch. */
+ * order of their layers. Conventions are session_continue's; a rollout's losses are the same bits in any batch. */
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
                              double *nll, ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -94,7 +104,8 @@ typedef struct layer_error {
 ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
                                     be_row_error *rows, layer_error *layers, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Teacher-forced losses of a whole sequence: nll [n-1]; and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0). */
+/* Teacher-forced losses of a whole sequence: nll [n-1], as ForCausalLMLoss shifts them (loss/loss_utils.py); and the logits of n_positions
+ * chosen rows, [n_positions][V] (or NULL, 0), as LlamaForCausalLM.forward returns them (modeling_llama.py: lm_head over the final norm). */
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
                           float *logits, ckvc_err *err) CKVC_MUST_CHECK;
 

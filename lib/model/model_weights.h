@@ -30,7 +30,7 @@ struct model {
 };
 
 /* Checks that every tensor the shape asks for is there with its shape and a type that we compute with, that all are finite, and
- * computes the fingerprint, one tensor a task. */
+ * computes the fingerprint (formats.md), one tensor a task. Names and shapes are those of the modules in modeling_*.py (model.h). */
 ckvc_status model_check(const model_shape *shape, const weights *files, const char *dir, ckvc_pool *pool,
                         char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -42,7 +42,8 @@ typedef struct copy_bytes {
 /* matrix_value: backend_matrix_copy_bytes, 0 for products in float32. */
 copy_bytes model_copy_bytes(const model_shape *s, const weights *files, size_t matrix_value);
 
-/* Attention of layer `layer`: every layer's heads, its own sliding window. */
+/* Attention of layer `layer`: every layer's heads, scale D^-0.5 (modeling_llama.py, LlamaAttention.scaling), its own sliding window
+ * (model_shape_window). */
 be_attention_shape layer_attention(const model *m, int32_t layer);
 
 /* Rotary frequencies [D/2] for a sequence of n_total tokens in all (prompt and continuation: one base for both). transformers,

@@ -17,6 +17,7 @@ ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64
 void window_stats_fini(window_stats *s);
 size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt);
 
+/* What these compute is method.md section 1 alone; transformers has no counterpart. */
 void window_stats_begin(window_stats *s, int64_t n_tokens);
 /* s->mass and s->norm hold this layer's window mass and value norms. */
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window);

@@ -25,20 +25,25 @@ typedef struct bpe_scratch { /* one a caller: a bpe is shared between threads, t
 } bpe_scratch;
 void bpe_scratch_fini(bpe_scratch *scratch);
 
-/* Borrows the spec, which must outlive the result. Under byte_level words and pieces are compared as raw bytes. */
+/* Borrows the spec, which must outlive the result. Under byte_level words and pieces are compared as raw bytes. Pieces and merges mean
+ * what they do in tokenizers' models/bpe/model.rs (vocab, merges, unk_token, fuse_unk, byte_fallback, ignore_merges); under
+ * merge_by_score in google/sentencepiece's src/bpe_model.cc. */
 ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_err *err) CKVC_MUST_CHECK;
 void bpe_free(bpe *b);
 /* Id of a whole piece as spelled in the file, or -1. */
 int32_t bpe_piece_id(const bpe *b, const char *text, size_t n);
-/* Ids of one word, appended to out. A character without a piece becomes byte pieces, the unknown piece, or (as in the reference
- * implementation, when the vocabulary has neither) nothing. */
+/* Ids of one word, appended to out: tokenizers' BPE::merge_word and Word::merge_all (models/bpe/model.rs, word.rs), or SentencePiece's
+ * Model::SampleEncode without sampling (src/bpe_model.cc). A character without a piece becomes byte pieces, the unknown piece, or (as in
+ * the reference implementation, when the vocabulary has neither) nothing. */
 ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, size_t n, id_list *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Bytes of the text's first part that merging never joins with what follows, so that a text without other places to split it may
- * be merged part by part: up to a U+2581 that no piece holds behind this character. n: the whole text. n >= 1. */
+/* No one's convention but a consequence of those above: bytes of the text's first part that merging never joins with what follows, so
+ * that a text without other places to split it may be merged part by part: up to a U+2581 that no piece holds behind this character. n:
+ * the whole text. n >= 1. */
 size_t bpe_part(const bpe *b, const char *text, size_t n);
 
-/* GPT-2's alphabet spells every byte as a printable character. Undoes it: raw (room for n bytes) receives the bytes; false when
+/* GPT-2's alphabet spells every byte as a printable character (tokenizers, pre_tokenizers/byte_level.rs, bytes_char; bytes_to_unicode in
+ * GPT-2's encoder.py). Undoes it: raw (room for n bytes) receives the bytes; false when
  * a character is not of the alphabet. */
 bool byte_level_raw(const char *text, size_t n, char *raw, size_t *raw_size);
 

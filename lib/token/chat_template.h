@@ -51,8 +51,9 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
 /* "llama3", "llama3.1", "mistral", "mistral-v0.3", "chatml", "internlm2", "none" */
 const char *chat_style_name(chat_style style);
 
-/* *text is the caller's to free (NUL behind *size). CKVC_E_DATA for messages that the template refuses: roles out of turn (Mistral), a
- * system message where none may stand, any message at all under CHAT_NONE. */
+/* The text of transformers' apply_chat_template (utils/chat_template_utils.py, render_jinja_template) under the family's "chat_template",
+ * the field of tokenizer_config.json. *text is the caller's to free (NUL behind *size). CKVC_E_DATA for messages that the template
+ * refuses: roles out of turn (Mistral), a system message where none may stand, any message at all under CHAT_NONE. */
 ckvc_status chat_render(const chat_template *t, const chat_message *messages, size_t n, char **text, size_t *size,
                         ckvc_err *err) CKVC_MUST_CHECK;
 

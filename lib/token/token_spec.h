@@ -1,5 +1,8 @@
-/* What a tokenizer is, as plain data: readers of tokenizer.json, SentencePiece, tiktoken and GGUF files fill it, lib/token
- * builds a tokenizer from it. No files here. All strings are UTF-8 with explicit lengths, as they may hold NUL. */
+/* What a tokenizer is, as plain data: readers of tokenizer.json, SentencePiece, tiktoken and GGUF files fill it, lib/token builds a
+ * tokenizer from it. A field means what the field of that name means in Hugging Face `tokenizers` (tokenizer.json's schema: BPE in
+ * models/bpe/model.rs, AddedToken in tokenizer/added_vocabulary.rs, Metaspace in pre_tokenizers/metaspace.rs, ByteLevel in
+ * pre_tokenizers/byte_level.rs, the files of normalizers/) unless it says otherwise. No files here. All strings are UTF-8 with explicit lengths,
+ * as they may hold NUL. */
 #ifndef CKVC_TOKEN_SPEC_H
 #define CKVC_TOKEN_SPEC_H
 
@@ -79,7 +82,8 @@ typedef struct token_spec {
     bool decode_strip_left;
 } token_spec;
 
-/* Spells n bytes in GPT-2's alphabet, which pieces under byte_level are written in; out has room for 2 n. Returns the size. */
+/* Spells n bytes in GPT-2's alphabet (pre_tokenizers/byte_level.rs, bytes_char), which pieces under byte_level are written in; out has
+ * room for 2 n. Returns the size. */
 size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out);
 void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
 
