@@ -125,9 +125,9 @@ static void test_random_is_fair(void **state)
     enum { PROMPTS = 4000, T = 8, N = 3 };
     uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
     for (int i = 0; i < PROMPTS; i++) {
-        char id[16];
+        char id[32];
         double rank[T];
-        sprintf(id, "prompt %d", i);
+        snprintf(id, sizeof id, "prompt %d", i);
         score_ranking(SCORE_RANDOM, T, 1, NULL, 1, id, rank);
         const uint32_t n = ckvc_retain(T, rank, -INFINITY, N, 0, kept, &n_candidates, scratch);
         assert_int_equal(n, N);
