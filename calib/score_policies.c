@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
@@ -22,27 +21,6 @@ static double snap(const double *grid, uint32_t n, double x)
         }
     }
     return grid[best];
-}
-
-static ckvc_table *clone(const ckvc_table *t)
-{
-    ckvc_table *c = ckvc_table_create(t->n_layers, t->n_heads, t->n_entropy_bins, t->n_ppl_bins, t->n_budgets, t->n_head_actions,
-                                      t->n_gate_actions);
-    if (!c) {
-        return NULL;
-    }
-    c->n_query_heads = t->n_query_heads;
-    c->window = t->window;
-    c->head_axis = t->head_axis;
-    c->op = t->op;
-    memcpy(c->budgets, t->budgets, t->n_budgets * sizeof *c->budgets);
-    memcpy(c->head_grid, t->head_grid, t->n_head_actions * sizeof *c->head_grid);
-    memcpy(c->gate_grid, t->gate_grid, t->n_gate_actions * sizeof *c->gate_grid);
-    memcpy(c->edges_entropy, t->edges_entropy, (t->n_entropy_bins - 1) * sizeof *c->edges_entropy);
-    memcpy(c->edges_ppl, t->edges_ppl, (t->n_ppl_bins - 1) * sizeof *c->edges_ppl);
-    memcpy(c->weight, t->weight, ckvc_weight_index(t, t->n_layers, 0, 0) * sizeof *c->weight);
-    memcpy(c->tau, t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0) * sizeof *c->tau);
-    return c;
 }
 
 /* One threshold per layer and block: the mean of its cells, added in their order. */
@@ -75,7 +53,7 @@ static void fill(float *values, size_t n, double value)
 
 ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc_table **out, ckvc_err *err)
 {
-    ckvc_table *t = *out = clone(from);
+    ckvc_table *t = *out = ckvc_table_clone(from);
     if (!t) {
         return ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a control's table");
     }

@@ -45,23 +45,14 @@ ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_e
 
 table_file *start_table_file(const ckvc_table *from)
 {
-    const size_t L = from->n_layers, E = from->n_entropy_bins, P = from->n_ppl_bins, nB = from->n_budgets;
     table_file *f = table_file_create(from->n_layers, from->n_heads, from->n_entropy_bins, from->n_ppl_bins, from->n_budgets,
                                       from->n_head_actions, from->n_gate_actions, false);
-    if (!f) {
+    ckvc_table *t = f ? ckvc_table_clone(from) : NULL;
+    if (!t) {
+        table_file_free(f);
         return NULL;
     }
-    ckvc_table *t = f->table;
-    t->window = from->window;
-    t->head_axis = from->head_axis;
-    t->n_query_heads = from->n_query_heads;
-    t->op = from->op;
-    memcpy(t->budgets, from->budgets, nB * sizeof *t->budgets);
-    memcpy(t->head_grid, from->head_grid, t->n_head_actions * sizeof *t->head_grid);
-    memcpy(t->gate_grid, from->gate_grid, t->n_gate_actions * sizeof *t->gate_grid);
-    memcpy(t->edges_entropy, from->edges_entropy, (E - 1) * sizeof *t->edges_entropy);
-    memcpy(t->edges_ppl, from->edges_ppl, (P - 1) * sizeof *t->edges_ppl);
-    memcpy(t->weight, from->weight, L * from->n_heads * nB * sizeof *t->weight);
-    memcpy(t->tau, from->tau, L * E * P * nB * sizeof *t->tau);
+    ckvc_table_free(f->table);
+    f->table = t;
     return f;
 }

@@ -61,6 +61,8 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
  * window (0), head_axis (0), n_query_heads (n_heads) and op (the paper's). NULL when memory is out or the shape is over the format's limits. */
 ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins, uint32_t n_budgets,
                               uint32_t n_head_actions, uint32_t n_gate_actions);
+/* A table of the same contents. NULL when memory is out. */
+ckvc_table *ckvc_table_clone(const ckvc_table *t);
 void ckvc_table_free(ckvc_table *table); /* NULL is fine */
 /* What every table holds: grids ascend, edges do not descend, weights and thresholds are float32 of a grid value, budgets make
  * sense. Returns 0, or -1 with the first breach in message, which begins with the section's name. A table that was read holds it. */

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/base/sizes.h"
 
@@ -58,6 +59,26 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
         return NULL;
     }
     return t;
+}
+
+ckvc_table *ckvc_table_clone(const ckvc_table *t)
+{
+    ckvc_table *c = ckvc_table_create(t->n_layers, t->n_heads, t->n_entropy_bins, t->n_ppl_bins, t->n_budgets, t->n_head_actions,
+                                      t->n_gate_actions);
+    if (!c)
+        return NULL;
+    c->n_query_heads = t->n_query_heads;
+    c->window = t->window;
+    c->head_axis = t->head_axis;
+    c->op = t->op;
+    memcpy(c->budgets, t->budgets, t->n_budgets * sizeof *c->budgets);
+    memcpy(c->head_grid, t->head_grid, t->n_head_actions * sizeof *c->head_grid);
+    memcpy(c->gate_grid, t->gate_grid, t->n_gate_actions * sizeof *c->gate_grid);
+    memcpy(c->edges_entropy, t->edges_entropy, (t->n_entropy_bins - 1) * sizeof *c->edges_entropy);
+    memcpy(c->edges_ppl, t->edges_ppl, (t->n_ppl_bins - 1) * sizeof *c->edges_ppl);
+    memcpy(c->weight, t->weight, ckvc_weight_index(t, t->n_layers, 0, 0) * sizeof *c->weight);
+    memcpy(c->tau, t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0) * sizeof *c->tau);
+    return c;
 }
 
 void ckvc_table_free(ckvc_table *table)
