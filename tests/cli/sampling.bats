@@ -158,3 +158,17 @@ PY
     "$CKVC" report "$DIR/binding" --out "$DIR/older" >/dev/null
     python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["runs"][0]["coverage"]["drawn"] == 8' "$DIR/older/report.json"
 }
+
+@test "compile draws and tries what the verbs by hand do: the same shards and tables" {
+    local common=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 6 --window 16 --continuation 16 -q --shard-prompts 4 --variants 4
+        --sample-prompts 3)
+    local own=(--bins 2,2 --budget 0.5 --head-grid 0.8,1,1.2 --gate-grid 0.8,0.88,1)
+    "$CKVC" compile "${common[@]}" "${own[@]}" --rounds 1 --out "$DIR/compiled"
+    "$CKVC" calibrate "${common[@]}" "${own[@]}" --side head --out "$DIR/hand-head"
+    "$CKVC" fit "$DIR/hand-head" --out "$DIR/hand-head.ckvt" -q --no-prov
+    "$CKVC" calibrate "${common[@]}" --side gate --tables "$DIR/hand-head.ckvt" --out "$DIR/hand-gate"
+    "$CKVC" fit "$DIR/hand-gate" --tables "$DIR/hand-head.ckvt" --out "$DIR/hand-gate.ckvt" -q --no-prov
+    cmp "$DIR/compiled/pass-02-gate/shard-00000.h5" "$DIR/hand-gate/pass-01-gate/shard-00000.h5"
+    cmp "$DIR/compiled/tables/pass-01.ckvt" "$DIR/hand-head.ckvt"
+    cmp "$DIR/compiled/tables/pass-02.ckvt" "$DIR/hand-gate.ckvt"
+}
