@@ -67,6 +67,8 @@ typedef struct backend_ops {
     /* Buffers: n float32 values, zeroed. read/write are n values from offset. */
     ckvc_status (*buf_create)(backend *be, size_t n, be_buf **out, ckvc_err *err);
     void (*buf_free)(backend *be, be_buf *b);
+    /* Points `view`, a buffer created with n = 0, at n values of another buffer from offset on, until it is pointed elsewhere. */
+    void (*buf_view)(backend *be, be_buf *view, const be_buf *of, size_t offset, size_t n);
     void (*write)(backend *be, be_buf *dst, size_t offset, const float *src, size_t n);
     ckvc_status (*read)(backend *be, const be_buf *src, size_t offset, float *dst, size_t n, ckvc_err *err);
 

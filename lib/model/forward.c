@@ -78,6 +78,24 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own->k[0], p->own->v[0], err) : CKVC_OK;
 }
 
+/* Output product and MLP of n rows from `row` on. */
+static void behind_attention(const forward_pass *p, const layer_weights *w, int64_t row, int64_t n)
+{
+    model *m = p->m;
+    backend *be = m->be;
+    const backend_ops *op = be->ops;
+    const activations *a = p->act;
+    const int64_t rows = be_padded_rows(n), width = m->shape.width, heads = (int64_t)m->shape.n_heads * m->shape.head_dim;
+    op->buf_view(be, a->x_part, a->x, (size_t)(row * width), (size_t)(rows * width));
+    op->buf_view(be, a->mix_part, a->mix, (size_t)(row * heads), (size_t)(rows * heads));
+    op->matmul(be, w->o, w->o_bias, a->mix_part, n, true, a->x_part);
+    op->rmsnorm(be, a->x_part, n, w->mlp_norm, (float)m->shape.rms_eps, a->norm);
+    op->matmul(be, w->gate, w->gate_bias, a->norm, n, false, a->gate);
+    op->matmul(be, w->up, w->up_bias, a->norm, n, false, a->up);
+    op->silu_mul(be, a->gate, a->up, n, m->shape.intermediate, a->gate);
+    op->matmul(be, w->down, w->down_bias, a->gate, n, true, a->x_part);
+}
+
 static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err)
 {
     model *m = p->m;
@@ -93,13 +111,8 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     ckvc_status rc = p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err);
     if (rc != CKVC_OK)
         return rc;
-    op->matmul(be, w->o, w->o_bias, a->mix, at->n_rows, true, a->x);
-
-    op->rmsnorm(be, a->x, at->n_rows, w->mlp_norm, eps, a->norm);
-    op->matmul(be, w->gate, w->gate_bias, a->norm, at->n_rows, false, a->gate);
-    op->matmul(be, w->up, w->up_bias, a->norm, at->n_rows, false, a->up);
-    op->silu_mul(be, a->gate, a->up, at->n_rows, m->shape.intermediate, a->gate);
-    op->matmul(be, w->down, w->down_bias, a->gate, at->n_rows, true, a->x);
+    for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS)
+        behind_attention(p, w, row, row + FORWARD_ROWS < at->n_rows ? FORWARD_ROWS : at->n_rows - row);
     return CKVC_OK;
 }
 

@@ -4,11 +4,16 @@
 
 #include "lib/model/model_weights.h"
 
-typedef struct activations { /* rows padded to whole tiles */
-    be_buf *x, *norm;        /* [rows][M]: the residual stream; its normed copy, after the loop the final norm's output */
-    be_buf *q, *mix;         /* [rows][H*D] */
-    be_buf *k, *v;           /* [rows][G*D] */
-    be_buf *gate, *up;       /* [rows][MLP] */
+/* Rows that go through what follows attention together: their MLP's values are then still in a processor's caches when they are read again,
+ * and few of them exist at a time. */
+#define FORWARD_ROWS ((int64_t)1024)
+
+typedef struct activations {   /* rows padded to whole tiles */
+    be_buf *x, *norm;          /* [rows][M]: the residual stream; its normed copy, after the loop the final norm's output */
+    be_buf *q, *mix;           /* [rows][H*D] */
+    be_buf *k, *v;             /* [rows][G*D] */
+    be_buf *gate, *up;         /* [at most FORWARD_ROWS][MLP] */
+    be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
 } activations;
 
 typedef struct kv_cache { /* [lanes][G][capacity][D], per layer */

@@ -32,7 +32,8 @@ struct session {
 /* ---- sizes ---- */
 
 typedef struct buffer_size {
-    size_t rows, prompt_cache, own_cache; /* rows of activations; values of one layer's K (or V) */
+    size_t rows, mlp_rows;          /* of activations */
+    size_t prompt_cache, own_cache; /* values of one layer's K (or V) */
 } buffer_size;
 
 static int64_t max_lanes(session_limits l)
@@ -53,9 +54,12 @@ static bool sizes_of(const model_shape *s, session_limits l, buffer_size *b, siz
         return false;
     const int64_t longest = l.max_prompt > (int64_t)lanes ? l.max_prompt : (int64_t)lanes;
     const size_t per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim, heads = (size_t)s->n_heads * (size_t)s->head_dim;
-    const size_t per_row = 2 * (size_t)s->width + 2 * heads + 2 * per_slot + 2 * (size_t)s->intermediate;
+    const size_t per_row = 2 * (size_t)s->width + 2 * heads + 2 * per_slot;
+    size_t mlp;
     b->rows = (size_t)be_padded_rows(longest);
-    return ckvc_mul_size(b->rows, per_row, activation_values) &&
+    b->mlp_rows = b->rows < (size_t)FORWARD_ROWS ? b->rows : (size_t)FORWARD_ROWS;
+    return ckvc_mul_size(b->rows, per_row, activation_values) && ckvc_mul_size(b->mlp_rows, 2 * (size_t)s->intermediate, &mlp) &&
+           ckvc_add_size(*activation_values, mlp, activation_values) &&
            ckvc_mul_size((size_t)be_padded_rows(l.max_prompt), per_slot, &b->prompt_cache) &&
            ckvc_mul_size(lanes, per_slot, &b->own_cache);
 }
@@ -130,8 +134,10 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
         {&s->act.mix, b.rows * q_width},
         {&s->act.k, b.rows * kv_width},
         {&s->act.v, b.rows * kv_width},
-        {&s->act.gate, b.rows * (size_t)shape->intermediate},
-        {&s->act.up, b.rows * (size_t)shape->intermediate},
+        {&s->act.gate, b.mlp_rows * (size_t)shape->intermediate},
+        {&s->act.up, b.mlp_rows * (size_t)shape->intermediate},
+        {&s->act.x_part, 0},
+        {&s->act.mix_part, 0},
         {&s->last, BE_ROW_TILE * (size_t)shape->width},
     };
     for (size_t i = 0; rc == CKVC_OK && i < sizeof wanted / sizeof *wanted; i++)
@@ -161,7 +167,8 @@ void session_destroy(session *s)
     if (s == NULL)
         return;
     const backend_ops *op = s->m->be->ops;
-    be_buf *const act[] = {s->act.x, s->act.norm, s->act.q, s->act.mix, s->act.k, s->act.v, s->act.gate, s->act.up, s->last};
+    be_buf *const act[] = {s->act.x,    s->act.norm, s->act.q,      s->act.mix,      s->act.k, s->act.v,
+                           s->act.gate, s->act.up,   s->act.x_part, s->act.mix_part, s->last};
     for (size_t i = 0; i < sizeof act / sizeof *act; i++)
         op->buf_free(s->m->be, act[i]);
     for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape.n_layers + 2; i++)

@@ -12,8 +12,10 @@
 #include "lib/backend/cpu/cpu_fma.h"
 
 struct be_buf {
-    float *data; /* [n], 64-byte aligned */
+    float *data; /* [n], 64-byte aligned unless it is a view */
     size_t n;
+    float *own; /* what buf_free gives back: [own_n], or one value for a view */
+    size_t own_n;
 };
 
 struct be_weight {

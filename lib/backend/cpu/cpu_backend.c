@@ -83,7 +83,7 @@ static ckvc_status buf_create(backend *be, size_t n, be_buf **out, ckvc_err *err
         return ckvc_fail_memory(err, "a buffer of the model", bytes);
     }
     memset(data, 0, bytes);
-    *b = (be_buf){data, n};
+    *b = (be_buf){data, n, data, n};
     cpu_of(be)->bytes_now += bytes;
     *out = b;
     return CKVC_OK;
@@ -93,9 +93,17 @@ static void buf_free(backend *be, be_buf *b)
 {
     if (b == NULL)
         return;
-    cpu_of(be)->bytes_now -= b->n * sizeof *b->data;
-    free(b->data);
+    cpu_of(be)->bytes_now -= b->own_n * sizeof *b->own;
+    free(b->own);
     free(b);
+}
+
+static void buf_view(backend *be, be_buf *view, const be_buf *of, size_t offset, size_t n)
+{
+    (void)be;
+    assert(view->own_n == 0 && ckvc_span_ok(offset, n, of->n));
+    view->data = of->data + offset;
+    view->n = n;
 }
 
 static void buf_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n)
@@ -576,6 +584,7 @@ static const backend_ops ops = {
     .scratch_bytes = scratch_bytes,
     .buf_create = buf_create,
     .buf_free = buf_free,
+    .buf_view = buf_view,
     .write = buf_write,
     .read = buf_read,
     .weight_create = weight_create,
