@@ -10,6 +10,7 @@
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/progress.h"
 
 typedef struct compile_cli {
     job_options job;
@@ -224,14 +225,16 @@ static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe,
         }
     }
     if (c->job.engine.json) {
-        printf("{\"prompts\":%zu,\"rounds\":%u,\"hours_per_round\":%.4f,\"hours\":%.4f,\"records_per_round\":%.0f,\"disk_bytes\":%."
+        printf("{\"prompts\":%zu,\"rounds\":%u,\"hours_per_round\":%.6f,\"hours\":%.6f,\"records_per_round\":%.0f,\"disk_bytes\":%."
                "0f}\n",
                j->e.prompts->n, rounds, hours, cost.scan_hours + rounds * hours, records, rounds * disk);
         return CKVC_OK;
     }
-    printf("this run           about %.2f hours a round, %.2f for the scan and %u rounds at most; %.0f records a round, %.1f MB on "
-           "disk\n",
-           hours, cost.scan_hours + rounds * hours, rounds, records, rounds * disk / 1e6);
+    char a_round[CKVC_DURATION], all[CKVC_DURATION];
+    ckvc_duration(3600 * hours, a_round);
+    ckvc_duration(3600 * (cost.scan_hours + rounds * hours), all);
+    printf("this run           about %s a round, %s for the scan and %u rounds at most; %.0f records a round, %.1f MB on disk\n",
+           a_round, all, rounds, records, rounds * disk / 1e6);
     return CKVC_OK;
 }
 

@@ -173,7 +173,7 @@ PY
     [ "$status" -eq 64 ]
     run compile "$DIR/x" --dry-run
     [ "$status" -eq 0 ]
-    [[ $output == *"hours a round"* ]]
+    [[ $output == *" a round, "* ]]
     [ ! -e "$DIR/x" ]
 }
 
