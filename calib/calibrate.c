@@ -444,7 +444,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     size_t n_logged = 0, logged = 0; /* prompts that leave records; those before the one in hand */
     for (uint32_t i = 0; i < n; i++) {
         counts->resumed += done[i];
-        n_logged += !in->prompts->items[i].heldout;
+        n_logged += !in->prompts->items[of_pass[i]].heldout;
     }
     if (w.greedy) {
         st = run_pass_replay(run, learn, w.greedy, err);
@@ -455,7 +455,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     ckvc_progress_start(&progress, name, table ? "rollouts" : "prompts", n, counts->resumed, o->quiet);
     for (uint32_t i = 0; st == CKVC_OK && !end && i < n; i++) {
         const size_t rank = logged;
-        logged += !in->prompts->items[i].heldout;
+        logged += !in->prompts->items[of_pass[i]].heldout;
         if (done[i]) {
             continue;
         }
