@@ -348,6 +348,9 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
                         .reduction = table ? o->reduction : CKVC_LOSS_MEAN,
                         .seed = o->seed};
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
+    if (backend_get_compute(in->backend) != BE_COMPUTE_F32) {
+        snprintf(h->compute, sizeof h->compute, "%s", be_compute_name(backend_get_compute(in->backend)));
+    }
     snprintf(h->plan, sizeof h->plan, "%s", run_plan_hash(run));
     snprintf(h->fingerprint, sizeof h->fingerprint, "%s", model_fingerprint(in->model));
     snprintf(h->manifest, sizeof h->manifest, "%s", in->manifest->sha256);

@@ -105,6 +105,8 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     if (st == CKVC_OK)
         st = same_text("alpha_kind", a_where, a->alpha_kind, b_where, b->alpha_kind, err);
     if (st == CKVC_OK)
+        st = same_text("compute", a_where, *a->compute ? a->compute : "f32", b_where, *b->compute ? b->compute : "f32", err);
+    if (st == CKVC_OK)
         st = same_text("operator", a_where, operator_of(a), b_where, operator_of(b), err);
     if (st == CKVC_OK)
         st = same_doubles("budgets", a_where, a->budgets, a->n_budgets, b_where, b->budgets, b->n_budgets, err);

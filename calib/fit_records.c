@@ -560,6 +560,7 @@ static ckvc_status write_meta(const fit_pool *pool, const fit_options *o, fit_re
         json_object_set_new(meta, "units",
                             json_pack("{s:s, s:s, s:s, s:s}", "q", q_units(advantage, sum), "scale", reward_units(sum),
                                       "edges_entropy", "nats", "edges_perplexity", "perplexity")) ||
+        (*h->compute && json_object_set_new(meta, "compute", json_string(h->compute))) ||
         (sum && json_object_set_new(meta, "loss_reduction", json_string(ckvc_loss_reduction_name(h->reduction)))) ||
         json_object_set_new(meta, "counts",
                             json_pack("{s:{s:I, s:I}, s:{s:I, s:I}}", "head", "prompts", (json_int_t)head->n_prompts, "records",

@@ -109,6 +109,9 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
             "%s: attribute operator is \"%s\", must be no-utility, no-threshold or mean-pool, or missing (the paper's)", where,
             h->operator_name);
     }
+    if (*h->compute && strcmp(h->compute, "bf16") != 0) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: attribute compute is \"%s\", must be bf16, or missing (f32)", where, h->compute);
+    }
     bool scan = shard_is_scan(h);
     uint32_t least = scan ? 0 : 1;
     const struct {

@@ -22,6 +22,7 @@ typedef struct shard_header {
     char behaviour[16]; /* balanced, uniform; scan: none */
     char alpha_kind[16];
     char operator_name[16];                 /* a probe's operator (ckvc_operator_name); "": the paper's */
+    char compute[8];                        /* bf16; "": float32 */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     uint32_t window, continuation, keep_window;
     double lambda;                 /* beta_bud: the gate's penalty per surplus candidate is lambda / T */

@@ -89,6 +89,7 @@ const shard_attribute shard_text_attributes[SHARD_TEXT_ATTRIBUTES] = {
     T(model_name, false),   T(family, false),
     T(pass, false),         T(behaviour, false),
     T(alpha_kind, false),   {"operator", offsetof(shard_header, operator_name), sizeof(((shard_header *)0)->operator_name), true},
+    T(compute, true),
 };
 #undef T
 #define U(name, optional)                                                                                                          \

@@ -66,7 +66,7 @@ typedef struct shard_attribute {
     size_t size;   /* text: the field's bytes; u32: 0 */
     bool optional; /* a foreign shard may lack it; an optional text is written only when it says something */
 } shard_attribute;
-#define SHARD_TEXT_ATTRIBUTES 10
+#define SHARD_TEXT_ATTRIBUTES 11
 #define SHARD_U32_ATTRIBUTES  6
 extern const shard_attribute shard_text_attributes[SHARD_TEXT_ATTRIBUTES];
 extern const shard_attribute shard_u32_attributes[SHARD_U32_ATTRIBUTES];

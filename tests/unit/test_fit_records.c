@@ -513,6 +513,7 @@ static void pools_are_checked(void **state)
                             "operator is mean-pool, but",
                             "length of layer_budgets is 3, but",
                             "window is 17, but",
+                            "compute is bf16, but",
                             "length of budgets is 1"};
     const char *paths[2] = {world_shard(&plain, "pool-a.h5", 0, 4), in_folder("pool-b.h5")};
     fit_options o = fit_defaults();
@@ -559,12 +560,15 @@ static void pools_are_checked(void **state)
         case 11:
             s->h.window = 17;
             break;
+        case 12:
+            snprintf(s->h.compute, sizeof s->h.compute, "bf16");
+            break;
         default:
             s->h.n_budgets = 1;
             w.head = w.gate = false;
             break;
         }
-        if (i < 12)
+        if (i < 13)
             add_prompts(s, &w, 20, 4);
         write_shard(s, paths[1]);
         refused(paths, 2, &o, CKVC_E_MISMATCH, fields[i]);

@@ -368,6 +368,7 @@ CHANGE(bad_weight, s->h.start_weight[5] = 1.6f)
 CHANGE(nan_tau, s->h.start_tau[5] = NAN)
 CHANGE(no_tau, free(s->h.start_tau); s->h.start_tau = NULL)
 CHANGE(bad_operator, strcpy(s->h.operator_name, "max"))
+CHANGE(bad_compute, strcpy(s->h.compute, "f16"))
 CHANGE(short_layers, s->h.n_layer_budgets = 1; s->h.layer_budgets = fixture_reals(1, 8, 8))
 CHANGE(zero_layer, s->h.n_layer_budgets = 2; s->h.layer_budgets = fixture_reals(2, 0, 8))
 CHANGE(no_id, s->prompts[1].id[0] = 0)
@@ -417,6 +418,7 @@ static void test_refusals(void **state)
         {nan_tau, "start_tau"},
         {no_tau, "start_tau"},
         {bad_operator, "operator"},
+        {bad_compute, "compute"},
         {short_layers, "layer_budgets"},
         {zero_layer, "layer_budgets[0]"},
         {no_id, "prompt/id"},
