@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# The numbers of docs/results.md on an embedded model, from nothing: scripts/results.sh CKVC OUTDIR
+#
+# Two disjoint corpora; every probe of the loop; tables under uniform and balanced logging at many weights of the conservative term; tables
+# under each score; transfer both ways; all scored on prompts whose documents no table has seen. Ends with Markdown tables
+# (scripts/results_tables.py). Finished parts are not made again; delete OUTDIR to start over. About half an hour on two cores.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ckvc=${1:?usage: results.sh CKVC OUTDIR}
+out=${2:?usage: results.sh CKVC OUTDIR}
+big=models/ckvc-tiny-8l small=models/ckvc-tiny-4l
+corpora="technical narrative"
+common=(--config configs/demo.conf --variants "${VARIANTS:-128}")
+say() { printf '== %s (%d s)\n' "$1" "$SECONDS" >&2; }
+once() { # FILE COMMAND...: unless FILE is there
+    local file=$1
+    shift
+    [ -e "$file" ] || "$@"
+}
+export DEMO_PROMPTS=${PROMPTS:-160}
+mkdir -p "$out"
+[ -e "$out/narrative.jsonl" ] || scripts/demo-corpora.sh "$ckvc" "$out"
+"$ckvc" manifest check "$out/technical.jsonl" --against "$out/narrative.jsonl" >"$out/check.txt" 2>&1 || true
+
+# ---- the loop and its probes ----
+for c in $corpora; do
+    for p in joint independent head-only gate-only grid-search; do
+        say "compile: $c, $p"
+        once "$out/$c-$p/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --probe $p \
+            --rounds 3 --out "$out/$c-$p"
+    done
+    say "score the probes: $c prompts"
+    tables=
+    for t in $corpora; do for p in joint independent head-only gate-only grid-search; do tables+=,$out/$t-$p/table.ckvt; done; done
+    once "$out/probes-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout --table "${tables#,}" \
+        --policy identity,matched --out "$out/probes-$c.jsonl"
+    once "$out/controls-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
+        --table "$out/$c-joint/table.ckvt" --equal-tokens --out "$out/controls-$c.jsonl" \
+        --policy identity,matched,recent,sink-recent,random,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
+done
+
+# ---- the conservative term under both ways of logging ----
+for c in $corpora; do
+    for b in uniform balanced; do
+        say "calibrate: $c, $b"
+        once "$out/$c-$b/run.json" "$ckvc" calibrate "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --behaviour $b --out "$out/$c-$b"
+        for a in 0 0.1 0.25 0.5 0.75 1 2 5; do
+            once "$out/$c-$b-a$a.ckvt" "$ckvc" fit "$out/$c-$b" -q --cql-alpha $a --label "$c $b alpha $a" --out "$out/$c-$b-a$a.ckvt"
+        done
+        once "$out/$c-$b-raw.ckvt" "$ckvc" fit "$out/$c-$b" -q --reward raw --label "$c $b raw" --out "$out/$c-$b-raw.ckvt"
+        once "$out/$c-$b-adamw.ckvt" "$ckvc" fit "$out/$c-$b" -q --solver adamw --label "$c $b adamw" --out "$out/$c-$b-adamw.ckvt"
+        once "$out/$c-$b-shrunk.ckvt" "$ckvc" fit "$out/$c-$b" -q --bootstrap 200 --shrink --label "$c $b shrunk" --out "$out/$c-$b-shrunk.ckvt"
+    done
+done
+for c in $corpora; do
+    tables=
+    for t in $corpora; do
+        for b in uniform balanced; do
+            for v in a0 a0.1 a0.25 a0.5 a0.75 a1 a2 a5 raw adamw shrunk; do tables+=,$out/$t-$b-$v.ckvt; done
+        done
+    done
+    say "score the sweeps: $c prompts"
+    once "$out/sweeps-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout --table "${tables#,}" \
+        --policy identity,matched --out "$out/sweeps-$c.jsonl"
+done
+
+# ---- which score: a table under each, and identity under each ----
+for c in $corpora; do
+    for s in paper visible keep-window; do
+        case $s in paper) how=() ;; visible) how=(--alpha visible) ;; keep-window) how=(--keep-window 32) ;; esac
+        say "score kind: $c, $s"
+        once "$out/$c-$s/table.ckvt" "$ckvc" compile "${common[@]}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-$s"
+        once "$out/kind-$s-$c.jsonl" "$ckvc" score "${common[@]:0:2}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
+            --table "$out/$c-$s/table.ckvt" --policy identity,matched,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
+    done
+done
+
+# ---- depth transfer, both ways ----
+for c in $corpora; do
+    say "transfer: $c"
+    once "$out/$c-small/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $small --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-small"
+    once "$out/$c-to-small.ckvt" "$ckvc" transfer "$out/$c-joint/table.ckvt" --to-model $small --out "$out/$c-to-small.ckvt"
+    once "$out/$c-to-big.ckvt" "$ckvc" transfer "$out/$c-small/table.ckvt" --to-model $big --out "$out/$c-to-big.ckvt"
+    once "$out/transfer-small-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $small --manifest "$out/$c.jsonl" --split heldout \
+        --table "$out/$c-small/table.ckvt,$out/$c-to-small.ckvt" --policy identity,matched --out "$out/transfer-small-$c.jsonl"
+    once "$out/transfer-big-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
+        --table "$out/$c-joint/table.ckvt,$out/$c-to-big.ckvt" --policy identity,matched --out "$out/transfer-big-$c.jsonl"
+done
+
+say "report"
+rm -rf "$out/report"
+"$ckvc" report "$out/technical-joint/table.ckvt" "$out/narrative-joint/table.ckvt" "$out/technical-joint" "$out/narrative-joint" \
+    --scores "$out/controls-technical.jsonl,$out/controls-narrative.jsonl" --out "$out/report"
+python3 scripts/results_tables.py "$ckvc" "$out"
