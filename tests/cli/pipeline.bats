@@ -184,22 +184,22 @@ PY
 }
 
 @test "report: refits are those of fit --bootstrap, learning curves from one prompt up, the same bytes twice" {
-    "$CKVC" fit "$DIR/run" --out "$DIR/b.ckvt" -q --bootstrap 120
+    "$CKVC" fit "$DIR/run" --out "$DIR/refits.ckvt" -q --bootstrap 120
     [ -d "$DIR/other" ] || calibrate "$DIR/other" --seed 3
     "$CKVC" fit "$DIR/other" --out "$DIR/o2.ckvt" -q
-    "$CKVC" report "$DIR/b.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics" -q
-    "$CKVC" inspect "$DIR/b.ckvt" --json --cells >"$DIR/b.json"
-    python3 tests/python/check_statistics.py "$DIR/b.json" "$DIR/statistics/report.json"
+    "$CKVC" report "$DIR/refits.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics" -q
+    "$CKVC" inspect "$DIR/refits.ckvt" --json --cells >"$DIR/refits.json"
+    python3 tests/python/check_statistics.py "$DIR/refits.json" "$DIR/statistics/report.json"
     grep -q '<details>' "$DIR/statistics/report.html"
-    "$CKVC" report "$DIR/b.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/again" -q
-    diff -r "$DIR/statistics" "$DIR/again"
+    "$CKVC" report "$DIR/refits.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics-again" -q
+    diff -r "$DIR/statistics" "$DIR/statistics-again"
     # without refits: what needs none is still there, the rest says why not
-    "$CKVC" report "$DIR/b.ckvt" "$DIR/run" --bootstrap 0 --out "$DIR/none" --json | python3 -c '
+    "$CKVC" report "$DIR/refits.ckvt" "$DIR/run" --bootstrap 0 --out "$DIR/none" --json | python3 -c '
 import json, sys
 side = json.load(sys.stdin)["tables"][0]["statistics"]["head"]
 assert side["variance"] and side["bound"] and "curve" not in side, list(side)'
     # records that are not the table's own, or not there
-    "$CKVC" report "$DIR/b.ckvt" --out "$DIR/alone" --json | python3 -c '
+    "$CKVC" report "$DIR/refits.ckvt" --out "$DIR/alone" --json | python3 -c '
 import json, sys
 assert "not among the inputs" in json.load(sys.stdin)["tables"][0]["statistics"]["head"]["missing"]'
 }
