@@ -228,16 +228,20 @@ static void decide(scorer *s, size_t i, uint32_t b, const prompt *p)
         s->d.bin_entropy = s->tables[table].keep->bin_entropy;
         s->d.bin_ppl = s->tables[table].keep->bin_ppl;
     }
-    if (reference) {
+    if (reference && policy->kind != SCORE_TOP_K) {
         score_ranking(policy->kind, p->n_tokens, (uint32_t)s->o->window, s->stats.alpha_f32, s->o->seed, p->entry->id, s->u);
     }
     for (uint32_t l = 0; l < s->L; l++) {
         uint32_t *positions = s->positions + (size_t)l * s->in->prompts->max_tokens, candidates, n;
         const uint32_t budget = ckvc_budget_tokens(budget_of(s, b, l), p->n_tokens);
         if (reference) {
+            const bool scored =
+                policy->kind == SCORE_WINDOW || policy->kind == SCORE_TOP_K; /* the others keep recent tokens as they do */
             n = table == NO_TABLE ? budget : keep_layer_of(s, table, b, l, p, positions, &candidates);
-            n = ckvc_retain(p->n_tokens, s->u, -INFINITY, n, policy->kind == SCORE_WINDOW ? s->o->keep_window : 0, positions,
-                            &candidates, s->scratch);
+            if (policy->kind == SCORE_TOP_K) {
+                unit_utility(s, p, l);
+            }
+            n = ckvc_retain(p->n_tokens, s->u, -INFINITY, n, scored ? s->o->keep_window : 0, positions, &candidates, s->scratch);
         } else if (matched) {
             unit_utility(s, p, l);
             n = ckvc_retain(p->n_tokens, s->u, s->summary[i * s->o->n_budgets + b].tau, budget, s->o->keep_window, positions,

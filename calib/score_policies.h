@@ -5,10 +5,11 @@
  *   mean-gate    per layer and block one threshold, the mean over all risk cells, snapped to the grid
  *   head-only    the table's weights, the start table's threshold
  *   gate-only    the start table's weight, the table's thresholds
- * References rank positions once for all layers and keep the first of the ranking, as many as they are told:
+ * References rank positions and keep the first of the ranking, as many as they are told; all but top-k have one ranking for all layers:
  *   recent         the last positions
  *   sink-recent    positions 0 to 3, then the last ones
  *   random         an order drawn by (seed, prompt id)
+ *   top-k          identity's utility without its threshold, in each layer: the full-budget control (method.md section 2, confound)
  *   window         the window attention alpha alone, without value norms
  *   window-pooled  SnapKV's selection on alpha, which is averaged over layers and heads before it is pooled: the last W positions first;
  *                  then positions before the window by the largest alpha within 3 positions to either side (max pooling, kernel 7,
@@ -26,7 +27,8 @@
 
 /* The table that a control stands for: a new one, to be freed with ckvc_table_free. */
 ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc_table **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* A reference's ranking as utilities rank [n_tokens], for ckvc_retain with a threshold of -infinity. alpha [n_tokens]. */
+/* The ranking of a reference other than top-k as utilities rank [n_tokens], for ckvc_retain with a threshold of -infinity.
+ * alpha [n_tokens]. */
 void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, const float *alpha, uint64_t seed,
                    const char *prompt_id, double *rank);
 

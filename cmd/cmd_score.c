@@ -60,8 +60,8 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err)
 
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                                                               \
-    "identity; recent, sink-recent, random, window, window-pooled; of each table: matched, no-utility, no-threshold, mean-gate, "  \
-    "mean-pool, head-only, gate-only"
+    "identity; recent, sink-recent, random, top-k, window, window-pooled; of each table: matched, no-utility, no-threshold, "      \
+    "mean-gate, mean-pool, head-only, gate-only"
 
 /* Does this policy stand beside each table, or once beside all? */
 static bool beside_each_table(const score_cli *c, score_kind kind)

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-static const char *const names[SCORE_KIND_COUNT] = {"table",     "identity",  "matched",       "recent",     "sink-recent",
-                                                    "random",    "window",    "window-pooled", "no-utility", "no-threshold",
-                                                    "mean-gate", "mean-pool", "head-only",     "gate-only"};
+static const char *const names[SCORE_KIND_COUNT] = {"table",        "identity",  "matched",   "recent",        "sink-recent",
+                                                    "random",       "top-k",     "window",    "window-pooled", "no-utility",
+                                                    "no-threshold", "mean-gate", "mean-pool", "head-only",     "gate-only"};
 
 const char *score_kind_name(score_kind kind)
 {

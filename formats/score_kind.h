@@ -11,6 +11,7 @@ typedef enum score_kind {
     SCORE_RECENT,
     SCORE_SINK_RECENT,
     SCORE_RANDOM,
+    SCORE_TOP_K,
     SCORE_WINDOW,
     SCORE_WINDOW_POOLED,
     SCORE_NO_UTILITY,

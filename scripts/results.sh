@@ -36,7 +36,7 @@ for c in $corpora; do
         --policy identity,matched --out "$out/probes-$c.jsonl"
     once "$out/controls-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
         --table "$out/$c-joint/table.ckvt" --equal-tokens --out "$out/controls-$c.jsonl" \
-        --policy identity,matched,recent,sink-recent,random,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
+        --policy identity,matched,recent,sink-recent,random,top-k,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
 done
 
 # ---- the conservative term under both ways of logging ----
@@ -71,7 +71,7 @@ for c in $corpora; do
         say "score kind: $c, $s"
         once "$out/$c-$s/table.ckvt" "$ckvc" compile "${common[@]}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-$s"
         once "$out/kind-$s-$c.jsonl" "$ckvc" score "${common[@]:0:2}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
-            --table "$out/$c-$s/table.ckvt" --policy identity,matched,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
+            --table "$out/$c-$s/table.ckvt" --policy identity,matched,top-k,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
     done
 done
 

@@ -118,12 +118,12 @@ def main():
             rows = load(f"{out}/kind-{s}-{c}.jsonl")
             base = load(f"{out}/kind-paper-{c}.jsonl")
             for (policy, _, budget), mine in rows.items():
-                if policy == "identity":
-                    against = base["identity", None, budget]
-                    print(f"- {c}, {s}: identity over the paper's {interval(paired(mine, against))}; on text {interval(paired(mine, against, 'text'))};"
+                if policy in ("identity", "top-k"):
+                    against = base[policy, None, budget]
+                    print(f"- {c}, {s}, B = {budget:g}: {policy} over the paper's {interval(paired(mine, against))}; on text {interval(paired(mine, against, 'text'))};"
                           f" on retrieval {interval(paired(mine, against, 'retrieval'))}; kept {kept(mine):.1f}")
                 elif policy == "table":
-                    print(f"- {c}, {s}: table over its identity {interval(paired(mine, rows['identity', None, budget]))}; at equal tokens"
+                    print(f"- {c}, {s}, B = {budget:g}: table over its identity {interval(paired(mine, rows['identity', None, budget]))}; at equal tokens"
                           f" {interval(paired(mine, next(r for k, r in rows.items() if k[0] == 'matched' and k[2] == budget)))}; over 4 sinks + recent"
                           f" {interval(paired(mine, rows['sink-recent', None, budget]))}")
     print("\n### Depth transfer\n")

@@ -94,7 +94,7 @@ assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["
     "$CKVC" fit "$DIR/run" --out "$DIR/b.ckvt" -q --label b --unsupported safest
     local score=("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --limit 2 -q)
     "${score[@]}" --table "$DIR/a.ckvt,$DIR/b.ckvt" --budget 16 --out "$DIR/s.jsonl" \
-        --policy identity,matched,recent,sink-recent,random,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
+        --policy identity,matched,recent,sink-recent,random,top-k,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
     "${score[@]}" --table "$DIR/a.ckvt" --budget 16 --policy window,recent --equal-tokens --out "$DIR/e.jsonl"
     "${score[@]}" --table "$DIR/a.ckvt" --policy identity,recent --layer-budgets "$DIR/layers.txt" --out "$DIR/l.jsonl"
     python3 - "$DIR" "$(content_id "$DIR/a.ckvt")" "$(content_id "$DIR/b.ckvt")" <<'PY'
@@ -102,7 +102,7 @@ import collections, json, sys
 folder, a, b = sys.argv[1:]
 rows = [json.loads(line) for line in open(folder + "/s.jsonl")]
 by = collections.Counter((r["policy"], r["table"]) for r in rows)
-alone = {"identity", "recent", "sink-recent", "random", "window", "window-pooled"}
+alone = {"identity", "recent", "sink-recent", "random", "top-k", "window", "window-pooled"}
 each = {"table", "matched", "no-utility", "no-threshold", "mean-gate", "mean-pool", "head-only", "gate-only"}
 assert by == {**{(p, None): 2 for p in alone}, **{(p, t): 2 for p in each for t in (a, b)}}, by
 keys = {frozenset(r) for r in rows}

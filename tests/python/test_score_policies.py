@@ -21,7 +21,7 @@ import ckvt  # noqa: E402  (its folder was added above)
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-4l")
 W = 16
-REFERENCES = ["recent", "sink-recent", "random", "window", "window-pooled"]
+REFERENCES = ["recent", "sink-recent", "random", "top-k", "window", "window-pooled"]
 CONTROLS = ["no-utility", "no-threshold", "mean-gate", "mean-pool", "head-only", "gate-only"]
 
 
@@ -99,14 +99,16 @@ def pooled(alpha):
     return rank + [np.inf] * W
 
 
-def reference_set(kind, n, alpha):
+def reference_set(kind, n, alpha, rho):
+    """What a reference keeps in the layer whose value norms are rho [G, T]."""
     T = len(alpha)
     n = min(n, T)
     if kind == "recent":
         return list(range(T - n, T))
     if kind == "sink-recent":
         return sorted(set(range(min(4, n))) | set(range(T - (n - min(4, n)), T)))
-    return first_of(alpha if kind == "window" else pooled(alpha), n)
+    rank = {"top-k": (alpha * rho).max(axis=0), "window": alpha, "window-pooled": pooled(alpha)}
+    return first_of(rank[kind], n)
 
 
 class World:
@@ -180,14 +182,16 @@ def test_references(world):
     random = {}
     for row in lines:
         check_counts(row)
-        alpha, _ = vectors[row["id"]]
+        alpha, rho = vectors[row["id"]]
         n = min(budget_tokens(row["budget"], row["T"]), row["T"])
-        assert row["table"] is None and all(s == row["sets"][0] for s in row["sets"])
+        assert row["table"] is None
+        assert row["policy"] == "top-k" or all(s == row["sets"][0] for s in row["sets"])
         assert row["n_kept"] == [n] * 4 and row["n_candidates"] == [row["T"]] * 4
         if row["policy"] == "random":
             random.setdefault(row["id"], []).append(row["sets"][0])
         else:
-            assert row["sets"][0] == reference_set(row["policy"], n, alpha), (row["policy"], row["id"], row["budget"])
+            for layer, positions in enumerate(row["sets"]):
+                assert positions == reference_set(row["policy"], n, alpha, rho[layer]), (row["policy"], row["id"], row["budget"], layer)
     for sets in random.values():  # one order per prompt: larger budgets add to smaller ones
         sets.sort(key=len)
         assert all(set(a) <= set(b) for a, b in zip(sets, sets[1:]))
@@ -214,7 +218,7 @@ def test_equal_tokens(world):
                 want, _ = table_set(table, "table", layer, table.bins(row["r_struct"], row["r_sem"]), b, 30, alpha, rho[layer])
                 assert positions == want
             elif row["policy"] != "random":
-                assert positions == reference_set(row["policy"], like["n_kept"][layer], alpha), (row["policy"], layer)
+                assert positions == reference_set(row["policy"], like["n_kept"][layer], alpha, rho[layer]), (row["policy"], layer)
     assert uneven  # tables that keep different numbers in different layers: what the option is for
 
 
@@ -232,7 +236,7 @@ def test_layer_budgets(world):
         assert row["layer_budgets"] == budgets and row["budget"] == 19
         for layer, positions in enumerate(row["sets"]):
             if row["policy"] == "recent":
-                want = reference_set("recent", budgets[layer], alpha)
+                want = reference_set("recent", budgets[layer], alpha, rho[layer])
             elif row["policy"] in ("identity", "matched"):
                 want, _ = retain((alpha * rho[layer]).max(axis=0), 0.9 if row["policy"] == "identity" else row["tau"], budgets[layer])
             else:
