@@ -6,6 +6,7 @@
 
 #include "calib/compile.h"
 #include "cmd/fit_options.h"
+#include "cmd/gate_text.h"
 #include "cmd/job.h"
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
@@ -126,7 +127,7 @@ static json_t *gain_json(rank_interval g)
                      "se", ckvc_json_real(g.se));
 }
 
-static int print_json(const compile_cli *c, const job *j, const compile_result *r)
+static int print_json(const compile_cli *c, const job *j, const compile_result *r, json_t *gate)
 {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
@@ -148,9 +149,9 @@ static int print_json(const compile_cli *c, const job *j, const compile_result *
                                                 (json_int_t)round->supported, "reward", ckvc_json_real(round->reward), "gain",
                                                 round->gain.n ? gain_json(round->gain) : json_null()));
     }
-    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o}", "run", run_plan_hash(j->run), "probe", c->probe, "stop",
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:O}", "run", run_plan_hash(j->run), "probe", c->probe, "stop",
                           stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
-                          r->passes[r->last_pass[r->best]].content_id, "rounds", rounds, "passes", passes);
+                          r->passes[r->last_pass[r->best]].content_id, "rounds", rounds, "passes", passes, "gate", gate);
     ckvc_buffer line = {0};
     if (o) {
         ckvc_json_append(&line, o);
@@ -272,12 +273,15 @@ static ckvc_status compile(compile_cli *c, const opt *opts, job *j, int *rc, ckv
     st = st ? st : compile_begin(j->run, &o, err);
     st = st ? st : job_set_edges(&c->job, j, err);
     st = st ? st : compile_run(j->run, &o, r, err);
+    json_t *gate = NULL;
+    st = st ? st : gate_say(j->run, r->passes[r->last_pass[r->best]].name, c->job.engine.quiet ? NULL : stderr, &gate, err);
     if (st == CKVC_OK && !c->job.engine.quiet) {
         print_summary(c, r);
     }
     if (st == CKVC_OK && c->job.engine.json) {
-        *rc = print_json(c, j, r);
+        *rc = print_json(c, j, r, gate);
     }
+    json_decref(gate);
     free(r);
     return st;
 }

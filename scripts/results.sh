@@ -3,7 +3,7 @@
 #
 # Two disjoint corpora; every probe of the loop; tables under uniform and balanced logging at many weights of the conservative term; tables
 # under each score; transfer both ways; all scored on prompts whose documents no table has seen. Ends with Markdown tables
-# (scripts/results_tables.py). Finished parts are not made again; delete OUTDIR to start over. About half an hour on two cores.
+# (scripts/results_tables.py). Finished parts are not made again; delete OUTDIR to start over. About three quarters of an hour on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ckvc=${1:?usage: results.sh CKVC OUTDIR}
@@ -22,18 +22,31 @@ mkdir -p "$out"
 [ -e "$out/narrative.jsonl" ] || scripts/demo-corpora.sh "$ckvc" "$out"
 "$ckvc" manifest check "$out/technical.jsonl" --against "$out/narrative.jsonl" >"$out/check.txt" 2>&1 || true
 
-# ---- the loop and its probes ----
+# ---- the loop and its probes; after its first pass it is what head-only makes, after its second what independent makes ----
 for c in $corpora; do
-    for p in joint independent head-only gate-only grid-search; do
+    for p in joint gate-only grid-search; do
         say "compile: $c, $p"
         once "$out/$c-$p/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --probe $p \
-            --rounds 3 --out "$out/$c-$p"
+            --rounds 2 --out "$out/$c-$p"
     done
+    for grid in paper wide; do # heads alone on a full budget: under the paper's 29 weights, and under 7 that lie farther apart
+        actions=()
+        [ $grid = paper ] || actions=(--head-grid 0.25,0.5,0.7,1,1.4,2,4)
+        say "compile: $c, no-threshold, $grid weights"
+        once "$out/$c-full-$grid/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit \
+            --probe no-threshold "${actions[@]}" --out "$out/$c-full-$grid"
+    done
+done
+for c in $corpora; do
     say "score the probes: $c prompts"
     tables=
-    for t in $corpora; do for p in joint independent head-only gate-only grid-search; do tables+=,$out/$t-$p/table.ckvt; done; done
+    for t in $corpora; do
+        for p in joint/table joint/tables/pass-01 joint/tables/pass-02 gate-only/table grid-search/table full-paper/table full-wide/table; do
+            tables+=,$out/$t-$p.ckvt
+        done
+    done
     once "$out/probes-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout --table "${tables#,}" \
-        --policy identity,matched --out "$out/probes-$c.jsonl"
+        --policy identity,matched,top-k --out "$out/probes-$c.jsonl"
     once "$out/controls-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
         --table "$out/$c-joint/table.ckvt" --equal-tokens --out "$out/controls-$c.jsonl" \
         --policy identity,matched,recent,sink-recent,random,top-k,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
@@ -66,12 +79,14 @@ done
 
 # ---- which score: a table under each, and identity under each ----
 for c in $corpora; do
-    for s in paper visible keep-window; do
+    for s in paper visible keep-window; do # the paper's table is the loop's after its first round
         case $s in paper) how=() ;; visible) how=(--alpha visible) ;; keep-window) how=(--keep-window 32) ;; esac
         say "score kind: $c, $s"
-        once "$out/$c-$s/table.ckvt" "$ckvc" compile "${common[@]}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-$s"
+        table=$out/$c-$s/table.ckvt
+        [ $s != paper ] || table=$out/$c-joint/tables/pass-02.ckvt
+        once "$table" "$ckvc" compile "${common[@]}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-$s"
         once "$out/kind-$s-$c.jsonl" "$ckvc" score "${common[@]:0:2}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
-            --table "$out/$c-$s/table.ckvt" --policy identity,matched,top-k,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
+            --table "$table" --policy identity,matched,top-k,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
     done
 done
 

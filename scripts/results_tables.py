@@ -67,14 +67,15 @@ def tables_of(ckvc, out, names):
 
 
 def compare(rows, names):
-    print("| table | B | tokens kept | over identity | over identity at equal tokens | prompts |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| table | B | tokens kept | over identity | over identity at equal tokens | over top-k | prompts |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for (policy, table, budget), mine in rows.items():
         if policy != "table" or table not in names:
             continue
         identity, matched = rows["identity", None, budget], rows.get(("matched", table, budget))
-        equal = interval(paired(mine, matched)) if matched else ""
-        print(f"| {names[table]} | {budget:g} | {kept(mine):.1f} | {interval(paired(mine, identity))} | {equal} | {len(mine)} |")
+        top_k = rows.get(("top-k", None, budget))
+        equal, full = (interval(paired(mine, r)) if r else "" for r in (matched, top_k))
+        print(f"| {names[table]} | {budget:g} | {kept(mine):.1f} | {interval(paired(mine, identity))} | {equal} | {full} | {len(mine)} |")
     print()
 
 
@@ -100,10 +101,11 @@ def main():
             ids = sorted({t for _, t, _ in rows if t})
             compare(rows, {t: t[:8] for t in ids})
         return
-    probes = ("joint", "independent", "head-only", "gate-only", "grid-search")
+    probes = (("joint", "joint/table"), ("head-only", "joint/tables/pass-01"), ("independent", "joint/tables/pass-02"), ("gate-only", "gate-only/table"),
+              ("grid-search", "grid-search/table"), ("heads on a full budget", "full-paper/table"), ("wide heads on a full budget", "full-wide/table"))
     for c in corpora:
         print(f"### Probes of the loop, {c} prompts\n")
-        compare(load(f"{out}/probes-{c}.jsonl"), tables_of(ckvc, out, [(f"{t} {p}", f"{t}-{p}/table.ckvt") for t in corpora for p in probes]))
+        compare(load(f"{out}/probes-{c}.jsonl"), tables_of(ckvc, out, [(f"{t} {p}", f"{t}-{f}.ckvt") for t in corpora for p, f in probes]))
     for c in corpora:
         print(f"### References at the table's tokens, and controls, {c} prompts\n")
         references(load(f"{out}/controls-{c}.jsonl"), {})

@@ -93,6 +93,20 @@ assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagn
     [[ $output == *"rounds: 2 there, 3 now"* ]]
 }
 
+@test "compile ends with where the gate can act, as calibrate does" {
+    local loop=(--holdout 0.4 --rounds 2 --resume)
+    cp -r "$DIR/loop" "$DIR/said"
+    "$CKVC" compile "${SMALL[@]/#-q/--json}" --manifest "$DIR/few.jsonl" --out "$DIR/said" "${loop[@]}" >"$DIR/said.json" 2>"$DIR/said.txt"
+    grep -E '^gate: thresholds keep different sets on [0-9.]+% of \(prompt, layer\) at budget 16, [0-9.]+% at 0.5 of the prompt$' "$DIR/said.txt"
+    python3 -c '
+import json, sys
+o = json.load(open(sys.argv[1]))
+assert [g["budget"] for g in o["gate"]] == [16, 0.5], o["gate"]
+assert all(0 <= g["sets_differ"] <= 1 and isinstance(g["alive"], bool) for g in o["gate"])
+print(*(format(100 * g["sets_differ"], ".1f") for g in o["gate"]))' "$DIR/said.json" >"$DIR/said.shares"
+    grep -o '[0-9.]*%' "$DIR/said.txt" | head -n 2 | tr -d % | paste -sd ' ' | diff - "$DIR/said.shares"
+}
+
 @test "compile killed and stopped anywhere, resumed: the same bytes" {
     local rc=1 signal=KILL i
     for i in $(seq 30); do
