@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "${3:?usage: results-smollm2.sh CKVC MODEL OUTDIR}"
 cd "$3"
 parts=" ${PARTS:-corpora kinds heads wide gate rounds scores} "
-corpora=${CORPORA:-technical narrative}
+corpora=${CORPORA:-technical narrative} # CORPORA, KINDS: less
 budgets=64,0.25
 wide=0.25,0.5,0.7,1,1.4,2,4
 say() { printf '== %s (%d s)\n' "$1" "$SECONDS" >&2; }
@@ -45,7 +45,7 @@ fi
 # ---- which score: identity, and its highest B, under each ----
 if part kinds; then
     for c in $corpora; do
-        for kind in paper visible keep-16 keep-32 keep-64; do
+        for kind in ${KINDS:-paper visible keep-16 keep-32 keep-64}; do
             policies=identity,top-k
             case $kind in
             paper) how=() policies+=,sink-recent,window-pooled ;;

@@ -10,12 +10,22 @@ ckvc=${1:?usage: results.sh CKVC OUTDIR}
 out=${2:?usage: results.sh CKVC OUTDIR}
 big=models/ckvc-tiny-8l small=models/ckvc-tiny-4l
 corpora="technical narrative"
+sweeps=${SWEEPS:-$corpora} # whose prompts the settings of the fit and the scores are compared on
 common=(--config configs/demo.conf --variants "${VARIANTS:-128}")
 say() { printf '== %s (%d s)\n' "$1" "$SECONDS" >&2; }
 once() { # FILE COMMAND...: unless FILE is there
     local file=$1
     shift
     [ -e "$file" ] || "$@"
+}
+logged() { # RUN VERB OPTION...: a run directory that holds what the verb ends with; begun ones go on
+    local run=$1 verb=$2 end=table.ckvt resume=()
+    shift 2
+    [ "$verb" = compile ] || end=.done
+    [ ! -e "$run/$end" ] || return 0
+    [ ! -e "$run/run.json" ] || resume=(--resume)
+    "$ckvc" "$verb" "${common[@]}" -q --out "$run" "${resume[@]}" "$@"
+    [ "$verb" = compile ] || touch "$run/.done"
 }
 export DEMO_PROMPTS=${PROMPTS:-160}
 mkdir -p "$out"
@@ -26,15 +36,13 @@ mkdir -p "$out"
 for c in $corpora; do
     for p in joint gate-only grid-search; do
         say "compile: $c, $p"
-        once "$out/$c-$p/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --probe $p \
-            --rounds 2 --out "$out/$c-$p"
+        logged "$out/$c-$p" compile --model $big --manifest "$out/$c.jsonl" --split fit --probe $p --rounds 2
     done
     for grid in paper wide; do # heads alone on a full budget: under the paper's 29 weights, and under 7 that lie farther apart
         actions=()
         [ $grid = paper ] || actions=(--head-grid 0.25,0.5,0.7,1,1.4,2,4)
         say "compile: $c, no-threshold, $grid weights"
-        once "$out/$c-full-$grid/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit \
-            --probe no-threshold "${actions[@]}" --out "$out/$c-full-$grid"
+        logged "$out/$c-full-$grid" compile --model $big --manifest "$out/$c.jsonl" --split fit --probe no-threshold "${actions[@]}"
     done
 done
 for c in $corpora; do
@@ -53,10 +61,10 @@ for c in $corpora; do
 done
 
 # ---- the conservative term under both ways of logging ----
-for c in $corpora; do
+for c in $sweeps; do
     for b in uniform balanced; do
         say "calibrate: $c, $b"
-        once "$out/$c-$b/run.json" "$ckvc" calibrate "${common[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --behaviour $b --out "$out/$c-$b"
+        logged "$out/$c-$b" calibrate --model $big --manifest "$out/$c.jsonl" --split fit --behaviour $b
         for a in 0 0.1 0.25 0.5 0.75 1 2 5; do
             once "$out/$c-$b-a$a.ckvt" "$ckvc" fit "$out/$c-$b" -q --cql-alpha $a --label "$c $b alpha $a" --out "$out/$c-$b-a$a.ckvt"
         done
@@ -67,7 +75,7 @@ for c in $corpora; do
 done
 for c in $corpora; do
     tables=
-    for t in $corpora; do
+    for t in $sweeps; do
         for b in uniform balanced; do
             for v in a0 a0.1 a0.25 a0.5 a0.75 a1 a2 a5 raw adamw shrunk; do tables+=,$out/$t-$b-$v.ckvt; done
         done
@@ -78,32 +86,61 @@ for c in $corpora; do
 done
 
 # ---- which score: a table under each, and identity under each ----
-for c in $corpora; do
+for c in $sweeps; do
     for s in paper visible keep-window; do # the paper's table is the loop's after its first round
         case $s in paper) how=() ;; visible) how=(--alpha visible) ;; keep-window) how=(--keep-window 32) ;; esac
         say "score kind: $c, $s"
-        table=$out/$c-$s/table.ckvt
-        [ $s != paper ] || table=$out/$c-joint/tables/pass-02.ckvt
-        once "$table" "$ckvc" compile "${common[@]}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-$s"
+        table=$out/$c-joint/tables/pass-02.ckvt
+        if [ $s != paper ]; then
+            table=$out/$c-$s/table.ckvt
+            logged "$out/$c-$s" compile "${how[@]}" --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1
+        fi
         once "$out/kind-$s-$c.jsonl" "$ckvc" score "${common[@]:0:2}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
             --table "$table" --policy identity,matched,top-k,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
     done
 done
 
-# ---- depth transfer, both ways ----
+# ---- depth transfer, both ways, heads in the three ways; from SmolLM2 too (SMOLLM2: tables of results-smollm2.sh, W = 64) ----
 for c in $corpora; do
     say "transfer: $c"
-    once "$out/$c-small/table.ckvt" "$ckvc" compile "${common[@]}" -q --model $small --manifest "$out/$c.jsonl" --split fit --rounds 1 --out "$out/$c-small"
-    once "$out/$c-to-small.ckvt" "$ckvc" transfer "$out/$c-joint/table.ckvt" --to-model $small --out "$out/$c-to-small.ckvt"
-    once "$out/$c-to-big.ckvt" "$ckvc" transfer "$out/$c-small/table.ckvt" --to-model $big --out "$out/$c-to-big.ckvt"
-    once "$out/transfer-small-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $small --manifest "$out/$c.jsonl" --split heldout \
-        --table "$out/$c-small/table.ckvt,$out/$c-to-small.ckvt" --policy identity,matched --out "$out/transfer-small-$c.jsonl"
-    once "$out/transfer-big-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
-        --table "$out/$c-joint/table.ckvt,$out/$c-to-big.ckvt" --policy identity,matched --out "$out/transfer-big-$c.jsonl"
+    logged "$out/$c-small" compile --model $small --manifest "$out/$c.jsonl" --split fit --rounds 1
+    for to in small big; do
+        case $to in
+        small) model=$small from=$out/$c-joint/tables/pass-02.ckvt own=$out/$c-small ;;
+        big) model=$big from=$out/$c-small/table.ckvt own=$out/$c-joint ;;
+        esac
+        tables=$own/tables/pass-02.ckvt
+        for heads in index rank signature; do
+            once "$out/$c-to-$to-$heads.ckvt" "$ckvc" transfer "$from" --to-model $model --heads $heads --scan "$own" --out "$out/$c-to-$to-$heads.ckvt"
+            tables+=,$out/$c-to-$to-$heads.ckvt
+        done
+        once "$out/transfer-$to-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -q --model $model --manifest "$out/$c.jsonl" --split heldout \
+            --table "$tables" --policy identity,matched,top-k --out "$out/transfer-$to-$c.jsonl"
+    done
 done
+if [ -n "${SMOLLM2:-}" ]; then
+    for c in $corpora; do
+        tables=
+        for t in $SMOLLM2; do
+            for heads in index rank signature; do
+                file=$out/smollm2-$(basename "$t" .ckvt)-$heads-$c.ckvt
+                once "$file" "$ckvc" transfer "$t" --to-model $big --heads $heads --scan "$out/$c-joint" --out "$file"
+                tables+=,$file
+            done
+        done
+        once "$out/transfer-smollm2-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -W 64 -q --model $big --manifest "$out/$c.jsonl" --split heldout \
+            --table "${tables#,}" --policy identity,matched,top-k --out "$out/transfer-smollm2-$c.jsonl"
+    done
+fi
 
 say "report"
 rm -rf "$out/report"
+scores=$out/controls-technical.jsonl,$out/controls-narrative.jsonl
 "$ckvc" report "$out/technical-joint/table.ckvt" "$out/narrative-joint/table.ckvt" "$out/technical-joint" "$out/narrative-joint" \
-    --scores "$out/controls-technical.jsonl,$out/controls-narrative.jsonl" --out "$out/report"
+    --scores "$scores" --out "$out/report"
+rm -rf "$out/report-transfer"
+scores=
+for to in small big; do for c in $corpora; do scores+=,$out/transfer-$to-$c.jsonl; done; done
+"$ckvc" report "$out"/{technical,narrative}-{joint/tables/pass-02,small/tables/pass-02}.ckvt "$out"/{technical,narrative}-to-{small,big}-{index,rank,signature}.ckvt \
+    --scores "${scores#,}" --out "$out/report-transfer"
 python3 scripts/results_tables.py "$ckvc" "$out"

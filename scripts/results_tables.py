@@ -117,6 +117,8 @@ def main():
     print("### Which score: identity's reward under each, then its table\n")
     for c in corpora:
         for s in ("paper", "visible", "keep-window"):
+            if not os.path.exists(f"{out}/kind-{s}-{c}.jsonl"):
+                continue
             rows = load(f"{out}/kind-{s}-{c}.jsonl")
             base = load(f"{out}/kind-paper-{c}.jsonl")
             for (policy, _, budget), mine in rows.items():
@@ -129,16 +131,24 @@ def main():
                           f" {interval(paired(mine, next(r for k, r in rows.items() if k[0] == 'matched' and k[2] == budget)))}; over 4 sinks + recent"
                           f" {interval(paired(mine, rows['sink-recent', None, budget]))}")
     print("\n### Depth transfer\n")
+    heads = ("index", "rank", "signature")
     for c in corpora:
         for size in ("small", "big"):
-            own = f"{c}-small/table.ckvt" if size == "small" else f"{c}-joint/table.ckvt"
-            names = tables_of(ckvc, out, [("compiled for the target", own), ("transferred", f"{c}-to-{size}.ckvt")])
+            own = f"{c}-small/tables/pass-02.ckvt" if size == "small" else f"{c}-joint/tables/pass-02.ckvt"
+            names = tables_of(ckvc, out, [("compiled for the target", own)] + [(f"transferred, {h}", f"{c}-to-{size}-{h}.ckvt") for h in heads])
             rows = load(f"{out}/transfer-{size}-{c}.jsonl")
             print(f"{c} prompts, to the {size} model:\n")
             compare(rows, names)
             by_name = {names[t]: r for (p, t, _), r in rows.items() if p == "table"}
-            if len(by_name) == 2:
-                print("transferred − compiled:", interval(paired(by_name["transferred"], by_name["compiled for the target"])), "\n")
+            for name, mine in by_name.items():
+                if name.startswith("transferred"):
+                    print(f"- {name} − compiled:", interval(paired(mine, by_name["compiled for the target"])))
+            print()
+        path = f"{out}/transfer-smollm2-{c}.jsonl"
+        if os.path.exists(path):
+            found = [f for f in sorted(os.listdir(out)) if f.startswith("smollm2-") and f.endswith(f"-{c}.ckvt")]
+            print(f"{c} prompts, from SmolLM2 to the big model:\n")
+            compare(load(path), tables_of(ckvc, out, [(f[len("smollm2-"):-len(".ckvt")], f) for f in found]))
 
 
 if __name__ == "__main__":
