@@ -68,11 +68,12 @@ if part heads; then
     done
 fi
 
-# ---- heads under 7 wide actions and a full budget: more prompts a state, larger effects, no thresholds that turn weights into tokens ----
+# ---- heads under what docs/results.md recommends: half of the window kept, 7 wide actions, a full budget: more prompts a state, larger effects, and
+#      no thresholds that turn weights into tokens ----
 if part wide; then
     for c in $corpora; do
         [ -e "wide-$c.ckvt" ] && continue
-        calibrate "wide-$c" "$c" -B $budgets --bins 3,2 --side head --variants 96 --operator no-threshold --head-grid $wide
+        calibrate "wide-$c" "$c" -B $budgets --bins 3,2 --side head --variants 96 --keep-window 32 --operator no-threshold --head-grid $wide
         fit "wide-$c.ckvt" "wide-$c"
     done
 fi
@@ -104,7 +105,7 @@ if part scores; then
             [ -z "$tables" ] || score "$kind-scores-$c.jsonl" "$c" -B 0.25 --nearest-budget --table "$tables" --policy identity,matched,sink-recent,top-k,head-only,gate-only
         done
         tables=$(ls wide-*.ckvt 2>/dev/null | paste -sd, || true)
-        [ -z "$tables" ] || score "wide-scores-$c.jsonl" "$c" --table "$tables" --policy sink-recent,top-k
+        [ -z "$tables" ] || score "wide-scores-$c.jsonl" "$c" --keep-window 32 --table "$tables" --policy sink-recent,top-k
     done
 fi
 say "done"
