@@ -7,8 +7,6 @@
  */
 #include "lib/token/tokenizer.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +19,11 @@
 #include "lib/base/utf8.h"
 #include "lib/token/bpe.h"
 #include "lib/token/normalize.h"
+#include "lib/token/split_pattern.h"
 #include "lib/token/trie.h"
 
 enum {
     MAX_SPLITS = 16,
-    MAX_PATTERN_BYTES = 16384,
-    MAX_PATTERN_NESTING = 64,
     /* Steps of one match: a pattern such as \s*[\r\n]+ backs through the whole of a long run of spaces, so the limit grows
      * with the text; what grows faster than the text runs into it. */
     MATCH_STEPS = 1000000,
@@ -44,11 +41,6 @@ enum {
     MEMO_SLOTS = 4096
 };
 
-typedef struct split_pattern {
-    pcre2_code *code;
-    bool jit;
-} split_pattern;
-
 typedef struct id_text {
     const char *bytes; /* what decoding starts from: raw bytes under byte_level; NULL: no such id */
     uint32_t size;
@@ -60,110 +52,12 @@ struct tokenizer {
     char *name;
     bpe *model;
     trie raw_added, normal_added;
-    split_pattern splits[MAX_SPLITS];
+    pcre2_code *splits[MAX_SPLITS];
     id_text *texts; /* [vocab_size] */
     char *text_bytes;
     int32_t vocab_size;
     char fingerprint[CKVC_SHA256_HEX];
 };
-
-/* ---- split patterns: Oniguruma's dialect (what tokenizer.json is written in) to PCRE2's ---- */
-
-/* White_Space of Unicode, which Oniguruma's \s is; PCRE2's also takes U+180E. Spelled with and without its class brackets. */
-#define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-
-static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const char *what)
-{
-    return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, at, what);
-}
-
-/* Rewrites \s and \S, and refuses the few things that both dialects know under one spelling with two meanings. */
-static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out, ckvc_err *err)
-{
-    const char *p = from->bytes;
-    size_t n = from->size;
-    bool in_class = false;
-    size_t class_start = 0;
-    for (size_t i = 0; i < n; i++) {
-        char c = p[i], next = i + 1 < n ? p[i + 1] : '\0';
-        if (c == '\\') {
-            if (next == 's' || (next == 'S' && !in_class)) {
-                ckvc_buffer_text(out, in_class ? "" : next == 's' ? "[" : "[^");
-                ckvc_buffer_text(out, SPACE_SET);
-                ckvc_buffer_text(out, in_class ? "" : "]");
-            } else if (next == 'h' || next == 'H' || next == 'C' || next == 'R' || next == 'X' || next == 'G' || next == 'K') {
-                return refuse(err, where, i, "\\h, \\H, \\C, \\R, \\X, \\G and \\K are not supported");
-            } else if (next == 'p' || next == 'P') {
-                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides; scripts do not. */
-                const char *close = i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;
-                size_t length = close ? (size_t)(close - (p + i + 3)) : 0;
-                if (length < 1 || length > 2 + (p[i + 3] == '^'))
-                    return refuse(err, where, i, "only general categories such as \\p{L} and \\p{Nd} are supported");
-                ckvc_buffer_append(out, p + i, length + 4);
-                i += length + 2;
-            } else {
-                ckvc_buffer_append(out, p + i, i + 1 < n ? 2 : 1);
-            }
-            i++;
-            continue;
-        }
-        if (in_class && c == '[' && next != ':')
-            return refuse(err, where, i, "a set inside a set is not supported (write \\[ for the bracket itself)");
-        if (in_class && c == '&' && next == '&')
-            return refuse(err, where, i, "&& inside a set is not supported");
-        if (in_class && c == '[') { /* [:alpha:] */
-            const char *close = memmem(p + i, n - i, ":]", 2);
-            if (!close)
-                return refuse(err, where, i, "[: without :]");
-            ckvc_buffer_append(out, p + i, (size_t)(close - (p + i)) + 2);
-            i = (size_t)(close - p) + 1;
-            continue;
-        }
-        if (!in_class && c == '[') {
-            in_class = true;
-            class_start = next == '^' ? i + 2 : i + 1;
-        } else if (in_class && c == ']' && i > class_start) {
-            in_class = false;
-        } else if (!in_class && c == '(' && next == '*') {
-            return refuse(err, where, i, "(*VERB) is not supported");
-        }
-        ckvc_buffer_u8(out, (uint8_t)c);
-    }
-    return out->failed ? ckvc_fail_memory(err, where, n) : CKVC_OK;
-}
-
-static ckvc_status compile_split(tokenizer *t, size_t index, ckvc_err *err)
-{
-    const token_text *pattern = &t->spec->splits[index];
-    char where[320];
-    snprintf(where, sizeof where, "%.250s: pre_tokenizer: pattern %zu", t->name, index);
-    if (pattern->size > MAX_PATTERN_BYTES)
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu bytes; at most %d are read", where, pattern->size, MAX_PATTERN_BYTES);
-    ckvc_buffer text = {0};
-    ckvc_status status = translate_pattern(pattern, where, &text, err);
-    pcre2_compile_context *context = status == CKVC_OK ? pcre2_compile_context_create(NULL) : NULL;
-    if (status == CKVC_OK && !context)
-        status = ckvc_fail_memory(err, "regular expression", pattern->size);
-    if (status == CKVC_OK) {
-        int code = 0;
-        PCRE2_SIZE at = 0;
-        pcre2_set_parens_nest_limit(context, MAX_PATTERN_NESTING);
-        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-        t->splits[index].code =
-            pcre2_compile(text.data ? text.data : (PCRE2_SPTR) "", text.size,
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
-        if (t->splits[index].code) {
-            t->splits[index].jit = pcre2_jit_compile(t->splits[index].code, PCRE2_JIT_COMPLETE) == 0;
-        } else {
-            PCRE2_UCHAR reason[160];
-            pcre2_get_error_message(code, reason, sizeof reason);
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at, (const char *)reason);
-        }
-    }
-    pcre2_compile_context_free(context);
-    ckvc_buffer_fini(&text);
-    return status;
-}
 
 /* ---- building ---- */
 static ckvc_status build_added(tokenizer *t, ckvc_err *err)
@@ -401,7 +295,7 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
     if (status == CKVC_OK)
         status = check_template(t, spec->suffix_ids, spec->n_suffix, err);
     for (size_t i = 0; status == CKVC_OK && i < spec->n_splits; i++)
-        status = compile_split(t, i, err);
+        status = split_pattern_compile(&spec->splits[i], name, i, &t->splits[i], err);
     if (status != CKVC_OK) {
         tokenizer_free(t);
         return status;
@@ -416,7 +310,7 @@ void tokenizer_free(tokenizer *t)
     if (!t)
         return;
     for (int i = 0; i < MAX_SPLITS; i++)
-        pcre2_code_free(t->splits[i].code);
+        pcre2_code_free(t->splits[i]);
     trie_fini(&t->raw_added);
     trie_fini(&t->normal_added);
     bpe_free(t->model);
@@ -510,7 +404,7 @@ static ckvc_status match_failed(encoder *e, size_t level, int code)
 /* One search from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
 static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from, bool *found)
 {
-    const split_pattern *pattern = &e->t->splits[level];
+    const pcre2_code *pattern = e->t->splits[level];
     if ((++e->matches & 63) == 0) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
@@ -518,9 +412,9 @@ static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, 
             return ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
                              e->t->name, level, e->patience_s);
     }
-    int rc = pcre2_match(pattern->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level], e->match);
+    int rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level], e->match);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter keeps its stack on the heap, within MATCH_HEAP_KIB */
-        rc = pcre2_match(pattern->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, e->data[level], e->match);
+        rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, e->data[level], e->match);
     *found = rc >= 0;
     return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
 }
