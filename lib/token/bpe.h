@@ -42,9 +42,4 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
  * the whole text. n >= 1. */
 size_t bpe_part(const bpe *b, const char *text, size_t n);
 
-/* GPT-2's alphabet spells every byte as a printable character (tokenizers, pre_tokenizers/byte_level.rs, bytes_char; bytes_to_unicode in
- * GPT-2's encoder.py). Undoes it: raw (room for n bytes) receives the bytes; false when
- * a character is not of the alphabet. */
-bool byte_level_raw(const char *text, size_t n, char *raw, size_t *raw_size);
-
 #endif

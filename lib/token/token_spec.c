@@ -34,11 +34,11 @@ void token_spec_free(token_spec *spec)
     free(spec);
 }
 
+/* ---- GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 ... U+0143 in order ---- */
 size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out)
 {
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
-        /* bytes_to_unicode of GPT-2's encoder.py: printable Latin-1 stands for itself, the other bytes in order for U+0100 ... U+0143 */
         unsigned c = raw[i];
         if (c <= 32)
             c += 0x100;
@@ -53,4 +53,36 @@ size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out)
         out[used++] = (char)c;
     }
     return used;
+}
+
+static bool stands_for_itself(unsigned byte)
+{
+    return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+bool token_unspell_bytes(const char *text, size_t n, char *raw, size_t *raw_size)
+{
+    static const uint8_t shifted[68] = {/* the bytes that do not stand for themselves, ascending */
+                                        0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15,  16,
+                                        17,  18,  19,  20,  21,  22,  23,  24,  25,  26,  27,  28,  29,  30,  31,  32,  127,
+                                        128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143, 144,
+                                        145, 146, 147, 148, 149, 150, 151, 152, 153, 154, 155, 156, 157, 158, 159, 160, 173};
+    const uint8_t *p = (const uint8_t *)text;
+    size_t used = 0;
+    for (size_t i = 0; i < n;) {
+        unsigned code = p[i];
+        if (code >= 0xC2 && code <= 0xC5 && i + 1 < n) {
+            code = (code & 0x1F) << 6 | (p[i + 1] & 0x3F);
+            i += 2;
+        } else if (code < 0x80) {
+            i++;
+        } else {
+            return false;
+        }
+        if (code < 256 ? !stands_for_itself(code) : code - 256 >= sizeof shifted)
+            return false;
+        raw[used++] = (char)(code < 256 ? code : shifted[code - 256]);
+    }
+    *raw_size = used;
+    return true;
 }

@@ -82,9 +82,11 @@ typedef struct token_spec {
     bool decode_strip_left;
 } token_spec;
 
-/* Spells n bytes in GPT-2's alphabet (pre_tokenizers/byte_level.rs, bytes_char), which pieces under byte_level are written in; out has
- * room for 2 n. Returns the size. */
+/* Spells n bytes in GPT-2's alphabet, which pieces under byte_level are written in (pre_tokenizers/byte_level.rs, bytes_char;
+ * bytes_to_unicode in GPT-2's encoder.py); out has room for 2 n. Returns the size. */
 size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out);
+/* Undoes it: raw (room for n bytes) receives the bytes; false when a character is not of the alphabet. */
+bool token_unspell_bytes(const char *text, size_t n, char *raw, size_t *raw_size);
 void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
 
 #endif

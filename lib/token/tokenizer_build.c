@@ -90,7 +90,7 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err)
             return ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab: id %d stands for \"%.64s\" and for another piece", t->name,
                              piece->id, piece->text.bytes);
         size_t size = piece->text.size;
-        if (!spec->byte_level || !byte_level_raw(piece->text.bytes, size, at, &size))
+        if (!spec->byte_level || !token_unspell_bytes(piece->text.bytes, size, at, &size))
             memcpy(at, piece->text.bytes, size = piece->text.size);
         t->texts[piece->id] = (id_text){at, (uint32_t)size, false};
         at += size;
@@ -103,7 +103,7 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err)
         bool again = i > 0 && spec->added[i - 1].id == added->id;
         if (!text->bytes || (spec->added_over_pieces && !is_piece && !again)) {
             size_t size = added->text.size;
-            if (!spec->byte_level || !byte_level_raw(added->text.bytes, size, at, &size))
+            if (!spec->byte_level || !token_unspell_bytes(added->text.bytes, size, at, &size))
                 memcpy(at, added->text.bytes, size = added->text.size);
             *text = (id_text){at, (uint32_t)size, false};
             at += size;
