@@ -131,10 +131,9 @@ static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_optio
 static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                                const char **bad, ckvc_err *err)
 {
-    (void)table;
+    (void)table, (void)counts;
     prefill_stats stats;
     struct shard_prompt row;
-    double start = ckvc_now_s();
     ckvc_alloc_forbid("a scan's prompt");
     ckvc_status st = prefill_row(w, p, o, &stats, &row, err);
     if (st == CKVC_OK && p->n_continuation > 0) {
@@ -145,7 +144,6 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
         return st;
     }
     row.loss_full = nll_mean(w->nll, p->n_continuation);
-    counts->prefill_seconds += ckvc_now_s() - start;
     if (!isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
         *bad = "the full-cache loss or a risk is not finite";
         return CKVC_OK;
@@ -267,13 +265,11 @@ static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_op
 {
     static const bool no_side[CKVC_SIDE_COUNT];
     prefill_stats stats;
-    double start = ckvc_now_s();
     ckvc_status st = prefill_row(w, p, o, &stats, row, err);
     if (st != CKVC_OK) {
         return st;
     }
     double prefilled = ckvc_now_s();
-    counts->prefill_seconds += prefilled - start;
     if (!isfinite(stats.r_struct) || !isfinite(stats.r_sem)) {
         *bad = "a risk is not finite";
         return CKVC_OK;
@@ -293,7 +289,6 @@ static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_op
     row->bin_entropy = (uint16_t)w->keep->bin_entropy;
     row->bin_ppl = (uint16_t)w->keep->bin_ppl;
     counts->rollouts += count_rollouts(w);
-    counts->n_variants_max = w->variants.n > counts->n_variants_max ? (uint32_t)w->variants.n : counts->n_variants_max;
     counts->rollout_seconds += ckvc_now_s() - prefilled;
     if (!isfinite(row->loss_full)) {
         *bad = "the full-cache loss is not finite";

@@ -59,8 +59,7 @@ typedef struct pass_counts {
     uint32_t prompts, resumed, skipped;        /* done now, found done, failed */
     uint64_t rollouts, records, actions_equal; /* run; logged; logged actions that kept the baseline's set */
     uint64_t checked;                          /* rollouts done again the plain way */
-    uint32_t n_variants_max;
-    double seconds, prefill_seconds, rollout_seconds;
+    double seconds, rollout_seconds;
     bool complete;
     bool stable;        /* ended by --until-stable */
     double reliability; /* at the last shard; NaN: undefined, or not asked for */

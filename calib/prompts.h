@@ -37,7 +37,7 @@ typedef struct prompt_options {
 typedef struct prompt_list {
     prompt *items;
     size_t n;
-    size_t n_short, n_cut, n_heldout, n_passed_over;
+    size_t n_short, n_cut, n_heldout;
     uint32_t max_tokens, max_continuation; /* over the list */
 } prompt_list;
 

@@ -272,16 +272,12 @@ static ckvc_status draw(placed *all, size_t n, const sample_options *o, prompt_l
     }
     st = st ? st : sample_draw(items, n, (size_t)o->sample, o->seed, drawn, err);
     if (st == CKVC_OK) {
-        prompts->n_passed_over = 0;
         for (size_t i = 0; i < prompts->n; i++) {
             prompts->items[i].passed_over = !prompts->items[i].heldout;
         }
         for (size_t i = 0; i < n; i++) {
             all[i].drawn = drawn[i];
             all[i].p->passed_over = !drawn[i];
-        }
-        for (size_t i = 0; i < prompts->n; i++) {
-            prompts->n_passed_over += prompts->items[i].passed_over;
         }
     }
     free(items);

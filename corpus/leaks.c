@@ -179,11 +179,6 @@ bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size
     return false;
 }
 
-size_t leak_index_size(const leak_index *x)
-{
-    return x->n_grams;
-}
-
 void leak_touched(const leak_index *x, bool *touched)
 {
     for (size_t t = 0; t < x->n_texts; t++) {

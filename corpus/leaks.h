@@ -37,8 +37,6 @@ void leak_index_free(leak_index *x);
 /* The next span of `text` from word *from on; false when there is none. A span is as long as the collection's place allows; the search goes on
  * with the first N-gram that it does not cover. grams: words_gram_hashes of the text. Marks the N-grams that were found. */
 bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from, leak_span *span);
-/* How many N-grams of the collection differ from each other. */
-size_t leak_index_size(const leak_index *x);
 /* touched [n_owners] (caller's, zeroed): set for every owner that has an N-gram that was found in any text so far. */
 void leak_touched(const leak_index *x, bool *touched);
 void leak_forget(leak_index *x); /* what was found so far */

@@ -151,11 +151,6 @@ ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double re
     return CKVC_OK;
 }
 
-size_t cql_counts_states(const cql_counts *c)
-{
-    return c->n_states;
-}
-
 size_t cql_counts_actions(const cql_counts *c)
 {
     return c->n_actions;

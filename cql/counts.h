@@ -37,7 +37,6 @@ void cql_counts_prompt(cql_counts *c, const char *id);
  * CKVC_E_DATA. */
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part, ckvc_err *err) CKVC_MUST_CHECK;
 
-size_t cql_counts_states(const cql_counts *c);
 size_t cql_counts_actions(const cql_counts *c);
 uint32_t cql_counts_replicates(const cql_counts *c);
 uint64_t cql_counts_records(const cql_counts *c);               /* all of them */

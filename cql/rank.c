@@ -86,7 +86,7 @@ size_t rank_bin_size(size_t n, size_t n_bins, size_t bin)
 void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t n_bins, rank_layers *out)
 {
     assert(n_bins >= 1 && n_bins <= sizeof out->bins / sizeof *out->bins);
-    *out = (rank_layers){.n_bins = n_bins, .bin_mean = NAN, .bin_min = NAN};
+    *out = (rank_layers){.bin_mean = NAN, .bin_min = NAN};
     out->overall = rank_spearman(x, y, L * G);
     double sum = 0.0;
     size_t at = 0, defined = 0;

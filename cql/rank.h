@@ -15,8 +15,7 @@ ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err) 
 size_t rank_bin_size(size_t n, size_t n_bins, size_t bin);
 typedef struct rank_layers {
     double overall;
-    double bins[64]; /* NaN: undefined */
-    size_t n_bins;
+    double bins[64];          /* as many as were asked for; NaN: undefined */
     double bin_mean, bin_min; /* over the defined bins; NaN when there is none */
 } rank_layers;
 /* x, y [L][G]; n_bins <= 64 groups of layers, flattened within a group. */

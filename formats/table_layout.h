@@ -8,7 +8,7 @@
 
 #include "formats/table_file.h"
 
-enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_SECTIONS_MAX = 256, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
+enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
 enum { CKVT_MAJOR = 1, CKVT_MINOR = 0, CKVT_BYTE_ORDER_MARK = 0x0102, CKVT_ZSTD_WINDOW_MAX = 8 << 20 };
 /* Offsets in the header. */
 enum {

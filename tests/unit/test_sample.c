@@ -189,6 +189,15 @@ static sample_options options(int64_t sample)
                             .seed = 9};
 }
 
+static size_t passed_over(const prompt_list *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        n += list->items[i].passed_over;
+    }
+    return n;
+}
+
 static void test_prompts(void **state)
 {
     (void)state;
@@ -198,7 +207,7 @@ static void test_prompts(void **state)
     make_world(&w);
     const sample_options all = options(0), some = options(8);
     assert_int_equal(sample_prompts(&w.scan, &all, &w.list, &c, &err), CKVC_OK);
-    assert_int_equal(w.list.n_passed_over, 0);
+    assert_int_equal(passed_over(&w.list), 0);
     assert_int_equal(c.n_sources, 2);
     assert_string_equal(c.sources[0], "a\xc3\xa9");
     assert_int_equal(c.n_unscanned, 5); /* p5, p36 ... p39; p35 and the like are held out */
@@ -211,7 +220,7 @@ static void test_prompts(void **state)
     coverage_fini(&c);
 
     assert_int_equal(sample_prompts(&w.scan, &some, &w.list, &c, &err), CKVC_OK);
-    assert_int_equal(w.list.n_passed_over, 40 - 6 - 8);
+    assert_int_equal(passed_over(&w.list), 40 - 6 - 8);
     uint32_t drawn = 0;
     for (size_t i = 0; i < c.n_rows; i++) {
         drawn += c.rows[i].drawn;
