@@ -493,7 +493,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     counts->stable = end;
     counts->seconds = ckvc_now_s() - start;
     if (st == CKVC_OK) {
-        st = run_pass_end(run, &counts->complete, err);
+        run_pass_end(run);
     }
     if (st == CKVC_OK && stopped) {
         st = ckvc_fail(err, CKVC_E_STOPPED, "%s: stopped with %u of %u prompts done; the same command with --resume goes on",

@@ -60,7 +60,6 @@ typedef struct pass_counts {
     uint64_t rollouts, records, actions_equal; /* run; logged; logged actions that kept the baseline's set */
     uint64_t checked;                          /* rollouts done again the plain way */
     double seconds, rollout_seconds;
-    bool complete;
     bool stable;        /* ended by --until-stable */
     double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;

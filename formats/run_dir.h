@@ -53,7 +53,7 @@ ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows)
  * target. */
 ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached, ckvc_err *err) CKVC_MUST_CHECK;
 /* True when all prompts of the pass are done; closes the pass's files. */
-ckvc_status run_pass_end(run_dir *r, bool *complete, ckvc_err *err) CKVC_MUST_CHECK;
+bool run_pass_end(run_dir *r);
 
 /* ---- reading ---- */
 typedef struct run_pass {

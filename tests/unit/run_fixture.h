@@ -26,7 +26,6 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     shard_header h;
     fixture_header(&h, "both");
     json_t *plan = fixture_plan();
-    *complete = false;
     ckvc_status st = run_create(path, plan, resume, &r, err);
     st = st ? st : run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, err);
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) {
@@ -48,7 +47,7 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
         st = run_log_prompt(r, order[i], rows, err);
         shard_free(rows);
     }
-    st = st ? st : run_pass_end(r, complete, err);
+    *complete = st == CKVC_OK && run_pass_end(r);
     run_close(r);
     json_decref(plan);
     shard_header_fini(&h);

@@ -733,7 +733,7 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
 {
     ckvc_err err = {0};
     shard *header = new_shard();
-    bool done[64] = {false}, complete = false;
+    bool done[64] = {false};
     snprintf(header->h.pass, sizeof header->h.pass, "%s", kind);
     if (start_weight != NULL)
         memcpy(header->h.start_weight, start_weight, L * G * NB * sizeof(float));
@@ -746,8 +746,7 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
             fail_msg("%s", err.text);
         shard_free(rows);
     }
-    if (run_pass_end(run, &complete, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    run_pass_end(run);
     shard_free(header);
 }
 
