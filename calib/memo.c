@@ -58,7 +58,7 @@ void memo_add(memo *m, const variant_list *v)
     m->prompts++;
 }
 
-memo_count memo_side(const memo *m, ckvc_side side)
+static memo_count all_layers(const memo *m, ckvc_side side)
 {
     memo_count sum = {0};
     for (uint32_t l = 0; l < m->n_layers; l++) {
@@ -69,7 +69,8 @@ memo_count memo_side(const memo *m, ckvc_side side)
     return sum;
 }
 
-double memo_rate(uint64_t actions, uint64_t distinct)
+/* 0 without actions. */
+static double rate(uint64_t actions, uint64_t distinct)
 {
     return actions ? 1.0 - (double)distinct / (double)actions : 0.0;
 }
@@ -82,19 +83,19 @@ void memo_text(const memo *m, ckvc_buffer *out)
     ckvc_buffer_printf(out,
                        "memo: %.1f%% of the actions cost no rollout; per prompt %.0f actions (%" PRIu64 " to %" PRIu64
                        ") in %.0f rollouts (%" PRIu64 " to %" PRIu64 ")\n",
-                       100 * memo_rate(m->actions, m->distinct), (double)m->actions / (double)m->prompts, m->least[0], m->most[0],
+                       100 * rate(m->actions, m->distinct), (double)m->actions / (double)m->prompts, m->least[0], m->most[0],
                        (double)m->distinct / (double)m->prompts, m->least[1], m->most[1]);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const ckvc_side side = (ckvc_side)i;
-        const memo_count sum = memo_side(m, side);
+        const memo_count sum = all_layers(m, side);
         if (sum.actions == 0) {
             continue;
         }
         ckvc_buffer_printf(out, "  %s %.1f%% (%.1f%% at the baseline's set), by layer", ckvc_side_name(side),
-                           100 * memo_rate(sum.actions, sum.distinct), 100 * (double)sum.at_baseline / (double)sum.actions);
+                           100 * rate(sum.actions, sum.distinct), 100 * (double)sum.at_baseline / (double)sum.actions);
         for (uint32_t l = 0; l < m->n_layers; l++) {
             const memo_count *c = &m->sides[side][l];
-            ckvc_buffer_printf(out, " %.0f", 100 * memo_rate(c->actions, c->distinct));
+            ckvc_buffer_printf(out, " %.0f", 100 * rate(c->actions, c->distinct));
         }
         ckvc_buffer_text(out, "\n");
     }
@@ -118,7 +119,7 @@ void memo_json(const memo *m, ckvc_buffer *out)
     ckvc_buffer_printf(out, "\"memo\":{\"prompts\":%" PRIu64 ",\"actions\":%" PRIu64 ",\"distinct\":%" PRIu64, m->prompts,
                        m->actions, m->distinct);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-        if (memo_side(m, (ckvc_side)i).actions == 0) {
+        if (all_layers(m, (ckvc_side)i).actions == 0) {
             continue;
         }
         ckvc_buffer_printf(out, ",\"%s\":{", ckvc_side_name((ckvc_side)i));

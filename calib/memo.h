@@ -27,9 +27,6 @@ typedef struct memo {
 ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err) CKVC_MUST_CHECK;
 void memo_free(memo *m);
 void memo_add(memo *m, const variant_list *v); /* one prompt; does not allocate. None logged: left out. */
-memo_count memo_side(const memo *m, ckvc_side side);
-/* 1 - distinct / actions; 0 without actions. */
-double memo_rate(uint64_t actions, uint64_t distinct);
 /* Lines for people: per prompt, per side and, where layers differ, per layer. */
 void memo_text(const memo *m, ckvc_buffer *out);
 /* "memo":{"prompts":...,"head":{"actions":[L],"at_baseline":[L],"distinct":[L]},...}, without braces around it; a side that logged nothing

@@ -24,7 +24,7 @@ typedef struct mapping {
     table_file *out;
 } mapping;
 
-const char *transfer_heads_name(transfer_heads_kind kind)
+static const char *heads_name(transfer_heads_kind kind)
 {
     static const char *const names[] = {"index", "rank", "signature"};
     return names[kind];
@@ -78,7 +78,7 @@ static ckvc_status check_source(mapping *m, ckvc_err *err)
     }
     if (o->heads != TRANSFER_INDEX && !o->scan) {
         return ckvc_fail(err, CKVC_E_USAGE, "--heads %s needs --scan RUN: the statistics of the target's heads",
-                         transfer_heads_name(o->heads));
+                         heads_name(o->heads));
     }
     if (o->heads == TRANSFER_SIGNATURE && !own) {
         return ckvc_fail(
@@ -243,7 +243,7 @@ static ckvc_status describe_transfer(mapping *m, ckvc_err *err)
                           "source_fingerprint", source_fingerprint, "source_model", source_model, "target_fingerprint",
                           "target_model", to->model_name, "source_shape", (json_int_t)s->n_layers, (json_int_t)s->n_heads,
                           "target_shape", (json_int_t)to->n_layers, (json_int_t)to->n_heads, "layers", "relative-depth", "heads",
-                          transfer_heads_name(m->o->heads), "edges", "source", "rounding", "action-index-half-down");
+                          heads_name(m->o->heads), "edges", "source", "rounding", "action-index-half-down");
     if (!out->meta || !out->xfer ||
         json_object_update_new(out->meta, json_pack("{s:s?, s:s?, s:n, s:s}", "model_name", to->model_name, "family", to->family,
                                                     "fingerprint", "source", m->from->content_id)) ||

@@ -9,7 +9,6 @@
 #include "formats/table_file.h"
 
 typedef enum transfer_heads_kind { TRANSFER_INDEX, TRANSFER_RANK, TRANSFER_SIGNATURE } transfer_heads_kind;
-const char *transfer_heads_name(transfer_heads_kind kind); /* index, rank, signature */
 
 typedef struct transfer_target {
     uint32_t n_layers, n_heads, n_query_heads; /* heads of the table's head axis; query heads */

@@ -139,7 +139,8 @@ ckvc_status bimodality_dip(const double *x, const double *lower, const double *u
     return st;
 }
 
-double bimodality_sarle(const double *x, const double *count, size_t k)
+/* (skewness^2 + 1) / (kurtosis excess + 3 (n-1)^2 / ((n-2)(n-3))) of count [k] values at x [k]. */
+static double sarle_of(const double *x, const double *count, size_t k)
 {
     double n = 0, mean = 0, m2 = 0, m3 = 0, m4 = 0;
     for (size_t i = 0; i < k; i++) {
@@ -184,7 +185,7 @@ ckvc_status bimodality_test(const double *grid, const double *count, size_t k, u
         return st ? st : ckvc_fail_memory(err, "a dip test", k * sizeof *drawn);
     }
     out->dip = dip_of_counts(&w, count, k, total);
-    out->sarle = bimodality_sarle(grid, count, k);
+    out->sarle = sarle_of(grid, count, k);
     out->at_ends = (count[0] + (k > 1 ? count[k - 1] : 0)) / total;
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, out->n, STAGE_DIP);

@@ -16,14 +16,13 @@
  * nearest to it. At least `at_least`, which for a sample of n is 1/n by convention. NaN when k is 0. */
 ckvc_status bimodality_dip(const double *x, const double *lower, const double *upper, size_t k, double at_least, double *dip2,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* (skewness^2 + 1) / (kurtosis excess + 3 (n-1)^2 / ((n-2)(n-3))): 5/9 for a uniform distribution, 1 for two points, 1/3 for a normal one. NaN
- * when n < 4 or all values are equal. */
-double bimodality_sarle(const double *x, const double *count, size_t k);
 
 typedef struct bimodality {
-    double dip, sarle;
-    double p;       /* of the dip; NaN when it is undefined or without samples */
-    uint64_t n;     /* values */
+    double dip;
+    double
+        sarle;  /* 5/9 for a uniform distribution, 1 for two points, 1/3 for a normal one; NaN when n < 4 or all values are equal */
+    double p;   /* of the dip; NaN when it is undefined or without samples */
+    uint64_t n; /* values */
     double at_ends; /* share of values at the two ends of the grid */
 } bimodality;
 

@@ -57,7 +57,8 @@ double cql_omega(double x)
     return w;
 }
 
-double cql_logsumexp(size_t n, const double *x)
+/* -inf entries count for nothing. */
+static double logsumexp(size_t n, const double *x)
 {
     double top = -INFINITY;
     for (size_t i = 0; i < n; ++i)
@@ -74,7 +75,7 @@ double cql_logsumexp(size_t n, const double *x)
 /* max_a |g_a / pi_a| at the q that is handed back. The plain gradient says little about Q_a where pi_a is small. */
 static double scaled_gradient(size_t n_actions, const uint64_t *n, const double *rbar, double alpha, double total, const double *q)
 {
-    double z = cql_logsumexp(n_actions, q);
+    double z = logsumexp(n_actions, q);
     double worst = 0.0;
     for (size_t a = 0; a < n_actions; ++a) {
         if (n[a] == 0)
@@ -198,7 +199,7 @@ double cql_objective(size_t n_actions, const uint64_t *n, const double *rbar, co
         regression += pi * ((q[a] - rbar[a]) * (q[a] - rbar[a]) + variance);
     }
     if (alpha > 0.0)
-        conservative = alpha * (conservative + cql_logsumexp(n_actions, q));
+        conservative = alpha * (conservative + logsumexp(n_actions, q));
     else
         conservative = 0.0;
     return conservative + 0.5 * regression;
@@ -264,7 +265,7 @@ static void batch_gradient(const cql_record *records, const uint32_t *order, siz
         const double *q_s = q + s * n_actions;
         double *g_s = g + s * n_actions;
         if (seen[s] > 0) {
-            double z = cql_logsumexp(n_actions, q_s);
+            double z = logsumexp(n_actions, q_s);
             for (size_t a = 0; a < n_actions; ++a)
                 g_s[a] += alpha * seen[s] * exp(q_s[a] - z);
         }

@@ -26,8 +26,7 @@ typedef struct cql_certificate {
 bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double alpha, double *q, cql_certificate *cert);
 /* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part included (as golden/method/cql.json). */
 double cql_objective(size_t n_actions, const uint64_t *n, const double *rbar, const double *sumsq, double alpha, const double *q);
-double cql_omega(double x);                      /* Wright omega: w + ln w = x */
-double cql_logsumexp(size_t n, const double *x); /* -inf entries count for nothing */
+double cql_omega(double x); /* Wright omega: w + ln w = x */
 
 /* Index of the chosen action, -1 when none was logged. Ties are within 1e-9 of the maximum: head -> the weight nearest 1.0, of two
  * equally near the lower; gate -> the lowest threshold. grid [A] ascending values. */

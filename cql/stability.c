@@ -49,7 +49,8 @@ double stability_ceiling(double reliability_a, double reliability_b)
     return reliability_a > 0.0 && reliability_b > 0.0 ? sqrt(reliability_a * reliability_b) : NAN;
 }
 
-double stability_agreement(size_t n_states, size_t n_budgets, const double *x, const double *y)
+/* Spearman between two tables [S], mean over budgets where defined; NaN when there is none. */
+static double agreement(size_t n_states, size_t n_budgets, const double *x, const double *y)
 {
     double *picked = ckvc_alloc(2 * n_states, sizeof *picked), sum = 0.0;
     if (picked == NULL)
@@ -137,7 +138,7 @@ ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep
         if (st == CKVC_OK && each > 0) {
             only(weight, N, order + each, each);
             st = table_of(s, &of, y, &ignored, &ignored, err);
-            rho[r] = stability_agreement(S, s->n_budgets, x, y);
+            rho[r] = agreement(S, s->n_budgets, x, y);
         }
         if (st == CKVC_OK && halves) {
             only(weight, N, order, n);
@@ -147,7 +148,7 @@ ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep
         records += r_one;
         supported += s_one;
         if (st == CKVC_OK)
-            to_full[r] = stability_agreement(S, s->n_budgets, halves ? z : x, full);
+            to_full[r] = agreement(S, s->n_budgets, halves ? z : x, full);
     }
     out->records = records / repeats;
     out->supported = supported / (double)S / repeats;

@@ -35,9 +35,6 @@ void stability_correct(stability_spread *halves); /* mean, lo and hi */
 /* What two noisy tables of one truth can reach: sqrt of the product of their reliabilities; NaN unless both are positive. */
 double stability_ceiling(double reliability_a, double reliability_b);
 
-/* Spearman between two tables [S], mean over budgets where defined; NaN when there is none. */
-double stability_agreement(size_t n_states, size_t n_budgets, const double *x, const double *y);
-
 /* One size of a learning curve. */
 typedef struct stability_point {
     size_t prompts;           /* of each table */

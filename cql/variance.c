@@ -151,7 +151,7 @@ done:
 
 /* ---- the calibration bound ---- */
 
-double variance_uniform_bound(double width, size_t n_actions, size_t n_prompts, double delta)
+static double uniform_bound(double width, size_t n_actions, size_t n_prompts, double delta)
 {
     return width * sqrt(log(2.0 * (double)n_actions / delta) / (2.0 * (double)n_prompts));
 }
@@ -190,8 +190,8 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of)
             continue;
         b->width = hi - lo;
         b->width_raw = hi_raw - lo_raw;
-        b->bound = variance_uniform_bound(b->width, b->n_actions, b->n_prompts, delta);
-        b->bound_raw = variance_uniform_bound(b->width_raw, b->n_actions, b->n_prompts, delta);
+        b->bound = uniform_bound(b->width, b->n_actions, b->n_prompts, delta);
+        b->bound_raw = uniform_bound(b->width_raw, b->n_actions, b->n_prompts, delta);
         b->spread = most - least;
     }
 }

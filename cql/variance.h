@@ -28,15 +28,14 @@ typedef struct variance_split {
 /* reward: CQL_ADVANTAGE or CQL_LOSS_PART (then prompt_raw is that of the raw reward's loss part plus baseline). */
 ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The paper's uniform calibration bound for one state: width sqrt(log(2 A / delta) / (2 N)); 2x that bounds the excess of the empirical best. */
-double variance_uniform_bound(double width, size_t n_actions, size_t n_prompts, double delta);
 typedef struct variance_bound {
     size_t n_prompts, n_actions; /* prompts of the action that fewest logged; actions with records */
     double width_raw, width;     /* largest less smallest reward seen of one prompt and action: raw, and as advantage */
     double bound_raw, bound;     /* of them */
     double spread;               /* largest less smallest mean advantage of an action */
 } variance_bound;
-/* of [S]; n_prompts 0 where the state has no record. */
+/* The paper's uniform calibration bound for every state: width sqrt(log(2 A / delta) / (2 N)); 2x that bounds the excess of the empirical best.
+ * of [S]; n_prompts 0 where the state has no record. */
 void variance_bounds(const cql_logged *l, double delta, variance_bound *of);
 
 /* Share of `draws` in which the choice would be another had the state's records been drawn uniformly over the logged actions, the means being

@@ -50,7 +50,8 @@ static const struct {
 };
 #define SUPPORTED_TYPES "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q6_K"
 
-const char *gguf_type_name(gguf_type type)
+/* "u32", "string" ... */
+static const char *type_name(gguf_type type)
 {
     return (size_t)type < N_VALUE_TYPES ? value_types[type].name : "of an unknown type";
 }
@@ -114,7 +115,7 @@ static ckvc_status read_array(const gguf *g, ckvc_cursor *c, gguf_value *v, ckvc
     if (item >= N_VALUE_TYPES || item == GGUF_ARRAY)
         return ckvc_fail(err, CKVC_E_DATA,
                          "%s: byte %" PRIu64 ": key %s is an array of type %u (%s); want numbers, bools or strings", g->path, at,
-                         v->key, item, gguf_type_name((gguf_type)item));
+                         v->key, item, type_name((gguf_type)item));
     v->item = (gguf_type)item;
     if (v->n > GGUF_MAX_ITEMS)
         return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": key %s is an array of %" PRIu64 " items; at most %u are read",
@@ -289,7 +290,7 @@ static ckvc_status read_alignment(const gguf *g, uint64_t *out, ckvc_err *err)
         return CKVC_OK;
     if (v->type != GGUF_U32)
         return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": key " ALIGNMENT_KEY " is %s; want u32", g->path, v->at,
-                         gguf_type_name(v->type));
+                         type_name(v->type));
     *out = ckvc_get_u32(v->data);
     if (*out < 8 || *out > GGUF_MAX_ALIGNMENT || (*out & (*out - 1)) != 0)
         return ckvc_fail(err, CKVC_E_DATA,
@@ -433,7 +434,7 @@ const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name)
 static ckvc_status wrong_type(const gguf *g, const gguf_value *v, const char *want, ckvc_err *err)
 {
     return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": key %s is %s%s; want %s", g->path, v->at, v->key,
-                     v->type == GGUF_ARRAY ? "an array of " : "", gguf_type_name(v->type == GGUF_ARRAY ? v->item : v->type), want);
+                     v->type == GGUF_ARRAY ? "an array of " : "", type_name(v->type == GGUF_ARRAY ? v->item : v->type), want);
 }
 
 ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, int64_t *out, ckvc_err *err)
@@ -517,7 +518,7 @@ ckvc_status gguf_array(const gguf *g, const char *key, gguf_type item, const ggu
     if (*out == NULL || ((*out)->type == GGUF_ARRAY && (*out)->item == item))
         return CKVC_OK;
     char want[32];
-    snprintf(want, sizeof want, "an array of %s", gguf_type_name(item));
+    snprintf(want, sizeof want, "an array of %s", type_name(item));
     return wrong_type(g, *out, want, err);
 }
 

@@ -71,7 +71,6 @@ void gguf_close(gguf *g);
 
 const gguf_value *gguf_find(const gguf *g, const char *key);
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
-const char *gguf_type_name(gguf_type type); /* "u32", "string" ... */
 
 /* Scalars by key: CKVC_OK with *out left alone when the key is not there. Any integer type does for an integer, f32 and f64 for a
  * number; a value of another type, or outside min ... max, is CKVC_E_DATA naming the key. */

@@ -77,7 +77,6 @@ static inline cpu_backend *cpu_of(backend *be)
 /* Makes every worker's scratch at least per_worker floats and the shared one at least `shared` floats. false: no memory,
  * recorded for the next sync; the operation is then left out. Grows only, so after the largest prompt nothing allocates. */
 bool cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
-bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
 
 #define CPU_MOST_ROWS 256 /* of a task of a product */
 

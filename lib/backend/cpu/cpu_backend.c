@@ -352,7 +352,8 @@ static void copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *d
 
 /* ---- positions ---- */
 
-bool cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions)
+/* The table of angles for n_positions. false: no memory, as cpu_reserve. */
+static bool rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions)
 {
     rope_table *t = &c->rope;
     const bool same = t->half == half && t->inv_freq && memcmp(t->inv_freq, inv_freq, (size_t)half * sizeof *inv_freq) == 0;
@@ -416,7 +417,7 @@ static void rope(backend *be, const be_attention_shape *s, const double *inv_fre
                  be_buf *q)
 {
     cpu_backend *c = cpu_of(be);
-    if (!cpu_rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
+    if (!rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
         return;
     row_job job = {.y = q->data, .n_rows = n_rows, .lane_rows = be_padded_rows(n_rows), .rope = &c->rope, .s = s, .pos0 = pos0};
     job.n_tiles = job.lane_rows / BE_ROW_TILE;
@@ -452,7 +453,7 @@ static void cache_rows(backend *be, const be_attention_shape *s, const double *i
 {
     cpu_backend *c = cpu_of(be);
     const int64_t row_width = s->n_kv_heads * s->head_dim;
-    if (!cpu_rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
+    if (!rope_reserve(c, inv_freq, s->head_dim / 2, pos0 + n_rows))
         return;
     row_job job = {.n_rows = n_rows,
                    .lane_rows = be_padded_rows(n_rows),
@@ -504,7 +505,7 @@ static ckvc_status reserve(backend *be, const be_attention_shape *s, const doubl
     size_t per_worker, shared;
     scratch_of(cpu_of(be), s, most, &per_worker, &shared);
     if (cpu_reserve(cpu_of(be), per_worker, shared))
-        cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, most->n_prompt + most->n_rows);
+        rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, most->n_prompt + most->n_rows);
     return cpu_sync(be, err);
 }
 
