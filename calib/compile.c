@@ -379,13 +379,13 @@ static ckvc_status end_round(loop *c, size_t first_pass, ckvc_err *err)
     return st;
 }
 
-/* Is a line of this kind there with this number under `key`? */
-static bool has_note(const run_dir *run, const char *kind, const char *key, json_int_t number)
+/* Is a line of this kind there about this round? */
+static bool has_note(const run_dir *run, const char *kind, json_int_t round)
 {
     for (size_t i = 0; i < json_array_size(run_notes(run)); i++) {
         const json_t *line = json_array_get(run_notes(run), i);
         if (strcmp(json_string_value(json_object_get(line, "note")), kind) == 0 &&
-            json_integer_value(json_object_get(line, key)) == number) {
+            json_integer_value(json_object_get(line, "round")) == round) {
             return true;
         }
     }
@@ -397,7 +397,7 @@ static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err)
     const compile_result *r = c->result;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
     json_int_t number = (json_int_t)r->n_rounds;
-    return has_note(c->run, "round", "round", number)
+    return has_note(c->run, "round", number)
                ? CKVC_OK
                : run_note(c->run, "round",
                           json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:s}", "round", number, "changed", (json_int_t)round->changed,
@@ -424,7 +424,7 @@ static ckvc_status give_out(loop *c, ckvc_err *err)
         st = run_checkpoint_file(c->run, "table.ckvt", bytes, n, err);
     }
     free(bytes);
-    if (st == CKVC_OK && !has_note(c->run, "table", "round", (json_int_t)r->best + 1)) {
+    if (st == CKVC_OK && !has_note(c->run, "table", (json_int_t)r->best + 1)) {
         st = run_note(c->run, "table",
                       json_pack("{s:I, s:s, s:s, s:s}", "round", (json_int_t)r->best + 1, "from", file, "content_id", p->content_id,
                                 "stop", stop_name(r->stop)),

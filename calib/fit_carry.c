@@ -7,10 +7,10 @@
 
 #include "lib/base/memory.h"
 
-static const char *text_in(const json_t *meta, const char *object, const char *key)
+static const char *kind_of(const json_t *meta, const char *object)
 {
-    const char *text = json_string_value(json_object_get(object ? json_object_get(meta, object) : meta, key));
-    return text ? text : "";
+    const char *kind = json_string_value(json_object_get(json_object_get(meta, object), "kind"));
+    return kind ? kind : "";
 }
 
 bool fit_carries(const table_file *in, ckvc_side side, const fit_options *o)
@@ -21,8 +21,8 @@ bool fit_carries(const table_file *in, ckvc_side side, const fit_options *o)
     const json_t *fitted =
         json_object_get(json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
     return json_is_true(fitted) && json_real_value(json_object_get(in->meta, "cql_alpha")) == o->cql_alpha &&
-           strcmp(text_in(in->meta, "reward", "kind"), o->reward == FIT_ADVANTAGE ? "advantage" : "raw") == 0 &&
-           strcmp(text_in(in->meta, "solver", "kind"), o->solver == FIT_EXACT ? "exact" : "adamw") == 0;
+           strcmp(kind_of(in->meta, "reward"), o->reward == FIT_ADVANTAGE ? "advantage" : "raw") == 0 &&
+           strcmp(kind_of(in->meta, "solver"), o->solver == FIT_EXACT ? "exact" : "adamw") == 0;
 }
 
 static ckvc_status copy_share(float **to, const float *from, size_t n, ckvc_err *err)

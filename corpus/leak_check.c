@@ -249,7 +249,7 @@ static ckvc_status look_at_text(guard *g, const char *field, const char *text, s
     int64_t match = -1;
     double jaccard = 0;
     if (st == CKVC_OK) {
-        st = near_find(g->near, &g->text, 0, g->text.n, &match, &jaccard, err);
+        st = near_find(g->near, &g->text, &match, &jaccard, err);
     }
     if (st == CKVC_OK && match >= 0) {
         g->a->near++;
@@ -364,7 +364,7 @@ static ckvc_status look_at_file(guard *g, const char *path, size_t number, ckvc_
     g->self = false;
     ckvc_status st = line_stream_open(path, &s, err);
     if (st == CKVC_OK && stat(g->m->path, &mine) == 0 && stat(path, &theirs) == 0 && mine.st_size == theirs.st_size) {
-        st = ckvc_sha256_file(path, hash, NULL, err);
+        st = ckvc_sha256_file(path, hash, err);
         g->self = st == CKVC_OK && strcmp(hash, g->m->sha256) == 0;
     }
     if (st == CKVC_OK && g->self && g->out->record.held_out == 0) {

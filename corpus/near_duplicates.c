@@ -296,20 +296,20 @@ static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size
     return seen <= limit;
 }
 
-ckvc_status near_find(near_index *x, const word_list *w, size_t first, size_t count, int64_t *match, double *jaccard, ckvc_err *err)
+ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard, ckvc_err *err)
 {
     *match = -1;
-    if (count < NEAR_SHINGLE || x->n_sets == 0) {
+    if (w->n < NEAR_SHINGLE || x->n_sets == 0) {
         return CKVC_OK;
     }
-    size_t n = count - NEAR_SHINGLE + 1, known = 0;
+    size_t n = w->n - NEAR_SHINGLE + 1, known = 0;
     void *query = x->query;
     ckvc_status st = ckvc_grow(&query, &x->cap_query, n, sizeof *x->query, err);
     x->query = query;
     if (st != CKVC_OK) {
         return st;
     }
-    words_gram_hashes(w, first, count, NEAR_SHINGLE, x->query);
+    words_gram_hashes(w, 0, w->n, NEAR_SHINGLE, x->query);
     for (size_t i = 0; i < n; i++) {
         known += texts_with(x, x->query[i]) > 0;
     }

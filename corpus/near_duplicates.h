@@ -24,10 +24,9 @@ void near_index_free(near_index *x);
 ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count, ckvc_err *err) CKVC_MUST_CHECK;
 /* After the last text, before the first search. */
 ckvc_status near_index_build(near_index *x, ckvc_err *err) CKVC_MUST_CHECK;
-/* A text of the collection that is near to this one: *match (-1: there is none) and *jaccard. Of several the first that is met; the same
+/* A text of the collection that is near to w: *match (-1: there is none) and *jaccard. Of several the first that is met; the same
  * every time. */
-ckvc_status near_find(near_index *x, const word_list *w, size_t first, size_t count, int64_t *match, double *jaccard,
-                      ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard, ckvc_err *err) CKVC_MUST_CHECK;
 /* The same for text i of the collection among those before it. */
 ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard, ckvc_err *err) CKVC_MUST_CHECK;
 

@@ -14,20 +14,20 @@
 enum { MAX_DECOMPOSED = 32 };
 
 /* Room for `more` bytes of words and the words in them: no allocation while a text is taken apart. */
-static ckvc_status make_room(word_list *w, size_t more_bytes, size_t more_words, ckvc_err *err)
+static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err)
 {
-    if (w->n_bytes + more_bytes > UINT32_MAX) {
+    if (w->n_bytes + more > UINT32_MAX) {
         return ckvc_fail(err, CKVC_E_DATA, "more than %u bytes of words; compare in parts", UINT32_MAX);
     }
     void *bytes = w->bytes, *begin = w->begin, *hash = w->hash;
-    ckvc_status st = ckvc_grow(&bytes, &w->cap_bytes, w->n_bytes + more_bytes, 1, err);
+    ckvc_status st = ckvc_grow(&bytes, &w->cap_bytes, w->n_bytes + more, 1, err);
     w->bytes = bytes;
     if (st == CKVC_OK) {
-        st = ckvc_grow(&begin, &w->cap_begin, w->n + more_words + 1, sizeof *w->begin, err);
+        st = ckvc_grow(&begin, &w->cap_begin, w->n + more + 1, sizeof *w->begin, err);
         w->begin = begin;
     }
     if (st == CKVC_OK) {
-        st = ckvc_grow(&hash, &w->cap_hash, w->n + more_words, sizeof *w->hash, err);
+        st = ckvc_grow(&hash, &w->cap_hash, w->n + more, sizeof *w->hash, err);
         w->hash = hash;
     }
     return st;
@@ -122,7 +122,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
     ckvc_status st = CKVC_OK;
     for (size_t at = 0; at < n;) {
         /* ASCII: a character adds at most itself and a space. Others are given room one by one. */
-        if ((st = make_room(w, ROOM, ROOM, err)) != CKVC_OK) {
+        if ((st = make_room(w, ROOM, err)) != CKVC_OK) {
             return st;
         }
         size_t end = n - at < CHUNK ? n : at + CHUNK;
@@ -142,7 +142,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
         if (at == n || (unsigned char)text[at] < 128) {
             continue;
         }
-        if ((st = make_room(w, ROOM, ROOM, err)) != CKVC_OK) {
+        if ((st = make_room(w, ROOM, err)) != CKVC_OK) {
             return st;
         }
         size_t bad = 1, step = ckvc_utf8_step(text + at, n - at, &bad);

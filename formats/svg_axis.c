@@ -14,13 +14,13 @@ int svg_series_shape(int series)
     return series + series / SVG_SERIES;
 }
 
-double svg_legend(svg *s, double x0, double y, const char *const *names, size_t n)
+double svg_legend(svg *s, double y, const char *const *names, size_t n)
 {
-    double x = x0;
+    double x = PAD;
     for (size_t i = 0; i < n; i++) {
         double w = 16 + svg_text_width(names[i], TICK_SIZE) + 12;
-        if (x > x0 && x + w > s->width - PAD) {
-            x = x0;
+        if (x > PAD && x + w > s->width - PAD) {
+            x = PAD;
             y += 16;
         }
         svg_marker(s, svg_series_shape((int)i), x + 5, y - 3.5, 4, (int)i, NULL);

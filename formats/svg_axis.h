@@ -17,7 +17,7 @@ double svg_title(svg *s, const char *title); /* y below it */
 /* Colour and shape repeat out of step, so that up to 36 series differ in one or the other. */
 int svg_series_shape(int series);
 /* Entries flow in lines; returns the y below. */
-double svg_legend(svg *s, double x0, double y, const char *const *names, size_t n);
+double svg_legend(svg *s, double y, const char *const *names, size_t n);
 
 typedef struct svg_axis {
     double lo, hi, from, to; /* value (its decimal logarithm when log) and place of both ends */

@@ -31,12 +31,13 @@ static const char *name_of(const char *const *names, size_t i, char number[32])
     return number;
 }
 
-static double widest(const char *const *names, size_t n, double size)
+/* As labels of an axis. */
+static double widest(const char *const *names, size_t n)
 {
     char number[32];
     double w = 0;
     for (size_t i = 0; i < n; i++) {
-        w = fmax(w, svg_text_width(name_of(names, i, number), size));
+        w = fmax(w, svg_text_width(name_of(names, i, number), TICK_SIZE));
     }
     return w;
 }
@@ -162,12 +163,12 @@ void chart_heat(svg *s, const chart_heat_spec *c)
         return;
     }
     size_t across = c->n_panels >= 3 ? 2 : 1;
-    double row_text = fmin(widest(c->row_names, c->rows, TICK_SIZE), 120), left = PAD + LABEL_SIZE + 6 + row_text + 5;
+    double row_text = fmin(widest(c->row_names, c->rows), 120), left = PAD + LABEL_SIZE + 6 + row_text + 5;
     double gap = 14, width = (s->width - left - PAD - gap * (double)(across - 1)) / (double)across;
     double cw = fmin(width / (double)c->cols, 64), ch = fmin(fmax(fmin(cw * 0.6, 28), 15), 380.0 / (double)c->rows);
     ch = fmax(ch, (svg_text_width(c->y_label, LABEL_SIZE) + 2) / (double)c->rows); /* few rows: room for the svg_axis name */
     double panel_w = cw * (double)c->cols, panel_h = ch * (double)c->rows;
-    size_t x_step = thin(widest(c->col_names, c->cols, TICK_SIZE) + 5, cw), y_step = thin(TICK_SIZE + 1.5, ch);
+    size_t x_step = thin(widest(c->col_names, c->cols) + 5, cw), y_step = thin(TICK_SIZE + 1.5, ch);
     char number[32];
     for (size_t p = 0; p < c->n_panels; p++) {
         size_t column = p % across;
@@ -226,7 +227,7 @@ void chart_bars(svg *s, const chart_bars_spec *c)
         }
     }
     if (c->series) {
-        y = svg_legend(s, PAD, y + 8, c->series, c->n_series) + 2;
+        y = svg_legend(s, y + 8, c->series, c->n_series) + 2;
     }
     if (c->mark >= 0) {
         y += 12;
@@ -253,7 +254,7 @@ void chart_bars(svg *s, const chart_bars_spec *c)
         svg_line(s, x, y - 2, x, v.from, "ref");
         svg_label(s, x, y - 6, TICK_SIZE, SVG_MIDDLE, "m", c->mark_label);
     }
-    size_t step = thin(widest(c->names, c->n, TICK_SIZE) + 5, slot);
+    size_t step = thin(widest(c->names, c->n) + 5, slot);
     for (size_t i = 0; i < c->n; i += step) {
         svg_label(s, left + slot * ((double)i + 0.5), v.from + 13, TICK_SIZE, SVG_MIDDLE, "t", c->names[i]);
     }
@@ -368,7 +369,7 @@ void chart_scatter(svg *s, const chart_scatter_spec *c)
         hi[0] = hi[1] = fmax(hi[0], hi[1]);
     }
     if (c->series && c->n_series > 0) {
-        y = svg_legend(s, PAD, y + 8, c->series, c->n_series) + 4;
+        y = svg_legend(s, y + 8, c->series, c->n_series) + 4;
     }
     double height = c->height > 0 ? c->height : 260;
     svg_axis v = svg_axis_over(lo[1], hi[1], 0.05, y + height, y, 6);

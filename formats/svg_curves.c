@@ -98,7 +98,7 @@ void chart_curves(svg *s, const chart_curves_spec *c)
         }
     }
     if (c->n_curves > 1) {
-        top = svg_legend(s, PAD, top + 8, names, c->n_curves) + 4;
+        top = svg_legend(s, top + 8, names, c->n_curves) + 4;
     }
     svg_axis y = c->y_log ? svg_axis_over_log(ys.lo, ys.hi, 0.05, top + height, top, 6)
                           : svg_axis_over(ys.lo, ys.hi, 0.05, top + height, top, 6);

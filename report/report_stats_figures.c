@@ -141,54 +141,47 @@ static chart_curve curve_of(const char *name, const series *s, bool band, bool d
     return (chart_curve){name, s->n, s->x, s->y, band ? s->lo : NULL, band ? s->hi : NULL, dashed, true};
 }
 
-/* Every table with records: one curve from each of its lists of points. */
+/* Every table with records: a curve from one of its lists of points. */
 typedef struct curve_plan {
     bool head;
     const char *list, *x, *of; /* as series_from */
     const char *what;          /* word of the csv */
-    bool band, dashed;
 } curve_plan;
 
-static size_t plan_curves(report_pen *p, const curve_plan *plan, size_t n_plans, series *all, chart_curve *curves)
+static size_t plan_curves(report_pen *p, const curve_plan *plan, series *all, chart_curve *curves)
 {
     size_t n = 0;
     for (size_t t = 0; t < p->r->n_tables; t++) {
         const json_t *table = json_array_get(json_object_get(p->r->json, "tables"), t);
-        for (size_t k = 0; k < n_plans; k++) {
-            const json_t *points = json_object_get(side_of(table, plan[k].head), plan[k].list);
-            if (json_array_size(points) == 0) {
-                continue;
-            }
-            all[n] = series_from(p, points, plan[k].x, plan[k].of);
-            curves[n] = curve_of(pen_text(p, "%s%s", p->r->tables[t].title, n_plans > 1 ? pen_text(p, ", %s", plan[k].what) : ""),
-                                 &all[n], plan[k].band, plan[k].dashed);
-            series_csv(p, p->r->tables[t].title, plan[k].what, &all[n]);
-            n++;
+        const json_t *points = json_object_get(side_of(table, plan->head), plan->list);
+        if (json_array_size(points) == 0) {
+            continue;
         }
+        all[n] = series_from(p, points, plan->x, plan->of);
+        curves[n] = curve_of(p->r->tables[t].title, &all[n], true, false);
+        series_csv(p, p->r->tables[t].title, plan->what, &all[n]);
+        n++;
     }
     return n;
 }
 
-static void draw_plan(report_pen *p, const curve_plan *plan, size_t n_plans, const char *name, const char *section,
-                      chart_curves_spec spec, const char *caption)
+static void draw_plan(report_pen *p, curve_plan plan, const char *name, chart_curves_spec spec, const char *caption)
 {
-    size_t most = p->r->n_tables * n_plans, n;
-    series *all = pen_room(p, most, sizeof *all);
-    chart_curve *curves = pen_room(p, most, sizeof *curves);
+    series *all = pen_room(p, p->r->n_tables, sizeof *all);
+    chart_curve *curves = pen_room(p, p->r->n_tables, sizeof *curves);
     if (all && curves) {
         pen_begin(p);
-        ckvc_buffer_printf(&p->csv, "table,what,%s,mean,lo,hi\n", plan->x);
-        n = plan_curves(p, plan, n_plans, all, curves);
-        spec.n_curves = n;
+        ckvc_buffer_printf(&p->csv, "table,what,%s,mean,lo,hi\n", plan.x);
+        spec.n_curves = plan_curves(p, &plan, all, curves);
         spec.curves = curves;
-        if (n > 0) {
+        if (spec.n_curves > 0) {
             chart_curves(&p->s, &spec);
-            pen_finish(p, section, name, spec.title, caption);
+            pen_finish(p, "trust", name, spec.title, caption);
         } else {
             svg_fini(&p->s);
             ckvc_buffer_fini(&p->csv);
         }
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < spec.n_curves; i++) {
             free(all[i].x);
         }
     }
@@ -199,8 +192,7 @@ static void draw_plan(report_pen *p, const curve_plan *plan, size_t n_plans, con
 static void draw_learning(report_pen *p)
 {
     static const double zero[1] = {0.0};
-    const curve_plan agree[] = {{true, "curve", "prompts", "rho", "two tables of this size", true, false}};
-    draw_plan(p, agree, 1, "learning-agreement", "trust",
+    draw_plan(p, (curve_plan){true, "curve", "prompts", "rho", "two tables of this size"}, "learning-agreement",
               (chart_curves_spec){.title = "How alike are two head tables from n prompts each?",
                                   .x_label = "prompts of each table",
                                   .y_label = "Spearman's ρ",
@@ -210,20 +202,19 @@ static void draw_learning(report_pen *p)
               "Mean over random disjoint sets of prompts of one run; bands hold 95% of the draws. Beyond half of the prompts: "
               "halves, corrected (Spearman and Brown). Flat at 0: the order of heads is noise. Still rising: more prompts help.");
     for (int head = 1; head >= 0; head--) {
-        const curve_plan gain[] = {{head, "left_out", "prompts", NULL, "advantage", true, false}};
-        draw_plan(p, gain, 1, head ? "learning-gain-head" : "learning-gain-gate", "trust",
-                  (chart_curves_spec){.title = head ? "Head weights: one-change advantage on prompts left out"
-                                                    : "Thresholds: one-change advantage on prompts left out",
-                                      .x_label = "prompts that the choices come from",
-                                      .y_label = "advantage, nats per token",
-                                      .x_log = true,
-                                      .n_y_lines = 1,
-                                      .y_lines = zero},
-                  head
-                      ? "What one chosen weight brings on prompts that did not choose it, mean over heads; bands are 95% intervals "
-                        "over prompts. Not the gain of a whole table: changes are measured one at a time."
-                      : "The same for one threshold, its penalty included: few prompts leave most risk cells without records, "
-                        "which bring 0.");
+        draw_plan(
+            p, (curve_plan){head, "left_out", "prompts", NULL, "advantage"}, head ? "learning-gain-head" : "learning-gain-gate",
+            (chart_curves_spec){.title = head ? "Head weights: one-change advantage on prompts left out"
+                                              : "Thresholds: one-change advantage on prompts left out",
+                                .x_label = "prompts that the choices come from",
+                                .y_label = "advantage, nats per token",
+                                .x_log = true,
+                                .n_y_lines = 1,
+                                .y_lines = zero},
+            head ? "What one chosen weight brings on prompts that did not choose it, mean over heads; bands are 95% intervals "
+                   "over prompts. Not the gain of a whole table: changes are measured one at a time."
+                 : "The same for one threshold, its penalty included: few prompts leave most risk cells without records, "
+                   "which bring 0.");
     }
     for (size_t t = 0; t < p->r->n_tables; t++) {
         const json_t *side = side_of(json_array_get(json_object_get(p->r->json, "tables"), t), true);

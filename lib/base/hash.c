@@ -54,7 +54,7 @@ void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX])
     ckvc_hex(digest, sizeof digest, out);
 }
 
-ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], uint64_t *bytes, ckvc_err *err)
+ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_err *err)
 {
     enum { BLOCK = 1 << 18 };
     ckvc_status st = CKVC_OK;
@@ -89,9 +89,6 @@ ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], uint64
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_final(&s, digest);
     ckvc_hex(digest, sizeof digest, out);
-    if (bytes) {
-        *bytes = total;
-    }
 done:
     if (fd >= 0) {
         close(fd);

@@ -180,11 +180,11 @@ int ckvc_grid_index(const double *grid, uint32_t n, float value)
 
 #define FAIL(...) (message && message_size ? (void)snprintf(message, message_size, __VA_ARGS__) : (void)0, -1)
 
-static int check_grid(const char *section, const double *grid, uint32_t n, double lowest, char *message, size_t message_size)
+static int check_grid(const char *section, const double *grid, uint32_t n, char *message, size_t message_size)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (!isfinite((float)grid[i]) || grid[i] < lowest)
-            return FAIL("%s[%u] is %.17g: action values are finite and not below %g", section, i, grid[i], lowest);
+        if (!isfinite((float)grid[i]) || grid[i] < 0.0)
+            return FAIL("%s[%u] is %.17g: action values are finite and not below 0", section, i, grid[i]);
         if (i && !((float)grid[i - 1] < (float)grid[i]))
             return FAIL("%s[%u] is %.17g after %.17g: action values ascend, also as float32", section, i, grid[i], grid[i - 1]);
     }
@@ -230,8 +230,8 @@ int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size)
     if ((unsigned)t->op >= CKVC_OPERATOR_COUNT)
         return FAIL("SHAPE: operator %u is none that this reader knows", (unsigned)t->op);
     size_t n_weight = ckvc_weight_index(t, t->n_layers, 0, 0), n_tau = ckvc_tau_index(t, t->n_layers, 0, 0, 0);
-    if (check_grid("GRIDHEAD", t->head_grid, t->n_head_actions, 0.0, message, message_size) ||
-        check_grid("GRIDGATE", t->gate_grid, t->n_gate_actions, 0.0, message, message_size) ||
+    if (check_grid("GRIDHEAD", t->head_grid, t->n_head_actions, message, message_size) ||
+        check_grid("GRIDGATE", t->gate_grid, t->n_gate_actions, message, message_size) ||
         check_edges("EDGEENT", t->edges_entropy, t->n_entropy_bins - 1, message, message_size) ||
         check_edges("EDGEPPL", t->edges_ppl, t->n_ppl_bins - 1, message, message_size) ||
         check_on_grid("WEIGHT", t->weight, n_weight, t->head_grid, t->n_head_actions, message, message_size) ||

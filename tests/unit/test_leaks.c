@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -364,7 +365,7 @@ static void test_near_brute_force(void **state)
                 double j = brute_jaccard(&text, 0, text.n, &w, first[k], first[k + 1] - first[k]);
                 best = j > best ? j : best;
             }
-            assert_int_equal(near_find(x, &text, 0, text.n, &match, &jaccard, NULL), CKVC_OK);
+            assert_int_equal(near_find(x, &text, &match, &jaccard, NULL), CKVC_OK);
             assert_int_equal(match >= 0, best >= t);
         }
         near_index_free(x);
@@ -556,14 +557,15 @@ static void test_packed(void **state)
     leak_result r;
     ckvc_err err = {0};
     char hash[CKVC_SHA256_HEX];
-    uint64_t bytes;
+    struct stat about;
     assert_int_equal(check(m, in_folder("e.gz"), NULL, &r, &err), CKVC_OK);
     assert_int_equal(r.record.against[0].lines, 10002);
     assert_int_equal(r.record.against[0].spans, 2);
     assert_int_equal(r.findings[0].line, 5001);
-    assert_int_equal(ckvc_sha256_file(in_folder("e.gz"), hash, &bytes, NULL), CKVC_OK);
+    assert_int_equal(ckvc_sha256_file(in_folder("e.gz"), hash, NULL), CKVC_OK);
+    assert_int_equal(stat(in_folder("e.gz"), &about), 0);
     assert_string_equal(r.record.against[0].sha256, hash);
-    assert_int_equal(r.record.against[0].bytes, bytes);
+    assert_int_equal(r.record.against[0].bytes, about.st_size);
     /* The record through JSON and back. */
     json_t *o = leak_record_json(&r.record);
     leak_record back;
