@@ -9,6 +9,13 @@
 #include "cmd/engine.h"
 #include "cmd/verbs.h"
 
+typedef struct bench_cli {
+    engine_options engine;
+    opt_list budget, stages;
+    int64_t repeats, sample, error_prompts;
+    const char *scratch, *variants;
+} bench_cli;
+
 /* What bf16 does to rewards and tables: float32 beside it, on a backend of its own and the same threads. */
 static ckvc_status measure_error(const engine_options *o, const engine *e, const bench_options *b, ckvc_buffer *csv, ckvc_err *err)
 {
@@ -48,17 +55,74 @@ static ckvc_status measure_error(const engine_options *o, const engine *e, const
 }
 
 /* Whether to, or a mistake in what was asked for. */
-static ckvc_status wants_error(const engine_options *o, const opt_list *stages, int64_t prompts, bool *wants, ckvc_err *err)
+static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err)
 {
-    const bool bf16 = strcmp(o->compute, "bf16") == 0, possible = bf16 && o->model && o->manifest && prompts > 0;
+    const engine_options *o = &c->engine;
+    const bool bf16 = strcmp(o->compute, "bf16") == 0, possible = bf16 && o->model && o->manifest && c->error_prompts > 0;
     bool named = false;
-    for (size_t i = 0; i < stages->n; i++) {
-        named = named || strcmp(stages->items[i], "error") == 0;
+    for (size_t i = 0; i < c->stages.n; i++) {
+        named = named || strcmp(c->stages.items[i], "error") == 0;
     }
-    *wants = possible && (named || stages->n == 0);
+    *wants = possible && (named || c->stages.n == 0);
     return named && !possible ? ckvc_fail(err, CKVC_E_USAGE,
                                           "--stage error compares bf16 with float32: give --compute bf16, --model and --manifest")
                               : CKVC_OK;
+}
+
+static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err)
+{
+    bench_cli *c = cli;
+    (void)opts;
+    engine e = {0};
+    double budgets[256];
+    uint32_t n_budgets;
+    int64_t n_variants = -1;
+    bool with_error = false;
+    ckvc_buffer csv = {0};
+    ckvc_status st = engine_budgets(&c->budget, budgets, &n_budgets, err);
+    if (st == CKVC_OK && n_budgets != 1) {
+        st = ckvc_fail(err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
+    }
+    st = st ? st : engine_variants(c->variants, &n_variants, err);
+    st = st ? st : wants_error(c, &with_error, err);
+    if (st == CKVC_OK && c->engine.model) {
+        st = engine_open_model(&c->engine, &e, err);
+        if (st == CKVC_OK && c->engine.manifest) {
+            c->engine.limit = with_error ? c->error_prompts : 1;
+            st = engine_open_prompts(&c->engine, &e, err);
+        }
+    } else if (st == CKVC_OK) {
+        st = engine_open_machine(&c->engine, &e, err);
+    }
+    if (st == CKVC_OK) {
+        bench_options b = {.n_tokens = c->engine.max_tokens,
+                           .continuation = c->engine.continuation,
+                           .window = c->engine.window,
+                           .budget = budgets[0],
+                           .variants = n_variants,
+                           .repeats = (int)c->repeats,
+                           .memory = (size_t)c->engine.memory,
+                           .sample = c->sample,
+                           .seed = (uint64_t)c->engine.seed,
+                           .scratch_dir = c->scratch,
+                           .stages = c->stages.items,
+                           .n_stages = c->stages.n};
+        if (e.prompts) {
+            const prompt *p = &e.prompts->items[0];
+            b.n_tokens = p->n_tokens;
+            b.continuation = p->n_continuation;
+            b.tokens = p->tokens;
+        }
+        st = bench_run(e.be, e.model, &b, &csv, err);
+        st = st == CKVC_OK && with_error ? measure_error(&c->engine, &e, &b, &csv, err) : st;
+    }
+    if (st == CKVC_OK) {
+        printf("# kernel %s, %d threads\n", backend_kernel(e.be), ckvc_pool_threads(e.pool));
+        fwrite(csv.data, 1, csv.size, stdout);
+    }
+    ckvc_buffer_fini(&csv);
+    engine_close(&e);
+    return st;
 }
 
 int cmd_bench(int argc, char **argv)
@@ -73,80 +137,28 @@ int cmd_bench(int argc, char **argv)
         "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read; with --compute\n"
         "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A stage stops repeating after a\n"
         "minute.\n"};
-    engine_options o = engine_defaults();
-    opt_list budget = {{"0.25"}, 1};
-    opt_list stages = {{0}, 0};
-    int64_t repeats = 7, sample = 20, error_prompts = 8;
-    bool with_error = false;
-    const char *scratch = "/tmp", *variants = "all";
-    o.max_tokens = 512;
-    opt opts[] = {OPTS_MODEL(o),
+    bench_cli c = {.engine = engine_defaults(),
+                   .budget = {{"0.25"}, 1},
+                   .repeats = 7,
+                   .sample = 20,
+                   .error_prompts = 8,
+                   .scratch = "/tmp",
+                   .variants = "all"};
+    c.engine.max_tokens = 512;
+    opt opts[] = {OPTS_MODEL(c.engine),
                   {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
-                  {OPT_LIST, "stage", 0, &stages, "NAME,...", "only these stages", 0, 0},
-                  {OPT_TEXT, "manifest", 0, &o.manifest, "FILE", "its first prompt in place of random ids", 0, 0},
-                  {OPT_INT, "max-tokens", 0, &o.max_tokens, "N", "prompt tokens", 2, 1e6},
-                  {OPT_INT, "window", 'W', &o.window, "N", "observation window", 1, 1e6},
-                  {OPT_INT, "continuation", 'C', &o.continuation, "N", "continuation tokens", 2, 1e6},
-                  {OPT_LIST, "budget", 'B', &budget, "N", "tokens kept per layer, or a share", 0, 0},
-                  {OPT_TEXT, "variants", 0, &variants, "N|all", "distinct rollouts per side", 0, 0},
-                  {OPT_INT, "repeats", 0, &repeats, "N", "runs of each stage; the median is printed", 1, 1000},
-                  {OPT_INT, "sample", 0, &sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
-                  {OPT_INT, "error-prompts", 0, &error_prompts, "N", "prompts of stage error; 0: leave it out", 0, 1e6},
-                  {OPT_INT, "seed", 0, &o.seed, "N", "of the random prompt", 0, 9e15},
-                  {OPT_TEXT, "scratch", 0, &scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
+                  {OPT_LIST, "stage", 0, &c.stages, "NAME,...", "only these stages", 0, 0},
+                  {OPT_TEXT, "manifest", 0, &c.engine.manifest, "FILE", "its first prompt in place of random ids", 0, 0},
+                  {OPT_INT, "max-tokens", 0, &c.engine.max_tokens, "N", "prompt tokens", 2, 1e6},
+                  {OPT_INT, "window", 'W', &c.engine.window, "N", "observation window", 1, 1e6},
+                  {OPT_INT, "continuation", 'C', &c.engine.continuation, "N", "continuation tokens", 2, 1e6},
+                  {OPT_LIST, "budget", 'B', &c.budget, "N", "tokens kept per layer, or a share", 0, 0},
+                  {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per side", 0, 0},
+                  {OPT_INT, "repeats", 0, &c.repeats, "N", "runs of each stage; the median is printed", 1, 1000},
+                  {OPT_INT, "sample", 0, &c.sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
+                  {OPT_INT, "error-prompts", 0, &c.error_prompts, "N", "prompts of stage error; 0: leave it out", 0, 1e6},
+                  {OPT_INT, "seed", 0, &c.engine.seed, "N", "of the random prompt", 0, 9e15},
+                  {OPT_TEXT, "scratch", 0, &c.scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
                   {0}};
-    int rc;
-    if (!opts_parse_bare(&text, opts, "--model and --manifest name the inputs", argc, argv, &rc)) {
-        return rc;
-    }
-    ckvc_err err = {0};
-    engine e = {0};
-    double budgets[256];
-    uint32_t n_budgets;
-    int64_t n_variants = -1;
-    ckvc_buffer csv = {0};
-    ckvc_status st = engine_budgets(&budget, budgets, &n_budgets, &err);
-    if (st == CKVC_OK && n_budgets != 1) {
-        st = ckvc_fail(&err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
-    }
-    st = st ? st : engine_variants(variants, &n_variants, &err);
-    st = st ? st : wants_error(&o, &stages, error_prompts, &with_error, &err);
-    if (st == CKVC_OK && o.model) {
-        st = engine_open_model(&o, &e, &err);
-        if (st == CKVC_OK && o.manifest) {
-            o.limit = with_error ? error_prompts : 1;
-            st = engine_open_prompts(&o, &e, &err);
-        }
-    } else if (st == CKVC_OK) {
-        st = engine_open_machine(&o, &e, &err);
-    }
-    if (st == CKVC_OK) {
-        bench_options b = {.n_tokens = o.max_tokens,
-                           .continuation = o.continuation,
-                           .window = o.window,
-                           .budget = budgets[0],
-                           .variants = n_variants,
-                           .repeats = (int)repeats,
-                           .memory = (size_t)o.memory,
-                           .sample = sample,
-                           .seed = (uint64_t)o.seed,
-                           .scratch_dir = scratch,
-                           .stages = stages.items,
-                           .n_stages = stages.n};
-        if (e.prompts) {
-            const prompt *p = &e.prompts->items[0];
-            b.n_tokens = p->n_tokens;
-            b.continuation = p->n_continuation;
-            b.tokens = p->tokens;
-        }
-        st = bench_run(e.be, e.model, &b, &csv, &err);
-        st = st == CKVC_OK && with_error ? measure_error(&o, &e, &b, &csv, &err) : st;
-    }
-    if (st == CKVC_OK) {
-        printf("# kernel %s, %d threads\n", backend_kernel(e.be), ckvc_pool_threads(e.pool));
-        fwrite(csv.data, 1, csv.size, stdout);
-    }
-    ckvc_buffer_fini(&csv);
-    engine_close(&e);
-    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
+    return verb_run(&text, opts, "--model and --manifest name the inputs", argc, argv, bench, &c);
 }

@@ -94,6 +94,46 @@ static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err)
     return CKVC_OK;
 }
 
+static ckvc_status calibrate(void *cli, const opt *opts, ckvc_err *err)
+{
+    const job_options *c = cli;
+    job j = {0};
+    pass_counts counts = {0};
+    char pass[32];
+    snprintf(pass, sizeof pass, "pass-01-%s", c->side);
+    ckvc_status st = job_open(c, &j, err);
+    j.plan.verb = "calibrate";
+    if (st == CKVC_OK && c->until_stable > 0 && strcmp(c->side, "gate") == 0) {
+        st = ckvc_fail(err, CKVC_E_USAGE, "--until-stable looks at the head table: it goes with --side head or both");
+    }
+    if (st == CKVC_OK) {
+        st = job_open_start(c, opts, &j, err);
+    }
+    if (st == CKVC_OK && job_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD && j.options.sides[CKVC_SIDE_GATE]) {
+        st = ckvc_fail(err, CKVC_E_USAGE, "the operator no-threshold has no thresholds to try: say --side head");
+    }
+    if (st == CKVC_OK && c->dry_run) {
+        st = print_dry_run(c, &j, err);
+    } else if (st == CKVC_OK) {
+        st = job_begin_run(c, &j, NULL, err);
+        if (st == CKVC_OK) {
+            st = job_set_edges(c, &j, err);
+        }
+        if (st == CKVC_OK) {
+            st = memo_create((uint32_t)model_get_shape(j.e.model)->n_layers, &j.options.memo, err);
+        }
+        if (st == CKVC_OK) {
+            st = calibrate_pass(j.run, pass, &j.inputs, &j.options, job_table(&j), &counts, err);
+        }
+        if (st == CKVC_OK) {
+            st = print_counts(c, &j, &counts, pass, err);
+        }
+    }
+    memo_free(j.options.memo);
+    job_close(&j);
+    return st;
+}
+
 int cmd_calibrate(int argc, char **argv)
 {
     static const verb_text text = {"calibrate", "try retention actions on prompts and log state-action-reward records",
@@ -114,46 +154,48 @@ int cmd_calibrate(int argc, char **argv)
                   OPTS_RUN(c),
                   OPT_DRY_RUN(c),
                   {0}};
-    int rc;
-    if (!opts_parse_bare(&text, opts, "--manifest names the prompts", argc, argv, &rc)) {
-        return rc;
-    }
-    ckvc_err err = {0};
+    return verb_run(&text, opts, "--manifest names the prompts", argc, argv, calibrate, &c);
+}
+
+static ckvc_status scan(void *cli, const opt *opts, ckvc_err *err)
+{
+    const job_options *c = cli;
+    (void)opts;
     job j = {0};
     pass_counts counts = {0};
-    char pass[32];
-    snprintf(pass, sizeof pass, "pass-01-%s", c.side);
-    ckvc_status st = job_open(&c, &j, &err);
-    j.plan.verb = "calibrate";
-    if (st == CKVC_OK && c.until_stable > 0 && strcmp(c.side, "gate") == 0) {
-        st = ckvc_fail(&err, CKVC_E_USAGE, "--until-stable looks at the head table: it goes with --side head or both");
+    ckvc_status st = job_open(c, &j, err);
+    j.plan.verb = "scan";
+    if (st == CKVC_OK) {
+        st = job_open_bins(c, &j, err);
     }
     if (st == CKVC_OK) {
-        st = job_open_start(&c, opts, &j, &err);
+        st = job_begin_run(c, &j, NULL, err);
     }
-    if (st == CKVC_OK && job_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD && j.options.sides[CKVC_SIDE_GATE]) {
-        st = ckvc_fail(&err, CKVC_E_USAGE, "the operator no-threshold has no thresholds to try: say --side head");
+    if (st == CKVC_OK) {
+        st = calibrate_scan(j.run, &j.inputs, &j.options, &counts, err);
     }
-    if (st == CKVC_OK && c.dry_run) {
-        st = print_dry_run(&c, &j, &err);
-    } else if (st == CKVC_OK) {
-        st = job_begin_run(&c, &j, NULL, &err);
-        if (st == CKVC_OK) {
-            st = job_set_edges(&c, &j, &err);
-        }
-        if (st == CKVC_OK) {
-            st = memo_create((uint32_t)model_get_shape(j.e.model)->n_layers, &j.options.memo, &err);
-        }
-        if (st == CKVC_OK) {
-            st = calibrate_pass(j.run, pass, &j.inputs, &j.options, job_table(&j), &counts, &err);
-        }
-        if (st == CKVC_OK) {
-            st = print_counts(&c, &j, &counts, pass, &err);
-        }
+    coverage cover = {0};
+    if (st == CKVC_OK) {
+        st = job_scan_coverage(&j, &cover, err);
     }
-    memo_free(j.options.memo);
+    if (st == CKVC_OK && c->engine.json) {
+        json_t *cells = cover.n_rows ? coverage_json(&cover) : NULL;
+        char *covered = cells ? ckvc_json_canonical(cells) : NULL;
+        printf("{\"run\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"seconds\":%.3f,\"coverage\":%s}\n",
+               run_plan_hash(j.run), counts.prompts, counts.resumed, counts.skipped, counts.seconds, covered ? covered : "null");
+        free(covered);
+        json_decref(cells);
+    } else if (st == CKVC_OK && !c->engine.quiet) {
+        if (cover.n_rows) {
+            coverage_say(&cover, stderr);
+            coverage_print(&cover, stdout);
+        }
+        fprintf(stderr, "scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc calibrate ... --scan %s\n",
+                counts.prompts, counts.resumed, counts.skipped, counts.seconds, c->out, c->out);
+    }
+    coverage_fini(&cover);
     job_close(&j);
-    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
+    return st;
 }
 
 int cmd_scan(int argc, char **argv)
@@ -164,44 +206,5 @@ int cmd_scan(int argc, char **argv)
                                    "  ckvc calibrate ... --scan scan-run --out run     # bin edges from it\n"};
     job_options c = job_defaults();
     opt opts[] = {OPTS_MODEL(c.engine), OPTS_PROMPTS(c.engine), OPTS_STATISTICS(c.engine, 1), OPTS_BINS(c), OPTS_RUN(c), {0}};
-    int rc;
-    if (!opts_parse_bare(&text, opts, "--manifest names the prompts", argc, argv, &rc)) {
-        return rc;
-    }
-    ckvc_err err = {0};
-    job j = {0};
-    pass_counts counts = {0};
-    ckvc_status st = job_open(&c, &j, &err);
-    j.plan.verb = "scan";
-    if (st == CKVC_OK) {
-        st = job_open_bins(&c, &j, &err);
-    }
-    if (st == CKVC_OK) {
-        st = job_begin_run(&c, &j, NULL, &err);
-    }
-    if (st == CKVC_OK) {
-        st = calibrate_scan(j.run, &j.inputs, &j.options, &counts, &err);
-    }
-    coverage cover = {0};
-    if (st == CKVC_OK) {
-        st = job_scan_coverage(&j, &cover, &err);
-    }
-    if (st == CKVC_OK && c.engine.json) {
-        json_t *cells = cover.n_rows ? coverage_json(&cover) : NULL;
-        char *covered = cells ? ckvc_json_canonical(cells) : NULL;
-        printf("{\"run\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"seconds\":%.3f,\"coverage\":%s}\n",
-               run_plan_hash(j.run), counts.prompts, counts.resumed, counts.skipped, counts.seconds, covered ? covered : "null");
-        free(covered);
-        json_decref(cells);
-    } else if (st == CKVC_OK && !c.engine.quiet) {
-        if (cover.n_rows) {
-            coverage_say(&cover, stderr);
-            coverage_print(&cover, stdout);
-        }
-        fprintf(stderr, "scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc calibrate ... --scan %s\n",
-                counts.prompts, counts.resumed, counts.skipped, counts.seconds, c.out, c.out);
-    }
-    coverage_fini(&cover);
-    job_close(&j);
-    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
+    return verb_run(&text, opts, "--manifest names the prompts", argc, argv, scan, &c);
 }

@@ -127,7 +127,7 @@ static json_t *gain_json(rank_interval g)
                      "se", ckvc_json_real(g.se));
 }
 
-static int print_json(const compile_cli *c, const job *j, const compile_result *r, json_t *gate)
+static ckvc_status print_json(const compile_cli *c, const job *j, const compile_result *r, json_t *gate, ckvc_err *err)
 {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
@@ -157,12 +157,12 @@ static int print_json(const compile_cli *c, const job *j, const compile_result *
         ckvc_json_append(&line, o);
     }
     json_decref(o);
-    bool ok = line.size > 0 && !line.failed;
-    if (ok) {
+    ckvc_status st = line.size > 0 && !line.failed ? CKVC_OK : ckvc_fail_memory(err, "the result", line.size);
+    if (st == CKVC_OK) {
         puts((const char *)line.data);
     }
     ckvc_buffer_fini(&line);
-    return ok ? 0 : 71;
+    return st;
 }
 
 /* ---- options ---- */
@@ -239,7 +239,7 @@ static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe,
     return CKVC_OK;
 }
 
-static ckvc_status compile(compile_cli *c, const opt *opts, job *j, int *rc, ckvc_err *err)
+static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err *err)
 {
     const probe_kind probe = probe_named(c->probe);
     ckvc_status st = check_probe(c, opts, probe, err);
@@ -279,10 +279,18 @@ static ckvc_status compile(compile_cli *c, const opt *opts, job *j, int *rc, ckv
         print_summary(c, r);
     }
     if (st == CKVC_OK && c->job.engine.json) {
-        *rc = print_json(c, j, r, gate);
+        st = print_json(c, j, r, gate, err);
     }
     json_decref(gate);
     free(r);
+    return st;
+}
+
+static ckvc_status compile(void *cli, const opt *opts, ckvc_err *err)
+{
+    job j = {0};
+    ckvc_status st = run_compile(cli, opts, &j, err);
+    job_close(&j);
     return st;
 }
 
@@ -311,14 +319,5 @@ int cmd_compile(int argc, char **argv)
                   OPTS_RUN(c.job),
                   OPT_DRY_RUN(c.job),
                   {0}};
-    int rc;
-    if (!opts_parse_bare(&text, opts, "--manifest names the prompts", argc, argv, &rc)) {
-        return rc;
-    }
-    ckvc_err err = {0};
-    job j = {0};
-    rc = 0;
-    ckvc_status st = compile(&c, opts, &j, &rc, &err);
-    job_close(&j);
-    return st == CKVC_OK ? rc : cmd_fail(text.name, &err);
+    return verb_run(&text, opts, "--manifest names the prompts", argc, argv, compile, &c);
 }

@@ -19,6 +19,12 @@ typedef struct sequence {
     size_t n;
 } sequence;
 
+typedef struct perplexity_cli {
+    engine_options engine;
+    opt_list logits;
+    bool tokens;
+} perplexity_cli;
+
 typedef struct perplexity_job {
     engine e;
     manifest *manifest;
@@ -225,44 +231,44 @@ static ckvc_status run_job(perplexity_job *j, const engine_options *o, bool toke
     return CKVC_OK;
 }
 
+static ckvc_status perplexity(void *cli, const opt *opts, ckvc_err *err)
+{
+    const perplexity_cli *c = cli;
+    (void)opts;
+    if (c->logits.n && !c->engine.json) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--logits needs --json");
+    }
+    perplexity_job j = {0};
+    ckvc_stop_install();
+    ckvc_status st = read_positions(&j, &c->logits, err);
+    if (st == CKVC_OK) {
+        st = open_job(&j, &c->engine, err);
+    }
+    if (st == CKVC_OK) {
+        st = run_job(&j, &c->engine, c->tokens, err);
+    }
+    job_fini(&j);
+    return st;
+}
+
 int cmd_perplexity(int argc, char **argv)
 {
     static const verb_text verb = {"perplexity", "teacher-forced losses of token sequences: is the runtime right for my model?",
                                    "ckvc perplexity --model DIR --manifest FILE [options]",
                                    "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"
                                    "  ckvc perplexity --model DIR --manifest prompts.jsonl --json --tokens --logits 0,17\n"};
-    engine_options o = engine_defaults();
-    opt_list logits = {0};
-    bool tokens = false;
+    perplexity_cli c = {.engine = engine_defaults()};
     opt opts[] = {
-        OPTS_MODEL(o),
+        OPTS_MODEL(c.engine),
         {OPT_TITLE, "prompts", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "manifest", 0, &o.manifest, "FILE", "prompts, one JSON object a line", 0, 0},
-        {OPT_INT, "limit", 0, &o.limit, "N", "prompts at most; 0: all", 0, 4e9},
-        {OPT_INT, "max-tokens", 0, &o.max_tokens, "N", "cut longer prompts in the middle; 0: never", 0, 1e9},
-        OPT_CHAT_TEMPLATE(o),
+        {OPT_TEXT, "manifest", 0, &c.engine.manifest, "FILE", "prompts, one JSON object a line", 0, 0},
+        {OPT_INT, "limit", 0, &c.engine.limit, "N", "prompts at most; 0: all", 0, 4e9},
+        {OPT_INT, "max-tokens", 0, &c.engine.max_tokens, "N", "cut longer prompts in the middle; 0: never", 0, 1e9},
+        OPT_CHAT_TEMPLATE(c.engine),
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_FLAG, "tokens", 0, &tokens, "", "the loss of every token", 0, 0},
-        {OPT_LIST, "logits", 0, &logits, "I,J,...", "logits of these positions (from 0; needs --json)", 0, 0},
+        {OPT_FLAG, "tokens", 0, &c.tokens, "", "the loss of every token", 0, 0},
+        {OPT_LIST, "logits", 0, &c.logits, "I,J,...", "logits of these positions (from 0; needs --json)", 0, 0},
         {0},
     };
-    int rc;
-    if (!opts_parse_bare(&verb, opts, "prompts come from --manifest", argc, argv, &rc)) {
-        return rc;
-    }
-    if (logits.n && !o.json) {
-        return cmd_usage(verb.name, "--logits needs --json");
-    }
-    perplexity_job j = {0};
-    ckvc_err err = {0};
-    ckvc_stop_install();
-    ckvc_status st = read_positions(&j, &logits, &err);
-    if (st == CKVC_OK) {
-        st = open_job(&j, &o, &err);
-    }
-    if (st == CKVC_OK) {
-        st = run_job(&j, &o, tokens, &err);
-    }
-    job_fini(&j);
-    return st == CKVC_OK ? 0 : cmd_fail(verb.name, &err);
+    return verb_run(&verb, opts, "prompts come from --manifest", argc, argv, perplexity, &c);
 }

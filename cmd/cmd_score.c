@@ -205,6 +205,14 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
     return st;
 }
 
+static ckvc_status score(void *cli, const opt *opts, ckvc_err *err)
+{
+    score_job j = {0};
+    ckvc_status st = run_score(cli, opts, &j, err);
+    job_fini(&j);
+    return st;
+}
+
 int cmd_score(int argc, char **argv)
 {
     static const verb_text text = {
@@ -233,13 +241,5 @@ int cmd_score(int argc, char **argv)
         {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0, 0},
         {OPT_FLAG, "force", 0, &c.force, "", "replace existing output", 0, 0},
         {0}};
-    int rc;
-    if (!opts_parse_bare(&text, opts, "tables go with --table", argc, argv, &rc)) {
-        return rc;
-    }
-    ckvc_err err = {0};
-    score_job j = {0};
-    ckvc_status st = run_score(&c, opts, &j, &err);
-    job_fini(&j);
-    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
+    return verb_run(&text, opts, "tables go with --table", argc, argv, score, &c);
 }

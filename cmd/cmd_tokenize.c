@@ -15,6 +15,11 @@
 
 enum { MAX_INPUT_BYTES = 1 << 30 };
 
+typedef struct tokenize_cli {
+    const char *model;
+    bool decode, no_special, json;
+} tokenize_cli;
+
 static const verb_text verb = {"tokenize", "text to ids, ids to text", "ckvc tokenize --model DIR [--decode] [options] < INPUT",
                                "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
                                "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n"};
@@ -88,24 +93,13 @@ static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json)
     ckvc_buffer_text(out, json ? "]\n" : "\n");
 }
 
-int cmd_tokenize(int argc, char **argv)
+static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err)
 {
-    const char *model = NULL;
-    bool decode = false, no_special = false, json = false;
-    opt opts[] = {
-        {OPT_TEXT, "model", 'm', &model, "DIR", "model directory with a tokenizer, or GGUF file", 0, 0},
-        {OPT_FLAG, "decode", 'd', &decode, NULL, "ids on stdin (numbers or a JSON array) to text", 0, 0},
-        {OPT_FLAG, "no-special", 0, &no_special, NULL, "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
-        {OPT_FLAG, "json", 0, &json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},
-        {0}};
-    int rc = 0;
-    if (!opts_parse_bare(&verb, opts, "the text comes on standard input", argc, argv, &rc)) {
-        return rc;
+    const tokenize_cli *c = cli;
+    (void)opts;
+    if (!c->model) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed");
     }
-    if (!model) {
-        return cmd_usage("tokenize", "--model DIR is needed");
-    }
-    ckvc_err err = {0};
     ckvc_buffer in = {0}, out = {0};
     token_spec *spec = NULL;
     tokenizer *t = NULL;
@@ -113,20 +107,20 @@ int cmd_tokenize(int argc, char **argv)
     char *text = NULL;
     size_t n = 0;
     char *name = NULL;
-    ckvc_status status = tokenizer_files_read(model, &spec, &name, &err);
+    ckvc_status status = tokenizer_files_read(c->model, &spec, &name, err);
     if (status == CKVC_OK) {
-        status = tokenizer_build(spec, name, &t, &err);
+        status = tokenizer_build(spec, name, &t, err);
     }
     if (status == CKVC_OK) {
-        status = read_stdin(&in, &err);
+        status = read_stdin(&in, err);
     }
-    if (status == CKVC_OK && decode) {
-        status = parse_ids((char *)in.data, in.size, &ids, &n, &err);
+    if (status == CKVC_OK && c->decode) {
+        status = parse_ids((char *)in.data, in.size, &ids, &n, err);
         size_t size = 0;
         if (status == CKVC_OK) {
-            status = tokenizer_decode(t, ids, n, no_special, &text, &size, &err);
+            status = tokenizer_decode(t, ids, n, c->no_special, &text, &size, err);
         }
-        if (status == CKVC_OK && json) {
+        if (status == CKVC_OK && c->json) {
             json_t *value = json_stringn(text, size);
             ckvc_json_append(&out, value);
             ckvc_buffer_text(&out, "\n");
@@ -135,16 +129,16 @@ int cmd_tokenize(int argc, char **argv)
             ckvc_buffer_append(&out, text, size);
         }
     } else if (status == CKVC_OK) {
-        status = tokenizer_encode(t, (char *)in.data, in.size, !no_special, &ids, &n, &err);
+        status = tokenizer_encode(t, (char *)in.data, in.size, !c->no_special, &ids, &n, err);
         if (status == CKVC_OK) {
-            write_ids(&out, ids, n, json);
+            write_ids(&out, ids, n, c->json);
         }
     }
     if (status == CKVC_OK && out.failed) {
-        status = ckvc_fail_memory(&err, "output", out.size);
+        status = ckvc_fail_memory(err, "output", out.size);
     }
     if (status == CKVC_OK && out.size && fwrite(out.data, 1, out.size, stdout) != out.size) {
-        status = ckvc_fail_errno(&err, CKVC_E_IO, "standard output");
+        status = ckvc_fail_errno(err, CKVC_E_IO, "standard output");
     }
     free(ids);
     free(text);
@@ -152,5 +146,17 @@ int cmd_tokenize(int argc, char **argv)
     tokenizer_free(t);
     ckvc_buffer_fini(&in);
     ckvc_buffer_fini(&out);
-    return status == CKVC_OK ? 0 : cmd_fail("tokenize", &err);
+    return status;
+}
+
+int cmd_tokenize(int argc, char **argv)
+{
+    tokenize_cli c = {0};
+    opt opts[] = {{OPT_TEXT, "model", 'm', &c.model, "DIR", "model directory with a tokenizer, or GGUF file", 0, 0},
+                  {OPT_FLAG, "decode", 'd', &c.decode, NULL, "ids on stdin (numbers or a JSON array) to text", 0, 0},
+                  {OPT_FLAG, "no-special", 0, &c.no_special, NULL,
+                   "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
+                  {OPT_FLAG, "json", 0, &c.json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},
+                  {0}};
+    return verb_run(&verb, opts, "the text comes on standard input", argc, argv, tokenize, &c);
 }

@@ -547,16 +547,18 @@ over:
     return false;
 }
 
-bool opts_parse_bare(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, int *rc)
+int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, verb_work *work, void *cli)
 {
     opt_args args;
-    if (!opts_parse(verb, opts, argc, argv, &args, rc)) {
-        return false;
+    int rc;
+    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) {
+        return rc;
     }
-    int extra = args.n;
+    const int extra = args.n;
     free(args.items);
     if (extra) {
-        *rc = cmd_usage(verb->name, "takes no arguments besides options; %s", instead);
+        return cmd_usage(verb->name, "takes no arguments besides options; %s", instead);
     }
-    return !extra;
+    ckvc_err err = {0};
+    return work(cli, opts, &err) == CKVC_OK ? 0 : cmd_fail(verb->name, &err);
 }

@@ -49,8 +49,10 @@ typedef struct opt_args {
 /* Parses. Returns true when the verb should go on; false when it is over (help or config printed: *rc = 0; or an error, already printed:
  * *rc = exit code). The array ends with {0} (name NULL). */
 bool opts_parse(const verb_text *verb, opt *opts, int argc, char **argv, opt_args *args, int *rc);
-/* The same for a verb without positional arguments: any is refused, and `instead` says where the inputs are named. */
-bool opts_parse_bare(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, int *rc);
+/* A whole verb without positional arguments: opts are parsed into cli's members, an argument is refused (`instead` says where the inputs are
+ * named), work does the rest, its error is printed. Returns the exit code. */
+typedef ckvc_status verb_work(void *cli, const opt *opts, ckvc_err *err);
+int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, verb_work *work, void *cli);
 /* True when the option was given on the command line, in the environment or in a config file. */
 bool opts_given(const opt *opts, const char *name);
 
