@@ -1,4 +1,4 @@
-/* What a path is: see artifact.h. */
+/* What a path is, and verbs over paths: see artifact.h. */
 #include "cmd/artifact.h"
 
 #include <stdbool.h>
@@ -83,4 +83,25 @@ ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err)
                          path);
     }
     return CKVC_OK;
+}
+
+int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work, const void *cli)
+{
+    opt_args args;
+    int rc;
+    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) {
+        return rc;
+    }
+    if (args.n < 1) {
+        rc = cmd_usage(verb->name, "wanted a table, shard, run, model or manifest: ckvc %s PATH...", verb->name);
+    }
+    for (int i = 0; i < args.n; i++) {
+        ckvc_err err = {0};
+        if (work(cli, args.items[i], &err) != CKVC_OK) {
+            const int code = cmd_fail(verb->name, &err);
+            rc = rc ? rc : code;
+        }
+    }
+    free(args.items);
+    return rc;
 }

@@ -16,6 +16,11 @@
 #include "lib/base/memory.h"
 #include "lib/model/model_info.h"
 
+typedef struct inspect_cli {
+    bool json, cells;
+    session_limits limits;
+} inspect_cli;
+
 static json_t *inspect_table(const char *path, bool cells, ckvc_err *err)
 {
     table_file *t = NULL;
@@ -112,21 +117,21 @@ static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *
     return out;
 }
 
-static json_t *inspect(const char *path, artifact kind, bool cells, session_limits limits, ckvc_err *err)
+static json_t *inspect(const inspect_cli *c, const char *path, artifact kind, ckvc_err *err)
 {
-    if (cells && kind != ARTIFACT_TABLE) {
+    if (c->cells && kind != ARTIFACT_TABLE) {
         ckvc_fail(err, CKVC_E_USAGE, "%s: --cells prints the sections of a table, and this is a %s", path, artifact_name(kind));
         return NULL;
     }
     switch (kind) {
     case ARTIFACT_TABLE:
-        return inspect_table(path, cells, err);
+        return inspect_table(path, c->cells, err);
     case ARTIFACT_SHARD:
         return inspect_shard(path, err);
     case ARTIFACT_RUN:
         return inspect_run(path, err);
     case ARTIFACT_MODEL:
-        return inspect_model(path, limits, err);
+        return inspect_model(path, c->limits, err);
     case ARTIFACT_MANIFEST:
         return inspect_manifest(path, err);
     }
@@ -154,6 +159,20 @@ static ckvc_status print(const char *path, artifact kind, json_t *what, bool as_
     return st;
 }
 
+static ckvc_status inspect_path(const void *cli, const char *path, ckvc_err *err)
+{
+    const inspect_cli *c = cli;
+    artifact kind;
+    ckvc_status st = artifact_of(path, &kind, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    json_t *what = inspect(c, path, kind, err);
+    st = what ? print(path, kind, what, c->json || c->cells, err) : ckvc_fail(err, CKVC_E_MEMORY, "%s: out of memory", path);
+    json_decref(what);
+    return st;
+}
+
 int cmd_inspect(int argc, char **argv)
 {
     static const verb_text text = {"inspect", "say what a file, model or run is", "ckvc inspect PATH... [options]",
@@ -161,40 +180,14 @@ int cmd_inspect(int argc, char **argv)
                                    "  ckvc inspect run/ models/small --json\n"
                                    "  ckvc inspect Meta-Llama-3-8B-Instruct --max-tokens 8000\n"
                                    "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n"};
-    bool json = false, cells = false;
-    session_limits limits = {.max_continuation = 128, .max_window = 64};
+    inspect_cli c = {.limits = {.max_continuation = 128, .max_window = 64}};
     opt opts[] = {
-        {OPT_FLAG, "json", 0, &json, "", "one JSON object a path and line", 0, 0},
-        {OPT_FLAG, "cells", 0, &cells, "", "of a table: every section as nested lists (JSON)", 0, 0},
-        {OPT_INT, "max-tokens", 0, &limits.max_prompt, "N", "of a model: prompt length that memory is stated for; 0: 2,048", 0,
+        {OPT_FLAG, "json", 0, &c.json, "", "one JSON object a path and line", 0, 0},
+        {OPT_FLAG, "cells", 0, &c.cells, "", "of a table: every section as nested lists (JSON)", 0, 0},
+        {OPT_INT, "max-tokens", 0, &c.limits.max_prompt, "N", "of a model: prompt length that memory is stated for; 0: 2,048", 0,
          1e9},
-        {OPT_INT, "continuation", 'C', &limits.max_continuation, "N", "of a model: tokens of a rollout", 0, 1e6},
+        {OPT_INT, "continuation", 'C', &c.limits.max_continuation, "N", "of a model: tokens of a rollout", 0, 1e6},
         {0},
     };
-    opt_args args;
-    int rc = 0;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
-        return rc;
-    }
-    if (args.n < 1) {
-        rc = cmd_usage("inspect", "wanted a table, shard, run, model or manifest: ckvc inspect PATH...");
-    }
-    for (int i = 0; i < args.n; i++) {
-        ckvc_err err = {0};
-        artifact kind;
-        json_t *what = NULL;
-        ckvc_status st = artifact_of(args.items[i], &kind, &err);
-        if (st == CKVC_OK) {
-            what = inspect(args.items[i], kind, cells, limits, &err);
-            st = what ? print(args.items[i], kind, what, json || cells, &err)
-                      : ckvc_fail(&err, CKVC_E_MEMORY, "%s: out of memory", args.items[i]);
-        }
-        if (st != CKVC_OK) {
-            int code = cmd_fail("inspect", &err);
-            rc = rc ? rc : code; /* the first failure's code */
-        }
-        json_decref(what);
-    }
-    free(args.items);
-    return rc;
+    return artifact_run(&text, opts, argc, argv, inspect_path, &c);
 }

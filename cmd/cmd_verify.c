@@ -57,6 +57,24 @@ static void print_json(const char *path, const char *kind, const ckvc_err *err)
     json_decref(o);
 }
 
+static ckvc_status verify_path(const void *cli, const char *path, ckvc_err *err)
+{
+    const bool *json = cli;
+    artifact kind;
+    const char *name = NULL;
+    ckvc_status st = artifact_of(path, &kind, err);
+    if (st == CKVC_OK) {
+        name = artifact_name(kind);
+        st = verify(path, kind, err);
+    }
+    if (*json) {
+        print_json(path, name, err);
+    } else if (st == CKVC_OK) {
+        printf("%s: ok, %s\n", path, name);
+    }
+    return st;
+}
+
 int cmd_verify(int argc, char **argv)
 {
     static const verb_text text = {"verify", "check a file, model or run whole", "ckvc verify PATH... [options]",
@@ -67,33 +85,5 @@ int cmd_verify(int argc, char **argv)
         {OPT_FLAG, "json", 0, &json, "", "one JSON object a path and line", 0, 0},
         {0},
     };
-    opt_args args;
-    int rc = 0;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
-        return rc;
-    }
-    if (args.n < 1) {
-        rc = cmd_usage("verify", "wanted a table, shard, run, model or manifest: ckvc verify PATH...");
-    }
-    for (int i = 0; i < args.n; i++) {
-        ckvc_err err = {0};
-        artifact kind;
-        const char *name = NULL;
-        ckvc_status st = artifact_of(args.items[i], &kind, &err);
-        if (st == CKVC_OK) {
-            name = artifact_name(kind);
-            st = verify(args.items[i], kind, &err);
-        }
-        if (json) {
-            print_json(args.items[i], name, &err);
-        } else if (st == CKVC_OK) {
-            printf("%s: ok, %s\n", args.items[i], name);
-        }
-        if (st != CKVC_OK) {
-            int code = cmd_fail("verify", &err);
-            rc = rc ? rc : code; /* the first failure's code */
-        }
-    }
-    free(args.items);
-    return rc;
+    return artifact_run(&text, opts, argc, argv, verify_path, &json);
 }
