@@ -1,4 +1,4 @@
-/* Prompts as calibration takes them: manifest lines tokenised, cut, checked against the model's context (cli.md, "Manifest"). */
+/* Prompts as calibration takes them: manifest lines tokenised, cut, checked against the model's context (formats/manifest.md). */
 #ifndef CKVC_PROMPTS_H
 #define CKVC_PROMPTS_H
 

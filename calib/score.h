@@ -1,4 +1,4 @@
-/* Losses of prompts under tables and reference policies: what `ckvc score` prints (cli.md, "JSON lines").
+/* Losses of prompts under tables and reference policies: what `ckvc score` prints (formats/scores.md).
  *
  * A policy decides the kept set of every layer from one prefill. Tables go through the same retention operator as calibration, each
  * through its own; so do:

@@ -1,4 +1,4 @@
-/* The prompt manifest (JSONL; cli.md, "Manifest"): reader and writer. */
+/* The prompt manifest (JSONL; formats/manifest.md): reader and writer. */
 #ifndef CKVC_MANIFEST_H
 #define CKVC_MANIFEST_H
 

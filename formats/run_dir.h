@@ -1,6 +1,6 @@
 /* The run directory (formats/run.md): plan, journal, durable prompt logs, published shards, lock.
  *
- * Writer: run_create (or run_resume) locks the folder; for each pass, run_pass_begin says which prompts are still to do;
+ * Writer: run_create (with resume: of a run that is there) locks the folder; for each pass, run_pass_begin says which prompts are still to do;
  * run_log_prompt makes one finished prompt durable; when a shard's range is complete it is written, published, journaled.
  * Reader: run_open.
  */

@@ -44,7 +44,7 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) C
  * Holds the table against what the reader checks; a breach is CKVC_E_BUG that names the section. */
 ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its name (cli.md). New reference. */
+/* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its name. New reference. */
 json_t *table_file_describe(const table_file *t, bool cells);
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "lib/base/status.h"
 
-/* Quantised types hold blocks of values: weights.c knows their sizes, gguf_blocks.c their arithmetic. */
+/* Quantised types hold blocks of values: weights.c knows their sizes, tensor_values.c their arithmetic. */
 typedef enum tensor_type {
     TENSOR_F32,
     TENSOR_F16,

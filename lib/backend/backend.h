@@ -2,8 +2,8 @@
  *
  * A backend is a struct of function pointers (backend_ops) over its own state. The CPU backend is always built and is the
  * reference; another one (CUDA) implements the same table. Rules that every implementation keeps:
- *  - Calls enqueue in order; be_sync waits and returns the first error since the last sync. Results may be read (be_read)
- *    only after the calls before it, which be_read implies by syncing.
+ *  - Calls enqueue in order; sync waits and returns the first error since the last one. Results may be read (read)
+ *    only after the calls before it, which read implies by syncing.
  *  - No host pointer points into a buffer. Small host arguments (positions, kept sets) are copied by the call.
  *  - A row of a result depends on that row's inputs alone and on fixed, padded tiles, never on the number of threads.
  *  - Nothing here knows layers, models, files or policies.

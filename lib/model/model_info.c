@@ -3,7 +3,7 @@
 
 #include "lib/model/model_weights.h"
 
-/* The whole check; with files_out the weights stay open for the caller. */
+/* The whole check; *files stays open for the caller. */
 static ckvc_status check_dir(const char *dir, model_shape *shape, weights **files, char fingerprint[CKVC_SHA256_HEX], ckvc_err *err)
 {
     ckvc_pool *pool = NULL;

@@ -285,7 +285,7 @@ typedef struct row_job {
     float *y;
     int64_t n_rows, width;
     double eps;
-    /* rope_cache */
+    /* rope, cache_rows */
     const rope_table *rope;
     const be_attention_shape *s;
     int64_t pos0, capacity, lane_rows, n_tiles; /* n_tiles: of a lane */
