@@ -17,33 +17,9 @@
 #include "formats/table_file.h"
 #include "lib/base/files.h"
 #include "lib/base/names.h"
-#include "report/report.h"
+#include "tests/unit/report_fixture.h"
 
-static char folder[] = "/tmp/ckvc-report-XXXXXX";
 static const char hostile[] = "<script>alert(1)</script> & \"x\"";
-
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static const char *in(const char *name)
-{
-    static char path[4][128];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, 128, "%s/%s", folder, name);
-    return p;
-}
 
 /* L = 2, G = 2, E = 2, P = 1, one budget of 32 tokens, the default grids. */
 static table_file *small(const char *label, const int weights[4], bool evidence)
@@ -104,22 +80,9 @@ static void put(table_file *t, const char *path)
 /* The report's JSON and page; both the caller's to free. */
 static json_t *make(const char *const *inputs, size_t n, const char *score_file, char **page, char **summary)
 {
-    static int number;
-    char name[32], *text = NULL, *verdict = NULL;
-    snprintf(name, sizeof name, "out-%d", number++);
-    const char *out = in(name);
-    report_options o = {
-        .inputs = inputs, .n_inputs = n, .scores = &score_file, .n_scores = score_file ? 1 : 0, .out = out, .layer_bins = 2};
-    ckvc_err err = {0};
-    ckvc_status rc = report_write(&o, &verdict, &text, &err);
-    assert_string_equal(err.text, "");
-    assert_int_equal(rc, CKVC_OK);
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    char path[160];
-    size_t size;
-    snprintf(path, sizeof path, "%s/report.html", out);
-    assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
+    char *verdict = NULL;
+    report_options o = {.inputs = inputs, .n_inputs = n, .scores = &score_file, .n_scores = score_file ? 1 : 0, .layer_bins = 2};
+    json_t *json = report_made(&o, &verdict, page);
     assert_null(strstr(*page, "<script"));
     static const char *const numbers[] = {">nan", "\"nan", " nan", "-nan", "(nan", ">inf"}; /* "provenance" is allowed */
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -127,35 +90,14 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
     }
     /* A second report into the same folder must be asked for. */
     char *a = NULL, *b = NULL;
+    ckvc_err err = {0};
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
-    free(text);
     if (summary) {
         *summary = verdict;
     } else {
         free(verdict);
     }
     return json;
-}
-
-static json_t *at(json_t *o, const char *path)
-{
-    char copy[160];
-    snprintf(copy, sizeof copy, "%s", path);
-    for (char *p = strtok(copy, "."); p && o; p = strtok(NULL, ".")) {
-        o = *p >= '0' && *p <= '9' ? json_array_get(o, (size_t)atoi(p)) : json_object_get(o, p);
-    }
-    if (!o) {
-        fail_msg("report.json has no %s", path);
-    }
-    return o;
-}
-
-static void is(json_t *o, const char *path, double want)
-{
-    json_t *v = at(o, path);
-    if (!json_is_number(v) || fabs(json_number_value(v) - want) > 1e-12) {
-        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN, want);
-    }
 }
 
 static const int first_weights[4] = {8, 12, 4, 16}, second_weights[4] = {8, 16, 4, 12}, ones[4] = {8, 8, 8, 8};
@@ -483,5 +425,5 @@ int main(void)
                                        cmocka_unit_test(controls_and_references),
                                        cmocka_unit_test(rows_of_two_files),
                                        cmocka_unit_test(inputs_that_are_none)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

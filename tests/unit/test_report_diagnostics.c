@@ -17,33 +17,9 @@
 #include "formats/table_file.h"
 #include "lib/base/files.h"
 #include "lib/base/names.h"
-#include "report/report.h"
+#include "tests/unit/report_fixture.h"
 
 enum { N = 20 };
-static char folder[] = "/tmp/ckvc-diagnostics-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static const char *in(const char *name)
-{
-    static char path[4][128];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, 128, "%s/%s", folder, name);
-    return p;
-}
 
 /* L = 2, G = 1, C = 5: bound = 4 epsilon. */
 static void write_line(FILE *f, int i, const char *policy, double damage, bool measured)
@@ -84,51 +60,17 @@ static const char *write_scores(bool with_top_k)
 
 static json_t *make(const char *const *inputs, size_t n, const char *scores, uint32_t replicates, char **page)
 {
-    static int number;
-    char name[32], *text = NULL, *verdict = NULL;
-    snprintf(name, sizeof name, "out-%d", number++);
-    const char *out = in(name);
+    char *verdict = NULL;
     report_options o = {.inputs = inputs,
                         .n_inputs = n,
                         .scores = &scores,
                         .n_scores = scores ? 1 : 0,
-                        .out = out,
                         .layer_bins = 2,
                         .replicates = replicates,
                         .seed = 1};
-    ckvc_err err = {0};
-    ckvc_status rc = report_write(&o, &verdict, &text, &err);
-    assert_string_equal(err.text, "");
-    assert_int_equal(rc, CKVC_OK);
-    json_t *json = json_loads(text, 0, NULL);
-    char path[160];
-    size_t size;
-    snprintf(path, sizeof path, "%s/report.html", out);
-    assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
-    free(text);
+    json_t *json = report_made(&o, &verdict, page);
     free(verdict);
     return json;
-}
-
-static json_t *at(json_t *o, const char *path)
-{
-    char copy[160];
-    snprintf(copy, sizeof copy, "%s", path);
-    for (char *p = strtok(copy, "."); p && o; p = strtok(NULL, ".")) {
-        o = *p >= '0' && *p <= '9' ? json_array_get(o, (size_t)atoi(p)) : json_object_get(o, p);
-    }
-    if (!o) {
-        fail_msg("report.json has no %s", path);
-    }
-    return o;
-}
-
-static void is(json_t *o, const char *path, double want)
-{
-    json_t *v = at(o, path);
-    if (!json_is_number(v) || fabs(json_number_value(v) - want) > 1e-12) {
-        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN, want);
-    }
 }
 
 static void numbers(void **state)
@@ -285,5 +227,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(fixed_policy_and_intervals),
                                        cmocka_unit_test(two_peaks_of_weights), cmocka_unit_test(hostile_scores)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -11,34 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/scores.h"
+#include "tests/unit/scores_fixture.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-
-static char path[] = "/tmp/ckvc-scores-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    int fd = mkstemp(path);
-    return fd < 0 ? -1 : close(fd);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
-
-static ckvc_status read_text(const char *text, scores **out, ckvc_err *err)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_true(fwrite(text, 1, strlen(text), f) == strlen(text));
-    assert_int_equal(fclose(f), 0);
-    memset(err, 0, sizeof *err);
-    return scores_read(path, out, err);
-}
 
 static const char good[] =
     "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64

@@ -12,22 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/scores.h"
-
-static char path[] = "/tmp/ckvc-measures-XXXXXX";
-
-static int setup(void **state)
-{
-    (void)state;
-    int fd = mkstemp(path);
-    return fd < 0 ? -1 : close(fd);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
+#include "tests/unit/scores_fixture.h"
 
 /* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
 #define BASE                                                                                                                       \
@@ -38,22 +23,12 @@ static const char good[] = BASE
     ",\"attention_epsilon\":[0.25,0.5],\"attention_bound\":[1.0,2.0],\"attention_error\":[0.5,1.5],\"attention_drift\":[0.5,2.25],"
     "\"alpha_quantiles\":[0,0.1,0.5,1,4,8,12],\"utility_quantiles\":[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]}";
 
-static ckvc_status read_line(const char *text, scores **out, ckvc_err *err)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fprintf(f, "%s\n", text);
-    assert_int_equal(fclose(f), 0);
-    memset(err, 0, sizeof *err);
-    return scores_read(path, out, err);
-}
-
 static void takes(void **state)
 {
     (void)state;
     scores *s = NULL;
     ckvc_err err;
-    assert_int_equal(read_line(good, &s, &err), CKVC_OK);
+    assert_int_equal(read_text(good, &s, &err), CKVC_OK);
     const score_row *r = &s->rows[0];
     assert_true(r->attention[SCORE_EPSILON * 2 + 1] == 0.5 && r->attention[SCORE_BOUND * 2] == 1 &&
                 r->attention[SCORE_ERROR * 2 + 1] == 1.5 && r->attention[SCORE_DRIFT * 2 + 1] == 2.25);
@@ -61,7 +36,7 @@ static void takes(void **state)
     assert_true(r->utility[SCORE_QUANTILE_COUNT + 6] == 7 && r->utility[2 * SCORE_QUANTILE_COUNT + 1] == 0.1);
     scores_free(s);
     s = NULL;
-    assert_int_equal(read_line(BASE
+    assert_int_equal(read_text(BASE
                                ",\"attention_epsilon\":null,\"attention_bound\":null,\"attention_error\":null,\"attention_drift\":"
                                "null}",
                                &s, &err),
@@ -79,7 +54,7 @@ static void refused(const char *from, const char *to, const char *says)
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
     scores *s = NULL;
     ckvc_err err;
-    assert_int_equal(read_line(text, &s, &err), CKVC_E_DATA);
+    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
     snprintf(place, sizeof place, "%s:1", path);
     if (!strstr(err.text, place) || !strstr(err.text, says) || strchr(err.text, '\n')) {

@@ -1,0 +1,85 @@
+/* A folder for reports, and looking into the JSON of one, for the tests of reports. */
+#ifndef CKVC_TESTS_REPORT_FIXTURE_H
+#define CKVC_TESTS_REPORT_FIXTURE_H
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/files.h"
+#include "report/report.h"
+
+static char folder[] = "/tmp/ckvc-report-XXXXXX";
+
+static inline int folder_setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static inline int folder_teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+/* A path in the folder; of the last four calls. */
+static inline const char *in(const char *name)
+{
+    static char path[4][128];
+    static int next;
+    char *p = path[next++ % 4];
+    snprintf(p, 128, "%s/%s", folder, name);
+    return p;
+}
+
+/* Writes a report into a subfolder of its own, which it names in o->out. Its JSON, verdict and page are the caller's to free. */
+static inline json_t *report_made(report_options *o, char **verdict, char **page)
+{
+    static int number;
+    static char out[160];
+    char name[32], path[192], *text = NULL;
+    snprintf(name, sizeof name, "out-%d", number++);
+    snprintf(out, sizeof out, "%s", in(name));
+    o->out = out;
+    ckvc_err err = {0};
+    ckvc_status rc = report_write(o, verdict, &text, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, CKVC_OK);
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    free(text);
+    size_t size;
+    snprintf(path, sizeof path, "%s/report.html", out);
+    assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
+    return json;
+}
+
+/* What stands at "key.0.key": numbers are places in arrays. */
+static inline json_t *at(json_t *o, const char *path)
+{
+    char copy[160];
+    snprintf(copy, sizeof copy, "%s", path);
+    for (char *p = strtok(copy, "."); p && o; p = strtok(NULL, ".")) {
+        o = *p >= '0' && *p <= '9' ? json_array_get(o, (size_t)atoi(p)) : json_object_get(o, p);
+    }
+    if (!o) {
+        fail_msg("report.json has no %s", path);
+    }
+    return o;
+}
+
+static inline void is(json_t *o, const char *path, double want)
+{
+    json_t *v = at(o, path);
+    if (!json_is_number(v) || fabs(json_number_value(v) - want) > 1e-12) {
+        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN, want);
+    }
+}
+
+#endif

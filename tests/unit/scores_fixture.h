@@ -1,0 +1,37 @@
+/* One file of score lines, written and read back, for the tests of their reader. */
+#ifndef CKVC_TESTS_SCORES_FIXTURE_H
+#define CKVC_TESTS_SCORES_FIXTURE_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/scores.h"
+
+static char path[] = "/tmp/ckvc-scores-XXXXXX";
+
+static inline int setup(void **state)
+{
+    (void)state;
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static inline int teardown(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static inline ckvc_status read_text(const char *text, scores **out, ckvc_err *err)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fwrite(text, 1, strlen(text), f) == strlen(text));
+    assert_int_equal(fclose(f), 0);
+    memset(err, 0, sizeof *err);
+    return scores_read(path, out, err);
+}
+
+#endif
