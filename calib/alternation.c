@@ -2,6 +2,7 @@
 #include "calib/alternation.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 static const char *const probe_names[PROBE_COUNT] = {"joint",     "head-only",   "gate-only",     "independent",

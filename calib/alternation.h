@@ -4,7 +4,6 @@
 #ifndef CKVC_ALTERNATION_H
 #define CKVC_ALTERNATION_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

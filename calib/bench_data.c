@@ -2,7 +2,6 @@
 #include "calib/bench_data.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "calib/start_table.h"

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "formats/shard_rows.h"
+#include "formats/shard_h5.h"
 #include "lib/backend/backend.h"
 
 /* A shard as a run writes it: every column filled, values as random as rewards are. *out is the caller's, also after an error. */

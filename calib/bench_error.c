@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "calib/memory_plan.h"
 #include "calib/reward.h"

@@ -6,7 +6,6 @@
 #ifndef CKVC_CALIBRATE_H
 #define CKVC_CALIBRATE_H
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "formats/shard_rows.h"
+#include "formats/shard_h5.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"

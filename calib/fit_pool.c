@@ -1,7 +1,6 @@
 /* Pooling of run directories and bare shards: what may be pooled, which prompts enter, and the streaming into statistics. */
 #include "calib/fit_pool.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +13,6 @@
 #include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/memory.h"
-#include "lib/base/sizes.h"
 
 #define MAX_PAIRS ((size_t)1 << 26) /* prompts x budgets of one shard: 512 MiB of baseline losses */
 

@@ -6,7 +6,6 @@
 #ifndef CKVC_FIT_POOL_H
 #define CKVC_FIT_POOL_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/scores.h"
 #include "lib/base/memory.h"
 
 ckvc_status heldout_prompts(const prompt_list *all, prompt_list *out, ckvc_err *err)

@@ -6,7 +6,6 @@
 
 #include "calib/score.h"
 #include "cql/rank.h"
-#include "formats/scores.h"
 
 typedef struct heldout {
     size_t n;                                       /* held-out prompts, in the plan's order */

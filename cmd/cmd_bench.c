@@ -1,6 +1,5 @@
 /* ckvc bench: what this machine reaches, as CSV. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "calib/bench.h"

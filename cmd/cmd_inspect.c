@@ -1,7 +1,5 @@
 /* ckvc inspect: what a table, shard, run, model or manifest is. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cmd/artifact.h"
 #include "cmd/engine.h"

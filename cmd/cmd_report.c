@@ -1,7 +1,6 @@
 /* ckvc report: tables, runs and scores as one page. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/options.h"
 #include "cmd/verbs.h"

@@ -1,9 +1,7 @@
 /* ckvc tokenize: text on stdin -> ids on stdout, or ids -> text. */
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cmd/options.h"
 #include "cmd/verbs.h"

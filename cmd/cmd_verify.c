@@ -1,6 +1,5 @@
 /* ckvc verify: checks tables, shards, runs, models and manifests whole, computing nothing. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "cmd/artifact.h"
 #include "cmd/options.h"

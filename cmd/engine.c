@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "formats/tokenizer_files.h"
-#include "lib/base/files.h"
 #include "lib/base/log.h"
 #include "lib/base/memory.h"
 

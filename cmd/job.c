@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/sample.h"
 #include "calib/start_table.h"
 #include "cmd/coverage_text.h"
 #include "formats/layer_budgets.h"

@@ -5,9 +5,9 @@
 
 #include "calib/calibrate.h"
 #include "calib/plan.h"
-#include "calib/sample.h"
 #include "cmd/engine.h"
 #include "cmd/leak_guard.h"
+#include "formats/coverage.h"
 #include "formats/table_file.h"
 
 typedef struct job_options {

@@ -1,7 +1,6 @@
 /* What a transfer brings: the verbs score and report, called as one would by hand. See transfer_report.h. */
 #include "cmd/transfer_report.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 #define CKVC_CORPUS_DOCUMENTS_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "lib/base/status.h"
 

@@ -10,7 +10,6 @@
 #include "corpus/line_stream.h"
 #include "corpus/near_duplicates.h"
 #include "corpus/words.h"
-#include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 

@@ -2,7 +2,6 @@
 #ifndef CKVC_CORPUS_LINE_STREAM_H
 #define CKVC_CORPUS_LINE_STREAM_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

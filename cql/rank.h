@@ -3,7 +3,6 @@
 #define CKVC_RANK_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "lib/base/status.h"
 

@@ -2,7 +2,6 @@
 #include "formats/h5_error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/h5_zstd.h"
 

@@ -7,7 +7,6 @@
 #ifndef CKVC_HTML_H
 #define CKVC_HTML_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "lib/base/buffer.h"

@@ -4,7 +4,6 @@
 #define CKVC_LEAK_RECORD_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

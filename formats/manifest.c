@@ -1,9 +1,7 @@
 /* The prompt manifest: one JSON object a line, every line checked before any prompt is used. Spec: manifest.md. */
 #include "formats/manifest.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* A run looked at whole, for `ckvc verify` and `ckvc inspect`: see run_dir.h. */
-#include <math.h>
 
 #include "formats/run_internal.h"
 #include "lib/base/json.h"

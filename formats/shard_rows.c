@@ -2,13 +2,10 @@
 #include "formats/shard_rows.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/names.h"
 #include "lib/base/sizes.h"
 #include "lib/policy/ckvc_policy.h"
 

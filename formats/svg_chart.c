@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A step of 1, 2, 4, 5 times a power of ten so that labels of `need` units fit on cells of `have` units. 4 is there for grids of

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "formats/table_layout.h"
-#include "lib/base/bytes.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"

@@ -13,7 +13,6 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/sizes.h"
 
 /* No compressed section may claim more; the evidence of the largest models takes a few dozen MiB. */
 enum { UNPACKED_MAX = 1 << 30 };

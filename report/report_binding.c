@@ -1,7 +1,6 @@
 /* Where the gate can change what is kept: per budget, source, layer and risk cell, and what its choices rest on. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/html.h"
 #include "lib/base/json.h"

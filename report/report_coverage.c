@@ -1,11 +1,9 @@
 /* What the prompts cover: risk cells and sources, what was there and what was drawn. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/coverage.h"
 #include "formats/html.h"
-#include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 #include "report/report_page.h"

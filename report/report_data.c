@@ -6,7 +6,6 @@
 
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
-#include "lib/base/sizes.h"
 #include "report/report_internal.h"
 
 /* Last part of a path, its slashes at the end dropped; the caller frees. */

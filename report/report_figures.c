@@ -1,11 +1,9 @@
 /* The figures: each is drawn once, kept inline for the page and as a file, with its numbers as csv. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/score_kind.h"
-#include "lib/base/memory.h"
 #include "report/report_diagnostics.h"
 #include "report/report_pen.h"
 

@@ -9,7 +9,6 @@
 #include "cql/stability.h"
 #include "formats/run_dir.h"
 #include "formats/scores.h"
-#include "formats/svg_chart.h"
 #include "formats/table_file.h"
 #include "lib/base/buffer.h"
 #include "lib/base/names.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "formats/html.h"
-#include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 

@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "formats/html.h"
-#include "lib/base/files.h"
-#include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "report/report_compare.h"

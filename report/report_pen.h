@@ -6,6 +6,7 @@
 #ifndef CKVC_REPORT_PEN_H
 #define CKVC_REPORT_PEN_H
 
+#include "formats/svg_chart.h"
 #include "report/report_internal.h"
 
 typedef struct report_pen {

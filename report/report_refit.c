@@ -5,7 +5,6 @@
  * and Brown. `ceiling`: what two corpora of one truth can reach with these reliabilities, the root of their product.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,4 @@
 /* What runs say of themselves: plan, passes, prompts. Their cells and budgets are report_coverage.c's and report_binding.c's. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/json.h"
 #include "report/report_internal.h"

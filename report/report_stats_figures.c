@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/variance.h"
-#include "lib/base/memory.h"
 #include "report/report_pen.h"
 
 /* ---- rank agreement ---- */

@@ -2,7 +2,6 @@
  * calibration bound, other settings of the fit. Every number is read from the JSON.
  */
 #include <math.h>
-#include <string.h>
 
 #include "formats/html.h"
 #include "report/report_page.h"

@@ -1,7 +1,6 @@
 /* One table's own numbers: weights, thresholds, monotonicity, and what the evidence says about how they were chosen. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cql/cql.h"
 #include "cql/rank.h"

@@ -6,8 +6,6 @@
 #ifndef CKVC_BASE_NAMES_H
 #define CKVC_BASE_NAMES_H
 
-#include <stdint.h>
-
 #define CKVC_VERSION "0.1.0"
 
 /* Default action grids, from integers so that each value is the double nearest to its decimal. */

@@ -2,7 +2,6 @@
 #include "lib/base/utf8.h"
 
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/memory.h"

@@ -2,7 +2,6 @@
 #ifndef CKVC_BASE_UTF8_H
 #define CKVC_BASE_UTF8_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes of the character that begins at text (1 ... 4), or 0 when no well-formed one does; then *bad (may be NULL) is the length

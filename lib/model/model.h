@@ -12,7 +12,6 @@
 
 #include "formats/model_config.h"
 #include "lib/backend/backend.h"
-#include "lib/base/hash.h"
 #include "lib/base/kept_set.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"

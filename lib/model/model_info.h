@@ -2,7 +2,8 @@
 #ifndef CKVC_MODEL_INFO_H
 #define CKVC_MODEL_INFO_H
 
-#include "lib/base/json.h"
+#include <jansson.h>
+
 #include "lib/base/status.h"
 #include "lib/model/model.h"
 

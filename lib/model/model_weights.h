@@ -3,6 +3,7 @@
 #define CKVC_MODEL_WEIGHTS_H
 
 #include "formats/weights.h"
+#include "lib/base/hash.h"
 #include "lib/base/pool.h"
 #include "lib/model/model.h"
 

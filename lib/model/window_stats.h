@@ -2,7 +2,7 @@
 #ifndef CKVC_WINDOW_STATS_H
 #define CKVC_WINDOW_STATS_H
 
-#include "lib/model/model_weights.h"
+#include "lib/model/model.h"
 
 typedef struct window_stats {
     int32_t n_layers, n_heads, n_kv_heads;

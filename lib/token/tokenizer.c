@@ -7,7 +7,6 @@
  */
 #include "lib/token/tokenizer.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -2,7 +2,6 @@
 #ifndef CKVC_TESTS_SHARD_FIXTURE_H
 #define CKVC_TESTS_SHARD_FIXTURE_H
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

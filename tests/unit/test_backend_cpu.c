@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "calib/bench_error.h"
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"

@@ -18,7 +18,6 @@
 #include "corpus/line_stream.h"
 #include "corpus/near_duplicates.h"
 #include "corpus/words.h"
-#include "lib/base/memory.h"
 #include "lib/base/rng.h"
 
 static char folder[] = "/tmp/ckvc-leaks-XXXXXX";

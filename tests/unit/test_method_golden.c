@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 

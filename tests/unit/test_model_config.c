@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include <unistd.h>
 
 #include "formats/model_config.h"
-#include "lib/base/json.h"
 
 static char dir[] = "/tmp/ckvc-config-XXXXXX";
 

@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "formats/model_config.h"
+#include <string.h>
+
 #include "lib/model/model_info.h"
 #include "tests/unit/golden_model.h"
 

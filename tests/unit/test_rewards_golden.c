@@ -19,7 +19,6 @@
 
 #include "calib/keep.h"
 #include "calib/reward.h"
-#include "calib/rollouts_plain.h"
 #include "calib/start_table.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"

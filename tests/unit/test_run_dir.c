@@ -6,13 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "formats/prompt_log.h"
 #include "lib/base/files.h"
-#include "lib/base/hash.h"
 #include "tests/unit/run_fixture.h"
 
 static char folder[64];

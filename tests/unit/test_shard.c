@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <hdf5.h>
+#include <math.h>
 #include <unistd.h>
 #include <zstd.h>
 

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <malloc.h>
+#include <string.h>
 
 #include "calib/memory_plan.h"
 #include "calib/rollouts_check.h"

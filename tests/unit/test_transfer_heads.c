@@ -6,9 +6,7 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cql/assignment.h"
 #include "cql/transfer.h"
