@@ -13,10 +13,10 @@
 #include "calib/rollouts_plain.h"
 #include "calib/rollouts_sweep.h"
 #include "calib/stable.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
 #include "lib/base/stop.h"
+#include "lib/base/warn.h"
 
 /* Everything a pass needs for one prompt at a time, sized once. */
 typedef struct worker {
@@ -470,7 +470,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
             counts->skipped++;
             failures++;
             st = run_skip_prompt(run, i, p->entry->id, bad, err);
-            ckvc_log(CKVC_LOG_WARN, "%s: prompt \"%s\" (line %u) leaves no records: %s", name, p->entry->id, p->entry->line, bad);
+            ckvc_warn("%s: prompt \"%s\" (line %u) leaves no records: %s", name, p->entry->id, p->entry->line, bad);
             if (st == CKVC_OK && failures > o->max_failures) {
                 st = ckvc_fail(err, CKVC_E_DATA,
                                "%s:%u: prompt \"%s\": %s; %" PRId64 " such prompts, --max-failures allows %" PRId64,

@@ -11,8 +11,8 @@
 #include "calib/reward.h"
 #include "formats/run_dir.h"
 #include "lib/base/files.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 #define MAX_PAIRS ((size_t)1 << 26) /* prompts x budgets of one shard: 512 MiB of baseline losses */
 
@@ -492,8 +492,8 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err)
     }
     for (int side = 0; wanted > 0 && side < CKVC_SIDE_COUNT; ++side)
         if (s->passes[side] != NULL && !s->passes[side]->complete) {
-            ckvc_log(CKVC_LOG_WARN, "%s: %s is not complete: fitting the %u prompts that it has", s->path, s->passes[side]->name,
-                     s->passes[side]->n_prompts_done);
+            ckvc_warn("%s: %s is not complete: fitting the %u prompts that it has", s->path, s->passes[side]->name,
+                      s->passes[side]->n_prompts_done);
             break;
         }
     return CKVC_OK;
@@ -627,8 +627,8 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
                          "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits)", paths[0],
                          pool->n_heldout, pool->n_filtered);
     if (pool->n_duplicates > 0)
-        ckvc_log(CKVC_LOG_WARN, "%" PRIu64 " prompts have records in more than one input: each is counted once, from the first",
-                 pool->n_duplicates);
+        ckvc_warn("%" PRIu64 " prompts have records in more than one input: each is counted once, from the first",
+                  pool->n_duplicates);
     return CKVC_OK;
 }
 

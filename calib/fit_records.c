@@ -13,8 +13,8 @@
 #include "cql/cql.h"
 #include "cql/rank.h"
 #include "cql/variance.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 #define NOISE_DRAWS 8 /* redrawn counts per state */
 
@@ -55,8 +55,8 @@ static void set_scale(side_fit *f)
     if (sd > 0.0)
         f->out->scale = sd;
     else
-        ckvc_log(CKVC_LOG_WARN, "%s side: no action changed a loss in %llu records, so rewards are not scaled",
-                 ckvc_side_name(f->side), (unsigned long long)f->out->n_records);
+        ckvc_warn("%s side: no action changed a loss in %llu records, so rewards are not scaled", ckvc_side_name(f->side),
+                  (unsigned long long)f->out->n_records);
 }
 
 static int by_row(const void *a, const void *b)

@@ -76,7 +76,7 @@ typedef struct fit_result {
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out */
 } fit_result;
 
-/* paths: run directories and shard files. Warnings go to ckvc_log. */
+/* paths: run directories and shard files. Warnings go to ckvc_warn. */
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o, fit_result **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 void fit_result_free(fit_result *r);

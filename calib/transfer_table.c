@@ -10,8 +10,8 @@
 #include "calib/sample.h"
 #include "cql/transfer.h"
 #include "lib/base/json.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 typedef struct mapping {
     const table_file *from;
@@ -36,7 +36,7 @@ static const char *heads_name(transfer_heads_kind kind)
 static ckvc_status doubtful(const mapping *m, const char *text, ckvc_err *err)
 {
     if (m->o->force) {
-        ckvc_log(CKVC_LOG_WARN, "%s: %s", m->where, text);
+        ckvc_warn("%s: %s", m->where, text);
         return CKVC_OK;
     }
     return ckvc_fail(err, CKVC_E_MISMATCH, "%s: %s; --force-mapping maps it all the same", m->where, text);
@@ -139,8 +139,7 @@ static ckvc_status map_weights(mapping *m, uint32_t *source, uint32_t *target, c
     free(spread);
     m->agreement = n > 0 ? sum / n : NAN;
     if (st == CKVC_OK && m->agreement < 0) {
-        ckvc_log(
-            CKVC_LOG_WARN,
+        ckvc_warn(
             "%s: its weights fall with the spread of value norms (Spearman %.2f, mean over layers); --heads rank gives the larger "
             "weights to the wider heads all the same",
             m->where, m->agreement);

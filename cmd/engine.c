@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "formats/tokenizer_files.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 engine_options engine_defaults(void)
 {
@@ -38,13 +38,13 @@ ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *er
         st = backend_set_compute(e->be, BE_COMPUTE_BF16, err);
     }
     if (st == CKVC_OK && backend_compute_warning(e->be)) {
-        ckvc_log(CKVC_LOG_WARN, "%s", backend_compute_warning(e->be));
+        ckvc_warn("%s", backend_compute_warning(e->be));
     }
     if (st == CKVC_OK) {
         e->be->ops->weight_limit(e->be, o->memory > 0 ? (size_t)o->memory : ckvc_available_memory() / 4 * 3);
     }
     if (st == CKVC_OK && backend_warning(e->be)) {
-        ckvc_log(CKVC_LOG_WARN, "%s", backend_warning(e->be));
+        ckvc_warn("%s", backend_warning(e->be));
     }
     if (st != CKVC_OK) {
         engine_close(e);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "formats/leak_record.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckvc_err *err)
 {
@@ -32,8 +32,8 @@ ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckv
         st = ckvc_fail_memory(err, "a leak check", 0);
     }
     if (st == CKVC_OK && r.leaked_prompts) {
-        ckvc_log(CKVC_LOG_WARN, "%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean", path,
-                 r.leaked_prompts, r.prompts);
+        ckvc_warn("%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean", path, r.leaked_prompts,
+                  r.prompts);
     }
     leak_record_fini(&r);
     return st;
@@ -43,10 +43,9 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
 {
     const json_t *guard = json_object_get(t->meta, "leak_check"), *checks = json_object_get(guard, "checks");
     if (!json_array_size(checks) || json_array_size(json_object_get(guard, "unchecked"))) {
-        ckvc_log(CKVC_LOG_WARN,
-                 "%s: %s its prompts was not checked for leaks; `ckvc manifest check --against` the scored prompts, then "
-                 "calibrate or fit with --leak-check",
-                 path, json_array_size(checks) ? "a part of" : "the manifest of");
+        ckvc_warn("%s: %s its prompts was not checked for leaks; `ckvc manifest check --against` the scored prompts, then "
+                  "calibrate or fit with --leak-check",
+                  path, json_array_size(checks) ? "a part of" : "the manifest of");
         return;
     }
     size_t i;
@@ -58,7 +57,7 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
         leak_record r;
         ckvc_err why = {0};
         if (leak_record_parse(check, path, &r, &why) != CKVC_OK) {
-            ckvc_log(CKVC_LOG_WARN, "%s", why.text);
+            ckvc_warn("%s", why.text);
             return;
         }
         const leak_against *a = leak_record_find(&r, scored_manifest);
@@ -75,12 +74,11 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
                 "no held-out result\n",
                 path, leaked, prompts);
     } else if (!compared) {
-        ckvc_log(CKVC_LOG_WARN, "%s: was checked for leaks, but not against the manifest scored here (%.12s...)%s", path,
-                 scored_manifest, leaked_elsewhere ? "; it shares text with others" : "");
+        ckvc_warn("%s: was checked for leaks, but not against the manifest scored here (%.12s...)%s", path, scored_manifest,
+                  leaked_elsewhere ? "; it shares text with others" : "");
     } else if (leaked_elsewhere) {
-        ckvc_log(CKVC_LOG_WARN,
-                 "%s: shares nothing with the prompts scored here, but %" PRIu64 " of its %" PRIu64
-                 " prompts share text with other evaluation files",
-                 path, leaked_elsewhere, prompts);
+        ckvc_warn("%s: shares nothing with the prompts scored here, but %" PRIu64 " of its %" PRIu64
+                  " prompts share text with other evaluation files",
+                  path, leaked_elsewhere, prompts);
     }
 }

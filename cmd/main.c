@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "cmd/verbs.h"
-#include "lib/base/log.h"
 #include "lib/base/names.h"
+#include "lib/base/warn.h"
 
 typedef struct verb {
     const char *name; /* NULL: a heading */
@@ -78,11 +78,10 @@ static const char *near_verb(const char *name)
     return best;
 }
 
-static void log_to_stderr(ckvc_log_level level, const char *line, void *ctx)
+static void warn_on_stderr(const char *line)
 {
-    (void)ctx;
     fflush(stdout);
-    fprintf(stderr, "%s%s\n", level == CKVC_LOG_WARN ? "warning: " : "", line);
+    fprintf(stderr, "warning: %s\n", line);
 }
 
 static int run_verb(int argc, char **argv)
@@ -131,7 +130,7 @@ static _Noreturn void leave(int rc)
 
 int main(int argc, char **argv)
 {
-    ckvc_log_set(log_to_stderr, NULL);
+    ckvc_warn_set(warn_on_stderr);
     if (argc < 2) {
         print_verbs(stderr);
         leave(64);

@@ -21,8 +21,8 @@
 #include "formats/shard_rows.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 typedef enum prompt_state { PROMPT_TODO, PROMPT_LOGGED, PROMPT_SKIPPED, PROMPT_PUBLISHED } prompt_state;
 
@@ -233,8 +233,8 @@ static ckvc_status replay(run_dir *r, uint32_t k, ckvc_err *err)
         w->left[k]--;
     }
     if (st == CKVC_OK && log.dropped) { /* cut off by the next append */
-        ckvc_log(CKVC_LOG_WARN, "%s: %llu bytes of an unfinished write at byte %llu are dropped", path,
-                 (unsigned long long)log.dropped, (unsigned long long)log.size);
+        ckvc_warn("%s: %llu bytes of an unfinished write at byte %llu are dropped", path, (unsigned long long)log.dropped,
+                  (unsigned long long)log.size);
     }
     w->log_size[k] = log.size;
     prompt_log_free(&log);

@@ -12,9 +12,9 @@
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
+#include "lib/base/warn.h"
 
 #define HEADER_MAX  100000000u         /* the format's own limit */
 #define INDEX_MAX   (64u << 20)        /* bytes of model.safetensors.index.json */
@@ -294,8 +294,8 @@ static ckvc_status add_indexed(weights *w, const char *dir, const char *index_pa
     for (size_t i = 0; i < w->n_tensors; i++)
         bytes += w->tensors[i].bytes;
     if (json_is_integer(total) && (uint64_t)json_integer_value(total) != bytes)
-        ckvc_log(CKVC_LOG_WARN, "%s: metadata.total_size is %lld, the tensors hold %llu bytes", index_path,
-                 (long long)json_integer_value(total), (unsigned long long)bytes);
+        ckvc_warn("%s: metadata.total_size is %lld, the tensors hold %llu bytes", index_path, (long long)json_integer_value(total),
+                  (unsigned long long)bytes);
 done:
     json_decref(index);
     return rc;

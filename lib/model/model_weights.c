@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "lib/base/buffer.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
+#include "lib/base/warn.h"
 
 /* ---- names ---- */
 
@@ -293,8 +293,8 @@ ckvc_status model_check(const model_shape *s, const weights *files, const char *
 
     const size_t n = weights_count(files);
     if (n > n_used)
-        ckvc_log(CKVC_LOG_WARN, "%s: %zu of %zu tensors are not part of a %s model of this config.json and are not used", dir,
-                 n - n_used, n, s->family);
+        ckvc_warn("%s: %zu of %zu tensors are not part of a %s model of this config.json and are not used", dir, n - n_used, n,
+                  s->family);
     ckvc_buffer text = {0};
     char *lines = model_shape_lines(s);
     check_job job = {files, ckvc_calloc(n, sizeof *job.out)};

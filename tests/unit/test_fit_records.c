@@ -22,10 +22,10 @@
 #include "formats/run_dir.h"
 #include "formats/shard_h5.h"
 #include "lib/base/json.h"
-#include "lib/base/log.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
+#include "lib/base/warn.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 
@@ -44,18 +44,16 @@ static const world plain = {.noise = 0.002, .effect = 0.001, .penalty = 0.0, .sk
 static char folder[64];
 static char last_warning[512];
 
-static void keep_warning(ckvc_log_level level, const char *line, void *ctx)
+static void keep_warning(const char *line)
 {
-    (void)ctx;
-    if (level == CKVC_LOG_WARN)
-        snprintf(last_warning, sizeof last_warning, "%s", line);
+    snprintf(last_warning, sizeof last_warning, "%s", line);
 }
 
 static int make_folder(void **state)
 {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/ckvc-fit-XXXXXX");
-    ckvc_log_set(keep_warning, NULL);
+    ckvc_warn_set(keep_warning);
     return mkdtemp(folder) == NULL ? -1 : 0;
 }
 

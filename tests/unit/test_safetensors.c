@@ -12,8 +12,8 @@
 
 #include "formats/weights.h"
 #include "lib/base/bytes.h"
-#include "lib/base/log.h"
 #include "lib/base/rng.h"
+#include "lib/base/warn.h"
 
 static char dir[] = "/tmp/ckvc-safetensors-XXXXXX";
 
@@ -171,10 +171,10 @@ static void malformed_lengths(void **state)
 
 static int n_warnings;
 
-static void count_warning(ckvc_log_level level, const char *line, void *ctx)
+static void count_warning(const char *line)
 {
-    (void)line, (void)ctx;
-    n_warnings += level == CKVC_LOG_WARN;
+    (void)line;
+    n_warnings++;
 }
 
 static void several_files(void **state)
@@ -188,7 +188,7 @@ static void several_files(void **state)
     put_tensors("two.safetensors", "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
 #define INDEX(text) put("model.safetensors.index.json", text, sizeof(text) - 1)
     INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
-    ckvc_log_set(count_warning, NULL);
+    ckvc_warn_set(count_warning);
     err = (ckvc_err){0};
     if (weights_open(dir, &w, &err) != CKVC_OK)
         fail_msg("%s", err.text);
@@ -200,7 +200,7 @@ static void several_files(void **state)
     assert_int_equal(weights_open(dir, &w, &err), CKVC_OK);
     weights_close(w);
     assert_int_equal(n_warnings, 1);
-    ckvc_log_set(NULL, NULL);
+    ckvc_warn_set(NULL);
 
     static const char *const names[] = {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\b"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
