@@ -31,13 +31,13 @@ static const verb_text build_verb = {
 
 static const verb_text check_verb = {
     "manifest check", "read every line; repeats, lengths in tokens, and what an evaluation shares with it",
-    "ckvc manifest check FILE [--model DIR] [--min-length N] [--against EVAL.jsonl,... [--out CHECK.json]]",
+    "ckvc manifest check FILE [--model DIR] [--min-length N] [--against EVAL.jsonl,... [--out CHECK.json] [--clean CLEAN.jsonl]]",
     "  ckvc manifest check prompts.jsonl --model models/ckvc-tiny-8l --min-length 97\n"
     "  ckvc manifest check prompts.jsonl --against longbench/multi_news.jsonl,heldout.jsonl --out check.json\n"
     "  ckvc manifest check prompts.jsonl --against prompts.jsonl    # its held-out prompts against the others\n"
-    "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. Every string of a line is read. Exit "
-    "1\n"
-    "when something is shared.\n"};
+    "  ckvc manifest check all.jsonl --against all.jsonl --clean prompts.jsonl    # a manifest of what shares nothing\n"
+    "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. Every string of a line is read.\n"
+    "Exit 1 when something is shared, with --clean, too; 65 when --clean leaves nothing.\n"};
 
 static ckvc_status load_tokenizer(const char *model, tokenizer **out, ckvc_err *err)
 {
@@ -258,8 +258,9 @@ static int run_check(int argc, char **argv)
     ckvc_status status = CKVC_OK;
     if (args.n != 1) {
         status = ckvc_fail(&err, CKVC_E_USAGE, "want one manifest, got %d", args.n);
-    } else if (leaks.out && leaks.against.n == 0) {
-        status = ckvc_fail(&err, CKVC_E_USAGE, "--out is the record of a comparison: it needs --against EVAL.jsonl");
+    } else if ((leaks.out || leaks.clean) && leaks.against.n == 0) {
+        status = ckvc_fail(&err, CKVC_E_USAGE, "%s it needs --against EVAL.jsonl",
+                           leaks.out ? "--out is the record of a comparison:" : "--clean leaves out what a comparison finds:");
     } else {
         status = load_tokenizer(model, &tok, &err);
     }
@@ -272,7 +273,7 @@ static int run_check(int argc, char **argv)
     ckvc_status leaked = CKVC_OK;
     json_t *found = NULL;
     if (status == CKVC_OK && leaks.against.n) {
-        leaked = manifest_leaks(&leaks, m, tok, json, &found, &err);
+        leaked = manifest_leaks(&leaks, m, tok, facts.repeats, json, &found, &err);
         status = leaked == CKVC_CHECK_FAILED ? CKVC_OK : leaked;
     }
     if (status == CKVC_OK) {

@@ -8,6 +8,7 @@
 
 #include "calib/prompts.h"
 #include "corpus/leak_check.h"
+#include "corpus/manifest_clean.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -92,7 +93,33 @@ static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err)
     return CKVC_OK;
 }
 
-ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok, bool json, json_t **found, ckvc_err *err)
+/* Held-out prompts stay whatever they share: they are what the others are compared with. */
+static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool *held_out, const bool *shares, const bool *repeats,
+                               json_t *found, ckvc_err *err)
+{
+    size_t n_left_out = 0;
+    bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
+    if (!left_out) {
+        return ckvc_fail_memory(err, "prompts", m->n_entries);
+    }
+    for (size_t i = 0; i < m->n_entries; i++) {
+        left_out[i] = !held_out[i] && (shares[i] || repeats[i]);
+        n_left_out += left_out[i];
+    }
+    ckvc_status st = manifest_clean_write(m, left_out, c->clean, c->force, err);
+    free(left_out);
+    if (st == CKVC_OK && found) {
+        json_object_set_new(
+            found, "clean",
+            json_pack("{s:I, s:I}", "prompts", (json_int_t)(m->n_entries - n_left_out), "left_out", (json_int_t)n_left_out));
+    } else if (st == CKVC_OK) {
+        fprintf(stderr, "%s: %zu of %zu lines, %zu left out\n", c->clean, m->n_entries - n_left_out, m->n_entries, n_left_out);
+    }
+    return st;
+}
+
+ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok, const bool *repeats, bool json,
+                           json_t **found, ckvc_err *err)
 {
     *found = NULL;
     leak_result result = {0};
@@ -102,6 +129,11 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     if (st == CKVC_OK && c->out) { /* before the work: an output that is in the way is known at once */
         st = ckvc_publish_begin(&publish, c->out, c->force, err);
         ckvc_publish_abort(&publish);
+    }
+    if (st == CKVC_OK && c->clean) {
+        st = c->out && strcmp(c->out, c->clean) == 0
+                 ? ckvc_fail(err, CKVC_E_USAGE, "--out and --clean both name %s", c->out)
+                 : manifest_clean_ready(m, c->against.items, c->against.n, c->clean, c->force, err);
     }
     for (size_t i = 0; i < m->n_entries && st == CKVC_OK; i++) {
         const manifest_entry *e = &m->entries[i];
@@ -137,6 +169,9 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     }
     if (st == CKVC_OK && c->out) {
         st = write_record(c, r, err);
+    }
+    if (st == CKVC_OK && c->clean) {
+        st = write_clean(c, m, held_out, result.shares, repeats, *found, err);
     }
     if (st == CKVC_OK && r->leaked_prompts) {
         st = ckvc_fail(err, CKVC_CHECK_FAILED, "%s: %" PRIu64 " of %" PRIu64 " prompts share text or ids with the evaluation",

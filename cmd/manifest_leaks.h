@@ -10,7 +10,7 @@
 
 typedef struct leaks_cli {
     opt_list against;
-    const char *out;
+    const char *out, *clean;
     double near, holdout;
     int64_t seed, max_findings;
     bool force;
@@ -30,12 +30,14 @@ typedef struct leaks_cli {
         {OPT_INT, "seed", 0, &(c).seed, "N", "of that draw", 0, 9e15},                                                             \
         {OPT_INT, "max-findings", 0, &(c).max_findings, "N", "findings printed; all are counted", 0, 1e6},                         \
         {OPT_TEXT, "out", 'o', &(c).out, "CHECK.json", "record of the check, for --leak-check", 0, 0},                             \
+        {OPT_TEXT, "clean", 0, &(c).clean, "CLEAN.jsonl", "the manifest without prompts that share something or repeat", 0, 0},    \
     {                                                                                                                              \
-        OPT_FLAG, "force", 'f', &(c).force, NULL, "overwrite CHECK.json", 0, 0                                                     \
+        OPT_FLAG, "force", 'f', &(c).force, NULL, "overwrite CHECK.json and CLEAN.jsonl", 0, 0                                     \
     }
 
-/* Compares, prints findings (or leaves them in *found as an object, with json), writes the record. CKVC_CHECK_FAILED when anything is
- * shared. */
-ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok, bool json, json_t **found, ckvc_err *err);
+/* Compares, prints findings (or leaves them in *found as an object, with json), writes the record and the clean manifest (without `repeats`
+ * [n_entries], too). CKVC_CHECK_FAILED when anything is shared. */
+ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok, const bool *repeats, bool json,
+                           json_t **found, ckvc_err *err);
 
 #endif

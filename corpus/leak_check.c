@@ -211,6 +211,7 @@ static ckvc_status find_within(guard *g, ckvc_err *err)
         size_t before = g->out->n_findings;
         g->line = earlier->line;
         g->out->record.near_within++;
+        g->out->shares[g->entry_of[i]] = true;
         st = report_finding(g, LEAK_WITHIN, i, NULL, g->prompt_text[i].first, g->prompt_text[i].count, jaccard, err);
         if (st == CKVC_OK && g->out->n_findings > before && !(g->out->findings[before].id = cut_name(earlier->id, 255))) {
             st = ckvc_fail_memory(err, "a finding", 1);
@@ -411,7 +412,8 @@ ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_pat
     ckvc_status st = CKVC_OK;
     if (n_paths == 0 || n_paths > LEAK_RECORD_MAX_AGAINST) {
         st = ckvc_fail(err, CKVC_E_USAGE, "%zu files to compare with; want 1 to %d", n_paths, LEAK_RECORD_MAX_AGAINST);
-    } else if (!(r->against = ckvc_calloc(n_paths, sizeof *r->against))) {
+    } else if (!(r->against = ckvc_calloc(n_paths, sizeof *r->against)) ||
+               !(out->shares = ckvc_calloc(m->n_entries, sizeof *out->shares))) {
         st = ckvc_fail_memory(err, "a leak check", n_paths * sizeof *r->against);
     }
     r->n_against = st == CKVC_OK ? n_paths : 0;
@@ -428,6 +430,7 @@ ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_pat
     }
     for (size_t i = 0; i < g.n_prompts && st == CKVC_OK; i++) {
         r->leaked_prompts += g.touched_any[i];
+        out->shares[g.entry_of[i]] |= g.touched_any[i];
     }
     words_fini(&g.words);
     words_fini(&g.text);
@@ -456,6 +459,7 @@ void leak_result_fini(leak_result *r)
         free(r->findings[i].text);
     }
     free(r->findings);
+    free(r->shares);
     leak_record_fini(&r->record);
     *r = (leak_result){0};
 }

@@ -39,6 +39,7 @@ typedef struct leak_finding {
 
 typedef struct leak_result {
     leak_record record; /* the counts */
+    bool *shares;       /* [n_entries] of the manifest: shares anything with any file, or is near to an earlier prompt */
     leak_finding *findings;
     size_t n_findings, cap_findings;
 } leak_result;

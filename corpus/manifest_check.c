@@ -9,6 +9,7 @@
 typedef struct body { /* what a prompt says, by its hash */
     uint8_t digest[CKVC_SHA256_BYTES];
     uint32_t line;
+    size_t entry;
 } body;
 
 static ckvc_status length_of(const manifest *m, const manifest_entry *e, const tokenizer *tok, bool continuation, int64_t *length,
@@ -53,12 +54,15 @@ static int by_digest(const void *a, const void *b)
 static ckvc_status find_repeats(const manifest *m, manifest_facts *out, ckvc_err *err)
 {
     body *bodies = ckvc_alloc(m->n_entries, sizeof *bodies);
-    if (!bodies) {
+    out->repeats = ckvc_calloc(m->n_entries, sizeof *out->repeats);
+    if (!bodies || !out->repeats) {
+        free(bodies);
         return ckvc_fail_memory(err, "prompts", m->n_entries * sizeof *bodies);
     }
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         bodies[i].line = e->line;
+        bodies[i].entry = i;
         if (e->has_tokens) {
             ckvc_sha256_bytes(e->tokens, e->n_tokens * sizeof *e->tokens, bodies[i].digest);
         } else {
@@ -69,6 +73,7 @@ static ckvc_status find_repeats(const manifest *m, manifest_facts *out, ckvc_err
     for (size_t i = 1; i < m->n_entries; i++) {
         if (memcmp(bodies[i - 1].digest, bodies[i].digest, sizeof bodies[i].digest) == 0) {
             out->n_repeated++;
+            out->repeats[bodies[i].entry] = true;
             if (!out->first_repeated || bodies[i].line < out->first_repeated) {
                 out->first_repeated = bodies[i].line;
                 out->first_original = bodies[i - 1].line;
@@ -135,5 +140,6 @@ ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_l
 void manifest_facts_fini(manifest_facts *facts)
 {
     free(facts->groups);
+    free(facts->repeats);
     *facts = (manifest_facts){0};
 }

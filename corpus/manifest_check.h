@@ -2,6 +2,7 @@
 #ifndef CKVC_CORPUS_MANIFEST_CHECK_H
 #define CKVC_CORPUS_MANIFEST_CHECK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,6 +19,7 @@ typedef struct check_group {    /* prompts of one source and split */
 typedef struct manifest_facts {
     check_group *groups; /* in order of first appearance */
     size_t n_groups;
+    bool *repeats;                                           /* [n_entries] such a prompt */
     size_t n_repeated;                                       /* prompts whose text or tokens an earlier line has */
     size_t n_short;                                          /* prompts below min_length */
     int64_t shortest, longest, total, shortest_continuation; /* shortest_continuation: -1 where none is given */

@@ -277,6 +277,7 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
         status = copy_ids(r, "tokens", tokens, &e->tokens, &e->n_tokens);
     }
     if (status == CKVC_OK && file) {
+        e->has_file = true;
         status = read_file_text(r, object, e);
     }
     if (status == CKVC_OK && messages) {

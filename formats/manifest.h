@@ -24,6 +24,7 @@ typedef struct manifest_entry {
     int32_t *tokens;
     size_t n_tokens;
     bool has_tokens;
+    bool has_file; /* text was read from "file" */
     /* a conversation; text is then "role LF content LF" of each message: what checks of repeats, leaks and lengths look at */
     manifest_message *messages;
     size_t n_messages;

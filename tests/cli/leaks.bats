@@ -122,3 +122,56 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [ "$status" -eq 65 ]
     one_line
 }
+
+@test "--clean: the lines that share nothing, byte for byte; the check of what is left passes" {
+    # p0 p3 held out; p1, p2, p4 (shared with foreign.jsonl), p5; then a near copy of p2, a short text and its repeat
+    { sed 's/{"id":"p1",/{ "id" : "p1",/' "$DIR/prompts.jsonl"
+      sed -n 3p "$DIR/prompts.jsonl" | sed 's/"p2"/"near"/; s/"text":"/&Once more. /'
+      printf '{"id":"s","text":"two words"}\n{"id":"t","text":"two words"}'; } >"$DIR/all.jsonl"
+    run "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ $output == *"kept.jsonl: 6 of 9 lines, 3 left out"* ]]
+    sed -n '1,4p;6p;8p' "$DIR/all.jsonl" | cmp - "$DIR/kept.jsonl"
+    "$CKVC" manifest check "$DIR/kept.jsonl" --against "$DIR/foreign.jsonl,$DIR/kept.jsonl" >/dev/null
+    # the last line ends as it did; nothing shared: the same bytes, exit 0; in JSON, too
+    head -n 4 "$DIR/prompts.jsonl" | head -c -1 >"$DIR/open.jsonl"
+    "$CKVC" manifest check "$DIR/open.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/open-kept.jsonl" --json 2>/dev/null |
+        python3 -c 'import json, sys; assert json.load(sys.stdin)["leaks"]["clean"] == {"prompts": 4, "left_out": 0}'
+    cmp "$DIR/open.jsonl" "$DIR/open-kept.jsonl"
+    # held-out prompts stay whatever they share
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/open.jsonl" --clean "$DIR/held.jsonl"
+    [ "$status" -eq 1 ]
+    sed -n '1p;4,6p' "$DIR/prompts.jsonl" | cmp - "$DIR/held.jsonl"
+}
+
+@test "--clean: what is in the way is refused before the work; nothing left is no file" {
+    refuses() { # STATUS OPTIONS...: over prompts.jsonl
+        local want=$1
+        shift
+        run "$CKVC" manifest check "$DIR/prompts.jsonl" "$@"
+        [ "$status" -eq "$want" ] || { echo "$status $output"; return 1; }
+        one_line
+    }
+    refuses 64 --clean "$DIR/x.jsonl"
+    refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/prompts.jsonl" --force
+    refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/foreign.jsonl" --force
+    refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/x.jsonl" --out "$DIR/x.jsonl"
+    echo mine >"$DIR/mine.jsonl"
+    refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl"
+    [ "$(cat "$DIR/mine.jsonl")" = mine ]
+    refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/nowhere/x.jsonl"
+    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl" --force
+    [ "$status" -eq 1 ]
+    [ "$(wc -l <"$DIR/mine.jsonl")" -eq 5 ]
+    sed 's/"p/"q/' "$DIR/clean.jsonl" >"$DIR/copy.jsonl"
+    grep -v heldout "$DIR/clean.jsonl" >"$DIR/fit.jsonl"
+    run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
+    [ "$status" -eq 65 ]
+    [[ $output == *"none of its"*"is left"* ]]
+    # a disk that fills up: no file, nothing temporary
+    run bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
+    [[ $output == *"x.jsonl: writing failed"* ]]
+    [ ! -e "$DIR/x.jsonl" ]
+    [ -z "$(ls "$DIR" | grep tmp)" ]
+}

@@ -410,6 +410,7 @@ static void check_finds_repeats(void **state)
     assert_int_equal(f.n_repeated, 2);
     assert_int_equal(f.first_repeated, 3);
     assert_int_equal(f.first_original, 1);
+    assert_memory_equal(f.repeats, ((const bool[]){false, false, true, true, false}), 5 * sizeof(bool));
     assert_int_equal(f.n_short, 3);
     assert_int_equal(f.first_short, 2);
     manifest_facts_fini(&f);

@@ -432,6 +432,7 @@ static void test_findings(void **state)
     assert_int_equal(r.findings[0].line, 1);
     assert_int_equal(r.findings[1].line, 3);
     assert_string_equal(r.findings[1].entry->id, "a");
+    assert_true(r.shares[0] && !r.shares[1]);
     leak_result_fini(&r);
     near = 0.5;
     /* Near, without thirteen in a row; an id. */
@@ -446,6 +447,7 @@ static void test_findings(void **state)
     m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE " y\"}\n");
     a = counts_of(m, "{\"id\":\"z\"}\n", &r);
     assert_int_equal(r.record.near_within, 1);
+    assert_true(!r.shares[0] && r.shares[1]);
     assert_int_equal(r.findings[0].kind, LEAK_WITHIN);
     assert_int_equal(r.findings[0].line, 1);
     leak_result_fini(&r);
@@ -469,6 +471,7 @@ static void test_own_file(void **state)
     assert_int_equal(r.record.against[0].lines, 2); /* the held-out ones */
     assert_int_equal(r.record.against[0].spans, 1);
     assert_int_equal(r.record.against[0].ids, 0);
+    assert_true(r.shares[0] && !r.shares[1] && !r.shares[2]); /* held-out ones are not compared */
     leak_result_fini(&r);
     manifest_free(m);
 }
