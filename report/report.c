@@ -65,10 +65,10 @@ ckvc_status report_write(const report_options *o, char **summary, char **json, c
     if (rc == CKVC_OK) {
         json_object_set_new(r.json, "schema", json_string("ckvc-report-1"));
         json_object_set_new(r.json, "ckvc_version", json_string(CKVC_VERSION));
-        ckvc_status (*const steps[])(report *, ckvc_err *) = {report_records,          report_tables_json,   report_stats_json,
-                                                              report_pairs_json,       report_runs_json,     report_coverage_json,
-                                                              report_binding_json,     report_scores_json,   report_attention_json,
-                                                              report_diagnostics_json, report_transfer_json, report_draw};
+        ckvc_status (*const steps[])(report *, ckvc_err *) = {
+            report_records,          report_tables_json,   report_leaks_json,   report_stats_json,  report_pairs_json,
+            report_runs_json,        report_coverage_json, report_binding_json, report_scores_json, report_attention_json,
+            report_diagnostics_json, report_transfer_json, report_draw};
         for (size_t i = 0; i < sizeof steps / sizeof *steps && rc == CKVC_OK; i++) {
             rc = steps[i](&r, err);
         }

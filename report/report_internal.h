@@ -125,6 +125,7 @@ void report_coverage_section(const report *r, ckvc_buffer *html);
 void report_binding_section(const report *r, ckvc_buffer *html);
 
 ckvc_status report_stats_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_stats.c: "statistics" of every table */
+ckvc_status report_leaks_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_leaks.c: "leak_check" of every table */
 
 /* report_refit.c: agreement of two tables over resampled prompts. Adds intervals, split halves and ceilings to the pair's entries of each
  * budget when the records of both tables are here, else "interval_missing": why. */

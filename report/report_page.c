@@ -184,6 +184,7 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
     report_pair_findings(r, b, summary);
     report_entry_findings(r, b, summary);
     run_findings(r, b, summary);
+    report_leak_findings(r, b, summary);
     ckvc_buffer_text(b, "</div>\n");
     if (r->n_scores) {
         double seen = report_num(of_scores, "prompts_used_in_calibration_left_out"),
@@ -415,7 +416,7 @@ static void flat_rows(ckvc_buffer *b, const char *prefix, const json_t *object, 
     json_object_foreach((json_t *)(uintptr_t)object, key, v)
     {
         char name[256];
-        if (depth == 0 && (strcmp(key, "diagnostics") == 0 || strcmp(key, "shape") == 0)) {
+        if (depth == 0 && (strcmp(key, "diagnostics") == 0 || strcmp(key, "shape") == 0 || strcmp(key, "leak_check") == 0)) {
             continue;
         }
         snprintf(name, sizeof name, "%.120s%s%.120s", prefix, *prefix ? "." : "", key);

@@ -9,6 +9,9 @@ void report_page_figures(const report *r, ckvc_buffer *b, const char *section);
 /* One finding: a line of the summary and a paragraph of the page, its verdict (may be NULL) in front. */
 void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...) CKVC_PRINTF(4, 5);
 
+/* report_leaks.c */
+void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+
 /* report_stats_page.c */
 void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);

@@ -175,3 +175,30 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [ ! -e "$DIR/x.jsonl" ]
     [ -z "$(ls "$DIR" | grep tmp)" ]
 }
+
+@test "report: the leak check of a table that is scored, passed, missing or with leaks" {
+    verdict() { # NAME MANIFEST: a report on NAME.ckvt, scored on MANIFEST; state: of its check
+        rm -rf "$DIR/$1-scores.jsonl" "$DIR/$1-report"
+        "$CKVC" score --model "$MODEL" --manifest "$2" --window 16 --continuation 16 --limit 2 --table "$DIR/$1.ckvt" --policy identity -q \
+            --out "$DIR/$1-scores.jsonl" 2>/dev/null
+        "$CKVC" report "$DIR/$1.ckvt" --scores "$DIR/$1-scores.jsonl" --bootstrap 0 --out "$DIR/$1-report"
+        state=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tables"][0]["leak_check"]["state"])' "$DIR/$1-report/report.json")
+    }
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/r-clean.json" >/dev/null
+    { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/r-dirty.jsonl"
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/r-dirty.jsonl" --out "$DIR/r-dirty.json" >/dev/null 2>&1 || [ $? -eq 1 ]
+    calibrate "$DIR/r-run"
+    "$CKVC" fit "$DIR/r-run" --out "$DIR/r-bare.ckvt" -q
+    "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-clean.json" --out "$DIR/r-clean.ckvt" -q
+    "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-dirty.json" --out "$DIR/r-dirty.ckvt" -q
+    verdict r-clean "$DIR/clean.jsonl"
+    [ "$state" = passed ]
+    grep -q 'Leak check passed: T1 .*none of its 4 prompts shares 13 words in a row' "$DIR/r-clean-report/report.html"
+    verdict r-bare "$DIR/clean.jsonl"
+    [ "$state" = "not checked" ]
+    grep -q 'class="warn".*its prompts were not checked for leaks' "$DIR/r-bare-report/report.html"
+    run verdict r-dirty "$DIR/r-dirty.jsonl"
+    [[ $output == *"leak: T1 "*"at least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
+    verdict r-clean "$DIR/r-dirty.jsonl"
+    [ "$state" = "not compared" ]
+}

@@ -414,6 +414,47 @@ static void inputs_that_are_none(void **state)
     assert_false(ckvc_is_dir(in("never"))); /* nothing is made for a report that cannot be */
 }
 
+/* META's leak_check as it may come from outside, without scores: the check alone decides. */
+#define HASH(c)                                                                                                                    \
+    c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c
+#define CHECK(leaked)                                                                                                              \
+    "{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" HASH(                                                                      \
+        "a") "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,"                                                           \
+             "\"seed\":1,\"prompts\":7,\"held_out\":2,\"near_duplicates_within\":0,\"leaked_prompts\":" leaked                     \
+             ",\"against\":[{\"sha256\":\"" HASH("b") "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,\"shared_spans\":0,"     \
+                                                      "\"near_duplicates\":0,\"duplicate_ids\":0,"                                 \
+                                                      "\"leaked_lines\":0,\"leaked_prompts\":" leaked "}]}"
+
+static void leak_checks(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"{\"checks\":[" CHECK("0") "],\"unchecked\":[]}", "passed"},
+                                           {"{\"checks\":[" CHECK("0") "," CHECK("3") "],\"unchecked\":[]}", "shared"},
+                                           {"{\"checks\":[" CHECK("0") "],\"unchecked\":[\"" HASH("c") "\"]}", "in part"},
+                                           {"{\"checks\":[" CHECK("0") ",{}],\"unchecked\":[]}", "not readable"},
+                                           {"{\"checks\":[7],\"unchecked\":[]}", "not readable"},
+                                           {"{\"checks\":[],\"unchecked\":[]}", "not checked"},
+                                           {"{\"checks\":{}}", "not checked"},
+                                           {"[1]", "not checked"},
+                                           {"null", "not checked"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        table_file *t = small("x", ones, false);
+        json_object_set_new(t->meta, "leak_check", json_loads(cases[i][0], JSON_DECODE_ANY, NULL));
+        put(t, in("leaks.ckvt"));
+        table_file_free(t);
+        const char *inputs[] = {in("leaks.ckvt")};
+        char *page = NULL, *summary = NULL;
+        json_t *j = make(inputs, 1, NULL, &page, &summary);
+        assert_string_equal(json_string_value(at(j, "tables.0.leak_check.state")), cases[i][1]);
+        bool passed = strcmp(cases[i][1], "passed") == 0, shared = strcmp(cases[i][1], "shared") == 0;
+        assert_int_equal(strstr(page, "Leak check passed: T1 x: none of its 7 prompts shares 13 words") != NULL, passed);
+        assert_int_equal(strstr(summary, "leak: T1 x: at least 3 of its 14 prompts share") != NULL, shared);
+        json_decref(j);
+        free(page);
+        free(summary);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(table_alone),
@@ -422,6 +463,7 @@ int main(void)
                                        cmocka_unit_test(paired_differences),
                                        cmocka_unit_test(controls_and_references),
                                        cmocka_unit_test(rows_of_two_files),
+                                       cmocka_unit_test(leak_checks),
                                        cmocka_unit_test(inputs_that_are_none)};
     return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }
