@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Builds the two demo manifests from Debian's own text packages: scripts/demo-corpora.sh CKVC OUTDIR
 #
+# OUTDIR/NAME-all.jsonl are all prompts; NAME.jsonl those that share nothing with the other corpus or with held-out prompts of their own;
+# NAME-leaks.json the record that this was checked, for --leak-check.
+#
 # The packages are fetched with apt-get download and unpacked with dpkg-deb -x below build/; nothing is installed and no root is
 # needed. Packages that are there already are not fetched again, so that a second run works offline. What is taken from them and
 # under which licences: data-manifests/README.md.
@@ -94,7 +97,7 @@ manifest() { # NAME SOURCE=PATH...
     shift
     "$ckvc" manifest build --force --model "$MODEL" --prompts "$PROMPTS" --retrieval "$RETRIEVAL" \
         --retrieval-source "$name-retrieval" --min-length "$MIN_LENGTH" --max-length "$MAX_LENGTH" \
-        --continuation "$CONTINUATION" --split-share "heldout=$HELDOUT" --seed "$SEED" --out "$out/$name.jsonl" "$@"
+        --continuation "$CONTINUATION" --split-share "heldout=$HELDOUT" --seed "$SEED" --out "$out/$name-all.jsonl" "$@"
 }
 
 mkdir -p "$debs" "$unpacked" "$out"
@@ -107,3 +110,13 @@ manifest technical \
     octave="$unpacked/octave-doc/usr/share/info" \
     debian-reference="$unpacked/debian-reference-en/usr/share/debian-reference"
 manifest narrative bible-kjv="$unpacked/bible"
+
+for name in technical narrative; do # exit 1: something was shared, and is left out
+    say "leaving out prompts that share text with the other corpus or with held-out $name ones"
+    "$ckvc" manifest check --force "$out/$name-all.jsonl" --against "$out/technical-all.jsonl,$out/narrative-all.jsonl" \
+        --clean "$out/$name.jsonl" || [ $? -eq 1 ]
+done
+for name in technical narrative; do
+    "$ckvc" manifest check --force "$out/$name.jsonl" --against "$out/technical.jsonl,$out/narrative.jsonl" \
+        --out "$out/$name-leaks.json" >/dev/null
+done

@@ -16,7 +16,8 @@ scripts/demo-corpora.sh "$ckvc" "$out"
 
 for corpus in technical narrative; do
     say "calibrate: $corpus prompts on $big"
-    "$ckvc" calibrate --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --split fit --out "$out/run-$corpus"
+    "$ckvc" calibrate --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --split fit \
+        --leak-check "$out/$corpus-leaks.json" --out "$out/run-$corpus"
     "$ckvc" fit "$out/run-$corpus" --label "$corpus" --bootstrap 200 --out "$out/$corpus.ckvt"
 done
 
