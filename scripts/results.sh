@@ -29,20 +29,19 @@ logged() { # RUN VERB OPTION...: a run directory that holds what the verb ends w
 }
 export DEMO_PROMPTS=${PROMPTS:-160}
 mkdir -p "$out"
-[ -e "$out/narrative.jsonl" ] || scripts/demo-corpora.sh "$ckvc" "$out"
-"$ckvc" manifest check "$out/technical.jsonl" --against "$out/narrative.jsonl" >"$out/check.txt" 2>&1 || true
+[ -e "$out/narrative-leaks.json" ] || scripts/demo-corpora.sh "$ckvc" "$out"
 
 # ---- the loop and its probes; after its first pass it is what head-only makes, after its second what independent makes ----
 for c in $corpora; do
     for p in joint gate-only grid-search; do
         say "compile: $c, $p"
-        logged "$out/$c-$p" compile --model $big --manifest "$out/$c.jsonl" --split fit --probe $p --rounds 2
+        logged "$out/$c-$p" compile --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --probe $p --rounds 2
     done
     for grid in paper wide; do # heads alone on a full budget: under the paper's 29 weights, and under 7 that lie farther apart
         actions=()
         [ $grid = paper ] || actions=(--head-grid 0.25,0.5,0.7,1,1.4,2,4)
         say "compile: $c, no-threshold, $grid weights"
-        logged "$out/$c-full-$grid" compile --model $big --manifest "$out/$c.jsonl" --split fit --probe no-threshold "${actions[@]}"
+        logged "$out/$c-full-$grid" compile --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --probe no-threshold "${actions[@]}"
     done
 done
 for c in $corpora; do
@@ -64,7 +63,7 @@ done
 for c in $sweeps; do
     for b in uniform balanced; do
         say "calibrate: $c, $b"
-        logged "$out/$c-$b" calibrate --model $big --manifest "$out/$c.jsonl" --split fit --behaviour $b
+        logged "$out/$c-$b" calibrate --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --behaviour $b
         for a in 0 0.1 0.25 0.5 0.75 1 2 5; do
             once "$out/$c-$b-a$a.ckvt" "$ckvc" fit "$out/$c-$b" -q --cql-alpha $a --label "$c $b alpha $a" --out "$out/$c-$b-a$a.ckvt"
         done
@@ -93,7 +92,7 @@ for c in $sweeps; do
         table=$out/$c-joint/tables/pass-02.ckvt
         if [ $s != paper ]; then
             table=$out/$c-$s/table.ckvt
-            logged "$out/$c-$s" compile "${how[@]}" --model $big --manifest "$out/$c.jsonl" --split fit --rounds 1
+            logged "$out/$c-$s" compile "${how[@]}" --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --rounds 1
         fi
         once "$out/kind-$s-$c.jsonl" "$ckvc" score "${common[@]:0:2}" "${how[@]}" -q --model $big --manifest "$out/$c.jsonl" --split heldout \
             --table "$table" --policy identity,matched,top-k,sink-recent,window-pooled --out "$out/kind-$s-$c.jsonl"
@@ -103,7 +102,7 @@ done
 # ---- depth transfer, both ways, heads in the three ways; from SmolLM2 too (SMOLLM2: tables of results-smollm2.sh, W = 64) ----
 for c in $corpora; do
     say "transfer: $c"
-    logged "$out/$c-small" compile --model $small --manifest "$out/$c.jsonl" --split fit --rounds 1
+    logged "$out/$c-small" compile --model $small --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --rounds 1
     for to in small big; do
         case $to in
         small) model=$small from=$out/$c-joint/tables/pass-02.ckvt own=$out/$c-small ;;
