@@ -133,10 +133,6 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
         return st;
     }
     const ckvc_table *t = j->tables->table;
-    const char *alpha = json_string_value(json_object_get(j->tables->meta, "alpha_kind"));
-    if (alpha && strcmp(alpha, c->engine.alpha) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --alpha %s, this run has %s", c->tables, alpha, c->engine.alpha);
-    }
     if (opts_given(opts, "operator") && t->op != operator_of(c)) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --operator %s, this run has %s", c->tables,
                          ckvc_operator_name(t->op), c->operator_name);
