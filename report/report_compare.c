@@ -28,6 +28,19 @@ static bool same_series(const json_t *a, const json_t *b)
            report_num(a, "C") == report_num(b, "C");
 }
 
+const json_t *report_fair_opponent(const json_t *of_scores, const json_t *series)
+{
+    size_t i;
+    json_t *o;
+    json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
+    {
+        if (same_series(o, series) && strcmp(report_str(o, "base_policy"), "matched") == 0) {
+            return o;
+        }
+    }
+    return NULL;
+}
+
 /* ---- what stands first: all prompts together ---- */
 
 static void verdict_cell(ckvc_buffer *b, const json_t *of)

@@ -374,3 +374,14 @@ const char *report_budget(double budget)
     }
     return out;
 }
+
+const char *report_more_tokens(double ratio)
+{
+    char *out = ring();
+    if (!isfinite(ratio)) {
+        return "other numbers of tokens";
+    }
+    double percent = 100 * fabs(ratio - 1);
+    snprintf(out, SLOT_SIZE, "%.*f%% %s tokens", percent < 10 ? 1 : 0, percent, ratio > 1 ? "more" : "fewer");
+    return out;
+}

@@ -156,5 +156,6 @@ const char *report_signed(double v, int decimals);
 const char *report_share(double v);                                           /* 37.5% */
 const char *report_interval(double mean, double lo, double hi, int decimals); /* +0.0031 (-0.0004 to +0.0066) */
 const char *report_budget(double budget);                                     /* "96 tokens", "25% of T" */
+const char *report_more_tokens(double ratio);                                 /* "2.9% more tokens", "4.0% fewer tokens" */
 
 #endif

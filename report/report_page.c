@@ -60,90 +60,6 @@ void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict
     free(line);
 }
 
-static bool same_setting(const json_t *a, const json_t *b)
-{
-    return strcmp(report_str(a, "title"), report_str(b, "title")) == 0 &&
-           strcmp(report_str(a, "model"), report_str(b, "model")) == 0 && report_num(a, "budget") == report_num(b, "budget") &&
-           report_num(a, "C") == report_num(b, "C");
-}
-
-/* The comparison with the table's own matched control, NULL without one. */
-static const json_t *fair_opponent(const json_t *of_scores, const json_t *of)
-{
-    size_t i;
-    json_t *o;
-    json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
-    {
-        if (same_setting(o, of) && strcmp(report_str(o, "base_policy"), "matched") == 0) {
-            return o;
-        }
-    }
-    return NULL;
-}
-
-static void score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary)
-{
-    size_t i, tables = 0;
-    json_t *o;
-    bool held_out = json_is_true(json_object_get(of_scores, "held_out_checked"));
-    json_array_foreach(json_object_get(of_scores, "against_identity"), i, o)
-    {
-        if (strcmp(report_str(o, "policy"), "table") != 0) {
-            continue;
-        }
-        tables++;
-        const json_t *all = json_object_get(o, "all"), *fair = fair_opponent(of_scores, o);
-        const json_t *of = fair ? json_object_get(fair, "all") : all;
-        const char *gain = report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4);
-        double n = report_num(of, "n"), kept = report_num(of, "kept"), base = report_num(of, "kept_base");
-        const char *prompts = held_out ? "held-out prompts" : "prompts";
-        if (fair) {
-            report_finding(
-                html, summary, report_judged(of),
-                "%s, budget %s, at equal tokens kept: %s nats per token against identity at one threshold (%s and %s tokens "
-                "per layer), "
-                "%.0f %s, 95%% interval. Against plain identity, which keeps %s: %s.",
-                report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1), report_fixed(base, 1),
-                n, prompts, report_fixed(report_num(all, "kept_base"), 1),
-                report_interval(report_num(all, "difference"), report_num(all, "lo"), report_num(all, "hi"), 4));
-        } else {
-            bool equal = json_is_true(json_object_get(all, "equal_tokens"));
-            report_finding(
-                html, summary, equal ? report_judged(of) : "not at equal tokens",
-                "%s, budget %s: %s nats per token against identity, keeping %s tokens per layer where identity keeps %s, %.0f "
-                "%s, 95%% "
-                "interval.%s",
-                report_str(o, "title"), report_budget(report_num(o, "budget")), gain, report_fixed(kept, 1), report_fixed(base, 1),
-                n, prompts, equal ? "" : " Score the policy 'matched' too for a fair comparison.");
-        }
-    }
-    if (tables == 0) {
-        bool scored = json_array_size(json_object_get(of_scores, "files")) > 0;
-        report_finding(
-            html, summary, "benefit not known",
-            scored ? "The scores hold no table beside identity on the same prompts."
-                   : "No scores were given; `ckvc score --table T.ckvt --policy identity,matched` on held-out prompts makes them.");
-    }
-}
-
-/* A simple reference that does better with as many tokens is part of the verdict. */
-static void reference_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary)
-{
-    size_t i;
-    json_t *o;
-    json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
-    {
-        const json_t *of = json_object_get(o, "all");
-        if (strcmp(report_str(o, "base_policy"), "matched") != 0 && report_num(of, "hi") < 0) {
-            report_finding(html, summary, "worse than a simple reference",
-                           "%s, budget %s, against %s, at as many tokens: %s nats per token, %.0f prompts.", report_str(o, "title"),
-                           report_budget(report_num(o, "budget")), report_str(o, "base"),
-                           report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4),
-                           report_num(of, "n"));
-        }
-    }
-}
-
 static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
 {
     size_t i, k;
@@ -179,8 +95,7 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
 {
     const json_t *of_scores = json_object_get(r->json, "scores");
     ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
-    score_findings(of_scores, b, summary);
-    reference_findings(of_scores, b, summary);
+    report_score_findings(of_scores, b, summary);
     report_pair_findings(r, b, summary);
     report_entry_findings(r, b, summary);
     run_findings(r, b, summary);

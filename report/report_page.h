@@ -12,6 +12,9 @@ void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict
 /* report_leaks.c */
 void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 
+/* report_verdict.c: what tables bring against identity and references; from the member "scores". */
+void report_score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary);
+
 /* report_stats_page.c */
 void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);

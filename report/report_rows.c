@@ -36,8 +36,22 @@ static int compare_entry(const void *pa, const void *pb)
     return c ? c : (a->row->line > b->row->line) - (a->row->line < b->row->line);
 }
 
-/* "T1 technical", "matched to T1 technical (tau 0.87)", "mean-gate of T1 technical", "recent with the tokens of T1 technical", "recent". */
-static char *policy_title(const report *r, const score_row *row)
+#define TAUS_NAMED 8 /* of more thresholds a title says the ends */
+
+/* "0.875, 0.895", or "0.75 to 0.95". */
+static void name_taus(const report_series *s, ckvc_buffer *b)
+{
+    if (s->n_taus > TAUS_NAMED) {
+        ckvc_buffer_printf(b, "%.4g to %.4g", s->taus[0], s->taus[s->n_taus - 1]);
+        return;
+    }
+    for (size_t i = 0; i < s->n_taus; i++) {
+        ckvc_buffer_printf(b, "%s%.4g", i ? ", " : "", s->taus[i]);
+    }
+}
+
+/* "T1 technical", "matched to T1 technical (tau 0.87, 0.895)", "mean-gate of T1 technical", "recent with the tokens of T1 technical", "recent". */
+static char *policy_title(const report *r, const report_series *of, const score_row *row)
 {
     char *table = NULL;
     if (!*row->table) {
@@ -52,22 +66,57 @@ static char *policy_title(const report *r, const score_row *row)
     if (!table || strcmp(row->policy, "table") == 0) {
         return table;
     }
-    char *title = isfinite(row->tau) ? ckvc_format("%s to %s (\u03C4 %.3g)", row->policy, table, row->tau)
-                  : score_is_reference(score_kind_named(row->policy)) ? ckvc_format("%s with the tokens of %s", row->policy, table)
-                                                                      : ckvc_format("%s of %s", row->policy, table);
+    char *title = NULL;
+    if (of->n_taus) {
+        ckvc_buffer taus = {0};
+        name_taus(of, &taus);
+        title = taus.failed ? NULL : ckvc_format("%s to %s (\u03C4 %s)", row->policy, table, (const char *)taus.data);
+        ckvc_buffer_fini(&taus);
+    } else {
+        title = ckvc_format(score_is_reference(of->kind) ? "%s with the tokens of %s" : "%s of %s", row->policy, table);
+    }
     free(table);
     return title;
 }
 
-static char *series_title(const report *r, const score_row *row)
+static char *series_title(const report *r, const report_series *of, const score_row *row)
 {
-    char *title = policy_title(r, row);
+    char *title = policy_title(r, of, row);
     if (!title || !row->layer_budgets) {
         return title;
     }
     char *longer = ckvc_format("%s, budgets by layer", title);
     free(title);
     return longer;
+}
+
+static int ascending(const void *pa, const void *pb)
+{
+    double a = *(const double *)pa, b = *(const double *)pb;
+    return (a > b) - (a < b);
+}
+
+/* The thresholds of a series' rows, each once. */
+static ckvc_status take_taus(const report_rows *s, report_series *of, ckvc_err *err)
+{
+    size_t n = 0;
+    of->taus = ckvc_alloc(of->n, sizeof *of->taus);
+    if (!of->taus) {
+        return ckvc_fail_memory(err, "report", of->n * sizeof *of->taus);
+    }
+    for (size_t i = 0; i < of->n; i++) {
+        double tau = s->rows[of->first + i].row->tau;
+        if (isfinite(tau)) {
+            of->taus[n++] = tau;
+        }
+    }
+    qsort(of->taus, n, sizeof *of->taus, ascending);
+    for (size_t i = 0; i < n; i++) {
+        if (of->n_taus == 0 || of->taus[of->n_taus - 1] != of->taus[i]) {
+            of->taus[of->n_taus++] = of->taus[i];
+        }
+    }
+    return CKVC_OK;
 }
 
 static int compare_text(const void *a, const void *b)
@@ -175,8 +224,7 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
                                   .kind = score_kind_named(row->policy),
                                   .budget = row->budget,
                                   .layer_budgets = row->layer_budgets,
-                                  .continuation = row->n_continuation,
-                                  .tau = row->tau};
+                                  .continuation = row->n_continuation};
             size_t at = 0;
             while (at < s->n_series && compare_series(&s->series[at], &want) != 0) {
                 at++;
@@ -203,10 +251,13 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
         report_series *of = &s->series[s->rows[i].series];
         of->first = of->n ? of->first : i;
         of->n++;
-        of->title = of->title ? of->title : series_title(r, s->rows[i].row);
-        if (!of->title) {
+    }
+    for (size_t k = 0; k < s->n_series && rc == CKVC_OK; k++) {
+        report_series *of = &s->series[k];
+        rc = take_taus(s, of, err);
+        of->title = rc == CKVC_OK ? series_title(r, of, s->rows[of->first].row) : NULL;
+        if (rc == CKVC_OK && !of->title) {
             rc = ckvc_fail_memory(err, "report", 64);
-            goto done;
         }
     }
 done:
@@ -222,6 +273,7 @@ void report_rows_free(report_rows *s)
 {
     for (size_t i = 0; s->series && i < s->n_series; i++) {
         free(s->series[i].title);
+        free(s->series[i].taus);
     }
     free(s->rows);
     free(s->series);

@@ -17,7 +17,8 @@ typedef struct report_series {
     double budget;
     uint64_t layer_budgets; /* which budgets by layer; 0: none */
     uint32_t continuation;
-    double tau; /* of a matched control */
+    double *taus; /* [n_taus] the thresholds of a matched control, ascending: one for each `score` that found its own */
+    size_t n_taus;
     char *title;
     size_t first, n; /* its rows */
 } report_series;

@@ -102,7 +102,7 @@ static json_t *series_json(const report_series *s)
     json_object_set_new(o, "table", *s->table ? json_string(s->table) : json_null());
     json_object_set_new(o, "budget", ckvc_json_real(s->budget));
     json_object_set_new(o, "C", json_integer(s->continuation));
-    json_object_set_new(o, "tau", ckvc_json_real(s->tau));
+    json_object_set_new(o, "taus", ckvc_json_reals(s->taus, s->n_taus));
     json_object_set_new(o, "by_layer", json_boolean(s->layer_budgets != 0));
     return o;
 }
@@ -171,6 +171,7 @@ static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const su
         json_object_set_new(o, "base", json_string(s->series[b].title));
         json_object_set_new(o, "base_policy", json_string(s->series[b].policy));
         json_object_set_new(o, "base_table", *s->series[b].table ? json_string(s->series[b].table) : json_null());
+        json_object_set_new(o, "base_taus", ckvc_json_reals(s->series[b].taus, s->series[b].n_taus));
         json_object_set_new(o, "all", all);
         json_object_set_new(o, "sources", parts_json(s, a, b, sources, n_sources, d));
         json_object_set_new(o, "lengths", parts_json(s, a, b, lengths, n_lengths, d));

@@ -1,0 +1,145 @@
+/* The verdict's lines: what they call equal, where a gain is, and which references they name. Method: score lines of a made-up table, whose
+ * differences and tokens are known, and the lines that report_write gives back. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/files.h"
+#include "report/report.h"
+
+#define TABLE "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
+#define NAME  "table abcdefabcdef, budget 32 tokens"
+
+static char folder[] = "/tmp/ckvc-verdict-XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 ? 0 : -1;
+}
+
+/* A score file of its own in the folder. */
+static FILE *open_scores(const char *name, char path[128])
+{
+    snprintf(path, 128, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    return f;
+}
+
+/* One line of two layers that keep `kept` each; the reward is gain - 4. tau 0: none. */
+static void line(FILE *f, int prompt, const char *source, const char *policy, bool of_table, double tau, double gain, int kept)
+{
+    char threshold[32] = "null";
+    if (tau > 0) {
+        snprintf(threshold, sizeof threshold, "%.17g", tau);
+    }
+    fprintf(
+        f,
+        "{\"id\":\"p%d\",\"source\":\"%s\",\"split\":\"heldout\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"%s\",\"table\":%s,"
+        "\"tau\":%s,\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_perplexity\":null,"
+        "\"n_candidates\":null,\"n_kept\":[%d,%d],\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,\"reward\":%.17g}\n",
+        prompt, source, policy, of_table ? "\"" TABLE "\"" : "null", threshold, kept, kept, 6 - gain, gain - 4);
+}
+
+/* report.json; page and summary may be NULL. All the caller's to free. */
+static json_t *make(const char *const *files, size_t n, char **page, char **summary)
+{
+    static int number;
+    char out[128], path[160], *text = NULL, *lines = NULL;
+    snprintf(out, sizeof out, "%s/out-%d", folder, number++);
+    const report_options o = {.scores = files, .n_scores = n, .out = out, .layer_bins = 2};
+    ckvc_err err = {0};
+    ckvc_status rc = report_write(&o, &lines, &text, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, CKVC_OK);
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    free(text);
+    if (page) {
+        size_t size;
+        snprintf(path, sizeof path, "%s/report.html", out);
+        assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
+    }
+    if (summary) {
+        *summary = lines;
+    } else {
+        free(lines);
+    }
+    return json;
+}
+
+static void has(const char *text, const char *part)
+{
+    if (!strstr(text, part)) {
+        fail_msg("\"%s\" is not in:\n%s", part, text);
+    }
+}
+
+static void lacks(const char *text, const char *part)
+{
+    if (strstr(text, part)) {
+        fail_msg("\"%s\" is in:\n%s", part, text);
+    }
+}
+
+/* A matched control that keeps 4% fewer tokens is no equal; thresholds of two score files are both named. */
+static void tokens_of_the_matched_control(void **state)
+{
+    (void)state;
+    char paths[3][128], *summary = NULL;
+    static const double taus[3] = {0.895, 0.875, 0.875};
+    static const int kept[3] = {25, 25, 26};
+    for (int k = 0; k < 3; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "matched-%d.jsonl", k);
+        FILE *f = open_scores(name, paths[k]);
+        for (int i = 0; i < 4; i++) {
+            line(f, 4 * k + i, "x", "identity", false, 0, 0, 20);
+            line(f, 4 * k + i, "x", "table", true, 0, 0.5 + 0.01 * i, 26);
+            line(f, 4 * k + i, "x", "matched", true, taus[k], 0.25, kept[k]);
+        }
+        fclose(f);
+    }
+    const char *files[3] = {paths[0], paths[1], paths[2]};
+    json_t *j = make(files, 2, NULL, &summary);
+    has(summary, "better, with 4.0% more tokens kept: " NAME ": +0.2650");
+    has(summary, "against identity at the thresholds 0.875 and 0.895 (26.0 and 25.0 tokens per layer), 8 held-out prompts");
+    lacks(summary, "equal tokens");
+    lacks(summary, "one threshold");
+    json_t *fair = json_array_get(json_object_get(json_object_get(j, "scores"), "at_equal_tokens"), 0);
+    has(json_string_value(json_object_get(fair, "base")), "(τ 0.875, 0.895)");
+    json_t *both = json_object_get(fair, "base_taus");
+    assert_int_equal(json_array_size(both), 2);
+    assert_true(json_number_value(json_array_get(both, 0)) == 0.875 && json_number_value(json_array_get(both, 1)) == 0.895);
+    json_decref(j);
+    free(summary);
+    j = make(files + 2, 1, NULL, &summary);
+    has(summary, "better: " NAME ", at equal tokens kept: +0.2650");
+    has(summary, "against identity at one threshold (26.0 and 26.0 tokens per layer), 4 held-out prompts");
+    json_decref(j);
+    free(summary);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
