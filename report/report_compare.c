@@ -193,6 +193,9 @@ void report_comparisons(const json_t *of_scores, ckvc_buffer *b)
     } tables[] = {
         {"at_equal_tokens", "At equal tokens kept: a table against its matched control, and references that keep as many",
          "At equal tokens kept"},
+        {"at_other_tokens",
+         "Not at equal tokens: references that keep more or fewer (`score --equal-tokens` gives them the table's)",
+         "Not at equal tokens"},
         {"against_controls", "What each part is worth: a table against itself without it", "Tables against their controls"},
         {"between_tables", "Tables against each other", "Tables against each other"},
         {"against_matched", NULL, "Against matched controls"},

@@ -193,9 +193,9 @@ static size_t series_rank(const report_series *s)
 }
 
 /* The lists of comparisons, by member of "scores". */
-enum { AGAINST_IDENTITY, AGAINST_MATCHED, BETWEEN_TABLES, AT_EQUAL_TOKENS, AGAINST_CONTROLS, LISTS };
-static const char *const list_names[LISTS] = {"against_identity", "against_matched", "between_tables", "at_equal_tokens",
-                                              "against_controls"};
+enum { AGAINST_IDENTITY, AGAINST_MATCHED, BETWEEN_TABLES, AT_EQUAL_TOKENS, AT_OTHER_TOKENS, AGAINST_CONTROLS, LISTS };
+static const char *const list_names[LISTS] = {"against_identity", "against_matched", "between_tables",
+                                              "at_equal_tokens",  "at_other_tokens", "against_controls"};
 
 /* Series a against series b of its setting, in every list that the two belong to. */
 static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources,
@@ -208,21 +208,52 @@ static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const s
         /* a table's match is no measure for another table, but is one for references */
         [AGAINST_MATCHED] = y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED && (own || !*x->table),
         [BETWEEN_TABLES] = table && y->kind == SCORE_TABLE && a > b,
-        /* its own matched control, references with its tokens, and those that happen to keep as many: the fair opponents */
+        /* its own matched control and references; fair_opponents sorts out those that do not keep as many */
         [AT_EQUAL_TOKENS] =
             table && y->kind != SCORE_TABLE && y->kind != SCORE_IDENTITY && !score_is_control(y->kind) && (own || !*y->table),
         [AGAINST_CONTROLS] = table && own && score_is_control(y->kind),
     };
     ckvc_status rc = CKVC_OK;
     for (size_t k = 0; k < LISTS && rc == CKVC_OK; k++) {
-        const size_t before = json_array_size(lists[k]);
         rc = in[k] ? comparison(s, a, b, sources, n_sources, lists[k], err) : CKVC_OK;
-        const json_t *all = json_object_get(json_array_get(lists[k], before), "all");
-        if (k == AT_EQUAL_TOKENS && all && !own && !json_is_true(json_object_get(all, "equal_tokens"))) {
-            json_array_remove(lists[k], before);
-        }
     }
     return rc;
+}
+
+/* Two comparisons of one table in one setting with one reference: the first with the table's tokens, the second with its own. */
+static bool supersedes(const json_t *a, const json_t *b)
+{
+    static const char *const keys[] = {"title", "model", "budget", "by_layer", "C", "base_policy"};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        if (!json_equal(json_object_get(a, keys[k]), json_object_get(b, keys[k]))) {
+            return false;
+        }
+    }
+    return json_is_string(json_object_get(a, "base_table")) && json_is_null(json_object_get(b, "base_table"));
+}
+
+/* Of a reference scored both ways the one with the table's tokens stays. References that keep more or fewer go to a list of their own: still
+ * a comparison, but not at equal tokens. A table's matched control stays, which says itself how near it came. */
+static void fair_opponents(json_t *fair, json_t *other)
+{
+    for (size_t i = json_array_size(fair); i-- > 0;) {
+        for (size_t k = 0; k < json_array_size(fair); k++) {
+            if (supersedes(json_array_get(fair, k), json_array_get(fair, i))) {
+                json_array_remove(fair, i);
+                break;
+            }
+        }
+    }
+    for (size_t i = 0; i < json_array_size(fair);) {
+        json_t *o = json_array_get(fair, i);
+        if (strcmp(report_str(o, "base_policy"), "matched") == 0 ||
+            json_is_true(json_object_get(json_object_get(o, "all"), "equal_tokens"))) {
+            i++;
+        } else {
+            json_array_append(other, o);
+            json_array_remove(fair, i);
+        }
+    }
 }
 
 ckvc_status report_scores_json(report *r, ckvc_err *err)
@@ -270,6 +301,7 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
             }
         }
     }
+    fair_opponents(lists[AT_EQUAL_TOKENS], lists[AT_OTHER_TOKENS]);
     json_object_set_new(o, "prompts_used_in_calibration_left_out", json_integer((json_int_t)s.dropped_seen));
     json_object_set_new(o, "rows_of_other_splits_left_out", json_integer((json_int_t)s.dropped_split));
     json_object_set_new(o, "rows_in_several_files", json_integer((json_int_t)s.dropped_twice));

@@ -313,6 +313,7 @@ static void controls_and_references(void **state)
          {"matched of T1 t", "window with the tokens of T1 t", "recent"},
          {5.0 / 6 - 0.25, 5.0 / 6 - 2, 5.0 / 6 - 0.125},
          3},
+        {"at_other_tokens", {"T1 t"}, {"random"}, {5.0 / 6 - 3}, 1},
         {"against_controls", {"T1 t", "T1 t"}, {"no-threshold of T1 t", "mean-gate of T1 t"}, {5.0 / 6 - 0.375, 1.0 / 3}, 2},
         {"between_tables", {0}, {0}, {0}, 0},
         {"against_matched",
@@ -350,10 +351,13 @@ static void controls_and_references(void **state)
         is(of, "n", 2);
     }
     assert_non_null(strstr(summary, "at equal tokens kept: +0.5833"));
-    assert_non_null(
-        strstr(summary, "worse than a simple reference: T1 t, budget 32 tokens, against window with the tokens of T1 t"));
-    assert_null(strstr(summary, "against random"));
-    assert_null(strstr(summary, "against mean-gate"));
+    assert_non_null(strstr(
+        summary, "worse than a simple reference: T1 t, budget 32 tokens, against simple references at as many tokens: worse than "
+                 "window, \u22121.1667"));
+    assert_non_null(strstr(summary, "; better than recent, +0.7083"));
+    assert_non_null(strstr(summary, "; not at equal tokens: random \u22122.1667"));
+    assert_non_null(strstr(summary, "with 24% fewer tokens; 6 prompts."));
+    assert_null(strstr(summary, "mean-gate"));
     const char *fold = strstr(page, "<details>");
     assert_non_null(fold);
     assert_non_null(strstr(fold, "T from 95 to 100"));

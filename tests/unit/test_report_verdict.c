@@ -138,8 +138,58 @@ static void tokens_of_the_matched_control(void **state)
     free(summary);
 }
 
+/* References are never left out: those with the table's tokens are preferred, what happens to keep as many counts, the rest is marked. */
+static void references(void **state)
+{
+    (void)state;
+    char path[128], *page = NULL, *summary = NULL;
+    FILE *f = open_scores("references.jsonl", path);
+    for (int i = 0; i < 6; i++) {
+        const double wave = 0.01 * (i % 2);
+        line(f, i, "x", "identity", false, 0, 0, 20);
+        line(f, i, "x", "table", true, 0, 0.5 + wave, 26);
+        line(f, i, "x", "sink-recent", false, 0, 0.25, 32); /* scored both ways: this one is not used */
+        line(f, i, "x", "sink-recent", true, 0, 0.75, 26);
+        line(f, i, "x", "recent", false, 0, 0.25, 32);
+        line(f, i, "x", "random", true, 0, 0.5 + 0.01 * (i / 3), 26);
+    }
+    fclose(f);
+    const char *files[1] = {path};
+    json_t *j = make(files, 1, &page, &summary);
+    has(summary, "worse than a simple reference: " NAME ", against simple references at as many tokens: ");
+    has(summary, "worse than sink-recent, \u22120.2450");
+    has(summary, "no difference shown from random, 0.0000");
+    has(summary, "; not at equal tokens: recent +0.2550");
+    has(summary, "with 19% fewer tokens; 6 prompts. `ckvc score --equal-tokens` gives references the table's tokens.");
+    lacks(summary, "sink-recent +0.2550");
+    json_t *of = json_object_get(j, "scores"), *fair = json_object_get(of, "at_equal_tokens"),
+           *other = json_object_get(of, "at_other_tokens");
+    assert_int_equal(json_array_size(fair), 2);
+    assert_int_equal(json_array_size(other), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(other, 0), "base")), "recent");
+    const char *table = strstr(page, "Not at equal tokens: references");
+    assert_non_null(table);
+    has(table, "better; tokens differ");
+    json_decref(j);
+    free(page);
+    free(summary);
+    /* Nothing else there: the line begins with it. */
+    f = open_scores("unequal.jsonl", path);
+    for (int i = 0; i < 4; i++) {
+        line(f, i, "x", "table", true, 0, 0.5 + 0.01 * i, 26);
+        line(f, i, "x", "recent", false, 0, 0.75, 32);
+    }
+    fclose(f);
+    j = make(files, 1, NULL, &summary);
+    has(summary, "not at equal tokens: " NAME ", against simple references: recent \u22120.2350");
+    lacks(summary, "as many tokens");
+    lacks(summary, "worse than");
+    json_decref(j);
+    free(summary);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control), cmocka_unit_test(references)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
