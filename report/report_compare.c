@@ -16,6 +16,11 @@ const char *report_judged(const json_t *of)
     return lo > 0 ? "better" : hi < 0 ? "worse" : "no difference shown";
 }
 
+bool report_decided(const json_t *of)
+{
+    return report_num(of, "lo") > 0 || report_num(of, "hi") < 0;
+}
+
 static const char *difference(const json_t *of)
 {
     return report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4);
@@ -41,6 +46,14 @@ const json_t *report_fair_opponent(const json_t *of_scores, const json_t *series
     return NULL;
 }
 
+const char *report_part_name(const json_t *part)
+{
+    if (json_is_string(json_object_get(part, "kind"))) {
+        return strcmp(report_str(part, "kind"), "text") == 0 ? "text prompts" : "retrieval prompts";
+    }
+    return *report_str(part, "source") ? report_str(part, "source") : "(no source)";
+}
+
 /* ---- what stands first: all prompts together ---- */
 
 static void verdict_cell(ckvc_buffer *b, const json_t *of)
@@ -50,14 +63,15 @@ static void verdict_cell(ckvc_buffer *b, const json_t *of)
 
 static void overall_table(ckvc_buffer *b, const json_t *list, const char *caption)
 {
-    static const char *const columns[] = {"table",   "against",    "budget",    "n", "difference, nats/token (95% interval)",
-                                          "verdict", "kept/layer", "base keeps"};
+    static const char *const columns[] = {
+        "table",         "against", "budget",     "n",         "difference, nats/token (95% interval)",
+        "median prompt", "verdict", "kept/layer", "base keeps"};
     size_t i;
     json_t *o;
     if (json_array_size(list) == 0) {
         return;
     }
-    html_table_begin(b, caption, "llrrrnrr", columns, sizeof columns / sizeof *columns);
+    html_table_begin(b, caption, "llrrrrnrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(list, i, o)
     {
         const json_t *all = json_object_get(o, "all");
@@ -67,6 +81,7 @@ static void overall_table(ckvc_buffer *b, const json_t *list, const char *captio
         html_cell(b, 'r', "%s", report_budget(report_num(o, "budget")));
         html_cell(b, 'r', "%.0f", report_num(all, "n"));
         html_cell(b, 'r', "%s", difference(all));
+        html_cell(b, 'r', "%s", report_signed(report_num(all, "median"), 4));
         verdict_cell(b, all);
         html_cell(b, 'r', "%s", report_fixed(report_num(all, "kept"), 1));
         html_cell(b, 'r', "%s", report_fixed(report_num(all, "kept_base"), 1));
@@ -129,6 +144,111 @@ static void policies_table(ckvc_buffer *b, const json_t *of_scores)
     html_table_end(b);
 }
 
+/* ---- where the gain is: a column a table, a row a part of the prompts ---- */
+
+/* Names of the rows, in the order of the first table that has them: kinds, then sources. New reference. */
+static json_t *part_names(const json_t *columns, const char *parts)
+{
+    json_t *names = json_object(), *o, *part; /* an object keeps the order that its keys came in */
+    size_t i, k;
+    json_array_foreach(columns, i, o)
+    {
+        json_array_foreach(json_object_get(o, parts), k, part)
+        {
+            json_object_set_new(names, report_part_name(part), json_null());
+        }
+    }
+    return names;
+}
+
+/* "better +0.0868 (+0.0258 to +0.1994), n 10, 2.1% more tokens"; no word where nothing is decided. */
+static void where_cell(ckvc_buffer *b, const json_t *of)
+{
+    const char *judged = report_judged(of);
+    const bool decided = report_decided(of);
+    const bool equal = json_is_true(json_object_get(of, "equal_tokens"));
+    html_cell(b, 'r', "%s%s%s, n %.0f%s%s", decided ? judged : "", decided ? " " : "", difference(of), report_num(of, "n"),
+              equal ? "" : ", ", equal ? "" : report_more_tokens(report_num(of, "kept_ratio")));
+}
+
+static void where_rows(ckvc_buffer *b, const json_t *columns, const char *parts)
+{
+    json_t *names = part_names(columns, parts), *unused, *o, *part;
+    const char *name;
+    size_t i, k;
+    json_object_foreach(names, name, unused)
+    {
+        html_row_begin(b);
+        html_cell(b, 'n', "%s", name);
+        json_array_foreach(columns, i, o)
+        {
+            const json_t *found = NULL;
+            json_array_foreach(json_object_get(o, parts), k, part)
+            {
+                found = strcmp(report_part_name(part), name) == 0 ? part : found;
+            }
+            if (found) {
+                where_cell(b, found);
+            } else {
+                html_cell(b, 'r', "%s", "");
+            }
+        }
+        html_row_end(b);
+    }
+    json_decref(names);
+}
+
+const json_t *report_gain_of(const json_t *of_scores, const json_t *series)
+{
+    const json_t *fair = report_fair_opponent(of_scores, series);
+    return fair ? fair : series;
+}
+
+void report_where(const json_t *of_scores, ckvc_buffer *b)
+{
+    json_t *columns = json_array(), *o;
+    size_t i, parts = 0;
+    json_array_foreach(json_object_get(of_scores, "against_identity"), i, o)
+    {
+        if (strcmp(report_str(o, "policy"), "table") == 0) {
+            json_t *gain = (json_t *)(uintptr_t)report_gain_of(of_scores, o);
+            json_array_append(columns, gain);
+            parts += json_array_size(json_object_get(gain, "sources")) + json_array_size(json_object_get(gain, "kinds"));
+        }
+    }
+    if (parts) {
+        ckvc_buffer_text(
+            b, "<div class=\"scroll\" tabindex=\"0\"><table><caption>Where the gain is, at equal tokens kept where "
+               "there is a matched control: nats/token (95% interval)</caption><thead><tr><th scope=\"col\">prompts</th>");
+        json_array_foreach(columns, i, o)
+        {
+            ckvc_buffer_text(b, "<th scope=\"col\" class=\"r\">");
+            html_textf(b, "%s, %s%s", report_str(o, "title"), report_budget(report_num(o, "budget")),
+                       strcmp(report_str(o, "base_policy"), "matched") ? ", against plain identity" : "");
+            ckvc_buffer_text(b, "</th>");
+        }
+        ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n");
+        html_row_begin(b);
+        html_cell(b, 'n', "all");
+        json_array_foreach(columns, i, o)
+        {
+            where_cell(b, json_object_get(o, "all"));
+        }
+        html_row_end(b);
+        html_row_begin(b);
+        html_cell(b, 'n', "median prompt");
+        json_array_foreach(columns, i, o)
+        {
+            html_cell(b, 'r', "%s", report_signed(report_num(json_object_get(o, "all"), "median"), 4));
+        }
+        html_row_end(b);
+        where_rows(b, columns, "kinds");
+        where_rows(b, columns, "sources");
+        html_table_end(b);
+    }
+    json_decref(columns);
+}
+
 /* ---- behind the fold: parts ---- */
 
 static void part_row(ckvc_buffer *b, const json_t *of)
@@ -137,7 +257,7 @@ static void part_row(ckvc_buffer *b, const json_t *of)
     if (json_object_get(of, "T_lo")) {
         html_cell(b, 'l', "T from %.0f to %.0f", report_num(of, "T_lo"), report_num(of, "T_hi"));
     } else {
-        html_cell(b, 'l', "%s", *report_str(of, "source") ? report_str(of, "source") : "(no source)");
+        html_cell(b, 'l', "%s", report_part_name(of));
     }
     html_cell(b, 'r', "%.0f", report_num(of, "n"));
     html_cell(b, 'r', "%s", difference(of));
@@ -149,7 +269,8 @@ static void part_row(ckvc_buffer *b, const json_t *of)
 
 static size_t count_parts(const json_t *o)
 {
-    return json_array_size(json_object_get(o, "sources")) + json_array_size(json_object_get(o, "lengths"));
+    return json_array_size(json_object_get(o, "kinds")) + json_array_size(json_object_get(o, "sources")) +
+           json_array_size(json_object_get(o, "lengths"));
 }
 
 static void parts_table(ckvc_buffer *b, const json_t *list, const char *caption)
@@ -174,6 +295,10 @@ static void parts_table(ckvc_buffer *b, const json_t *list, const char *caption)
         }
         html_group(b, COLUMNS, "%s against %s, budget %s", report_str(o, "title"), report_str(o, "base"),
                    report_budget(report_num(o, "budget")));
+        json_array_foreach(json_object_get(o, "kinds"), k, of)
+        {
+            part_row(b, of);
+        }
         json_array_foreach(json_object_get(o, "sources"), k, of)
         {
             part_row(b, of);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/score_kind.h"
+#include "report/report_compare.h"
 #include "report/report_diagnostics.h"
 #include "report/report_pen.h"
 
@@ -20,10 +21,12 @@ static void interval_row(report_pen *p, chart_interval_row *row, const json_t *o
                          int series)
 {
     double kept = report_num(of, "kept"), base = report_num(of, "kept_base");
+    const bool equal = json_is_true(json_object_get(of, "equal_tokens"));
     *row = (chart_interval_row){heading,
                                 label,
-                                pen_text(p, "%s · kept %s, identity %s · n %.0f", report_signed(report_num(of, "difference"), 4),
-                                         report_fixed(kept, 1), report_fixed(base, 1), report_num(of, "n")),
+                                pen_text(p, equal ? "%s · kept %s, base %s · n %.0f" : "%s · kept %s ≠ base %s · n %.0f",
+                                         report_signed(report_num(of, "difference"), 4), report_fixed(kept, 1),
+                                         report_fixed(base, 1), report_num(of, "n")),
                                 report_num(of, "difference"),
                                 report_num(of, "lo"),
                                 report_num(of, "hi"),
@@ -38,50 +41,85 @@ static bool is_control(const json_t *o)
     return score_is_control(score_kind_named(report_str(o, "policy")));
 }
 
+/* "policy,base,source,prompts,difference,..." of one comparison: all, then its parts. */
+static void reward_csv(report_pen *p, const json_t *o)
+{
+    static const char *const keys[] = {"n", "difference", "lo", "hi", "reward", "reward_base", "kept", "kept_base", "median"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    const json_t *parts[2] = {json_object_get(o, "kinds"), json_object_get(o, "sources")};
+    const size_t n_kinds = json_array_size(parts[0]);
+    for (size_t i = 0; i <= n_kinds + json_array_size(parts[1]); i++) {
+        const json_t *of = i == 0         ? json_object_get(o, "all")
+                           : i <= n_kinds ? json_array_get(parts[0], i - 1)
+                                          : json_array_get(parts[1], i - 1 - n_kinds);
+        pen_csv_text(p, report_str(o, "title"), ',');
+        pen_csv_text(p, report_str(o, "base"), ',');
+        pen_csv_text(p, i == 0 ? "all" : i <= n_kinds ? report_part_name(of) : report_str(of, "source"), ',');
+        for (size_t c = 0; c < KEYS; c++) {
+            pen_csv_number(p, report_num(of, keys[c]), c + 1 == KEYS ? '\n' : ',');
+        }
+    }
+}
+
+static size_t part_count(const json_t *o)
+{
+    return json_array_size(json_object_get(o, "kinds")) + json_array_size(json_object_get(o, "sources"));
+}
+
+/* A table's rows: against plain identity, and, where it has a matched control, at equal tokens; its parts by the latter then. */
+static size_t table_rows(report_pen *p, chart_interval_row *rows, const json_t *o, const json_t *gain, int series)
+{
+    static const char *const parts[2] = {"kinds", "sources"};
+    size_t n = 0, k;
+    json_t *one;
+    interval_row(p, &rows[n++], json_object_get(o, "all"), report_str(o, "title"),
+                 gain != o ? "all, against plain identity" : "all prompts", series);
+    if (gain != o) {
+        const bool equal = json_is_true(json_object_get(json_object_get(gain, "all"), "equal_tokens"));
+        interval_row(p, &rows[n++], json_object_get(gain, "all"), NULL, equal ? "all, at equal tokens" : "all, against matched",
+                     series);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        json_array_foreach(json_object_get(gain, parts[i]), k, one)
+        {
+            interval_row(p, &rows[n++], one, NULL, report_part_name(one), series);
+        }
+    }
+    return n;
+}
+
 static void draw_reward(report_pen *p, const json_t *list, const json_t *like, size_t number)
 {
+    const json_t *of_scores = json_object_get(p->r->json, "scores");
     size_t n = 0, most = 0, index;
-    json_t *o, *one;
+    json_t *o;
     json_array_foreach(list, index, o)
     {
-        most += 1 + json_array_size(json_object_get(o, "sources"));
+        most += 2 + part_count(report_gain_of(of_scores, o));
     }
     chart_interval_row *rows = pen_room(p, most, sizeof *rows);
     if (!rows) {
         return;
     }
     pen_begin(p);
-    ckvc_buffer_text(
-        &p->csv,
-        "policy,base,source,prompts,difference_nats_per_token,lo,hi,reward,reward_base,kept_per_layer,kept_per_layer_base\n");
+    ckvc_buffer_text(&p->csv, "policy,base,source,prompts,difference_nats_per_token,lo,hi,reward,reward_base,kept_per_layer,"
+                              "kept_per_layer_base,median_difference\n");
     int series = 0;
     json_array_foreach(list, index, o)
     {
         if (!same_setting(o, like)) {
             continue;
         }
-        size_t k;
-        const json_t *sources = json_object_get(o, "sources"), *all = json_object_get(o, "all");
+        const json_t *gain = report_gain_of(of_scores, o);
         const bool control = is_control(o);
-        if (!control) {
-            interval_row(p, &rows[n++], all, report_str(o, "title"), json_array_size(sources) ? "all sources" : "all prompts",
-                         series);
-        }
-        for (size_t i = 0; i <= json_array_size(sources); i++) {
-            const json_t *of = i == 0 ? all : json_array_get(sources, i - 1);
-            static const char *const keys[] = {"n", "difference", "lo", "hi", "reward", "reward_base", "kept", "kept_base"};
-            pen_csv_text(p, report_str(o, "title"), ',');
-            pen_csv_text(p, report_str(o, "base"), ',');
-            pen_csv_text(p, i == 0 ? "all" : report_str(of, "source"), ',');
-            for (size_t c = 0; c < 8; c++) {
-                pen_csv_number(p, report_num(of, keys[c]), c == 7 ? '\n' : ',');
+        reward_csv(p, o);
+        if (strcmp(report_str(o, "policy"), "table") == 0) {
+            n += table_rows(p, &rows[n], o, gain, series);
+            if (gain != o) {
+                reward_csv(p, gain);
             }
-        }
-        json_array_foreach(strcmp(report_str(o, "policy"), "table") == 0 ? sources : NULL, k,
-                           one) /* references: in the table below */
-        {
-            const char *source = report_str(one, "source");
-            interval_row(p, &rows[n++], one, NULL, *source ? source : "(no source)", series);
+        } else if (!control) { /* their parts: in the tables below */
+            interval_row(p, &rows[n++], json_object_get(o, "all"), report_str(o, "title"), "all prompts", series);
         }
         series += !control;
     }
@@ -90,11 +128,12 @@ static void draw_reward(report_pen *p, const json_t *list, const json_t *like, s
     chart_intervals(&p->s,
                     &(chart_interval_spec){title, "difference of mean reward, nats per token (right is better)", REPORT_UNDEFINED,
                                            "worse than identity", "better than identity", 0.0, n, rows, NULL});
-    pen_finish(
-        p, "verdict", pen_text(p, "reward-%zu", number), title,
-        "Paired by prompt; bars are 95% t intervals of the mean difference. Each row also says how many tokens per layer were "
-        "kept, "
-        "beside identity (base): a gain counts only where these are equal.");
+    pen_finish(p, "verdict", pen_text(p, "reward-%zu", number), title,
+               "Paired by prompt; bars are 95% t intervals of the mean difference, the table held fixed. Each row says how many "
+               "tokens per "
+               "layer were kept, and by its base: a gain counts only where these are equal (≠: not within 2%). Parts of a table's "
+               "prompts are against "
+               "identity at the threshold that keeps as many (matched) where that was scored, else against plain identity.");
     free(rows);
 }
 

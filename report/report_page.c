@@ -122,6 +122,7 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
             "paired by prompt; the interval is Student's t at 95%%. \u201ctokens differ\u201d marks comparisons where tokens kept "
             "differ by more than 2%%.",
             report_num(of_scores, "rows"), split, seen);
+        report_where(of_scores, b);
         report_page_figures(r, b, "verdict");
         report_comparisons(of_scores, b);
     }

@@ -1,6 +1,6 @@
 /* What tables bring on prompts that they were not fitted on: paired differences of reward, with the tokens that paid for them.
  *
- * Rows are paired by model, manifest, prompt, budget and C.
+ * Rows are paired by model, manifest, prompt, budget and C. Intervals hold the table fixed: they are over the prompts that it is scored on.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -28,9 +28,39 @@ static double kept_mean(const score_row *row)
 /* Which prompts of a comparison count. */
 typedef struct subset {
     const char *source;  /* NULL: any */
+    const char *kind;    /* of source: "text", "retrieval"; NULL: any */
     uint32_t T_lo, T_hi; /* lengths from T_lo up to T_hi */
 } subset;
-static const subset everything = {NULL, 0, UINT32_MAX};
+static const subset everything = {NULL, NULL, 0, UINT32_MAX};
+static const subset kinds[2] = {{NULL, "text", 0, UINT32_MAX}, {NULL, "retrieval", 0, UINT32_MAX}};
+
+/* Retrieval prompts are those of sources whose names end so, as `manifest` names them: they reward reach, text rewards nearness. */
+static const char *kind_of(const char *source)
+{
+    static const char ending[] = "retrieval";
+    const size_t n = source ? strlen(source) : 0, m = sizeof ending - 1;
+    return n >= m && strcmp(source + n - m, ending) == 0 ? "retrieval" : "text";
+}
+
+static bool in_subset(const subset *of, const score_row *x)
+{
+    return (!of->source || strcmp(x->source ? x->source : "", of->source) == 0) &&
+           (!of->kind || strcmp(kind_of(x->source), of->kind) == 0) && x->n_tokens >= of->T_lo && x->n_tokens <= of->T_hi;
+}
+
+static int ascending_reals(const void *pa, const void *pb)
+{
+    double a = *(const double *)pa, b = *(const double *)pb;
+    return (a > b) - (a < b);
+}
+
+/* The median of d, and what the prompt with the largest difference has of the sum. Sorts d. */
+static void spread(json_t *o, double *d, size_t n, double mean)
+{
+    qsort(d, n, sizeof *d, ascending_reals);
+    json_object_set_new(o, "median", ckvc_json_real(n ? (d[(n - 1) / 2] + d[n / 2]) / 2 : NAN));
+    json_object_set_new(o, "largest_share", ckvc_json_real(n ? (mean < 0 ? d[0] : d[n - 1]) / (mean * (double)n) : NAN));
+}
 
 /* Rows of series a against the rows of the same prompts in series b. d has room for all rows. */
 static json_t *difference_json(const report_rows *s, size_t a, size_t b, const subset *of, double *d)
@@ -39,8 +69,7 @@ static json_t *difference_json(const report_rows *s, size_t a, size_t b, const s
     double kept_a = 0, kept_b = 0, mean_a = 0, mean_b = 0;
     for (; i < s->n && s->rows[i].series == a; i++) {
         const score_row *x = s->rows[i].row;
-        if ((of->source && strcmp(x->source ? x->source : "", of->source) != 0) || x->n_tokens < of->T_lo ||
-            x->n_tokens > of->T_hi) {
+        if (!in_subset(of, x)) {
             continue;
         }
         while (k < s->n && s->rows[k].series == b && report_compare_prompts(s->rows[k].row, x) < 0) {
@@ -67,6 +96,9 @@ static json_t *difference_json(const report_rows *s, size_t a, size_t b, const s
     double count = (double)n;
     json_t *o = json_object();
     json_object_set_new(o, "source", of->source ? json_string(of->source) : json_null());
+    if (of->kind) {
+        json_object_set_new(o, "kind", json_string(of->kind));
+    }
     if (of->T_hi != UINT32_MAX) {
         json_object_set_new(o, "T_lo", json_integer(of->T_lo));
         json_object_set_new(o, "T_hi", json_integer(of->T_hi));
@@ -77,6 +109,7 @@ static json_t *difference_json(const report_rows *s, size_t a, size_t b, const s
     json_object_set_new(o, "lo", ckvc_json_real(n ? v.lo : NAN));
     json_object_set_new(o, "hi", ckvc_json_real(n ? v.hi : NAN));
     json_object_set_new(o, "standard_error", ckvc_json_real(n ? v.se : NAN));
+    spread(o, d, n, v.mean);
     json_object_set_new(o, "reward", ckvc_json_real(mean_a / count));
     json_object_set_new(o, "reward_base", ckvc_json_real(mean_b / count));
     json_object_set_new(o, "kept", ckvc_json_real(kept_a / count));
@@ -133,7 +166,7 @@ static size_t length_groups(const report_rows *s, const report_series *of, subse
             to++;
         }
         if (to > from) {
-            groups[n++] = (subset){NULL, T[from], T[to - 1]};
+            groups[n++] = (subset){NULL, NULL, T[from], T[to - 1]};
             from = to;
         }
     }
@@ -173,6 +206,11 @@ static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const su
         json_object_set_new(o, "base_table", *s->series[b].table ? json_string(s->series[b].table) : json_null());
         json_object_set_new(o, "base_taus", ckvc_json_reals(s->series[b].taus, s->series[b].n_taus));
         json_object_set_new(o, "all", all);
+        json_t *each = parts_json(s, a, b, kinds, 2, d);
+        if (json_array_size(each) < 2) { /* all of one kind: that is "all" */
+            json_array_clear(each);
+        }
+        json_object_set_new(o, "kinds", each);
         json_object_set_new(o, "sources", parts_json(s, a, b, sources, n_sources, d));
         json_object_set_new(o, "lengths", parts_json(s, a, b, lengths, n_lengths, d));
         json_array_append_new(list, o);

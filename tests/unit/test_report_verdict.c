@@ -188,8 +188,63 @@ static void references(void **state)
     free(summary);
 }
 
+/* Which prompts a gain comes from: the line, the table in sight, the picture, all at equal tokens. */
+static void where_the_gain_is(void **state)
+{
+    (void)state;
+    char path[128], *page = NULL, *summary = NULL;
+    FILE *f = open_scores("where.jsonl", path);
+    for (int i = 0; i < 16; i++) {
+        const char *source = i < 6 ? "a" : i < 12 ? "b" : "c-retrieval";
+        const double wave = i % 2 ? 1 : -1, gain = i < 6 ? 0.02 + 0.01 * wave : i < 12 ? 0.01 * wave : 0.5 + 0.1 * wave;
+        line(f, i, source, "identity", false, 0, -1, 20);
+        line(f, i, source, "table", true, 0, gain, i < 12 ? 25 : 26);
+        line(f, i, source, "matched", true, 0.9, 0, 25);
+    }
+    fclose(f);
+    const char *files[1] = {path};
+    json_t *j = make(files, 1, &page, &summary);
+    /* 16 differences: -0.01 three times, 0.01 six times, 0.03 three times, 0.4 and 0.6 twice; 0.6 is 28% of their sum, 2.12 */
+    has(summary, "better: " NAME ", at equal tokens kept: +0.1325");
+    has(summary, "16 held-out prompts, 95% interval; median prompt +0.0100, one prompt is 28% of the sum.");
+    has(summary, "\nwhere: " NAME ": better on text prompts, +0.0100 (");
+    has(summary, "), 25.0 and 25.0 tokens, n 12; better on retrieval prompts, +0.5000 (");
+    has(summary, "), 26.0 and 25.0 tokens (4.0% more tokens), n 4; of single sources better on a, ");
+    has(summary, "better on a, c-retrieval with 4.0% more tokens; undecided on 1.\n");
+    json_t *fair = json_array_get(json_object_get(json_object_get(j, "scores"), "at_equal_tokens"), 0),
+           *all = json_object_get(fair, "all");
+    assert_float_equal(json_number_value(json_object_get(all, "median")), 0.01, 1e-12);
+    assert_float_equal(json_number_value(json_object_get(all, "largest_share")), 0.6 / 2.12, 1e-12);
+    assert_int_equal(json_array_size(json_object_get(fair, "kinds")), 2);
+    const char *table = strstr(page, "Where the gain is, at equal tokens"), *fold = strstr(page, "<details>");
+    assert_non_null(table);
+    assert_true(fold && table < fold);
+    has(table, ">better +0.0200 (");
+    has(table, ", n 4, 4.0% more tokens<");
+    has(page, "all, at equal tokens");
+    has(page, "kept 26.0 \u2260 base 25.0 · n 4");
+    json_decref(j);
+    free(page);
+    free(summary);
+    /* One kind, two sources: their numbers stand in the line, which says that plain identity is the opponent. */
+    f = open_scores("sources.jsonl", path);
+    for (int i = 0; i < 8; i++) {
+        line(f, i, i < 4 ? "a" : "b", "identity", false, 0, 0, 25);
+        line(f, i, i < 4 ? "a" : "b", "table", true, 0, i < 4 ? 0.02 + 0.01 * (i % 2) : -0.5 + 0.01 * (i % 2), 25);
+    }
+    fclose(f);
+    j = make(files, 1, NULL, &summary);
+    has(summary, "where: " NAME ", against plain identity: of single sources better on a +0.0250 (");
+    has(summary, ") of 4 prompts; worse on b \u22120.4950 (");
+    lacks(summary, "text prompts");
+    lacks(summary, "undecided");
+    json_decref(j);
+    free(summary);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control), cmocka_unit_test(references)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control), cmocka_unit_test(references),
+                                       cmocka_unit_test(where_the_gain_is)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
