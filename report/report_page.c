@@ -119,8 +119,8 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
             "Rows used: %.0f. Left out: %.0f of other splits, %.0f of prompts that a run took records from. Reward is minus the "
             "rise of the continuation's mean loss through compression, in nats per token; 0 would be no loss at all. Differences "
             "are "
-            "paired by prompt; the interval is Student's t at 95%%. \u201ctokens differ\u201d marks comparisons where tokens kept "
-            "differ by more than 2%%.",
+            "paired by prompt; the interval is Student's t at 95%% over these prompts and holds the table fixed: what calibrating "
+            "again would change is not in it. \u201ctokens differ\u201d: by more than 2%%.",
             report_num(of_scores, "rows"), split, seen);
         report_where(of_scores, b);
         report_page_figures(r, b, "verdict");
@@ -437,7 +437,8 @@ static void words_section(ckvc_buffer *b)
         {"entropy, perplexity",
          "the two risks of a prompt: R_struct of the window's attention, in nats; R_sem of the window's tokens"},
         {"Spearman's ρ", "correlation of ranks, average ranks for ties; undefined where one side is constant"},
-        {"95% interval", "of a mean: Student's t over prompts; of ρ: percentiles over refits from resampled prompts, whose added "
+        {"95% interval", "of a mean: Student's t over prompts, the table held fixed; of ρ: percentiles over refits from resampled "
+                         "prompts, whose added "
                          "noise draws it towards 0"},
         {"split half",
          "mean ρ between refits from random halves of one run's prompts, corrected to the whole run (Spearman and Brown), with "

@@ -15,6 +15,8 @@ void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
 /* report_verdict.c: what tables bring against identity and references; from the member "scores". */
 void report_score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary);
 
+#define REPORT_REFITS 1000 /* fewer than this behind an interval stand beside it */
+
 /* report_stats_page.c */
 void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "report/report_page.h"
 #include "report/report_pen.h"
 
 /* ---- rank agreement ---- */
@@ -10,10 +11,12 @@
 static void agreement_row(report_pen *p, chart_interval_row *row, const json_t *of, double rho, const char *heading,
                           const char *label)
 {
-    double limit = report_num(of, "ceiling");
+    double limit = report_num(of, "ceiling"), refits = report_num(of, "replicates");
+    const bool few = refits < REPORT_REFITS;
     *row = (chart_interval_row){.heading = heading,
                                 .label = label,
-                                .remark = pen_text(p, "%s, limit %s", report_fixed(rho, 2), report_fixed(limit, 2)),
+                                .remark = pen_text(p, few ? "%s, limit %s, %.0f refits" : "%s, limit %s", report_fixed(rho, 2),
+                                                   report_fixed(limit, 2), refits),
                                 .mean = rho,
                                 .lo = report_num(of, "lo"),
                                 .hi = report_num(of, "hi"),

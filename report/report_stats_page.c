@@ -2,6 +2,7 @@
  * calibration bound, other settings of the fit. Every number is read from the JSON.
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "formats/html.h"
 #include "report/report_page.h"
@@ -16,6 +17,20 @@ static const json_t *side_of(const json_t *table, int side)
 static bool has_refits(const json_t *side)
 {
     return json_is_array(json_object_get(side, "curve"));
+}
+
+/* ", 312 refits", or " (312 refits)", where fewer than the usual number stand behind an interval, else nothing. */
+static const char *few_refits(const json_t *of, bool brackets)
+{
+    static char text[4][48]; /* one sentence has at most two */
+    static unsigned next;
+    const double n = report_num(of, "replicates");
+    char *out = text[next++ % 4];
+    *out = 0;
+    if (n < REPORT_REFITS) {
+        snprintf(out, sizeof text[0], brackets ? " (%.0f refits)" : ", %.0f refits", n);
+    }
+    return out;
 }
 
 /* ---- verdict ---- */
@@ -35,7 +50,8 @@ void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
                                report_budget(report_num(head, "budget")));
             if (isfinite(lo) && isfinite(hi)) {
                 double limit = report_num(of, "ceiling");
-                ckvc_buffer_printf(&budgets, " (95%% over prompts: %s to %s; %s)", report_fixed(lo, 2), report_fixed(hi, 2),
+                ckvc_buffer_printf(&budgets, " (95%% over prompts%s: %s to %s; %s)", few_refits(of, false), report_fixed(lo, 2),
+                                   report_fixed(hi, 2),
                                    isfinite(limit) ? "two such corpora of one truth reach at most "
                                                    : "a corpus does not even agree with itself");
                 if (isfinite(limit)) {
@@ -64,8 +80,8 @@ void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summ
             const json_t *o = side_of(t, side);
             double with = report_num(o, "states") - report_num(o, "without_records");
             if (has_refits(o)) {
-                ckvc_buffer_printf(&sides, "%s%.0f of %.0f %s", sides.size ? " and " : "", report_num(o, "decided"), with,
-                                   side == CKVC_SIDE_HEAD ? "head weights" : "thresholds");
+                ckvc_buffer_printf(&sides, "%s%.0f of %.0f %s%s", sides.size ? " and " : "", report_num(o, "decided"), with,
+                                   side == CKVC_SIDE_HEAD ? "head weights" : "thresholds", few_refits(o, true));
             }
         }
         if (sides.size) {
@@ -82,7 +98,8 @@ void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summ
 static void range_cell(ckvc_buffer *b, const json_t *of, int decimals, const char *missing)
 {
     if (isfinite(report_num(of, "lo"))) {
-        html_cell(b, 'r', "%s to %s", report_fixed(report_num(of, "lo"), decimals), report_fixed(report_num(of, "hi"), decimals));
+        html_cell(b, 'r', "%s to %s%s", report_fixed(report_num(of, "lo"), decimals), report_fixed(report_num(of, "hi"), decimals),
+                  few_refits(of, false));
     } else {
         html_cell(b, 'r', "%s", missing);
     }
@@ -459,6 +476,18 @@ static void settings_tables(const json_t *tables, ckvc_buffer *b)
         "the minimum");
 }
 
+static bool refits_were_cut(const report *r)
+{
+    bool cut = false;
+    for (size_t i = 0; i < r->n_tables; i++) {
+        for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+            const json_t *o = side_of(json_array_get(json_object_get(r->json, "tables"), i), side);
+            cut = cut || (has_refits(o) && report_num(o, "replicates") < r->o->replicates);
+        }
+    }
+    return cut;
+}
+
 void report_trust_section(const report *r, ckvc_buffer *b)
 {
     const json_t *tables = json_object_get(r->json, "tables");
@@ -483,6 +512,13 @@ void report_trust_section(const report *r, ckvc_buffer *b)
             premise_sentence(t, b);
         }
         entries_table(tables, b);
+        if (refits_were_cut(r)) {
+            html_paragraph(
+                b, "note",
+                "%u refits were asked for; under uniform logging or with large grids they are cut to what takes seconds, "
+                "to 100 at least. The column says how many there are.",
+                (unsigned)r->o->replicates);
+        }
         report_page_figures(r, b, "trust");
         html_details_begin(b, "Where rewards vary, the paper's bound, ranks of actions, other settings of the fit");
         variance_table(tables, b);

@@ -176,7 +176,8 @@ PY
     [ -f "$DIR/a.ckvt" ] || "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
     calibrate "$DIR/other" --seed 3
     "$CKVC" fit "$DIR/other" --out "$DIR/o.ckvt" -q --label other
-    "$CKVC" report "$DIR/a.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --out "$DIR/report"
+    "$CKVC" report "$DIR/a.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --out "$DIR/report" >"$DIR/verdict.txt"
+    [ "$(grep -c '[0-9] refits' "$DIR/verdict.txt")" -eq 0 ] # 1,000 go without saying
     [ -s "$DIR/report/report.html" ] && [ -s "$DIR/report/report.json" ]
     ! grep -qiE '<script|src="http|href="http|@import|url\(http' "$DIR/report/report.html"
     ls "$DIR"/report/*.svg "$DIR"/report/*.csv >/dev/null
@@ -191,8 +192,16 @@ PY
     "$CKVC" inspect "$DIR/refits.ckvt" --json --cells >"$DIR/refits.json"
     python3 tests/python/check_statistics.py "$DIR/refits.json" "$DIR/statistics/report.json"
     grep -q '<details>' "$DIR/statistics/report.html"
+    grep -q '95% over prompts, 120 refits: ' "$DIR/statistics/report.html"
+    grep -q 'head weights (120 refits)' "$DIR/statistics/report.html"
+    grep -q ', 120 refits</text>' "$DIR/statistics/spearman.svg"
     "$CKVC" report "$DIR/refits.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics-again" -q
     diff -r "$DIR/statistics" "$DIR/statistics-again"
+    # uniform logging takes the solver: of 10,000 refits fewer are made, and the page says so
+    calibrate "$DIR/solver" --behaviour uniform --limit 3
+    "$CKVC" fit "$DIR/solver" --out "$DIR/cut.ckvt" -q
+    "$CKVC" report "$DIR/cut.ckvt" "$DIR/solver" --bootstrap 10000 --out "$DIR/cut" -q
+    grep -q '10000 refits were asked for' "$DIR/cut/report.html"
     # without refits: what needs none is still there, the rest says why not
     "$CKVC" report "$DIR/refits.ckvt" "$DIR/run" --bootstrap 0 --out "$DIR/none" --json | python3 -c '
 import json, sys
