@@ -1,5 +1,5 @@
 /* Whether the prompts behind a table were checked for leaks, and against the prompts that it is scored on here (manifest.md, "Leaks"). */
-#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/html.h"
@@ -95,15 +95,17 @@ ckvc_status report_leaks_json(report *r, ckvc_err *err)
 
 static void passed(const json_t *t, const json_t *o, ckvc_buffer *html)
 {
-    double scored = report_num(o, "scored_manifests"), elsewhere = report_num(o, "leaked_prompts");
-    bool one = scored ? scored == 1 : report_num(o, "files") == 1;
+    double scored = report_num(o, "scored_manifests"), n = scored ? scored : report_num(o, "files");
+    char with[64] = "";
+    if (n > 1) {
+        snprintf(with, sizeof with, "%.0f ", n);
+    }
     html_paragraph(html, "note",
                    "Leak check passed: %s %s: none of its %.0f prompts shares %.0f words in a row, a near-duplicate or an id with "
-                   "the %s%.0f %s%s%s.%s",
-                   report_str(t, "tag"), report_str(t, "name"), report_num(o, "prompts"), report_num(o, "ngram"),
-                   scored ? "held-out prompts of the " : "", scored ? scored : report_num(o, "files"), scored ? "manifest" : "file",
-                   one ? "" : "s", scored ? " scored here" : " that they were compared with",
-                   scored && elsewhere > 0 ? " Some share text with other evaluation files." : "");
+                   "the %s%s%s%s.%s",
+                   report_str(t, "tag"), report_str(t, "name"), report_num(o, "prompts"), report_num(o, "ngram"), with,
+                   scored ? "manifest" : "file", n > 1 ? "s" : "", scored ? " scored here" : " compared with",
+                   scored && report_num(o, "leaked_prompts") > 0 ? " Some share text with other evaluation files." : "");
 }
 
 void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
