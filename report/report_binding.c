@@ -88,14 +88,15 @@ ckvc_status report_binding_json(report *r, ckvc_err *err)
     return CKVC_OK;
 }
 
-/* What the thresholds of a table fitted from this run rest on, at one of its budgets: evidence.gate.budgets' entry; NULL: none is here. */
+/* What the thresholds of a table whose gate was fitted from this run rest on, at one of its budgets: evidence.gate.budgets' entry; NULL: none
+ * is here. */
 static const json_t *choices_of(const report *r, size_t run, double budget, size_t nth, const report_table **table)
 {
     for (size_t t = 0; t < r->n_tables; t++) {
         const report_table *of = &r->tables[t];
         const json_t *evidence = json_object_get(json_array_get(json_object_get(r->json, "tables"), t), "evidence");
         const json_t *splits = json_object_get(json_object_get(evidence, "gate"), "budgets");
-        for (uint32_t b = 0; of->run == (long)run && b < of->f->table->n_budgets; b++) {
+        for (uint32_t b = 0; report_gate_from(r, of, run) && b < of->f->table->n_budgets; b++) {
             const json_t *split = json_array_get(splits, b);
             if (of->f->table->budgets[b] == budget && report_num(split, "supported") > 0 && nth-- == 0) {
                 *table = of;
@@ -271,7 +272,7 @@ static void alive_table(const report *r, ckvc_buffer *b)
             const report_table *t = NULL;
             size_t nth = 0;
             split = choices_of(r, i, report_num(budget, "budget"), 0, &t);
-            do { /* a row for each table that was fitted from the run */
+            do { /* a row for each table whose gate was fitted from the run */
                 html_row_begin(b);
                 html_cell(b, 'l', "%s %s", nth ? "" : report_str(run, "tag"), nth ? "" : report_str(run, "name"));
                 html_cell(b, 'l', "%s", nth ? "" : report_budget(report_num(budget, "budget")));

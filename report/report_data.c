@@ -30,7 +30,6 @@ static ckvc_status load_table(report *r, const char *path, ckvc_err *err)
         return rc;
     }
     r->n_tables++;
-    t->run = -1;
     snprintf(t->tag, sizeof t->tag, "T%zu", r->n_tables);
     t->file = base_name(path);
     const char *label = json_string_value(json_object_get(t->f->meta, "label"));
@@ -140,7 +139,7 @@ static ckvc_status load_run(report *r, const char *path, ckvc_err *err)
             *(strcmp(p->kind, "scan") == 0 ? &run->scan : &run->pass) = p;
         }
     }
-    if ((rc = report_pass_plans(run, err))) {
+    if ((rc = report_origins(run, err))) {
         return rc;
     }
     const run_pass *use = run->pass ? run->pass : run->scan;
@@ -195,14 +194,11 @@ ckvc_status report_load(report *r, ckvc_err *err)
         }
         r->n_scores++;
     }
-    for (size_t t = 0; t < r->n_tables; t++) {
-        for (size_t i = r->n_runs; i-- > 0;) {
-            if (report_fitted_from(&r->tables[t], &r->runs[i])) {
-                r->tables[t].run = (long)i;
-            }
-        }
+    ckvc_status rc = CKVC_OK;
+    for (size_t t = 0; t < r->n_tables && rc == CKVC_OK; t++) {
+        rc = report_fitted_from(r, &r->tables[t], err);
     }
-    return CKVC_OK;
+    return rc;
 }
 
 void report_unload(report *r)
@@ -212,13 +208,14 @@ void report_unload(report *r)
         free(r->tables[i].name);
         free(r->tables[i].title);
         free(r->tables[i].file);
+        free(r->tables[i].runs);
         report_records_free(&r->tables[i].sides[CKVC_SIDE_HEAD]);
         report_records_free(&r->tables[i].sides[CKVC_SIDE_GATE]);
     }
     for (size_t i = 0; i < r->n_runs; i++) {
         report_run *run = &r->runs[i];
         run_close(run->dir);
-        free(run->pass_plans);
+        free(run->origins);
         free(run->name);
         free(run->title);
         for (size_t k = 0; k < run->n_prompts; k++) {

@@ -20,6 +20,7 @@
 typedef struct report_side {
     char why[256];          /* not empty: why the records are not here */
     cql_logged *logged;     /* NULL with a why */
+    size_t *runs, n_runs;   /* whose records these are: indices of the runs, one or, of a pooled table, several */
     cql_fit fit;            /* as the table's META says */
     const double *grid;     /* the table's */
     int *incoming;          /* [S] what a state without records gets */
@@ -40,7 +41,8 @@ typedef struct report_table {
     char *name;   /* label, else the file's name without its ending */
     char *title;  /* "T1 technical" */
     char *file;   /* last part of the path */
-    long run;     /* index of the first run that it was fitted from, -1: none of them is here */
+    size_t *runs; /* indices of the runs that its META names: of a table made by hand one for each side, of a pooled one several */
+    size_t n_runs;
     report_side sides[CKVC_SIDE_COUNT];
 } report_table;
 
@@ -59,14 +61,20 @@ typedef struct report_memo {
     uint64_t actions, at_baseline, distinct;
 } report_memo;
 
+/* What a pass was logged under, from its first shard's header; of a compiled run each pass has its own. */
+typedef struct report_origin {
+    char plan[CKVC_SHA256_HEX];
+    uint64_t start; /* hash of the start tables: only passes that share them are pooled */
+} report_origin;
+
 typedef struct report_run {
     run_dir *dir;
     char tag[16]; /* R1 */
     char *name, *title;
     const run_pass *pass; /* the last pass with baselines; NULL: only a scan */
     const run_pass *scan;
-    shard_header h;                      /* of pass, else of scan */
-    char (*pass_plans)[CKVC_SHA256_HEX]; /* [passes] of the first shard's header; of a compiled run each pass has its own */
+    shard_header h;         /* of pass, else of scan */
+    report_origin *origins; /* [passes] */
     report_prompt *prompts;
     size_t n_prompts, cap_prompts;
     char **sources;
@@ -107,9 +115,24 @@ bool report_head_supported(const report_table *t, size_t l, size_t g, size_t b);
 /* report_records.c: fills the tables' sides. A table whose records are not here, or are not its own, is no error. */
 ckvc_status report_records(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 void report_records_free(report_side *s);
-/* The plan that each pass's shards name; tables name the plans that they were fitted from. */
-ckvc_status report_pass_plans(report_run *run, ckvc_err *err) CKVC_MUST_CHECK;
-bool report_fitted_from(const report_table *t, const report_run *run);
+/* report_origins.c: which runs, and which of their passes, a table was fitted from. Tables name the plans of their passes. */
+ckvc_status report_origins(report_run *run, ckvc_err *err) CKVC_MUST_CHECK;                /* fills run->origins */
+ckvc_status report_fitted_from(report *r, report_table *t, ckvc_err *err) CKVC_MUST_CHECK; /* fills t->runs */
+#define REPORT_TAGS 64
+void report_run_tags(const report *r, const size_t *runs, size_t n, char out[REPORT_TAGS]); /* "R1, R2", cut off where it is full */
+bool report_gate_from(const report *r, const report_table *t, size_t run);                  /* its gate's records are of that run */
+/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a fit reads them. */
+typedef struct report_pool {
+    size_t n;
+    struct report_pooled {
+        size_t run;
+        const run_pass *pass;
+    } * of; /* the caller's to free */
+} report_pool;
+/* The k-th such set, 0 ...: every pass of the side alone, the last of a run first, then those of several runs that were logged under the same
+ * tables. of NULL: there are no more. */
+ckvc_status report_pool_nth(const report *r, const report_table *t, int side, size_t k, report_pool *out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 stability_side report_stability_side(const report_table *t, int side);
 
 /* Each fills one member of r->json. */

@@ -41,18 +41,18 @@ static json_t *head_json(const report *r, const ckvc_table *x, const ckvc_table 
     return o;
 }
 
-/* True when the gate can change what is kept for this layer and cell, on some prompt of the table's run. */
+/* True when the gate can change what is kept for this layer and cell, on some prompt of the runs of the table's gate. */
 bool report_binds(const report *r, const report_table *t, size_t b, size_t l, size_t e, size_t p)
 {
-    const report_run *run = &r->runs[t->run];
-    const shard_header *h = &run->h;
     const ckvc_table *k = t->f->table;
-    if (h->n_layers != k->n_layers || h->n_entropy_bins != k->n_entropy_bins || h->n_ppl_bins != k->n_ppl_bins) {
-        return false;
-    }
-    for (size_t i = 0; i < h->n_budgets; i++) {
-        if (h->budgets[i] == k->budgets[b] && run->cells[report_cell(h, i, l, e, p)].differ > 0) {
-            return true;
+    for (size_t n = 0; n < t->n_runs; n++) {
+        const report_run *run = &r->runs[t->runs[n]];
+        const shard_header *h = &run->h;
+        bool same = h->n_layers == k->n_layers && h->n_entropy_bins == k->n_entropy_bins && h->n_ppl_bins == k->n_ppl_bins;
+        for (size_t i = 0; same && report_gate_from(r, t, t->runs[n]) && i < h->n_budgets; i++) {
+            if (h->budgets[i] == k->budgets[b] && run->cells[report_cell(h, i, l, e, p)].differ > 0) {
+                return true;
+            }
         }
     }
     return false;
@@ -149,7 +149,7 @@ static ckvc_status pair_json(report *r, size_t a, size_t b, json_t *o, ckvc_err 
                 json_t *g = gate_cells(r, tx, ty, i, k, false, vx, vy);
                 json_object_set_new(g, "budget", ckvc_json_real(x->budgets[i]));
                 json_object_set_new(g, "binding",
-                                    tx->run >= 0 && ty->run >= 0 ? gate_cells(r, tx, ty, i, k, true, vx, vy) : json_null());
+                                    tx->n_runs && ty->n_runs ? gate_cells(r, tx, ty, i, k, true, vx, vy) : json_null());
                 json_array_append_new(gate, g);
             }
         }

@@ -1,6 +1,6 @@
 /* The records that a table was fitted from, prompt by prompt, and its refits from resampled prompts (cql/logged.h).
  *
- * Only where the run is among the inputs and the records, counted, are the table's own.
+ * Only where the runs are among the inputs and the records, counted and averaged, are the table's own.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,58 +11,50 @@
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 
-#define WORK_MAX 1.5e9 /* multiplications of one side's refits: with the bounds on entries a few seconds */
-#define BOOT_MIN 100u
+#define WORK_MAX  1.5e9 /* multiplications of one side's refits: with the bounds on entries a few seconds */
+#define BOOT_MIN  100u
+#define SAME_MEAN 1e-9 /* of the reward scale */
 
-static bool lists(const json_t *array, const char *text)
+/* ---- prompts already read ---- */
+
+/* Of one side. A prompt that several runs logged counts once, from the first: as in a fit (calib/fit_pool.c). */
+typedef struct prompt_key {
+    uint64_t id, tokens;
+} prompt_key;
+
+typedef struct prompt_list {
+    prompt_key *keys;
+    size_t n_before, n, cap; /* sorted are those of the passes before */
+} prompt_list;
+
+static int by_key(const void *pa, const void *pb)
 {
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        const char *v = json_string_value(json_array_get(array, i));
-        if (v && strcmp(v, text) == 0) {
-            return true;
-        }
+    const prompt_key *a = pa, *b = pb;
+    if (a->id != b->id) {
+        return a->id < b->id ? -1 : 1;
     }
-    return false;
+    return (a->tokens > b->tokens) - (a->tokens < b->tokens);
 }
 
-ckvc_status report_pass_plans(report_run *run, ckvc_err *err)
+static bool read_before(const prompt_list *seen, const struct shard_prompt *p)
 {
-    size_t n = run_pass_count(run->dir);
-    run->pass_plans = ckvc_calloc(n, sizeof *run->pass_plans);
-    ckvc_status rc = run->pass_plans ? CKVC_OK : ckvc_fail_memory(err, "report", n * sizeof *run->pass_plans);
-    for (size_t i = 0; i < n && rc == CKVC_OK; i++) {
-        const run_pass *p = run_pass_at(run->dir, i);
-        shard *first = NULL;
-        rc = p->n_shards > 0 ? run_read_shard(run->dir, p, 0, &first, err) : CKVC_OK;
-        if (first) {
-            memcpy(run->pass_plans[i], first->h.plan, sizeof run->pass_plans[i]);
-        }
-        shard_free(first);
+    const prompt_key key = {ckvc_xxh64(p->id, strlen(p->id)), p->token_hash};
+    return seen->n_before > 0 && bsearch(&key, seen->keys, seen->n_before, sizeof key, by_key);
+}
+
+static ckvc_status add_key(prompt_list *seen, const struct shard_prompt *p, ckvc_err *err)
+{
+    ckvc_status rc = ckvc_grow((void **)&seen->keys, &seen->cap, seen->n + 1, sizeof *seen->keys, err);
+    if (rc == CKVC_OK) {
+        seen->keys[seen->n++] = (prompt_key){ckvc_xxh64(p->id, strlen(p->id)), p->token_hash};
     }
     return rc;
 }
 
-bool report_fitted_from(const report_table *t, const report_run *run)
+static void end_pass(prompt_list *seen)
 {
-    const json_t *plans = json_object_get(t->f->meta, "plans");
-    bool any = lists(plans, run_plan_hash(run->dir));
-    for (size_t i = 0; i < run_pass_count(run->dir); i++) {
-        any = any || (run_pass_at(run->dir, i)->number > 0 && lists(plans, run->pass_plans[i]));
-    }
-    return any;
-}
-
-/* Number of the last complete pass before `before` that has records of the side and a plan that the table names; `before` when there is none. */
-static size_t pass_of(const report_run *run, const json_t *meta, int side, size_t before)
-{
-    for (size_t i = before; i-- > 0;) {
-        const run_pass *p = run_pass_at(run->dir, i);
-        bool has = strcmp(p->kind, ckvc_side_name((ckvc_side)side)) == 0 || strcmp(p->kind, "both") == 0;
-        if (has && p->complete && p->n_shards > 0 && lists(json_object_get(meta, "plans"), run->pass_plans[i])) {
-            return i;
-        }
-    }
-    return before;
+    qsort(seen->keys, seen->n, sizeof *seen->keys, by_key);
+    seen->n_before = seen->n;
 }
 
 /* ---- one shard ---- */
@@ -146,7 +138,7 @@ static size_t state_of(const shard_header *h, const struct shard_record *k, cons
 }
 
 /* The records of prompt i, if there are any. */
-static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, ckvc_err *err)
+static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, prompt_list *seen, ckvc_err *err)
 {
     const struct shard_prompt *p = &x->s->prompts[i];
     bool named = false;
@@ -157,9 +149,11 @@ static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, ckvc_err *
             continue;
         }
         ckvc_status rc = named ? CKVC_OK : cql_logged_prompt(into, p->id, err);
+        rc = rc || named ? rc : add_key(seen, p, err);
         named = true;
         if (rc == CKVC_OK) {
-            double part = isnan(before) ? r->reward - r->baseline : -(r->loss - before);
+            double tokens = x->s->h.reduction == CKVC_LOSS_SUM ? (double)p->n_continuation : 1;
+            double part = isnan(before) ? r->reward - r->baseline : -(r->loss - before) * tokens;
             rc = cql_logged_add(into, state_of(&x->s->h, r, p), r->action, r->reward - r->baseline, part, r->baseline, err);
         }
         if (rc) {
@@ -172,13 +166,13 @@ static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, ckvc_err *
     return CKVC_OK;
 }
 
-static ckvc_status read_shard(const shard *s, int side, cql_logged *into, double *rollouts, ckvc_err *err)
+static ckvc_status read_shard(const shard *s, int side, cql_logged *into, prompt_list *seen, double *rollouts, ckvc_err *err)
 {
     reader x = {.s = s, .side = side};
     ckvc_status rc = open_reader(&x, err);
     for (size_t i = 0; i < s->n_prompts && rc == CKVC_OK; i++) {
-        if (strcmp(s->prompts[i].split, "heldout") != 0) {
-            rc = read_prompt(&x, i, into, err);
+        if (strcmp(s->prompts[i].split, "heldout") != 0 && !read_before(seen, &s->prompts[i])) {
+            rc = read_prompt(&x, i, into, seen, err);
         }
     }
     if (rc == CKVC_OK) {
@@ -193,16 +187,25 @@ static ckvc_status read_shard(const shard *s, int side, cql_logged *into, double
 
 /* ---- one side of a table ---- */
 
-/* The counts must be the table's own NHEAD or NGATE, or the refits would be another fit's. */
-static bool same_counts(const report_table *t, int side, const cql_logged *l)
+/* The counts must be the table's own NHEAD or NGATE, and the means its MHEAD or MGATE, or the refits would be another fit's. Passes of two
+ * rounds that log every action have the same counts; their means tell them apart. */
+static bool same_evidence(const report_table *t, int side, const report_side *s)
 {
-    const uint64_t *own = side == CKVC_SIDE_HEAD ? t->f->evidence.n_head : t->f->evidence.n_gate;
+    const table_evidence *e = &t->f->evidence;
+    const uint64_t *own = side == CKVC_SIDE_HEAD ? e->n_head : e->n_gate;
+    const double *own_mean = side == CKVC_SIDE_HEAD ? e->m_head : e->m_gate;
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
-    for (size_t s = 0; s < l->n_states; s++) {
-        cql_logged_state(l, s, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
-        if (memcmp(n, own + s * l->n_actions, l->n_actions * sizeof *n) != 0) {
+    const size_t A = s->logged->n_actions;
+    for (size_t i = 0; i < s->logged->n_states; i++) {
+        cql_logged_state(s->logged, i, &cql_all, s->fit.reward, s->fit.scale, n, mean);
+        if (memcmp(n, own + i * A, A * sizeof *n) != 0) {
             return false;
+        }
+        for (size_t a = 0; a < A; a++) { /* the fit sums in another order */
+            if (n[a] > 0 && !(fabs(mean[a] - own_mean[i * A + a]) <= SAME_MEAN * fmax(1, fabs(mean[a])))) {
+                return false;
+            }
         }
     }
     return true;
@@ -233,40 +236,65 @@ static ckvc_status table_actions(const report_table *t, int side, const shard_he
     return CKVC_OK;
 }
 
-/* All records of one pass into s->logged, and the table's actions when they are its own; else s->why says what is the matter. */
-static ckvc_status read_pass(const report *r, report_table *t, int side, const run_pass *pass, ckvc_err *err)
+/* All records of the pool into s->logged, and the table's actions when they are its own; else s->why says what is the matter. *stop: more
+ * pools would not help. */
+static ckvc_status read_pool(const report *r, report_table *t, int side, const report_pool *pool, bool *stop, ckvc_err *err)
 {
     const ckvc_table *k = t->f->table;
     report_side *s = &t->sides[side];
     bool head = side == CKVC_SIDE_HEAD;
     size_t states = (size_t)k->n_layers * k->n_budgets * (head ? k->n_heads : (size_t)k->n_entropy_bins * k->n_ppl_bins);
+    prompt_list seen = {0};
+    shard *last = NULL;
     ckvc_err trouble = {0};
     *s->why = 0;
     s->rollouts = 0;
+    ckvc_status failed = CKVC_OK;
     ckvc_status rc = cql_logged_create(states, head ? k->n_head_actions : k->n_gate_actions, !head,
                                        r->o->memory_max / (2 * r->n_tables), &s->logged, &trouble);
-    for (size_t i = 0; i < pass->n_shards && rc == CKVC_OK; i++) {
-        shard *one = NULL;
-        if ((rc = run_read_shard(r->runs[t->run].dir, pass, i, &one, err)) != CKVC_OK) {
-            return rc;
-        }
-        rc = read_shard(one, side, s->logged, &s->rollouts, &trouble);
-        if (rc == CKVC_OK && i + 1 == pass->n_shards && (rc = cql_logged_finish(s->logged, &trouble)) == CKVC_OK) {
-            if (s->logged->n_blocks > 0 && same_counts(t, side, s->logged)) {
-                rc = table_actions(t, side, &one->h, s, &trouble);
-            } else {
-                snprintf(s->why, sizeof s->why, "the %s records of %s are not those that %s was fitted from",
-                         ckvc_side_name((ckvc_side)side), r->runs[t->run].tag, t->tag);
+    for (size_t i = 0; i < pool->n && rc == CKVC_OK; i++) {
+        for (size_t n = 0; n < pool->of[i].pass->n_shards && rc == CKVC_OK; n++) {
+            shard_free(last);
+            last = NULL;
+            if ((failed = run_read_shard(r->runs[pool->of[i].run].dir, pool->of[i].pass, n, &last, err)) != CKVC_OK) {
+                goto done; /* the run is damaged */
             }
+            rc = read_shard(last, side, s->logged, &seen, &s->rollouts, &trouble);
         }
-        shard_free(one);
+        end_pass(&seen);
+    }
+    if (rc == CKVC_OK && (rc = cql_logged_finish(s->logged, &trouble)) == CKVC_OK) {
+        if (s->logged->n_blocks > 0 && same_evidence(t, side, s)) {
+            rc = table_actions(t, side, &last->h, s, &trouble);
+            *stop = true;
+        } else {
+            char names[REPORT_TAGS];
+            report_run_tags(r, t->runs, t->n_runs, names);
+            snprintf(s->why, sizeof s->why, "the %s records of %s are not those that %s was fitted from, or not all of them",
+                     ckvc_side_name((ckvc_side)side), names, t->tag);
+        }
     }
     if (rc) { /* too large: the report goes on without */
         snprintf(s->why, sizeof s->why, "%.250s", trouble.text);
+        *stop = true;
     }
-    if (*s->why) {
+done:
+    if (failed || *s->why) {
         cql_logged_free(s->logged);
         s->logged = NULL;
+    }
+    free(seen.keys);
+    shard_free(last);
+    return failed;
+}
+
+static ckvc_status take_pool(report_side *s, const report_pool *pool, ckvc_err *err)
+{
+    if (!(s->runs = ckvc_alloc(pool->n, sizeof *s->runs))) {
+        return ckvc_fail_memory(err, "report", pool->n * sizeof *s->runs);
+    }
+    for (size_t i = 0; i < pool->n; i++) {
+        s->runs[s->n_runs++] = pool->of[i].run;
     }
     return CKVC_OK;
 }
@@ -278,35 +306,37 @@ static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_er
     report_side *s = &t->sides[side];
     bool head = side == CKVC_SIDE_HEAD;
     double alpha = report_num(meta, "cql_alpha"), scale = report_num(reward, head ? "scale_head" : "scale_gate");
+    char names[REPORT_TAGS];
     if (t->f->xfer) {
         snprintf(s->why, sizeof s->why, "%s was mapped from another table, not fitted", t->tag);
-    } else if (t->run < 0) {
+    } else if (t->n_runs == 0) {
         snprintf(s->why, sizeof s->why, "the run that %s was fitted from is not among the inputs", t->tag);
-    } else if (!t->f->has_evidence || !(alpha >= 0) || !(scale > 0)) {
+    } else if (!t->f->has_evidence || !(alpha >= 0) || !(scale > 0) || k->n_head_actions > CQL_MAX_ACTIONS ||
+               k->n_gate_actions > CQL_MAX_ACTIONS) {
         snprintf(s->why, sizeof s->why, "%s does not say how it was fitted", t->tag);
     }
     if (*s->why) {
         return CKVC_OK;
     }
-    const report_run *run = &r->runs[t->run];
-    const shard_header *h = &run->h;
-    size_t pass = pass_of(run, meta, side, run_pass_count(run->dir));
-    if (pass == run_pass_count(run->dir) || h->n_layers != k->n_layers || h->n_kv_heads != k->n_heads ||
-        h->n_budgets != k->n_budgets || h->n_entropy_bins != k->n_entropy_bins || h->n_ppl_bins != k->n_ppl_bins ||
-        h->n_head_actions != k->n_head_actions || h->n_gate_actions != k->n_gate_actions || k->n_head_actions > CQL_MAX_ACTIONS ||
-        k->n_gate_actions > CQL_MAX_ACTIONS) {
-        snprintf(s->why, sizeof s->why, "%s has no complete %s pass of the shape of %s", run->tag, ckvc_side_name((ckvc_side)side),
-                 t->tag);
-        return CKVC_OK;
-    }
+    report_run_tags(r, t->runs, t->n_runs, names);
+    snprintf(s->why, sizeof s->why, "%s: no complete %s pass of the shape of %s", names, ckvc_side_name((ckvc_side)side), t->tag);
     s->grid = head ? k->head_grid : k->gate_grid;
     s->fit =
         (cql_fit){alpha, scale, head ? k->head_grid : NULL, strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
     s->neutral = ckvc_grid_index(s->grid, head ? k->n_head_actions : k->n_gate_actions,
                                  (float)(head ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START)));
-    /* A table of a later round names the plans of the earlier ones too: its own pass is the last whose counts are its counts. */
-    for (size_t before = pass + 1; !s->logged && (pass = pass_of(run, meta, side, before)) < before; before = pass) {
-        ckvc_status rc = read_pass(r, t, side, run_pass_at(run->dir, pass), err);
+    bool stop = false;
+    for (size_t i = 0; !stop; i++) {
+        report_pool pool;
+        ckvc_status rc = report_pool_nth(r, t, side, i, &pool, err);
+        if (rc || !pool.of) {
+            return rc;
+        }
+        rc = read_pool(r, t, side, &pool, &stop, err);
+        if (rc == CKVC_OK && s->logged) {
+            rc = take_pool(s, &pool, err);
+        }
+        free(pool.of);
         if (rc) {
             return rc;
         }
@@ -361,6 +391,7 @@ ckvc_status report_records(report *r, ckvc_err *err)
 void report_records_free(report_side *s)
 {
     cql_logged_free(s->logged);
+    free(s->runs);
     free(s->incoming);
     free(s->chosen);
     free(s->boot);

@@ -365,7 +365,9 @@ ckvc_status report_tables_json(report *r, ckvc_err *err)
         json_object_set_new(o, "name", json_string(t->name));
         json_object_set_new(o, "file", json_string(t->file));
         json_object_set_new(o, "content_id", json_string(t->f->content_id));
-        json_object_set_new(o, "run", t->run >= 0 ? json_string(r->runs[t->run].tag) : json_null());
+        char runs[REPORT_TAGS];
+        report_run_tags(r, t->runs, t->n_runs, runs);
+        json_object_set_new(o, "run", t->n_runs ? json_string(runs) : json_null());
         json_object_set(o, "meta", t->f->meta);
         json_object_set_new(shape, "layers", json_integer(k->n_layers));
         json_object_set_new(shape, "heads", json_integer(k->n_heads));

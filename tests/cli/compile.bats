@@ -137,6 +137,27 @@ for t in both, last:
     assert t["head"]["missing"] is None and t["gate"]["missing"] is None'
 }
 
+@test "report: a table made by hand in two runs, given in any order, says what the compiled run's says" {
+    # the runs by hand are those of the test above, pass for pass the loop's
+    "$CKVC" report "$DIR"/loop/tables/pass-02.ckvt "$DIR/loop" --bootstrap 40 --out "$DIR/compiled-report" --json >"$DIR/compiled.json"
+    "$CKVC" report "$DIR/hand2.ckvt" "$DIR/hand1" "$DIR/hand2" --bootstrap 40 --out "$DIR/hand-report" --json >"$DIR/hand.json"
+    "$CKVC" report "$DIR/both.ckvt" "$DIR/hand2" "$DIR/hand1" --bootstrap 40 --out "$DIR/turned-report" --json >"$DIR/turned.json"
+    "$CKVC" report "$DIR/hand2.ckvt" "$DIR/hand1" --bootstrap 40 --out "$DIR/half-report" --json >"$DIR/half.json"
+    python3 - "$DIR"/{compiled,hand,turned,half}.json <<'PY'
+import json, sys
+compiled, hand, turned, half = (json.load(open(p))["tables"][0] for p in sys.argv[1:])
+for side in "head", "gate":
+    assert compiled["statistics"][side]["missing"] is None and compiled["statistics"][side]["curve"]
+    assert hand["statistics"][side] == compiled["statistics"][side] == turned["statistics"][side], side
+assert hand["run"] == turned["run"] == "R1, R2", hand["run"]
+assert half["statistics"]["head"] == hand["statistics"]["head"]
+assert half["statistics"]["gate"]["missing"] == "R1: no complete gate pass of the shape of T1", half["statistics"]["gate"]
+PY
+    # choices of the gate stand beside the binding rates of the gate's own run
+    awk -F, 'NR > 1 && $8 == "" { bad = 1 } END { exit bad }' "$DIR/hand-report/binding-budgets-R2.csv"
+    awk -F, 'NR > 1 && $8 != "" { bad = 1 } END { exit bad }' "$DIR/hand-report/binding-budgets-R1.csv"
+}
+
 @test "every rule stops a loop, and the journal says which" {
     [[ $(ended "$DIR/loop") == "held-out "* || $(ended "$DIR/loop") == "rounds "* ]]
     compile "$DIR/rounds" --rounds 1

@@ -213,6 +213,27 @@ import json, sys
 assert "not among the inputs" in json.load(sys.stdin)["tables"][0]["statistics"]["head"]["missing"]'
 }
 
+@test "report: a table pooled from two runs has the records of both, each prompt once" {
+    prompts 18 | tail -n 10 >"$DIR/others.jsonl" # four of them are in the first run, too
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/run" --out "$DIR/pool-a"
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/others.jsonl" --scan "$DIR/run" --out "$DIR/pool-b"
+    "$CKVC" fit -q "$DIR/pool-a" "$DIR/pool-b" --out "$DIR/pool.ckvt"
+    "$CKVC" report "$DIR/pool.ckvt" "$DIR/pool-a" "$DIR/pool-b" --bootstrap 40 --out "$DIR/pool-1" --json >"$DIR/pool-1.json"
+    "$CKVC" report "$DIR/pool.ckvt" "$DIR/pool-b" "$DIR/pool-a" --bootstrap 40 --out "$DIR/pool-2" --json >"$DIR/pool-2.json"
+    "$CKVC" report "$DIR/pool.ckvt" "$DIR/pool-a" --bootstrap 40 --out "$DIR/pool-3" --json >"$DIR/pool-3.json"
+    python3 - "$DIR"/pool-[123].json <<'PY'
+import json, sys
+one, two, part = (json.load(open(p))["tables"][0] for p in sys.argv[1:])
+for side in "head", "gate":
+    s = one["statistics"][side]
+    assert s["missing"] is None and s["prompts"] == one["meta"]["counts"][side]["prompts"] == 18, s["missing"]
+    assert s["records"] == one["meta"]["counts"][side]["records"]
+    assert s == two["statistics"][side]
+    assert "or not all of them" in part["statistics"][side]["missing"], part["statistics"][side]
+assert one["run"] == "R1, R2"
+PY
+}
+
 @test "dry run: sizes and times, nothing written" {
     run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
     [ "$status" -eq 0 ]
