@@ -139,6 +139,16 @@ static double truth_rho(const world *w, const int choice[STATES])
     return rank_spearman(x, y, SEEN);
 }
 
+/* States whose choice is within 4 steps of the best. */
+static int near_best(const world *w, const int choice[STATES])
+{
+    int near = 0;
+    for (int s = 0; s < SEEN; s++) {
+        near += abs(choice[s] - best(w, s)) <= 4;
+    }
+    return near;
+}
+
 /* A replicate that drew no prompt of a state keeps the neutral weight. */
 static double weight_of(uint16_t choice)
 {
@@ -170,11 +180,11 @@ static void best_tables_are_recovered(void **state)
                 continue;
             }
             assert_true(cql_counts_prompts(c, (size_t)s) >= 10);
-            near += abs(choice[s] - best(&w, s)) <= 4;
             n++;
             lost += gain(&w, s, best(&w, s)) - gain(&w, s, choice[s]);
             possible += gain(&w, s, best(&w, s));
         }
+        near += near_best(&w, choice);
         rho += truth_rho(&w, choice) / 20;
         cql_counts_free(c);
     }
@@ -217,19 +227,24 @@ static void undecided_means_undecided(void **state)
     assert_true(found >= large * 80 / 100);
 }
 
-/* 95% interval of the rho of two corpora (replicates of both, as the report has it) against the rho that new pairs of corpora show. A new
- * pair has its own noise beside that of the interval's centre, so that 95% cannot be asked of it: measured 84%. */
-static void spearman_interval_covers_new_corpora(void **state)
+/* 95% interval of the rho of two corpora: 2.5% and 97.5% points over refits of both from resampled prompts, as the report has it.
+ *
+ * What it is an interval of: the mean rho of two corpora of this size. That it covers in 24 of 24 worlds. The rho of one new pair of corpora it
+ * covers in 87% (500 of 576), because such a pair brings noise of its own beside that of the interval's centre; and nearly all misses lie
+ * above it, because a resampled corpus has the noise of the draw on top of that of the sample, so that refits agree a little less than
+ * corpora do (by 0.03). Intervals that turn this around do worse: reflected about the estimate 66% of new pairs and 72% of means,
+ * bias-corrected 67% and 73%, estimate +- 1.96 deviations on Fisher's scale 83% and 95%. */
+static void spearman_interval_covers_the_mean_rho(void **state)
 {
     (void)state;
-    enum { WORLDS = 12, PAIRS = 8, R = 200 };
+    enum { WORLDS = 24, PAIRS = 24, R = 200 };
     static uint16_t choices[2][R * STATES];
     const double ends_at[2] = {0.025, 0.975};
-    int inside = 0, n = 0;
+    int inside = 0, above = 0, n = 0, means = 0;
     for (int i = 0; i < WORLDS; i++) {
         world w = nth(&usual, i);
         w.n_prompts = 40;
-        double rho[R], ends[2], x[SEEN], y[SEEN];
+        double rho[R], ends[2], x[SEEN], y[SEEN], mean = 0;
         ckvc_err err = {0};
         for (int k = 0; k < 2; k++) {
             w.corpus = (uint64_t)k;
@@ -259,21 +274,97 @@ static void spearman_interval_covers_new_corpora(void **state)
             }
             double v = rank_spearman(x, y, SEEN);
             inside += v >= ends[0] && v <= ends[1];
+            above += v > ends[1];
+            mean += v / PAIRS;
             n++;
         }
+        means += mean >= ends[0] && mean <= ends[1];
     }
-    print_message("rho of new corpora inside the interval: %d of %d\n", inside, n);
+    print_message("inside the interval: mean rho in %d of %d worlds, rho of %d of %d new pairs, %d above it\n", means, WORLDS,
+                  inside, n, above);
+    assert_true(means >= WORLDS * 95 / 100);
     assert_true(inside >= n * 80 / 100);
+    assert_true(above >= (n - inside) * 3 / 4);
 }
 
-/* The hazard of counts (method.md section 5): raw rewards, uniform draws. Single-action effects of a milli-nat meet a charge of
- * 0.43/n nats and prompts that differ by 0.3: the table is noise (rho 0.16). Balanced logs with advantages, as many records, find it
- * (0.94). Advantages mend the rho of uniform draws here, yet alpha still decides 109 of 150 choices. */
-static void uniform_logging_fails_where_balanced_does_not(void **state)
+/* The hazard of counts alone (method.md section 5). Both sides fit raw rewards and no prompt has a level of its own, so that uniform and
+ * balanced logs differ in nothing but the counts. Effects of single actions as measured on models, 2e-4 to 1e-2 nats, meet a charge of
+ * 0.43 ln(n / mean n) nats, 0.09 where draws vary by a fifth: uniform logs give a table of the counts, balanced ones, of as many records,
+ * the truth. Without the charge (alpha 0) the same uniform draws find it too. Measured, of 150 choices: uniform rho 0.16, 0.16, 0.24, within
+ * 4 steps of the best 60, 60, 62, decided by alpha 146; balanced 0.947, 144, none; uniform at alpha 0 0.951. */
+static void counts_alone_fail_uniform_logging(void **state)
 {
     (void)state;
-    double uniform_rho = 0, advantage_rho = 0, balanced_rho = 0;
-    int uniform_decided = 0, advantage_decided = 0, balanced_decided = 0;
+    static const double effects[] = {0.0002, 0.002, 0.01};
+    for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) {
+        double uniform_rho = 0, plain_rho = 0, balanced_rho = 0;
+        int uniform_near = 0, balanced_near = 0, uniform_decided = 0, balanced_decided = 0;
+        for (int i = 0; i < 10; i++) {
+            world w = nth(&usual, i);
+            int choice[STATES];
+            w.base = 0;
+            w.effect = effects[k];
+            w.slope = effects[k] / 4;
+            w.noise = effects[k] / 2;
+            cql_counts *c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, true);
+            balanced_decided += choose_all(c, true, 0.75, choice);
+            balanced_rho += truth_rho(&w, choice) / 10;
+            balanced_near += near_best(&w, choice);
+            cql_counts_free(c);
+            w.uniform = w.per_prompt * A;
+            c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, true);
+            uniform_decided += choose_all(c, true, 0.75, choice);
+            uniform_rho += truth_rho(&w, choice) / 10;
+            uniform_near += near_best(&w, choice);
+            choose_all(c, true, 0.0, choice);
+            plain_rho += truth_rho(&w, choice) / 10;
+            cql_counts_free(c);
+        }
+        print_message(
+            "effect %g, raw rewards: uniform rho %.3f, %d near, %d by alpha; at alpha 0 rho %.3f; balanced %.3f, %d, %d of %d\n",
+            effects[k], uniform_rho, uniform_near, uniform_decided, plain_rho, balanced_rho, balanced_near, balanced_decided,
+            10 * SEEN);
+        assert_true(fabs(uniform_rho) <= 0.35);
+        assert_true(uniform_near <= 10 * SEEN / 2);
+        assert_true(uniform_decided >= 10 * SEEN * 3 / 4);
+        assert_true(plain_rho >= 0.85);
+        assert_true(balanced_rho >= 0.90);
+        assert_true(balanced_near >= 10 * SEEN * 85 / 100);
+        assert_int_equal(balanced_decided, 0);
+    }
+}
+
+/* On unit scale (advantages over their pooled deviation) the charge is a fraction of an effect, not a hundred of them: unequal counts then
+ * turn choices, by few steps: measured rho 0.931, 134 of 150 within 4 steps of the best, 114 choices by alpha. */
+static void unit_scale_tames_unequal_counts(void **state)
+{
+    (void)state;
+    double rho = 0;
+    int near = 0, decided = 0;
+    for (int i = 0; i < 10; i++) {
+        world w = nth(&usual, i);
+        int choice[STATES];
+        w.uniform = w.per_prompt * A;
+        cql_counts *c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, false);
+        decided += choose_all(c, false, 0.75, choice);
+        rho += truth_rho(&w, choice) / 10;
+        near += near_best(&w, choice);
+        cql_counts_free(c);
+    }
+    print_message("uniform draws, advantages on unit scale: rho %.3f, near the best %d, by alpha %d of %d\n", rho, near, decided,
+                  10 * SEEN);
+    assert_true(rho >= 0.85);
+    assert_true(near >= 10 * SEEN * 75 / 100);
+    assert_true(decided >= 10 * SEEN / 4);
+}
+
+/* Raw rewards when prompts differ by 0.3 nats and an action by a milli-nat: uniform draws put each prompt's level on whatever actions it drew.
+ * Balanced logs put every level on every action of a state, and raw rewards find the truth in them as advantages do. Measured: uniform
+ * rho 0.16, at alpha 0 0.05; balanced raw and advantages 0.94. */
+static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state)
+{
+    (void)state;
+    double uniform_rho = 0, plain_rho = 0, balanced_rho = 0, balanced_raw = 0;
     for (int i = 0; i < 10; i++) {
         world w = nth(&usual, i);
         int choice[STATES];
@@ -281,25 +372,27 @@ static void uniform_logging_fails_where_balanced_does_not(void **state)
         w.slope = 0.0005;
         w.noise = 0.001;
         cql_counts *c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, false);
-        balanced_decided += choose_all(c, false, 0.75, choice);
+        choose_all(c, false, 0.75, choice);
         balanced_rho += truth_rho(&w, choice) / 10;
+        cql_counts_free(c);
+        c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, true);
+        choose_all(c, true, 0.75, choice);
+        balanced_raw += truth_rho(&w, choice) / 10;
         cql_counts_free(c);
         w.uniform = w.per_prompt * A;
         c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, true);
-        uniform_decided += choose_all(c, true, 0.75, choice);
+        choose_all(c, true, 0.75, choice);
         uniform_rho += truth_rho(&w, choice) / 10;
-        cql_counts_free(c);
-        c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, false); /* the same draws, advantages: only the counts hurt */
-        advantage_decided += choose_all(c, false, 0.75, choice);
-        advantage_rho += truth_rho(&w, choice) / 10;
+        choose_all(c, true, 0.0, choice); /* counts charge nothing here: the levels alone hurt */
+        plain_rho += truth_rho(&w, choice) / 10;
         cql_counts_free(c);
     }
-    print_message("rho with the truth, choices by alpha: uniform raw %.3f %d, uniform advantage %.3f %d, balanced %.3f %d of %d\n",
-                  uniform_rho, uniform_decided, advantage_rho, advantage_decided, balanced_rho, balanced_decided, 10 * SEEN);
+    print_message("prompts 0.3 apart: uniform raw rho %.3f, at alpha 0 %.3f; balanced raw %.3f, advantages %.3f\n", uniform_rho,
+                  plain_rho, balanced_raw, balanced_rho);
     assert_true(fabs(uniform_rho) <= 0.35);
+    assert_true(fabs(plain_rho) <= 0.35);
     assert_true(balanced_rho >= 0.90);
-    assert_int_equal(balanced_decided, 0);
-    assert_true(advantage_decided >= 10 * SEEN / 4);
+    assert_true(balanced_raw >= 0.90);
 }
 
 int main(void)
@@ -307,8 +400,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_tables_are_recovered),
         cmocka_unit_test(undecided_means_undecided),
-        cmocka_unit_test(spearman_interval_covers_new_corpora),
-        cmocka_unit_test(uniform_logging_fails_where_balanced_does_not),
+        cmocka_unit_test(spearman_interval_covers_the_mean_rho),
+        cmocka_unit_test(counts_alone_fail_uniform_logging),
+        cmocka_unit_test(unit_scale_tames_unequal_counts),
+        cmocka_unit_test(prompts_that_differ_fail_uniform_logging_of_raw_rewards),
     };
     return cmocka_run_group_tests_name("synthetic", tests, fill_grid, NULL);
 }
