@@ -197,36 +197,32 @@ static ckvc_status variance_json(const report_side *s, bool head, json_t *o, ckv
     return rc;
 }
 
-static int by_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The named number of every state with records, ascending. */
-static json_t *sorted(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_double);
-    return ckvc_json_reals(values, n);
-}
-
+/* The paper's uniform bound with every state's own numbers: arrays [states] in the order of the entries, null without records. */
 static ckvc_status bound_json(const report_side *s, json_t *o, ckvc_err *err)
 {
+    enum { WIDTH, WIDTH_RAW, UNIFORM, EXCESS, EXCESS_RAW, SPREAD, COLUMNS };
+    static const char *const names[COLUMNS] = {"width", "width_raw", "uniform", "excess", "excess_raw", "spread"};
     size_t S = s->logged->n_states, n = 0, informative = 0, informative_raw = 0;
     variance_bound *of = ckvc_alloc(S, sizeof *of);
-    double *values = ckvc_alloc(4 * S, sizeof *values), prompts = 0, width = 0;
+    double *values = ckvc_alloc(COLUMNS * S, sizeof *values), prompts = 0, width = 0;
+    json_t *n_prompts = json_array(), *n_actions = json_array();
     if (!of || !values) {
         free(of);
         free(values);
-        return ckvc_fail_memory(err, "report", S * sizeof *of);
+        json_decref(n_prompts);
+        json_decref(n_actions);
+        return ckvc_fail_memory(err, "report", S * (sizeof *of + COLUMNS * sizeof *values));
     }
     variance_bounds(s->logged, BOUND_DELTA, of);
     for (size_t i = 0; i < S; i++) {
-        if (of[i].n_prompts > 0) {
-            values[n] = of[i].bound;
-            values[S + n] = 2 * of[i].bound;
-            values[2 * S + n] = 2 * of[i].bound_raw;
-            values[3 * S + n] = of[i].spread;
+        bool there = of[i].n_prompts > 0;
+        const double row[COLUMNS] = {of[i].width, of[i].width_raw, of[i].bound, 2 * of[i].bound, 2 * of[i].bound_raw, of[i].spread};
+        for (size_t k = 0; k < COLUMNS; k++) {
+            values[k * S + i] = there ? row[k] : NAN;
+        }
+        json_array_append_new(n_prompts, there ? json_integer((json_int_t)of[i].n_prompts) : json_null());
+        json_array_append_new(n_actions, there ? json_integer((json_int_t)of[i].n_actions) : json_null());
+        if (there) {
             informative += 2 * of[i].bound < of[i].spread;
             informative_raw += 2 * of[i].bound_raw < of[i].spread;
             prompts += (double)of[i].n_prompts;
@@ -234,13 +230,14 @@ static ckvc_status bound_json(const report_side *s, json_t *o, ckvc_err *err)
             n++;
         }
     }
-    json_object_set_new(o, "bound",
-                        json_pack("{s:f, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:o, s:o, s:o}", "delta", BOUND_DELTA, "states",
-                                  (json_int_t)n, "actions", (json_int_t)s->logged->n_actions, "mean_prompts",
-                                  ckvc_json_real(prompts / (double)n), "mean_width", ckvc_json_real(width / (double)n),
-                                  "informative", (json_int_t)informative, "informative_raw", (json_int_t)informative_raw, "uniform",
-                                  sorted(values, n), "excess", sorted(values + S, n), "excess_raw", sorted(values + 2 * S, n),
-                                  "spread", sorted(values + 3 * S, n)));
+    json_t *bound = json_pack("{s:f, s:I, s:I, s:o, s:o, s:I, s:I, s:o, s:o}", "delta", BOUND_DELTA, "states", (json_int_t)n,
+                              "actions", (json_int_t)s->logged->n_actions, "mean_prompts", ckvc_json_real(prompts / (double)n),
+                              "mean_width", ckvc_json_real(width / (double)n), "informative", (json_int_t)informative,
+                              "informative_raw", (json_int_t)informative_raw, "n_prompts", n_prompts, "n_actions", n_actions);
+    for (size_t k = 0; k < COLUMNS; k++) {
+        json_object_set_new(bound, names[k], ckvc_json_reals(values + k * S, S));
+    }
+    json_object_set_new(o, "bound", bound);
     free(of);
     free(values);
     return CKVC_OK;

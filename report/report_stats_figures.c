@@ -255,12 +255,12 @@ static void draw_learning(report_pen *p)
 /* ---- sorted advantages, the bound ---- */
 
 /* y: an array of numbers; x: 1 ... n, or 0 ... 100 when they are shares of states. */
-static series series_of(report_pen *p, const json_t *y, const json_t *lo, const json_t *hi, bool shares)
+static series series_of(report_pen *p, const json_t *y, const json_t *lo, const json_t *hi)
 {
     size_t n = json_array_size(y);
     series s = series_room(p, n);
     for (size_t i = 0; s.x && i < n; i++) {
-        s.x[i] = shares ? 100.0 * ((double)i + 0.5) / (double)n : (double)i + 1;
+        s.x[i] = (double)i + 1;
         s.y[i] = json_is_number(json_array_get(y, i)) ? json_number_value(json_array_get(y, i)) : NAN;
         s.lo[i] = lo ? json_number_value(json_array_get(lo, i)) : NAN;
         s.hi[i] = hi ? json_number_value(json_array_get(hi, i)) : NAN;
@@ -276,8 +276,8 @@ static void draw_ranks(report_pen *p, const report_table *t, const json_t *side,
     if (!(report_num(o, "states") > 0)) {
         return;
     }
-    series s[2] = {series_of(p, json_object_get(o, "same"), json_object_get(o, "lo"), json_object_get(o, "hi"), false),
-                   series_of(p, json_object_get(o, "other"), NULL, NULL, false)};
+    series s[2] = {series_of(p, json_object_get(o, "same"), json_object_get(o, "lo"), json_object_get(o, "hi")),
+                   series_of(p, json_object_get(o, "other"), NULL, NULL)};
     const chart_curve curves[2] = {curve_of("on the prompts that ranked them", &s[0], true, false),
                                    curve_of("on other prompts", &s[1], false, true)};
     pen_begin(p);
@@ -300,6 +300,59 @@ static void draw_ranks(report_pen *p, const report_table *t, const json_t *side,
     free(s[1].x);
 }
 
+static int by_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The defined numbers of a list, ascending, against the share of states below. */
+static series sorted_series(report_pen *p, const json_t *list)
+{
+    series s = series_room(p, json_array_size(list));
+    for (size_t i = 0; s.x && i < json_array_size(list); i++) {
+        if (json_is_number(json_array_get(list, i))) {
+            s.y[s.n++] = json_number_value(json_array_get(list, i));
+        }
+    }
+    if (s.n) {
+        qsort(s.y, s.n, sizeof *s.y, by_double);
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        s.x[i] = 100.0 * ((double)i + 0.5) / (double)s.n;
+        s.lo[i] = s.hi[i] = NAN;
+    }
+    return s;
+}
+
+/* Every state with records: where it is, and its own numbers. */
+static void bound_csv(report_pen *p, const report_table *t, const json_t *bound, bool head)
+{
+    static const char *const keys[] = {"n_prompts", "n_actions", "width", "width_raw", "uniform", "excess", "excess_raw", "spread"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    const ckvc_table *k = t->f->table;
+    const size_t B = k->n_budgets, P = k->n_ppl_bins, X = head ? k->n_heads : (size_t)k->n_entropy_bins * P;
+    ckvc_buffer_printf(&p->csv,
+                       "layer,%s,budget,prompts,actions,width,width_raw_rewards,uniform_bound,excess_bound,"
+                       "excess_bound_raw_rewards,spread_of_means\n",
+                       head ? "head" : "entropy_bin,perplexity_bin");
+    for (size_t i = 0; i < json_array_size(json_object_get(bound, "n_prompts")); i++) {
+        if (!json_is_number(json_array_get(json_object_get(bound, "n_prompts"), i))) {
+            continue;
+        }
+        size_t x = i / B % X;
+        pen_csv_number(p, (double)(i / B / X), ',');
+        pen_csv_number(p, (double)(head ? x : x / P), ',');
+        if (!head) {
+            pen_csv_number(p, (double)(x % P), ',');
+        }
+        pen_csv_number(p, k->budgets[i % B], ',');
+        for (size_t c = 0; c < KEYS; c++) {
+            pen_csv_number(p, json_number_value(json_array_get(json_object_get(bound, keys[c]), i)), c + 1 < KEYS ? ',' : '\n');
+        }
+    }
+}
+
 static void draw_bound(report_pen *p, const report_table *t, const json_t *side, bool head)
 {
     static const char *const keys[3] = {"spread", "excess", "excess_raw"};
@@ -312,11 +365,10 @@ static void draw_bound(report_pen *p, const report_table *t, const json_t *side,
     series s[3];
     chart_curve curves[3];
     pen_begin(p);
-    ckvc_buffer_text(&p->csv, "table,what,share_of_states_percent,nats_per_token,lo,hi\n");
+    bound_csv(p, t, o, head);
     for (size_t k = 0; k < 3; k++) {
-        s[k] = series_of(p, json_object_get(o, keys[k]), NULL, NULL, true);
+        s[k] = sorted_series(p, json_object_get(o, keys[k]));
         curves[k] = curve_of(names[k], &s[k], false, k == 2);
-        series_csv(p, t->title, names[k], &s[k]);
     }
     const char *title = pen_text(p, "%s: the paper's calibration bound, %s side", t->title, head ? "head" : "gate");
     chart_curves(&p->s, &(chart_curves_spec){.title = title,

@@ -3,6 +3,7 @@
 check_statistics.py TABLE.json REPORT.json: the output of `inspect --json --cells` and of `report`, T1 being that table.
 """
 import json
+import math
 import sys
 
 
@@ -41,7 +42,18 @@ for side, shares, grid, entries, counts, neutral in (
     assert [row["alpha"] for row in got["alpha"]] == [0, 0.1, 0.25, 0.5, 0.75, 1, 2, 5]
     assert got["even_counts"] and all(row["changed_from_0"] == 0 for row in got["alpha"])  # balanced logging: vacuous
     assert got["other_reward"]["changed"] == 0
-    assert len(got["bound"]["uniform"]) == supported
-    assert all(abs(2 * u - e) < 1e-12 for u, e in zip(got["bound"]["uniform"], got["bound"]["excess"]))
+    bound, columns = got["bound"], ("n_prompts", "n_actions", "width", "uniform", "excess", "spread")
+    for s in range(len(values)):  # in the order of the entries
+        here, row = n[s * actions : (s + 1) * actions], [bound[c][s] for c in columns]
+        if sum(here) == 0:
+            assert row == [None] * len(columns), (side, s, row)
+            continue
+        prompts, logged, width, uniform, excess, spread = row
+        assert prompts == min(c for c in here if c) and logged == sum(c > 0 for c in here), (side, s, row)  # one record a prompt
+        assert abs(uniform - width * math.sqrt(math.log(2 * logged / 0.05) / (2 * prompts))) < 1e-12, (side, s, row)
+        assert abs(excess - 2 * uniform) < 1e-12, (side, s, row)
+        assert 0 <= spread <= width, (side, s, row)
+    assert bound["states"] == supported
+    assert bound["informative"] == sum(e is not None and e < d for e, d in zip(bound["excess"], bound["spread"]))
     if len(report["pairs"]):
         assert report["pairs"][0]["head"][0]["interval_missing"] is None
