@@ -401,11 +401,15 @@ done:
 
 /* ---- the whole ---- */
 
-/* The table of --tables must be of the shards' model, grids, budgets and edges: its entries stand in for cells without records. */
+/* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries stand in for cells without records. */
 static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err)
 {
     const ckvc_table *table = t->table;
     const json_t *fingerprint = json_object_get(t->meta, "fingerprint");
+    ckvc_status st = table_file_check_score(t, "the incoming table", pool->first->alpha_kind, pool->first->keep_window,
+                                            pool->first->window, pool->where, "calibrate with", err);
+    if (st != CKVC_OK)
+        return st;
     shard_header h = *pool->first; /* arrays borrowed from both; never freed through this copy */
     h.n_layers = table->n_layers;
     h.n_kv_heads = table->n_heads;

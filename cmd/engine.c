@@ -128,9 +128,6 @@ ckvc_status engine_read_table(const engine_options *o, const engine *e, const ch
     }
     const ckvc_table *t = f->table;
     const char *fingerprint = json_string_value(json_object_get(f->meta, "fingerprint"));
-    /* A table of ours names its score; another's weights and thresholds would be held against utilities that they were not chosen for. */
-    const char *alpha = json_string_value(json_object_get(f->meta, "alpha_kind"));
-    const json_t *keep = json_object_get(f->meta, "keep_window");
     if (t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads || t->head_axis != 0) {
         st = ckvc_fail(err, CKVC_E_MISMATCH,
                        "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc transfer` maps it", path,
@@ -138,15 +135,8 @@ ckvc_status engine_read_table(const engine_options *o, const engine *e, const ch
     } else if (fingerprint && strcmp(fingerprint, model_fingerprint(e->model)) != 0) {
         st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
                        fingerprint, model_fingerprint(e->model));
-    } else if (t->window != (uint32_t)o->window) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --window %u, this run has %lld", path, t->window,
-                       (long long)o->window);
-    } else if (alpha && strcmp(alpha, o->alpha) != 0) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --alpha %s, this run has %s: give --alpha %s", path, alpha,
-                       o->alpha, alpha);
-    } else if (json_is_integer(keep) && json_integer_value(keep) != o->keep_window) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --keep-window %lld, this run has %lld: give --keep-window %lld",
-                       path, (long long)json_integer_value(keep), (long long)o->keep_window, (long long)json_integer_value(keep));
+    } else {
+        st = table_file_check_score(f, path, o->alpha, o->keep_window, (uint32_t)o->window, "this run", "give", err);
     }
     if (st != CKVC_OK) {
         table_file_free(f);

@@ -100,7 +100,7 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
 ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
-/* A table for this model, window and score (alpha, keep-window); otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
+/* A table for this model that was made under this run's --alpha, --keep-window and --window; otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
 ckvc_status engine_read_table(const engine_options *o, const engine *e, const char *path, table_file **out,
                               ckvc_err *err) CKVC_MUST_CHECK;
 void engine_close(engine *e);

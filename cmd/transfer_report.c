@@ -69,9 +69,11 @@ ckvc_status transfer_report_check(const transfer_report_cli *c, const char *to_m
     if (t->table->head_axis != from->table->head_axis) {
         st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: its rows are %s heads, those of the transferred table are not", c->against,
                        t->table->head_axis ? "query" : "KV");
-    } else if (t->table->window != from->table->window) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: its window is %u, the transferred table's %u", c->against, t->table->window,
-                       from->table->window);
+    } else {
+        const json_t *keep = json_object_get(from->meta, "keep_window");
+        st = table_file_check_score(t, c->against, json_string_value(json_object_get(from->meta, "alpha_kind")),
+                                    json_is_integer(keep) ? json_integer_value(keep) : -1, from->table->window,
+                                    "the transferred table", "transfer one that has", err);
     }
     table_file_free(t);
     return st;

@@ -119,22 +119,3 @@ PY
     "$CKVC" report "$DIR/a.ckvt" "$DIR/run" --scores "$DIR/s.jsonl" --scores "$DIR/e.jsonl" --scores "$DIR/l.jsonl" --out "$DIR/report" >/dev/null || {
         "$CKVC" report --help | grep -- --scores; return 1; }
 }
-
-@test "a table is taken under the score that it was made with, and no other" {
-    calibrate "$DIR/ends" --side head --limit 3 --alpha visible --keep-window 4
-    "$CKVC" fit "$DIR/ends" --out "$DIR/ends.ckvt" -q
-    local score=("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --limit 1 -q --table "$DIR/ends.ckvt")
-    run "${score[@]}"
-    [ "$status" -eq 65 ]
-    [[ $output == *"give --alpha visible"* ]]
-    one_line
-    run "${score[@]}" --alpha visible
-    [ "$status" -eq 65 ]
-    [[ $output == *"give --keep-window 4"* ]]
-    one_line
-    run "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --side gate --alpha visible \
-        --tables "$DIR/ends.ckvt" --out "$DIR/ends-gate"
-    [ "$status" -eq 65 ]
-    [ ! -e "$DIR/ends-gate" ]
-    "${score[@]}" --alpha visible --keep-window 4 >/dev/null
-}

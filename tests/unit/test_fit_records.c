@@ -448,8 +448,14 @@ static void a_side_without_records_is_the_incoming_table(void **state)
     fit_result *again = fit_one(in_folder("gate.h5"), &o);
     assert_memory_equal(again->table->table->weight, incoming->table->weight, L * G * NB * sizeof(float));
     assert_memory_equal(again->table->table->tau, r->table->table->tau, L * E * P * NB * sizeof(float));
-    incoming->table->budgets[1] = 96.0;
     const char *paths[1] = {in_folder("gate.h5")};
+    json_object_set_new(incoming->meta, "keep_window", json_integer(8));
+    refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
+    json_object_set_new(incoming->meta, "keep_window", json_integer(0));
+    json_object_set_new(incoming->meta, "alpha_kind", json_string("visible"));
+    refused(paths, 1, &o, CKVC_E_MISMATCH, "calibrate with --alpha visible");
+    json_object_set_new(incoming->meta, "alpha_kind", json_string("paper"));
+    incoming->table->budgets[1] = 96.0;
     refused(paths, 1, &o, CKVC_E_MISMATCH, "budgets[1] is 96, but");
     fit_result_free(again);
     fit_result_free(r);

@@ -1,0 +1,41 @@
+#!/usr/bin/env bats
+# Which score (--alpha, --keep-window, --window): a table is used under its own alone, lines say theirs, a report keeps them apart.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 6 >"$DIR/prompts.jsonl"
+    calibrate "$DIR/run" --alpha visible --keep-window 4 --limit 4
+    "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 -q "$@"; }
+
+@test "a table made under another score is refused by every verb, with the option to give" {
+    local more=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 2 --continuation 16 --variants 8 -q --tables "$DIR/t.ckvt" --out "$DIR/x")
+    refused() {
+        local says=$1
+        shift
+        run "$CKVC" "$@"
+        echo "$output"
+        [ "$status" -eq 65 ]
+        one_line
+        [[ $output == *"$says"* ]]
+    }
+    refused "give --alpha visible" calibrate "${more[@]}" --window 16 --side gate
+    refused "give --keep-window 4" calibrate "${more[@]}" --window 16 --side gate --alpha visible
+    refused "give --window 16" calibrate "${more[@]}" --side gate --alpha visible --keep-window 4
+    refused "give --keep-window 4" compile "${more[@]}" --window 16 --alpha visible
+    [ ! -e "$DIR/x" ]
+    run score --table "$DIR/t.ckvt" --alpha visible
+    [ "$status" -eq 65 ]
+    [[ $output == *"t.ckvt: was made with --keep-window 4, this run has 0; give --keep-window 4" ]]
+    "$CKVC" calibrate "${more[@]/%x/gate}" --window 16 --side gate --alpha visible --keep-window 4
+    "$CKVC" fit "$DIR/gate" --tables "$DIR/t.ckvt" --out "$DIR/both.ckvt" -q
+    calibrate "$DIR/plain" --limit 2 --side head
+    refused "calibrate with --alpha visible" fit "$DIR/plain" --tables "$DIR/t.ckvt" --out "$DIR/x.ckvt"
+}
