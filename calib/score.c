@@ -10,6 +10,7 @@
 #include "calib/reward.h"
 #include "calib/score_measures.h"
 #include "calib/start_table.h"
+#include "formats/scores.h"
 #include "formats/vectors_h5.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -363,6 +364,15 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     }
     if (s->o->layer_budgets) {
         json_object_set_new(o, "layer_budgets", ckvc_json_reals(s->o->layer_budgets, s->L));
+    }
+    if (s->o->alpha != CKVC_ALPHA_PAPER) {
+        json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->o->alpha)));
+    }
+    if (s->o->keep_window != 0) {
+        json_object_set_new(o, "keep_window", json_integer(s->o->keep_window));
+    }
+    if (s->o->window != SCORE_NEUTRAL_WINDOW) {
+        json_object_set_new(o, "window", json_integer(s->o->window));
     }
     json_object_set_new(o, "T", json_integer(p->n_tokens));
     json_object_set_new(o, "C", json_integer(p->n_continuation));

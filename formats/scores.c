@@ -38,7 +38,10 @@ static const char *const keys[] = {"id",
                                    "reward",
                                    "tau",
                                    "operator",
-                                   "layer_budgets"};
+                                   "layer_budgets",
+                                   "alpha",
+                                   "keep_window",
+                                   "window"};
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 typedef struct place {
@@ -150,6 +153,26 @@ static ckvc_status get_table(const json_t *o, score_row *row, const place *at, c
     return CKVC_OK;
 }
 
+/* Optional keys that are neutral when absent: which score was used. */
+static ckvc_status get_score(const json_t *o, score_row *row, const place *at, ckvc_err *err)
+{
+    const json_t *alpha = json_object_get(o, "alpha");
+    const char *name = json_string_value(alpha);
+    row->alpha = name && strcmp(name, ckvc_alpha_name(CKVC_ALPHA_VISIBLE)) == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
+    if (alpha && (!name || strcmp(name, ckvc_alpha_name(row->alpha)) != 0)) {
+        return wrong(at, err, "alpha", alpha, "paper or visible");
+    }
+    row->window = SCORE_NEUTRAL_WINDOW;
+    ckvc_status st = json_object_get(o, "window") ? get_count(o, "window", &row->window, at, err) : CKVC_OK;
+    if (st == CKVC_OK && json_object_get(o, "keep_window")) {
+        st = get_count(o, "keep_window", &row->keep_window, at, err);
+    }
+    if (st == CKVC_OK && row->window == 0) {
+        st = wrong(at, err, "window", json_object_get(o, "window"), "1 or more tokens");
+    }
+    return st;
+}
+
 /* Optional keys: the operator of a probe's table, and budgets by layer, of which rows have the same when their hashes are. */
 static ckvc_status get_setting(const json_t *o, score_row *row, const place *at, ckvc_err *err)
 {
@@ -232,7 +255,8 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_real(o, "loss_full", &row->loss_full, at, err)) || (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
         (rc = get_real(o, "reward", &row->reward, at, err)) ||
         (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) || (rc = get_setting(o, row, at, err)) ||
-        (rc = check_losses(row, at, err)) || (rc = scores_read_measures(o, at->path, row, err))) {
+        (rc = get_score(o, row, at, err)) || (rc = check_losses(row, at, err)) ||
+        (rc = scores_read_measures(o, at->path, row, err))) {
         return rc;
     }
     if (!(row->budget > 0) || row->n_tokens == 0) {
@@ -248,6 +272,13 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
     return CKVC_OK;
 }
 
+int scores_compare_settings(const score_row *a, const score_row *b)
+{
+    int c = (a->alpha > b->alpha) - (a->alpha < b->alpha);
+    c = c ? c : (a->keep_window > b->keep_window) - (a->keep_window < b->keep_window);
+    return c ? c : (a->window > b->window) - (a->window < b->window);
+}
+
 static int compare_rows(const void *pa, const void *pb)
 {
     const score_row *a = *(const score_row *const *)pa, *b = *(const score_row *const *)pb;
@@ -258,6 +289,7 @@ static int compare_rows(const void *pa, const void *pb)
     c = c ? c : strcmp(a->manifest, b->manifest);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
+    c = c ? c : scores_compare_settings(a, b);
     return c ? c : (a->n_continuation > b->n_continuation) - (a->n_continuation < b->n_continuation);
 }
 

@@ -6,10 +6,13 @@
 #include <stdint.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/names.h"
 #include "lib/base/status.h"
 
 /* Per-layer numbers of --attention-error, and quantiles (5, 25, 50, 75, 95, 99, 100%) of --utilities. */
 enum { SCORE_EPSILON, SCORE_BOUND, SCORE_ERROR, SCORE_DRIFT, SCORE_ATTENTION_KEYS, SCORE_QUANTILE_COUNT = 7 };
+
+enum { SCORE_NEUTRAL_WINDOW = 64 }; /* W of lines that name none */
 
 typedef struct score_row {
     uint32_t line;                   /* 1-based */
@@ -22,6 +25,8 @@ typedef struct score_row {
     uint32_t n_tokens, n_continuation;   /* T, C */
     double budget;                       /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
     uint64_t layer_budgets;              /* hash of the budgets by layer; 0: all layers have the same */
+    ckvc_alpha_kind alpha;               /* the score that the row was made under: these three */
+    uint32_t keep_window, window;        /* tokens */
     double r_struct, r_sem;              /* NaN where null */
     int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
     uint32_t n_layers;                   /* L */
@@ -43,5 +48,7 @@ typedef struct scores {
  * the difference of the losses, or the same prompt x budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
 void scores_free(scores *s);
+/* By alpha, kept window, observation window; 0: of one score, so that rewards may be compared. */
+int scores_compare_settings(const score_row *a, const score_row *b);
 
 #endif

@@ -39,3 +39,9 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     calibrate "$DIR/plain" --limit 2 --side head
     refused "calibrate with --alpha visible" fit "$DIR/plain" --tables "$DIR/t.ckvt" --out "$DIR/x.ckvt"
 }
+
+@test "score lines say which score, where it is not the default" {
+    score --limit 1 --policy identity --alpha visible --keep-window 4 | grep '"alpha":"visible".*"keep_window":4.*"window":16'
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 1 --continuation 8 --budget 16 -q --policy identity >"$DIR/default"
+    run -1 grep -E '"(alpha|keep_window|window)"' "$DIR/default"
+}

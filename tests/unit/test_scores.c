@@ -74,6 +74,34 @@ static void tells_budgets_by_layer_apart(void **state)
     assert_non_null(strstr(err.text, "is on line 2 already"));
 }
 
+/* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
+static void tells_scores_apart(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"", "\"alpha\":\"visible\",", "\"keep_window\":8,", "\"window\":16,"};
+    char text[4096] = "";
+    const char *at = strstr(good, "\"T\"");
+    for (size_t i = 0; i < 4; i++) {
+        sprintf(text + strlen(text), "%.*s%s%s\n", (int)(at - good), good, more[i], at);
+    }
+    scores *s = NULL;
+    ckvc_err err;
+    assert_int_equal(read_text(text, &s, &err), CKVC_OK);
+    assert_true(s->rows[0].alpha == CKVC_ALPHA_PAPER && s->rows[0].keep_window == 0 && s->rows[0].window == 64);
+    assert_int_equal(s->rows[1].alpha, CKVC_ALPHA_VISIBLE);
+    assert_int_equal(s->rows[2].keep_window, 8);
+    assert_int_equal(s->rows[3].window, 16);
+    for (size_t i = 1; i < 4; i++) {
+        assert_true((scores_compare_settings(&s->rows[0], &s->rows[i]) < 0) == (i < 3));
+        assert_true(scores_compare_settings(&s->rows[i], &s->rows[i]) == 0);
+    }
+    scores_free(s);
+    /* the default, said: the row is the first one again */
+    sprintf(text + strlen(text), "%.*s\"alpha\":\"paper\",\"window\":64,%s\n", (int)(at - good), good, at);
+    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "is on line 1 already"));
+}
+
 /* The good row with one piece replaced, on line 2 behind another good one. */
 static void refused(const char *from, const char *to, const char *says)
 {
@@ -117,6 +145,9 @@ static void refuses_deviations(void **state)
     refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
     refused("\"loss_comp\":2.75", "\"loss_comp\":null", "\"reward\" is a number although");
     refused("\"loss_full\":2.5", "\"loss_full\":\"2.5\"", "\"loss_full\" is string");
+    refused("\"T\":100", "\"T\":100,\"alpha\":\"seen\"", "\"alpha\" is string, wanted paper or visible");
+    refused("\"T\":100", "\"T\":100,\"keep_window\":-1", "\"keep_window\" is whole number");
+    refused("\"T\":100", "\"T\":100,\"window\":0", "\"window\" is whole number");
     refused("\"T\":100", "\"T\":100,\"operator\":\"paper\"", "\"operator\" is string");
     refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8]", "\"layer_budgets\" is array");
     refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8,\"8\"]", "\"layer_budgets\"[1]");
@@ -147,6 +178,7 @@ static void refuses_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(takes_rows), cmocka_unit_test(tells_budgets_by_layer_apart),
-                                       cmocka_unit_test(refuses_deviations), cmocka_unit_test(refuses_files)};
+                                       cmocka_unit_test(tells_scores_apart), cmocka_unit_test(refuses_deviations),
+                                       cmocka_unit_test(refuses_files)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
