@@ -254,7 +254,7 @@ static void decide(scorer *s, size_t i, uint32_t b, const prompt *p)
     }
 }
 
-/* ---- matched: one pass over the prompts without continuations ---- */
+/* ---- matched: one pass without continuations over the held-out prompts, which are those that count; over all when none is ---- */
 
 static void count_steps(scorer *s, const prompt *p)
 {
@@ -315,12 +315,16 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err)
         any |= s->policies[i].kind == SCORE_MATCHED;
     }
     for (size_t n = 0; any && n < s->in->prompts->n; n++) {
-        ckvc_status st = prefill(s, &s->in->prompts->items[n], err);
+        const prompt *p = &s->in->prompts->items[n];
+        if (s->in->prompts->n_heldout && !p->heldout) {
+            continue;
+        }
+        ckvc_status st = prefill(s, p, err);
         if (st != CKVC_OK) {
             return st;
         }
-        enter_prompt(s, &s->in->prompts->items[n]);
-        count_steps(s, &s->in->prompts->items[n]);
+        enter_prompt(s, p);
+        count_steps(s, p);
     }
     for (size_t c = 0; c < s->n_policies * s->o->n_budgets; c++) {
         /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to the start table's. */

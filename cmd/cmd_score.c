@@ -141,7 +141,8 @@ static void print_summary(const score_cli *c, const score_job *j)
             fprintf(stderr, "%14.5f", s->reward_mean);
         }
         if (s->policy.kind == SCORE_MATCHED) {
-            fprintf(stderr, "  (threshold %.3f)", s->tau);
+            const size_t n = j->e.prompts->n_heldout;
+            fprintf(stderr, "  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n, n ? "held-out " : "");
         }
         fputc('\n', stderr);
     }
@@ -219,7 +220,10 @@ int cmd_score(int argc, char **argv)
         "score", "losses of prompts under tables and reference policies, as JSON lines",
         "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] [--out S.jsonl]",
         "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt --policy identity,matched --out s.jsonl\n"
-        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would be kept\n"};
+        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would be kept\n\n"
+        "Policy matched is identity at the one threshold that keeps as many tokens as its table does, on average over the held-out "
+        "prompts\n"
+        "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n"};
     score_cli c = {.engine = engine_defaults(), .budget = {{"512"}, 1}};
     opt opts[] = {
         OPTS_MODEL(c.engine),

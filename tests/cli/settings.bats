@@ -45,3 +45,20 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 1 --continuation 8 --budget 16 -q --policy identity >"$DIR/default"
     run -1 grep -E '"(alpha|keep_window|window)"' "$DIR/default"
 }
+
+@test "matched keeps as many tokens as its table on the held-out prompts, whatever the others are" {
+    # every second prompt is held out; the held-out ones alone, and among the others, have one threshold
+    awk 'NR % 2 { sub(/"source"/, "\"split\":\"heldout\",\"source\"") } { print }' "$DIR/prompts.jsonl" >"$DIR/mixed.jsonl"
+    taus() {
+        "$CKVC" score --model "$MODEL" --window 16 --continuation 8 --budget 0.5 --alpha visible --keep-window 4 -q --table "$DIR/wide.ckvt" \
+            --policy matched --nearest-budget "$@" | python3 -c '
+import json, sys
+print(*sorted({r["tau"] for r in map(json.loads, sys.stdin) if r["policy"] == "matched"}))'
+    }
+    "$CKVC" fit "$DIR/run" --out "$DIR/wide.ckvt" -q --unsupported safest
+    local heldout all
+    heldout=$(taus --manifest "$DIR/mixed.jsonl" --split heldout)
+    all=$(taus --manifest "$DIR/prompts.jsonl")
+    [ "$(taus --manifest "$DIR/mixed.jsonl")" = "$heldout" ]
+    [ "$all" != "$heldout" ]
+}
