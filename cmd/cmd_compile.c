@@ -8,7 +8,9 @@
 #include "cmd/fit_options.h"
 #include "cmd/gate_text.h"
 #include "cmd/job.h"
+#include "cmd/leak_guard.h"
 #include "cmd/verbs.h"
+#include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
@@ -273,6 +275,11 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
     st = st ? st : compile_begin(j->run, &o, err);
     st = st ? st : job_set_edges(&c->job, j, err);
     st = st ? st : compile_run(j->run, &o, r, err);
+    table_file *table = NULL;
+    char *path = st ? NULL : ckvc_path_join(c->job.out, "table.ckvt");
+    if (st == CKVC_OK && j->e.prompts->n_heldout) {
+        st = path ? table_file_read(path, &table, err) : ckvc_fail_memory(err, "a path", strlen(c->job.out));
+    }
     json_t *gate = NULL;
     st = st ? st : gate_say(j->run, r->passes[r->last_pass[r->best]].name, c->job.engine.quiet ? NULL : stderr, &gate, err);
     if (st == CKVC_OK && !c->job.engine.quiet) {
@@ -281,6 +288,11 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
     if (st == CKVC_OK && c->job.engine.json) {
         st = print_json(c, j, r, gate, err);
     }
+    if (st == CKVC_OK && table) { /* what was said of held-out prompts holds as far as the leak check does */
+        leak_guard_warn(table, path, j->e.manifest->sha256);
+    }
+    table_file_free(table);
+    free(path);
     json_decref(gate);
     free(r);
     return st;
@@ -304,7 +316,10 @@ int cmd_compile(int argc, char **argv)
         "  ckvc compile ... --probe head-only --out runs/heads # what the gate is worth; the table says which probe it is\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
         "The table is RUN/table.ckvt: that of the round with the best held-out reward (of the last round when nothing is held "
-        "out).\n"};
+        "out).\n"
+        "--holdout draws prompts, not documents: two prompts of one document may stand on both sides. Whether they share text:\n"
+        "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then compile ... --leak-check "
+        "check.json\n"};
     compile_cli c = {.job = job_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
     opt opts[] = {OPTS_MODEL(c.job.engine),
                   OPTS_PROMPTS(c.job.engine),

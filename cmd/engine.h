@@ -71,7 +71,7 @@ engine_options engine_defaults(void);
         {OPT_CHOICE, "alpha", 0, &(o).alpha, "paper|visible", "attention mass as the paper has it, or per row that can see it",    \
          0,          0},                                                                                                           \
         {OPT_INT, "keep-window", 0, &(o).keep_window, "N", "always keep the last N tokens (within the budget)", 0, 1e6},           \
-        {OPT_DOUBLE, "holdout", 0, &(o).holdout, "F", "share of prompts held out, drawn by seed and id", 0, 1},                    \
+        {OPT_DOUBLE, "holdout", 0, &(o).holdout, "F", "share of prompts held out, drawn by seed and id, not by document", 0, 1},   \
     {                                                                                                                              \
         OPT_INT, "seed", 0, &(o).seed, "N", "names every random stream", 0, 9e15                                                   \
     }

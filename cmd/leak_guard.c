@@ -44,7 +44,7 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
     const json_t *guard = json_object_get(t->meta, "leak_check"), *checks = json_object_get(guard, "checks");
     if (!json_array_size(checks) || json_array_size(json_object_get(guard, "unchecked"))) {
         ckvc_warn("%s: %s its prompts was not checked for leaks; `ckvc manifest check --against` the scored prompts, then "
-                  "calibrate or fit with --leak-check",
+                  "calibrate, compile or fit with --leak-check",
                   path, json_array_size(checks) ? "a part of" : "the manifest of");
         return;
     }

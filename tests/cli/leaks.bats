@@ -202,3 +202,20 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
 }
+
+@test "compile scores held-out prompts, so it says what the check covers" {
+    local loop=(--holdout 0.4 --rounds 1 --variants 8)
+    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^warning: .*loop/table.ckvt: .*not checked for leaks' <<<"$output")" -eq 1 ]
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --holdout 0.4 --out "$DIR/own.json" >/dev/null
+    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"
+    [ "$status" -eq 0 ]
+    [[ $output != *leak* ]]
+    # nothing held out (by the split either), nothing said
+    sed 's/"heldout"/"fit"/' "$DIR/prompts.jsonl" >"$DIR/all.jsonl"
+    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --rounds 1 --variants 8
+    [ "$status" -eq 0 ]
+    [[ $output != *leak* ]]
+}
