@@ -2,6 +2,7 @@
 #include "calib/score.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,6 +348,14 @@ static json_t *optional_text(const char *text)
     return text ? json_string(text) : json_null();
 }
 
+/* As a number a reader of JSON in doubles would round it. */
+static json_t *hash_text(uint64_t hash)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    return json_string(text);
+}
+
 static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double loss_full, double loss_comp,
                                ckvc_buffer *lines, ckvc_err *err)
 {
@@ -359,6 +368,7 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     json_object_set_new(o, "split", optional_text(p->heldout ? "heldout" : p->entry->split));
     json_object_set_new(o, "model", json_string(model_fingerprint(s->in->model)));
     json_object_set_new(o, "manifest", json_string(s->in->manifest->sha256));
+    json_object_set_new(o, "token_hash", hash_text(p->token_hash));
     json_object_set_new(o, "policy", json_string(score_kind_name(policy->kind)));
     json_object_set_new(o, "table", policy->table ? json_string(policy->table->content_id) : json_null());
     json_object_set_new(o, "tau", policy->kind == SCORE_MATCHED ? json_real(s->summary[i * s->o->n_budgets + b].tau) : json_null());

@@ -16,32 +16,10 @@
 #define LINE_MAX_BYTES ((size_t)64 << 20)
 #define MAX_LAYERS     65536
 
-static const char *const keys[] = {"id",
-                                   "source",
-                                   "split",
-                                   "model",
-                                   "manifest",
-                                   "policy",
-                                   "table",
-                                   "T",
-                                   "C",
-                                   "budget",
-                                   "r_struct",
-                                   "r_sem",
-                                   "bin_entropy",
-                                   "bin_perplexity",
-                                   "n_candidates",
-                                   "n_kept",
-                                   "n_kept_window",
-                                   "loss_full",
-                                   "loss_comp",
-                                   "reward",
-                                   "tau",
-                                   "operator",
-                                   "layer_budgets",
-                                   "alpha",
-                                   "keep_window",
-                                   "window"};
+static const char *const keys[] = {
+    "id",        "source",    "split",    "model", "manifest",    "token_hash",     "policy",       "table",       "T",
+    "C",         "budget",    "r_struct", "r_sem", "bin_entropy", "bin_perplexity", "n_candidates", "n_kept",      "n_kept_window",
+    "loss_full", "loss_comp", "reward",   "tau",   "operator",    "layer_budgets",  "alpha",        "keep_window", "window"};
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 typedef struct place {
@@ -153,6 +131,18 @@ static ckvc_status get_table(const json_t *o, score_row *row, const place *at, c
     return CKVC_OK;
 }
 
+/* An optional key: sixteen hexadecimal digits. */
+static ckvc_status get_hash(const json_t *o, score_row *row, const place *at, ckvc_err *err)
+{
+    const json_t *v = json_object_get(o, "token_hash");
+    const char *text = json_string_value(v);
+    if (v && (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)) {
+        return wrong(at, err, "token_hash", v, "16 hexadecimal digits");
+    }
+    row->token_hash = text ? strtoull(text, NULL, 16) : 0;
+    return CKVC_OK;
+}
+
 /* Optional keys that are neutral when absent: which score was used. */
 static ckvc_status get_score(const json_t *o, score_row *row, const place *at, ckvc_err *err)
 {
@@ -245,9 +235,10 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_text(o, "split", true, &row->split, at, err)) || (rc = get_text(o, "model", false, &row->model, at, err)) ||
         (rc = get_text(o, "manifest", false, &row->manifest, at, err)) ||
         (rc = get_text(o, "policy", false, &row->policy, at, err)) || (rc = get_table(o, row, at, err)) ||
-        (rc = get_count(o, "T", &row->n_tokens, at, err)) || (rc = get_count(o, "C", &row->n_continuation, at, err)) ||
-        (rc = get_real(o, "budget", &row->budget, at, err)) || (rc = get_real(o, "r_struct", &row->r_struct, at, err)) ||
-        (rc = get_real(o, "r_sem", &row->r_sem, at, err)) || (rc = get_bin(o, "bin_entropy", &row->bin_entropy, at, err)) ||
+        (rc = get_hash(o, row, at, err)) || (rc = get_count(o, "T", &row->n_tokens, at, err)) ||
+        (rc = get_count(o, "C", &row->n_continuation, at, err)) || (rc = get_real(o, "budget", &row->budget, at, err)) ||
+        (rc = get_real(o, "r_struct", &row->r_struct, at, err)) || (rc = get_real(o, "r_sem", &row->r_sem, at, err)) ||
+        (rc = get_bin(o, "bin_entropy", &row->bin_entropy, at, err)) ||
         (rc = get_bin(o, "bin_perplexity", &row->bin_ppl, at, err)) ||
         (rc = get_layers(o, "n_kept", false, row, &row->n_kept, at, err)) ||
         (rc = get_layers(o, "n_kept_window", true, row, &row->n_kept_window, at, err)) ||

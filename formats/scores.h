@@ -18,6 +18,7 @@ typedef struct score_row {
     uint32_t line;                   /* 1-based */
     char *id, *source, *split;       /* source, split: NULL where the manifest had none */
     char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
+    uint64_t token_hash;             /* of the prompt's tokens, whatever manifest they stand in; 0: the line has none */
     char table
         [CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that a control is of, or whose tokens a reference keeps; "" none */
     double tau;                          /* the one threshold of a matched control, NaN elsewhere */

@@ -323,6 +323,7 @@ void report_comparisons(const json_t *of_scores, ckvc_buffer *b)
          "Not at equal tokens"},
         {"against_controls", "What each part is worth: a table against itself without it", "Tables against their controls"},
         {"between_tables", "Tables against each other", "Tables against each other"},
+        {"between_scores", "Which score: what needs no table under one against another", "Which score"},
         {"against_matched", NULL, "Against matched controls"},
         {"against_identity", NULL, "Against identity (every weight 1.0, every threshold 0.90)"},
     };

@@ -85,6 +85,7 @@ static ckvc_status take_prompts(report_run *run, const shard *s, ckvc_err *err)
         *q = (report_prompt){.id = ckvc_strdup(p->id),
                              .n_tokens = p->n_tokens,
                              .heldout = strcmp(p->split, "heldout") == 0,
+                             .token_hash = p->token_hash,
                              .r_struct = p->r_struct,
                              .r_sem = p->r_sem,
                              .bin_entropy = p->bin_entropy,

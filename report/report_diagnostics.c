@@ -189,11 +189,6 @@ static int policy_rank(const report_series *s)
     return strcmp(s->policy, "window") == 0 ? 3 : strcmp(s->policy, "identity") == 0 ? 1 : 0;
 }
 
-static bool same_setting(const report_series *a, const report_series *b)
-{
-    return strcmp(a->model, b->model) == 0 && a->budget == b->budget && a->continuation == b->continuation;
-}
-
 typedef struct damage {
     size_t n;
     double *damage, *first, *second, *tokens; /* [n]: nats per token, R_struct, R_sem, T */
@@ -346,7 +341,9 @@ static ckvc_status damage_json(const report *r, const report_rows *s, json_t *li
     for (size_t a = 0; a < s->n_series && st == CKVC_OK; a++) {
         bool best = policy_rank(&s->series[a]) > 0;
         for (size_t b = 0; b < s->n_series && best; b++) {
-            int other = same_setting(&s->series[a], &s->series[b]) ? policy_rank(&s->series[b]) : 0;
+            int other = report_one_setting(&s->series[a], &s->series[b]) && report_one_score(&s->series[a], &s->series[b])
+                            ? policy_rank(&s->series[b])
+                            : 0;
             best = other < policy_rank(&s->series[a]) || (other == policy_rank(&s->series[a]) && b >= a);
         }
         if (best) {

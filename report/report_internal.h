@@ -52,6 +52,7 @@ typedef struct report_prompt {
     uint32_t source; /* index into the run's sources */
     uint32_t n_tokens;
     bool heldout;
+    uint64_t token_hash;
     double r_struct, r_sem;
     uint16_t bin_entropy, bin_ppl;
 } report_prompt;

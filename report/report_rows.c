@@ -16,8 +16,22 @@ static int compare_series(const report_series *a, const report_series *b)
     c = c ? c : (a->continuation > b->continuation) - (a->continuation < b->continuation);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
+    c = c ? c : (a->alpha > b->alpha) - (a->alpha < b->alpha);
+    c = c ? c : (a->keep_window > b->keep_window) - (a->keep_window < b->keep_window);
+    c = c ? c : (a->window > b->window) - (a->window < b->window);
     c = c ? c : strcmp(a->policy, b->policy);
     return c ? c : strcmp(a->table, b->table);
+}
+
+bool report_one_score(const report_series *a, const report_series *b)
+{
+    return a->alpha == b->alpha && a->keep_window == b->keep_window && a->window == b->window;
+}
+
+bool report_one_setting(const report_series *a, const report_series *b)
+{
+    return strcmp(a->model, b->model) == 0 && a->budget == b->budget && a->layer_budgets == b->layer_budgets &&
+           a->continuation == b->continuation;
 }
 
 int report_compare_prompts(const score_row *a, const score_row *b)
@@ -119,36 +133,111 @@ static ckvc_status take_taus(const report_rows *s, report_series *of, ckvc_err *
     return CKVC_OK;
 }
 
+/* What a run took records from: by manifest and id ("manifest LF id"), and by its tokens, which a copied manifest leaves as they are. Sorted. */
+typedef struct seen_prompts {
+    char **names;
+    uint64_t *hashes;
+    size_t n;
+} seen_prompts;
+
 static int compare_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* "manifest LF id" of every prompt that a run took records from, sorted. */
-static ckvc_status seen_prompts(const report *r, char ***out, size_t *n, ckvc_err *err)
+static int compare_hashes(const void *pa, const void *pb)
 {
-    size_t total = 0, k = 0;
+    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
+    return (a > b) - (a < b);
+}
+
+static void seen_free(seen_prompts *seen)
+{
+    for (size_t i = 0; seen->names && i < seen->n; i++) {
+        free(seen->names[i]);
+    }
+    free(seen->names);
+    free(seen->hashes);
+}
+
+/* *out zeroed; seen_free also after an error. */
+static ckvc_status seen_gather(const report *r, seen_prompts *out, ckvc_err *err)
+{
+    size_t total = 0;
     for (size_t i = 0; i < r->n_runs; i++) {
         total += r->runs[i].n_prompts;
     }
-    char **seen = ckvc_calloc(total + 1, sizeof *seen);
-    ckvc_status rc = seen ? CKVC_OK : ckvc_fail_memory(err, "report", total * sizeof *seen);
-    for (size_t i = 0; i < r->n_runs && rc == CKVC_OK; i++) {
-        for (size_t p = 0; p < r->runs[i].n_prompts && rc == CKVC_OK; p++) {
+    out->names = ckvc_calloc(total + 1, sizeof *out->names);
+    out->hashes = ckvc_calloc(total + 1, sizeof *out->hashes);
+    if (!out->names || !out->hashes) {
+        return ckvc_fail_memory(err, "report", total * (sizeof *out->names + sizeof *out->hashes));
+    }
+    for (size_t i = 0; i < r->n_runs; i++) {
+        for (size_t p = 0; p < r->runs[i].n_prompts; p++) {
             const report_prompt *q = &r->runs[i].prompts[p];
-            if (!q->heldout && r->runs[i].pass) {
-                seen[k] = ckvc_format("%s\n%s", r->runs[i].h.manifest, q->id);
-                rc = seen[k] ? CKVC_OK : ckvc_fail_memory(err, "report", strlen(q->id));
-                k += rc == CKVC_OK;
+            if (q->heldout || !r->runs[i].pass) {
+                continue;
             }
+            out->names[out->n] = ckvc_format("%s\n%s", r->runs[i].h.manifest, q->id);
+            if (!out->names[out->n]) {
+                return ckvc_fail_memory(err, "report", strlen(q->id));
+            }
+            out->hashes[out->n++] = q->token_hash;
         }
     }
-    if (seen) {
-        qsort(seen, k, sizeof *seen, compare_text);
+    qsort(out->names, out->n, sizeof *out->names, compare_text);
+    qsort(out->hashes, out->n, sizeof *out->hashes, compare_hashes);
+    return CKVC_OK;
+}
+
+static ckvc_status was_seen(const seen_prompts *seen, const score_row *row, bool *out, ckvc_err *err)
+{
+    char *name = ckvc_format("%s\n%s", row->manifest, row->id);
+    if (!name) {
+        return ckvc_fail_memory(err, "report", strlen(row->id));
     }
-    *out = seen;
-    *n = k;
-    return rc;
+    *out = bsearch(&name, seen->names, seen->n, sizeof *seen->names, compare_text) ||
+           (row->token_hash && bsearch(&row->token_hash, seen->hashes, seen->n, sizeof *seen->hashes, compare_hashes));
+    free(name);
+    return CKVC_OK;
+}
+
+static bool is_heldout(const score_row *row)
+{
+    return row->split && strcmp(row->split, "heldout") == 0;
+}
+
+/* Titles name a part of the score only where the series differ in it. */
+static ckvc_status add_settings(report_rows *s, ckvc_err *err)
+{
+    bool alphas = false, kept = false, windows = false;
+    for (size_t k = 1; k < s->n_series; k++) {
+        alphas |= s->series[k].alpha != s->series[0].alpha;
+        kept |= s->series[k].keep_window != s->series[0].keep_window;
+        windows |= s->series[k].window != s->series[0].window;
+    }
+    for (size_t k = 0; k < s->n_series && (alphas || kept || windows); k++) {
+        report_series *of = &s->series[k];
+        ckvc_buffer b = {0};
+        ckvc_buffer_text(&b, of->title);
+        if (alphas) {
+            ckvc_buffer_printf(&b, ", %s \u03B1", ckvc_alpha_name(of->alpha));
+        }
+        if (kept && of->keep_window) {
+            ckvc_buffer_printf(&b, ", last %u kept", of->keep_window);
+        }
+        if (windows) {
+            ckvc_buffer_printf(&b, ", W = %u", of->window);
+        }
+        char *title = b.failed ? NULL : ckvc_strdup((const char *)b.data);
+        ckvc_buffer_fini(&b);
+        if (!title) {
+            return ckvc_fail_memory(err, "report", 64);
+        }
+        free(of->title);
+        of->title = title;
+    }
+    return CKVC_OK;
 }
 
 /* Two files may hold the same prompt under the same policy (a table stands in each of them): it counts once. */
@@ -176,13 +265,16 @@ static ckvc_status drop_repeated(report_rows *s, ckvc_err *err)
 
 ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
 {
-    size_t total = 0, n_seen = 0, unseen = 0, marked = 0;
-    char **seen = NULL;
+    size_t total = 0, unseen = 0, marked = 0;
+    seen_prompts seen = {0};
     bool *is_seen = NULL;
     for (size_t i = 0; i < r->n_scores; i++) {
         total += r->scores[i]->n;
+        for (size_t j = 0; j < r->scores[i]->n; j++) {
+            marked += is_heldout(&r->scores[i]->rows[j]);
+        }
     }
-    ckvc_status rc = seen_prompts(r, &seen, &n_seen, err);
+    ckvc_status rc = seen_gather(r, &seen, err);
     s->rows = ckvc_calloc(total + 1, sizeof *s->rows);
     s->series = ckvc_calloc(total + 1, sizeof *s->series);
     is_seen = ckvc_calloc(total + 1, sizeof *is_seen);
@@ -195,26 +287,20 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
     for (size_t i = 0, k = 0; i < r->n_scores; i++) {
         for (size_t j = 0; j < r->scores[i]->n; j++, k++) {
             const score_row *row = &r->scores[i]->rows[j];
-            char *key = ckvc_format("%s\n%s", row->manifest, row->id);
-            if (!key) {
-                rc = ckvc_fail_memory(err, "report", strlen(row->id));
+            if ((rc = was_seen(&seen, row, &is_seen[k], err))) {
                 goto done;
             }
-            is_seen[k] = n_seen && bsearch(&key, seen, n_seen, sizeof *seen, compare_text);
-            free(key);
-            unseen += !is_seen[k];
-            marked += row->split && strcmp(row->split, "heldout") == 0;
+            unseen += !is_seen[k] && (!marked || is_heldout(row));
         }
     }
     for (size_t i = 0, k = 0; i < r->n_scores; i++) {
         for (size_t j = 0; j < r->scores[i]->n; j++, k++) {
             const score_row *row = &r->scores[i]->rows[j];
-            bool is_marked = row->split && strcmp(row->split, "heldout") == 0;
-            if (marked && !is_marked) {
+            if (marked && !is_heldout(row)) {
                 s->dropped_split++;
                 continue;
             }
-            if (!marked && unseen && is_seen[k]) {
+            if (unseen && is_seen[k]) {
                 s->dropped_seen++;
                 continue;
             }
@@ -224,6 +310,9 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
                                   .kind = score_kind_named(row->policy),
                                   .budget = row->budget,
                                   .layer_budgets = row->layer_budgets,
+                                  .alpha = row->alpha,
+                                  .keep_window = row->keep_window,
+                                  .window = row->window,
                                   .continuation = row->n_continuation};
             size_t at = 0;
             while (at < s->n_series && compare_series(&s->series[at], &want) != 0) {
@@ -260,11 +349,9 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
             rc = ckvc_fail_memory(err, "report", 64);
         }
     }
+    rc = rc == CKVC_OK ? add_settings(s, err) : rc;
 done:
-    for (size_t i = 0; i < n_seen; i++) {
-        free(seen[i]);
-    }
-    free(seen);
+    seen_free(&seen);
     free(is_seen);
     return rc;
 }

@@ -17,6 +17,8 @@ typedef struct report_series {
     double budget;
     uint64_t layer_budgets; /* which budgets by layer; 0: none */
     uint32_t continuation;
+    ckvc_alpha_kind alpha; /* with the next two: the score */
+    uint32_t keep_window, window;
     double *taus; /* [n_taus] the thresholds of a matched control, ascending: one for each `score` that found its own */
     size_t n_taus;
     char *title;
@@ -32,10 +34,12 @@ typedef struct report_rows {
     size_t used_seen; /* rows in use although a run took records from their prompts: there was nothing else */
 } report_rows;
 
-/* Takes the rows of every score file. When some are marked as held out, those alone; else, when runs are given, prompts that one of them used for
- * records are left out, as long as others remain. *out zeroed; report_rows_free also after an error. */
+/* Takes the rows of every score file. When some are marked as held out, those alone; when runs are given, prompts that one of them used for
+ * records (by name, or by their tokens) are left out, as long as others remain. *out zeroed; report_rows_free also after an error. */
 ckvc_status report_rows_gather(const report *r, report_rows *out, ckvc_err *err) CKVC_MUST_CHECK;
 void report_rows_free(report_rows *s);
+bool report_one_setting(const report_series *a, const report_series *b); /* one model, budget, C */
+bool report_one_score(const report_series *a, const report_series *b);
 int report_compare_prompts(const score_row *a, const score_row *b); /* by manifest, then id */
 
 #endif

@@ -1,6 +1,6 @@
 /* What tables bring on prompts that they were not fitted on: paired differences of reward, with the tokens that paid for them.
  *
- * Rows are paired by model, manifest, prompt, budget and C. Intervals hold the table fixed: they are over the prompts that it is scored on.
+ * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares scores. Intervals hold the table fixed: they are over the prompts that it is scored on.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -120,12 +120,6 @@ static json_t *difference_json(const report_rows *s, size_t a, size_t b, const s
     return o;
 }
 
-static bool same_setting(const report_series *a, const report_series *b)
-{
-    return strcmp(a->model, b->model) == 0 && a->budget == b->budget && a->layer_budgets == b->layer_budgets &&
-           a->continuation == b->continuation;
-}
-
 static json_t *series_json(const report_series *s)
 {
     json_t *o = json_object();
@@ -135,6 +129,9 @@ static json_t *series_json(const report_series *s)
     json_object_set_new(o, "table", *s->table ? json_string(s->table) : json_null());
     json_object_set_new(o, "budget", ckvc_json_real(s->budget));
     json_object_set_new(o, "C", json_integer(s->continuation));
+    json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->alpha)));
+    json_object_set_new(o, "keep_window", json_integer(s->keep_window));
+    json_object_set_new(o, "window", json_integer(s->window));
     json_object_set_new(o, "taus", ckvc_json_reals(s->taus, s->n_taus));
     json_object_set_new(o, "by_layer", json_boolean(s->layer_budgets != 0));
     return o;
@@ -231,21 +228,37 @@ static size_t series_rank(const report_series *s)
 }
 
 /* The lists of comparisons, by member of "scores". */
-enum { AGAINST_IDENTITY, AGAINST_MATCHED, BETWEEN_TABLES, AT_EQUAL_TOKENS, AT_OTHER_TOKENS, AGAINST_CONTROLS, LISTS };
-static const char *const list_names[LISTS] = {"against_identity", "against_matched", "between_tables",
-                                              "at_equal_tokens",  "at_other_tokens", "against_controls"};
+enum {
+    AGAINST_IDENTITY,
+    AGAINST_MATCHED,
+    BETWEEN_TABLES,
+    AT_EQUAL_TOKENS,
+    AT_OTHER_TOKENS,
+    AGAINST_CONTROLS,
+    BETWEEN_SCORES,
+    LISTS
+};
+static const char *const list_names[LISTS] = {"against_identity", "against_matched",  "between_tables", "at_equal_tokens",
+                                              "at_other_tokens",  "against_controls", "between_scores"};
 
-/* Series a against series b of its setting, in every list that the two belong to. */
+/* Series a against series b of its model, budget and C, in every list that the two belong to. */
 static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources,
                                json_t *const lists[LISTS], ckvc_err *err)
 {
     const report_series *x = &s->series[a], *y = &s->series[b];
     const bool own = strcmp(x->table, y->table) == 0, table = x->kind == SCORE_TABLE;
+    const bool tables = table && y->kind == SCORE_TABLE && a > b;
+    if (!report_one_score(x, y)) {
+        /* tables under two scores, and what needs no table: the higher B under the other score */
+        const bool plain = !*x->table && strcmp(x->policy, y->policy) == 0 && (x->kind == SCORE_IDENTITY || x->kind == SCORE_TOP_K);
+        ckvc_status st = tables ? comparison(s, a, b, sources, n_sources, lists[BETWEEN_TABLES], err) : CKVC_OK;
+        return st == CKVC_OK && plain && a > b ? comparison(s, a, b, sources, n_sources, lists[BETWEEN_SCORES], err) : st;
+    }
     bool in[LISTS] = {
         [AGAINST_IDENTITY] = y->kind == SCORE_IDENTITY,
         /* a table's match is no measure for another table, but is one for references */
         [AGAINST_MATCHED] = y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED && (own || !*x->table),
-        [BETWEEN_TABLES] = table && y->kind == SCORE_TABLE && a > b,
+        [BETWEEN_TABLES] = tables,
         /* its own matched control and references; fair_opponents sorts out those that do not keep as many */
         [AT_EQUAL_TOKENS] =
             table && y->kind != SCORE_TABLE && y->kind != SCORE_IDENTITY && !score_is_control(y->kind) && (own || !*y->table),
@@ -334,7 +347,7 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
         }
         json_array_append_new(all_series, series_json(&s.series[a]));
         for (size_t b = 0; b < s.n_series && rc == CKVC_OK; b++) {
-            if (a != b && same_setting(&s.series[a], &s.series[b])) {
+            if (a != b && report_one_setting(&s.series[a], &s.series[b])) {
                 rc = compare_two(&s, a, b, sources, n_sources, lists, err);
             }
         }

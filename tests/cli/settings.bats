@@ -62,3 +62,48 @@ print(*sorted({r["tau"] for r in map(json.loads, sys.stdin) if r["policy"] == "m
     [ "$(taus --manifest "$DIR/mixed.jsonl")" = "$heldout" ]
     [ "$all" != "$heldout" ]
 }
+
+@test "a report keeps scores under different settings apart, and compares what needs no table" {
+    score --policy identity,recent >"$DIR/paper.jsonl"
+    score --policy identity,recent,top-k --alpha visible --keep-window 4 --table "$DIR/t.ckvt" >"$DIR/visible.jsonl"
+    "$CKVC" report "$DIR/t.ckvt" --scores "$DIR/paper.jsonl,$DIR/visible.jsonl" --out "$DIR/report" -q
+    python3 - "$DIR" <<'EOF'
+import json, sys
+folder = sys.argv[1]
+s = json.load(open(folder + "/report/report.json"))["scores"]
+rows = [json.loads(line) for f in ("paper", "visible") for line in open(f"{folder}/{f}.jsonl")]
+def mean(policy, alpha):
+    r = [x["reward"] for x in rows if x["policy"] == policy and x.get("alpha", "paper") == alpha]
+    return sum(r) / len(r)
+titles = {x["title"] for x in s["series"]}
+assert titles == {"identity, paper α", "recent, paper α", "T1 ckvc-tiny-4l, visible α, last 4 kept", "identity, visible α, last 4 kept",
+                  "recent, visible α, last 4 kept", "top-k, visible α, last 4 kept"}, titles
+(one,) = s["between_scores"]
+assert {one["alpha"], one["base"]} == {"visible", "identity, paper α"}, one
+assert abs(one["all"]["difference"] - (mean("identity", "visible") - mean("identity", "paper"))) < 1e-12
+# within one score alone: against identity and references
+(table,) = [x for x in s["against_identity"] if x["policy"] == "table"]
+assert table["base"] == "identity, visible α, last 4 kept"
+assert abs(table["all"]["difference"] - (mean("table", "visible") - mean("identity", "visible"))) < 1e-12
+EOF
+    grep -q "Which score" "$DIR/report/report.html"
+}
+
+@test "a prompt that a run took records from is none to judge by, under whatever name it is scored" {
+    # the run logged the first four prompts; here they stand in another file, under other ids, marked as held out
+    sed 's/"id":"/"split":"heldout","id":"copy-/' "$DIR/prompts.jsonl" >"$DIR/copied.jsonl"
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/copied.jsonl" --window 16 --continuation 16 --budget 16 --alpha visible --keep-window 4 \
+        --table "$DIR/t.ckvt" --policy identity -q >"$DIR/copied-scores.jsonl"
+    counts() {
+        rm -rf "$DIR/report"
+        "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --scores "$DIR/copied-scores.jsonl" --out "$DIR/report" -q
+        python3 -c '
+import json, sys
+s = json.load(open(sys.argv[1]))["scores"]
+print(s["rows"], s["prompts_used_in_calibration_left_out"], s["rows_used_in_calibration"], s["held_out_checked"])' "$DIR/report/report.json"
+    }
+    [ "$(counts)" = "4 8 0 True" ]
+    grep -v 'copy-p0[45]' "$DIR/copied-scores.jsonl" >"$DIR/four.jsonl" && mv "$DIR/four.jsonl" "$DIR/copied-scores.jsonl"
+    [ "$(counts)" = "8 0 8 False" ]
+    grep -q "too favourable" "$DIR/report/report.html"
+}

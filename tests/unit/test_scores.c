@@ -78,7 +78,8 @@ static void tells_budgets_by_layer_apart(void **state)
 static void tells_scores_apart(void **state)
 {
     (void)state;
-    static const char *const more[] = {"", "\"alpha\":\"visible\",", "\"keep_window\":8,", "\"window\":16,"};
+    static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",", "\"alpha\":\"visible\",", "\"keep_window\":8,",
+                                       "\"window\":16,"};
     char text[4096] = "";
     const char *at = strstr(good, "\"T\"");
     for (size_t i = 0; i < 4; i++) {
@@ -88,6 +89,7 @@ static void tells_scores_apart(void **state)
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
     assert_true(s->rows[0].alpha == CKVC_ALPHA_PAPER && s->rows[0].keep_window == 0 && s->rows[0].window == 64);
+    assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
     assert_int_equal(s->rows[1].alpha, CKVC_ALPHA_VISIBLE);
     assert_int_equal(s->rows[2].keep_window, 8);
     assert_int_equal(s->rows[3].window, 16);
@@ -148,6 +150,8 @@ static void refuses_deviations(void **state)
     refused("\"T\":100", "\"T\":100,\"alpha\":\"seen\"", "\"alpha\" is string, wanted paper or visible");
     refused("\"T\":100", "\"T\":100,\"keep_window\":-1", "\"keep_window\" is whole number");
     refused("\"T\":100", "\"T\":100,\"window\":0", "\"window\" is whole number");
+    refused("\"T\":100", "\"T\":100,\"token_hash\":17", "\"token_hash\" is whole number");
+    refused("\"T\":100", "\"T\":100,\"token_hash\":\"0123456789ABCDEF\"", "\"token_hash\" is string");
     refused("\"T\":100", "\"T\":100,\"operator\":\"paper\"", "\"operator\" is string");
     refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8]", "\"layer_budgets\" is array");
     refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8,\"8\"]", "\"layer_budgets\"[1]");
