@@ -552,6 +552,10 @@ ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding
             return st;
         }
         assert(s->h.n_budgets <= KEEP_MAX_BUDGETS); /* the pass was made with a keep */
+        if (!shard_has_thresholds(&s->h)) {
+            shard_free(s);
+            return CKVC_OK;
+        }
         *n_budgets = s->h.n_budgets;
         *top = s->h.gate_actions[s->h.n_gate_actions - 1];
         memcpy(budgets, s->h.budgets, s->h.n_budgets * sizeof *budgets);

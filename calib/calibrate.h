@@ -72,7 +72,7 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            const ckvc_table *table, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Where the gate can act, from a pass's published baseline rows, held-out prompts included: out [nB of the pass's shards], zeroed here.
- * *n_budgets is 0 when nothing is published; *top is the highest threshold of the grid, budgets [nB] the pass's. */
+ * *n_budgets is 0 when nothing is published, and when the pass has no thresholds (--operator no-threshold); *top is the highest threshold of the grid, budgets [nB] the pass's. */
 ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding out[KEEP_MAX_BUDGETS],
                               double budgets[KEEP_MAX_BUDGETS], uint32_t *n_budgets, double *top, ckvc_err *err) CKVC_MUST_CHECK;
 

@@ -18,6 +18,9 @@ ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **jso
     if (st != CKVC_OK) {
         return st;
     }
+    if (f && n == 0) {
+        fputs("gate: no thresholds are in use\n", f);
+    }
     for (uint32_t b = 0; f && b < n; b++) {
         fprintf(f, b ? ", %.1f%% at " : "gate: thresholds keep different sets on %.1f%% of (prompt, layer) at budget ",
                 100 * gate_binding_differ_share(&of[b]));

@@ -7,7 +7,7 @@
 
 #include "formats/run_dir.h"
 
-/* f: one line for all budgets and one for each at which the gate is not alive; NULL: nothing. json: a list of {budget, binding, sets_differ,
+/* f: one line for all budgets and one for each at which the gate is not alive; where no thresholds are in use it says so; NULL: nothing. json: a list of {budget, binding, sets_differ,
  * alive}, a new reference; NULL: none wanted. */
 ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json, ckvc_err *err) CKVC_MUST_CHECK;
 

@@ -80,6 +80,9 @@ ckvc_status shard_add_record(shard *s, const struct shard_record *r, ckvc_err *e
 ckvc_status shard_append(shard *dst, const shard *src, ckvc_err *err) CKVC_MUST_CHECK;
 void shard_clear(shard *s); /* drops the rows, keeps header and memory */
 
+/* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
+bool shard_has_thresholds(const shard_header *h);
+
 /* The tokens that a baseline row of block `budget` allows a layer of a prompt of n_tokens; false where the layer draws on another block
  * (layer_budgets: one baseline stands under every block that a layer of it draws on). */
 bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, uint32_t n_tokens, uint32_t *tokens);

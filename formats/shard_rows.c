@@ -146,6 +146,11 @@ int shard_array_dims(const shard_header *h, const shard_array *a, size_t dims[4]
     return 4;
 }
 
+bool shard_has_thresholds(const shard_header *h)
+{
+    return strcmp(h->operator_name, ckvc_operator_name(CKVC_OPERATOR_NO_THRESHOLD)) != 0;
+}
+
 bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, uint32_t n_tokens, uint32_t *tokens)
 {
     const double of_layer = h->layer_budgets ? h->layer_budgets[layer] : h->budgets[budget];

@@ -59,8 +59,9 @@ static json_t *budget_json(const report_run *run, size_t b)
         json_array_append_new(cells, row);
     }
     json_object_set_new(o, "budget", ckvc_json_real(h->budgets[b]));
-    json_object_set_new(o, "alive", json_boolean(gate_is_alive(&all)));
-    if (all.n && !gate_is_alive(&all)) {
+    const bool thresholds = shard_has_thresholds(h);
+    json_object_set_new(o, "alive", thresholds ? json_boolean(gate_is_alive(&all)) : json_null());
+    if (thresholds && all.n && !gate_is_alive(&all)) {
         char advice[256];
         gate_advice(&all, h->gate_actions[h->n_gate_actions - 1], advice, sizeof advice);
         json_object_set_new(o, "advice", json_string(advice));
@@ -351,6 +352,10 @@ void report_binding_section(const report *r, ckvc_buffer *b)
         json_array_foreach(json_object_get(run, "budgets"), k, budget)
         {
             rows = true;
+            if (json_is_null(json_object_get(budget, "alive"))) {
+                html_paragraph(b, "note", "%s %s: at budget %s no thresholds are in use (--operator no-threshold).",
+                               report_str(run, "tag"), report_str(run, "name"), report_budget(report_num(budget, "budget")));
+            }
             if (json_is_false(json_object_get(budget, "alive"))) {
                 html_paragraph(b, "warn", "%s %s: at budget %s the gate is not alive: %s.", report_str(run, "tag"),
                                report_str(run, "name"), report_budget(report_num(budget, "budget")), report_str(budget, "advice"));

@@ -69,6 +69,11 @@ static void run_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summar
         ckvc_buffer shares = {0};
         json_array_foreach(json_object_get(run, "budgets"), k, budget)
         {
+            if (json_is_null(json_object_get(budget, "alive"))) {
+                report_finding(html, summary, NULL, "%s %s has no thresholds: every layer keeps its whole budget.",
+                               report_str(run, "tag"), report_str(run, "name"));
+                break;
+            }
             ckvc_buffer_printf(&shares, "%s%s at budget %s", k ? ", " : "",
                                report_share(report_num(json_object_get(budget, "all"), "sets_differ")),
                                report_budget(report_num(budget, "budget")));

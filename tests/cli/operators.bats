@@ -88,6 +88,14 @@ t = json.load(sys.stdin)
 assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["budgets"]'
 }
 
+@test "without thresholds nobody speaks of thresholds" {
+    "$CKVC" calibrate "${SMALL[@]:0:${#SMALL[@]}-1}" --manifest "$DIR/prompts.jsonl" --operator no-threshold --side head --limit 4 --out "$DIR/full" 2>"$DIR/full.txt"
+    grep -q "no thresholds are in use" "$DIR/full.txt"
+    "$CKVC" report "$DIR/full" --out "$DIR/full-report" >"$DIR/says"
+    grep -q "has no thresholds: every layer keeps its whole budget" "$DIR/says"
+    run -1 grep -q "not alive\|--gate-grid" "$DIR/full.txt" "$DIR/says" "$DIR/full-report/report.html"
+}
+
 @test "score: every control and reference says its kind and its table; lines differ by what is asked" {
     [ -d "$DIR/run" ] || calibrate "$DIR/run"
     "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
