@@ -4,14 +4,14 @@
 # MODEL is what `make model-smollm2` fetched, or any other model. Two disjoint corpora of prompts of 1,024 to 1,280 tokens; identity under every
 # score; tables of the heads under the paper's actions and under few wide ones; thresholds under the heads, heads again under the thresholds;
 # everything scored on prompts whose documents no table has seen. Finished parts are not made again, begun runs go on; PARTS names what to do
-# (corpora kinds heads wide gate rounds scores). Some four hours on two cores.
+# (corpora kinds heads wide visible gate rounds scores). Some four hours on two cores.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-smollm2.sh CKVC MODEL OUTDIR}")
 model=$(realpath "${2:?usage: results-smollm2.sh CKVC MODEL OUTDIR}")
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "${3:?usage: results-smollm2.sh CKVC MODEL OUTDIR}"
 cd "$3"
-parts=" ${PARTS:-corpora kinds heads wide gate rounds scores} "
+parts=" ${PARTS:-corpora kinds heads wide visible gate rounds scores} "
 corpora=${CORPORA:-technical narrative} # CORPORA, KINDS: less
 budgets=64,0.25
 wide=0.25,0.5,0.7,1,1.4,2,4
@@ -78,11 +78,20 @@ if part wide; then
     done
 fi
 
+# ---- the same under the visible score; such a table keeps no part of the window ----
+if part visible; then
+    for c in $corpora; do
+        [ -e "visible-$c.ckvt" ] && continue
+        calibrate "visible-$c" "$c" -B $budgets --bins 3,2 --side head --variants 96 --alpha visible --operator no-threshold --head-grid $wide
+        fit "visible-$c.ckvt" "visible-$c"
+    done
+fi
+
 # ---- thresholds: under the heads (the loop's first round, and the probe independent), and from identity (gate-only) ----
 if part gate; then
     for c in $corpora; do
         [ -e "independent-$c.ckvt" ] && continue
-        calibrate "gate-$c" "$c" -B 0.25 --tables "head-$c.ckvt" --side gate --variants 64
+        calibrate "gate-$c" "$c" --tables "head-$c.ckvt" --side gate --variants 64
         fit "independent-$c.ckvt" "gate-$c" --tables "head-$c.ckvt"
     done
 fi
@@ -91,7 +100,7 @@ fi
 if part rounds; then
     for c in $corpora; do
         [ -e "second-$c.ckvt" ] && continue
-        calibrate "second-head-$c" "$c" -B 0.25 --tables "independent-$c.ckvt" --side head --variants 96
+        calibrate "second-head-$c" "$c" --tables "independent-$c.ckvt" --side head --variants 96
         fit "second-$c.ckvt" "second-head-$c" --tables "independent-$c.ckvt"
     done
 fi
@@ -102,10 +111,13 @@ if part scores; then
             --policy identity,matched,recent,sink-recent,top-k,window,window-pooled,no-threshold,mean-pool,no-utility
         for kind in independent second; do
             tables=$(ls $kind-*.ckvt 2>/dev/null | paste -sd, || true)
-            [ -z "$tables" ] || score "$kind-scores-$c.jsonl" "$c" -B 0.25 --nearest-budget --table "$tables" --policy identity,matched,sink-recent,top-k,head-only,gate-only
+            [ -z "$tables" ] || score "$kind-scores-$c.jsonl" "$c" -B 0.25 --nearest-budget --table "$tables" --policy identity,matched,sink-recent,top-k,head-only,gate-only,no-threshold,mean-gate
         done
         tables=$(ls wide-*.ckvt 2>/dev/null | paste -sd, || true)
-        [ -z "$tables" ] || score "wide-scores-$c.jsonl" "$c" --keep-window 32 --table "$tables" --policy sink-recent,top-k
+        [ -z "$tables" ] || score "wide-scores-$c.jsonl" "$c" --keep-window 32 --table "$tables" --policy identity,sink-recent,top-k
+        tables=$(ls visible-*.ckvt 2>/dev/null | paste -sd, || true)
+        [ -z "$tables" ] || score "visible-scores-$c.jsonl" "$c" --alpha visible --table "$tables" --policy identity,top-k
+        score "elastic-$c.jsonl" "$c" -B 0.1325 --policy top-k # as many tokens on average as identity's thresholds keep of T/4
     done
 fi
 say "done"
