@@ -2,6 +2,7 @@
 #include "report/report_compare.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/html.h"
@@ -61,17 +62,29 @@ static void verdict_cell(ckvc_buffer *b, const json_t *of)
     html_cell(b, 'n', "%s%s", report_judged(of), json_is_true(json_object_get(of, "equal_tokens")) ? "" : "; tokens differ");
 }
 
+/* "−0.0010 to +0.0104"; nothing without replicates. */
+static void resampled_cell(ckvc_buffer *b, const json_t *of)
+{
+    if (!of) {
+        html_cell(b, 'r', "%s", "");
+        return;
+    }
+    char lo[32];
+    snprintf(lo, sizeof lo, "%s", report_signed(report_num(of, "lo"), 4));
+    html_cell(b, 'r', "%s to %s", lo, report_signed(report_num(of, "hi"), 4));
+}
+
 static void overall_table(ckvc_buffer *b, const json_t *list, const char *caption)
 {
     static const char *const columns[] = {
-        "table",         "against", "budget",     "n",         "difference, nats/token (95% interval)",
-        "median prompt", "verdict", "kept/layer", "base keeps"};
+        "table",     "against",       "budget",  "n",          "difference, nats/token (95% interval)",
+        "bootstrap", "median prompt", "verdict", "kept/layer", "base keeps"};
     size_t i;
     json_t *o;
     if (json_array_size(list) == 0) {
         return;
     }
-    html_table_begin(b, caption, "llrrrrnrr", columns, sizeof columns / sizeof *columns);
+    html_table_begin(b, caption, "llrrrrrnrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(list, i, o)
     {
         const json_t *all = json_object_get(o, "all");
@@ -81,6 +94,7 @@ static void overall_table(ckvc_buffer *b, const json_t *list, const char *captio
         html_cell(b, 'r', "%s", report_budget(report_num(o, "budget")));
         html_cell(b, 'r', "%.0f", report_num(all, "n"));
         html_cell(b, 'r', "%s", difference(all));
+        resampled_cell(b, json_object_get(all, "bootstrap"));
         html_cell(b, 'r', "%s", report_signed(report_num(all, "median"), 4));
         verdict_cell(b, all);
         html_cell(b, 'r', "%s", report_fixed(report_num(all, "kept"), 1));

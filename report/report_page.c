@@ -124,7 +124,8 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
             "Rows used: %.0f. Left out: %.0f of other splits, %.0f of prompts that a run took records from. Reward is minus the "
             "rise of the continuation's mean loss through compression, in nats per token; 0 would be no loss at all. Differences "
             "are "
-            "paired by prompt; the interval is Student's t at 95%% over these prompts and holds the table fixed: what calibrating "
+            "paired by prompt; the interval is Student's t at 95%% over these prompts, beside that of a bootstrap over them; both "
+            "hold the table fixed: what calibrating "
             "again would change is not in it. \u201ctokens differ\u201d: by more than 2%%.",
             report_num(of_scores, "rows"), split, seen);
         report_where(of_scores, b);

@@ -1,14 +1,17 @@
 /* What tables bring on prompts that they were not fitted on: paired differences of reward, with the tokens that paid for them.
  *
- * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares scores. Intervals hold the table fixed: they are over the prompts that it is scored on.
+ * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares scores. Intervals hold the table fixed: they
+ * are over the prompts that it is scored on, Student's t and a bootstrap.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cql/counts.h"
 #include "cql/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/rng.h"
 #include "report/report_rows.h"
 
 /* Tokens kept by two policies are called equal within this share of each other. */
@@ -62,8 +65,67 @@ static void spread(json_t *o, double *d, size_t n, double mean)
     json_object_set_new(o, "largest_share", ckvc_json_real(n ? (mean < 0 ? d[0] : d[n - 1]) / (mean * (double)n) : NAN));
 }
 
-/* Rows of series a against the rows of the same prompts in series b. d has room for all rows. */
-static json_t *difference_json(const report_rows *s, size_t a, size_t b, const subset *of, double *d)
+/* Sums of a difference under Poisson(1) weights of its prompts: a bootstrap over prompts, whose weights a prompt has in every comparison. */
+typedef struct resampled {
+    uint32_t n; /* replicates; 0: none */
+    uint64_t seed;
+    uint8_t *weight;     /* [n] scratch */
+    double *sum, *count; /* [n] */
+} resampled;
+
+static void resampled_fini(resampled *b)
+{
+    free(b->weight);
+    free(b->sum);
+    free(b->count);
+}
+
+static ckvc_status resampled_init(resampled *b, uint32_t n, uint64_t seed, ckvc_err *err)
+{
+    *b = (resampled){n, seed, ckvc_alloc(n + 1, 1), ckvc_alloc(n + 1, sizeof *b->sum), ckvc_alloc(n + 1, sizeof *b->count)};
+    return b->weight && b->sum && b->count ? CKVC_OK : ckvc_fail_memory(err, "report", n * sizeof *b->sum * 2);
+}
+
+static void resampled_clear(resampled *b)
+{
+    memset(b->sum, 0, b->n * sizeof *b->sum);
+    memset(b->count, 0, b->n * sizeof *b->count);
+}
+
+static void resampled_add(resampled *b, const char *id, double d)
+{
+    cql_resample_weights(b->seed, ckvc_rng_key(id), CQL_RESAMPLE_BOOTSTRAP, b->n, b->weight);
+    for (uint32_t k = 0; k < b->n; k++) {
+        b->sum[k] += b->weight[k] * d;
+        b->count[k] += b->weight[k];
+    }
+}
+
+/* The 2.5% and 97.5% quantiles of the replicates' means; a replicate that drew no prompt has none. */
+static ckvc_status resampled_json(resampled *b, json_t *o, ckvc_err *err)
+{
+    static const double ends[2] = {0.025, 0.975};
+    double at[2];
+    size_t n = 0;
+    for (uint32_t k = 0; k < b->n; k++) {
+        if (b->count[k] > 0) {
+            b->sum[n++] = b->sum[k] / b->count[k];
+        }
+    }
+    if (n < 2) {
+        return CKVC_OK;
+    }
+    ckvc_status st = rank_quantile(b->sum, n, ends, 2, at, err);
+    if (st == CKVC_OK) {
+        json_object_set_new(
+            o, "bootstrap",
+            json_pack("{s:o, s:o, s:I}", "lo", ckvc_json_real(at[0]), "hi", ckvc_json_real(at[1]), "replicates", (json_int_t)n));
+    }
+    return st;
+}
+
+/* Rows of series a against the rows of the same prompts in series b; boot, or NULL, takes each pair's difference. d has room for all rows. */
+static json_t *difference_json(const report_rows *s, size_t a, size_t b, const subset *of, double *d, resampled *boot)
 {
     size_t i = s->series[a].first, k = s->series[b].first, n = 0, undefined = 0;
     double kept_a = 0, kept_b = 0, mean_a = 0, mean_b = 0;
@@ -83,7 +145,11 @@ static json_t *difference_json(const report_rows *s, size_t a, size_t b, const s
             undefined++;
             continue;
         }
-        d[n++] = x->reward - y->reward;
+        d[n] = x->reward - y->reward;
+        if (boot) {
+            resampled_add(boot, x->id, d[n]);
+        }
+        n++;
         kept_a += kept_mean(x);
         kept_b += kept_mean(y);
         mean_a += x->reward;
@@ -176,7 +242,7 @@ static json_t *parts_json(const report_rows *s, size_t a, size_t b, const subset
 {
     json_t *list = json_array();
     for (size_t i = 0; n > 1 && i < n; i++) {
-        json_t *one = difference_json(s, a, b, &parts[i], d);
+        json_t *one = difference_json(s, a, b, &parts[i], d, NULL);
         if (one) {
             json_array_append_new(list, one);
         }
@@ -185,8 +251,8 @@ static json_t *parts_json(const report_rows *s, size_t a, size_t b, const subset
 }
 
 /* Series a against b: all prompts together, then by source and by length. Nothing when they share no prompt. */
-static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources, json_t *list,
-                              ckvc_err *err)
+static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources, resampled *boot,
+                              json_t *list, ckvc_err *err)
 {
     ckvc_status rc = CKVC_OK;
     subset lengths[3];
@@ -195,8 +261,10 @@ static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const su
     if (rc == CKVC_OK && !d) {
         rc = ckvc_fail_memory(err, "report", s->n * sizeof *d);
     }
-    json_t *all = rc == CKVC_OK ? difference_json(s, a, b, &everything, d) : NULL;
+    resampled_clear(boot);
+    json_t *all = rc == CKVC_OK ? difference_json(s, a, b, &everything, d, boot) : NULL;
     if (all) {
+        rc = resampled_json(boot, all, err);
         json_t *o = series_json(&s->series[a]);
         json_object_set_new(o, "base", json_string(s->series[b].title));
         json_object_set_new(o, "base_policy", json_string(s->series[b].policy));
@@ -242,7 +310,7 @@ static const char *const list_names[LISTS] = {"against_identity", "against_match
                                               "at_other_tokens",  "against_controls", "between_scores"};
 
 /* Series a against series b of its model, budget and C, in every list that the two belong to. */
-static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources,
+static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const subset *sources, size_t n_sources, resampled *boot,
                                json_t *const lists[LISTS], ckvc_err *err)
 {
     const report_series *x = &s->series[a], *y = &s->series[b];
@@ -251,8 +319,8 @@ static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const s
     if (!report_one_score(x, y)) {
         /* tables under two scores, and what needs no table: the higher B under the other score */
         const bool plain = !*x->table && strcmp(x->policy, y->policy) == 0 && (x->kind == SCORE_IDENTITY || x->kind == SCORE_TOP_K);
-        ckvc_status st = tables ? comparison(s, a, b, sources, n_sources, lists[BETWEEN_TABLES], err) : CKVC_OK;
-        return st == CKVC_OK && plain && a > b ? comparison(s, a, b, sources, n_sources, lists[BETWEEN_SCORES], err) : st;
+        ckvc_status st = tables ? comparison(s, a, b, sources, n_sources, boot, lists[BETWEEN_TABLES], err) : CKVC_OK;
+        return st == CKVC_OK && plain && a > b ? comparison(s, a, b, sources, n_sources, boot, lists[BETWEEN_SCORES], err) : st;
     }
     bool in[LISTS] = {
         [AGAINST_IDENTITY] = y->kind == SCORE_IDENTITY,
@@ -266,7 +334,7 @@ static ckvc_status compare_two(const report_rows *s, size_t a, size_t b, const s
     };
     ckvc_status rc = CKVC_OK;
     for (size_t k = 0; k < LISTS && rc == CKVC_OK; k++) {
-        rc = in[k] ? comparison(s, a, b, sources, n_sources, lists[k], err) : CKVC_OK;
+        rc = in[k] ? comparison(s, a, b, sources, n_sources, boot, lists[k], err) : CKVC_OK;
     }
     return rc;
 }
@@ -325,7 +393,9 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
     report_rows s = {0};
     subset sources[SOURCES_MAX + 1];
     size_t n_sources = 0, n_marked = 0;
-    ckvc_status rc = report_rows_gather(r, &s, err);
+    resampled boot;
+    ckvc_status rc = resampled_init(&boot, r->o->replicates, r->o->seed, err);
+    rc = rc == CKVC_OK ? report_rows_gather(r, &s, err) : rc;
     for (size_t i = 0; i < s.n && rc == CKVC_OK; i++) {
         const char *name = s.rows[i].row->source ? s.rows[i].row->source : "";
         size_t k = 0;
@@ -348,7 +418,7 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
         json_array_append_new(all_series, series_json(&s.series[a]));
         for (size_t b = 0; b < s.n_series && rc == CKVC_OK; b++) {
             if (a != b && report_one_setting(&s.series[a], &s.series[b])) {
-                rc = compare_two(&s, a, b, sources, n_sources, lists, err);
+                rc = compare_two(&s, a, b, sources, n_sources, &boot, lists, err);
             }
         }
     }
@@ -361,5 +431,6 @@ ckvc_status report_scores_json(report *r, ckvc_err *err)
     bool checked = s.n > 0 && s.used_seen == 0 && (n_marked == s.n || r->n_runs > 0);
     json_object_set_new(o, "held_out_checked", json_boolean(checked));
     report_rows_free(&s);
+    resampled_fini(&boot);
     return rc;
 }

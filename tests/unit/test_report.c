@@ -75,11 +75,18 @@ static void put(table_file *t, const char *path)
     assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
 }
 
+static uint32_t replicates; /* of the reports that are made */
+
 /* The report's JSON and page; both the caller's to free. */
 static json_t *make(const char *const *inputs, size_t n, const char *score_file, char **page, char **summary)
 {
     char *verdict = NULL;
-    report_options o = {.inputs = inputs, .n_inputs = n, .scores = &score_file, .n_scores = score_file ? 1 : 0, .layer_bins = 2};
+    report_options o = {.inputs = inputs,
+                        .n_inputs = n,
+                        .scores = &score_file,
+                        .n_scores = score_file ? 1 : 0,
+                        .layer_bins = 2,
+                        .replicates = replicates};
     json_t *json = report_made(&o, &verdict, page);
     assert_null(strstr(*page, "<script"));
     static const char *const numbers[] = {">nan", "\"nan", " nan", "-nan", "(nan", ">inf"}; /* "provenance" is allowed */
@@ -244,7 +251,9 @@ static void paired_differences(void **state)
     const char *inputs[] = {in("t.ckvt")};
     char *page = NULL, *summary = NULL, score_file[128];
     snprintf(score_file, sizeof score_file, "%s", in("s.jsonl"));
+    replicates = 2000;
     json_t *j = make(inputs, 1, score_file, &page, &summary);
+    replicates = 0;
     is(j, "scores.rows", 12);
     assert_true(json_is_true(at(j, "scores.held_out_checked")));
     is(j, "scores.rows_of_other_splits_left_out", 2);
@@ -255,6 +264,13 @@ static void paired_differences(void **state)
     double half = 3.182446305284263 * sqrt(0.125 / 3 / 4);
     json_t *lo = at(j, "scores.against_identity.0.all.lo"), *hi = at(j, "scores.against_identity.0.all.hi");
     assert_true(fabs(json_number_value(lo) - (0.5 - half)) < 1e-6 && fabs(json_number_value(hi) - (0.5 + half)) < 1e-6);
+    /* Poisson(1) weights of the four gains, by enumeration: 3.2% of the means are 0.25 and 3.2% are 0.75; a constant has no spread. */
+    is(j, "scores.against_identity.0.all.bootstrap.lo", 0.25);
+    is(j, "scores.against_identity.0.all.bootstrap.hi", 0.75);
+    is(j, "scores.against_identity.1.all.bootstrap.lo", 0.125);
+    is(j, "scores.against_identity.1.all.bootstrap.hi", 0.125);
+    double drawn = json_number_value(at(j, "scores.against_identity.1.all.bootstrap.replicates")); /* e^-4 of them draw no prompt */
+    assert_true(drawn > 1930 && drawn < 1990);
     is(j, "scores.against_identity.0.all.kept", 25);
     is(j, "scores.against_identity.0.all.kept_base", 21);
     assert_true(json_is_false(at(j, "scores.against_identity.0.all.equal_tokens")));
