@@ -297,6 +297,71 @@ static void alive_table(const report *r, ckvc_buffer *b)
     html_table_end(b);
 }
 
+/* One budget of a run and a table whose gate was fitted from it, cell by cell: every risk cell with choices. */
+static void cell_rows(ckvc_buffer *b, const char *title, const char *run, const json_t *budget, const json_t *split)
+{
+    size_t e, q;
+    json_t *row, *cell;
+    json_array_foreach(json_object_get(split, "cells"), e, row)
+    {
+        json_array_foreach(row, q, cell)
+        {
+            const json_t *binding = json_array_get(json_array_get(json_object_get(budget, "cells"), e), q);
+            if (!(report_num(cell, "supported") > 0)) {
+                continue;
+            }
+            html_row_begin(b);
+            html_cell(b, 'l', "%s", title);
+            html_cell(b, 'l', "%s", run);
+            html_cell(b, 'l', "%s", report_budget(report_num(budget, "budget")));
+            html_cell(b, 'r', "%zu", e);
+            html_cell(b, 'r', "%zu", q);
+            html_cell(b, 'r', "%s", report_share(report_num(binding, "binding")));
+            html_cell(b, 'r', "%s", report_share(report_num(binding, "sets_differ")));
+            html_cell(b, 'r', "%.0f", report_num(cell, "supported"));
+            html_cell(b, 'r', "%.0f", report_num(cell, "by_loss"));
+            html_cell(b, 'r', "%.0f", report_num(cell, "by_penalty"));
+            html_cell(b, 'r', "%.0f", report_num(cell, "loss_flat"));
+            html_row_end(b);
+        }
+    }
+}
+
+/* What the thresholds rest on, by risk cell. */
+static void cells_table(const report *r, ckvc_buffer *b)
+{
+    static const char *const columns[] = {"thresholds of", "run",     "budget",      "entropy bin",    "perplexity bin",  "binding",
+                                          "sets differ",   "choices", "by the loss", "by the penalty", "the loss is flat"};
+    size_t i, k;
+    json_t *run, *budget;
+    html_table_begin(b, NULL, "lllrrrrrrrr", columns, sizeof columns / sizeof *columns);
+    json_array_foreach(json_object_get(r->json, "runs"), i, run)
+    {
+        json_array_foreach(json_object_get(run, "budgets"), k, budget)
+        {
+            const report_table *t = NULL;
+            const json_t *split = NULL;
+            for (size_t nth = 0; (split = choices_of(r, i, report_num(budget, "budget"), nth, &t)) != NULL; nth++) {
+                cell_rows(b, t->title, report_str(run, "tag"), budget, split);
+            }
+        }
+    }
+    html_table_end(b);
+}
+
+static bool any_choices(const report *r)
+{
+    const report_table *of = NULL;
+    for (size_t i = 0; i < r->n_runs; i++) {
+        for (uint32_t k = 0; k < r->runs[i].h.n_budgets; k++) {
+            if (choices_of(r, i, r->runs[i].h.budgets[k], 0, &of)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* The same sources apart, with the tokens that are kept. */
 static void kept_table(const report *r, ckvc_buffer *b)
 {
@@ -369,6 +434,11 @@ void report_binding_section(const report *r, ckvc_buffer *b)
     }
     report_page_figures(r, b, "binding");
     if (rows) {
+        if (any_choices(r)) {
+            html_details_begin(b, "What the thresholds rest on, by risk cell (layers counted)");
+            cells_table(r, b);
+            html_details_end(b);
+        }
         html_details_begin(b, "Tokens kept, by source");
         kept_table(r, b);
         html_details_end(b);

@@ -14,6 +14,22 @@ static const json_t *entry_of(const report_pen *p, const report_table *t, bool h
     return json_array_get(json_object_get(json_object_get(side, "entries"), key), state);
 }
 
+/* Two columns of the csv: what a threshold rests on, and whether the loss is the same under all of them; empty without records. */
+static void rests_csv(report_pen *p, const report_table *t, size_t state)
+{
+    const json_t *table = json_array_get(json_object_get(p->r->json, "tables"), (size_t)(t - p->r->tables));
+    const json_t *of = json_object_get(json_object_get(json_object_get(table, "evidence"), "gate"), "entries");
+    const json_t *loss = json_array_get(json_object_get(of, "by_loss"), state);
+    const json_t *flat = json_array_get(json_object_get(of, "loss_flat"), state);
+    ckvc_buffer_printf(&p->csv, "%s,%s,",
+                       !json_is_boolean(loss) ? ""
+                       : json_is_true(loss)   ? "loss"
+                                              : "penalty",
+                       !json_is_boolean(flat) ? ""
+                       : json_is_true(flat)   ? "1"
+                                              : "0");
+}
+
 /* The entry's columns of the csv, and whether it is undecided. */
 static bool entry_csv(report_pen *p, const report_table *t, bool head, size_t state)
 {
@@ -123,7 +139,7 @@ static void draw_tau(report_pen *p, const report_table *t, size_t b)
     if (values && panels && titles && undecided && marks) {
         size_t hatched = 0;
         pen_begin(p);
-        ckvc_buffer_text(&p->csv, "perplexity_bin,entropy_bin,layer,tau,supported," ENTRY_COLUMNS);
+        ckvc_buffer_text(&p->csv, "perplexity_bin,entropy_bin,layer,tau,supported,rests_on,loss_is_flat," ENTRY_COLUMNS);
         for (uint32_t q = 0; q < P; q++) {
             panels[q] = values + q * E * L;
             marks[q] = undecided + q * E * L;
@@ -146,6 +162,7 @@ static void draw_tau(report_pen *p, const report_table *t, size_t b)
                     pen_csv_number(p, l, ',');
                     pen_csv_number(p, a >= 0 ? k->gate_grid[a] : NAN, ',');
                     pen_csv_number(p, supported, ',');
+                    rests_csv(p, t, ckvc_tau_index(k, l, e, q, (uint32_t)b));
                     hatched += undecided[(q * E + e) * L + l] = entry_csv(p, t, false, ckvc_tau_index(k, l, e, q, (uint32_t)b));
                 }
             }

@@ -124,7 +124,8 @@ static int compare_u64(const void *a, const void *b)
 }
 
 typedef struct side_view {
-    size_t states, actions, budgets;      /* a state's budget is its number modulo budgets */
+    size_t states, actions;
+    size_t entropy, perplexity, budgets;  /* a gate state is [layer][entropy][perplexity][budget]; 0 bins on the head side */
     const double *grid, *q, *mean, *part; /* part: mean loss part, NULL on the head side */
     const uint64_t *n;
     const float *share; /* bootstrap's choices, or NULL */
@@ -210,21 +211,59 @@ static bool constant(const side_view *v, size_t state, const double *values)
     return !(hi - lo > 1e-9); /* the tie width of extraction */
 }
 
+/* Gate choices: that the loss part alone would make too, and those where it is the same for all actions. */
+typedef struct split {
+    size_t supported, by_loss, flat;
+} split;
+
+static split sum_of(const split *cells, size_t n)
+{
+    split all = {0, 0, 0};
+    for (size_t i = 0; i < n; i++) {
+        all.supported += cells[i].supported;
+        all.by_loss += cells[i].by_loss;
+        all.flat += cells[i].flat;
+    }
+    return all;
+}
+
+/* One budget: shares, and numbers of layers per cell [E][P]. */
+static json_t *split_json(const side_view *v, const split *of)
+{
+    split all = sum_of(of, v->entropy * v->perplexity);
+    json_t *cells = json_array();
+    for (size_t e = 0; e < v->entropy; e++) {
+        json_t *row = json_array();
+        for (size_t p = 0; p < v->perplexity; p++) {
+            const split *cell = &of[e * v->perplexity + p];
+            json_array_append_new(row,
+                                  json_pack("{s:I, s:I, s:I, s:I}", "supported", (json_int_t)cell->supported, "by_loss",
+                                            (json_int_t)cell->by_loss, "by_penalty", (json_int_t)(cell->supported - cell->by_loss),
+                                            "loss_flat", (json_int_t)cell->flat));
+        }
+        json_array_append_new(cells, row);
+    }
+    double n = (double)all.supported;
+    return json_pack("{s:I, s:o, s:o, s:o, s:o}", "supported", (json_int_t)all.supported, "by_loss",
+                     ckvc_json_real((double)all.by_loss / n), "by_penalty", ckvc_json_real(1 - (double)all.by_loss / n),
+                     "loss_flat", ckvc_json_real((double)all.flat / n), "cells", cells);
+}
+
 static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
 {
     uint64_t *totals = ckvc_calloc(v->states + 1, sizeof *totals);
     double *logged = ckvc_calloc(v->actions, sizeof *logged), *chosen = ckvc_calloc(v->actions, sizeof *chosen);
     double *row = ckvc_calloc(v->actions, sizeof *row), correlation = NAN;
     int *choice = ckvc_alloc(v->states, sizeof *choice);
-    struct split {
-        size_t supported, by_loss, flat;
-    } *splits = ckvc_calloc(v->budgets, sizeof *splits);
+    size_t cells = v->entropy * v->perplexity;
+    split *splits = ckvc_calloc(v->budgets * cells, sizeof *splits);
+    json_t *loss_states = json_array(), *flat_states = json_array();
     ckvc_status rc = CKVC_OK;
     if (!totals || !logged || !chosen || !row || !choice || !splits) {
         rc = ckvc_fail_memory(err, "report", v->states * (sizeof *totals + sizeof *choice));
         goto done;
     }
-    size_t supported = 0, decided = 0, by_loss = 0, flat = 0;
+    size_t supported = 0, decided = 0;
     double percentile = 0, stability = 0, records = 0;
     for (size_t s = 0; s < v->states; s++) {
         uint64_t total = 0;
@@ -233,6 +272,8 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
             total += v->n[s * v->actions + a];
             logged[a] += (double)v->n[s * v->actions + a];
         }
+        json_array_append_new(loss_states, json_null());
+        json_array_append_new(flat_states, json_null());
         if (total == 0) {
             continue;
         }
@@ -253,10 +294,13 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
             stability += v->share[s * v->actions + (size_t)by_q];
         }
         if (v->part) {
-            struct split *of = &splits[s % v->budgets];
+            bool same = by_q == choose_by_loss(v, s, row), flat = constant(v, s, v->part);
+            split *of = &splits[s % v->budgets * cells + s / v->budgets % cells];
             of->supported++;
-            of->by_loss += by_q == choose_by_loss(v, s, row);
-            of->flat += constant(v, s, v->part);
+            of->by_loss += same;
+            of->flat += flat;
+            json_array_set_new(loss_states, s, json_boolean(same));
+            json_array_set_new(flat_states, s, json_boolean(flat));
         }
     }
     if ((rc = count_correlation(v, choice, &correlation, err))) {
@@ -284,18 +328,14 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
     if (v->part) {
         json_t *by_budget = json_array();
         for (size_t b = 0; b < v->budgets; b++) {
-            const double of = (double)splits[b].supported;
-            by_loss += splits[b].by_loss;
-            flat += splits[b].flat;
-            json_array_append_new(by_budget, json_pack("{s:I, s:o, s:o, s:o}", "supported", (json_int_t)splits[b].supported,
-                                                       "by_loss", ckvc_json_real((double)splits[b].by_loss / of), "by_penalty",
-                                                       ckvc_json_real(1 - (double)splits[b].by_loss / of), "loss_flat",
-                                                       ckvc_json_real((double)splits[b].flat / of)));
+            json_array_append_new(by_budget, split_json(v, splits + b * cells));
         }
+        split all = sum_of(splits, v->budgets * cells);
         json_object_set_new(o, "budgets", by_budget);
-        json_object_set_new(o, "by_loss", ckvc_json_real((double)by_loss / n));
-        json_object_set_new(o, "by_penalty", ckvc_json_real(n > 0 ? 1 - (double)by_loss / n : NAN));
-        json_object_set_new(o, "loss_flat", ckvc_json_real((double)flat / n));
+        json_object_set_new(o, "entries", json_pack("{s:O, s:O}", "by_loss", loss_states, "loss_flat", flat_states));
+        json_object_set_new(o, "by_loss", ckvc_json_real((double)all.by_loss / n));
+        json_object_set_new(o, "by_penalty", ckvc_json_real(n > 0 ? 1 - (double)all.by_loss / n : NAN));
+        json_object_set_new(o, "loss_flat", ckvc_json_real((double)all.flat / n));
     }
     *out = o;
 done:
@@ -305,6 +345,8 @@ done:
     free(row);
     free(choice);
     free(splits);
+    json_decref(loss_states);
+    json_decref(flat_states);
     return rc;
 }
 
@@ -321,6 +363,8 @@ static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *
     alpha = isfinite(alpha) && alpha >= 0 ? alpha : 0;
     side_view head = {(size_t)k->n_layers * k->n_heads * k->n_budgets,
                       k->n_head_actions,
+                      0,
+                      0,
                       k->n_budgets,
                       k->head_grid,
                       e->q_head,
@@ -331,6 +375,8 @@ static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *
                       alpha};
     side_view gate = {(size_t)k->n_layers * k->n_entropy_bins * k->n_ppl_bins * k->n_budgets,
                       k->n_gate_actions,
+                      k->n_entropy_bins,
+                      k->n_ppl_bins,
                       k->n_budgets,
                       k->gate_grid,
                       e->q_gate,

@@ -140,6 +140,9 @@ for of, split, told, b in zip(run["budgets"], splits, gate, fit["by_budget"]):
     assert of["all"]["sets_differ"] == told["sets_differ"] and of["alive"] == told["alive"]
     assert split["supported"] == b["supported"] and round(split["by_loss"] * b["supported"]) == b["by_loss"]
     assert of["cells_alive"] <= of["cells_occupied"] <= 4
+    cells = sum(split["cells"], [])
+    assert len(cells) == 4 and sum(c["supported"] for c in cells) == b["supported"] and sum(c["by_loss"] for c in cells) == b["by_loss"]
+    assert all(c["by_loss"] + c["by_penalty"] == c["supported"] for c in cells)
 assert run["coverage"]["prompts"] == 24 and run["coverage"]["drawn"] == 8 and run["coverage"]["sample"] == 8
 assert sum(s["drawn"] for s in run["coverage"]["sources"]) == 8
 assert sum(map(sum, run["coverage"]["drawn_cells"])) == 8

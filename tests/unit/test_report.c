@@ -145,6 +145,24 @@ static void table_alone(void **state)
     is(j, "tables.0.evidence.gate.by_loss", 0);
     is(j, "tables.0.evidence.gate.by_penalty", 1);
     is(j, "tables.0.evidence.gate.loss_flat", 2.0 / 3);
+    /* By entry and by cell: cell 0 has both layers' choices, cell 1 the first layer's; layer 1 of cell 1 has no records. */
+    static const char *const by_entry[4][2] = {{"false", "false"}, {"false", "true"}, {"false", "true"}, {"null", "null"}};
+    for (int s = 0; s < 4; s++) {
+        for (int k = 0; k < 2; k++) {
+            char *text = json_dumps(
+                json_array_get(at(j, k ? "tables.0.evidence.gate.entries.loss_flat" : "tables.0.evidence.gate.entries.by_loss"),
+                               (size_t)s),
+                JSON_ENCODE_ANY);
+            assert_string_equal(text, by_entry[s][k]);
+            free(text);
+        }
+    }
+    is(j, "tables.0.evidence.gate.budgets.0.cells.0.0.supported", 2);
+    is(j, "tables.0.evidence.gate.budgets.0.cells.0.0.by_penalty", 2);
+    is(j, "tables.0.evidence.gate.budgets.0.cells.0.0.loss_flat", 1);
+    is(j, "tables.0.evidence.gate.budgets.0.cells.1.0.supported", 1);
+    is(j, "tables.0.evidence.gate.budgets.0.cells.1.0.by_loss", 0);
+    is(j, "tables.0.evidence.gate.budgets.0.cells.1.0.loss_flat", 1);
     json_decref(j);
     free(page);
     free(summary);
