@@ -1,8 +1,6 @@
 /* Action grids: see action_grid.h. */
 #include "calib/action_grid.h"
 
-#include <assert.h>
-#include <math.h>
 #include <string.h>
 
 /* A decimal as units / 10^places. */
@@ -145,17 +143,4 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
                          name);
     }
     return CKVC_OK;
-}
-
-uint32_t action_grid_start(ckvc_side side, const double *values, uint32_t n)
-{
-    const double want = side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START);
-    uint32_t best = 0;
-    assert(n > 0);
-    for (uint32_t a = 1; a < n; a++) {
-        if (fabs(values[a] - want) < fabs(values[best] - want) - 1e-12) {
-            best = a;
-        }
-    }
-    return best;
 }

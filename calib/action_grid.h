@@ -25,7 +25,5 @@ void action_grid_default(ckvc_side side, action_grid *out);
  * The head grid must hold 1, the weight of an unperturbed head. CKVC_E_USAGE. */
 ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out, ckvc_err *err) CKVC_MUST_CHECK;
 bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n);
-/* The action that a start table takes: weight 1; the threshold nearest to 0.9, the lower one of two equally near. */
-uint32_t action_grid_start(ckvc_side side, const double *values, uint32_t n);
 
 #endif

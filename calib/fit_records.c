@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/action_grid.h"
 #include "calib/fit_carry.h"
 #include "calib/fit_meta.h"
 #include "cql/cql.h"
@@ -256,13 +255,6 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err)
 
 /* ---- pass 3: resampling ---- */
 
-/* What changes nothing: weight 1.0, the threshold that start tables of this grid have. -1 when no head weight is 1.0. */
-static int neutral_action(const side_fit *f)
-{
-    const uint32_t a = action_grid_start(f->side, f->grid, (uint32_t)f->A);
-    return f->side == CKVC_SIDE_HEAD && f->grid[a] != 1.0 ? -1 : (int)a;
-}
-
 static bool logged(const side_fit *f, size_t state, int action)
 {
     return f->n[state * f->A + (size_t)action] > 0;
@@ -286,7 +278,7 @@ static ckvc_status resample(side_fit *f, ckvc_err *err)
     cql_choice_shares(f->out->choices, R, f->S, f->A, *f->share);
     if (!f->o->shrink)
         return CKVC_OK;
-    int neutral = neutral_action(f);
+    int neutral = ckvc_neutral_action(f->side, f->grid, (uint32_t)f->A);
     for (size_t s = 0; s < f->S; ++s) {
         int a = f->chosen[s], stay = neutral >= 0 && logged(f, s, neutral) ? neutral : f->incoming[s];
         if (a < 0 || a == stay)

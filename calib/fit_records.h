@@ -34,10 +34,9 @@ typedef struct fit_options {
     const char *label;   /* NULL: the model's name */
     uint32_t replicates; /* 0: no resampling. With CQL_RESAMPLE_BOOTSTRAP the table gets its shares. */
     cql_resample resample;
-    bool shrink;   /* keep the neutral action (1.0, 0.90; where it was not logged, the incoming one) unless the bootstrap shows the
-                                   chosen one to be better */
-    uint64_t seed; /* of the resampling and of AdamW's order */
-    size_t memory_max;              /* bytes for statistics */
+    bool shrink;       /* what the bootstrap does not show to be better becomes ckvc_neutral_action, unlogged the incoming one */
+    uint64_t seed;     /* of the resampling and of AdamW's order */
+    size_t memory_max; /* bytes for statistics */
     const table_file *incoming;     /* NULL: the shards' start tables */
     const char *probe;              /* META's probe; NULL: by the sides that were fitted */
     const leak_record *leak_checks; /* of manifests, beside those that runs hold; borrowed */

@@ -2,7 +2,6 @@
 #include "calib/score_policies.h"
 
 #include <assert.h>
-#include <math.h>
 
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
@@ -11,16 +10,10 @@ enum { STAGE_RANDOM = 16, SINKS = 4, POOL_SIDE = 3 };
 
 /* ---- controls ---- */
 
-/* The grid's value nearest to x, of two equally near the lower: decimals such as 0.805 lie between 0.80 and 0.81 but for rounding. */
+/* The grid's value nearest to x. */
 static double snap(const double *grid, uint32_t n, double x)
 {
-    uint32_t best = 0;
-    for (uint32_t a = 1; a < n; a++) {
-        if (fabs(grid[a] - x) < fabs(grid[best] - x) - 1e-12) {
-            best = a;
-        }
-    }
-    return grid[best];
+    return grid[ckvc_grid_nearest(grid, n, x)];
 }
 
 /* One threshold per layer and block: the mean of its cells, added in their order. */

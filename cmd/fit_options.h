@@ -16,17 +16,18 @@ fit_choices fit_choice_defaults(void);
 /* Everything that they decide; the rest as fit_defaults has it. label is borrowed. */
 fit_options fit_options_of(const fit_choices *c);
 
-#define OPTS_FIT(c)                                                                                                                 \
-    {OPT_TITLE, "the fit", 0, NULL, NULL, NULL, 0, 0},                                                                              \
-        {OPT_DOUBLE, "cql-alpha", 0, &(c).cql_alpha, "X", "weight of the conservative term; 0 is plain regression", 0, 1000},       \
-        {OPT_CHOICE, "solver", 0, &(c).solver, "exact|adamw", "exact minimum, or the paper's optimiser", 0, 0},                     \
-        {OPT_CHOICE, "reward", 0, &(c).reward, "advantage|raw", "over the baseline on unit scale, or as logged", 0, 0},             \
-        {OPT_CHOICE, "unsupported", 0, &(c).unsupported, "incoming|safest|neighbour", "what cells without records get", 0, 0},      \
-        {OPT_INT, "bootstrap", 0, &(c).bootstrap, "R", "refits over resampled prompts; stores each action's share", 0, 100000},     \
-        {OPT_FLAG, "shrink", 0, &(c).shrink, NULL, "keep weight 1.0 and threshold 0.90 unless the bootstrap shows a better action", \
-         0,        0},                                                                                                              \
-    {                                                                                                                               \
-        OPT_TEXT, "label", 0, &(c).label, "TEXT", "the table's name in reports (default: the model's)", 0, 0                        \
+#define OPTS_FIT(c)                                                                                                                \
+    {OPT_TITLE, "the fit", 0, NULL, NULL, NULL, 0, 0},                                                                             \
+        {OPT_DOUBLE, "cql-alpha", 0, &(c).cql_alpha, "X", "weight of the conservative term; 0 is plain regression", 0, 1000},      \
+        {OPT_CHOICE, "solver", 0, &(c).solver, "exact|adamw", "exact minimum, or the paper's optimiser", 0, 0},                    \
+        {OPT_CHOICE, "reward", 0, &(c).reward, "advantage|raw", "over the baseline on unit scale, or as logged", 0, 0},            \
+        {OPT_CHOICE, "unsupported", 0, &(c).unsupported, "incoming|safest|neighbour", "what cells without records get", 0, 0},     \
+        {OPT_INT, "bootstrap", 0, &(c).bootstrap, "R", "refits over resampled prompts; stores each action's share", 0, 100000},    \
+        {OPT_FLAG,    "shrink", 0,                                                                                                 \
+         &(c).shrink, NULL,     "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better action",     \
+         0,           0},                                                                                                          \
+    {                                                                                                                              \
+        OPT_TEXT, "label", 0, &(c).label, "TEXT", "the table's name in reports (default: the model's)", 0, 0                       \
     }
 
 #endif

@@ -25,7 +25,7 @@ typedef struct report_side {
     const double *grid;     /* the table's */
     int *incoming;          /* [S] what a state without records gets */
     int *chosen;            /* [S] the table's own actions */
-    int neutral;            /* action 1.0 or 0.90; -1: not on the grid */
+    int neutral;            /* ckvc_neutral_action of the grid */
     double rollouts;        /* distinct ones behind the records */
     uint32_t n_boot;        /* replicates; 0: none asked for */
     uint8_t *boot;          /* [n_boot][prompts] weights */

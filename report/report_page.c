@@ -434,7 +434,7 @@ static void words_section(ckvc_buffer *b)
     static const char *const words[][2] = {
         {"reward", "\u2212(loss with the compressed cache \u2212 loss with the full cache) on the continuation, nats per token; 0 "
                    "is best, negative is loss"},
-        {"identity", "the start table: every head weight 1.0, every threshold 0.90"},
+        {"identity", "every head weight 1.0, every threshold 0.90: what runs start from, at their own grid's nearest threshold"},
         {"matched", "identity with the one threshold that keeps as many tokens as a table does: the fair opponent"},
         {"budget", "most tokens that a layer may keep; a percentage is a share of the prompt"},
         {"kept/layer", "tokens kept, mean over layers and prompts"},
@@ -450,9 +450,9 @@ static void words_section(ckvc_buffer *b)
          "mean ρ between refits from random halves of one run's prompts, corrected to the whole run (Spearman and Brown), with "
          "95% of the splits: how far a corpus agrees with itself"},
         {"limit", "root of the product of two corpora's split halves: the ρ that they can reach when both show one truth"},
-        {"decided",
-         "the entry's advantage over the neutral choice (weight 1.0, threshold 0.90) is above 0 by a one-sided 95% bound from the "
-         "bootstrap, which allows for its having been picked as the best of many; else undecided"},
+        {"decided", "the entry's advantage over the neutral choice (weight 1.0; threshold 0.90, or the one of the grid nearest to "
+                    "it) is above 0 by a one-sided 95% bound from the "
+                    "bootstrap, which allows for its having been picked as the best of many; else undecided"},
         {"advantage on prompts left out",
          "mean advantage of a choice over prompts that it was not fitted from, one change at a time"},
         {"damage", "minus the reward of a policy that compresses every prompt alike"},

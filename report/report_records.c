@@ -323,8 +323,7 @@ static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_er
     s->grid = head ? k->head_grid : k->gate_grid;
     s->fit =
         (cql_fit){alpha, scale, head ? k->head_grid : NULL, strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
-    s->neutral = ckvc_grid_index(s->grid, head ? k->n_head_actions : k->n_gate_actions,
-                                 (float)(head ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START)));
+    s->neutral = ckvc_neutral_action((ckvc_side)side, s->grid, head ? k->n_head_actions : k->n_gate_actions);
     bool stop = false;
     for (size_t i = 0; !stop; i++) {
         report_pool pool;

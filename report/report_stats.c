@@ -84,6 +84,7 @@ static ckvc_status entries_json(const report_side *s, json_t *o, ckvc_err *err)
     json_object_set_new(o, "decided", json_integer((json_int_t)counts[3]));
     json_object_set_new(o, "undecided", json_integer((json_int_t)counts[2]));
     json_object_set_new(o, "neutral", json_integer((json_int_t)counts[1]));
+    json_object_set_new(o, "neutral_choice", ckvc_json_real(s->neutral >= 0 ? s->grid[s->neutral] : NAN));
     json_object_set_new(o, "without_records", json_integer((json_int_t)counts[0]));
     json_object_set_new(o, "agree", ckvc_json_real(agree_sum / (double)(l->n_states - counts[0])));
     json_object_set_new(o, "replicates", json_integer((json_int_t)s->n_boot));

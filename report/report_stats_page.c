@@ -278,12 +278,13 @@ static void premise_sentence(const json_t *t, ckvc_buffer *b)
 
 static void entries_table(const json_t *tables, ckvc_buffer *b)
 {
-    static const char *const columns[] = {
-        "table", "side", "decided", "undecided", "neutral", "no records", "same choice in refits", "refits", "prompts", "rollouts"};
+    static const char *const columns[] = {"table",     "side",    "neutral choice", "decided",
+                                          "undecided", "neutral", "no records",     "same choice in refits",
+                                          "refits",    "prompts", "rollouts"};
     size_t i;
     json_t *t;
-    html_table_begin(b, "Entries: better than the neutral choice (weight 1.0, threshold 0.90) beyond chance?", "llrrrrrrrr",
-                     columns, sizeof columns / sizeof *columns);
+    html_table_begin(b, "Entries: better than the neutral choice beyond chance?", "llrrrrrrrrr", columns,
+                     sizeof columns / sizeof *columns);
     json_array_foreach(tables, i, t)
     {
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
@@ -294,6 +295,8 @@ static void entries_table(const json_t *tables, ckvc_buffer *b)
             html_row_begin(b);
             html_cell(b, 'l', "%s %s", report_str(t, "tag"), report_str(t, "name"));
             html_cell(b, 'l', "%s", ckvc_side_name((ckvc_side)side));
+            html_cell(b, 'r', "%s %s", side == CKVC_SIDE_HEAD ? "weight" : "threshold",
+                      report_fixed(report_num(o, "neutral_choice"), 2));
             static const char *const keys[] = {"decided", "undecided", "neutral", "without_records"};
             for (size_t k = 0; k < 4; k++) {
                 html_cell(b, 'r', "%.0f", report_num(o, keys[k]));

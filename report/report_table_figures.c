@@ -207,7 +207,10 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
     if (values && names) {
         pen_begin(p);
         ckvc_buffer_text(&p->csv, head ? "weight,records,chosen\n" : "tau,records,chosen\n");
-        long mark = -1;
+        const ckvc_table *k = t->f->table;
+        const double *grid = head ? k->head_grid : k->gate_grid;
+        const long mark =
+            ckvc_neutral_action(head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE, grid, head ? k->n_head_actions : k->n_gate_actions);
         for (size_t a = 0; a < n; a++) {
             double v = json_number_value(json_array_get(action, a));
             values[a] = json_number_value(json_array_get(logged, a));
@@ -215,7 +218,6 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
             total += values[a];
             choices += values[n + a];
             names[a] = pen_text(p, "%g", v);
-            mark = v == (head ? 1.0 : 0.9) ? (long)a : mark;
             pen_csv_number(p, v, ',');
             pen_csv_number(p, values[a], ',');
             pen_csv_number(p, values[n + a], '\n');
@@ -228,7 +230,7 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
         const double *both[] = {values, values + n};
         const char *title = pen_text(p, "%s: %s actions logged and chosen", t->title, head ? "head" : "gate");
         chart_bars(&p->s, &(chart_bars_spec){title, head ? "head weight" : "threshold τ", "per cent", n, 2, names, series, both,
-                                             mark, head ? "1.0 = start" : "0.90 = start"});
+                                             mark, mark >= 0 ? pen_text(p, "%g = start", grid[mark]) : NULL});
         pen_finish(p, "evidence", pen_text(p, "actions-%s-%s", head ? "head" : "gate", t->tag), title,
                    "Even blue bars mean balanced logging: then counts cannot decide the choice.");
     }

@@ -6,6 +6,9 @@
 #ifndef CKVC_BASE_NAMES_H
 #define CKVC_BASE_NAMES_H
 
+#include <math.h>
+#include <stdint.h>
+
 #define CKVC_VERSION "0.1.0"
 
 /* Default action grids, from integers so that each value is the double nearest to its decimal. */
@@ -25,6 +28,27 @@ static inline double ckvc_gate_action(int a)
 
 typedef enum ckvc_side { CKVC_SIDE_HEAD = 0, CKVC_SIDE_GATE = 1, CKVC_SIDE_COUNT } ckvc_side;
 #define CKVC_NO_HEAD 65535 /* record/head of a gate record */
+
+/* The place of the grid's value nearest to `value`, of two equally near the lower: decimals such as 0.805 lie between 0.80 and 0.81 but for
+ * rounding. n >= 1. */
+static inline uint32_t ckvc_grid_nearest(const double *grid, uint32_t n, double value)
+{
+    uint32_t best = 0;
+    for (uint32_t a = 1; a < n; a++) {
+        if (fabs(grid[a] - value) < fabs(grid[best] - value) - 1e-12) {
+            best = a;
+        }
+    }
+    return best;
+}
+/* The action that start tables of a grid take, and that others are compared with: weight 1, -1 where the grid has none; the threshold
+ * nearest to 0.9. */
+static inline int ckvc_neutral_action(ckvc_side side, const double *grid, uint32_t n)
+{
+    const uint32_t a = ckvc_grid_nearest(
+        grid, n, side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START));
+    return side == CKVC_SIDE_HEAD && grid[a] != 1.0 ? -1 : (int)a;
+}
 
 static inline const char *ckvc_side_name(ckvc_side side)
 {

@@ -72,6 +72,19 @@ assert len(t["GRIDHEAD"]) == 8 and t["GRIDGATE"] == [0.8, 0.85, 0.93, 1.0]'
         --out "$DIR/small.jsonl" -q
     "$CKVC" report "$DIR/small.ckvt" "$DIR/small2.ckvt" "$DIR/small" --scores "$DIR/small.jsonl" --out "$DIR/report"
     ! grep -q 'τ = 0.80 and τ = 1.00\|NaN\|nan' "$DIR/report/report.html"
+    # 0.9 is not on this grid: entries at 0.93, where its runs start, are those that chose nothing else
+    python3 - "$DIR/report/report.json" <<'PY'
+import json, sys
+table = json.load(open(sys.argv[1]))["tables"][0]
+gate, taus = table["statistics"]["gate"], [block["tau"] for block in table["gate"]]
+verdicts = gate["entries"]["verdict"]
+flat = [tau for layer in zip(*taus) for row in zip(*layer) for cell in zip(*row) for tau in cell] # entries: [layer][entropy][perplexity][budget]
+assert gate["neutral_choice"] == 0.93 and table["statistics"]["head"]["neutral_choice"] == 1.0
+logged = [(tau, verdict) for tau, verdict in zip(flat, verdicts, strict=True) if verdict != "no records"]
+assert logged and all((tau == 0.93) == (verdict == "neutral") for tau, verdict in logged), logged
+assert gate["neutral"] == sum(tau == 0.93 for tau, _ in logged) > 0, logged
+PY
+    grep -q '0.93 = start' "$DIR/report/actions-gate-T1.svg"
     run "$CKVC" fit "$DIR/fine" "$DIR/small" --out "$DIR/x.ckvt" -q
     [ "$status" -eq 65 ]
     one_line
