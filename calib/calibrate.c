@@ -430,7 +430,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     }
     bool stopped = false, end = false;
     if (table && o->until_stable > 0) {
-        st = stable_create(table, o->seed, w.plan.limit, &until, err);
+        st = stable_create(table, o->until_alpha, o->until_reward, o->seed, w.plan.limit, &until, err);
         if (st == CKVC_OK) {
             st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
         }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "calib/fit_records.h"
 #include "calib/memo.h"
 #include "calib/memory_plan.h"
 #include "calib/prompts.h"
@@ -48,7 +49,9 @@ typedef struct calibrate_options {
     int64_t max_failures;
     double limit_time_s; /* 0: none */
     double
-        until_stable; /* a logging pass of heads ends with the shard at which its reliability (stable.h) reaches this; 0: never */
+        until_stable;   /* a logging pass of heads ends with the shard at which its reliability (stable.h) reaches this; 0: never */
+    double until_alpha; /* of the fit that it is the reliability of */
+    fit_reward until_reward;
     memo *memo;       /* counts what is logged now; borrowed, or NULL */
     const char *plan; /* hash that the shards carry, for a run of several plans; NULL: the run's */
     bool quiet;

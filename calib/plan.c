@@ -100,6 +100,12 @@ json_t *plan_json(const plan *p)
         /* What later versions added is written only where it is not neutral: a plan without it keeps its hash. */
         if (o->until_stable > 0) {
             bad |= set(json, "until_stable", json_real(o->until_stable));
+            if (o->until_alpha != fit_defaults().cql_alpha) {
+                bad |= set(json, "until_stable_alpha", json_real(o->until_alpha));
+            }
+            if (o->until_reward == FIT_RAW) {
+                bad |= set(json, "until_stable_reward", json_string("raw"));
+            }
         }
         if (p->op != CKVC_OPERATOR_PAPER) {
             bad |= set(json, "operator", json_string(ckvc_operator_name(p->op)));

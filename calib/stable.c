@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "calib/fit_records.h"
 #include "cql/counts.h"
 #include "cql/rank.h"
 #include "cql/stability.h"
@@ -14,9 +13,12 @@ struct stable {
     cql_counts *counts;                             /* states [L][G][nB], CQL_RESAMPLE_HALVES */
     size_t n_heads, n_budgets, n_actions, n_shards; /* n_shards: taken in */
     double *grid;                                   /* [A] */
+    double cql_alpha;
+    fit_reward reward;
 };
 
-ckvc_status stable_create(const ckvc_table *table, uint64_t seed, size_t memory_max, stable **out, ckvc_err *err)
+ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward, uint64_t seed, size_t memory_max,
+                          stable **out, ckvc_err *err)
 {
     stable *s = ckvc_calloc(1, sizeof *s);
     *out = NULL;
@@ -26,6 +28,8 @@ ckvc_status stable_create(const ckvc_table *table, uint64_t seed, size_t memory_
     s->n_heads = (size_t)table->n_layers * table->n_heads;
     s->n_budgets = table->n_budgets;
     s->n_actions = table->n_head_actions;
+    s->cql_alpha = cql_alpha;
+    s->reward = reward;
     s->grid = ckvc_alloc(s->n_actions, sizeof *s->grid);
     ckvc_status st = s->grid ? cql_counts_create(s->n_heads * s->n_budgets, s->n_actions, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES,
                                                  seed, memory_max, &s->counts, err)
@@ -65,7 +69,8 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err)
             cql_counts_prompt(s->counts, rows->prompts[current].id);
         }
         size_t state = ((size_t)r->layer * rows->h.n_kv_heads + r->head) * s->n_budgets + r->budget;
-        st = cql_counts_add(s->counts, state, r->action, r->reward - r->baseline, r->reward - r->baseline, err);
+        const double reward = s->reward == FIT_RAW ? r->reward : r->reward - r->baseline;
+        st = cql_counts_add(s->counts, state, r->action, reward, reward, err);
     }
     return st;
 }
@@ -73,13 +78,13 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err)
 ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err)
 {
     size_t S = s->n_heads * s->n_budgets, defined = 0;
-    double scale = cql_counts_sd(s->counts, false), sum = 0;
+    double scale = s->reward == FIT_RAW ? 1.0 : cql_counts_sd(s->counts, false), sum = 0;
     uint16_t *choices = ckvc_alloc(S * 2 * STABLE_SPLITS, sizeof *choices);
     double *x = ckvc_alloc(2 * s->n_heads, sizeof *x), *y = x ? x + s->n_heads : NULL;
     ckvc_status st = choices && x ? CKVC_OK : ckvc_fail_memory(err, "--until-stable", S * 2 * STABLE_SPLITS * sizeof *choices);
     *out = NAN;
     if (st == CKVC_OK) {
-        st = cql_counts_choices(s->counts, fit_defaults().cql_alpha, scale > 0 ? scale : 1.0, s->grid, choices, err);
+        st = cql_counts_choices(s->counts, s->cql_alpha, scale > 0 ? scale : 1.0, s->grid, choices, err);
     }
     for (size_t k = 0; st == CKVC_OK && k < STABLE_SPLITS; k++) {
         const uint16_t *a = choices + 2 * k * S, *b = a + S;

@@ -1,12 +1,13 @@
 /* When to stop logging (--until-stable): the split-half reliability of the head table from the shards published so far.
  *
- * Prompts are halved at random, SPLITS times, by (seed, prompt id) alone; each half is fitted as `fit` does by default (advantages,
- * alpha 0.75, exact); Spearman's rho of the two halves' weights over the states that both support, mean over budgets and splits,
+ * Prompts are halved at random, SPLITS times, by (seed, prompt id) alone; each half is fitted exactly, with the alpha and the rewards of the
+ * fit to come; Spearman's rho of the two halves' weights over the states that both support, mean over budgets and splits,
  * corrected to the whole by Spearman-Brown: 2 rho / (1 + rho). Sums are exact, so threads, resumes and the order of prompts never show.
  */
 #ifndef CKVC_STABLE_H
 #define CKVC_STABLE_H
 
+#include "calib/fit_records.h"
 #include "formats/run_dir.h"
 #include "lib/policy/ckvc_policy.h"
 
@@ -14,8 +15,10 @@
 
 typedef struct stable stable;
 
-/* table: the shape and grid of what is logged. memory_max: bytes for the statistics, CKVC_E_MEMORY when they do not fit. */
-ckvc_status stable_create(const ckvc_table *table, uint64_t seed, size_t memory_max, stable **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* table: the shape and grid of what is logged. cql_alpha, reward: as in fit_options. memory_max: bytes for the statistics, CKVC_E_MEMORY when
+ * they do not fit. */
+ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward, uint64_t seed, size_t memory_max,
+                          stable **out, ckvc_err *err) CKVC_MUST_CHECK;
 void stable_free(stable *s);
 /* The head records of a published shard; held-out prompts have none. */
 ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;

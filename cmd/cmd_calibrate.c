@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cmd/coverage_text.h"
+#include "cmd/fit_options.h"
 #include "cmd/gate_text.h"
 #include "cmd/job.h"
 #include "cmd/verbs.h"
@@ -151,6 +152,9 @@ int cmd_calibrate(int argc, char **argv)
                   OPT_LAYER_BUDGETS(c.layer_budgets),
                   OPT_OPERATOR(c),
                   OPTS_ACTIONS(c),
+                  {OPT_TITLE, "the fit to come, which --until-stable judges by", 0, NULL, NULL, NULL, 0, 0},
+                  OPT_CQL_ALPHA(c.cql_alpha),
+                  OPT_REWARD(c.reward),
                   OPTS_RUN(c),
                   OPT_DRY_RUN(c),
                   {0}};

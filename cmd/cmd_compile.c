@@ -245,6 +245,8 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
 {
     const probe_kind probe = probe_named(c->probe);
     ckvc_status st = check_probe(c, opts, probe, err);
+    c->job.cql_alpha = c->fit.cql_alpha;
+    c->job.reward = c->fit.reward;
     st = st ? st : job_open(&c->job, j, err);
     st = st ? st : job_open_start(&c->job, opts, j, err);
     if (st == CKVC_OK && strcmp(ckvc_operator_name(job_table(j)->op), c->job.operator_name) != 0) {

@@ -28,6 +28,8 @@ job_options job_defaults(void)
                          .gate_grid = {{ACTION_GRID_GATES}, 1},
                          .beta_bud = 1,
                          .reduction = "mean",
+                         .cql_alpha = fit_defaults().cql_alpha,
+                         .reward = "advantage",
                          .shard_prompts = 16,
                          .min_cell = 8};
 }
@@ -72,6 +74,8 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
                                      .max_failures = c->max_failures,
                                      .limit_time_s = (double)c->limit_time,
                                      .until_stable = c->until_stable,
+                                     .until_alpha = c->cql_alpha,
+                                     .until_reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE,
                                      .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
                                      .check_rollouts = c->check_rollouts,
                                      .memory = (size_t)c->engine.memory,

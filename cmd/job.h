@@ -18,6 +18,8 @@ typedef struct job_options {
     int64_t shard_prompts, max_failures, min_cell, limit_time, sample;
     double check_rollouts, until_stable, beta_bud;
     const char *reduction;
+    double cql_alpha; /* these two: the fit that until_stable judges by */
+    const char *reward;
     bool resume, dry_run;
 } job_options;
 
@@ -43,10 +45,11 @@ job_options job_defaults(void);
         {OPT_DOUBLE, "check-rollouts", 0, &(o).check_rollouts, "SHARE", "do this share again one by one; exit 1 if they differ", 0, \
          1},                                                                                                                        \
         {OPT_TEXT, "tables", 0, &(o).tables, "T.ckvt", "start from this table in place of identity", 0, 0},                         \
-        OPT_LEAK_CHECK((o).leak_check), {OPT_DOUBLE, "until-stable",                                                                \
-                                         0,          &(o).until_stable,                                                             \
-                                         "RHO",      "end a pass of heads when its split-half reliability is RHO; 0: never",        \
-                                         0,          1},                                                                            \
+        OPT_LEAK_CHECK((o).leak_check),                                                                                             \
+        {OPT_DOUBLE, "until-stable",                                                                                                \
+         0,          &(o).until_stable,                                                                                             \
+         "RHO",      "end a pass of heads when its table's split-half reliability is RHO; 0: never",                                \
+         0,          1},                                                                                                            \
         OPTS_BINS(o), {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0},                           \
     {                                                                                                                               \
         OPT_INT, "sample-prompts", 0, &(o).sample, "N", "log N prompts, drawn evenly over the risk cells; 0: all", 0, 1e9           \

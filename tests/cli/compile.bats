@@ -57,6 +57,22 @@ assert s["reached"] and s["pass"] == "pass-01-head" and s["prompts"] in (4, 8, 1
     one_line
 }
 
+@test "--until-stable judges by the fit to come: that of compile, or --cql-alpha and --reward of calibrate" {
+    RAW=(--until-stable 0.99 --cql-alpha 0.5 --reward raw)
+    compile "$DIR/raw-loop" --probe head-only --rounds 1 "${RAW[@]}"
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/few.jsonl" --side head --out "$DIR/raw-hand" "${RAW[@]}"
+    python3 - "$DIR/raw-hand/run.json" <<'PY'
+import json, sys
+plan = json.load(open(sys.argv[1]))
+assert plan["until_stable_alpha"] == 0.5 and plan["until_stable_reward"] == "raw", plan
+PY
+    diff <(cd "$DIR/raw-hand/pass-01-head" && sha256sum -- *.h5) <(cd "$DIR/raw-loop/pass-01-head" && sha256sum -- *.h5)
+    diff <(stable_line "$DIR/raw-hand") <(stable_line "$DIR/raw-loop")
+    # where the fit is not another, neither is the plan
+    calibrate "$DIR/usual" --side head --variants 48 --until-stable 0.05 --cql-alpha 0.75 --reward advantage --limit-time 1 || true
+    cmp "$DIR/usual/run.json" "$DIR/some/run.json"
+}
+
 @test "compile is the same as the four verbs by hand: shards byte for byte, tables by content id" {
     BY_HAND=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --min-cell 1 --variants 24 --shard-prompts 4 --holdout 0.4 -q)
     "$CKVC" calibrate "${BY_HAND[@]}" --budget 16,0.5 --bins 2,2 --side head --out "$DIR/hand1"

@@ -60,22 +60,28 @@ static void add_prompt(shard *s, int number, double noise)
     }
 }
 
-static double reliability(int n_prompts, double noise, uint64_t seed)
+static double judged(const shard *rows, double alpha, fit_reward reward, uint64_t seed)
 {
     ckvc_table *t = new_table();
     stable *s;
-    shard *rows = new_rows();
     double out;
     ckvc_err err = {0};
-    assert_int_equal(stable_create(t, seed, (size_t)1 << 30, &s, &err), CKVC_OK);
-    for (int i = 0; i < n_prompts; i++) {
-        add_prompt(rows, i, noise);
-    }
+    assert_int_equal(stable_create(t, alpha, reward, seed, (size_t)1 << 30, &s, &err), CKVC_OK);
     assert_int_equal(stable_add(s, rows, &err), CKVC_OK);
     assert_int_equal(stable_reliability(s, &out, &err), CKVC_OK);
     stable_free(s);
-    shard_free(rows);
     ckvc_table_free(t);
+    return out;
+}
+
+static double reliability(int n_prompts, double noise, uint64_t seed)
+{
+    shard *rows = new_rows();
+    for (int i = 0; i < n_prompts; i++) {
+        add_prompt(rows, i, noise);
+    }
+    double out = judged(rows, fit_defaults().cql_alpha, FIT_ADVANTAGE, seed);
+    shard_free(rows);
     return out;
 }
 
@@ -90,6 +96,51 @@ static void halves_of_a_clear_truth_agree(void **state)
     assert_true(reliability(12, 0.5, 1) == noisy); /* the same bits again */
     assert_true(reliability(12, 0.5, 2) != noisy); /* other halves */
     assert_true(isnan(reliability(1, 0.001, 1)));  /* one half is empty */
+}
+
+/* Where actions are logged unequally often, alpha decides for the frequent ones; where prompts log different actions, raw rewards follow the
+ * prompts' own levels. */
+static void the_fit_to_come_is_what_is_judged(void **state)
+{
+    (void)state;
+    enum { PROMPTS = 24 };
+    const double alpha = fit_defaults().cql_alpha;
+    shard *frequent = new_rows(), *levels = new_rows();
+    ckvc_err err = {0};
+    for (int i = 0; i < PROMPTS; i++) {
+        struct shard_prompt p = {.line = (uint32_t)i + 1};
+        size_t at;
+        snprintf(p.id, sizeof p.id, "p%d", i);
+        assert_int_equal(shard_add_prompt(frequent, &p, &at, &err), CKVC_OK);
+        assert_int_equal(shard_add_prompt(levels, &p, &at, &err), CKVC_OK);
+        ckvc_rng rng;
+        ckvc_rng_init(&rng, 9, (uint64_t)i, 0);
+        const double level = -1.0 - 8.0 * ckvc_rng_double(&rng);
+        for (int n = 0; n < L * G * A; n++) {
+            const int a = n % A, best = 7 * (n / A) % A;
+            struct shard_record r = {.prompt = (uint32_t)at,
+                                     .side = CKVC_SIDE_HEAD,
+                                     .layer = (uint16_t)(n / A / G),
+                                     .head = (uint16_t)(n / A % G),
+                                     .action = (uint8_t)a,
+                                     .baseline = -1.0,
+                                     .reward = -1.0 + ckvc_rng_double(&rng)};
+            for (int times = a == best ? 9 : 1; times > 0; times--) {
+                assert_int_equal(shard_add_record(frequent, &r, &err), CKVC_OK);
+            }
+            r.baseline = level;
+            r.reward = level - 0.01 * abs(a - best);
+            if (ckvc_rng_double(&rng) < 0.5) {
+                assert_int_equal(shard_add_record(levels, &r, &err), CKVC_OK);
+            }
+        }
+    }
+    assert_true(judged(frequent, 5.0, FIT_ADVANTAGE, 1) > 0.99);
+    assert_true(fabs(judged(frequent, 0.0, FIT_ADVANTAGE, 1)) < 0.7);
+    assert_true(judged(levels, alpha, FIT_ADVANTAGE, 1) > 0.95);
+    assert_true(judged(levels, alpha, FIT_RAW, 1) < 0.5);
+    shard_free(frequent);
+    shard_free(levels);
 }
 
 static void the_share_of_chance_falls_linearly(void **state)
@@ -148,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_of_a_clear_truth_agree),
+        cmocka_unit_test(the_fit_to_come_is_what_is_judged),
         cmocka_unit_test(the_share_of_chance_falls_linearly),
         cmocka_unit_test(the_best_running_mean_is_tried_first),
     };
