@@ -79,6 +79,13 @@ VERBS="bench calibrate compile fit inspect manifest perplexity report scan score
     [ -s "$DIR/differ" ]
 }
 
+@test "paper.conf says of each value where it stands in the paper, or that it is ours and why" {
+    [ "$(grep -c = configs/paper.conf)" -gt 20 ]
+    run grep -nvE '^(#.*)?$|^[a-z-]+ = [^#]*[^# ] +# paper(, [^ ]{4}| silent: ours, because [^ ]+ ).*[^ ]$' configs/paper.conf
+    echo "$output"
+    [ -z "$output" ]
+}
+
 @test "a full disk on standard output is an error" {
     [ -w /dev/full ] || skip "no /dev/full"
     run bash -c '"$CKVC" version >/dev/full'
