@@ -74,24 +74,45 @@ static void resampled_cell(ckvc_buffer *b, const json_t *of)
     html_cell(b, 'r', "%s to %s", lo, report_signed(report_num(of, "hi"), 4));
 }
 
+/* What a row stands against, in a group that names the table. */
+static const char *short_base(const json_t *o, char *out, size_t size)
+{
+    const char *policy = report_str(o, "base_policy");
+    const json_t *taus = json_object_get(o, "base_taus");
+    if (strcmp(policy, "table") == 0 || strcmp(policy, report_str(o, "policy")) == 0) { /* the latter: under another score */
+        return report_str(o, "base");
+    }
+    size_t n = (size_t)snprintf(out, size, "%s", policy);
+    for (size_t i = 0; i < json_array_size(taus) && n < size; i++) {
+        n += (size_t)snprintf(out + n, size - n, "%s%.4g", i ? ", " : " (τ ", json_number_value(json_array_get(taus, i)));
+    }
+    if (json_array_size(taus) && n < size) {
+        snprintf(out + n, size - n, ")");
+    }
+    return out;
+}
+
 static void overall_table(ckvc_buffer *b, const json_t *list, const char *caption)
 {
     static const char *const columns[] = {
-        "table",     "against",       "budget",  "n",          "difference, nats/token (95% interval)",
-        "bootstrap", "median prompt", "verdict", "kept/layer", "base keeps"};
+        "against",    "n",         "difference, nats/token (95% interval)", "bootstrap", "median prompt", "verdict",
+        "kept/layer", "base keeps"};
+    enum { COLUMNS = sizeof columns / sizeof *columns };
     size_t i;
     json_t *o;
     if (json_array_size(list) == 0) {
         return;
     }
-    html_table_begin(b, caption, "llrrrrrnrr", columns, sizeof columns / sizeof *columns);
+    html_table_begin(b, caption, "lrrrrnrr", columns, COLUMNS);
     json_array_foreach(list, i, o)
     {
         const json_t *all = json_object_get(o, "all");
+        char base[160];
+        if (i == 0 || !same_series(o, json_array_get(list, i - 1))) {
+            html_group(b, COLUMNS, "%s, budget %s", report_str(o, "title"), report_budget(report_num(o, "budget")));
+        }
         html_row_begin(b);
-        html_cell(b, 'l', "%s", report_str(o, "title"));
-        html_cell(b, 'l', "%s", report_str(o, "base"));
-        html_cell(b, 'r', "%s", report_budget(report_num(o, "budget")));
+        html_cell(b, 'l', "%s", short_base(o, base, sizeof base));
         html_cell(b, 'r', "%.0f", report_num(all, "n"));
         html_cell(b, 'r', "%s", difference(all));
         resampled_cell(b, json_object_get(all, "bootstrap"));
@@ -138,7 +159,8 @@ static void policies_table(ckvc_buffer *b, const json_t *of_scores)
     if (json_array_size(identity) + json_array_size(matched) == 0) {
         return;
     }
-    html_table_begin(b, "Every policy on the same prompts", "lrrrrrr", columns, sizeof columns / sizeof *columns);
+    html_details_begin(b, "Every policy on the same prompts");
+    html_table_begin(b, NULL, "lrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(of_scores, "series"), i, series)
     {
         const json_t *a = only_of(identity, series, &n_identity), *m = only_of(matched, series, &n_matched), *any = a ? a : m;
@@ -156,6 +178,7 @@ static void policies_table(ckvc_buffer *b, const json_t *of_scores)
         html_row_end(b);
     }
     html_table_end(b);
+    html_details_end(b);
 }
 
 /* ---- where the gain is: a column a table, a row a part of the prompts ---- */

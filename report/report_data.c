@@ -34,7 +34,7 @@ static ckvc_status load_table(report *r, const char *path, ckvc_err *err)
     t->file = base_name(path);
     const char *label = json_string_value(json_object_get(t->f->meta, "label"));
     if (label && *label) {
-        t->name = ckvc_strdup(label);
+        t->name = t->f->xfer ? ckvc_format("%s, transferred", label) : ckvc_strdup(label); /* the label is its source's */
     } else if (t->file) {
         char *dot = strrchr(t->file, '.');
         t->name = ckvc_format("%.*s", dot ? (int)(dot - t->file) : (int)strlen(t->file), t->file);

@@ -156,11 +156,10 @@ ckvc_status report_leaks_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* repo
 ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates, ckvc_err *err) CKVC_MUST_CHECK;
 bool report_binds(const report *r, const report_table *t, size_t b, size_t l, size_t e, size_t p); /* report_pairs.c */
 
-/* report_transfer.c: transferred tables against compiled ones, from the comparisons of report_scores.c. The section appends one line a
- * comparison to the summary. */
+/* report_transfer.c: transferred tables against compiled ones, from the comparisons of report_scores.c. */
 ckvc_status report_transfer_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 bool report_has_transfers(const report *r);
-void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+void report_transfer_section(const report *r, ckvc_buffer *html);
 
 /* report_memo.c: a shard's records into run->memo; the run's member "memo"; the page's section of all runs. */
 ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err) CKVC_MUST_CHECK;

@@ -101,6 +101,7 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
     const json_t *of_scores = json_object_get(r->json, "scores");
     ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
     report_score_findings(of_scores, b, summary);
+    report_transfer_findings(r, b, summary);
     report_pair_findings(r, b, summary);
     report_entry_findings(r, b, summary);
     run_findings(r, b, summary);
@@ -505,7 +506,7 @@ ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary
     }
     ckvc_buffer_text(html, "<a href=\"#provenance\">Provenance</a><a href=\"#words\">Words</a></nav>\n</header>\n<main>\n");
     verdict_section(r, html, summary);
-    report_transfer_section(r, html, summary);
+    report_transfer_section(r, html);
     report_agreement_section(r, html);
     report_trust_section(r, html);
     heads_section(r, html);

@@ -15,6 +15,9 @@ void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
 /* report_verdict.c: what tables bring against identity and references; from the member "scores". */
 void report_score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary);
 
+/* report_transfer.c: one line a pair of a transferred table and one compiled for its model */
+void report_transfer_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+
 #define REPORT_REFITS 1000 /* fewer than this behind an interval stand beside it */
 
 /* report_stats_page.c */

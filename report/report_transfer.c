@@ -7,7 +7,9 @@
 #include "formats/html.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "report/report_compare.h"
 #include "report/report_internal.h"
+#include "report/report_page.h"
 
 static const report_table *table_of(const report *r, const char *content_id)
 {
@@ -226,7 +228,23 @@ static void matrix_table(ckvc_buffer *b, const json_t *m)
     free(align);
 }
 
-void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
+void report_transfer_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
+{
+    size_t i;
+    json_t *o;
+    json_array_foreach(json_object_get(json_object_get(r->json, "transfers"), "rows"), i, o)
+    {
+        const json_t *against = json_object_get(o, "against_compiled");
+        report_finding(html, summary, report_judged(against),
+                       "transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %.0f prompts.",
+                       report_str(o, "source_model"), report_str(o, "target_model"), report_str(o, "heads"),
+                       report_budget(report_num(o, "budget")), report_str(o, "transferred"),
+                       report_interval(report_num(against, "difference"), report_num(against, "lo"), report_num(against, "hi"), 4),
+                       report_str(o, "compiled"), report_num(against, "n"));
+    }
+}
+
+void report_transfer_section(const report *r, ckvc_buffer *html)
 {
     static const char *const columns[] = {"transferred",
                                           "compiled there",
@@ -266,12 +284,6 @@ void report_transfer_section(const report *r, ckvc_buffer *html, ckvc_buffer *su
         difference_cell(html, json_object_get(o, "transferred_against_identity"));
         difference_cell(html, json_object_get(o, "compiled_against_identity"));
         html_row_end(html);
-        ckvc_buffer_printf(
-            summary, "transfer %s to %s, heads by %s, budget %s: %s nats per token against %s on %.0f prompts\n",
-            report_str(o, "source_model"), report_str(o, "target_model"), report_str(o, "heads"),
-            report_budget(report_num(o, "budget")),
-            report_interval(report_num(against, "difference"), report_num(against, "lo"), report_num(against, "hi"), 4),
-            report_str(o, "compiled"), report_num(against, "n"));
     }
     html_table_end(html);
     html_section_end(html);

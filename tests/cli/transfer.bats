@@ -93,7 +93,8 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
         --manifest "$DIR/prompts.jsonl"
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index"* ]]
+    [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index, budget 16 tokens: T1 own, transferred "*" against T2 own, 9 prompts"* ]]
+    sed -n '/id="verdict"/,/<\/section>/p' "$DIR/rep/report.html" | grep -q 'transfer ckvc-tiny-8l to ckvc-tiny-4l'
     grep -q 'id="transfer"' "$DIR/rep/report.html"
     python3 - "$DIR/rep" <<'PY'
 import json, sys

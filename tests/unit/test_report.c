@@ -395,8 +395,11 @@ static void controls_and_references(void **state)
     const char *fold = strstr(page, "<details>");
     assert_non_null(fold);
     assert_non_null(strstr(fold, "T from 95 to 100"));
-    assert_true(strstr(page, "What each part is worth") < fold && strstr(page, "Every policy on the same prompts") < fold);
-    assert_true(strstr(page, "T from 95 to 100") > fold);
+    assert_true(strstr(page, "What each part is worth") < fold);
+    assert_true(strstr(page, "Every policy on the same prompts") > fold && strstr(page, "T from 95 to 100") > fold);
+    const char *parts = strstr(page, "What each part is worth"); /* a group names the table, a row the control alone */
+    assert_non_null(strstr(parts, ">T1 t, budget 32 tokens</td>"));
+    assert_non_null(strstr(parts, ">mean-gate</td>"));
     json_decref(j);
     free(page);
     free(summary);
