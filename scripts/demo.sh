@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The main job, once through on the embedded models: two disjoint corpora, a calibration and a table each, one table mapped to the
-# smaller model, scores on held-out prompts, and the report that compares them. Everything lands in build/demo.
+# smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
+# Everything lands in build/demo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ckvc=${1:?usage: demo.sh CKVC}
@@ -21,26 +22,39 @@ for corpus in technical narrative; do
     "$ckvc" fit "$out/run-$corpus" --label "$corpus" --bootstrap 200 --out "$out/$corpus.ckvt"
 done
 
-say "transfer: the technical table to $small"
-"$ckvc" transfer "$out/technical.ckvt" --to-model "$small" --out "$out/technical-4l.ckvt"
+say "calibrate: technical prompts on $small, to compare with"
+"$ckvc" calibrate --config "$conf" --model "$small" --manifest "$out/technical.jsonl" --split fit \
+    --leak-check "$out/technical-leaks.json" --out "$out/run-technical-4l"
+"$ckvc" fit "$out/run-technical-4l" --label "technical, for 4 layers" --out "$out/compiled-4l.ckvt"
+
+say "transfer: the technical table to $small, its risk edges from that run's scan"
+"$ckvc" transfer "$out/technical.ckvt" --to-model "$small" --scan "$out/run-technical-4l" --out "$out/technical-4l.ckvt"
 
 say "scores on held-out prompts"
+references=recent,sink-recent,window,window-pooled,random
+controls=head-only,gate-only,no-utility,no-threshold,mean-gate,mean-pool
+scores=
 for corpus in technical narrative; do
-    "$ckvc" score --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --split heldout -q \
-        --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched,sink-recent,window,random --attention-error --utilities --out "$out/scores-$corpus.jsonl"
+    heldout=(--config "$conf" --manifest "$out/$corpus.jsonl" --split heldout -q)
+    "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched \
+        --attention-error --utilities --out "$out/scores-$corpus.jsonl"
+    "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --equal-tokens \
+        --policy "$references,$controls" --out "$out/controls-$corpus.jsonl"
+    "$ckvc" score "${heldout[@]}" --model "$small" --table "$out/technical-4l.ckvt,$out/compiled-4l.ckvt" --policy identity,matched \
+        --out "$out/scores-4l-$corpus.jsonl"
 done
-"$ckvc" score --config "$conf" --model "$small" --manifest "$out/technical.jsonl" --split heldout -q \
-    --table "$out/technical-4l.ckvt" --policy identity,matched --out "$out/scores-4l.jsonl"
 
 say "report"
-"$ckvc" report "$out/technical.ckvt" "$out/narrative.ckvt" "$out/technical-4l.ckvt" "$out/run-technical" "$out/run-narrative" \
-    --scores "$out/scores-technical.jsonl,$out/scores-narrative.jsonl,$out/scores-4l.jsonl" --out "$out/report"
+for kind in scores controls scores-4l; do scores+=,$out/$kind-technical.jsonl,$out/$kind-narrative.jsonl; done
+"$ckvc" report "$out/technical.ckvt" "$out/narrative.ckvt" "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" \
+    "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
 
 say "done"
 cat <<EOF
 made:
   $out/technical.ckvt  $out/narrative.ckvt     tables for $big
   $out/technical-4l.ckvt                             the first, mapped to $small
+  $out/compiled-4l.ckvt                              compiled for $small
   $out/run-technical/  $out/run-narrative/     records, resumable
   $out/report/report.html                            open this
 next:
