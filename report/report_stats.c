@@ -152,7 +152,10 @@ static ckvc_status left_out_json(const report *r, const report_side *s, const st
             }
             rank_interval i = rank_mean_interval(gain, k);
             json_t *of = interval_json(&i);
+            const double share = (double)n / (double)N; /* means over random prompts */
             json_object_set_new(of, "prompts", json_integer((json_int_t)n));
+            json_object_set_new(of, "records", ckvc_json_real((double)s->logged->n_records * share));
+            json_object_set_new(of, "rollouts", ckvc_json_real(s->rollouts * share));
             json_array_append_new(list, of);
         }
         if (n == most) {

@@ -142,25 +142,40 @@ static chart_curve curve_of(const char *name, const series *s, bool band, bool d
     return (chart_curve){name, s->n, s->x, s->y, band ? s->lo : NULL, band ? s->hi : NULL, dashed, true};
 }
 
-/* Every table with records: a curve from one of its lists of points. */
+/* Every table with records: a curve against prompts from one of its lists of points. */
 typedef struct curve_plan {
     bool head;
-    const char *list, *x, *of; /* as series_from */
-    const char *what;          /* word of the csv */
+    const char *list, *of; /* as series_from */
+    const char *what;      /* word of the csv */
 } curve_plan;
+
+static void plan_csv(report_pen *p, const char *name, const char *what, const json_t *points, const series *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        pen_csv_text(p, name, ',');
+        pen_csv_text(p, what, ',');
+        pen_csv_number(p, s->x[i], ',');
+        pen_csv_number(p, report_num(json_array_get(points, i), "rollouts"), ',');
+        pen_csv_number(p, s->y[i], ',');
+        pen_csv_number(p, s->lo[i], ',');
+        pen_csv_number(p, s->hi[i], '\n');
+    }
+}
 
 static size_t plan_curves(report_pen *p, const curve_plan *plan, series *all, chart_curve *curves)
 {
     size_t n = 0;
     for (size_t t = 0; t < p->r->n_tables; t++) {
         const json_t *table = json_array_get(json_object_get(p->r->json, "tables"), t);
-        const json_t *points = json_object_get(side_of(table, plan->head), plan->list);
+        const json_t *side = side_of(table, plan->head), *points = json_object_get(side, plan->list);
         if (json_array_size(points) == 0) {
             continue;
         }
-        all[n] = series_from(p, points, plan->x, plan->of);
-        curves[n] = curve_of(p->r->tables[t].title, &all[n], true, false);
-        series_csv(p, p->r->tables[t].title, plan->what, &all[n]);
+        all[n] = series_from(p, points, "prompts", plan->of);
+        curves[n] = curve_of(pen_text(p, "%s: %.0f rollouts a prompt", p->r->tables[t].title,
+                                      report_num(side, "rollouts") / report_num(side, "prompts")),
+                             &all[n], true, false);
+        plan_csv(p, p->r->tables[t].title, plan->what, points, &all[n]);
         n++;
     }
     return n;
@@ -172,7 +187,7 @@ static void draw_plan(report_pen *p, curve_plan plan, const char *name, chart_cu
     chart_curve *curves = pen_room(p, p->r->n_tables, sizeof *curves);
     if (all && curves) {
         pen_begin(p);
-        ckvc_buffer_printf(&p->csv, "table,what,%s,mean,lo,hi\n", plan.x);
+        ckvc_buffer_text(&p->csv, "table,what,prompts,rollouts,mean,lo,hi\n");
         spec.n_curves = plan_curves(p, &plan, all, curves);
         spec.curves = curves;
         if (spec.n_curves > 0) {
@@ -193,7 +208,7 @@ static void draw_plan(report_pen *p, curve_plan plan, const char *name, chart_cu
 static void draw_learning(report_pen *p)
 {
     static const double zero[1] = {0.0};
-    draw_plan(p, (curve_plan){true, "curve", "prompts", "rho", "two tables of this size"}, "learning-agreement",
+    draw_plan(p, (curve_plan){true, "curve", "rho", "two tables of this size"}, "learning-agreement",
               (chart_curves_spec){.title = "How alike are two head tables from n prompts each?",
                                   .x_label = "prompts of each table",
                                   .y_label = "Spearman's ρ",
@@ -201,21 +216,22 @@ static void draw_learning(report_pen *p)
                                   .n_y_lines = 1,
                                   .y_lines = zero},
               "Mean over random disjoint sets of prompts of one run; bands hold 95% of the draws. Beyond half of the prompts: "
-              "halves, corrected (Spearman and Brown). Flat at 0: the order of heads is noise. Still rising: more prompts help.");
+              "halves, corrected (Spearman and Brown). Flat at 0: the order of heads is noise. Still rising: more prompts help. "
+              "Rollouts: distinct ones, the mean of a prompt.");
     for (int head = 1; head >= 0; head--) {
-        draw_plan(
-            p, (curve_plan){head, "left_out", "prompts", NULL, "advantage"}, head ? "learning-gain-head" : "learning-gain-gate",
-            (chart_curves_spec){.title = head ? "Head weights: one-change advantage on prompts left out"
-                                              : "Thresholds: one-change advantage on prompts left out",
-                                .x_label = "prompts that the choices come from",
-                                .y_label = "advantage, nats per token",
-                                .x_log = true,
-                                .n_y_lines = 1,
-                                .y_lines = zero},
-            head ? "What one chosen weight brings on prompts that did not choose it, mean over heads; bands are 95% intervals "
-                   "over prompts. Not the gain of a whole table: changes are measured one at a time."
-                 : "The same for one threshold, its penalty included: few prompts leave most risk cells without records, "
-                   "which bring 0.");
+        draw_plan(p, (curve_plan){head, "left_out", NULL, "advantage"}, head ? "learning-gain-head" : "learning-gain-gate",
+                  (chart_curves_spec){.title = head ? "Head weights: one-change advantage on prompts left out"
+                                                    : "Thresholds: one-change advantage on prompts left out",
+                                      .x_label = "prompts that the choices come from",
+                                      .y_label = "advantage, nats per token",
+                                      .x_log = true,
+                                      .n_y_lines = 1,
+                                      .y_lines = zero},
+                  head
+                      ? "What one chosen weight brings on prompts that did not choose it, mean over heads; bands are 95% intervals "
+                        "over prompts. Not the gain of a whole table: changes are measured one at a time."
+                      : "The same for one threshold, its penalty included: few prompts leave most risk cells without records, "
+                        "which bring 0.");
     }
     for (size_t t = 0; t < p->r->n_tables; t++) {
         const json_t *side = side_of(json_array_get(json_object_get(p->r->json, "tables"), t), true);
@@ -394,7 +410,7 @@ static void draw_sizes(report_pen *p)
     size_t n = 0, sizes = 0;
     chart_point *points = pen_room(p, json_array_size(list), sizeof *points);
     pen_begin(p);
-    ckvc_buffer_text(&p->csv, "table,budget,prompts,difference_nats_per_token,lo,hi\n");
+    ckvc_buffer_text(&p->csv, "table,budget,prompts,head_rollouts,difference_nats_per_token,lo,hi\n");
     for (size_t i = 0; points && i < json_array_size(list); i++) {
         o = json_array_get(list, i);
         for (size_t t = 0; t < p->r->n_tables; t++) {
@@ -409,9 +425,11 @@ static void draw_sizes(report_pen *p)
                                       0,       p->r->tables[t].title};
             pen_csv_text(p, p->r->tables[t].title, ',');
             pen_csv_number(p, report_num(o, "budget"), ',');
-            for (size_t c = 0; c < 4; c++) {
-                const double row[4] = {points[n].x, points[n].y, points[n].lo, points[n].hi};
-                pen_csv_number(p, row[c], c == 3 ? '\n' : ',');
+            const json_t *side = side_of(json_array_get(json_object_get(p->r->json, "tables"), t), true);
+            const double row[] = {points[n].x, report_num(side, "rollouts"), points[n].y, points[n].lo, points[n].hi};
+            enum { COLUMNS = sizeof row / sizeof *row };
+            for (size_t c = 0; c < COLUMNS; c++) {
+                pen_csv_number(p, row[c], c + 1 == COLUMNS ? '\n' : ',');
             }
             n++;
         }

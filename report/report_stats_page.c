@@ -269,11 +269,13 @@ static void premise_sentence(const json_t *t, ckvc_buffer *b)
         b, NULL,
         "%s %s, head weights: the premise is %s. Of one prompt's ranking of actions %s is shared by other prompts, of %.0f "
         "prompts' mean %s. A table of one prompt agrees with the whole table at ρ = %s; on prompts left out one change "
-        "chosen by 1 prompt brings %s nats per token, by %.0f prompts %s.",
+        "chosen by 1 prompt (%.0f rollouts) brings %s nats per token, by %.0f prompts (%.0f rollouts) %s.",
         report_str(t, "tag"), report_str(t, "name"), premise(v), report_share(report_num(v, "common_one")),
         report_num(v, "prompts_per_state"), report_share(report_num(v, "common_all")), report_fixed(report_num(one, "mean"), 2),
+        report_num(first, "rollouts"),
         report_interval(report_num(first, "mean"), report_num(first, "lo"), report_num(first, "hi"), 4),
-        report_num(last, "prompts"), report_interval(report_num(last, "mean"), report_num(last, "lo"), report_num(last, "hi"), 4));
+        report_num(last, "prompts"), report_num(last, "rollouts"),
+        report_interval(report_num(last, "mean"), report_num(last, "lo"), report_num(last, "hi"), 4));
 }
 
 static void entries_table(const json_t *tables, ckvc_buffer *b)

@@ -39,6 +39,9 @@ for side, shares, grid, entries, counts, neutral in (
     whole = got["curve"][-1]["to_full"]["mean"]  # all prompts against all prompts
     assert whole is None or abs(whole - 1) < 1e-9, whole
     assert got["left_out"][0]["prompts"] == 1 and got["left_out"][-1]["prompts"] < got["prompts"]
+    for p in got["left_out"]:
+        for key in ("records", "rollouts"):
+            assert abs(p[key] - got[key] * p["prompts"] / got["prompts"]) < 1e-6 * got[key] and got[key] > 0, (side, key, p)
     assert [row["alpha"] for row in got["alpha"]] == [0, 0.1, 0.25, 0.5, 0.75, 1, 2, 5]
     assert got["even_counts"] and all(row["changed_from_0"] == 0 for row in got["alpha"])  # balanced logging: vacuous
     assert got["other_reward"]["changed"] == 0
