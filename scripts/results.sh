@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The numbers of docs/results.md on an embedded model, from nothing: scripts/results.sh CKVC OUTDIR
 #
-# Two disjoint corpora; every probe of the loop; tables under uniform and balanced logging at many weights of the conservative term; tables
-# under each score; transfer both ways; all scored on prompts whose documents no table has seen. Ends with Markdown tables
-# (scripts/results_tables.py). Finished parts are not made again; delete OUTDIR to start over. About three quarters of an hour on two cores.
+# Two disjoint corpora; every probe of the loop, with its rollouts; tables under uniform and balanced logging at many weights of the
+# conservative term; tables under each score; transfer both ways; all scored on prompts whose documents no table has seen. Ends with Markdown
+# tables (scripts/results_tables.py, which wants python3-h5py). Finished parts are not made again; delete OUTDIR to start over. About an hour
+# and a quarter on two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ckvc=${1:?usage: results.sh CKVC OUTDIR}
@@ -33,9 +34,11 @@ mkdir -p "$out"
 
 # ---- the loop and its probes; after its first pass it is what head-only makes, after its second what independent makes ----
 for c in $corpora; do
-    for p in joint gate-only grid-search; do
-        say "compile: $c, $p"
-        logged "$out/$c-$p" compile --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --probe $p --rounds 2
+    for p in joint gate-only no-utility mean-gate mean-pool grid-search epsilon-greedy alpha-0; do
+        own=() # joint takes states whole while they fit, epsilon-greedy single actions up to the limit: as many rollouts under a lower one
+        [ $p != epsilon-greedy ] || own=(--behaviour epsilon-greedy --variants "$(python3 scripts/results_tables.py "$ckvc" "$out" --head-rollouts "$out/$c-joint")")
+        say "compile: $c, $p ${own[*]}"
+        logged "$out/$c-$p" compile --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" --probe $p --rounds 2 "${own[@]}"
     done
     for grid in paper wide; do # heads alone on a full budget: under the paper's 29 weights, and under 7 that lie farther apart
         actions=()
@@ -48,7 +51,9 @@ for c in $corpora; do
     say "score the probes: $c prompts"
     tables=
     for t in $corpora; do
-        for p in joint/table joint/tables/pass-01 joint/tables/pass-02 gate-only/table grid-search/table full-paper/table full-wide/table; do
+        for p in joint joint/tables/pass-01 joint/tables/pass-02 gate-only no-utility mean-gate mean-pool grid-search epsilon-greedy alpha-0 \
+            full-paper/tables/pass-01 full-paper full-wide/tables/pass-01 full-wide; do
+            [[ $p == */* ]] || p+=/table
             tables+=,$out/$t-$p.ckvt
         done
     done

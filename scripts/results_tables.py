@@ -3,9 +3,14 @@
 
 With files: only the means of those. Every number is a mean over held-out prompts of a paired difference of losses, in nats per token, positive is
 better, with its 95% t interval; "equal tokens" compares a table with identity under the one threshold that keeps as many tokens (the policy
-`matched`). Python's standard library alone.
+`matched`). Python's standard library; for the rollouts behind each probe h5py, with the filter that is built beside CKVC.
+
+    results_tables.py CKVC OUTDIR --head-rollouts RUN
+
+prints the rollouts that a head pass of RUN made a prompt, rounded: the --variants under which epsilon-greedy, which uses it up, makes as many.
 """
 import collections
+import glob
 import json
 import math
 import os
@@ -62,20 +67,53 @@ def tables_of(ckvc, out, names):
         path = os.path.join(out, path)
         if os.path.exists(path):
             key = content_id(ckvc, path)
-            found[key] = f"{found[key]}, {name}" if key in found else name
+            found[key] = f"{found[key]}; {name}" if key in found else name
     return found
 
 
-def compare(rows, names):
-    print("| table | B | tokens kept | over identity | over identity at equal tokens | over top-k | prompts |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+def distinct_sets(path):
+    """(prompts, rollouts) of a shard: what its records name beside the baseline's set, each once a prompt, budget, side and layer."""
+    import h5py
+    with h5py.File(path, "r") as f:
+        baseline = dict(zip(zip(f["baseline/prompt"][()], f["baseline/budget"][()]), f["baseline/loss"][()]))
+        r = {k: f["record/" + k][()] for k in ("prompt", "budget", "side", "layer", "loss", "set_hash")}
+        rows = zip(r["prompt"], r["budget"], r["side"], r["layer"], r["loss"], r["set_hash"])
+        return len(f["prompt/id"]), len({(p, b, s, l, h) for p, b, s, l, loss, h in rows if loss != baseline[p, b]})
+
+
+def rollouts(ckvc, run):
+    """{pass: rollouts a prompt} of a run, in order. Grid search: one for each action of its grids."""
+    os.environ.setdefault("HDF5_PLUGIN_PATH", os.path.dirname(os.path.abspath(ckvc)))  # before HDF5 is loaded
+    counts = collections.defaultdict(list)
+    for path in sorted(glob.glob(os.path.join(run, "pass-*", "shard-*.h5"))):
+        counts[os.path.basename(os.path.dirname(path))].append(distinct_sets(path))
+    for path in sorted(glob.glob(os.path.join(run, "grid", "pass-*.jsonl"))):
+        with open(path, encoding="utf-8") as f:
+            counts[os.path.basename(path)[: len("pass-00-head")]] += [(1, sum(map(len, json.loads(line)["reward"]))) for line in f]
+    return {k: sum(r for _, r in counts[k]) / sum(p for p, _ in counts[k]) for k in sorted(counts)}
+
+
+def rollouts_of(ckvc, out, probes):
+    """{name: text} for (name, table, run, passes or None for all)."""
+    text = {}
+    for name, _, run, passes in probes:
+        each = list(rollouts(ckvc, os.path.join(out, run)).values())[:passes]
+        text[name] = f"{sum(each):.0f} in {len(each)}"
+    return text
+
+
+def compare(rows, names, behind=None):
+    """behind: {name: rollouts a prompt and passes}, of all names or none."""
+    print(f"| table |{' rollouts a prompt, passes |' if behind else ''} B | tokens kept | over identity | over identity at equal tokens | over top-k | prompts |")
+    print("| --- | --- | --- | --- | --- | --- | --- |" + (" --- |" if behind else ""))
     for (policy, table, budget), mine in rows.items():
         if policy != "table" or table not in names:
             continue
         identity, matched = rows["identity", None, budget], rows.get(("matched", table, budget))
         top_k = rows.get(("top-k", None, budget))
         equal, full = (interval(paired(mine, r)) if r else "" for r in (matched, top_k))
-        print(f"| {names[table]} | {budget:g} | {kept(mine):.1f} | {interval(paired(mine, identity))} | {equal} | {full} | {len(mine)} |")
+        cost = f" {'; '.join(behind[n] for n in names[table].split('; '))} |" if behind else ""
+        print(f"| {names[table]} |{cost} {budget:g} | {kept(mine):.1f} | {interval(paired(mine, identity))} | {equal} | {full} | {len(mine)} |")
     print()
 
 
@@ -94,6 +132,9 @@ def references(rows, names):
 def main():
     ckvc, out, files = sys.argv[1], sys.argv[2], sys.argv[3:]
     corpora = ("technical", "narrative")
+    if files[:1] == ["--head-rollouts"]:
+        print(round(statistics.fmean(n for name, n in rollouts(ckvc, files[1]).items() if name.endswith("head"))))
+        return
     if files:
         for path in files:
             print(f"### {os.path.basename(path)}\n")
@@ -101,11 +142,16 @@ def main():
             ids = sorted({t for _, t, _ in rows if t})
             compare(rows, {t: t[:8] for t in ids})
         return
-    probes = (("joint", "joint/table"), ("head-only", "joint/tables/pass-01"), ("independent", "joint/tables/pass-02"), ("gate-only", "gate-only/table"),
-              ("grid-search", "grid-search/table"), ("heads on a full budget", "full-paper/table"), ("wide heads on a full budget", "full-wide/table"))
+    loops = ("gate-only", "no-utility", "mean-gate", "mean-pool", "grid-search", "epsilon-greedy", "alpha-0")
+    probes = [("joint", "joint/table", "joint", None), ("head-only", "joint/tables/pass-01", "joint", 1),
+              ("independent", "joint/tables/pass-02", "joint", 2), *((p, f"{p}/table", p, None) for p in loops),
+              *((f"no-threshold, {w} weights{n}", f"full-{w}/{t}", f"full-{w}", k) for w in ("paper", "wide")
+                for n, t, k in ((", one pass", "tables/pass-01", 1), ("", "table", None)))]
+    probes = [(f"{t} {name}", f"{t}-{table}.ckvt", f"{t}-{run}", n) for t in corpora for name, table, run, n in probes]
+    behind = rollouts_of(ckvc, out, probes)
     for c in corpora:
         print(f"### Probes of the loop, {c} prompts\n")
-        compare(load(f"{out}/probes-{c}.jsonl"), tables_of(ckvc, out, [(f"{t} {p}", f"{t}-{f}.ckvt") for t in corpora for p, f in probes]))
+        compare(load(f"{out}/probes-{c}.jsonl"), tables_of(ckvc, out, [p[:2] for p in probes]), behind)
     for c in corpora:
         print(f"### References at the table's tokens, and controls, {c} prompts\n")
         references(load(f"{out}/controls-{c}.jsonl"), {})
