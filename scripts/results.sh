@@ -124,16 +124,18 @@ for c in $corpora; do
 done
 if [ -n "${SMOLLM2:-}" ]; then
     for c in $corpora; do
-        tables=
+        own=$out/$c-w64 # signatures, risk edges and what to compare with, under their window
+        logged "$own" compile --model $big --manifest "$out/$c.jsonl" --split fit --leak-check "$out/$c-leaks.json" -W 64 --rounds 1
+        tables=$own/tables/pass-02.ckvt
         for t in $SMOLLM2; do
             for heads in index rank signature; do
                 file=$out/smollm2-$(basename "$t" .ckvt)-$heads-$c.ckvt
-                once "$file" "$ckvc" transfer "$t" --to-model $big --heads $heads --scan "$out/$c-joint" --out "$file"
+                once "$file" "$ckvc" transfer "$t" --to-model $big --heads $heads --scan "$own" --out "$file"
                 tables+=,$file
             done
         done
         once "$out/transfer-smollm2-$c.jsonl" "$ckvc" score "${common[@]:0:2}" -W 64 -q --model $big --manifest "$out/$c.jsonl" --split heldout \
-            --table "${tables#,}" --policy identity,matched,top-k --out "$out/transfer-smollm2-$c.jsonl"
+            --table "$tables" --policy identity,matched,top-k --out "$out/transfer-smollm2-$c.jsonl"
     done
 fi
 
