@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/fit_leaks.h"
 #include "calib/keep.h"
 #include "calib/reward.h"
 #include "calib/rollouts_plain.h"
@@ -279,7 +280,14 @@ static ckvc_status write_meta(search *s, const ckvc_table *start, ckvc_err *err)
     }
     json_decref(s->file->meta);
     s->file->meta = meta;
-    return CKVC_OK;
+    fit_leaks leaks = {0};
+    ckvc_status st = fit_leaks_add(&leaks, run_plan(s->run), "", NULL, 0, run_path(s->run), err);
+    json_t *checked = st == CKVC_OK ? fit_leaks_meta(&leaks) : NULL;
+    if (checked && json_object_set_new(meta, "leak_check", checked)) {
+        st = ckvc_fail_memory(err, "a table's META", 0);
+    }
+    fit_leaks_fini(&leaks);
+    return st;
 }
 
 ckvc_status grid_search(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,

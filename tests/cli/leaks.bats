@@ -213,6 +213,11 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"
     [ "$status" -eq 0 ]
     [[ $output != *leak* ]]
+    # a probe that fits nothing has the record all the same
+    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/grid" --leak-check "$DIR/own.json" "${loop[@]}" --probe grid-search \
+        --head-grid 0.8,1,1.2 --gate-grid 0.8,0.9,1
+    [ "$status" -eq 0 ]
+    [[ $output != *leak* ]]
     # nothing held out (by the split either), nothing said
     sed 's/"heldout"/"fit"/' "$DIR/prompts.jsonl" >"$DIR/all.jsonl"
     run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --rounds 1 --variants 8
