@@ -148,13 +148,17 @@ static const char style[] =
     ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}"
     ".s5{stroke:var(--c5)}\n"
     ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}\n";
+/* Paper cannot scroll: cells wrap (numbers too) and figures stand below each other, none taller than a page with its caption. Folds
+ * stay as the reader left them: opened, they more than double the pages. */
 static const char print_style[] =
-    "@media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}"
-    "details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:var(--fg);list-style:none}"
+    "@media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}summary{color:var(--fg)}"
     "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}nav{display:none}"
-    "h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,.verdict,.warn{break-inside:avoid}.scroll{overflow:"
+    "h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,.verdict "
+    "p,.warn{break-inside:avoid}.scroll{overflow:"
     "visible}"
-    ".figs{display:block;columns:2;column-gap:5mm}figure{margin-bottom:4mm}table{font-size:8pt}th,td{padding:.18rem .4rem}"
+    ".figs{display:block}figure{margin-bottom:4mm}figure "
+    "svg{max-width:110mm;max-height:230mm}table{font-size:7.5pt}th,td{padding:.15rem .3rem}"
+    "td.r,.n{white-space:normal}"
     "td.l{min-width:0;overflow-wrap:break-word}.lead{font-size:10pt}.note{font-size:9pt}figcaption{font-size:8pt}}\n";
 
 void html_page_begin(ckvc_buffer *b, const char *title)

@@ -21,7 +21,7 @@ void html_page_end(ckvc_buffer *b);
 /* Sections: <section id=...><h2>; the id is ours, plain letters. */
 void html_section_begin(ckvc_buffer *b, const char *id, const char *heading);
 void html_section_end(ckvc_buffer *b);
-/* A part that is folded until asked for, except on paper. */
+/* A part that is folded until asked for; paper shows it as the reader left it. */
 void html_details_begin(ckvc_buffer *b, const char *summary);
 void html_details_end(ckvc_buffer *b);
 void html_heading(ckvc_buffer *b, int level, const char *text);
