@@ -22,6 +22,11 @@ bool report_decided(const json_t *of)
     return report_num(of, "lo") > 0 || report_num(of, "hi") < 0;
 }
 
+bool report_part_decided(const json_t *of)
+{
+    return report_decided(of) && report_num(of, "n") >= REPORT_PART_MIN;
+}
+
 static const char *difference(const json_t *of)
 {
     return report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4);
@@ -199,10 +204,9 @@ static json_t *part_names(const json_t *columns, const char *parts)
 }
 
 /* "better +0.0868 (+0.0258 to +0.1994), n 10, 2.1% more tokens"; no word where nothing is decided. */
-static void where_cell(ckvc_buffer *b, const json_t *of)
+static void where_cell(ckvc_buffer *b, const json_t *of, bool decided)
 {
     const char *judged = report_judged(of);
-    const bool decided = report_decided(of);
     const bool equal = json_is_true(json_object_get(of, "equal_tokens"));
     html_cell(b, 'r', "%s%s%s, n %.0f%s%s", decided ? judged : "", decided ? " " : "", difference(of), report_num(of, "n"),
               equal ? "" : ", ", equal ? "" : report_more_tokens(report_num(of, "kept_ratio")));
@@ -225,7 +229,7 @@ static void where_rows(ckvc_buffer *b, const json_t *columns, const char *parts)
                 found = strcmp(report_part_name(part), name) == 0 ? part : found;
             }
             if (found) {
-                where_cell(b, found);
+                where_cell(b, found, report_part_decided(found));
             } else {
                 html_cell(b, 'r', "%s", "");
             }
@@ -269,7 +273,7 @@ void report_where(const json_t *of_scores, ckvc_buffer *b)
         html_cell(b, 'n', "all");
         json_array_foreach(columns, i, o)
         {
-            where_cell(b, json_object_get(o, "all"));
+            where_cell(b, json_object_get(o, "all"), report_decided(json_object_get(o, "all")));
         }
         html_row_end(b);
         html_row_begin(b);
@@ -282,6 +286,11 @@ void report_where(const json_t *of_scores, ckvc_buffer *b)
         where_rows(b, columns, "kinds");
         where_rows(b, columns, "sources");
         html_table_end(b);
+        html_paragraph(
+            b, "note",
+            "A part is called better or worse from %d prompts on. Intervals of parts are not corrected for the number of "
+            "parts: of twenty without a difference, one is expected to look decided.",
+            REPORT_PART_MIN);
     }
     json_decref(columns);
 }

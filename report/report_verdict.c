@@ -90,7 +90,7 @@ static size_t name_sources(const json_t *sources, const char *judgement, bool nu
     json_t *of;
     json_array_foreach(sources, i, of)
     {
-        if (strcmp(report_judged(of), judgement) != 0) {
+        if (!report_part_decided(of) || strcmp(report_judged(of), judgement) != 0) {
             continue;
         }
         const bool equal = json_is_true(json_object_get(of, "equal_tokens"));
@@ -138,7 +138,7 @@ static void where_finding(const json_t *of_scores, const json_t *o, ckvc_buffer 
     {
         const bool equal = json_is_true(json_object_get(of, "equal_tokens"));
         ckvc_buffer_printf(&text, "%s%s on %s, %s, %s and %s tokens%s%s%s, n %.0f", i ? "; " : "",
-                           report_decided(of) ? report_judged(of) : "undecided", report_part_name(of), interval_of(of),
+                           report_part_decided(of) ? report_judged(of) : "undecided", report_part_name(of), interval_of(of),
                            report_fixed(report_num(of, "kept"), 1), report_fixed(report_num(of, "kept_base"), 1), equal ? "" : " (",
                            equal ? "" : report_more_tokens(report_num(of, "kept_ratio")), equal ? "" : ")", report_num(of, "n"));
     }
