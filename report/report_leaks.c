@@ -108,7 +108,25 @@ static void passed(const json_t *t, const json_t *o, ckvc_buffer *html)
                    scored && report_num(o, "leaked_prompts") > 0 ? " Some share text with other evaluation files." : "");
 }
 
-void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
+void report_leaks_found(const report *r, ckvc_buffer *html, ckvc_buffer *summary)
+{
+    size_t i;
+    json_t *t;
+    json_array_foreach(json_object_get(r->json, "tables"), i, t)
+    {
+        const json_t *o = json_object_get(t, "leak_check");
+        const bool scored = report_num(o, "scored_manifests") > 0;
+        if (strcmp(report_str(o, "state"), "shared") == 0) {
+            report_finding(html, summary, "leak",
+                           "%s %s: at least %.0f of its %.0f prompts share text or ids with %s: this is no held-out result.",
+                           report_str(t, "tag"), report_str(t, "name"),
+                           report_num(o, scored ? "leaked_in_scored" : "leaked_prompts"), report_num(o, "prompts"),
+                           scored ? "the prompts scored here" : "files that they were compared with");
+        }
+    }
+}
+
+void report_leak_notes(const report *r, ckvc_buffer *html)
 {
     size_t i;
     json_t *t;
@@ -118,14 +136,7 @@ void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
         const char *state = report_str(o, "state"), *tag = report_str(t, "tag"), *name = report_str(t, "name");
         if (strcmp(state, "passed") == 0) {
             passed(t, o, html);
-        } else if (strcmp(state, "shared") == 0) {
-            report_finding(html, summary, "leak",
-                           "%s %s: at least %.0f of its %.0f prompts share text or ids with %s: this is no held-out result.", tag,
-                           name, report_num(o, report_num(o, "scored_manifests") > 0 ? "leaked_in_scored" : "leaked_prompts"),
-                           report_num(o, "prompts"),
-                           report_num(o, "scored_manifests") > 0 ? "the prompts scored here"
-                                                                 : "files that they were compared with");
-        } else if (report_num(o, "scored_manifests") > 0) {
+        } else if (strcmp(state, "shared") != 0 && report_num(o, "scored_manifests") > 0) {
             html_paragraph(html, "warn", "%s %s: %s (`ckvc manifest check --against`, then --leak-check).", tag, name,
                            strcmp(state, "not compared") == 0
                                ? "its prompts were checked for leaks, but not against all manifests that it is scored on here"

@@ -100,12 +100,13 @@ static void verdict_section(const report *r, ckvc_buffer *b, ckvc_buffer *summar
 {
     const json_t *of_scores = json_object_get(r->json, "scores");
     ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
+    report_leaks_found(r, b, summary);
     report_score_findings(of_scores, b, summary);
     report_transfer_findings(r, b, summary);
     report_pair_findings(r, b, summary);
     report_entry_findings(r, b, summary);
     run_findings(r, b, summary);
-    report_leak_findings(r, b, summary);
+    report_leak_notes(r, b);
     ckvc_buffer_text(b, "</div>\n");
     if (r->n_scores) {
         double seen = report_num(of_scores, "prompts_used_in_calibration_left_out"),

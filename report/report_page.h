@@ -9,8 +9,9 @@ void report_page_figures(const report *r, ckvc_buffer *b, const char *section);
 /* One finding: a line of the summary and a paragraph of the page, its verdict (may be NULL) in front. */
 void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...) CKVC_PRINTF(4, 5);
 
-/* report_leaks.c */
-void report_leak_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+/* report_leaks.c: what is no held-out result, which the verdict says first; checks passed and checks missing. */
+void report_leaks_found(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
+void report_leak_notes(const report *r, ckvc_buffer *html);
 
 /* report_verdict.c: what tables bring against identity and references; from the member "scores". */
 void report_score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buffer *summary);

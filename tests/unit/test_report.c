@@ -489,7 +489,7 @@ static void leak_checks(void **state)
         assert_string_equal(json_string_value(at(j, "tables.0.leak_check.state")), cases[i][1]);
         bool passed = strcmp(cases[i][1], "passed") == 0, shared = strcmp(cases[i][1], "shared") == 0;
         assert_int_equal(strstr(page, "Leak check passed: T1 x: none of its 7 prompts shares 13 words") != NULL, passed);
-        assert_int_equal(strstr(summary, "leak: T1 x: at least 3 of its 14 prompts share") != NULL, shared);
+        assert_int_equal(strncmp(summary, "leak: T1 x: at least 3 of its 14 prompts share", 46) == 0, shared); /* before all else */
         json_decref(j);
         free(page);
         free(summary);
