@@ -166,6 +166,8 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
     if (st != CKVC_OK) {
         return st;
     }
+    engine_warn_kept_window(&c->engine, &j->e, j->layer_budgets ? j->layer_budgets : j->budgets,
+                            j->layer_budgets ? (size_t)model_get_shape(j->e.model)->n_layers : j->n_budgets);
     j->summary = ckvc_calloc(j->n_policies * j->n_budgets, sizeof *j->summary);
     if (!j->summary) {
         return ckvc_fail_memory(err, "the summary", j->n_policies * sizeof *j->summary);

@@ -8,6 +8,7 @@
 #include "formats/tokenizer_files.h"
 #include "lib/base/memory.h"
 #include "lib/base/warn.h"
+#include "lib/policy/ckvc_policy.h"
 
 engine_options engine_defaults(void)
 {
@@ -25,6 +26,25 @@ engine_options engine_defaults(void)
 ckvc_alpha_kind engine_alpha(const engine_options *o)
 {
     return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
+}
+
+void engine_warn_kept_window(const engine_options *o, const engine *e, const double *budgets, size_t n)
+{
+    uint32_t shortest = UINT32_MAX;
+    for (size_t i = 0; i < e->prompts->n; i++) {
+        const uint32_t T = e->prompts->items[i].n_tokens;
+        shortest = T < shortest ? T : shortest;
+    }
+    for (size_t b = 0; o->keep_window > 0 && e->prompts->n && b < n; b++) {
+        const uint32_t tokens = ckvc_budget_tokens(budgets[b], shortest);
+        if (o->keep_window >= tokens) {
+            ckvc_warn("--keep-window %lld takes all of budget %g, %u tokens of a prompt of %u: nothing outside the window can be "
+                      "kept there; "
+                      "give a smaller --keep-window or a larger --budget",
+                      (long long)o->keep_window, budgets[b], tokens, shortest);
+            return;
+        }
+    }
 }
 
 ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err)

@@ -109,5 +109,7 @@ ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, c
 /* --variants: distinct rollouts, -1 for all. */
 ckvc_status engine_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_alpha_kind engine_alpha(const engine_options *o);
+/* Warns, once, when --keep-window leaves nothing of a budget for the rest of the prompt: of the shortest prompt, under the smallest of budgets [n]. */
+void engine_warn_kept_window(const engine_options *o, const engine *e, const double *budgets, size_t n);
 
 #endif

@@ -277,6 +277,9 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     }
     j->plan.budgets = j->budgets;
     j->plan.n_budgets = j->n_budgets;
+    if (st == CKVC_OK) {
+        engine_warn_kept_window(&c->engine, &j->e, j->budgets, j->n_budgets);
+    }
     return st;
 }
 

@@ -40,6 +40,16 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     refused "calibrate with --alpha visible" fit "$DIR/plain" --tables "$DIR/t.ckvt" --out "$DIR/x.ckvt"
 }
 
+@test "a kept window that takes the whole budget is named, with the prompt that it does so in" {
+    run score --limit 2 --policy top-k --keep-window 16
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^warning: --keep-window 16 takes all of budget 16, 16 tokens of a prompt of ' <<<"$output")" -eq 1 ]
+    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 2 --keep-window 16 --side head --variants 4 --out "$DIR/full-window"
+    [ "$(grep -c 'takes all of budget 16' <<<"$output")" -eq 1 ]
+    run score --limit 2 --policy top-k --keep-window 8
+    [[ $output != *"takes all"* ]]
+}
+
 @test "score lines say which score, where it is not the default" {
     score --limit 1 --policy identity --alpha visible --keep-window 4 | grep '"alpha":"visible".*"keep_window":4.*"window":16'
     "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 1 --continuation 8 --budget 16 -q --policy identity >"$DIR/default"
