@@ -100,7 +100,7 @@ fi
 if part rounds; then
     for c in $corpora; do
         [ -e "second-$c.ckvt" ] && continue
-        calibrate "second-head-$c" "$c" --tables "independent-$c.ckvt" --side head --variants 96
+        calibrate "second-head-$c" "$c" --tables "independent-$c.ckvt" --side head --variants 56
         fit "second-$c.ckvt" "second-head-$c" --tables "independent-$c.ckvt"
     done
 fi
