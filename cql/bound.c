@@ -7,6 +7,7 @@
 
 #include "cql/cql.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 /* The difference of mean rewards to `other`, for every action; NaN where either was not drawn. */
 static void differences(size_t A, const uint64_t *n, const double *mean, int other, double *d)
@@ -15,12 +16,6 @@ static void differences(size_t A, const uint64_t *n, const double *mean, int oth
     double base = other < 0 || !known ? 0.0 : mean[other];
     for (size_t a = 0; a < A; ++a)
         d[a] = known && n[a] > 0 ? mean[a] - base : NAN;
-}
-
-static int by_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* The t quantile (df degrees of freedom) at the probability of the normal quantile z > 0: Abramowitz and Stegun 26.7.5, two terms. */
@@ -66,7 +61,7 @@ double cql_lower_bound(const cql_resampled *s, int chosen, int other, double *di
             if (!isnan(d[a]) && !isnan(d_r[a]) && square[a] > 0.0)
                 top[r] = fmax(top[r], (d_r[a] - d[a]) / sqrt(square[a] / drawn[a]));
     }
-    qsort(top, R, sizeof *top, by_double);
+    qsort(top, R, sizeof *top, ckvc_order_double);
     /* Resampling n prompts shows (n-1)/n of the variance and tails that know it: both are put right. */
     double prompts = (double)s->n_prompts;
     double critical = normal_to_t(top[(size_t)ceil(0.95 * R) - 1], prompts - 1.0);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 typedef struct keyed {
     double value;
@@ -169,12 +170,6 @@ rank_interval rank_mean_interval(const double *d, size_t n)
     return r;
 }
 
-static int by_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out, ckvc_err *err)
 {
     if (n == 0)
@@ -183,7 +178,7 @@ ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p
     if (sorted == NULL)
         return ckvc_fail_memory(err, "quantiles", n * sizeof *sorted);
     memcpy(sorted, x, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_double);
+    qsort(sorted, n, sizeof *sorted, ckvc_order_double);
     for (size_t i = 0; i < n_p; ++i) {
         assert(p[i] >= 0.0 && p[i] <= 1.0);
         double at = p[i] * (double)(n - 1);

@@ -8,6 +8,7 @@
 
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 enum { FILE_MAX = 1 << 20, NUMBER_MAX = 64 };
 
@@ -95,12 +96,6 @@ ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out
     return st;
 }
 
-static int ascending(const void *pa, const void *pb)
-{
-    double a = *(const double *)pa, b = *(const double *)pb;
-    return (a > b) - (a < b);
-}
-
 uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double *out, uint32_t max)
 {
     uint32_t n = 0;
@@ -113,6 +108,6 @@ uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double
             out[n - 1] = budgets[l];
         }
     }
-    qsort(out, n < max ? n : max, sizeof *out, ascending);
+    qsort(out, n < max ? n : max, sizeof *out, ckvc_order_double);
     return n;
 }

@@ -148,16 +148,16 @@ static ckvc_status get_score(const json_t *o, score_row *row, const place *at, c
 {
     const json_t *alpha = json_object_get(o, "alpha");
     const char *name = json_string_value(alpha);
-    row->alpha = name && strcmp(name, ckvc_alpha_name(CKVC_ALPHA_VISIBLE)) == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
-    if (alpha && (!name || strcmp(name, ckvc_alpha_name(row->alpha)) != 0)) {
+    row->setting.alpha = name && strcmp(name, ckvc_alpha_name(CKVC_ALPHA_VISIBLE)) == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
+    if (alpha && (!name || strcmp(name, ckvc_alpha_name(row->setting.alpha)) != 0)) {
         return wrong(at, err, "alpha", alpha, "paper or visible");
     }
-    row->window = SCORE_NEUTRAL_WINDOW;
-    ckvc_status st = json_object_get(o, "window") ? get_count(o, "window", &row->window, at, err) : CKVC_OK;
+    row->setting.window = SCORE_NEUTRAL_WINDOW;
+    ckvc_status st = json_object_get(o, "window") ? get_count(o, "window", &row->setting.window, at, err) : CKVC_OK;
     if (st == CKVC_OK && json_object_get(o, "keep_window")) {
-        st = get_count(o, "keep_window", &row->keep_window, at, err);
+        st = get_count(o, "keep_window", &row->setting.keep_window, at, err);
     }
-    if (st == CKVC_OK && row->window == 0) {
+    if (st == CKVC_OK && row->setting.window == 0) {
         st = wrong(at, err, "window", json_object_get(o, "window"), "1 or more tokens");
     }
     return st;
@@ -263,7 +263,7 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
     return CKVC_OK;
 }
 
-int scores_compare_settings(const score_row *a, const score_row *b)
+int scores_compare_settings(const score_setting *a, const score_setting *b)
 {
     int c = (a->alpha > b->alpha) - (a->alpha < b->alpha);
     c = c ? c : (a->keep_window > b->keep_window) - (a->keep_window < b->keep_window);
@@ -280,7 +280,7 @@ static int compare_rows(const void *pa, const void *pb)
     c = c ? c : strcmp(a->manifest, b->manifest);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
-    c = c ? c : scores_compare_settings(a, b);
+    c = c ? c : scores_compare_settings(&a->setting, &b->setting);
     return c ? c : (a->n_continuation > b->n_continuation) - (a->n_continuation < b->n_continuation);
 }
 

@@ -14,6 +14,12 @@ enum { SCORE_EPSILON, SCORE_BOUND, SCORE_ERROR, SCORE_DRIFT, SCORE_ATTENTION_KEY
 
 enum { SCORE_NEUTRAL_WINDOW = 64 }; /* W of lines that name none */
 
+/* The score that a row was made under: rewards of two are not of one policy. */
+typedef struct score_setting {
+    ckvc_alpha_kind alpha;
+    uint32_t keep_window, window; /* tokens */
+} score_setting;
+
 typedef struct score_row {
     uint32_t line;                   /* 1-based */
     char *id, *source, *split;       /* source, split: NULL where the manifest had none */
@@ -21,13 +27,12 @@ typedef struct score_row {
     uint64_t token_hash;             /* of the prompt's tokens, whatever manifest they stand in; 0: the line has none */
     char table
         [CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that a control is of, or whose tokens a reference keeps; "" none */
-    double tau;                          /* the one threshold of a matched control, NaN elsewhere */
-    char operator_name[16];              /* of a table that is not the paper's operator's, else "" */
-    uint32_t n_tokens, n_continuation;   /* T, C */
-    double budget;                       /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
-    uint64_t layer_budgets;              /* hash of the budgets by layer; 0: all layers have the same */
-    ckvc_alpha_kind alpha;               /* the score that the row was made under: these three */
-    uint32_t keep_window, window;        /* tokens */
+    double tau;                        /* the one threshold of a matched control, NaN elsewhere */
+    char operator_name[16];            /* of a table that is not the paper's operator's, else "" */
+    uint32_t n_tokens, n_continuation; /* T, C */
+    double budget;                     /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
+    uint64_t layer_budgets;            /* hash of the budgets by layer; 0: all layers have the same */
+    score_setting setting;
     double r_struct, r_sem;              /* NaN where null */
     int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
     uint32_t n_layers;                   /* L */
@@ -49,7 +54,7 @@ typedef struct scores {
  * the difference of the losses, or the same prompt x budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
 void scores_free(scores *s);
-/* By alpha, kept window, observation window; 0: of one score, so that rewards may be compared. */
-int scores_compare_settings(const score_row *a, const score_row *b);
+/* By alpha, kept window, observation window; 0: one score. */
+int scores_compare_settings(const score_setting *a, const score_setting *b);
 
 #endif

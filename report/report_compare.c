@@ -32,7 +32,7 @@ static const char *difference(const json_t *of)
     return report_interval(report_num(of, "difference"), report_num(of, "lo"), report_num(of, "hi"), 4);
 }
 
-static bool same_series(const json_t *a, const json_t *b)
+bool report_same_series(const json_t *a, const json_t *b)
 {
     return strcmp(report_str(a, "title"), report_str(b, "title")) == 0 &&
            strcmp(report_str(a, "model"), report_str(b, "model")) == 0 && report_num(a, "budget") == report_num(b, "budget") &&
@@ -45,7 +45,7 @@ const json_t *report_fair_opponent(const json_t *of_scores, const json_t *series
     json_t *o;
     json_array_foreach(json_object_get(of_scores, "at_equal_tokens"), i, o)
     {
-        if (same_series(o, series) && strcmp(report_str(o, "base_policy"), "matched") == 0) {
+        if (report_same_series(o, series) && strcmp(report_str(o, "base_policy"), "matched") == 0) {
             return o;
         }
     }
@@ -113,7 +113,7 @@ static void overall_table(ckvc_buffer *b, const json_t *list, const char *captio
     {
         const json_t *all = json_object_get(o, "all");
         char base[160];
-        if (i == 0 || !same_series(o, json_array_get(list, i - 1))) {
+        if (i == 0 || !report_same_series(o, json_array_get(list, i - 1))) {
             html_group(b, COLUMNS, "%s, budget %s", report_str(o, "title"), report_budget(report_num(o, "budget")));
         }
         html_row_begin(b);
@@ -139,7 +139,7 @@ static const json_t *only_of(const json_t *list, const json_t *series, size_t *n
     *n = 0;
     json_array_foreach(list, i, o)
     {
-        if (same_series(o, series)) {
+        if (report_same_series(o, series)) {
             found = json_object_get(o, "all");
             ++*n;
         }

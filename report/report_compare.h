@@ -14,6 +14,8 @@ bool report_decided(const json_t *difference);
 /* Judged, from REPORT_PART_MIN prompts at least: what a part of the prompts (a source, a kind) may be called better or worse by. */
 bool report_part_decided(const json_t *difference);
 #define REPORT_PART_MIN 10
+/* Two members of the lists, or series: of one table or policy at one budget, model and C. */
+bool report_same_series(const json_t *a, const json_t *b);
 /* The comparison with its own matched control of the table that `series` (a member of any list) is about; NULL without one. */
 const json_t *report_fair_opponent(const json_t *of_scores, const json_t *series);
 /* The comparison that says what a table brings: with its matched control, else `series` itself, which is with plain identity. */

@@ -383,3 +383,13 @@ const char *report_more_tokens(double ratio)
     snprintf(out, SLOT_SIZE, "%.*f%% %s tokens", percent < 10 ? 1 : 0, percent, ratio > 1 ? "more" : "fewer");
     return out;
 }
+
+const char *report_few_refits(double n, bool brackets)
+{
+    char *out = ring();
+    *out = 0;
+    if (n < REPORT_REFITS) {
+        snprintf(out, SLOT_SIZE, brackets ? " (%.0f refits)" : ", %.0f refits", n);
+    }
+    return out;
+}

@@ -3,18 +3,13 @@
 #include <stdlib.h>
 
 #include "formats/scores.h"
+#include "lib/base/order.h"
 #include "report/report_diagnostics.h"
 
 static double at(const json_t *list, size_t i)
 {
     const json_t *v = json_array_get(list, i);
     return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static int by_value(const void *pa, const void *pb)
-{
-    double a = *(const double *)pa, b = *(const double *)pb;
-    return (a > b) - (a < b);
 }
 
 /* Quantiles of alpha, each sorted over the prompts on its own: three distribution curves. */
@@ -41,7 +36,7 @@ static void draw_prompts(report_pen *p, const json_t *o, size_t number)
         }
     }
     for (size_t k = 0; k < CURVES; k++) {
-        qsort(values + (k + 1) * n, n, sizeof *values, by_value);
+        qsort(values + (k + 1) * n, n, sizeof *values, ckvc_order_double);
         curves[k] = (chart_curve){.name = of[k].name, .n = n, .x = values, .y = values + (k + 1) * n};
     }
     for (size_t i = 0; i < n; i++) {
@@ -159,7 +154,7 @@ static void draw_worst(report_pen *p, const json_t *o, size_t number)
         for (size_t i = 0; i < n; i++) {
             sorted[i] = report_num(json_array_get(prompts, i), "damage");
         }
-        qsort(sorted, n, sizeof *sorted, by_value);
+        qsort(sorted, n, sizeof *sorted, ckvc_order_double);
         double limit = sorted[n - worst];
         size_t equal = 0; /* how many of those at the limit belong to the worst: the first */
         for (size_t i = n - worst; i < n; i++) {

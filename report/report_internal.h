@@ -179,6 +179,8 @@ const char *report_signed(double v, int decimals);
 const char *report_share(double v);                                           /* 37.5% */
 const char *report_interval(double mean, double lo, double hi, int decimals); /* +0.0031 (-0.0004 to +0.0066) */
 const char *report_budget(double budget);                                     /* "96 tokens", "25% of T" */
-const char *report_more_tokens(double ratio);                                 /* "2.9% more tokens", "4.0% fewer tokens" */
+#define REPORT_REFITS 1000                              /* fewer than this behind an interval stand beside it */
+const char *report_few_refits(double n, bool brackets); /* ", 312 refits", " (312 refits)", nothing where they are not few */
+const char *report_more_tokens(double ratio);           /* "2.9% more tokens", "4.0% fewer tokens" */
 
 #endif

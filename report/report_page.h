@@ -19,8 +19,6 @@ void report_score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
 /* report_transfer.c: one line a pair of a transferred table and one compiled for its model */
 void report_transfer_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 
-#define REPORT_REFITS 1000 /* fewer than this behind an interval stand beside it */
-
 /* report_stats_page.c */
 void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summary);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 /* Every pair of them is compared. */
 #define SERIES_MAX 1000
@@ -16,16 +17,14 @@ static int compare_series(const report_series *a, const report_series *b)
     c = c ? c : (a->continuation > b->continuation) - (a->continuation < b->continuation);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
-    c = c ? c : (a->alpha > b->alpha) - (a->alpha < b->alpha);
-    c = c ? c : (a->keep_window > b->keep_window) - (a->keep_window < b->keep_window);
-    c = c ? c : (a->window > b->window) - (a->window < b->window);
+    c = c ? c : scores_compare_settings(&a->setting, &b->setting);
     c = c ? c : strcmp(a->policy, b->policy);
     return c ? c : strcmp(a->table, b->table);
 }
 
 bool report_one_score(const report_series *a, const report_series *b)
 {
-    return a->alpha == b->alpha && a->keep_window == b->keep_window && a->window == b->window;
+    return scores_compare_settings(&a->setting, &b->setting) == 0;
 }
 
 bool report_one_setting(const report_series *a, const report_series *b)
@@ -104,12 +103,6 @@ static char *series_title(const report *r, const report_series *of, const score_
     return longer;
 }
 
-static int ascending(const void *pa, const void *pb)
-{
-    double a = *(const double *)pa, b = *(const double *)pb;
-    return (a > b) - (a < b);
-}
-
 /* The thresholds of a series' rows, each once. */
 static ckvc_status take_taus(const report_rows *s, report_series *of, ckvc_err *err)
 {
@@ -124,7 +117,7 @@ static ckvc_status take_taus(const report_rows *s, report_series *of, ckvc_err *
             of->taus[n++] = tau;
         }
     }
-    qsort(of->taus, n, sizeof *of->taus, ascending);
+    qsort(of->taus, n, sizeof *of->taus, ckvc_order_double);
     for (size_t i = 0; i < n; i++) {
         if (of->n_taus == 0 || of->taus[of->n_taus - 1] != of->taus[i]) {
             of->taus[of->n_taus++] = of->taus[i];
@@ -143,12 +136,6 @@ typedef struct seen_prompts {
 static int compare_text(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static int compare_hashes(const void *pa, const void *pb)
-{
-    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
-    return (a > b) - (a < b);
 }
 
 static void seen_free(seen_prompts *seen)
@@ -186,7 +173,7 @@ static ckvc_status seen_gather(const report *r, seen_prompts *out, ckvc_err *err
         }
     }
     qsort(out->names, out->n, sizeof *out->names, compare_text);
-    qsort(out->hashes, out->n, sizeof *out->hashes, compare_hashes);
+    qsort(out->hashes, out->n, sizeof *out->hashes, ckvc_order_u64);
     return CKVC_OK;
 }
 
@@ -197,7 +184,7 @@ static ckvc_status was_seen(const seen_prompts *seen, const score_row *row, bool
         return ckvc_fail_memory(err, "report", strlen(row->id));
     }
     *out = bsearch(&name, seen->names, seen->n, sizeof *seen->names, compare_text) ||
-           (row->token_hash && bsearch(&row->token_hash, seen->hashes, seen->n, sizeof *seen->hashes, compare_hashes));
+           (row->token_hash && bsearch(&row->token_hash, seen->hashes, seen->n, sizeof *seen->hashes, ckvc_order_u64));
     free(name);
     return CKVC_OK;
 }
@@ -212,22 +199,23 @@ static ckvc_status add_settings(report_rows *s, ckvc_err *err)
 {
     bool alphas = false, kept = false, windows = false;
     for (size_t k = 1; k < s->n_series; k++) {
-        alphas |= s->series[k].alpha != s->series[0].alpha;
-        kept |= s->series[k].keep_window != s->series[0].keep_window;
-        windows |= s->series[k].window != s->series[0].window;
+        const score_setting *a = &s->series[0].setting, *b = &s->series[k].setting;
+        alphas |= a->alpha != b->alpha;
+        kept |= a->keep_window != b->keep_window;
+        windows |= a->window != b->window;
     }
     for (size_t k = 0; k < s->n_series && (alphas || kept || windows); k++) {
         report_series *of = &s->series[k];
         ckvc_buffer b = {0};
         ckvc_buffer_text(&b, of->title);
         if (alphas) {
-            ckvc_buffer_printf(&b, ", %s \u03B1", ckvc_alpha_name(of->alpha));
+            ckvc_buffer_printf(&b, ", %s \u03B1", ckvc_alpha_name(of->setting.alpha));
         }
-        if (kept && of->keep_window) {
-            ckvc_buffer_printf(&b, ", last %u kept", of->keep_window);
+        if (kept && of->setting.keep_window) {
+            ckvc_buffer_printf(&b, ", last %u kept", of->setting.keep_window);
         }
         if (windows) {
-            ckvc_buffer_printf(&b, ", W = %u", of->window);
+            ckvc_buffer_printf(&b, ", W = %u", of->setting.window);
         }
         char *title = b.failed ? NULL : ckvc_strdup((const char *)b.data);
         ckvc_buffer_fini(&b);
@@ -310,9 +298,7 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err)
                                   .kind = score_kind_named(row->policy),
                                   .budget = row->budget,
                                   .layer_budgets = row->layer_budgets,
-                                  .alpha = row->alpha,
-                                  .keep_window = row->keep_window,
-                                  .window = row->window,
+                                  .setting = row->setting,
                                   .continuation = row->n_continuation};
             size_t at = 0;
             while (at < s->n_series && compare_series(&s->series[at], &want) != 0) {

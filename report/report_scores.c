@@ -11,6 +11,7 @@
 #include "cql/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 #include "lib/base/rng.h"
 #include "report/report_rows.h"
 
@@ -51,16 +52,10 @@ static bool in_subset(const subset *of, const score_row *x)
            (!of->kind || strcmp(kind_of(x->source), of->kind) == 0) && x->n_tokens >= of->T_lo && x->n_tokens <= of->T_hi;
 }
 
-static int ascending_reals(const void *pa, const void *pb)
-{
-    double a = *(const double *)pa, b = *(const double *)pb;
-    return (a > b) - (a < b);
-}
-
 /* The median of d, and what the prompt with the largest difference has of the sum. Sorts d. */
 static void spread(json_t *o, double *d, size_t n, double mean)
 {
-    qsort(d, n, sizeof *d, ascending_reals);
+    qsort(d, n, sizeof *d, ckvc_order_double);
     json_object_set_new(o, "median", ckvc_json_real(n ? (d[(n - 1) / 2] + d[n / 2]) / 2 : NAN));
     json_object_set_new(o, "largest_share", ckvc_json_real(n ? (mean < 0 ? d[0] : d[n - 1]) / (mean * (double)n) : NAN));
 }
@@ -195,18 +190,12 @@ static json_t *series_json(const report_series *s)
     json_object_set_new(o, "table", *s->table ? json_string(s->table) : json_null());
     json_object_set_new(o, "budget", ckvc_json_real(s->budget));
     json_object_set_new(o, "C", json_integer(s->continuation));
-    json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->alpha)));
-    json_object_set_new(o, "keep_window", json_integer(s->keep_window));
-    json_object_set_new(o, "window", json_integer(s->window));
+    json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->setting.alpha)));
+    json_object_set_new(o, "keep_window", json_integer(s->setting.keep_window));
+    json_object_set_new(o, "window", json_integer(s->setting.window));
     json_object_set_new(o, "taus", ckvc_json_reals(s->taus, s->n_taus));
     json_object_set_new(o, "by_layer", json_boolean(s->layer_budgets != 0));
     return o;
-}
-
-static int ascending(const void *pa, const void *pb)
-{
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return (a > b) - (a < b);
 }
 
 /* A third of a series' prompts each, by length; equal lengths stay together. Returns how many of the groups have prompts, 0 when there are
@@ -221,7 +210,7 @@ static size_t length_groups(const report_rows *s, const report_series *of, subse
     for (size_t i = 0; i < of->n; i++) {
         T[i] = s->rows[of->first + i].row->n_tokens;
     }
-    qsort(T, of->n, sizeof *T, ascending);
+    qsort(T, of->n, sizeof *T, ckvc_order_u32);
     size_t n = 0;
     for (size_t g = 0, from = 0; of->n >= 3 && g < 3 && from < of->n; g++) {
         size_t to = (of->n * (g + 1) + 2) / 3; /* one behind the group */
@@ -270,6 +259,7 @@ static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const su
         json_object_set_new(o, "base_policy", json_string(s->series[b].policy));
         json_object_set_new(o, "base_table", *s->series[b].table ? json_string(s->series[b].table) : json_null());
         json_object_set_new(o, "base_taus", ckvc_json_reals(s->series[b].taus, s->series[b].n_taus));
+        json_object_set_new(o, "one_score", json_boolean(report_one_score(&s->series[a], &s->series[b])));
         json_object_set_new(o, "all", all);
         json_t *each = parts_json(s, a, b, kinds, 2, d);
         if (json_array_size(each) < 2) { /* all of one kind: that is "all" */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "report/report_page.h"
+#include "lib/base/order.h"
 #include "report/report_pen.h"
 
 /* ---- rank agreement ---- */
@@ -316,12 +317,6 @@ static void draw_ranks(report_pen *p, const report_table *t, const json_t *side,
     free(s[1].x);
 }
 
-static int by_double(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The defined numbers of a list, ascending, against the share of states below. */
 static series sorted_series(report_pen *p, const json_t *list)
 {
@@ -332,7 +327,7 @@ static series sorted_series(report_pen *p, const json_t *list)
         }
     }
     if (s.n) {
-        qsort(s.y, s.n, sizeof *s.y, by_double);
+        qsort(s.y, s.n, sizeof *s.y, ckvc_order_double);
     }
     for (size_t i = 0; i < s.n; i++) {
         s.x[i] = 100.0 * ((double)i + 0.5) / (double)s.n;

@@ -2,7 +2,6 @@
  * calibration bound, other settings of the fit. Every number is read from the JSON.
  */
 #include <math.h>
-#include <stdio.h>
 
 #include "formats/html.h"
 #include "report/report_page.h"
@@ -17,20 +16,6 @@ static const json_t *side_of(const json_t *table, int side)
 static bool has_refits(const json_t *side)
 {
     return json_is_array(json_object_get(side, "curve"));
-}
-
-/* ", 312 refits", or " (312 refits)", where fewer than the usual number stand behind an interval, else nothing. */
-static const char *few_refits(const json_t *of, bool brackets)
-{
-    static char text[4][48]; /* one sentence has at most two */
-    static unsigned next;
-    const double n = report_num(of, "replicates");
-    char *out = text[next++ % 4];
-    *out = 0;
-    if (n < REPORT_REFITS) {
-        snprintf(out, sizeof text[0], brackets ? " (%.0f refits)" : ", %.0f refits", n);
-    }
-    return out;
 }
 
 /* ---- verdict ---- */
@@ -50,8 +35,8 @@ void report_pair_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summa
                                report_budget(report_num(head, "budget")));
             if (isfinite(lo) && isfinite(hi)) {
                 double limit = report_num(of, "ceiling");
-                ckvc_buffer_printf(&budgets, " (95%% over prompts%s: %s to %s; %s)", few_refits(of, false), report_fixed(lo, 2),
-                                   report_fixed(hi, 2),
+                ckvc_buffer_printf(&budgets, " (95%% over prompts%s: %s to %s; %s)",
+                                   report_few_refits(report_num(of, "replicates"), false), report_fixed(lo, 2), report_fixed(hi, 2),
                                    isfinite(limit) ? "two such corpora of one truth reach at most "
                                                    : "a corpus does not even agree with itself");
                 if (isfinite(limit)) {
@@ -81,7 +66,8 @@ void report_entry_findings(const report *r, ckvc_buffer *html, ckvc_buffer *summ
             double with = report_num(o, "states") - report_num(o, "without_records");
             if (has_refits(o)) {
                 ckvc_buffer_printf(&sides, "%s%.0f of %.0f %s%s", sides.size ? " and " : "", report_num(o, "decided"), with,
-                                   side == CKVC_SIDE_HEAD ? "head weights" : "thresholds", few_refits(o, true));
+                                   side == CKVC_SIDE_HEAD ? "head weights" : "thresholds",
+                                   report_few_refits(report_num(o, "replicates"), true));
             }
         }
         if (sides.size) {
@@ -99,7 +85,7 @@ static void range_cell(ckvc_buffer *b, const json_t *of, int decimals, const cha
 {
     if (isfinite(report_num(of, "lo"))) {
         html_cell(b, 'r', "%s to %s%s", report_fixed(report_num(of, "lo"), decimals), report_fixed(report_num(of, "hi"), decimals),
-                  few_refits(of, false));
+                  report_few_refits(report_num(of, "replicates"), false));
     } else {
         html_cell(b, 'r', "%s", missing);
     }

@@ -6,6 +6,7 @@
 #include "cql/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 #include "report/report_internal.h"
 
 static json_t *weights_json(const report_table *t, size_t b)
@@ -115,12 +116,6 @@ static json_t *gate_json(const report_table *t, size_t b)
     json_object_set_new(o, "along_perplexity", monotone_json(t, b, false));
     json_object_set_new(o, "tau", map);
     return o;
-}
-
-static int compare_u64(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
 }
 
 typedef struct side_view {
@@ -306,7 +301,7 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
     if ((rc = count_correlation(v, choice, &correlation, err))) {
         goto done;
     }
-    qsort(totals, supported, sizeof *totals, compare_u64);
+    qsort(totals, supported, sizeof *totals, ckvc_order_u64);
     double n = (double)supported;
     json_t *o = json_object(), *per_state = json_object();
     json_object_set_new(o, "states", json_integer((json_int_t)v->states));

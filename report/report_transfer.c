@@ -148,7 +148,7 @@ ckvc_status report_transfer_json(report *r, ckvc_err *err)
     json_array_foreach(json_object_get(of_scores, "between_tables"), i, o)
     {
         const report_table *a = table_of(r, report_str(o, "table")), *b = table_of(r, report_str(o, "base_table"));
-        if (!a || !b || (a->f->xfer != NULL) == (b->f->xfer != NULL)) {
+        if (!a || !b || (a->f->xfer != NULL) == (b->f->xfer != NULL) || json_is_false(json_object_get(o, "one_score"))) {
             continue;
         }
         bool turned = b->f->xfer != NULL;

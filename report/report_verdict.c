@@ -157,17 +157,6 @@ static void where_finding(const json_t *of_scores, const json_t *o, ckvc_buffer 
 
 /* ---- against references ---- */
 
-static bool same_table(const json_t *a, const json_t *b)
-{
-    static const char *const keys[] = {"title", "model", "budget", "C"};
-    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
-        if (!json_equal(json_object_get(a, keys[k]), json_object_get(b, keys[k]))) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* What one list says of a table against references. */
 typedef struct against {
     ckvc_buffer text;
@@ -182,7 +171,7 @@ static void gather_references(const json_t *list, const json_t *of_table, bool e
     json_array_foreach(list, i, o)
     {
         const json_t *of = json_object_get(o, "all");
-        if (!same_table(o, of_table) || strcmp(report_str(o, "base_policy"), "matched") == 0) {
+        if (!report_same_series(o, of_table) || strcmp(report_str(o, "base_policy"), "matched") == 0) {
             continue;
         }
         const char *judged = report_judged(of), *name = report_str(o, "base_policy");
@@ -238,7 +227,7 @@ static void reference_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_
         const size_t n = json_array_size(lists[0]);
         const json_t *o = i < n ? json_array_get(lists[0], i) : json_array_get(lists[1], i - n);
         for (size_t k = 0; k < i && first; k++) {
-            first = !same_table(o, k < n ? json_array_get(lists[0], k) : json_array_get(lists[1], k - n));
+            first = !report_same_series(o, k < n ? json_array_get(lists[0], k) : json_array_get(lists[1], k - n));
         }
         if (first) {
             reference_finding(of_scores, o, html, summary);

@@ -52,14 +52,21 @@ static void takes_rows(void **state)
 }
 
 /* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their mean. */
+/* The good line once more, with more keys. */
+static void append_with(char text[4096], const char *more)
+{
+    const char *at = strstr(good, "\"T\"");
+    const size_t n = strlen(text);
+    snprintf(text + n, 4096 - n, "%.*s%s%s\n", (int)(at - good), good, more, at);
+}
+
 static void tells_budgets_by_layer_apart(void **state)
 {
     (void)state;
     static const char *const layers[] = {"", "\"layer_budgets\":[24,40],", "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
     char text[4096] = "";
-    const char *at = strstr(good, "\"T\"");
     for (size_t i = 0; i < 3; i++) {
-        sprintf(text + strlen(text), "%.*s%s%s\n", (int)(at - good), good, layers[i], at);
+        append_with(text, layers[i]);
     }
     scores *s = NULL;
     ckvc_err err;
@@ -69,7 +76,7 @@ static void tells_budgets_by_layer_apart(void **state)
     assert_string_equal(s->rows[1].operator_name, "");
     assert_string_equal(s->rows[2].operator_name, "mean-pool");
     scores_free(s);
-    sprintf(text + strlen(text), "%.*s%s%s\n", (int)(at - good), good, layers[1], at);
+    append_with(text, layers[1]);
     assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "is on line 2 already"));
 }
@@ -81,25 +88,25 @@ static void tells_scores_apart(void **state)
     static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",", "\"alpha\":\"visible\",", "\"keep_window\":8,",
                                        "\"window\":16,"};
     char text[4096] = "";
-    const char *at = strstr(good, "\"T\"");
     for (size_t i = 0; i < 4; i++) {
-        sprintf(text + strlen(text), "%.*s%s%s\n", (int)(at - good), good, more[i], at);
+        append_with(text, more[i]);
     }
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
-    assert_true(s->rows[0].alpha == CKVC_ALPHA_PAPER && s->rows[0].keep_window == 0 && s->rows[0].window == 64);
+    assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER && s->rows[0].setting.keep_window == 0 &&
+                s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
-    assert_int_equal(s->rows[1].alpha, CKVC_ALPHA_VISIBLE);
-    assert_int_equal(s->rows[2].keep_window, 8);
-    assert_int_equal(s->rows[3].window, 16);
+    assert_int_equal(s->rows[1].setting.alpha, CKVC_ALPHA_VISIBLE);
+    assert_int_equal(s->rows[2].setting.keep_window, 8);
+    assert_int_equal(s->rows[3].setting.window, 16);
     for (size_t i = 1; i < 4; i++) {
-        assert_true((scores_compare_settings(&s->rows[0], &s->rows[i]) < 0) == (i < 3));
-        assert_true(scores_compare_settings(&s->rows[i], &s->rows[i]) == 0);
+        assert_true((scores_compare_settings(&s->rows[0].setting, &s->rows[i].setting) < 0) == (i < 3));
+        assert_true(scores_compare_settings(&s->rows[i].setting, &s->rows[i].setting) == 0);
     }
     scores_free(s);
     /* the default, said: the row is the first one again */
-    sprintf(text + strlen(text), "%.*s\"alpha\":\"paper\",\"window\":64,%s\n", (int)(at - good), good, at);
+    append_with(text, "\"alpha\":\"paper\",\"window\":64,");
     assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "is on line 1 already"));
 }
