@@ -132,6 +132,22 @@ static bool all_objects(const json_t *list)
     return true;
 }
 
+/* Rows that hold objects of their own do not fit into columns. */
+static bool are_rows(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(json_array_get(list, i), key, value)
+        {
+            if (json_is_object(value) || (json_array_size(value) && all_objects(value))) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 void json_text(FILE *out, const json_t *object, int indent)
 {
     const char *key;
@@ -151,7 +167,14 @@ void json_text(FILE *out, const json_t *object, int indent)
             json_text(out, value, indent + 2);
         } else if (json_is_array(value) && json_array_size(value) && all_objects(value)) {
             fprintf(out, "%*s%s:\n", indent, "", key);
-            print_table(out, value, indent + 2);
+            if (are_rows(value)) {
+                print_table(out, value, indent + 2);
+                continue;
+            }
+            for (size_t i = 0; i < json_array_size(value); i++) {
+                fprintf(out, "%*s%zu:\n", indent + 2, "", i + 1);
+                json_text(out, json_array_get(value, i), indent + 4);
+            }
         } else {
             fprintf(out, "%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
             if (json_is_array(value) && all_scalars(value)) {

@@ -44,19 +44,20 @@ void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict
     int n = vasprintf(&line, fmt, args);
     va_end(args);
     if (n < 0) {
-        html->failed = true;
+        summary->failed = true;
         return;
     }
-    ckvc_buffer_text(html, "<p class=\"lead\">");
-    if (verdict) {
-        ckvc_buffer_text(html, "<strong>");
-        html_textf(html, "%c%s.", verdict[0] - 'a' + 'A', verdict + 1);
-        ckvc_buffer_text(html, "</strong> ");
-        ckvc_buffer_printf(summary, "%s: ", verdict);
+    if (html) {
+        ckvc_buffer_text(html, "<p class=\"lead\">");
+        if (verdict) {
+            ckvc_buffer_text(html, "<strong>");
+            html_textf(html, "%c%s.", verdict[0] - 'a' + 'A', verdict + 1);
+            ckvc_buffer_text(html, "</strong> ");
+        }
+        html_text(html, line);
+        ckvc_buffer_text(html, "</p>\n");
     }
-    html_text(html, line);
-    ckvc_buffer_text(html, "</p>\n");
-    ckvc_buffer_printf(summary, "%s\n", line);
+    ckvc_buffer_printf(summary, "%s%s%s\n", verdict ? verdict : "", verdict ? ": " : "", line);
     free(line);
 }
 

@@ -125,8 +125,9 @@ static void describe_sources(const json_t *sources, bool numbers, ckvc_buffer *b
     ckvc_buffer_fini(&worse);
 }
 
-/* Where a table's gain is decided and where not: text against retrieval prompts, else by source. */
-static void where_finding(const json_t *of_scores, const json_t *o, ckvc_buffer *html, ckvc_buffer *summary)
+/* Where a table's gain is decided and where not: text against retrieval prompts, else by source. For the summary alone: on the page the
+ * table right below the verdict says it (report_where). */
+static void where_finding(const json_t *of_scores, const json_t *o, ckvc_buffer *summary)
 {
     const json_t *gain = report_gain_of(of_scores, o), *kinds = json_object_get(gain, "kinds"),
                  *sources = json_object_get(gain, "sources");
@@ -147,11 +148,11 @@ static void where_finding(const json_t *of_scores, const json_t *o, ckvc_buffer 
         describe_sources(sources, !by_kind, &text);
     }
     if (text.size) {
-        report_finding(html, summary, "where", "%s, budget %s%s: %s.", report_str(o, "title"),
+        report_finding(NULL, summary, "where", "%s, budget %s%s: %s.", report_str(o, "title"),
                        report_budget(report_num(o, "budget")), gain == o ? ", against plain identity" : "",
                        (const char *)text.data);
     }
-    html->failed = html->failed || text.failed;
+    summary->failed = summary->failed || text.failed;
     ckvc_buffer_fini(&text);
 }
 
@@ -243,7 +244,7 @@ void report_score_findings(const json_t *of_scores, ckvc_buffer *html, ckvc_buff
     {
         if (strcmp(report_str(o, "policy"), "table") == 0) {
             gain_finding(of_scores, o, html, summary);
-            where_finding(of_scores, o, html, summary);
+            where_finding(of_scores, o, summary);
             tables++;
         }
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # The leak guard from the outside: manifest check --against, its record through calibrate and fit into a table, and what score says.
 
+bats_require_minimum_version 1.5.0
 load helper
 
 # texts FIRST N: a manifest of N prompts of their own words; every third is held out.
@@ -87,6 +88,10 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     run score "$DIR/third.jsonl" "$DIR/t.ckvt"
     [ "${#lines[@]}" -eq 1 ]
     [[ $output == warning:*"not against the manifest scored here"* ]]
+    # inspect says it in columns that fit a terminal of its own
+    "$CKVC" inspect "$DIR/t.ckvt" >"$DIR/inspected"
+    grep -q '^ *leaked_prompts: *0$' "$DIR/inspected"
+    run -1 grep '{"' "$DIR/inspected"
     # a run without a record: the table says nothing, score does; fit takes one afterwards
     calibrate "$DIR/bare"
     "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
