@@ -51,11 +51,10 @@ endif
 endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
-# ---- sources: a room is a folder; a file put there is built ----
-LIB_SRC := $(sort $(wildcard lib/base/*.c lib/policy/*.c lib/token/*.c lib/model/*.c lib/backend/*.c lib/backend/cpu/*.c \
-             formats/*.c calib/*.c cql/*.c report/*.c corpus/*.c))
-CMD_SRC := $(sort $(wildcard cmd/*.c))
-UNIT_SRC := $(sort $(wildcard tests/unit/test_*.c))
+# ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
+LIB_SRC := $(sort $(shell find lib formats calib cql corpus report -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*'))
+CMD_SRC := $(sort $(shell find cmd -name '*.c'))
+UNIT_SRC := $(sort $(shell find tests/unit -name 'test_*.c'))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
@@ -77,7 +76,7 @@ $(B)/libckvc_policy.a: $(POLICY_OBJ)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
 # The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
-$(B)/libh5zstd.so: formats/plugin/h5zstd_plugin.c formats/h5_zstd.c
+$(B)/libh5zstd.so: formats/shard/plugin/h5zstd_plugin.c formats/shard/h5_zstd.c
 	$(call say,LINK $@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -Wl,--as-needed -o $@ $^ $(LDLIBS)

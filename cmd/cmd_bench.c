@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calib/bench.h"
-#include "calib/bench_error.h"
-#include "calib/memory_plan.h"
-#include "cmd/engine.h"
+#include "calib/bench/bench.h"
+#include "calib/bench/bench_error.h"
+#include "calib/rollout/memory_plan.h"
+#include "cmd/common/engine.h"
 #include "cmd/verbs.h"
 
 typedef struct bench_cli {

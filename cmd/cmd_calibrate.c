@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/coverage_text.h"
-#include "cmd/fit_options.h"
-#include "cmd/gate_text.h"
-#include "cmd/job.h"
+#include "cmd/common/coverage_text.h"
+#include "cmd/common/fit_options.h"
+#include "cmd/common/gate_text.h"
+#include "cmd/common/job.h"
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"

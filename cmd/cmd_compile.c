@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/compile.h"
-#include "cmd/fit_options.h"
-#include "cmd/gate_text.h"
-#include "cmd/job.h"
-#include "cmd/leak_guard.h"
+#include "calib/compile/compile.h"
+#include "cmd/common/fit_options.h"
+#include "cmd/common/gate_text.h"
+#include "cmd/common/job.h"
+#include "cmd/common/leak_guard.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"

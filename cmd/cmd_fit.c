@@ -6,10 +6,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "calib/fit_records.h"
-#include "cmd/fit_options.h"
+#include "cql/fit/fit_records.h"
+#include "cmd/common/fit_options.h"
 #include "cmd/verbs.h"
-#include "formats/table_file.h"
+#include "formats/table/table_file.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"

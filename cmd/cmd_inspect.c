@@ -1,15 +1,15 @@
 /* ckvc inspect: what a table, shard, run, model or manifest is. */
 #include <stdio.h>
 
-#include "cmd/artifact.h"
-#include "cmd/engine.h"
-#include "cmd/json_text.h"
-#include "cmd/options.h"
+#include "cmd/common/artifact.h"
+#include "cmd/common/engine.h"
+#include "cmd/common/json_text.h"
+#include "cmd/common/options.h"
 #include "cmd/verbs.h"
-#include "formats/manifest.h"
-#include "formats/run_dir.h"
-#include "formats/shard_h5.h"
-#include "formats/table_file.h"
+#include "formats/lines/manifest.h"
+#include "formats/run/run_dir.h"
+#include "formats/shard/shard_h5.h"
+#include "formats/table/table_file.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/model/model_info.h"

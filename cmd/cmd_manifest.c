@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/manifest_leaks.h"
-#include "cmd/options.h"
+#include "cmd/common/manifest_leaks.h"
+#include "cmd/common/options.h"
 #include "cmd/verbs.h"
-#include "corpus/documents.h"
-#include "corpus/manifest_build.h"
-#include "corpus/manifest_check.h"
-#include "formats/manifest.h"
-#include "formats/tokenizer_files.h"
+#include "corpus/build/documents.h"
+#include "corpus/build/manifest_build.h"
+#include "corpus/leaks/manifest_check.h"
+#include "formats/lines/manifest.h"
+#include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/engine.h"
+#include "cmd/common/engine.h"
 #include "cmd/verbs.h"
 #include "lib/base/buffer.h"
 #include "lib/base/json.h"

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/options.h"
+#include "cmd/common/options.h"
 #include "cmd/verbs.h"
 #include "report/report.h"
 

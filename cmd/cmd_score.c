@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/score.h"
-#include "cmd/engine.h"
-#include "cmd/leak_guard.h"
+#include "calib/score/score.h"
+#include "cmd/common/engine.h"
+#include "cmd/common/leak_guard.h"
 #include "cmd/verbs.h"
-#include "formats/layer_budgets.h"
+#include "formats/lines/layer_budgets.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/stop.h"

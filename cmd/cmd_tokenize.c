@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/options.h"
+#include "cmd/common/options.h"
 #include "cmd/verbs.h"
-#include "formats/tokenizer_files.h"
+#include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/buffer.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"

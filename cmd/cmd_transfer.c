@@ -4,12 +4,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "calib/transfer_table.h"
-#include "cmd/options.h"
-#include "cmd/transfer_report.h"
+#include "cql/transfer/transfer_table.h"
+#include "cmd/common/options.h"
+#include "cmd/common/transfer_report.h"
 #include "cmd/verbs.h"
-#include "formats/model_config.h"
-#include "formats/table_file.h"
+#include "formats/model/model_config.h"
+#include "formats/table/table_file.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 

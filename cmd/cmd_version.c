@@ -8,7 +8,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "cmd/options.h"
+#include "cmd/common/options.h"
 #include "cmd/verbs.h"
 #include "lib/backend/backend.h"
 #include "lib/base/names.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads a ckvc table (.ckvt, formats/table.md) with numpy and Python's own library, and keeps a set with it.
+"""Reads a ckvc table (.ckvt, formats/table/table.md) with numpy and Python's own library, and keeps a set with it.
 
     import ckvt
     table = ckvt.read("tables.ckvt")                  # checks every sum; raises ckvt.Error

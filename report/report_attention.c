@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/partial.h"
+#include "cql/stats/partial.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_diagnostics.h"

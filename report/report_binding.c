@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "lib/base/json.h"
 #include "report/report_internal.h"
 #include "report/report_page.h"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "report/report_internal.h"
 
 const char *report_judged(const json_t *of)

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "formats/coverage.h"
-#include "formats/html.h"
+#include "formats/run/coverage.h"
+#include "report/draw/html.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 #include "report/report_page.h"

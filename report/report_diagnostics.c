@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/bimodality.h"
-#include "cql/partial.h"
-#include "cql/rank.h"
-#include "cql/worst.h"
+#include "cql/stats/bimodality.h"
+#include "cql/stats/partial.h"
+#include "cql/stats/rank.h"
+#include "cql/stats/worst.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_rows.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "formats/scores.h"
+#include "formats/lines/scores.h"
 #include "lib/base/order.h"
 #include "report/report_diagnostics.h"
 

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "report/report_diagnostics.h"
 #include "report/report_page.h"
 

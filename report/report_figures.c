@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/score_kind.h"
+#include "formats/lines/score_kind.h"
 #include "report/report_compare.h"
 #include "report/report_diagnostics.h"
 #include "report/report_pen.h"

@@ -4,12 +4,12 @@
 
 #include <jansson.h>
 
-#include "cql/gate_binding.h"
-#include "cql/logged.h"
-#include "cql/stability.h"
-#include "formats/run_dir.h"
-#include "formats/scores.h"
-#include "formats/table_file.h"
+#include "cql/stats/gate_binding.h"
+#include "cql/solve/logged.h"
+#include "cql/stats/stability.h"
+#include "formats/run/run_dir.h"
+#include "formats/lines/scores.h"
+#include "formats/table/table_file.h"
 #include "lib/base/buffer.h"
 #include "lib/base/names.h"
 #include "report/report.h"

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/html.h"
-#include "formats/leak_record.h"
+#include "report/draw/html.h"
+#include "formats/lines/leak_record.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 #include "report/report_page.h"

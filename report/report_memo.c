@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "report/report_compare.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/rank.h"
+#include "cql/stats/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"

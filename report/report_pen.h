@@ -1,12 +1,12 @@
 /* What functions that draw figures work with: the drawing under way, its csv, and the first failure.
  *
- * Draw with pen_begin, the charts of formats/svg_chart.h on p->s, pen_csv_*, pen_finish. Nothing here fails: p->rc keeps the first error, and
+ * Draw with pen_begin, the charts of report/draw/svg_chart.h on p->s, pen_csv_*, pen_finish. Nothing here fails: p->rc keeps the first error, and
  * what follows it does no harm.
  */
 #ifndef CKVC_REPORT_PEN_H
 #define CKVC_REPORT_PEN_H
 
-#include "formats/svg_chart.h"
+#include "report/draw/svg_chart.h"
 #include "report/report_internal.h"
 
 typedef struct report_pen {

@@ -1,4 +1,4 @@
-/* The records that a table was fitted from, prompt by prompt, and its refits from resampled prompts (cql/logged.h).
+/* The records that a table was fitted from, prompt by prompt, and its refits from resampled prompts (cql/solve/logged.h).
  *
  * Only where the runs are among the inputs and the records, counted and averaged, are the table's own.
  */
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/cql.h"
+#include "cql/solve/cql.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- prompts already read ---- */
 
-/* Of one side. A prompt that several runs logged counts once, from the first: as in a fit (calib/fit_pool.c). */
+/* Of one side. A prompt that several runs logged counts once, from the first: as in a fit (cql/fit/fit_pool.c). */
 typedef struct prompt_key {
     uint64_t id, tokens;
 } prompt_key;

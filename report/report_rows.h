@@ -2,7 +2,7 @@
 #ifndef CKVC_REPORT_ROWS_H
 #define CKVC_REPORT_ROWS_H
 
-#include "formats/score_kind.h"
+#include "formats/lines/score_kind.h"
 #include "report/report_internal.h"
 
 typedef struct report_row {

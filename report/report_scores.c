@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/counts.h"
-#include "cql/rank.h"
+#include "cql/solve/counts.h"
+#include "cql/stats/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cql/cql.h"
-#include "cql/rank.h"
-#include "cql/variance.h"
+#include "cql/solve/cql.h"
+#include "cql/stats/rank.h"
+#include "cql/stats/variance.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_internal.h"

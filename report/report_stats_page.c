@@ -3,7 +3,7 @@
  */
 #include <math.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "report/report_page.h"
 
 #define EVEN_SHARE 0.5 /* of a profile that is common: more signal than noise */

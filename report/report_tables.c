@@ -2,8 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cql/cql.h"
-#include "cql/rank.h"
+#include "cql/solve/cql.h"
+#include "cql/stats/rank.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/html.h"
+#include "report/draw/html.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/report_compare.h"

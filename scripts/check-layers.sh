@@ -10,7 +10,7 @@ BEGIN {
     allow["lib/policy"] = "lib/base/sizes.h lib/base/bytes.h lib/base/kept_set.h"
     allow["lib/token"] = "lib/base"
     allow["lib/backend"] = "lib/base"
-    allow["lib/model"] = "lib/base lib/backend formats/model_config.h formats/weights.h"
+    allow["lib/model"] = "lib/base lib/backend formats/model/model_config.h formats/model/weights.h"
     allow["formats"] = "lib/base lib/policy/ckvc_policy.h lib/token/token_spec.h"
     allow["cql"] = "lib/base"
     allow["calib"] = "lib/base lib/policy lib/token lib/model lib/backend formats cql"

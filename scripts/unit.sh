@@ -5,9 +5,7 @@ set -uo pipefail
 build=${1:?usage: unit.sh BUILD}
 export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
 passed=0 failed=0 skipped=0
-for t in "$build"/tests/test_*; do
-    case "$t" in *.d) continue ;; esac
-    [ -x "$t" ] || continue
+for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
     out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout 600 "$t" 2>&1)
     rc=$?
     s=$(grep -c '# SKIP' <<<"$out")

@@ -15,7 +15,7 @@ ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_
 
 /* Canonical text; the caller frees. NULL when memory is out or a number is not finite. */
 char *ckvc_json_canonical(const json_t *value);
-/* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines, formats/scores.md). */
+/* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines, formats/lines/scores.md). */
 void ckvc_json_append(ckvc_buffer *b, const json_t *value);
 /* A JSON real, or null where v is not finite. New reference. */
 json_t *ckvc_json_real(double v);

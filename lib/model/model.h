@@ -10,7 +10,7 @@
 #ifndef CKVC_MODEL_H
 #define CKVC_MODEL_H
 
-#include "formats/model_config.h"
+#include "formats/model/model_config.h"
 #include "lib/backend/backend.h"
 #include "lib/base/kept_set.h"
 #include "lib/base/names.h"

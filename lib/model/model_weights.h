@@ -2,7 +2,7 @@
 #ifndef CKVC_MODEL_WEIGHTS_H
 #define CKVC_MODEL_WEIGHTS_H
 
-#include "formats/weights.h"
+#include "formats/model/weights.h"
 #include "lib/base/hash.h"
 #include "lib/base/pool.h"
 #include "lib/model/model.h"

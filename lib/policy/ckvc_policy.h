@@ -1,6 +1,6 @@
 /* ckvc_policy: what an inference engine embeds to use a compiled KV-cache eviction table.
  *
- * Reads the numeric sections of a .ckvt table (formats/table.md), finds the risk bin of a prompt, computes the utility of
+ * Reads the numeric sections of a .ckvt table (formats/table/table.md), finds the risk bin of a prompt, computes the utility of
  * every prompt token and chooses the tokens that one layer keeps (method.md sections 1, 2 and 8). Depends on libc and libm
  * alone. Functions are pure but for reading the file; a ckvc_table may be used by any number of threads at once.
  *

@@ -66,7 +66,7 @@ VERBS="bench calibrate compile fit inspect manifest perplexity report scan score
     done
     # every key that any verb may find in a file is some verb's option
     all=$(for v in $VERBS; do "$CKVC" "$v" --help; done)
-    for key in $(grep -o '"[a-z-]*"' cmd/config_keys.inc | tr -d '"'); do
+    for key in $(grep -o '"[a-z-]*"' cmd/common/config_keys.inc | tr -d '"'); do
         [[ $all == *"--$key"* ]] || { echo "$key"; return 1; }
     done
     # default.conf names every knob that a run or a fit has a default for, and says where its value is another than the built-in one

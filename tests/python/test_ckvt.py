@@ -88,7 +88,7 @@ def test_operators():
 
 
 def test_nearest_budget():
-    """As ckvc_nearest_budget: the same cases as in tests/unit/test_operators.c."""
+    """As ckvc_nearest_budget: the same cases as in tests/unit/lib/policy/test_operators.c."""
     t = ckvt.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
     for budgets, cases in (
         ([512, 64, 256, 128], [(256, 1000, 2), (300, 1000, 2), (380, 1000, 0), (1, 1000, 1), (1e9, 1000, 0)]),

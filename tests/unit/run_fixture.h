@@ -2,7 +2,7 @@
 #ifndef CKVC_TESTS_RUN_FIXTURE_H
 #define CKVC_TESTS_RUN_FIXTURE_H
 
-#include "formats/run_dir.h"
+#include "formats/run/run_dir.h"
 #include "tests/unit/shard_fixture.h"
 
 #define RUN_PROMPTS 8u /* shards of 3, 3 and 2 prompts */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/scores.h"
+#include "formats/lines/scores.h"
 
 static char path[] = "/tmp/ckvc-scores-XXXXXX";
 

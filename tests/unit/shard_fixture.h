@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/shard_rows.h"
+#include "formats/shard/shard_rows.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"

@@ -1,0 +1,122 @@
+/* What `ckvc bench` works on where no prompt does: see bench_data.h. */
+#include "calib/bench/bench_data.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "calib/actions/start_table.h"
+#include "lib/base/memory.h"
+#include "lib/base/names.h"
+#include "lib/base/rng.h"
+
+ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t seed, shard **out, ckvc_err *err)
+{
+    shard *s = shard_create();
+    *out = s;
+    if (!s) {
+        return ckvc_fail_memory(err, "a shard", sizeof *s);
+    }
+    double budget = 128;
+    ckvc_table *t;
+    ckvc_status st = start_table_create(8, 3, 1, 1, &budget, 1, 32, &t, err);
+    if (st != CKVC_OK) {
+        return st;
+    }
+    shard_header h = {.n_layers = 8,
+                      .n_heads = 6,
+                      .n_kv_heads = 3,
+                      .window = 32,
+                      .continuation = 64,
+                      .lambda = 1,
+                      .n_budgets = 1,
+                      .n_head_actions = t->n_head_actions,
+                      .n_gate_actions = t->n_gate_actions,
+                      .n_entropy_bins = 1,
+                      .n_ppl_bins = 1,
+                      .budgets = t->budgets,
+                      .head_actions = t->head_grid,
+                      .gate_actions = t->gate_grid,
+                      .edges_entropy = t->edges_entropy,
+                      .edges_ppl = t->edges_ppl,
+                      .start_weight = t->weight,
+                      .start_tau = t->tau};
+    snprintf(h.pass, sizeof h.pass, "head");
+    snprintf(h.behaviour, sizeof h.behaviour, "balanced");
+    snprintf(h.alpha_kind, sizeof h.alpha_kind, "paper");
+    memset(h.plan, '0', sizeof h.plan - 1);
+    memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
+    memset(h.manifest, '0', sizeof h.manifest - 1);
+    st = shard_header_copy(&s->h, &h, err);
+    ckvc_table_free(t);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, 5, 0);
+    for (uint32_t p = 0; st == CKVC_OK && p < n_prompts; p++) {
+        struct shard_prompt row = {
+            .line = p + 1, .n_tokens = 512, .n_continuation = 64, .r_struct = 4, .r_sem = 20, .loss_full = 2};
+        struct shard_baseline base = {p, 0, 2.1};
+        snprintf(row.id, sizeof row.id, "bench-%u", p);
+        st = shard_add_prompt(s, &row, NULL, err);
+        if (st == CKVC_OK) {
+            st = shard_add_baseline(s, &base, NULL, err);
+        }
+    }
+    for (uint32_t i = 0; st == CKVC_OK && i < n_records; i++) {
+        double loss = 2 + ckvc_rng_double(&rng) * 0.1;
+        struct shard_record r = {.prompt = i % n_prompts,
+                                 .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
+                                 .layer = (uint16_t)(i % 8),
+                                 .head = (uint16_t)(i % 3),
+                                 .reward = 2 - loss,
+                                 .baseline = -0.1,
+                                 .loss = loss,
+                                 .n_candidates = 200,
+                                 .n_kept = 128,
+                                 .set_hash = ckvc_rng_u64(&rng)};
+        st = shard_add_record(s, &r, err);
+    }
+    return st;
+}
+
+/* n values in [-1, 1) in a buffer of the backend. */
+static ckvc_status random_buf(backend *be, ckvc_rng *rng, size_t n, be_buf **out, ckvc_err *err)
+{
+    ckvc_status st = be->ops->buf_create(be, n, out, err);
+    float piece[4096];
+    for (size_t at = 0; st == CKVC_OK && at < n; at += 4096) {
+        const size_t m = n - at < 4096 ? n - at : 4096;
+        for (size_t i = 0; i < m; i++) {
+            piece[i] = (float)(ckvc_rng_double(rng) * 2 - 1);
+        }
+        be->ops->write(be, *out, at, piece, m);
+    }
+    return st;
+}
+
+ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int64_t n_tokens, uint64_t seed, bench_attention *a,
+                                   ckvc_err *err)
+{
+    const int64_t rows = be_padded_rows(n_tokens);
+    const size_t q = (size_t)(rows * s->n_heads * s->head_dim), kv = (size_t)(rows * s->n_kv_heads * s->head_dim);
+    *a = (bench_attention){.shape = *s, .n_tokens = n_tokens};
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, 7, 0);
+    ckvc_status st = random_buf(be, &rng, q, &a->q, err);
+    st = st ? st : random_buf(be, &rng, kv, &a->k, err);
+    st = st ? st : random_buf(be, &rng, kv, &a->v, err);
+    return st ? st : be->ops->buf_create(be, q, &a->out, err);
+}
+
+ckvc_status bench_attention_run(backend *be, const bench_attention *a, ckvc_err *err)
+{
+    be->ops->attention_causal(be, &a->shape, 0, a->n_tokens, a->q, a->k, a->v, be_padded_rows(a->n_tokens), a->out);
+    return be->ops->sync(be, err);
+}
+
+void bench_attention_fini(backend *be, bench_attention *a)
+{
+    be->ops->buf_free(be, a->q);
+    be->ops->buf_free(be, a->k);
+    be->ops->buf_free(be, a->v);
+    be->ops->buf_free(be, a->out);
+    *a = (bench_attention){0};
+}

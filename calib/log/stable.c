@@ -1,0 +1,136 @@
+/* Split-half reliability while a pass is logged: see stable.h. */
+#include "calib/log/stable.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "cql/solve/counts.h"
+#include "cql/stats/rank.h"
+#include "cql/stats/stability.h"
+#include "lib/base/memory.h"
+
+struct stable {
+    cql_counts *counts;                             /* states [L][G][nB], CQL_RESAMPLE_HALVES */
+    size_t n_heads, n_budgets, n_actions, n_shards; /* n_shards: taken in */
+    double *grid;                                   /* [A] */
+    double cql_alpha;
+    fit_reward reward;
+};
+
+ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward, uint64_t seed, size_t memory_max,
+                          stable **out, ckvc_err *err)
+{
+    stable *s = ckvc_calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s) {
+        return ckvc_fail_memory(err, "--until-stable", sizeof *s);
+    }
+    s->n_heads = (size_t)table->n_layers * table->n_heads;
+    s->n_budgets = table->n_budgets;
+    s->n_actions = table->n_head_actions;
+    s->cql_alpha = cql_alpha;
+    s->reward = reward;
+    s->grid = ckvc_alloc(s->n_actions, sizeof *s->grid);
+    ckvc_status st = s->grid ? cql_counts_create(s->n_heads * s->n_budgets, s->n_actions, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES,
+                                                 seed, memory_max, &s->counts, err)
+                             : ckvc_fail_memory(err, "--until-stable", s->n_actions * sizeof *s->grid);
+    if (st != CKVC_OK) {
+        stable_free(s);
+        return st;
+    }
+    for (size_t a = 0; a < s->n_actions; a++) {
+        s->grid[a] = table->head_grid[a];
+    }
+    *out = s;
+    return CKVC_OK;
+}
+
+void stable_free(stable *s)
+{
+    if (s) {
+        cql_counts_free(s->counts);
+        free(s->grid);
+        free(s);
+    }
+}
+
+ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err)
+{
+    /* Our own shards hold a prompt's records one after the other. */
+    uint32_t current = UINT32_MAX;
+    ckvc_status st = CKVC_OK;
+    for (size_t i = 0; st == CKVC_OK && i < rows->n_records; i++) {
+        const struct shard_record *r = &rows->records[i];
+        if (r->side != CKVC_SIDE_HEAD) {
+            continue;
+        }
+        if (r->prompt != current) {
+            current = r->prompt;
+            cql_counts_prompt(s->counts, rows->prompts[current].id);
+        }
+        size_t state = ((size_t)r->layer * rows->h.n_kv_heads + r->head) * s->n_budgets + r->budget;
+        const double reward = s->reward == FIT_RAW ? r->reward : r->reward - r->baseline;
+        st = cql_counts_add(s->counts, state, r->action, reward, reward, err);
+    }
+    return st;
+}
+
+ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err)
+{
+    size_t S = s->n_heads * s->n_budgets, defined = 0;
+    double scale = s->reward == FIT_RAW ? 1.0 : cql_counts_sd(s->counts, false), sum = 0;
+    uint16_t *choices = ckvc_alloc(S * 2 * STABLE_SPLITS, sizeof *choices);
+    double *x = ckvc_alloc(2 * s->n_heads, sizeof *x), *y = x ? x + s->n_heads : NULL;
+    ckvc_status st = choices && x ? CKVC_OK : ckvc_fail_memory(err, "--until-stable", S * 2 * STABLE_SPLITS * sizeof *choices);
+    *out = NAN;
+    if (st == CKVC_OK) {
+        st = cql_counts_choices(s->counts, s->cql_alpha, scale > 0 ? scale : 1.0, s->grid, choices, err);
+    }
+    for (size_t k = 0; st == CKVC_OK && k < STABLE_SPLITS; k++) {
+        const uint16_t *a = choices + 2 * k * S, *b = a + S;
+        for (size_t j = 0; j < s->n_budgets; j++) {
+            size_t n = 0;
+            for (size_t i = 0; i < s->n_heads; i++) {
+                size_t at = i * s->n_budgets + j;
+                if (a[at] != CQL_NO_CHOICE && b[at] != CQL_NO_CHOICE) {
+                    x[n] = s->grid[a[at]];
+                    y[n++] = s->grid[b[at]];
+                }
+            }
+            double rho = 2 * n >= s->n_heads ? rank_spearman(x, y, n) : NAN;
+            if (isfinite(rho)) {
+                sum += rho;
+                defined++;
+            }
+        }
+    }
+    if (st == CKVC_OK && 2 * defined >= STABLE_SPLITS * s->n_budgets) {
+        *out = stability_spearman_brown(sum / (double)defined);
+    }
+    free(choices);
+    free(x);
+    return st;
+}
+
+ckvc_status stable_watch(stable *s, run_dir *run, const char *name, double target, double *reliability, bool *end, ckvc_err *err)
+{
+    const run_pass *pass = run_pass_named(run, name);
+    const bool more = pass->n_shards > s->n_shards;
+    ckvc_status st = CKVC_OK;
+    for (; st == CKVC_OK && s->n_shards < pass->n_shards; s->n_shards++) {
+        shard *rows = NULL;
+        st = run_read_shard(run, pass, s->n_shards, &rows, err);
+        if (st == CKVC_OK) {
+            st = stable_add(s, rows, err);
+        }
+        shard_free(rows);
+    }
+    if (st == CKVC_OK && more) {
+        st = stable_reliability(s, reliability, err);
+    }
+    if (st == CKVC_OK && more && !pass->stable.known && (*reliability >= target || pass->complete)) {
+        st = run_pass_stable(run, target, *reliability, *reliability >= target, err);
+    }
+    *end = pass->stable.known && pass->stable.reached;
+    return st;
+}

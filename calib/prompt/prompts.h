@@ -1,0 +1,56 @@
+/* Prompts as calibration takes them: manifest lines tokenised, cut, checked against the model's context (formats/lines/manifest.md). */
+#ifndef CKVC_PROMPTS_H
+#define CKVC_PROMPTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/lines/manifest.h"
+#include "formats/model/model_config.h"
+#include "lib/base/status.h"
+#include "lib/token/chat_template.h"
+#include "lib/token/tokenizer.h"
+
+typedef struct prompt {
+    const manifest_entry *entry;       /* borrowed from the manifest */
+    int32_t *tokens;                   /* [T + C], owned by the list */
+    uint32_t n_tokens, n_continuation; /* T, C */
+    bool cut;                          /* shortened in the middle to max_tokens */
+    bool heldout;
+    bool passed_over;    /* not drawn by --sample-prompts (calib/prompt/sample.h): no part in a logging pass */
+    uint64_t token_hash; /* XXH64 of T, C and the ids */
+} prompt;
+
+typedef struct prompt_options {
+    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout); n_splits 0: all */
+    size_t n_splits;
+    int64_t window, continuation; /* W, C */
+    int64_t max_tokens;           /* T at most; 0: context - C */
+    bool skip_short;              /* drop prompts with T < W + 1 instead of refusing them */
+    int64_t limit;                /* prompts at most; 0: all */
+    double holdout;               /* share F of prompts held out, by hash of (seed, id) */
+    uint64_t seed;
+    chat_template chat; /* for "messages" */
+} prompt_options;
+
+typedef struct prompt_list {
+    prompt *items;
+    size_t n;
+    size_t n_short, n_cut, n_heldout;
+    uint32_t max_tokens, max_continuation; /* over the list */
+} prompt_list;
+
+/* The prompt's ids (text and messages tokenised; without its continuation), whatever they are: lengths and vocabulary are not checked.
+ * tok may be NULL when the prompt is given as ids. *ids is the caller's to free. */
+ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat, int32_t **ids,
+                       size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* tokenizer may be NULL when every prompt is given as ids. */
+ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape, const prompt_options *o,
+                          prompt_list **out, ckvc_err *err) CKVC_MUST_CHECK;
+void prompts_free(prompt_list *list);
+/* Held out when (first 8 bytes, big-endian, of SHA-256(seed in decimal, LF, id)) / 2^64 < share (formats.md). */
+bool prompt_is_heldout(uint64_t seed, const char *id, double share);
+
+#endif

@@ -1,0 +1,133 @@
+/* Memo rates: see memo.h. */
+#include "calib/rollout/memo.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "lib/base/memory.h"
+
+ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err)
+{
+    memo *m = *out = ckvc_calloc(1, sizeof *m);
+    bool all = m != NULL;
+    for (int i = 0; all && i < CKVC_SIDE_COUNT; i++) {
+        m->sides[i] = ckvc_calloc(n_layers, sizeof *m->sides[i]);
+        all = m->sides[i] != NULL;
+    }
+    if (!all) {
+        memo_free(m);
+        *out = NULL;
+        return ckvc_fail_memory(err, "memo rates", n_layers * sizeof **m->sides);
+    }
+    m->n_layers = n_layers;
+    return CKVC_OK;
+}
+
+void memo_free(memo *m)
+{
+    if (m) {
+        for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+            free(m->sides[i]);
+        }
+        free(m);
+    }
+}
+
+void memo_add(memo *m, const variant_list *v)
+{
+    if (v->n_actions == 0) {
+        return;
+    }
+    for (size_t i = 0; i < v->n_actions; i++) {
+        const taken_action *t = &v->actions[i];
+        m->sides[t->side][t->layer].actions++;
+        m->sides[t->side][t->layer].at_baseline += t->variant == VARIANT_NONE;
+    }
+    for (size_t i = 0; i < v->n; i++) {
+        for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+            m->sides[side][v->items[i].layer].distinct += v->items[i].first_use[side] > 0;
+        }
+    }
+    const uint64_t here[2] = {v->n_actions, v->n};
+    for (int i = 0; i < 2; i++) {
+        m->least[i] = m->prompts == 0 || here[i] < m->least[i] ? here[i] : m->least[i];
+        m->most[i] = here[i] > m->most[i] ? here[i] : m->most[i];
+    }
+    m->actions += v->n_actions;
+    m->distinct += v->n;
+    m->prompts++;
+}
+
+static memo_count all_layers(const memo *m, ckvc_side side)
+{
+    memo_count sum = {0};
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        sum.actions += m->sides[side][l].actions;
+        sum.at_baseline += m->sides[side][l].at_baseline;
+        sum.distinct += m->sides[side][l].distinct;
+    }
+    return sum;
+}
+
+/* 0 without actions. */
+static double rate(uint64_t actions, uint64_t distinct)
+{
+    return actions ? 1.0 - (double)distinct / (double)actions : 0.0;
+}
+
+void memo_text(const memo *m, ckvc_buffer *out)
+{
+    if (m->prompts == 0) {
+        return;
+    }
+    ckvc_buffer_printf(out,
+                       "memo: %.1f%% of the actions cost no rollout; per prompt %.0f actions (%" PRIu64 " to %" PRIu64
+                       ") in %.0f rollouts (%" PRIu64 " to %" PRIu64 ")\n",
+                       100 * rate(m->actions, m->distinct), (double)m->actions / (double)m->prompts, m->least[0], m->most[0],
+                       (double)m->distinct / (double)m->prompts, m->least[1], m->most[1]);
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        const ckvc_side side = (ckvc_side)i;
+        const memo_count sum = all_layers(m, side);
+        if (sum.actions == 0) {
+            continue;
+        }
+        ckvc_buffer_printf(out, "  %s %.1f%% (%.1f%% at the baseline's set), by layer", ckvc_side_name(side),
+                           100 * rate(sum.actions, sum.distinct), 100 * (double)sum.at_baseline / (double)sum.actions);
+        for (uint32_t l = 0; l < m->n_layers; l++) {
+            const memo_count *c = &m->sides[side][l];
+            ckvc_buffer_printf(out, " %.0f", 100 * rate(c->actions, c->distinct));
+        }
+        ckvc_buffer_text(out, "\n");
+    }
+}
+
+enum { ACTIONS, AT_BASELINE, DISTINCT };
+
+static void json_counts(const memo_count *c, uint32_t n, int which, ckvc_buffer *out)
+{
+    static const char *const names[] = {"actions", "at_baseline", "distinct"};
+    ckvc_buffer_printf(out, "\"%s\":[", names[which]);
+    for (uint32_t l = 0; l < n; l++) {
+        const uint64_t value = which == ACTIONS ? c[l].actions : which == AT_BASELINE ? c[l].at_baseline : c[l].distinct;
+        ckvc_buffer_printf(out, "%s%" PRIu64, l ? "," : "", value);
+    }
+    ckvc_buffer_text(out, "]");
+}
+
+void memo_json(const memo *m, ckvc_buffer *out)
+{
+    ckvc_buffer_printf(out, "\"memo\":{\"prompts\":%" PRIu64 ",\"actions\":%" PRIu64 ",\"distinct\":%" PRIu64, m->prompts,
+                       m->actions, m->distinct);
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        if (all_layers(m, (ckvc_side)i).actions == 0) {
+            continue;
+        }
+        ckvc_buffer_printf(out, ",\"%s\":{", ckvc_side_name((ckvc_side)i));
+        for (int which = ACTIONS; which <= DISTINCT; which++) {
+            ckvc_buffer_text(out, which ? "," : "");
+            json_counts(m->sides[i], m->n_layers, which, out);
+        }
+        ckvc_buffer_text(out, "}");
+    }
+    ckvc_buffer_text(out, "}");
+}

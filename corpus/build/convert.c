@@ -1,0 +1,445 @@
+/* HTML, man, info and reStructuredText to plain text. Each converter is one pass; tidy() is the common last step. */
+#include "corpus/build/convert.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "lib/base/utf8.h"
+
+const char *text_kind_name(text_kind kind)
+{
+    static const char *const names[] = {"text", "html", "man", "info", "rst"};
+    return names[kind];
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcasecmp(name + n - m, end) == 0;
+}
+
+static bool contains(const char *text, size_t n, const char *what)
+{
+    return memmem(text, n, what, strlen(what)) != NULL;
+}
+
+text_kind text_kind_guess(const char *name, const char *text, size_t n)
+{
+    size_t head = n < 4096 ? n : 4096;
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name, *dot = strrchr(base, '.');
+    if (ends_with(base, ".html") || ends_with(base, ".htm") || ends_with(base, ".xhtml")) {
+        return TEXT_HTML;
+    }
+    if (strstr(base, ".info") || contains(text, head, "\x1f\nFile: ")) {
+        return TEXT_INFO;
+    }
+    if (ends_with(base, ".rst")) {
+        return TEXT_RST;
+    }
+    bool section = dot && dot[1] >= '1' && dot[1] <= '9' && strlen(dot) <= 6;
+    if (section && (contains(text, head, "\n.TH ") || contains(text, head, "\n.SH ") || strncmp(text, ".TH ", 4) == 0)) {
+        return TEXT_MAN;
+    }
+    return contains(text, head, "<!DOCTYPE html") || contains(text, head, "<html") ? TEXT_HTML : TEXT_PLAIN;
+}
+
+/* ---- HTML ---- */
+static void put_code_point(ckvc_buffer *out, unsigned long code)
+{
+    if (code < 0x80) {
+        ckvc_buffer_u8(out, (uint8_t)code);
+    } else if (code < 0x800) {
+        ckvc_buffer_u8(out, (uint8_t)(0xC0 | code >> 6));
+        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code & 0x3F)));
+    } else if (code < 0x10000) {
+        ckvc_buffer_u8(out, (uint8_t)(0xE0 | code >> 12));
+        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code >> 6 & 0x3F)));
+        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code & 0x3F)));
+    } else {
+        ckvc_buffer_u8(out, (uint8_t)(0xF0 | code >> 18));
+        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code >> 12 & 0x3F)));
+        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code >> 6 & 0x3F)));
+        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code & 0x3F)));
+    }
+}
+
+/* Text of the character reference at p ("&amp;"), and its length; 0 when there is none. */
+static size_t put_entity(const char *p, size_t n, ckvc_buffer *out)
+{
+    static const struct {
+        const char *name, *text;
+    } known[] = {{"amp", "&"},      {"lt", "<"},    {"gt", ">"},     {"quot", "\""},  {"apos", "'"},   {"nbsp", " "},
+                 {"lsquo", "'"},    {"rsquo", "'"}, {"ldquo", "\""}, {"rdquo", "\""}, {"ndash", "-"},  {"mdash", "--"},
+                 {"hellip", "..."}, {"rarr", "->"}, {"larr", "<-"},  {"rArr", "=>"},  {"bull", "*"},   {"middot", "*"},
+                 {"minus", "-"},    {"le", "<="},   {"ge", ">="},    {"ne", "!="},    {"equiv", "=="}, {"times", "x"},
+                 {"copy", "(c)"},   {"reg", "(R)"}, {"shy", ""},     {"sdot", "*"},   {"prime", "'"},  {"laquo", "\""},
+                 {"raquo", "\""}};
+    const char *end = memchr(p, ';', n < 12 ? n : 12);
+    if (!end || end < p + 2) {
+        return 0;
+    }
+    size_t length = (size_t)(end - p) + 1;
+    if (p[1] == '#') {
+        bool hex = p[2] == 'x' || p[2] == 'X';
+        char *stop;
+        unsigned long code = isxdigit((unsigned char)p[hex ? 3 : 2]) ? strtoul(p + (hex ? 3 : 2), &stop, hex ? 16 : 10) : 0;
+        if (code == 0 || stop != end || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
+            return 0;
+        }
+        put_code_point(out, code);
+        return length;
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i].name) == length - 2 && memcmp(known[i].name, p + 1, length - 2) == 0) {
+            ckvc_buffer_text(out, known[i].text);
+            return length;
+        }
+    }
+    return 0;
+}
+
+static bool is_tag(const char *name, const char *const *list)
+{
+    for (; *list; list++) {
+        if (strcmp(name, *list) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_line(ckvc_buffer *out, int lines)
+{
+    for (size_t at = out->size; at > 0 && out->data[at - 1] == '\n' && lines > 0; at--) {
+        lines--;
+    }
+    for (; lines > 0; lines--) {
+        ckvc_buffer_u8(out, '\n');
+    }
+}
+
+static void html_text(const char *text, size_t n, ckvc_buffer *out)
+{
+    /* Dropped with all that is in them. Tables too: their cells out of their columns read as noise. */
+    static const char *const dropped[] = {"head", "nav", "table", "svg", "math", NULL};
+    static const char *const paragraphs[] = {"p",   "h1",  "h2", "h3", "h4", "h5",         "h6",
+                                             "div", "pre", "ul", "ol", "dl", "blockquote", NULL};
+    static const char *const lines[] = {"br", "li", "dt", "dd", "tr", "hr", NULL};
+    char inside[16] = "";
+    int depth = 0, pre = 0;
+    for (size_t i = 0; i < n;) {
+        if (text[i] == '<') {
+            if (n - i >= 4 && memcmp(text + i, "<!--", 4) == 0) {
+                const char *end = memmem(text + i, n - i, "-->", 3);
+                i = end ? (size_t)(end - text) + 3 : n;
+                continue;
+            }
+            const char *end = memchr(text + i, '>', n - i);
+            if (!end) {
+                break;
+            }
+            bool closing = i + 1 < n && text[i + 1] == '/', self_closed = end[-1] == '/';
+            char name[16];
+            size_t length = 0;
+            for (const char *p = text + i + 1 + closing; p < end && isalnum((unsigned char)*p) && length < sizeof name - 1; p++) {
+                name[length++] = (char)tolower((unsigned char)*p);
+            }
+            name[length] = '\0';
+            i = (size_t)(end - text) + 1;
+            if (depth) { /* only the same tag counts: others may be left open */
+                depth += strcmp(name, inside) != 0 || self_closed ? 0 : closing ? -1 : 1;
+            } else if (!closing && (strcmp(name, "script") == 0 || strcmp(name, "style") == 0)) {
+                /* raw text: a '<' in it opens nothing, only the closing tag counts */
+                size_t k = strlen(name);
+                while (i < n &&
+                       !(n - i >= k + 2 && text[i] == '<' && text[i + 1] == '/' && strncasecmp(text + i + 2, name, k) == 0)) {
+                    i++;
+                }
+            } else if (!closing && !self_closed && is_tag(name, dropped)) {
+                depth = 1;
+                strcpy(inside, name);
+            } else {
+                pre += strcmp(name, "pre") != 0 ? 0 : !closing ? 1 : pre > 0 ? -1 : 0;
+                end_line(out, is_tag(name, paragraphs) ? 2 : is_tag(name, lines) && !(closing && strcmp(name, "dt") == 0) ? 1 : 0);
+            }
+            continue;
+        }
+        if (depth) {
+            i++;
+            continue;
+        }
+        size_t entity = text[i] == '&' ? put_entity(text + i, n - i, out) : 0;
+        if (entity) {
+            i += entity;
+        } else if (!pre && isspace((unsigned char)text[i])) {
+            if (out->size && out->data[out->size - 1] != ' ' && out->data[out->size - 1] != '\n') {
+                ckvc_buffer_u8(out, ' ');
+            }
+            i++;
+        } else {
+            ckvc_buffer_u8(out, (uint8_t)text[i++]);
+        }
+    }
+}
+
+/* ---- line by line formats ---- */
+static size_t line_length(const char *text, size_t n)
+{
+    const char *end = memchr(text, '\n', n);
+    return end ? (size_t)(end - text) : n;
+}
+
+static bool begins(const char *line, size_t n, const char *what)
+{
+    return n >= strlen(what) && memcmp(line, what, strlen(what)) == 0;
+}
+
+/* The words of a man line: escapes resolved, quotes of macro arguments dropped. */
+static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (line[i] == '\\' && i + 1 < n) {
+            char c = line[++i];
+            if (c == 'f') { /* font: \fB, \f(CW, \f[B] */
+                if (i + 1 < n && line[i + 1] == '[') {
+                    const char *end = memchr(line + i, ']', n - i);
+                    i = end ? (size_t)(end - line) : n;
+                } else {
+                    i += i + 1 < n && line[i + 1] == '(' ? 3 : 1;
+                }
+            } else if (c == '(' && i + 2 < n) {
+                static const char *const glyphs[] = {"aq'", "lq\"", "rq\"", "oq'", "cq'", "dq\"", "em-",
+                                                     "en-", "bu*",  "mi-",  "ha^", "ti~", NULL};
+                for (int g = 0; glyphs[g]; g++) {
+                    if (memcmp(glyphs[g], line + i + 1, 2) == 0) {
+                        ckvc_buffer_u8(out, (uint8_t)glyphs[g][2]);
+                    }
+                }
+                i += 2;
+            } else if (c == '-' || c == ' ' || c == '.' || c == '\'') {
+                ckvc_buffer_u8(out, (uint8_t)c);
+            } else if (c == 'e' || c == '\\') {
+                ckvc_buffer_u8(out, '\\');
+            } else if (c == '"') {
+                return; /* the rest is a comment */
+            } else if (c == 's') {
+                i += i + 1 < n && (line[i + 1] == '-' || line[i + 1] == '+') ? 2 : 1;
+            } /* \& \, \/ \| and the like: nothing */
+        } else if (!(macro && line[i] == '"')) {
+            ckvc_buffer_u8(out, (uint8_t)line[i]);
+        }
+    }
+}
+
+static void man_text(const char *text, size_t n, ckvc_buffer *out)
+{
+    static const char *const fonts[] = {"B", "I", "BR", "IR", "RB", "RI", "BI", "IB", "SM", "SB", "OP", NULL};
+    static const char *const breaks[] = {"PP", "P", "LP", "TP", "IP", "RS", "RE", "sp", "nf", "fi", "CS", "CE", "AP", NULL};
+    bool defining = false; /* between .de and .. */
+    for (size_t i = 0, length; i < n; i += length + 1) {
+        const char *line = text + i;
+        length = line_length(line, n - i);
+        if (defining || begins(line, length, ".de")) {
+            defining = !begins(line, length, "..");
+        } else if (length == 0) {
+            ckvc_buffer_u8(out, '\n');
+        } else if (line[0] != '.' && line[0] != '\'') {
+            man_words(line, length, false, out);
+            ckvc_buffer_u8(out, '\n');
+        } else {
+            char name[8];
+            size_t k = 0, at = 1;
+            for (; at < length && isalpha((unsigned char)line[at]); at++) {
+                if (k < sizeof name - 1) {
+                    name[k++] = line[at];
+                }
+            }
+            name[k] = '\0';
+            at += at < length;
+            if (strcmp(name, "SH") == 0 || strcmp(name, "SS") == 0) {
+                end_line(out, 2);
+                man_words(line + at, length - at, true, out);
+                end_line(out, 1);
+            } else if (is_tag(name, breaks)) {
+                end_line(out, 2);
+            } else if (is_tag(name, fonts) && at < length) {
+                man_words(line + at, length - at, true, out);
+                ckvc_buffer_u8(out, '\n');
+            }
+        }
+    }
+}
+
+/* "*note Title: Node." and "*note Title::" leave "see Title". */
+static void info_line(const char *line, size_t n, ckvc_buffer *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!begins(line + i, n - i, "*note") && !begins(line + i, n - i, "*Note")) {
+            ckvc_buffer_u8(out, (uint8_t)line[i]);
+            continue;
+        }
+        ckvc_buffer_text(out, line[i + 1] == 'N' ? "See" : "see");
+        for (i += 5; i < n && line[i] != ':'; i++) {
+            ckvc_buffer_u8(out, (uint8_t)line[i]);
+        }
+        if (i + 1 < n && line[i + 1] == ':') {
+            i++;
+        } else {
+            while (i + 1 < n && line[i + 1] != ',' && line[i + 1] != '.') {
+                i++;
+            }
+        }
+    }
+}
+
+static void info_text(const char *text, size_t n, ckvc_buffer *out)
+{
+    bool menu = false;
+    for (size_t i = 0, length; i < n; i += length + 1) {
+        const char *line = text + i;
+        length = line_length(line, n - i);
+        if (length && line[0] == '\x1f') { /* a node: its header line follows; the tag tables at the end are no text */
+            const char *next = i + length + 1 < n ? line + length + 1 : "";
+            size_t left = i + length + 1 < n ? n - i - length - 1 : 0;
+            if (begins(next, left, "Tag Table:") || begins(next, left, "Indirect:") || begins(next, left, "Local Variables:") ||
+                begins(next, left, "End Tag Table")) {
+                break;
+            }
+            length += 1 + line_length(next, left);
+            end_line(out, 2);
+            menu = false;
+        } else if (begins(line, length, "* Menu:")) {
+            menu = true;
+        } else if (menu && (length == 0 || line[0] == '*' || line[0] == ' ')) {
+            continue;
+        } else {
+            menu = false;
+            info_line(line, length, out);
+            ckvc_buffer_u8(out, '\n');
+        }
+    }
+}
+
+static bool is_rule(const char *line, size_t n)
+{
+    for (size_t i = 1; i < n; i++) {
+        if (line[i] != line[0]) {
+            return false;
+        }
+    }
+    return n >= 3 && ispunct((unsigned char)line[0]);
+}
+
+static void rst_text(const char *text, size_t n, ckvc_buffer *out)
+{
+    for (size_t i = 0, length; i < n; i += length + 1) {
+        const char *line = text + i;
+        length = line_length(line, n - i);
+        size_t indent = 0;
+        while (indent < length && line[indent] == ' ') {
+            indent++;
+        }
+        if (begins(line + indent, length - indent, ".. ") || is_rule(line, length) ||
+            (indent < length && line[indent] == ':' && memchr(line + indent + 1, ':', length - indent - 1))) {
+            continue; /* directives and their options, underlines of titles */
+        }
+        for (size_t k = 0; k < length; k++) {
+            if (line[k] != '`') {
+                ckvc_buffer_u8(out, (uint8_t)line[k]);
+            }
+        }
+        ckvc_buffer_u8(out, '\n');
+    }
+}
+
+/* ---- the common last step ---- */
+static const char *fold(const char *p, size_t step)
+{
+    static const char *const pairs[][2] = {
+        {"\u2018", "'"},   {"\u2019", "'"}, {"\u201C", "\""}, {"\u201D", "\""}, {"\u2013", "-"},  {"\u2014", "--"},
+        {"\u2026", "..."}, {"\u00A0", " "}, {"\u2022", "*"},  {"\u2192", "->"}, {"\u21D2", "=>"}, {"\u2010", "-"},
+        {"\u2011", "-"},   {"\u2212", "-"}, {"\u00AD", ""},   {"\uFEFF", ""},   {"\u200B", ""},   {"\u22A3", "-|"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        if (strlen(pairs[i][0]) == step && memcmp(pairs[i][0], p, step) == 0) {
+            return pairs[i][1];
+        }
+    }
+    return NULL;
+}
+
+static void tidy(const char *text, size_t n, ckvc_buffer *out)
+{
+    size_t start = out->size, newlines = 0, blanks_from = SIZE_MAX;
+    for (size_t i = 0; i < n;) {
+        char c = text[i];
+        if ((uint8_t)c >= 0x80) {
+            size_t step = ckvc_utf8_step(text + i, n - i, NULL);
+            const char *ascii = step > 1 ? fold(text + i, step) : NULL;
+            if (ascii) {
+                ckvc_buffer_text(out, ascii);
+            } else if (step) {
+                ckvc_buffer_append(out, text + i, step);
+            }
+            i += step ? step : 1;
+            newlines = 0;
+            blanks_from = SIZE_MAX;
+            continue;
+        }
+        i++;
+        if (c == '\b') { /* overstrike: X BS X is a bold X */
+            if (out->size > start && out->data[out->size - 1] != '\n') {
+                out->size--;
+            }
+        } else if (c == '\n') {
+            if (blanks_from != SIZE_MAX) {
+                out->size = blanks_from; /* blanks at the end of the line */
+            }
+            blanks_from = SIZE_MAX;
+            if (++newlines <= 2 && out->size > start) {
+                ckvc_buffer_u8(out, '\n');
+            }
+        } else if (c == ' ' || c == '\t') {
+            if (blanks_from == SIZE_MAX) {
+                blanks_from = out->size;
+            }
+            ckvc_buffer_u8(out, (uint8_t)c);
+        } else if ((uint8_t)c > 0x20 && c != 0x7F) {
+            ckvc_buffer_u8(out, (uint8_t)c);
+            newlines = 0;
+            blanks_from = SIZE_MAX;
+        }
+    }
+    while (out->size > start && isspace(out->data[out->size - 1])) {
+        out->size--;
+    }
+    ckvc_buffer_append(out, "", 0); /* sets the NUL again */
+}
+
+void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out)
+{
+    ckvc_buffer raw = {0};
+    switch (kind) {
+    case TEXT_HTML:
+        html_text(text, n, &raw);
+        break;
+    case TEXT_MAN:
+        man_text(text, n, &raw);
+        break;
+    case TEXT_INFO:
+        info_text(text, n, &raw);
+        break;
+    case TEXT_RST:
+        rst_text(text, n, &raw);
+        break;
+    default:
+        tidy(text, n, out);
+        return;
+    }
+    out->failed |= raw.failed;
+    tidy(raw.data ? (const char *)raw.data : "", raw.size, out);
+    ckvc_buffer_fini(&raw);
+}

@@ -1,0 +1,59 @@
+/* The prompt manifest (JSONL; formats/lines/manifest.md): reader and writer. */
+#ifndef CKVC_MANIFEST_H
+#define CKVC_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/hash.h"
+#include "lib/base/status.h"
+
+typedef struct manifest_message {
+    char *role; /* system, user, assistant */
+    char *content;
+    size_t content_size;
+} manifest_message;
+
+typedef struct manifest_entry {
+    uint32_t line;             /* 1-based */
+    char *id, *source, *split; /* source, split may be NULL */
+    /* exactly one of: text (read from "text" or from "file"), tokens, messages (n_messages > 0) */
+    char *text;
+    size_t text_size;
+    int32_t *tokens;
+    size_t n_tokens;
+    bool has_tokens;
+    bool has_file; /* text was read from "file" */
+    /* a conversation; text is then "role LF content LF" of each message: what checks of repeats, leaks and lengths look at */
+    manifest_message *messages;
+    size_t n_messages;
+    /* at most one of them; none: the last C ids of the prompt are the continuation */
+    char *continuation;
+    size_t continuation_size;
+    int32_t *continuation_tokens;
+    size_t n_continuation_tokens;
+    bool has_continuation, has_continuation_tokens;
+} manifest_entry;
+
+typedef struct manifest {
+    char *path;
+    char sha256[CKVC_SHA256_HEX]; /* of the JSONL file's bytes */
+    manifest_entry *entries;
+    size_t n_entries;
+} manifest;
+
+/* Reads and checks every line: unknown or duplicate keys, duplicate ids, lines over 64 MiB, bad UTF-8, text and tokens both
+ * or none, files outside the manifest's folder are CKVC_E_DATA with "FILE:LINE: ...". Entries keep the file's order. Texts of
+ * "file" entries are read at once. */
+ckvc_status manifest_read(const char *path, manifest **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* One line alone, by the same rules (uniqueness of its id apart): for streams. `path` is the file that it stands in. *out is to be freed with
+ * manifest_entry_fini in every case. */
+ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text, size_t n, manifest_entry *out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+void manifest_entry_fini(manifest_entry *e);
+void manifest_free(manifest *m);
+/* A canonical manifest line, without newline: for builders. The caller frees; NULL when memory is out. */
+char *manifest_line(const manifest_entry *e);
+
+#endif

@@ -1,0 +1,89 @@
+/* A GGUF file, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): typed metadata and a table of
+ * tensors, memory-mapped. The file is taken for hostile: every count, length and offset is compared with the bytes that remain
+ * before anything is allocated or followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c.
+ */
+#ifndef CKVC_GGUF_H
+#define CKVC_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/model/weights.h"
+#include "lib/base/files.h"
+
+/* Caps, an order of magnitude above what there is; a file beyond them is refused. */
+#define GGUF_MAX_KEYS      (1u << 16)
+#define GGUF_MAX_TENSORS   (1u << 16)
+#define GGUF_MAX_NAME      255u       /* bytes of a key or of a tensor's name */
+#define GGUF_MAX_ITEMS     (1u << 24) /* of one array */
+#define GGUF_MAX_ALIGNMENT (1u << 16)
+#define GGUF_MAX_DIM       (INT64_C(1) << 48)
+
+typedef enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
+} gguf_type;
+
+typedef struct gguf_value {
+    char *key; /* printable ASCII */
+    gguf_type type;
+    gguf_type item;      /* of an array; never GGUF_ARRAY */
+    uint64_t n;          /* items of an array; bytes of a string; else 1 */
+    const uint8_t *data; /* the number, the string's first byte, or the array's first item */
+    uint64_t at, bytes;  /* where data lies in the file, and how much */
+} gguf_value;
+
+typedef struct gguf_tensor {
+    char *name;                    /* printable ASCII */
+    tensor_type type;              /* never TENSOR_OTHER */
+    const char *dtype;             /* "Q4_1" */
+    int32_t rank;                  /* 1 ... TENSOR_MAX_RANK */
+    int64_t dims[TENSOR_MAX_RANK]; /* as in the file: the first one is contiguous */
+    const uint8_t *data;
+    uint64_t bytes;
+} gguf_tensor;
+
+typedef struct gguf {
+    char *path;
+    ckvc_map map;
+    gguf_value *values; /* sorted by key */
+    size_t n_values;
+    gguf_tensor *tensors; /* sorted by name */
+    size_t n_tensors;
+} gguf;
+
+/* True when the path is a regular file that is, by its first bytes or by its name, a GGUF file. */
+bool gguf_is_file(const char *path);
+ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) CKVC_MUST_CHECK;
+void gguf_close(gguf *g);
+
+const gguf_value *gguf_find(const gguf *g, const char *key);
+const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
+
+/* Scalars by key: CKVC_OK with *out left alone when the key is not there. Any integer type does for an integer, f32 and f64 for a
+ * number; a value of another type, or outside min ... max, is CKVC_E_DATA naming the key. */
+ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, int64_t *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status gguf_number(const gguf *g, const char *key, double *out, ckvc_err *err) CKVC_MUST_CHECK; /* finite */
+ckvc_status gguf_flag(const gguf *g, const char *key, bool *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* The value when it is there and a string; NULL with CKVC_OK when it is not there. */
+ckvc_status gguf_string(const gguf *g, const char *key, const gguf_value **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* The same for an array of items of one type. */
+ckvc_status gguf_array(const gguf *g, const char *key, gguf_type item, const gguf_value **out, ckvc_err *err) CKVC_MUST_CHECK;
+bool gguf_string_is(const gguf_value *v, const char *text);
+
+/* Walks an array of strings: *at begins at 0; gives the next string, borrowed. The array's lengths were checked by gguf_open. */
+const char *gguf_next_string(const gguf_value *array, uint64_t *at, size_t *size);
+
+#endif

@@ -1,0 +1,265 @@
+/* Bare shards of other producers: read in a forked child.
+ *
+ * HDF5 is not made for crafted files (CVE lists are long, and edits of a good file are enough to make it crash or spin), so it
+ * meets them in a process that may die: limits on CPU, memory and files, no terminal, a deadline on the wall clock. What comes back
+ * through the pipe is our own plain encoding, which the parent reads as bytes from outside and checks again.
+ *
+ *   u8 kind: 0 rows, 1 error · u64 length · then for an error u32 status and text; for rows the header, then the rows
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "formats/shard/h5_error.h"
+#include "formats/shard/shard_rows.h"
+#include "lib/base/memory.h"
+#include "lib/base/progress.h"
+
+#define CPU_SECONDS  60
+#define WALL_SECONDS 180
+#define CHILD_BYTES  ((uint64_t)4 << 30) /* beyond what the parent has mapped already */
+#define MAX_MESSAGE  ((uint64_t)3 << 30)
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1 /* maps terabytes of shadow: a limit on address space would end it at once */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+static void limit(int what, uint64_t soft, uint64_t hard)
+{
+    struct rlimit now, wanted = {(rlim_t)soft, (rlim_t)hard};
+    if (getrlimit(what, &now) == 0) { /* a limit that is there already may be tighter */
+        if (now.rlim_max < wanted.rlim_max) {
+            wanted.rlim_max = now.rlim_max;
+        }
+        if (wanted.rlim_cur > wanted.rlim_max) {
+            wanted.rlim_cur = wanted.rlim_max;
+        }
+        setrlimit(what, &wanted);
+    }
+}
+
+static uint64_t mapped_bytes(void)
+{
+    char text[64] = "";
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return n > 0 ? strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : (uint64_t)1 << 30;
+}
+
+static void put_all(int fd, const uint8_t *data, size_t n)
+{
+    while (n) {
+        ssize_t put = write(fd, data, n);
+        if (put < 0 && errno == EINTR) {
+            continue;
+        }
+        if (put <= 0) {
+            return; /* the parent sees a message cut short */
+        }
+        data += put;
+        n -= (size_t)put;
+    }
+}
+
+/* Never returns: _exit leaves the parent's exit handlers and unflushed streams alone. */
+static _Noreturn void child(const char *path, int out, unsigned cpu_s)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGXCPU, SIG_DFL);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; null >= 0 && fd < 3; fd++) {
+        dup2(null, fd);
+    }
+    limit(RLIMIT_CORE, 0, 0);
+    limit(RLIMIT_FSIZE, 0, 0);
+    limit(RLIMIT_CPU, cpu_s, cpu_s + 1);
+    if (!SANITIZED) {
+        uint64_t most = mapped_bytes() + CHILD_BYTES;
+        limit(RLIMIT_AS, most, most);
+    }
+    ckvc_err err = {0};
+    shard *s = NULL;
+    ckvc_buffer body = {0};
+    uint8_t kind = 0, head[9];
+    ckvc_status st = shard_h5_read_foreign(path, &s, &err);
+    if (st == CKVC_OK) {
+        shard_header_encode(&s->h, &body);
+        shard_encode(s, &body);
+        if (body.failed) {
+            st = ckvc_fail(&err, CKVC_E_MEMORY, "%s: out of memory for its rows", path);
+            ckvc_buffer_fini(&body);
+            body = (ckvc_buffer){0};
+        }
+    }
+    if (st != CKVC_OK) {
+        kind = 1;
+        ckvc_buffer_u32(&body, (uint32_t)st);
+        ckvc_buffer_text(&body, err.text);
+    }
+    head[0] = kind;
+    ckvc_put_u64(head + 1, body.size);
+    put_all(out, head, sizeof head);
+    put_all(out, body.data, body.size);
+    _exit(0);
+}
+
+/* Reads n bytes or stops at the deadline, the end or an error. */
+static size_t get_all(int fd, uint8_t *data, size_t n, double deadline)
+{
+    size_t got = 0;
+    while (got < n) {
+        double left = deadline - ckvc_now_s();
+        struct pollfd p = {fd, POLLIN, 0};
+        int ready = left > 0 ? poll(&p, 1, left > 1000 ? 1000000 : (int)(left * 1000) + 1) : 0;
+        if (ready < 0 && errno == EINTR) {
+            continue;
+        }
+        if (ready <= 0) {
+            break;
+        }
+        ssize_t more = read(fd, data + got, n - got);
+        if (more < 0 && errno == EINTR) {
+            continue;
+        }
+        if (more <= 0) {
+            break;
+        }
+        got += (size_t)more;
+    }
+    return got;
+}
+
+/* The message of the child, in memory that grows with what arrives. */
+static ckvc_status receive(int fd, const char *path, double deadline, uint8_t *kind, uint8_t **body, size_t *size, bool *whole,
+                           ckvc_err *err)
+{
+    uint8_t head[9];
+    *body = NULL;
+    *size = 0;
+    *whole = false;
+    if (get_all(fd, head, sizeof head, deadline) != sizeof head) {
+        return CKVC_OK;
+    }
+    *kind = head[0];
+    uint64_t n = ckvc_get_u64(head + 1);
+    if (n > MAX_MESSAGE) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: unfolds to %llu bytes, at most %llu are read", path, (unsigned long long)n,
+                         (unsigned long long)MAX_MESSAGE);
+    }
+    size_t capacity = 0;
+    while (*size < n) {
+        size_t room = capacity ? capacity * 2 : (size_t)1 << 20;
+        room = room > n ? (size_t)n : room;
+        uint8_t *grown = ckvc_realloc_array(*body, room, 1);
+        if (!grown) {
+            return ckvc_fail_memory(err, path, room);
+        }
+        *body = grown;
+        capacity = room;
+        size_t got = get_all(fd, *body + *size, capacity - *size, deadline);
+        *size += got;
+        if (*size < capacity) {
+            return CKVC_OK;
+        }
+    }
+    *whole = true;
+    return CKVC_OK;
+}
+
+static ckvc_status take_rows(const uint8_t *body, size_t size, const char *path, shard **out, ckvc_err *err)
+{
+    shard *s = shard_create();
+    if (!s) {
+        return ckvc_fail_memory(err, "a shard", sizeof(shard));
+    }
+    ckvc_cursor c = {body, size, 0, false};
+    ckvc_status st = shard_header_decode(&s->h, &c, err);
+    st = st ? st : shard_header_check(&s->h, path, err);
+    st = st ? st : shard_decode(s, body + c.pos, size - (size_t)c.pos, err);
+    st = st ? st : shard_rows_check(s, path, err);
+    if (st == CKVC_OK) {
+        *out = s;
+    } else {
+        shard_free(s);
+    }
+    return st;
+}
+
+ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wall_s, shard **out, ckvc_err *err)
+{
+    *out = NULL;
+    int ends[2];
+    ckvc_status ready = h5_begin(err); /* once here instead of in every child */
+    if (ready != CKVC_OK) {
+        return ready;
+    }
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no pipe for the reading process", path);
+    }
+    pid_t pid = fork();
+    if (pid < 0) {
+        ckvc_status failed = ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no process for reading", path);
+        close(ends[0]);
+        close(ends[1]);
+        return failed;
+    }
+    if (pid == 0) {
+        child(path, ends[1], cpu_s);
+    }
+    close(ends[1]);
+    uint8_t kind = 1, *body = NULL;
+    size_t size = 0;
+    bool whole = false;
+    double deadline = ckvc_now_s() + wall_s;
+    ckvc_status st = receive(ends[0], path, deadline, &kind, &body, &size, &whole, err);
+    bool late = !whole && ckvc_now_s() >= deadline;
+    close(ends[0]);
+    int how = 0;
+    if (!whole) {
+        if (late || st != CKVC_OK) {
+            kill(pid, SIGKILL);
+        }
+    }
+    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
+    }
+    if (st == CKVC_OK && late) {
+        st = ckvc_fail(err, CKVC_E_DATA, "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted", path,
+                       wall_s);
+    } else if (st == CKVC_OK && !whole) {
+        bool signalled = WIFSIGNALED(how);
+        st = ckvc_fail(err, CKVC_E_DATA, "%s: the reading process ended early (%s %d%s); the file is damaged or crafted", path,
+                       signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
+                       signalled && WTERMSIG(how) == SIGXCPU ? ", over its CPU time" : "");
+    } else if (st == CKVC_OK && kind == 0) {
+        st = take_rows(body, size, path, out, err);
+    } else if (st == CKVC_OK) {
+        uint32_t code = size >= 4 ? ckvc_get_u32(body) : 0;
+        bool known = code == CKVC_E_NOINPUT || code == CKVC_E_MEMORY || code == CKVC_E_SYSTEM || code == CKVC_E_IO;
+        st =
+            ckvc_fail(err, known ? (ckvc_status)code : CKVC_E_DATA, "%.*s", size > 4 ? (int)(size - 4) : 0, (const char *)body + 4);
+    }
+    free(body);
+    return st;
+}
+
+ckvc_status shard_h5_read_hostile(const char *path, shard **out, ckvc_err *err)
+{
+    return shard_h5_read_limited(path, CPU_SECONDS, WALL_SECONDS, out, err);
+}

@@ -1,0 +1,104 @@
+/* Byte layout of a .ckvt file (formats/table/table.md), for its reader and its writer. Not for other rooms. */
+#ifndef CKVC_TABLE_LAYOUT_H
+#define CKVC_TABLE_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/table/table_file.h"
+
+enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
+enum { CKVT_MAJOR = 1, CKVT_MINOR = 0, CKVT_BYTE_ORDER_MARK = 0x0102, CKVT_ZSTD_WINDOW_MAX = 8 << 20 };
+/* Offsets in the header. */
+enum {
+    CKVT_AT_MAGIC = 0,
+    CKVT_AT_HEADER_SIZE = 8,
+    CKVT_AT_MAJOR = 10,
+    CKVT_AT_MINOR = 12,
+    CKVT_AT_BYTE_ORDER = 14,
+    CKVT_AT_COMPATIBLE = 16,
+    CKVT_AT_INCOMPATIBLE = 24,
+    CKVT_AT_FILE_SIZE = 32,
+    CKVT_AT_DIRECTORY = 40,
+    CKVT_AT_N_SECTIONS = 48,
+    CKVT_AT_ENTRY_SIZE = 52,
+    CKVT_AT_CONTENT_ID = 56,
+    CKVT_AT_WRITER = 88,
+    CKVT_AT_DIRECTORY_CRC = 120,
+    CKVT_AT_HEADER_CRC = 124
+};
+/* Offsets in a directory entry. */
+enum {
+    CKVT_ENTRY_NAME = 0,
+    CKVT_ENTRY_CODEC = 8,
+    CKVT_ENTRY_TYPE = 10,
+    CKVT_ENTRY_RANK = 12,
+    CKVT_ENTRY_DIMS = 16,
+    CKVT_ENTRY_OFFSET = 56,
+    CKVT_ENTRY_STORED = 64,
+    CKVT_ENTRY_SHA256 = 72,
+    CKVT_ENTRY_CRC = 104
+};
+_Static_assert(CKVT_AT_HEADER_CRC + 4 == CKVT_HEADER_BYTES, "header ends with its CRC");
+_Static_assert(CKVT_ENTRY_CRC + 8 == CKVT_ENTRY_BYTES, "entry ends with its CRC and a reserved word");
+
+typedef enum ckvt_type { CKVT_BYTES, CKVT_F32, CKVT_F64, CKVT_U32, CKVT_U64, CKVT_TYPE_COUNT } ckvt_type;
+enum { CKVT_RAW = 0, CKVT_ZSTD = 1 };
+
+/* The sections that we know, in the order in which they are written. */
+typedef enum ckvt_section {
+    CKVT_SHAPE,
+    CKVT_BUDGET,
+    CKVT_GRIDHEAD,
+    CKVT_GRIDGATE,
+    CKVT_WEIGHT,
+    CKVT_TAU,
+    CKVT_EDGEENT,
+    CKVT_EDGEPPL,
+    CKVT_META,
+    CKVT_QHEAD,
+    CKVT_QGATE,
+    CKVT_NHEAD,
+    CKVT_NGATE,
+    CKVT_MHEAD,
+    CKVT_MGATE,
+    CKVT_LGATE,
+    CKVT_SHARE_HEAD,
+    CKVT_SHARE_GATE,
+    CKVT_SIGNATURE,
+    CKVT_PROV,
+    CKVT_XFER,
+    CKVT_SECTION_COUNT
+} ckvt_section;
+enum { CKVT_REQUIRED = CKVT_META + 1, CKVT_EVIDENCE_BEGIN = CKVT_QHEAD, CKVT_EVIDENCE_END = CKVT_LGATE + 1 };
+
+/* What a section must look like in a file with this table's shape. */
+typedef struct ckvt_spec {
+    const char *name;
+    ckvt_type type;
+    uint16_t rank;
+    uint64_t dims[CKVT_RANK_MAX]; /* of a JSON section: 0, its length is its own */
+    size_t bytes;                 /* type size x dims; 0 for JSON */
+    bool raw_only;
+} ckvt_spec;
+/* False when a product overflows (evidence of a table at the format's limits). */
+bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]);
+const char *ckvt_name(ckvt_section s);
+size_t ckvt_type_bytes(ckvt_type type);
+/* Where the section's numbers are in t, NULL when absent: SHAPE and JSON sections have none. */
+void *ckvt_values(const table_file *t, ckvt_section s);
+
+/* Evidence, bootstrap shares and signature: no NaN, Q = -inf exactly where nothing was logged, shares in [0, 1]. Returns 0, or -1 with a
+ * message that begins with the section's name. */
+int ckvt_check_evidence(const table_file *t, char *message, size_t message_size);
+/* META's "schema" and "shape", from the table. New reference. */
+json_t *ckvt_shape_json(const ckvc_table *t);
+#define CKVT_SCHEMA "ckvc-table-1"
+/* The operator that META's "probe" stands for: one of those that leave a part of the paper's out, else the paper's. NULL is fine. */
+ckvc_operator ckvt_probe_operator(const char *probe);
+
+/* The content id over a directory of n entries. */
+void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);
+
+#endif

@@ -1,0 +1,438 @@
+/* Building manifests: markup to text, the same bytes for the same input, disjoint prompts, retrieval answers that are right. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "corpus/build/convert.h"
+#include "corpus/build/documents.h"
+#include "corpus/build/manifest_build.h"
+#include "corpus/leaks/manifest_check.h"
+#include "corpus/build/retrieval.h"
+#include "formats/tokenizer/tokenizer_json.h"
+#include "lib/base/files.h"
+
+static char folder[] = "/tmp/ckvc-corpus-XXXXXX";
+
+/* ---- converters ---- */
+static void converts(text_kind kind, const char *from, const char *want)
+{
+    ckvc_buffer out = {0};
+    text_convert(kind, from, strlen(from), &out);
+    if (!out.data || strcmp((char *)out.data, want) != 0) {
+        fail_msg("%s: got \"%s\", want \"%s\"", text_kind_name(kind), out.data ? (char *)out.data : "", want);
+    }
+    ckvc_buffer_fini(&out);
+}
+
+static void markup(void **state)
+{
+    (void)state;
+    converts(
+        TEXT_HTML,
+        "<html><head><title>t</title></head><body><h1>Top</h1><p>one &amp; <b>two</b>\n three &#x41;&lt;&rsquo;</p><!-- no > -->"
+        "<table><tr><td>cell<table></table></td></tr></table><ul><li>x<li>y</ul><pre>a\n  b</pre><script>if(a<b)</script>end",
+        "Top\n\none & two three A<'\n\nx\ny\n\na\n  b\n\nend");
+    converts(TEXT_HTML, "a &bogus; &#0; &#xD800; &", "a &bogus; &#0; &#xD800; &");
+    converts(TEXT_HTML, "cut <b", "cut");
+    converts(TEXT_HTML, "cut <!-- never closed", "cut");
+    converts(TEXT_HTML, "<head>never closed", "");
+    converts(TEXT_MAN,
+             ".\\\" c\n.TH X 1\n.de XX\nrubbish\n..\n.SH \"THE NAME\"\nx \\- does \\fBbold\\fP and \\(lqq\\(rq\n.BR foo \" "
+             "(1)\"\n.PP\nnext \\e",
+             "THE NAME\nx - does bold and \"q\"\nfoo  (1)\n\nnext \\");
+    converts(TEXT_INFO,
+             "top\n\x1f\nFile: a.info,  Node: B,  Up: A\n\nText *note Title: Node, and *note Other::.\n\n* Menu:\n\n* X::  "
+             "x\n\nafter\n\x1f\nTag Table:\nNode: A\n",
+             "top\n\nText see Title, and see Other.\n\nafter");
+    converts(TEXT_RST, "Title\n=====\n\n.. note:: x\n\n``code`` and *word*\n", "Title\n\ncode and *word*");
+    converts(TEXT_PLAIN, "B\bBo\bol\bld  \r\n\n\n\n\xE2\x80\x9Cq\xE2\x80\x9D\xC2\xA0x\x01\n\n", "Bold\n\n\"q\" x");
+    assert_int_equal(text_kind_guess("a/b.HTML", "", 0), TEXT_HTML);
+    assert_int_equal(text_kind_guess("guile.info-3", "", 0), TEXT_INFO);
+    assert_int_equal(text_kind_guess("x.3tcl", "x\n.SH NAME\n", 11), TEXT_MAN);
+    assert_int_equal(text_kind_guess("x.txt", "plain", 5), TEXT_PLAIN);
+}
+
+/* Arbitrary bytes must convert without trouble (the sanitizers look on). */
+static void noise(void **state)
+{
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 5, 0, 0);
+    static const char *const bits[] = {"<",       ">",   "</",       "<pre", "&",    "&#",     ";",  "\x1f\n", "*note ",
+                                       "* Menu:", ".de", "..",       "\\f",  "\\(",  "\\s+",   "\b", "\n",     " ",
+                                       "::",      "`",   "\xE2\x80", "x",    "<!--", ".SH \"", "'"};
+    for (int round = 0; round < 3000; round++) {
+        char text[512] = "";
+        for (int i = 0; i < 30; i++) {
+            strcat(text, bits[ckvc_rng_below(&rng, sizeof bits / sizeof *bits)]);
+        }
+        for (int kind = 0; kind < TEXT_KIND_COUNT; kind++) {
+            ckvc_buffer out = {0};
+            text_convert((text_kind)kind, text, strlen(text), &out);
+            assert_false(out.failed);
+            ckvc_buffer_fini(&out);
+        }
+    }
+}
+
+/* ---- a small corpus of our own: sentences of made-up words, no two paragraphs alike but one ---- */
+static void put(const char *name, const char *text, bool gz)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (gz) {
+        gzFile f = gzopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(gzwrite(f, text, (unsigned)strlen(text)), strlen(text));
+        assert_int_equal(gzclose(f), Z_OK);
+    } else {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs(text, f);
+        assert_int_equal(fclose(f), 0);
+    }
+}
+
+static const char repeated[] =
+    "This very paragraph stands at the front of every document of the corpus, as licences do, and must be kept only once.";
+
+static char *story(uint64_t number, int paragraphs)
+{
+    static const char *const parts[] = {"ka", "lo", "min", "ter", "sa", "ru", "vel", "do", "pi", "ost", "an", "ge"};
+    ckvc_buffer out = {0};
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 77, number, 0);
+    ckvc_buffer_text(&out, repeated);
+    for (int p = 0; p < paragraphs; p++) {
+        ckvc_buffer_text(&out, "\n\n");
+        for (int w = 0; w < 90; w++) {
+            ckvc_buffer_text(&out, w ? w % 12 ? " " : "\n" : "The ");
+            for (uint64_t k = 2 + ckvc_rng_below(&rng, 2); k > 0; k--) {
+                ckvc_buffer_text(&out, parts[ckvc_rng_below(&rng, 12)]);
+            }
+        }
+        ckvc_buffer_text(&out, ".");
+    }
+    return (char *)out.data;
+}
+
+enum { FILES = 12 };
+
+static int make_corpus(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) {
+        return -1;
+    }
+    char path[256];
+    snprintf(path, sizeof path, "%s/sub", folder);
+    mkdir(path, 0777);
+    for (int i = 0; i < FILES; i++) {
+        char name[32], *text = story((uint64_t)i, i == 0 ? 150 : 12); /* the first is long enough to be cut into parts */
+        snprintf(name, sizeof name, i % 3 == 0 ? "sub/%02d.txt" : i % 3 == 1 ? "%02d.txt.gz" : "%02d.txt", i);
+        put(name, text, i % 3 == 1);
+        free(text);
+    }
+    put("tiny.txt", "too short", false);
+    put("picture.png", "not looked at", false);
+    ckvc_buffer foreign = {0};
+    for (int i = 0; i < 100; i++) {
+        ckvc_buffer_text(&foreign, "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 ");
+    }
+    put("foreign.txt", (char *)foreign.data, false);
+    ckvc_buffer_fini(&foreign);
+    return 0;
+}
+
+static int remove_corpus(void **state)
+{
+    (void)state;
+    char command[300];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static void read_corpus(corpus *c)
+{
+    ckvc_err err = {0};
+    *c = (corpus){0};
+    if (corpus_add(c, "story", folder, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void documents(void **state)
+{
+    (void)state;
+    corpus c;
+    read_corpus(&c);
+    assert_true(c.n_documents > FILES); /* parts */
+    assert_int_equal(c.n_files, FILES + 2);
+    assert_int_equal(c.n_short, 1);
+    assert_int_equal(c.n_foreign, 1);
+    assert_int_equal(c.n_repeated_paragraphs, FILES - 1);
+    int seen = 0;
+    for (size_t i = 0; i < c.n_documents; i++) {
+        seen += strstr(c.documents[i].text, "stands at the front") != NULL;
+        assert_true(c.documents[i].size >= CORPUS_MIN_CHARS);
+        assert_int_equal(strlen(c.documents[i].text), c.documents[i].size);
+        assert_true(i == 0 || strcmp(c.documents[i - 1].name, c.documents[i].name) != 0);
+    }
+    assert_int_equal(seen, 1);
+    corpus_fini(&c);
+}
+
+static void damaged_gzip(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/bad.gz", folder);
+    put("bad.gz", "\x1f\x8b\x08 not gzip at all", false);
+    corpus c = {0};
+    ckvc_err err = {0};
+    assert_int_equal(corpus_add(&c, "x", path, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "damaged gzip"));
+    corpus_fini(&c);
+    unlink(path);
+    err = (ckvc_err){0};
+    assert_int_equal(corpus_add(&c, "x", path, &err), CKVC_E_NOINPUT);
+    corpus_fini(&c);
+}
+
+static tokenizer *embedded(void)
+{
+    token_spec *spec;
+    tokenizer *t = NULL;
+    ckvc_err err = {0};
+    if (tokenizer_json_read("models/ckvc-tiny-8l", &spec, &err) != CKVC_OK ||
+        tokenizer_build(spec, "tokenizer.json", &t, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    return t;
+}
+
+static void check_build(const tokenizer *tok)
+{
+    int64_t unit = tok ? 1 : 4;
+    build_options o = {.tok = tok,
+                       .prompts = 30,
+                       .min_length = 120 * unit,
+                       .max_length = 200 * unit,
+                       .continuation = 32 * unit,
+                       .retrieval = 0.3,
+                       .retrieval_source = "facts",
+                       .splits = {{"heldout", 0.4}},
+                       .n_splits = 1,
+                       .split_rest = "fit",
+                       .seed = 3};
+    corpus c;
+    ckvc_err err = {0};
+    built_manifest a, b;
+    ckvc_buffer bytes_a = {0}, bytes_b = {0};
+    read_corpus(&c);
+    if (manifest_build(&c, &o, &a, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_int_equal(manifest_build(&c, &o, &b, &err), CKVC_OK);
+    assert_int_equal(built_manifest_write(&a, &bytes_a, &err), CKVC_OK);
+    assert_int_equal(built_manifest_write(&b, &bytes_b, &err), CKVC_OK);
+    assert_int_equal(bytes_a.size, bytes_b.size);
+    assert_memory_equal(bytes_a.data, bytes_b.data, bytes_a.size);
+    assert_int_equal(a.n_entries, 30);
+    assert_int_equal(a.n_retrieval, 9);
+    built_manifest_fini(&b);
+    o.seed = 4;
+    assert_int_equal(manifest_build(&c, &o, &b, &err), CKVC_OK);
+    ckvc_buffer other = {0};
+    assert_int_equal(built_manifest_write(&b, &other, &err), CKVC_OK);
+    assert_true(other.size != bytes_a.size || memcmp(other.data, bytes_a.data, other.size) != 0);
+    ckvc_buffer_fini(&other);
+
+    size_t heldout = 0, facts = 0;
+    for (size_t i = 0; i < a.n_entries; i++) {
+        const manifest_entry *e = &a.entries[i];
+        heldout += strcmp(e->split, "heldout") == 0;
+        if (strcmp(e->source, "facts") == 0) {
+            facts++;
+            continue;
+        }
+        /* prompt and continuation stand in one document, one behind the other, and in no other prompt */
+        char *whole = malloc(e->text_size + e->continuation_size + 1);
+        sprintf(whole, "%s%s", e->text, e->continuation);
+        int found = 0;
+        for (size_t d = 0; d < c.n_documents; d++) {
+            found += strstr(c.documents[d].text, whole) != NULL;
+        }
+        assert_int_equal(found, 1);
+        for (size_t k = 0; k < a.n_entries; k++) {
+            if (k != i) {
+                assert_null(strstr(a.entries[k].text, e->continuation));
+                char start[61];
+                snprintf(start, sizeof start, "%.60s", e->text);
+                assert_null(strstr(a.entries[k].text, start));
+            }
+        }
+        free(whole);
+    }
+    assert_int_equal(facts, 9);
+    assert_true(heldout > 3 && heldout < 27);
+
+    /* lengths, as the reader of the file sees them */
+    char path[256];
+    snprintf(path, sizeof path, "%s/out.jsonl", folder);
+    assert_int_equal(ckvc_publish_bytes(path, bytes_a.data, bytes_a.size, true, &err), CKVC_OK);
+    manifest *m;
+    manifest_facts f;
+    assert_int_equal(manifest_read(path, &m, &err), CKVC_OK);
+    assert_int_equal(manifest_look(m, tok, o.min_length, &f, &err), CKVC_OK);
+    assert_true(f.shortest >= o.min_length && f.longest <= o.max_length);
+    assert_int_equal(f.n_repeated, 0);
+    assert_int_equal(f.n_short, 0);
+    assert_int_equal(f.shortest, a.shortest);
+    assert_int_equal(f.longest, a.longest);
+    for (size_t i = 0; tok && i < m->n_entries; i++) {
+        const manifest_entry *e = &m->entries[i];
+        int32_t *ids;
+        size_t n;
+        assert_int_equal(tokenizer_encode(tok, e->continuation, e->continuation_size, false, &ids, &n, &err), CKVC_OK);
+        assert_true((int64_t)n >= o.continuation || strcmp(e->source, "facts") == 0);
+        free(ids);
+    }
+    manifest_facts_fini(&f);
+    manifest_free(m);
+    unlink(path);
+
+    o.prompts = 100000;
+    built_manifest none;
+    err = (ckvc_err){0};
+    assert_int_equal(manifest_build(&c, &o, &none, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "of 100000 prompts"));
+    built_manifest_fini(&a);
+    built_manifest_fini(&b);
+    ckvc_buffer_fini(&bytes_a);
+    ckvc_buffer_fini(&bytes_b);
+    corpus_fini(&c);
+}
+
+static void builds_by_characters(void **state)
+{
+    (void)state;
+    check_build(NULL);
+}
+
+static void builds_by_tokens(void **state)
+{
+    (void)state;
+    tokenizer *t = embedded();
+    check_build(t);
+    tokenizer_free(t);
+}
+
+/* Undoes a phrasing by hand: each question in the continuation has its key's value as the answer, and the prompt states it once. */
+static void retrieval_answers_are_right(void **state)
+{
+    (void)state;
+    word_list words = {0};
+    ckvc_err err = {0};
+    char *text = story(1, 40);
+    assert_int_equal(word_list_add(&words, text, strlen(text), &err), CKVC_OK);
+    assert_true(words.n >= RETRIEVAL_MIN_WORDS);
+    bool phrasings[6] = {false};
+    for (uint64_t round = 0; round < 200; round++) {
+        ckvc_rng rng;
+        ckvc_rng_init(&rng, 1, round, 0);
+        retrieval_plan plan;
+        retrieval_draw(&plan, &rng, &words, 1 + (int)(round % RETRIEVAL_MAX_FACTS));
+        phrasings[plan.phrasing] = true;
+        ckvc_buffer prompt = {0}, answers = {0};
+        size_t filler = strlen(text) / 4;
+        while (text[filler] != ' ') {
+            filler++;
+        }
+        retrieval_prompt(&plan, text, filler, &prompt);
+        retrieval_answers(&plan, plan.n_facts, &answers);
+        char *whole = malloc(prompt.size + answers.size + 1), *at;
+        sprintf(whole, "%s%s", (char *)prompt.data, (char *)answers.data);
+        at = whole + prompt.size;
+        for (int i = 0; i < plan.n_facts; i++) {
+            const char *key = plan.key[plan.asked[i]], *value = plan.value[plan.asked[i]];
+            char line[160];
+            static const char *const facts[] = {
+                "The special magic number for %s is %s.\n", "\n%s: %s\n",        "key %s = %s\n",
+                "line %s: REGISTER_CONTENT is <%s>\n",      "\"%s\": \"%s\",\n", "One of the values for %s is: %s.\n"};
+            snprintf(line, sizeof line, facts[plan.phrasing], key, value);
+            const char *stated =
+                strstr((char *)prompt.data,
+                       line[0] == '\n' && !strncmp((char *)prompt.data, line + 1, strlen(line) - 1) ? line + 1 : line);
+            assert_non_null(stated);
+            assert_null(strstr(stated + 1, line));
+            at = strstr(at, value); /* the answers come in the order of the questions */
+            assert_non_null(at);
+            at += strlen(value);
+            for (int k = 0; k < i; k++) {
+                assert_string_not_equal(plan.key[plan.asked[k]], key);
+            }
+        }
+        free(whole);
+        ckvc_buffer_fini(&prompt);
+        ckvc_buffer_fini(&answers);
+    }
+    for (int i = 0; i < 6; i++) {
+        assert_true(phrasings[i]);
+    }
+    free(text);
+    word_list_fini(&words);
+}
+
+static void check_finds_repeats(void **state)
+{
+    (void)state;
+    char path[256];
+    snprintf(path, sizeof path, "%s/r.jsonl", folder);
+    put("r.jsonl",
+        "{\"id\":\"a\",\"text\":\"x y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n{\"id\":\"c\",\"text\":\"x "
+        "y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n{\"id\":\"e\",\"tokens\":[9999]}\n",
+        false);
+    manifest *m;
+    manifest_facts f;
+    ckvc_err err = {0};
+    assert_int_equal(manifest_read(path, &m, &err), CKVC_OK);
+    assert_int_equal(manifest_look(m, NULL, 3, &f, &err), CKVC_OK);
+    assert_int_equal(f.n_repeated, 2);
+    assert_int_equal(f.first_repeated, 3);
+    assert_int_equal(f.first_original, 1);
+    assert_memory_equal(f.repeats, ((const bool[]){false, false, true, true, false}), 5 * sizeof(bool));
+    assert_int_equal(f.n_short, 3);
+    assert_int_equal(f.first_short, 2);
+    manifest_facts_fini(&f);
+    tokenizer *t = embedded();
+    assert_int_equal(manifest_look(m, t, 0, &f, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, ":5: token 0 is 9999"));
+    tokenizer_free(t);
+    manifest_free(m);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(markup),
+        cmocka_unit_test(noise),
+        cmocka_unit_test(documents),
+        cmocka_unit_test(damaged_gzip),
+        cmocka_unit_test(builds_by_characters),
+        cmocka_unit_test(builds_by_tokens),
+        cmocka_unit_test(retrieval_answers_are_right),
+        cmocka_unit_test(check_finds_repeats),
+    };
+    return cmocka_run_group_tests(tests, make_corpus, remove_corpus);
+}

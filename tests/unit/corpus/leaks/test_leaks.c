@@ -1,0 +1,626 @@
+/* The leak guard: words, JSON strings, shared spans and near-duplicates against brute force, files of every hostile kind. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "corpus/leaks/json_strings.h"
+#include "corpus/leaks/leak_check.h"
+#include "corpus/leaks/leaks.h"
+#include "corpus/leaks/line_stream.h"
+#include "corpus/leaks/near_duplicates.h"
+#include "corpus/leaks/words.h"
+#include "lib/base/rng.h"
+
+static char folder[] = "/tmp/ckvc-leaks-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][128];
+    static int k;
+    k = (k + 1) % 4;
+    snprintf(path[k], sizeof path[k], "%s/%s", folder, name);
+    return path[k];
+}
+
+static const char *file_of(const char *name, const void *bytes, size_t n)
+{
+    const char *path = in_folder(name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* ---- words ---- */
+static void words_are(const char *text, size_t n, const char *want)
+{
+    word_list w = {0};
+    char *exact = malloc(n ? n : 1); /* no byte behind it: the sanitizer sees a read too far */
+    memcpy(exact, text, n);
+    assert_int_equal(words_append(&w, exact, n, NULL), CKVC_OK);
+    if (w.n_bytes != strlen(want) || (w.n_bytes && memcmp(w.bytes, want, w.n_bytes) != 0)) {
+        fail_msg("got \"%.*s\", want \"%s\"", (int)w.n_bytes, w.bytes ? w.bytes : "", want);
+    }
+    for (size_t i = 0; i < w.n; i++) {
+        assert_int_equal(w.bytes[w.begin[i + 1] - 1], ' ');
+    }
+    free(exact);
+    words_fini(&w);
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    const char nul[] = "a\0b", bad[] = "x\xFF\xC3y\xE2\x80z", cut[] = "end\xE2\x80";
+    words_are("", 0, "");
+    words_are(" \t.,;!", 6, "");
+    words_are("The CAT's hat,\n42nd!", 20, "the cat s hat 42nd ");
+    words_are("\xC3\x89t\xC3\xA9 STRASSE stra\xC3\x9F"
+              "e",
+              21, "e\xCC\x81te\xCC\x81 strasse strasse ");
+    words_are("\xEF\xAC\x81nd so\xC2\xAD"
+              "ft a\xE2\x80\x8B"
+              "b",
+              18, "find soft ab "); /* ligature, soft hyphen, zero-width space */
+    words_are("\xE4\xB8\xAD\xE6\x96\x87"
+              "ab",
+              8, "\xE4\xB8\xAD \xE6\x96\x87 ab ");
+    words_are("don\xE2\x80\x99t", 7, "don t ");
+    words_are(nul, 3, "a b ");
+    words_are(bad, sizeof bad - 1, "x y z ");
+    words_are(cut, sizeof cut - 1, "end ");
+    /* a long text: the list grows in the middle of it */
+    char *text = malloc(60001), *want = malloc(60001);
+    for (int i = 0; i < 20000; i++) {
+        memcpy(text + 3 * i, "Ab-", 4);
+        memcpy(want + 3 * i, "ab ", 4);
+    }
+    words_are(text, 60000, want);
+    free(text);
+    free(want);
+}
+
+/* ---- JSON strings ---- */
+static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err)
+{
+    (void)err;
+    ckvc_buffer *b = ctx;
+    ckvc_buffer_printf(b, "%s%zu%s:", leaf->field, leaf->depth, leaf->is_string ? "" : "!");
+    for (size_t i = 0; i < leaf->n; i++) {
+        ckvc_buffer_u8(b, leaf->text[i] ? (uint8_t)leaf->text[i] : '0');
+    }
+    ckvc_buffer_text(b, ";");
+    return CKVC_OK;
+}
+
+static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got)
+{
+    ckvc_buffer scratch = {0}, field = {0};
+    char *exact = malloc(n ? n : 1);
+    ckvc_err err = {0};
+    memcpy(exact, text, n);
+    ckvc_status st = json_strings_scan(exact, n, "x", &scratch, &field, collect, got, &err);
+    if (st != CKVC_OK) {
+        assert_non_null(strstr(err.text, "x: byte "));
+    }
+    free(exact);
+    ckvc_buffer_fini(&scratch);
+    ckvc_buffer_fini(&field);
+    return st;
+}
+
+static void test_json_strings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } good[] = {
+        {"{\"a\":\"x\",\"b\":[1,\"y\",{\"c\":\"z\"}],\"n\":-1.5e3}", "a1:x;b1!:[;b2:y;b3:z;n1!:-1.5e3;"},
+        {" { } ", ""},
+        {"[]", ""},
+        {"\"plain\"", "0:plain;"},
+        {"{\"a\":\"\\u0041\\ud83d\\ude00\\ud800 \\\\\\n\\u0000\"}", "a1:A\xF0\x9F\x98\x80\xEF\xBF\xBD \\\n0;"},
+        {"{\"\\u0069d\":NaN,\"x\":{\"id\":7}}", "id1!:NaN;x1!:{;"},
+        {"{\"a\":\"1\",\"a\":\"2\"}", "a1:1;a1:2;"},
+        {"{\"a\":\"\xFF\"}", "a1:\xFF;"},
+    };
+    static const char *const bad[] = {"",
+                                      "{",
+                                      "}",
+                                      "{\"a\"}",
+                                      "{\"a\":}",
+                                      "{\"a\":1,}",
+                                      "[1 2]",
+                                      "{a:1}",
+                                      "[1,]",
+                                      "[,]",
+                                      "\"cut",
+                                      "\"\\",
+                                      "\"\\u12",
+                                      "\"\\ud8\"",
+                                      "{} {}",
+                                      "\"\\x\"",
+                                      "[1}",
+                                      "{\"a\":\"b\"",
+                                      "{\"a\":1]",
+                                      "{\"a\" \"b\"}",
+                                      "[\"a\" : 1]",
+                                      "{\"a\":1 \"b\":2}",
+                                      "'a'",
+                                      "[\"\\u00g0\"]"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ckvc_buffer got = {0};
+        assert_int_equal(scan(good[i].text, strlen(good[i].text), &got), CKVC_OK);
+        assert_string_equal(got.data ? (char *)got.data : "", good[i].want);
+        ckvc_buffer_fini(&got);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ckvc_buffer got = {0};
+        if (scan(bad[i], strlen(bad[i]), &got) != CKVC_E_DATA) {
+            fail_msg("accepted: %s", bad[i]);
+        }
+        ckvc_buffer_fini(&got);
+    }
+    char deep[2 * JSON_STRINGS_MAX_DEPTH + 2];
+    memset(deep, '[', JSON_STRINGS_MAX_DEPTH + 1);
+    memset(deep + JSON_STRINGS_MAX_DEPTH + 1, ']', JSON_STRINGS_MAX_DEPTH + 1);
+    ckvc_buffer got = {0};
+    assert_int_equal(scan(deep + 1, 2 * JSON_STRINGS_MAX_DEPTH, &got), CKVC_OK);
+    assert_int_equal(scan(deep, sizeof deep, &got), CKVC_E_DATA);
+    ckvc_buffer_fini(&got);
+}
+
+/* Cut and changed lines: an answer, no crash (the sanitizers look on). */
+static void test_json_noise(void **state)
+{
+    (void)state;
+    const char line[] = "{\"id\":\"a\\u00e9\",\"t\":[\"x\\\\y\",{\"k\":\"\\ud83d\\ude00\"},null,1e5],\"u\":{}}";
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 11, 0, 0);
+    for (int round = 0; round < 20000; round++) {
+        char text[sizeof line];
+        memcpy(text, line, sizeof line);
+        size_t n = 1 + ckvc_rng_below(&rng, sizeof line - 1);
+        for (int k = 0; k < 3; k++) {
+            text[ckvc_rng_below(&rng, n)] = "\"\\{}[]:,u0\xFF\0x"[ckvc_rng_below(&rng, 13)];
+        }
+        ckvc_buffer got = {0};
+        ckvc_status st = scan(text, n, &got);
+        assert_true(st == CKVC_OK || st == CKVC_E_DATA);
+        ckvc_buffer_fini(&got);
+    }
+}
+
+/* ---- spans and near-duplicates against brute force ---- */
+static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list *w)
+{
+    char word[16];
+    for (size_t i = 0; i < n; i++) {
+        int size = snprintf(word, sizeof word, "w%u ", (unsigned)ckvc_rng_below(rng, vocabulary));
+        assert_int_equal(words_append(w, word, (size_t)size, NULL), CKVC_OK);
+    }
+}
+
+static void test_spans_brute_force(void **state)
+{
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, 0, 0);
+    size_t n_spans = 0;
+    for (int round = 0; round < 60; round++) {
+        enum { TEXTS = 6 };
+        unsigned vocabulary = round % 3 ? 2 : 3; /* few words: 13 in a row do come back */
+        word_list w = {0}, text = {0};
+        leak_text texts[TEXTS];
+        for (uint32_t t = 0; t < TEXTS; t++) {
+            size_t first = w.n;
+            random_words(&rng, vocabulary, ckvc_rng_below(&rng, 200), &w);
+            texts[t] = (leak_text){(uint32_t)first, (uint32_t)(w.n - first), t / 2};
+        }
+        random_words(&rng, vocabulary, 300, &text);
+        if (round % 2) { /* a copy of the end of one text */
+            leak_text t = texts[ckvc_rng_below(&rng, TEXTS)];
+            size_t k = t.count / 2, begin = w.begin[t.first + k];
+            if (t.count) {
+                assert_int_equal(words_append(&text, w.bytes + begin, w.begin[t.first + t.count] - begin, NULL), CKVC_OK);
+            }
+        }
+        leak_index *x;
+        assert_int_equal(leak_index_create(&w, texts, TEXTS, &x, NULL), CKVC_OK);
+        uint64_t *grams = malloc((text.n + 1) * sizeof *grams);
+        words_gram_hashes(&text, 0, text.n, LEAK_GRAM, grams);
+        bool *covered = calloc(text.n, 1), touched[TEXTS / 2] = {false}, want_touched[TEXTS / 2] = {false};
+        leak_span s;
+        for (size_t from = 0; leak_next(x, &text, grams, &from, &s); n_spans++) {
+            assert_true(s.n >= LEAK_GRAM && words_equal(&w, s.place, &text, s.at, s.n));
+            for (size_t k = 0; k + LEAK_GRAM <= s.n; k++) {
+                assert_false(covered[s.at + k]); /* each N-gram in one span */
+                covered[s.at + k] = true;
+            }
+        }
+        for (size_t i = 0; i + LEAK_GRAM <= text.n; i++) {
+            bool found = false;
+            for (int t = 0; t < TEXTS; t++) {
+                for (uint32_t k = 0; k + LEAK_GRAM <= texts[t].count; k++) {
+                    if (words_equal(&w, texts[t].first + k, &text, i, LEAK_GRAM)) {
+                        found = want_touched[texts[t].owner] = true;
+                    }
+                }
+            }
+            assert_int_equal(covered[i], found);
+        }
+        leak_touched(x, touched);
+        assert_memory_equal(touched, want_touched, sizeof touched);
+        leak_forget(x);
+        memset(touched, 0, sizeof touched);
+        leak_touched(x, touched);
+        assert_false(touched[0] || touched[1] || touched[2]);
+        free(grams);
+        free(covered);
+        leak_index_free(x);
+        words_fini(&w);
+        words_fini(&text);
+    }
+    assert_true(n_spans > 50);
+}
+
+static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word_list *b, size_t fb, size_t nb)
+{
+    size_t both = 0, only_a = 0, only_b = 0;
+    for (size_t i = 0; i + NEAR_SHINGLE <= na; i++) {
+        bool again = false, shared = false;
+        for (size_t k = 0; k < i; k++) {
+            again |= words_equal(a, fa + k, a, fa + i, NEAR_SHINGLE) != 0;
+        }
+        for (size_t k = 0; k + NEAR_SHINGLE <= nb; k++) {
+            shared |= words_equal(b, fb + k, a, fa + i, NEAR_SHINGLE) != 0;
+        }
+        both += !again && shared;
+        only_a += !again && !shared;
+    }
+    for (size_t i = 0; i + NEAR_SHINGLE <= nb; i++) {
+        bool again = false, shared = false;
+        for (size_t k = 0; k < i; k++) {
+            again |= words_equal(b, fb + k, b, fb + i, NEAR_SHINGLE) != 0;
+        }
+        for (size_t k = 0; k + NEAR_SHINGLE <= na; k++) {
+            shared |= words_equal(a, fa + k, b, fb + i, NEAR_SHINGLE) != 0;
+        }
+        only_b += !again && !shared;
+    }
+    return both + only_a + only_b ? (double)both / (double)(both + only_a + only_b) : 0;
+}
+
+static void test_near_brute_force(void **state)
+{
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 4, 0, 0);
+    static const double thresholds[] = {0.2, 0.5, 0.8, 1.0};
+    size_t n_near = 0, n_far = 0;
+    for (int round = 0; round < 80; round++) {
+        enum { TEXTS = 10 };
+        double t = thresholds[round % 4];
+        size_t first[TEXTS + 1];
+        word_list w = {0}, text = {0};
+        near_index *x;
+        assert_int_equal(near_index_create(t, &x, NULL), CKVC_OK);
+        for (int i = 0; i < TEXTS; i++) {
+            first[i] = w.n;
+            if (i && ckvc_rng_below(&rng, 2)) { /* an earlier text with some words changed */
+                int from = (int)ckvc_rng_below(&rng, (uint64_t)i);
+                size_t count = first[from + 1] - first[from];
+                unsigned changes = (unsigned)ckvc_rng_below(&rng, 8);
+                for (size_t k = 0; k < count; k++) {
+                    if (ckvc_rng_below(&rng, 64) < changes) {
+                        random_words(&rng, 1000, 1, &w);
+                    } else {
+                        char word[16];
+                        size_t b = w.begin[first[from] + k], n = w.begin[first[from] + k + 1] - b;
+                        memcpy(word, w.bytes + b, n);
+                        assert_int_equal(words_append(&w, word, n, NULL), CKVC_OK);
+                    }
+                }
+            } else {
+                random_words(&rng, round % 5 ? 1000 : 3, ckvc_rng_below(&rng, 60), &w);
+            }
+            first[i + 1] = w.n;
+            assert_int_equal(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL), CKVC_OK);
+        }
+        assert_int_equal(near_index_build(x, NULL), CKVC_OK);
+        for (int i = 0; i < TEXTS; i++) {
+            int64_t match;
+            double jaccard, best = 0;
+            for (int k = 0; k < i; k++) {
+                double j = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[k], first[k + 1] - first[k]);
+                best = j > best ? j : best;
+            }
+            assert_int_equal(near_find_earlier(x, (size_t)i, &match, &jaccard, NULL), CKVC_OK);
+            assert_int_equal(match >= 0, best >= t);
+            if (match >= 0) {
+                assert_true(match < i);
+                double want =
+                    brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[match], first[match + 1] - first[match]);
+                assert_float_equal(jaccard, want, 1e-12);
+            }
+            n_near += match >= 0;
+            n_far += match < 0;
+            /* as a foreign text, with words of its own in front */
+            words_clear(&text);
+            random_words(&rng, 1000000, ckvc_rng_below(&rng, 20), &text);
+            assert_int_equal(words_append(&text, w.bytes + w.begin[first[i]], w.begin[first[i + 1]] - w.begin[first[i]], NULL), 0);
+            best = 0;
+            for (int k = 0; k < TEXTS; k++) {
+                double j = brute_jaccard(&text, 0, text.n, &w, first[k], first[k + 1] - first[k]);
+                best = j > best ? j : best;
+            }
+            assert_int_equal(near_find(x, &text, &match, &jaccard, NULL), CKVC_OK);
+            assert_int_equal(match >= 0, best >= t);
+        }
+        near_index_free(x);
+        words_fini(&w);
+        words_fini(&text);
+    }
+    assert_true(n_near > 50 && n_far > 50);
+}
+
+/* ---- whole files ---- */
+#define TWELVE "one two three four five six seven eight nine ten eleven twelve"
+
+static manifest *manifest_of(const char *text)
+{
+    manifest *m;
+    assert_int_equal(manifest_read(file_of("m.jsonl", text, strlen(text)), &m, NULL), CKVC_OK);
+    return m;
+}
+
+static double near = 0.5;
+
+static ckvc_status check(const manifest *m, const char *path, const bool *held_out, leak_result *r, ckvc_err *err)
+{
+    static const bool none[16];
+    const leak_options o = {.near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
+    return leak_check(m, &path, 1, &o, r, err);
+}
+
+static const leak_against *counts_of(const manifest *m, const char *eval, leak_result *r)
+{
+    ckvc_err err = {0};
+    if (check(m, file_of("e.jsonl", eval, strlen(eval)), NULL, r, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    return &r->record.against[0];
+}
+
+static void test_findings(void **state)
+{
+    (void)state;
+    manifest *m =
+        manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
+                    " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said in this one prompt\"}\n");
+    leak_result r;
+    near = 1;
+    const leak_against *a = counts_of(m, "{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n", &r);
+    assert_int_equal(a->spans, 0); /* twelve are not thirteen */
+    assert_int_equal(a->lines, 1);
+    leak_result_fini(&r);
+    /* Another case, spacing and punctuation; nested; the span goes on to its end. */
+    a = counts_of(
+        m,
+        "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five six seven EIGHT nine ten eleven twelve"
+        " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n",
+        &r);
+    assert_int_equal(a->spans, 2);
+    assert_int_equal(a->leaked_lines, 2);
+    assert_int_equal(a->leaked_prompts, 1);
+    assert_int_equal(r.record.leaked_prompts, 1);
+    assert_int_equal(r.n_findings, 2);
+    assert_int_equal(r.findings[0].n_words, 14);
+    assert_string_equal(r.findings[0].text, TWELVE " thirteen after");
+    assert_string_equal(r.findings[0].id, "q1");
+    assert_string_equal(r.findings[0].field, "d");
+    assert_int_equal(r.findings[0].line, 1);
+    assert_int_equal(r.findings[1].line, 3);
+    assert_string_equal(r.findings[1].entry->id, "a");
+    assert_true(r.shares[0] && !r.shares[1]);
+    leak_result_fini(&r);
+    near = 0.5;
+    /* Near, without thirteen in a row; an id. */
+    a = counts_of(m, "{\"id\":\"b\",\"q\":\"something else entirely is said in this one thing\"}\n{\"id\":7,\"q\":\"no\"}\n", &r);
+    assert_int_equal(a->near, 1);
+    assert_int_equal(a->ids, 1);
+    assert_int_equal(a->spans, 0);
+    assert_int_equal(r.n_findings, 2);
+    leak_result_fini(&r);
+    manifest_free(m);
+    /* Near within the manifest; a span between its own prompts is no finding. */
+    m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE " y\"}\n");
+    a = counts_of(m, "{\"id\":\"z\"}\n", &r);
+    assert_int_equal(r.record.near_within, 1);
+    assert_true(!r.shares[0] && r.shares[1]);
+    assert_int_equal(r.findings[0].kind, LEAK_WITHIN);
+    assert_int_equal(r.findings[0].line, 1);
+    leak_result_fini(&r);
+    manifest_free(m);
+}
+
+static void test_own_file(void **state)
+{
+    (void)state;
+    const char text[] = "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n{\"id\":\"b\",\"text\":\"and " TWELVE
+                        " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here alone\"}\n";
+    manifest *m = manifest_of(text);
+    const char *same = file_of("copy.jsonl", text, strlen(text));
+    const bool held_out[3] = {false, true, true};
+    leak_result r;
+    ckvc_err err = {0};
+    assert_int_equal(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
+    assert_int_equal(check(m, same, held_out, &r, NULL), CKVC_OK);
+    assert_int_equal(r.record.prompts, 1);
+    assert_int_equal(r.record.held_out, 2);
+    assert_int_equal(r.record.against[0].lines, 2); /* the held-out ones */
+    assert_int_equal(r.record.against[0].spans, 1);
+    assert_int_equal(r.record.against[0].ids, 0);
+    assert_true(r.shares[0] && !r.shares[1] && !r.shares[2]); /* held-out ones are not compared */
+    leak_result_fini(&r);
+    manifest_free(m);
+}
+
+static void test_references(void **state)
+{
+    (void)state;
+    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
+    file_of("t.txt", "and " TWELVE " thirteen", strlen("and " TWELVE " thirteen"));
+    leak_result r;
+    const leak_against *a = counts_of(m, "{\"id\":\"x\",\"file\":\"t.txt\"}\n", &r);
+    assert_int_equal(a->spans, 1);
+    assert_string_equal(r.findings[0].field, "file");
+    leak_result_fini(&r);
+    /* Of another shape "file" is a word like any other, and numbers are no prompts. */
+    a = counts_of(m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n", &r);
+    assert_int_equal(a->lines, 2);
+    leak_result_fini(&r);
+    ckvc_err err = {0};
+    const char tokens[] = "{\"id\":\"x\",\"tokens\":[1,2,3]}\n";
+    assert_int_equal(check(m, file_of("e.jsonl", tokens, strlen(tokens)), NULL, &r, &err), CKVC_E_USAGE);
+    assert_non_null(strstr(err.text, "e.jsonl:1:"));
+    assert_non_null(strstr(err.text, "--model"));
+    manifest_free(m);
+}
+
+static void test_hostile_files(void **state)
+{
+    (void)state;
+    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
+    leak_result r;
+    const leak_against *a =
+        counts_of(m, "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE "\xE2 thirteen\"}", &r);
+    assert_int_equal(a->lines, 2);
+    assert_int_equal(a->spans, 1);
+    leak_result_fini(&r);
+    static const struct {
+        const char *text;
+        size_t n;
+        const char *says;
+    } bad[] = {{"", 0, "no lines"},
+               {"\n\n", 2, "no lines"},
+               {"{\"a\":1}\n{\"a\":\n", 14, "bad.jsonl:2: byte"},
+               {"not json\n", 9, "bad.jsonl:1:"},
+               {"{\"a\":\"\0\"}\0\n", 11, "bad.jsonl:1:"},
+               {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", 18, "gzip"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ckvc_err err = {0};
+        assert_int_equal(check(m, file_of("bad.jsonl", bad[i].text, bad[i].n), NULL, &r, &err), CKVC_E_DATA);
+        if (!strstr(err.text, bad[i].says)) {
+            fail_msg("%zu: %s", i, err.text);
+        }
+    }
+    ckvc_err err = {0};
+    assert_int_equal(check(m, folder, NULL, &r, &err), CKVC_E_NOINPUT);
+    err = (ckvc_err){0};
+    assert_int_equal(check(m, "/dev/zero", NULL, &r, &err), CKVC_E_NOINPUT);
+    /* A line without end, packed small: refused at the cap. */
+    gzFile z = gzopen(in_folder("long.gz"), "wb1");
+    static char zeros[1 << 20];
+    memset(zeros, 'x', sizeof zeros);
+    for (int i = 0; i < (LINE_STREAM_MAX_BYTES >> 20) + 2; i++) {
+        assert_int_equal(gzwrite(z, zeros, sizeof zeros), sizeof zeros);
+    }
+    gzclose(z);
+    err = (ckvc_err){0};
+    assert_int_equal(check(m, in_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "long.gz:1: line of more than"));
+    manifest_free(m);
+}
+
+/* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
+static void test_packed(void **state)
+{
+    (void)state;
+    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
+    for (int member = 0; member < 2; member++) {
+        gzFile z = gzopen(in_folder("e.gz"), member ? "ab" : "wb");
+        for (int i = 0; i < 5000; i++) {
+            gzprintf(z, "{\"id\":\"q%d\",\"x\":\"filler %d\"}\n", i, i);
+        }
+        gzputs(z, "{\"x\":\"" TWELVE " thirteen\"}\n");
+        gzclose(z);
+    }
+    leak_result r;
+    ckvc_err err = {0};
+    char hash[CKVC_SHA256_HEX];
+    struct stat about;
+    assert_int_equal(check(m, in_folder("e.gz"), NULL, &r, &err), CKVC_OK);
+    assert_int_equal(r.record.against[0].lines, 10002);
+    assert_int_equal(r.record.against[0].spans, 2);
+    assert_int_equal(r.findings[0].line, 5001);
+    assert_int_equal(ckvc_sha256_file(in_folder("e.gz"), hash, NULL), CKVC_OK);
+    assert_int_equal(stat(in_folder("e.gz"), &about), 0);
+    assert_string_equal(r.record.against[0].sha256, hash);
+    assert_int_equal(r.record.against[0].bytes, about.st_size);
+    /* The record through JSON and back. */
+    json_t *o = leak_record_json(&r.record);
+    leak_record back;
+    assert_int_equal(leak_record_parse(o, "r", &back, NULL), CKVC_OK);
+    assert_string_equal(back.manifest, r.record.manifest);
+    assert_int_equal(back.against[0].spans, 2);
+    assert_non_null(leak_record_find(&back, hash));
+    assert_null(leak_record_find(&back, back.manifest));
+    leak_record_fini(&back);
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(o, next, key, value) /* every member is needed */
+    {
+        json_t *less = json_copy(o);
+        json_object_del(less, key);
+        err = (ckvc_err){0};
+        assert_int_equal(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA);
+        assert_non_null(strstr(err.text, key));
+        json_decref(less);
+    }
+    json_decref(o);
+    leak_result_fini(&r);
+    manifest_free(m);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"m.jsonl", "e.jsonl", "copy.jsonl", "t.txt", "bad.jsonl", "long.gz", "e.gz"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        unlink(in_folder(names[i]));
+    }
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_json_strings),
+                                       cmocka_unit_test(test_json_noise),
+                                       cmocka_unit_test(test_spans_brute_force),
+                                       cmocka_unit_test(test_near_brute_force),
+                                       cmocka_unit_test(test_findings),
+                                       cmocka_unit_test(test_own_file),
+                                       cmocka_unit_test(test_references),
+                                       cmocka_unit_test(test_hostile_files),
+                                       cmocka_unit_test(test_packed)};
+    return cmocka_run_group_tests_name("leaks", tests, make_folder, remove_folder);
+}

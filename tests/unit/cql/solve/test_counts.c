@@ -1,0 +1,305 @@
+/* Sufficient statistics: exact in any order; resampling over prompts with the distribution that it claims. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cql/solve/bound.h"
+#include "cql/solve/counts.h"
+#include "cql/solve/cql.h"
+#include "lib/base/rng.h"
+
+#define LIMIT ((size_t)1 << 28)
+
+static double gauss(ckvc_rng *rng)
+{
+    double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static cql_counts *make(size_t S, size_t A, uint32_t R, cql_resample kind, uint64_t seed)
+{
+    cql_counts *c = NULL;
+    ckvc_err err = {0};
+    if (cql_counts_create(S, A, R, kind, seed, LIMIT, &c, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    return c;
+}
+
+static void add(cql_counts *c, size_t s, size_t a, double reward, double part)
+{
+    ckvc_err err = {0};
+    if (cql_counts_add(c, s, a, reward, part, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+}
+
+/* 60 prompts with records of two states; given in one order and in the reverse, every number must have the same bits. */
+static void order_never_shows(void **state)
+{
+    (void)state;
+    enum { S = 2, A = 3, R = 16, P = 60 };
+    cql_counts *both[2];
+    for (int k = 0; k < 2; ++k) {
+        both[k] = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 9);
+        for (int i = 0; i < P; ++i) {
+            int p = k == 0 ? i : P - 1 - i;
+            char id[32];
+            ckvc_rng rng;
+            snprintf(id, sizeof id, "prompt %d", p);
+            ckvc_rng_init(&rng, 1, ckvc_rng_key(id), 0);
+            cql_counts_prompt(both[k], id);
+            for (size_t cell = 0; cell < S * A; ++cell) {
+                double r = exp(20.0 * ckvc_rng_double(&rng) - 12.0) * (p % 2 ? 1.0 : -1.0);
+                add(both[k], cell / A, cell % A, r, 0.3 * r);
+            }
+        }
+    }
+    assert_true(cql_counts_sd(both[0], false) == cql_counts_sd(both[1], false));
+    assert_true(cql_counts_sd(both[0], true) == cql_counts_sd(both[1], true));
+    assert_int_equal(cql_counts_records(both[0]), P * S * A);
+    for (size_t s = 0; s < S; ++s) {
+        uint64_t n[2][A];
+        double mean[2][A], sumsq[2][A], part[2][A];
+        assert_int_equal(cql_counts_prompts(both[0], s), P);
+        for (int k = 0; k < 2; ++k)
+            cql_counts_state(both[k], s, 0.7, n[k], mean[k], sumsq[k], part[k]);
+        assert_memory_equal(n[0], n[1], sizeof n[0]);
+        assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
+        assert_memory_equal(sumsq[0], sumsq[1], sizeof sumsq[0]);
+        assert_memory_equal(part[0], part[1], sizeof part[0]);
+        for (uint32_t r = 0; r < R; ++r) {
+            for (int k = 0; k < 2; ++k)
+                cql_counts_replicate(both[k], r, s, 1.0, n[k], mean[k]);
+            assert_memory_equal(n[0], n[1], sizeof n[0]);
+            assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
+        }
+    }
+    cql_counts_free(both[0]);
+    cql_counts_free(both[1]);
+}
+
+static void moments_are_those_of_the_records(void **state)
+{
+    (void)state;
+    cql_counts *c = make(1, 2, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
+    const double r[4] = {0.5, -0.25, 1e-7, 0.125};
+    uint64_t n[2];
+    double mean[2], sumsq[2], part[2];
+    assert_true(cql_counts_sd(c, false) == 0.0);
+    cql_counts_prompt(c, "a");
+    for (int i = 0; i < 4; ++i)
+        add(c, 0, 1, r[i], 2.0 * r[i]);
+    cql_counts_state(c, 0, 0.5, n, mean, sumsq, part);
+    assert_true(n[0] == 0 && mean[0] == 0.0 && n[1] == 4);
+    double sum = (r[0] + r[1] + r[2] + r[3]) / 4.0, square = 0.0;
+    for (int i = 0; i < 4; ++i)
+        square += r[i] * r[i];
+    assert_true(fabs(mean[1] - sum / 0.5) < 1e-15);
+    assert_true(fabs(part[1] - 2.0 * sum / 0.5) < 1e-15);
+    assert_true(fabs(sumsq[1] - square / 0.25) < 1e-15);
+    assert_true(fabs(cql_counts_sd(c, false) - sqrt(square / 4.0 - sum * sum)) < 1e-15);
+    assert_true(fabs(cql_counts_sd(c, true) - 2.0 * sqrt(square / 4.0 - sum * sum)) < 1e-15);
+    cql_counts_free(c);
+}
+
+static void equal_rewards_have_no_deviation(void **state)
+{
+    (void)state;
+    cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
+    cql_counts_prompt(c, "a");
+    for (int i = 0; i < 1000; ++i)
+        add(c, 0, 0, 0.1, 1234.1);
+    assert_true(cql_counts_sd(c, false) == 0.0);
+    assert_true(cql_counts_sd(c, true) == 0.0);
+    cql_counts_free(c);
+}
+
+static void rewards_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
+    const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
+    cql_counts_prompt(c, "a");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+        ckvc_err err = {0};
+        assert_int_equal(cql_counts_add(c, 0, 0, bad[i], 0.0, &err), CKVC_E_DATA);
+        assert_int_equal(cql_counts_add(c, 0, 0, 0.0, bad[i], NULL), CKVC_E_DATA);
+    }
+    assert_int_equal(cql_counts_records(c), 0);
+    cql_counts_free(c);
+}
+
+static void memory_has_a_cap(void **state)
+{
+    (void)state;
+    cql_counts *c = NULL;
+    ckvc_err err = {0};
+    assert_int_equal(cql_counts_create(1000, 29, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &c, &err), CKVC_E_MEMORY);
+    assert_non_null(strstr(err.text, "at most"));
+    assert_null(c);
+    assert_int_equal(cql_counts_create(SIZE_MAX / 2, 29, 2, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &c, NULL), CKVC_E_MEMORY);
+}
+
+/* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and in every object of one seed. */
+static void bootstrap_weights_are_poisson(void **state)
+{
+    (void)state;
+    enum { R = 200, P = 50 };
+    cql_counts *c = make(P, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
+    cql_counts *twin = make(1, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
+    double sum = 0.0, square = 0.0, mean;
+    uint64_t n, m;
+    for (size_t p = 0; p < P; ++p) {
+        char id[16];
+        snprintf(id, sizeof id, "%zu", p);
+        cql_counts_prompt(c, id);
+        add(c, p, 0, 0.1, 0.1);
+    }
+    cql_counts_prompt(twin, "17");
+    add(twin, 0, 0, 0.1, 0.1);
+    for (size_t p = 0; p < P; ++p)
+        for (uint32_t r = 0; r < R; ++r) {
+            cql_counts_replicate(c, r, p, 1.0, &n, &mean);
+            assert_true(n == 0 ? mean == 0.0 : fabs(mean - 0.1) < 1e-15);
+            sum += (double)n;
+            square += (double)n * (double)n;
+            if (p == 17) {
+                cql_counts_replicate(twin, r, 0, 1.0, &m, &mean);
+                assert_int_equal(n, m);
+            }
+        }
+    double average = sum / (P * R);
+    assert_true(fabs(average - 1.0) < 0.05); /* standard error 0.01 */
+    assert_true(fabs(square / (P * R) - average * average - 1.0) < 0.1);
+    cql_counts_free(c);
+    cql_counts_free(twin);
+}
+
+static void halves_are_complements(void **state)
+{
+    (void)state;
+    enum { R = 40, P = 100 };
+    cql_counts *c = make(1, 1, R, CQL_RESAMPLE_HALVES, 4);
+    for (int p = 0; p < P; ++p) {
+        char id[16];
+        snprintf(id, sizeof id, "%d", p);
+        cql_counts_prompt(c, id);
+        add(c, 0, 0, 0.01 * p, 0.0);
+    }
+    uint64_t all, a, b;
+    double mean, mean_a, mean_b;
+    cql_counts_state(c, 0, 1.0, &all, &mean, NULL, NULL);
+    for (uint32_t k = 0; k < R / 2; ++k) {
+        cql_counts_replicate(c, 2 * k, 0, 1.0, &a, &mean_a);
+        cql_counts_replicate(c, 2 * k + 1, 0, 1.0, &b, &mean_b);
+        assert_int_equal(a + b, all);
+        assert_true(a > 25 && b > 25);
+        assert_true(fabs((double)a * mean_a + (double)b * mean_b - (double)all * mean) < 1e-12);
+    }
+    cql_counts_free(c);
+}
+
+/* One state, five actions of which one is truly better: with many prompts every refit finds it; the shares say so. */
+static void shares_tell_certain_from_uncertain(void **state)
+{
+    (void)state;
+    enum { A = 5, R = 100 };
+    const double gaps[2] = {1.0, 0.0};
+    for (int k = 0; k < 2; ++k) {
+        cql_counts *c = make(1, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
+        ckvc_rng rng;
+        ckvc_rng_init(&rng, 21, 0, 0);
+        for (int p = 0; p < 200; ++p) {
+            char id[16];
+            snprintf(id, sizeof id, "%d", p);
+            cql_counts_prompt(c, id);
+            for (size_t a = 0; a < A; ++a) {
+                double r = gauss(&rng) + (a == 3 ? gaps[k] : 0.0);
+                add(c, 0, a, r, r);
+            }
+        }
+        uint16_t choices[R];
+        float share[A], total = 0.0f;
+        ckvc_err err = {0};
+        assert_int_equal(cql_counts_choices(c, 0.75, 1.0, NULL, choices, &err), CKVC_OK);
+        cql_choice_shares(choices, R, 1, A, share);
+        for (size_t a = 0; a < A; ++a)
+            total += share[a];
+        assert_true(fabsf(total - 1.0f) < 1e-6f);
+        if (k == 0)
+            assert_true(share[3] > 0.99f && cql_counts_better(c, 0, 3, 0) && cql_counts_better(c, 0, 3, -1));
+        else
+            assert_true(share[3] < 0.95f);
+        assert_false(cql_counts_better(c, 0, 0, 3));
+        cql_counts_free(c);
+    }
+}
+
+/* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may pass (the naive bound passes most). */
+static void best_of_many_is_rarely_called_better(void **state)
+{
+    (void)state;
+    enum { S = 200, A = 29, R = 200, P = 40 };
+    cql_counts *c = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 22, 0, 0);
+    for (int p = 0; p < P; ++p) {
+        char id[16];
+        snprintf(id, sizeof id, "%d", p);
+        cql_counts_prompt(c, id);
+        for (size_t cell = 0; cell < S * A; ++cell) {
+            double r = cell % A == 8 ? 0.0 : gauss(&rng);
+            add(c, cell / A, cell % A, r, r);
+        }
+    }
+    int better = 0;
+    for (size_t s = 0; s < S; ++s) {
+        uint64_t n[A];
+        double mean[A];
+        cql_counts_state(c, s, 1.0, n, mean, NULL, NULL);
+        better += cql_counts_better(c, s, cql_choose_gate(A, mean), 8) ? 1 : 0;
+    }
+    assert_true(better <= 24); /* 5% of 200 is 10; the bootstrap of 40 prompts is a little too narrow */
+    cql_counts_free(c);
+}
+
+static void few_prompts_prove_nothing(void **state)
+{
+    (void)state;
+    cql_counts *c = make(1, 2, 100, CQL_RESAMPLE_BOOTSTRAP, 4);
+    for (int p = 0; p < CQL_MIN_PROMPTS - 1; ++p) {
+        char id[16];
+        snprintf(id, sizeof id, "%d", p);
+        cql_counts_prompt(c, id);
+        add(c, 0, 0, 0.0, 0.0);
+        add(c, 0, 1, 1.0, 1.0);
+    }
+    assert_false(cql_counts_better(c, 0, 1, 0));
+    cql_counts_prompt(c, "one more");
+    add(c, 0, 0, 0.0, 0.0);
+    add(c, 0, 1, 1.0, 1.0);
+    assert_true(cql_counts_better(c, 0, 1, 0));
+    cql_counts_free(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(order_never_shows),
+        cmocka_unit_test(moments_are_those_of_the_records),
+        cmocka_unit_test(equal_rewards_have_no_deviation),
+        cmocka_unit_test(rewards_out_of_range_are_refused),
+        cmocka_unit_test(memory_has_a_cap),
+        cmocka_unit_test(bootstrap_weights_are_poisson),
+        cmocka_unit_test(halves_are_complements),
+        cmocka_unit_test(shares_tell_certain_from_uncertain),
+        cmocka_unit_test(best_of_many_is_rarely_called_better),
+        cmocka_unit_test(few_prompts_prove_nothing),
+    };
+    return cmocka_run_group_tests_name("counts", tests, NULL, NULL);
+}

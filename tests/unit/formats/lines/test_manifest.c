@@ -1,0 +1,260 @@
+/* The manifest reader: every kind of line that is right, and every kind that is wrong, each with the line that it names. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/lines/manifest.h"
+#include "lib/base/hash.h"
+
+static char folder[] = "/tmp/ckvc-manifest-XXXXXX";
+
+static void put(const char *name, const char *bytes, size_t n)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) {
+        return -1;
+    }
+    put("text.txt", "0123456789 \xE2\x82\xAC", 14);
+    put("broken.txt", "ok \xFF", 4);
+    char link[256];
+    snprintf(link, sizeof link, "%s/outside", folder);
+    return symlink("/etc/hostname", link);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    const char *const names[] = {"text.txt", "broken.txt", "outside", "m.jsonl"};
+    char path[256];
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    return rmdir(folder);
+}
+
+static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out, ckvc_err *err)
+{
+    char path[256];
+    put("m.jsonl", bytes, n);
+    snprintf(path, sizeof path, "%s/m.jsonl", folder);
+    *err = (ckvc_err){0};
+    return manifest_read(path, out, err);
+}
+
+static void refuses_bytes(const char *bytes, size_t n, const char *said)
+{
+    manifest *m;
+    ckvc_err err;
+    ckvc_status status = read_bytes(bytes, n, &m, &err);
+    if (status == CKVC_OK || !strstr(err.text, said)) {
+        fail_msg("want \"%s\", got status %d: %s", said, status, err.text);
+    }
+    assert_null(m);
+}
+
+static void refuses(const char *text, const char *said)
+{
+    refuses_bytes(text, strlen(text), said);
+}
+
+static void good_lines(void **state)
+{
+    (void)state;
+    const char *text =
+        "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\"}\r\n"
+        "{\"tokens\":[1,2,2147483647],\"id\":\"b\",\"continuation_tokens\":[4]}\n"
+        "{\"id\":\"c\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":3,\"continuation\":\" x\"}\n"
+        "{\"id\":\"d\",\"file\":\"./text.txt\"}\n"
+        "{\"id\":\"e\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"content\":\"a\\u0000b\",\"role\":\"user\"}]}";
+    manifest *m;
+    ckvc_err err;
+    char sha[CKVC_SHA256_HEX];
+    assert_int_equal(read_bytes(text, strlen(text), &m, &err), CKVC_OK);
+    ckvc_sha256_hex(text, strlen(text), sha);
+    assert_string_equal(m->sha256, sha);
+    assert_int_equal(m->n_entries, 5);
+    assert_int_equal(m->entries[0].text_size, 7);
+    assert_memory_equal(m->entries[0].text, "one\0two", 7);
+    assert_string_equal(m->entries[0].source, "s");
+    assert_string_equal(m->entries[0].split, "fit");
+    assert_false(m->entries[0].has_continuation || m->entries[0].has_tokens);
+    assert_true(m->entries[1].has_tokens && m->entries[1].has_continuation_tokens);
+    assert_int_equal(m->entries[1].tokens[2], INT32_MAX);
+    assert_null(m->entries[1].source);
+    assert_string_equal(m->entries[2].text, "234");
+    assert_string_equal(m->entries[2].continuation, " x");
+    assert_int_equal(m->entries[2].line, 3);
+    assert_int_equal(m->entries[3].text_size, 14);
+    const manifest_entry *e = &m->entries[4];
+    assert_int_equal(e->n_messages, 2);
+    assert_true(strcmp(e->messages[1].role, "user") == 0 && e->messages[0].content_size == 0);
+    assert_int_equal(e->messages[1].content_size, 3);
+    assert_memory_equal(e->messages[1].content, "a\0b", 4);
+    assert_int_equal(e->text_size, 17);
+    assert_memory_equal(e->text, "system\n\nuser\na\0b\n", 17);
+    char *line = manifest_line(e);
+    assert_string_equal(
+        line, "{\"id\":\"e\",\"messages\":[{\"content\":\"\",\"role\":\"system\"},{\"content\":\"a\\u0000b\",\"role\":\"user\"}]}");
+    free(line);
+    manifest_free(m);
+}
+
+static void bad_lines(void **state)
+{
+    (void)state;
+    refuses("", "empty");
+    refuses("{\"id\":\"a\",\"text\":\"x\"}\n\n", ":2: blank line");
+    refuses("  \t\n", ":1: blank line");
+    refuses("\xEF\xBB\xBF{\"id\":\"a\",\"text\":\"x\"}", "byte order mark");
+    refuses("{\"id\":\"a\",\"text\":\"\xC3(\"}", ":1: byte 18 of the line is not UTF-8");
+    refuses("{\"id\":\"a\",\"text\":\"x\"", "not valid JSON");
+    refuses("{\"id\":\"a\",\"text\":\"x\"} {}", "not valid JSON");
+    refuses("{\"id\":\"a\",\"text\":\"\\ud800\"}", "not valid JSON");
+    refuses("{\"id\":\"a\",\"text\":NaN}", "not valid JSON");
+    refuses("[1]", "not a JSON object");
+    refuses("7", "not a JSON object");
+    refuses("{\"text\":\"x\"}", "\"id\" is missing");
+    refuses("{\"id\":7,\"text\":\"x\"}", "\"id\" must be a string");
+    refuses("{\"id\":null,\"text\":\"x\"}", "\"id\" must be a string");
+    refuses("{\"id\":\"\",\"text\":\"x\"}", "want 1 to 255");
+    refuses("{\"id\":\"a\\u0001\",\"text\":\"x\"}", "control character");
+    refuses("{\"id\":\"a\\u0000b\",\"text\":\"x\"}", "control character");
+    refuses("{\"id\":\"a\",\"id\":\"b\",\"text\":\"x\"}", "duplicate");
+    refuses("{\"id\":\"a\",\"text\":\"x\"}\n{\"id\":\"b\",\"text\":\"y\"}\n{\"id\":\"a\",\"text\":\"z\"}",
+            ":3: \"id\" \"a\" stands in line 1");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"Text\":\"y\"}", "unknown key \"Text\"");
+    refuses("{\"id\":\"a\"}", "none of \"text\"");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"tokens\":[1]}", "more than one of");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"file\":\"text.txt\"}", "more than one of");
+    refuses("{\"id\":\"a\",\"text\":[1]}", "\"text\" must be a string");
+    refuses("{\"id\":\"a\",\"tokens\":[]}", "not empty");
+    refuses("{\"id\":\"a\",\"tokens\":\"1 2\"}", "must be an array");
+    refuses("{\"id\":\"a\",\"tokens\":[1,-1]}", "\"tokens\"[1] is not a token id");
+    refuses("{\"id\":\"a\",\"tokens\":[1.5]}", "\"tokens\"[0] is not a token id");
+    refuses("{\"id\":\"a\",\"tokens\":[2147483648]}", "\"tokens\"[0] is not a token id");
+    refuses("{\"id\":\"a\",\"tokens\":[99999999999999999999]}", "not valid JSON");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"y\",\"continuation_tokens\":[1]}", "at most one");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"\"}", "\"continuation\" is empty");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation_tokens\":[]}", "not empty");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"source\":5}", "\"source\" must be a string");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"split\":\"\"}", "\"split\" has 0 bytes");
+    refuses("{\"id\":\"a\",\"messages\":[]}", "not empty");
+    refuses("{\"id\":\"a\",\"messages\":{}}", "must be an array");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "exactly one");
+    refuses("{\"id\":\"a\",\"messages\":[\"x\"]}", "\"messages\"[0] must be an object");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\"}]}", "\"messages\"[0] must be an object");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "two strings");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"name\":\"y\"}]}", "two strings");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\",\"content\":\"y\"}]}",
+            "\"messages\"[1] has the role \"tool\"");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"x\"}]}", "has the role");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"offset\":1}", "belong to \"file\"");
+    refuses("{\"id\":\"a\",\"file\":\"/etc/hostname\"}", "relative");
+    refuses("{\"id\":\"a\",\"file\":\"../x\"}", "no \"..\"");
+    refuses("{\"id\":\"a\",\"file\":\"sub/../../x\"}", "no \"..\"");
+    refuses("{\"id\":\"a\",\"file\":\"outside\"}", "outside the manifest's folder");
+    refuses("{\"id\":\"a\",\"file\":\"absent.txt\"}", "absent.txt");
+    refuses("{\"id\":\"a\",\"file\":\".\"}", ":");
+    refuses("{\"id\":\"a\",\"file\":\"\"}", "relative");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":15}", "which has 14");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":13}", "which has 14");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":9223372036854775807}", "which has 14");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":-1}", "\"bytes\" must be a whole number");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":1.5}", "\"offset\" must be a whole number");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":12}", "byte 11 of");
+    refuses("{\"id\":\"a\",\"file\":\"broken.txt\"}", "byte 3 of");
+    refuses_bytes("{\"id\":\"a\",\"text\":\"x\0y\"}", 22, "not valid JSON");
+    char id[300];
+    memset(id, 'i', sizeof id);
+    char line[400];
+    snprintf(line, sizeof line, "{\"id\":\"%.256s\",\"text\":\"x\"}", id);
+    refuses(line, "256 bytes; want 1 to 255");
+    char nested[5000];
+    memset(nested, '[', sizeof nested - 1);
+    nested[sizeof nested - 1] = '\0';
+    refuses(nested, "not valid JSON");
+}
+
+static void missing_manifest(void **state)
+{
+    (void)state;
+    manifest *m;
+    ckvc_err err = {0};
+    assert_int_equal(manifest_read("/nonexistent/m.jsonl", &m, &err), CKVC_E_NOINPUT);
+    assert_null(m);
+    err = (ckvc_err){0};
+    assert_int_not_equal(manifest_read(folder, &m, &err), CKVC_OK); /* a folder */
+}
+
+static void long_line(void **state)
+{
+    (void)state;
+    size_t n = ((size_t)64 << 20) + 1;
+    char *line = malloc(n);
+    memset(line, ' ', n);
+    refuses_bytes(line, n, "at most 67108864");
+    free(line);
+}
+
+static void written_lines_read_back(void **state)
+{
+    (void)state;
+    char text[] = "quote \" slash \\ tab \t line\n \xE2\x82\xAC end", tail[] = " more";
+    char id[] = "x-1", source[] = "s", split[] = "heldout";
+    int32_t ids[] = {5, 6};
+    manifest_entry e = {.id = id,
+                        .source = source,
+                        .split = split,
+                        .text = text,
+                        .text_size = sizeof text - 1,
+                        .continuation = tail,
+                        .continuation_size = 5,
+                        .has_continuation = true};
+    char *line = manifest_line(&e);
+    assert_string_equal(line, "{\"continuation\":\" more\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
+                              "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
+    manifest *m;
+    ckvc_err err;
+    assert_int_equal(read_bytes(line, strlen(line), &m, &err), CKVC_OK);
+    assert_int_equal(m->entries[0].text_size, sizeof text - 1);
+    assert_string_equal(m->entries[0].text, text);
+    char *again = manifest_line(&m->entries[0]);
+    assert_string_equal(line, again);
+    free(line);
+    free(again);
+    manifest_free(m);
+    manifest_entry t = {.id = id, .tokens = ids, .n_tokens = 2, .has_tokens = true};
+    line = manifest_line(&t);
+    assert_string_equal(line, "{\"id\":\"x-1\",\"tokens\":[5,6]}");
+    free(line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_lines),
+        cmocka_unit_test(bad_lines),
+        cmocka_unit_test(missing_manifest),
+        cmocka_unit_test(long_line),
+        cmocka_unit_test(written_lines_read_back),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

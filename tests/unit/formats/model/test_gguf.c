@@ -1,0 +1,1337 @@
+/* GGUF files: what a sound one gives, every quantised type against values worked out another way, one malformed file a rule, random
+ * damage, and whole models written both ways. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <unistd.h>
+
+#include "formats/model/gguf.h"
+#include "formats/model/gguf_model.h"
+#include "formats/tokenizer/tokenizer_files.h"
+#include "formats/model/weights.h"
+#include "lib/base/rng.h"
+#include "lib/model/model_info.h"
+#include "lib/token/tokenizer.h"
+#include "tests/unit/gguf_maker.h"
+#include "tests/unit/golden_model.h"
+
+static char dir[] = "/tmp/ckvc-gguf-XXXXXX";
+static char path[512];
+static ckvc_rng rng;
+
+static void put(gguf_maker *g)
+{
+    size_t n;
+    uint8_t *bytes = g_end(g, &n);
+    g_write(path, bytes, n);
+    free(bytes);
+}
+
+/* ---- the tiny model that most tests write: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64 tokens ---- */
+
+enum { LAYERS = 2, HEADS = 4, KV = 2, DIM = 4, WIDTH = 32, MLP = 64, VOCAB = 64 };
+
+static void tiny_keys(gguf_maker *g, const char *arch)
+{
+    char key[64];
+    g_string(g, "general.architecture", arch);
+    const struct {
+        const char *name;
+        uint32_t v;
+    } ints[] = {{"block_count", LAYERS},       {"context_length", 128},         {"embedding_length", WIDTH},
+                {"feed_forward_length", MLP},  {"attention.head_count", HEADS}, {"attention.head_count_kv", KV},
+                {"attention.key_length", DIM}, {"attention.value_length", DIM}, {"rope.dimension_count", DIM},
+                {"vocab_size", VOCAB}};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        snprintf(key, sizeof key, "%s.%s", arch, ints[i].name);
+        g_u32(g, key, ints[i].v);
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    g_f32(g, key, 1e-5f);
+    snprintf(key, sizeof key, "%s.rope.freq_base", arch);
+    g_f32(g, key, 10000.0f);
+}
+
+static float small_value(uint64_t seed)
+{
+    ckvc_rng r;
+    ckvc_rng_init(&r, seed, 7, 7);
+    return (float)((double)ckvc_rng_below(&r, 2001) - 1000.0) * 3e-4f;
+}
+
+static uint64_t name_seed(const char *name)
+{
+    uint64_t h = 1469598103934665603u;
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 1099511628211u;
+    return h % 1000003 * 100000;
+}
+
+/* A tensor of values that its name and the row in half-split order decide. pairwise: rows of each head of DIM stored 2i, 2i+1. */
+static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows, bool pairwise)
+{
+    static float values[VOCAB * MLP];
+    const uint64_t n_rows = rows ? rows : cols, n_cols = rows ? cols : 1, seed = name_seed(name);
+    for (uint64_t r = 0; r < n_rows; r++) {
+        const uint64_t in_head = r % DIM, from = pairwise ? r - in_head + in_head / 2 + in_head % 2 * (DIM / 2) : r;
+        for (uint64_t c = 0; c < n_cols; c++)
+            values[r * n_cols + c] = small_value(seed + from * n_cols + c) + (strstr(name, "norm") ? 1.0f : 0.0f);
+    }
+    g_tensor(g, name, G_TYPE_F32, (uint64_t[2]){cols, rows}, values, n_rows * n_cols * 4);
+}
+
+/* All but the embedding. */
+static void tiny_layers(gguf_maker *g, bool pairwise, bool biases)
+{
+    char name[64];
+    tiny_tensor(g, "output_norm.weight", WIDTH, 0, false);
+    for (int l = 0; l < LAYERS; l++) {
+        const struct {
+            const char *name;
+            uint64_t cols, rows;
+            bool rotary, bias;
+        } t[] = {{"attn_norm.weight", WIDTH, 0, false, false},    {"attn_q.weight", WIDTH, HEADS * DIM, true, false},
+                 {"attn_k.weight", WIDTH, KV * DIM, true, false}, {"attn_v.weight", WIDTH, KV * DIM, false, false},
+                 {"attn_q.bias", HEADS * DIM, 0, true, true},     {"attn_k.bias", KV * DIM, 0, true, true},
+                 {"attn_v.bias", KV * DIM, 0, false, true},       {"attn_output.weight", HEADS * DIM, WIDTH, false, false},
+                 {"ffn_norm.weight", WIDTH, 0, false, false},     {"ffn_gate.weight", WIDTH, MLP, false, false},
+                 {"ffn_up.weight", WIDTH, MLP, false, false},     {"ffn_down.weight", MLP, WIDTH, false, false}};
+        for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+            snprintf(name, sizeof name, "blk.%d.%s", l, t[i].name);
+            if (biases || !t[i].bias)
+                tiny_tensor(g, name, t[i].cols, t[i].rows, pairwise && t[i].rotary);
+        }
+    }
+}
+
+static void tiny_tensors(gguf_maker *g, bool pairwise, bool biases)
+{
+    tiny_tensor(g, "token_embd.weight", WIDTH, VOCAB, false);
+    tiny_layers(g, pairwise, biases);
+}
+
+/* A tokenizer of the 64 printable characters from '!' on, two merges and a control token. */
+static void tiny_tokenizer(gguf_maker *g)
+{
+    g_string(g, "tokenizer.ggml.model", "gpt2");
+    g_string(g, "tokenizer.ggml.pre", "smollm");
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, VOCAB);
+    for (int i = 0; i < VOCAB; i++) {
+        const char one = (char)('!' + i);
+        if (i < 61)
+            g_text(&g->keys, &one, 1);
+        else
+            g_text(&g->keys, i == 61 ? "AB" : i == 62 ? "ABC" : "<end>", i == 61 ? 2 : i == 62 ? 3 : 5);
+    }
+    g_array(g, "tokenizer.ggml.token_type", G_I32, VOCAB);
+    for (int i = 0; i < VOCAB; i++)
+        ckvc_buffer_u32(&g->keys, i == 63 ? 3 : 1);
+    g_array(g, "tokenizer.ggml.merges", G_STRING, 2);
+    g_text(&g->keys, "A B", 3);
+    g_text(&g->keys, "AB C", 4);
+    g_u32(g, "tokenizer.ggml.bos_token_id", 63);
+    g_u32(g, "tokenizer.ggml.eos_token_id", 63);
+    g_bool(g, "tokenizer.ggml.add_bos_token", 1);
+}
+
+static gguf_maker tiny(void)
+{
+    gguf_maker g = g_begin();
+    tiny_keys(&g, "llama");
+    tiny_tokenizer(&g);
+    return g;
+}
+
+/* ---- sound files ---- */
+
+static void sound_file(void **state)
+{
+    (void)state;
+    for (uint32_t version = 2; version <= 3; version++) {
+        gguf_maker g = tiny();
+        g.version = version;
+        g.alignment = 64;
+        g_u32(&g, "general.alignment", 64);
+        g_key(&g, "test.i64", G_I64);
+        ckvc_buffer_u64(&g.keys, (uint64_t)-5);
+        tiny_tensors(&g, true, false);
+        put(&g);
+        ckvc_err err = {0};
+        gguf *f;
+        if (gguf_open(path, &f, &err) != CKVC_OK)
+            fail_msg("%s", err.text);
+        int64_t v = 0;
+        assert_int_equal(gguf_int(f, "test.i64", -10, 10, &v, &err), CKVC_OK);
+        assert_int_equal(v, -5);
+        assert_int_equal(gguf_int(f, "not.there", 0, 1, &v, &err), CKVC_OK);
+        assert_int_equal(v, -5);
+        assert_true(gguf_string_is(gguf_find(f, "general.architecture"), "llama"));
+        const gguf_tensor *t = gguf_find_tensor(f, "blk.1.ffn_down.weight");
+        assert_non_null(t);
+        assert_int_equal(t->dims[0], MLP);
+        assert_int_equal((t->data - f->map.data) % 64, 0);
+        gguf_close(f);
+
+        model_shape s;
+        if (gguf_shape_read(path, &s, &err) != CKVC_OK)
+            fail_msg("%s", err.text);
+        assert_string_equal(s.family, "llama");
+        assert_int_equal(s.n_layers, LAYERS);
+        assert_int_equal(s.n_heads, HEADS);
+        assert_int_equal(s.n_kv_heads, KV);
+        assert_int_equal(s.head_dim, DIM);
+        assert_int_equal(s.vocab, VOCAB);
+        assert_int_equal(s.max_positions, 128);
+        assert_true(s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias);
+        assert_int_equal(s.bos_id, 63);
+        assert_int_equal(s.n_eos, 1);
+
+        weights *w;
+        if (weights_open(path, &w, &err) != CKVC_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(weights_count(w), 2 + 9 * LAYERS);
+        const tensor_view *q = weights_find(w, "model.layers.1.self_attn.q_proj.weight");
+        assert_non_null(q);
+        assert_string_equal(q->stored, "blk.1.attn_q.weight");
+        assert_string_equal(q->dtype, "F32");
+        assert_int_equal(q->pairwise, DIM);
+        assert_int_equal(q->dims[0], HEADS * DIM);
+        assert_int_equal(q->dims[1], WIDTH);
+        assert_int_equal(weights_find(w, "model.layers.1.self_attn.v_proj.weight")->pairwise, 0);
+        weights_close(w);
+        assert_int_equal(model_verify(path, &err), CKVC_OK);
+    }
+}
+
+/* ---- quantised types ---- */
+
+static double half_of(const uint8_t *p)
+{
+    const int h = p[0] | p[1] << 8, exponent = h >> 10 & 31, mantissa = h & 1023;
+    const double v = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+static int bits(const uint8_t *p, int from, int n) /* n bits from bit `from` of a little-endian string of bits */
+{
+    int v = 0;
+    for (int i = 0; i < n; i++)
+        v |= (p[(from + i) / 8] >> (from + i) % 8 & 1) << i;
+    return v;
+}
+
+/* Value i of a block, worked out alone, from bit positions, in double. Each is exact there, so one rounding to float32 must give
+ * the reader's bits. */
+static double value_of(tensor_type type, const uint8_t *b, int i)
+{
+    const int at = i % 16 * 8 + i / 16 * 4; /* bit of the nibble of value i of 32 */
+    switch (type) {
+    case TENSOR_Q4_0:
+        return half_of(b) * (bits(b + 2, at, 4) - 8);
+    case TENSOR_Q4_1:
+        return half_of(b) * bits(b + 4, at, 4) + half_of(b + 2);
+    case TENSOR_Q5_0:
+        return half_of(b) * (bits(b + 6, at, 4) + 16 * bits(b + 2, i, 1) - 16);
+    case TENSOR_Q5_1:
+        return half_of(b) * (bits(b + 8, at, 4) + 16 * bits(b + 4, i, 1)) + half_of(b + 2);
+    case TENSOR_Q8_0:
+        return half_of(b) * (b[2 + i] < 128 ? b[2 + i] : b[2 + i] - 256);
+    case TENSOR_Q4_K: {
+        const int g = i / 32;
+        const int scale = g < 4 ? bits(b + 4, g * 8, 6) : bits(b + 4, (g + 4) * 8, 4) + 16 * bits(b + 4, (g - 4) * 8 + 6, 2);
+        const int min = g < 4 ? bits(b + 4, (g + 4) * 8, 6) : bits(b + 4, (g + 4) * 8 + 4, 4) + 16 * bits(b + 4, g * 8 + 6, 2);
+        const int q = bits(b + 16, g / 2 * 256 + i % 32 * 8 + g % 2 * 4, 4);
+        return half_of(b) * scale * q - half_of(b + 2) * min;
+    }
+    default: { /* Q6_K */
+        const int part = i / 128, j = i % 128;
+        const int low = bits(b, part * 512 + j % 64 * 8 + j / 64 * 4, 4),
+                  high = bits(b + 128, part * 256 + j % 32 * 8 + j / 32 * 2, 2);
+        const int scale = b[192 + i / 16] < 128 ? b[192 + i / 16] : b[192 + i / 16] - 256;
+        return half_of(b + 208) * scale * (low + 16 * high - 32);
+    }
+    }
+}
+
+static const struct {
+    tensor_type type;
+    uint32_t ggml, values, bytes, halfs[2]; /* where the float16 scales are; equal: one */
+} types[] = {
+    {TENSOR_Q4_0, G_TYPE_Q4_0, 32, 18, {0, 0}},       {TENSOR_Q4_1, G_TYPE_Q4_1, 32, 20, {0, 2}},
+    {TENSOR_Q5_0, G_TYPE_Q5_0, 32, 22, {0, 0}},       {TENSOR_Q5_1, G_TYPE_Q5_1, 32, 24, {0, 2}},
+    {TENSOR_Q8_0, G_TYPE_Q8_0, 32, 34, {0, 0}},       {TENSOR_Q4_K, G_TYPE_Q4_K, 256, 144, {0, 2}},
+    {TENSOR_Q6_K, G_TYPE_Q6_K, 256, 210, {208, 208}},
+};
+#define N_TYPES (sizeof types / sizeof *types)
+
+static void random_block(size_t kind, uint8_t *b)
+{
+    for (uint32_t i = 0; i < types[kind].bytes; i++)
+        b[i] = (uint8_t)ckvc_rng_below(&rng, 256);
+    for (int k = 0; k < 2; k++) /* scales of moderate size, now and then subnormal or zero */
+        b[types[kind].halfs[k] + 1] =
+            (uint8_t)((b[types[kind].halfs[k] + 1] & 0x83) | (ckvc_rng_below(&rng, 8) ? 0x20 + ckvc_rng_below(&rng, 6) * 4 : 0));
+}
+
+static void blocks_of_every_type(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < N_TYPES; k++) {
+        const tensor_block block = tensor_block_of(types[k].type);
+        assert_int_equal(block.values, types[k].values);
+        assert_int_equal(block.bytes, types[k].bytes);
+        enum { BLOCKS = 40 };
+        static uint8_t data[BLOCKS * 210];
+        static float out[BLOCKS * 256];
+        for (int b = 0; b < BLOCKS; b++)
+            random_block(k, data + (size_t)b * block.bytes);
+        const tensor_view t = {.type = types[k].type,
+                               .rank = 2,
+                               .dims = {BLOCKS / 2, 2 * (int64_t)block.values},
+                               .data = data,
+                               .bytes = (uint64_t)BLOCKS * block.bytes};
+        assert_int_equal(tensor_n_values(&t), BLOCKS * (int64_t)block.values);
+        tensor_decode(&t, 0, BLOCKS * (int64_t)block.values, out);
+        for (uint32_t i = 0; i < BLOCKS * block.values; i++) {
+            const float want = (float)value_of(types[k].type, data + i / block.values * block.bytes, (int)(i % block.values));
+            if (out[i] != want)
+                fail_msg("type %zu, value %u: got %a, wanted %a", k, i, (double)out[i], (double)want);
+        }
+        float part[256];
+        tensor_decode(&t, 3 * (int64_t)block.values, block.values, part);
+        assert_memory_equal(part, out + 3 * block.values, block.values * sizeof *part);
+    }
+}
+
+/* A few values worked out by hand from the definition: 0x3C00 is 1, 0x4000 is 2, 0xB800 is -0.5. */
+static void blocks_by_hand(void **state)
+{
+    (void)state;
+    float out[256];
+    {
+        uint8_t b[18] = {0x00, 0x40, 0x80, 0x1F}; /* d = 2; bytes 80 1F 00 ... */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q4_0, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        assert_true(out[0] == -16 && out[16] == 0 && out[1] == 14 && out[17] == -14 && out[2] == -16 && out[18] == -16);
+    }
+    {
+        uint8_t b[20] = {0x00, 0x3C, 0x00, 0xB8, 0xA3}; /* d = 1, m = -0.5 */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q4_1, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        assert_true(out[0] == 2.5f && out[16] == 9.5f && out[1] == -0.5f);
+    }
+    {
+        uint8_t b[22] = {0x00, 0x3C, 0x01, 0x00, 0x02, 0x00, 0x51, 0xC2}; /* fifth bits of values 0 and 17 */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q5_0, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        assert_true(out[0] == 1 && out[16] == 5 - 16 && out[1] == 2 - 16 && out[17] == 12 && out[5] == -16);
+    }
+    {
+        uint8_t b[24] = {0x00, 0x40, 0x00, 0xB8, 0x01, 0x00, 0x02, 0x00, 0x51, 0xC2}; /* d = 2, m = -0.5 */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q5_1, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        assert_true(out[0] == 33.5f && out[16] == 9.5f && out[17] == 55.5f && out[5] == -0.5f);
+    }
+    {
+        uint8_t b[34] = {0x00, 0xB8, 0x7F, 0x80, 0xFF}; /* d = -0.5: 127, -128, -1 */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q8_0, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        assert_true(out[0] == -63.5f && out[1] == 64 && out[2] == 0.5f);
+    }
+    {
+        /* d = 1, dmin = 2. Group 0: scale 3, min 5. Group 5: low nibbles of byte 9 (scale 7, min 9), upper bits of bytes 1 and 5:
+         * scale 7 + 16 * 2 = 39, min 9 + 16 * 1 = 25. Its values are the high nibbles of bytes 64 ... 95. */
+        uint8_t b[144] = {0x00, 0x3C, 0x00, 0x40};
+        b[4] = 3, b[8] = 5, b[4 + 9] = 0x97, b[4 + 1] = 2 << 6, b[4 + 5] = 1 << 6;
+        b[16] = 0x0B, b[16 + 64] = 0x40;
+        tensor_decode(&(tensor_view){.type = TENSOR_Q4_K, .rank = 1, .dims = {256}, .data = b}, 0, 256, out);
+        assert_true(out[0] == 3 * 11 - 2 * 5 && out[1] == -10 && out[5 * 32] == 39 * 4 - 2 * 25 && out[5 * 32 + 1] == -50);
+    }
+    {
+        /* d = 0.5. Value 128 + 64 + 3 is the high nibble of byte 64 + 3 and bits 4-5 of byte 128 + 32 + 3; its scale is number 12. */
+        uint8_t b[210] = {0};
+        b[67] = 0xA0, b[163] = 3 << 4, b[192 + 12] = 0xFE, b[209] = 0x38;
+        tensor_decode(&(tensor_view){.type = TENSOR_Q6_K, .rank = 1, .dims = {256}, .data = b}, 0, 256, out);
+        assert_true(out[195] == 0.5f * -2 * (10 + 48 - 32) && out[196] == 0.5f * -2 * -32 && out[0] == 0);
+    }
+}
+
+/* ---- malformed files ---- */
+
+static void must_refuse(const char *word)
+{
+    ckvc_err err = {0};
+    model_shape s;
+    weights *w = NULL;
+    ckvc_status rc = model_config_read(path, &s, &err);
+    if (rc == CKVC_OK)
+        rc = weights_open(path, &w, &err);
+    if (rc != CKVC_E_DATA)
+        fail_msg("status %d where \"%s\" was expected", (int)rc, word);
+    if (strstr(err.text, word) == NULL || strncmp(err.text, path, strlen(path)) != 0 || strchr(err.text, '\n') != NULL)
+        fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, word);
+}
+
+static void headers(void **state)
+{
+    (void)state;
+    gguf_maker g = tiny();
+    tiny_tensors(&g, true, false);
+    size_t n;
+    uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n + 64, 1);
+    const struct {
+        size_t at;
+        uint64_t v;
+        int width;
+        const char *word;
+    } edits[] = {
+        {0, 0x46554746, 4, "byte 0: does not begin with \"GGUF\""},
+        {4, 1, 4, "byte 4: GGUF version 1;"},
+        {4, 4, 4, "byte 4: GGUF version 4;"},
+        {4, 3u << 24, 4, "a big-endian file?"},
+        {8, UINT64_MAX, 8, "byte 8: 18446744073709551615 tensors"},
+        {8, GGUF_MAX_TENSORS + 1, 8, "byte 8: 65537 tensors"},
+        {8, n / 33 + 1, 8, "byte 8: "},
+        {8, 1, 8, "belong to none"},
+        {16, UINT64_MAX / 8, 8, "byte 16: 2305843009213693951 keys"},
+        {16, n / 14 + 1, 8, "byte 16: "},
+        {24, UINT64_MAX, 8, "byte 24: key 0 has a name of 18446744073709551615 bytes"},
+        {24, 0, 8, "byte 24: key 0 has a name of 0 bytes"},
+        {24, 256, 8, "byte 24: key 0 has a name of 256 bytes"},
+        {32, 0x0A, 1, "byte 32: the name of key 0 holds the byte 0x0A"},
+        {52, 13, 4, "byte 52: key general.architecture has the unknown type 13"},
+        {56, UINT64_MAX - 8, 8, "byte 56: key general.architecture is a string of 18446744073709551607 bytes"},
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        memcpy(bytes, sound, n);
+        for (int b = 0; b < edits[i].width; b++)
+            bytes[edits[i].at + (size_t)b] = (uint8_t)(edits[i].v >> 8 * b);
+        g_write(path, bytes, n);
+        must_refuse(edits[i].word);
+    }
+    for (size_t cut = 0; cut < n; cut += cut < 2000 ? 1 : 97) { /* every prefix of the file is refused */
+        g_write(path, sound, cut);
+        must_refuse("");
+    }
+    memcpy(bytes, sound, n);
+    memset(bytes + n, 0, 64);
+    g_write(path, bytes, n + 32);
+    must_refuse("32 bytes behind the last tensor belong to none");
+    free(sound);
+    free(bytes);
+}
+
+/* One key more, or one tensor more, of a sound file. */
+typedef void (*spoil_fn)(gguf_maker *g);
+
+static void twice_key(gguf_maker *g)
+{
+    g_u32(g, "llama.block_count", 2);
+}
+static void bool_of_two(gguf_maker *g)
+{
+    g_bool(g, "x.flag", 2);
+}
+static void long_array(gguf_maker *g)
+{
+    g_array(g, "x.list", G_F64, GGUF_MAX_ITEMS);
+}
+static void longer_array(gguf_maker *g)
+{
+    g_array(g, "x.list", G_U8, UINT64_MAX);
+}
+static void nested_array(gguf_maker *g)
+{
+    g_array(g, "x.list", G_ARRAY, 1);
+    ckvc_buffer_u32(&g->keys, G_U8);
+    ckvc_buffer_u64(&g->keys, 0);
+}
+static void odd_array(gguf_maker *g)
+{
+    g_array(g, "x.list", 99, 0);
+}
+static void long_string_in_array(gguf_maker *g)
+{
+    g_array(g, "x.list", G_STRING, 2);
+    g_text(&g->keys, "ab", 2);
+    ckvc_buffer_u64(&g->keys, UINT64_MAX - 3);
+}
+static void alignment_type(gguf_maker *g)
+{
+    g_string(g, "general.alignment", "32");
+}
+static void alignment_odd(gguf_maker *g)
+{
+    g_u32(g, "general.alignment", 48);
+}
+static void alignment_zero(gguf_maker *g)
+{
+    g_u32(g, "general.alignment", 0);
+}
+static void alignment_huge(gguf_maker *g)
+{
+    g_u32(g, "general.alignment", 1u << 31);
+}
+static void alignment_other(gguf_maker *g)
+{
+    g_u32(g, "general.alignment", 256);
+}
+static void twice_tensor(gguf_maker *g)
+{
+    tiny_tensor(g, "blk.0.attn_v.weight", WIDTH, KV * DIM, false);
+}
+static void odd_rank(gguf_maker *g)
+{
+    g->n_tensors++;
+    g_text(&g->infos, "x", 1);
+    ckvc_buffer_u32(&g->infos, 5);
+    for (int i = 0; i < 7; i++)
+        ckvc_buffer_u64(&g->infos, 1);
+}
+static void one_tensor(gguf_maker *g, const char *name, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset)
+{
+    g->n_tensors++;
+    g_text(&g->infos, name, strlen(name));
+    ckvc_buffer_u32(&g->infos, 2);
+    ckvc_buffer_u64(&g->infos, d0);
+    ckvc_buffer_u64(&g->infos, d1);
+    ckvc_buffer_u32(&g->infos, type);
+    ckvc_buffer_u64(&g->infos, offset);
+}
+static uint64_t next_offset(const gguf_maker *g)
+{
+    return (g->data.size + 31) / 32 * 32;
+}
+static void zero_dim(gguf_maker *g)
+{
+    one_tensor(g, "x", 0, 4, G_TYPE_F32, next_offset(g));
+}
+static void huge_dim(gguf_maker *g)
+{
+    one_tensor(g, "x", (UINT64_C(1) << 48) + 1, 1, G_TYPE_F32, next_offset(g));
+}
+static void product_wraps(gguf_maker *g)
+{
+    one_tensor(g, "x", UINT64_C(1) << 48, UINT64_C(1) << 48, G_TYPE_F32, next_offset(g));
+}
+static void bytes_wrap(gguf_maker *g)
+{
+    one_tensor(g, "x", UINT64_C(1) << 47, UINT64_C(1) << 15, G_TYPE_F32, next_offset(g));
+}
+static void past_end(gguf_maker *g)
+{
+    one_tensor(g, "x", 1 << 20, 1 << 20, G_TYPE_F32, next_offset(g));
+}
+static void odd_block(gguf_maker *g)
+{
+    one_tensor(g, "x", 48, 4, G_TYPE_Q4_0, next_offset(g));
+}
+static void odd_type(gguf_maker *g)
+{
+    one_tensor(g, "x", 32, 4, 4, next_offset(g));
+}
+static void other_type(gguf_maker *g)
+{
+    one_tensor(g, "blk.0.ffn_up.weight", 256, 4, G_TYPE_Q5_K, next_offset(g));
+}
+static void odd_offset(gguf_maker *g)
+{
+    one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 4);
+}
+static void hole(gguf_maker *g)
+{
+    one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 32);
+}
+static void overlap(gguf_maker *g)
+{
+    one_tensor(g, "x", 8, 1, G_TYPE_F32, 0);
+}
+static void offset_wraps(gguf_maker *g)
+{
+    one_tensor(g, "x", 8, 1, G_TYPE_F32, UINT64_MAX - 31);
+}
+static void stranger(gguf_maker *g)
+{
+    tiny_tensor(g, "blk.0.attn_q_norm.weight", DIM, 0, false);
+}
+static void layer_beyond(gguf_maker *g)
+{
+    tiny_tensor(g, "blk.2.attn_norm.weight", WIDTH, 0, false);
+}
+static void layer_spelled(gguf_maker *g)
+{
+    tiny_tensor(g, "blk.00.attn_norm.weight", WIDTH, 0, false);
+}
+static void experts(gguf_maker *g)
+{
+    g_u32(g, "llama.expert_count", 8);
+}
+static void yarn(gguf_maker *g)
+{
+    g_string(g, "llama.rope.scaling.type", "yarn");
+}
+static void linear_key(gguf_maker *g)
+{
+    g_f32(g, "llama.rope.scale_linear", NAN);
+}
+static void window(gguf_maker *g)
+{
+    g_u32(g, "llama.attention.sliding_window", 64);
+}
+static void capped(gguf_maker *g)
+{
+    g_f32(g, "llama.attn_logit_softcapping", 30.0f);
+}
+static void parts(gguf_maker *g)
+{
+    g_key(g, "split.count", G_U16);
+    ckvc_buffer_u16(&g->keys, 3);
+}
+static void old_quantisation(gguf_maker *g)
+{
+    g_u32(g, "general.quantization_version", 1);
+}
+static void odd_freqs(gguf_maker *g)
+{
+    const float f[DIM / 2] = {3, 5};
+    g_tensor(g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){DIM / 2, 0}, f, sizeof f);
+}
+
+static void one_thing_wrong(void **state)
+{
+    (void)state;
+    const struct {
+        spoil_fn spoil;
+        const char *word;
+    } cases[] = {
+        {twice_key, "key llama.block_count is there twice"},
+        {bool_of_two, "key x.flag is a bool of value 2"},
+        {long_array, "key x.list claims 16777216 items of f64"},
+        {longer_array, "key x.list is an array of 18446744073709551615 items"},
+        {nested_array, "key x.list is an array of type 9 (array)"},
+        {odd_array, "key x.list is an array of type 99"},
+        {long_string_in_array, "string 1 of 2 of key x.list runs past the end"},
+        {alignment_type, "key general.alignment is string; want u32"},
+        {alignment_odd, "key general.alignment is 48"},
+        {alignment_zero, "key general.alignment is 0"},
+        {alignment_huge, "key general.alignment is 2147483648"},
+        {alignment_other, "no multiple of general.alignment 256"},
+        {twice_tensor, "tensor \"blk.0.attn_v.weight\" is there twice"},
+        {odd_rank, "tensor \"x\" has rank 5"},
+        {zero_dim, "tensor \"x\": dimension 0 is 0"},
+        {huge_dim, "tensor \"x\": dimension 0 is 281474976710657"},
+        {product_wraps, "tensor \"x\": F32 [281474976710656,281474976710656] overflows"},
+        {bytes_wrap, "overflows"},
+        {past_end, "tensor \"x\" is 4398046511104 bytes at"},
+        {odd_block, "tensor \"x\" is Q4_0 [48,4]: rows of 48 values are no whole blocks of 32"},
+        {odd_type, "tensor \"x\" has the unknown type 4"},
+        {other_type, "has type Q5_K, which is not supported"},
+        {odd_offset, "no multiple of general.alignment 32"},
+        {hole, "behind bytes of no tensor"},
+        {overlap, "tensor \"x\" begins at 0 of the data, inside the tensor before it"},
+        {offset_wraps, "tensor \"x\" begins at 18446744073709551584 of the data"},
+        {stranger, "tensor \"blk.0.attn_q_norm.weight\" is none of a llama model of 2 layers"},
+        {layer_beyond, "tensor \"blk.2.attn_norm.weight\" is none of a llama model of 2 layers"},
+        {layer_spelled, "tensor \"blk.00.attn_norm.weight\" is none"},
+        {experts, "key llama.expert_count is 8: a mixture of experts"},
+        {yarn, "key llama.rope.scaling.type is \"yarn\""},
+        {linear_key, "key llama.rope.scale_linear is NaN"},
+        {window, "key llama.attention.sliding_window is 64"},
+        {capped, "key llama.attn_logit_softcapping is 30"},
+        {parts, "key split.count is 3"},
+        {old_quantisation, "key general.quantization_version is 1"},
+        {odd_freqs, "tensor \"rope_freqs.weight\"[0] is 3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gguf_maker g = tiny();
+        tiny_tensors(&g, true, false);
+        cases[i].spoil(&g);
+        put(&g);
+        must_refuse(cases[i].word);
+    }
+}
+
+/* Keys that decide the shape, one left out or given another value. */
+static void shape_keys(void **state)
+{
+    (void)state;
+    const struct {
+        const char *key;
+        int64_t v; /* -1: left out; -2: a string */
+        const char *word;
+    } cases[] = {
+        {"llama.block_count", -1, "key llama.block_count is missing"},
+        {"llama.block_count", 0, "key llama.block_count is 0; want 1 ... 1024"},
+        {"llama.block_count", 2000000000, "key llama.block_count is 2000000000"},
+        {"llama.block_count", -2, "key llama.block_count is string; want an integer"},
+        {"llama.block_count", 1, "tensor \"blk.1."},
+        {"llama.embedding_length", -1, "key llama.embedding_length is missing"},
+        {"llama.attention.head_count", 0, "key llama.attention.head_count is 0"},
+        {"llama.attention.head_count_kv", 3, "head_count is 4, no multiple of head_count_kv 3"},
+        {"llama.attention.key_length", 5, "heads of 5 key and 4 value dimensions"},
+        {"llama.attention.value_length", 8, "heads of 4 key and 8 value dimensions"},
+        {"llama.rope.dimension_count", 2, "a partial rotary embedding"},
+        {"llama.vocab_size", 65, "key llama.vocab_size is 65, token_embd.weight has 64 rows"},
+        {"llama.context_length", -1, "key llama.context_length is missing"},
+        {"general.architecture", -1, "key general.architecture is missing"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gguf_maker sound = g_begin(), g = g_begin();
+        tiny_keys(&sound, "llama");
+        /* copy key by key: u64 length, name, u32 type, value of 4 bytes or a string */
+        for (size_t at = 0; at < sound.keys.size;) {
+            const uint8_t *p = sound.keys.data + at;
+            const size_t n = p[0], head = 8 + n + 4, size = p[8 + n] == G_STRING ? head + 8 + p[head] : head + 4;
+            at += size;
+            if (n != strlen(cases[i].key) || memcmp(p + 8, cases[i].key, n) != 0) {
+                ckvc_buffer_append(&g.keys, p, size);
+                g.n_keys++;
+            } else if (cases[i].v == -2) {
+                g_string(&g, cases[i].key, "2");
+            } else if (cases[i].v >= 0) {
+                g_u32(&g, cases[i].key, (uint32_t)cases[i].v);
+            }
+        }
+        ckvc_buffer_fini(&sound.keys);
+        tiny_tensors(&g, true, false);
+        put(&g);
+        must_refuse(cases[i].word);
+    }
+    gguf_maker g = g_begin();
+    tiny_keys(&g, "falcon");
+    put(&g);
+    must_refuse("key general.architecture is \"falcon\", which is not supported");
+}
+
+/* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a value that is not finite. */
+static void tensors_against_shape(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    gguf_maker g = tiny();
+    tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
+    put(&g);
+    assert_int_equal(model_verify(path, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "model.norm.weight"));
+
+    g = tiny();
+    uint8_t blocks[18 * WIDTH / 32 * VOCAB] = {0};
+    blocks[18 * 5 + 1] = 0x7E; /* the scale of row 5 is NaN */
+    g_tensor(&g, "token_embd.weight", G_TYPE_Q4_0, (uint64_t[2]){WIDTH, VOCAB}, blocks, sizeof blocks);
+    tiny_layers(&g, true, false);
+    put(&g);
+    err = (ckvc_err){0};
+    assert_int_equal(model_verify(path, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "token_embd.weight[5][0] is NaN"));
+}
+
+/* ---- random damage ---- */
+
+static void use_all(void)
+{
+    ckvc_err err = {0};
+    model_shape s;
+    weights *w;
+    token_spec *spec;
+    tokenizer *t;
+    char *name;
+    ckvc_status rc = gguf_shape_read(path, &s, &err);
+    assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
+    err = (ckvc_err){0};
+    rc = weights_open(path, &w, &err);
+    assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
+    for (size_t i = 0; rc == CKVC_OK && i < weights_count(w); i++) {
+        const tensor_view *v = weights_at(w, i);
+        float *values = ckvc_alloc((size_t)tensor_n_values(v), sizeof *values);
+        tensor_decode(v, 0, tensor_n_values(v), values);
+        free(values);
+    }
+    if (rc == CKVC_OK)
+        weights_close(w);
+    err = (ckvc_err){0};
+    rc = tokenizer_files_read(path, &spec, &name, &err);
+    assert_true(rc == CKVC_OK || ((rc == CKVC_E_DATA || rc == CKVC_E_NOINPUT) && err.text[0]));
+    if (rc == CKVC_OK) {
+        rc = tokenizer_build(spec, name, &t, &err);
+        assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
+        if (rc == CKVC_OK)
+            tokenizer_free(t);
+        free(name);
+    }
+}
+
+static void random_damage(void **state)
+{
+    (void)state;
+    gguf_maker g = tiny();
+    for (size_t k = 0; k < N_TYPES; k++) {
+        uint8_t block[210];
+        char name[64];
+        random_block(k, block);
+        static const char *const names[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+        snprintf(name, sizeof name, "blk.0.%s.weight", names[k]);
+        g_tensor(&g, name, types[k].ggml, (uint64_t[2]){types[k].values, 1}, block, types[k].bytes);
+    }
+    const float ones[DIM / 2] = {1, 1};
+    g_tensor(&g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){DIM / 2, 0}, ones, sizeof ones);
+    tiny_tensor(&g, "token_embd.weight", 2, VOCAB, false);
+    const size_t tables = 24 + g.keys.size + g.infos.size; /* everything before the data */
+    size_t n;
+    uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n, 1);
+    g_write(path, sound, n);
+    for (int i = 0; i < 6000; i++) {
+        memcpy(bytes, sound, n);
+        const uint64_t edits = 1 + ckvc_rng_below(&rng, 3);
+        for (uint64_t e = 0; e < edits; e++) {
+            const uint64_t at = ckvc_rng_below(&rng, 10) ? ckvc_rng_below(&rng, tables) : ckvc_rng_below(&rng, n);
+            if (ckvc_rng_below(&rng, 2))
+                bytes[at] ^= (uint8_t)(1u << ckvc_rng_below(&rng, 8));
+            else
+                bytes[at] = (uint8_t)ckvc_rng_below(&rng, 256);
+        }
+        g_write(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
+        use_all();
+    }
+    free(sound);
+    free(bytes);
+}
+
+/* ---- whole models ---- */
+
+/* Losses and last logits of a fixed sequence, [n-1] and [vocab]. */
+static void run_model(const char *model_path, int64_t n, int32_t vocab, double *nll, float *logits)
+{
+    bench b = bench_open(2);
+    ckvc_err err = {0};
+    model *m = NULL;
+    session *s = NULL;
+    int32_t ids[64];
+    assert_true(n <= 64);
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (int32_t)((i * 37 + 11) % vocab);
+    const int64_t last = n - 1;
+    if (model_open(model_path, b.be, &m, &err) != CKVC_OK ||
+        session_create(m, (session_limits){.max_prompt = n, .max_window = 8}, &s, &err) != CKVC_OK ||
+        session_score(s, ids, n, nll, &last, 1, logits, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    session_destroy(s);
+    model_close(m);
+    bench_close(&b);
+}
+
+/* The embedded model, its bfloat16 weights written as GGUF of one type, rows of q and k in pairs as a converter would. */
+static void write_embedded(const char *model_dir, bool as_f32)
+{
+    ckvc_err err = {0};
+    model_shape s;
+    weights *w;
+    assert_int_equal(model_config_read(model_dir, &s, &err), CKVC_OK);
+    assert_int_equal(weights_open(model_dir, &w, &err), CKVC_OK);
+    gguf_maker g = g_begin();
+    g_string(&g, "general.architecture", "llama");
+    g_u32(&g, "llama.block_count", (uint32_t)s.n_layers);
+    g_u32(&g, "llama.context_length", (uint32_t)s.max_positions);
+    g_u32(&g, "llama.embedding_length", (uint32_t)s.width);
+    g_u32(&g, "llama.feed_forward_length", (uint32_t)s.intermediate);
+    g_u32(&g, "llama.attention.head_count", (uint32_t)s.n_heads);
+    g_u32(&g, "llama.attention.head_count_kv", (uint32_t)s.n_kv_heads);
+    g_u32(&g, "llama.rope.dimension_count", (uint32_t)s.head_dim);
+    g_f32(&g, "llama.rope.freq_base", (float)s.rope_theta);
+    g_f32(&g, "llama.attention.layer_norm_rms_epsilon", (float)s.rms_eps);
+    static const char *const names[][2] = {
+        {"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
+        {"self_attn.v_proj", "attn_v"},   {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
+        {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},           {"mlp.down_proj", "ffn_down"}};
+    for (int32_t l = -1; l < s.n_layers; l++) {
+        for (size_t i = 0; i < (l < 0 ? 2 : sizeof names / sizeof *names); i++) {
+            char theirs[96], ours[96];
+            if (l < 0) {
+                strcpy(theirs, i ? "output_norm.weight" : "token_embd.weight");
+                strcpy(ours, i ? "model.norm.weight" : "model.embed_tokens.weight");
+            } else {
+                snprintf(theirs, sizeof theirs, "blk.%d.%s.weight", l, names[i][1]);
+                snprintf(ours, sizeof ours, "model.layers.%d.%s.weight", l, names[i][0]);
+            }
+            const tensor_view *t = weights_find(w, ours);
+            if (t == NULL && l < 0)
+                t = weights_find(w, "lm_head.weight");
+            assert_non_null(t);
+            assert_int_equal(t->type, TENSOR_BF16);
+            const bool rotary = l >= 0 && (i == 1 || i == 2);
+            const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1, size = as_f32 ? 4 : 2;
+            const size_t half = (size_t)s.head_dim / 2;
+            uint8_t *bytes = ckvc_alloc(rows * cols, size);
+            for (size_t r = 0; r < rows; r++) {
+                const size_t in_head = r % (half * 2), from = rotary ? r - in_head + in_head / 2 + in_head % 2 * half : r;
+                for (size_t c = 0; c < cols; c++) { /* bfloat16 is the upper half of a float32 */
+                    const uint8_t *value = t->data + (from * cols + c) * 2;
+                    uint8_t *to = bytes + (r * cols + c) * size;
+                    memset(to, 0, size);
+                    memcpy(to + size - 2, value, 2);
+                }
+            }
+            g_tensor(&g, theirs, as_f32 ? G_TYPE_F32 : G_TYPE_BF16,
+                     (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes, rows * cols * size);
+            free(bytes);
+        }
+    }
+    weights_close(w);
+    put(&g);
+}
+
+static void same_logits_as_directory(void **state)
+{
+    (void)state;
+    enum { N = 48, V = 4096 };
+    static float want[V], got[V];
+    double want_nll[N], got_nll[N];
+    run_model("models/ckvc-tiny-4l", N, V, want_nll, want);
+    for (int as_f32 = 0; as_f32 < 2; as_f32++) {
+        write_embedded("models/ckvc-tiny-4l", as_f32);
+        run_model(path, N, V, got_nll, got);
+        assert_memory_equal(got_nll, want_nll, (N - 1) * sizeof *got_nll);
+        assert_memory_equal(got, want, sizeof got);
+    }
+}
+
+/* The same network as qwen2 (rows as they are) and as llama (rows of q and k, and their biases, in pairs); and with quantised
+ * matrices as with the float32 values that these stand for. */
+static void rows_and_biases(void **state)
+{
+    (void)state;
+    enum { N = 40 };
+    float logits[3][VOCAB];
+    double nll[3][N];
+    for (int k = 0; k < 2; k++) {
+        gguf_maker g = g_begin();
+        tiny_keys(&g, k ? "qwen2" : "llama");
+        tiny_tensors(&g, !k, true);
+        put(&g);
+        run_model(path, N, VOCAB, nll[k], logits[k]);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    assert_memory_equal(nll[0], nll[1], (N - 1) * sizeof *nll[0]);
+
+    gguf_maker g = g_begin();
+    tiny_keys(&g, "qwen2");
+    tiny_tensors(&g, false, false);
+    put(&g);
+    ckvc_err err = {0};
+    assert_int_equal(model_verify(path, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "self_attn.q_proj.bias\" is missing"));
+}
+
+static void quantised_model(void **state)
+{
+    (void)state;
+    enum { N = 40 };
+    float logits[2][VOCAB];
+    double nll[2][N];
+    for (size_t k = 0; k < N_TYPES; k++) {
+        if (types[k].values > WIDTH)
+            continue;
+        for (int as_f32 = 0; as_f32 < 2; as_f32++) {
+            ckvc_rng_init(&rng, 99, k, 1); /* the same blocks both times */
+            gguf_maker g = g_begin(), plain = g_begin();
+            tiny_keys(&g, "llama");
+            tiny_tensors(&plain, true, false);
+            /* the tensors of the plain file again, matrices of whole blocks quantised at random */
+            const uint8_t *p = plain.infos.data;
+            while (p < plain.infos.data + plain.infos.size) {
+                char name[64] = "";
+                const size_t n = p[0];
+                memcpy(name, p + 8, n);
+                p += 8 + n;
+                const uint32_t rank = p[0];
+                uint64_t dims[2] = {0}, offset;
+                memcpy(dims, p + 4, rank * 8);
+                p += 4 + rank * 8 + 4;
+                memcpy(&offset, p, 8);
+                p += 8;
+                const size_t values = dims[0] * (rank == 2 ? dims[1] : 1);
+                if (rank == 1 || dims[0] % types[k].values) {
+                    g_tensor(&g, name, G_TYPE_F32, dims, plain.data.data + offset, values * 4);
+                    continue;
+                }
+                const size_t n_blocks = values / types[k].values;
+                uint8_t *blocks = ckvc_alloc(n_blocks, types[k].bytes);
+                float *decoded = ckvc_alloc(values, sizeof *decoded);
+                for (size_t b = 0; b < n_blocks; b++)
+                    random_block(k, blocks + b * types[k].bytes);
+                for (size_t i = 0; i < values; i++)
+                    decoded[i] =
+                        (float)value_of(types[k].type, blocks + i / types[k].values * types[k].bytes, (int)(i % types[k].values));
+                if (as_f32)
+                    g_tensor(&g, name, G_TYPE_F32, dims, decoded, values * 4);
+                else
+                    g_tensor(&g, name, types[k].ggml, dims, blocks, n_blocks * types[k].bytes);
+                free(blocks);
+                free(decoded);
+            }
+            ckvc_buffer_fini(&plain.infos);
+            ckvc_buffer_fini(&plain.data);
+            put(&g);
+            run_model(path, N, VOCAB, nll[as_f32], logits[as_f32]);
+        }
+        assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+        assert_memory_equal(nll[0], nll[1], (N - 1) * sizeof *nll[0]);
+    }
+}
+
+/* What a converter writes for Llama 3.1: by 8, low 1, high 4, original 8,192. */
+static void llama3_rope(void **state)
+{
+    (void)state;
+    enum { D = 64 };
+    for (int factor = 8; factor <= 32; factor *= 4) {
+        float freqs[D / 2];
+        for (int i = 0; i < D / 2; i++) {
+            const double wave = 2 * 3.14159265358979323846 * pow(500000.0, 2.0 * i / D);
+            const double smooth = (8192 / wave - 1) / (4 - 1);
+            freqs[i] = (float)(wave < 8192.0 / 4 ? 1 : wave > 8192.0 / 1 ? factor : 1 / ((1 - smooth) / factor + smooth));
+        }
+        gguf_maker g = g_begin();
+        g_string(&g, "general.architecture", "llama");
+        g_u32(&g, "llama.block_count", 1);
+        g_u32(&g, "llama.context_length", 131072);
+        g_u32(&g, "llama.embedding_length", D);
+        g_u32(&g, "llama.feed_forward_length", D);
+        g_u32(&g, "llama.attention.head_count", 1);
+        g_f32(&g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+        g_f32(&g, "llama.rope.freq_base", 500000.0f);
+        g_tensor(&g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){D / 2, 0}, freqs, sizeof freqs);
+        static const float embedding[D * 2];
+        g_tensor(&g, "token_embd.weight", G_TYPE_F32, (uint64_t[2]){D, 2}, embedding, sizeof embedding);
+        put(&g);
+        model_shape s;
+        ckvc_err err = {0};
+        if (gguf_shape_read(path, &s, &err) != CKVC_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(s.rope, ROPE_LLAMA3);
+        assert_true(s.rope_factor == factor && s.rope_low_freq == 1 && s.rope_high_freq == 4);
+        assert_int_equal(s.rope_original_positions, 8192);
+    }
+}
+
+static void linear_rope(void **state)
+{
+    (void)state;
+    for (int legacy = 0; legacy < 2; legacy++) {
+        gguf_maker g = tiny();
+        if (legacy) {
+            g_f32(&g, "llama.rope.scale_linear", 4.0f);
+        } else {
+            g_string(&g, "llama.rope.scaling.type", "linear");
+            g_f32(&g, "llama.rope.scaling.factor", 4.0f);
+        }
+        tiny_tensors(&g, true, false);
+        put(&g);
+        model_shape s;
+        ckvc_err err = {0};
+        assert_int_equal(gguf_shape_read(path, &s, &err), CKVC_OK);
+        assert_int_equal(s.rope, ROPE_LINEAR);
+        assert_true(s.rope_factor == 4);
+    }
+}
+
+/* ---- tokenizers ---- */
+
+static tokenizer *open_tokenizer(const char *model_path)
+{
+    ckvc_err err = {0};
+    token_spec *spec;
+    tokenizer *t = NULL;
+    char *name;
+    if (tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK || tokenizer_build(spec, name, &t, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    free(name);
+    return t;
+}
+
+static void tiny_ids(void **state)
+{
+    (void)state;
+    gguf_maker g = tiny();
+    put(&g);
+    tokenizer *t = open_tokenizer(path);
+    ckvc_err err = {0};
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(tokenizer_encode(t, "ABCA<end>B12", 12, true, &ids, &n, &err), CKVC_OK);
+    const int32_t want[] = {63, 62, 'A' - '!', 63, 'B' - '!', '1' - '!', '2' - '!'};
+    assert_int_equal(n, sizeof want / sizeof *want);
+    assert_memory_equal(ids, want, sizeof want);
+    free(ids);
+    assert_int_equal(tokenizer_encode(t, "A", 1, false, &ids, &n, &err), CKVC_OK);
+    assert_int_equal(n, 1);
+    free(ids);
+    tokenizer_free(t);
+}
+
+/* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does. */
+static void same_ids_as_directory(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    token_spec *spec;
+    char *name;
+    assert_int_equal(tokenizer_files_read("models/ckvc-tiny-4l", &spec, &name, &err), CKVC_OK);
+    free(name);
+    gguf_maker g = g_begin();
+    g_string(&g, "tokenizer.ggml.model", "gpt2");
+    g_string(&g, "tokenizer.ggml.pre", "llama-bpe");
+    g_array(&g, "tokenizer.ggml.tokens", G_STRING, spec->n_pieces);
+    for (size_t id = 0; id < spec->n_pieces; id++) {
+        for (size_t i = 0; i < spec->n_pieces; i++) {
+            if (spec->pieces[i].id == (int32_t)id)
+                g_text(&g.keys, spec->pieces[i].text.bytes, spec->pieces[i].text.size);
+        }
+    }
+    g_array(&g, "tokenizer.ggml.token_type", G_I32, spec->n_pieces);
+    for (size_t id = 0; id < spec->n_pieces; id++) {
+        uint32_t type = 1;
+        for (size_t i = 0; i < spec->n_added; i++)
+            type = spec->added[i].id == (int32_t)id ? 3 : type;
+        ckvc_buffer_u32(&g.keys, type);
+    }
+    g_array(&g, "tokenizer.ggml.merges", G_STRING, spec->n_merges);
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        char both[512];
+        const int n = snprintf(both, sizeof both, "%s %s", spec->merges[i].left.bytes, spec->merges[i].right.bytes);
+        g_text(&g.keys, both, (size_t)n);
+    }
+    g_u32(&g, "tokenizer.ggml.bos_token_id", 0);
+    token_spec_free(spec);
+    put(&g);
+    tokenizer *ours = open_tokenizer(path), *theirs = open_tokenizer("models/ckvc-tiny-4l");
+    static const char text[] =
+        "The year 1984, she'LL say:\n\n  \"naïve café\" 12345 \xF0\x9F\x98\x80 <|end_of_text|>\tx = y+1;  \n";
+    int32_t *a, *b;
+    size_t n_a, n_b;
+    assert_int_equal(tokenizer_encode(ours, text, sizeof text - 1, true, &a, &n_a, &err), CKVC_OK);
+    assert_int_equal(tokenizer_encode(theirs, text, sizeof text - 1, true, &b, &n_b, &err), CKVC_OK);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(a, b, n_a * sizeof *a);
+    char *back;
+    size_t size;
+    assert_int_equal(tokenizer_decode(ours, a, n_a, false, &back, &size, &err), CKVC_OK);
+    assert_memory_equal(back + strlen("<|begin_of_text|>"), text, sizeof text - 1);
+    free(a);
+    free(b);
+    free(back);
+    tokenizer_free(ours);
+    tokenizer_free(theirs);
+}
+
+/* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is unknown is one id. */
+static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown)
+{
+    static const char *const pieces[] = {"<unk>",
+                                         "<s>",
+                                         "\xE2\x96\x81",
+                                         "a",
+                                         "b",
+                                         "\xE2\x96\x81"
+                                         "a",
+                                         "ab",
+                                         "\xE2\x96\x81"
+                                         "ab"};
+    static const float scores[] = {0, 0, -5, -6, -7, -1, -2, -3};
+    enum { N = sizeof pieces / sizeof *pieces };
+    g_string(g, "tokenizer.ggml.model", "llama");
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, N);
+    for (int i = 0; i < N; i++)
+        g_text(&g->keys, pieces[i], strlen(pieces[i]));
+    g_array(g, "tokenizer.ggml.scores", G_F32, n_scores);
+    for (uint64_t i = 0; i < n_scores; i++) {
+        uint32_t pattern;
+        memcpy(&pattern, &scores[i], 4);
+        ckvc_buffer_u32(&g->keys, pattern);
+    }
+    g_array(g, "tokenizer.ggml.token_type", G_I32, N);
+    for (int i = 0; i < N; i++)
+        ckvc_buffer_u32(&g->keys, i == 0 && unknown ? 2 : i == 1 ? 3 : 1);
+    g_u32(g, "tokenizer.ggml.bos_token_id", 1);
+}
+
+static void score_ids(void **state)
+{
+    (void)state;
+    gguf_maker g = g_begin();
+    score_keys(&g, 8, true);
+    put(&g);
+    tokenizer *t = open_tokenizer(path);
+    ckvc_err err = {0};
+    int32_t *ids;
+    size_t n;
+    /* mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join; <s> begins a text of its own */
+    assert_int_equal(tokenizer_encode(t, "ab xyab<s>b", 11, true, &ids, &n, &err), CKVC_OK);
+    const int32_t want[] = {1, 7, 2, 0, 6, 1, 2, 4};
+    assert_int_equal(n, sizeof want / sizeof *want);
+    assert_memory_equal(ids, want, sizeof want);
+    free(ids);
+    tokenizer_free(t);
+}
+
+static void score_few(gguf_maker *g)
+{
+    score_keys(g, 7, true);
+}
+static void score_unknown(gguf_maker *g)
+{
+    score_keys(g, 8, false);
+}
+static void score_bytes(gguf_maker *g)
+{
+    g_string(g, "tokenizer.ggml.model", "llama");
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "<0x-1>", 6);
+    g_array(g, "tokenizer.ggml.scores", G_F32, 1);
+    ckvc_buffer_u32(&g->keys, 0);
+    g_array(g, "tokenizer.ggml.token_type", G_I32, 1);
+    ckvc_buffer_u32(&g->keys, 6);
+}
+static void score_map(gguf_maker *g)
+{
+    score_keys(g, 8, true);
+    g_array(g, "tokenizer.ggml.precompiled_charsmap", G_U8, 1);
+    ckvc_buffer_u8(&g->keys, 1);
+}
+
+static void token_model(gguf_maker *g)
+{
+    g_string(g, "tokenizer.ggml.model", "bert");
+}
+static void token_pre(gguf_maker *g)
+{
+    g_string(g, "tokenizer.ggml.model", "gpt2");
+    g_string(g, "tokenizer.ggml.pre", "tekken");
+}
+static void token_none(gguf_maker *g)
+{
+    g_string(g, "tokenizer.ggml.model", "gpt2");
+}
+static void token_types(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "a", 1);
+    g_array(g, "tokenizer.ggml.token_type", G_I32, 0);
+}
+static void token_type(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "a", 1);
+    g_array(g, "tokenizer.ggml.token_type", G_I32, 1);
+    ckvc_buffer_u32(&g->keys, 7);
+}
+static void token_utf8(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "a\xFF", 2);
+}
+static void token_empty(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "", 0);
+}
+static void token_array(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_U8, 1);
+    ckvc_buffer_u8(&g->keys, 1);
+}
+static void token_merge(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "a", 1);
+    g_array(g, "tokenizer.ggml.merges", G_STRING, 1);
+    g_text(&g->keys, "ab", 2);
+}
+static void token_bos(gguf_maker *g)
+{
+    token_none(g);
+    g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
+    g_text(&g->keys, "a", 1);
+    g_array(g, "tokenizer.ggml.merges", G_STRING, 0);
+    g_bool(g, "tokenizer.ggml.add_bos_token", 1);
+}
+
+static void tokenizer_refusals(void **state)
+{
+    (void)state;
+    const struct {
+        spoil_fn spoil;
+        const char *word;
+    } cases[] = {
+        {token_model, "key tokenizer.ggml.model is \"bert\", which is not supported"},
+        {token_pre, "key tokenizer.ggml.pre is \"tekken\", which is not supported"},
+        {token_none, "key tokenizer.ggml.tokens is missing"},
+        {token_types, "key tokenizer.ggml.token_type has 0 items, tokenizer.ggml.tokens 1"},
+        {token_type, "token_type of token 0 is 7"},
+        {token_utf8, "token 0 is not valid UTF-8"},
+        {token_empty, "token 0 is empty"},
+        {token_array, "key tokenizer.ggml.tokens is an array of u8; want an array of string"},
+        {token_merge, "merge 0 is \"ab\"; want two parts"},
+        {score_few, "key tokenizer.ggml.scores has 7 items, tokenizer.ggml.tokens 8"},
+        {score_unknown, "no token is of the type unknown"},
+        {score_bytes, "1 tokens are of the type byte; want 0 or 256"},
+        {score_map, "a character map is not supported"},
+        {token_bos, "key tokenizer.ggml.bos_token_id names, and there is none"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gguf_maker g = g_begin();
+        cases[i].spoil(&g);
+        put(&g);
+        ckvc_err err = {0};
+        token_spec *spec;
+        char *name;
+        assert_int_equal(tokenizer_files_read(path, &spec, &name, &err), CKVC_E_DATA);
+        if (strstr(err.text, cases[i].word) == NULL || strncmp(err.text, path, strlen(path)) != 0)
+            fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, cases[i].word);
+    }
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    ckvc_rng_init(&rng, 1, 2, 3);
+    if (mkdtemp(dir) == NULL)
+        return 1;
+    snprintf(path, sizeof path, "%s/model.gguf", dir);
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sound_file),
+        cmocka_unit_test(blocks_of_every_type),
+        cmocka_unit_test(blocks_by_hand),
+        cmocka_unit_test(headers),
+        cmocka_unit_test(one_thing_wrong),
+        cmocka_unit_test(shape_keys),
+        cmocka_unit_test(tensors_against_shape),
+        cmocka_unit_test(random_damage),
+        cmocka_unit_test(same_logits_as_directory),
+        cmocka_unit_test(rows_and_biases),
+        cmocka_unit_test(quantised_model),
+        cmocka_unit_test(llama3_rope),
+        cmocka_unit_test(linear_rope),
+        cmocka_unit_test(tiny_ids),
+        cmocka_unit_test(same_ids_as_directory),
+        cmocka_unit_test(score_ids),
+        cmocka_unit_test(tokenizer_refusals),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,302 @@
+/* The safetensors reader: what a sound file gives, and one malformed file a rule. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/model/weights.h"
+#include "lib/base/bytes.h"
+#include "lib/base/rng.h"
+#include "lib/base/warn.h"
+
+static char dir[] = "/tmp/ckvc-safetensors-XXXXXX";
+
+static void path_in(char *out, size_t size, const char *name)
+{
+    snprintf(out, size, "%s/%s", dir, name);
+}
+
+static void put(const char *name, const void *data, size_t n)
+{
+    char path[512];
+    path_in(path, sizeof path, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void drop(const char *name)
+{
+    char path[512];
+    path_in(path, sizeof path, name);
+    unlink(path);
+}
+
+/* A file of the header text and n_data bytes 0, 1, 2 ... */
+static void put_tensors(const char *name, const char *header, size_t n_data)
+{
+    uint8_t bytes[4096];
+    const size_t n = strlen(header);
+    assert_true(8 + n + n_data <= sizeof bytes);
+    ckvc_put_u64(bytes, n);
+    memcpy(bytes + 8, header, n);
+    for (size_t i = 0; i < n_data; i++)
+        bytes[8 + n + i] = (uint8_t)i;
+    put(name, bytes, 8 + n + n_data);
+}
+
+static void refused(const char *word)
+{
+    ckvc_err err = {0};
+    weights *w = NULL;
+    const ckvc_status rc = weights_open(dir, &w, &err);
+    if (rc != CKVC_E_DATA || w != NULL)
+        fail_msg("status %d where \"%s\" was expected", (int)rc, word);
+    if (strstr(err.text, word) == NULL || strstr(err.text, dir) == NULL || strchr(err.text, '\n') != NULL)
+        fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, word);
+}
+
+static void sound_file(void **state)
+{
+    (void)state;
+    /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody computes with */
+    put_tensors("model.safetensors",
+                "{\"__metadata__\":{\"format\":\"pt\"},"
+                "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
+                "\"a.scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
+                "\"B\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[16,16]},"
+                "\"ids\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[16,24]}}   ",
+                24);
+    ckvc_err err = {0};
+    weights *w;
+    if (weights_open(dir, &w, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(weights_count(w), 4);
+    const char *const names[] = {"B", "a.scalar", "b", "ids"};
+    for (size_t i = 0; i < 4; i++)
+        assert_string_equal(weights_at(w, i)->name, names[i]);
+    const tensor_view *b = weights_find(w, "b"), *ids = weights_find(w, "ids"), *empty = weights_find(w, "B");
+    assert_true(b->type == TENSOR_BF16 && b->rank == 2 && b->dims[0] == 2 && b->dims[1] == 3 && b->bytes == 12 && b->data[0] == 4);
+    assert_true(ids->type == TENSOR_OTHER && strcmp(ids->dtype, "I64") == 0 && ids->bytes == 8 && ids->data[0] == 16);
+    assert_true(empty->bytes == 0 && weights_find(w, "a.scalar")->rank == 0);
+    assert_null(weights_find(w, "missing"));
+    weights_close(w);
+    put_tensors("model.safetensors", "{}", 0); /* no tensors at all is a file of the format */
+    assert_int_equal(weights_open(dir, &w, &err), CKVC_OK);
+    assert_null(weights_find(w, "b"));
+    weights_close(w);
+    weights_close(NULL);
+}
+
+#define T(dtype, shape, offsets) "\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+
+static void malformed_headers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header, *word;
+        size_t n_data;
+    } cases[] = {
+        {"[]", "JSON object", 0},
+        {" {}", "JSON object", 0},
+        {"{", "JSON object", 0},
+        {"{ ", "not valid JSON", 0},
+        {"{}x", "not valid JSON", 0},
+        {"{\"t\":5}", "not an object", 0},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", "unknown key \"x\"", 4},
+        {"{" T("F32", "[1]", "[0,4,8]") "}", "data_offsets", 4},
+        {"{" T("f32", "[1]", "[0,4]") "}", "dtype \"f32\"", 4},
+        {"{" T("F32", "[1.0]", "[0,4]") "}", "shape[0]", 4},
+        {"{" T("F32", "[-1]", "[0,4]") "}", "shape[0]", 4},
+        {"{" T("F32", "[1,1,1,1,1]", "[0,4]") "}", "rank 5", 4},
+        {"{" T("F32", "[281474976710657]", "[0,4]") "}", "shape[0]", 4},
+        {"{" T("F32", "[4294967296,4294967296]", "[0,4]") "}", "overflows", 4},
+        {"{" T("F32", "[2147483648,2147483648]", "[0,4]") "}", "overflows", 4},
+        {"{" T("F4", "[3]", "[0,2]") "}", "whole number of bytes", 2},
+        {"{" T("F32", "[1]", "[0,4.0]") "}", "not integers", 4},
+        {"{" T("F32", "[1]", "[-4,0]") "}", "not integers", 4},
+        {"{" T("F32", "[1]", "[4,0]") "}", "outside the file", 4},
+        {"{" T("F32", "[1]", "[0,8]") "}", "outside the file", 4},
+        {"{" T("F32", "[2]", "[0,4]") "}", "hold 4 bytes but F32 [2] needs 8", 4},
+        {"{" T("BF16", "[64,65]", "[0,4]") "}", "hold 4 bytes but BF16 [64,65] needs 8320", 4},
+        {"{" T("F32", "[1]", "[4,8]") "}", "belong to no tensor", 8},
+        {"{" T("F32", "[1]", "[0,4]") "}", "end at byte 4", 5},
+        {"{}", "end at byte 0", 1},
+        {"{\"__metadata__\":[]}", "__metadata__", 0},
+        {"{\"__metadata__\":{\"a\":1}}", "__metadata__[\"a\"]", 0},
+        {"{" T("F32", "[1]", "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}", "overlaps \"t\"", 6},
+        {"{" T("F32", "[1]", "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "overlaps", 4},
+        {"{" T("F32", "[1]", "[0,4]") "," T("F32", "[1]", "[0,4]") "}", "duplicate", 4},
+        {"{\"t\xff\":{}}", "not valid JSON", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_tensors("model.safetensors", cases[i].header, cases[i].n_data);
+        refused(cases[i].word);
+    }
+}
+
+static void malformed_lengths(void **state)
+{
+    (void)state;
+    uint8_t bytes[64] = {0};
+    for (size_t n = 0; n < 8; n++) {
+        put("model.safetensors", bytes, n);
+        refused("too few");
+    }
+    put("model.safetensors", bytes, 8); /* header of 0 bytes */
+    refused("JSON object");
+    static const struct {
+        uint64_t length;
+        const char *word;
+    } cases[] = {{57, "past the end"},
+                 {100000000, "past the end"},
+                 {100000001, "limit"},
+                 {UINT64_C(1) << 63, "limit"},
+                 {UINT64_MAX, "limit"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckvc_put_u64(bytes, cases[i].length);
+        bytes[8] = '{';
+        put("model.safetensors", bytes, sizeof bytes);
+        refused(cases[i].word);
+    }
+}
+
+static int n_warnings;
+
+static void count_warning(const char *line)
+{
+    (void)line;
+    n_warnings++;
+}
+
+static void several_files(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    weights *w;
+    drop("model.safetensors");
+    assert_int_equal(weights_open(dir, &w, &err), CKVC_E_NOINPUT);
+    put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
+    put_tensors("two.safetensors", "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
+#define INDEX(text) put("model.safetensors.index.json", text, sizeof(text) - 1)
+    INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
+    ckvc_warn_set(count_warning);
+    err = (ckvc_err){0};
+    if (weights_open(dir, &w, &err) != CKVC_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(weights_count(w), 2);
+    assert_non_null(strstr(weights_find(w, "u")->file, "two.safetensors"));
+    weights_close(w);
+    assert_int_equal(n_warnings, 0);
+    INDEX("{\"metadata\":{\"total_size\":9},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
+    assert_int_equal(weights_open(dir, &w, &err), CKVC_OK);
+    weights_close(w);
+    assert_int_equal(n_warnings, 1);
+    ckvc_warn_set(NULL);
+
+    static const char *const names[] = {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\b"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[256];
+        char escaped[64] = "";
+        for (const char *p = names[i]; *p; p++) /* JSON spells a backslash twice */
+            strncat(escaped, *p == '\\' ? "\\\\" : (char[]){*p, 0}, sizeof escaped - strlen(escaped) - 1);
+        put("model.safetensors.index.json", text, (size_t)snprintf(text, sizeof text, "{\"weight_map\":{\"t\":\"%s\"}}", escaped));
+        refused("plain names");
+    }
+    INDEX("{\"weight_map\":{\"t\":7}}");
+    refused("plain names");
+    INDEX("{\"weight_map\":{}}");
+    refused("weight_map");
+    INDEX("[]");
+    refused("weight_map");
+    INDEX("{\"weight_map\":{\"t\":\"one.safetensors\",\"t\":\"one.safetensors\"}}");
+    refused("duplicate");
+    INDEX("{\"weight_map\":{\"x\":\"one.safetensors\"}}");
+    refused("not there");
+    INDEX("{\"weight_map\":{\"t\":\"two.safetensors\",\"u\":\"one.safetensors\"}}");
+    refused("another file");
+    INDEX("{\"weight_map\":{\"t\":\"absent.safetensors\"}}");
+    err = (ckvc_err){0};
+    assert_int_equal(weights_open(dir, &w, &err), CKVC_E_NOINPUT);
+    assert_non_null(strstr(err.text, "absent.safetensors"));
+    put_tensors("two.safetensors", "{" T("F32", "[1]", "[0,4]") ",\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[4,8]}}",
+                8);
+    INDEX("{\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
+    refused("is in");
+    drop("model.safetensors.index.json");
+    drop("one.safetensors");
+    drop("two.safetensors");
+}
+
+/* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under ASan). Every view must lie in the file. */
+static void random_damage(void **state)
+{
+    (void)state;
+    char path[512];
+    FILE *f = fopen("tests/golden/models/bad/control/model.safetensors", "rb");
+    assert_non_null(f);
+    static uint8_t whole[16384], bytes[16384];
+    const size_t n = fread(whole, 1, sizeof whole, f);
+    fclose(f);
+    assert_true(n > 4096 && n < sizeof whole);
+    path_in(path, sizeof path, "model.safetensors");
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 1, 2, 3);
+    int n_read = 0;
+    for (int i = 0; i < 3000; i++) {
+        memcpy(bytes, whole, n);
+        const uint64_t edits = 1 + ckvc_rng_below(&rng, 4);
+        for (uint64_t e = 0; e < edits; e++)
+            bytes[ckvc_rng_below(&rng, 1700)] =
+                (uint8_t)(ckvc_rng_below(&rng, 3) ? 32 + ckvc_rng_below(&rng, 95) : ckvc_rng_below(&rng, 256));
+        const size_t size = ckvc_rng_below(&rng, 8) ? n : ckvc_rng_below(&rng, n);
+        put("model.safetensors", bytes, size);
+        ckvc_err err = {0};
+        weights *w;
+        const ckvc_status rc = weights_open(dir, &w, &err);
+        assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
+        if (rc != CKVC_OK)
+            continue;
+        n_read++;
+        uint64_t sum = 0, volatile_sum = 0;
+        for (size_t t = 0; t < weights_count(w); t++) {
+            const tensor_view *v = weights_at(w, t);
+            sum += v->bytes;
+            for (uint64_t b = 0; b < v->bytes; b++)
+                volatile_sum += v->data[b];
+        }
+        assert_true(sum <= size && volatile_sum < UINT64_MAX);
+        weights_close(w);
+    }
+    assert_true(n_read > 0 && n_read < 3000);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    drop("model.safetensors");
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sound_file),    cmocka_unit_test(malformed_headers), cmocka_unit_test(malformed_lengths),
+        cmocka_unit_test(several_files), cmocka_unit_test(random_damage),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

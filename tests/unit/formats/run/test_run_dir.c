@@ -1,0 +1,573 @@
+/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may find. What happens when single
+ * system calls fail or the process dies between them is in test_run_faults.c. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "formats/run/prompt_log.h"
+#include "lib/base/files.h"
+#include "tests/unit/run_fixture.h"
+
+static char folder[64];
+static char path_text[8][160];
+static int next_path;
+
+/* folder/name; a few are valid at a time */
+static const char *at(const char *name)
+{
+    char *p = path_text[next_path++ % 8];
+    snprintf(p, sizeof path_text[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void shell(const char *format, ...)
+{
+    char command[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    unsigned before = 0;
+    bool complete;
+    return !fixture_folder(folder, "run") || fixture_run(at("whole"), false, &before, &complete, NULL) || !complete || before;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    shell("rm -rf %s", folder);
+    return 0;
+}
+
+static char *read_text(const char *path, size_t *n)
+{
+    char *text = NULL;
+    ckvc_err err = {0};
+    if (ckvc_file_read(path, 1 << 24, &text, n, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    return text;
+}
+
+static void write_text(const char *path, const void *text, size_t n)
+{
+    assert_int_equal(ckvc_publish_bytes(path, text, n, true, NULL), CKVC_OK);
+}
+
+/* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
+static void finish_and_compare(const char *run, unsigned *before)
+{
+    bool complete;
+    unsigned done = 0;
+    ckvc_err err = {0};
+    if (fixture_run(run, true, &done, &complete, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_true(complete);
+    shell("for k in 0 1 2; do cmp %s/whole/" RUN_PASS "/shard-0000$k.h5 %s/" RUN_PASS "/shard-0000$k.h5 || exit 1; done", folder,
+          run);
+    shell("test \"$(ls %s | tr '\\n' ' ')\" = 'journal.jsonl lock " RUN_PASS " run.json '", run);
+    shell("test $(ls %s/" RUN_PASS " | wc -l) = 3", run);
+    if (run_verify(run, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    if (before) {
+        *before = done;
+    }
+}
+
+/* A run that stopped after the prompts 1, 0, 5 (nothing published): two logs. */
+static void make_half(const char *run)
+{
+    shell("rm -rf %s", run);
+    json_t *plan = fixture_plan();
+    shard_header h;
+    fixture_header(&h, "both");
+    run_dir *r;
+    bool done[RUN_PROMPTS];
+    assert_int_equal(run_create(run, plan, false, &r, NULL), CKVC_OK);
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
+    static const uint32_t some[] = {1, 0, 5};
+    for (size_t i = 0; i < 3; i++) {
+        shard *rows = shard_create();
+        assert_int_equal(shard_header_copy(&rows->h, &h, NULL), CKVC_OK);
+        fixture_prompt(rows, some[i], 5);
+        assert_int_equal(run_log_prompt(r, some[i], rows, NULL), CKVC_OK);
+        shard_free(rows);
+    }
+    run_close(r); /* without run_pass_end, as after Ctrl-C */
+    json_decref(plan);
+    shard_header_fini(&h);
+}
+
+static void test_create_and_read(void **state)
+{
+    (void)state;
+    run_dir *r;
+    ckvc_err err = {0};
+    assert_int_equal(run_open(at("whole/"), &r, &err), CKVC_OK);
+    assert_int_equal(run_pass_count(r), 1);
+    const run_pass *p = run_pass_at(r, 0);
+    assert_string_equal(p->name, RUN_PASS);
+    assert_string_equal(p->kind, "both");
+    assert_int_equal(p->number, 1);
+    assert_int_equal(p->n_shards, 3);
+    assert_int_equal(p->n_prompts_done, RUN_PROMPTS);
+    assert_true(p->complete);
+    assert_int_equal(json_array_size(run_skipped(r)), 1);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(run_skipped(r), 0), "id")), "prompt-4");
+    /* Prompts in the plan's order, whatever the order they were finished in; indices within the shard. */
+    static const uint32_t want[3][3] = {{1, 2, 3}, {4, 6, 0}, {7, 8, 0}};
+    static const size_t count[3] = {3, 2, 2};
+    for (size_t k = 0; k < 3; k++) {
+        shard *s;
+        assert_int_equal(run_read_shard(r, p, k, &s, &err), CKVC_OK);
+        assert_int_equal(s->n_prompts, count[k]);
+        assert_int_equal(s->n_records, 5 * count[k]);
+        for (size_t i = 0; i < count[k]; i++) {
+            assert_int_equal(s->prompts[i].line, want[k][i]);
+            assert_int_equal(s->records[5 * i].prompt, i);
+        }
+        assert_string_equal(s->h.plan, run_plan_hash(r));
+        shard_free(s);
+    }
+    json_t *d = run_describe(r);
+    json_t *pass = json_array_get(json_object_get(d, "passes"), 0);
+    assert_int_equal(json_integer_value(json_object_get(pass, "records")), 35);
+    assert_int_equal(json_integer_value(json_object_get(pass, "prompts_skipped")), 1);
+    json_decref(d);
+    run_close(r);
+    assert_int_equal(run_verify(at("whole"), &err), CKVC_OK);
+    /* A second resume of a finished run has nothing to do and changes nothing. */
+    unsigned before;
+    shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", folder, folder, folder, folder);
+    finish_and_compare(at("again"), &before);
+    assert_int_equal(before, RUN_PROMPTS);
+    shell("sha256sum -c --quiet %s/sum", folder);
+    /* A folder that is not there yet is created by --resume. */
+    finish_and_compare(at("by-resume"), &before);
+    assert_int_equal(before, 0);
+}
+
+static void test_create_refusals(void **state)
+{
+    (void)state;
+    run_dir *r;
+    json_t *plan = fixture_plan();
+    ckvc_err err = {0};
+    assert_int_equal(run_create(at("whole"), plan, false, &r, &err), CKVC_E_CREATE);
+    assert_non_null(strstr(err.text, "--resume"));
+    shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", folder, folder, folder);
+    err.status = CKVC_OK;
+    assert_int_equal(run_create(at("foreign"), plan, true, &r, &err), CKVC_E_CREATE);
+    assert_non_null(strstr(err.text, "run.json"));
+    err.status = CKVC_OK;
+    assert_int_equal(run_create(at("file"), plan, true, &r, &err), CKVC_E_CREATE);
+    err.status = CKVC_OK;
+    assert_int_equal(run_open(at("nowhere"), &r, &err), CKVC_E_NOINPUT);
+    assert_null(r);
+    /* Left by a create that was killed before run.json: as good as empty. */
+    shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", folder, folder, folder);
+    assert_int_equal(run_create(at("begun"), plan, false, &r, NULL), CKVC_OK);
+    run_close(r);
+    json_decref(plan);
+}
+
+static void test_plan_mismatch(void **state)
+{
+    (void)state;
+    run_dir *r;
+    ckvc_err err = {0};
+    json_t *plan = fixture_plan();
+    /* Keys that do not change results are no part of the plan's identity. */
+    json_object_set_new(plan, "threads", json_integer(64));
+    json_object_set_new(plan, "backend", json_string("cuda"));
+    json_object_set_new(plan, "limit_time", json_integer(5));
+    assert_int_equal(run_create(at("whole"), plan, true, &r, &err), CKVC_OK);
+    run_close(r);
+    json_object_set_new(plan, "window", json_integer(16));
+    json_object_set_new(json_object_get(plan, "bins"), "entropy", json_integer(20));
+    json_object_set_new(plan, "seed", json_integer(3));
+    assert_int_equal(run_create(at("whole"), plan, true, &r, &err), CKVC_E_MISMATCH);
+    assert_non_null(strstr(err.text, "window: 8 there, 16 now"));
+    assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
+    assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
+    assert_null(strstr(err.text, "threads"));
+    json_decref(plan);
+}
+
+static void test_pass_mismatch(void **state)
+{
+    (void)state;
+    make_half(at("bent"));
+    json_t *plan = fixture_plan();
+    shard_header h;
+    fixture_header(&h, "both");
+    run_dir *r;
+    bool done[64];
+    assert_int_equal(run_create(at("bent"), plan, true, &r, NULL), CKVC_OK);
+    ckvc_err err = {0};
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cuda", done, &err), CKVC_E_MISMATCH);
+    assert_non_null(strstr(err.text, "cpu/test"));
+    err.status = CKVC_OK;
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_E_MISMATCH);
+    h.start_tau[0] += 0.01f;
+    err.status = CKVC_OK;
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_E_MISMATCH);
+    assert_non_null(strstr(err.text, "start tables"));
+    h.start_tau[0] -= 0.01f;
+    h.start_tau[0] = (float)ckvc_gate_action(0);
+    strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
+    assert_true(done[0] && done[1] && done[5] && !done[2]);
+    run_close(r);
+    json_decref(plan);
+    shard_header_fini(&h);
+}
+
+static void test_lock(void **state)
+{
+    (void)state;
+    run_dir *r, *second;
+    json_t *plan = fixture_plan();
+    ckvc_err err = {0};
+    assert_int_equal(run_create(at("whole"), plan, true, &r, NULL), CKVC_OK);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char want[64];
+        snprintf(want, sizeof want, "process %ld is writing", (long)getppid());
+        bool ok = run_create(at("whole"), plan, true, &second, &err) == CKVC_E_SYSTEM && strstr(err.text, want);
+        ok = ok && run_open(at("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
+        _exit(ok ? 0 : 1);
+    }
+    int how;
+    waitpid(pid, &how, 0);
+    assert_int_equal(how, 0);
+    run_close(r);
+    assert_int_equal(run_create(at("whole"), plan, true, &r, NULL), CKVC_OK);
+    run_close(r);
+    json_decref(plan);
+}
+
+static void test_resume_after_stop(void **state)
+{
+    (void)state;
+    unsigned before;
+    make_half(at("half"));
+    finish_and_compare(at("half"), &before);
+    assert_int_equal(before, 3);
+}
+
+/* The log cut at every byte, and continued with junk: what was whole before the cut counts, the rest is done again. */
+static void test_torn_log(void **state)
+{
+    (void)state;
+    make_half(at("half"));
+    char log_path[200];
+    snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", at("half"));
+    size_t n;
+    char *bytes = read_text(log_path, &n);
+    prompt_log log;
+    assert_int_equal(prompt_log_read(log_path, &log, NULL), CKVC_OK);
+    assert_int_equal(log.n_records, 2);
+    assert_int_equal(log.records[0].prompt, 1);
+    uint64_t second = log.records[1].offset;
+    prompt_log_free(&log);
+    for (size_t cut = 0; cut <= n; cut++) {
+        write_text(log_path, bytes, cut);
+        assert_int_equal(prompt_log_read(log_path, &log, NULL), CKVC_OK);
+        assert_int_equal(log.n_records, cut < second ? 0 : cut < n ? 1 : 2);
+        assert_int_equal(log.size + log.dropped, cut);
+        prompt_log_free(&log);
+    }
+    for (size_t i = 0; i < n; i++) { /* a changed byte ends the log before its record */
+        bytes[i] ^= 0x20;
+        write_text(log_path, bytes, n);
+        assert_int_equal(prompt_log_read(log_path, &log, NULL), CKVC_OK);
+        assert_int_equal(log.n_records, i < second ? 0 : 1);
+        prompt_log_free(&log);
+        bytes[i] ^= 0x20;
+    }
+    /* Whole runs at a choice of cuts, zeros behind some of them as a power cut leaves them. */
+    const size_t cuts[] = {0,     1, 7, 8, 11, 12, 40, (size_t)second - 1, (size_t)second, (size_t)second + 3, (size_t)second + 9,
+                           n - 1, n};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        for (int zeros = 0; zeros < 2; zeros++) {
+            unsigned before;
+            make_half(at("half"));
+            write_text(log_path, bytes, cuts[i]);
+            if (zeros) {
+                assert_int_equal(truncate(log_path, (off_t)cuts[i] + 64), 0);
+            }
+            finish_and_compare(at("half"), &before);
+            assert_int_equal(before, 1 + (cuts[i] >= second) + (cuts[i] == n));
+        }
+    }
+    free(bytes);
+}
+
+/* The worked example of formats/run/run.md, byte for byte. */
+static void test_documented_record(void **state)
+{
+    (void)state;
+    shard *s = shard_create();
+    s->h.n_layers = s->h.n_heads = s->h.n_kv_heads = 1;
+    strcpy(s->h.pass, "gate");
+    struct shard_prompt p = {
+        .id = "p5", .source = "demo", .line = 6, .n_tokens = 300, .n_continuation = 64, .token_hash = 0x0123456789abcdefu};
+    p.r_struct = 2.5;
+    p.r_sem = 12;
+    p.loss_full = 1.75;
+    p.bin_entropy = 3;
+    p.bin_ppl = 1;
+    struct shard_baseline b = {.loss = 2};
+    struct shard_record r = {.side = 1, .head = CKVC_NO_HEAD, .action = 10, .reward = -0.25, .baseline = -0.25, .loss = 2};
+    r.n_candidates = 40;
+    r.n_kept = 32;
+    r.set_hash = 0xfeedface;
+    assert_int_equal(shard_add_prompt(s, &p, NULL, NULL) | shard_add_baseline(s, &b, NULL, NULL) | shard_add_record(s, &r, NULL),
+                     CKVC_OK);
+    s->n_candidates[0] = 40;
+    s->n_kept[0] = 32;
+    s->n_kept_window[0] = 8;
+    s->n_candidates_lo[0] = 50;
+    s->n_candidates_hi[0] = 20;
+    ckvc_buffer rows = {0};
+    uint64_t size = 0;
+    size_t n, n_page;
+    shard_encode(s, &rows);
+    assert_int_equal(prompt_log_append(at("example.log"), &size, 5, rows.data, rows.size, NULL), CKVC_OK);
+    char *bytes = read_text(at("example.log"), &n), *page = read_text("formats/run/run.md", &n_page);
+    size_t seen = 0;
+    for (char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        unsigned offset, value;
+        int used;
+        if (sscanf(line, "%8x  %n", &offset, &used) != 1 || used != 10) {
+            continue;
+        }
+        for (const char *q = line + used; sscanf(q, " %2x%n", &value, &used) == 1 && seen < offset + 16 && seen < n; q += used) {
+            assert_int_equal((uint8_t)bytes[seen++], value);
+        }
+    }
+    assert_int_equal(seen, n);
+    assert_int_equal(n, size);
+    free(bytes);
+    free(page);
+    ckvc_buffer_fini(&rows);
+    shard_free(s);
+}
+
+/* Whole records (right checksum) that do not belong there are an error, not a torn end. */
+static void test_wrong_log(void **state)
+{
+    (void)state;
+    bool complete;
+    unsigned before = 0;
+    ckvc_err err = {0};
+    make_half(at("half"));
+    shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", at("half"));
+    assert_int_equal(fixture_run(at("half"), true, &before, &complete, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "not of this shard"));
+    make_half(at("half"));
+    shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x", at("half"));
+    err.status = CKVC_OK;
+    assert_int_equal(fixture_run(at("half"), true, &before, &complete, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "there twice"));
+}
+
+static void test_torn_journal(void **state)
+{
+    (void)state;
+    size_t n, plan_size;
+    char *journal = read_text(at("whole/journal.jsonl"), &n);
+    free(read_text(at("whole/run.json"), &plan_size));
+    size_t last = n - 1;
+    while (journal[last - 1] != '\n') {
+        last--;
+    }
+    /* Cut within the last line (the publication of shard 2): its file is there without a line and is made again. */
+    for (size_t cut = last; cut < n; cut += 13) {
+        shell("rm -rf %s/torn; cp -r %s/whole %s/torn", folder, folder, folder);
+        write_text(at("torn/journal.jsonl"), journal, cut);
+        run_dir *r; /* a reader takes what is whole and leaves the file alone */
+        assert_int_equal(run_open(at("torn"), &r, NULL), CKVC_OK);
+        assert_int_equal(run_pass_at(r, 0)->n_shards, 2);
+        assert_false(run_pass_at(r, 0)->complete);
+        run_close(r);
+        unsigned before;
+        finish_and_compare(at("torn"), &before);
+        assert_int_equal(before, 6);
+        size_t now;
+        char *text = read_text(at("torn/journal.jsonl"), &now);
+        assert_int_equal(now, n);
+        assert_memory_equal(text, journal, n);
+        free(text);
+    }
+    /* A last line of zeros with a newline, as a hole in a file system would have it. */
+    shell("rm -rf %s/torn; cp -r %s/whole %s/torn", folder, folder, folder);
+    char *holed = malloc(n);
+    memcpy(holed, journal, n);
+    memset(holed + last, 0, n - last - 1);
+    write_text(at("torn/journal.jsonl"), holed, n);
+    finish_and_compare(at("torn"), NULL);
+    /* Anywhere else a bad line is an error that names it. */
+    size_t second = strcspn(journal, "\n") + 1;
+    static const struct {
+        const char *line, *word;
+    } bad[] = {
+        {"{\"pass\":", ":2: damaged"},
+        {"[]", ":2: not a JSON object"},
+        {"{}", ":2: a line without"},
+        {"{\"pass\":\"pass-01-both\"}", ":2: neither"},
+        {"{\"pass\":\"pass-02-head\",\"sha256\":\"\"}", ":2: pass pass-02-head has not been begun"},
+        {"{\"pass\":\"pass-01-both\",\"n_prompts\":3}", ":2: pass pass-01-both is begun a second"},
+        {"{\"pass\":\"../../x\",\"n_prompts\":3,\"shard_prompts\":1,\"backend\":\"\",\"header\":\"\"}",
+         ":2: not a line that begins"},
+        {"{\"pass\":\"pass-01-both\",\"sha256\":\"zz\",\"shard\":0,\"prompts\":1,\"rows\":1,\"bytes\":1}",
+         ":2: not a line of a published"},
+        {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":8}", ":2: not a line of a skipped"},
+        {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":4}", "a second time"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ckvc_buffer text = {0};
+        ckvc_buffer_append(&text, journal, second);
+        ckvc_buffer_printf(&text, "%s\n", bad[i].line);
+        ckvc_buffer_append(&text, journal + second, n - second);
+        write_text(at("torn/journal.jsonl"), text.data, text.size);
+        ckvc_buffer_fini(&text);
+        run_dir *r;
+        ckvc_err err = {0};
+        if (run_open(at("torn"), &r, &err) != CKVC_E_DATA || !strstr(err.text, bad[i].word)) {
+            fail_msg("case %zu: %s", i, err.text);
+        }
+    }
+    free(holed);
+    free(journal);
+}
+
+static void test_changed_shard(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    run_dir *r;
+    shard *s;
+    shell("rm -rf %s/bent; cp -r %s/whole %s/bent", folder, folder, folder);
+    size_t n;
+    char name[200];
+    snprintf(name, sizeof name, "%s/" RUN_PASS "/shard-00001.h5", at("bent"));
+    char *bytes = read_text(name, &n);
+    bytes[n / 2] ^= 1;
+    write_text(name, bytes, n);
+    assert_int_equal(run_open(at("bent"), &r, NULL), CKVC_OK);
+    assert_int_equal(run_read_shard(r, run_pass_at(r, 0), 1, &s, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "SHA-256"));
+    run_close(r);
+    err.status = CKVC_OK;
+    assert_int_equal(run_verify(at("bent"), &err), CKVC_E_DATA);
+    write_text(name, bytes, n - 1);
+    err.status = CKVC_OK;
+    assert_int_equal(run_open(at("bent"), &r, &err), CKVC_E_DATA);
+    assert_int_equal(unlink(name), 0);
+    err.status = CKVC_OK;
+    assert_int_equal(run_open(at("bent"), &r, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "not there"));
+    free(bytes);
+}
+
+/* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at once. */
+static void test_empty_shards(void **state)
+{
+    (void)state;
+    json_t *plan = fixture_plan();
+    shard_header h;
+    fixture_header(&h, "scan");
+    run_dir *r;
+    bool done[2];
+    ckvc_err err = {0};
+    assert_int_equal(run_create(at("empty"), plan, false, &r, &err), CKVC_OK);
+    assert_int_equal(run_pass_begin(r, "scan", 2, 2, &h, "cpu", done, &err), CKVC_OK);
+    assert_int_equal(run_skip_prompt(r, 0, "a", "x", &err), CKVC_OK);
+    assert_int_equal(run_skip_prompt(r, 1, "b", "x", &err), CKVC_OK);
+    assert_true(run_pass_end(r));
+    strcpy(h.pass, "head");
+    shard_header_fini(&h);
+    fixture_header(&h, "head");
+    assert_int_equal(run_pass_begin(r, "pass-01-head", 0, 16, &h, "cpu", done, &err), CKVC_OK);
+    assert_true(run_pass_end(r));
+    assert_int_equal(run_pass_count(r), 2);
+    assert_string_equal(run_pass_at(r, 0)->name, "scan");
+    shard *s;
+    assert_int_equal(run_read_shard(r, run_pass_at(r, 0), 0, &s, &err), CKVC_OK);
+    assert_int_equal(s->n_prompts, 0);
+    shard_free(s);
+    assert_int_equal(run_publish_file(r, "scan/edges.json", "{}", 2, false, &err), CKVC_OK);
+    assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, false, &err), CKVC_OK);
+    assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, false, NULL), CKVC_E_CREATE);
+    assert_int_equal(run_publish_file(r, "../x", "x", 1, false, NULL), CKVC_E_BUG);
+    run_close(r);
+    assert_int_equal(run_verify(at("empty"), &err), CKVC_OK);
+    json_decref(plan);
+    shard_header_fini(&h);
+}
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    json_t *plan = fixture_plan();
+    shard_header h;
+    fixture_header(&h, "both");
+    run_dir *r;
+    bool done[RUN_PROMPTS];
+    assert_int_equal(run_create(at("misuse"), plan, false, &r, NULL), CKVC_OK);
+    assert_int_equal(run_pass_begin(r, "pass-1-both", 1, 1, &h, "cpu", done, NULL), CKVC_E_BUG);
+    assert_int_equal(run_pass_begin(r, "pass-01-head", 1, 1, &h, "cpu", done, NULL), CKVC_E_BUG);
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu", done, NULL), CKVC_OK);
+    shard *rows = shard_create();
+    assert_int_equal(shard_header_copy(&rows->h, &h, NULL), CKVC_OK);
+    fixture_prompt(rows, 0, 3);
+    rows->records[1].loss = NAN; /* must not become durable: it could never be published */
+    ckvc_err err = {0};
+    assert_int_equal(run_log_prompt(r, 0, rows, &err), CKVC_E_BUG);
+    assert_non_null(strstr(err.text, "record/loss"));
+    rows->records[1].loss = 1;
+    assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_OK);
+    assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_E_BUG);
+    assert_int_equal(run_skip_prompt(r, 0, "x", "y", NULL), CKVC_E_BUG);
+    shard_free(rows);
+    run_close(r);
+    json_decref(plan);
+    shard_header_fini(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_create_and_read),
+        cmocka_unit_test(test_create_refusals),
+        cmocka_unit_test(test_plan_mismatch),
+        cmocka_unit_test(test_pass_mismatch),
+        cmocka_unit_test(test_lock),
+        cmocka_unit_test(test_resume_after_stop),
+        cmocka_unit_test(test_documented_record),
+        cmocka_unit_test(test_torn_log),
+        cmocka_unit_test(test_wrong_log),
+        cmocka_unit_test(test_torn_journal),
+        cmocka_unit_test(test_changed_shard),
+        cmocka_unit_test(test_empty_shards),
+        cmocka_unit_test(test_misuse),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,505 @@
+/* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <hdf5.h>
+#include <math.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "formats/shard/h5_zstd.h"
+#include "lib/base/files.h"
+#include "tests/unit/shard_fixture.h"
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return fixture_folder(folder, "shard") ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+static const char *in_folder(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"scan", "head", "gate", "both"};
+    for (size_t i = 0; i < 4; i++) {
+        for (uint32_t n = 0; n <= 5; n += 5) {
+            shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
+            ckvc_err err = {0};
+            assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+            assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+            assert_true(fixture_same(s, t));
+            assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &u, &err), CKVC_OK);
+            assert_true(fixture_same(s, u));
+            assert_string_equal(err.text, "");
+            shard_free(s);
+            shard_free(t);
+            shard_free(u);
+        }
+    }
+}
+
+/* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts, hashes over 2^63. */
+static void test_extreme_values(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("both", 2, 4), *t;
+    ckvc_err err = {0};
+    s->records[0].reward = -0.0;
+    s->records[1].reward = 5e-324;
+    s->records[2].reward = -1.7976931348623157e308;
+    s->records[3].set_hash = UINT64_MAX;
+    s->prompts[1].line = UINT32_MAX;
+    memset(s->prompts[1].id, 'x', SHARD_STRING - 1);
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    assert_true(signbit(t->records[0].reward));
+    shard_free(s);
+    shard_free(t);
+}
+
+/* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
+static void test_large_attributes(void **state)
+{
+    (void)state;
+    shard *s = shard_create(), *t;
+    ckvc_err err = {0};
+    fixture_header(&s->h, "gate");
+    s->h.n_layers = 80;
+    s->h.n_entropy_bins = 64;
+    s->h.n_ppl_bins = 16;
+    free(s->h.edges_entropy);
+    free(s->h.edges_ppl);
+    free(s->h.start_weight);
+    free(s->h.start_tau);
+    s->h.edges_entropy = fixture_reals(63, 0, 0.1);
+    s->h.edges_ppl = fixture_reals(15, 0, 1);
+    s->h.start_weight = ckvc_alloc(80 * 2 * 3, sizeof(float));
+    for (int i = 0; i < 80 * 2 * 3; i++) {
+        s->h.start_weight[i] = 1.0f;
+    }
+    size_t n = 80 * 64 * 16 * 3;
+    s->h.start_tau = ckvc_alloc(n, sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        s->h.start_tau[i] = (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
+    }
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    shard_free(s);
+    shard_free(t);
+}
+
+/* A scan that names one bin of each kind: edges of length 0. */
+static void test_no_edges(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("scan", 1, 0), *t, *u;
+    ckvc_err err = {0};
+    s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &u, &err), CKVC_OK);
+    assert_true(fixture_same(s, t) && fixture_same(s, u));
+    assert_int_equal(t->h.n_ppl_bins, 1);
+    shard_free(s);
+    shard_free(t);
+    shard_free(u);
+}
+
+static void test_same_bytes(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("both", 4, 50), *t = fixture_shard("both", 4, 50);
+    uint8_t *a, *b;
+    size_t n, m;
+    ckvc_err err = {0};
+    assert_int_equal(shard_h5_image(s, &a, &n, &err), CKVC_OK);
+    sleep(1);                                                        /* object times would show */
+    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z', 5); /* bytes behind a text's end are not part of it */
+    assert_int_equal(shard_h5_image(t, &b, &m, &err), CKVC_OK);
+    assert_int_equal(n, m);
+    assert_memory_equal(a, b, n);
+    free(a);
+    free(b);
+    shard_free(s);
+    shard_free(t);
+}
+
+/* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are the same as well. */
+static void test_golden(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *pass;
+        uint32_t prompts;
+    } files[] = {{"tests/golden/shard/both.h5", "both", 3}, {"tests/golden/shard/scan.h5", "scan", 2}};
+    unsigned major, minor, release;
+    H5get_libversion(&major, &minor, &release);
+    bool same_libraries = major == 1 && minor == 10 && release == 8 && ZSTD_versionNumber() == 10504;
+    for (size_t i = 0; i < 2; i++) {
+        shard *s = fixture_shard(files[i].pass, files[i].prompts, 6), *t;
+        ckvc_err err = {0};
+        if (shard_h5_read(files[i].path, &t, &err) != CKVC_OK) {
+            fail_msg("%s", err.text);
+        }
+        snprintf(s->h.ckvc_version, sizeof s->h.ckvc_version, "0.1.0");
+        assert_true(fixture_same(s, t));
+        uint8_t *image;
+        char *bytes;
+        size_t n, m;
+        assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_OK);
+        assert_int_equal(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err), CKVC_OK);
+        assert_true(!same_libraries || (n == m && memcmp(image, bytes, n) == 0));
+        free(image);
+        free(bytes);
+        shard_free(s);
+        shard_free(t);
+    }
+}
+
+static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t want_chunk)
+{
+    hid_t d = H5Dopen2(file, name, H5P_DEFAULT), type = H5Dget_type(d), create = H5Dget_create_plist(d);
+    hsize_t chunk[3];
+    unsigned flags, level[4], config;
+    size_t n = 4;
+    assert_true(H5Tequal(type, want_type) > 0);
+    assert_true(H5Pget_chunk(create, 3, chunk) >= 1);
+    assert_int_equal(chunk[0], want_chunk);
+    assert_int_equal(H5Pget_nfilters(create), 3);
+    assert_int_equal(H5Pget_filter2(create, 0, &flags, &n, level, 0, NULL, &config), H5Z_FILTER_SHUFFLE);
+    n = 4;
+    assert_int_equal(H5Pget_filter2(create, 1, &flags, &n, level, 0, NULL, &config), H5_ZSTD_ID);
+    assert_int_equal(flags & H5Z_FLAG_OPTIONAL, 0);
+    n = 4;
+    assert_int_equal(H5Pget_filter2(create, 2, &flags, &n, level, 0, NULL, &config), H5Z_FILTER_FLETCHER32);
+    H5Pclose(create);
+    H5Tclose(type);
+    H5Dclose(d);
+}
+
+/* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
+static void test_layout(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("both", 3, 10);
+    ckvc_err err = {0};
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    char *bytes;
+    size_t n;
+    assert_int_equal(ckvc_file_read(in_folder("a.h5"), 1 << 24, &bytes, &n, &err), CKVC_OK);
+    assert_int_equal(bytes[8], 3); /* superblock */
+    free(bytes);
+    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(file >= 0);
+    check_column(file, "record/reward", H5T_IEEE_F64LE, 30);
+    check_column(file, "record/side", H5T_STD_U8LE, 30);
+    check_column(file, "record/set_hash", H5T_STD_U64LE, 30);
+    check_column(file, "baseline/n_kept", H5T_STD_U32LE, 65536 / 2);
+    hid_t id = H5Dopen2(file, "prompt/id", H5P_DEFAULT), type = H5Dget_type(id);
+    assert_int_equal(H5Tget_size(type), 255);
+    assert_int_equal(H5Tget_strpad(type), H5T_STR_NULLPAD);
+    assert_int_equal(H5Tget_cset(type), H5T_CSET_UTF8);
+    H5Tclose(type);
+    H5Dclose(id);
+    H5O_info_t info;
+    assert_true(H5Oget_info_by_name(file, "record/reward", &info, H5P_DEFAULT) >= 0);
+    assert_int_equal(info.mtime, 0);
+    static const char *const names[] = {
+        "format",       "version",      "ckvc_version", "plan",          "fingerprint",     "model_name", "family",
+        "n_layers",     "n_heads",      "n_kv_heads",   "pass",          "window",          "behaviour",  "continuation",
+        "alpha_kind",   "lambda",       "seed",         "manifest",      "budgets",         "start_tau",  "head_actions",
+        "gate_actions", "start_weight", "keep_window",  "edges_entropy", "edges_perplexity"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_true(H5Aexists(file, names[i]) > 0);
+    }
+    H5Fclose(file);
+    shard_free(s);
+}
+
+static void test_encode_decode(void **state)
+{
+    (void)state;
+    static const char *const passes[] = {"scan", "both"};
+    for (size_t k = 0; k < 2; k++) {
+        shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
+        ckvc_buffer bytes = {0};
+        ckvc_err err = {0};
+        shard_encode(s, &bytes);
+        assert_false(bytes.failed);
+        assert_int_equal(shard_decode(t, bytes.data, bytes.size, &err), CKVC_OK);
+        assert_int_equal(t->n_prompts, 3);
+        assert_memory_equal(&t->prompts[1], s->prompts, 2 * sizeof *s->prompts);
+        if (s->n_records) {
+            assert_int_equal(t->records[t->n_records - 1].prompt, s->records[s->n_records - 1].prompt + 1);
+        }
+        shard *joined = fixture_shard(passes[k], 1, 3);
+        assert_int_equal(shard_append(joined, s, &err), CKVC_OK);
+        assert_true(fixture_same(joined, t));
+        /* Every shorter text is refused and leaves the shard as it was. */
+        for (size_t n = 0; n < bytes.size; n++) {
+            ckvc_err why = {0};
+            assert_int_equal(shard_decode(t, bytes.data, n, &why), CKVC_E_DATA);
+            assert_true(strlen(why.text) > 10);
+        }
+        assert_true(fixture_same(joined, t));
+        ckvc_buffer_u8(&bytes, 0);
+        assert_int_equal(shard_decode(t, bytes.data, bytes.size, NULL), CKVC_E_DATA);
+        /* Any byte changed: refused or taken, never a crash; the sanitizers watch. */
+        ckvc_rng rng;
+        ckvc_rng_init(&rng, 1, 2, 3);
+        for (int i = 0; i < 20000; i++) {
+            size_t at = i < 1000 ? (size_t)i % 21 : ckvc_rng_below(&rng, bytes.size);
+            uint8_t was = bytes.data[at];
+            bytes.data[at] = (uint8_t)ckvc_rng_u32(&rng);
+            shard_clear(t);
+            ckvc_status st = shard_decode(t, bytes.data, bytes.size - 1, NULL);
+            assert_true(st == CKVC_OK || st == CKVC_E_DATA);
+            bytes.data[at] = was;
+        }
+        ckvc_buffer_fini(&bytes);
+        shard_free(s);
+        shard_free(t);
+        shard_free(joined);
+    }
+}
+
+static void test_header_copy(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("gate", 0, 0), *t = fixture_shard("head", 0, 0);
+    ckvc_err err = {0};
+    assert_int_equal(shard_header_copy(&t->h, &s->h, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    assert_ptr_not_equal(s->h.start_tau, t->h.start_tau);
+    ckvc_buffer b = {0};
+    shard_header_encode(&s->h, &b);
+    for (size_t n = 0; n < b.size; n++) {
+        shard_header h = {0};
+        ckvc_cursor c = {b.data, n, 0, false};
+        assert_int_equal(shard_header_decode(&h, &c, NULL), CKVC_E_DATA);
+    }
+    ckvc_buffer_fini(&b);
+    shard_free(s);
+    shard_free(t);
+}
+
+/* What a header may have besides: through HDF5, through plain bytes, and without a trace where it says nothing. */
+static void test_optional_header(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("head", 2, 3), *t = NULL;
+    ckvc_err err = {0};
+    ckvc_buffer plain = {0}, full = {0};
+    shard_header_encode(&s->h, &plain);
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_int_equal(H5Aexists(file, "operator"), 0);
+    assert_int_equal(H5Aexists(file, "layer_budgets"), 0);
+    H5Fclose(file);
+    snprintf(s->h.operator_name, sizeof s->h.operator_name, "mean-pool");
+    s->h.n_layer_budgets = 2;
+    s->h.layer_budgets = fixture_reals(2, 40, 24);
+    shard_header_encode(&s->h, &full);
+    assert_int_equal(full.size, plain.size + 4 + 1 + strlen("mean-pool") + 2 * sizeof(double));
+    for (size_t n = 0; n <= full.size; n++) {
+        shard_header h = {0};
+        ckvc_cursor c = {full.data, n, 0, false};
+        assert_int_equal(shard_header_decode(&h, &c, NULL), n == full.size ? CKVC_OK : CKVC_E_DATA);
+        assert_true(n < full.size || (h.n_layer_budgets == 2 && h.layer_budgets[1] == 64 && !strcmp(h.operator_name, "mean-pool")));
+        shard_header_fini(&h);
+    }
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    assert_string_equal(t->h.operator_name, "mean-pool");
+    json_t *about = shard_describe(t);
+    assert_string_equal(json_string_value(json_object_get(about, "operator")), "mean-pool");
+    assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
+    json_decref(about);
+    shard_free(t);
+    assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    shard_free(t);
+    ckvc_buffer_fini(&plain);
+    ckvc_buffer_fini(&full);
+    shard_free(s);
+}
+
+/* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
+#define CHANGE(name, statement)                                                                                                    \
+    static void name(shard *s)                                                                                                     \
+    {                                                                                                                              \
+        statement;                                                                                                                 \
+    }
+CHANGE(bad_pass, strcpy(s->h.pass, "tail"))
+CHANGE(bad_alpha, strcpy(s->h.alpha_kind, "x"))
+CHANGE(bad_utf8, strcpy(s->h.model_name, "a\xff"))
+CHANGE(no_layers, s->h.n_layers = 0)
+CHANGE(odd_heads, s->h.n_heads = 3)
+CHANGE(no_window, s->h.window = 0)
+CHANGE(nan_lambda, s->h.lambda = NAN)
+CHANGE(zero_budget, s->h.budgets[1] = 0)
+CHANGE(nan_budget, s->h.budgets[1] = NAN)
+CHANGE(bad_grid, s->h.head_actions[3] = s->h.head_actions[2])
+CHANGE(bad_edges, s->h.edges_entropy[1] = s->h.edges_entropy[0] - 1)
+CHANGE(nan_edges, s->h.edges_ppl[0] = INFINITY)
+CHANGE(bad_weight, s->h.start_weight[5] = 1.6f)
+CHANGE(nan_tau, s->h.start_tau[5] = NAN)
+CHANGE(no_tau, free(s->h.start_tau); s->h.start_tau = NULL)
+CHANGE(bad_operator, strcpy(s->h.operator_name, "max"))
+CHANGE(bad_compute, strcpy(s->h.compute, "f16"))
+CHANGE(short_layers, s->h.n_layer_budgets = 1; s->h.layer_budgets = fixture_reals(1, 8, 8))
+CHANGE(zero_layer, s->h.n_layer_budgets = 2; s->h.layer_budgets = fixture_reals(2, 0, 8))
+CHANGE(no_id, s->prompts[1].id[0] = 0)
+CHANGE(control_id, s->prompts[1].id[0] = '\n')
+CHANGE(nan_loss, s->prompts[1].loss_full = NAN)
+CHANGE(inf_r, s->prompts[0].r_sem = INFINITY)
+CHANGE(bad_cut, s->prompts[0].cut = 2)
+CHANGE(bad_bin, s->prompts[0].bin_entropy = 3)
+CHANGE(bad_bin_ppl, s->prompts[0].bin_ppl = 2)
+CHANGE(base_prompt, s->baselines[2].prompt = 3)
+CHANGE(base_budget, s->baselines[2].budget = 3)
+CHANGE(base_loss, s->baselines[2].loss = -INFINITY)
+CHANGE(rec_prompt, s->records[1].prompt = 3)
+CHANGE(rec_side, s->records[1].side = 2)
+CHANGE(rec_layer, s->records[1].layer = 2)
+CHANGE(rec_head, s->records[0].head = 2)
+CHANGE(rec_gate_head, s->records[1].head = 0)
+CHANGE(rec_budget, s->records[1].budget = 3)
+CHANGE(rec_action, s->records[1].action = CKVC_GATE_ACTIONS)
+CHANGE(rec_action_head, s->records[0].action = CKVC_HEAD_ACTIONS)
+CHANGE(rec_sum, s->h.reduction = CKVC_LOSS_SUM; s->prompts[s->records[0].prompt].n_continuation = 0)
+CHANGE(rec_reward, s->records[1].reward = NAN)
+CHANGE(rec_baseline, s->records[1].baseline = NAN)
+CHANGE(rec_loss, s->records[1].loss = INFINITY)
+CHANGE(wrong_side, strcpy(s->h.pass, "head"))
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        void (*change)(shard *s);
+        const char *word;
+    } cases[] = {
+        {bad_pass, "pass"},
+        {bad_alpha, "alpha_kind"},
+        {bad_utf8, "model_name"},
+        {no_layers, "n_layers"},
+        {odd_heads, "n_heads"},
+        {no_window, "window"},
+        {nan_lambda, "lambda"},
+        {zero_budget, "budgets[1]"},
+        {nan_budget, "budgets[1]"},
+        {bad_grid, "head_actions"},
+        {bad_edges, "edges_entropy"},
+        {nan_edges, "edges_perplexity"},
+        {bad_weight, "start_weight"},
+        {nan_tau, "start_tau"},
+        {no_tau, "start_tau"},
+        {bad_operator, "operator"},
+        {bad_compute, "compute"},
+        {short_layers, "layer_budgets"},
+        {zero_layer, "layer_budgets[0]"},
+        {no_id, "prompt/id"},
+        {control_id, "prompt/id"},
+        {nan_loss, "loss_full"},
+        {inf_r, "r_sem"},
+        {bad_cut, "prompt/cut"},
+        {bad_bin, "bin_entropy"},
+        {bad_bin_ppl, "bin_perpl"},
+        {base_prompt, "baseline/p"},
+        {base_budget, "baseline/budget"},
+        {base_loss, "baseline/loss"},
+        {rec_prompt, "record/pr"},
+        {rec_side, "record/side"},
+        {rec_layer, "record/layer"},
+        {rec_head, "record/head"},
+        {rec_gate_head, "record/h"},
+        {rec_budget, "record/bud"},
+        {rec_action, "record/action"},
+        {rec_action_head, "action"},
+        {rec_sum, "n_continuation"},
+        {rec_reward, "record/rew"},
+        {rec_baseline, "record/ba"},
+        {rec_loss, "record/loss"},
+        {wrong_side, "record/side"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shard *s = fixture_shard("both", 3, 4);
+        ckvc_err err = {0};
+        uint8_t *image;
+        size_t n;
+        cases[i].change(s);
+        assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
+        assert_null(image);
+        if (!strstr(err.text, cases[i].word)) {
+            fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
+        }
+        shard_free(s);
+    }
+}
+
+static void test_unreadable_places(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("head", 1, 1), *t;
+    ckvc_err err = {0};
+    assert_int_equal(shard_h5_write(s, "/nowhere/a.h5", &err), CKVC_E_CREATE);
+    err.status = CKVC_OK;
+    assert_int_equal(shard_h5_read("/nowhere/a.h5", &t, &err), CKVC_E_NOINPUT);
+    err.status = CKVC_OK;
+    assert_int_equal(shard_h5_read(folder, &t, &err), CKVC_E_NOINPUT);
+    assert_null(t);
+    if (access("/dev/full", W_OK) == 0) {
+        err.status = CKVC_OK;
+        assert_int_equal(shard_h5_write(s, "/dev/full", &err), CKVC_E_IO);
+        assert_non_null(strstr(err.text, "No space left"));
+    }
+    shard_free(s);
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    shard *s = fixture_shard("both", 2, 4);
+    json_t *d = shard_describe(s);
+    assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);
+    assert_int_equal(json_integer_value(json_object_get(d, "gate_records")), 4);
+    assert_string_equal(json_string_value(json_object_get(d, "pass")), "both");
+    json_decref(d);
+    shard_free(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_extreme_values),  cmocka_unit_test(test_large_attributes),
+        cmocka_unit_test(test_same_bytes),        cmocka_unit_test(test_layout),          cmocka_unit_test(test_encode_decode),
+        cmocka_unit_test(test_header_copy),       cmocka_unit_test(test_optional_header), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_unreadable_places), cmocka_unit_test(test_describe),        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_no_edges),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

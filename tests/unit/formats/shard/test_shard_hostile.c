@@ -1,0 +1,465 @@
+/* Foreign shards: files made and bent through HDF5's own interface, and thousands of damaged ones. Each is read in a child. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <hdf5.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "formats/shard/h5_zstd.h"
+#include "lib/base/files.h"
+#include "tests/unit/shard_fixture.h"
+
+static char folder[64], good_path[80], bent_path[80], other_path[80];
+static shard *good;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!fixture_folder(folder, "hostile")) {
+        return -1;
+    }
+    snprintf(good_path, sizeof good_path, "%s/good.h5", folder);
+    snprintf(bent_path, sizeof bent_path, "%s/bent.h5", folder);
+    snprintf(other_path, sizeof other_path, "%s/other.h5", folder);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    good = fixture_shard("both", 3, 20);
+    return shard_h5_write(good, good_path, NULL) || shard_h5_write(good, other_path, NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    shard_free(good);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command);
+}
+
+/* A fresh copy of the good file, open for bending. */
+static hid_t bend(void)
+{
+    char *bytes;
+    size_t n;
+    assert_int_equal(ckvc_file_read(good_path, 1 << 24, &bytes, &n, NULL), CKVC_OK);
+    assert_int_equal(ckvc_publish_bytes(bent_path, bytes, n, true, NULL), CKVC_OK);
+    free(bytes);
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+    hid_t file = H5Fopen(bent_path, H5F_ACC_RDWR, access);
+    H5Pclose(access);
+    assert_true(file >= 0);
+    return file;
+}
+
+static void expect_refused_at(const char *path, const char *word)
+{
+    shard *s = NULL;
+    ckvc_err err = {0};
+    ckvc_status st = shard_h5_read_hostile(path, &s, &err);
+    if (st != CKVC_E_DATA || !strstr(err.text, word) || strchr(err.text, '\n')) {
+        fail_msg("wanted a refusal naming \"%s\", got %d: %s", word, (int)st, err.text);
+    }
+    assert_null(s);
+}
+
+static void expect_refused(hid_t file, const char *word)
+{
+    H5Fclose(file);
+    expect_refused_at(bent_path, word);
+}
+
+static void expect_taken(hid_t file, shard **out)
+{
+    H5Fclose(file);
+    ckvc_err err = {0};
+    if (shard_h5_read_hostile(bent_path, out, &err) != CKVC_OK) {
+        fail_msg("refused: %s", err.text);
+    }
+}
+
+/* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given (H5P_DEFAULT: contiguous). */
+static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_t create, const void *values)
+{
+    assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
+    hsize_t most = H5S_UNLIMITED;
+    bool chunked = create != H5P_DEFAULT && H5Pget_layout(create) == H5D_CHUNKED;
+    hid_t space = H5Screate_simple(1, &rows, chunked ? &most : NULL);
+    hid_t d = H5Dcreate2(file, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
+    assert_true(d >= 0);
+    if (values) {
+        assert_true(H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    }
+    H5Dclose(d);
+    H5Sclose(space);
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    hid_t f = bend();
+    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    H5Lcreate_external(other_path, "record/reward", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
+    expect_refused(f, "external link");
+    f = bend();
+    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    H5Lcreate_soft("/record/loss", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
+    expect_refused(f, "soft link");
+    f = bend();
+    H5Ldelete(f, "record", H5P_DEFAULT);
+    H5Lcreate_external(other_path, "record", f, "record", H5P_DEFAULT, H5P_DEFAULT);
+    expect_refused(f, "external link");
+    f = bend(); /* nobody asked for it, and still */
+    H5Lcreate_external("/etc/passwd", "x", f, "extra", H5P_DEFAULT, H5P_DEFAULT);
+    expect_refused(f, "external link");
+}
+
+static void test_storage(void **state)
+{
+    (void)state;
+    double values[60] = {0};
+    hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(create, "/etc/passwd", 0, 480);
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
+    expect_refused(f, "external storage");
+    H5Pclose(create);
+
+    /* A virtual dataset whose source is a FIFO: opening it would wait for ever. */
+    char fifo[80];
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    hsize_t rows = 60;
+    f = bend();
+    create = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = H5Screate_simple(1, &rows, NULL);
+    H5Pset_virtual(create, space, fifo, "record/reward", space);
+    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, create, H5P_DEFAULT));
+    H5Sclose(space);
+    expect_refused(f, "virtual");
+    H5Pclose(create);
+
+    f = bend();
+    create = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_layout(create, H5D_COMPACT);
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, values);
+    expect_refused(f, "compact");
+    H5Pclose(create);
+
+    f = bend();
+    create = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t chunk = (hsize_t)1 << 24;
+    H5Pset_chunk(create, 1, &chunk);
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
+    expect_refused(f, "chunks over 64 MiB");
+    H5Pclose(create);
+
+    f = bend();
+    create = H5Pcreate(H5P_DATASET_CREATE);
+    chunk = 60;
+    H5Pset_chunk(create, 1, &chunk);
+    H5Pset_nbit(create);
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, values);
+    expect_refused(f, "uses filter 5");
+    H5Pclose(create);
+
+    f = bend();
+    create = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(create, 1, &chunk);
+    const unsigned level = 3;
+    H5Pset_filter(create, 32004, H5Z_FLAG_OPTIONAL, 1, &level);
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
+    expect_refused(f, "uses filter 32004");
+    H5Pclose(create);
+
+    f = bend();
+    create = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(create, 1, &chunk);
+    H5Pset_deflate(create, 6);
+    H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 1, &level);
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, values);
+    expect_refused(f, "more than once");
+    H5Pclose(create);
+}
+
+/* Frames that unfold to another size than their chunk: HDF5 itself does not look. */
+static void test_zstd_frames(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {8, 479, 481, 100 << 20};
+    for (size_t i = 0; i < 4; i++) {
+        hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
+        hsize_t chunk = 60, at = 0;
+        const unsigned level = 3;
+        H5Pset_chunk(create, 1, &chunk);
+        H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 1, &level);
+        replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
+        size_t bound = ZSTD_compressBound(sizes[i]);
+        char *raw = calloc(1, sizes[i]), *frame = malloc(bound);
+        size_t n = ZSTD_compress(frame, bound, raw, sizes[i], 3);
+        hid_t d = H5Dopen2(f, "record/reward", H5P_DEFAULT);
+        assert_true(H5Dwrite_chunk(d, H5P_DEFAULT, 0, &at, n, frame) >= 0);
+        H5Dclose(d);
+        free(raw);
+        free(frame);
+        expect_refused(f, "record/reward cannot be read");
+        H5Pclose(create);
+    }
+}
+
+static void test_shapes_and_values(void **state)
+{
+    (void)state;
+    double values[120];
+    for (int i = 0; i < 120; i++) {
+        values[i] = 0.5;
+    }
+    hid_t f = bend();
+    replace(f, "record/reward", H5T_IEEE_F64LE, 59, H5P_DEFAULT, values);
+    expect_refused(f, "other columns");
+    f = bend();
+    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    hsize_t two[2] = {60, 2};
+    hid_t space = H5Screate_simple(2, two, NULL);
+    H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Sclose(space);
+    expect_refused(f, "dimensions");
+    f = bend();
+    values[7] = NAN;
+    replace(f, "record/reward", H5T_IEEE_F64LE, 60, H5P_DEFAULT, values);
+    expect_refused(f, "record/reward, row 7, is nan");
+    f = bend(); /* a column of 2^40 rows that takes no room in the file */
+    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t chunk = 1024;
+    H5Pset_chunk(create, 1, &chunk);
+    replace(f, "record/prompt", H5T_STD_U32LE, (hsize_t)1 << 40, create, NULL);
+    H5Pclose(create);
+    expect_refused(f, "rows, at most");
+    int64_t indices[60] = {0};
+    indices[9] = -1;
+    f = bend();
+    replace(f, "record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices);
+    expect_refused(f, "record/layer, value 9, is -1");
+    indices[9] = 65536 + 1; /* would be 1 if it were cut to 16 bits */
+    f = bend();
+    replace(f, "record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices);
+    expect_refused(f, "record/layer, value 9, is 65537");
+    indices[9] = 2;
+    f = bend();
+    replace(f, "record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices);
+    expect_refused(f, "record/layer, row 9, is 2");
+    f = bend();
+    values[7] = 0;
+    replace(f, "record/layer", H5T_IEEE_F64LE, 60, H5P_DEFAULT, values);
+    expect_refused(f, "no integers");
+    f = bend();
+    replace(f, "prompt/id", H5T_IEEE_F64LE, 3, H5P_DEFAULT, values);
+    expect_refused(f, "no text");
+    f = bend(); /* two texts in one field */
+    hid_t text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, 8);
+    H5Tset_strpad(text, H5T_STR_NULLPAD);
+    replace(f, "prompt/id", text, 3, H5P_DEFAULT,
+            "a\0b\0\0\0\0\0"
+            "c\0\0\0\0\0\0\0"
+            "d\0\0\0\0\0\0\0");
+    expect_refused(f, "behind a NUL");
+    H5Tset_size(text, 300);
+    f = bend();
+    replace(f, "prompt/id", text, 3, H5P_DEFAULT, NULL);
+    expect_refused(f, "300 bytes");
+    H5Tclose(text);
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < SHARD_GROUPS; k++) {
+        for (size_t i = 0; i < shard_groups[k].n_columns; i++) {
+            const shard_column *c = &shard_groups[k].columns[i];
+            char name[64];
+            snprintf(name, sizeof name, "%s/%s", shard_groups[k].name, c->name);
+            hid_t f = bend();
+            H5Ldelete(f, name, H5P_DEFAULT);
+            if (c->required) {
+                expect_refused(f, name);
+            } else {
+                shard *s;
+                expect_taken(f, &s);
+                assert_int_equal(s->n_records, good->n_records);
+                shard_free(s);
+            }
+        }
+    }
+    static const char *const attributes[] = {"format", "version", "plan", "fingerprint", "n_layers",
+                                             "pass",   "lambda",  "seed", "budgets",     "start_tau"};
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
+        hid_t f = bend();
+        H5Adelete(f, attributes[i]);
+        expect_refused(f, attributes[i]);
+    }
+    hid_t f = bend();
+    H5Adelete(f, "keep_window");
+    shard *s;
+    expect_taken(f, &s);
+    assert_int_equal(s->h.keep_window, 0);
+    shard_free(s);
+    /* The row widths follow n_layers, so a wrong one is seen at the start tables. */
+    f = bend();
+    hid_t a = H5Aopen(f, "n_layers", H5P_DEFAULT);
+    uint32_t three = 3;
+    H5Awrite(a, H5T_NATIVE_UINT32, &three);
+    H5Aclose(a);
+    expect_refused(f, "start_weight");
+}
+
+/* What a program that knows formats.md alone may well write: signed integers, f32, variable-length text, deflate, no optional column. */
+static void test_other_producers(void **state)
+{
+    (void)state;
+    hid_t f = bend();
+    static const char *const optional[] = {"prompt/source",         "prompt/split",      "prompt/line",
+                                           "prompt/n_tokens",       "prompt/token_hash", "prompt/r_struct",
+                                           "record/n_kept",         "record/set_hash",   "baseline/n_kept",
+                                           "baseline/n_candidates", "prompt/cut",        "baseline/n_candidates_lo",
+                                           "record/n_candidates"};
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        H5Ldelete(f, optional[i], H5P_DEFAULT);
+    }
+    int64_t layers[60];
+    float rewards[60];
+    for (size_t i = 0; i < 60; i++) {
+        layers[i] = good->records[i].layer;
+        rewards[i] = (float)good->records[i].reward;
+    }
+    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t chunk = 7;
+    H5Pset_chunk(create, 1, &chunk);
+    H5Pset_shuffle(create);
+    H5Pset_deflate(create, 4);
+    H5Pset_fletcher32(create);
+    replace(f, "record/layer", H5T_NATIVE_INT64, 60, create, layers);
+    replace(f, "record/reward", H5T_NATIVE_FLOAT, 60, H5P_DEFAULT, rewards);
+    H5Pclose(create);
+    hid_t text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, H5T_VARIABLE);
+    H5Tset_cset(text, H5T_CSET_UTF8);
+    const char *ids[3] = {"one", "two", "thr\xc3\xa9\x65"};
+    replace(f, "prompt/id", text, 3, H5P_DEFAULT, ids);
+    H5Adelete(f, "model_name");
+    hid_t scalar = H5Screate(H5S_SCALAR), a = H5Acreate2(f, "model_name", text, scalar, H5P_DEFAULT, H5P_DEFAULT);
+    const char *name = "somebody's";
+    H5Awrite(a, text, &name);
+    H5Aclose(a);
+    H5Sclose(scalar);
+    H5Tclose(text);
+    shard *s;
+    expect_taken(f, &s);
+    assert_string_equal(s->h.model_name, "somebody's");
+    assert_string_equal(s->prompts[2].id, "thr\xc3\xa9\x65");
+    assert_int_equal(s->prompts[2].n_tokens, 0);
+    assert_int_equal(s->n_kept[0], 0);
+    assert_int_equal(s->n_kept_window[0], 8);
+    for (size_t i = 0; i < 60; i++) {
+        assert_true(s->records[i].reward == (double)rewards[i]);
+        assert_int_equal(s->records[i].layer, good->records[i].layer);
+    }
+    shard_free(s);
+}
+
+static void test_not_a_shard(void **state)
+{
+    (void)state;
+    assert_int_equal(ckvc_publish_bytes(bent_path, "", 0, true, NULL), CKVC_OK);
+    expect_refused_at(bent_path, "not an HDF5 file");
+    char zeros[100] = "\x89HDF\r\n\x1a\n";
+    assert_int_equal(ckvc_publish_bytes(bent_path, zeros, sizeof zeros, true, NULL), CKVC_OK);
+    expect_refused_at(bent_path, "superblock version 0");
+    zeros[8] = 2;
+    assert_int_equal(ckvc_publish_bytes(bent_path, zeros, sizeof zeros, true, NULL), CKVC_OK);
+    expect_refused_at(bent_path, "not a readable HDF5 file");
+    hid_t f = H5Fcreate(bent_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    expect_refused(f, "superblock version 0");
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+    f = H5Fcreate(bent_path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    H5Pclose(access);
+    expect_refused(f, "attribute format is missing");
+    shard *s;
+    ckvc_err err = {0};
+    assert_int_equal(shard_h5_read_hostile("/nowhere/x.h5", &s, &err), CKVC_E_NOINPUT);
+    err.status = CKVC_OK;
+    assert_int_equal(shard_h5_read_hostile(folder, &s, &err), CKVC_E_NOINPUT);
+}
+
+static void test_deadline(void **state)
+{
+    (void)state;
+    shard *s;
+    ckvc_err err = {0};
+    assert_int_equal(shard_h5_read_limited(good_path, 10, 0, &s, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "did not finish"));
+}
+
+/* 1 to 8 bytes changed, or the end cut off: an error, or exactly the rows that were written. Metadata and chunks both carry
+ * checksums in this layout, so nothing may come back silently different. */
+static void test_random_damage(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    const int rounds = 150;
+#else
+    const int rounds = 2500;
+#endif
+    char *bytes;
+    size_t n;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 11, 0, 0);
+    assert_int_equal(ckvc_file_read(good_path, 1 << 24, &bytes, &n, NULL), CKVC_OK);
+    char *copy = malloc(n);
+    int taken = 0, crashed = 0;
+    for (int i = 0; i < rounds; i++) {
+        memcpy(copy, bytes, n);
+        size_t length = i % 16 == 15 ? ckvc_rng_below(&rng, n) : n;
+        for (uint64_t k = 1 + ckvc_rng_below(&rng, 8); k > 0 && length == n; k--) {
+            size_t at = ckvc_rng_below(&rng, i % 2 ? n : 4096);
+            copy[at] = (char)(ckvc_rng_below(&rng, 2) ? ckvc_rng_u32(&rng) : (uint32_t)copy[at] ^ 1u << ckvc_rng_below(&rng, 8));
+        }
+        int fd = open(bent_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        assert_int_equal(write(fd, copy, length), (ssize_t)length);
+        close(fd);
+        shard *s = NULL;
+        ckvc_err err = {0};
+        ckvc_status st = shard_h5_read_limited(bent_path, 5, 10, &s, &err);
+        if (st == CKVC_OK) {
+            taken++;
+            assert_true(fixture_same(s, good));
+            shard_free(s);
+        } else {
+            assert_int_equal(st, CKVC_E_DATA);
+            assert_true(strlen(err.text) > strlen(bent_path));
+            crashed += strstr(err.text, "ended early") != NULL;
+        }
+    }
+    print_message("%d damaged files: %d still whole, %d ended the child\n", rounds, taken, crashed);
+    free(bytes);
+    free(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_links),         cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_zstd_frames),   cmocka_unit_test(test_shapes_and_values),
+        cmocka_unit_test(test_missing),       cmocka_unit_test(test_other_producers),
+        cmocka_unit_test(test_not_a_shard),   cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_random_damage),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

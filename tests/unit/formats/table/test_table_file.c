@@ -1,0 +1,987 @@
+/* The .ckvt reader and writer: round trip, same bytes twice, content id, and every refusal that formats/table/table.md lists. Files are damaged
+ * blindly (each byte, each length) and knowingly: taken apart into sections, changed, put together again with sums that fit. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "formats/table/table_layout.h"
+#include "lib/base/bytes.h"
+#include "lib/base/files.h"
+
+static char folder[] = "/tmp/ckvc-table-XXXXXX";
+static char path[64], path2[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/t.ckvt", folder);
+    snprintf(path2, sizeof path2, "%s/u.ckvt", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    unlink(path2);
+    return rmdir(folder);
+}
+
+/* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with every section there is. */
+static table_file *sample(void)
+{
+    table_file *t = table_file_create(1, 2, 2, 2, 2, 3, 3, true);
+    assert_non_null(t);
+    ckvc_table *c = t->table;
+    c->n_query_heads = 4;
+    c->window = 16;
+    c->budgets[0] = 0.25;
+    c->budgets[1] = 64;
+    for (int a = 0; a < 3; a++) {
+        c->head_grid[a] = (39 + a) / 40.0;
+        c->gate_grid[a] = (89 + a) / 100.0;
+    }
+    c->edges_entropy[0] = 4.75;
+    c->edges_ppl[0] = 12.5;
+    for (int i = 0; i < 4; i++)
+        c->weight[i] = (float)c->head_grid[i % 3];
+    for (int i = 0; i < 8; i++)
+        c->tau[i] = (float)c->gate_grid[i % 3];
+    table_evidence *e = &t->evidence;
+    for (int i = 0; i < 12; i += 2) { /* every other action was logged */
+        e->q_head[i] = -0.125 * i;
+        e->n_head[i] = (uint64_t)i + 1;
+        e->m_head[i] = 0.5 * i;
+    }
+    for (int i = 0; i < 24; i += 3) {
+        e->q_gate[i] = 0.25 * i;
+        e->n_gate[i] = 2;
+        e->m_gate[i] = -1.0;
+        e->l_gate[i] = -0.75;
+    }
+    t->share_head = calloc(12, sizeof(float));
+    t->share_gate = calloc(24, sizeof(float));
+    t->signature = calloc(6, sizeof(double));
+    t->share_head[3] = 1.0f;
+    t->signature[5] = 0.5;
+    json_object_set_new(t->meta, "label", json_string("sample"));
+    json_object_set_new(t->meta, "cql_alpha", json_real(0.75));
+    t->prov = json_pack("{s:s}", "host", "somewhere");
+    t->xfer = json_pack("{s:s}", "heads", "index");
+    return t;
+}
+
+static void write_table(table_file *t, const char *to)
+{
+    ckvc_err err = {0};
+    ckvc_status status = table_file_write(t, to, true, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(status, CKVC_OK);
+}
+
+static table_file *read_table(const char *from)
+{
+    ckvc_err err = {0};
+    table_file *t = NULL;
+    ckvc_status status = table_file_read(from, &t, &err);
+    assert_string_equal(err.text, "");
+    assert_int_equal(status, CKVC_OK);
+    return t;
+}
+
+static uint8_t *slurp(const char *from, size_t *size)
+{
+    ckvc_err err = {0};
+    char *bytes = NULL;
+    assert_int_equal(ckvc_file_read(from, 1 << 20, &bytes, size, &err), CKVC_OK);
+    return (uint8_t *)bytes;
+}
+
+static void spill(const char *to, const void *bytes, size_t size)
+{
+    FILE *f = fopen(to, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* ---- good files ---- */
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    table_file *t = sample();
+    write_table(t, path);
+    table_file *r = read_table(path);
+    const ckvc_table *a = t->table, *b = r->table;
+    assert_int_equal(b->n_layers, 1);
+    assert_int_equal(b->n_heads, 2);
+    assert_int_equal(b->n_query_heads, 4);
+    assert_int_equal(b->n_entropy_bins, 2);
+    assert_int_equal(b->n_ppl_bins, 2);
+    assert_int_equal(b->n_budgets, 2);
+    assert_int_equal(b->window, 16);
+    assert_int_equal(b->head_axis, 0);
+    ckvt_spec specs[CKVT_SECTION_COUNT];
+    assert_true(ckvt_specs(a, specs));
+    for (int i = 0; i < CKVT_SECTION_COUNT; i++)
+        if (ckvt_values(t, (ckvt_section)i)) {
+            assert_non_null(ckvt_values(r, (ckvt_section)i));
+            assert_memory_equal(ckvt_values(t, (ckvt_section)i), ckvt_values(r, (ckvt_section)i), specs[i].bytes);
+        }
+    assert_true(r->has_evidence);
+    assert_true(json_equal(t->meta, r->meta));
+    assert_true(json_equal(t->prov, r->prov));
+    assert_true(json_equal(t->xfer, r->xfer));
+    assert_string_equal(t->content_id, r->content_id);
+
+    /* The policy library sees the same numbers. */
+    ckvc_table *p = NULL;
+    char message[256];
+    assert_int_equal(ckvc_table_read(path, &p, message, sizeof message), 0);
+    assert_memory_equal(p->weight, a->weight, 16);
+    assert_memory_equal(p->tau, a->tau, 32);
+    ckvc_table_free(p);
+
+    /* What was read is written to the same bytes. */
+    write_table(r, path2);
+    size_t n, n2;
+    uint8_t *bytes = slurp(path, &n), *bytes2 = slurp(path2, &n2);
+    assert_int_equal(n, n2);
+    assert_memory_equal(bytes, bytes2, n);
+    free(bytes);
+    free(bytes2);
+    table_file_free(t);
+    table_file_free(r);
+}
+
+/* A probe's table says so twice, in the header and in META, is read whole, and is not for who would run it as the paper's. */
+static void test_operators(void **state)
+{
+    (void)state;
+    char first_id[CKVC_SHA256_HEX] = "";
+    for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
+        table_file *t = sample();
+        const char *name = ckvc_operator_name((ckvc_operator)op);
+        char message[256] = "";
+        ckvc_table *p = NULL;
+        size_t n;
+        t->table->op = (ckvc_operator)op;
+        write_table(t, path);
+        uint8_t *bytes = slurp(path, &n);
+        assert_int_equal(bytes[24], op);
+        assert_string_not_equal(t->content_id, first_id);
+        memcpy(first_id, t->content_id, sizeof first_id);
+        table_file *r = read_table(path);
+        assert_int_equal(r->table->op, op);
+        const char *probe = json_string_value(json_object_get(r->meta, "probe"));
+        assert_true(op ? probe && !strcmp(probe, name) : !probe);
+        assert_int_equal(ckvc_table_parse_any("t", bytes, n, &p, message, sizeof message), 0);
+        assert_int_equal(p->op, op);
+        assert_true(op == CKVC_OPERATOR_NO_THRESHOLD ? isinf(ckvc_table_tau(p, 0, 0, 0, 0)) && ckvc_table_tau(p, 0, 0, 0, 0) < 0
+                                                     : ckvc_table_tau(p, 0, 0, 0, 0) == 0.89);
+        assert_true(ckvc_table_weight(p, 0, 0, 1) == 1.0);
+        ckvc_table_free(p);
+        if (op) {
+            assert_int_equal(ckvc_table_parse("t", bytes, n, &p, message, sizeof message), -1);
+            assert_null(p);
+            assert_non_null(strstr(message, name));
+            assert_int_equal(ckvc_table_read(path, &p, NULL, 0), -1);
+            assert_null(p);
+            t->table->op = CKVC_OPERATOR_PAPER; /* META still names the probe */
+            ckvc_err err = {0};
+            assert_int_equal(table_file_write(t, path, true, &err), CKVC_E_BUG);
+        }
+        free(bytes);
+        table_file_free(t);
+        table_file_free(r);
+    }
+    table_file *t = sample();
+    ckvc_err err = {0};
+    t->table->op = CKVC_OPERATOR_COUNT;
+    assert_int_equal(ckvc_table_check(t->table, NULL, 0), -1);
+    json_object_set_new(t->meta, "probe", json_string("joint")); /* a probe of the paper's operator */
+    t->table->op = CKVC_OPERATOR_PAPER;
+    assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
+    table_file_free(t);
+}
+
+/* The worked example of formats/table/table.md. */
+static table_file *one_layer(void)
+{
+    table_file *t = table_file_create(1, 1, 2, 1, 1, 3, 2, false);
+    assert_non_null(t);
+    ckvc_table *c = t->table;
+    c->n_query_heads = 2;
+    c->window = 16;
+    c->budgets[0] = 0.25;
+    for (int a = 0; a < 3; a++)
+        c->head_grid[a] = (39 + a) / 40.0;
+    c->gate_grid[0] = 0.9;
+    c->gate_grid[1] = 0.95;
+    c->edges_entropy[0] = 4.75;
+    c->weight[0] = (float)c->head_grid[2];
+    c->tau[0] = (float)c->gate_grid[0];
+    c->tau[1] = (float)c->gate_grid[1];
+    json_object_set_new(t->meta, "label", json_string("example"));
+    return t;
+}
+
+/* Every version reads these files; and writes the same sections. Packed sections depend on zstd's version, so of the file with
+ * evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes new ones: only with a new format. */
+static void test_golden_files(void **state)
+{
+    (void)state;
+    table_file *a = one_layer(), *b = sample();
+    if (getenv("CKVC_UPDATE_GOLDEN")) {
+        write_table(a, "tests/golden/table/one-layer.ckvt");
+        write_table(b, "tests/golden/table/evidence.ckvt");
+    }
+    table_file *golden_a = read_table("tests/golden/table/one-layer.ckvt"),
+               *golden_b = read_table("tests/golden/table/evidence.ckvt");
+    write_table(a, path);
+    write_table(b, path2);
+    assert_string_equal(a->content_id, golden_a->content_id);
+    assert_string_equal(b->content_id, golden_b->content_id);
+    size_t n, n_golden;
+    uint8_t *bytes = slurp(path, &n), *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
+    assert_int_equal(n, n_golden);
+    assert_memory_equal(bytes, golden, CKVT_AT_WRITER); /* behind it: the version that wrote, and a CRC over it */
+    assert_memory_equal(bytes + CKVT_HEADER_BYTES, golden + CKVT_HEADER_BYTES, n - CKVT_HEADER_BYTES);
+    free(bytes);
+    free(golden);
+    table_file_free(a);
+    table_file_free(b);
+    table_file_free(golden_a);
+    table_file_free(golden_b);
+}
+
+static void test_content_id(void **state)
+{
+    (void)state;
+    table_file *t = sample();
+    write_table(t, path);
+    char id[CKVC_SHA256_HEX];
+    memcpy(id, t->content_id, sizeof id);
+    json_object_set_new(t->prov, "host", json_string("elsewhere"));
+    json_decref(t->xfer);
+    t->xfer = NULL;
+    free(t->signature);
+    t->signature = NULL;
+    write_table(t, path2);
+    assert_string_equal(t->content_id, id);
+    json_object_set_new(t->meta, "label", json_string("another"));
+    write_table(t, path2);
+    assert_string_not_equal(t->content_id, id);
+    table_file_free(t);
+}
+
+static void test_without_evidence(void **state)
+{
+    (void)state;
+    table_file *t = table_file_create(2, 1, 1, 1, 1, 1, 1, false); /* one bin: both edge sections are empty */
+    t->table->window = 1;
+    t->table->budgets[0] = 8;
+    t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
+    write_table(t, path);
+    table_file *r = read_table(path);
+    assert_false(r->has_evidence);
+    assert_null(r->evidence.q_head);
+    json_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
+    assert_non_null(d);
+    assert_int_equal(json_array_size(json_object_get(d, "evidence")), 0);
+    assert_int_equal(json_array_size(json_object_get(cells, "EDGEENT")), 0);
+    assert_null(json_object_get(cells, "QHEAD"));
+    json_decref(d);
+    json_decref(cells);
+    table_file_free(r);
+    table_file_free(t);
+}
+
+static void test_describe(void **state)
+{
+    (void)state;
+    table_file *t = sample();
+    write_table(t, path);
+    json_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
+    assert_true(json_is_object(json_object_get(cells, "meta")));
+    const json_t *weight = json_object_get(cells, "WEIGHT");
+    assert_int_equal(json_array_size(weight), 1);
+    assert_int_equal(json_array_size(json_array_get(weight, 0)), 2);
+    const json_t *w = json_array_get(json_array_get(json_array_get(weight, 0), 1), 0); /* [0][1][0] is entry 2 of [1][2][2] */
+    assert_true((float)json_number_value(w) == t->table->weight[2]);
+    const json_t *q = json_array_get(json_array_get(json_array_get(json_object_get(cells, "QHEAD"), 0), 0), 0);
+    assert_true(json_is_null(json_array_get(q, 1))); /* never logged: -inf */
+    assert_int_equal(json_array_size(json_object_get(cells, "SHAPE")), 8);
+    assert_int_equal(json_array_size(json_object_get(d, "evidence")), 2);
+    assert_string_equal(json_string_value(json_object_get(d, "content_id")), t->content_id);
+    json_decref(cells);
+    json_decref(d);
+    table_file_free(t);
+}
+
+/* What the table was made under against a run's: each difference alone, its option named; what META does not say is not compared. */
+static void test_score_of_a_run(void **state)
+{
+    (void)state;
+    table_file *t = table_file_create(1, 1, 1, 1, 1, 1, 1, false);
+    ckvc_err err = {0};
+    t->table->window = 32;
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err), CKVC_OK);
+    json_object_set_new(t->meta, "alpha_kind", json_string("visible"));
+    json_object_set_new(t->meta, "keep_window", json_integer(8));
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err), CKVC_OK);
+    assert_int_equal(table_file_check_score(t, "t", NULL, -1, 32, "this run", "give", &err), CKVC_OK);
+    assert_int_equal(table_file_check_score(t, "t", "paper", 8, 32, "this run", "give", &err), CKVC_E_MISMATCH);
+    assert_string_equal(err.text, "t: was made with --alpha visible, this run has paper; give --alpha visible");
+    err = (ckvc_err){0};
+    assert_int_equal(table_file_check_score(t, "t", "visible", 0, 32, "this run", "give", &err), CKVC_E_MISMATCH);
+    assert_string_equal(err.text, "t: was made with --keep-window 8, this run has 0; give --keep-window 8");
+    err = (ckvc_err){0};
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 64, "this run", "give", &err), CKVC_E_MISMATCH);
+    assert_string_equal(err.text, "t: was made with --window 32, this run has 64; give --window 32");
+    err = (ckvc_err){0};
+    json_object_set_new(t->meta, "keep_window", json_integer(0)); /* the default is a value, too */
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err), CKVC_E_MISMATCH);
+    table_file_free(t);
+}
+
+static void test_refuses_to_write(void **state)
+{
+    (void)state;
+    table_file *t = sample();
+    ckvc_err err = {0};
+    write_table(t, path);
+    assert_int_equal(table_file_write(t, path, false, &err), CKVC_E_CREATE); /* there already */
+    t->table->weight[1] = 1.01f;
+    err = (ckvc_err){0};
+    assert_int_equal(table_file_write(t, path2, true, &err), CKVC_E_BUG);
+    assert_non_null(strstr(err.text, "WEIGHT[1]"));
+    t->table->weight[1] = 1.0f;
+    t->evidence.q_head[1] = 0.0; /* never logged, must be -inf */
+    err = (ckvc_err){0};
+    assert_int_equal(table_file_write(t, path2, true, &err), CKVC_E_BUG);
+    assert_non_null(strstr(err.text, "QHEAD[1]"));
+    table_file_free(t);
+}
+
+/* ---- blind damage ---- */
+
+static void refuse(const char *what, const uint8_t *bytes, size_t size, const char *message)
+{
+    table_file *t = NULL;
+    ckvc_err err = {0};
+    spill(path2, bytes, size);
+    if (table_file_read(path2, &t, &err) != CKVC_E_DATA || (message && !strstr(err.text, message)))
+        fail_msg("%s: want a refusal with '%s', got '%s'", what, message ? message : "", err.text);
+    assert_null(t);
+    if (strncmp(err.text, path2, strlen(path2)) || strchr(err.text, '\n'))
+        fail_msg("%s: not one line about the file: %s", what, err.text);
+}
+
+static void test_every_byte_flipped(void **state)
+{
+    (void)state;
+    table_file *t = sample();
+    write_table(t, path);
+    size_t size;
+    uint8_t *bytes = slurp(path, &size);
+    static const uint8_t flips[] = {0x01, 0x80, 0xFF};
+    for (size_t i = 0; i < size; i++)
+        for (size_t k = 0; k < sizeof flips; k++) {
+            bytes[i] ^= flips[k];
+            char what[64], message[256] = "";
+            snprintf(what, sizeof what, "byte %zu ^ %02x", i, flips[k]);
+            refuse(what, bytes, size, NULL);
+            ckvc_table *p = NULL;
+            int rc = ckvc_table_parse("t", bytes, size, &p, message, sizeof message);
+            assert_int_equal(rc == 0, p != NULL);
+            assert_int_equal(rc == 0, message[0] == 0);
+            ckvc_table_free(p);
+            bytes[i] ^= flips[k];
+        }
+    free(bytes);
+    table_file_free(t);
+}
+
+static void test_every_length(void **state)
+{
+    (void)state;
+    table_file *t = sample();
+    write_table(t, path);
+    size_t size;
+    uint8_t *bytes = slurp(path, &size);
+    char message[256];
+    for (size_t n = 0; n < size; n++) {
+        char what[64];
+        snprintf(what, sizeof what, "cut to %zu", n);
+        refuse(what, bytes, n, NULL);
+        ckvc_table *p = NULL;
+        uint8_t *exact = malloc(n ? n : 1); /* ASan sees a read behind the end */
+        memcpy(exact, bytes, n);
+        assert_int_equal(ckvc_table_parse("t", exact, n, &p, message, sizeof message), -1);
+        free(exact);
+    }
+    uint8_t *longer = calloc(1, size + 1);
+    memcpy(longer, bytes, size);
+    refuse("one byte more", longer, size + 1, "byte 32: file size");
+    free(longer);
+    free(bytes);
+    table_file_free(t);
+}
+
+/* ---- files taken apart and put together again ---- */
+
+typedef struct part {
+    uint8_t entry[CKVT_ENTRY_BYTES];
+    uint8_t *stored;
+    size_t size;
+} part;
+typedef struct kit {
+    uint8_t header[CKVT_HEADER_BYTES];
+    part parts[32];
+    size_t n;
+    uint8_t filler;   /* between sections */
+    size_t extra_gap; /* before the last section */
+    size_t overlap;   /* the last section begins so much too early */
+    size_t trailing;
+} kit;
+
+static kit *take_apart(void)
+{
+    table_file *t = sample();
+    write_table(t, path);
+    table_file_free(t);
+    size_t size;
+    uint8_t *bytes = slurp(path, &size);
+    kit *k = calloc(1, sizeof *k);
+    memcpy(k->header, bytes, sizeof k->header);
+    k->n = ckvc_get_u32(bytes + CKVT_AT_N_SECTIONS);
+    for (size_t i = 0; i < k->n; i++) {
+        part *p = &k->parts[i];
+        memcpy(p->entry, bytes + CKVT_HEADER_BYTES + i * CKVT_ENTRY_BYTES, CKVT_ENTRY_BYTES);
+        p->size = ckvc_get_u64(p->entry + CKVT_ENTRY_STORED);
+        p->stored = malloc(p->size + 1);
+        memcpy(p->stored, bytes + ckvc_get_u64(p->entry + CKVT_ENTRY_OFFSET), p->size);
+    }
+    free(bytes);
+    return k;
+}
+
+static void kit_free(kit *k)
+{
+    for (size_t i = 0; i < k->n; i++)
+        free(k->parts[i].stored);
+    free(k);
+}
+
+static part *part_of(kit *k, const char *name)
+{
+    for (size_t i = 0; i < k->n; i++)
+        if (!strncmp((const char *)k->parts[i].entry, name, 8))
+            return &k->parts[i];
+    fail_msg("no section %s", name);
+    return NULL;
+}
+
+/* New contents: raw bytes with their dimension 0 set to `dim0` elements (of the section's type). */
+static void refill(part *p, const void *raw, size_t size, uint64_t dim0)
+{
+    free(p->stored);
+    p->stored = malloc(size + 1);
+    memcpy(p->stored, raw, size);
+    p->size = size;
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_RAW);
+    if (dim0 != UINT64_MAX)
+        ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS, dim0);
+}
+
+static void refill_text(part *p, const char *text)
+{
+    refill(p, text, strlen(text), strlen(text));
+}
+
+static void add_part(kit *k, const char *name, uint16_t type, const void *raw, size_t size, uint64_t dim0)
+{
+    part *p = &k->parts[k->n++];
+    memset(p, 0, sizeof *p);
+    memcpy(p->entry, name, strlen(name));
+    ckvc_put_u16(p->entry + CKVT_ENTRY_TYPE, type);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_RANK, 1);
+    refill(p, raw, size, dim0);
+}
+
+static void drop_part(kit *k, const char *name)
+{
+    part *p = part_of(k, name);
+    free(p->stored);
+    memmove(p, p + 1, (size_t)(k->parts + k->n - (p + 1)) * sizeof *p);
+    k->n--;
+}
+
+enum { KEEP_HEADER_CRC = 1, KEEP_FIELDS = 2, KEEP_STORED = 4 };
+
+/* The file, with every sum that follows from its parts made to fit. SHA-256 of packed sections stays as it is. KEEP_FIELDS leaves
+ * sizes and counts of the header as they are in k->header; KEEP_STORED the stored lengths of the entries. */
+static uint8_t *assemble(kit *k, size_t *size, int flags)
+{
+    static uint8_t file[1 << 16];
+    memset(file, k->filler, sizeof file);
+    size_t at = CKVT_HEADER_BYTES + k->n * CKVT_ENTRY_BYTES;
+    for (size_t i = 0; i < k->n; i++) {
+        part *p = &k->parts[i];
+        at = (at + 63) / 64 * 64;
+        if (i + 1 == k->n)
+            at = at + k->extra_gap - k->overlap;
+        memcpy(file + at, p->stored, p->size);
+        ckvc_put_u64(p->entry + CKVT_ENTRY_OFFSET, at);
+        if (!(flags & KEEP_STORED))
+            ckvc_put_u64(p->entry + CKVT_ENTRY_STORED, p->size);
+        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_RAW)
+            ckvc_sha256_bytes(p->stored, p->size, p->entry + CKVT_ENTRY_SHA256);
+        ckvc_put_u32(p->entry + CKVT_ENTRY_CRC, ckvc_crc32(0, p->stored, p->size));
+        memcpy(file + CKVT_HEADER_BYTES + i * CKVT_ENTRY_BYTES, p->entry, CKVT_ENTRY_BYTES);
+        at += p->size;
+    }
+    *size = at + k->trailing;
+    uint8_t *h = k->header, digest[CKVC_SHA256_BYTES];
+    if (!(flags & KEEP_FIELDS)) {
+        ckvc_put_u64(h + CKVT_AT_FILE_SIZE, *size);
+        ckvc_put_u32(h + CKVT_AT_N_SECTIONS, (uint32_t)k->n);
+        ckvt_content_id(file + CKVT_HEADER_BYTES, k->n, digest);
+        memcpy(h + CKVT_AT_CONTENT_ID, digest, sizeof digest);
+    }
+    ckvc_put_u32(h + CKVT_AT_DIRECTORY_CRC, ckvc_crc32(0, file + CKVT_HEADER_BYTES, k->n * CKVT_ENTRY_BYTES));
+    if (!(flags & KEEP_HEADER_CRC))
+        ckvc_put_u32(h + CKVT_AT_HEADER_CRC, ckvc_crc32(0, h, CKVT_AT_HEADER_CRC));
+    memcpy(file, h, CKVT_HEADER_BYTES);
+    return file;
+}
+
+static void refuse_kit(kit *k, int flags, const char *message)
+{
+    size_t size;
+    uint8_t *file = assemble(k, &size, flags);
+    refuse(message, file, size, message);
+    kit_free(k);
+}
+
+static void accept_kit(kit *k)
+{
+    size_t size;
+    uint8_t *file = assemble(k, &size, 0);
+    spill(path2, file, size);
+    table_file_free(read_table(path2));
+    kit_free(k);
+}
+
+static void test_kit_is_sound(void **state)
+{
+    (void)state;
+    kit *k = take_apart();
+    size_t size, n;
+    uint8_t *file = assemble(k, &size, 0), *bytes = slurp(path, &n);
+    assert_int_equal(size, n);
+    assert_memory_equal(file, bytes, n);
+    free(bytes);
+    accept_kit(k);
+}
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are skipped. */
+    kit *k = take_apart();
+    add_part(k, "zFuture1", CKVT_U32, "\1\0\0\0\2\0\0\0", 8, 2);
+    ckvc_put_u16(k->header + CKVT_AT_MINOR, 7);
+    ckvc_put_u64(k->header + CKVT_AT_COMPATIBLE, UINT64_MAX);
+    accept_kit(k);
+    /* The same evidence stored raw has the same content id. */
+    k = take_apart();
+    char id[CKVC_SHA256_HEX];
+    ckvc_hex(k->header + CKVT_AT_CONTENT_ID, CKVC_SHA256_BYTES, id);
+    part *p = part_of(k, "NHEAD");
+    uint8_t raw[12 * 8];
+    assert_int_equal(ZSTD_decompress(raw, sizeof raw, p->stored, p->size), sizeof raw);
+    refill(p, raw, sizeof raw, UINT64_MAX);
+    size_t size;
+    uint8_t *file = assemble(k, &size, 0);
+    spill(path2, file, size);
+    table_file *t = read_table(path2);
+    assert_string_equal(t->content_id, id);
+    table_file_free(t);
+    kit_free(k);
+    /* Neither evidence nor optional sections. */
+    k = take_apart();
+    static const char *const drop[] = {"QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE",
+                                       "LGATE", "sHEAD", "sGATE", "hSIG",  "pROV",  "xFER"};
+    for (size_t i = 0; i < sizeof drop / sizeof *drop; i++)
+        drop_part(k, drop[i]);
+    accept_kit(k);
+}
+
+static void test_header_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        int at, bytes;
+        uint64_t value;
+        const char *message;
+    } cases[] = {
+        {0, 1, 'x', "not a ckvt table"},
+        {4, 1, 0x0A, "line ends were changed"},
+        {CKVT_AT_HEADER_SIZE, 2, 256, "byte 8: header size 256"},
+        {CKVT_AT_MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc"},
+        {CKVT_AT_BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark"},
+        {CKVT_AT_INCOMPATIBLE, 8, 4, "byte 24: incompatible flags 0x4"},
+        {CKVT_AT_FILE_SIZE, 8, UINT64_MAX, "byte 32: file size"},
+        {CKVT_AT_DIRECTORY, 8, 192, "byte 40: directory offset"},
+        {CKVT_AT_N_SECTIONS, 4, 0, "byte 48: 0 sections"},
+        {CKVT_AT_N_SECTIONS, 4, 257, "byte 48: 257 sections"},
+        {CKVT_AT_N_SECTIONS, 4, 200, "byte 48: a directory of 200 sections does not fit"},
+        {CKVT_AT_N_SECTIONS, 4, 3, "byte 120: CRC-32 of the directory"},
+        {CKVT_AT_ENTRY_SIZE, 4, 113, "byte 52: directory entries"},
+        {CKVT_AT_CONTENT_ID, 1, 0, "byte 56: the content id"},
+        {92, 1, 1, "byte 92: reserved"},
+        {119, 1, 1, "byte 119: reserved"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kit *k = take_apart();
+        size_t size;
+        assemble(k, &size, 0);
+        uint8_t field[8];
+        ckvc_put_u64(field, cases[i].value);
+        if (cases[i].at == CKVT_AT_CONTENT_ID)
+            field[0] = (uint8_t)~k->header[CKVT_AT_CONTENT_ID];
+        memcpy(k->header + cases[i].at, field, (size_t)cases[i].bytes);
+        refuse_kit(k, KEEP_FIELDS, cases[i].message);
+    }
+    kit *k = take_apart();
+    k->header[CKVT_AT_WRITER] ^= 1;
+    refuse_kit(k, KEEP_HEADER_CRC, "byte 124: CRC-32 of the header");
+}
+
+static void test_entry_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *section;
+        int at, bytes;
+        uint64_t value;
+        const char *message;
+    } cases[] = {
+        {"WEIGHT", CKVT_ENTRY_NAME, 1, '_', "letters and digits, then NUL"},
+        {"WEIGHT", CKVT_ENTRY_NAME, 1, '9', "name begins with a letter"},
+        {"WEIGHT", CKVT_ENTRY_NAME + 2, 1, ' ', "letters and digits, then NUL"},
+        {"WEIGHT", CKVT_ENTRY_NAME + 7, 1, 'x', "letters and digits, then NUL"},
+        {"WEIGHT", CKVT_ENTRY_NAME, 1, 'X', "section XEIGHT is from a later format"},
+        {"WEIGHT", CKVT_ENTRY_NAME, 1, 'w', "section WEIGHT is missing"},
+        {"META", CKVT_ENTRY_NAME, 1, 'm', "section META is missing"},
+        {"SHAPE", CKVT_ENTRY_NAME, 1, 's', "section SHAPE is missing"},
+        {"QHEAD", CKVT_ENTRY_NAME, 1, 'q', "section QHEAD is missing: the evidence comes all together"},
+        {"WEIGHT", CKVT_ENTRY_NAME, 8, 0x554154 /* TAU */, "section TAU is there twice"},
+        {"WEIGHT", CKVT_ENTRY_CODEC, 2, 2, "section WEIGHT: codec 2"},
+        {"WEIGHT", CKVT_ENTRY_CODEC, 2, 1, "section WEIGHT: codec 1"},
+        {"META", CKVT_ENTRY_CODEC, 2, 1, "section META: codec 1"},
+        {"QHEAD", CKVT_ENTRY_CODEC, 2, 0, "section QHEAD: "},
+        {"WEIGHT", CKVT_ENTRY_TYPE, 2, 5, "section WEIGHT: type 5"},
+        {"WEIGHT", CKVT_ENTRY_TYPE, 2, CKVT_U32, "section WEIGHT: codec 0, type 3, rank 3, want 0, 1, 3"},
+        {"sHEAD", CKVT_ENTRY_TYPE, 2, CKVT_U32, "section sHEAD: type 3, rank 4, want 1, 4"},
+        {"META", CKVT_ENTRY_RANK, 2, 0, "section META: rank 0, want 1 for bytes"},
+        {"WEIGHT", CKVT_ENTRY_RANK, 2, 6, "section WEIGHT: rank 6"},
+        {"WEIGHT", CKVT_ENTRY_RANK, 2, 2, "section WEIGHT: unused dimension is 2"},
+        {"WEIGHT", 14, 2, 1, "reserved field"},
+        {"WEIGHT", 108, 4, 1, "reserved field"},
+        {"WEIGHT", CKVT_ENTRY_DIMS, 8, 2, "section WEIGHT: 16 bytes stored, its dimensions want 32"},
+        {"WEIGHT", CKVT_ENTRY_DIMS, 8, UINT64_MAX / 2, "section WEIGHT: its dimensions overflow"},
+        {"QHEAD", CKVT_ENTRY_DIMS, 8, 2, "section QHEAD: dimension 0 is 2, SHAPE and the grids want 1"},
+        {"hSIG", CKVT_ENTRY_DIMS + 16, 8, 4, "section hSIG: dimension 2 is 4"},
+        {"WEIGHT", CKVT_ENTRY_DIMS + 32, 8, 1, "section WEIGHT: unused dimension is 1"},
+        {"QHEAD", CKVT_ENTRY_SHA256, 1, 0, "section QHEAD: its SHA-256"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kit *k = take_apart();
+        uint8_t field[8], *to = part_of(k, cases[i].section)->entry + cases[i].at;
+        ckvc_put_u64(field, cases[i].value);
+        if (cases[i].at == CKVT_ENTRY_SHA256)
+            field[0] = (uint8_t) ~*to;
+        memcpy(to, field, (size_t)cases[i].bytes);
+        refuse_kit(k, 0, cases[i].message);
+    }
+    /* Stored lengths that lie. */
+    static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - 4096, 1 << 20};
+    for (int i = 0; i < 3; i++) {
+        kit *k = take_apart();
+        size_t size;
+        assemble(k, &size, 0);
+        ckvc_put_u64(part_of(k, "QHEAD")->entry + CKVT_ENTRY_STORED, lengths[i]);
+        refuse_kit(k, KEEP_STORED, "lie outside the file");
+    }
+}
+
+static void test_layout_refusals(void **state)
+{
+    (void)state;
+    kit *k = take_apart();
+    k->filler = 0x20;
+    refuse_kit(k, 0, "padding before section");
+    k = take_apart();
+    k->extra_gap = 64;
+    refuse_kit(k, 0, "the next multiple of 64");
+    k = take_apart();
+    uint8_t bytes[200] = {0};
+    add_part(k, "zLast", CKVT_BYTES, bytes, sizeof bytes, sizeof bytes);
+    k->overlap = 64;
+    refuse_kit(k, 0, "the next multiple of 64");
+    k = take_apart();
+    k->trailing = 3;
+    refuse_kit(k, 0, "the last section ends here, 3 bytes follow");
+}
+
+static void test_value_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *section;
+        size_t index;
+        double value;
+        const char *message;
+    } cases[] = {
+        {"SHAPE", 0, 0, "SHAPE[0] is 0"},
+        {"SHAPE", 0, 65536, "SHAPE[0] is 65536"},
+        {"SHAPE", 0, 65535, "section WEIGHT: dimension 0 is 1, SHAPE wants 65535"},
+        {"SHAPE", 1, 3, "SHAPE[1] is 3 query heads"},
+        {"SHAPE", 3, 3, "section TAU: dimension 1 is 2, SHAPE wants 3"},
+        {"SHAPE", 5, 3, "section BUDGET: dimension 0 is 2, SHAPE wants 3"},
+        {"SHAPE", 6, 0, "SHAPE[6] is 0"},
+        {"SHAPE", 6, 17, "section META: shape.window"},
+        {"SHAPE", 7, 2, "SHAPE[7] is 2"},
+        {"BUDGET", 0, -1, "BUDGET[0]"},
+        {"BUDGET", 1, NAN, "BUDGET[1]"},
+        {"GRIDHEAD", 2, 0.5, "GRIDHEAD[2]"},
+        {"GRIDGATE", 0, NAN, "GRIDGATE[0]"},
+        {"WEIGHT", 3, NAN, "WEIGHT[3]"},
+        {"WEIGHT", 0, 1.01, "WEIGHT[0]"},
+        {"TAU", 7, -INFINITY, "TAU[7]"},
+        {"TAU", 0, 0.905, "TAU[0]"},
+        {"EDGEENT", 0, INFINITY, "EDGEENT[0]"},
+        {"EDGEPPL", 0, NAN, "EDGEPPL[0]"},
+        {"sHEAD", 1, 1.5, "sHEAD[1]"},
+        {"sGATE", 1, NAN, "sGATE[1]"},
+        {"hSIG", 0, NAN, "hSIG[0]"},
+        {"QHEAD", 0, NAN, "QHEAD[0]"},
+        {"QHEAD", 0, -INFINITY, "QHEAD[0]"},
+        {"QHEAD", 1, 0.0, "QHEAD[1]"},
+        {"QGATE", 0, INFINITY, "QGATE[0]"},
+        {"NHEAD", 0, 0, "QHEAD[0]"},
+        {"NGATE", 0, 1e19, "NGATE[0]"},
+        {"MGATE", 3, NAN, "MGATE[3]"},
+        {"LGATE", 3, INFINITY, "LGATE[3]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kit *k = take_apart();
+        part *p = part_of(k, cases[i].section);
+        uint8_t raw[512];
+        size_t n = p->size;
+        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_ZSTD)
+            n = ZSTD_decompress(raw, sizeof raw, p->stored, p->size);
+        else
+            memcpy(raw, p->stored, n);
+        assert_true(n <= sizeof raw);
+        int is_required = !strcmp(cases[i].section, "SHAPE");
+        switch (ckvc_get_u16(p->entry + CKVT_ENTRY_TYPE)) {
+        case CKVT_F32:
+            ckvc_put_f32(raw + 4 * cases[i].index, (float)cases[i].value);
+            break;
+        case CKVT_F64:
+            ckvc_put_f64(raw + 8 * cases[i].index, cases[i].value);
+            break;
+        case CKVT_U32:
+            ckvc_put_u32(raw + 4 * cases[i].index, (uint32_t)cases[i].value);
+            break;
+        default:
+            ckvc_put_u64(raw + 8 * cases[i].index, (uint64_t)cases[i].value);
+        }
+        refill(p, raw, n, is_required ? 8 : UINT64_MAX);
+        refuse_kit(k, 0, cases[i].message);
+    }
+}
+
+static void test_json_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *section, *text, *message;
+    } cases[] = {
+        {"META", "", "section META:"},
+        {"META", "[1]", "section META: not a JSON object"},
+        {"META", "{\"schema\":\"ckvc-table-1\",", "section META:1:"},
+        {"META", "{\"a\":1,\"a\":2}", "section META:1:"},
+        {"META", "{} x", "section META:1:"},
+        {"META", "{\"schema\":NaN}", "section META:1:"},
+        {"META", "{}", "section META: schema is missing"},
+        {"META", "{\"schema\":\"ckvc-table-9\"}", "section META: schema is ckvc-table-9"},
+        {"META", "{\"schema\":\"ckvc-table-1\"}", "section META: shape.n_layers"},
+        {"META",
+         "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_bins\":2,\"n_heads\":4,\"n_kv_"
+         "heads\":2,"
+         "\"n_layers\":1,\"n_perplexity_bins\":2,\"window\":16,\"x\":1}}",
+         "section META: shape has 9 keys"},
+        {"META", "{\"probe\":\"mean-pool\",\"schema\":\"ckvc-table-1\"}",
+         "section META: probe is mean-pool, but the header's flags say the operator paper"},
+        {"META",
+         "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_bins\":2,\"n_heads\":8,\"n_kv_"
+         "heads\":2,"
+         "\"n_layers\":1,\"n_perplexity_bins\":2,\"window\":16}}",
+         "section META: shape.n_heads is not the 4 of SHAPE"},
+        {"pROV", "7", "section pROV: not a JSON object"},
+        {"xFER", "{", "section xFER:1:"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kit *k = take_apart();
+        refill_text(part_of(k, cases[i].section), cases[i].text);
+        refuse_kit(k, 0, cases[i].message);
+    }
+}
+
+/* Packs `raw` by hand-picked settings into section p. */
+static void repack(part *p, const void *raw, size_t size, int content_size, int window_log, int frames)
+{
+    uint8_t packed[4096];
+    size_t n = 0;
+    ZSTD_CCtx *cctx = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(cctx, ZSTD_c_contentSizeFlag, content_size);
+    if (window_log)
+        ZSTD_CCtx_setParameter(cctx, ZSTD_c_windowLog, window_log);
+    for (int f = 0; f < frames; f++) {
+        size_t from = size * (size_t)f / (size_t)frames, to = size * (size_t)(f + 1) / (size_t)frames;
+        size_t k = ZSTD_compress2(cctx, packed + n, sizeof packed - n, (const uint8_t *)raw + from, to - from);
+        assert_false(ZSTD_isError(k));
+        n += k;
+    }
+    ZSTD_freeCCtx(cctx);
+    refill(p, packed, n, UINT64_MAX);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+}
+
+static void test_zstd_refusals(void **state)
+{
+    (void)state;
+    uint8_t raw[12 * 8];
+    kit *k = take_apart();
+    part *p = part_of(k, "QHEAD");
+    assert_int_equal(ZSTD_decompress(raw, sizeof raw, p->stored, p->size), sizeof raw);
+    repack(p, raw, sizeof raw, 1, 0, 1);
+    accept_kit(k);
+
+    k = take_apart();
+    repack(part_of(k, "QHEAD"), raw, sizeof raw, 0, 0, 1);
+    refuse_kit(k, 0, "section QHEAD: the zstd frame's content size is not the 96 bytes");
+    k = take_apart();
+    repack(part_of(k, "QHEAD"), raw, sizeof raw - 8, 1, 0, 1);
+    refuse_kit(k, 0, "section QHEAD: the zstd frame's content size is not the 96 bytes");
+    k = take_apart();
+    repack(part_of(k, "QHEAD"), raw, sizeof raw, 1, 0, 2);
+    refuse_kit(k, 0, "section QHEAD: the zstd frame's content size is not the 96 bytes");
+
+    /* Right content size in the first frame, a second frame behind it: a skippable one. */
+    k = take_apart();
+    p = part_of(k, "QHEAD");
+    uint8_t two[4096];
+    size_t n = p->size;
+    memcpy(two, p->stored, n);
+    ckvc_put_u32(two + n, 0x184D2A50u);
+    ckvc_put_u32(two + n + 4, 0);
+    refill(p, two, n + 8, UINT64_MAX);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section QHEAD: want exactly one zstd frame");
+    /* A skippable frame first, and no frame at all. */
+    k = take_apart();
+    p = part_of(k, "QHEAD");
+    memmove(two + 8, p->stored, n);
+    ckvc_put_u32(two, 0x184D2A50u);
+    ckvc_put_u32(two + 4, 0);
+    refill(p, two, n + 8, UINT64_MAX);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section QHEAD: not a zstd frame");
+    k = take_apart();
+    p = part_of(k, "QHEAD");
+    refill(p, "", 0, UINT64_MAX);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section QHEAD: not a zstd frame");
+    /* Damage inside the frame that its sums hide. */
+    k = take_apart();
+    p = part_of(k, "QHEAD");
+    p->stored[p->size - 1] ^= 0x40;
+    refuse_kit(k, 0, "section QHEAD: ");
+
+    /* A window over the limit: a frame of 96 bytes with a window descriptor of 16 MiB and one raw block (RFC 8878). */
+    k = take_apart();
+    uint8_t frame[4 + 1 + 1 + 4 + 3 + sizeof raw] = {0x28, 0xB5, 0x2F, 0xFD, 0x80, 14 << 3, sizeof raw, 0, 0, 0};
+    frame[10] = 1 | (sizeof raw << 3 & 0xFF); /* last block, raw, its length */
+    frame[11] = sizeof raw >> 5;
+    memcpy(frame + 13, raw, sizeof raw);
+    p = part_of(k, "QHEAD");
+    refill(p, frame, sizeof frame, UINT64_MAX);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section QHEAD: zstd window of 16777216 bytes");
+    k = take_apart();
+    frame[5] = 13 << 3; /* 8 MiB is allowed */
+    p = part_of(k, "QHEAD");
+    refill(p, frame, sizeof frame, UINT64_MAX);
+    ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    accept_kit(k);
+
+    /* An optional section of ours to come that claims terabytes. */
+    k = take_apart();
+    uint8_t claim[] = {0x28, 0xB5, 0x2F, 0xFD, 0xC0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0};
+    add_part(k, "zBig", CKVT_BYTES, claim, sizeof claim, (uint64_t)1 << 40);
+    ckvc_put_u16(part_of(k, "zBig")->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section zBig: ");
+}
+
+static void test_not_files(void **state)
+{
+    (void)state;
+    ckvc_err err = {0};
+    table_file *t = NULL;
+    ckvc_table *p = NULL;
+    char message[256];
+    assert_int_equal(table_file_read("/nonexistent/t.ckvt", &t, &err), CKVC_E_NOINPUT);
+    assert_int_equal(ckvc_table_read("/nonexistent/t.ckvt", &p, message, sizeof message), -1);
+    assert_int_equal(ckvc_table_read(folder, &p, message, sizeof message), -1);
+    char fifo[64];
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message), -1); /* and does not wait for a writer */
+    assert_non_null(strstr(message, "not a regular file"));
+    unlink(fifo);
+    assert_int_equal(ckvc_table_read("/dev/zero", &p, NULL, 0), -1);
+    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4), -1); /* a message buffer too small for the name */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_operators),          cmocka_unit_test(test_golden_files),
+        cmocka_unit_test(test_content_id),       cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),
+        cmocka_unit_test(test_kit_is_sound),     cmocka_unit_test(test_accepted),           cmocka_unit_test(test_header_refusals),
+        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),    cmocka_unit_test(test_value_refusals),
+        cmocka_unit_test(test_score_of_a_run),   cmocka_unit_test(test_json_refusals),      cmocka_unit_test(test_zstd_refusals),
+        cmocka_unit_test(test_not_files),
+    };
+    return cmocka_run_group_tests_name("table_file", tests, setup, teardown);
+}

@@ -1,0 +1,346 @@
+/* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every action of every state against a
+ * straight reading of the definitions, the nearest block, the file of budgets. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calib/actions/start_table.h"
+#include "calib/actions/variants.h"
+#include "formats/lines/layer_budgets.h"
+#include "lib/base/memory.h"
+#include "lib/base/rng.h"
+
+static const bool both[CKVC_SIDE_COUNT] = {true, true};
+
+static void test_utilities_by_hand(void **state)
+{
+    (void)state;
+    const float alpha[3] = {2.0f, 0.5f, 1.0f}, rho[6] = {1.0f, 4.0f, 0.5f, 1.5f, 2.0f, 0.25f}; /* [2][3] */
+    const double weight[2] = {1.5, 0.8};
+    double u[3];
+    ckvc_operator_utility(CKVC_OPERATOR_PAPER, 3, 2, alpha, rho, weight, u);
+    assert_true(u[0] == 3.0 && u[1] == 3.0 && u[2] == 0.75);
+    ckvc_operator_utility(CKVC_OPERATOR_NO_THRESHOLD, 3, 2, alpha, rho, weight, u);
+    assert_true(u[0] == 3.0 && u[1] == 3.0 && u[2] == 0.75);
+    ckvc_operator_utility(CKVC_OPERATOR_NO_UTILITY, 3, 2, alpha, NULL, weight, u);
+    assert_true(u[0] == 3.0 && u[1] == 0.75 && u[2] == 1.5);
+    ckvc_operator_utility(CKVC_OPERATOR_MEAN_POOL, 3, 2, alpha, rho, weight, u);
+    assert_true(u[0] == (3.0 + 3.0 * 0.8) / 2.0 && u[1] == (3.0 + 1.0 * 0.8) / 2.0 && u[2] == (0.75 + 0.25 * 0.8) / 2.0);
+
+    /* Three heads: added from the first on, so that ((a + b) + c) / 3 and nothing else is the answer. */
+    const float one[1] = {1.0f}, small[3] = {1.0f, 0x1p-30f, 0x1p-30f};
+    const double scale[3] = {1.0, 0x1p-23, 0x1p-23}; /* 1 + 2^-53 rounds to 1, twice; the small ones first would make 1 + 2^-52 */
+    ckvc_operator_utility(CKVC_OPERATOR_MEAN_POOL, 1, 3, one, small, scale, u);
+    assert_true(u[0] == 1.0 / 3.0);
+
+    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_PAPER), "paper");
+    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_NO_UTILITY), "no-utility");
+    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_NO_THRESHOLD), "no-threshold");
+    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_MEAN_POOL), "mean-pool");
+}
+
+/* Four tokens, two heads, one layer; what each operator keeps of them with room for two. */
+static void test_sets_by_hand(void **state)
+{
+    (void)state;
+    static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f}, rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
+    static const struct {
+        ckvc_operator op;
+        uint32_t n, kept[2], n_candidates;
+    } want[] = {
+        {CKVC_OPERATOR_PAPER, 2, {2, 3}, 3},        /* u = 0.5, 0.95, 1.09, 2 */
+        {CKVC_OPERATOR_NO_UTILITY, 2, {0, 1}, 2},   /* u = 1, 0.95, 0.875, 0.25: two over 0.9 */
+        {CKVC_OPERATOR_NO_THRESHOLD, 2, {2, 3}, 4}, /* everything is a candidate */
+        {CKVC_OPERATOR_MEAN_POOL, 1, {3}, 1},       /* u = 0.5, 0.7125, 0.766, 1.0625 */
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        ckvc_table *t;
+        keep *k;
+        ckvc_err err = {0};
+        const double budget = 2;
+        assert_int_equal(start_table_create(1, 2, 1, 1, &budget, 1, 1, &t, &err), CKVC_OK);
+        t->op = want[i].op;
+        assert_int_equal(keep_create(t, 4, 1, 0, &k, &err), CKVC_OK);
+        keep_prompt(k, 4, alpha, rho, 1.0, 2.0);
+        const keep_layer *at = keep_at(k, 0, 0);
+        assert_int_equal(at->n_kept, want[i].n);
+        assert_memory_equal(at->positions, want[i].kept, want[i].n * sizeof(uint32_t));
+        assert_int_equal(at->n_candidates, want[i].n_candidates);
+        keep_destroy(k);
+        ckvc_table_free(t);
+    }
+}
+
+/* ---- every action against the definition ---- */
+
+enum { L = 3, G = 3, T = 70, W = 8, E = 2 };
+
+/* Kept by counting who ranks before whom, with nothing of the library but the grids. */
+static uint32_t by_definition(const ckvc_table *t, const float *alpha, const float *rho, const double *w, double tau, uint32_t B,
+                              uint32_t keep_window, uint32_t *kept, uint32_t *n_candidates)
+{
+    double u[T];
+    bool in[T];
+    for (int i = 0; i < T; i++) {
+        double best = -1.0, sum = 0.0, heaviest = 0.0;
+        for (int g = 0; g < G; g++) {
+            const double x = (double)alpha[i] * (double)rho[g * T + i] * w[g];
+            best = fmax(best, x);
+            sum += x;
+            heaviest = fmax(heaviest, w[g]);
+        }
+        u[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)alpha[i] * heaviest : t->op == CKVC_OPERATOR_MEAN_POOL ? sum / G : best;
+    }
+    *n_candidates = 0;
+    for (uint32_t i = 0; i < T; i++) {
+        in[i] = u[i] >= tau || t->op == CKVC_OPERATOR_NO_THRESHOLD || i + keep_window >= T;
+        *n_candidates += in[i];
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < T; i++) {
+        uint32_t before = 0;
+        for (uint32_t k = 0; k < T; k++) {
+            const bool wi = i + keep_window >= T, wk = k + keep_window >= T;
+            before += in[k] && (wk != wi ? wk : u[k] != u[i] ? u[k] > u[i] : k > i);
+        }
+        if (in[i] && before < B) {
+            kept[n++] = i;
+        }
+    }
+    return n;
+}
+
+static void test_actions_against_definition(void **state)
+{
+    (void)state;
+    static const double budgets[2] = {10, 0.5}, by_layer[L] = {6, 40, 19};
+    static float alpha[T], rho[L * G * T];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, 0, 0);
+    for (int turn = 0; turn < 24; turn++) {
+        const uint64_t levels = turn % 3 ? 1u << 24 : 5; /* with 5: ties everywhere */
+        const uint32_t keep_window = turn % 4 == 3 ? 7 : 0;
+        const bool layered = turn % 8 >= 4;
+        for (int i = 0; i < T; i++) {
+            alpha[i] = (float)(ckvc_rng_below(&rng, levels) + 1) * (2.5f / (float)levels);
+        }
+        for (int i = 0; i < L * G * T; i++) {
+            rho[i] = 0.25f + (float)ckvc_rng_below(&rng, levels) * (1.5f / (float)levels);
+        }
+        for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
+            ckvc_table *t;
+            keep *k;
+            ckvc_err err = {0};
+            assert_int_equal(start_table_create(L, G, E, 1, budgets, 2, W, &t, &err), CKVC_OK);
+            t->op = (ckvc_operator)op;
+            t->edges_entropy[0] = 3.0;
+            for (uint32_t i = 0; i < L * G * 2; i++) {
+                t->weight[i] = (float)ckvc_head_action((int)ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS));
+            }
+            for (uint32_t i = 0; i < L * E * 2; i++) {
+                t->tau[i] = (float)ckvc_gate_action((int)ckvc_rng_below(&rng, CKVC_GATE_ACTIONS));
+            }
+            assert_int_equal(keep_create(t, T, W, keep_window, &k, &err), CKVC_OK);
+            if (layered) {
+                keep_by_layer(k, by_layer);
+            }
+            keep_prompt(k, T, alpha, rho, 4.0, 20.0); /* entropy bin 1 */
+            assert_int_equal(k->n_budgets, layered ? 1 : 2);
+            for (uint32_t b = 0; b < k->n_budgets; b++) {
+                for (uint32_t l = 0; l < L; l++) {
+                    /* 10 and half of 70 are the blocks: 6 is nearest to 10; 40 and 19 to 35 (19/10 against 35/19) */
+                    static const uint32_t nearest[L] = {0, 1, 1};
+                    const uint32_t block = layered ? nearest[l] : b, B = layered ? (uint32_t)by_layer[l] : b ? 35 : 10;
+                    const float *rho_l = rho + (size_t)l * G * T;
+                    double w[G], tau = (double)t->tau[ckvc_tau_index(t, l, 1, 0, block)];
+                    uint32_t want[T], got[T], n_want, n_got;
+                    const keep_layer *base = keep_at(k, b, l);
+                    tau = round(tau * 100) / 100; /* the grid's double */
+                    for (int g = 0; g < G; g++) {
+                        w[g] = round((double)t->weight[ckvc_weight_index(t, l, (uint32_t)g, block)] * 40) / 40;
+                    }
+                    uint32_t n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want, &n_want);
+                    assert_int_equal(base->block, block);
+                    assert_int_equal(base->tokens, B);
+                    assert_int_equal(base->n_kept, n);
+                    assert_int_equal(base->n_candidates, n_want);
+                    assert_memory_equal(base->positions, want, n * sizeof *want);
+                    assert_int_equal(keep_layer_at_budget(k, block, l, B, got, &n_got), n);
+                    assert_memory_equal(got, want, n * sizeof *want);
+                    for (uint32_t g = 0; g < G; g++) {
+                        const double was = w[g];
+                        for (uint32_t i = 0; i < CKVC_HEAD_ACTIONS; i++) {
+                            const uint32_t a = (i * 11) % CKVC_HEAD_ACTIONS;
+                            w[g] = ckvc_head_action((int)a);
+                            n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want, &n_want);
+                            assert_int_equal(keep_head_action(k, b, l, g, a, got, &n_got), n);
+                            assert_int_equal(n_got, n_want);
+                            assert_memory_equal(got, want, n * sizeof *want);
+                        }
+                        w[g] = was;
+                    }
+                    for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
+                        n = by_definition(t, alpha, rho_l, w, ckvc_gate_action((int)a), B, keep_window, want, &n_want);
+                        assert_int_equal(keep_gate_action(k, b, l, a, got, &n_got), n);
+                        assert_int_equal(n_got, n_want);
+                        assert_memory_equal(got, want, n * sizeof *want);
+                    }
+                }
+            }
+            keep_destroy(k);
+            ckvc_table_free(t);
+        }
+    }
+}
+
+/* What is reserved for budgets by layer is enough for the full grid and for every limit, and is no more than it says. */
+static void test_extent_by_layer(void **state)
+{
+    (void)state;
+    static const double budget = 4, by_layer[L] = {60, 12, 0.5};
+    static float alpha[T], rho[L * G * T];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 5, 0, 0);
+    for (int i = 0; i < T; i++) {
+        alpha[i] = (float)(3.0 * ckvc_rng_double(&rng));
+    }
+    for (int i = 0; i < L * G * T; i++) {
+        rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
+    }
+    const int64_t limits[] = {-1, 1, 20, 1000};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        ckvc_table *t;
+        keep *k;
+        variant_list v = {0};
+        ckvc_err err = {0};
+        assert_int_equal(start_table_create(L, G, 1, 1, &budget, 1, W, &t, &err), CKVC_OK);
+        assert_int_equal(keep_create(t, T, W, 0, &k, &err), CKVC_OK);
+        keep_by_layer(k, by_layer);
+        const variant_extent most = variants_extent_by_layer(t, by_layer, T, both, limits[i]);
+        assert_int_equal(most.max_kept, 60);
+        assert_int_equal(most.n_actions, L * (G * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
+        assert_int_equal(variants_reserve(&v, &most, &err), CKVC_OK);
+        ckvc_alloc_forbid("a prompt with budgets by layer");
+        keep_prompt(k, T, alpha, rho, 4.0, 20.0);
+        const ckvc_status st = variants_build(&v, k, both, BEHAVIOUR_BALANCED, limits[i], 1, "p", &err);
+        ckvc_alloc_permit();
+        assert_int_equal(st, CKVC_OK);
+        assert_true(v.n_actions >= CKVC_GATE_ACTIONS && v.n_actions <= most.n_actions);
+        assert_true(v.n <= most.n_variants && v.n_positions <= most.n_positions);
+        for (size_t a = 0; a < v.n_actions; a++) {
+            assert_true(v.actions[a].n_kept <= ckvc_budget_tokens(by_layer[v.actions[a].layer], T));
+        }
+        variants_fini(&v);
+        keep_destroy(k);
+        ckvc_table_free(t);
+    }
+}
+
+/* ---- budgets ---- */
+
+static void test_nearest_budget(void **state)
+{
+    (void)state;
+    const double tokens[4] = {512, 64, 256, 128}; /* in no order */
+    assert_int_equal(ckvc_nearest_budget(tokens, 4, 256, 1000), 2);
+    assert_int_equal(ckvc_nearest_budget(tokens, 4, 300, 1000), 2);
+    assert_int_equal(ckvc_nearest_budget(tokens, 4, 380, 1000),
+                     0); /* 512/380 = 1.35 < 380/256 = 1.48, though 380 - 256 < 512 - 380 */
+    assert_int_equal(ckvc_nearest_budget(tokens, 4, 1, 1000), 1);
+    assert_int_equal(ckvc_nearest_budget(tokens, 4, 1e9, 1000), 0);
+    const double ties[3] = {400, 100, 96};
+    assert_int_equal(ckvc_nearest_budget(ties, 2, 200, 1000), 1); /* both at a factor of 2: the lower */
+    const double fifths[2] = {150, 96};
+    assert_int_equal(ckvc_nearest_budget(fifths, 2, 120, 1000), 1); /* 150/120 = 120/96, whose logarithms may round apart */
+    const double mixed[3] = {0.25, 0.5, 400};
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.5, 100), 1);
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.3, 100), 0);
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 300, 1000), 0); /* T = 1000: 250, 500, 400; 300/250 = 1.2 */
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 350, 1000), 2);
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.375, 1000), 2); /* 375: 400/375 */
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 250, 1000), 0);
+    const double alone = 7;
+    assert_int_equal(ckvc_nearest_budget(&alone, 1, 0.01, 0), 0); /* no prompt: still some block */
+}
+
+static char folder[] = "/tmp/ckvc-operators-XXXXXX";
+static char path[64];
+
+static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, ckvc_err *err)
+{
+    snprintf(path, sizeof path, "%s/b.txt", folder);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+    *err = (ckvc_err){0};
+    return layer_budgets_read(path, n_layers, out, err);
+}
+
+static void test_layer_budgets_file(void **state)
+{
+    (void)state;
+    double *b, distinct[4];
+    ckvc_err err;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(read_text("# by layer\n\n 64 # first\r\n\t128\n64", 3, &b, &err), CKVC_OK);
+    assert_true(b[0] == 64 && b[1] == 128 && b[2] == 64);
+    assert_int_equal(layer_budgets_distinct(b, 3, distinct, 4), 2);
+    assert_true(distinct[0] == 64 && distinct[1] == 128);
+    free(b);
+    assert_int_equal(read_text("0.5\n.25\n1e-1\n", 3, &b, &err), CKVC_OK);
+    assert_true(b[0] == 0.5 && b[1] == 0.25 && b[2] == 0.1);
+    assert_int_equal(layer_budgets_distinct(b, 3, distinct, 2), 3); /* there are more than there is room for */
+    free(b);
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"64\n64\n", "2 numbers, wanted one for each of the model's 3 layers"},
+        {"", "0 numbers"},
+        {"1\n2\n3\n4\n", ":4: one number more than the model's 3 layers"},
+        {"64\nabc\n64\n", ":2: got 'abc', wanted whole tokens"},
+        {"64 64\n64\n", ":1: got '64 64'"},
+        {"0\n1\n2\n", ":1: got '0'"},
+        {"-4\n1\n2\n", ":1: got '-4'"},
+        {"1.5\n1\n2\n", ":1: got '1.5'"},
+        {"0x10\n1\n2\n", ":1: got '0x10'"},
+        {"inf\n1\n2\n", ":1: got 'inf'"},
+        {"nan\n1\n2\n", ":1: got 'nan'"},
+        {"2e9\n1\n2\n", ":1: got '2e9'"},
+        {"64\n0.5\n64\n", ":2: 0.5 is a share of the prompt, the first layer's 64 is tokens"},
+        {"11111111111111111111111111111111111111111111111111111111111111111111\n",
+         ":1: got '1111111111111111111111111111111111111111'"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA);
+        assert_null(b);
+        if (!strstr(err.text, bad[i].message)) {
+            fail_msg("case %zu: '%s' lacks '%s'", i, err.text, bad[i].message);
+        }
+    }
+    assert_int_equal(layer_budgets_read(folder, 3, &b, &err), CKVC_E_NOINPUT);
+    unlink(path);
+    assert_int_equal(layer_budgets_read(path, 3, &b, &err), CKVC_E_NOINPUT);
+    rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_utilities_by_hand),
+        cmocka_unit_test(test_sets_by_hand),
+        cmocka_unit_test(test_actions_against_definition),
+        cmocka_unit_test(test_extent_by_layer),
+        cmocka_unit_test(test_nearest_budget),
+        cmocka_unit_test(test_layer_budgets_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
