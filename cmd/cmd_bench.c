@@ -15,9 +15,10 @@ typedef struct bench_cli {
     const char *scratch, *variants;
 } bench_cli;
 
-/* What bf16 does to rewards and tables: float32 beside it, on a backend of its own and the same threads. */
-static ckvc_status measure_error(const engine_options *o, const engine *e, const bench_options *b, ckvc_buffer *csv, ckvc_err *err)
-{
+/* What bf16 does to rewards and tables: float32 beside it, on a backend of its own and the same
+ * threads. */
+static ckvc_status measure_error(const engine_options *o, const engine *e, const bench_options *b,
+                                 ckvc_buffer *csv, ckvc_err *err) {
     const bench_error_options options = {.prompts = e->prompts->items,
                                          .n_prompts = e->prompts->n,
                                          .window = o->window,
@@ -39,13 +40,12 @@ static ckvc_status measure_error(const engine_options *o, const engine *e, const
     if (st == CKVC_OK) {
         char shape[96], note[64];
         ckvc_buffer text = {0};
-        snprintf(shape, sizeof shape, "T=%u B=%g C=%u", e->prompts->max_tokens, b->budget, e->prompts->max_continuation);
+        snprintf(shape, sizeof shape, "T=%u B=%g C=%u", e->prompts->max_tokens, b->budget,
+                 e->prompts->max_continuation);
         snprintf(note, sizeof note, "%zu prompts", e->prompts->n);
         bench_error_rows(&error, shape, note, csv);
         bench_error_text(&error, strstr(backend_kernel(e->be), "bf16"), &text);
-        if (!o->quiet && !text.failed) {
-            fwrite(text.data, 1, text.size, stderr);
-        }
+        if (!o->quiet && !text.failed) { fwrite(text.data, 1, text.size, stderr); }
         ckvc_buffer_fini(&text);
     }
     model_close(reference);
@@ -54,22 +54,22 @@ static ckvc_status measure_error(const engine_options *o, const engine *e, const
 }
 
 /* Whether to, or a mistake in what was asked for. */
-static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err)
-{
+static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err) {
     const engine_options *o = &c->engine;
-    const bool bf16 = strcmp(o->compute, "bf16") == 0, possible = bf16 && o->model && o->manifest && c->error_prompts > 0;
+    const bool bf16 = strcmp(o->compute, "bf16") == 0,
+               possible = bf16 && o->model && o->manifest && c->error_prompts > 0;
     bool named = false;
     for (size_t i = 0; i < c->stages.n; i++) {
         named = named || strcmp(c->stages.items[i], "error") == 0;
     }
     *wants = possible && (named || c->stages.n == 0);
     return named && !possible ? ckvc_fail(err, CKVC_E_USAGE,
-                                          "--stage error compares bf16 with float32: give --compute bf16, --model and --manifest")
+                                          "--stage error compares bf16 with float32: give "
+                                          "--compute bf16, --model and --manifest")
                               : CKVC_OK;
 }
 
-static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err)
-{
+static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err) {
     bench_cli *c = cli;
     (void)opts;
     engine e = {0};
@@ -124,17 +124,21 @@ static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err)
     return st;
 }
 
-int cmd_bench(int argc, char **argv)
-{
+int cmd_bench(int argc, char **argv) {
     static const verb_text text = {
-        "bench", "time the stages of a calibration on this machine, as CSV", "ckvc bench [--model DIR [--manifest FILE]] [options]",
+        "bench", "time the stages of a calibration on this machine, as CSV",
+        "ckvc bench [--model DIR [--manifest FILE]] [options]",
         "  ckvc bench                                       # arithmetic, fit and shards alone\n"
         "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
         "  ckvc bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
-        "stages: matmul, attention (one layer's); with a model prefill, variants, rollout-plain, sweep, rewards-reprefill (every\n"
-        "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain (one prefill, one rollout per\n"
-        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, shard-write, shard-read; with --compute\n"
-        "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A stage stops repeating after a\n"
+        "stages: matmul, attention (one layer's); with a model prefill, variants, rollout-plain, "
+        "sweep, rewards-reprefill (every\n"
+        "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain "
+        "(one prefill, one rollout per\n"
+        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, "
+        "shard-write, shard-read; with --compute\n"
+        "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A "
+        "stage stops repeating after a\n"
         "minute.\n"};
     bench_cli c = {.engine = engine_defaults(),
                    .budget = {{"0.25"}, 1},
@@ -144,20 +148,26 @@ int cmd_bench(int argc, char **argv)
                    .scratch = "/tmp",
                    .variants = "all"};
     c.engine.max_tokens = 512;
-    opt opts[] = {OPTS_MODEL(c.engine),
-                  {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
-                  {OPT_LIST, "stage", 0, &c.stages, "NAME,...", "only these stages", 0, 0},
-                  {OPT_TEXT, "manifest", 0, &c.engine.manifest, "FILE", "its first prompt in place of random ids", 0, 0},
-                  {OPT_INT, "max-tokens", 0, &c.engine.max_tokens, "N", "prompt tokens", 2, 1e6},
-                  {OPT_INT, "window", 'W', &c.engine.window, "N", "observation window", 1, 1e6},
-                  {OPT_INT, "continuation", 'C', &c.engine.continuation, "N", "continuation tokens", 2, 1e6},
-                  {OPT_LIST, "budget", 'B', &c.budget, "N", "tokens kept per layer, or a share", 0, 0},
-                  {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per side", 0, 0},
-                  {OPT_INT, "repeats", 0, &c.repeats, "N", "runs of each stage; the median is printed", 1, 1000},
-                  {OPT_INT, "sample", 0, &c.sample, "N", "actions timed where all are extrapolated; 0: all", 0, 1e6},
-                  {OPT_INT, "error-prompts", 0, &c.error_prompts, "N", "prompts of stage error; 0: leave it out", 0, 1e6},
-                  {OPT_INT, "seed", 0, &c.engine.seed, "N", "of the random prompt", 0, 9e15},
-                  {OPT_TEXT, "scratch", 0, &c.scratch, "DIR", "folder for the shard that is written and removed", 0, 0},
-                  {0}};
+    opt opts[] = {
+        OPTS_MODEL(c.engine),
+        {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
+        {OPT_LIST, "stage", 0, &c.stages, "NAME,...", "only these stages", 0, 0},
+        {OPT_TEXT, "manifest", 0, &c.engine.manifest, "FILE",
+         "its first prompt in place of random ids", 0, 0},
+        {OPT_INT, "max-tokens", 0, &c.engine.max_tokens, "N", "prompt tokens", 2, 1e6},
+        {OPT_INT, "window", 'W', &c.engine.window, "N", "observation window", 1, 1e6},
+        {OPT_INT, "continuation", 'C', &c.engine.continuation, "N", "continuation tokens", 2, 1e6},
+        {OPT_LIST, "budget", 'B', &c.budget, "N", "tokens kept per layer, or a share", 0, 0},
+        {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per side", 0, 0},
+        {OPT_INT, "repeats", 0, &c.repeats, "N", "runs of each stage; the median is printed", 1,
+         1000},
+        {OPT_INT, "sample", 0, &c.sample, "N", "actions timed where all are extrapolated; 0: all",
+         0, 1e6},
+        {OPT_INT, "error-prompts", 0, &c.error_prompts, "N",
+         "prompts of stage error; 0: leave it out", 0, 1e6},
+        {OPT_INT, "seed", 0, &c.engine.seed, "N", "of the random prompt", 0, 9e15},
+        {OPT_TEXT, "scratch", 0, &c.scratch, "DIR",
+         "folder for the shard that is written and removed", 0, 0},
+        {0}};
     return verb_run(&text, opts, "--model and --manifest name the inputs", argc, argv, bench, &c);
 }

@@ -24,8 +24,7 @@ typedef struct compile_cli {
 
 /* ---- talk ---- */
 
-static void print_gain(FILE *f, const char *what, rank_interval g)
-{
+static void print_gain(FILE *f, const char *what, rank_interval g) {
     if (g.n >= 2) {
         fprintf(f, "%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
     } else {
@@ -33,20 +32,20 @@ static void print_gain(FILE *f, const char *what, rank_interval g)
     }
 }
 
-static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n)
-{
+static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
-    if (c->job.engine.quiet) {
-        return;
-    }
+    if (c->job.engine.quiet) { return; }
     fprintf(stderr, "%s: ", p->name);
     if (n->prompts + n->resumed > 0) {
-        fprintf(stderr, "%u prompts now, %u before, %llu rollouts; ", n->prompts, n->resumed, (unsigned long long)n->rollouts);
+        fprintf(stderr, "%u prompts now, %u before, %llu rollouts; ", n->prompts, n->resumed,
+                (unsigned long long)n->rollouts);
     }
     if (p->side == CKVC_SIDE_HEAD && isfinite(n->reliability)) {
-        fprintf(stderr, "split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
+        fprintf(stderr, "split-half reliability %.3f%s; ", n->reliability,
+                n->stable ? " ended it here" : "");
     }
-    fprintf(stderr, "%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
+    fprintf(stderr, "%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported,
+            p->states);
     if (p->n_heldout) {
         fprintf(stderr, "  held-out reward %.5f", p->reward.mean);
         print_gain(stderr, ";", p->over_identity);
@@ -55,55 +54,54 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n)
     }
 }
 
-static void on_round(void *ctx, const compile_result *r, stop_rule stop)
-{
+static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    if (c->job.engine.quiet) {
-        return;
-    }
-    fprintf(stderr, "round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed, round->supported);
+    if (c->job.engine.quiet) { return; }
+    fprintf(stderr, "round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
+            round->supported);
     if (round->gain.n) {
-        fprintf(stderr, "; held-out %+.5f (standard error %.5f) over %s", round->gain.mean, round->gain.se,
-                r->n_rounds > 1 ? "the round before" : "the start");
+        fprintf(stderr, "; held-out %+.5f (standard error %.5f) over %s", round->gain.mean,
+                round->gain.se, r->n_rounds > 1 ? "the round before" : "the start");
     }
     fprintf(stderr, "%s\n", stop == STOP_NOT ? "; another round" : "");
 }
 
-static const char *why_stopped(stop_rule stop)
-{
-    static const char *const text[] = {"", "converged: fewer than 1% of the supported entries changed (or none)",
-                                       "the held-out reward did not rise by more than one paired standard error",
-                                       "the rounds that were asked for (--rounds)", "this probe has one round"};
+static const char *why_stopped(stop_rule stop) {
+    static const char *const text[] = {
+        "", "converged: fewer than 1% of the supported entries changed (or none)",
+        "the held-out reward did not rise by more than one paired standard error",
+        "the rounds that were asked for (--rounds)", "this probe has one round"};
     return text[stop];
 }
 
-static void print_summary(const compile_cli *c, const compile_result *r)
-{
+static void print_summary(const compile_cli *c, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
     fprintf(stderr, "\nstopped after round %zu: %s\n", r->n_rounds, why_stopped(r->stop));
-    fprintf(stderr, "%-7s %-22s %12s  %-32s %-32s %s\n", "round", "entries changed", "held-out", "over identity [95%]",
-            "at equal tokens kept [95%]", "tokens kept");
+    fprintf(stderr, "%-7s %-22s %12s  %-32s %-32s %s\n", "round", "entries changed", "held-out",
+            "over identity [95%]", "at equal tokens kept [95%]", "tokens kept");
     for (size_t i = 0; i < r->n_rounds; i++) {
         const alternation_round *round = &r->rounds[i];
         const compile_pass *p = &r->passes[r->last_pass[i]];
         char changed[64], over[2][64] = {"not measured", "not measured"};
         snprintf(changed, sizeof changed, "%zu of %zu (%.1f%%)", round->changed, round->supported,
-                 round->supported ? 100.0 * (double)round->changed / (double)round->supported : 0.0);
+                 round->supported ? 100.0 * (double)round->changed / (double)round->supported
+                                  : 0.0);
         for (int k = 0; k < 2 && p->n_heldout; k++) {
             const rank_interval *g = k ? &p->over_matched : &p->over_identity;
             snprintf(over[k], sizeof over[k], "%+.5f [%+.5f, %+.5f]", g->mean, g->lo, g->hi);
         }
         fprintf(stderr, "%zu%-6s %-22s ", i + 1, i == r->best ? " *" : "", changed);
         if (p->n_heldout) {
-            fprintf(stderr, "%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0], over[1], p->kept,
-                    p->identity_kept);
+            fprintf(stderr, "%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0],
+                    over[1], p->kept, p->identity_kept);
         } else {
             fprintf(stderr, "%12s\n", "not measured");
         }
     }
     if (!best->n_heldout) {
-        fprintf(stderr, "no prompt is held out (--holdout 0.2), so nothing says whether the table is better than none\n");
+        fprintf(stderr, "no prompt is held out (--holdout 0.2), so nothing says whether the table "
+                        "is better than none\n");
     } else {
         const rank_interval *g = &best->over_matched;
         fprintf(stderr, "at equal tokens kept the table is %s on %zu held-out prompts\n",
@@ -112,57 +110,66 @@ static void print_summary(const compile_cli *c, const compile_result *r)
                             : "not shown to differ from identity",
                 best->n_heldout);
     }
-    fprintf(stderr, "wrote %s/table.ckvt: round %zu's, content id %s\n", c->job.out, r->best + 1, best->content_id);
-    fprintf(stderr, "tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n", c->job.out, c->job.out,
-            c->job.out, probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
+    fprintf(stderr, "wrote %s/table.ckvt: round %zu's, content id %s\n", c->job.out, r->best + 1,
+            best->content_id);
+    fprintf(stderr,
+            "tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
+            c->job.out, c->job.out, c->job.out,
+            probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
     if (best->n_heldout) {
-        fprintf(stderr, "next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n", c->job.out,
-                c->job.out, c->job.out, best->name + strlen("pass-"));
+        fprintf(
+            stderr,
+            "next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n",
+            c->job.out, c->job.out, c->job.out, best->name + strlen("pass-"));
     } else {
-        fprintf(stderr, "next: ckvc report %s/table.ckvt %s --out report\n", c->job.out, c->job.out);
+        fprintf(stderr, "next: ckvc report %s/table.ckvt %s --out report\n", c->job.out,
+                c->job.out);
     }
 }
 
-static json_t *gain_json(rank_interval g)
-{
-    return json_pack("{s:o, s:o, s:o, s:o}", "mean", ckvc_json_real(g.mean), "lo", ckvc_json_real(g.lo), "hi", ckvc_json_real(g.hi),
-                     "se", ckvc_json_real(g.se));
+static json_t *gain_json(rank_interval g) {
+    return json_pack("{s:o, s:o, s:o, s:o}", "mean", ckvc_json_real(g.mean), "lo",
+                     ckvc_json_real(g.lo), "hi", ckvc_json_real(g.hi), "se", ckvc_json_real(g.se));
 }
 
-static ckvc_status print_json(const compile_cli *c, const job *j, const compile_result *r, json_t *gate, ckvc_err *err)
-{
+static ckvc_status print_json(const compile_cli *c, const job *j, const compile_result *r,
+                              json_t *gate, ckvc_err *err) {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
         const compile_pass *p = &r->passes[i];
-        json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "pass", p->name, "changed", (json_int_t)p->changed, "supported",
-                              (json_int_t)p->supported, "states", (json_int_t)p->states, "content_id", p->content_id);
+        json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "pass", p->name, "changed",
+                              (json_int_t)p->changed, "supported", (json_int_t)p->supported,
+                              "states", (json_int_t)p->states, "content_id", p->content_id);
         if (o && p->n_heldout) {
-            json_object_set_new(o, "heldout",
-                                json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:f}", "prompts", (json_int_t)p->n_heldout, "reward",
-                                          ckvc_json_real(p->reward.mean), "over_identity", gain_json(p->over_identity),
-                                          "over_matched", gain_json(p->over_matched), "kept", p->kept, "identity_kept",
-                                          p->identity_kept, "matched_kept", p->matched_kept));
+            json_object_set_new(
+                o, "heldout",
+                json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:f}", "prompts",
+                          (json_int_t)p->n_heldout, "reward", ckvc_json_real(p->reward.mean),
+                          "over_identity", gain_json(p->over_identity), "over_matched",
+                          gain_json(p->over_matched), "kept", p->kept, "identity_kept",
+                          p->identity_kept, "matched_kept", p->matched_kept));
         }
         json_array_append_new(passes, o);
     }
     for (size_t i = 0; i < r->n_rounds; i++) {
         const alternation_round *round = &r->rounds[i];
-        json_array_append_new(rounds, json_pack("{s:I, s:I, s:o, s:o}", "changed", (json_int_t)round->changed, "supported",
-                                                (json_int_t)round->supported, "reward", ckvc_json_real(round->reward), "gain",
-                                                round->gain.n ? gain_json(round->gain) : json_null()));
+        json_array_append_new(
+            rounds,
+            json_pack("{s:I, s:I, s:o, s:o}", "changed", (json_int_t)round->changed, "supported",
+                      (json_int_t)round->supported, "reward", ckvc_json_real(round->reward), "gain",
+                      round->gain.n ? gain_json(round->gain) : json_null()));
     }
-    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:O}", "run", run_plan_hash(j->run), "probe", c->probe, "stop",
-                          stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
-                          r->passes[r->last_pass[r->best]].content_id, "rounds", rounds, "passes", passes, "gate", gate);
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:O}", "run", run_plan_hash(j->run), "probe",
+                  c->probe, "stop", stop_name(r->stop), "best_round", (json_int_t)r->best + 1,
+                  "content_id", r->passes[r->last_pass[r->best]].content_id, "rounds", rounds,
+                  "passes", passes, "gate", gate);
     ckvc_buffer line = {0};
-    if (o) {
-        ckvc_json_append(&line, o);
-    }
+    if (o) { ckvc_json_append(&line, o); }
     json_decref(o);
-    ckvc_status st = line.size > 0 && !line.failed ? CKVC_OK : ckvc_fail_memory(err, "the result", line.size);
-    if (st == CKVC_OK) {
-        puts((const char *)line.data);
-    }
+    ckvc_status st =
+        line.size > 0 && !line.failed ? CKVC_OK : ckvc_fail_memory(err, "the result", line.size);
+    if (st == CKVC_OK) { puts((const char *)line.data); }
     ckvc_buffer_fini(&line);
     return st;
 }
@@ -170,17 +177,19 @@ static ckvc_status print_json(const compile_cli *c, const job *j, const compile_
 /* ---- options ---- */
 
 /* An option that a probe decides itself must not be given otherwise. */
-static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe, ckvc_err *err)
-{
+static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe, ckvc_err *err) {
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         if (opts_given(opts, "cql-alpha") && c->fit.cql_alpha != 0) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
         }
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
         if (opts_given(opts, "behaviour") && strcmp(c->job.behaviour, "epsilon-greedy") != 0) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
+            return ckvc_fail(
+                err, CKVC_E_USAGE,
+                "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
         }
         c->job.behaviour = "epsilon-greedy";
     }
@@ -189,22 +198,27 @@ static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe
     }
     if (probe == PROBE_GRID_SEARCH) {
         if (c->job.layer_budgets) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--probe grid-search has one weight for all layers: leave --layer-budgets out");
+            return ckvc_fail(
+                err, CKVC_E_USAGE,
+                "--probe grid-search has one weight for all layers: leave --layer-budgets out");
         }
-        if (c->job.tables || (opts_given(opts, "bin-edges") && strcmp(c->job.bin_edges, "uniform") != 0)) {
+        if (c->job.tables ||
+            (opts_given(opts, "bin-edges") && strcmp(c->job.bin_edges, "uniform") != 0)) {
             return ckvc_fail(err, CKVC_E_USAGE,
-                             "--probe grid-search has uniform bin edges of its own: leave --tables and --bin-edges out");
+                             "--probe grid-search has uniform bin edges of its own: leave --tables "
+                             "and --bin-edges out");
         }
         c->job.bin_edges = "uniform";
     }
     if ((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->job.until_stable > 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--until-stable looks at a head table as it is logged; --probe %s logs none", c->probe);
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "--until-stable looks at a head table as it is logged; --probe %s logs none", c->probe);
     }
     return CKVC_OK;
 }
 
-static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe, ckvc_err *err)
-{
+static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe, ckvc_err *err) {
     ckvc_side sides[CKVC_SIDE_COUNT];
     const int n_sides = probe_sides(probe, sides);
     const uint32_t rounds = probe_rounds(probe, (uint32_t)c->rounds);
@@ -214,12 +228,13 @@ static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe,
         j->options.sides[CKVC_SIDE_HEAD] = sides[i] == CKVC_SIDE_HEAD;
         j->options.sides[CKVC_SIDE_GATE] = sides[i] == CKVC_SIDE_GATE;
         ckvc_status st = job_dry_run(&c->job, j, &cost, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
-        /* Held-out prompts: two prefills, and one continuation each of the full cache and of three policies at every budget. */
+        if (st != CKVC_OK) { return st; }
+        /* Held-out prompts: two prefills, and one continuation each of the full cache and of three
+         * policies at every budget. */
         hours += cost.pass_hours + (double)j->e.prompts->n_heldout *
-                                       (2 * cost.longest.prefill_s + (1 + 3.0 * j->n_budgets) * cost.longest.single_s) / 3600;
+                                       (2 * cost.longest.prefill_s +
+                                        (1 + 3.0 * j->n_budgets) * cost.longest.single_s) /
+                                       3600;
         records += cost.records;
         disk += cost.disk_bytes;
         if (!c->job.engine.json) {
@@ -228,21 +243,23 @@ static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe,
         }
     }
     if (c->job.engine.json) {
-        printf("{\"prompts\":%zu,\"rounds\":%u,\"hours_per_round\":%.6f,\"hours\":%.6f,\"records_per_round\":%.0f,\"disk_bytes\":%."
+        printf("{\"prompts\":%zu,\"rounds\":%u,\"hours_per_round\":%.6f,\"hours\":%.6f,\"records_"
+               "per_round\":%.0f,\"disk_bytes\":%."
                "0f}\n",
-               j->e.prompts->n, rounds, hours, cost.scan_hours + rounds * hours, records, rounds * disk);
+               j->e.prompts->n, rounds, hours, cost.scan_hours + rounds * hours, records,
+               rounds * disk);
         return CKVC_OK;
     }
     char a_round[CKVC_DURATION], all[CKVC_DURATION];
     ckvc_duration(3600 * hours, a_round);
     ckvc_duration(3600 * (cost.scan_hours + rounds * hours), all);
-    printf("this run           about %s a round, %s for the scan and %u rounds at most; %.0f records a round, %.1f MB on disk\n",
+    printf("this run           about %s a round, %s for the scan and %u rounds at most; %.0f "
+           "records a round, %.1f MB on disk\n",
            a_round, all, rounds, records, rounds * disk / 1e6);
     return CKVC_OK;
 }
 
-static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err *err)
-{
+static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err *err) {
     const probe_kind probe = probe_named(c->probe);
     ckvc_status st = check_probe(c, opts, probe, err);
     c->job.cql_alpha = c->fit.cql_alpha;
@@ -250,17 +267,14 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
     st = st ? st : job_open(&c->job, j, err);
     st = st ? st : job_open_start(&c->job, opts, j, err);
     if (st == CKVC_OK && strcmp(ckvc_operator_name(job_table(j)->op), c->job.operator_name) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with the operator %s; --probe %s has %s", c->job.tables,
+        return ckvc_fail(err, CKVC_E_MISMATCH,
+                         "%s: was made with the operator %s; --probe %s has %s", c->job.tables,
                          ckvc_operator_name(job_table(j)->op), c->probe, c->job.operator_name);
     }
-    if (st != CKVC_OK || c->job.dry_run) {
-        return st ? st : print_dry_run(c, j, probe, err);
-    }
+    if (st != CKVC_OK || c->job.dry_run) { return st ? st : print_dry_run(c, j, probe, err); }
     fit_options fit = fit_options_of(&c->fit);
     fit.seed = (uint64_t)c->job.engine.seed;
-    if (c->job.engine.memory > 0) {
-        fit.memory_max = (size_t)c->job.engine.memory;
-    }
+    if (c->job.engine.memory > 0) { fit.memory_max = (size_t)c->job.engine.memory; }
     const compile_options o = {.probe = probe,
                                .rounds = (uint32_t)c->rounds,
                                .plan = &j->plan,
@@ -280,17 +294,17 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
     table_file *table = NULL;
     char *path = st ? NULL : ckvc_path_join(c->job.out, "table.ckvt");
     if (st == CKVC_OK && j->e.prompts->n_heldout) {
-        st = path ? table_file_read(path, &table, err) : ckvc_fail_memory(err, "a path", strlen(c->job.out));
+        st = path ? table_file_read(path, &table, err)
+                  : ckvc_fail_memory(err, "a path", strlen(c->job.out));
     }
     json_t *gate = NULL;
-    st = st ? st : gate_say(j->run, r->passes[r->last_pass[r->best]].name, c->job.engine.quiet ? NULL : stderr, &gate, err);
-    if (st == CKVC_OK && !c->job.engine.quiet) {
-        print_summary(c, r);
-    }
-    if (st == CKVC_OK && c->job.engine.json) {
-        st = print_json(c, j, r, gate, err);
-    }
-    if (st == CKVC_OK && table) { /* what was said of held-out prompts holds as far as the leak check does */
+    st = st ? st
+            : gate_say(j->run, r->passes[r->last_pass[r->best]].name,
+                       c->job.engine.quiet ? NULL : stderr, &gate, err);
+    if (st == CKVC_OK && !c->job.engine.quiet) { print_summary(c, r); }
+    if (st == CKVC_OK && c->job.engine.json) { st = print_json(c, j, r, gate, err); }
+    if (st == CKVC_OK &&
+        table) { /* what was said of held-out prompts holds as far as the leak check does */
         leak_guard_warn(table, path, j->e.manifest->sha256);
     }
     table_file_free(table);
@@ -300,35 +314,44 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
     return st;
 }
 
-static ckvc_status compile(void *cli, const opt *opts, ckvc_err *err)
-{
+static ckvc_status compile(void *cli, const opt *opts, ckvc_err *err) {
     job j = {0};
     ckvc_status st = run_compile(cli, opts, &j, err);
     job_close(&j);
     return st;
 }
 
-int cmd_compile(int argc, char **argv)
-{
+int cmd_compile(int argc, char **argv) {
     static const verb_text text = {
-        "compile", "prompts to a table: head pass, fit, gate pass, fit, until nothing changes or nothing is gained",
+        "compile",
+        "prompts to a table: head pass, fit, gate pass, fit, until nothing changes or nothing is "
+        "gained",
         "ckvc compile --model DIR --manifest FILE --out RUN [options]",
-        "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 --holdout 0.2 --out runs/a\n"
-        "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full disk: the same bytes\n"
-        "  ckvc compile ... --probe head-only --out runs/heads # what the gate is worth; the table says which probe it is\n"
+        "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
+        "--holdout 0.2 --out runs/a\n"
+        "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
+        "disk: the same bytes\n"
+        "  ckvc compile ... --probe head-only --out runs/heads # what the gate is worth; the table "
+        "says which probe it is\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
-        "The table is RUN/table.ckvt: that of the round with the best held-out reward (of the last round when nothing is held "
+        "The table is RUN/table.ckvt: that of the round with the best held-out reward (of the last "
+        "round when nothing is held "
         "out).\n"
-        "--holdout draws prompts, not documents: two prompts of one document may stand on both sides. Whether they share text:\n"
-        "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then compile ... --leak-check "
+        "--holdout draws prompts, not documents: two prompts of one document may stand on both "
+        "sides. Whether they share text:\n"
+        "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
+        "compile ... --leak-check "
         "check.json\n"};
-    compile_cli c = {.job = job_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
+    compile_cli c = {
+        .job = job_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
     opt opts[] = {OPTS_MODEL(c.job.engine),
                   OPTS_PROMPTS(c.job.engine),
                   OPTS_STATISTICS(c.job.engine, 1),
                   {OPT_TITLE, "the loop", 0, NULL, NULL, NULL, 0, 0},
-                  {OPT_INT, "rounds", 0, &c.rounds, "N", "rounds of a head and a gate pass at most", 1, ALTERNATION_MAX_ROUNDS},
-                  {OPT_CHOICE, "probe", 0, &c.probe, PROBE_NAMES, "the loop, or a part of it to compare with", 0, 0},
+                  {OPT_INT, "rounds", 0, &c.rounds, "N", "rounds of a head and a gate pass at most",
+                   1, ALTERNATION_MAX_ROUNDS},
+                  {OPT_CHOICE, "probe", 0, &c.probe, PROBE_NAMES,
+                   "the loop, or a part of it to compare with", 0, 0},
                   {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
                   OPTS_ACTIONS(c.job),
                   OPT_LAYER_BUDGETS(c.job.layer_budgets),

@@ -6,24 +6,28 @@
 #include "cmd/verbs.h"
 #include "report/report.h"
 
-int cmd_report(int argc, char **argv)
-{
+int cmd_report(int argc, char **argv) {
     static const verb_text text = {
         "report", "how good and how stable tables are, as one page without scripts",
         "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] --out DIR",
-        "  ckvc report technical.ckvt narrative.ckvt runs/technical runs/narrative --scores heldout.jsonl --out report\n"
-        "  ckvc report t.ckvt --out report          (the table alone: maps, counts, what its choices rest on)\n"};
+        "  ckvc report technical.ckvt narrative.ckvt runs/technical runs/narrative --scores "
+        "heldout.jsonl --out report\n"
+        "  ckvc report t.ckvt --out report          (the table alone: maps, counts, what its "
+        "choices rest on)\n"};
     const char *out = NULL;
     opt_list scores = {0};
     int64_t layer_bins = 4, bootstrap = 1000, seed = 1, memory = (int64_t)1 << 30;
     bool force = false, quiet = false, json = false;
     opt opts[] = {
-        {OPT_TEXT, "out", 'o', &out, "DIR", "folder for report.html, report.json and a .svg and .csv per figure", 0, 0},
-        {OPT_LIST, "scores", 0, &scores, "S.jsonl,...", "output of `ckvc score` on held-out prompts: what the tables bring", 0, 0},
+        {OPT_TEXT, "out", 'o', &out, "DIR",
+         "folder for report.html, report.json and a .svg and .csv per figure", 0, 0},
+        {OPT_LIST, "scores", 0, &scores, "S.jsonl,...",
+         "output of `ckvc score` on held-out prompts: what the tables bring", 0, 0},
         {OPT_TITLE, "rank agreement", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_INT, "layer-bins", 0, &layer_bins, "N", "groups of consecutive layers for Spearman", 1, 64},
-        {OPT_INT, "bootstrap", 0, &bootstrap, "R", "refits from resampled prompts, for intervals; needs the tables' runs; 0: none",
-         0, 10000},
+        {OPT_INT, "layer-bins", 0, &layer_bins, "N", "groups of consecutive layers for Spearman", 1,
+         64},
+        {OPT_INT, "bootstrap", 0, &bootstrap, "R",
+         "refits from resampled prompts, for intervals; needs the tables' runs; 0: none", 0, 10000},
         {OPT_INT, "seed", 0, &seed, "N", "of the resampling", 0, 9e15},
         {OPT_SIZE, "memory", 0, &memory, "SIZE", "for the refits' counts", 0, 0},
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
@@ -33,9 +37,7 @@ int cmd_report(int argc, char **argv)
         {0}};
     opt_args args;
     int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
-        return rc;
-    }
+    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) { return rc; }
     if (!out || (args.n == 0 && scores.n == 0)) {
         bool nothing = out != NULL;
         free(args.items);

@@ -34,8 +34,7 @@ typedef struct score_job {
     double *layer_budgets; /* [L] or NULL */
 } score_job;
 
-static void job_fini(score_job *j)
-{
+static void job_fini(score_job *j) {
     for (size_t i = 0; i < j->n_tables; i++) {
         table_file_free(j->tables[i]);
     }
@@ -45,10 +44,10 @@ static void job_fini(score_job *j)
     engine_close(&j->e);
 }
 
-static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err)
-{
+static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) {
     if (c->tables.n > MAX_TABLES) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--table: %zu tables, at most %d", c->tables.n, MAX_TABLES);
+        return ckvc_fail(err, CKVC_E_USAGE, "--table: %zu tables, at most %d", c->tables.n,
+                         MAX_TABLES);
     }
     ckvc_status st = CKVC_OK;
     for (size_t i = 0; st == CKVC_OK && i < c->tables.n; i++) {
@@ -59,22 +58,20 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err)
 }
 
 /* What --policy names, in words. */
-#define POLICY_NAMES                                                                                                               \
-    "identity; recent, sink-recent, random, top-k, window, window-pooled; of each table: matched, no-utility, no-threshold, "      \
+#define POLICY_NAMES                                                                               \
+    "identity; recent, sink-recent, random, top-k, window, window-pooled; of each table: "         \
+    "matched, no-utility, no-threshold, "                                                          \
     "mean-gate, mean-pool, head-only, gate-only"
 
 /* Does this policy stand beside each table, or once beside all? */
-static bool beside_each_table(const score_cli *c, score_kind kind)
-{
-    return kind == SCORE_MATCHED || score_is_control(kind) || (c->equal_tokens && score_is_reference(kind));
+static bool beside_each_table(const score_cli *c, score_kind kind) {
+    return kind == SCORE_MATCHED || score_is_control(kind) ||
+           (c->equal_tokens && score_is_reference(kind));
 }
 
-static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err)
-{
+static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err) {
     j->policies = ckvc_calloc((j->n_tables + 1) * (c->policies.n + 1), sizeof *j->policies);
-    if (!j->policies) {
-        return ckvc_fail_memory(err, "the policies", sizeof *j->policies);
-    }
+    if (!j->policies) { return ckvc_fail_memory(err, "the policies", sizeof *j->policies); }
     for (size_t i = 0; i < c->policies.n; i++) {
         const char *name = c->policies.items[i];
         const score_kind kind = score_kind_named(name);
@@ -99,14 +96,16 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
         j->policies[j->n_policies++] = (score_policy){SCORE_TABLE, j->tables[t]};
     }
     if (j->n_policies == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "nothing to score: give --table T.ckvt, --policy NAME, or both");
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "nothing to score: give --table T.ckvt, --policy NAME, or both");
     }
     return CKVC_OK;
 }
 
-/* --budget, or the first table's; --layer-budgets goes before both, with one budget that stands for all layers: their mean. */
-static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err)
-{
+/* --budget, or the first table's; --layer-budgets goes before both, with one budget that stands for
+ * all layers: their mean. */
+static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job *j,
+                                  ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     if (c->layer_budgets) {
         ckvc_status st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
@@ -121,7 +120,8 @@ static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job
     if (st == CKVC_OK && j->n_tables && !opts_given(opts, "budget")) {
         const ckvc_table *t = j->tables[0]->table;
         if (t->n_budgets > KEEP_MAX_BUDGETS) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: %u budgets, at most %d in one run; name some with --budget",
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "%s: %u budgets, at most %d in one run; name some with --budget",
                              c->tables.items[0], t->n_budgets, KEEP_MAX_BUDGETS);
         }
         j->n_budgets = t->n_budgets;
@@ -130,50 +130,40 @@ static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job
     return st;
 }
 
-static void print_summary(const score_cli *c, const score_job *j)
-{
-    fprintf(stderr, "%-13s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept", "mean reward");
+static void print_summary(const score_cli *c, const score_job *j) {
+    fprintf(stderr, "%-13s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts",
+            "tokens kept", "mean reward");
     for (size_t i = 0; i < j->n_policies * j->n_budgets; i++) {
         const score_summary *s = &j->summary[i];
         fprintf(stderr, "%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
                 s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
-        if (c->engine.continuation > 0) {
-            fprintf(stderr, "%14.5f", s->reward_mean);
-        }
+        if (c->engine.continuation > 0) { fprintf(stderr, "%14.5f", s->reward_mean); }
         if (s->policy.kind == SCORE_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;
-            fprintf(stderr, "  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n, n ? "held-out " : "");
+            fprintf(stderr, "  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,
+                    n ? "held-out " : "");
         }
         fputc('\n', stderr);
     }
 }
 
-static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err)
-{
+static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err) {
     ckvc_status st = engine_open_model(&c->engine, &j->e, err);
-    if (st == CKVC_OK) {
-        st = engine_open_prompts(&c->engine, &j->e, err);
-    }
-    if (st == CKVC_OK) {
-        st = read_tables(c, j, err);
-    }
-    if (st == CKVC_OK) {
-        st = choose_policies(c, j, err);
-    }
-    if (st == CKVC_OK) {
-        st = choose_budgets(c, opts, j, err);
-    }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st == CKVC_OK) { st = engine_open_prompts(&c->engine, &j->e, err); }
+    if (st == CKVC_OK) { st = read_tables(c, j, err); }
+    if (st == CKVC_OK) { st = choose_policies(c, j, err); }
+    if (st == CKVC_OK) { st = choose_budgets(c, opts, j, err); }
+    if (st != CKVC_OK) { return st; }
     engine_warn_kept_window(&c->engine, &j->e, j->layer_budgets ? j->layer_budgets : j->budgets,
-                            j->layer_budgets ? (size_t)model_get_shape(j->e.model)->n_layers : j->n_budgets);
+                            j->layer_budgets ? (size_t)model_get_shape(j->e.model)->n_layers
+                                             : j->n_budgets);
     j->summary = ckvc_calloc(j->n_policies * j->n_budgets, sizeof *j->summary);
     if (!j->summary) {
         return ckvc_fail_memory(err, "the summary", j->n_policies * sizeof *j->summary);
     }
     if (c->out && !c->force && ckvc_file_exists(c->out)) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it", c->out);
+        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it",
+                         c->out);
     }
     calibrate_inputs inputs = {j->e.model, j->e.be, j->e.manifest, j->e.prompts};
     score_options o = {.window = c->engine.window,
@@ -199,31 +189,31 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
         fwrite(lines.data, 1, lines.size, stdout);
     }
     ckvc_buffer_fini(&lines);
-    if (st == CKVC_OK && !c->engine.quiet) {
-        print_summary(c, j);
-    }
+    if (st == CKVC_OK && !c->engine.quiet) { print_summary(c, j); }
     for (size_t i = 0; st == CKVC_OK && i < j->n_tables; i++) {
         leak_guard_warn(j->tables[i], c->tables.items[i], j->e.manifest->sha256);
     }
     return st;
 }
 
-static ckvc_status score(void *cli, const opt *opts, ckvc_err *err)
-{
+static ckvc_status score(void *cli, const opt *opts, ckvc_err *err) {
     score_job j = {0};
     ckvc_status st = run_score(cli, opts, &j, err);
     job_fini(&j);
     return st;
 }
 
-int cmd_score(int argc, char **argv)
-{
+int cmd_score(int argc, char **argv) {
     static const verb_text text = {
         "score", "losses of prompts under tables and reference policies, as JSON lines",
-        "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] [--out S.jsonl]",
-        "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt --policy identity,matched --out s.jsonl\n"
-        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would be kept\n\n"
-        "Policy matched is identity at the one threshold that keeps as many tokens as its table does, on average over the held-out "
+        "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] [--out "
+        "S.jsonl]",
+        "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt --policy "
+        "identity,matched --out s.jsonl\n"
+        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would "
+        "be kept\n\n"
+        "Policy matched is identity at the one threshold that keeps as many tokens as its table "
+        "does, on average over the held-out "
         "prompts\n"
         "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n"};
     score_cli c = {.engine = engine_defaults(), .budget = {{"512"}, 1}};
@@ -234,17 +224,22 @@ int cmd_score(int argc, char **argv)
         {OPT_TITLE, "policies", 0, NULL, NULL, NULL, 0, 0},
         {OPT_LIST, "table", 0, &c.tables, "T.ckvt,...", "tables to score", 0, 0},
         {OPT_LIST, "policy", 0, &c.policies, "NAME,...", POLICY_NAMES, 0, 0},
-        {OPT_FLAG, "equal-tokens", 0, &c.equal_tokens, "", "references keep as many as each --table, by prompt and layer", 0, 0},
-        {OPT_LIST, "budget", 'B', &c.budget, "N,...", "tokens kept per layer, or a share; with --table: the first table's", 0, 0},
+        {OPT_FLAG, "equal-tokens", 0, &c.equal_tokens, "",
+         "references keep as many as each --table, by prompt and layer", 0, 0},
+        {OPT_LIST, "budget", 'B', &c.budget, "N,...",
+         "tokens kept per layer, or a share; with --table: the first table's", 0, 0},
         OPT_LAYER_BUDGETS(c.layer_budgets),
-        {OPT_FLAG, "nearest-budget", 0, &c.nearest_budget, "", "a table without a budget's block uses its nearest", 0, 0},
+        {OPT_FLAG, "nearest-budget", 0, &c.nearest_budget, "",
+         "a table without a budget's block uses its nearest", 0, 0},
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
         {OPT_TEXT, "out", 'o', &c.out, "S.jsonl", "file to write; default: standard output", 0, 0},
         {OPT_FLAG, "sets", 0, &c.sets, "", "print the kept positions of every layer", 0, 0},
-        {OPT_FLAG, "attention-error", 0, &c.attention_error, "", "measure the attention that is left out, per layer, and its bound",
-         0, 0},
-        {OPT_FLAG, "utilities", 0, &c.utilities, "", "quantiles of the utility scores by head, on each prompt's first line", 0, 0},
-        {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0, 0},
+        {OPT_FLAG, "attention-error", 0, &c.attention_error, "",
+         "measure the attention that is left out, per layer, and its bound", 0, 0},
+        {OPT_FLAG, "utilities", 0, &c.utilities, "",
+         "quantiles of the utility scores by head, on each prompt's first line", 0, 0},
+        {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0,
+         0},
         {OPT_FLAG, "force", 0, &c.force, "", "replace existing output", 0, 0},
         {0}};
     return verb_run(&text, opts, "tables go with --table", argc, argv, score, &c);

@@ -18,30 +18,30 @@ typedef struct tokenize_cli {
     bool decode, no_special, json;
 } tokenize_cli;
 
-static const verb_text verb = {"tokenize", "text to ids, ids to text", "ckvc tokenize --model DIR [--decode] [options] < INPUT",
-                               "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
-                               "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n"};
+static const verb_text verb = {
+    "tokenize", "text to ids, ids to text",
+    "ckvc tokenize --model DIR [--decode] [options] < INPUT",
+    "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
+    "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n"};
 
-static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err)
-{
+static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err) {
     char block[65536];
     size_t n;
     while ((n = fread(block, 1, sizeof block, stdin)) > 0 && in->size <= MAX_INPUT_BYTES) {
         ckvc_buffer_append(in, block, n);
     }
-    if (ferror(stdin)) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "standard input");
-    }
+    if (ferror(stdin)) { return ckvc_fail_errno(err, CKVC_E_IO, "standard input"); }
     if (in->size > MAX_INPUT_BYTES) {
-        return ckvc_fail(err, CKVC_E_DATA, "standard input: more than %d bytes; split the text", MAX_INPUT_BYTES);
+        return ckvc_fail(err, CKVC_E_DATA, "standard input: more than %d bytes; split the text",
+                         MAX_INPUT_BYTES);
     }
     ckvc_buffer_append(in, "", 0);
     return in->failed ? ckvc_fail_memory(err, "standard input", in->size) : CKVC_OK;
 }
 
 /* Ids as ours are printed: numbers apart by spaces, commas or brackets of a JSON array. */
-static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *n_ids, ckvc_err *err)
-{
+static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *n_ids,
+                             ckvc_err *err) {
     void *list = NULL;
     size_t capacity = 0, count = 0;
     ckvc_status status = CKVC_OK;
@@ -55,16 +55,16 @@ static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *
         while (i < n && isdigit((unsigned char)text[i]) && id <= INT32_MAX) {
             id = id * 10 + (text[i++] - '0');
         }
-        if (i == start || id > INT32_MAX || (i < n && !isspace((unsigned char)text[i]) && text[i] != ',' && text[i] != ']')) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA, "standard input: byte %zu: \"%.20s\" is not an id; want whole numbers apart by spaces",
-                          start, text + start);
+        if (i == start || id > INT32_MAX ||
+            (i < n && !isspace((unsigned char)text[i]) && text[i] != ',' && text[i] != ']')) {
+            status = ckvc_fail(err, CKVC_E_DATA,
+                               "standard input: byte %zu: \"%.20s\" is not an id; want whole "
+                               "numbers apart by spaces",
+                               start, text + start);
             break;
         }
         status = ckvc_grow(&list, &capacity, count + 1, sizeof(int32_t), err);
-        if (status == CKVC_OK) {
-            ((int32_t *)list)[count++] = (int32_t)id;
-        }
+        if (status == CKVC_OK) { ((int32_t *)list)[count++] = (int32_t)id; }
     }
     *ids = list;
     *n_ids = count;
@@ -72,32 +72,24 @@ static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *
 }
 
 /* Digits by hand: printf took as long as the tokenizer itself. */
-static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json)
-{
-    if (json) {
-        ckvc_buffer_u8(out, '[');
-    }
+static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json) {
+    if (json) { ckvc_buffer_u8(out, '['); }
     for (size_t i = 0; i < n; i++) {
         char text[12], *at = text + sizeof text;
         int32_t id = ids[i];
         do {
             *--at = (char)('0' + id % 10);
         } while (id /= 10);
-        if (i > 0) {
-            *--at = json ? ',' : ' ';
-        }
+        if (i > 0) { *--at = json ? ',' : ' '; }
         ckvc_buffer_append(out, at, (size_t)(text + sizeof text - at));
     }
     ckvc_buffer_text(out, json ? "]\n" : "\n");
 }
 
-static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err)
-{
+static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err) {
     const tokenize_cli *c = cli;
     (void)opts;
-    if (!c->model) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed");
-    }
+    if (!c->model) { return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed"); }
     ckvc_buffer in = {0}, out = {0};
     token_spec *spec = NULL;
     tokenizer *t = NULL;
@@ -106,12 +98,8 @@ static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err)
     size_t n = 0;
     char *name = NULL;
     ckvc_status status = tokenizer_files_read(c->model, &spec, &name, err);
-    if (status == CKVC_OK) {
-        status = tokenizer_build(spec, name, &t, err);
-    }
-    if (status == CKVC_OK) {
-        status = read_stdin(&in, err);
-    }
+    if (status == CKVC_OK) { status = tokenizer_build(spec, name, &t, err); }
+    if (status == CKVC_OK) { status = read_stdin(&in, err); }
     if (status == CKVC_OK && c->decode) {
         status = parse_ids((char *)in.data, in.size, &ids, &n, err);
         size_t size = 0;
@@ -128,13 +116,9 @@ static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err)
         }
     } else if (status == CKVC_OK) {
         status = tokenizer_encode(t, (char *)in.data, in.size, !c->no_special, &ids, &n, err);
-        if (status == CKVC_OK) {
-            write_ids(&out, ids, n, c->json);
-        }
+        if (status == CKVC_OK) { write_ids(&out, ids, n, c->json); }
     }
-    if (status == CKVC_OK && out.failed) {
-        status = ckvc_fail_memory(err, "output", out.size);
-    }
+    if (status == CKVC_OK && out.failed) { status = ckvc_fail_memory(err, "output", out.size); }
     if (status == CKVC_OK && out.size && fwrite(out.data, 1, out.size, stdout) != out.size) {
         status = ckvc_fail_errno(err, CKVC_E_IO, "standard output");
     }
@@ -147,14 +131,16 @@ static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err)
     return status;
 }
 
-int cmd_tokenize(int argc, char **argv)
-{
+int cmd_tokenize(int argc, char **argv) {
     tokenize_cli c = {0};
-    opt opts[] = {{OPT_TEXT, "model", 'm', &c.model, "DIR", "model directory with a tokenizer, or GGUF file", 0, 0},
-                  {OPT_FLAG, "decode", 'd', &c.decode, NULL, "ids on stdin (numbers or a JSON array) to text", 0, 0},
+    opt opts[] = {{OPT_TEXT, "model", 'm', &c.model, "DIR",
+                   "model directory with a tokenizer, or GGUF file", 0, 0},
+                  {OPT_FLAG, "decode", 'd', &c.decode, NULL,
+                   "ids on stdin (numbers or a JSON array) to text", 0, 0},
                   {OPT_FLAG, "no-special", 0, &c.no_special, NULL,
                    "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
-                  {OPT_FLAG, "json", 0, &c.json, NULL, "a JSON array of ids; with --decode: a JSON string", 0, 0},
+                  {OPT_FLAG, "json", 0, &c.json, NULL,
+                   "a JSON array of ids; with --decode: a JSON string", 0, 0},
                   {0}};
     return verb_run(&verb, opts, "the text comes on standard input", argc, argv, tokenize, &c);
 }

@@ -11,8 +11,7 @@
 #include "lib/base/json.h"
 #include "lib/model/model_info.h"
 
-static ckvc_status verify(const char *path, artifact kind, ckvc_err *err)
-{
+static ckvc_status verify(const char *path, artifact kind, ckvc_err *err) {
     ckvc_status st = CKVC_E_BUG;
     table_file *t = NULL;
     shard *s = NULL;
@@ -40,9 +39,9 @@ static ckvc_status verify(const char *path, artifact kind, ckvc_err *err)
     return st;
 }
 
-static void print_json(const char *path, const char *kind, const ckvc_err *err)
-{
-    json_t *o = json_pack("{s:s, s:s?, s:b}", "file", path, "kind", kind, "ok", err->status == CKVC_OK);
+static void print_json(const char *path, const char *kind, const ckvc_err *err) {
+    json_t *o =
+        json_pack("{s:s, s:s?, s:b}", "file", path, "kind", kind, "ok", err->status == CKVC_OK);
     if (o && err->status != CKVC_OK) {
         json_object_set_new(o, "code", json_integer(ckvc_exit_code(err->status)));
         json_object_set_new(o, "error", json_string(err->text));
@@ -56,8 +55,7 @@ static void print_json(const char *path, const char *kind, const ckvc_err *err)
     json_decref(o);
 }
 
-static ckvc_status verify_path(const void *cli, const char *path, ckvc_err *err)
-{
+static ckvc_status verify_path(const void *cli, const char *path, ckvc_err *err) {
     const bool *json = cli;
     artifact kind;
     const char *name = NULL;
@@ -74,9 +72,9 @@ static ckvc_status verify_path(const void *cli, const char *path, ckvc_err *err)
     return st;
 }
 
-int cmd_verify(int argc, char **argv)
-{
-    static const verb_text text = {"verify", "check a file, model or run whole", "ckvc verify PATH... [options]",
+int cmd_verify(int argc, char **argv) {
+    static const verb_text text = {"verify", "check a file, model or run whole",
+                                   "ckvc verify PATH... [options]",
                                    "  ckvc verify tables.ckvt run/\n"
                                    "  ckvc verify models/small && echo sound\n"};
     bool json = false;

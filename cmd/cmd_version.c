@@ -15,25 +15,20 @@
 #include "lib/base/pool.h"
 #include "lib/base/version.h"
 
-int cmd_version(int argc, char **argv)
-{
-    static const verb_text text = {"version", "build flags, libraries, BLAS kernel in use", "ckvc version [--json]",
-                                   "  ckvc version\n"};
+int cmd_version(int argc, char **argv) {
+    static const verb_text text = {"version", "build flags, libraries, BLAS kernel in use",
+                                   "ckvc version [--json]", "  ckvc version\n"};
     bool json = false;
     opt opts[] = {{OPT_FLAG, "json", 0, &json, "", "one JSON object", 0, 0}, {0}};
     opt_args args;
     int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) {
-        return rc;
-    }
+    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) { return rc; }
     free(args.items);
     ckvc_err err = {0};
     ckvc_pool *pool = NULL;
     backend *be = NULL;
     ckvc_status st = ckvc_pool_create(1, &pool, &err);
-    if (st == CKVC_OK) {
-        st = backend_create("cpu", pool, &be, &err);
-    }
+    if (st == CKVC_OK) { st = backend_create("cpu", pool, &be, &err); }
     if (st != CKVC_OK) {
         ckvc_pool_destroy(pool);
         return cmd_fail(text.name, &err);
@@ -70,9 +65,7 @@ int cmd_version(int argc, char **argv)
             printf("%-10s %s\n", rows[i][0], rows[i][1]);
         }
         printf("%-10s %d\n", "cores", ckvc_cpu_count());
-        if (warning) {
-            printf("%-10s %s\n", "warning", warning);
-        }
+        if (warning) { printf("%-10s %s\n", "warning", warning); }
     }
     backend_destroy(be);
     ckvc_pool_destroy(pool);

@@ -1,4 +1,5 @@
-/* ckvc: dispatch and help from one table of verbs. stdout is data, stderr is talk; exit codes are listed in README.md. */
+/* ckvc: dispatch and help from one table of verbs. stdout is data, stderr is talk; exit codes are
+ * listed in README.md. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ static const verb verbs[] = {
     {"scan", cmd_scan, "statistics of prompts and risk-bin edges (pass 0)"},
     {"calibrate", cmd_calibrate, "try retention actions on prompts, log records"},
     {"fit", cmd_fit, "records to tables: horizon-1 conservative Q-learning"},
-    {"compile", cmd_compile, "the loop: calibrate heads, fit, calibrate the gate, fit, until it is done"},
+    {"compile", cmd_compile,
+     "the loop: calibrate heads, fit, calibrate the gate, fit, until it is done"},
     {"transfer", cmd_transfer, "map a table to another model by relative depth"},
     {NULL, NULL, "looking"},
     {"score", cmd_score, "losses of prompts under tables and reference policies"},
@@ -37,9 +39,10 @@ static const verb verbs[] = {
 };
 enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
 
-static void print_verbs(FILE *f)
-{
-    fprintf(f, "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]      ckvc help VERB\n",
+static void print_verbs(FILE *f) {
+    fprintf(f,
+            "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]    "
+            "  ckvc help VERB\n",
             CKVC_VERSION);
     for (int i = 0; i < VERB_COUNT; i++) {
         if (verbs[i].name) {
@@ -50,19 +53,15 @@ static void print_verbs(FILE *f)
     }
 }
 
-static const verb *find_verb(const char *name)
-{
+static const verb *find_verb(const char *name) {
     for (int i = 0; i < VERB_COUNT; i++) {
-        if (verbs[i].name && strcmp(verbs[i].name, name) == 0) {
-            return &verbs[i];
-        }
+        if (verbs[i].name && strcmp(verbs[i].name, name) == 0) { return &verbs[i]; }
     }
     return NULL;
 }
 
 /* The verb that shares the longest beginning with a mistyped name, if it shares two letters. */
-static const char *near_verb(const char *name)
-{
+static const char *near_verb(const char *name) {
     const char *best = NULL;
     size_t best_n = 1;
     for (int i = 0; i < VERB_COUNT; i++) {
@@ -78,16 +77,15 @@ static const char *near_verb(const char *name)
     return best;
 }
 
-static void warn_on_stderr(const char *line)
-{
+static void warn_on_stderr(const char *line) {
     fflush(stdout);
     fprintf(stderr, "warning: %s\n", line);
 }
 
-static int run_verb(int argc, char **argv)
-{
+static int run_verb(int argc, char **argv) {
     const char *name = argv[1];
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (strcmp(name, "help") == 0 && argc == 2)) {
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
+        (strcmp(name, "help") == 0 && argc == 2)) {
         print_verbs(stdout);
         return 0;
     }
@@ -99,27 +97,23 @@ static int run_verb(int argc, char **argv)
         const verb *v = find_verb(argv[2]);
         char help[] = "--help";
         char *help_argv[] = {argv[2], help, NULL};
-        if (v) {
-            return v->run(2, help_argv);
-        }
+        if (v) { return v->run(2, help_argv); }
         name = argv[2];
     } else {
         const verb *v = find_verb(name);
-        if (v) {
-            return v->run(argc - 1, argv + 1);
-        }
+        if (v) { return v->run(argc - 1, argv + 1); }
     }
     const char *near = near_verb(name);
-    fprintf(stderr, "ckvc: unknown verb '%s'%s%s%s; `ckvc help` lists them\n", name, near ? ", did you mean '" : "",
-            near ? near : "", near ? "'?" : "");
+    fprintf(stderr, "ckvc: unknown verb '%s'%s%s%s; `ckvc help` lists them\n", name,
+            near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
     return 64;
 }
 
-/* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and one that the system refuses memory
- * tries for ever (seen under ulimit -d). All that is ours is written and closed before. The sanitisers look for leaks in an exit handler,
- * so they keep theirs. */
-static _Noreturn void leave(int rc)
-{
+/* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and
+ * one that the system refuses memory tries for ever (seen under ulimit -d). All that is ours is
+ * written and closed before. The sanitisers look for leaks in an exit handler, so they keep theirs.
+ */
+static _Noreturn void leave(int rc) {
     fflush(stderr);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     exit(rc);
@@ -128,8 +122,7 @@ static _Noreturn void leave(int rc)
 #endif
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     ckvc_warn_set(warn_on_stderr);
     if (argc < 2) {
         print_verbs(stderr);

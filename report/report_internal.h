@@ -1,4 +1,5 @@
-/* What the files of report/ share: the inputs in memory, the JSON that all numbers go through, the figures. */
+/* What the files of report/ share: the inputs in memory, the JSON that all numbers go through, the
+ * figures. */
 #ifndef CKVC_REPORT_INTERNAL_H
 #define CKVC_REPORT_INTERNAL_H
 
@@ -20,7 +21,8 @@
 typedef struct report_side {
     char why[256];          /* not empty: why the records are not here */
     cql_logged *logged;     /* NULL with a why */
-    size_t *runs, n_runs;   /* whose records these are: indices of the runs, one or, of a pooled table, several */
+    size_t *runs, n_runs;   /* whose records these are: indices of the runs, one or, of a pooled
+                               table, several */
     cql_fit fit;            /* as the table's META says */
     const double *grid;     /* the table's */
     int *incoming;          /* [S] what a state without records gets */
@@ -41,7 +43,8 @@ typedef struct report_table {
     char *name;   /* label, else the file's name without its ending */
     char *title;  /* "T1 technical" */
     char *file;   /* last part of the path */
-    size_t *runs; /* indices of the runs that its META names: of a table made by hand one for each side, of a pooled one several */
+    size_t *runs; /* indices of the runs that its META names: of a table made by hand one for each
+                     side, of a pooled one several */
     size_t n_runs;
     report_side sides[CKVC_SIDE_COUNT];
 } report_table;
@@ -62,7 +65,8 @@ typedef struct report_memo {
     uint64_t actions, at_baseline, distinct;
 } report_memo;
 
-/* What a pass was logged under, from its first shard's header; of a compiled run each pass has its own. */
+/* What a pass was logged under, from its first shard's header; of a compiled run each pass has its
+ * own. */
 typedef struct report_origin {
     char plan[CKVC_SHA256_HEX];
     uint64_t start; /* hash of the start tables: only passes that share them are pooled */
@@ -109,20 +113,27 @@ typedef struct report {
 /* report_data.c */
 ckvc_status report_load(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 void report_unload(report *r);
-size_t report_cell(const shard_header *h, size_t b, size_t l, size_t e, size_t p); /* index into cells */
+size_t report_cell(const shard_header *h, size_t b, size_t l, size_t e,
+                   size_t p); /* index into cells */
 bool report_gate_supported(const report_table *t, size_t l, size_t e, size_t p, size_t b);
 bool report_head_supported(const report_table *t, size_t l, size_t g, size_t b);
 
-/* report_records.c: fills the tables' sides. A table whose records are not here, or are not its own, is no error. */
+/* report_records.c: fills the tables' sides. A table whose records are not here, or are not its
+ * own, is no error. */
 ckvc_status report_records(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 void report_records_free(report_side *s);
-/* report_origins.c: which runs, and which of their passes, a table was fitted from. Tables name the plans of their passes. */
-ckvc_status report_origins(report_run *run, ckvc_err *err) CKVC_MUST_CHECK;                /* fills run->origins */
-ckvc_status report_fitted_from(report *r, report_table *t, ckvc_err *err) CKVC_MUST_CHECK; /* fills t->runs */
+/* report_origins.c: which runs, and which of their passes, a table was fitted from. Tables name the
+ * plans of their passes. */
+ckvc_status report_origins(report_run *run, ckvc_err *err) CKVC_MUST_CHECK; /* fills run->origins */
+ckvc_status report_fitted_from(report *r, report_table *t,
+                               ckvc_err *err) CKVC_MUST_CHECK; /* fills t->runs */
 #define REPORT_TAGS 64
-void report_run_tags(const report *r, const size_t *runs, size_t n, char out[REPORT_TAGS]); /* "R1, R2", cut off where it is full */
-bool report_gate_from(const report *r, const report_table *t, size_t run);                  /* its gate's records are of that run */
-/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a fit reads them. */
+void report_run_tags(const report *r, const size_t *runs, size_t n,
+                     char out[REPORT_TAGS]); /* "R1, R2", cut off where it is full */
+bool report_gate_from(const report *r, const report_table *t,
+                      size_t run); /* its gate's records are of that run */
+/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
+ * fit reads them. */
 typedef struct report_pool {
     size_t n;
     struct report_pooled {
@@ -130,10 +141,10 @@ typedef struct report_pool {
         const run_pass *pass;
     } * of; /* the caller's to free */
 } report_pool;
-/* The k-th such set, 0 ...: every pass of the side alone, the last of a run first, then those of several runs that were logged under the same
- * tables. of NULL: there are no more. */
-ckvc_status report_pool_nth(const report *r, const report_table *t, int side, size_t k, report_pool *out,
-                            ckvc_err *err) CKVC_MUST_CHECK;
+/* The k-th such set, 0 ...: every pass of the side alone, the last of a run first, then those of
+ * several runs that were logged under the same tables. of NULL: there are no more. */
+ckvc_status report_pool_nth(const report *r, const report_table *t, int side, size_t k,
+                            report_pool *out, ckvc_err *err) CKVC_MUST_CHECK;
 stability_side report_stability_side(const report_table *t, int side);
 
 /* Each fills one member of r->json. */
@@ -148,39 +159,50 @@ ckvc_status report_binding_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;  /* r
 void report_coverage_section(const report *r, ckvc_buffer *html);
 void report_binding_section(const report *r, ckvc_buffer *html);
 
-ckvc_status report_stats_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_stats.c: "statistics" of every table */
-ckvc_status report_leaks_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_leaks.c: "leak_check" of every table */
+ckvc_status report_stats_json(report *r, ckvc_err *err)
+    CKVC_MUST_CHECK; /* report_stats.c: "statistics" of every table */
+ckvc_status report_leaks_json(report *r, ckvc_err *err)
+    CKVC_MUST_CHECK; /* report_leaks.c: "leak_check" of every table */
 
-/* report_refit.c: agreement of two tables over resampled prompts. Adds intervals, split halves and ceilings to the pair's entries of each
- * budget when the records of both tables are here, else "interval_missing": why. */
-ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates, ckvc_err *err) CKVC_MUST_CHECK;
-bool report_binds(const report *r, const report_table *t, size_t b, size_t l, size_t e, size_t p); /* report_pairs.c */
+/* report_refit.c: agreement of two tables over resampled prompts. Adds intervals, split halves and
+ * ceilings to the pair's entries of each budget when the records of both tables are here, else
+ * "interval_missing": why. */
+ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates,
+                         ckvc_err *err) CKVC_MUST_CHECK;
+bool report_binds(const report *r, const report_table *t, size_t b, size_t l, size_t e,
+                  size_t p); /* report_pairs.c */
 
-/* report_transfer.c: transferred tables against compiled ones, from the comparisons of report_scores.c. */
+/* report_transfer.c: transferred tables against compiled ones, from the comparisons of
+ * report_scores.c. */
 ckvc_status report_transfer_json(report *r, ckvc_err *err) CKVC_MUST_CHECK;
 bool report_has_transfers(const report *r);
 void report_transfer_section(const report *r, ckvc_buffer *html);
 
-/* report_memo.c: a shard's records into run->memo; the run's member "memo"; the page's section of all runs. */
+/* report_memo.c: a shard's records into run->memo; the run's member "memo"; the page's section of
+ * all runs. */
 ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err) CKVC_MUST_CHECK;
 json_t *report_memo_json(const report_run *run);
 void report_memo_section(const report *r, ckvc_buffer *html);
 
 /* report_figures.c, report_page.c */
 ckvc_status report_draw(report *r, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status report_page(const report *r, ckvc_buffer *html, ckvc_buffer *summary,
+                        ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Members of the JSON, NaN or "" when missing. */
 double report_num(const json_t *o, const char *key);
 const char *report_str(const json_t *o, const char *key);
-/* Numbers as text, in one of a few static buffers (the reports are made by one thread): undefined when not finite. */
+/* Numbers as text, in one of a few static buffers (the reports are made by one thread): undefined
+ * when not finite. */
 const char *report_fixed(double v, int decimals);
 const char *report_signed(double v, int decimals);
-const char *report_share(double v);                                           /* 37.5% */
-const char *report_interval(double mean, double lo, double hi, int decimals); /* +0.0031 (-0.0004 to +0.0066) */
-const char *report_budget(double budget);                                     /* "96 tokens", "25% of T" */
-#define REPORT_REFITS 1000                              /* fewer than this behind an interval stand beside it */
-const char *report_few_refits(double n, bool brackets); /* ", 312 refits", " (312 refits)", nothing where they are not few */
-const char *report_more_tokens(double ratio);           /* "2.9% more tokens", "4.0% fewer tokens" */
+const char *report_share(double v); /* 37.5% */
+const char *report_interval(double mean, double lo, double hi,
+                            int decimals); /* +0.0031 (-0.0004 to +0.0066) */
+const char *report_budget(double budget);  /* "96 tokens", "25% of T" */
+#define REPORT_REFITS 1000                 /* fewer than this behind an interval stand beside it */
+const char *report_few_refits(
+    double n, bool brackets); /* ", 312 refits", " (312 refits)", nothing where they are not few */
+const char *report_more_tokens(double ratio); /* "2.9% more tokens", "4.0% fewer tokens" */
 
 #endif

@@ -1,6 +1,7 @@
-/* How much a run's merging of equal kept sets saved (method.md section 4), from its records: per side and layer the logged actions, those at
- * the baseline's set (their loss is the baseline's, bit for bit) and the distinct sets of the others, once a prompt. Hashes of sets name the
- * budget, so budgets that share rollouts are counted each. */
+/* How much a run's merging of equal kept sets saved (method.md section 4), from its records: per
+ * side and layer the logged actions, those at the baseline's set (their loss is the baseline's, bit
+ * for bit) and the distinct sets of the others, once a prompt. Hashes of sets name the budget, so
+ * budgets that share rollouts are counted each. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,24 +16,18 @@ typedef struct asked {
     uint8_t side;
 } asked;
 
-static int by_place(const void *a, const void *b)
-{
+static int by_place(const void *a, const void *b) {
     const asked *x = a, *y = b;
-    if (x->prompt != y->prompt) {
-        return x->prompt < y->prompt ? -1 : 1;
-    }
+    if (x->prompt != y->prompt) { return x->prompt < y->prompt ? -1 : 1; }
     if (x->side != y->side || x->layer != y->layer) {
         return x->side * 65536 + x->layer < y->side * 65536 + y->layer ? -1 : 1;
     }
     return x->set < y->set ? -1 : x->set > y->set;
 }
 
-ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err)
-{
+ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err) {
     const uint32_t L = run->h.n_layers, n_budgets = run->h.n_budgets;
-    if (run->memo == NULL) {
-        run->memo = ckvc_calloc(2 * (size_t)L, sizeof *run->memo);
-    }
+    if (run->memo == NULL) { run->memo = ckvc_calloc(2 * (size_t)L, sizeof *run->memo); }
     asked *list = ckvc_alloc(s->n_records, sizeof *list);
     double *baseline = ckvc_alloc(s->n_prompts * n_budgets, sizeof *baseline);
     size_t n = 0;
@@ -42,7 +37,8 @@ ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err)
         return ckvc_fail_memory(err, "memo rates", s->n_records * sizeof *list);
     }
     for (size_t i = 0; i < s->n_baselines; i++) {
-        baseline[(size_t)s->baselines[i].prompt * n_budgets + s->baselines[i].budget] = s->baselines[i].loss;
+        baseline[(size_t)s->baselines[i].prompt * n_budgets + s->baselines[i].budget] =
+            s->baselines[i].loss;
     }
     for (size_t i = 0; i < s->n_records; i++) {
         const struct shard_record *r = &s->records[i];
@@ -65,8 +61,7 @@ ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err)
     return CKVC_OK;
 }
 
-json_t *report_memo_json(const report_run *run)
-{
+json_t *report_memo_json(const report_run *run) {
     static const char *const sides[] = {"head", "gate"};
     json_t *o = json_object();
     for (size_t side = 0; side < 2 && run->memo; side++) {
@@ -79,7 +74,8 @@ json_t *report_memo_json(const report_run *run)
             json_array_append_new(at_baseline, json_integer((json_int_t)m->at_baseline));
             json_array_append_new(distinct, json_integer((json_int_t)m->distinct));
         }
-        json_t *of = json_pack("{s:o,s:o,s:o}", "actions", actions, "at_baseline", at_baseline, "distinct", distinct);
+        json_t *of = json_pack("{s:o,s:o,s:o}", "actions", actions, "at_baseline", at_baseline,
+                               "distinct", distinct);
         if (total > 0) {
             json_object_set_new(o, sides[side], of);
         } else {
@@ -89,33 +85,33 @@ json_t *report_memo_json(const report_run *run)
     return o;
 }
 
-static double total(const json_t *side, const char *key)
-{
+static double total(const json_t *side, const char *key) {
     double sum = 0;
     size_t i;
     json_t *v;
-    json_array_foreach(json_object_get(side, key), i, v)
-    {
+    json_array_foreach(json_object_get(side, key), i, v) {
         sum += json_number_value(v);
     }
     return sum;
 }
 
 /* Memo rate of one layer; NaN without actions. */
-static double layer_rate(const json_t *side, size_t l)
-{
+static double layer_rate(const json_t *side, size_t l) {
     const double actions = json_number_value(json_array_get(json_object_get(side, "actions"), l));
     return 1 - json_number_value(json_array_get(json_object_get(side, "distinct"), l)) / actions;
 }
 
-static void row(ckvc_buffer *b, const json_t *run, const char *name, const json_t *side)
-{
-    const double actions = total(side, "actions"), prompts = report_num(run, "n_prompts") - report_num(run, "n_heldout");
+static void row(ckvc_buffer *b, const json_t *run, const char *name, const json_t *side) {
+    const double actions = total(side, "actions"),
+                 prompts = report_num(run, "n_prompts") - report_num(run, "n_heldout");
     size_t low = 0, high = 0;
     for (size_t l = 0; l < json_array_size(json_object_get(side, "actions")); l++) {
-        low =
-            !(layer_rate(side, l) >= layer_rate(side, low)) && !isnan(layer_rate(side, l)) ? l : low; /* a layer may lack actions */
-        high = !(layer_rate(side, l) <= layer_rate(side, high)) && !isnan(layer_rate(side, l)) ? l : high;
+        low = !(layer_rate(side, l) >= layer_rate(side, low)) && !isnan(layer_rate(side, l))
+                  ? l
+                  : low; /* a layer may lack actions */
+        high = !(layer_rate(side, l) <= layer_rate(side, high)) && !isnan(layer_rate(side, l))
+                   ? l
+                   : high;
     }
     html_row_begin(b);
     html_cell(b, 'l', "%s %s", report_str(run, "tag"), report_str(run, "name"));
@@ -129,31 +125,28 @@ static void row(ckvc_buffer *b, const json_t *run, const char *name, const json_
     html_row_end(b);
 }
 
-void report_memo_section(const report *r, ckvc_buffer *b)
-{
-    static const char *const columns[] = {"run",         "side",      "actions a prompt",        "rollouts a prompt",
-                                          "at baseline", "memo rate", "lowest and highest layer"};
+void report_memo_section(const report *r, ckvc_buffer *b) {
+    static const char *const columns[] = {
+        "run",         "side",      "actions a prompt",        "rollouts a prompt",
+        "at baseline", "memo rate", "lowest and highest layer"};
     size_t i;
     json_t *run, *side;
     const char *name;
     bool any = false;
-    json_array_foreach(json_object_get(r->json, "runs"), i, run)
-    {
+    json_array_foreach(json_object_get(r->json, "runs"), i, run) {
         any = any || json_object_size(json_object_get(run, "memo")) > 0;
     }
-    if (!any) {
-        return;
-    }
+    if (!any) { return; }
     html_section_begin(b, "memo", "Rollouts saved");
-    html_paragraph(b, NULL,
-                   "Actions that keep the same tokens share a rollout, and those that keep the baseline's cost none: the memo rate "
-                   "is the share "
-                   "of the logged actions that cost nothing. Every layer's counts are in report.json.");
+    html_paragraph(
+        b, NULL,
+        "Actions that keep the same tokens share a rollout, and those that keep the baseline's "
+        "cost none: the memo rate "
+        "is the share "
+        "of the logged actions that cost nothing. Every layer's counts are in report.json.");
     html_table_begin(b, NULL, "llrrrrl", columns, sizeof columns / sizeof *columns);
-    json_array_foreach(json_object_get(r->json, "runs"), i, run)
-    {
-        json_object_foreach(json_object_get(run, "memo"), name, side)
-        {
+    json_array_foreach(json_object_get(r->json, "runs"), i, run) {
+        json_object_foreach(json_object_get(run, "memo"), name, side) {
             row(b, run, name, side);
         }
     }

@@ -6,10 +6,13 @@
 
 /* All figures of a section, side by side. */
 void report_page_figures(const report *r, ckvc_buffer *b, const char *section);
-/* One finding: a line of the summary and a paragraph of the page (html NULL: none), its verdict (may be NULL) in front. */
-void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt, ...) CKVC_PRINTF(4, 5);
+/* One finding: a line of the summary and a paragraph of the page (html NULL: none), its verdict
+ * (may be NULL) in front. */
+void report_finding(ckvc_buffer *html, ckvc_buffer *summary, const char *verdict, const char *fmt,
+                    ...) CKVC_PRINTF(4, 5);
 
-/* report_leaks.c: what is no held-out result, which the verdict says first; checks passed and checks missing. */
+/* report_leaks.c: what is no held-out result, which the verdict says first; checks passed and
+ * checks missing. */
 void report_leaks_found(const report *r, ckvc_buffer *html, ckvc_buffer *summary);
 void report_leak_notes(const report *r, ckvc_buffer *html);
 

@@ -9,8 +9,7 @@
 
 #include "lib/base/memory.h"
 
-char *pen_text(report_pen *p, const char *fmt, ...)
-{
+char *pen_text(report_pen *p, const char *fmt, ...) {
     static char none[1];
     va_list args;
     va_start(args, fmt);
@@ -25,50 +24,44 @@ char *pen_text(report_pen *p, const char *fmt, ...)
     return out;
 }
 
-void *pen_room(report_pen *p, size_t n, size_t size)
-{
+void *pen_room(report_pen *p, size_t n, size_t size) {
     void *out = ckvc_calloc(n + 1, size);
-    if (!out) {
-        p->rc = p->rc ? p->rc : ckvc_fail_memory(p->err, "report", n * size);
-    }
+    if (!out) { p->rc = p->rc ? p->rc : ckvc_fail_memory(p->err, "report", n * size); }
     return out;
 }
 
-void pen_csv_text(report_pen *p, const char *value, char after)
-{
+void pen_csv_text(report_pen *p, const char *value, char after) {
     ckvc_buffer_text(&p->csv, "\"");
     for (const char *c = value; *c; c++) {
         ckvc_buffer_append(&p->csv, c, 1);
-        if (*c == '"') {
-            ckvc_buffer_text(&p->csv, "\"");
-        }
+        if (*c == '"') { ckvc_buffer_text(&p->csv, "\""); }
     }
     ckvc_buffer_printf(&p->csv, "\"%c", after);
 }
 
-void pen_csv_number(report_pen *p, double v, char after)
-{
-    if (isfinite(v)) {
-        ckvc_buffer_printf(&p->csv, "%.17g", v);
-    }
+void pen_csv_number(report_pen *p, double v, char after) {
+    if (isfinite(v)) { ckvc_buffer_printf(&p->csv, "%.17g", v); }
     ckvc_buffer_printf(&p->csv, "%c", after);
 }
 
-void pen_begin(report_pen *p)
-{
+void pen_begin(report_pen *p) {
     svg_init(&p->s, CHART_WIDTH);
     memset(&p->csv, 0, sizeof p->csv);
 }
 
-void pen_finish(report_pen *p, const char *section, const char *name, const char *title, const char *caption)
-{
+void pen_finish(report_pen *p, const char *section, const char *name, const char *title,
+                const char *caption) {
     report *r = p->r;
-    report_figure f = {.section = section, .name = ckvc_strdup(name), .caption = ckvc_strdup(caption), .csv = p->csv};
+    report_figure f = {.section = section,
+                       .name = ckvc_strdup(name),
+                       .caption = ckvc_strdup(caption),
+                       .csv = p->csv};
     svg_render(&p->s, title, false, &f.inline_svg);
     svg_render(&p->s, title, true, &f.file_svg);
     svg_fini(&p->s);
     if (p->rc == CKVC_OK) {
-        p->rc = ckvc_grow((void **)&r->figures, &r->cap_figures, r->n_figures + 1, sizeof *r->figures, p->err);
+        p->rc = ckvc_grow((void **)&r->figures, &r->cap_figures, r->n_figures + 1,
+                          sizeof *r->figures, p->err);
     }
     bool failed = !f.name || !f.caption || f.csv.failed || f.inline_svg.failed || f.file_svg.failed;
     if (p->rc == CKVC_OK && failed) {
@@ -85,8 +78,7 @@ void pen_finish(report_pen *p, const char *section, const char *name, const char
     ckvc_buffer_fini(&f.csv);
 }
 
-ckvc_status pen_fini(report_pen *p)
-{
+ckvc_status pen_fini(report_pen *p) {
     if (p->rc == CKVC_OK && p->texts.failed) {
         p->rc = ckvc_fail_memory(p->err, "report", p->texts.size);
     }

@@ -1,8 +1,10 @@
 /* How far the agreement of two tables is fixed by the prompts that they were fitted from.
  *
- * `lo`, `hi`: 2.5% and 97.5% points over bootstrap refits of both tables. `split_half_a`, `_b`: the same measure between refits from two random
- * halves of one table's own prompts, mean and 2.5% and 97.5% points over splits; for Spearman, corrected to the whole corpus by Spearman
- * and Brown. `ceiling`: what two corpora of one truth can reach with these reliabilities, the root of their product.
+ * `lo`, `hi`: 2.5% and 97.5% points over bootstrap refits of both tables. `split_half_a`, `_b`: the
+ * same measure between refits from two random halves of one table's own prompts, mean and 2.5%
+ * and 97.5% points over splits; for Spearman, corrected to the whole corpus by Spearman and Brown.
+ * `ceiling`: what two corpora of one truth can reach with these reliabilities, the root of their
+ * product.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -27,8 +29,8 @@ typedef struct comparison {
 } comparison;
 
 /* Column of one replicate; a state without records keeps what the fit keeps. */
-static void column(const comparison *c, int which, const report_side *s, const uint16_t *choices, uint32_t replicate, double *out)
-{
+static void column(const comparison *c, int which, const report_side *s, const uint16_t *choices,
+                   uint32_t replicate, double *out) {
     size_t nB = c->t[which]->f->table->n_budgets, S = s->logged->n_states;
     for (size_t i = 0; i < c->n; i++) {
         size_t state = i * nB + c->b[which];
@@ -37,9 +39,9 @@ static void column(const comparison *c, int which, const report_side *s, const u
     }
 }
 
-/* Head: Spearman overall, then per group of layers. Gate, on the masked cells: Spearman, mean |difference|, share equal. */
-static void measure(const comparison *c, double *out)
-{
+/* Head: Spearman overall, then per group of layers. Gate, on the masked cells: Spearman, mean
+ * |difference|, share equal. */
+static void measure(const comparison *c, double *out) {
     if (c->side == CKVC_SIDE_HEAD) {
         rank_layers ranks;
         rank_by_layer(c->x, c->y, c->n / c->X, c->X, c->n_measures - 1, &ranks);
@@ -64,14 +66,14 @@ static void measure(const comparison *c, double *out)
 }
 
 /* values [measures][n] of bootstrap pairs, or of the halves of table `which` (which >= 0). */
-static void replicate_measures(const comparison *c, int which, uint32_t n, double *values)
-{
+static void replicate_measures(const comparison *c, int which, uint32_t n, double *values) {
     double one[MEASURES_MAX];
     for (uint32_t i = 0; i < n; i++) {
         for (int k = 0; k < 2; k++) {
             const report_side *s = &c->t[which < 0 ? k : which]->sides[c->side];
             const uint16_t *choices = which < 0 ? s->boot_choices : s->half_choices;
-            column(c, which < 0 ? k : which, s, choices, which < 0 ? i : 2 * i + (uint32_t)k, k ? c->y : c->x);
+            column(c, which < 0 ? k : which, s, choices, which < 0 ? i : 2 * i + (uint32_t)k,
+                   k ? c->y : c->x);
         }
         measure(c, one);
         for (size_t m = 0; m < c->n_measures; m++) {
@@ -80,26 +82,31 @@ static void replicate_measures(const comparison *c, int which, uint32_t n, doubl
     }
 }
 
-static json_t *spread_json(const stability_spread *s)
-{
-    return json_pack("{s:o, s:o, s:o, s:I}", "mean", ckvc_json_real(s->mean), "lo", ckvc_json_real(s->lo), "hi",
-                     ckvc_json_real(s->hi), "defined", (json_int_t)s->n);
+static json_t *spread_json(const stability_spread *s) {
+    return json_pack("{s:o, s:o, s:o, s:I}", "mean", ckvc_json_real(s->mean), "lo",
+                     ckvc_json_real(s->lo), "hi", ckvc_json_real(s->hi), "defined",
+                     (json_int_t)s->n);
 }
 
-/* {spearman: {lo, hi, split_half_a, split_half_b, ceiling}, ...} into `o` by the name of each measure. */
-static ckvc_status compare(const comparison *c, json_t *o, const char *const *names, ckvc_err *err)
-{
+/* {spearman: {lo, hi, split_half_a, split_half_b, ceiling}, ...} into `o` by the name of each
+ * measure. */
+static ckvc_status compare(const comparison *c, json_t *o, const char *const *names,
+                           ckvc_err *err) {
     const report_side *sa = &c->t[0]->sides[c->side], *sb = &c->t[1]->sides[c->side];
-    uint32_t boots = sa->n_boot < sb->n_boot ? sa->n_boot : sb->n_boot, halves[2] = {sa->n_halves / 2, sb->n_halves / 2};
+    uint32_t boots = sa->n_boot < sb->n_boot ? sa->n_boot : sb->n_boot,
+             halves[2] = {sa->n_halves / 2, sb->n_halves / 2};
     uint32_t most = boots > REPORT_SPLITS ? boots : REPORT_SPLITS;
     double *values = ckvc_alloc((size_t)most * c->n_measures, sizeof *values);
     stability_spread *spreads = ckvc_alloc(3 * c->n_measures, sizeof *spreads);
-    ckvc_status rc = values && spreads ? CKVC_OK : ckvc_fail_memory(err, "report", most * c->n_measures * sizeof *values);
+    ckvc_status rc = values && spreads
+                         ? CKVC_OK
+                         : ckvc_fail_memory(err, "report", most * c->n_measures * sizeof *values);
     for (int which = -1; which < 2 && rc == CKVC_OK; which++) {
         uint32_t n = which < 0 ? boots : halves[which];
         replicate_measures(c, which, n, values);
         for (size_t m = 0; m < c->n_measures && rc == CKVC_OK; m++) {
-            rc = stability_spread_of(values + m * n, n, &spreads[(size_t)(which + 1) * c->n_measures + m], err);
+            rc = stability_spread_of(values + m * n, n,
+                                     &spreads[(size_t)(which + 1) * c->n_measures + m], err);
         }
     }
     for (size_t m = 0; m < c->n_measures && rc == CKVC_OK; m++) {
@@ -117,7 +124,8 @@ static ckvc_status compare(const comparison *c, json_t *o, const char *const *na
         json_object_set_new(of, "replicates_defined", json_integer((json_int_t)boot->n));
         json_object_set_new(of, "split_half_a", spread_json(a));
         json_object_set_new(of, "split_half_b", spread_json(b));
-        json_object_set_new(of, "ceiling", ckvc_json_real(spearman ? stability_ceiling(a->mean, b->mean) : NAN));
+        json_object_set_new(of, "ceiling",
+                            ckvc_json_real(spearman ? stability_ceiling(a->mean, b->mean) : NAN));
         if (names) {
             json_object_set_new(o, names[m], of);
         } else {
@@ -129,8 +137,7 @@ static ckvc_status compare(const comparison *c, json_t *o, const char *const *na
     return rc;
 }
 
-static size_t budget_index(const ckvc_table *k, double budget)
-{
+static size_t budget_index(const ckvc_table *k, double budget) {
     size_t b = 0;
     while (b + 1 < k->n_budgets && k->budgets[b] != budget) {
         b++;
@@ -139,16 +146,15 @@ static size_t budget_index(const ckvc_table *k, double budget)
 }
 
 /* Why a side of this pair has no refits; NULL when it has. */
-static const char *missing(const report *r, const report_table *const t[2], int side)
-{
-    if (r->o->replicates < 2) {
-        return "no refits were asked for";
-    }
-    return *t[0]->sides[side].why ? t[0]->sides[side].why : *t[1]->sides[side].why ? t[1]->sides[side].why : NULL;
+static const char *missing(const report *r, const report_table *const t[2], int side) {
+    if (r->o->replicates < 2) { return "no refits were asked for"; }
+    return *t[0]->sides[side].why   ? t[0]->sides[side].why
+           : *t[1]->sides[side].why ? t[1]->sides[side].why
+                                    : NULL;
 }
 
-static comparison begin(const report *r, const report_table *const t[2], int side, double budget, double *x, double *y)
-{
+static comparison begin(const report *r, const report_table *const t[2], int side, double budget,
+                        double *x, double *y) {
     const ckvc_table *k = t[0]->f->table;
     bool head = side == CKVC_SIDE_HEAD;
     comparison c = {.r = r, .t = {t[0], t[1]}, .side = side, .x = x, .y = y};
@@ -161,8 +167,8 @@ static comparison begin(const report *r, const report_table *const t[2], int sid
     return c;
 }
 
-static ckvc_status refit_heads(const report *r, const report_table *const t[2], json_t *heads, double *x, double *y, ckvc_err *err)
-{
+static ckvc_status refit_heads(const report *r, const report_table *const t[2], json_t *heads,
+                               double *x, double *y, ckvc_err *err) {
     const char *why = missing(r, t, CKVC_SIDE_HEAD);
     ckvc_status rc = CKVC_OK;
     for (size_t i = 0; i < json_array_size(heads) && rc == CKVC_OK; i++) {
@@ -180,27 +186,24 @@ static ckvc_status refit_heads(const report *r, const report_table *const t[2], 
     return rc;
 }
 
-static ckvc_status refit_gates(const report *r, const report_table *const t[2], json_t *gates, double *x, double *y, uint8_t *mask,
-                               ckvc_err *err)
-{
+static ckvc_status refit_gates(const report *r, const report_table *const t[2], json_t *gates,
+                               double *x, double *y, uint8_t *mask, ckvc_err *err) {
     static const char *const names[3] = {"spearman", "mean_abs_difference", "share_equal"};
     const ckvc_table *k = t[0]->f->table;
     const char *why = missing(r, t, CKVC_SIDE_GATE);
     ckvc_status rc = CKVC_OK;
     for (size_t i = 0; i < json_array_size(gates) && rc == CKVC_OK; i++) {
         json_t *o = json_array_get(gates, i), *of = json_object_get(o, "binding");
-        if (!json_is_object(of)) {
-            continue;
-        }
+        if (!json_is_object(of)) { continue; }
         json_object_set_new(of, "interval_missing", why ? json_string(why) : json_null());
-        if (why || !(report_num(of, "cells") > 0)) {
-            continue;
-        }
+        if (why || !(report_num(of, "cells") > 0)) { continue; }
         comparison c = begin(r, t, CKVC_SIDE_GATE, report_num(o, "budget"), x, y);
         for (size_t n = 0; n < c.n; n++) {
             size_t l = n / c.X, e = n % c.X / k->n_ppl_bins, p = n % k->n_ppl_bins;
-            mask[n] = report_gate_supported(t[0], l, e, p, c.b[0]) && report_gate_supported(t[1], l, e, p, c.b[1]) &&
-                      report_binds(r, t[0], c.b[0], l, e, p) && report_binds(r, t[1], c.b[1], l, e, p);
+            mask[n] = report_gate_supported(t[0], l, e, p, c.b[0]) &&
+                      report_gate_supported(t[1], l, e, p, c.b[1]) &&
+                      report_binds(r, t[0], c.b[0], l, e, p) &&
+                      report_binds(r, t[1], c.b[1], l, e, p);
         }
         c.mask = mask;
         json_t *intervals = json_object();
@@ -210,20 +213,17 @@ static ckvc_status refit_gates(const report *r, const report_table *const t[2], 
     return rc;
 }
 
-ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates, ckvc_err *err)
-{
+ckvc_status report_refit(report *r, size_t a, size_t b, json_t *heads, json_t *gates,
+                         ckvc_err *err) {
     const report_table *t[2] = {&r->tables[a], &r->tables[b]};
     const ckvc_table *k = t[0]->f->table;
-    size_t cells = (size_t)k->n_entropy_bins * k->n_ppl_bins, n = k->n_layers * (cells > k->n_heads ? cells : k->n_heads);
+    size_t cells = (size_t)k->n_entropy_bins * k->n_ppl_bins,
+           n = k->n_layers * (cells > k->n_heads ? cells : k->n_heads);
     double *x = ckvc_alloc(n, sizeof *x), *y = ckvc_alloc(n, sizeof *y);
     uint8_t *mask = ckvc_alloc(n, 1);
     ckvc_status rc = x && y && mask ? CKVC_OK : ckvc_fail_memory(err, "report", n * 2 * sizeof *x);
-    if (rc == CKVC_OK) {
-        rc = refit_heads(r, t, heads, x, y, err);
-    }
-    if (rc == CKVC_OK) {
-        rc = refit_gates(r, t, gates, x, y, mask, err);
-    }
+    if (rc == CKVC_OK) { rc = refit_heads(r, t, heads, x, y, err); }
+    if (rc == CKVC_OK) { rc = refit_gates(r, t, gates, x, y, mask, err); }
     free(x);
     free(y);
     free(mask);

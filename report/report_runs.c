@@ -1,17 +1,18 @@
-/* What runs say of themselves: plan, passes, prompts. Their cells and budgets are report_coverage.c's and report_binding.c's. */
+/* What runs say of themselves: plan, passes, prompts. Their cells and budgets are
+ * report_coverage.c's and report_binding.c's. */
 
 #include "lib/base/json.h"
 #include "report/report_internal.h"
 
-ckvc_status report_runs_json(report *r, ckvc_err *err)
-{
+ckvc_status report_runs_json(report *r, ckvc_err *err) {
     (void)err;
     json_t *list = json_array();
     json_object_set_new(r->json, "runs", list);
     for (size_t i = 0; i < r->n_runs; i++) {
         const report_run *run = &r->runs[i];
         const shard_header *h = &run->h;
-        json_t *o = json_object(), *passes = json_array(), *prompts = json_array(), *sources = json_array();
+        json_t *o = json_object(), *passes = json_array(), *prompts = json_array(),
+               *sources = json_array();
         json_array_append_new(list, o);
         json_object_set_new(o, "tag", json_string(run->tag));
         json_object_set_new(o, "name", json_string(run->name));
@@ -26,7 +27,8 @@ ckvc_status report_runs_json(report *r, ckvc_err *err)
             json_array_append_new(passes, pass);
         }
         json_object_set_new(o, "passes", passes);
-        json_object_set_new(o, "skipped", json_integer((json_int_t)json_array_size(run_skipped(run->dir))));
+        json_object_set_new(o, "skipped",
+                            json_integer((json_int_t)json_array_size(run_skipped(run->dir))));
         json_object_set_new(o, "pass", run->pass ? json_string(run->pass->name) : json_null());
         json_object_set_new(o, "records", json_integer((json_int_t)run->n_records));
         json_object_set_new(o, "model", json_string(h->model_name));
@@ -38,7 +40,8 @@ ckvc_status report_runs_json(report *r, ckvc_err *err)
         json_object_set_new(o, "continuation", json_integer(h->continuation));
         json_object_set_new(o, "keep_window", json_integer(h->keep_window));
         json_object_set_new(o, "lambda", ckvc_json_real(h->lambda));
-        json_object_set_new(o, "loss_reduction", json_string(ckvc_loss_reduction_name(h->reduction)));
+        json_object_set_new(o, "loss_reduction",
+                            json_string(ckvc_loss_reduction_name(h->reduction)));
         json_object_set_new(o, "seed", json_integer((json_int_t)h->seed));
         size_t heldout = 0;
         for (size_t k = 0; k < run->n_prompts; k++) {

@@ -1,4 +1,5 @@
-/* Figures of one table: weights, thresholds, actions, records. Undecided entries are hatched, cells without records blank. */
+/* Figures of one table: weights, thresholds, actions, records. Undecided entries are hatched, cells
+ * without records blank. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,19 +7,22 @@
 #include "report/report_pen.h"
 
 /* Entry `state` of a side's statistics; NULL without records. */
-static const json_t *entry_of(const report_pen *p, const report_table *t, bool head, const char *key, size_t state)
-{
-    const json_t *table = json_array_get(json_object_get(p->r->json, "tables"), (size_t)(t - p->r->tables));
-    const json_t *side =
-        json_object_get(json_object_get(table, "statistics"), ckvc_side_name(head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE));
+static const json_t *entry_of(const report_pen *p, const report_table *t, bool head,
+                              const char *key, size_t state) {
+    const json_t *table =
+        json_array_get(json_object_get(p->r->json, "tables"), (size_t)(t - p->r->tables));
+    const json_t *side = json_object_get(json_object_get(table, "statistics"),
+                                         ckvc_side_name(head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE));
     return json_array_get(json_object_get(json_object_get(side, "entries"), key), state);
 }
 
-/* Two columns of the csv: what a threshold rests on, and whether the loss is the same under all of them; empty without records. */
-static void rests_csv(report_pen *p, const report_table *t, size_t state)
-{
-    const json_t *table = json_array_get(json_object_get(p->r->json, "tables"), (size_t)(t - p->r->tables));
-    const json_t *of = json_object_get(json_object_get(json_object_get(table, "evidence"), "gate"), "entries");
+/* Two columns of the csv: what a threshold rests on, and whether the loss is the same under all of
+ * them; empty without records. */
+static void rests_csv(report_pen *p, const report_table *t, size_t state) {
+    const json_t *table =
+        json_array_get(json_object_get(p->r->json, "tables"), (size_t)(t - p->r->tables));
+    const json_t *of =
+        json_object_get(json_object_get(json_object_get(table, "evidence"), "gate"), "entries");
     const json_t *loss = json_array_get(json_object_get(of, "by_loss"), state);
     const json_t *flat = json_array_get(json_object_get(of, "loss_flat"), state);
     ckvc_buffer_printf(&p->csv, "%s,%s,",
@@ -31,8 +35,7 @@ static void rests_csv(report_pen *p, const report_table *t, size_t state)
 }
 
 /* The entry's columns of the csv, and whether it is undecided. */
-static bool entry_csv(report_pen *p, const report_table *t, bool head, size_t state)
-{
+static bool entry_csv(report_pen *p, const report_table *t, bool head, size_t state) {
     static const char *const keys[] = {"agree", "advantage", "lower_bound"};
     const char *verdict = json_string_value(entry_of(p, t, head, "verdict", state));
     for (size_t i = 0; i < 3; i++) {
@@ -45,8 +48,7 @@ static bool entry_csv(report_pen *p, const report_table *t, bool head, size_t st
 #define ENTRY_COLUMNS "agreeing_refits,advantage_over_neutral,lower_bound,verdict\n"
 #define UNDECIDED     "undecided: not better than the neutral choice beyond chance"
 
-static void draw_weights(report_pen *p, const report_table *t, size_t b)
-{
+static void draw_weights(report_pen *p, const report_table *t, size_t b) {
     const ckvc_table *k = t->f->table;
     size_t n = (size_t)k->n_layers * k->n_heads;
     double *values = pen_room(p, n, sizeof *values);
@@ -77,29 +79,32 @@ static void draw_weights(report_pen *p, const report_table *t, size_t b)
     }
     const double *panel = values;
     const uint8_t *marks = undecided;
-    const char *title = pen_text(p, "%s: head weights, budget %s", t->title, report_budget(k->budgets[b]));
+    const char *title =
+        pen_text(p, "%s: head weights, budget %s", t->title, report_budget(k->budgets[b]));
     double lo = k->head_grid[0], hi = k->head_grid[k->n_head_actions - 1];
-    chart_heat(&p->s, &(chart_heat_spec){.title = title,
-                                         .x_label = k->head_axis ? "query head" : "KV head",
-                                         .y_label = "layer",
-                                         .rows = k->n_layers,
-                                         .cols = k->n_heads,
-                                         .n_panels = 1,
-                                         .values = &panel,
-                                         .scale = {true, fmin(lo, 1), fmax(hi, 1), 1.0,
-                                                   "weight: blue trusts the head less, white is 1.0, orange more", 3},
-                                         .hatched = hatched ? &marks : NULL,
-                                         .hatched_label = UNDECIDED});
+    chart_heat(&p->s,
+               &(chart_heat_spec){
+                   .title = title,
+                   .x_label = k->head_axis ? "query head" : "KV head",
+                   .y_label = "layer",
+                   .rows = k->n_layers,
+                   .cols = k->n_heads,
+                   .n_panels = 1,
+                   .values = &panel,
+                   .scale = {true, fmin(lo, 1), fmax(hi, 1), 1.0,
+                             "weight: blue trusts the head less, white is 1.0, orange more", 3},
+                   .hatched = hatched ? &marks : NULL,
+                   .hatched_label = UNDECIDED});
     pen_finish(p, "heads", pen_text(p, "weights-%s-b%zu", t->tag, b + 1), title,
-               "The weight multiplies the head's value-norm utility before the maximum over heads. Colours reach their ends at the "
+               "The weight multiplies the head's value-norm utility before the maximum over heads. "
+               "Colours reach their ends at the "
                "ends of "
                "the action grid.");
     free(values);
     free(undecided);
 }
 
-static void draw_histogram(report_pen *p, const report_table *t, const json_t *of, size_t b)
-{
+static void draw_histogram(report_pen *p, const report_table *t, const json_t *of, size_t b) {
     const ckvc_table *k = t->f->table;
     size_t n = k->n_head_actions;
     double *values = pen_room(p, n, sizeof *values);
@@ -116,10 +121,10 @@ static void draw_histogram(report_pen *p, const report_table *t, const json_t *o
             pen_csv_number(p, values[a], '\n');
         }
         const double *series = values;
-        const char *title =
-            pen_text(p, "%s: how often each head weight is chosen, budget %s", t->title, report_budget(k->budgets[b]));
-        chart_bars(&p->s,
-                   &(chart_bars_spec){title, "head weight", "number of heads", n, 1, names, NULL, &series, mark, "1.0 = identity"});
+        const char *title = pen_text(p, "%s: how often each head weight is chosen, budget %s",
+                                     t->title, report_budget(k->budgets[b]));
+        chart_bars(&p->s, &(chart_bars_spec){title, "head weight", "number of heads", n, 1, names,
+                                             NULL, &series, mark, "1.0 = identity"});
         pen_finish(p, "heads", pen_text(p, "weights-histogram-%s-b%zu", t->tag, b + 1), title,
                    "Every weight of the action grid. Heads without records stay at their start.");
     }
@@ -127,8 +132,7 @@ static void draw_histogram(report_pen *p, const report_table *t, const json_t *o
     free(names);
 }
 
-static void draw_tau(report_pen *p, const report_table *t, size_t b)
-{
+static void draw_tau(report_pen *p, const report_table *t, size_t b) {
     const ckvc_table *k = t->f->table;
     size_t L = k->n_layers, E = k->n_entropy_bins, P = k->n_ppl_bins;
     double *values = pen_room(p, P * E * L, sizeof *values);
@@ -139,7 +143,9 @@ static void draw_tau(report_pen *p, const report_table *t, size_t b)
     if (values && panels && titles && undecided && marks) {
         size_t hatched = 0;
         pen_begin(p);
-        ckvc_buffer_text(&p->csv, "perplexity_bin,entropy_bin,layer,tau,supported,rests_on,loss_is_flat," ENTRY_COLUMNS);
+        ckvc_buffer_text(
+            &p->csv,
+            "perplexity_bin,entropy_bin,layer,tau,supported,rests_on,loss_is_flat," ENTRY_COLUMNS);
         for (uint32_t q = 0; q < P; q++) {
             panels[q] = values + q * E * L;
             marks[q] = undecided + q * E * L;
@@ -150,11 +156,13 @@ static void draw_tau(report_pen *p, const report_table *t, size_t b)
             } else if (q == P - 1) {
                 titles[q] = pen_text(p, "perplexity bin %u: from %.3g", q, k->edges_ppl[q - 1]);
             } else {
-                titles[q] = pen_text(p, "perplexity bin %u: %.3g to %.3g", q, k->edges_ppl[q - 1], k->edges_ppl[q]);
+                titles[q] = pen_text(p, "perplexity bin %u: %.3g to %.3g", q, k->edges_ppl[q - 1],
+                                     k->edges_ppl[q]);
             }
             for (uint32_t e = 0; e < E; e++) {
                 for (uint32_t l = 0; l < L; l++) {
-                    int a = ckvc_grid_index(k->gate_grid, k->n_gate_actions, k->tau[ckvc_tau_index(k, l, e, q, (uint32_t)b)]);
+                    int a = ckvc_grid_index(k->gate_grid, k->n_gate_actions,
+                                            k->tau[ckvc_tau_index(k, l, e, q, (uint32_t)b)]);
                     bool supported = report_gate_supported(t, l, e, q, b);
                     values[(q * E + e) * L + l] = supported && a >= 0 ? k->gate_grid[a] : NAN;
                     pen_csv_number(p, q, ',');
@@ -163,31 +171,35 @@ static void draw_tau(report_pen *p, const report_table *t, size_t b)
                     pen_csv_number(p, a >= 0 ? k->gate_grid[a] : NAN, ',');
                     pen_csv_number(p, supported, ',');
                     rests_csv(p, t, ckvc_tau_index(k, l, e, q, (uint32_t)b));
-                    hatched += undecided[(q * E + e) * L + l] = entry_csv(p, t, false, ckvc_tau_index(k, l, e, q, (uint32_t)b));
+                    hatched += undecided[(q * E + e) * L + l] =
+                        entry_csv(p, t, false, ckvc_tau_index(k, l, e, q, (uint32_t)b));
                 }
             }
         }
-        const char *title = pen_text(p, "%s: gate thresholds by risk, budget %s", t->title, report_budget(k->budgets[b]));
+        const char *title = pen_text(p, "%s: gate thresholds by risk, budget %s", t->title,
+                                     report_budget(k->budgets[b]));
         double lo = k->gate_grid[0], hi = k->gate_grid[k->n_gate_actions - 1];
         chart_heat(&p->s,
-                   &(chart_heat_spec){.title = title,
-                                      .x_label = "layer",
-                                      .y_label = "entropy bin",
-                                      .rows = E,
-                                      .cols = L,
-                                      .n_panels = P,
-                                      .values = panels,
-                                      .panel_titles = titles,
-                                      .y_up = true,
-                                      .scale = {false, lo, hi, 0, "threshold τ: dark keeps more tokens, bright keeps fewer", 2},
-                                      .missing = "no records: the fit chose nothing here",
-                                      .hatched = hatched ? marks : NULL,
-                                      .hatched_label = UNDECIDED});
-        pen_finish(
-            p, "gate", pen_text(p, "tau-%s-b%zu", t->tag, b + 1), title,
-            t->f->has_evidence
-                ? "One panel per perplexity bin, entropy rising upwards. Blank cells have no records."
-                : "One panel per perplexity bin, entropy rising upwards. This table carries no counts, so every cell is shown.");
+                   &(chart_heat_spec){
+                       .title = title,
+                       .x_label = "layer",
+                       .y_label = "entropy bin",
+                       .rows = E,
+                       .cols = L,
+                       .n_panels = P,
+                       .values = panels,
+                       .panel_titles = titles,
+                       .y_up = true,
+                       .scale = {false, lo, hi, 0,
+                                 "threshold τ: dark keeps more tokens, bright keeps fewer", 2},
+                       .missing = "no records: the fit chose nothing here",
+                       .hatched = hatched ? marks : NULL,
+                       .hatched_label = UNDECIDED});
+        pen_finish(p, "gate", pen_text(p, "tau-%s-b%zu", t->tag, b + 1), title,
+                   t->f->has_evidence ? "One panel per perplexity bin, entropy rising upwards. "
+                                        "Blank cells have no records."
+                                      : "One panel per perplexity bin, entropy rising upwards. "
+                                        "This table carries no counts, so every cell is shown.");
     }
     free(values);
     free(panels);
@@ -197,9 +209,9 @@ static void draw_tau(report_pen *p, const report_table *t, size_t b)
 }
 
 /* Shares of records and of choices per action, both sides in one form. */
-static void draw_actions(report_pen *p, const report_table *t, const json_t *side, bool head)
-{
-    const json_t *action = json_object_get(side, "action"), *logged = json_object_get(side, "logged"),
+static void draw_actions(report_pen *p, const report_table *t, const json_t *side, bool head) {
+    const json_t *action = json_object_get(side, "action"),
+                 *logged = json_object_get(side, "logged"),
                  *chosen = json_object_get(side, "chosen");
     size_t n = json_array_size(action);
     double total = 0, choices = 0, *values = pen_room(p, 2 * n, sizeof *values);
@@ -209,8 +221,8 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
         ckvc_buffer_text(&p->csv, head ? "weight,records,chosen\n" : "tau,records,chosen\n");
         const ckvc_table *k = t->f->table;
         const double *grid = head ? k->head_grid : k->gate_grid;
-        const long mark =
-            ckvc_neutral_action(head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE, grid, head ? k->n_head_actions : k->n_gate_actions);
+        const long mark = ckvc_neutral_action(head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE, grid,
+                                              head ? k->n_head_actions : k->n_gate_actions);
         for (size_t a = 0; a < n; a++) {
             double v = json_number_value(json_array_get(action, a));
             values[a] = json_number_value(json_array_get(logged, a));
@@ -228,19 +240,23 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
         }
         static const char *const series[] = {"share of records", "share of choices"};
         const double *both[] = {values, values + n};
-        const char *title = pen_text(p, "%s: %s actions logged and chosen", t->title, head ? "head" : "gate");
-        chart_bars(&p->s, &(chart_bars_spec){title, head ? "head weight" : "threshold τ", "per cent", n, 2, names, series, both,
-                                             mark, mark >= 0 ? pen_text(p, "%g = start", grid[mark]) : NULL});
-        pen_finish(p, "evidence", pen_text(p, "actions-%s-%s", head ? "head" : "gate", t->tag), title,
+        const char *title =
+            pen_text(p, "%s: %s actions logged and chosen", t->title, head ? "head" : "gate");
+        chart_bars(&p->s,
+                   &(chart_bars_spec){title, head ? "head weight" : "threshold τ", "per cent", n, 2,
+                                      names, series, both, mark,
+                                      mark >= 0 ? pen_text(p, "%g = start", grid[mark]) : NULL});
+        pen_finish(p, "evidence", pen_text(p, "actions-%s-%s", head ? "head" : "gate", t->tag),
+                   title,
                    "Even blue bars mean balanced logging: then counts cannot decide the choice.");
     }
     free(values);
     free(names);
 }
 
-/* Records behind each state: head states layer x head, gate states entropy x layer per perplexity bin. */
-static void draw_records(report_pen *p, const report_table *t, size_t b, bool head)
-{
+/* Records behind each state: head states layer x head, gate states entropy x layer per perplexity
+ * bin. */
+static void draw_records(report_pen *p, const report_table *t, size_t b, bool head) {
     const ckvc_table *k = t->f->table;
     size_t L = k->n_layers, E = k->n_entropy_bins, P = k->n_ppl_bins, G = k->n_heads;
     size_t n = head ? L * G : L * E * P, A = head ? k->n_head_actions : k->n_gate_actions;
@@ -249,12 +265,15 @@ static void draw_records(report_pen *p, const report_table *t, size_t b, bool he
     const char **titles = pen_room(p, P, sizeof *titles);
     if (values && panels && titles) {
         pen_begin(p);
-        ckvc_buffer_text(&p->csv, head ? "layer,head,records\n" : "perplexity_bin,entropy_bin,layer,records\n");
+        ckvc_buffer_text(&p->csv, head ? "layer,head,records\n"
+                                       : "perplexity_bin,entropy_bin,layer,records\n");
         for (size_t i = 0; i < n; i++) {
             size_t q = i / (E * L), e = i / L % E, l = head ? i / G : i % L, g = i % G;
-            size_t state = head ? ckvc_weight_index(k, (uint32_t)l, (uint32_t)g, (uint32_t)b)
-                                : ckvc_tau_index(k, (uint32_t)l, (uint32_t)e, (uint32_t)q, (uint32_t)b);
-            const uint64_t *counts = (head ? t->f->evidence.n_head : t->f->evidence.n_gate) + state * A;
+            size_t state =
+                head ? ckvc_weight_index(k, (uint32_t)l, (uint32_t)g, (uint32_t)b)
+                     : ckvc_tau_index(k, (uint32_t)l, (uint32_t)e, (uint32_t)q, (uint32_t)b);
+            const uint64_t *counts =
+                (head ? t->f->evidence.n_head : t->f->evidence.n_gate) + state * A;
             double sum = 0;
             for (size_t a = 0; a < A; a++) {
                 sum += (double)counts[a];
@@ -275,30 +294,32 @@ static void draw_records(report_pen *p, const report_table *t, size_t b, bool he
             panels[q] = values + q * E * L;
             titles[q] = pen_text(p, "perplexity bin %zu", q);
         }
-        const char *title =
-            pen_text(p, "%s: records per %s state, budget %s", t->title, head ? "head" : "gate", report_budget(k->budgets[b]));
-        chart_heat(&p->s, &(chart_heat_spec){.title = title,
-                                             .x_label = head ? (k->head_axis ? "query head" : "KV head") : "layer",
-                                             .y_label = head ? "layer" : "entropy bin",
-                                             .rows = head ? L : E,
-                                             .cols = head ? G : L,
-                                             .n_panels = head ? 1 : P,
-                                             .values = panels,
-                                             .panel_titles = head ? NULL : titles,
-                                             .y_up = !head,
-                                             .scale = {false, 0, top, 0, "records (one per prompt and action)", 0},
-                                             .missing = "no records"});
-        pen_finish(p, "evidence", pen_text(p, "records-%s-%s-b%zu", head ? "head" : "gate", t->tag, b + 1), title,
+        const char *title = pen_text(p, "%s: records per %s state, budget %s", t->title,
+                                     head ? "head" : "gate", report_budget(k->budgets[b]));
+        chart_heat(&p->s, &(chart_heat_spec){
+                              .title = title,
+                              .x_label = head ? (k->head_axis ? "query head" : "KV head") : "layer",
+                              .y_label = head ? "layer" : "entropy bin",
+                              .rows = head ? L : E,
+                              .cols = head ? G : L,
+                              .n_panels = head ? 1 : P,
+                              .values = panels,
+                              .panel_titles = head ? NULL : titles,
+                              .y_up = !head,
+                              .scale = {false, 0, top, 0, "records (one per prompt and action)", 0},
+                              .missing = "no records"});
+        pen_finish(p, "evidence",
+                   pen_text(p, "records-%s-%s-b%zu", head ? "head" : "gate", t->tag, b + 1), title,
                    head ? "Each record is one prompt tried with one weight for this head."
-                        : "Each record is one prompt of this risk cell tried with one threshold in this layer.");
+                        : "Each record is one prompt of this risk cell tried with one threshold in "
+                          "this layer.");
     }
     free(values);
     free(panels);
     free(titles);
 }
 
-void report_draw_tables(report_pen *p)
-{
+void report_draw_tables(report_pen *p) {
     for (size_t i = 0; i < p->r->n_tables; i++) {
         const report_table *t = &p->r->tables[i];
         const json_t *o = json_array_get(json_object_get(p->r->json, "tables"), i);

@@ -1,4 +1,5 @@
-/* One table's own numbers: weights, thresholds, monotonicity, and what the evidence says about how they were chosen. */
+/* One table's own numbers: weights, thresholds, monotonicity, and what the evidence says about how
+ * they were chosen. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,8 +10,7 @@
 #include "lib/base/order.h"
 #include "report/report_internal.h"
 
-static json_t *weights_json(const report_table *t, size_t b)
-{
+static json_t *weights_json(const report_table *t, size_t b) {
     const ckvc_table *k = t->f->table;
     json_t *map = json_array(), *histogram = json_array(), *o = json_object();
     double sum = 0, lo = INFINITY, hi = -INFINITY;
@@ -18,7 +18,8 @@ static json_t *weights_json(const report_table *t, size_t b)
     for (uint32_t l = 0; l < k->n_layers; l++) {
         json_t *row = json_array();
         for (uint32_t g = 0; g < k->n_heads; g++) {
-            int a = ckvc_grid_index(k->head_grid, k->n_head_actions, k->weight[ckvc_weight_index(k, l, g, (uint32_t)b)]);
+            int a = ckvc_grid_index(k->head_grid, k->n_head_actions,
+                                    k->weight[ckvc_weight_index(k, l, g, (uint32_t)b)]);
             double w = a >= 0 ? k->head_grid[a] : NAN;
             sum += w;
             lo = fmin(lo, w);
@@ -32,7 +33,8 @@ static json_t *weights_json(const report_table *t, size_t b)
     for (uint32_t a = 0; a < k->n_head_actions; a++) {
         json_int_t count = 0;
         for (size_t i = 0; i < n; i++) {
-            count += ckvc_grid_index(k->head_grid, k->n_head_actions, k->weight[i * k->n_budgets + b]) == (int)a;
+            count += ckvc_grid_index(k->head_grid, k->n_head_actions,
+                                     k->weight[i * k->n_budgets + b]) == (int)a;
         }
         json_array_append_new(histogram, json_integer(count));
     }
@@ -48,16 +50,17 @@ static json_t *weights_json(const report_table *t, size_t b)
     return o;
 }
 
-/* Adjacent supported pairs along one risk axis, all layers: higher risk should not raise the threshold. */
-static json_t *monotone_json(const report_table *t, size_t b, bool along_entropy)
-{
+/* Adjacent supported pairs along one risk axis, all layers: higher risk should not raise the
+ * threshold. */
+static json_t *monotone_json(const report_table *t, size_t b, bool along_entropy) {
     const ckvc_table *k = t->f->table;
     uint32_t de = along_entropy ? 1 : 0, dp = along_entropy ? 0 : 1;
     size_t pairs = 0, not_up = 0, not_down = 0;
     for (uint32_t l = 0; l < k->n_layers; l++) {
         for (uint32_t e = 0; e + de < k->n_entropy_bins; e++) {
             for (uint32_t p = 0; p + dp < k->n_ppl_bins; p++) {
-                if (!report_gate_supported(t, l, e, p, b) || !report_gate_supported(t, l, e + de, p + dp, b)) {
+                if (!report_gate_supported(t, l, e, p, b) ||
+                    !report_gate_supported(t, l, e + de, p + dp, b)) {
                     continue;
                 }
                 float from = k->tau[ckvc_tau_index(k, l, e, p, (uint32_t)b)];
@@ -70,14 +73,17 @@ static json_t *monotone_json(const report_table *t, size_t b, bool along_entropy
     }
     json_t *o = json_object();
     json_object_set_new(o, "pairs", json_integer((json_int_t)pairs));
-    json_object_set_new(o, "non_increasing", ckvc_json_real(pairs ? (double)not_up / (double)pairs : NAN));
-    json_object_set_new(o, "non_decreasing", ckvc_json_real(pairs ? (double)not_down / (double)pairs : NAN));
-    json_object_set_new(o, "equal", ckvc_json_real(pairs ? (double)(not_up + not_down - pairs) / (double)pairs : NAN));
+    json_object_set_new(o, "non_increasing",
+                        ckvc_json_real(pairs ? (double)not_up / (double)pairs : NAN));
+    json_object_set_new(o, "non_decreasing",
+                        ckvc_json_real(pairs ? (double)not_down / (double)pairs : NAN));
+    json_object_set_new(
+        o, "equal",
+        ckvc_json_real(pairs ? (double)(not_up + not_down - pairs) / (double)pairs : NAN));
     return o;
 }
 
-static json_t *gate_json(const report_table *t, size_t b)
-{
+static json_t *gate_json(const report_table *t, size_t b) {
     const ckvc_table *k = t->f->table;
     json_t *map = json_array(), *o = json_object(), *histogram = json_array();
     size_t cells = (size_t)k->n_layers * k->n_entropy_bins * k->n_ppl_bins, supported = 0;
@@ -88,14 +94,13 @@ static json_t *gate_json(const report_table *t, size_t b)
         for (uint32_t e = 0; e < k->n_entropy_bins; e++) {
             json_t *row = json_array();
             for (uint32_t p = 0; p < k->n_ppl_bins; p++) {
-                int a = ckvc_grid_index(k->gate_grid, k->n_gate_actions, k->tau[ckvc_tau_index(k, l, e, p, (uint32_t)b)]);
+                int a = ckvc_grid_index(k->gate_grid, k->n_gate_actions,
+                                        k->tau[ckvc_tau_index(k, l, e, p, (uint32_t)b)]);
                 double tau = a >= 0 ? k->gate_grid[a] : NAN;
                 if (report_gate_supported(t, l, e, p, b)) {
                     supported++;
                     sum += tau;
-                    if (counts && a >= 0) {
-                        counts[a]++;
-                    }
+                    if (counts && a >= 0) { counts[a]++; }
                 }
                 json_array_append_new(row, ckvc_json_real(tau));
             }
@@ -120,39 +125,40 @@ static json_t *gate_json(const report_table *t, size_t b)
 
 typedef struct side_view {
     size_t states, actions;
-    size_t entropy, perplexity, budgets;  /* a gate state is [layer][entropy][perplexity][budget]; 0 bins on the head side */
+    size_t entropy, perplexity,
+        budgets; /* a gate state is [layer][entropy][perplexity][budget]; 0 bins on the head side */
     const double *grid, *q, *mean, *part; /* part: mean loss part, NULL on the head side */
     const uint64_t *n;
     const float *share; /* bootstrap's choices, or NULL */
     double alpha;       /* of the fit */
 } side_view;
 
-static int choose(const side_view *v, const double *q)
-{
+static int choose(const side_view *v, const double *q) {
     return v->part ? cql_choose_gate(v->actions, q) : cql_choose_head(v->actions, q, v->grid);
 }
 
 /* values [A] with the never-logged actions out of the running */
-static void masked(const side_view *v, size_t state, const double *values, double *out)
-{
+static void masked(const side_view *v, size_t state, const double *values, double *out) {
     for (size_t a = 0; a < v->actions; a++) {
         out[a] = v->n[state * v->actions + a] ? values[state * v->actions + a] : -INFINITY;
     }
 }
 
-/* The action that the loss part alone would choose, by the same solver; -1: the solver failed, which no sound evidence makes it do. */
-static int choose_by_loss(const side_view *v, size_t state, double *row)
-{
+/* The action that the loss part alone would choose, by the same solver; -1: the solver failed,
+ * which no sound evidence makes it do. */
+static int choose_by_loss(const side_view *v, size_t state, double *row) {
     cql_certificate cert;
-    if (!cql_solve_exact(v->actions, v->n + state * v->actions, v->part + state * v->actions, v->alpha, row, &cert)) {
+    if (!cql_solve_exact(v->actions, v->n + state * v->actions, v->part + state * v->actions,
+                         v->alpha, row, &cert)) {
         return -1;
     }
     return choose(v, row);
 }
 
-/* Whether counts choose: Spearman, over the logged actions of all states, of chosen or not against count / mean count of the state. */
-static ckvc_status count_correlation(const side_view *v, const int *by_q, double *out, ckvc_err *err)
-{
+/* Whether counts choose: Spearman, over the logged actions of all states, of chosen or not against
+ * count / mean count of the state. */
+static ckvc_status count_correlation(const side_view *v, const int *by_q, double *out,
+                                     ckvc_err *err) {
     double *is_chosen = ckvc_alloc(v->states * v->actions, sizeof *is_chosen);
     double *relative = ckvc_alloc(v->states * v->actions, sizeof *relative);
     if (!is_chosen || !relative) {
@@ -181,9 +187,9 @@ static ckvc_status count_correlation(const side_view *v, const int *by_q, double
     return CKVC_OK;
 }
 
-/* Where the chosen action's count stands among the state's logged counts: 0 lowest, 1 highest, ties in the middle. */
-static double count_percentile(const uint64_t *n, size_t actions, int chosen)
-{
+/* Where the chosen action's count stands among the state's logged counts: 0 lowest, 1 highest, ties
+ * in the middle. */
+static double count_percentile(const uint64_t *n, size_t actions, int chosen) {
     double below = 0, others = 0;
     for (size_t a = 0; a < actions; a++) {
         if (n[a] && (int)a != chosen) {
@@ -194,8 +200,7 @@ static double count_percentile(const uint64_t *n, size_t actions, int chosen)
     return others > 0 ? below / others : 0.5;
 }
 
-static bool constant(const side_view *v, size_t state, const double *values)
-{
+static bool constant(const side_view *v, size_t state, const double *values) {
     double lo = INFINITY, hi = -INFINITY;
     for (size_t a = 0; a < v->actions; a++) {
         if (v->n[state * v->actions + a]) {
@@ -206,13 +211,13 @@ static bool constant(const side_view *v, size_t state, const double *values)
     return !(hi - lo > 1e-9); /* the tie width of extraction */
 }
 
-/* Gate choices: that the loss part alone would make too, and those where it is the same for all actions. */
+/* Gate choices: that the loss part alone would make too, and those where it is the same for all
+ * actions. */
 typedef struct split {
     size_t supported, by_loss, flat;
 } split;
 
-static split sum_of(const split *cells, size_t n)
-{
+static split sum_of(const split *cells, size_t n) {
     split all = {0, 0, 0};
     for (size_t i = 0; i < n; i++) {
         all.supported += cells[i].supported;
@@ -223,31 +228,32 @@ static split sum_of(const split *cells, size_t n)
 }
 
 /* One budget: shares, and numbers of layers per cell [E][P]. */
-static json_t *split_json(const side_view *v, const split *of)
-{
+static json_t *split_json(const side_view *v, const split *of) {
     split all = sum_of(of, v->entropy * v->perplexity);
     json_t *cells = json_array();
     for (size_t e = 0; e < v->entropy; e++) {
         json_t *row = json_array();
         for (size_t p = 0; p < v->perplexity; p++) {
             const split *cell = &of[e * v->perplexity + p];
-            json_array_append_new(row,
-                                  json_pack("{s:I, s:I, s:I, s:I}", "supported", (json_int_t)cell->supported, "by_loss",
-                                            (json_int_t)cell->by_loss, "by_penalty", (json_int_t)(cell->supported - cell->by_loss),
-                                            "loss_flat", (json_int_t)cell->flat));
+            json_array_append_new(row, json_pack("{s:I, s:I, s:I, s:I}", "supported",
+                                                 (json_int_t)cell->supported, "by_loss",
+                                                 (json_int_t)cell->by_loss, "by_penalty",
+                                                 (json_int_t)(cell->supported - cell->by_loss),
+                                                 "loss_flat", (json_int_t)cell->flat));
         }
         json_array_append_new(cells, row);
     }
     double n = (double)all.supported;
     return json_pack("{s:I, s:o, s:o, s:o, s:o}", "supported", (json_int_t)all.supported, "by_loss",
-                     ckvc_json_real((double)all.by_loss / n), "by_penalty", ckvc_json_real(1 - (double)all.by_loss / n),
-                     "loss_flat", ckvc_json_real((double)all.flat / n), "cells", cells);
+                     ckvc_json_real((double)all.by_loss / n), "by_penalty",
+                     ckvc_json_real(1 - (double)all.by_loss / n), "loss_flat",
+                     ckvc_json_real((double)all.flat / n), "cells", cells);
 }
 
-static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
-{
+static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err) {
     uint64_t *totals = ckvc_calloc(v->states + 1, sizeof *totals);
-    double *logged = ckvc_calloc(v->actions, sizeof *logged), *chosen = ckvc_calloc(v->actions, sizeof *chosen);
+    double *logged = ckvc_calloc(v->actions, sizeof *logged),
+           *chosen = ckvc_calloc(v->actions, sizeof *chosen);
     double *row = ckvc_calloc(v->actions, sizeof *row), correlation = NAN;
     int *choice = ckvc_alloc(v->states, sizeof *choice);
     size_t cells = v->entropy * v->perplexity;
@@ -269,25 +275,19 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
         }
         json_array_append_new(loss_states, json_null());
         json_array_append_new(flat_states, json_null());
-        if (total == 0) {
-            continue;
-        }
+        if (total == 0) { continue; }
         totals[supported++] = total;
         records += (double)total;
         masked(v, s, v->q, row);
         int by_q = choose(v, row);
         masked(v, s, v->mean, row);
         int by_mean = choose(v, row);
-        if (by_q < 0) {
-            continue;
-        }
+        if (by_q < 0) { continue; }
         choice[s] = by_q;
         chosen[by_q]++;
         decided += by_q != by_mean;
         percentile += count_percentile(v->n + s * v->actions, v->actions, by_q);
-        if (v->share) {
-            stability += v->share[s * v->actions + (size_t)by_q];
-        }
+        if (v->share) { stability += v->share[s * v->actions + (size_t)by_q]; }
         if (v->part) {
             bool same = by_q == choose_by_loss(v, s, row), flat = constant(v, s, v->part);
             split *of = &splits[s % v->budgets * cells + s / v->budgets % cells];
@@ -298,20 +298,21 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
             json_array_set_new(flat_states, s, json_boolean(flat));
         }
     }
-    if ((rc = count_correlation(v, choice, &correlation, err))) {
-        goto done;
-    }
+    if ((rc = count_correlation(v, choice, &correlation, err))) { goto done; }
     qsort(totals, supported, sizeof *totals, ckvc_order_u64);
     double n = (double)supported;
     json_t *o = json_object(), *per_state = json_object();
     json_object_set_new(o, "states", json_integer((json_int_t)v->states));
     json_object_set_new(o, "supported", json_integer((json_int_t)supported));
     json_object_set_new(o, "records", json_integer((json_int_t)records));
-    json_object_set_new(per_state, "min", supported ? json_integer((json_int_t)totals[0]) : json_null());
-    double median = supported ? ((double)totals[(supported - 1) / 2] + (double)totals[supported / 2]) / 2 : NAN;
+    json_object_set_new(per_state, "min",
+                        supported ? json_integer((json_int_t)totals[0]) : json_null());
+    double median =
+        supported ? ((double)totals[(supported - 1) / 2] + (double)totals[supported / 2]) / 2 : NAN;
     json_object_set_new(per_state, "median", ckvc_json_real(median));
     json_object_set_new(per_state, "mean", ckvc_json_real(records / n));
-    json_object_set_new(per_state, "max", supported ? json_integer((json_int_t)totals[supported - 1]) : json_null());
+    json_object_set_new(per_state, "max",
+                        supported ? json_integer((json_int_t)totals[supported - 1]) : json_null());
     json_object_set_new(o, "records_per_supported_state", per_state);
     json_object_set_new(o, "action", ckvc_json_reals(v->grid, v->actions));
     json_object_set_new(o, "logged", ckvc_json_reals(logged, v->actions));
@@ -327,9 +328,12 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err)
         }
         split all = sum_of(splits, v->budgets * cells);
         json_object_set_new(o, "budgets", by_budget);
-        json_object_set_new(o, "entries", json_pack("{s:O, s:O}", "by_loss", loss_states, "loss_flat", flat_states));
+        json_object_set_new(
+            o, "entries",
+            json_pack("{s:O, s:O}", "by_loss", loss_states, "loss_flat", flat_states));
         json_object_set_new(o, "by_loss", ckvc_json_real((double)all.by_loss / n));
-        json_object_set_new(o, "by_penalty", ckvc_json_real(n > 0 ? 1 - (double)all.by_loss / n : NAN));
+        json_object_set_new(o, "by_penalty",
+                            ckvc_json_real(n > 0 ? 1 - (double)all.by_loss / n : NAN));
         json_object_set_new(o, "loss_flat", ckvc_json_real((double)all.flat / n));
     }
     *out = o;
@@ -345,15 +349,13 @@ done:
     return rc;
 }
 
-static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *err)
-{
+static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *err) {
     const ckvc_table *k = t->f->table;
     const table_evidence *e = &t->f->evidence;
     *out = json_null();
-    if (!t->f->has_evidence) {
-        return CKVC_OK;
-    }
-    /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain mean stands in. */
+    if (!t->f->has_evidence) { return CKVC_OK; }
+    /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain
+     * mean stands in. */
     double alpha = report_num(t->f->meta, "cql_alpha");
     alpha = isfinite(alpha) && alpha >= 0 ? alpha : 0;
     side_view head = {(size_t)k->n_layers * k->n_heads * k->n_budgets,
@@ -382,9 +384,7 @@ static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *
                       alpha};
     json_t *head_o = NULL, *gate_o = NULL;
     ckvc_status rc = side_json(&head, &head_o, err);
-    if (rc == CKVC_OK && (rc = side_json(&gate, &gate_o, err)) != CKVC_OK) {
-        json_decref(head_o);
-    }
+    if (rc == CKVC_OK && (rc = side_json(&gate, &gate_o, err)) != CKVC_OK) { json_decref(head_o); }
     if (rc == CKVC_OK) {
         *out = json_object();
         json_object_set_new(*out, "head", head_o);
@@ -393,14 +393,14 @@ static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *
     return rc;
 }
 
-ckvc_status report_tables_json(report *r, ckvc_err *err)
-{
+ckvc_status report_tables_json(report *r, ckvc_err *err) {
     json_t *list = json_array();
     json_object_set_new(r->json, "tables", list);
     for (size_t i = 0; i < r->n_tables; i++) {
         const report_table *t = &r->tables[i];
         const ckvc_table *k = t->f->table;
-        json_t *o = json_object(), *shape = json_object(), *weights = json_array(), *gates = json_array(), *evidence = NULL;
+        json_t *o = json_object(), *shape = json_object(), *weights = json_array(),
+               *gates = json_array(), *evidence = NULL;
         json_array_append_new(list, o);
         json_object_set_new(o, "tag", json_string(t->tag));
         json_object_set_new(o, "name", json_string(t->name));
@@ -412,13 +412,16 @@ ckvc_status report_tables_json(report *r, ckvc_err *err)
         json_object_set(o, "meta", t->f->meta);
         json_object_set_new(shape, "layers", json_integer(k->n_layers));
         json_object_set_new(shape, "heads", json_integer(k->n_heads));
-        json_object_set_new(shape, "head_axis", json_string(k->head_axis ? "query head" : "KV head"));
+        json_object_set_new(shape, "head_axis",
+                            json_string(k->head_axis ? "query head" : "KV head"));
         json_object_set_new(shape, "entropy_bins", json_integer(k->n_entropy_bins));
         json_object_set_new(shape, "perplexity_bins", json_integer(k->n_ppl_bins));
         json_object_set_new(shape, "window", json_integer(k->window));
         json_object_set_new(shape, "budgets", ckvc_json_reals(k->budgets, k->n_budgets));
-        json_object_set_new(shape, "edges_entropy", ckvc_json_reals(k->edges_entropy, k->n_entropy_bins - 1));
-        json_object_set_new(shape, "edges_perplexity", ckvc_json_reals(k->edges_ppl, k->n_ppl_bins - 1));
+        json_object_set_new(shape, "edges_entropy",
+                            ckvc_json_reals(k->edges_entropy, k->n_entropy_bins - 1));
+        json_object_set_new(shape, "edges_perplexity",
+                            ckvc_json_reals(k->edges_ppl, k->n_ppl_bins - 1));
         json_object_set_new(o, "shape", shape);
         for (size_t b = 0; b < k->n_budgets; b++) {
             json_array_append_new(weights, weights_json(t, b));
@@ -428,12 +431,8 @@ ckvc_status report_tables_json(report *r, ckvc_err *err)
         json_object_set_new(o, "gate", gates);
         ckvc_status rc = evidence_json(t, &evidence, err);
         json_object_set_new(o, "evidence", evidence ? evidence : json_null());
-        if (t->f->xfer) {
-            json_object_set(o, "transfer", t->f->xfer);
-        }
-        if (rc) {
-            return rc;
-        }
+        if (t->f->xfer) { json_object_set(o, "transfer", t->f->xfer); }
+        if (rc) { return rc; }
     }
     return CKVC_OK;
 }

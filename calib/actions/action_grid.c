@@ -11,8 +11,7 @@ typedef struct decimal {
 
 enum { PLACES_MAX = 9 };
 
-static int64_t power_of_ten(int n)
-{
+static int64_t power_of_ten(int n) {
     int64_t p = 1;
     for (; n > 0; n--) {
         p *= 10;
@@ -21,8 +20,7 @@ static int64_t power_of_ten(int n)
 }
 
 /* Digits with at most one point, up to `end`; nothing else, no sign, no exponent. */
-static bool read_decimal(const char *text, const char *end, decimal *out)
-{
+static bool read_decimal(const char *text, const char *end, decimal *out) {
     bool point = false, digits = false;
     *out = (decimal){0, 0};
     for (; text < end; text++) {
@@ -30,9 +28,7 @@ static bool read_decimal(const char *text, const char *end, decimal *out)
             point = true;
             continue;
         }
-        if (*text < '0' || *text > '9' || (point && out->places == PLACES_MAX)) {
-            return false;
-        }
+        if (*text < '0' || *text > '9' || (point && out->places == PLACES_MAX)) { return false; }
         out->units = out->units * 10 + (*text - '0');
         out->places += point;
         digits = true;
@@ -43,29 +39,22 @@ static bool read_decimal(const char *text, const char *end, decimal *out)
     return digits;
 }
 
-static int64_t at_places(decimal d, int places)
-{
+static int64_t at_places(decimal d, int places) {
     return d.units * power_of_ten(places - d.places);
 }
 
-/* "a" or "a:b:step" -> lowest, highest, step in units of 10^-places. step is 1 for a single value. */
-static bool read_item(const char *item, int64_t *lo, int64_t *hi, int64_t *step, int *places)
-{
+/* "a" or "a:b:step" -> lowest, highest, step in units of 10^-places. step is 1 for a single value.
+ */
+static bool read_item(const char *item, int64_t *lo, int64_t *hi, int64_t *step, int *places) {
     decimal part[3];
     int n = 0;
     for (const char *from = item;; n++) {
         const char *colon = strchr(from, ':'), *end = colon ? colon : from + strlen(from);
-        if (n == 3 || !read_decimal(from, end, &part[n])) {
-            return false;
-        }
-        if (!colon) {
-            break;
-        }
+        if (n == 3 || !read_decimal(from, end, &part[n])) { return false; }
+        if (!colon) { break; }
         from = colon + 1;
     }
-    if (n == 1) {
-        return false;
-    }
+    if (n == 1) { return false; }
     *places = 0;
     for (int i = 0; i <= n; i++) {
         *places = part[i].places > *places ? part[i].places : *places;
@@ -76,26 +65,22 @@ static bool read_item(const char *item, int64_t *lo, int64_t *hi, int64_t *step,
     return *step > 0 && *hi >= *lo && *hi <= ACTION_GRID_HIGH * power_of_ten(*places);
 }
 
-static const char *option_name(ckvc_side side)
-{
+static const char *option_name(ckvc_side side) {
     return side == CKVC_SIDE_HEAD ? "--head-grid" : "--gate-grid";
 }
 
-static double default_value(ckvc_side side, int a)
-{
+static double default_value(ckvc_side side, int a) {
     return side == CKVC_SIDE_HEAD ? ckvc_head_action(a) : ckvc_gate_action(a);
 }
 
-void action_grid_default(ckvc_side side, action_grid *out)
-{
+void action_grid_default(ckvc_side side, action_grid *out) {
     out->n = side == CKVC_SIDE_HEAD ? CKVC_HEAD_ACTIONS : CKVC_GATE_ACTIONS;
     for (uint32_t a = 0; a < out->n; a++) {
         out->values[a] = default_value(side, (int)a);
     }
 }
 
-bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n)
-{
+bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n) {
     bool same = n == (side == CKVC_SIDE_HEAD ? CKVC_HEAD_ACTIONS : CKVC_GATE_ACTIONS);
     for (uint32_t a = 0; same && a < n; a++) {
         same = values[a] == default_value(side, (int)a);
@@ -103,8 +88,8 @@ bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n)
     return same;
 }
 
-ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out, ckvc_err *err)
-{
+ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
+                              ckvc_err *err) {
     const char *name = option_name(side);
     out->n = 0;
     bool has_one = false;
@@ -113,34 +98,43 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
         int places;
         if (!read_item(items[i], &lo, &hi, &step, &places)) {
             return ckvc_fail(err, CKVC_E_USAGE,
-                             "%s: got '%s', wanted decimals from 0 to %d with at most %d places, or lowest:highest:step as in %s",
+                             "%s: got '%s', wanted decimals from 0 to %d with at most %d places, "
+                             "or lowest:highest:step as in %s",
                              name, items[i], ACTION_GRID_HIGH, PLACES_MAX,
                              side == CKVC_SIDE_HEAD ? ACTION_GRID_HEADS : ACTION_GRID_GATES);
         }
         const double unit = (double)power_of_ten(places);
         if ((hi - lo) % step) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: the steps of '%s' end at %.10g, not at %.10g", name, items[i],
-                             (double)(hi - (hi - lo) % step) / unit, (double)hi / unit);
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: the steps of '%s' end at %.10g, not at %.10g",
+                             name, items[i], (double)(hi - (hi - lo) % step) / unit,
+                             (double)hi / unit);
         }
         if ((hi - lo) / step >= (int64_t)(ACTION_GRID_MAX - out->n)) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: '%s' makes more than %d actions", name, items[i], ACTION_GRID_MAX);
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: '%s' makes more than %d actions", name,
+                             items[i], ACTION_GRID_MAX);
         }
         for (int64_t k = 0; k <= (hi - lo) / step; k++) {
-            const double v = (double)(lo + k * step) / unit; /* both exact: the nearest double to the decimal */
+            const double v =
+                (double)(lo + k * step) / unit; /* both exact: the nearest double to the decimal */
             if (out->n > 0 && (float)v <= (float)out->values[out->n - 1]) {
-                return ckvc_fail(err, CKVC_E_USAGE, "%s: %.10g stands after %.10g; values ascend, by more than float32 rounds away",
-                                 name, v, out->values[out->n - 1]);
+                return ckvc_fail(
+                    err, CKVC_E_USAGE,
+                    "%s: %.10g stands after %.10g; values ascend, by more than float32 rounds away",
+                    name, v, out->values[out->n - 1]);
             }
             has_one |= v == 1.0;
             out->values[out->n++] = v;
         }
     }
     if (out->n == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: no value; wanted lowest:highest:step, or a list", name);
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: no value; wanted lowest:highest:step, or a list",
+                         name);
     }
     if (side == CKVC_SIDE_HEAD && !has_one) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: 1 is not in it, the weight that heads start from and that leaves them as they are",
-                         name);
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "%s: 1 is not in it, the weight that heads start from and that leaves them as they are",
+            name);
     }
     return CKVC_OK;
 }

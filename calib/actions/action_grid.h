@@ -1,4 +1,5 @@
-/* Action grids other than the default ones: parsed and computed in integers, so that 0.8:1.5:0.025 gives the doubles of (32+a)/40. */
+/* Action grids other than the default ones: parsed and computed in integers, so that 0.8:1.5:0.025
+ * gives the doubles of (32+a)/40. */
 #ifndef CKVC_ACTION_GRID_H
 #define CKVC_ACTION_GRID_H
 
@@ -21,9 +22,11 @@ typedef struct action_grid {
 
 /* The default grid of a side. */
 void action_grid_default(ckvc_side side, action_grid *out);
-/* items: decimals (0.95) and ranges lowest:highest:step (0.8:1.5:0.025), ascending. Every value is the double nearest to its decimal.
- * The head grid must hold 1, the weight of an unperturbed head. CKVC_E_USAGE. */
-ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* items: decimals (0.95) and ranges lowest:highest:step (0.8:1.5:0.025), ascending. Every value is
+ * the double nearest to its decimal. The head grid must hold 1, the weight of an unperturbed head.
+ * CKVC_E_USAGE. */
+ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n);
 
 #endif

@@ -1,7 +1,8 @@
-/* The probe `epsilon-greedy` (method.md section 7): actions chosen online, from the running mean advantage of what was tried before.
+/* The probe `epsilon-greedy` (method.md section 7): actions chosen online, from the running mean
+ * advantage of what was tried before.
  *
- * What a prompt tries depends on the prompts before it in the plan's order, so a resumed pass first learns from the records that are
- * there; sums are made in that order, and the same again.
+ * What a prompt tries depends on the prompts before it in the plan's order, so a resumed pass first
+ * learns from the records that are there; sums are made in that order, and the same again.
  */
 #ifndef CKVC_EPSILON_GREEDY_H
 #define CKVC_EPSILON_GREEDY_H
@@ -20,16 +21,19 @@
 typedef struct epsilon_greedy epsilon_greedy;
 
 /* For the states of a table, which gives the action to begin with; borrowed. */
-ckvc_status epsilon_greedy_create(const ckvc_table *table, const bool sides[CKVC_SIDE_COUNT], epsilon_greedy **out,
-                                  ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status epsilon_greedy_create(const ckvc_table *table, const bool sides[CKVC_SIDE_COUNT],
+                                  epsilon_greedy **out, ckvc_err *err) CKVC_MUST_CHECK;
 void epsilon_greedy_free(epsilon_greedy *g);
-/* The share of random choices at logged prompt i of n: linear from EPSILON_FIRST to EPSILON_LAST. */
+/* The share of random choices at logged prompt i of n: linear from EPSILON_FIRST to EPSILON_LAST.
+ */
 double epsilon_greedy_share(size_t i, size_t n);
 /* A prompt begins: its share of random choices, its cell, and no action tried yet. */
 void epsilon_greedy_begin(epsilon_greedy *g, double share, uint32_t bin_entropy, uint32_t bin_ppl);
-/* An action of a state that this prompt has not tried: with probability `share` any, else the best running mean among those tried before
- * (of equal ones the lowest), and where none was the table's own action. -1 when the prompt has tried them all. No allocation. */
-int epsilon_greedy_pick(epsilon_greedy *g, ckvc_side side, uint32_t layer, uint32_t head, uint32_t budget, ckvc_rng *rng);
+/* An action of a state that this prompt has not tried: with probability `share` any, else the best
+ * running mean among those tried before (of equal ones the lowest), and where none was the table's
+ * own action. -1 when the prompt has tried them all. No allocation. */
+int epsilon_greedy_pick(epsilon_greedy *g, ckvc_side side, uint32_t layer, uint32_t head,
+                        uint32_t budget, ckvc_rng *rng);
 /* Advantages of logged records. */
 void epsilon_greedy_learn(epsilon_greedy *g, const shard *rows);
 

@@ -9,25 +9,24 @@
 #include "lib/base/names.h"
 #include "lib/base/sizes.h"
 
-static uint32_t max_actions(const ckvc_table *t)
-{
+static uint32_t max_actions(const ckvc_table *t) {
     return t->n_head_actions > t->n_gate_actions ? t->n_head_actions : t->n_gate_actions;
 }
 
-size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens)
-{
+size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens) {
     const size_t cells = (size_t)table->n_budgets * table->n_layers, T = max_tokens;
     return sizeof(keep) + cells * (sizeof(keep_layer) + sizeof(kept_set) + T * sizeof(uint32_t)) +
-           T * (2 * sizeof(double) + sizeof(uint32_t)) + (table->n_heads + table->n_gate_actions) * sizeof(double) +
+           T * (2 * sizeof(double) + sizeof(uint32_t)) +
+           (table->n_heads + table->n_gate_actions) * sizeof(double) +
            ckvc_retain_many_bytes(max_tokens, max_actions(table));
 }
 
-ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window, uint32_t keep_window, keep **out,
-                        ckvc_err *err)
-{
+ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
+                        uint32_t keep_window, keep **out, ckvc_err *err) {
     *out = NULL;
     if (table->n_budgets > KEEP_MAX_BUDGETS) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets, KEEP_MAX_BUDGETS);
+        return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets,
+                         KEEP_MAX_BUDGETS);
     }
     size_t cells = (size_t)table->n_budgets * table->n_layers, pool;
     keep *k = ckvc_calloc(1, sizeof *k);
@@ -51,7 +50,8 @@ ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t w
     k->own = ckvc_alloc(max_tokens, sizeof *k->own);
     k->taus = ckvc_alloc(table->n_gate_actions, sizeof *k->taus);
     const bool many = ckvc_retain_many_init(&k->many, max_tokens, max_actions(table));
-    if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch || !k->own || !k->taus || !many) {
+    if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch || !k->own ||
+        !k->taus || !many) {
         keep_destroy(k);
         return ckvc_fail_memory(err, "kept sets", pool * sizeof *k->pool);
     }
@@ -65,14 +65,12 @@ ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t w
     return CKVC_OK;
 }
 
-void keep_by_layer(keep *k, const double *budgets)
-{
+void keep_by_layer(keep *k, const double *budgets) {
     k->layer_budgets = budgets;
     k->n_budgets = 1;
 }
 
-void keep_destroy(keep *k)
-{
+void keep_destroy(keep *k) {
     if (k) {
         free(k->layers);
         free(k->sets);
@@ -87,8 +85,7 @@ void keep_destroy(keep *k)
     }
 }
 
-uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window)
-{
+uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window) {
     uint32_t count = 0;
     while (count < n && positions[n - 1 - count] + window >= n_tokens) {
         count++;
@@ -97,18 +94,16 @@ uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens
 }
 
 /* u of one layer under the table's weights of a block, that of `head` replaced (G: none). */
-static void layer_utility(keep *k, uint32_t block, uint32_t layer, uint32_t head, double weight)
-{
+static void layer_utility(keep *k, uint32_t block, uint32_t layer, uint32_t head, double weight) {
     k->state.valid = false; /* k->u is what a state stands on */
     for (uint32_t g = 0; g < k->n_heads; g++) {
         k->weight[g] = g == head ? weight : ckvc_table_weight(k->table, layer, g, block);
     }
-    ckvc_operator_utility(k->table->op, k->n_tokens, k->n_heads, k->alpha, k->rho + (size_t)layer * k->n_heads * k->n_tokens,
-                          k->weight, k->u);
+    ckvc_operator_utility(k->table->op, k->n_tokens, k->n_heads, k->alpha,
+                          k->rho + (size_t)layer * k->n_heads * k->n_tokens, k->weight, k->u);
 }
 
-static uint32_t count_candidates(const keep *k, double tau)
-{
+static uint32_t count_candidates(const keep *k, double tau) {
     uint32_t n = 0;
     for (uint32_t t = 0; t < k->n_tokens; t++) {
         n += k->u[t] >= tau || t + k->keep_window >= k->n_tokens;
@@ -116,8 +111,8 @@ static uint32_t count_candidates(const keep *k, double tau)
     return n;
 }
 
-void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct, double r_sem)
-{
+void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct,
+                 double r_sem) {
     const ckvc_table *t = k->table;
     assert(n_tokens <= k->max_tokens);
     k->n_tokens = n_tokens;
@@ -131,13 +126,17 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         for (uint32_t l = 0; l < k->n_layers; l++) {
             keep_layer *at = keep_at(k, b, l);
-            at->block = k->layer_budgets ? ckvc_nearest_budget(t->budgets, t->n_budgets, k->layer_budgets[l], n_tokens) : b;
-            at->tokens = k->layer_budgets ? ckvc_budget_tokens(k->layer_budgets[l], n_tokens) : k->budget[b];
+            at->block = k->layer_budgets ? ckvc_nearest_budget(t->budgets, t->n_budgets,
+                                                               k->layer_budgets[l], n_tokens)
+                                         : b;
+            at->tokens =
+                k->layer_budgets ? ckvc_budget_tokens(k->layer_budgets[l], n_tokens) : k->budget[b];
             layer_utility(k, at->block, l, k->n_heads, 0.0);
             at->n_candidates_lo = count_candidates(k, k->taus[0]);
             at->n_candidates_hi = count_candidates(k, k->taus[t->n_gate_actions - 1]);
-            at->n_kept = ckvc_retain(n_tokens, k->u, ckvc_table_tau(t, l, k->bin_entropy, k->bin_ppl, at->block), at->tokens,
-                                     k->keep_window, at->positions, &at->n_candidates, k->scratch);
+            at->n_kept = ckvc_retain(
+                n_tokens, k->u, ckvc_table_tau(t, l, k->bin_entropy, k->bin_ppl, at->block),
+                at->tokens, k->keep_window, at->positions, &at->n_candidates, k->scratch);
             at->n_kept_window = keep_in_window(at->positions, at->n_kept, n_tokens, k->window);
             at->offsets[0] = 0;
             at->offsets[1] = at->n_kept;
@@ -147,10 +146,10 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
 }
 
 /* Makes (side, budget, layer, head) the state in hand. */
-static void enter_state(keep *k, uint32_t side, uint32_t budget, uint32_t layer, uint32_t head)
-{
+static void enter_state(keep *k, uint32_t side, uint32_t budget, uint32_t layer, uint32_t head) {
     const struct keep_state *at = &k->state;
-    if (at->valid && at->side == side && at->budget == budget && at->layer == layer && at->head == head) {
+    if (at->valid && at->side == side && at->budget == budget && at->layer == layer &&
+        at->head == head) {
         return;
     }
     const ckvc_table *t = k->table;
@@ -159,40 +158,45 @@ static void enter_state(keep *k, uint32_t side, uint32_t budget, uint32_t layer,
         const float *rho = k->rho + ((size_t)layer * k->n_heads + head) * k->n_tokens;
         layer_utility(k, base->block, layer, head, 0.0); /* no utility is below 0 */
         for (uint32_t i = 0; i < k->n_tokens; i++) {
-            k->own[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)k->alpha[i] : (double)k->alpha[i] * (double)rho[i];
+            k->own[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)k->alpha[i]
+                                                          : (double)k->alpha[i] * (double)rho[i];
         }
         ckvc_retain_heads(&k->many, k->n_tokens, k->u, k->own, t->head_grid, t->n_head_actions,
-                          ckvc_table_tau(t, layer, k->bin_entropy, k->bin_ppl, base->block), base->tokens, k->keep_window);
+                          ckvc_table_tau(t, layer, k->bin_entropy, k->bin_ppl, base->block),
+                          base->tokens, k->keep_window);
     } else {
         layer_utility(k, base->block, layer, k->n_heads, 0.0);
-        ckvc_retain_gates(&k->many, k->n_tokens, k->u, k->taus, t->n_gate_actions, base->tokens, k->keep_window);
+        ckvc_retain_gates(&k->many, k->n_tokens, k->u, k->taus, t->n_gate_actions, base->tokens,
+                          k->keep_window);
     }
     k->state = (struct keep_state){true, side, budget, layer, head};
 }
 
-uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action, uint32_t *positions,
-                          uint32_t *n_candidates)
-{
+uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action,
+                          uint32_t *positions, uint32_t *n_candidates) {
     if (k->table->op == CKVC_OPERATOR_MEAN_POOL) {
-        /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the order of the heads: done whole. */
+        /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the
+         * order of the heads: done whole. */
         const keep_layer *base = keep_at(k, budget, layer);
         layer_utility(k, base->block, layer, head, k->table->head_grid[action]);
-        return ckvc_retain(k->n_tokens, k->u, ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, base->block),
+        return ckvc_retain(k->n_tokens, k->u,
+                           ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, base->block),
                            base->tokens, k->keep_window, positions, n_candidates, k->scratch);
     }
     enter_state(k, CKVC_SIDE_HEAD, budget, layer, head);
     return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
-uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action, uint32_t *positions, uint32_t *n_candidates)
-{
+uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action,
+                          uint32_t *positions, uint32_t *n_candidates) {
     enter_state(k, CKVC_SIDE_GATE, budget, layer, 0);
     return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
-uint32_t keep_layer_at_budget(keep *k, uint32_t block, uint32_t layer, uint32_t tokens, uint32_t *positions, uint32_t *n_candidates)
-{
+uint32_t keep_layer_at_budget(keep *k, uint32_t block, uint32_t layer, uint32_t tokens,
+                              uint32_t *positions, uint32_t *n_candidates) {
     layer_utility(k, block, layer, k->n_heads, 0.0);
-    return ckvc_retain(k->n_tokens, k->u, ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, block), tokens,
+    return ckvc_retain(k->n_tokens, k->u,
+                       ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, block), tokens,
                        k->keep_window, positions, n_candidates, k->scratch);
 }

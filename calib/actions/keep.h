@@ -1,7 +1,9 @@
-/* What one prompt keeps under a table, layer by layer and budget by budget, and what every retention action would keep instead.
+/* What one prompt keeps under a table, layer by layer and budget by budget, and what every
+ * retention action would keep instead.
  *
- * The operator itself is lib/policy's; this holds a prompt's vectors, the baseline's sets and scratch. Buffers are sized once for
- * the longest prompt (keep_create); keep_prompt points it at a prompt's statistics, which must stay valid while it is used.
+ * The operator itself is lib/policy's; this holds a prompt's vectors, the baseline's sets and
+ * scratch. Buffers are sized once for the longest prompt (keep_create); keep_prompt points it at a
+ * prompt's statistics, which must stay valid while it is used.
  */
 #ifndef CKVC_KEEP_H
 #define CKVC_KEEP_H
@@ -17,14 +19,17 @@
 /* One layer's decision. Positions are borrowed from the keep. */
 typedef struct keep_layer {
     uint32_t n_candidates, n_kept, n_kept_window; /* |I|, |S|, |S in the window| */
-    uint32_t n_candidates_lo, n_candidates_hi;    /* |I| at the lowest and highest threshold of the grid */
-    uint32_t block, tokens; /* whose entries of the table, and B: the budget's own unless budgets go by layer */
-    uint32_t *positions;    /* [n_kept], ascending; room for T */
-    uint32_t offsets[2];    /* for kept_set */
+    uint32_t n_candidates_lo,
+        n_candidates_hi; /* |I| at the lowest and highest threshold of the grid */
+    uint32_t block,
+        tokens; /* whose entries of the table, and B: the budget's own unless budgets go by layer */
+    uint32_t *positions; /* [n_kept], ascending; room for T */
+    uint32_t offsets[2]; /* for kept_set */
 } keep_layer;
 
 typedef struct keep {
-    uint32_t n_layers, n_heads, n_budgets; /* L, G, nB: of the table; one "budget" when budgets go by layer */
+    uint32_t n_layers, n_heads,
+        n_budgets; /* L, G, nB: of the table; one "budget" when budgets go by layer */
     uint32_t max_tokens, window, keep_window;
     const ckvc_table *table;     /* borrowed; its operator decides what is kept */
     const double *layer_budgets; /* [L], borrowed, or NULL */
@@ -37,7 +42,8 @@ typedef struct keep {
     uint32_t *pool;           /* [nB][L][max_tokens] */
     double *u, *weight;       /* [T], [G] scratch */
     uint32_t *scratch;        /* [T] */
-    /* the state whose actions were asked for last: a whole grid of one state costs little more than one action (retain_many.h) */
+    /* the state whose actions were asked for last: a whole grid of one state costs little more than
+     * one action (retain_many.h) */
     ckvc_retain_many many;
     double *own;  /* [T] */
     double *taus; /* [A]: the grid of thresholds as the operator takes it */
@@ -49,28 +55,32 @@ typedef struct keep {
 
 #define KEEP_MAX_BUDGETS 64
 
-ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window, uint32_t keep_window, keep **out,
-                        ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
+                        uint32_t keep_window, keep **out, ckvc_err *err) CKVC_MUST_CHECK;
 void keep_destroy(keep *k);
-/* Budgets by layer (tokens from 1 up, a share of T below; [n_layers], borrowed): from the next prompt on there is one budget, number 0,
- * under which layer l keeps at most its own B_l by the entries of the table's block nearest to it (ckvc_nearest_budget). */
+/* Budgets by layer (tokens from 1 up, a share of T below; [n_layers], borrowed): from the next
+ * prompt on there is one budget, number 0, under which layer l keeps at most its own B_l by the
+ * entries of the table's block nearest to it (ckvc_nearest_budget). */
 void keep_by_layer(keep *k, const double *budgets);
 size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens);
 
-/* Baseline of a prompt: bins from r_struct and r_sem, then every budget and layer under the table. */
-void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct, double r_sem);
-/* The set that head action `action` of (layer, head, budget) keeps, everything else as the table has it; positions [>= T] receives it.
- * Returns |S|; *n_candidates the count before the clamp. */
-uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action, uint32_t *positions,
-                          uint32_t *n_candidates);
-/* What the table's block `block` keeps in a layer when the clamp is at `tokens` instead (a block serving a budget near its own). */
-uint32_t keep_layer_at_budget(keep *k, uint32_t block, uint32_t layer, uint32_t tokens, uint32_t *positions,
-                              uint32_t *n_candidates);
+/* Baseline of a prompt: bins from r_struct and r_sem, then every budget and layer under the table.
+ */
+void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct,
+                 double r_sem);
+/* The set that head action `action` of (layer, head, budget) keeps, everything else as the table
+ * has it; positions [>= T] receives it. Returns |S|; *n_candidates the count before the clamp. */
+uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action,
+                          uint32_t *positions, uint32_t *n_candidates);
+/* What the table's block `block` keeps in a layer when the clamp is at `tokens` instead (a block
+ * serving a budget near its own). */
+uint32_t keep_layer_at_budget(keep *k, uint32_t block, uint32_t layer, uint32_t tokens,
+                              uint32_t *positions, uint32_t *n_candidates);
 /* The set of threshold action `action` of `layer` in the prompt's own risk cell. */
-uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action, uint32_t *positions, uint32_t *n_candidates);
+uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action,
+                          uint32_t *positions, uint32_t *n_candidates);
 
-static inline keep_layer *keep_at(const keep *k, uint32_t budget, uint32_t layer)
-{
+static inline keep_layer *keep_at(const keep *k, uint32_t budget, uint32_t layer) {
     return &k->layers[(size_t)budget * k->n_layers + layer];
 }
 /* How many of the ascending positions lie in the window [T-W, T). */

@@ -3,16 +3,19 @@
 
 #include <string.h>
 
-ckvc_status start_table_of_grids(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
-                                 const double *budgets, uint32_t n_budgets, uint32_t window,
-                                 const action_grid grids[CKVC_SIDE_COUNT], ckvc_table **out, ckvc_err *err)
-{
+ckvc_status start_table_of_grids(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
+                                 uint32_t n_ppl_bins, const double *budgets, uint32_t n_budgets,
+                                 uint32_t window, const action_grid grids[CKVC_SIDE_COUNT],
+                                 ckvc_table **out, ckvc_err *err) {
     const action_grid *heads = &grids[CKVC_SIDE_HEAD], *gates = &grids[CKVC_SIDE_GATE];
-    ckvc_table *t = ckvc_table_create(n_layers, n_heads, n_entropy_bins, n_ppl_bins, n_budgets, heads->n, gates->n);
+    ckvc_table *t = ckvc_table_create(n_layers, n_heads, n_entropy_bins, n_ppl_bins, n_budgets,
+                                      heads->n, gates->n);
     *out = t;
     if (!t) {
-        return ckvc_fail(err, CKVC_E_USAGE, "a table of %u layers x %u heads, %u x %u bins, %u budgets is over the format's limits",
-                         n_layers, n_heads, n_entropy_bins, n_ppl_bins, n_budgets);
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "a table of %u layers x %u heads, %u x %u bins, %u budgets is over the format's limits",
+            n_layers, n_heads, n_entropy_bins, n_ppl_bins, n_budgets);
     }
     t->window = window;
     t->head_axis = 0;
@@ -34,19 +37,20 @@ ckvc_status start_table_of_grids(uint32_t n_layers, uint32_t n_heads, uint32_t n
     return CKVC_OK;
 }
 
-ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins,
-                               const double *budgets, uint32_t n_budgets, uint32_t window, ckvc_table **out, ckvc_err *err)
-{
+ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
+                               uint32_t n_ppl_bins, const double *budgets, uint32_t n_budgets,
+                               uint32_t window, ckvc_table **out, ckvc_err *err) {
     action_grid grids[CKVC_SIDE_COUNT];
     action_grid_default(CKVC_SIDE_HEAD, &grids[CKVC_SIDE_HEAD]);
     action_grid_default(CKVC_SIDE_GATE, &grids[CKVC_SIDE_GATE]);
-    return start_table_of_grids(n_layers, n_heads, n_entropy_bins, n_ppl_bins, budgets, n_budgets, window, grids, out, err);
+    return start_table_of_grids(n_layers, n_heads, n_entropy_bins, n_ppl_bins, budgets, n_budgets,
+                                window, grids, out, err);
 }
 
-table_file *start_table_file(const ckvc_table *from)
-{
-    table_file *f = table_file_create(from->n_layers, from->n_heads, from->n_entropy_bins, from->n_ppl_bins, from->n_budgets,
-                                      from->n_head_actions, from->n_gate_actions, false);
+table_file *start_table_file(const ckvc_table *from) {
+    table_file *f =
+        table_file_create(from->n_layers, from->n_heads, from->n_entropy_bins, from->n_ppl_bins,
+                          from->n_budgets, from->n_head_actions, from->n_gate_actions, false);
     ckvc_table *t = f ? ckvc_table_clone(from) : NULL;
     if (!t) {
         table_file_free(f);

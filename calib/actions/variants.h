@@ -1,5 +1,6 @@
-/* Which actions of a prompt are logged (the behaviour policy, method.md section 5), and the distinct kept sets that they amount to
- * (section 4): an action that keeps the baseline's set costs no rollout, equal sets cost one.
+/* Which actions of a prompt are logged (the behaviour policy, method.md section 5), and the
+ * distinct kept sets that they amount to (section 4): an action that keeps the baseline's set costs
+ * no rollout, equal sets cost one.
  */
 #ifndef CKVC_VARIANTS_H
 #define CKVC_VARIANTS_H
@@ -13,17 +14,23 @@
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
-typedef enum behaviour_kind { BEHAVIOUR_BALANCED, BEHAVIOUR_UNIFORM, BEHAVIOUR_EPSILON_GREEDY } behaviour_kind;
+typedef enum behaviour_kind {
+    BEHAVIOUR_BALANCED,
+    BEHAVIOUR_UNIFORM,
+    BEHAVIOUR_EPSILON_GREEDY
+} behaviour_kind;
 const char *behaviour_name(behaviour_kind behaviour); /* "balanced", ... */
 
 #define VARIANT_NONE UINT32_MAX /* the baseline's own set */
 
 typedef struct variant {
-    uint32_t budget, layer; /* the first budget it came from: any that shares its baseline in every layer is the same rollout */
+    uint32_t budget, layer; /* the first budget it came from: any that shares its baseline in every
+                               layer is the same rollout */
     uint32_t n_kept;
     size_t first;                        /* positions[first ... first+n_kept) of the list */
     uint64_t key;                        /* hash of (baseline group, layer, positions) */
-    uint32_t first_use[CKVC_SIDE_COUNT]; /* which take of the side asked for it first, from 1; 0: none did */
+    uint32_t first_use[CKVC_SIDE_COUNT]; /* which take of the side asked for it first, from 1; 0:
+                                            none did */
     double loss;                         /* filled by the rollouts */
 } variant;
 
@@ -42,7 +49,8 @@ typedef struct variant_list {
     size_t n_positions, cap_positions;
     taken_action *actions;
     size_t n_actions, cap_actions;
-    uint32_t distinct[CKVC_SIDE_COUNT]; /* distinct rollouts a side asks for (a set that both use counts in both) */
+    uint32_t distinct[CKVC_SIDE_COUNT]; /* distinct rollouts a side asks for (a set that both use
+                                           counts in both) */
     uint32_t group[KEEP_MAX_BUDGETS];   /* first budget whose baseline agrees in every layer */
     uint32_t *slots;                    /* hash table of variant numbers + 1 */
     size_t n_slots;
@@ -52,7 +60,8 @@ typedef struct variant_list {
     size_t cap_order;
     uint32_t *set; /* one action's positions */
     size_t cap_set;
-    epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY: what the pass has learnt, begun for this prompt; borrowed */
+    epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY: what the pass has learnt, begun for this
+                               prompt; borrowed */
 } variant_list;
 
 /* What a list can grow to, from the options alone. */
@@ -61,22 +70,28 @@ typedef struct variant_extent {
     uint32_t max_kept, max_tokens, max_states;
 } variant_extent;
 
-/* The extent for prompts of at most max_tokens under a table's shape and budgets; limit as in variants_build. */
-variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT], int64_t limit);
+/* The extent for prompts of at most max_tokens under a table's shape and budgets; limit as in
+ * variants_build. */
+variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens,
+                               const bool sides[CKVC_SIDE_COUNT], int64_t limit);
 /* The same with budgets by layer ([L], keep.h): one budget, whose layers keep at most their own. */
-variant_extent variants_extent_by_layer(const ckvc_table *table, const double *layer_budgets, uint32_t max_tokens,
-                                        const bool sides[CKVC_SIDE_COUNT], int64_t limit);
+variant_extent variants_extent_by_layer(const ckvc_table *table, const double *layer_budgets,
+                                        uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT],
+                                        int64_t limit);
 size_t variants_bytes(const variant_extent *most);
 /* Makes room for that extent, so that variants_build does not allocate. */
-ckvc_status variants_reserve(variant_list *v, const variant_extent *most, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status variants_reserve(variant_list *v, const variant_extent *most,
+                             ckvc_err *err) CKVC_MUST_CHECK;
 
 void variants_fini(variant_list *v);
-/* Rebuilds the list for the prompt that `k` holds. limit: distinct rollouts per side, < 0 for the full grid. prompt_id names the random
- * stream together with seed. */
-ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_COUNT], behaviour_kind behaviour, int64_t limit,
-                           uint64_t seed, const char *prompt_id, ckvc_err *err) CKVC_MUST_CHECK;
+/* Rebuilds the list for the prompt that `k` holds. limit: distinct rollouts per side, < 0 for the
+ * full grid. prompt_id names the random stream together with seed. */
+ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_COUNT],
+                           behaviour_kind behaviour, int64_t limit, uint64_t seed,
+                           const char *prompt_id, ckvc_err *err) CKVC_MUST_CHECK;
 /* XXH64, seed 0, over u32 budget index, u32 layer, ascending u32 positions (all little-endian). */
-ckvc_status variants_set_hash(variant_list *v, uint32_t budget, uint32_t layer, const uint32_t *positions, uint32_t n,
-                              uint64_t *hash, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status variants_set_hash(variant_list *v, uint32_t budget, uint32_t layer,
+                              const uint32_t *positions, uint32_t n, uint64_t *hash,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

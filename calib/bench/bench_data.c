@@ -9,19 +9,15 @@
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
-ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t seed, shard **out, ckvc_err *err)
-{
+ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t seed, shard **out,
+                               ckvc_err *err) {
     shard *s = shard_create();
     *out = s;
-    if (!s) {
-        return ckvc_fail_memory(err, "a shard", sizeof *s);
-    }
+    if (!s) { return ckvc_fail_memory(err, "a shard", sizeof *s); }
     double budget = 128;
     ckvc_table *t;
     ckvc_status st = start_table_create(8, 3, 1, 1, &budget, 1, 32, &t, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     shard_header h = {.n_layers = 8,
                       .n_heads = 6,
                       .n_kv_heads = 3,
@@ -51,14 +47,16 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 5, 0);
     for (uint32_t p = 0; st == CKVC_OK && p < n_prompts; p++) {
-        struct shard_prompt row = {
-            .line = p + 1, .n_tokens = 512, .n_continuation = 64, .r_struct = 4, .r_sem = 20, .loss_full = 2};
+        struct shard_prompt row = {.line = p + 1,
+                                   .n_tokens = 512,
+                                   .n_continuation = 64,
+                                   .r_struct = 4,
+                                   .r_sem = 20,
+                                   .loss_full = 2};
         struct shard_baseline base = {p, 0, 2.1};
         snprintf(row.id, sizeof row.id, "bench-%u", p);
         st = shard_add_prompt(s, &row, NULL, err);
-        if (st == CKVC_OK) {
-            st = shard_add_baseline(s, &base, NULL, err);
-        }
+        if (st == CKVC_OK) { st = shard_add_baseline(s, &base, NULL, err); }
     }
     for (uint32_t i = 0; st == CKVC_OK && i < n_records; i++) {
         double loss = 2 + ckvc_rng_double(&rng) * 0.1;
@@ -78,8 +76,7 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
 }
 
 /* n values in [-1, 1) in a buffer of the backend. */
-static ckvc_status random_buf(backend *be, ckvc_rng *rng, size_t n, be_buf **out, ckvc_err *err)
-{
+static ckvc_status random_buf(backend *be, ckvc_rng *rng, size_t n, be_buf **out, ckvc_err *err) {
     ckvc_status st = be->ops->buf_create(be, n, out, err);
     float piece[4096];
     for (size_t at = 0; st == CKVC_OK && at < n; at += 4096) {
@@ -92,11 +89,11 @@ static ckvc_status random_buf(backend *be, ckvc_rng *rng, size_t n, be_buf **out
     return st;
 }
 
-ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int64_t n_tokens, uint64_t seed, bench_attention *a,
-                                   ckvc_err *err)
-{
+ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int64_t n_tokens,
+                                   uint64_t seed, bench_attention *a, ckvc_err *err) {
     const int64_t rows = be_padded_rows(n_tokens);
-    const size_t q = (size_t)(rows * s->n_heads * s->head_dim), kv = (size_t)(rows * s->n_kv_heads * s->head_dim);
+    const size_t q = (size_t)(rows * s->n_heads * s->head_dim),
+                 kv = (size_t)(rows * s->n_kv_heads * s->head_dim);
     *a = (bench_attention){.shape = *s, .n_tokens = n_tokens};
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 7, 0);
@@ -106,14 +103,13 @@ ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int
     return st ? st : be->ops->buf_create(be, q, &a->out, err);
 }
 
-ckvc_status bench_attention_run(backend *be, const bench_attention *a, ckvc_err *err)
-{
-    be->ops->attention_causal(be, &a->shape, 0, a->n_tokens, a->q, a->k, a->v, be_padded_rows(a->n_tokens), a->out);
+ckvc_status bench_attention_run(backend *be, const bench_attention *a, ckvc_err *err) {
+    be->ops->attention_causal(be, &a->shape, 0, a->n_tokens, a->q, a->k, a->v,
+                              be_padded_rows(a->n_tokens), a->out);
     return be->ops->sync(be, err);
 }
 
-void bench_attention_fini(backend *be, bench_attention *a)
-{
+void bench_attention_fini(backend *be, bench_attention *a) {
     be->ops->buf_free(be, a->q);
     be->ops->buf_free(be, a->k);
     be->ops->buf_free(be, a->v);

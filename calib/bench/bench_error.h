@@ -1,4 +1,5 @@
-/* What another arithmetic does to rewards and to the tables fitted from them: the same prompts through two models that differ in it alone. */
+/* What another arithmetic does to rewards and to the tables fitted from them: the same prompts
+ * through two models that differ in it alone. */
 #ifndef CKVC_BENCH_ERROR_H
 #define CKVC_BENCH_ERROR_H
 
@@ -21,20 +22,26 @@ typedef struct bench_error {
     /* The reference's kept sets, evaluated by either: nats per token. */
     double reward_mean, reward_max;       /* |difference| of rewards */
     double advantage_mean, advantage_max; /* of advantages, which a table sees */
-    double advantage_sd;                  /* of the reference's advantages: what these are to be held against */
+    double advantage_sd; /* of the reference's advantages: what these are to be held against */
     /* Each with its own statistics and kept sets, as a run has them. */
-    double kept_share;        /* of the reference's kept positions (baselines), those that the other does not keep */
-    uint64_t n_cells, n_live; /* of both tables together; those with an action that changes a kept set, in either arithmetic */
+    double kept_share; /* of the reference's kept positions (baselines), those that the other does
+                          not keep */
+    uint64_t n_cells, n_live; /* of both tables together; those with an action that changes a kept
+                                 set, in either arithmetic */
     uint64_t n_changed;       /* cells whose chosen action differs */
-    double regret; /* mean over changed cells of the reference's mean reward, its choice less the other's; nats per token */
+    double regret; /* mean over changed cells of the reference's mean reward, its choice less the
+                      other's; nats per token */
     uint64_t n_side[2], n_side_changed[2];
 } bench_error;
 
-/* Both models are the same directory's; backends are those that they were opened with. Tables start from identity with one risk cell and
- * are fitted exactly from advantages (alpha 0.75). CKVC_E_DATA when a loss is not finite. */
-ckvc_status bench_error_measure(backend *reference_be, model *reference, backend *other_be, model *other,
-                                const bench_error_options *o, bench_error *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same as rows of bench.h's CSV: the value stands in `rate`, its kind in `unit`, work is what it was taken over. */
+/* Both models are the same directory's; backends are those that they were opened with. Tables start
+ * from identity with one risk cell and are fitted exactly from advantages (alpha 0.75). CKVC_E_DATA
+ * when a loss is not finite. */
+ckvc_status bench_error_measure(backend *reference_be, model *reference, backend *other_be,
+                                model *other, const bench_error_options *o, bench_error *out,
+                                ckvc_err *err) CKVC_MUST_CHECK;
+/* The same as rows of bench.h's CSV: the value stands in `rate`, its kind in `unit`, work is what
+ * it was taken over. */
 void bench_error_rows(const bench_error *e, const char *shape, const char *note, ckvc_buffer *csv);
 /* And as sentences, one a line. */
 void bench_error_text(const bench_error *e, const char *name, ckvc_buffer *text);

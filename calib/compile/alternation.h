@@ -1,5 +1,5 @@
-/* The alternating loop's decisions (method.md section 7): which pass comes next under a probe, when a round was the last one, which
- * round's table goes out. Numbers in, decisions out.
+/* The alternating loop's decisions (method.md section 7): which pass comes next under a probe, when
+ * a round was the last one, which round's table goes out. Numbers in, decisions out.
  */
 #ifndef CKVC_ALTERNATION_H
 #define CKVC_ALTERNATION_H
@@ -26,8 +26,9 @@ typedef enum probe_kind {
     PROBE_EPSILON_GREEDY,
     PROBE_COUNT
 } probe_kind;
-#define PROBE_NAMES                                                                                                                \
-    "joint|head-only|gate-only|independent|alpha-0|no-utility|no-threshold|mean-gate|mean-pool|grid-search|epsilon-greedy"
+#define PROBE_NAMES                                                                                \
+    "joint|head-only|gate-only|independent|alpha-0|no-utility|no-threshold|mean-gate|mean-pool|"   \
+    "grid-search|epsilon-greedy"
 
 const char *probe_name(probe_kind probe);
 /* PROBE_COUNT: no such name. */
@@ -48,14 +49,18 @@ const char *stop_name(stop_rule rule); /* "converged", "held-out", "rounds", "on
 
 typedef struct alternation_round {
     size_t changed, supported; /* entries of the sides that the round fitted */
-    rank_interval gain; /* held-out reward over that of the round before (the start table for the first); n = 0: not measured */
-    double reward;      /* held-out objective: mean over prompts of the mean over budgets; NaN: not measured */
+    rank_interval gain; /* held-out reward over that of the round before (the start table for the
+                           first); n = 0: not measured */
+    double reward;      /* held-out objective: mean over prompts of the mean over budgets; NaN: not
+                           measured */
 } alternation_round;
 
-/* After round `number` (from 1) of a probe. The held-out rule needs two prompts: one has no standard error. */
-stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe, uint32_t rounds);
-/* Index of the round whose table goes out: the highest held-out objective, of equal ones the later; the last round where nothing was
- * measured. n >= 1. */
+/* After round `number` (from 1) of a probe. The held-out rule needs two prompts: one has no
+ * standard error. */
+stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe,
+                           uint32_t rounds);
+/* Index of the round whose table goes out: the highest held-out objective, of equal ones the later;
+ * the last round where nothing was measured. n >= 1. */
 size_t alternation_best(const alternation_round *rounds, size_t n);
 
 #endif

@@ -1,8 +1,11 @@
-/* The alternating loop (method.md section 7) in one run directory: log heads, fit, score; log the gate under them, fit, score; again.
+/* The alternating loop (method.md section 7) in one run directory: log heads, fit, score; log the
+ * gate under them, fit, score; again.
  *
- * Every pass is a checkpoint: its shards, its table (tables/pass-01.ckvt) and its held-out scores (heldout/pass-01.jsonl) are published
- * and journaled one after the other, each a function of those before it, so a run that was stopped anywhere ends with the same bytes. A
- * pass carries the plan of the one `calibrate` that logs the same: its shards are that run's shards, its table the one that `fit
+ * Every pass is a checkpoint: its shards, its table (tables/pass-01.ckvt) and its held-out scores
+ * (heldout/pass-01.jsonl) are published and journaled one after the other, each a function of those
+ * before it, so a run that was stopped anywhere ends with the same bytes. A pass carries the plan
+ * of the one `calibrate` that logs the same: its shards are that run's shards, its table the one
+ * that `fit
  * --tables` makes of them.
  */
 #ifndef CKVC_COMPILE_H
@@ -16,11 +19,13 @@
 typedef struct compile_pass {
     char name[32]; /* "pass-01-head" */
     ckvc_side side;
-    size_t changed, supported, states; /* entries of that side: against the table before; with records; all */
+    size_t changed, supported,
+        states; /* entries of that side: against the table before; with records; all */
     char content_id[CKVC_SHA256_HEX];
-    size_t n_heldout;                                  /* held-out prompts; 0: the rest is not measured */
-    rank_interval reward, over_identity, over_matched; /* of the table; nats per token, paired over prompts */
-    double kept, identity_kept, matched_kept;          /* tokens per layer */
+    size_t n_heldout; /* held-out prompts; 0: the rest is not measured */
+    rank_interval reward, over_identity,
+        over_matched; /* of the table; nats per token, paired over prompts */
+    double kept, identity_kept, matched_kept; /* tokens per layer */
 } compile_pass;
 
 typedef struct compile_result {
@@ -35,12 +40,13 @@ typedef struct compile_result {
 typedef struct compile_options {
     probe_kind probe;
     uint32_t rounds;
-    const plan *plan;         /* as of the calibration that pass 1 is; its options are those of every pass but for sides */
+    const plan *plan; /* as of the calibration that pass 1 is; its options are those of every pass
+                         but for sides */
     const ckvc_table *start;  /* with its edges set */
     const table_file *tables; /* --tables, which start is the table of; or NULL */
     const fit_options *fit;   /* pass, incoming and probe are the loop's own */
-    /* After each pass and each round, as they come (found again after a resume too). counts: of the logging, all zero where its table
-     * was there already. NULL: not told. */
+    /* After each pass and each round, as they come (found again after a resume too). counts: of the
+     * logging, all zero where its table was there already. NULL: not told. */
     void (*on_pass)(void *ctx, const compile_pass *pass, const pass_counts *counts);
     void (*on_round)(void *ctx, const compile_result *so_far, stop_rule stop);
     void *ctx;
@@ -50,7 +56,9 @@ typedef struct compile_options {
 json_t *compile_plan_json(const compile_options *o);
 /* Called before the scan: what is logged from here on carries pass 1's plan. */
 ckvc_status compile_begin(run_dir *run, const compile_options *o, ckvc_err *err) CKVC_MUST_CHECK;
-/* The loop. Ends with RUN/table.ckvt, the best round's table. CKVC_E_STOPPED after a clean stop, at a checkpoint. */
-ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result, ckvc_err *err) CKVC_MUST_CHECK;
+/* The loop. Ends with RUN/table.ckvt, the best round's table. CKVC_E_STOPPED after a clean stop, at
+ * a checkpoint. */
+ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result,
+                        ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,6 +1,7 @@
-/* The probe `grid-search` (method.md section 7): one weight for all heads, then one threshold per risk cell for all layers, each the one
- * with the best mean reward; every action of a grid is tried on every prompt with a rollout of its own. No state, no fit: what a
- * policy of a few numbers reaches.
+/* The probe `grid-search` (method.md section 7): one weight for all heads, then one threshold per
+ * risk cell for all layers, each the one with the best mean reward; every action of a grid is tried
+ * on every prompt with a rollout of its own. No state, no fit: what a policy of a few numbers
+ * reaches.
  */
 #ifndef CKVC_GRID_SEARCH_H
 #define CKVC_GRID_SEARCH_H
@@ -8,12 +9,15 @@
 #include "calib/log/calibrate.h"
 #include "formats/table/table_file.h"
 
-/* One side under `start`, whose other side stays: head: the weight per budget; gate: the threshold per budget and cell. The reward is
- * -(L_comp - L_full), on the gate side less the penalties of all layers (reward.h). Rewards are checkpointed for each --shard-prompts
- * prompts as grid/NAME-00000.jsonl (held-out prompts left out): {"id", "bin_entropy", "bin_perplexity", "reward": [nB][A]}. Ties as in a
- * fit. `out` has no evidence; its META says what was tried. CKVC_E_STOPPED after a clean stop: at most the checkpoint in hand is lost. */
-ckvc_status grid_search(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
-                        const ckvc_table *start, ckvc_side side, table_file **out, pass_counts *counts,
-                        ckvc_err *err) CKVC_MUST_CHECK;
+/* One side under `start`, whose other side stays: head: the weight per budget; gate: the threshold
+ * per budget and cell. The reward is
+ * -(L_comp - L_full), on the gate side less the penalties of all layers (reward.h). Rewards are
+ * checkpointed for each --shard-prompts prompts as grid/NAME-00000.jsonl (held-out prompts left
+ * out): {"id", "bin_entropy", "bin_perplexity", "reward": [nB][A]}. Ties as in a fit. `out` has no
+ * evidence; its META says what was tried. CKVC_E_STOPPED after a clean stop: at most the checkpoint
+ * in hand is lost. */
+ckvc_status grid_search(run_dir *run, const char *name, const calibrate_inputs *in,
+                        const calibrate_options *o, const ckvc_table *start, ckvc_side side,
+                        table_file **out, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -33,8 +33,7 @@ typedef struct worker {
     shard *rows;      /* one prompt's rows */
 } worker;
 
-static void worker_fini(worker *w)
-{
+static void worker_fini(worker *w) {
     session_destroy(w->session);
     keep_destroy(w->keep);
     variants_fini(&w->variants);
@@ -47,42 +46,40 @@ static void worker_fini(worker *w)
     *w = (worker){0};
 }
 
-/* Everything that work on a prompt needs is allocated here: nothing allocates between one prompt's tokens and its losses. */
-static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table,
-                               ckvc_err *err)
-{
+/* Everything that work on a prompt needs is allocated here: nothing allocates between one prompt's
+ * tokens and its losses. */
+static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const calibrate_options *o,
+                               const ckvc_table *table, ckvc_err *err) {
     const model_shape *shape = model_get_shape(in->model);
     session_limits limits = {in->prompts->max_tokens, in->prompts->max_continuation, o->window, 1};
     const bool plain = o->rollouts == ROLLOUTS_PLAIN;
     variant_extent most = {0};
     *w = (worker){0};
     if (table) {
-        most = o->layer_budgets ? variants_extent_by_layer(table, o->layer_budgets, in->prompts->max_tokens, o->sides, o->variants)
-                                : variants_extent(table, in->prompts->max_tokens, o->sides, o->variants);
+        most = o->layer_budgets
+                   ? variants_extent_by_layer(table, o->layer_budgets, in->prompts->max_tokens,
+                                              o->sides, o->variants)
+                   : variants_extent(table, in->prompts->max_tokens, o->sides, o->variants);
     }
-    ckvc_status st = memory_plan_make(in->backend, shape, model_converted_bytes(in->model), model_converted_least(in->model),
-                                      limits, table, &most, plain, o->memory ? o->memory : memory_plan_default(), &w->plan, err);
+    ckvc_status st = memory_plan_make(in->backend, shape, model_converted_bytes(in->model),
+                                      model_converted_least(in->model), limits, table, &most, plain,
+                                      o->memory ? o->memory : memory_plan_default(), &w->plan, err);
     limits.max_lanes = w->plan.lanes;
-    if (st == CKVC_OK) {
-        st = session_create(in->model, limits, &w->session, err);
-    }
+    if (st == CKVC_OK) { st = session_create(in->model, limits, &w->session, err); }
     if (st == CKVC_OK && table) {
-        st = keep_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window, &w->keep, err);
+        st = keep_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window,
+                         &w->keep, err);
     }
-    if (st == CKVC_OK && table && o->layer_budgets) {
-        keep_by_layer(w->keep, o->layer_budgets);
-    }
-    if (st == CKVC_OK && table) {
-        st = variants_reserve(&w->variants, &most, err);
-    }
+    if (st == CKVC_OK && table && o->layer_budgets) { keep_by_layer(w->keep, o->layer_budgets); }
+    if (st == CKVC_OK && table) { st = variants_reserve(&w->variants, &most, err); }
     if (st == CKVC_OK && table && o->behaviour == BEHAVIOUR_EPSILON_GREEDY) {
         st = epsilon_greedy_create(table, o->sides, &w->greedy, err);
         w->variants.greedy = w->greedy;
         w->share = EPSILON_FIRST;
     }
     if (st == CKVC_OK && table && !plain) {
-        st = sweep_create(&w->sweep, w->plan.lanes, in->prompts->max_continuation, table->n_budgets, table->n_layers,
-                          most.n_variants, err);
+        st = sweep_create(&w->sweep, w->plan.lanes, in->prompts->max_continuation, table->n_budgets,
+                          table->n_layers, most.n_variants, err);
     }
     if (st == CKVC_OK) {
         w->sets = ckvc_calloc((size_t)shape->n_layers, sizeof *w->sets);
@@ -90,29 +87,25 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
         w->baseline = ckvc_calloc(table ? table->n_budgets : 1, sizeof *w->baseline);
         w->rows = shard_create();
         if (!w->sets || !w->nll || !w->baseline || !w->rows) {
-            st = ckvc_fail_memory(err, "the calibration's buffers", (size_t)in->prompts->max_tokens * sizeof *w->nll);
+            st = ckvc_fail_memory(err, "the calibration's buffers",
+                                  (size_t)in->prompts->max_tokens * sizeof *w->nll);
         }
     }
-    if (st != CKVC_OK) {
-        worker_fini(w);
-    }
+    if (st != CKVC_OK) { worker_fini(w); }
     return st;
 }
 
-static void copy_text(char dst[SHARD_STRING], const char *src)
-{
+static void copy_text(char dst[SHARD_STRING], const char *src) {
     snprintf(dst, SHARD_STRING, "%s", src ? src : "");
 }
 
 /* Prefill and the prompt's row. loss_full is left to the caller. */
-static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_options *o, prefill_stats *stats,
-                               struct shard_prompt *row, ckvc_err *err)
-{
-    ckvc_status st = session_prefill(w->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + p->n_continuation, o->window,
-                                     o->alpha, stats, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_options *o,
+                               prefill_stats *stats, struct shard_prompt *row, ckvc_err *err) {
+    ckvc_status st =
+        session_prefill(w->session, p->tokens, p->n_tokens,
+                        (int64_t)p->n_tokens + p->n_continuation, o->window, o->alpha, stats, err);
+    if (st != CKVC_OK) { return st; }
     *row = (struct shard_prompt){.line = p->entry->line,
                                  .n_tokens = p->n_tokens,
                                  .n_continuation = p->n_continuation,
@@ -126,23 +119,23 @@ static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_optio
     return CKVC_OK;
 }
 
-/* ---- one prompt of each kind of pass: fills w->rows; *bad names a non-finite value, if any ---- */
+/* ---- one prompt of each kind of pass: fills w->rows; *bad names a non-finite value, if any ----
+ */
 
-static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
-                               const char **bad, ckvc_err *err)
-{
+static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_options *o,
+                               const ckvc_table *table, pass_counts *counts, const char **bad,
+                               ckvc_err *err) {
     (void)table, (void)counts;
     prefill_stats stats;
     struct shard_prompt row;
     ckvc_alloc_forbid("a scan's prompt");
     ckvc_status st = prefill_row(w, p, o, &stats, &row, err);
     if (st == CKVC_OK && p->n_continuation > 0) {
-        st = session_continue(w->session, p->tokens + p->n_tokens, p->n_continuation, NULL, w->nll, err);
+        st = session_continue(w->session, p->tokens + p->n_tokens, p->n_continuation, NULL, w->nll,
+                              err);
     }
     ckvc_alloc_permit();
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     row.loss_full = nll_mean(w->nll, p->n_continuation);
     if (!isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
         *bad = "the full-cache loss or a risk is not finite";
@@ -159,20 +152,18 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
     return st;
 }
 
-/* Does a layer of budget b draw on this block of the table? With budgets by layer there is one budget and may be many blocks. */
-static bool block_in_use(const keep *k, uint32_t b, uint32_t block)
-{
+/* Does a layer of budget b draw on this block of the table? With budgets by layer there is one
+ * budget and may be many blocks. */
+static bool block_in_use(const keep *k, uint32_t b, uint32_t block) {
     for (uint32_t l = 0; l < k->n_layers; l++) {
-        if (keep_at(k, b, l)->block == block) {
-            return true;
-        }
+        if (keep_at(k, b, l)->block == block) { return true; }
     }
     return false;
 }
 
-/* The baseline's row of each budget; with budgets by layer the one baseline's, under every block that its layers draw on. */
-static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err)
-{
+/* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
+ * that its layers draw on. */
+static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err) {
     const keep *k = w->keep;
     for (uint32_t block = 0; block < k->table->n_budgets; block++) {
         const uint32_t b = k->layer_budgets ? 0 : block;
@@ -180,15 +171,11 @@ static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err)
             *bad = "a baseline loss is not finite";
             return CKVC_OK;
         }
-        if (!block_in_use(k, b, block)) {
-            continue;
-        }
+        if (!block_in_use(k, b, block)) { continue; }
         size_t row;
         struct shard_baseline base = {0, (uint16_t)block, w->baseline[b]};
         ckvc_status st = shard_add_baseline(w->rows, &base, &row, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         for (uint32_t l = 0; l < k->n_layers; l++) {
             const keep_layer *at = keep_at(k, b, l);
             size_t i = row * k->n_layers + l;
@@ -202,38 +189,39 @@ static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_options *o, double loss_full, pass_counts *counts,
-                               const char **bad, ckvc_err *err)
-{
+static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_options *o,
+                               double loss_full, pass_counts *counts, const char **bad,
+                               ckvc_err *err) {
     const keep *k = w->keep;
     for (size_t i = 0; i < w->variants.n_actions; i++) {
         const taken_action *t = &w->variants.actions[i];
         const keep_layer *base = keep_at(k, t->budget, t->layer);
-        double loss = t->variant == VARIANT_NONE ? w->baseline[t->budget] : w->variants.items[t->variant].loss;
+        double loss = t->variant == VARIANT_NONE ? w->baseline[t->budget]
+                                                 : w->variants.items[t->variant].loss;
         ckvc_side side = (ckvc_side)t->side;
         if (!isfinite(loss)) {
             *bad = "the loss of a rollout is not finite";
             return CKVC_OK;
         }
-        struct shard_record r = {.prompt = 0,
-                                 .side = t->side,
-                                 .action = t->action,
-                                 .layer = t->layer,
-                                 .head = t->head,
-                                 .budget = (uint16_t)base->block,
-                                 .loss = loss,
-                                 .reward = reward_of(loss_full, loss, o->reduction, p->n_continuation,
-                                                     reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, base->tokens)),
-                                 .baseline =
-                                     reward_of(loss_full, w->baseline[t->budget], o->reduction, p->n_continuation,
-                                               reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, base->tokens)),
-                                 .n_candidates = t->n_candidates,
-                                 .n_kept = t->n_kept,
-                                 .set_hash = t->set_hash};
+        struct shard_record r = {
+            .prompt = 0,
+            .side = t->side,
+            .action = t->action,
+            .layer = t->layer,
+            .head = t->head,
+            .budget = (uint16_t)base->block,
+            .loss = loss,
+            .reward = reward_of(
+                loss_full, loss, o->reduction, p->n_continuation,
+                reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, base->tokens)),
+            .baseline = reward_of(
+                loss_full, w->baseline[t->budget], o->reduction, p->n_continuation,
+                reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, base->tokens)),
+            .n_candidates = t->n_candidates,
+            .n_kept = t->n_kept,
+            .set_hash = t->set_hash};
         ckvc_status st = shard_add_record(w->rows, &r, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         counts->records++;
         counts->actions_equal += t->variant == VARIANT_NONE;
     }
@@ -241,17 +229,18 @@ static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_optio
 }
 
 /* Full cache, baselines, variants: every loss that the prompt needs. */
-static ckvc_status run_rollouts(worker *w, const prompt *p, const calibrate_options *o, double *full, ckvc_err *err)
-{
+static ckvc_status run_rollouts(worker *w, const prompt *p, const calibrate_options *o,
+                                double *full, ckvc_err *err) {
     const int32_t *next = p->tokens + p->n_tokens;
     if (o->rollouts == ROLLOUTS_PLAIN) {
-        return rollouts_plain(w->session, w->keep, &w->variants, next, p->n_continuation, w->sets, w->nll, full, w->baseline, err);
+        return rollouts_plain(w->session, w->keep, &w->variants, next, p->n_continuation, w->sets,
+                              w->nll, full, w->baseline, err);
     }
-    return rollouts_sweep(&w->sweep, w->session, w->keep, &w->variants, next, p->n_continuation, full, w->baseline, err);
+    return rollouts_sweep(&w->sweep, w->session, w->keep, &w->variants, next, p->n_continuation,
+                          full, w->baseline, err);
 }
 
-static uint64_t count_rollouts(const worker *w)
-{
+static uint64_t count_rollouts(const worker *w) {
     uint64_t n = 1 + w->variants.n;
     for (uint32_t b = 0; b < w->keep->n_budgets; b++) {
         n += w->variants.group[b] == b;
@@ -260,15 +249,13 @@ static uint64_t count_rollouts(const worker *w)
 }
 
 /* From the prompt's tokens to all its losses, without an allocation. */
-static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_options *o, struct shard_prompt *row,
-                                  pass_counts *counts, const char **bad, ckvc_err *err)
-{
+static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_options *o,
+                                  struct shard_prompt *row, pass_counts *counts, const char **bad,
+                                  ckvc_err *err) {
     static const bool no_side[CKVC_SIDE_COUNT];
     prefill_stats stats;
     ckvc_status st = prefill_row(w, p, o, &stats, row, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     double prefilled = ckvc_now_s();
     if (!isfinite(stats.r_struct) || !isfinite(stats.r_sem)) {
         *bad = "a risk is not finite";
@@ -278,60 +265,48 @@ static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_op
     if (w->greedy) {
         epsilon_greedy_begin(w->greedy, w->share, w->keep->bin_entropy, w->keep->bin_ppl);
     }
-    st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour, o->variants, o->seed, p->entry->id,
-                        err);
-    if (st == CKVC_OK) {
-        st = run_rollouts(w, p, o, &row->loss_full, err);
-    }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour,
+                        o->variants, o->seed, p->entry->id, err);
+    if (st == CKVC_OK) { st = run_rollouts(w, p, o, &row->loss_full, err); }
+    if (st != CKVC_OK) { return st; }
     row->bin_entropy = (uint16_t)w->keep->bin_entropy;
     row->bin_ppl = (uint16_t)w->keep->bin_ppl;
     counts->rollouts += count_rollouts(w);
     counts->rollout_seconds += ckvc_now_s() - prefilled;
-    if (!isfinite(row->loss_full)) {
-        *bad = "the full-cache loss is not finite";
-    }
+    if (!isfinite(row->loss_full)) { *bad = "the full-cache loss is not finite"; }
     return CKVC_OK;
 }
 
-static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
-                              const char **bad, ckvc_err *err)
-{
+static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_options *o,
+                              const ckvc_table *table, pass_counts *counts, const char **bad,
+                              ckvc_err *err) {
     (void)table;
     struct shard_prompt row;
     ckvc_alloc_forbid("a prompt's prefill, kept sets and rollouts");
     ckvc_status st = measure_prompt(w, p, o, &row, counts, bad, err);
     ckvc_alloc_permit();
     if (st == CKVC_OK && !*bad && o->check_rollouts > 0) {
-        st = rollouts_check(o->check_rollouts, o->seed, p->entry->id, w->session, w->keep, &w->variants, w->baseline,
-                            p->tokens + p->n_tokens, p->n_continuation, w->sets, w->nll, &counts->checked, err);
+        st = rollouts_check(o->check_rollouts, o->seed, p->entry->id, w->session, w->keep,
+                            &w->variants, w->baseline, p->tokens + p->n_tokens, p->n_continuation,
+                            w->sets, w->nll, &counts->checked, err);
     }
-    if (st == CKVC_OK && !*bad) {
-        st = shard_add_prompt(w->rows, &row, NULL, err);
-    }
-    if (st == CKVC_OK && !*bad) {
-        st = log_baselines(w, bad, err);
-    }
-    if (st == CKVC_OK && !*bad) {
-        st = log_actions(w, p, o, row.loss_full, counts, bad, err);
-    }
-    if (st == CKVC_OK && !*bad && o->memo) {
-        memo_add(o->memo, &w->variants);
-    }
+    if (st == CKVC_OK && !*bad) { st = shard_add_prompt(w->rows, &row, NULL, err); }
+    if (st == CKVC_OK && !*bad) { st = log_baselines(w, bad, err); }
+    if (st == CKVC_OK && !*bad) { st = log_actions(w, p, o, row.loss_full, counts, bad, err); }
+    if (st == CKVC_OK && !*bad && o->memo) { memo_add(o->memo, &w->variants); }
     return st;
 }
 
 /* ---- the loop over prompts that both kinds of pass share ---- */
 
-typedef ckvc_status (*prompt_fn)(worker *w, const prompt *p, const calibrate_options *o, const ckvc_table *table,
-                                 pass_counts *counts, const char **bad, ckvc_err *err);
+typedef ckvc_status (*prompt_fn)(worker *w, const prompt *p, const calibrate_options *o,
+                                 const ckvc_table *table, pass_counts *counts, const char **bad,
+                                 ckvc_err *err);
 
 /* Borrows table's arrays and the model's names: for run_pass_begin, which copies. */
-static void fill_header(shard_header *h, const run_dir *run, const char *pass, const calibrate_inputs *in,
-                        const calibrate_options *o, const ckvc_table *table)
-{
+static void fill_header(shard_header *h, const run_dir *run, const char *pass,
+                        const calibrate_inputs *in, const calibrate_options *o,
+                        const ckvc_table *table) {
     const model_shape *shape = model_get_shape(in->model);
     *h = (shard_header){.n_layers = (uint32_t)shape->n_layers,
                         .n_heads = (uint32_t)shape->n_heads,
@@ -344,7 +319,8 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
                         .seed = o->seed};
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
     if (backend_get_compute(in->backend) != BE_COMPUTE_F32) {
-        snprintf(h->compute, sizeof h->compute, "%s", be_compute_name(backend_get_compute(in->backend)));
+        snprintf(h->compute, sizeof h->compute, "%s",
+                 be_compute_name(backend_get_compute(in->backend)));
     }
     snprintf(h->plan, sizeof h->plan, "%s", run_plan_hash(run));
     snprintf(h->fingerprint, sizeof h->fingerprint, "%s", model_fingerprint(in->model));
@@ -352,7 +328,8 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
     copy_text(h->model_name, model_name(in->model));
     snprintf(h->family, sizeof h->family, "%s", shape->family);
     snprintf(h->pass, sizeof h->pass, "%s", pass);
-    snprintf(h->behaviour, sizeof h->behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
+    snprintf(h->behaviour, sizeof h->behaviour, "%s",
+             table ? behaviour_name(o->behaviour) : "none");
     snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha));
     if (table) {
         h->n_budgets = table->n_budgets;
@@ -367,7 +344,8 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
         h->edges_ppl = table->edges_ppl;
         h->start_weight = table->weight;
         if (table->op != CKVC_OPERATOR_PAPER) {
-            snprintf(h->operator_name, sizeof h->operator_name, "%s", ckvc_operator_name(table->op));
+            snprintf(h->operator_name, sizeof h->operator_name, "%s",
+                     ckvc_operator_name(table->op));
         }
         if (o->layer_budgets) {
             h->n_layer_budgets = table->n_layers;
@@ -379,25 +357,24 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass, c
     }
 }
 
-static int64_t count_failures(const run_dir *run, const char *pass)
-{
+static int64_t count_failures(const run_dir *run, const char *pass) {
     int64_t n = 0;
     for (size_t i = 0; i < json_array_size(run_skipped(run)); i++) {
-        const char *of = json_string_value(json_object_get(json_array_get(run_skipped(run), i), "pass"));
+        const char *of =
+            json_string_value(json_object_get(json_array_get(run_skipped(run), i), "pass"));
         n += of && strcmp(of, pass) == 0;
     }
     return n;
 }
 
-static void learn(void *greedy, const shard *rows)
-{
+static void learn(void *greedy, const shard *rows) {
     epsilon_greedy_learn(greedy, rows);
 }
 
-static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind, const calibrate_inputs *in,
-                               const calibrate_options *o, const ckvc_table *table, prompt_fn fn, pass_counts *counts,
-                               ckvc_err *err)
-{
+static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
+                               const calibrate_inputs *in, const calibrate_options *o,
+                               const ckvc_table *table, prompt_fn fn, pass_counts *counts,
+                               ckvc_err *err) {
     worker w;
     shard_header header;
     stable *until = NULL;
@@ -410,9 +387,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
         return ckvc_fail_memory(err, "the list of prompts", in->prompts->n * sizeof *of_pass);
     }
     for (uint32_t i = 0; i < in->prompts->n; i++) {
-        if (!table || !in->prompts->items[i].passed_over) {
-            of_pass[n++] = i;
-        }
+        if (!table || !in->prompts->items[i].passed_over) { of_pass[n++] = i; }
     }
     ckvc_status st = worker_init(&w, in, o, table, err);
     if (st != CKVC_OK) {
@@ -421,43 +396,37 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
         return st;
     }
     fill_header(&header, run, kind, in, o, table);
-    st = run_pass_begin(run, name, n, o->shard_prompts, &header, backend_kernel(in->backend), done, err);
-    if (st == CKVC_OK) {
-        st = shard_header_copy(&w.rows->h, &header, err);
-    }
-    if (st != CKVC_OK) {
-        goto out;
-    }
+    st = run_pass_begin(run, name, n, o->shard_prompts, &header, backend_kernel(in->backend), done,
+                        err);
+    if (st == CKVC_OK) { st = shard_header_copy(&w.rows->h, &header, err); }
+    if (st != CKVC_OK) { goto out; }
     bool stopped = false, end = false;
     if (table && o->until_stable > 0) {
-        st = stable_create(table, o->until_alpha, o->until_reward, o->seed, w.plan.limit, &until, err);
+        st = stable_create(table, o->until_alpha, o->until_reward, o->seed, w.plan.limit, &until,
+                           err);
         if (st == CKVC_OK) {
             st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
         }
         n = run_pass_named(run, name)->n_prompts;
     }
-    if (st != CKVC_OK) {
-        goto out;
-    }
+    if (st != CKVC_OK) { goto out; }
     size_t n_logged = 0, logged = 0; /* prompts that leave records; those before the one in hand */
     for (uint32_t i = 0; i < n; i++) {
         counts->resumed += done[i];
         n_logged += !in->prompts->items[of_pass[i]].heldout;
     }
-    if (w.greedy) {
-        st = run_pass_replay(run, learn, w.greedy, err);
-    }
+    if (w.greedy) { st = run_pass_replay(run, learn, w.greedy, err); }
     int64_t failures = count_failures(run, name); /* of the runs before this one too */
     double start = ckvc_now_s();
     ckvc_progress progress;
-    ckvc_progress_start(&progress, name, table ? "rollouts" : "prompts", n, counts->resumed, o->quiet);
+    ckvc_progress_start(&progress, name, table ? "rollouts" : "prompts", n, counts->resumed,
+                        o->quiet);
     for (uint32_t i = 0; st == CKVC_OK && !end && i < n; i++) {
         const size_t rank = logged;
         logged += !in->prompts->items[of_pass[i]].heldout;
-        if (done[i]) {
-            continue;
-        }
-        if (ckvc_stop_requested() || (o->limit_time_s > 0 && ckvc_now_s() - start > o->limit_time_s)) {
+        if (done[i]) { continue; }
+        if (ckvc_stop_requested() ||
+            (o->limit_time_s > 0 && ckvc_now_s() - start > o->limit_time_s)) {
             stopped = true;
             break;
         }
@@ -470,18 +439,19 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
             counts->skipped++;
             failures++;
             st = run_skip_prompt(run, i, p->entry->id, bad, err);
-            ckvc_warn("%s: prompt \"%s\" (line %u) leaves no records: %s", name, p->entry->id, p->entry->line, bad);
+            ckvc_warn("%s: prompt \"%s\" (line %u) leaves no records: %s", name, p->entry->id,
+                      p->entry->line, bad);
             if (st == CKVC_OK && failures > o->max_failures) {
                 st = ckvc_fail(err, CKVC_E_DATA,
-                               "%s:%u: prompt \"%s\": %s; %" PRId64 " such prompts, --max-failures allows %" PRId64,
-                               in->manifest->path, p->entry->line, p->entry->id, bad, failures, o->max_failures);
+                               "%s:%u: prompt \"%s\": %s; %" PRId64
+                               " such prompts, --max-failures allows %" PRId64,
+                               in->manifest->path, p->entry->line, p->entry->id, bad, failures,
+                               o->max_failures);
             }
         } else if (st == CKVC_OK) {
             st = run_log_prompt(run, i, w.rows, err);
             counts->prompts++;
-            if (w.greedy) {
-                learn(w.greedy, w.rows);
-            }
+            if (w.greedy) { learn(w.greedy, w.rows); }
         }
         if (st == CKVC_OK && until) {
             st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
@@ -492,12 +462,12 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     ckvc_progress_finish(&progress);
     counts->stable = end;
     counts->seconds = ckvc_now_s() - start;
-    if (st == CKVC_OK) {
-        run_pass_end(run);
-    }
+    if (st == CKVC_OK) { run_pass_end(run); }
     if (st == CKVC_OK && stopped) {
-        st = ckvc_fail(err, CKVC_E_STOPPED, "%s: stopped with %u of %u prompts done; the same command with --resume goes on",
-                       run_path(run), counts->resumed + counts->prompts + counts->skipped, n);
+        st = ckvc_fail(
+            err, CKVC_E_STOPPED,
+            "%s: stopped with %u of %u prompts done; the same command with --resume goes on",
+            run_path(run), counts->resumed + counts->prompts + counts->skipped, n);
     }
 out:
     stable_free(until);
@@ -507,22 +477,23 @@ out:
     return st;
 }
 
-ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o, pass_counts *counts, ckvc_err *err)
-{
+ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
+                           pass_counts *counts, ckvc_err *err) {
     return run_prompts(run, "scan", "scan", in, o, NULL, scan_prompt, counts, err);
 }
 
-ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
-                           const ckvc_table *table, pass_counts *counts, ckvc_err *err)
-{
-    const char *kind = o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE] ? "both" : o->sides[CKVC_SIDE_HEAD] ? "head" : "gate";
+ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
+                           const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
+                           ckvc_err *err) {
+    const char *kind = o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE] ? "both"
+                       : o->sides[CKVC_SIDE_HEAD]                           ? "head"
+                                                                            : "gate";
     return run_prompts(run, name, kind, in, o, table, log_prompt, counts, err);
 }
 
 /* ---- what the gate can do ---- */
 
-static void add_baselines(const shard *s, gate_binding *out)
-{
+static void add_baselines(const shard *s, gate_binding *out) {
     const uint32_t L = s->h.n_layers;
     for (size_t i = 0; i < s->n_baselines; i++) {
         const struct shard_baseline *b = &s->baselines[i];
@@ -531,16 +502,16 @@ static void add_baselines(const shard *s, gate_binding *out)
             const size_t at = i * L + l;
             uint32_t budget;
             if (shard_layer_budget(&s->h, b->budget, l, T, &budget)) {
-                gate_binding_add(&out[b->budget], budget, s->n_candidates_lo[at], s->n_candidates_hi[at], s->n_kept[at],
-                                 s->n_kept_window[at], T);
+                gate_binding_add(&out[b->budget], budget, s->n_candidates_lo[at],
+                                 s->n_candidates_hi[at], s->n_kept[at], s->n_kept_window[at], T);
             }
         }
     }
 }
 
-ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding out[KEEP_MAX_BUDGETS],
-                              double budgets[KEEP_MAX_BUDGETS], uint32_t *n_budgets, double *top, ckvc_err *err)
-{
+ckvc_status calibrate_binding(const run_dir *run, const char *pass,
+                              gate_binding out[KEEP_MAX_BUDGETS], double budgets[KEEP_MAX_BUDGETS],
+                              uint32_t *n_budgets, double *top, ckvc_err *err) {
     const run_pass *p = run_pass_named(run, pass);
     memset(out, 0, KEEP_MAX_BUDGETS * sizeof *out);
     *n_budgets = 0;
@@ -548,9 +519,7 @@ ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding
     for (size_t k = 0; p && k < p->n_shards; k++) {
         shard *s = NULL;
         ckvc_status st = run_read_shard(run, p, k, &s, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         assert(s->h.n_budgets <= KEEP_MAX_BUDGETS); /* the pass was made with a keep */
         if (!shard_has_thresholds(&s->h)) {
             shard_free(s);
@@ -567,25 +536,22 @@ ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding
 
 /* ---- dry run ---- */
 
-/* Leaves n of the variants, spread over the list, for timing: every layer and both sides are in it. */
-static void thin_out(variant_list *v, size_t n)
-{
+/* Leaves n of the variants, spread over the list, for timing: every layer and both sides are in it.
+ */
+static void thin_out(variant_list *v, size_t n) {
     for (size_t i = 0; n < v->n && i < n; i++) {
         v->items[i] = v->items[i * v->n / n];
     }
     v->n = n < v->n ? n : v->n;
 }
 
-ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table, dry_run *out,
-                              ckvc_err *err)
-{
+ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                              const ckvc_table *table, dry_run *out, ckvc_err *err) {
     enum { SECONDS = 4 }; /* of timed rollouts, about */
     worker w;
     *out = (dry_run){0};
     ckvc_status st = worker_init(&w, in, o, table, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     const prompt *longest = &in->prompts->items[0];
     for (size_t i = 1; i < in->prompts->n; i++) {
         const prompt *p = &in->prompts->items[i];
@@ -602,23 +568,27 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
     st = prefill_row(&w, longest, o, &stats, &row, err);
     out->prefill_s = ckvc_now_s() - start;
     if (st == CKVC_OK) {
-        keep_prompt(w.keep, longest->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+        keep_prompt(w.keep, longest->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct,
+                    stats.r_sem);
         if (w.greedy) {
             epsilon_greedy_begin(w.greedy, w.share, w.keep->bin_entropy, w.keep->bin_ppl);
         }
-        st = variants_build(&w.variants, w.keep, o->sides, o->behaviour, o->variants, o->seed, longest->entry->id, err);
+        st = variants_build(&w.variants, w.keep, o->sides, o->behaviour, o->variants, o->seed,
+                            longest->entry->id, err);
     }
     if (st == CKVC_OK) {
         out->actions = w.variants.n_actions;
         out->distinct = w.variants.n;
         start = ckvc_now_s();
-        st =
-            rollout_baseline(w.session, w.keep, 0, longest->tokens + longest->n_tokens, longest->n_continuation, w.nll, &loss, err);
+        st = rollout_baseline(w.session, w.keep, 0, longest->tokens + longest->n_tokens,
+                              longest->n_continuation, w.nll, &loss, err);
         out->single_s = ckvc_now_s() - start;
     }
     if (st == CKVC_OK) {
         const double affordable = SECONDS / (out->single_s > 1e-6 ? out->single_s : 1e-6);
-        thin_out(&w.variants, affordable < 8 ? 8 : affordable < (double)w.variants.n ? (size_t)affordable : w.variants.n);
+        thin_out(&w.variants, affordable < 8                      ? 8
+                              : affordable < (double)w.variants.n ? (size_t)affordable
+                                                                  : w.variants.n);
         start = ckvc_now_s();
         st = run_rollouts(&w, longest, o, &loss, err);
         out->timed = count_rollouts(&w);

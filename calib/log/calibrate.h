@@ -1,7 +1,9 @@
-/* The pipeline: prompts -> statistics -> risk bins -> actions -> rollouts -> records, into a run directory.
+/* The pipeline: prompts -> statistics -> risk bins -> actions -> rollouts -> records, into a run
+ * directory.
  *
- * A prompt's records depend on the prompt, the table and the seed alone, so a run that is stopped and resumed, on any number of
- * threads, makes the same shards. Memory is sized for the longest prompt before the first one.
+ * A prompt's records depend on the prompt, the table and the seed alone, so a run that is stopped
+ * and resumed, on any number of threads, makes the same shards. Memory is sized for the longest
+ * prompt before the first one.
  */
 #ifndef CKVC_CALIBRATE_H
 #define CKVC_CALIBRATE_H
@@ -27,15 +29,16 @@ typedef struct calibrate_inputs {
     const prompt_list *prompts;
 } calibrate_inputs;
 
-/* How losses are computed: all variants of a prompt in one sweep of the layers, or one continuation each. The same bits either way. */
+/* How losses are computed: all variants of a prompt in one sweep of the layers, or one continuation
+ * each. The same bits either way. */
 typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
 
 typedef struct calibrate_options {
     int64_t window, continuation;
     ckvc_alpha_kind alpha;
     uint32_t keep_window;
-    const double
-        *layer_budgets; /* [L] or NULL: each layer's own budget, under the table's block nearest to it (keep.h); borrowed */
+    const double *layer_budgets; /* [L] or NULL: each layer's own budget, under the table's block
+                                    nearest to it (keep.h); borrowed */
     bool sides[CKVC_SIDE_COUNT];
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
@@ -48,9 +51,9 @@ typedef struct calibrate_options {
     uint32_t shard_prompts;
     int64_t max_failures;
     double limit_time_s; /* 0: none */
-    double
-        until_stable;   /* a logging pass of heads ends with the shard at which its reliability (stable.h) reaches this; 0: never */
-    double until_alpha; /* of the fit that it is the reliability of */
+    double until_stable; /* a logging pass of heads ends with the shard at which its reliability
+                            (stable.h) reaches this; 0: never */
+    double until_alpha;  /* of the fit that it is the reliability of */
     fit_reward until_reward;
     memo *memo;       /* counts what is logged now; borrowed, or NULL */
     const char *plan; /* hash that the shards carry, for a run of several plans; NULL: the run's */
@@ -58,37 +61,44 @@ typedef struct calibrate_options {
 } calibrate_options;
 
 typedef struct pass_counts {
-    uint32_t prompts, resumed, skipped;        /* done now, found done, failed */
-    uint64_t rollouts, records, actions_equal; /* run; logged; logged actions that kept the baseline's set */
-    uint64_t checked;                          /* rollouts done again the plain way */
+    uint32_t prompts, resumed, skipped; /* done now, found done, failed */
+    uint64_t rollouts, records,
+        actions_equal; /* run; logged; logged actions that kept the baseline's set */
+    uint64_t checked;  /* rollouts done again the plain way */
     double seconds, rollout_seconds;
     bool stable;        /* ended by --until-stable */
     double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;
 
 /* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */
-ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o, pass_counts *counts,
+ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
+                           pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
+/* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave
+ * their baseline rows and no records, prompts that a sample passed over leave nothing: the pass is
+ * of the others alone. */
+ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
+                           const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* One logging pass under `table` into run's pass `name` ("pass-01-head"). Held-out prompts leave their baseline rows and no records,
- * prompts that a sample passed over leave nothing: the pass is of the others alone. */
-ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in, const calibrate_options *o,
-                           const ckvc_table *table, pass_counts *counts, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Where the gate can act, from a pass's published baseline rows, held-out prompts included: out [nB of the pass's shards], zeroed here.
- * *n_budgets is 0 when nothing is published, and when the pass has no thresholds (--operator no-threshold); *top is the highest threshold of the grid, budgets [nB] the pass's. */
-ckvc_status calibrate_binding(const run_dir *run, const char *pass, gate_binding out[KEEP_MAX_BUDGETS],
-                              double budgets[KEEP_MAX_BUDGETS], uint32_t *n_budgets, double *top, ckvc_err *err) CKVC_MUST_CHECK;
+/* Where the gate can act, from a pass's published baseline rows, held-out prompts included: out [nB
+ * of the pass's shards], zeroed here. *n_budgets is 0 when nothing is published, and when the pass
+ * has no thresholds (--operator no-threshold); *top is the highest threshold of the grid, budgets
+ * [nB] the pass's. */
+ckvc_status calibrate_binding(const run_dir *run, const char *pass,
+                              gate_binding out[KEEP_MAX_BUDGETS], double budgets[KEEP_MAX_BUDGETS],
+                              uint32_t *n_budgets, double *top, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing written). */
+/* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing
+ * written). */
 typedef struct dry_run {
     uint32_t n_tokens, n_continuation;
-    uint64_t actions, distinct; /* of that prompt, both sides */
-    double prefill_s, rollout_s,
-        single_s;   /* rollout_s: one of many, the way that is asked for; single_s: one alone, as in a scan */
-    uint64_t timed; /* rollouts behind rollout_s */
+    uint64_t actions, distinct;            /* of that prompt, both sides */
+    double prefill_s, rollout_s, single_s; /* rollout_s: one of many, the way that is asked for;
+                                              single_s: one alone, as in a scan */
+    uint64_t timed;                        /* rollouts behind rollout_s */
     memory_plan memory;
 } dry_run;
-ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o, const ckvc_table *table, dry_run *out,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                              const ckvc_table *table, dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

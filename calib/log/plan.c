@@ -1,4 +1,5 @@
-/* run.json: see plan.h. Paths, threads, limits of time and output names stay out: they do not change results. */
+/* run.json: see plan.h. Paths, threads, limits of time and output names stay out: they do not
+ * change results. */
 #include "calib/log/plan.h"
 
 #include <string.h>
@@ -7,9 +8,9 @@
 #include "lib/base/hash.h"
 #include "lib/base/json.h"
 
-/* SHA-256 over ids and token hashes in order: texts that a manifest names as files are part of the plan, too. */
-static void digest_prompts(const prompt_list *list, char out[CKVC_SHA256_HEX])
-{
+/* SHA-256 over ids and token hashes in order: texts that a manifest names as files are part of the
+ * plan, too. */
+static void digest_prompts(const prompt_list *list, char out[CKVC_SHA256_HEX]) {
     ckvc_sha256 s;
     uint8_t digest[CKVC_SHA256_BYTES], number[8];
     ckvc_sha256_init(&s);
@@ -23,13 +24,11 @@ static void digest_prompts(const prompt_list *list, char out[CKVC_SHA256_HEX])
     ckvc_hex(digest, sizeof digest, out);
 }
 
-static int set(json_t *o, const char *key, json_t *value)
-{
+static int set(json_t *o, const char *key, json_t *value) {
     return json_object_set_new(o, key, value);
 }
 
-json_t *plan_json(const plan *p)
-{
+json_t *plan_json(const plan *p) {
     const calibrate_options *o = p->options;
     const prompt_options *po = p->prompt_options;
     char prompts[CKVC_SHA256_HEX];
@@ -49,9 +48,7 @@ json_t *plan_json(const plan *p)
     bad |= set(json, "prompts", json_string(prompts));
     bad |= set(json, "n_prompts", json_integer((json_int_t)p->inputs->prompts->n));
     bad |= set(json, "chat_template", json_string(chat_style_name(po->chat.style)));
-    if (po->chat.date) {
-        bad |= set(json, "chat_date", json_string(po->chat.date));
-    }
+    if (po->chat.date) { bad |= set(json, "chat_date", json_string(po->chat.date)); }
     bad |= set(json, "split", splits);
     bad |= set(json, "window", json_integer(o->window));
     bad |= set(json, "continuation", json_integer(o->continuation));
@@ -64,40 +61,44 @@ json_t *plan_json(const plan *p)
     bad |= set(json, "keep_window", json_integer(o->keep_window));
     bad |= set(json, "seed", json_integer((json_int_t)o->seed));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
-    bad |= set(json, "compute", json_string(be_compute_name(backend_get_compute(p->inputs->backend))));
-    if (p->leak_check) {
-        bad |= json_object_set(json, "leak_check", p->leak_check);
-    }
+    bad |=
+        set(json, "compute", json_string(be_compute_name(backend_get_compute(p->inputs->backend))));
+    if (p->leak_check) { bad |= json_object_set(json, "leak_check", p->leak_check); }
     if (p->budgets) {
-        const char *side = o->sides[0] && o->sides[1] ? "both" : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
+        const char *side = o->sides[0] && o->sides[1]
+                               ? "both"
+                               : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
         bad |= set(json, "side", json_string(side));
         bad |= set(json, "budget", ckvc_json_reals(p->budgets, p->n_budgets));
         bad |= set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
-        bad |= set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
+        bad |= set(json, "bin_edges",
+                   json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
         bad |= set(json, "edges_from", json_string(p->edges_from));
         bad |= set(json, "min_cell", json_integer(p->min_cell));
         bad |= set(json, "behaviour", json_string(behaviour_name(o->behaviour)));
-        bad |= set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
+        bad |=
+            set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
         bad |= set(json, "lambda", json_real(o->lambda));
-        if (p->sample > 0) {
-            bad |= set(json, "sample_prompts", json_integer(p->sample));
-        }
+        if (p->sample > 0) { bad |= set(json, "sample_prompts", json_integer(p->sample)); }
         if (p->sample > 0 && p->sample_from) {
             bad |= set(json, "sample_from", json_string(p->sample_from));
         }
         if (o->reduction != CKVC_LOSS_MEAN) {
             bad |= set(json, "loss_reduction", json_string(ckvc_loss_reduction_name(o->reduction)));
         }
-        const bool own_grids = strcmp(p->start_table, "identity") == 0; /* a start table brings its own */
+        const bool own_grids =
+            strcmp(p->start_table, "identity") == 0; /* a start table brings its own */
         for (int i = 0; own_grids && i < CKVC_SIDE_COUNT; i++) {
             const action_grid *g = &p->grids[i];
             if (!action_grid_is_default((ckvc_side)i, g->values, g->n)) {
-                bad |= set(json, i == CKVC_SIDE_HEAD ? "head_grid" : "gate_grid", ckvc_json_reals(g->values, g->n));
+                bad |= set(json, i == CKVC_SIDE_HEAD ? "head_grid" : "gate_grid",
+                           ckvc_json_reals(g->values, g->n));
             }
         }
         bad |= set(json, "start_table", json_string(p->start_table));
-        /* What later versions added is written only where it is not neutral: a plan without it keeps its hash. */
+        /* What later versions added is written only where it is not neutral: a plan without it
+         * keeps its hash. */
         if (o->until_stable > 0) {
             bad |= set(json, "until_stable", json_real(o->until_stable));
             if (o->until_alpha != fit_defaults().cql_alpha) {

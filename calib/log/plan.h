@@ -1,4 +1,5 @@
-/* The plan of a run: every resolved option that decides results, and the identity of every input, as run.json (formats/run/run.md). */
+/* The plan of a run: every resolved option that decides results, and the identity of every input,
+ * as run.json (formats/run/run.md). */
 #ifndef CKVC_PLAN_H
 #define CKVC_PLAN_H
 
@@ -14,18 +15,22 @@ typedef struct plan {
     const calibrate_options *options;
     const prompt_options *prompt_options;
     const char *tokenizer; /* fingerprint or NULL */
-    json_t *leak_check;    /* record of a leak check (formats/lines/leak_record.h), borrowed; NULL: none, and the plan has no such key */
+    json_t *leak_check;    /* record of a leak check (formats/lines/leak_record.h), borrowed; NULL:
+                              none, and the plan has no such key */
     /* calibrate alone: */
     const double *budgets, *layer_budgets; /* layer_budgets [n_layers], or NULL */
     uint32_t n_layers;
     ckvc_operator op;
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins, min_cell;
     edge_kind edges;
-    const action_grid *grids; /* [2]: a default grid, like every other neutral value that came later, leaves no key */
-    const char *edges_from;   /* "this run's scan", "start table", or the plan hash of another run's scan */
-    const char *start_table;  /* content id or "identity" */
-    int64_t sample;           /* prompts to draw; 0: all */
-    const char *sample_from;  /* plan hash of the scan that they are drawn by, where edges_from does not say it; else NULL */
+    const action_grid *grids; /* [2]: a default grid, like every other neutral value that came
+                                 later, leaves no key */
+    const char
+        *edges_from; /* "this run's scan", "start table", or the plan hash of another run's scan */
+    const char *start_table; /* content id or "identity" */
+    int64_t sample;          /* prompts to draw; 0: all */
+    const char *sample_from; /* plan hash of the scan that they are drawn by, where edges_from does
+                                not say it; else NULL */
 } plan;
 
 /* New reference, or NULL when memory is out. */

@@ -17,23 +17,21 @@ struct stable {
     fit_reward reward;
 };
 
-ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward, uint64_t seed, size_t memory_max,
-                          stable **out, ckvc_err *err)
-{
+ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward,
+                          uint64_t seed, size_t memory_max, stable **out, ckvc_err *err) {
     stable *s = ckvc_calloc(1, sizeof *s);
     *out = NULL;
-    if (!s) {
-        return ckvc_fail_memory(err, "--until-stable", sizeof *s);
-    }
+    if (!s) { return ckvc_fail_memory(err, "--until-stable", sizeof *s); }
     s->n_heads = (size_t)table->n_layers * table->n_heads;
     s->n_budgets = table->n_budgets;
     s->n_actions = table->n_head_actions;
     s->cql_alpha = cql_alpha;
     s->reward = reward;
     s->grid = ckvc_alloc(s->n_actions, sizeof *s->grid);
-    ckvc_status st = s->grid ? cql_counts_create(s->n_heads * s->n_budgets, s->n_actions, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES,
-                                                 seed, memory_max, &s->counts, err)
-                             : ckvc_fail_memory(err, "--until-stable", s->n_actions * sizeof *s->grid);
+    ckvc_status st =
+        s->grid ? cql_counts_create(s->n_heads * s->n_budgets, s->n_actions, 2 * STABLE_SPLITS,
+                                    CQL_RESAMPLE_HALVES, seed, memory_max, &s->counts, err)
+                : ckvc_fail_memory(err, "--until-stable", s->n_actions * sizeof *s->grid);
     if (st != CKVC_OK) {
         stable_free(s);
         return st;
@@ -45,8 +43,7 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
     return CKVC_OK;
 }
 
-void stable_free(stable *s)
-{
+void stable_free(stable *s) {
     if (s) {
         cql_counts_free(s->counts);
         free(s->grid);
@@ -54,16 +51,13 @@ void stable_free(stable *s)
     }
 }
 
-ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err)
-{
+ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) {
     /* Our own shards hold a prompt's records one after the other. */
     uint32_t current = UINT32_MAX;
     ckvc_status st = CKVC_OK;
     for (size_t i = 0; st == CKVC_OK && i < rows->n_records; i++) {
         const struct shard_record *r = &rows->records[i];
-        if (r->side != CKVC_SIDE_HEAD) {
-            continue;
-        }
+        if (r->side != CKVC_SIDE_HEAD) { continue; }
         if (r->prompt != current) {
             current = r->prompt;
             cql_counts_prompt(s->counts, rows->prompts[current].id);
@@ -75,16 +69,18 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err)
     return st;
 }
 
-ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err)
-{
+ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) {
     size_t S = s->n_heads * s->n_budgets, defined = 0;
     double scale = s->reward == FIT_RAW ? 1.0 : cql_counts_sd(s->counts, false), sum = 0;
     uint16_t *choices = ckvc_alloc(S * 2 * STABLE_SPLITS, sizeof *choices);
     double *x = ckvc_alloc(2 * s->n_heads, sizeof *x), *y = x ? x + s->n_heads : NULL;
-    ckvc_status st = choices && x ? CKVC_OK : ckvc_fail_memory(err, "--until-stable", S * 2 * STABLE_SPLITS * sizeof *choices);
+    ckvc_status st = choices && x ? CKVC_OK
+                                  : ckvc_fail_memory(err, "--until-stable",
+                                                     S * 2 * STABLE_SPLITS * sizeof *choices);
     *out = NAN;
     if (st == CKVC_OK) {
-        st = cql_counts_choices(s->counts, s->cql_alpha, scale > 0 ? scale : 1.0, s->grid, choices, err);
+        st = cql_counts_choices(s->counts, s->cql_alpha, scale > 0 ? scale : 1.0, s->grid, choices,
+                                err);
     }
     for (size_t k = 0; st == CKVC_OK && k < STABLE_SPLITS; k++) {
         const uint16_t *a = choices + 2 * k * S, *b = a + S;
@@ -112,23 +108,20 @@ ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err)
     return st;
 }
 
-ckvc_status stable_watch(stable *s, run_dir *run, const char *name, double target, double *reliability, bool *end, ckvc_err *err)
-{
+ckvc_status stable_watch(stable *s, run_dir *run, const char *name, double target,
+                         double *reliability, bool *end, ckvc_err *err) {
     const run_pass *pass = run_pass_named(run, name);
     const bool more = pass->n_shards > s->n_shards;
     ckvc_status st = CKVC_OK;
     for (; st == CKVC_OK && s->n_shards < pass->n_shards; s->n_shards++) {
         shard *rows = NULL;
         st = run_read_shard(run, pass, s->n_shards, &rows, err);
-        if (st == CKVC_OK) {
-            st = stable_add(s, rows, err);
-        }
+        if (st == CKVC_OK) { st = stable_add(s, rows, err); }
         shard_free(rows);
     }
-    if (st == CKVC_OK && more) {
-        st = stable_reliability(s, reliability, err);
-    }
-    if (st == CKVC_OK && more && !pass->stable.known && (*reliability >= target || pass->complete)) {
+    if (st == CKVC_OK && more) { st = stable_reliability(s, reliability, err); }
+    if (st == CKVC_OK && more && !pass->stable.known &&
+        (*reliability >= target || pass->complete)) {
         st = run_pass_stable(run, target, *reliability, *reliability >= target, err);
     }
     *end = pass->stable.known && pass->stable.reached;

@@ -1,8 +1,11 @@
-/* When to stop logging (--until-stable): the split-half reliability of the head table from the shards published so far.
+/* When to stop logging (--until-stable): the split-half reliability of the head table from the
+ * shards published so far.
  *
- * Prompts are halved at random, SPLITS times, by (seed, prompt id) alone; each half is fitted exactly, with the alpha and the rewards of the
- * fit to come; Spearman's rho of the two halves' weights over the states that both support, mean over budgets and splits,
- * corrected to the whole by Spearman-Brown: 2 rho / (1 + rho). Sums are exact, so threads, resumes and the order of prompts never show.
+ * Prompts are halved at random, SPLITS times, by (seed, prompt id) alone; each half is fitted
+ * exactly, with the alpha and the rewards of the fit to come; Spearman's rho of the two halves'
+ * weights over the states that both support, mean over budgets and splits, corrected to the whole
+ * by Spearman-Brown: 2 rho / (1 + rho). Sums are exact, so threads, resumes and the order of
+ * prompts never show.
  */
 #ifndef CKVC_STABLE_H
 #define CKVC_STABLE_H
@@ -15,21 +18,24 @@
 
 typedef struct stable stable;
 
-/* table: the shape and grid of what is logged. cql_alpha, reward: as in fit_options. memory_max: bytes for the statistics, CKVC_E_MEMORY when
- * they do not fit. */
-ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward, uint64_t seed, size_t memory_max,
-                          stable **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* table: the shape and grid of what is logged. cql_alpha, reward: as in fit_options. memory_max:
+ * bytes for the statistics, CKVC_E_MEMORY when they do not fit. */
+ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward,
+                          uint64_t seed, size_t memory_max, stable **out,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 void stable_free(stable *s);
 /* The head records of a published shard; held-out prompts have none. */
 ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;
-/* NaN where undefined: a split and budget counts when both halves support at least half of its states, and half of them all must count. */
+/* NaN where undefined: a split and budget counts when both halves support at least half of its
+ * states, and half of them all must count. */
 ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Takes in the shards of the run's open pass that are published and new, and judges the pass when there is one: at `target` it ends
- * there, journaled (run_pass_stable); short of it the last shard ends it. *reliability: at the newest shard (left alone without one);
- * *end: the pass has ended early, now or before. Called before a prompt of the next shard is begun, so that it shows nowhere whether a
- * run was stopped in between. */
-ckvc_status stable_watch(stable *s, run_dir *run, const char *pass, double target, double *reliability, bool *end,
-                         ckvc_err *err) CKVC_MUST_CHECK;
+/* Takes in the shards of the run's open pass that are published and new, and judges the pass when
+ * there is one: at `target` it ends there, journaled (run_pass_stable); short of it the last shard
+ * ends it. *reliability: at the newest shard (left alone without one); *end: the pass has ended
+ * early, now or before. Called before a prompt of the next shard is begun, so that it shows nowhere
+ * whether a run was stopped in between. */
+ckvc_status stable_watch(stable *s, run_dir *run, const char *pass, double target,
+                         double *reliability, bool *end, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

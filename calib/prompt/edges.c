@@ -6,15 +6,11 @@
 #include "cql/stats/rank.h"
 #include "lib/base/memory.h"
 
-ckvc_status edges_of(const double *values, size_t n, unsigned n_bins, edge_kind kind, double *edges, ckvc_err *err)
-{
-    if (n_bins <= 1) {
-        return CKVC_OK;
-    }
+ckvc_status edges_of(const double *values, size_t n, unsigned n_bins, edge_kind kind, double *edges,
+                     ckvc_err *err) {
+    if (n_bins <= 1) { return CKVC_OK; }
     double *share = ckvc_alloc(n_bins - 1, sizeof *share);
-    if (!share) {
-        return ckvc_fail_memory(err, "bin edges", n_bins * sizeof *share);
-    }
+    if (!share) { return ckvc_fail_memory(err, "bin edges", n_bins * sizeof *share); }
     for (unsigned i = 1; i < n_bins; i++) {
         share[i - 1] = (double)i / n_bins;
     }

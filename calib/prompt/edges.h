@@ -1,4 +1,5 @@
-/* Risk-bin edges from a scan (method.md section 8): quantiles (equal mass) or uniform steps of r_struct and r_sem. */
+/* Risk-bin edges from a scan (method.md section 8): quantiles (equal mass) or uniform steps of
+ * r_struct and r_sem. */
 #ifndef CKVC_EDGES_H
 #define CKVC_EDGES_H
 
@@ -8,8 +9,10 @@
 
 typedef enum edge_kind { EDGES_QUANTILE, EDGES_UNIFORM } edge_kind;
 
-/* n_bins-1 inner edges of the n values, ascending. Quantiles interpolate linearly between order statistics; equal edges are allowed
- * and leave empty bins. Uniform: equal steps from the least to the largest value. n >= 1, n_bins >= 1. */
-ckvc_status edges_of(const double *values, size_t n, unsigned n_bins, edge_kind kind, double *edges, ckvc_err *err) CKVC_MUST_CHECK;
+/* n_bins-1 inner edges of the n values, ascending. Quantiles interpolate linearly between order
+ * statistics; equal edges are allowed and leave empty bins. Uniform: equal steps from the least to
+ * the largest value. n >= 1, n_bins >= 1. */
+ckvc_status edges_of(const double *values, size_t n, unsigned n_bins, edge_kind kind, double *edges,
+                     ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

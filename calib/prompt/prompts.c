@@ -10,11 +10,8 @@
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 
-bool prompt_is_heldout(uint64_t seed, const char *id, double share)
-{
-    if (share <= 0) {
-        return false;
-    }
+bool prompt_is_heldout(uint64_t seed, const char *id, double share) {
+    if (share <= 0) { return false; }
     char number[24];
     snprintf(number, sizeof number, "%" PRIu64 "\n", seed);
     ckvc_sha256 s;
@@ -31,39 +28,38 @@ bool prompt_is_heldout(uint64_t seed, const char *id, double share)
 }
 
 /* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
-static bool held_out(const manifest_entry *e, const prompt_options *o)
-{
-    return prompt_is_heldout(o->seed, e->id, o->holdout) || (e->split && strcmp(e->split, "heldout") == 0);
+static bool held_out(const manifest_entry *e, const prompt_options *o) {
+    return prompt_is_heldout(o->seed, e->id, o->holdout) ||
+           (e->split && strcmp(e->split, "heldout") == 0);
 }
 
 /* By the manifest's split, or as "heldout" however it came to be held out. */
-static bool wanted_split(const manifest_entry *e, const prompt_options *o)
-{
+static bool wanted_split(const manifest_entry *e, const prompt_options *o) {
     for (size_t i = 0; i < o->n_splits; i++) {
-        if ((e->split && strcmp(e->split, o->splits[i]) == 0) || (strcmp(o->splits[i], "heldout") == 0 && held_out(e, o))) {
+        if ((e->split && strcmp(e->split, o->splits[i]) == 0) ||
+            (strcmp(o->splits[i], "heldout") == 0 && held_out(e, o))) {
             return true;
         }
     }
     return o->n_splits == 0;
 }
 
-static ckvc_status copy_ids(const int32_t *given, size_t n_given, int32_t **ids, size_t *n, ckvc_err *err)
-{
+static ckvc_status copy_ids(const int32_t *given, size_t n_given, int32_t **ids, size_t *n,
+                            ckvc_err *err) {
     *ids = ckvc_alloc(n_given, sizeof **ids);
-    if (!*ids) {
-        return ckvc_fail_memory(err, "a prompt's ids", n_given * sizeof **ids);
-    }
+    if (!*ids) { return ckvc_fail_memory(err, "a prompt's ids", n_given * sizeof **ids); }
     memcpy(*ids, given, n_given * sizeof **ids);
     *n = n_given;
     return CKVC_OK;
 }
 
-static ckvc_status encode(const manifest *m, const manifest_entry *e, const tokenizer *tok, const char *text, size_t size, bool bos,
-                          int32_t **ids, size_t *n, ckvc_err *err)
-{
+static ckvc_status encode(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                          const char *text, size_t size, bool bos, int32_t **ids, size_t *n,
+                          ckvc_err *err) {
     if (!tok) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s:%u: prompt \"%s\" is text, but the model has no tokenizer; add its tokenizer.json or give \"tokens\"",
+                         "%s:%u: prompt \"%s\" is text, but the model has no tokenizer; add its "
+                         "tokenizer.json or give \"tokens\"",
                          m->path, e->line, e->id);
     }
     ckvc_err inner = {0};
@@ -75,15 +71,16 @@ static ckvc_status encode(const manifest *m, const manifest_entry *e, const toke
 }
 
 /* A rendered conversation has its BOS in the text: the tokenizer adds none. */
-static ckvc_status encode_messages(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat,
-                                   int32_t **ids, size_t *n, ckvc_err *err)
-{
+static ckvc_status encode_messages(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                                   const chat_template *chat, int32_t **ids, size_t *n,
+                                   ckvc_err *err) {
     chat_message *messages = ckvc_calloc(e->n_messages, sizeof *messages);
     if (!messages) {
         return ckvc_fail_memory(err, "a prompt's messages", e->n_messages * sizeof *messages);
     }
     for (size_t i = 0; i < e->n_messages; i++) {
-        messages[i] = (chat_message){e->messages[i].role, e->messages[i].content, e->messages[i].content_size};
+        messages[i] = (chat_message){e->messages[i].role, e->messages[i].content,
+                                     e->messages[i].content_size};
     }
     char *text;
     size_t size;
@@ -98,22 +95,17 @@ static ckvc_status encode_messages(const manifest *m, const manifest_entry *e, c
     return st;
 }
 
-ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat, int32_t **ids,
-                       size_t *n, ckvc_err *err)
-{
-    if (e->has_tokens) {
-        return copy_ids(e->tokens, e->n_tokens, ids, n, err);
-    }
-    if (e->n_messages) {
-        return encode_messages(m, e, tok, chat, ids, n, err);
-    }
+ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                       const chat_template *chat, int32_t **ids, size_t *n, ckvc_err *err) {
+    if (e->has_tokens) { return copy_ids(e->tokens, e->n_tokens, ids, n, err); }
+    if (e->n_messages) { return encode_messages(m, e, tok, chat, ids, n, err); }
     return encode(m, e, tok, e->text, e->text_size, true, ids, n, err);
 }
 
 /* Fills p from one line. *is_short is set, with p untouched, when T < W + 1. */
-static ckvc_status build_one(const manifest *m, const manifest_entry *e, const tokenizer *tok, const model_shape *shape,
-                             const prompt_options *o, prompt *p, bool *is_short, ckvc_err *err)
-{
+static ckvc_status build_one(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                             const model_shape *shape, const prompt_options *o, prompt *p,
+                             bool *is_short, ckvc_err *err) {
     int32_t *ids = NULL, *next = NULL;
     size_t n = 0, n_next = 0;
     ckvc_status st = prompt_ids(m, e, tok, &o->chat, &ids, &n, err);
@@ -122,17 +114,16 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
     } else if (st == CKVC_OK && e->has_continuation) {
         st = encode(m, e, tok, e->continuation, e->continuation_size, false, &next, &n_next, err);
     }
-    if (st != CKVC_OK) {
-        goto done;
-    }
+    if (st != CKVC_OK) { goto done; }
     size_t T = n, C = (size_t)o->continuation;
     const int32_t *continuation = next;
     if (e->has_continuation || e->has_continuation_tokens) {
         C = n_next < C ? n_next : C;
         if (C == 0 && o->continuation > 0) {
             st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\": the continuation is empty; leave it out or give at least one token", m->path,
-                           e->line, e->id);
+                           "%s:%u: prompt \"%s\": the continuation is empty; leave it out or give "
+                           "at least one token",
+                           m->path, e->line, e->id);
             goto done;
         }
     } else {
@@ -143,10 +134,11 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
         *is_short = true;
         if (!o->skip_short) {
             st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\" has %zu tokens%s, need at least %" PRId64 " (window %" PRId64
-                           " + 1%s); use --skip-short to drop such prompts",
+                           "%s:%u: prompt \"%s\" has %zu tokens%s, need at least %" PRId64
+                           " (window %" PRId64 " + 1%s); use --skip-short to drop such prompts",
                            m->path, e->line, e->id, n, next ? " before its continuation" : "",
-                           o->window + 1 + (next ? 0 : o->continuation), o->window, next ? "" : " + continuation");
+                           o->window + 1 + (next ? 0 : o->continuation), o->window,
+                           next ? "" : " + continuation");
         }
         goto done;
     }
@@ -155,23 +147,26 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
     size_t kept = T < most ? T : most;
     if (kept + C > (size_t)context) {
         st = ckvc_fail(err, CKVC_E_DATA,
-                       "%s:%u: prompt \"%s\" has %zu + %zu tokens (prompt + continuation), the model's context is %" PRId64
-                       "; use --max-tokens %" PRId64,
+                       "%s:%u: prompt \"%s\" has %zu + %zu tokens (prompt + continuation), the "
+                       "model's context is %" PRId64 "; use --max-tokens %" PRId64,
                        m->path, e->line, e->id, kept, C, context, context - (int64_t)C);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= shape->vocab) {
-            st = ckvc_fail(err, CKVC_E_DATA, "%s:%u: prompt \"%s\": token %zu is %d, the model's vocabulary has ids 0 to %d",
-                           m->path, e->line, e->id, i, ids[i], shape->vocab - 1);
+            st = ckvc_fail(
+                err, CKVC_E_DATA,
+                "%s:%u: prompt \"%s\": token %zu is %d, the model's vocabulary has ids 0 to %d",
+                m->path, e->line, e->id, i, ids[i], shape->vocab - 1);
             goto done;
         }
     }
     for (size_t i = 0; i < C; i++) {
         if (continuation[i] < 0 || continuation[i] >= shape->vocab) {
             st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\": continuation token %zu is %d, the model's vocabulary has ids 0 to %d", m->path,
-                           e->line, e->id, i, continuation[i], shape->vocab - 1);
+                           "%s:%u: prompt \"%s\": continuation token %zu is %d, the model's "
+                           "vocabulary has ids 0 to %d",
+                           m->path, e->line, e->id, i, continuation[i], shape->vocab - 1);
             goto done;
         }
     }
@@ -208,34 +203,31 @@ done:
     return st;
 }
 
-ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape, const prompt_options *o,
-                          prompt_list **out, ckvc_err *err)
-{
+ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
+                          const prompt_options *o, prompt_list **out, ckvc_err *err) {
     *out = NULL;
     prompt_list *list = ckvc_calloc(1, sizeof *list);
-    if (list) {
-        list->items = ckvc_calloc(m->n_entries, sizeof *list->items);
-    }
+    if (list) { list->items = ckvc_calloc(m->n_entries, sizeof *list->items); }
     if (!list || !list->items) {
         prompts_free(list);
         return ckvc_fail_memory(err, "the prompt list", m->n_entries * sizeof(prompt));
     }
     if (o->max_tokens > 0 && o->max_tokens < o->window + 1) {
         prompts_free(list);
-        return ckvc_fail(err, CKVC_E_USAGE, "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1", o->max_tokens,
-                         o->window);
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1",
+                         o->max_tokens, o->window);
     }
     if (o->window + 1 + o->continuation > model_shape_context(shape)) {
         prompts_free(list);
         return ckvc_fail(err, CKVC_E_USAGE,
-                         "--window %" PRId64 " and --continuation %" PRId64 " do not fit the model's context of %" PRId64,
+                         "--window %" PRId64 " and --continuation %" PRId64
+                         " do not fit the model's context of %" PRId64,
                          o->window, o->continuation, model_shape_context(shape));
     }
     for (size_t i = 0; i < m->n_entries && (o->limit == 0 || list->n < (size_t)o->limit); i++) {
         const manifest_entry *e = &m->entries[i];
-        if (!wanted_split(e, o)) {
-            continue;
-        }
+        if (!wanted_split(e, o)) { continue; }
         prompt *p = &list->items[list->n];
         bool is_short = false;
         ckvc_status st = build_one(m, e, tok, shape, o, p, &is_short, err);
@@ -253,11 +245,14 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
         list->n_cut += p->cut;
         list->n_heldout += p->heldout;
         list->max_tokens = p->n_tokens > list->max_tokens ? p->n_tokens : list->max_tokens;
-        list->max_continuation = p->n_continuation > list->max_continuation ? p->n_continuation : list->max_continuation;
+        list->max_continuation =
+            p->n_continuation > list->max_continuation ? p->n_continuation : list->max_continuation;
     }
     if (list->n == 0) {
-        ckvc_status st = ckvc_fail(err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)", m->path, m->n_entries,
-                                   list->n_short, o->n_splits ? ", the rest in other splits; look at --split" : "");
+        ckvc_status st =
+            ckvc_fail(err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)", m->path,
+                      m->n_entries, list->n_short,
+                      o->n_splits ? ", the rest in other splits; look at --split" : "");
         prompts_free(list);
         return st;
     }
@@ -265,11 +260,8 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
     return CKVC_OK;
 }
 
-void prompts_free(prompt_list *list)
-{
-    if (!list) {
-        return;
-    }
+void prompts_free(prompt_list *list) {
+    if (!list) { return; }
     for (size_t i = 0; list->items && i < list->n; i++) {
         free(list->items[i].tokens);
     }

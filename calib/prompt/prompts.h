@@ -1,4 +1,5 @@
-/* Prompts as calibration takes them: manifest lines tokenised, cut, checked against the model's context (formats/lines/manifest.md). */
+/* Prompts as calibration takes them: manifest lines tokenised, cut, checked against the model's
+ * context (formats/lines/manifest.md). */
 #ifndef CKVC_PROMPTS_H
 #define CKVC_PROMPTS_H
 
@@ -18,12 +19,14 @@ typedef struct prompt {
     uint32_t n_tokens, n_continuation; /* T, C */
     bool cut;                          /* shortened in the middle to max_tokens */
     bool heldout;
-    bool passed_over;    /* not drawn by --sample-prompts (calib/prompt/sample.h): no part in a logging pass */
+    bool passed_over; /* not drawn by --sample-prompts (calib/prompt/sample.h): no part in a logging
+                         pass */
     uint64_t token_hash; /* XXH64 of T, C and the ids */
 } prompt;
 
 typedef struct prompt_options {
-    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout); n_splits 0: all */
+    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout);
+                                  n_splits 0: all */
     size_t n_splits;
     int64_t window, continuation; /* W, C */
     int64_t max_tokens;           /* T at most; 0: context - C */
@@ -41,16 +44,20 @@ typedef struct prompt_list {
     uint32_t max_tokens, max_continuation; /* over the list */
 } prompt_list;
 
-/* The prompt's ids (text and messages tokenised; without its continuation), whatever they are: lengths and vocabulary are not checked.
- * tok may be NULL when the prompt is given as ids. *ids is the caller's to free. */
-ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok, const chat_template *chat, int32_t **ids,
-                       size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+/* The prompt's ids (text and messages tokenised; without its continuation), whatever they are:
+ * lengths and vocabulary are not checked. tok may be NULL when the prompt is given as ids. *ids is
+ * the caller's to free. */
+ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                       const chat_template *chat, int32_t **ids, size_t *n,
+                       ckvc_err *err) CKVC_MUST_CHECK;
 
 /* tokenizer may be NULL when every prompt is given as ids. */
-ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape, const prompt_options *o,
-                          prompt_list **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
+                          const prompt_options *o, prompt_list **out,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 void prompts_free(prompt_list *list);
-/* Held out when (first 8 bytes, big-endian, of SHA-256(seed in decimal, LF, id)) / 2^64 < share (formats.md). */
+/* Held out when (first 8 bytes, big-endian, of SHA-256(seed in decimal, LF, id)) / 2^64 < share
+ * (formats.md). */
 bool prompt_is_heldout(uint64_t seed, const char *id, double share);
 
 #endif

@@ -1,8 +1,9 @@
-/* What a scan says of prompts and risk cells, and stratified sampling over the cells (method.md section 8).
+/* What a scan says of prompts and risk cells, and stratified sampling over the cells (method.md
+ * section 8).
  *
- * Who is drawn depends on the prompts' ids, their cells and the seed, never on their places: in a cell prompts stand in the order of a
- * hash of (seed, id), and a cell gives the first of that order. New prompts find their places in it and push out at most as many as
- * they are.
+ * Who is drawn depends on the prompts' ids, their cells and the seed, never on their places: in a
+ * cell prompts stand in the order of a hash of (seed, id), and a cell gives the first of that
+ * order. New prompts find their places in it and push out at most as many as they are.
  */
 #ifndef CKVC_SAMPLE_H
 #define CKVC_SAMPLE_H
@@ -23,10 +24,13 @@ typedef struct sample_item {
     uint64_t cell; /* any number */
 } sample_item;
 
-/* drawn [n]: `want` of the items (all when there are fewer), cells as even as they allow: small cells whole, the others one number of
- * items each, what is left to those whose next item has the smallest hash. */
-ckvc_status sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed, bool *drawn, ckvc_err *err) CKVC_MUST_CHECK;
-/* First 8 bytes, big-endian, of SHA-256("sample", LF, seed in decimal, LF, id): apart from the hold-out's. */
+/* drawn [n]: `want` of the items (all when there are fewer), cells as even as they allow: small
+ * cells whole, the others one number of items each, what is left to those whose next item has the
+ * smallest hash. */
+ckvc_status sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed, bool *drawn,
+                        ckvc_err *err) CKVC_MUST_CHECK;
+/* First 8 bytes, big-endian, of SHA-256("sample", LF, seed in decimal, LF, id): apart from the
+ * hold-out's. */
 uint64_t sample_hash(uint64_t seed, const char *id);
 
 /* ---- a scan's prompts, hold-out left out ---- */
@@ -39,12 +43,15 @@ typedef struct scanned {
     size_t n, capacity;
 } scanned;
 
-/* CKVC_E_DATA when the run has no complete scan. A scan whose prompts are all held out gives n = 0. */
+/* CKVC_E_DATA when the run has no complete scan. A scan whose prompts are all held out gives n = 0.
+ */
 ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) CKVC_MUST_CHECK;
 void scanned_fini(scanned *s);
-/* Edges from the scanned prompts: edges_entropy [E-1], edges_ppl [P-1]. CKVC_E_DATA when there are none. */
-ckvc_status scanned_edges(const scanned *s, const run_dir *run, uint32_t E, uint32_t P, edge_kind kind, double *edges_entropy,
-                          double *edges_ppl, ckvc_err *err) CKVC_MUST_CHECK;
+/* Edges from the scanned prompts: edges_entropy [E-1], edges_ppl [P-1]. CKVC_E_DATA when there are
+ * none. */
+ckvc_status scanned_edges(const scanned *s, const run_dir *run, uint32_t E, uint32_t P,
+                          edge_kind kind, double *edges_entropy, double *edges_ppl,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- cells of this run's prompts ---- */
 typedef struct sample_options {
@@ -56,9 +63,10 @@ typedef struct sample_options {
     uint64_t seed;
 } sample_options;
 
-/* Counts those of the prompts that the scan knows (by id and tokens) in cells and sources; with `sample`, draws among them and marks the
- * rest as passed over, the ones that the scan does not know too. *out is the caller's to coverage_fini. */
-ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_list *prompts, coverage *out,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+/* Counts those of the prompts that the scan knows (by id and tokens) in cells and sources; with
+ * `sample`, draws among them and marks the rest as passed over, the ones that the scan does not
+ * know too. *out is the caller's to coverage_fini. */
+ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_list *prompts,
+                           coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

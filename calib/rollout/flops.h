@@ -1,8 +1,10 @@
-/* Floating-point operations that a stage has to do, counted from the model's shape: what `ckvc bench` divides by the time.
+/* Floating-point operations that a stage has to do, counted from the model's shape: what `ckvc
+ * bench` divides by the time.
  *
- * A multiply and an add are two. Matrix products and attention (scores and mix) alone are counted, for the rows that are needed and no
- * padding: norms, rotations, exponentials and statistics are work too, but theirs is not the machine's sgemm rate. Of a prefill, keys that a sliding
- * window hides are not counted.
+ * A multiply and an add are two. Matrix products and attention (scores and mix) alone are counted,
+ * for the rows that are needed and no padding: norms, rotations, exponentials and statistics are
+ * work too, but theirs is not the machine's sgemm rate. Of a prefill, keys that a sliding window
+ * hides are not counted.
  */
 #ifndef CKVC_FLOPS_H
 #define CKVC_FLOPS_H
@@ -13,12 +15,15 @@
 
 /* A layer's causal attention of T rows, a window of so many keys sliding along (0: none). */
 double flops_attention(int32_t n_heads, int32_t head_dim, int32_t window, int64_t T);
-/* A prompt of T tokens, window W: keys and values of every row, in the last layer the rest for the W + 1 rows that are read, and the head
- * for W rows (method.md section 4). */
+/* A prompt of T tokens, window W: keys and values of every row, in the last layer the rest for the
+ * W + 1 rows that are read, and the head for W rows (method.md section 4). */
 double flops_prefill(const model_shape *s, int64_t T, int64_t W);
-/* One continuation of C tokens from layer 0: C - 1 rows, and the head for each. n_kept [L]; NULL: T in every layer. */
+/* One continuation of C tokens from layer 0: C - 1 rows, and the head for each. n_kept [L]; NULL: T
+ * in every layer. */
 double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t *n_kept);
-/* A variant that leaves the baseline at `layer`: there attention and what follows it, above all of it, and the head. */
-double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_kept_own, const uint32_t *n_kept);
+/* A variant that leaves the baseline at `layer`: there attention and what follows it, above all of
+ * it, and the head. */
+double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_kept_own,
+                     const uint32_t *n_kept);
 
 #endif

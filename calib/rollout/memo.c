@@ -6,8 +6,7 @@
 
 #include "lib/base/memory.h"
 
-ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err)
-{
+ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err) {
     memo *m = *out = ckvc_calloc(1, sizeof *m);
     bool all = m != NULL;
     for (int i = 0; all && i < CKVC_SIDE_COUNT; i++) {
@@ -23,8 +22,7 @@ ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err)
     return CKVC_OK;
 }
 
-void memo_free(memo *m)
-{
+void memo_free(memo *m) {
     if (m) {
         for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
             free(m->sides[i]);
@@ -33,11 +31,8 @@ void memo_free(memo *m)
     }
 }
 
-void memo_add(memo *m, const variant_list *v)
-{
-    if (v->n_actions == 0) {
-        return;
-    }
+void memo_add(memo *m, const variant_list *v) {
+    if (v->n_actions == 0) { return; }
     for (size_t i = 0; i < v->n_actions; i++) {
         const taken_action *t = &v->actions[i];
         m->sides[t->side][t->layer].actions++;
@@ -58,8 +53,7 @@ void memo_add(memo *m, const variant_list *v)
     m->prompts++;
 }
 
-static memo_count all_layers(const memo *m, ckvc_side side)
-{
+static memo_count all_layers(const memo *m, ckvc_side side) {
     memo_count sum = {0};
     for (uint32_t l = 0; l < m->n_layers; l++) {
         sum.actions += m->sides[side][l].actions;
@@ -70,29 +64,25 @@ static memo_count all_layers(const memo *m, ckvc_side side)
 }
 
 /* 0 without actions. */
-static double rate(uint64_t actions, uint64_t distinct)
-{
+static double rate(uint64_t actions, uint64_t distinct) {
     return actions ? 1.0 - (double)distinct / (double)actions : 0.0;
 }
 
-void memo_text(const memo *m, ckvc_buffer *out)
-{
-    if (m->prompts == 0) {
-        return;
-    }
-    ckvc_buffer_printf(out,
-                       "memo: %.1f%% of the actions cost no rollout; per prompt %.0f actions (%" PRIu64 " to %" PRIu64
-                       ") in %.0f rollouts (%" PRIu64 " to %" PRIu64 ")\n",
-                       100 * rate(m->actions, m->distinct), (double)m->actions / (double)m->prompts, m->least[0], m->most[0],
-                       (double)m->distinct / (double)m->prompts, m->least[1], m->most[1]);
+void memo_text(const memo *m, ckvc_buffer *out) {
+    if (m->prompts == 0) { return; }
+    ckvc_buffer_printf(
+        out,
+        "memo: %.1f%% of the actions cost no rollout; per prompt %.0f actions (%" PRIu64
+        " to %" PRIu64 ") in %.0f rollouts (%" PRIu64 " to %" PRIu64 ")\n",
+        100 * rate(m->actions, m->distinct), (double)m->actions / (double)m->prompts, m->least[0],
+        m->most[0], (double)m->distinct / (double)m->prompts, m->least[1], m->most[1]);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const ckvc_side side = (ckvc_side)i;
         const memo_count sum = all_layers(m, side);
-        if (sum.actions == 0) {
-            continue;
-        }
-        ckvc_buffer_printf(out, "  %s %.1f%% (%.1f%% at the baseline's set), by layer", ckvc_side_name(side),
-                           100 * rate(sum.actions, sum.distinct), 100 * (double)sum.at_baseline / (double)sum.actions);
+        if (sum.actions == 0) { continue; }
+        ckvc_buffer_printf(out, "  %s %.1f%% (%.1f%% at the baseline's set), by layer",
+                           ckvc_side_name(side), 100 * rate(sum.actions, sum.distinct),
+                           100 * (double)sum.at_baseline / (double)sum.actions);
         for (uint32_t l = 0; l < m->n_layers; l++) {
             const memo_count *c = &m->sides[side][l];
             ckvc_buffer_printf(out, " %.0f", 100 * rate(c->actions, c->distinct));
@@ -103,25 +93,24 @@ void memo_text(const memo *m, ckvc_buffer *out)
 
 enum { ACTIONS, AT_BASELINE, DISTINCT };
 
-static void json_counts(const memo_count *c, uint32_t n, int which, ckvc_buffer *out)
-{
+static void json_counts(const memo_count *c, uint32_t n, int which, ckvc_buffer *out) {
     static const char *const names[] = {"actions", "at_baseline", "distinct"};
     ckvc_buffer_printf(out, "\"%s\":[", names[which]);
     for (uint32_t l = 0; l < n; l++) {
-        const uint64_t value = which == ACTIONS ? c[l].actions : which == AT_BASELINE ? c[l].at_baseline : c[l].distinct;
+        const uint64_t value = which == ACTIONS       ? c[l].actions
+                               : which == AT_BASELINE ? c[l].at_baseline
+                                                      : c[l].distinct;
         ckvc_buffer_printf(out, "%s%" PRIu64, l ? "," : "", value);
     }
     ckvc_buffer_text(out, "]");
 }
 
-void memo_json(const memo *m, ckvc_buffer *out)
-{
-    ckvc_buffer_printf(out, "\"memo\":{\"prompts\":%" PRIu64 ",\"actions\":%" PRIu64 ",\"distinct\":%" PRIu64, m->prompts,
-                       m->actions, m->distinct);
+void memo_json(const memo *m, ckvc_buffer *out) {
+    ckvc_buffer_printf(
+        out, "\"memo\":{\"prompts\":%" PRIu64 ",\"actions\":%" PRIu64 ",\"distinct\":%" PRIu64,
+        m->prompts, m->actions, m->distinct);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-        if (all_layers(m, (ckvc_side)i).actions == 0) {
-            continue;
-        }
+        if (all_layers(m, (ckvc_side)i).actions == 0) { continue; }
         ckvc_buffer_printf(out, ",\"%s\":{", ckvc_side_name((ckvc_side)i));
         for (int which = ACTIONS; which <= DISTINCT; which++) {
             ckvc_buffer_text(out, which ? "," : "");

@@ -1,6 +1,7 @@
-/* Rollouts the fast way: all distinct variants of a prompt in one sweep of the layers (method.md section 4), cut into batches that the
- * memory allows. Every batch starts from the baselines that its variants leave; a variant joins at its layer. Each rollout is the same
- * bits as the plain way's, whatever the batches: its rows have tiles of their own.
+/* Rollouts the fast way: all distinct variants of a prompt in one sweep of the layers (method.md
+ * section 4), cut into batches that the memory allows. Every batch starts from the baselines that
+ * its variants leave; a variant joins at its layer. Each rollout is the same bits as the plain
+ * way's, whatever the batches: its rows have tiles of their own.
  */
 #ifndef CKVC_ROLLOUTS_SWEEP_H
 #define CKVC_ROLLOUTS_SWEEP_H
@@ -25,17 +26,21 @@ typedef struct sweep {
     double *nll;            /* [max_lanes][C] */
 } sweep;
 
-size_t sweep_bytes(int64_t max_lanes, uint32_t max_continuation, uint32_t n_budgets, uint32_t n_layers, size_t max_variants);
-ckvc_status sweep_create(sweep *w, int64_t max_lanes, uint32_t max_continuation, uint32_t n_budgets, uint32_t n_layers,
-                         size_t max_variants, ckvc_err *err) CKVC_MUST_CHECK;
+size_t sweep_bytes(int64_t max_lanes, uint32_t max_continuation, uint32_t n_budgets,
+                   uint32_t n_layers, size_t max_variants);
+ckvc_status sweep_create(sweep *w, int64_t max_lanes, uint32_t max_continuation, uint32_t n_budgets,
+                         uint32_t n_layers, size_t max_variants, ckvc_err *err) CKVC_MUST_CHECK;
 void sweep_fini(sweep *w);
 
-/* full (may be NULL: left out), baseline [nB] and every variant's loss, from the session's prefilled prompt. v holds at most max_variants
- * variants; losses may be non-finite. */
-ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v, const int32_t *continuation, uint32_t C,
-                           double *full, double *baseline, ckvc_err *err) CKVC_MUST_CHECK;
+/* full (may be NULL: left out), baseline [nB] and every variant's loss, from the session's
+ * prefilled prompt. v holds at most max_variants variants; losses may be non-finite. */
+ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v,
+                           const int32_t *continuation, uint32_t C, double *full, double *baseline,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Operations that one such call asks for, counted as flops.h says; baselines that a later batch repeats are not counted again. */
-double rollouts_sweep_flops(const model_shape *shape, const keep *k, const variant_list *v, uint32_t C);
+/* Operations that one such call asks for, counted as flops.h says; baselines that a later batch
+ * repeats are not counted again. */
+double rollouts_sweep_flops(const model_shape *shape, const keep *k, const variant_list *v,
+                            uint32_t C);
 
 #endif

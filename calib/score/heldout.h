@@ -1,5 +1,6 @@
-/* The held-out objective: rewards of policies on the prompts that no fit has seen (method.md section 7). The prompt is the unit: its reward
- * is the mean over budgets, and policies are compared prompt by prompt.
+/* The held-out objective: rewards of policies on the prompts that no fit has seen (method.md
+ * section 7). The prompt is the unit: its reward is the mean over budgets, and policies are
+ * compared prompt by prompt.
  */
 #ifndef CKVC_HELDOUT_H
 #define CKVC_HELDOUT_H
@@ -8,20 +9,27 @@
 #include "cql/stats/rank.h"
 
 typedef struct heldout {
-    size_t n;                                       /* held-out prompts, in the plan's order */
-    double *table, *identity, *matched;             /* [n] rewards, nats per token; NaN where a loss was not finite */
+    size_t n; /* held-out prompts, in the plan's order */
+    double *table, *identity,
+        *matched; /* [n] rewards, nats per token; NaN where a loss was not finite */
     double table_kept, matched_kept, identity_kept; /* tokens per layer, means */
 } heldout;
 
-/* The held-out prompts of a list as a list of their own; items are borrowed. Free list->items alone. */
-ckvc_status heldout_prompts(const prompt_list *all, prompt_list *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* Scores identity, matched and the table on them: JSON lines as `ckvc score` writes them. A stop is CKVC_E_STOPPED. */
-ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts, const table_file *table, const score_options *o,
-                          ckvc_buffer *lines, ckvc_err *err) CKVC_MUST_CHECK;
+/* The held-out prompts of a list as a list of their own; items are borrowed. Free list->items
+ * alone. */
+ckvc_status heldout_prompts(const prompt_list *all, prompt_list *out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* Scores identity, matched and the table on them: JSON lines as `ckvc score` writes them. A stop is
+ * CKVC_E_STOPPED. */
+ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
+                          const table_file *table, const score_options *o, ckvc_buffer *lines,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 /* Such a file back as rewards by prompt. heldout_free it. */
-ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
+                         ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
 /* Mean and paired interval of a - b [n], over the prompts where both are finite. b NULL: of a. */
-ckvc_status heldout_gain(const double *a, const double *b, size_t n, rank_interval *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status heldout_gain(const double *a, const double *b, size_t n, rank_interval *out,
+                         ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

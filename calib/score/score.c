@@ -22,8 +22,7 @@
 /* Thresholds that SCORE_MATCHED looks through: from 0 (everything) in steps of 1/200. */
 enum { MATCH_STEPS = 1000 };
 #define NO_TABLE SIZE_MAX
-static double match_tau(int j)
-{
+static double match_tau(int j) {
     return j / 200.0;
 }
 
@@ -60,14 +59,14 @@ typedef struct scorer {
     double *u;           /* [max T] */
     double *ones;        /* [G] */
     decision d;
-    double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: tokens kept by identity at each threshold, for matched */
+    double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: tokens kept by identity at each
+                              threshold, for matched */
     double *kept_by_table; /* [n_policies][nB] */
     prefill_stats stats;
     score_measures measures;
 } scorer;
 
-static void scorer_fini(scorer *s)
-{
+static void scorer_fini(scorer *s) {
     for (size_t i = 0; i < s->n_tables; i++) {
         keep_destroy(s->tables[i].keep);
         ckvc_table_free(s->tables[i].own);
@@ -91,25 +90,26 @@ static void scorer_fini(scorer *s)
 }
 
 /* B of a layer, as it was asked for. */
-static double budget_of(const scorer *s, uint32_t b, uint32_t layer)
-{
+static double budget_of(const scorer *s, uint32_t b, uint32_t layer) {
     return s->o->layer_budgets ? s->o->layer_budgets[layer] : s->o->budgets[b];
 }
 
 /* The entries of a table that serve a layer's budget for a prompt of T tokens. */
-static uint32_t block_of(const scorer *s, const ckvc_table *t, uint32_t b, uint32_t layer, uint32_t n_tokens)
-{
+static uint32_t block_of(const scorer *s, const ckvc_table *t, uint32_t b, uint32_t layer,
+                         uint32_t n_tokens) {
     return ckvc_nearest_budget(t->budgets, t->n_budgets, budget_of(s, b, layer), n_tokens);
 }
 
 /* Without leave to take a near block, a table must hold the very budgets. */
-static ckvc_status check_blocks(const scorer *s, const table_file *f, ckvc_err *err)
-{
-    for (uint32_t b = 0; !s->o->nearest_budget && !s->o->layer_budgets && b < s->o->n_budgets; b++) {
-        const uint32_t block = ckvc_nearest_budget(f->table->budgets, f->table->n_budgets, s->o->budgets[b], 1);
+static ckvc_status check_blocks(const scorer *s, const table_file *f, ckvc_err *err) {
+    for (uint32_t b = 0; !s->o->nearest_budget && !s->o->layer_budgets && b < s->o->n_budgets;
+         b++) {
+        const uint32_t block =
+            ckvc_nearest_budget(f->table->budgets, f->table->n_budgets, s->o->budgets[b], 1);
         if (f->table->budgets[block] != s->o->budgets[b]) {
             return ckvc_fail(err, CKVC_E_MISMATCH,
-                             "the table %.12s... has no block for budget %.10g; use one of its own, or --nearest-budget",
+                             "the table %.12s... has no block for budget %.10g; use one of its "
+                             "own, or --nearest-budget",
                              f->content_id, s->o->budgets[b]);
         }
     }
@@ -117,17 +117,15 @@ static ckvc_status check_blocks(const scorer *s, const table_file *f, ckvc_err *
 }
 
 /* Finds or opens the table that policy i draws on. */
-static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err)
-{
+static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err) {
     const score_policy *p = &s->policies[i];
     table_in_use *t = &s->tables[s->n_tables];
     ckvc_status st = p->table ? check_blocks(s, p->table, err) : CKVC_OK;
     s->of_policy[i] = NO_TABLE;
-    if (st != CKVC_OK || (score_is_reference(p->kind) && !p->table)) {
-        return st;
-    }
+    if (st != CKVC_OK || (score_is_reference(p->kind) && !p->table)) { return st; }
     if (p->kind == SCORE_IDENTITY) {
-        st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets, (uint32_t)s->o->window, &t->own, err);
+        st = start_table_create(s->L, s->G, 1, 1, s->o->budgets, s->o->n_budgets,
+                                (uint32_t)s->o->window, &t->own, err);
     } else if (score_is_control(p->kind)) {
         st = score_control_table(p->kind, p->table->table, &t->own, err);
     }
@@ -139,13 +137,12 @@ static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err)
         }
     }
     s->of_policy[i] = s->n_tables++;
-    return st == CKVC_OK
-               ? keep_create(t->table, s->in->prompts->max_tokens, (uint32_t)s->o->window, s->o->keep_window, &t->keep, err)
-               : st;
+    return st == CKVC_OK ? keep_create(t->table, s->in->prompts->max_tokens, (uint32_t)s->o->window,
+                                       s->o->keep_window, &t->keep, err)
+                         : st;
 }
 
-static ckvc_status scorer_init(scorer *s, ckvc_err *err)
-{
+static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     const model_shape *shape = model_get_shape(s->in->model);
     const prompt_list *list = s->in->prompts;
     s->L = (uint32_t)shape->n_layers;
@@ -156,11 +153,10 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
                                    .max_lanes = s->o->attention_error ? 2 : 1};
     ckvc_status st = session_create(s->in->model, limits, &s->session, err);
     if (st == CKVC_OK) {
-        st = score_measures_create(&s->measures, shape, limits, s->o->attention_error, s->o->utilities, err);
+        st = score_measures_create(&s->measures, shape, limits, s->o->attention_error,
+                                   s->o->utilities, err);
     }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     size_t T = list->max_tokens, L = s->L;
     s->tables = ckvc_calloc(s->n_policies, sizeof *s->tables);
     s->of_policy = ckvc_calloc(s->n_policies, sizeof *s->of_policy);
@@ -174,10 +170,12 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     s->d.n_candidates = ckvc_calloc(L, sizeof *s->d.n_candidates);
     s->d.n_kept = ckvc_calloc(L, sizeof *s->d.n_kept);
     s->d.n_kept_window = ckvc_calloc(L, sizeof *s->d.n_kept_window);
-    s->kept_by_step = ckvc_calloc(s->n_policies * s->o->n_budgets * MATCH_STEPS, sizeof *s->kept_by_step);
+    s->kept_by_step =
+        ckvc_calloc(s->n_policies * s->o->n_budgets * MATCH_STEPS, sizeof *s->kept_by_step);
     s->kept_by_table = ckvc_calloc(s->n_policies * s->o->n_budgets, sizeof *s->kept_by_table);
-    if (!s->tables || !s->of_policy || !s->nll || !s->positions || !s->offsets || !s->scratch || !s->u || !s->ones || !s->d.sets ||
-        !s->d.n_candidates || !s->d.n_kept || !s->d.n_kept_window || !s->kept_by_step || !s->kept_by_table) {
+    if (!s->tables || !s->of_policy || !s->nll || !s->positions || !s->offsets || !s->scratch ||
+        !s->u || !s->ones || !s->d.sets || !s->d.n_candidates || !s->d.n_kept ||
+        !s->d.n_kept_window || !s->kept_by_step || !s->kept_by_table) {
         return ckvc_fail_memory(err, "the scores' buffers", L * T * 4);
     }
     for (uint32_t g = 0; g < s->G; g++) {
@@ -189,19 +187,19 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err)
     return st;
 }
 
-static ckvc_status prefill(scorer *s, const prompt *p, ckvc_err *err)
-{
-    return session_prefill(s->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha,
+static ckvc_status prefill(scorer *s, const prompt *p, ckvc_err *err) {
+    return session_prefill(s->session, p->tokens, p->n_tokens,
+                           (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha,
                            &s->stats, err);
 }
 
-static void unit_utility(scorer *s, const prompt *p, uint32_t layer)
-{
-    ckvc_utility(p->n_tokens, s->G, s->stats.alpha_f32, s->stats.rho + (size_t)layer * s->G * p->n_tokens, s->ones, s->u);
+static void unit_utility(scorer *s, const prompt *p, uint32_t layer) {
+    ckvc_utility(p->n_tokens, s->G, s->stats.alpha_f32,
+                 s->stats.rho + (size_t)layer * s->G * p->n_tokens, s->ones, s->u);
 }
 
-static void set_layer(scorer *s, const prompt *p, uint32_t layer, uint32_t *positions, uint32_t n, uint32_t n_candidates)
-{
+static void set_layer(scorer *s, const prompt *p, uint32_t layer, uint32_t *positions, uint32_t n,
+                      uint32_t n_candidates) {
     uint32_t *offsets = s->offsets + 2 * layer;
     offsets[0] = 0;
     offsets[1] = n;
@@ -211,43 +209,46 @@ static void set_layer(scorer *s, const prompt *p, uint32_t layer, uint32_t *posi
     s->d.n_kept_window[layer] = keep_in_window(positions, n, p->n_tokens, (uint32_t)s->o->window);
 }
 
-/* The decision of table `table` in a layer, under budget number b. Returns how many positions it keeps. */
-static uint32_t keep_layer_of(scorer *s, size_t table, uint32_t b, uint32_t layer, const prompt *p, uint32_t *positions,
-                              uint32_t *candidates)
-{
+/* The decision of table `table` in a layer, under budget number b. Returns how many positions it
+ * keeps. */
+static uint32_t keep_layer_of(scorer *s, size_t table, uint32_t b, uint32_t layer, const prompt *p,
+                              uint32_t *positions, uint32_t *candidates) {
     keep *k = s->tables[table].keep;
     return keep_layer_at_budget(k, block_of(s, k->table, b, layer, p->n_tokens), layer,
-                                ckvc_budget_tokens(budget_of(s, b, layer), p->n_tokens), positions, candidates);
+                                ckvc_budget_tokens(budget_of(s, b, layer), p->n_tokens), positions,
+                                candidates);
 }
 
-static void decide(scorer *s, size_t i, uint32_t b, const prompt *p)
-{
+static void decide(scorer *s, size_t i, uint32_t b, const prompt *p) {
     const score_policy *policy = &s->policies[i];
     const size_t table = s->of_policy[i];
-    const bool reference = score_is_reference(policy->kind), matched = policy->kind == SCORE_MATCHED;
+    const bool reference = score_is_reference(policy->kind),
+               matched = policy->kind == SCORE_MATCHED;
     s->d.has_bins = policy->kind == SCORE_TABLE || score_is_control(policy->kind);
     if (s->d.has_bins) {
         s->d.bin_entropy = s->tables[table].keep->bin_entropy;
         s->d.bin_ppl = s->tables[table].keep->bin_ppl;
     }
     if (reference && policy->kind != SCORE_TOP_K) {
-        score_ranking(policy->kind, p->n_tokens, (uint32_t)s->o->window, s->stats.alpha_f32, s->o->seed, p->entry->id, s->u);
+        score_ranking(policy->kind, p->n_tokens, (uint32_t)s->o->window, s->stats.alpha_f32,
+                      s->o->seed, p->entry->id, s->u);
     }
     for (uint32_t l = 0; l < s->L; l++) {
         uint32_t *positions = s->positions + (size_t)l * s->in->prompts->max_tokens, candidates, n;
         const uint32_t budget = ckvc_budget_tokens(budget_of(s, b, l), p->n_tokens);
         if (reference) {
             const bool scored =
-                policy->kind == SCORE_WINDOW || policy->kind == SCORE_TOP_K; /* the others keep recent tokens as they do */
-            n = table == NO_TABLE ? budget : keep_layer_of(s, table, b, l, p, positions, &candidates);
-            if (policy->kind == SCORE_TOP_K) {
-                unit_utility(s, p, l);
-            }
-            n = ckvc_retain(p->n_tokens, s->u, -INFINITY, n, scored ? s->o->keep_window : 0, positions, &candidates, s->scratch);
+                policy->kind == SCORE_WINDOW ||
+                policy->kind == SCORE_TOP_K; /* the others keep recent tokens as they do */
+            n = table == NO_TABLE ? budget
+                                  : keep_layer_of(s, table, b, l, p, positions, &candidates);
+            if (policy->kind == SCORE_TOP_K) { unit_utility(s, p, l); }
+            n = ckvc_retain(p->n_tokens, s->u, -INFINITY, n, scored ? s->o->keep_window : 0,
+                            positions, &candidates, s->scratch);
         } else if (matched) {
             unit_utility(s, p, l);
-            n = ckvc_retain(p->n_tokens, s->u, s->summary[i * s->o->n_budgets + b].tau, budget, s->o->keep_window, positions,
-                            &candidates, s->scratch);
+            n = ckvc_retain(p->n_tokens, s->u, s->summary[i * s->o->n_budgets + b].tau, budget,
+                            s->o->keep_window, positions, &candidates, s->scratch);
         } else {
             n = keep_layer_of(s, table, b, l, p, positions, &candidates);
         }
@@ -255,13 +256,14 @@ static void decide(scorer *s, size_t i, uint32_t b, const prompt *p)
     }
 }
 
-/* ---- matched: one pass without continuations over the held-out prompts, which are those that count; over all when none is ---- */
+/* ---- matched: one pass without continuations over the held-out prompts, which are those that
+ * count; over all when none is ---- */
 
-static void count_steps(scorer *s, const prompt *p)
-{
+static void count_steps(scorer *s, const prompt *p) {
     uint32_t at_step[MATCH_STEPS + 1];
     for (uint32_t l = 0; l < s->L; l++) {
-        /* at_step[j] = tokens with u >= tau_j: counted by their last step, then summed from above. */
+        /* at_step[j] = tokens with u >= tau_j: counted by their last step, then summed from above.
+         */
         memset(at_step, 0, sizeof at_step);
         unit_utility(s, p, l);
         for (uint32_t t = 0; t < p->n_tokens; t++) {
@@ -279,9 +281,7 @@ static void count_steps(scorer *s, const prompt *p)
             at_step[j] += at_step[j + 1];
         }
         for (size_t i = 0; i < s->n_policies; i++) {
-            if (s->policies[i].kind != SCORE_MATCHED) {
-                continue;
-            }
+            if (s->policies[i].kind != SCORE_MATCHED) { continue; }
             for (uint32_t b = 0; b < s->o->n_budgets; b++) {
                 uint32_t budget = ckvc_budget_tokens(budget_of(s, b, l), p->n_tokens);
                 double *kept = s->kept_by_step + (i * s->o->n_budgets + b) * MATCH_STEPS;
@@ -295,40 +295,37 @@ static void count_steps(scorer *s, const prompt *p)
         for (uint32_t b = 0; s->policies[i].kind == SCORE_MATCHED && b < s->o->n_budgets; b++) {
             for (uint32_t l = 0; l < s->L; l++) {
                 uint32_t candidates;
-                s->kept_by_table[i * s->o->n_budgets + b] += keep_layer_of(s, s->of_policy[i], b, l, p, s->positions, &candidates);
+                s->kept_by_table[i * s->o->n_budgets + b] +=
+                    keep_layer_of(s, s->of_policy[i], b, l, p, s->positions, &candidates);
             }
         }
     }
 }
 
 /* Points every table at the prompt that was prefilled. */
-static void enter_prompt(scorer *s, const prompt *p)
-{
+static void enter_prompt(scorer *s, const prompt *p) {
     for (size_t i = 0; i < s->n_tables; i++) {
-        keep_prompt(s->tables[i].keep, p->n_tokens, s->stats.alpha_f32, s->stats.rho, s->stats.r_struct, s->stats.r_sem);
+        keep_prompt(s->tables[i].keep, p->n_tokens, s->stats.alpha_f32, s->stats.rho,
+                    s->stats.r_struct, s->stats.r_sem);
     }
 }
 
-static ckvc_status find_matched(scorer *s, ckvc_err *err)
-{
+static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     bool any = false;
     for (size_t i = 0; i < s->n_policies; i++) {
         any |= s->policies[i].kind == SCORE_MATCHED;
     }
     for (size_t n = 0; any && n < s->in->prompts->n; n++) {
         const prompt *p = &s->in->prompts->items[n];
-        if (s->in->prompts->n_heldout && !p->heldout) {
-            continue;
-        }
+        if (s->in->prompts->n_heldout && !p->heldout) { continue; }
         ckvc_status st = prefill(s, p, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         enter_prompt(s, p);
         count_steps(s, p);
     }
     for (size_t c = 0; c < s->n_policies * s->o->n_budgets; c++) {
-        /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to the start table's. */
+        /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to
+         * the start table's. */
         int best = (int)(ckvc_gate_action(CKVC_GATE_START) * 200);
         const double *kept = s->kept_by_step + c * MATCH_STEPS;
         for (int j = 0; j < MATCH_STEPS; j++) {
@@ -343,22 +340,19 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err)
 
 /* ---- output ---- */
 
-static json_t *optional_text(const char *text)
-{
+static json_t *optional_text(const char *text) {
     return text ? json_string(text) : json_null();
 }
 
 /* As a number a reader of JSON in doubles would round it. */
-static json_t *hash_text(uint64_t hash)
-{
+static json_t *hash_text(uint64_t hash) {
     char text[17];
     snprintf(text, sizeof text, "%016" PRIx64, hash);
     return json_string(text);
 }
 
-static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double loss_full, double loss_comp,
-                               ckvc_buffer *lines, ckvc_err *err)
-{
+static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p, double loss_full,
+                               double loss_comp, ckvc_buffer *lines, ckvc_err *err) {
     const score_policy *policy = &s->policies[i];
     const decision *d = &s->d;
     double reward = reward_of(loss_full, loss_comp, CKVC_LOSS_MEAN, p->n_continuation, 0.0);
@@ -370,11 +364,16 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     json_object_set_new(o, "manifest", json_string(s->in->manifest->sha256));
     json_object_set_new(o, "token_hash", hash_text(p->token_hash));
     json_object_set_new(o, "policy", json_string(score_kind_name(policy->kind)));
-    json_object_set_new(o, "table", policy->table ? json_string(policy->table->content_id) : json_null());
-    json_object_set_new(o, "tau", policy->kind == SCORE_MATCHED ? json_real(s->summary[i * s->o->n_budgets + b].tau) : json_null());
+    json_object_set_new(o, "table",
+                        policy->table ? json_string(policy->table->content_id) : json_null());
+    json_object_set_new(o, "tau",
+                        policy->kind == SCORE_MATCHED
+                            ? json_real(s->summary[i * s->o->n_budgets + b].tau)
+                            : json_null());
     /* Keys that only say something where they are not neutral. */
     if (policy->kind == SCORE_TABLE && policy->table->table->op != CKVC_OPERATOR_PAPER) {
-        json_object_set_new(o, "operator", json_string(ckvc_operator_name(policy->table->table->op)));
+        json_object_set_new(o, "operator",
+                            json_string(ckvc_operator_name(policy->table->table->op)));
     }
     if (s->o->layer_budgets) {
         json_object_set_new(o, "layer_budgets", ckvc_json_reals(s->o->layer_budgets, s->L));
@@ -410,7 +409,8 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     }
     score_measures_attention(&s->measures, o);
     /* of the prompt, so once: on its first line */
-    ckvc_status st = i == 0 && b == 0 ? score_measures_utilities(&s->measures, &s->stats, o, err) : CKVC_OK;
+    ckvc_status st =
+        i == 0 && b == 0 ? score_measures_utilities(&s->measures, &s->stats, o, err) : CKVC_OK;
     ckvc_json_append(lines, o);
     ckvc_buffer_u8(lines, '\n');
     json_decref(o);
@@ -425,8 +425,7 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     return st;
 }
 
-static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, ckvc_err *err)
-{
+static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, ckvc_err *err) {
     const int32_t *continuation = p->tokens + p->n_tokens;
     double loss_full = NAN;
     ckvc_status st = prefill(s, p, err);
@@ -434,63 +433,56 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
         st = session_continue(s->session, continuation, p->n_continuation, NULL, s->nll, err);
         loss_full = nll_mean(s->nll, p->n_continuation);
     }
-    if (st == CKVC_OK) {
-        enter_prompt(s, p);
-    }
+    if (st == CKVC_OK) { enter_prompt(s, p); }
     for (size_t i = 0; st == CKVC_OK && i < s->n_policies; i++) {
         for (uint32_t b = 0; st == CKVC_OK && b < s->o->n_budgets; b++) {
             double loss_comp = NAN;
             decide(s, i, b, p);
             if (p->n_continuation > 0) {
-                st = score_measures_continue(&s->measures, s->session, continuation, p->n_continuation, s->d.sets, s->nll, err);
+                st = score_measures_continue(&s->measures, s->session, continuation,
+                                             p->n_continuation, s->d.sets, s->nll, err);
                 loss_comp = nll_mean(s->nll, p->n_continuation);
             }
-            if (st == CKVC_OK) {
-                st = append_line(s, i, b, p, loss_full, loss_comp, lines, err);
-            }
+            if (st == CKVC_OK) { st = append_line(s, i, b, p, loss_full, loss_comp, lines, err); }
         }
     }
     return st;
 }
 
-ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies, size_t n_policies, const score_options *o,
-                          ckvc_buffer *lines, score_summary *summary, ckvc_err *err)
-{
-    scorer s = {.in = in, .o = o, .policies = policies, .n_policies = n_policies, .summary = summary};
+ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies,
+                          size_t n_policies, const score_options *o, ckvc_buffer *lines,
+                          score_summary *summary, ckvc_err *err) {
+    scorer s = {
+        .in = in, .o = o, .policies = policies, .n_policies = n_policies, .summary = summary};
     vectors_file vectors = {.file = -1};
     for (size_t i = 0; i < n_policies; i++) {
         for (uint32_t b = 0; b < o->n_budgets; b++) {
-            summary[i * o->n_budgets + b] = (score_summary){.policy = policies[i], .budget = o->budgets[b]};
+            summary[i * o->n_budgets + b] =
+                (score_summary){.policy = policies[i], .budget = o->budgets[b]};
         }
     }
     ckvc_status st = scorer_init(&s, err);
-    if (st == CKVC_OK) {
-        st = find_matched(&s, err);
-    }
-    if (st == CKVC_OK && o->vectors) {
-        st = vectors_create(&vectors, o->vectors, o->force, err);
-    }
+    if (st == CKVC_OK) { st = find_matched(&s, err); }
+    if (st == CKVC_OK && o->vectors) { st = vectors_create(&vectors, o->vectors, o->force, err); }
     ckvc_progress progress;
     ckvc_progress_start(&progress, "score", "rollouts", in->prompts->n, 0, o->quiet);
     for (size_t n = 0; st == CKVC_OK && n < in->prompts->n; n++) {
         const prompt *p = &in->prompts->items[n];
         if (ckvc_stop_requested()) {
-            st = ckvc_fail(err, CKVC_E_STOPPED, "stopped after %zu of %zu prompts; nothing was written", n, in->prompts->n);
+            st = ckvc_fail(err, CKVC_E_STOPPED,
+                           "stopped after %zu of %zu prompts; nothing was written", n,
+                           in->prompts->n);
             break;
         }
         st = score_prompt(&s, p, lines, err);
         if (st == CKVC_OK && o->vectors) {
-            st = vectors_add(&vectors, (uint32_t)(p->entry - in->manifest->entries), p->entry->id, p->n_tokens, s.L, s.G,
-                             s.stats.alpha_f32, s.stats.rho, err);
+            st = vectors_add(&vectors, (uint32_t)(p->entry - in->manifest->entries), p->entry->id,
+                             p->n_tokens, s.L, s.G, s.stats.alpha_f32, s.stats.rho, err);
         }
         ckvc_progress_update(&progress, n + 1, (n + 1) * (1 + n_policies * o->n_budgets));
     }
-    if (st == CKVC_OK) {
-        ckvc_progress_finish(&progress);
-    }
-    if (st == CKVC_OK && o->vectors) {
-        st = vectors_commit(&vectors, err);
-    }
+    if (st == CKVC_OK) { ckvc_progress_finish(&progress); }
+    if (st == CKVC_OK && o->vectors) { st = vectors_commit(&vectors, err); }
     vectors_abort(&vectors);
     if (st == CKVC_OK && lines->failed) {
         st = ckvc_fail_memory(err, "the score lines", lines->size);

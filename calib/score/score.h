@@ -1,13 +1,14 @@
-/* Losses of prompts under tables and reference policies: what `ckvc score` prints (formats/lines/scores.md).
+/* Losses of prompts under tables and reference policies: what `ckvc score` prints
+ * (formats/lines/scores.md).
  *
- * A policy decides the kept set of every layer from one prefill. Tables go through the same retention operator as calibration, each
- * through its own; so do:
- *   identity     every weight 1.0, every threshold 0.9
- *   matched      identity under the one threshold that keeps as many tokens as a table does, on average over those of these prompts that
- *                are held out (over all, when none is): the control for "more tokens kept" (method.md section 2, confound). One per table
- *                and budget.
- * Controls of a table and references: score_policies.h. A reference keeps min(B, T) positions in every layer; one that is given a table
- * keeps in each layer of each prompt as many as that table does there.
+ * A policy decides the kept set of every layer from one prefill. Tables go through the same
+ * retention operator as calibration, each through its own; so do: identity     every weight 1.0,
+ * every threshold 0.9 matched      identity under the one threshold that keeps as many tokens as a
+ * table does, on average over those of these prompts that are held out (over all, when none is):
+ * the control for "more tokens kept" (method.md section 2, confound). One per table and budget.
+ * Controls of a table and references: score_policies.h. A reference keeps min(B, T) positions in
+ * every layer; one that is given a table keeps in each layer of each prompt as many as that table
+ * does there.
  */
 #ifndef CKVC_SCORE_H
 #define CKVC_SCORE_H
@@ -19,7 +20,8 @@
 
 typedef struct score_policy {
     score_kind kind;
-    const table_file *table; /* tables, matched, controls; references: whose tokens they keep, or NULL. Borrowed */
+    const table_file *table; /* tables, matched, controls; references: whose tokens they keep, or
+                                NULL. Borrowed */
 } score_policy;
 
 typedef struct score_options {
@@ -28,10 +30,11 @@ typedef struct score_options {
     uint32_t keep_window;
     const double *budgets; /* [n_budgets] */
     uint32_t n_budgets;
-    bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio (ckvc_nearest_budget), with B as asked */
-    const double
-        *layer_budgets; /* [L] or NULL: layer l keeps at most its own, each table by its nearest block; budgets[0], the only one,
-                                  * then stands for them in lines and summary */
+    bool nearest_budget;         /* a table that lacks a budget uses its block nearest by ratio
+                                    (ckvc_nearest_budget), with B as asked */
+    const double *layer_budgets; /* [L] or NULL: layer l keeps at most its own, each table by its
+                                  * nearest block; budgets[0], the only one, then stands for them in
+                                  * lines and summary */
     uint64_t seed;
     bool sets;                       /* print the kept positions */
     bool attention_error, utilities; /* measures of score_measures.h */
@@ -46,8 +49,10 @@ typedef struct score_summary { /* one per policy x budget, in that order */
     double reward_mean, kept_mean; /* nats per token; tokens per layer */
 } score_summary;
 
-/* Appends one JSON line per prompt x budget x policy to `lines`. summary [n_policies * n_budgets] is filled. */
-ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies, size_t n_policies, const score_options *o,
-                          ckvc_buffer *lines, score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
+/* Appends one JSON line per prompt x budget x policy to `lines`. summary [n_policies * n_budgets]
+ * is filled. */
+ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies,
+                          size_t n_policies, const score_options *o, ckvc_buffer *lines,
+                          score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

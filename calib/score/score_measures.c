@@ -11,9 +11,9 @@
 
 static const double quantiles[SCORE_QUANTILE_COUNT] = {0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1};
 
-ckvc_status score_measures_create(score_measures *m, const model_shape *shape, session_limits limits, bool attention,
-                                  bool utilities, ckvc_err *err)
-{
+ckvc_status score_measures_create(score_measures *m, const model_shape *shape,
+                                  session_limits limits, bool attention, bool utilities,
+                                  ckvc_err *err) {
     const size_t rows = limits.max_continuation > 1 ? (size_t)limits.max_continuation - 1 : 1;
     *m = (score_measures){.attention = attention,
                           .utilities = utilities,
@@ -24,32 +24,28 @@ ckvc_status score_measures_create(score_measures *m, const model_shape *shape, s
         m->rows = ckvc_calloc((size_t)shape->n_heads * rows, sizeof *m->rows);
         m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers);
     }
-    if (utilities) {
-        m->u = ckvc_calloc((size_t)limits.max_prompt, sizeof *m->u);
-    }
+    if (utilities) { m->u = ckvc_calloc((size_t)limits.max_prompt, sizeof *m->u); }
     if ((attention && (!m->rows || !m->layers)) || (utilities && !m->u)) {
         score_measures_fini(m);
-        return ckvc_fail_memory(err, "the measures of a score", (size_t)shape->n_heads * rows * sizeof *m->rows);
+        return ckvc_fail_memory(err, "the measures of a score",
+                                (size_t)shape->n_heads * rows * sizeof *m->rows);
     }
     return CKVC_OK;
 }
 
-void score_measures_fini(score_measures *m)
-{
+void score_measures_fini(score_measures *m) {
     free(m->rows);
     free(m->layers);
     free(m->u);
     *m = (score_measures){0};
 }
 
-ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation, int64_t n, const kept_set *sets,
-                                    double *nll, ckvc_err *err)
-{
+ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation,
+                                    int64_t n, const kept_set *sets, double *nll, ckvc_err *err) {
     m->n_rows = 0;
-    if (!m->attention || n < 2) {
-        return session_continue(s, continuation, n, sets, nll, err);
-    }
-    ckvc_status st = session_attention_error(s, continuation, n, sets, nll, m->rows, m->layers, err);
+    if (!m->attention || n < 2) { return session_continue(s, continuation, n, sets, nll, err); }
+    ckvc_status st =
+        session_attention_error(s, continuation, n, sets, nll, m->rows, m->layers, err);
     for (int64_t i = 0; st == CKVC_OK && i < n; i++) {
         nll[i] = nll[n + i];
     }
@@ -57,8 +53,8 @@ ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t
     return st;
 }
 
-static void add_layers(const score_measures *m, json_t *line, const char *key, double (*of)(const layer_error *, int64_t))
-{
+static void add_layers(const score_measures *m, json_t *line, const char *key,
+                       double (*of)(const layer_error *, int64_t)) {
     json_t *list = m->n_rows ? json_array() : json_null();
     for (int64_t l = 0; m->n_rows && l < m->n_layers; l++) {
         json_array_append_new(list, ckvc_json_real(of(&m->layers[l], m->n_rows)));
@@ -66,31 +62,26 @@ static void add_layers(const score_measures *m, json_t *line, const char *key, d
     json_object_set_new(line, key, list);
 }
 
-static double epsilon_of(const layer_error *e, int64_t n_rows)
-{
+static double epsilon_of(const layer_error *e, int64_t n_rows) {
     (void)n_rows;
     return e->epsilon;
 }
 
-static double bound_of(const layer_error *e, int64_t n_rows)
-{
+static double bound_of(const layer_error *e, int64_t n_rows) {
     return 2 * sqrt((double)n_rows) * e->epsilon;
 }
 
-static double error_of(const layer_error *e, int64_t n_rows)
-{
+static double error_of(const layer_error *e, int64_t n_rows) {
     (void)n_rows;
     return e->restricted;
 }
 
-static double drift_of(const layer_error *e, int64_t n_rows)
-{
+static double drift_of(const layer_error *e, int64_t n_rows) {
     (void)n_rows;
     return e->actual;
 }
 
-void score_measures_attention(const score_measures *m, json_t *line)
-{
+void score_measures_attention(const score_measures *m, json_t *line) {
     if (m->attention) {
         add_layers(m, line, "attention_epsilon", epsilon_of);
         add_layers(m, line, "attention_bound", bound_of);
@@ -99,17 +90,13 @@ void score_measures_attention(const score_measures *m, json_t *line)
     }
 }
 
-ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line, ckvc_err *err)
-{
-    if (!m->utilities) {
-        return CKVC_OK;
-    }
+ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line,
+                                     ckvc_err *err) {
+    if (!m->utilities) { return CKVC_OK; }
     const size_t T = (size_t)stats->n_tokens;
     double q[SCORE_QUANTILE_COUNT];
     ckvc_status st = rank_quantile(stats->alpha, T, quantiles, SCORE_QUANTILE_COUNT, q, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     json_object_set_new(line, "alpha_quantiles", ckvc_json_reals(q, SCORE_QUANTILE_COUNT));
     json_t *layers = json_array();
     json_object_set_new(line, "utility_quantiles", layers);
@@ -122,9 +109,7 @@ ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *sta
                 m->u[t] = stats->alpha[t] * (double)rho[t];
             }
             st = rank_quantile(m->u, T, quantiles, SCORE_QUANTILE_COUNT, q, err);
-            if (st != CKVC_OK) {
-                return st;
-            }
+            if (st != CKVC_OK) { return st; }
             json_array_append_new(heads, ckvc_json_reals(q, SCORE_QUANTILE_COUNT));
         }
     }

@@ -1,5 +1,6 @@
-/* What `ckvc score` can measure besides losses: the attention that a kept set leaves out (--attention-error), and the spread of the
- * utility scores (--utilities). Data for the diagnostics of a report (docs/method.md, section 10). */
+/* What `ckvc score` can measure besides losses: the attention that a kept set leaves out
+ * (--attention-error), and the spread of the utility scores (--utilities). Data for the diagnostics
+ * of a report (docs/method.md, section 10). */
 #ifndef CKVC_SCORE_MEASURES_H
 #define CKVC_SCORE_MEASURES_H
 
@@ -16,17 +17,22 @@ typedef struct score_measures {
     double *u;                             /* [max T] */
 } score_measures;
 
-ckvc_status score_measures_create(score_measures *m, const model_shape *shape, session_limits limits, bool attention,
-                                  bool utilities, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status score_measures_create(score_measures *m, const model_shape *shape,
+                                  session_limits limits, bool attention, bool utilities,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
 void score_measures_fini(score_measures *m);
-/* session_continue under sets [L] -> nll [C] (room for 2 C), measured on the way where attention is asked for and C >= 2. */
-ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation, int64_t n, const kept_set *sets,
-                                    double *nll, ckvc_err *err) CKVC_MUST_CHECK;
-/* Adds "attention_epsilon", "attention_bound", "attention_error", "attention_drift" [L] of the last rollout to a line; null where the
- * continuation has no rows to measure. Nothing when attention was not asked for. */
+/* session_continue under sets [L] -> nll [C] (room for 2 C), measured on the way where attention is
+ * asked for and C >= 2. */
+ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation,
+                                    int64_t n, const kept_set *sets, double *nll,
+                                    ckvc_err *err) CKVC_MUST_CHECK;
+/* Adds "attention_epsilon", "attention_bound", "attention_error", "attention_drift" [L] of the last
+ * rollout to a line; null where the continuation has no rows to measure. Nothing when attention was
+ * not asked for. */
 void score_measures_attention(const score_measures *m, json_t *line);
-/* Adds "alpha_quantiles" and "utility_quantiles" [L][G] (scores.h) of a prompt to a line, the utility being alpha[t] rho[l][g][t]. Nothing when
- * utilities were not asked for. */
-ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line, ckvc_err *err) CKVC_MUST_CHECK;
+/* Adds "alpha_quantiles" and "utility_quantiles" [L][G] (scores.h) of a prompt to a line, the
+ * utility being alpha[t] rho[l][g][t]. Nothing when utilities were not asked for. */
+ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line,
+                                     ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

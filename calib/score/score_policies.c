@@ -11,21 +11,20 @@ enum { STAGE_RANDOM = 16, SINKS = 4, POOL_SIDE = 3 };
 /* ---- controls ---- */
 
 /* The grid's value nearest to x. */
-static double snap(const double *grid, uint32_t n, double x)
-{
+static double snap(const double *grid, uint32_t n, double x) {
     return grid[ckvc_grid_nearest(grid, n, x)];
 }
 
 /* One threshold per layer and block: the mean of its cells, added in their order. */
-static void flatten_gate(ckvc_table *t)
-{
+static void flatten_gate(ckvc_table *t) {
     const uint32_t cells = t->n_entropy_bins * t->n_ppl_bins;
     for (uint32_t l = 0; l < t->n_layers; l++) {
         for (uint32_t b = 0; b < t->n_budgets; b++) {
             float *of_layer = t->tau + ckvc_tau_index(t, l, 0, 0, b);
             double sum = 0.0;
             for (uint32_t c = 0; c < cells; c++) {
-                const int a = ckvc_grid_index(t->gate_grid, t->n_gate_actions, of_layer[(size_t)c * t->n_budgets]);
+                const int a = ckvc_grid_index(t->gate_grid, t->n_gate_actions,
+                                              of_layer[(size_t)c * t->n_budgets]);
                 assert(a >= 0);
                 sum += t->gate_grid[a];
             }
@@ -37,19 +36,16 @@ static void flatten_gate(ckvc_table *t)
     }
 }
 
-static void fill(float *values, size_t n, double value)
-{
+static void fill(float *values, size_t n, double value) {
     for (size_t i = 0; i < n; i++) {
         values[i] = (float)value;
     }
 }
 
-ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc_table **out, ckvc_err *err)
-{
+ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc_table **out,
+                                ckvc_err *err) {
     ckvc_table *t = *out = ckvc_table_clone(from);
-    if (!t) {
-        return ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a control's table");
-    }
+    if (!t) { return ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a control's table"); }
     switch (control) {
     case SCORE_NO_UTILITY:
         t->op = CKVC_OPERATOR_NO_UTILITY;
@@ -77,9 +73,8 @@ ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc
 
 /* ---- references ---- */
 
-void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, const float *alpha, uint64_t seed,
-                   const char *prompt_id, double *rank)
-{
+void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, const float *alpha,
+                   uint64_t seed, const char *prompt_id, double *rank) {
     const uint32_t T = n_tokens, before_window = window < T ? T - window : 0;
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, ckvc_rng_key(prompt_id), STAGE_RANDOM);
@@ -88,7 +83,8 @@ void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, con
         case SCORE_RECENT:
             rank[t] = t;
             break;
-        case SCORE_SINK_RECENT: /* of the first four the first: with room for fewer they are what is kept */
+        case SCORE_SINK_RECENT: /* of the first four the first: with room for fewer they are what is
+                                   kept */
             rank[t] = t < SINKS ? 2.0 * T - t : t;
             break;
         case SCORE_RANDOM:
@@ -104,7 +100,8 @@ void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, con
                 break;
             }
             rank[t] = 0.0; /* alpha is not negative */
-            for (uint32_t i = t > POOL_SIDE ? t - POOL_SIDE : 0; i <= t + POOL_SIDE && i < before_window; i++) {
+            for (uint32_t i = t > POOL_SIDE ? t - POOL_SIDE : 0;
+                 i <= t + POOL_SIDE && i < before_window; i++) {
                 rank[t] = (double)alpha[i] > rank[t] ? (double)alpha[i] : rank[t];
             }
         }

@@ -11,59 +11,46 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
-const char *artifact_name(artifact kind)
-{
+const char *artifact_name(artifact kind) {
     static const char *const names[] = {"table", "shard", "run", "model", "manifest"};
     return names[kind];
 }
 
-static bool ends_with(const char *path, const char *suffix)
-{
+static bool ends_with(const char *path, const char *suffix) {
     size_t n = strlen(path), k = strlen(suffix);
     return n >= k && strcmp(path + n - k, suffix) == 0;
 }
 
-static ckvc_status folder_has(const char *folder, const char *name, bool *out, ckvc_err *err)
-{
+static ckvc_status folder_has(const char *folder, const char *name, bool *out, ckvc_err *err) {
     char *path = ckvc_path_join(folder, name);
-    if (!path) {
-        return ckvc_fail_memory(err, "a path", strlen(folder));
-    }
+    if (!path) { return ckvc_fail_memory(err, "a path", strlen(folder)); }
     *out = ckvc_file_exists(path);
     free(path);
     return CKVC_OK;
 }
 
-static ckvc_status kind_of_folder(const char *path, artifact *out, ckvc_err *err)
-{
+static ckvc_status kind_of_folder(const char *path, artifact *out, ckvc_err *err) {
     bool run = false, model = false;
     ckvc_status st = folder_has(path, "run.json", &run, err);
-    if (st == CKVC_OK) {
-        st = folder_has(path, "config.json", &model, err);
-    }
+    if (st == CKVC_OK) { st = folder_has(path, "config.json", &model, err); }
     if (st == CKVC_OK && !run && !model) {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: a folder with neither run.json (a run) nor config.json (a model)", path);
+        st =
+            ckvc_fail(err, CKVC_E_DATA,
+                      "%s: a folder with neither run.json (a run) nor config.json (a model)", path);
     }
     *out = run ? ARTIFACT_RUN : ARTIFACT_MODEL;
     return st;
 }
 
-ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err)
-{
+ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err) {
     struct stat s;
-    if (stat(path, &s) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
-    }
-    if (S_ISDIR(s.st_mode)) {
-        return kind_of_folder(path, out, err);
-    }
+    if (stat(path, &s) != 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
+    if (S_ISDIR(s.st_mode)) { return kind_of_folder(path, out, err); }
     if (!S_ISREG(s.st_mode)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: not a regular file or folder", path);
     }
     FILE *f = fopen(path, "rb");
-    if (!f) {
-        return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
-    }
+    if (!f) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
     unsigned char head[4] = {0};
     size_t n = fread(head, 1, sizeof head, f);
     fclose(f);
@@ -78,22 +65,22 @@ ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err)
         *out = ARTIFACT_MANIFEST;
     } else {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest (.jsonl); of a run or a "
+                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest "
+                         "(.jsonl); of a run or a "
                          "model in a folder give the folder",
                          path);
     }
     return CKVC_OK;
 }
 
-int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work, const void *cli)
-{
+int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work,
+                 const void *cli) {
     opt_args args;
     int rc;
-    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) {
-        return rc;
-    }
+    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) { return rc; }
     if (args.n < 1) {
-        rc = cmd_usage(verb->name, "wanted a table, shard, run, model or manifest: ckvc %s PATH...", verb->name);
+        rc = cmd_usage(verb->name, "wanted a table, shard, run, model or manifest: ckvc %s PATH...",
+                       verb->name);
     }
     for (int i = 0; i < args.n; i++) {
         ckvc_err err = {0};

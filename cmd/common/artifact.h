@@ -14,13 +14,16 @@ typedef enum artifact {
 } artifact;
 
 const char *artifact_name(artifact kind);
-/* A file by its first bytes, then by its name; a folder by the file that every run or model has. A file that is damaged at its very
- * beginning is still what its name says, so that the message is about the damage. */
+/* A file by its first bytes, then by its name; a folder by the file that every run or model has. A
+ * file that is damaged at its very beginning is still what its name says, so that the message is
+ * about the damage. */
 ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* A whole verb over paths: opts are parsed into cli's members, `work` takes each path in turn whatever became of the one before, its error
- * is printed. Returns the first failure's exit code. */
+/* A whole verb over paths: opts are parsed into cli's members, `work` takes each path in turn
+ * whatever became of the one before, its error is printed. Returns the first failure's exit code.
+ */
 typedef ckvc_status artifact_work(const void *cli, const char *path, ckvc_err *err);
-int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work, const void *cli);
+int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work,
+                 const void *cli);
 
 #endif

@@ -4,19 +4,18 @@
 enum { NAMED = 60 }; /* thin cells in a message; the file names all */
 
 /* Rows of one cell stand together: its end, and its sums. */
-static size_t next_cell(const coverage *c, size_t i, uint64_t *prompts, uint64_t *drawn)
-{
+static size_t next_cell(const coverage *c, size_t i, uint64_t *prompts, uint64_t *drawn) {
     const coverage_row *first = &c->rows[i];
     *prompts = *drawn = 0;
-    for (; i < c->n_rows && c->rows[i].entropy == first->entropy && c->rows[i].ppl == first->ppl; i++) {
+    for (; i < c->n_rows && c->rows[i].entropy == first->entropy && c->rows[i].ppl == first->ppl;
+         i++) {
         *prompts += c->rows[i].prompts;
         *drawn += c->rows[i].drawn;
     }
     return i;
 }
 
-void coverage_say(const coverage *c, FILE *f)
-{
+void coverage_say(const coverage *c, FILE *f) {
     uint64_t prompts, drawn, all = 0, all_drawn = 0, occupied = 0, thin = 0;
     const uint64_t cells = (uint64_t)c->n_entropy_bins * c->n_ppl_bins;
     for (size_t i = 0; i < c->n_rows; occupied++) {
@@ -25,46 +24,45 @@ void coverage_say(const coverage *c, FILE *f)
         all_drawn += drawn;
         thin += (c->logged ? drawn : prompts) < c->min_cell;
     }
-    fprintf(f, "risk cells: %llu of %llu hold the %llu scanned prompts", (unsigned long long)occupied, (unsigned long long)cells,
-            (unsigned long long)all);
+    fprintf(f, "risk cells: %llu of %llu hold the %llu scanned prompts",
+            (unsigned long long)occupied, (unsigned long long)cells, (unsigned long long)all);
     if (c->sample > 0) {
         fprintf(f, "; %llu of them drawn for logging", (unsigned long long)all_drawn);
     }
     if (c->n_unscanned) {
-        fprintf(f, "; %u prompts are not in the scan%s", c->n_unscanned, c->sample > 0 ? " and cannot be drawn" : "");
+        fprintf(f, "; %u prompts are not in the scan%s", c->n_unscanned,
+                c->sample > 0 ? " and cannot be drawn" : "");
     }
     fputc('\n', f);
-    if (thin == 0 && occupied == cells) {
-        return;
-    }
-    fprintf(f, "risk cells below --min-cell %u, whose thresholds rest on little: %llu", c->min_cell, (unsigned long long)thin);
+    if (thin == 0 && occupied == cells) { return; }
+    fprintf(f, "risk cells below --min-cell %u, whose thresholds rest on little: %llu", c->min_cell,
+            (unsigned long long)thin);
     if (occupied < cells) {
         fprintf(f, ", and %llu empty ones", (unsigned long long)(cells - occupied));
     }
     if (thin) {
-        fprintf(f, "\n  entropy/perplexity bin: prompts%s:", c->sample > 0 ? " drawn of those there" : "");
+        fprintf(f, "\n  entropy/perplexity bin: prompts%s:",
+                c->sample > 0 ? " drawn of those there" : "");
     }
     uint64_t named = 0;
     for (size_t i = 0; i < c->n_rows && named <= NAMED;) {
         const coverage_row *at = &c->rows[i];
         i = next_cell(c, i, &prompts, &drawn);
-        if ((c->logged ? drawn : prompts) >= c->min_cell) {
-            continue;
-        }
+        if ((c->logged ? drawn : prompts) >= c->min_cell) { continue; }
         if (named++ == NAMED) {
             fprintf(f, " and %llu more in " COVERAGE_FILE, (unsigned long long)(thin - NAMED));
         } else if (c->sample > 0) {
-            fprintf(f, " %u/%u: %llu of %llu%s", at->entropy, at->ppl, (unsigned long long)drawn, (unsigned long long)prompts,
-                    named < thin ? "," : "");
+            fprintf(f, " %u/%u: %llu of %llu%s", at->entropy, at->ppl, (unsigned long long)drawn,
+                    (unsigned long long)prompts, named < thin ? "," : "");
         } else {
-            fprintf(f, " %u/%u: %llu%s", at->entropy, at->ppl, (unsigned long long)prompts, named < thin ? "," : "");
+            fprintf(f, " %u/%u: %llu%s", at->entropy, at->ppl, (unsigned long long)prompts,
+                    named < thin ? "," : "");
         }
     }
     fputc('\n', f);
 }
 
-void coverage_print(const coverage *c, FILE *f)
-{
+void coverage_print(const coverage *c, FILE *f) {
     fputs("entropy_bin\tperplexity_bin\tprompts", f);
     for (size_t s = 0; s < c->n_sources; s++) {
         fputc('\t', f);

@@ -3,14 +3,14 @@
 
 #include <string.h>
 
-fit_choices fit_choice_defaults(void)
-{
-    return (fit_choices){
-        .solver = "exact", .reward = "advantage", .unsupported = "incoming", .cql_alpha = fit_defaults().cql_alpha};
+fit_choices fit_choice_defaults(void) {
+    return (fit_choices){.solver = "exact",
+                         .reward = "advantage",
+                         .unsupported = "incoming",
+                         .cql_alpha = fit_defaults().cql_alpha};
 }
 
-fit_options fit_options_of(const fit_choices *c)
-{
+fit_options fit_options_of(const fit_choices *c) {
     fit_options o = fit_defaults();
     o.cql_alpha = c->cql_alpha;
     o.solver = strcmp(c->solver, "adamw") == 0 ? FIT_ADAMW : FIT_EXACT;

@@ -13,8 +13,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/stop.h"
 
-job_options job_defaults(void)
-{
+job_options job_defaults(void) {
     return (job_options){.engine = engine_defaults(),
                          .side = "both",
                          .behaviour = "balanced",
@@ -34,13 +33,11 @@ job_options job_defaults(void)
                          .min_cell = 8};
 }
 
-ckvc_table *job_table(const job *j)
-{
+ckvc_table *job_table(const job *j) {
     return j->tables ? j->tables->table : j->start;
 }
 
-void job_close(job *j)
-{
+void job_close(job *j) {
     json_decref(j->plan.leak_check);
     run_close(j->run);
     run_close(j->scan_run);
@@ -50,36 +47,32 @@ void job_close(job *j)
     engine_close(&j->e);
 }
 
-ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
-{
+ckvc_status job_open(const job_options *c, job *j, ckvc_err *err) {
     ckvc_status st = engine_open_model(&c->engine, &j->e, err);
-    if (st == CKVC_OK) {
-        st = engine_open_prompts(&c->engine, &j->e, err);
-    }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st == CKVC_OK) { st = engine_open_prompts(&c->engine, &j->e, err); }
+    if (st != CKVC_OK) { return st; }
     if (!c->out && !c->dry_run) {
         return ckvc_fail(err, CKVC_E_USAGE, "--out RUN is needed: the run directory to make");
     }
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    j->options = (calibrate_options){.window = c->engine.window,
-                                     .continuation = c->engine.continuation,
-                                     .alpha = engine_alpha(&c->engine),
-                                     .keep_window = (uint32_t)c->engine.keep_window,
-                                     .lambda = c->beta_bud,
-                                     .reduction = strcmp(c->reduction, "sum") == 0 ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN,
-                                     .seed = (uint64_t)c->engine.seed,
-                                     .shard_prompts = (uint32_t)c->shard_prompts,
-                                     .max_failures = c->max_failures,
-                                     .limit_time_s = (double)c->limit_time,
-                                     .until_stable = c->until_stable,
-                                     .until_alpha = c->cql_alpha,
-                                     .until_reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE,
-                                     .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
-                                     .check_rollouts = c->check_rollouts,
-                                     .memory = (size_t)c->engine.memory,
-                                     .quiet = c->engine.quiet};
+    j->options = (calibrate_options){
+        .window = c->engine.window,
+        .continuation = c->engine.continuation,
+        .alpha = engine_alpha(&c->engine),
+        .keep_window = (uint32_t)c->engine.keep_window,
+        .lambda = c->beta_bud,
+        .reduction = strcmp(c->reduction, "sum") == 0 ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN,
+        .seed = (uint64_t)c->engine.seed,
+        .shard_prompts = (uint32_t)c->shard_prompts,
+        .max_failures = c->max_failures,
+        .limit_time_s = (double)c->limit_time,
+        .until_stable = c->until_stable,
+        .until_alpha = c->cql_alpha,
+        .until_reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE,
+        .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
+        .check_rollouts = c->check_rollouts,
+        .memory = (size_t)c->engine.memory,
+        .quiet = c->engine.quiet};
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,
@@ -87,14 +80,14 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err)
     st = leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err);
     if (st == CKVC_OK && !c->engine.quiet) {
         const prompt_list *p = j->e.prompts;
-        fprintf(stderr, "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n, p->n_heldout,
-                p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
+        fprintf(stderr,
+                "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n",
+                p->n, p->n_heldout, p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
     }
     return st;
 }
 
-ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err)
-{
+ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err) {
     const opt_list *list = &c->bins;
     long v[2] = {0, 0};
     for (size_t i = 0; i < list->n && i < 2; i++) {
@@ -104,7 +97,8 @@ ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err)
     }
     if (list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024) {
         return ckvc_fail(err, CKVC_E_USAGE,
-                         "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity bins, as in 20,4");
+                         "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity "
+                         "bins, as in 20,4");
     }
     j->plan.n_entropy_bins = (uint32_t)v[0];
     j->plan.n_ppl_bins = (uint32_t)v[1];
@@ -113,33 +107,31 @@ ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_operator operator_of(const job_options *c)
-{
+static ckvc_operator operator_of(const job_options *c) {
     ckvc_operator op = CKVC_OPERATOR_PAPER;
-    while (strcmp(c->operator_name, ckvc_operator_name(op)) != 0) { /* the option's choices are these names */
+    while (strcmp(c->operator_name, ckvc_operator_name(op)) !=
+           0) { /* the option's choices are these names */
         op++;
     }
     return op;
 }
 
-static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ckvc_err *err)
-{
+static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ckvc_err *err) {
     if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || (c->scan && c->sample == 0)) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan (which --sample-prompts can use)");
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--tables brings its own risk bins: leave out --bins, --bin-edges and "
+                         "--scan (which --sample-prompts can use)");
     }
     if (opts_given(opts, "head-grid") || opts_given(opts, "gate-grid")) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--tables brings its own actions: leave out --head-grid and --gate-grid");
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--tables brings its own actions: leave out --head-grid and --gate-grid");
     }
     ckvc_status st = engine_read_table(&c->engine, &j->e, c->tables, &j->tables, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     const ckvc_table *t = j->tables->table;
     if (opts_given(opts, "operator") && t->op != operator_of(c)) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --operator %s, this run has %s", c->tables,
-                         ckvc_operator_name(t->op), c->operator_name);
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --operator %s, this run has %s",
+                         c->tables, ckvc_operator_name(t->op), c->operator_name);
     }
     if (j->n_budgets && opts_given(opts, "budget")) {
         bool same = j->n_budgets == t->n_budgets;
@@ -147,8 +139,10 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
             same = t->budgets[b] == j->budgets[b];
         }
         if (!same) {
-            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: holds other budgets than --budget; leave --budget out to use the table's",
-                             c->tables);
+            return ckvc_fail(
+                err, CKVC_E_MISMATCH,
+                "%s: holds other budgets than --budget; leave --budget out to use the table's",
+                c->tables);
         }
     }
     j->n_budgets = t->n_budgets;
@@ -161,17 +155,14 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
 }
 
 /* A scan serves another run only when it measured the same thing. *hash receives its plan's. */
-static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ckvc_err *err)
-{
+static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ckvc_err *err) {
     ckvc_status st = run_open(c->scan, &j->scan_run, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     const json_t *theirs = run_plan(j->scan_run);
     const char *of = json_string_value(json_object_get(theirs, "model"));
     if (!of || strcmp(of, model_fingerprint(j->e.model)) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...", c->scan, of ? of : "?",
-                         model_fingerprint(j->e.model));
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...",
+                         c->scan, of ? of : "?", model_fingerprint(j->e.model));
     }
     const struct {
         const char *key;
@@ -180,42 +171,40 @@ static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ck
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int64_t v = json_integer_value(json_object_get(theirs, numbers[i].key));
         if (v != numbers[i].ours) {
-            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --%s %lld, this run has %lld", c->scan, numbers[i].key,
-                             (long long)v, (long long)numbers[i].ours);
+            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --%s %lld, this run has %lld",
+                             c->scan, numbers[i].key, (long long)v, (long long)numbers[i].ours);
         }
     }
     const char *alpha = json_string_value(json_object_get(theirs, "alpha"));
     if (!alpha || strcmp(alpha, c->engine.alpha) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s", c->scan, alpha ? alpha : "?",
-                         c->engine.alpha);
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s",
+                         c->scan, alpha ? alpha : "?", c->engine.alpha);
     }
     const char *compute = json_string_value(json_object_get(theirs, "compute"));
     if (!compute || strcmp(compute, c->engine.compute) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s", c->scan, compute ? compute : "?",
-                         c->engine.compute);
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s",
+                         c->scan, compute ? compute : "?", c->engine.compute);
     }
     *hash = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }
 
 /* --budget, or without it a block for each of --layer-budgets' values. */
-static ckvc_status open_budgets(const job_options *c, const opt *opts, job *j, ckvc_err *err)
-{
+static ckvc_status open_budgets(const job_options *c, const opt *opts, job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
     if (st == CKVC_OK && c->layer_budgets) {
         st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
     }
-    if (st != CKVC_OK || !c->layer_budgets) {
-        return st;
-    }
+    if (st != CKVC_OK || !c->layer_budgets) { return st; }
     j->options.layer_budgets = j->plan.layer_budgets = j->layer_budgets;
     j->plan.n_layers = L;
     if (!opts_given(opts, "budget") && !c->tables) {
         j->n_budgets = layer_budgets_distinct(j->layer_budgets, L, j->budgets, KEEP_MAX_BUDGETS);
         if (j->n_budgets > KEEP_MAX_BUDGETS) {
             return ckvc_fail(err, CKVC_E_USAGE,
-                             "%s: %u different budgets, a table has at most %d blocks; name fewer with --budget, and each layer is "
+                             "%s: %u different budgets, a table has at most %d blocks; name fewer "
+                             "with --budget, and each layer is "
                              "calibrated under the nearest",
                              c->layer_budgets, j->n_budgets, KEEP_MAX_BUDGETS);
         }
@@ -223,12 +212,9 @@ static ckvc_status open_budgets(const job_options *c, const opt *opts, job *j, c
     return CKVC_OK;
 }
 
-ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_err *err)
-{
+ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_err *err) {
     ckvc_status st = open_budgets(c, opts, j, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     const char *side = c->side;
     j->options.sides[CKVC_SIDE_HEAD] = strcmp(side, "gate") != 0;
     j->options.sides[CKVC_SIDE_GATE] = strcmp(side, "head") != 0;
@@ -236,81 +222,65 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
         j->options.behaviour++; /* the option is one of the names */
     }
     st = engine_variants(c->variants, &j->options.variants, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
-    st = action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n, &j->grids[CKVC_SIDE_HEAD], err);
+    if (st != CKVC_OK) { return st; }
+    st = action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n,
+                           &j->grids[CKVC_SIDE_HEAD], err);
     if (st == CKVC_OK) {
-        st = action_grid_parse(CKVC_SIDE_GATE, c->gate_grid.items, c->gate_grid.n, &j->grids[CKVC_SIDE_GATE], err);
+        st = action_grid_parse(CKVC_SIDE_GATE, c->gate_grid.items, c->gate_grid.n,
+                               &j->grids[CKVC_SIDE_GATE], err);
     }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     j->plan.grids = j->grids;
     st = job_open_bins(c, j, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     j->plan.sample = c->sample;
     j->plan.start_table = "identity";
     j->plan.edges_from = "this run's scan";
     if (c->tables) {
         st = open_tables(c, opts, j, err);
-        if (st == CKVC_OK && c->scan) {
-            st = open_scan(c, j, &j->plan.sample_from, err);
-        }
+        if (st == CKVC_OK && c->scan) { st = open_scan(c, j, &j->plan.sample_from, err); }
     } else {
-        if (c->scan) {
-            st = open_scan(c, j, &j->plan.edges_from, err);
-        }
+        if (c->scan) { st = open_scan(c, j, &j->plan.edges_from, err); }
         if (st == CKVC_OK) {
             const model_shape *s = model_get_shape(j->e.model);
-            st = start_table_of_grids((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
-                                      j->budgets, j->n_budgets, (uint32_t)c->engine.window, j->grids, &j->start, err);
+            st = start_table_of_grids((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads,
+                                      j->plan.n_entropy_bins, j->plan.n_ppl_bins, j->budgets,
+                                      j->n_budgets, (uint32_t)c->engine.window, j->grids, &j->start,
+                                      err);
         }
     }
-    if (st == CKVC_OK && j->start) {
-        j->start->op = operator_of(c);
-    }
-    if (st == CKVC_OK) {
-        j->plan.op = job_table(j)->op;
-    }
+    if (st == CKVC_OK && j->start) { j->start->op = operator_of(c); }
+    if (st == CKVC_OK) { j->plan.op = job_table(j)->op; }
     j->plan.budgets = j->budgets;
     j->plan.n_budgets = j->n_budgets;
-    if (st == CKVC_OK) {
-        engine_warn_kept_window(&c->engine, &j->e, j->budgets, j->n_budgets);
-    }
+    if (st == CKVC_OK) { engine_warn_kept_window(&c->engine, &j->e, j->budgets, j->n_budgets); }
     return st;
 }
 
-ckvc_status job_begin_run(const job_options *c, job *j, const json_t *whole, ckvc_err *err)
-{
+ckvc_status job_begin_run(const job_options *c, job *j, const json_t *whole, ckvc_err *err) {
     json_t *own = whole ? NULL : plan_json(&j->plan);
-    if (!whole && !own) {
-        return ckvc_fail_memory(err, "the plan", 4096);
-    }
+    if (!whole && !own) { return ckvc_fail_memory(err, "the plan", 4096); }
     ckvc_status st = run_create(c->out, whole ? whole : own, c->resume, &j->run, err);
     json_decref(own);
     ckvc_stop_install();
     return st;
 }
 
-static ckvc_status publish(run_dir *run, const char *name, json_t *o, ckvc_err *err)
-{
+static ckvc_status publish(run_dir *run, const char *name, json_t *o, ckvc_err *err) {
     char *text = o ? ckvc_json_canonical(o) : NULL;
-    ckvc_status st =
-        text ? run_publish_file(run, name, text, strlen(text), true, err) : ckvc_fail_memory(err, name, json_object_size(o));
+    ckvc_status st = text ? run_publish_file(run, name, text, strlen(text), true, err)
+                          : ckvc_fail_memory(err, name, json_object_size(o));
     free(text);
     json_decref(o);
     return st;
 }
 
 /* The start table's edges, and how many of the scan's prompts fall between them. */
-static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from, ckvc_err *err)
-{
+static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from, ckvc_err *err) {
     ckvc_table *t = j->start;
     const uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
-    ckvc_status st = scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
+    ckvc_status st =
+        scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
     uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
     if (st == CKVC_OK && !cells) {
         st = ckvc_fail_memory(err, "cells", (size_t)E * P * sizeof *cells);
@@ -321,38 +291,30 @@ static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from
                   ckvc_bin_index(t->edges_ppl, P - 1, s->items[i].r_sem)]++;
         }
         st = publish(j->run, "scan/edges.json",
-                     json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy", ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
-                               ckvc_json_reals(t->edges_ppl, P - 1), "occupancy", ckvc_json_u32s(cells, (size_t)E * P), "from",
-                               j->plan.edges_from),
+                     json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy",
+                               ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
+                               ckvc_json_reals(t->edges_ppl, P - 1), "occupancy",
+                               ckvc_json_u32s(cells, (size_t)E * P), "from", j->plan.edges_from),
                      err);
     }
     free(cells);
     return st;
 }
 
-ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
-{
+ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err) {
     const run_dir *from = j->scan_run;
-    if (!j->start && c->sample == 0) {
-        return CKVC_OK; /* --tables has them */
-    }
+    if (!j->start && c->sample == 0) { return CKVC_OK; /* --tables has them */ }
     if (!from) {
         pass_counts counts;
         ckvc_status st = calibrate_scan(j->run, &j->inputs, &j->options, &counts, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         from = j->run;
     }
     scanned s;
     coverage cover = {0};
     ckvc_status st = scanned_read(from, &s, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
-    if (j->start) {
-        st = edges_from_scan(j, &s, from, err);
-    }
+    if (st != CKVC_OK) { return st; }
+    if (j->start) { st = edges_from_scan(j, &s, from, err); }
     const ckvc_table *t = job_table(j);
     const sample_options o = {.n_entropy_bins = t->n_entropy_bins,
                               .n_ppl_bins = t->n_ppl_bins,
@@ -365,27 +327,20 @@ ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err)
                               .seed = j->options.seed};
     st = st ? st : sample_prompts(&s, &o, j->e.prompts, &cover, err);
     st = st ? st : publish(j->run, COVERAGE_FILE, coverage_json(&cover), err);
-    if (st == CKVC_OK && !c->engine.quiet) {
-        coverage_say(&cover, stderr);
-    }
+    if (st == CKVC_OK && !c->engine.quiet) { coverage_say(&cover, stderr); }
     coverage_fini(&cover);
     scanned_fini(&s);
     return st;
 }
 
-ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err)
-{
+ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) {
     const uint32_t E = j->plan.n_entropy_bins, P = j->plan.n_ppl_bins;
     scanned s;
     *out = (coverage){0};
     ckvc_status st = scanned_read(j->run, &s, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     double *edges = ckvc_calloc((size_t)E + P, sizeof *edges);
-    if (!edges) {
-        st = ckvc_fail_memory(err, "bin edges", ((size_t)E + P) * sizeof *edges);
-    }
+    if (!edges) { st = ckvc_fail_memory(err, "bin edges", ((size_t)E + P) * sizeof *edges); }
     if (st == CKVC_OK && s.n > 0) {
         const sample_options o = {.n_entropy_bins = E,
                                   .n_ppl_bins = P,
@@ -402,36 +357,42 @@ ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err)
     return st;
 }
 
-ckvc_status job_dry_run(const job_options *c, job *j, job_cost *out, ckvc_err *err)
-{
+ckvc_status job_dry_run(const job_options *c, job *j, job_cost *out, ckvc_err *err) {
     dry_run *d = &out->longest;
     *out = (job_cost){0};
     ckvc_status st = calibrate_dry_run(&j->inputs, &j->options, job_table(j), d, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     const size_t all = j->e.prompts->n, most = all - j->e.prompts->n_heldout;
     out->logged = c->sample > 0 && (size_t)c->sample < most ? (size_t)c->sample : most;
-    const double logged = (double)out->logged, n = logged + (double)j->e.prompts->n_heldout; /* the rest is only scanned */
-    out->scan_hours = (j->start || c->sample > 0) && !j->scan_run ? (double)all * (d->prefill_s + d->single_s) / 3600 : 0;
+    const double logged = (double)out->logged,
+                 n = logged + (double)j->e.prompts->n_heldout; /* the rest is only scanned */
+    out->scan_hours = (j->start || c->sample > 0) && !j->scan_run
+                          ? (double)all * (d->prefill_s + d->single_s) / 3600
+                          : 0;
     out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->n_budgets)) +
-                       logged * d->rollout_s * (double)d->distinct * (1 + c->check_rollouts * d->single_s / d->rollout_s)) /
+                       logged * d->rollout_s * (double)d->distinct *
+                           (1 + c->check_rollouts * d->single_s / d->rollout_s)) /
                       3600;
     out->records = (double)d->actions * logged;
-    out->disk_bytes = out->records * 18 + n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers);
+    out->disk_bytes = out->records * 18 +
+                      n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers);
     return CKVC_OK;
 }
 
-void job_print_cost(const job *j, const job_cost *cost)
-{
+void job_print_cost(const job *j, const job_cost *cost) {
     const dry_run *d = &cost->longest;
     const memory_plan *m = &d->memory;
-    printf("prompts            %zu (%zu logged, %zu held out)\n", j->e.prompts->n, cost->logged, j->e.prompts->n_heldout);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n", d->n_tokens,
-           d->n_continuation, d->prefill_s, d->rollout_s, 1 / d->rollout_s, (unsigned long long)d->timed);
-    printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n", (unsigned long long)d->actions,
-           (unsigned long long)d->distinct);
-    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, kept sets %.1f, batches of %lld rollouts %.1f\n",
-           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6, (double)m->prompt / 1e6, (double)m->sets / 1e6,
-           (long long)m->lanes, (double)m->batch / 1e6);
+    printf("prompts            %zu (%zu logged, %zu held out)\n", j->e.prompts->n, cost->logged,
+           j->e.prompts->n_heldout);
+    printf(
+        "longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n",
+        d->n_tokens, d->n_continuation, d->prefill_s, d->rollout_s, 1 / d->rollout_s,
+        (unsigned long long)d->timed);
+    printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n",
+           (unsigned long long)d->actions, (unsigned long long)d->distinct);
+    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, kept sets %.1f, batches "
+           "of %lld rollouts %.1f\n",
+           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
+           (double)m->prompt / 1e6, (double)m->sets / 1e6, (long long)m->lanes,
+           (double)m->batch / 1e6);
 }

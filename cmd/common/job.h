@@ -1,5 +1,5 @@
-/* A run in the making, as scan, calibrate and compile share it: options -> model, prompts, start table, bin edges, budgets, plan, run
- * directory. */
+/* A run in the making, as scan, calibrate and compile share it: options -> model, prompts, start
+ * table, bin edges, budgets, plan, run directory. */
 #ifndef CKVC_JOB_H
 #define CKVC_JOB_H
 
@@ -12,8 +12,8 @@
 
 typedef struct job_options {
     engine_options engine;
-    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts, *operator_name, *layer_budgets,
-        *leak_check;
+    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts,
+        *operator_name, *layer_budgets, *leak_check;
     opt_list budget, bins, head_grid, gate_grid;
     int64_t shard_prompts, max_failures, min_cell, limit_time, sample;
     double check_rollouts, until_stable, beta_bud;
@@ -25,55 +25,112 @@ typedef struct job_options {
 
 job_options job_defaults(void);
 
-#define OPTS_BINS(o)                                                                                                               \
-    {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                                                           \
-        {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},                                              \
-        {OPT_CHOICE, "bin-edges", 0, &(o).bin_edges, "quantile|uniform", "equal mass or equal steps", 0, 0},                       \
-    {                                                                                                                              \
-        OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, 1e9                             \
+#define OPTS_BINS(o)                                                                               \
+    {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                           \
+        {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},              \
+        {OPT_CHOICE,                                                                               \
+         "bin-edges",                                                                              \
+         0,                                                                                        \
+         &(o).bin_edges,                                                                           \
+         "quantile|uniform",                                                                       \
+         "equal mass or equal steps",                                                              \
+         0,                                                                                        \
+         0},                                                                                       \
+    {                                                                                              \
+        OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, \
+            1e9                                                                                    \
     }
 
-#define OPTS_ACTIONS(o)                                                                                                             \
-    {OPT_LIST, "budget", 'B', &(o).budget, "N,...", "tokens kept per layer; below 1: a share of the prompt", 0, 0},                 \
-        {OPT_LIST, "head-grid", 0, &(o).head_grid, "LO:HI:STEP", "head weights to try, or a list; 1 is one of them", 0, 0},         \
-        {OPT_LIST, "gate-grid", 0, &(o).gate_grid, "LO:HI:STEP", "thresholds to try, or a list; starts nearest to 0.9", 0, 0},      \
-        {OPT_DOUBLE, "beta-bud", 0, &(o).beta_bud, "X", "the gate pays X/T for each candidate over the budget", 0, 1e6},            \
-        {OPT_CHOICE, "loss-reduction", 0, &(o).reduction, "mean|sum", "of the continuation's losses, in a reward", 0, 0},           \
-        {OPT_CHOICE, "behaviour", 0, &(o).behaviour, "balanced|uniform|epsilon-greedy", "which actions are logged", 0, 0},          \
-        {OPT_TEXT, "variants", 0, &(o).variants, "N|all", "distinct rollouts per prompt and side", 0, 0},                           \
-        {OPT_CHOICE, "rollouts", 0, &(o).rollouts, "sweep|plain", "many rollouts at once, or one by one (the same losses)", 0, 0},  \
-        {OPT_DOUBLE, "check-rollouts", 0, &(o).check_rollouts, "SHARE", "do this share again one by one; exit 1 if they differ", 0, \
-         1},                                                                                                                        \
-        {OPT_TEXT, "tables", 0, &(o).tables, "T.ckvt", "start from this table in place of identity", 0, 0},                         \
-        OPT_LEAK_CHECK((o).leak_check),                                                                                             \
-        {OPT_DOUBLE, "until-stable",                                                                                                \
-         0,          &(o).until_stable,                                                                                             \
-         "RHO",      "end a pass of heads when its table's split-half reliability is RHO; 0: never",                                \
-         0,          1},                                                                                                            \
-        OPTS_BINS(o), {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0},                           \
-    {                                                                                                                               \
-        OPT_INT, "sample-prompts", 0, &(o).sample, "N", "log N prompts, drawn evenly over the risk cells; 0: all", 0, 1e9           \
+#define OPTS_ACTIONS(o)                                                                              \
+    {OPT_LIST,    "budget", 'B',                                                                     \
+     &(o).budget, "N,...",  "tokens kept per layer; below 1: a share of the prompt",                 \
+     0,           0},                                                                                \
+        {OPT_LIST,                                                                                   \
+         "head-grid",                                                                                \
+         0,                                                                                          \
+         &(o).head_grid,                                                                             \
+         "LO:HI:STEP",                                                                               \
+         "head weights to try, or a list; 1 is one of them",                                         \
+         0,                                                                                          \
+         0},                                                                                         \
+        {OPT_LIST,                                                                                   \
+         "gate-grid",                                                                                \
+         0,                                                                                          \
+         &(o).gate_grid,                                                                             \
+         "LO:HI:STEP",                                                                               \
+         "thresholds to try, or a list; starts nearest to 0.9",                                      \
+         0,                                                                                          \
+         0},                                                                                         \
+        {OPT_DOUBLE, "beta-bud",                                                                     \
+         0,          &(o).beta_bud,                                                                  \
+         "X",        "the gate pays X/T for each candidate over the budget",                         \
+         0,          1e6},                                                                           \
+        {OPT_CHOICE, "loss-reduction",                                                               \
+         0,          &(o).reduction,                                                                 \
+         "mean|sum", "of the continuation's losses, in a reward",                                    \
+         0,          0},                                                                             \
+        {OPT_CHOICE,                                                                                 \
+         "behaviour",                                                                                \
+         0,                                                                                          \
+         &(o).behaviour,                                                                             \
+         "balanced|uniform|epsilon-greedy",                                                          \
+         "which actions are logged",                                                                 \
+         0,                                                                                          \
+         0},                                                                                         \
+        {OPT_TEXT, "variants", 0, &(o).variants, "N|all", "distinct rollouts per prompt and side",   \
+         0,        0},                                                                               \
+        {OPT_CHOICE,                                                                                 \
+         "rollouts",                                                                                 \
+         0,                                                                                          \
+         &(o).rollouts,                                                                              \
+         "sweep|plain",                                                                              \
+         "many rollouts at once, or one by one (the same losses)",                                   \
+         0,                                                                                          \
+         0},                                                                                         \
+        {OPT_DOUBLE, "check-rollouts",                                                               \
+         0,          &(o).check_rollouts,                                                            \
+         "SHARE",    "do this share again one by one; exit 1 if they differ",                        \
+         0,          1},                                                                             \
+        {OPT_TEXT, "tables", 0, &(o).tables, "T.ckvt", "start from this table in place of identity", \
+         0,        0},                                                                               \
+        OPT_LEAK_CHECK((o).leak_check),                                                              \
+        {OPT_DOUBLE, "until-stable",                                                                 \
+         0,          &(o).until_stable,                                                              \
+         "RHO",      "end a pass of heads when its table's split-half reliability is RHO; 0: never", \
+         0,          1},                                                                             \
+        OPTS_BINS(o),                                                                                \
+        {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0}, {        \
+        OPT_INT, "sample-prompts", 0, &(o).sample, "N",                                              \
+            "log N prompts, drawn evenly over the risk cells; 0: all", 0, 1e9                        \
     }
 
-#define OPT_OPERATOR(o)                                                                                                            \
-    {                                                                                                                              \
-        OPT_CHOICE, "operator", 0, &(o).operator_name, "paper|no-utility|no-threshold|mean-pool",                                  \
-            "how sets are kept: as in the paper; without value norms; without thresholds; by the mean over heads", 0, 0            \
+#define OPT_OPERATOR(o)                                                                            \
+    {                                                                                              \
+        OPT_CHOICE, "operator", 0, &(o).operator_name, "paper|no-utility|no-threshold|mean-pool",  \
+            "how sets are kept: as in the paper; without value norms; without thresholds; by the " \
+            "mean "                                                                                \
+            "over heads",                                                                          \
+            0, 0                                                                                   \
     }
 
-#define OPTS_RUN(o)                                                                                                                \
-    {OPT_TITLE, "run", 0, NULL, NULL, NULL, 0, 0}, {OPT_TEXT, "out", 'o', &(o).out, "RUN", "run directory to make", 0, 0},         \
-        {OPT_FLAG, "resume", 0, &(o).resume, "", "go on with a run of the same plan", 0, 0},                                       \
-        {OPT_INT, "shard-prompts", 0, &(o).shard_prompts, "N", "prompts per shard file", 1, 1e6},                                  \
-        {OPT_INT, "max-failures", 0, &(o).max_failures, "N", "prompts that may fail (non-finite loss) before the run stops", 0,    \
-         1e9},                                                                                                                     \
-    {                                                                                                                              \
-        OPT_INT, "limit-time", 0, &(o).limit_time, "S", "stop cleanly after S seconds (exit 75); 0: no limit", 0, 1e9              \
+#define OPTS_RUN(o)                                                                                \
+    {OPT_TITLE, "run", 0, NULL, NULL, NULL, 0, 0},                                                 \
+        {OPT_TEXT, "out", 'o', &(o).out, "RUN", "run directory to make", 0, 0},                    \
+        {OPT_FLAG, "resume", 0, &(o).resume, "", "go on with a run of the same plan", 0, 0},       \
+        {OPT_INT, "shard-prompts", 0, &(o).shard_prompts, "N", "prompts per shard file", 1, 1e6},  \
+        {OPT_INT, "max-failures",                                                                  \
+         0,       &(o).max_failures,                                                               \
+         "N",     "prompts that may fail (non-finite loss) before the run stops",                  \
+         0,       1e9},                                                                            \
+    {                                                                                              \
+        OPT_INT, "limit-time", 0, &(o).limit_time, "S",                                            \
+            "stop cleanly after S seconds (exit 75); 0: no limit", 0, 1e9                          \
     }
 
-#define OPT_DRY_RUN(o)                                                                                                             \
-    {                                                                                                                              \
-        OPT_FLAG, "dry-run", 0, &(o).dry_run, "", "check everything, time the longest prompt, write nothing", 0, 0                 \
+#define OPT_DRY_RUN(o)                                                                             \
+    {                                                                                              \
+        OPT_FLAG, "dry-run", 0, &(o).dry_run, "",                                                  \
+            "check everything, time the longest prompt, write nothing", 0, 0                       \
     }
 
 typedef struct job {
@@ -91,22 +148,29 @@ typedef struct job {
     run_dir *run;
 } job;
 
-/* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job stays where it was opened. */
+/* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job
+ * stays where it was opened. */
 ckvc_status job_open(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
 /* --bins, --bin-edges, --min-cell into the plan; part of job_open_start. */
 ckvc_status job_open_bins(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its edges come from. opts tells what was given. */
-ckvc_status job_open_start(const job_options *o, const opt *opts, job *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json (borrowed); NULL: of j->plan. */
-ckvc_status job_begin_run(const job_options *o, job *j, const json_t *whole, ckvc_err *err) CKVC_MUST_CHECK;
-/* This run's own scan or another run's -> the start table's edges, published as scan/edges.json with the occupancy of the cells; with
- * --sample-prompts the ones that are not drawn are marked. Cells, sources and what was drawn go to scan/coverage.json. Nothing to do
- * under --tables without --sample-prompts. */
+/* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its
+ * edges come from. opts tells what was given. */
+ckvc_status job_open_start(const job_options *o, const opt *opts, job *j,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+/* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
+ * (borrowed); NULL: of j->plan. */
+ckvc_status job_begin_run(const job_options *o, job *j, const json_t *whole,
+                          ckvc_err *err) CKVC_MUST_CHECK;
+/* This run's own scan or another run's -> the start table's edges, published as scan/edges.json
+ * with the occupancy of the cells; with
+ * --sample-prompts the ones that are not drawn are marked. Cells, sources and what was drawn go to
+ * scan/coverage.json. Nothing to do under --tables without --sample-prompts. */
 ckvc_status job_set_edges(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is the caller's to coverage_fini, zero
- * when every prompt is held out. */
+/* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is
+ * the caller's to coverage_fini, zero when every prompt is held out. */
 ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* What one logging pass costs, from the longest prompt done once: an upper bound where prompts differ in length. */
+/* What one logging pass costs, from the longest prompt done once: an upper bound where prompts
+ * differ in length. */
 typedef struct job_cost {
     dry_run longest;
     size_t logged;                 /* prompts */

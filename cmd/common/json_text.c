@@ -9,14 +9,13 @@
 
 enum { LIST_WHOLE = 8, LIST_HEAD = 3, ROWS_MAX = 24, CELL_MAX = 512 };
 
-static bool is_scalar(const json_t *v)
-{
+static bool is_scalar(const json_t *v) {
     return !json_is_object(v) && !json_is_array(v);
 }
 
-/* One value in at most `size` bytes. What comes from a file must not reach the terminal as control bytes. */
-static void format_value(char *text, size_t size, const json_t *v)
-{
+/* One value in at most `size` bytes. What comes from a file must not reach the terminal as control
+ * bytes. */
+static void format_value(char *text, size_t size, const json_t *v) {
     switch (json_typeof(v)) {
     case JSON_STRING:
         snprintf(text, size, "%s", json_string_value(v));
@@ -43,36 +42,28 @@ static void format_value(char *text, size_t size, const json_t *v)
     }
     }
     for (char *p = text; *p; p++) {
-        if (iscntrl((unsigned char)*p)) {
-            *p = '?';
-        }
+        if (iscntrl((unsigned char)*p)) { *p = '?'; }
     }
 }
 
 /* A list of scalars on one line: all of a short one, beginning and end of a long one. */
-static void print_list(FILE *out, const json_t *list)
-{
+static void print_list(FILE *out, const json_t *list) {
     size_t n = json_array_size(list);
     char text[CELL_MAX];
     for (size_t i = 0; i < n; i++) {
         if (n > LIST_WHOLE && i >= LIST_HEAD && i + 1 < n) {
-            if (i == LIST_HEAD) {
-                fputs(" ...", out);
-            }
+            if (i == LIST_HEAD) { fputs(" ...", out); }
             continue;
         }
         format_value(text, sizeof text, json_array_get(list, i));
         fprintf(out, "%s%s", i ? " " : "", text);
     }
-    if (n > LIST_WHOLE) {
-        fprintf(out, "  (%zu)", n);
-    }
+    if (n > LIST_WHOLE) { fprintf(out, "  (%zu)", n); }
     fputs(n ? "\n" : "none\n", out);
 }
 
 /* Objects of one kind as rows; the first one's keys are the columns. */
-static void print_table(FILE *out, const json_t *list, int indent)
-{
+static void print_table(FILE *out, const json_t *list, int indent) {
     size_t n = json_array_size(list), n_columns = 0;
     const json_t *first = json_array_get(list, 0);
     const char *columns[32];
@@ -80,11 +71,8 @@ static void print_table(FILE *out, const json_t *list, int indent)
     const char *key;
     json_t *value;
     char text[CELL_MAX];
-    json_object_foreach((json_t *)(uintptr_t)first, key, value)
-    {
-        if (n_columns == sizeof columns / sizeof *columns) {
-            break;
-        }
+    json_object_foreach((json_t *)(uintptr_t)first, key, value) {
+        if (n_columns == sizeof columns / sizeof *columns) { break; }
         int width = (int)strlen(key);
         for (size_t i = 0; i < n && i < ROWS_MAX; i++) {
             const json_t *cell = json_object_get(json_array_get(list, i), key);
@@ -97,49 +85,38 @@ static void print_table(FILE *out, const json_t *list, int indent)
     for (size_t row = 0; row <= n && row <= ROWS_MAX; row++) {
         fprintf(out, "%*s", indent, "");
         for (size_t c = 0; c < n_columns; c++) {
-            const json_t *cell = row ? json_object_get(json_array_get(list, row - 1), columns[c]) : NULL;
-            if (row) {
-                format_value(text, sizeof text, cell ? cell : json_null());
-            }
+            const json_t *cell =
+                row ? json_object_get(json_array_get(list, row - 1), columns[c]) : NULL;
+            if (row) { format_value(text, sizeof text, cell ? cell : json_null()); }
             /* the last column is not padded, so that lines have no trailing blanks */
             int width = c + 1 == n_columns && widths[c] < 0 ? 0 : widths[c];
             fprintf(out, "%s%*s", c ? "  " : "", width, row ? text : columns[c]);
         }
         fputc('\n', out);
     }
-    if (n > ROWS_MAX) {
-        fprintf(out, "%*s... %zu more\n", indent, "", n - ROWS_MAX);
-    }
+    if (n > ROWS_MAX) { fprintf(out, "%*s... %zu more\n", indent, "", n - ROWS_MAX); }
 }
 
-static bool all_scalars(const json_t *list)
-{
+static bool all_scalars(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (!is_scalar(json_array_get(list, i))) {
-            return false;
-        }
+        if (!is_scalar(json_array_get(list, i))) { return false; }
     }
     return true;
 }
 
-static bool all_objects(const json_t *list)
-{
+static bool all_objects(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (!json_is_object(json_array_get(list, i))) {
-            return false;
-        }
+        if (!json_is_object(json_array_get(list, i))) { return false; }
     }
     return true;
 }
 
 /* Rows that hold objects of their own do not fit into columns. */
-static bool are_rows(const json_t *list)
-{
+static bool are_rows(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *key;
         json_t *value;
-        json_object_foreach(json_array_get(list, i), key, value)
-        {
+        json_object_foreach(json_array_get(list, i), key, value) {
             if (json_is_object(value) || (json_array_size(value) && all_objects(value))) {
                 return false;
             }
@@ -148,20 +125,17 @@ static bool are_rows(const json_t *list)
     return true;
 }
 
-void json_text(FILE *out, const json_t *object, int indent)
-{
+void json_text(FILE *out, const json_t *object, int indent) {
     const char *key;
     json_t *value;
     int width = 0;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         if (is_scalar(value) || json_is_array(value)) {
             width = (int)strlen(key) > width ? (int)strlen(key) : width;
         }
     }
     char text[CELL_MAX];
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
-    {
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         if (json_is_object(value)) {
             fprintf(out, "%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
             json_text(out, value, indent + 2);

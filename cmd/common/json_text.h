@@ -1,4 +1,5 @@
-/* A JSON object as text for people: aligned keys, short lists on one line, lists of objects as small tables. */
+/* A JSON object as text for people: aligned keys, short lists on one line, lists of objects as
+ * small tables. */
 #ifndef CKVC_JSON_TEXT_H
 #define CKVC_JSON_TEXT_H
 

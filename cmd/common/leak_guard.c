@@ -9,41 +9,39 @@
 #include "lib/base/memory.h"
 #include "lib/base/warn.h"
 
-ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckvc_err *err)
-{
+ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckvc_err *err) {
     *out = NULL;
-    if (!path) {
-        return CKVC_OK;
-    }
+    if (!path) { return CKVC_OK; }
     leak_record r;
     ckvc_status st = leak_record_read(path, &r, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     const prompt_options *o = &e->prompt_options;
     if (strcmp(r.manifest, e->manifest->sha256) != 0) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH, "%s: is of manifest %.12s..., %s is %.12s...; check that one", path, r.manifest,
-                       e->manifest->path, e->manifest->sha256);
+        st = ckvc_fail(err, CKVC_E_MISMATCH,
+                       "%s: is of manifest %.12s..., %s is %.12s...; check that one", path,
+                       r.manifest, e->manifest->path, e->manifest->sha256);
     } else if (r.holdout > 0 && (r.holdout != o->holdout || r.seed != o->seed)) {
         st = ckvc_fail(err, CKVC_E_MISMATCH,
-                       "%s: left out the prompts of --holdout %g --seed %" PRIu64 ", this run has %g and %" PRIu64, path, r.holdout,
-                       r.seed, o->holdout, o->seed);
+                       "%s: left out the prompts of --holdout %g --seed %" PRIu64
+                       ", this run has %g and %" PRIu64,
+                       path, r.holdout, r.seed, o->holdout, o->seed);
     } else if (!(*out = leak_record_json(&r))) {
         st = ckvc_fail_memory(err, "a leak check", 0);
     }
     if (st == CKVC_OK && r.leaked_prompts) {
-        ckvc_warn("%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean", path, r.leaked_prompts,
-                  r.prompts);
+        ckvc_warn("%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean",
+                  path, r.leaked_prompts, r.prompts);
     }
     leak_record_fini(&r);
     return st;
 }
 
-void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest)
-{
-    const json_t *guard = json_object_get(t->meta, "leak_check"), *checks = json_object_get(guard, "checks");
+void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest) {
+    const json_t *guard = json_object_get(t->meta, "leak_check"),
+                 *checks = json_object_get(guard, "checks");
     if (!json_array_size(checks) || json_array_size(json_object_get(guard, "unchecked"))) {
-        ckvc_warn("%s: %s its prompts was not checked for leaks; `ckvc manifest check --against` the scored prompts, then "
+        ckvc_warn("%s: %s its prompts was not checked for leaks; `ckvc manifest check --against` "
+                  "the scored prompts, then "
                   "calibrate, compile or fit with --leak-check",
                   path, json_array_size(checks) ? "a part of" : "the manifest of");
         return;
@@ -52,8 +50,7 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
     json_t *check;
     bool compared = true;
     uint64_t leaked = 0, leaked_elsewhere = 0, prompts = 0;
-    json_array_foreach(checks, i, check)
-    {
+    json_array_foreach(checks, i, check) {
         leak_record r;
         ckvc_err why = {0};
         if (leak_record_parse(check, path, &r, &why) != CKVC_OK) {
@@ -70,12 +67,14 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
     if (leaked) {
         fflush(stdout);
         fprintf(stderr,
-                "error: %s: LEAK: %" PRIu64 " of its %" PRIu64 " prompts share text or ids with the prompts scored here; this is "
+                "error: %s: LEAK: %" PRIu64 " of its %" PRIu64
+                " prompts share text or ids with the prompts scored here; this is "
                 "no held-out result\n",
                 path, leaked, prompts);
     } else if (!compared) {
-        ckvc_warn("%s: was checked for leaks, but not against the manifest scored here (%.12s...)%s", path, scored_manifest,
-                  leaked_elsewhere ? "; it shares text with others" : "");
+        ckvc_warn(
+            "%s: was checked for leaks, but not against the manifest scored here (%.12s...)%s",
+            path, scored_manifest, leaked_elsewhere ? "; it shares text with others" : "");
     } else if (leaked_elsewhere) {
         ckvc_warn("%s: shares nothing with the prompts scored here, but %" PRIu64 " of its %" PRIu64
                   " prompts share text with other evaluation files",

@@ -1,4 +1,5 @@
-/* The leak guard outside `manifest check`: a record that goes into a plan, and what a table's record says about a score. */
+/* The leak guard outside `manifest check`: a record that goes into a plan, and what a table's
+ * record says about a score. */
 #ifndef CKVC_CMD_LEAK_GUARD_H
 #define CKVC_CMD_LEAK_GUARD_H
 
@@ -7,16 +8,19 @@
 #include "cmd/common/engine.h"
 #include "formats/table/table_file.h"
 
-#define OPT_LEAK_CHECK(path)                                                                                                       \
-    {                                                                                                                              \
-        OPT_TEXT, "leak-check", 0, &(path), "CHECK.json", "record of `manifest check --against --out`, kept in run and table", 0,  \
-            0                                                                                                                      \
+#define OPT_LEAK_CHECK(path)                                                                       \
+    {                                                                                              \
+        OPT_TEXT, "leak-check", 0, &(path), "CHECK.json",                                          \
+            "record of `manifest check --against --out`, kept in run and table", 0, 0              \
     }
 
-/* *out: the record as the plan keeps it, a new reference; NULL when path is NULL. A record of another manifest, or of fewer prompts than
- * this run takes, is CKVC_E_MISMATCH. Warns when it found leaks. */
-ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* One line on stderr unless the prompts of the table were compared with those scored here and share nothing with them. */
+/* *out: the record as the plan keeps it, a new reference; NULL when path is NULL. A record of
+ * another manifest, or of fewer prompts than this run takes, is CKVC_E_MISMATCH. Warns when it
+ * found leaks. */
+ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* One line on stderr unless the prompts of the table were compared with those scored here and share
+ * nothing with them. */
 void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest);
 
 #endif

@@ -1,4 +1,5 @@
-/* One option table a verb: see options.h. Values: command line > environment CKVC_* > --config FILE > built-in default. */
+/* One option table a verb: see options.h. Values: command line > environment CKVC_* > --config FILE
+ * > built-in default. */
 #include "cmd/common/options.h"
 
 #include <assert.h>
@@ -25,8 +26,7 @@ static char **list_texts;
 static size_t n_list_texts, cap_list_texts;
 static bool errors_as_json;
 
-static size_t count_options(const opt *opts)
-{
+static size_t count_options(const opt *opts) {
     size_t n = 0;
     while (opts[n].name) {
         n++;
@@ -35,8 +35,7 @@ static size_t count_options(const opt *opts)
     return n;
 }
 
-bool opts_given(const opt *opts, const char *name)
-{
+bool opts_given(const opt *opts, const char *name) {
     for (size_t i = 0; opts[i].name; i++) {
         if (opts[i].type != OPT_TITLE && strcmp(opts[i].name, name) == 0) {
             return origins[i] != FROM_DEFAULT;
@@ -45,25 +44,21 @@ bool opts_given(const opt *opts, const char *name)
     return false;
 }
 
-int cmd_fail(const char *verb, const ckvc_err *err)
-{
+int cmd_fail(const char *verb, const ckvc_err *err) {
     fflush(stdout);
     fprintf(stderr, "ckvc %s: %s\n", verb, err->text);
     int code = ckvc_exit_code(err->status);
     if (errors_as_json) {
         json_t *o = json_pack("{s:s,s:i,s:s}", "verb", verb, "code", code, "error", err->text);
         char *text = o ? json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-        if (text) {
-            fprintf(stderr, "%s\n", text);
-        }
+        if (text) { fprintf(stderr, "%s\n", text); }
         free(text);
         json_decref(o);
     }
     return code;
 }
 
-int cmd_usage(const char *verb, const char *fmt, ...)
-{
+int cmd_usage(const char *verb, const char *fmt, ...) {
     ckvc_err err = {0};
     va_list args;
     va_start(args, fmt);
@@ -74,8 +69,7 @@ int cmd_usage(const char *verb, const char *fmt, ...)
 
 /* ---- help ---- */
 
-static void print_value(FILE *f, const opt *o)
-{
+static void print_value(FILE *f, const opt *o) {
     switch (o->type) {
     case OPT_FLAG:
         fputs(*(bool *)o->value ? "true" : "false", f);
@@ -103,8 +97,7 @@ static void print_value(FILE *f, const opt *o)
     }
 }
 
-static bool has_default(const opt *o)
-{
+static bool has_default(const opt *o) {
     switch (o->type) {
     case OPT_INT:
     case OPT_SIZE:
@@ -122,9 +115,9 @@ static bool has_default(const opt *o)
     return false;
 }
 
-static void print_help(const verb_text *verb, const opt *opts)
-{
-    printf("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", verb->name, verb->summary, verb->usage, verb->examples);
+static void print_help(const verb_text *verb, const opt *opts) {
+    printf("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", verb->name, verb->summary, verb->usage,
+           verb->examples);
     bool titled = false;
     for (const opt *o = opts; o->name; o++) {
         if (o->type == OPT_TITLE) {
@@ -138,9 +131,7 @@ static void print_help(const verb_text *verb, const opt *opts)
         }
         char left[256];
         char letter[8] = "    ";
-        if (o->letter) {
-            snprintf(letter, sizeof letter, "-%c, ", o->letter);
-        }
+        if (o->letter) { snprintf(letter, sizeof letter, "-%c, ", o->letter); }
         snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->type == OPT_FLAG ? "" : " ",
                  o->type == OPT_FLAG ? "" : o->arg);
         if (strlen(left) > 34) { /* the explanation on a line of its own */
@@ -155,18 +146,16 @@ static void print_help(const verb_text *verb, const opt *opts)
         }
         printf("\n");
     }
-    printf("\n      --config FILE                  option = value lines; below flags and CKVC_* variables\n"
+    printf("\n      --config FILE                  option = value lines; below flags and CKVC_* "
+           "variables\n"
            "      --print-config                 each value with its origin, then exit\n"
            "      --help                         this text\n");
 }
 
-static void print_config(const opt *opts)
-{
+static void print_config(const opt *opts) {
     static const char *const names[] = {"default", "config file", "environment", "flag"};
     for (size_t i = 0; opts[i].name; i++) {
-        if (opts[i].type == OPT_TITLE) {
-            continue;
-        }
+        if (opts[i].type == OPT_TITLE) { continue; }
         if (opts[i].type != OPT_FLAG && !has_default(&opts[i])) {
             printf("# %s is not set\n", opts[i].name);
             continue;
@@ -179,8 +168,7 @@ static void print_config(const opt *opts)
 
 /* ---- values ---- */
 
-static ckvc_status set_value(const opt *o, const char *text, const char *where, ckvc_err *err)
-{
+static ckvc_status set_value(const opt *o, const char *text, const char *where, ckvc_err *err) {
     char *end;
     errno = 0;
     switch (o->type) {
@@ -199,7 +187,8 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
             return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a whole number", where, text);
         }
         if (o->min < o->max && ((double)v < o->min || (double)v > o->max)) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: got %lld, wanted %.10g to %.10g", where, v, o->min, o->max);
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: got %lld, wanted %.10g to %.10g", where, v,
+                             o->min, o->max);
         }
         *(int64_t *)o->value = v;
         return CKVC_OK;
@@ -210,7 +199,8 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
             return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a number", where, text);
         }
         if (o->min < o->max && (v < o->min || v > o->max)) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: got %.10g, wanted %.10g to %.10g", where, v, o->min, o->max);
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: got %.10g, wanted %.10g to %.10g", where, v,
+                             o->min, o->max);
         }
         *(double *)o->value = v;
         return CKVC_OK;
@@ -219,7 +209,8 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
         double v = strtod(text, &end);
         int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
         if (end == text || end[shift ? 1 : 0] || !(v >= 0) || v * (double)(1LL << shift) > 9e18) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a size such as 512M or 8G", where, text);
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a size such as 512M or 8G",
+                             where, text);
         }
         *(int64_t *)o->value = (int64_t)(v * (double)(1LL << shift));
         return CKVC_OK;
@@ -241,28 +232,27 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
     }
     case OPT_LIST: {
         opt_list *list = o->value;
-        if (ckvc_grow((void **)&list_texts, &cap_list_texts, n_list_texts + 1, sizeof *list_texts, err) != CKVC_OK) {
+        if (ckvc_grow((void **)&list_texts, &cap_list_texts, n_list_texts + 1, sizeof *list_texts,
+                      err) != CKVC_OK) {
             return CKVC_E_MEMORY;
         }
         char *copy = ckvc_strdup(text);
-        if (!copy) {
-            return ckvc_fail_memory(err, "an option list", strlen(text));
-        }
+        if (!copy) { return ckvc_fail_memory(err, "an option list", strlen(text)); }
         list_texts[n_list_texts++] = copy;
         for (char *p = copy;;) {
             size_t len = strcspn(p, ",");
             bool last = p[len] == 0;
             p[len] = 0;
             if (len == 0) {
-                return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted values separated by single commas", where, text);
+                return ckvc_fail(err, CKVC_E_USAGE,
+                                 "%s: got '%s', wanted values separated by single commas", where,
+                                 text);
             }
             if (list->n == sizeof list->items / sizeof *list->items) {
                 return ckvc_fail(err, CKVC_E_USAGE, "%s: more than %zu values", where, list->n);
             }
             list->items[list->n++] = p;
-            if (last) {
-                return CKVC_OK;
-            }
+            if (last) { return CKVC_OK; }
             p += len + 1;
         }
     }
@@ -272,23 +262,18 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
     return ckvc_fail(err, CKVC_E_BUG, "%s: an option without a type", where);
 }
 
-static ckvc_status store(opt *opts, size_t i, const char *text, origin from, const char *where, ckvc_err *err)
-{
+static ckvc_status store(opt *opts, size_t i, const char *text, origin from, const char *where,
+                         ckvc_err *err) {
     /* A list from a stronger source replaces the weaker one's; the same source appends. */
-    if (opts[i].type == OPT_LIST && origins[i] != from) {
-        ((opt_list *)opts[i].value)->n = 0;
-    }
+    if (opts[i].type == OPT_LIST && origins[i] != from) { ((opt_list *)opts[i].value)->n = 0; }
     origins[i] = from;
     return set_value(&opts[i], text, where, err);
 }
 
 /* Edit distance for suggestions; words of options are short. */
-static size_t distance(const char *a, const char *b)
-{
+static size_t distance(const char *a, const char *b) {
     size_t row[65], n = strlen(b);
-    if (strlen(a) > 64 || n > 64) {
-        return 99;
-    }
+    if (strlen(a) > 64 || n > 64) { return 99; }
     for (size_t j = 0; j <= n; j++) {
         row[j] = j;
     }
@@ -306,8 +291,7 @@ static size_t distance(const char *a, const char *b)
     return row[n];
 }
 
-static const char *nearest(const opt *opts, const char *name)
-{
+static const char *nearest(const opt *opts, const char *name) {
     const char *best = NULL;
     size_t best_distance = 3;
     for (const opt *o = opts; o->name; o++) {
@@ -320,18 +304,17 @@ static const char *nearest(const opt *opts, const char *name)
     return best;
 }
 
-static long find(const opt *opts, const char *name, size_t n)
-{
+static long find(const opt *opts, const char *name, size_t n) {
     for (long i = 0; opts[i].name; i++) {
-        if (opts[i].type != OPT_TITLE && strlen(opts[i].name) == n && strncmp(opts[i].name, name, n) == 0) {
+        if (opts[i].type != OPT_TITLE && strlen(opts[i].name) == n &&
+            strncmp(opts[i].name, name, n) == 0) {
             return i;
         }
     }
     return -1;
 }
 
-static char *trim(char *s)
-{
+static char *trim(char *s) {
     while (isspace((unsigned char)*s)) {
         s++;
     }
@@ -342,81 +325,64 @@ static char *trim(char *s)
     return s;
 }
 
-/* A config file serves several verbs, so that one file can describe a whole run: a key that this verb lacks is fine when some verb
- * has it. The known keys of all verbs: */
+/* A config file serves several verbs, so that one file can describe a whole run: a key that this
+ * verb lacks is fine when some verb has it. The known keys of all verbs: */
 static const char *const known_keys[] = {
 #include "cmd/common/config_keys.inc"
 };
 
-static bool known_elsewhere(const char *key)
-{
+static bool known_elsewhere(const char *key) {
     for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++) {
-        if (strcmp(known_keys[i], key) == 0) {
-            return true;
-        }
+        if (strcmp(known_keys[i], key) == 0) { return true; }
     }
     return false;
 }
 
-static ckvc_status read_config(opt *opts, const char *path, ckvc_err *err)
-{
+static ckvc_status read_config(opt *opts, const char *path, ckvc_err *err) {
     size_t n;
     ckvc_status st = ckvc_file_read(path, CONFIG_MAX_BYTES, &config_text, &n, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     int line = 0;
     for (char *p = config_text, *next; p && *p; p = next) {
         line++;
         next = strchr(p, '\n');
-        if (next) {
-            *next++ = 0;
-        }
+        if (next) { *next++ = 0; }
         char *hash = strchr(p, '#');
-        if (hash) {
-            *hash = 0;
-        }
+        if (hash) { *hash = 0; }
         char *key = trim(p);
-        if (!*key) {
-            continue;
-        }
+        if (!*key) { continue; }
         char *equals = strchr(key, '=');
         if (!equals) {
-            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: got '%s', wanted option = value", path, line, key);
+            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: got '%s', wanted option = value", path,
+                             line, key);
         }
         *equals = 0;
         char *value = trim(equals + 1);
         key = trim(key);
         long i = find(opts, key, strlen(key));
-        if (i < 0 && known_elsewhere(key)) {
-            continue;
-        }
+        if (i < 0 && known_elsewhere(key)) { continue; }
         if (i < 0) {
             const char *near = nearest(opts, key);
-            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: unknown option '%s'%s%s%s", path, line, key,
-                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: unknown option '%s'%s%s%s", path, line,
+                             key, near ? "; did you mean '" : "", near ? near : "",
+                             near ? "'?" : "");
         }
         char *where = ckvc_format("%s:%d: %s", path, line, key);
         st = store(opts, (size_t)i, value, FROM_CONFIG, where ? where : key, err);
         free(where);
         if (st != CKVC_OK) {
-            if (err->status == CKVC_E_USAGE) {
-                err->status = CKVC_E_CONFIG;
-            }
+            if (err->status == CKVC_E_USAGE) { err->status = CKVC_E_CONFIG; }
             return CKVC_E_CONFIG;
         }
     }
     return CKVC_OK;
 }
 
-static ckvc_status read_environment(opt *opts, ckvc_err *err)
-{
+static ckvc_status read_environment(opt *opts, ckvc_err *err) {
     for (size_t i = 0; opts[i].name; i++) {
         char name[96] = "CKVC_";
         size_t k = 5;
-        if (opts[i].type == OPT_TITLE) {
-            continue;
-        }
+        if (opts[i].type == OPT_TITLE) { continue; }
         for (const char *p = opts[i].name; *p && k < sizeof name - 1; p++) {
             name[k++] = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
         }
@@ -432,8 +398,8 @@ static ckvc_status read_environment(opt *opts, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_status read_flags(opt *opts, int argc, char **argv, opt_args *args, bool *help, bool *config, ckvc_err *err)
-{
+static ckvc_status read_flags(opt *opts, int argc, char **argv, opt_args *args, bool *help,
+                              bool *config, ckvc_err *err) {
     bool only_args = false;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -467,8 +433,9 @@ static ckvc_status read_flags(opt *opts, int argc, char **argv, opt_args *args, 
                 char name[65];
                 snprintf(name, sizeof name, "%.*s", (int)n, word + 2);
                 const char *near = nearest(opts, name);
-                return ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s%s%s; see --help", name, near ? ", did you mean --" : "",
-                                 near ? near : "", near ? "?" : "");
+                return ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s%s%s; see --help", name,
+                                 near ? ", did you mean --" : "", near ? near : "",
+                                 near ? "?" : "");
             }
         } else {
             for (long k = 0; opts[k].name && at < 0; k++) {
@@ -492,15 +459,12 @@ static ckvc_status read_flags(opt *opts, int argc, char **argv, opt_args *args, 
             value = argv[++i];
         }
         ckvc_status st = store(opts, (size_t)at, value, FROM_FLAG, where, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
     }
     return CKVC_OK;
 }
 
-bool opts_parse(const verb_text *verb, opt *opts, int argc, char **argv, opt_args *args, int *rc)
-{
+bool opts_parse(const verb_text *verb, opt *opts, int argc, char **argv, opt_args *args, int *rc) {
     ckvc_err err = {0};
     bool help = false, config = false;
     const char *config_path = getenv("CKVC_CONFIG");
@@ -531,7 +495,8 @@ bool opts_parse(const verb_text *verb, opt *opts, int argc, char **argv, opt_arg
     if (config_path && *config_path && read_config(opts, config_path, &err) != CKVC_OK) {
         goto fail;
     }
-    if (read_environment(opts, &err) != CKVC_OK || read_flags(opts, argc, argv, args, &help, &config, &err) != CKVC_OK) {
+    if (read_environment(opts, &err) != CKVC_OK ||
+        read_flags(opts, argc, argv, args, &help, &config, &err) != CKVC_OK) {
         goto fail;
     }
     if (config) {
@@ -547,18 +512,14 @@ over:
     return false;
 }
 
-int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, verb_work *work, void *cli)
-{
+int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv,
+             verb_work *work, void *cli) {
     opt_args args;
     int rc;
-    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) {
-        return rc;
-    }
+    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) { return rc; }
     const int extra = args.n;
     free(args.items);
-    if (extra) {
-        return cmd_usage(verb->name, "takes no arguments besides options; %s", instead);
-    }
+    if (extra) { return cmd_usage(verb->name, "takes no arguments besides options; %s", instead); }
     ckvc_err err = {0};
     return work(cli, opts, &err) == CKVC_OK ? 0 : cmd_fail(verb->name, &err);
 }

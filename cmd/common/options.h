@@ -1,4 +1,5 @@
-/* One option table a verb: parsing, --help, --print-config, environment (CKVC_*), --config files, near-miss suggestions. */
+/* One option table a verb: parsing, --help, --print-config, environment (CKVC_*), --config files,
+ * near-miss suggestions. */
 #ifndef CKVC_OPTIONS_H
 #define CKVC_OPTIONS_H
 
@@ -9,14 +10,14 @@
 #include "lib/base/status.h"
 
 typedef enum opt_type {
-    OPT_FLAG,   /* bool *            --name, or name = true|false in a config file                       */
-    OPT_INT,    /* int64_t *         checked against min..max                                            */
-    OPT_DOUBLE, /* double *          checked against min..max                                            */
-    OPT_TEXT,   /* const char **                                                                         */
-    OPT_CHOICE, /* const char **     one of choices, "a|b|c"                                             */
-    OPT_SIZE,   /* int64_t * bytes   1048576, 512M, 2G                                                   */
-    OPT_LIST,   /* opt_list *        --name a,b,c ; may be repeated, values are appended                 */
-    OPT_TITLE   /* a heading in --help                                                                   */
+    OPT_FLAG,   /* bool *            --name, or name = true|false in a config file   */
+    OPT_INT,    /* int64_t *         checked against min..max    */
+    OPT_DOUBLE, /* double *          checked against min..max */
+    OPT_TEXT,   /* const char **   */
+    OPT_CHOICE, /* const char **     one of choices, "a|b|c" */
+    OPT_SIZE,   /* int64_t * bytes   1048576, 512M, 2G   */
+    OPT_LIST,   /* opt_list *        --name a,b,c ; may be repeated, values are appended   */
+    OPT_TITLE   /* a heading in --help   */
 } opt_type;
 
 typedef struct opt_list {
@@ -46,17 +47,20 @@ typedef struct opt_args {
     int n;
 } opt_args;
 
-/* Parses. Returns true when the verb should go on; false when it is over (help or config printed: *rc = 0; or an error, already printed:
- * *rc = exit code). The array ends with {0} (name NULL). */
+/* Parses. Returns true when the verb should go on; false when it is over (help or config printed:
+ * *rc = 0; or an error, already printed: *rc = exit code). The array ends with {0} (name NULL). */
 bool opts_parse(const verb_text *verb, opt *opts, int argc, char **argv, opt_args *args, int *rc);
-/* A whole verb without positional arguments: opts are parsed into cli's members, an argument is refused (`instead` says where the inputs are
- * named), work does the rest, its error is printed. Returns the exit code. */
+/* A whole verb without positional arguments: opts are parsed into cli's members, an argument is
+ * refused (`instead` says where the inputs are named), work does the rest, its error is printed.
+ * Returns the exit code. */
 typedef ckvc_status verb_work(void *cli, const opt *opts, ckvc_err *err);
-int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv, verb_work *work, void *cli);
+int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv,
+             verb_work *work, void *cli);
 /* True when the option was given on the command line, in the environment or in a config file. */
 bool opts_given(const opt *opts, const char *name);
 
-/* Prints err as the one line "ckvc VERB: ..." on stderr (with --json also as an object) and returns its exit code. */
+/* Prints err as the one line "ckvc VERB: ..." on stderr (with --json also as an object) and returns
+ * its exit code. */
 int cmd_fail(const char *verb, const ckvc_err *err);
 int cmd_usage(const char *verb, const char *fmt, ...) CKVC_PRINTF(2, 3);
 

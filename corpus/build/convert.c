@@ -1,4 +1,5 @@
-/* HTML, man, info and reStructuredText to plain text. Each converter is one pass; tidy() is the common last step. */
+/* HTML, man, info and reStructuredText to plain text. Each converter is one pass; tidy() is the
+ * common last step. */
 #include "corpus/build/convert.h"
 
 #include <ctype.h>
@@ -10,46 +11,40 @@
 
 #include "lib/base/utf8.h"
 
-const char *text_kind_name(text_kind kind)
-{
+const char *text_kind_name(text_kind kind) {
     static const char *const names[] = {"text", "html", "man", "info", "rst"};
     return names[kind];
 }
 
-static bool ends_with(const char *name, const char *end)
-{
+static bool ends_with(const char *name, const char *end) {
     size_t n = strlen(name), m = strlen(end);
     return n >= m && strcasecmp(name + n - m, end) == 0;
 }
 
-static bool contains(const char *text, size_t n, const char *what)
-{
+static bool contains(const char *text, size_t n, const char *what) {
     return memmem(text, n, what, strlen(what)) != NULL;
 }
 
-text_kind text_kind_guess(const char *name, const char *text, size_t n)
-{
+text_kind text_kind_guess(const char *name, const char *text, size_t n) {
     size_t head = n < 4096 ? n : 4096;
-    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name, *dot = strrchr(base, '.');
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name,
+               *dot = strrchr(base, '.');
     if (ends_with(base, ".html") || ends_with(base, ".htm") || ends_with(base, ".xhtml")) {
         return TEXT_HTML;
     }
-    if (strstr(base, ".info") || contains(text, head, "\x1f\nFile: ")) {
-        return TEXT_INFO;
-    }
-    if (ends_with(base, ".rst")) {
-        return TEXT_RST;
-    }
+    if (strstr(base, ".info") || contains(text, head, "\x1f\nFile: ")) { return TEXT_INFO; }
+    if (ends_with(base, ".rst")) { return TEXT_RST; }
     bool section = dot && dot[1] >= '1' && dot[1] <= '9' && strlen(dot) <= 6;
-    if (section && (contains(text, head, "\n.TH ") || contains(text, head, "\n.SH ") || strncmp(text, ".TH ", 4) == 0)) {
+    if (section && (contains(text, head, "\n.TH ") || contains(text, head, "\n.SH ") ||
+                    strncmp(text, ".TH ", 4) == 0)) {
         return TEXT_MAN;
     }
-    return contains(text, head, "<!DOCTYPE html") || contains(text, head, "<html") ? TEXT_HTML : TEXT_PLAIN;
+    return contains(text, head, "<!DOCTYPE html") || contains(text, head, "<html") ? TEXT_HTML
+                                                                                   : TEXT_PLAIN;
 }
 
 /* ---- HTML ---- */
-static void put_code_point(ckvc_buffer *out, unsigned long code)
-{
+static void put_code_point(ckvc_buffer *out, unsigned long code) {
     if (code < 0x80) {
         ckvc_buffer_u8(out, (uint8_t)code);
     } else if (code < 0x800) {
@@ -68,25 +63,26 @@ static void put_code_point(ckvc_buffer *out, unsigned long code)
 }
 
 /* Text of the character reference at p ("&amp;"), and its length; 0 when there is none. */
-static size_t put_entity(const char *p, size_t n, ckvc_buffer *out)
-{
+static size_t put_entity(const char *p, size_t n, ckvc_buffer *out) {
     static const struct {
         const char *name, *text;
-    } known[] = {{"amp", "&"},      {"lt", "<"},    {"gt", ">"},     {"quot", "\""},  {"apos", "'"},   {"nbsp", " "},
-                 {"lsquo", "'"},    {"rsquo", "'"}, {"ldquo", "\""}, {"rdquo", "\""}, {"ndash", "-"},  {"mdash", "--"},
-                 {"hellip", "..."}, {"rarr", "->"}, {"larr", "<-"},  {"rArr", "=>"},  {"bull", "*"},   {"middot", "*"},
-                 {"minus", "-"},    {"le", "<="},   {"ge", ">="},    {"ne", "!="},    {"equiv", "=="}, {"times", "x"},
-                 {"copy", "(c)"},   {"reg", "(R)"}, {"shy", ""},     {"sdot", "*"},   {"prime", "'"},  {"laquo", "\""},
-                 {"raquo", "\""}};
+    } known[] = {{"amp", "&"},      {"lt", "<"},     {"gt", ">"},     {"quot", "\""},
+                 {"apos", "'"},     {"nbsp", " "},   {"lsquo", "'"},  {"rsquo", "'"},
+                 {"ldquo", "\""},   {"rdquo", "\""}, {"ndash", "-"},  {"mdash", "--"},
+                 {"hellip", "..."}, {"rarr", "->"},  {"larr", "<-"},  {"rArr", "=>"},
+                 {"bull", "*"},     {"middot", "*"}, {"minus", "-"},  {"le", "<="},
+                 {"ge", ">="},      {"ne", "!="},    {"equiv", "=="}, {"times", "x"},
+                 {"copy", "(c)"},   {"reg", "(R)"},  {"shy", ""},     {"sdot", "*"},
+                 {"prime", "'"},    {"laquo", "\""}, {"raquo", "\""}};
     const char *end = memchr(p, ';', n < 12 ? n : 12);
-    if (!end || end < p + 2) {
-        return 0;
-    }
+    if (!end || end < p + 2) { return 0; }
     size_t length = (size_t)(end - p) + 1;
     if (p[1] == '#') {
         bool hex = p[2] == 'x' || p[2] == 'X';
         char *stop;
-        unsigned long code = isxdigit((unsigned char)p[hex ? 3 : 2]) ? strtoul(p + (hex ? 3 : 2), &stop, hex ? 16 : 10) : 0;
+        unsigned long code = isxdigit((unsigned char)p[hex ? 3 : 2])
+                                 ? strtoul(p + (hex ? 3 : 2), &stop, hex ? 16 : 10)
+                                 : 0;
         if (code == 0 || stop != end || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
             return 0;
         }
@@ -102,18 +98,14 @@ static size_t put_entity(const char *p, size_t n, ckvc_buffer *out)
     return 0;
 }
 
-static bool is_tag(const char *name, const char *const *list)
-{
+static bool is_tag(const char *name, const char *const *list) {
     for (; *list; list++) {
-        if (strcmp(name, *list) == 0) {
-            return true;
-        }
+        if (strcmp(name, *list) == 0) { return true; }
     }
     return false;
 }
 
-static void end_line(ckvc_buffer *out, int lines)
-{
+static void end_line(ckvc_buffer *out, int lines) {
     for (size_t at = out->size; at > 0 && out->data[at - 1] == '\n' && lines > 0; at--) {
         lines--;
     }
@@ -122,9 +114,9 @@ static void end_line(ckvc_buffer *out, int lines)
     }
 }
 
-static void html_text(const char *text, size_t n, ckvc_buffer *out)
-{
-    /* Dropped with all that is in them. Tables too: their cells out of their columns read as noise. */
+static void html_text(const char *text, size_t n, ckvc_buffer *out) {
+    /* Dropped with all that is in them. Tables too: their cells out of their columns read as noise.
+     */
     static const char *const dropped[] = {"head", "nav", "table", "svg", "math", NULL};
     static const char *const paragraphs[] = {"p",   "h1",  "h2", "h3", "h4", "h5",         "h6",
                                              "div", "pre", "ul", "ol", "dl", "blockquote", NULL};
@@ -139,13 +131,12 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out)
                 continue;
             }
             const char *end = memchr(text + i, '>', n - i);
-            if (!end) {
-                break;
-            }
+            if (!end) { break; }
             bool closing = i + 1 < n && text[i + 1] == '/', self_closed = end[-1] == '/';
             char name[16];
             size_t length = 0;
-            for (const char *p = text + i + 1 + closing; p < end && isalnum((unsigned char)*p) && length < sizeof name - 1; p++) {
+            for (const char *p = text + i + 1 + closing;
+                 p < end && isalnum((unsigned char)*p) && length < sizeof name - 1; p++) {
                 name[length++] = (char)tolower((unsigned char)*p);
             }
             name[length] = '\0';
@@ -155,8 +146,8 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out)
             } else if (!closing && (strcmp(name, "script") == 0 || strcmp(name, "style") == 0)) {
                 /* raw text: a '<' in it opens nothing, only the closing tag counts */
                 size_t k = strlen(name);
-                while (i < n &&
-                       !(n - i >= k + 2 && text[i] == '<' && text[i + 1] == '/' && strncasecmp(text + i + 2, name, k) == 0)) {
+                while (i < n && !(n - i >= k + 2 && text[i] == '<' && text[i + 1] == '/' &&
+                                  strncasecmp(text + i + 2, name, k) == 0)) {
                     i++;
                 }
             } else if (!closing && !self_closed && is_tag(name, dropped)) {
@@ -164,7 +155,9 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out)
                 strcpy(inside, name);
             } else {
                 pre += strcmp(name, "pre") != 0 ? 0 : !closing ? 1 : pre > 0 ? -1 : 0;
-                end_line(out, is_tag(name, paragraphs) ? 2 : is_tag(name, lines) && !(closing && strcmp(name, "dt") == 0) ? 1 : 0);
+                end_line(out, is_tag(name, paragraphs)                                       ? 2
+                              : is_tag(name, lines) && !(closing && strcmp(name, "dt") == 0) ? 1
+                                                                                             : 0);
             }
             continue;
         }
@@ -187,20 +180,17 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out)
 }
 
 /* ---- line by line formats ---- */
-static size_t line_length(const char *text, size_t n)
-{
+static size_t line_length(const char *text, size_t n) {
     const char *end = memchr(text, '\n', n);
     return end ? (size_t)(end - text) : n;
 }
 
-static bool begins(const char *line, size_t n, const char *what)
-{
+static bool begins(const char *line, size_t n, const char *what) {
     return n >= strlen(what) && memcmp(line, what, strlen(what)) == 0;
 }
 
 /* The words of a man line: escapes resolved, quotes of macro arguments dropped. */
-static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out)
-{
+static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out) {
     for (size_t i = 0; i < n; i++) {
         if (line[i] == '\\' && i + 1 < n) {
             char c = line[++i];
@@ -212,8 +202,9 @@ static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out)
                     i += i + 1 < n && line[i + 1] == '(' ? 3 : 1;
                 }
             } else if (c == '(' && i + 2 < n) {
-                static const char *const glyphs[] = {"aq'", "lq\"", "rq\"", "oq'", "cq'", "dq\"", "em-",
-                                                     "en-", "bu*",  "mi-",  "ha^", "ti~", NULL};
+                static const char *const glyphs[] = {"aq'",  "lq\"", "rq\"", "oq'", "cq'",
+                                                     "dq\"", "em-",  "en-",  "bu*", "mi-",
+                                                     "ha^",  "ti~",  NULL};
                 for (int g = 0; glyphs[g]; g++) {
                     if (memcmp(glyphs[g], line + i + 1, 2) == 0) {
                         ckvc_buffer_u8(out, (uint8_t)glyphs[g][2]);
@@ -235,10 +226,11 @@ static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out)
     }
 }
 
-static void man_text(const char *text, size_t n, ckvc_buffer *out)
-{
-    static const char *const fonts[] = {"B", "I", "BR", "IR", "RB", "RI", "BI", "IB", "SM", "SB", "OP", NULL};
-    static const char *const breaks[] = {"PP", "P", "LP", "TP", "IP", "RS", "RE", "sp", "nf", "fi", "CS", "CE", "AP", NULL};
+static void man_text(const char *text, size_t n, ckvc_buffer *out) {
+    static const char *const fonts[] = {"B",  "I",  "BR", "IR", "RB", "RI",
+                                        "BI", "IB", "SM", "SB", "OP", NULL};
+    static const char *const breaks[] = {"PP", "P",  "LP", "TP", "IP", "RS", "RE",
+                                         "sp", "nf", "fi", "CS", "CE", "AP", NULL};
     bool defining = false; /* between .de and .. */
     for (size_t i = 0, length; i < n; i += length + 1) {
         const char *line = text + i;
@@ -254,9 +246,7 @@ static void man_text(const char *text, size_t n, ckvc_buffer *out)
             char name[8];
             size_t k = 0, at = 1;
             for (; at < length && isalpha((unsigned char)line[at]); at++) {
-                if (k < sizeof name - 1) {
-                    name[k++] = line[at];
-                }
+                if (k < sizeof name - 1) { name[k++] = line[at]; }
             }
             name[k] = '\0';
             at += at < length;
@@ -275,8 +265,7 @@ static void man_text(const char *text, size_t n, ckvc_buffer *out)
 }
 
 /* "*note Title: Node." and "*note Title::" leave "see Title". */
-static void info_line(const char *line, size_t n, ckvc_buffer *out)
-{
+static void info_line(const char *line, size_t n, ckvc_buffer *out) {
     for (size_t i = 0; i < n; i++) {
         if (!begins(line + i, n - i, "*note") && !begins(line + i, n - i, "*Note")) {
             ckvc_buffer_u8(out, (uint8_t)line[i]);
@@ -296,17 +285,17 @@ static void info_line(const char *line, size_t n, ckvc_buffer *out)
     }
 }
 
-static void info_text(const char *text, size_t n, ckvc_buffer *out)
-{
+static void info_text(const char *text, size_t n, ckvc_buffer *out) {
     bool menu = false;
     for (size_t i = 0, length; i < n; i += length + 1) {
         const char *line = text + i;
         length = line_length(line, n - i);
-        if (length && line[0] == '\x1f') { /* a node: its header line follows; the tag tables at the end are no text */
+        if (length && line[0] == '\x1f') { /* a node: its header line follows; the tag tables at the
+                                              end are no text */
             const char *next = i + length + 1 < n ? line + length + 1 : "";
             size_t left = i + length + 1 < n ? n - i - length - 1 : 0;
-            if (begins(next, left, "Tag Table:") || begins(next, left, "Indirect:") || begins(next, left, "Local Variables:") ||
-                begins(next, left, "End Tag Table")) {
+            if (begins(next, left, "Tag Table:") || begins(next, left, "Indirect:") ||
+                begins(next, left, "Local Variables:") || begins(next, left, "End Tag Table")) {
                 break;
             }
             length += 1 + line_length(next, left);
@@ -324,18 +313,14 @@ static void info_text(const char *text, size_t n, ckvc_buffer *out)
     }
 }
 
-static bool is_rule(const char *line, size_t n)
-{
+static bool is_rule(const char *line, size_t n) {
     for (size_t i = 1; i < n; i++) {
-        if (line[i] != line[0]) {
-            return false;
-        }
+        if (line[i] != line[0]) { return false; }
     }
     return n >= 3 && ispunct((unsigned char)line[0]);
 }
 
-static void rst_text(const char *text, size_t n, ckvc_buffer *out)
-{
+static void rst_text(const char *text, size_t n, ckvc_buffer *out) {
     for (size_t i = 0, length; i < n; i += length + 1) {
         const char *line = text + i;
         length = line_length(line, n - i);
@@ -344,25 +329,24 @@ static void rst_text(const char *text, size_t n, ckvc_buffer *out)
             indent++;
         }
         if (begins(line + indent, length - indent, ".. ") || is_rule(line, length) ||
-            (indent < length && line[indent] == ':' && memchr(line + indent + 1, ':', length - indent - 1))) {
+            (indent < length && line[indent] == ':' &&
+             memchr(line + indent + 1, ':', length - indent - 1))) {
             continue; /* directives and their options, underlines of titles */
         }
         for (size_t k = 0; k < length; k++) {
-            if (line[k] != '`') {
-                ckvc_buffer_u8(out, (uint8_t)line[k]);
-            }
+            if (line[k] != '`') { ckvc_buffer_u8(out, (uint8_t)line[k]); }
         }
         ckvc_buffer_u8(out, '\n');
     }
 }
 
 /* ---- the common last step ---- */
-static const char *fold(const char *p, size_t step)
-{
+static const char *fold(const char *p, size_t step) {
     static const char *const pairs[][2] = {
-        {"\u2018", "'"},   {"\u2019", "'"}, {"\u201C", "\""}, {"\u201D", "\""}, {"\u2013", "-"},  {"\u2014", "--"},
-        {"\u2026", "..."}, {"\u00A0", " "}, {"\u2022", "*"},  {"\u2192", "->"}, {"\u21D2", "=>"}, {"\u2010", "-"},
-        {"\u2011", "-"},   {"\u2212", "-"}, {"\u00AD", ""},   {"\uFEFF", ""},   {"\u200B", ""},   {"\u22A3", "-|"}};
+        {"\u2018", "'"},  {"\u2019", "'"},   {"\u201C", "\""}, {"\u201D", "\""}, {"\u2013", "-"},
+        {"\u2014", "--"}, {"\u2026", "..."}, {"\u00A0", " "},  {"\u2022", "*"},  {"\u2192", "->"},
+        {"\u21D2", "=>"}, {"\u2010", "-"},   {"\u2011", "-"},  {"\u2212", "-"},  {"\u00AD", ""},
+        {"\uFEFF", ""},   {"\u200B", ""},    {"\u22A3", "-|"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (strlen(pairs[i][0]) == step && memcmp(pairs[i][0], p, step) == 0) {
             return pairs[i][1];
@@ -371,8 +355,7 @@ static const char *fold(const char *p, size_t step)
     return NULL;
 }
 
-static void tidy(const char *text, size_t n, ckvc_buffer *out)
-{
+static void tidy(const char *text, size_t n, ckvc_buffer *out) {
     size_t start = out->size, newlines = 0, blanks_from = SIZE_MAX;
     for (size_t i = 0; i < n;) {
         char c = text[i];
@@ -391,21 +374,15 @@ static void tidy(const char *text, size_t n, ckvc_buffer *out)
         }
         i++;
         if (c == '\b') { /* overstrike: X BS X is a bold X */
-            if (out->size > start && out->data[out->size - 1] != '\n') {
-                out->size--;
-            }
+            if (out->size > start && out->data[out->size - 1] != '\n') { out->size--; }
         } else if (c == '\n') {
             if (blanks_from != SIZE_MAX) {
                 out->size = blanks_from; /* blanks at the end of the line */
             }
             blanks_from = SIZE_MAX;
-            if (++newlines <= 2 && out->size > start) {
-                ckvc_buffer_u8(out, '\n');
-            }
+            if (++newlines <= 2 && out->size > start) { ckvc_buffer_u8(out, '\n'); }
         } else if (c == ' ' || c == '\t') {
-            if (blanks_from == SIZE_MAX) {
-                blanks_from = out->size;
-            }
+            if (blanks_from == SIZE_MAX) { blanks_from = out->size; }
             ckvc_buffer_u8(out, (uint8_t)c);
         } else if ((uint8_t)c > 0x20 && c != 0x7F) {
             ckvc_buffer_u8(out, (uint8_t)c);
@@ -419,8 +396,7 @@ static void tidy(const char *text, size_t n, ckvc_buffer *out)
     ckvc_buffer_append(out, "", 0); /* sets the NUL again */
 }
 
-void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out)
-{
+void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out) {
     ckvc_buffer raw = {0};
     switch (kind) {
     case TEXT_HTML:

@@ -1,6 +1,6 @@
-/* Markup to plain text, good enough to be prompts: not a renderer. Input is UTF-8; output is UTF-8, lines ended by LF, no control
- * characters but LF and tab, typographic quotes, dashes and spaces folded to ASCII, no trailing blanks, at most one blank line
- * in a row. */
+/* Markup to plain text, good enough to be prompts: not a renderer. Input is UTF-8; output is UTF-8,
+ * lines ended by LF, no control characters but LF and tab, typographic quotes, dashes and spaces
+ * folded to ASCII, no trailing blanks, at most one blank line in a row. */
 #ifndef CKVC_CORPUS_CONVERT_H
 #define CKVC_CORPUS_CONVERT_H
 
@@ -8,7 +8,14 @@
 
 #include "lib/base/buffer.h"
 
-typedef enum text_kind { TEXT_PLAIN, TEXT_HTML, TEXT_MAN, TEXT_INFO, TEXT_RST, TEXT_KIND_COUNT } text_kind;
+typedef enum text_kind {
+    TEXT_PLAIN,
+    TEXT_HTML,
+    TEXT_MAN,
+    TEXT_INFO,
+    TEXT_RST,
+    TEXT_KIND_COUNT
+} text_kind;
 
 const char *text_kind_name(text_kind kind);
 /* By the file's name (without .gz) and its first bytes. */

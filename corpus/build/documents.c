@@ -20,7 +20,8 @@
 enum {
     MAX_FILE_BYTES = 64 << 20,
     MAX_DEPTH = 32,
-    PART_BYTES = 32768 /* longer texts are cut into parts, so that a book too can lie in two splits */
+    PART_BYTES =
+        32768 /* longer texts are cut into parts, so that a book too can lie in two splits */
 };
 
 /* ---- paragraphs met so far: open addressing over XXH64, 0 = free ---- */
@@ -29,15 +30,12 @@ struct paragraph_set {
     size_t capacity, used;
 };
 
-static bool set_add(struct paragraph_set *s, uint64_t hash, bool *is_new)
-{
+static bool set_add(struct paragraph_set *s, uint64_t hash, bool *is_new) {
     hash += hash == 0;
     if (s->used * 2 >= s->capacity) {
         struct paragraph_set grown = {NULL, s->capacity ? s->capacity * 2 : 4096, 0};
         grown.slots = ckvc_calloc(grown.capacity, sizeof *grown.slots);
-        if (!grown.slots) {
-            return false;
-        }
+        if (!grown.slots) { return false; }
         bool ignored;
         for (size_t i = 0; i < s->capacity; i++) {
             if (s->slots[i]) {
@@ -58,31 +56,28 @@ static bool set_add(struct paragraph_set *s, uint64_t hash, bool *is_new)
 }
 
 /* ---- one file ---- */
-static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_buffer *out, ckvc_err *err)
-{
+static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_buffer *out,
+                               ckvc_err *err) {
     z_stream z = {0};
     unsigned char block[65536];
-    if (inflateInit2(&z, 15 + 32) != Z_OK) {
-        return ckvc_fail_memory(err, "zlib", 0);
-    }
+    if (inflateInit2(&z, 15 + 32) != Z_OK) { return ckvc_fail_memory(err, "zlib", 0); }
     z.next_in = (unsigned char *)(uintptr_t)in;
     z.avail_in = (unsigned)n;
     int rc = Z_OK;
     ckvc_status status = CKVC_OK;
     while (status == CKVC_OK && (rc != Z_STREAM_END || z.avail_in)) {
-        if (rc == Z_STREAM_END && inflateReset(&z) != Z_OK) {
-            break;
-        }
+        if (rc == Z_STREAM_END && inflateReset(&z) != Z_OK) { break; }
         z.next_out = block;
         z.avail_out = sizeof block;
         rc = inflate(&z, Z_NO_FLUSH);
         if (rc != Z_OK && rc != Z_STREAM_END) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA, "%s: byte %lu: damaged gzip data (%s)", path, z.total_in, z.msg ? z.msg : "truncated");
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: byte %lu: damaged gzip data (%s)", path,
+                               z.total_in, z.msg ? z.msg : "truncated");
         }
         ckvc_buffer_append(out, block, sizeof block - z.avail_out);
         if (out->size > MAX_FILE_BYTES) {
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: more than %d bytes when unpacked", path, MAX_FILE_BYTES);
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: more than %d bytes when unpacked", path,
+                               MAX_FILE_BYTES);
         }
     }
     inflateEnd(&z);
@@ -90,8 +85,7 @@ static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_
 }
 
 /* Keeps the paragraphs that no document has had before. */
-static ckvc_status keep_new_paragraphs(corpus *c, ckvc_buffer *text, ckvc_err *err)
-{
+static ckvc_status keep_new_paragraphs(corpus *c, ckvc_buffer *text, ckvc_err *err) {
     ckvc_buffer out = {0}, folded = {0};
     const char *at = (const char *)text->data, *end = at + text->size;
     while (at < end) {
@@ -118,9 +112,7 @@ static ckvc_status keep_new_paragraphs(corpus *c, ckvc_buffer *text, ckvc_err *e
             c->n_repeated_paragraphs++;
         }
         at += n + 2;
-        if (!stop) {
-            break;
-        }
+        if (!stop) { break; }
     }
     ckvc_buffer_fini(&folded);
     ckvc_buffer_fini(text);
@@ -128,8 +120,7 @@ static ckvc_status keep_new_paragraphs(corpus *c, ckvc_buffer *text, ckvc_err *e
     return out.failed ? ckvc_fail_memory(err, "document", out.size) : CKVC_OK;
 }
 
-static bool mostly_ascii(const char *text, size_t n)
-{
+static bool mostly_ascii(const char *text, size_t n) {
     size_t chars = 0, ascii = 0;
     for (size_t i = 0; i < n; i++) {
         chars += ((uint8_t)text[i] & 0xC0) != 0x80;
@@ -138,44 +129,38 @@ static bool mostly_ascii(const char *text, size_t n)
     return (double)ascii >= CORPUS_MIN_ASCII * (double)chars;
 }
 
-static bool skipped_name(const char *name)
-{
-    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".gif", ".svg", ".svgz", ".ico", ".css", ".js",  ".pdf",
-                                          ".so",  ".a",   ".o",    ".zip", ".xz",  ".bz2",  ".deb", ".ps",  ".eps", NULL};
+static bool skipped_name(const char *name) {
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".gif", ".svg", ".svgz", ".ico",
+                                          ".css", ".js",  ".pdf",  ".so",  ".a",   ".o",    ".zip",
+                                          ".xz",  ".bz2", ".deb",  ".ps",  ".eps", NULL};
     size_t n = strlen(name);
     for (int i = 0; endings[i]; i++) {
         size_t m = strlen(endings[i]);
-        if (n > m && strcasecmp(name + n - m, endings[i]) == 0) {
-            return true;
-        }
+        if (n > m && strcasecmp(name + n - m, endings[i]) == 0) { return true; }
     }
     return false;
 }
 
-static ckvc_status add_document(corpus *c, const char *source, const char *name, const char *text, size_t n, ckvc_err *err)
-{
+static ckvc_status add_document(corpus *c, const char *source, const char *name, const char *text,
+                                size_t n, ckvc_err *err) {
     void *documents = c->documents;
-    ckvc_status status = ckvc_grow(&documents, &c->capacity, c->n_documents + 1, sizeof *c->documents, err);
+    ckvc_status status =
+        ckvc_grow(&documents, &c->capacity, c->n_documents + 1, sizeof *c->documents, err);
     c->documents = documents;
-    if (status != CKVC_OK) {
-        return status;
-    }
+    if (status != CKVC_OK) { return status; }
     corpus_document *d = &c->documents[c->n_documents++];
     *d = (corpus_document){ckvc_strdup(source), ckvc_strdup(name), ckvc_alloc(n + 1, 1), n};
-    if (!d->source || !d->name || !d->text) {
-        return ckvc_fail_memory(err, "document", n);
-    }
+    if (!d->source || !d->name || !d->text) { return ckvc_fail_memory(err, "document", n); }
     memcpy(d->text, text, n);
     d->text[n] = '\0';
     return CKVC_OK;
 }
 
-/* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines, where a paragraph is too long). */
-static ckvc_status add_parts(corpus *c, const char *source, const char *name, const char *text, size_t n, ckvc_err *err)
-{
-    if (n < 2 * PART_BYTES) {
-        return add_document(c, source, name, text, n, err);
-    }
+/* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines, where
+ * a paragraph is too long). */
+static ckvc_status add_parts(corpus *c, const char *source, const char *name, const char *text,
+                             size_t n, ckvc_err *err) {
+    if (n < 2 * PART_BYTES) { return add_document(c, source, name, text, n, err); }
     ckvc_status status = CKVC_OK;
     for (int part = 1; n > 0 && status == CKVC_OK; part++) {
         size_t size = n;
@@ -187,7 +172,8 @@ static ckvc_status add_parts(corpus *c, const char *source, const char *name, co
             size = stop ? (size_t)(stop - text) : n;
         }
         char *part_name = ckvc_format("%s#%d", name, part);
-        status = part_name ? add_document(c, source, part_name, text, size, err) : ckvc_fail_memory(err, "a name", strlen(name));
+        status = part_name ? add_document(c, source, part_name, text, size, err)
+                           : ckvc_fail_memory(err, "a name", strlen(name));
         free(part_name);
         text += size;
         n -= size;
@@ -199,11 +185,9 @@ static ckvc_status add_parts(corpus *c, const char *source, const char *name, co
     return status;
 }
 
-static ckvc_status add_file(corpus *c, const char *source, const char *path, const char *name, ckvc_err *err)
-{
-    if (skipped_name(name)) {
-        return CKVC_OK;
-    }
+static ckvc_status add_file(corpus *c, const char *source, const char *path, const char *name,
+                            ckvc_err *err) {
+    if (skipped_name(name)) { return CKVC_OK; }
     char *raw = NULL, *clean = NULL;
     size_t n = 0;
     ckvc_buffer unpacked = {0}, text = {0};
@@ -211,9 +195,7 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
     c->n_files++;
     const char *bytes = raw;
     char *plain_name = ckvc_strdup(name);
-    if (status == CKVC_OK && !plain_name) {
-        status = ckvc_fail_memory(err, name, strlen(name));
-    }
+    if (status == CKVC_OK && !plain_name) { status = ckvc_fail_memory(err, name, strlen(name)); }
     if (status == CKVC_OK && n >= 2 && memcmp(raw, "\x1f\x8b", 2) == 0) {
         status = inflate_all(path, raw, n, &unpacked, err);
         bytes = unpacked.data ? (const char *)unpacked.data : "";
@@ -257,30 +239,28 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
 }
 
 /* ---- folders ---- */
-static int not_dots(const struct dirent *d)
-{
+static int not_dots(const struct dirent *d) {
     return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
 
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
+static int by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name); /* alphasort would follow the locale */
 }
 
-static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name, int depth, ckvc_err *err)
-{
+static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name,
+                              int depth, ckvc_err *err) {
     if (depth > MAX_DEPTH) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: folders more than %d deep", path, MAX_DEPTH);
     }
     struct dirent **list = NULL;
     int n = scandir(path, &list, not_dots, by_bytes);
-    if (n < 0) {
-        return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
-    }
+    if (n < 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
     ckvc_status status = CKVC_OK;
     for (int i = 0; i < n; i++) {
         char *inner = status == CKVC_OK ? ckvc_path_join(path, list[i]->d_name) : NULL;
-        char *inner_name = inner ? name[0] ? ckvc_path_join(name, list[i]->d_name) : ckvc_strdup(list[i]->d_name) : NULL;
+        char *inner_name =
+            inner ? name[0] ? ckvc_path_join(name, list[i]->d_name) : ckvc_strdup(list[i]->d_name)
+                  : NULL;
         struct stat info;
         if (status == CKVC_OK && !inner_name) {
             status = ckvc_fail_memory(err, "a path", strlen(path));
@@ -299,29 +279,23 @@ static ckvc_status add_folder(corpus *c, const char *source, const char *path, c
     return status;
 }
 
-ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err)
-{
+ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err) {
     if (!c->seen && !(c->seen = ckvc_calloc(1, sizeof *c->seen))) {
         return ckvc_fail_memory(err, "paragraphs", sizeof *c->seen);
     }
-    if (ckvc_is_dir(path)) {
-        return add_folder(c, source, path, "", 0, err);
-    }
+    if (ckvc_is_dir(path)) { return add_folder(c, source, path, "", 0, err); }
     const char *slash = strrchr(path, '/');
     return add_file(c, source, path, slash ? slash + 1 : path, err);
 }
 
-void corpus_fini(corpus *c)
-{
+void corpus_fini(corpus *c) {
     for (size_t i = 0; i < c->n_documents; i++) {
         free(c->documents[i].source);
         free(c->documents[i].name);
         free(c->documents[i].text);
     }
     free(c->documents);
-    if (c->seen) {
-        free(c->seen->slots);
-    }
+    if (c->seen) { free(c->seen->slots); }
     free(c->seen);
     *c = (corpus){0};
 }

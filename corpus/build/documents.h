@@ -1,5 +1,6 @@
-/* Reading text files into documents: folders walked in byte order of names, gzip undone, markup converted, junk and repeated
- * paragraphs left out. The same files give the same documents, whatever the file system's order. */
+/* Reading text files into documents: folders walked in byte order of names, gzip undone, markup
+ * converted, junk and repeated paragraphs left out. The same files give the same documents,
+ * whatever the file system's order. */
 #ifndef CKVC_CORPUS_DOCUMENTS_H
 #define CKVC_CORPUS_DOCUMENTS_H
 
@@ -9,8 +10,9 @@
 
 typedef struct corpus_document {
     char *source; /* what the user called it */
-    char *name;   /* path below the folder that was given, or the file's own name; "#N" behind it for part N of a long one */
-    char *text;   /* plain, NUL behind size */
+    char *name; /* path below the folder that was given, or the file's own name; "#N" behind it for
+                   part N of a long one */
+    char *text; /* plain, NUL behind size */
     size_t size;
 } corpus_document;
 
@@ -26,10 +28,12 @@ enum {
     CORPUS_MIN_CHARS = 400,   /* shorter documents make no prompt */
     CORPUS_MIN_PARAGRAPH = 60 /* shorter ones ("See also") may repeat */
 };
-#define CORPUS_MIN_ASCII 0.97 /* share of ASCII characters; below: another language, or binary in disguise */
+#define CORPUS_MIN_ASCII                                                                           \
+    0.97 /* share of ASCII characters; below: another language, or binary in disguise */
 
 /* Adds a file, or every file below a folder (symbolic links inside are not followed). */
-ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status corpus_add(corpus *c, const char *source, const char *path,
+                       ckvc_err *err) CKVC_MUST_CHECK;
 void corpus_fini(corpus *c);
 
 #endif

@@ -1,5 +1,6 @@
-/* Documents to prompts: disjoint spans of drawn length, each with the text that follows it as its continuation, and retrieval
- * prompts that use further spans as filler. The same documents and options give the same manifest, byte for byte. */
+/* Documents to prompts: disjoint spans of drawn length, each with the text that follows it as its
+ * continuation, and retrieval prompts that use further spans as filler. The same documents and
+ * options give the same manifest, byte for byte. */
 #ifndef CKVC_CORPUS_MANIFEST_BUILD_H
 #define CKVC_CORPUS_MANIFEST_BUILD_H
 
@@ -15,14 +16,17 @@
 enum { BUILD_MAX_SPLITS = 8 };
 
 typedef struct build_options {
-    const tokenizer *tok;           /* NULL: lengths are in characters */
-    int64_t prompts;                /* how many in all, retrieval included */
-    int64_t min_length, max_length; /* of a prompt, special tokens counted; drawn evenly between them */
-    int64_t continuation;           /* at least so many tokens or characters follow; a retrieval prompt's may be shorter */
-    double retrieval;               /* share of the prompts */
-    const char *retrieval_source;   /* their source */
-    /* share of the documents (and of all prompts cut from them) that go to a split; the rest to split_rest. A document's place
-     * is (first 8 bytes, big-endian, of SHA-256(seed as decimal, LF, source, LF, name)) / 2^64. */
+    const tokenizer *tok; /* NULL: lengths are in characters */
+    int64_t prompts;      /* how many in all, retrieval included */
+    int64_t min_length,
+        max_length;       /* of a prompt, special tokens counted; drawn evenly between them */
+    int64_t continuation; /* at least so many tokens or characters follow; a retrieval prompt's may
+                             be shorter */
+    double retrieval;     /* share of the prompts */
+    const char *retrieval_source; /* their source */
+    /* share of the documents (and of all prompts cut from them) that go to a split; the rest to
+     * split_rest. A document's place is (first 8 bytes, big-endian, of SHA-256(seed as decimal, LF,
+     * source, LF, name)) / 2^64. */
     struct {
         const char *name;
         double share;
@@ -40,9 +44,11 @@ typedef struct built_manifest {
 } built_manifest;
 
 /* Too little text for the prompts asked for is CKVC_E_DATA that says how many there were. */
-ckvc_status manifest_build(const corpus *c, const build_options *o, built_manifest *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status manifest_build(const corpus *c, const build_options *o, built_manifest *out,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 /* The JSONL bytes. */
-ckvc_status built_manifest_write(const built_manifest *m, ckvc_buffer *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status built_manifest_write(const built_manifest *m, ckvc_buffer *out,
+                                 ckvc_err *err) CKVC_MUST_CHECK;
 void built_manifest_fini(built_manifest *m);
 
 #endif

@@ -1,5 +1,6 @@
-/* Retrieval prompts: see retrieval.h. The phrasings are those that the embedded models met in training (models/recipe), so that
- * reach is what a prompt measures, not understanding of a new wording. */
+/* Retrieval prompts: see retrieval.h. The phrasings are those that the embedded models met in
+ * training (models/recipe), so that reach is what a prompt measures, not understanding of a new
+ * wording. */
 #include "corpus/build/retrieval.h"
 
 #include <assert.h>
@@ -14,24 +15,22 @@
 static const struct phrasing {
     const char *fact, *question, *answer; /* %k key, %v value */
 } phrasings[] = {
-    {"The special magic number for %k is %v.\n", "\nWhat is the special magic number for %k? The special magic number for %k is",
-     " %v."},
+    {"The special magic number for %k is %v.\n",
+     "\nWhat is the special magic number for %k? The special magic number for %k is", " %v."},
     {"%k: %v\n", "\n%k:", " %v"},
     {"key %k = %v\n", "\nQ: key %k\nA:", " %v"},
-    {"line %k: REGISTER_CONTENT is <%v>\n", "\nTell me the REGISTER_CONTENT in line %k. It is <", "%v>"},
+    {"line %k: REGISTER_CONTENT is <%v>\n", "\nTell me the REGISTER_CONTENT in line %k. It is <",
+     "%v>"},
     {"\"%k\": \"%v\",\n", "\nThe value of \"%k\" is \"", "%v\""},
     {"One of the values for %k is: %v.\n", "\nThe value for %k is:", " %v."},
 };
 enum { N_PHRASINGS = sizeof phrasings / sizeof *phrasings };
 
 /* ---- words ---- */
-ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err *err)
-{
+ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err *err) {
     enum { SLOTS = RETRIEVAL_MAX_WORDS * 4 };
     uint32_t *slots = ckvc_calloc(SLOTS, sizeof *slots); /* word index + 1 */
-    if (!list->words) {
-        list->words = ckvc_calloc(RETRIEVAL_MAX_WORDS, sizeof *list->words);
-    }
+    if (!list->words) { list->words = ckvc_calloc(RETRIEVAL_MAX_WORDS, sizeof *list->words); }
     if (!slots || !list->words) {
         free(slots);
         return ckvc_fail_memory(err, "words", sizeof *list->words * RETRIEVAL_MAX_WORDS);
@@ -49,11 +48,12 @@ ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err 
             i++;
         }
         size_t length = i - start;
-        bool whole = (start == 0 || strchr(" \n(\"", text[start - 1])) && (i == n || strchr(" \n.,;:)\"", text[i]));
+        bool whole = (start == 0 || strchr(" \n(\"", text[start - 1])) &&
+                     (i == n || strchr(" \n.,;:)\"", text[i]));
         if (length >= 4 && length <= 9 && whole) {
             size_t at = ckvc_xxh64(text + start, length) % SLOTS;
-            while (slots[at] &&
-                   (strlen(list->words[slots[at] - 1]) != length || memcmp(list->words[slots[at] - 1], text + start, length))) {
+            while (slots[at] && (strlen(list->words[slots[at] - 1]) != length ||
+                                 memcmp(list->words[slots[at] - 1], text + start, length))) {
                 at = (at + 1) % SLOTS;
             }
             if (!slots[at]) {
@@ -67,15 +67,13 @@ ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err 
     return CKVC_OK;
 }
 
-void word_list_fini(word_list *list)
-{
+void word_list_fini(word_list *list) {
     free(list->words);
     *list = (word_list){0};
 }
 
 /* ---- drawing ---- */
-static void draw_hex(ckvc_rng *rng, char *out)
-{
+static void draw_hex(ckvc_rng *rng, char *out) {
     int digits = ckvc_rng_below(rng, 2) ? 8 : 4;
     for (int i = 0; i < digits; i++) {
         out[i] = "0123456789abcdef"[ckvc_rng_below(rng, 16)];
@@ -83,17 +81,16 @@ static void draw_hex(ckvc_rng *rng, char *out)
     out[digits] = '\0';
 }
 
-static const char *draw_word(ckvc_rng *rng, const word_list *words)
-{
+static const char *draw_word(ckvc_rng *rng, const word_list *words) {
     return words->words[ckvc_rng_below(rng, words->n)];
 }
 
-static void draw_value(ckvc_rng *rng, const word_list *words, char *out, size_t size)
-{
+static void draw_value(ckvc_rng *rng, const word_list *words, char *out, size_t size) {
     static const int powers[] = {1000, 10000, 100000, 1000000, 10000000};
     switch (ckvc_rng_below(rng, 4)) {
     case 0:
-        snprintf(out, size, "%llu", (unsigned long long)ckvc_rng_below(rng, (uint64_t)powers[ckvc_rng_below(rng, 5)]));
+        snprintf(out, size, "%llu",
+                 (unsigned long long)ckvc_rng_below(rng, (uint64_t)powers[ckvc_rng_below(rng, 5)]));
         break;
     case 1:
         draw_hex(rng, out);
@@ -102,20 +99,19 @@ static void draw_value(ckvc_rng *rng, const word_list *words, char *out, size_t 
         snprintf(out, size, "%s", draw_word(rng, words));
         break;
     default: {
-        const char *first = draw_word(rng, words); /* in this order, whatever the compiler does with arguments */
+        const char *first =
+            draw_word(rng, words); /* in this order, whatever the compiler does with arguments */
         snprintf(out, size, "%s-%s", first, draw_word(rng, words));
     }
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words, int n_facts)
-{
+void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words, int n_facts) {
     assert(words->n >= RETRIEVAL_MIN_WORDS && n_facts >= 1 && n_facts <= RETRIEVAL_MAX_FACTS);
     *plan = (retrieval_plan){0};
     plan->phrasing = (int)ckvc_rng_below(rng, N_PHRASINGS);
@@ -132,9 +128,7 @@ void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words,
         for (int k = 0; k < i; k++) {
             repeated |= strcmp(plan->key[k], plan->key[i]) == 0;
         }
-        if (repeated) {
-            continue; /* 64 words and 2^16 hexadecimal keys: a new one comes soon */
-        }
+        if (repeated) { continue; /* 64 words and 2^16 hexadecimal keys: a new one comes soon */ }
         draw_value(rng, words, plan->value[i], sizeof plan->value[i]);
         plan->place[i] = plan->scattered ? 0.9 * ckvc_rng_double(rng) : list_place;
         i++;
@@ -151,8 +145,7 @@ void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words,
 }
 
 /* ---- rendering ---- */
-static void fill_in(const char *form, const char *key, const char *value, ckvc_buffer *out)
-{
+static void fill_in(const char *form, const char *key, const char *value, ckvc_buffer *out) {
     for (; *form; form++) {
         if (form[0] == '%' && (form[1] == 'k' || form[1] == 'v')) {
             ckvc_buffer_text(out, *++form == 'k' ? key : value);
@@ -162,32 +155,27 @@ static void fill_in(const char *form, const char *key, const char *value, ckvc_b
     }
 }
 
-/* Where a fact may stand in the filler: after the first line end, or else white space, from `at` on. */
-static size_t gap_after(const char *filler, size_t n, size_t at)
-{
+/* Where a fact may stand in the filler: after the first line end, or else white space, from `at`
+ * on. */
+static size_t gap_after(const char *filler, size_t n, size_t at) {
     enum { NEAR = 160 };
     size_t end = n - at < NEAR ? n : at + NEAR;
     const char *line = memchr(filler + at, '\n', end - at);
-    if (line) {
-        return (size_t)(line - filler) + 1;
-    }
+    if (line) { return (size_t)(line - filler) + 1; }
     while (at < n && filler[at] != ' ' && filler[at] != '\n') {
         at++;
     }
     return at;
 }
 
-void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, ckvc_buffer *out)
-{
+void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, ckvc_buffer *out) {
     const struct phrasing *p = &phrasings[plan->phrasing];
     size_t done = 0;
     for (int i = 0; i < plan->n_facts; i++) {
         size_t at = (size_t)(plan->place[i] * (double)n);
         at = at > done ? gap_after(filler, n, at) : done;
         ckvc_buffer_append(out, filler + done, at - done);
-        if (out->size && out->data[out->size - 1] != '\n') {
-            ckvc_buffer_u8(out, '\n');
-        }
+        if (out->size && out->data[out->size - 1] != '\n') { ckvc_buffer_u8(out, '\n'); }
         done = at;
         fill_in(p->fact, plan->key[i], plan->value[i], out);
     }
@@ -198,14 +186,11 @@ void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, 
     fill_in(p->question, plan->key[plan->asked[0]], plan->value[plan->asked[0]], out);
 }
 
-void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out)
-{
+void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out) {
     const struct phrasing *p = &phrasings[plan->phrasing];
     for (int i = 0; i < n_questions; i++) {
         const char *key = plan->key[plan->asked[i]], *value = plan->value[plan->asked[i]];
-        if (i) {
-            fill_in(p->question, key, value, out);
-        }
+        if (i) { fill_in(p->question, key, value, out); }
         fill_in(p->answer, key, value, out);
     }
 }

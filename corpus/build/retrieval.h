@@ -1,6 +1,7 @@
-/* Long-range retrieval prompts of our own: facts (a key and its value) stated in real text, as one list or scattered, and asked for
- * at the end. The prompt ends inside the first question; the continuation is its answer, followed by more questions and answers.
- * Every value that the continuation asks for stands in the prompt exactly once beside its key. */
+/* Long-range retrieval prompts of our own: facts (a key and its value) stated in real text, as one
+ * list or scattered, and asked for at the end. The prompt ends inside the first question; the
+ * continuation is its answer, followed by more questions and answers. Every value that the
+ * continuation asks for stands in the prompt exactly once beside its key. */
 #ifndef CKVC_CORPUS_RETRIEVAL_H
 #define CKVC_CORPUS_RETRIEVAL_H
 
@@ -13,12 +14,14 @@
 
 enum { RETRIEVAL_MAX_FACTS = 32, RETRIEVAL_MIN_WORDS = 64, RETRIEVAL_MAX_WORDS = 4096 };
 
-typedef struct word_list { /* keys and values are made of words of the corpus, so that they are ordinary to the model */
+typedef struct word_list { /* keys and values are made of words of the corpus, so that they are
+                              ordinary to the model */
     char (*words)[12];
     size_t n;
 } word_list;
 /* Adds the new lower-case words of 4 to 9 letters; stops at RETRIEVAL_MAX_WORDS. */
-ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status word_list_add(word_list *list, const char *text, size_t n,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 void word_list_fini(word_list *list);
 
 typedef struct retrieval_plan { /* everything that is drawn; rendering it draws nothing */

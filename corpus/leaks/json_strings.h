@@ -1,8 +1,10 @@
-/* Every string value of one JSON text, without building it: for files of other people, of any shape and size.
+/* Every string value of one JSON text, without building it: for files of other people, of any shape
+ * and size.
  *
- * Stricter than needed nowhere: numbers are skipped as they stand (NaN and Infinity too), lone surrogates and bytes that are not UTF-8
- * pass into the text, repeated keys give both values. Structure is checked: an unbalanced or cut line is refused, so that nothing is
- * left out unseen. Memory: the longest string of the line.
+ * Stricter than needed nowhere: numbers are skipped as they stand (NaN and Infinity too), lone
+ * surrogates and bytes that are not UTF-8 pass into the text, repeated keys give both values.
+ * Structure is checked: an unbalanced or cut line is refused, so that nothing is left out unseen.
+ * Memory: the longest string of the line.
  */
 #ifndef CKVC_CORPUS_JSON_STRINGS_H
 #define CKVC_CORPUS_JSON_STRINGS_H
@@ -16,18 +18,22 @@
 enum { JSON_STRINGS_MAX_DEPTH = 512 };
 
 typedef struct json_leaf {
-    const char *field; /* the top-level key that it stands below, unescaped; "" when the line is no object. NUL-terminated */
+    const char *field; /* the top-level key that it stands below, unescaped; "" when the line is no
+                          object. NUL-terminated */
     size_t depth;      /* 1: a member of the line's object itself */
     bool is_string;
-    const char *text; /* a string's value, unescaped (NUL behind it); else the literal as it stands, NOT NUL-terminated */
+    const char *text; /* a string's value, unescaped (NUL behind it); else the literal as it stands,
+                         NOT NUL-terminated */
     size_t n;
 } json_leaf;
 
 typedef ckvc_status (*json_leaf_fn)(void *ctx, const json_leaf *leaf, ckvc_err *err);
 
-/* Calls fn for every string, and at depth 1 for numbers, true, false, null and the "{" or "[" that opens a value. `where` names the line in messages. scratch and field are
- * the caller's, reused from line to line. The first error of fn ends it. */
-ckvc_status json_strings_scan(const char *line, size_t n, const char *where, ckvc_buffer *scratch, ckvc_buffer *field,
-                              json_leaf_fn fn, void *ctx, ckvc_err *err) CKVC_MUST_CHECK;
+/* Calls fn for every string, and at depth 1 for numbers, true, false, null and the "{" or "[" that
+ * opens a value. `where` names the line in messages. scratch and field are the caller's, reused
+ * from line to line. The first error of fn ends it. */
+ckvc_status json_strings_scan(const char *line, size_t n, const char *where, ckvc_buffer *scratch,
+                              ckvc_buffer *field, json_leaf_fn fn, void *ctx,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,8 +1,10 @@
-/* The leak guard: what a manifest shares with evaluation files, and which of its own prompts are near-duplicates (manifest.md, "Leaks").
+/* The leak guard: what a manifest shares with evaluation files, and which of its own prompts are
+ * near-duplicates (manifest.md, "Leaks").
  *
- * The manifest's side is what a fit may see: prompts and continuations that are not held out. The evaluation's side is every string value
- * of every line, at any depth, keys and ids apart; of a line that is a manifest's also the text of "file" and the decoded "tokens". An
- * evaluation file that is the manifest itself stands for its held-out prompts.
+ * The manifest's side is what a fit may see: prompts and continuations that are not held out. The
+ * evaluation's side is every string value of every line, at any depth, keys and ids apart; of a
+ * line that is a manifest's also the text of "file" and the decoded "tokens". An evaluation file
+ * that is the manifest itself stands for its held-out prompts.
  */
 #ifndef CKVC_CORPUS_LEAK_CHECK_H
 #define CKVC_CORPUS_LEAK_CHECK_H
@@ -30,23 +32,25 @@ typedef struct leak_finding {
     leak_kind kind;
     const manifest_entry *entry; /* borrowed */
     size_t against;              /* number of the evaluation file; LEAK_WITHIN: unused */
-    uint64_t line;               /* of that file; LEAK_WITHIN: of the manifest, the earlier prompt */
-    char *id, *field;            /* as in the file, cut to 64 bytes, or ""; NULL field: the line itself */
-    size_t n_words;              /* of the span; of the manifest's prompt */
-    double jaccard;              /* 1 for spans and ids */
-    char *text;                  /* normalised words: the span, else the prompt's beginning */
+    uint64_t line;    /* of that file; LEAK_WITHIN: of the manifest, the earlier prompt */
+    char *id, *field; /* as in the file, cut to 64 bytes, or ""; NULL field: the line itself */
+    size_t n_words;   /* of the span; of the manifest's prompt */
+    double jaccard;   /* 1 for spans and ids */
+    char *text;       /* normalised words: the span, else the prompt's beginning */
 } leak_finding;
 
 typedef struct leak_result {
     leak_record record; /* the counts */
-    bool *shares;       /* [n_entries] of the manifest: shares anything with any file, or is near to an earlier prompt */
+    bool *shares; /* [n_entries] of the manifest: shares anything with any file, or is near to an
+                     earlier prompt */
     leak_finding *findings;
     size_t n_findings, cap_findings;
 } leak_result;
 
-/* paths: JSONL files, also .gz. Any file that cannot be read whole is an error: a check that skips is none. */
-ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_paths, const leak_options *o, leak_result *out,
-                       ckvc_err *err) CKVC_MUST_CHECK;
+/* paths: JSONL files, also .gz. Any file that cannot be read whole is an error: a check that skips
+ * is none. */
+ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_paths,
+                       const leak_options *o, leak_result *out, ckvc_err *err) CKVC_MUST_CHECK;
 void leak_result_fini(leak_result *r);
 
 #endif

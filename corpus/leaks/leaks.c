@@ -1,8 +1,9 @@
 /* Index of the N-grams of a collection: see leaks.h.
  *
- * Open addressing over distinct N-grams; a bitmap of hash bits in front of it answers most words of a foreign text from the cache. Equal
- * N-grams at several places hang on a chain, of which the longest continuation is looked for among the first MAX_PLACES: that decides
- * which prompt is named, never whether a span is found.
+ * Open addressing over distinct N-grams; a bitmap of hash bits in front of it answers most words of
+ * a foreign text from the cache. Equal N-grams at several places hang on a chain, of which the
+ * longest continuation is looked for among the first MAX_PLACES: that decides which prompt is
+ * named, never whether a span is found.
  */
 #include "corpus/leaks/leaks.h"
 
@@ -33,16 +34,14 @@ struct leak_index {
     size_t slot_mask, bit_mask;
 };
 
-static size_t mixed(uint64_t h)
-{
+static size_t mixed(uint64_t h) {
     h ^= h >> 32;
     h *= 0xD6E8FEB86659FD93u;
     return (size_t)(h ^ h >> 32);
 }
 
 /* The text that holds place p. */
-static const leak_text *text_at(const leak_index *x, uint32_t p)
-{
+static const leak_text *text_at(const leak_index *x, uint32_t p) {
     size_t low = 0, high = x->n_texts;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -56,8 +55,8 @@ static const leak_text *text_at(const leak_index *x, uint32_t p)
 }
 
 /* The gram of `text` at word i, or NOWHERE; *slot is where it would stand. */
-static uint32_t look_up(const leak_index *x, const word_list *text, size_t i, uint64_t hash, size_t *slot)
-{
+static uint32_t look_up(const leak_index *x, const word_list *text, size_t i, uint64_t hash,
+                        size_t *slot) {
     size_t s = mixed(hash) & x->slot_mask;
     for (; x->slots[s]; s = (s + 1) & x->slot_mask) {
         const gram *g = &x->grams[x->slots[s] - 1];
@@ -70,8 +69,7 @@ static uint32_t look_up(const leak_index *x, const word_list *text, size_t i, ui
     return NOWHERE;
 }
 
-static void insert(leak_index *x, uint32_t place, uint64_t hash)
-{
+static void insert(leak_index *x, uint32_t place, uint64_t hash) {
     size_t slot;
     uint32_t g = look_up(x, x->words, place, hash, &slot);
     if (g == NOWHERE) {
@@ -87,8 +85,8 @@ static void insert(leak_index *x, uint32_t place, uint64_t hash)
     x->gram_of[place] = g;
 }
 
-ckvc_status leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts, leak_index **out, ckvc_err *err)
-{
+ckvc_status leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts,
+                              leak_index **out, ckvc_err *err) {
     *out = NULL;
     size_t places = 0, longest = 0, n_slots = 64, n_bits = 1024;
     for (size_t i = 0; i < n_texts; i++) {
@@ -104,7 +102,11 @@ ckvc_status leak_index_create(const word_list *words, const leak_text *texts, si
     leak_index *x = ckvc_calloc(1, sizeof *x);
     uint64_t *hashes = ckvc_alloc(longest, sizeof *hashes);
     if (x) {
-        *x = (leak_index){.words = words, .texts = texts, .n_texts = n_texts, .slot_mask = n_slots - 1, .bit_mask = n_bits - 1};
+        *x = (leak_index){.words = words,
+                          .texts = texts,
+                          .n_texts = n_texts,
+                          .slot_mask = n_slots - 1,
+                          .bit_mask = n_bits - 1};
         x->grams = ckvc_alloc(places, sizeof *x->grams);
         x->found = ckvc_calloc(places, sizeof *x->found);
         x->next = ckvc_alloc(words->n, sizeof *x->next);
@@ -112,7 +114,8 @@ ckvc_status leak_index_create(const word_list *words, const leak_text *texts, si
         x->slots = ckvc_calloc(n_slots, sizeof *x->slots);
         x->bits = ckvc_calloc(n_bits / 64, sizeof *x->bits);
     }
-    if (!x || !hashes || !x->grams || !x->found || !x->next || !x->gram_of || !x->slots || !x->bits) {
+    if (!x || !hashes || !x->grams || !x->found || !x->next || !x->gram_of || !x->slots ||
+        !x->bits) {
         free(hashes);
         leak_index_free(x);
         return ckvc_fail_memory(err, "an index of spans", places * 40);
@@ -130,11 +133,8 @@ ckvc_status leak_index_create(const word_list *words, const leak_text *texts, si
     return CKVC_OK;
 }
 
-void leak_index_free(leak_index *x)
-{
-    if (!x) {
-        return;
-    }
+void leak_index_free(leak_index *x) {
+    if (!x) { return; }
     free(x->grams);
     free(x->found);
     free(x->next);
@@ -144,23 +144,21 @@ void leak_index_free(leak_index *x)
     free(x);
 }
 
-bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from, leak_span *span)
-{
+bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from,
+               leak_span *span) {
     for (size_t i = *from; i + LEAK_GRAM <= text->n; i++) {
         size_t bit = mixed(grams[i]) & x->bit_mask, slot;
-        if (!(x->bits[bit >> 6] >> (bit & 63) & 1)) {
-            continue;
-        }
+        if (!(x->bits[bit >> 6] >> (bit & 63) & 1)) { continue; }
         uint32_t g = look_up(x, text, i, grams[i], &slot);
-        if (g == NOWHERE) {
-            continue;
-        }
+        if (g == NOWHERE) { continue; }
         *span = (leak_span){.at = i};
         uint32_t place = x->grams[g].first;
-        for (int tried = 0; place != NOWHERE && tried < MAX_PLACES; place = x->next[place], tried++) {
+        for (int tried = 0; place != NOWHERE && tried < MAX_PLACES;
+             place = x->next[place], tried++) {
             const leak_text *home = text_at(x, place);
             size_t n = LEAK_GRAM, most = home->first + home->count - place;
-            while (n < most && i + n < text->n && words_equal(x->words, place + n, text, i + n, 1)) {
+            while (n < most && i + n < text->n &&
+                   words_equal(x->words, place + n, text, i + n, 1)) {
                 n++;
             }
             if (n > span->n) {
@@ -179,8 +177,7 @@ bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size
     return false;
 }
 
-void leak_touched(const leak_index *x, bool *touched)
-{
+void leak_touched(const leak_index *x, bool *touched) {
     for (size_t t = 0; t < x->n_texts; t++) {
         const leak_text *text = &x->texts[t];
         for (uint32_t k = 0; k + LEAK_GRAM <= text->count; k++) {
@@ -189,7 +186,6 @@ void leak_touched(const leak_index *x, bool *touched)
     }
 }
 
-void leak_forget(leak_index *x)
-{
+void leak_forget(leak_index *x) {
     memset(x->found, 0, x->n_grams * sizeof *x->found);
 }

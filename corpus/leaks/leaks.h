@@ -1,7 +1,8 @@
-/* Shared spans: where a text has N words in a row that some text of a fixed collection has, too. Exact: a hash finds the place, the words
- * are compared in full.
+/* Shared spans: where a text has N words in a row that some text of a fixed collection has, too.
+ * Exact: a hash finds the place, the words are compared in full.
  *
- * The collection is indexed once (about 40 bytes a word); texts to hold against it come one at a time and leave nothing behind.
+ * The collection is indexed once (about 40 bytes a word); texts to hold against it come one at a
+ * time and leave nothing behind.
  */
 #ifndef CKVC_CORPUS_LEAKS_H
 #define CKVC_CORPUS_LEAKS_H
@@ -15,7 +16,8 @@
 
 enum {
     LEAK_GRAM = 13
-}; /* words in a row that count as shared (Brown et al. 2020, "Language Models are Few-Shot Learners", appendix C) */
+}; /* words in a row that count as shared (Brown et al. 2020, "Language Models are Few-Shot
+      Learners", appendix C) */
 
 typedef struct leak_text { /* words [first, first+count) of the collection's list */
     uint32_t first, count;
@@ -27,17 +29,21 @@ typedef struct leak_index leak_index;
 typedef struct leak_span {
     size_t at, n;   /* words of the text that was looked at */
     uint32_t place; /* where they stand in the collection's words */
-    uint32_t owner; /* whose they are: of several the one with the longest span, of equal ones the first */
+    uint32_t owner; /* whose they are: of several the one with the longest span, of equal ones the
+                       first */
 } leak_span;
 
 /* words and texts (ascending, not overlapping) are borrowed and stay unchanged. */
-ckvc_status leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts, leak_index **out,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts,
+                              leak_index **out, ckvc_err *err) CKVC_MUST_CHECK;
 void leak_index_free(leak_index *x);
-/* The next span of `text` from word *from on; false when there is none. A span is as long as the collection's place allows; the search goes on
- * with the first N-gram that it does not cover. grams: words_gram_hashes of the text. Marks the N-grams that were found. */
-bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from, leak_span *span);
-/* touched [n_owners] (caller's, zeroed): set for every owner that has an N-gram that was found in any text so far. */
+/* The next span of `text` from word *from on; false when there is none. A span is as long as the
+ * collection's place allows; the search goes on with the first N-gram that it does not cover.
+ * grams: words_gram_hashes of the text. Marks the N-grams that were found. */
+bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from,
+               leak_span *span);
+/* touched [n_owners] (caller's, zeroed): set for every owner that has an N-gram that was found in
+ * any text so far. */
 void leak_touched(const leak_index *x, bool *touched);
 void leak_forget(leak_index *x); /* what was found so far */
 

@@ -27,19 +27,17 @@ struct line_stream {
     size_t begin, end, capacity;
 };
 
-ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err)
-{
+ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err) {
     *out = NULL;
     line_stream *s = ckvc_calloc(1, sizeof *s);
-    if (!s) {
-        return ckvc_fail_memory(err, path, sizeof *s);
-    }
+    if (!s) { return ckvc_fail_memory(err, path, sizeof *s); }
     s->fd = -1;
     struct stat info;
     ckvc_status st = CKVC_OK;
     if (!(s->path = ckvc_strdup(path)) || !(s->raw = ckvc_alloc(BLOCK_BYTES, 1))) {
         st = ckvc_fail_memory(err, path, BLOCK_BYTES);
-    } else if ((s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 || fstat(s->fd, &info) != 0) {
+    } else if ((s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 ||
+               fstat(s->fd, &info) != 0) {
         st = ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
     } else if (!S_ISREG(info.st_mode)) {
         st = ckvc_fail(err, CKVC_E_NOINPUT, "%s: not a regular file", path);
@@ -53,17 +51,10 @@ ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err)
     return CKVC_OK;
 }
 
-void line_stream_close(line_stream *s)
-{
-    if (!s) {
-        return;
-    }
-    if (s->fd >= 0) {
-        close(s->fd);
-    }
-    if (s->z_open) {
-        inflateEnd(&s->z);
-    }
+void line_stream_close(line_stream *s) {
+    if (!s) { return; }
+    if (s->fd >= 0) { close(s->fd); }
+    if (s->z_open) { inflateEnd(&s->z); }
     free(s->path);
     free(s->raw);
     free(s->text);
@@ -71,20 +62,18 @@ void line_stream_close(line_stream *s)
 }
 
 /* The file's next bytes into raw; *n 0 at its end. */
-static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err)
-{
+static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
     ssize_t got;
     do {
         got = read(s->fd, s->raw, BLOCK_BYTES);
     } while (got < 0 && errno == EINTR);
     if (got < 0) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "%s: byte %llu", s->path, (unsigned long long)s->bytes);
+        return ckvc_fail_errno(err, CKVC_E_IO, "%s: byte %llu", s->path,
+                               (unsigned long long)s->bytes);
     }
     if (s->bytes == 0 && got >= 2 && s->raw[0] == 0x1F && s->raw[1] == 0x8B) {
         s->packed = true;
-        if (inflateInit2(&s->z, 15 + 16) != Z_OK) {
-            return ckvc_fail_memory(err, "zlib", 0);
-        }
+        if (inflateInit2(&s->z, 15 + 16) != Z_OK) { return ckvc_fail_memory(err, "zlib", 0); }
         s->z_open = true;
     }
     ckvc_sha256_update(&s->sha, s->raw, (size_t)got);
@@ -93,19 +82,18 @@ static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_status unpack(line_stream *s, ckvc_err *err)
-{
+static ckvc_status unpack(line_stream *s, ckvc_err *err) {
     if (s->z.avail_in == 0) {
         size_t n;
         ckvc_status st = read_raw(s, &n, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         s->z.next_in = s->raw;
         s->z.avail_in = (unsigned)n;
         if (n == 0) {
             s->at_end = true;
-            return s->z_done ? CKVC_OK : ckvc_fail(err, CKVC_E_DATA, "%s: gzip data end in the middle", s->path);
+            return s->z_done
+                       ? CKVC_OK
+                       : ckvc_fail(err, CKVC_E_DATA, "%s: gzip data end in the middle", s->path);
         }
     }
     if (s->z_done && inflateReset(&s->z) != Z_OK) {
@@ -117,15 +105,14 @@ static ckvc_status unpack(line_stream *s, ckvc_err *err)
     s->end += BLOCK_BYTES - s->z.avail_out;
     s->z_done = rc == Z_STREAM_END;
     if (rc != Z_OK && rc != Z_STREAM_END && !(rc == Z_BUF_ERROR && s->z.avail_in == 0)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: line %llu: damaged gzip data (%s)", s->path, (unsigned long long)s->line + 1,
-                         s->z.msg ? s->z.msg : "no message");
+        return ckvc_fail(err, CKVC_E_DATA, "%s: line %llu: damaged gzip data (%s)", s->path,
+                         (unsigned long long)s->line + 1, s->z.msg ? s->z.msg : "no message");
     }
     return CKVC_OK;
 }
 
 /* More text behind end. */
-static ckvc_status fill(line_stream *s, ckvc_err *err)
-{
+static ckvc_status fill(line_stream *s, ckvc_err *err) {
     void *text = s->text;
     if (s->begin) {
         memmove(s->text, s->text + s->begin, s->end - s->begin);
@@ -134,14 +121,10 @@ static ckvc_status fill(line_stream *s, ckvc_err *err)
     }
     ckvc_status st = ckvc_grow(&text, &s->capacity, s->end + BLOCK_BYTES + 1, 1, err);
     s->text = text;
-    if (st != CKVC_OK || s->packed) {
-        return st == CKVC_OK ? unpack(s, err) : st;
-    }
+    if (st != CKVC_OK || s->packed) { return st == CKVC_OK ? unpack(s, err) : st; }
     size_t n;
     st = read_raw(s, &n, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     if (s->packed) { /* seen by its first bytes */
         s->z.next_in = s->raw;
         s->z.avail_in = (unsigned)n;
@@ -153,8 +136,8 @@ static ckvc_status fill(line_stream *s, ckvc_err *err)
     return CKVC_OK;
 }
 
-ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *line, ckvc_err *err)
-{
+ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *line,
+                             ckvc_err *err) {
     size_t looked = 0; /* bytes of [begin, end) without an LF */
     for (;;) {
         char *start = s->text ? s->text + s->begin : NULL;
@@ -162,8 +145,8 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
         char *newline = have > looked ? memchr(start + looked, '\n', have - looked) : NULL;
         size_t length = newline ? (size_t)(newline - start) : have;
         if (length > LINE_STREAM_MAX_BYTES) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s:%llu: line of more than %d bytes", s->path, (unsigned long long)s->line + 1,
-                             LINE_STREAM_MAX_BYTES);
+            return ckvc_fail(err, CKVC_E_DATA, "%s:%llu: line of more than %d bytes", s->path,
+                             (unsigned long long)s->line + 1, LINE_STREAM_MAX_BYTES);
         }
         if (newline || (s->at_end && have > 0)) {
             start[length] = '\0';
@@ -180,14 +163,11 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
         }
         looked = have;
         ckvc_status st = fill(s, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
     }
 }
 
-void line_stream_digest(line_stream *s, char sha256[CKVC_SHA256_HEX], uint64_t *bytes)
-{
+void line_stream_digest(line_stream *s, char sha256[CKVC_SHA256_HEX], uint64_t *bytes) {
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256 copy = s->sha;
     ckvc_sha256_final(&copy, digest);

@@ -1,4 +1,5 @@
-/* Looking at a manifest as a whole: repeated prompts, and lengths in tokens. The line-by-line rules are manifest_read's. */
+/* Looking at a manifest as a whole: repeated prompts, and lengths in tokens. The line-by-line rules
+ * are manifest_read's. */
 #ifndef CKVC_CORPUS_MANIFEST_CHECK_H
 #define CKVC_CORPUS_MANIFEST_CHECK_H
 
@@ -19,17 +20,18 @@ typedef struct check_group {    /* prompts of one source and split */
 typedef struct manifest_facts {
     check_group *groups; /* in order of first appearance */
     size_t n_groups;
-    bool *repeats;                                           /* [n_entries] such a prompt */
-    size_t n_repeated;                                       /* prompts whose text or tokens an earlier line has */
-    size_t n_short;                                          /* prompts below min_length */
-    int64_t shortest, longest, total, shortest_continuation; /* shortest_continuation: -1 where none is given */
-    uint32_t first_repeated, first_original, first_short;    /* lines, 0: none */
+    bool *repeats;     /* [n_entries] such a prompt */
+    size_t n_repeated; /* prompts whose text or tokens an earlier line has */
+    size_t n_short;    /* prompts below min_length */
+    int64_t shortest, longest, total,
+        shortest_continuation; /* shortest_continuation: -1 where none is given */
+    uint32_t first_repeated, first_original, first_short; /* lines, 0: none */
 } manifest_facts;
 
-/* Lengths are tokens with tok, else characters (and a prompt given as tokens counts its ids). A token id beyond the vocabulary is
- * CKVC_E_DATA. min_length 0: nothing is too short. */
-ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_length, manifest_facts *out,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+/* Lengths are tokens with tok, else characters (and a prompt given as tokens counts its ids). A
+ * token id beyond the vocabulary is CKVC_E_DATA. min_length 0: nothing is too short. */
+ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_length,
+                          manifest_facts *out, ckvc_err *err) CKVC_MUST_CHECK;
 void manifest_facts_fini(manifest_facts *facts);
 
 #endif

@@ -10,46 +10,45 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
-static bool same_file(const char *a, const char *b)
-{
+static bool same_file(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 /* "file" of a line is relative to its manifest's folder. */
-static ckvc_status check_folder(const manifest *m, const char *path, ckvc_err *err)
-{
+static ckvc_status check_folder(const manifest *m, const char *path, ckvc_err *err) {
     size_t i = 0;
     while (i < m->n_entries && !m->entries[i].has_file) {
         i++;
     }
-    if (i == m->n_entries) {
-        return CKVC_OK;
-    }
+    if (i == m->n_entries) { return CKVC_OK; }
     char *mine = ckvc_path_dir(m->path), *theirs = ckvc_path_dir(path);
     ckvc_status st = CKVC_OK;
     if (!mine || !theirs) {
         st = ckvc_fail_memory(err, "a path", strlen(path));
     } else if (!same_file(mine, theirs)) {
-        st =
-            ckvc_fail(err, CKVC_E_USAGE, "%s: %s:%u names a \"file\" of the manifest's folder; write the clean manifest there, too",
-                      path, m->path, m->entries[i].line);
+        st = ckvc_fail(err, CKVC_E_USAGE,
+                       "%s: %s:%u names a \"file\" of the manifest's folder; write the clean "
+                       "manifest there, too",
+                       path, m->path, m->entries[i].line);
     }
     free(mine);
     free(theirs);
     return st;
 }
 
-ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, size_t n_read, const char *path, bool force,
-                                 ckvc_err *err)
-{
+ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, size_t n_read,
+                                 const char *path, bool force, ckvc_err *err) {
     if (same_file(path, m->path)) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: is the manifest itself; give the clean one another name", path);
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "%s: is the manifest itself; give the clean one another name", path);
     }
     for (size_t i = 0; i < n_read; i++) {
         if (same_file(path, read[i])) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: is what the prompts are compared with; give the clean manifest another name",
-                             path);
+            return ckvc_fail(
+                err, CKVC_E_USAGE,
+                "%s: is what the prompts are compared with; give the clean manifest another name",
+                path);
         }
     }
     ckvc_publish p;
@@ -59,68 +58,58 @@ ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, siz
 }
 
 /* Every line's LF is written when the next line, or the file's end, shows that it has one. */
-static ckvc_status copy_lines(const manifest *m, const bool *left_out, line_stream *s, FILE *f, const char *path, ckvc_err *err)
-{
+static ckvc_status copy_lines(const manifest *m, const bool *left_out, line_stream *s, FILE *f,
+                              const char *path, ckvc_err *err) {
     char *text, sha256[CKVC_SHA256_HEX];
     size_t n, i = 0;
     uint64_t line, with_newlines = 0, bytes;
     bool pending = false;
     ckvc_status st;
-    while ((st = line_stream_next(s, &text, &n, &line, err)) == CKVC_OK && text && i < m->n_entries) {
-        if (pending) {
-            putc('\n', f);
-        }
+    while ((st = line_stream_next(s, &text, &n, &line, err)) == CKVC_OK && text &&
+           i < m->n_entries) {
+        if (pending) { putc('\n', f); }
         pending = !left_out[i++];
-        if (pending) {
-            fwrite(text, 1, n, f);
-        }
+        if (pending) { fwrite(text, 1, n, f); }
         with_newlines += n + 1;
         if (ferror(f)) {
-            return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at line %llu", path, (unsigned long long)line);
+            return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at line %llu", path,
+                                   (unsigned long long)line);
         }
     }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     line_stream_digest(s, sha256, &bytes);
     if (text || i < m->n_entries || strcmp(sha256, m->sha256) != 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: changed while it was checked; check it again", m->path);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: changed while it was checked; check it again",
+                         m->path);
     }
-    if (pending && bytes == with_newlines) {
-        putc('\n', f);
-    }
+    if (pending && bytes == with_newlines) { putc('\n', f); }
     return CKVC_OK;
 }
 
-ckvc_status manifest_clean_write(const manifest *m, const bool *left_out, const char *path, bool force, ckvc_err *err)
-{
+ckvc_status manifest_clean_write(const manifest *m, const bool *left_out, const char *path,
+                                 bool force, ckvc_err *err) {
     size_t kept = 0;
     for (size_t i = 0; i < m->n_entries; i++) {
         kept += !left_out[i];
     }
     if (kept == 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: none of its %zu prompts is left; %s is not written", m->path, m->n_entries, path);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: none of its %zu prompts is left; %s is not written",
+                         m->path, m->n_entries, path);
     }
     ckvc_publish p;
     line_stream *s = NULL;
     FILE *f = NULL;
     ckvc_status st = ckvc_publish_begin(&p, path, force, err);
-    if (st == CKVC_OK) {
-        st = line_stream_open(m->path, &s, err);
-    }
+    if (st == CKVC_OK) { st = line_stream_open(m->path, &s, err); }
     if (st == CKVC_OK && !(f = fopen(p.tmp_path, "wbxe"))) {
         st = ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", p.tmp_path);
     }
-    if (st == CKVC_OK) {
-        st = copy_lines(m, left_out, s, f, path, err);
-    }
+    if (st == CKVC_OK) { st = copy_lines(m, left_out, s, f, path, err); }
     line_stream_close(s);
     if (f && fclose(f) != 0 && st == CKVC_OK) {
         st = ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at the end", path);
     }
-    if (st == CKVC_OK) {
-        return ckvc_publish_commit(&p, err);
-    }
+    if (st == CKVC_OK) { return ckvc_publish_commit(&p, err); }
     ckvc_publish_abort(&p);
     return st;
 }

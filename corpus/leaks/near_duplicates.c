@@ -14,7 +14,8 @@ enum { MAX_SHINGLES = 1 << 30, DISTINCT_BITS = 1 << 17 };
 typedef struct shingle { /* one of the collection */
     uint64_t hash;
     uint32_t texts;         /* that have it */
-    uint32_t first_posting; /* texts in whose prefix it stands: postings[first_posting ... + n_postings) */
+    uint32_t first_posting; /* texts in whose prefix it stands: postings[first_posting ... +
+                               n_postings) */
     uint32_t n_postings;
 } shingle;
 
@@ -40,45 +41,36 @@ struct near_index {
     size_t cap_query, cap_order;
 };
 
-static size_t mixed(uint64_t h)
-{
+static size_t mixed(uint64_t h) {
     h ^= h >> 32;
     h *= 0xD6E8FEB86659FD93u;
     return (size_t)(h ^ h >> 32);
 }
 
-static int by_hash(const void *a, const void *b)
-{
+static int by_hash(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-static size_t distinct(uint64_t *v, size_t n)
-{
+static size_t distinct(uint64_t *v, size_t n) {
     size_t kept = 0;
     qsort(v, n, sizeof *v, by_hash);
     for (size_t i = 0; i < n; i++) {
-        if (i == 0 || v[i] != v[kept - 1]) {
-            v[kept++] = v[i];
-        }
+        if (i == 0 || v[i] != v[kept - 1]) { v[kept++] = v[i]; }
     }
     return kept;
 }
 
 /* ceil(t * n), never too large by rounding: a prefix may be longer than needed, not shorter. */
-static size_t share_of(double t, size_t n)
-{
+static size_t share_of(double t, size_t n) {
     double least = ceil(t * (double)n - 1e-9 * (double)n);
     return least < 1 ? 1 : (size_t)least;
 }
 
-ckvc_status near_index_create(double threshold, near_index **out, ckvc_err *err)
-{
+ckvc_status near_index_create(double threshold, near_index **out, ckvc_err *err) {
     assert(threshold > 0 && threshold <= 1);
     *out = ckvc_calloc(1, sizeof **out);
-    if (!*out) {
-        return ckvc_fail_memory(err, "an index of shingles", sizeof **out);
-    }
+    if (!*out) { return ckvc_fail_memory(err, "an index of shingles", sizeof **out); }
     (*out)->threshold = threshold;
     if (!((*out)->distinct_bits = ckvc_alloc(DISTINCT_BITS / 64, sizeof(uint64_t)))) {
         near_index_free(*out);
@@ -88,11 +80,8 @@ ckvc_status near_index_create(double threshold, near_index **out, ckvc_err *err)
     return CKVC_OK;
 }
 
-void near_index_free(near_index *x)
-{
-    if (!x) {
-        return;
-    }
+void near_index_free(near_index *x) {
+    if (!x) { return; }
     free(x->hashes);
     free(x->sets);
     free(x->slots);
@@ -105,31 +94,31 @@ void near_index_free(near_index *x)
     free(x);
 }
 
-ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count, ckvc_err *err)
-{
+ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,
+                           ckvc_err *err) {
     size_t n = count >= NEAR_SHINGLE ? count - NEAR_SHINGLE + 1 : 0;
     void *hashes = x->hashes, *sets = x->sets;
-    ckvc_status st = ckvc_grow(&hashes, &x->cap_hashes, x->n_hashes + n + 1, sizeof *x->hashes, err);
+    ckvc_status st =
+        ckvc_grow(&hashes, &x->cap_hashes, x->n_hashes + n + 1, sizeof *x->hashes, err);
     x->hashes = hashes;
     if (st == CKVC_OK) {
         st = ckvc_grow(&sets, &x->cap_sets, x->n_sets + 1, sizeof *x->sets, err);
         x->sets = sets;
     }
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     uint64_t *mine = x->hashes + x->n_hashes;
     words_gram_hashes(w, first, count, NEAR_SHINGLE, mine);
     n = distinct(mine, n);
     x->sets[x->n_sets++] = (set){x->n_hashes, (uint32_t)n};
     x->n_hashes += n;
-    return x->n_hashes <= MAX_SHINGLES ? CKVC_OK
-                                       : ckvc_fail(err, CKVC_E_DATA, "more than %d shingles; compare in parts", MAX_SHINGLES);
+    return x->n_hashes <= MAX_SHINGLES
+               ? CKVC_OK
+               : ckvc_fail(err, CKVC_E_DATA, "more than %d shingles; compare in parts",
+                           MAX_SHINGLES);
 }
 
 /* The shingle's slot, or the free one where it would stand. */
-static shingle *slot_of(const near_index *x, uint64_t hash)
-{
+static shingle *slot_of(const near_index *x, uint64_t hash) {
     size_t s = mixed(hash) & x->slot_mask;
     while (x->slots[s].texts && x->slots[s].hash != hash) {
         s = (s + 1) & x->slot_mask;
@@ -137,29 +126,25 @@ static shingle *slot_of(const near_index *x, uint64_t hash)
     return &x->slots[s];
 }
 
-static uint32_t texts_with(const near_index *x, uint64_t hash)
-{
+static uint32_t texts_with(const near_index *x, uint64_t hash) {
     size_t bit = mixed(hash) & x->bit_mask;
     return x->bits[bit >> 6] >> (bit & 63) & 1 ? slot_of(x, hash)->texts : 0;
 }
 
-static int by_rarity(const void *a, const void *b, void *ctx)
-{
+static int by_rarity(const void *a, const void *b, void *ctx) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     uint32_t n = texts_with(ctx, x), m = texts_with(ctx, y);
     return n != m ? (n < m ? -1 : 1) : (x > y) - (x < y);
 }
 
 /* order: the set's shingles, rarest first; returns how many of them the prefix has. */
-static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n)
-{
+static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n) {
     memcpy(x->order, hashes, n * sizeof *hashes);
     qsort_r(x->order, n, sizeof *x->order, by_rarity, x);
     return n - share_of(x->threshold, n) + 1;
 }
 
-ckvc_status near_index_build(near_index *x, ckvc_err *err)
-{
+ckvc_status near_index_build(near_index *x, ckvc_err *err) {
     size_t n_slots = 64, n_bits = 1024, longest = 1, n_postings = 0;
     while (n_slots < x->n_hashes * 2) {
         n_slots *= 2;
@@ -221,8 +206,7 @@ ckvc_status near_index_build(near_index *x, ckvc_err *err)
     return CKVC_OK;
 }
 
-static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t m)
-{
+static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t m) {
     size_t both = 0;
     for (size_t i = 0, j = 0; i < n && j < m;) {
         both += a[i] == b[j];
@@ -234,37 +218,27 @@ static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t 
 }
 
 /* query [n] ascending and distinct; texts from `end` on are not looked at. */
-static ckvc_status find(near_index *x, const uint64_t *query, size_t n, size_t end, int64_t *match, double *jaccard, ckvc_err *err)
-{
+static ckvc_status find(near_index *x, const uint64_t *query, size_t n, size_t end, int64_t *match,
+                        double *jaccard, ckvc_err *err) {
     void *order = x->order;
     ckvc_status st = ckvc_grow(&order, &x->cap_order, n, sizeof *x->order, err);
     x->order = order;
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     if (++x->search == 0) { /* after 2^32 searches old marks would look new */
         memset(x->seen, 0, x->n_sets * sizeof *x->seen);
         x->search = 1;
     }
     size_t prefix = prefix_of(x, query, n);
     for (size_t j = 0; j < prefix; j++) {
-        if (!texts_with(x, x->order[j])) {
-            continue;
-        }
+        if (!texts_with(x, x->order[j])) { continue; }
         const shingle *s = slot_of(x, x->order[j]);
         for (uint32_t k = 0; k < s->n_postings; k++) {
             uint32_t i = x->postings[s->first_posting + k];
-            if (i >= end) {
-                break; /* ascending */
-            }
-            if (x->seen[i] == x->search) {
-                continue;
-            }
+            if (i >= end) { break; /* ascending */ }
+            if (x->seen[i] == x->search) { continue; }
             x->seen[i] = x->search;
             size_t m = x->sets[i].n;
-            if (m < share_of(x->threshold, n) || n < share_of(x->threshold, m)) {
-                continue;
-            }
+            if (m < share_of(x->threshold, n) || n < share_of(x->threshold, m)) { continue; }
             double near = jaccard_of(query, n, x->hashes + x->sets[i].begin, m);
             if (near >= x->threshold) {
                 *match = i;
@@ -276,12 +250,10 @@ static ckvc_status find(near_index *x, const uint64_t *query, size_t n, size_t e
     return CKVC_OK;
 }
 
-/* Whether the n hashes (repeats among them) can hold at most `limit` different ones: false is sure. Different bits are different hashes. */
-static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size_t limit)
-{
-    if (n <= limit || limit >= DISTINCT_BITS / 2) {
-        return true;
-    }
+/* Whether the n hashes (repeats among them) can hold at most `limit` different ones: false is sure.
+ * Different bits are different hashes. */
+static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size_t limit) {
+    if (n <= limit || limit >= DISTINCT_BITS / 2) { return true; }
     size_t bits = 64, seen = 0;
     while (bits < DISTINCT_BITS && bits < n * 4) {
         bits *= 2;
@@ -296,19 +268,15 @@ static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size
     return seen <= limit;
 }
 
-ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard, ckvc_err *err)
-{
+ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard,
+                      ckvc_err *err) {
     *match = -1;
-    if (w->n < NEAR_SHINGLE || x->n_sets == 0) {
-        return CKVC_OK;
-    }
+    if (w->n < NEAR_SHINGLE || x->n_sets == 0) { return CKVC_OK; }
     size_t n = w->n - NEAR_SHINGLE + 1, known = 0;
     void *query = x->query;
     ckvc_status st = ckvc_grow(&query, &x->cap_query, n, sizeof *x->query, err);
     x->query = query;
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     words_gram_hashes(w, 0, w->n, NEAR_SHINGLE, x->query);
     for (size_t i = 0; i < n; i++) {
         known += texts_with(x, x->query[i]) > 0;
@@ -322,11 +290,14 @@ ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double 
     for (size_t i = 0; i < n; i++) {
         known += texts_with(x, x->query[i]) > 0;
     }
-    return known < share_of(x->threshold, n) ? CKVC_OK : find(x, x->query, n, x->n_sets, match, jaccard, err);
+    return known < share_of(x->threshold, n) ? CKVC_OK
+                                             : find(x, x->query, n, x->n_sets, match, jaccard, err);
 }
 
-ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard, ckvc_err *err)
-{
+ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard,
+                              ckvc_err *err) {
     *match = -1;
-    return x->sets[i].n ? find(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match, jaccard, err) : CKVC_OK;
+    return x->sets[i].n
+               ? find(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match, jaccard, err)
+               : CKVC_OK;
 }

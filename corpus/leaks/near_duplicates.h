@@ -1,8 +1,10 @@
-/* Near-duplicates: texts whose sets of SHINGLE-word shingles have a Jaccard index |A & B| / |A | B| of at least a threshold.
+/* Near-duplicates: texts whose sets of SHINGLE-word shingles have a Jaccard index |A & B| / |A | B|
+ * of at least a threshold.
  *
- * Exact (shingles by their 64-bit hashes), not estimated. Only texts that can reach the threshold are compared in full: two such sets
- * must meet among the |X| - ceil(t|X|) + 1 rarest shingles of each (Chaudhuri, Ganti and Kaushik 2006; Xiao et al. 2008, "PPJoin"), rare being
- * counted in the collection; a foreign text with more unknown shingles than that is done after one look-up a word.
+ * Exact (shingles by their 64-bit hashes), not estimated. Only texts that can reach the threshold
+ * are compared in full: two such sets must meet among the |X| - ceil(t|X|) + 1 rarest shingles of
+ * each (Chaudhuri, Ganti and Kaushik 2006; Xiao et al. 2008, "PPJoin"), rare being counted in the
+ * collection; a foreign text with more unknown shingles than that is done after one look-up a word.
  */
 #ifndef CKVC_CORPUS_NEAR_DUPLICATES_H
 #define CKVC_CORPUS_NEAR_DUPLICATES_H
@@ -20,14 +22,18 @@ typedef struct near_index near_index;
 /* threshold: above 0, at most 1. */
 ckvc_status near_index_create(double threshold, near_index **out, ckvc_err *err) CKVC_MUST_CHECK;
 void near_index_free(near_index *x);
-/* The next text of the collection: words [first, first+count) of w. Fewer words than a shingle: never a near-duplicate. */
-ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count, ckvc_err *err) CKVC_MUST_CHECK;
+/* The next text of the collection: words [first, first+count) of w. Fewer words than a shingle:
+ * never a near-duplicate. */
+ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 /* After the last text, before the first search. */
 ckvc_status near_index_build(near_index *x, ckvc_err *err) CKVC_MUST_CHECK;
-/* A text of the collection that is near to w: *match (-1: there is none) and *jaccard. Of several the first that is met; the same
- * every time. */
-ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard, ckvc_err *err) CKVC_MUST_CHECK;
+/* A text of the collection that is near to w: *match (-1: there is none) and *jaccard. Of several
+ * the first that is met; the same every time. */
+ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard,
+                      ckvc_err *err) CKVC_MUST_CHECK;
 /* The same for text i of the collection among those before it. */
-ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -13,11 +13,12 @@
 /* Longest decomposition of a character is 18 code points (U+FDFA). */
 enum { MAX_DECOMPOSED = 32 };
 
-/* Room for `more` bytes of words and the words in them: no allocation while a text is taken apart. */
-static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err)
-{
+/* Room for `more` bytes of words and the words in them: no allocation while a text is taken apart.
+ */
+static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err) {
     if (w->n_bytes + more > UINT32_MAX) {
-        return ckvc_fail(err, CKVC_E_DATA, "more than %u bytes of words; compare in parts", UINT32_MAX);
+        return ckvc_fail(err, CKVC_E_DATA, "more than %u bytes of words; compare in parts",
+                         UINT32_MAX);
     }
     void *bytes = w->bytes, *begin = w->begin, *hash = w->hash;
     ckvc_status st = ckvc_grow(&bytes, &w->cap_bytes, w->n_bytes + more, 1, err);
@@ -33,25 +34,23 @@ static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err)
     return st;
 }
 
-static void end_word(word_list *w, size_t start)
-{
+static void end_word(word_list *w, size_t start) {
     w->begin[w->n] = (uint32_t)start;
     w->hash[w->n++] = ckvc_xxh64(w->bytes + start, w->n_bytes - start);
     w->bytes[w->n_bytes++] = ' ';
     w->begin[w->n] = (uint32_t)w->n_bytes;
 }
 
-static bool without_spaces(utf8proc_int32_t c)
-{
-    return (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1000 && c <= 0x109F) || (c >= 0x1780 && c <= 0x17FF) ||
-           (c >= 0x3040 && c <= 0x30FF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF) ||
+static bool without_spaces(utf8proc_int32_t c) {
+    return (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1000 && c <= 0x109F) ||
+           (c >= 0x1780 && c <= 0x17FF) || (c >= 0x3040 && c <= 0x30FF) ||
+           (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF) ||
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x20000 && c <= 0x3FFFF);
 }
 
 typedef enum char_class { SEPARATOR, MARK, OTHER_WORD } char_class;
 
-static char_class class_of(utf8proc_int32_t c)
-{
+static char_class class_of(utf8proc_int32_t c) {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
@@ -71,14 +70,16 @@ static char_class class_of(utf8proc_int32_t c)
     }
 }
 
-/* One character beyond ASCII. *open: a word has begun at *start. Decomposed text is at most 18 times 4 bytes, each a word at most. */
-static void take_character(word_list *w, const char *text, size_t n, bool *open, size_t *start)
-{
+/* One character beyond ASCII. *open: a word has begun at *start. Decomposed text is at most 18
+ * times 4 bytes, each a word at most. */
+static void take_character(word_list *w, const char *text, size_t n, bool *open, size_t *start) {
     utf8proc_int32_t c, parts[MAX_DECOMPOSED];
     int boundary = 0;
     utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c);
     const int how = UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT | UTF8PROC_CASEFOLD | UTF8PROC_IGNORE;
-    utf8proc_ssize_t count = c < 0 ? -1 : utf8proc_decompose_char(c, parts, MAX_DECOMPOSED, (utf8proc_option_t)how, &boundary);
+    utf8proc_ssize_t count = c < 0 ? -1
+                                   : utf8proc_decompose_char(c, parts, MAX_DECOMPOSED,
+                                                             (utf8proc_option_t)how, &boundary);
     if (count < 0 || count > MAX_DECOMPOSED) {
         count = 1;
         parts[0] = ' ';
@@ -90,14 +91,13 @@ static void take_character(word_list *w, const char *text, size_t n, bool *open,
             end_word(w, *start);
             *open = false;
         }
-        if (kind == SEPARATOR) {
-            continue;
-        }
+        if (kind == SEPARATOR) { continue; }
         if (!*open) {
             *start = w->n_bytes;
             *open = true;
         }
-        w->n_bytes += (size_t)utf8proc_encode_char(parts[i], (utf8proc_uint8_t *)w->bytes + w->n_bytes);
+        w->n_bytes +=
+            (size_t)utf8proc_encode_char(parts[i], (utf8proc_uint8_t *)w->bytes + w->n_bytes);
         if (alone) { /* a mark behind it is a word of its own: the same in both texts */
             end_word(w, *start);
             *open = false;
@@ -105,26 +105,25 @@ static void take_character(word_list *w, const char *text, size_t n, bool *open,
     }
 }
 
-ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err)
-{
+ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err) {
     /* ASCII letters and digits, lower case; 0 separates. */
     static const char fold[128] = {
-        ['0'] = '0', ['1'] = '1', ['2'] = '2', ['3'] = '3', ['4'] = '4', ['5'] = '5', ['6'] = '6', ['7'] = '7', ['8'] = '8',
-        ['9'] = '9', ['A'] = 'a', ['B'] = 'b', ['C'] = 'c', ['D'] = 'd', ['E'] = 'e', ['F'] = 'f', ['G'] = 'g', ['H'] = 'h',
-        ['I'] = 'i', ['J'] = 'j', ['K'] = 'k', ['L'] = 'l', ['M'] = 'm', ['N'] = 'n', ['O'] = 'o', ['P'] = 'p', ['Q'] = 'q',
-        ['R'] = 'r', ['S'] = 's', ['T'] = 't', ['U'] = 'u', ['V'] = 'v', ['W'] = 'w', ['X'] = 'x', ['Y'] = 'y', ['Z'] = 'z',
-        ['a'] = 'a', ['b'] = 'b', ['c'] = 'c', ['d'] = 'd', ['e'] = 'e', ['f'] = 'f', ['g'] = 'g', ['h'] = 'h', ['i'] = 'i',
-        ['j'] = 'j', ['k'] = 'k', ['l'] = 'l', ['m'] = 'm', ['n'] = 'n', ['o'] = 'o', ['p'] = 'p', ['q'] = 'q', ['r'] = 'r',
-        ['s'] = 's', ['t'] = 't', ['u'] = 'u', ['v'] = 'v', ['w'] = 'w', ['x'] = 'x', ['y'] = 'y', ['z'] = 'z'};
+        ['0'] = '0', ['1'] = '1', ['2'] = '2', ['3'] = '3', ['4'] = '4', ['5'] = '5', ['6'] = '6',
+        ['7'] = '7', ['8'] = '8', ['9'] = '9', ['A'] = 'a', ['B'] = 'b', ['C'] = 'c', ['D'] = 'd',
+        ['E'] = 'e', ['F'] = 'f', ['G'] = 'g', ['H'] = 'h', ['I'] = 'i', ['J'] = 'j', ['K'] = 'k',
+        ['L'] = 'l', ['M'] = 'm', ['N'] = 'n', ['O'] = 'o', ['P'] = 'p', ['Q'] = 'q', ['R'] = 'r',
+        ['S'] = 's', ['T'] = 't', ['U'] = 'u', ['V'] = 'v', ['W'] = 'w', ['X'] = 'x', ['Y'] = 'y',
+        ['Z'] = 'z', ['a'] = 'a', ['b'] = 'b', ['c'] = 'c', ['d'] = 'd', ['e'] = 'e', ['f'] = 'f',
+        ['g'] = 'g', ['h'] = 'h', ['i'] = 'i', ['j'] = 'j', ['k'] = 'k', ['l'] = 'l', ['m'] = 'm',
+        ['n'] = 'n', ['o'] = 'o', ['p'] = 'p', ['q'] = 'q', ['r'] = 'r', ['s'] = 's', ['t'] = 't',
+        ['u'] = 'u', ['v'] = 'v', ['w'] = 'w', ['x'] = 'x', ['y'] = 'y', ['z'] = 'z'};
     enum { CHUNK = 4096, ROOM = 2 * CHUNK + 256 };
     bool open = false;
     size_t start = 0;
     ckvc_status st = CKVC_OK;
     for (size_t at = 0; at < n;) {
         /* ASCII: a character adds at most itself and a space. Others are given room one by one. */
-        if ((st = make_room(w, ROOM, err)) != CKVC_OK) {
-            return st;
-        }
+        if ((st = make_room(w, ROOM, err)) != CKVC_OK) { return st; }
         size_t end = n - at < CHUNK ? n : at + CHUNK;
         while (at < end && (unsigned char)text[at] < 128) {
             char c = fold[(unsigned char)text[at++]];
@@ -139,12 +138,8 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
                 open = false;
             }
         }
-        if (at == n || (unsigned char)text[at] < 128) {
-            continue;
-        }
-        if ((st = make_room(w, ROOM, err)) != CKVC_OK) {
-            return st;
-        }
+        if (at == n || (unsigned char)text[at] < 128) { continue; }
+        if ((st = make_room(w, ROOM, err)) != CKVC_OK) { return st; }
         size_t bad = 1, step = ckvc_utf8_step(text + at, n - at, &bad);
         if (step) {
             take_character(w, text + at, step, &open, &start);
@@ -154,40 +149,34 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
         }
         at += step ? step : bad;
     }
-    if (open) {
-        end_word(w, start);
-    }
+    if (open) { end_word(w, start); }
     return st;
 }
 
-void words_clear(word_list *w)
-{
+void words_clear(word_list *w) {
     w->n = w->n_bytes = 0;
 }
 
-void words_fini(word_list *w)
-{
+void words_fini(word_list *w) {
     free(w->bytes);
     free(w->begin);
     free(w->hash);
     *w = (word_list){0};
 }
 
-int words_equal(const word_list *a, size_t i, const word_list *b, size_t j, size_t n)
-{
+int words_equal(const word_list *a, size_t i, const word_list *b, size_t j, size_t n) {
     size_t size = a->begin[i + n] - a->begin[i];
-    return size == b->begin[j + n] - b->begin[j] && memcmp(a->bytes + a->begin[i], b->bytes + b->begin[j], size) == 0;
+    return size == b->begin[j + n] - b->begin[j] &&
+           memcmp(a->bytes + a->begin[i], b->bytes + b->begin[j], size) == 0;
 }
 
-/* H(i) = sum_k hash[i+k] * M^(n-1-k) mod 2^64, rolled: H(i+1) = (H(i) - hash[i] * M^(n-1)) * M + hash[i+n]. */
-void words_gram_hashes(const word_list *w, size_t first, size_t count, unsigned n, uint64_t *out)
-{
+/* H(i) = sum_k hash[i+k] * M^(n-1-k) mod 2^64, rolled: H(i+1) = (H(i) - hash[i] * M^(n-1)) * M +
+ * hash[i+n]. */
+void words_gram_hashes(const word_list *w, size_t first, size_t count, unsigned n, uint64_t *out) {
     const uint64_t M = 0x9E3779B97F4A7C15u; /* odd, so that no word's bits are lost */
     const uint64_t *h = w->hash + first;
     uint64_t sum = 0, top = 1;
-    if (count < n) {
-        return;
-    }
+    if (count < n) { return; }
     for (unsigned k = 0; k + 1 < n; k++) {
         top *= M;
     }

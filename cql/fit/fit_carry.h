@@ -1,15 +1,20 @@
-/* The side that a fit has no records of is the incoming table's; here, so is what stands behind it: its evidence and its part of META. A
- * gate fitted under fitted heads then is one joint table, whether its two passes were fitted together or one after the other. */
+/* The side that a fit has no records of is the incoming table's; here, so is what stands behind it:
+ * its evidence and its part of META. A gate fitted under fitted heads then is one joint table,
+ * whether its two passes were fitted together or one after the other. */
 #ifndef CKVC_FIT_CARRY_H
 #define CKVC_FIT_CARRY_H
 
 #include "cql/fit/fit_records.h"
 
-/* The incoming table's evidence of `side` is there and in the units of a fit with these options (solver, alpha, reward). */
+/* The incoming table's evidence of `side` is there and in the units of a fit with these options
+ * (solver, alpha, reward). */
 bool fit_carries(const table_file *incoming, ckvc_side side, const fit_options *o);
 /* Copies evidence and bootstrap shares of the side; the shapes agree (the fit has checked it). */
-ckvc_status fit_carry_evidence(table_file *to, const table_file *incoming, ckvc_side side, ckvc_err *err) CKVC_MUST_CHECK;
-/* Rewrites what META says of the side: diagnostics, scale, counts, unsupported; the greater certificate; plans and passes of both. */
-ckvc_status fit_carry_meta(json_t *meta, const table_file *incoming, ckvc_side side, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status fit_carry_evidence(table_file *to, const table_file *incoming, ckvc_side side,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+/* Rewrites what META says of the side: diagnostics, scale, counts, unsupported; the greater
+ * certificate; plans and passes of both. */
+ckvc_status fit_carry_meta(json_t *meta, const table_file *incoming, ckvc_side side,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

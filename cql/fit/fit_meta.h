@@ -1,11 +1,14 @@
-/* What a fit says of itself in the table's META (formats/table/table.md). fit_describe, for people, is beside it. */
+/* What a fit says of itself in the table's META (formats/table/table.md). fit_describe, for people,
+ * is beside it. */
 #ifndef CKVC_FIT_META_H
 #define CKVC_FIT_META_H
 
 #include "cql/fit/fit_pool.h"
 #include "cql/fit/fit_records.h"
 
-/* r->table->meta anew, from both sides' numbers; of a side that was carried over also what the incoming table says of it. */
-ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) CKVC_MUST_CHECK;
+/* r->table->meta anew, from both sides' numbers; of a side that was carried over also what the
+ * incoming table says of it. */
+ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,7 +1,8 @@
-/* What a fit reads: run directories and bare shards, pooled into sufficient statistics (formats.md, "What one fit may pool").
+/* What a fit reads: run directories and bare shards, pooled into sufficient statistics (formats.md,
+ * "What one fit may pool").
  *
- * Shards are read one at a time and forgotten. Sources are taken in sorted order and sums are exact, so the order in which they were
- * named never shows. Internal to calib/fit_*.c and its test.
+ * Shards are read one at a time and forgotten. Sources are taken in sorted order and sums are
+ * exact, so the order in which they were named never shows. Internal to calib/fit_*.c and its test.
  */
 #ifndef CKVC_FIT_POOL_H
 #define CKVC_FIT_POOL_H
@@ -17,14 +18,16 @@
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
-/* A record for AdamW, which sees them one by one: sorted by everything before use, so that shards' order does not show. */
+/* A record for AdamW, which sees them one by one: sorted by everything before use, so that shards'
+ * order does not show. */
 typedef struct fit_row {
     uint64_t prompt; /* hash of id and tokens */
     cql_record record;
 } fit_row;
 
 typedef struct fit_pool_side {
-    shard_header *start; /* header of the first shard with records of this side: its start table; NULL when there is none */
+    shard_header *start; /* header of the first shard with records of this side: its start table;
+                            NULL when there is none */
     char *where;         /* that shard's name */
     size_t n_states, n_actions;
     cql_counts *counts; /* states [L][G][nB] or [L][E][P][nB] */
@@ -42,8 +45,9 @@ typedef struct fit_pool {
     size_t n_plans, cap_plans;
     char (*passes)[32]; /* sorted, unique */
     size_t n_passes, cap_passes;
-    uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out: hold-out, --split, seen in an earlier source */
-    struct fit_seen *seen;                        /* open addressing over (id, token hash) */
+    uint64_t n_heldout, n_filtered,
+        n_duplicates;      /* prompts left out: hold-out, --split, seen in an earlier source */
+    struct fit_seen *seen; /* open addressing over (id, token hash) */
     size_t n_seen, cap_seen;
     json_t *stable;    /* array: how --until-stable ended the passes that had it; NULL: none did */
     double *signature; /* [L][G][3] sums over scanned prompts; NULL: no scan */
@@ -52,13 +56,14 @@ typedef struct fit_pool {
 } fit_pool;
 
 /* Reads everything. The pool is to be cleared in every case. */
-ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_paths, const fit_options *o,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_paths,
+                          const fit_options *o, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_pool_clear(fit_pool *pool);
 
-/* Names the first field in which two headers may not be pooled, with both values; CKVC_OK when there is none. The start table of `side` and,
- * for the gate, lambda are compared too when side >= 0. Scan shards have no tables: only the model and the window are compared. */
-ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const shard_header *b, const char *b_where, int side,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+/* Names the first field in which two headers may not be pooled, with both values; CKVC_OK when
+ * there is none. The start table of `side` and, for the gate, lambda are compared too when side >=
+ * 0. Scan shards have no tables: only the model and the window are compared. */
+ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const shard_header *b,
+                           const char *b_where, int side, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

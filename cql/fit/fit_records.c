@@ -1,4 +1,5 @@
-/* From pooled statistics to a table: the fit of every state, the choice of its action, and what unsupported cells get. */
+/* From pooled statistics to a table: the fit of every state, the choice of its action, and what
+ * unsupported cells get. */
 #include "cql/fit/fit_records.h"
 
 #include <assert.h>
@@ -17,12 +18,12 @@
 
 #define NOISE_DRAWS 8 /* redrawn counts per state */
 
-fit_options fit_defaults(void)
-{
+fit_options fit_defaults(void) {
     return (fit_options){.cql_alpha = 0.75, .seed = 1, .memory_max = (size_t)4 << 30};
 }
 
-/* One side of the table under construction. A state is [l][x][b]: x is the head, or the cell e * P + p of the gate. */
+/* One side of the table under construction. A state is [l][x][b]: x is the head, or the cell e * P
+ * + p of the gate. */
 typedef struct side_fit {
     ckvc_side side;
     const fit_options *o;
@@ -38,46 +39,42 @@ typedef struct side_fit {
     int *chosen;              /* [S] -1: unsupported */
 } side_fit;
 
-static int choose(const side_fit *f, const double *q)
-{
+static int choose(const side_fit *f, const double *q) {
     return f->side == CKVC_SIDE_HEAD ? cql_choose_head(f->A, q, f->grid) : cql_choose_gate(f->A, q);
 }
 
 /* ---- pass 1: scale and fit ---- */
 
-static void set_scale(side_fit *f)
-{
+static void set_scale(side_fit *f) {
     f->out->scale = 1.0;
-    if (f->o->reward == FIT_RAW)
-        return;
+    if (f->o->reward == FIT_RAW) { return; }
     double sd = cql_counts_sd(f->pool->counts, f->side == CKVC_SIDE_GATE);
-    if (sd > 0.0)
+    if (sd > 0.0) {
         f->out->scale = sd;
-    else
-        ckvc_warn("%s side: no action changed a loss in %llu records, so rewards are not scaled", ckvc_side_name(f->side),
-                  (unsigned long long)f->out->n_records);
+    } else {
+        ckvc_warn("%s side: no action changed a loss in %llu records, so rewards are not scaled",
+                  ckvc_side_name(f->side), (unsigned long long)f->out->n_records);
+    }
 }
 
-static int by_row(const void *a, const void *b)
-{
+static int by_row(const void *a, const void *b) {
     const fit_row *x = a, *y = b;
-    if (x->prompt != y->prompt)
-        return x->prompt < y->prompt ? -1 : 1;
-    if (x->record.state != y->record.state)
-        return x->record.state < y->record.state ? -1 : 1;
-    if (x->record.action != y->record.action)
+    if (x->prompt != y->prompt) { return x->prompt < y->prompt ? -1 : 1; }
+    if (x->record.state != y->record.state) { return x->record.state < y->record.state ? -1 : 1; }
+    if (x->record.action != y->record.action) {
         return x->record.action < y->record.action ? -1 : 1;
+    }
     return (x->record.reward > y->record.reward) - (x->record.reward < y->record.reward);
 }
 
 /* q [S][A] by the paper's optimiser, at the scale of the exact fit. */
-static ckvc_status run_adamw(side_fit *f, double *q, ckvc_err *err)
-{
+static ckvc_status run_adamw(side_fit *f, double *q, ckvc_err *err) {
     fit_pool_side *p = f->pool;
     qsort(p->rows, p->n_rows, sizeof *p->rows, by_row);
     cql_record *records = ckvc_alloc(p->n_rows, sizeof *records);
-    if (records == NULL)
+    if (records == NULL) {
         return ckvc_fail_memory(err, "AdamW's records", p->n_rows * sizeof *records);
+    }
     for (size_t i = 0; i < p->n_rows; ++i) {
         records[i] = p->rows[i].record;
         records[i].reward /= f->out->scale;
@@ -90,43 +87,45 @@ static ckvc_status run_adamw(side_fit *f, double *q, ckvc_err *err)
     return st;
 }
 
-static double state_size(size_t A, const uint64_t *n, const double *mean)
-{
+static double state_size(size_t A, const uint64_t *n, const double *mean) {
     double size = 1.0;
-    for (size_t a = 0; a < A; ++a)
-        if (n[a] > 0)
-            size = fmax(size, fabs(mean[a]));
+    for (size_t a = 0; a < A; ++a) {
+        if (n[a] > 0) { size = fmax(size, fabs(mean[a])); }
+    }
     return size;
 }
 
-static ckvc_status fit_states(side_fit *f, ckvc_err *err)
-{
+static ckvc_status fit_states(side_fit *f, ckvc_err *err) {
     ckvc_status st = CKVC_OK;
     double *adamw = NULL;
     f->out->adamw_distance = NAN;
     if (f->o->solver == FIT_ADAMW) {
-        if ((adamw = ckvc_alloc(f->S * f->A, sizeof *adamw)) == NULL)
+        if ((adamw = ckvc_alloc(f->S * f->A, sizeof *adamw)) == NULL) {
             return ckvc_fail_memory(err, "AdamW's table", f->S * f->A * sizeof *adamw);
-        if ((st = run_adamw(f, adamw, err)) != CKVC_OK)
-            goto done;
+        }
+        if ((st = run_adamw(f, adamw, err)) != CKVC_OK) { goto done; }
         f->out->adamw_distance = 0.0;
     }
     for (size_t s = 0; s < f->S; ++s) {
         uint64_t *n = f->n + s * f->A;
         double *q = f->q + s * f->A, *mean = f->mean + s * f->A;
         cql_certificate cert;
-        cql_counts_state(f->pool->counts, s, f->out->scale, n, mean, NULL, f->part != NULL ? f->part + s * f->A : NULL);
+        cql_counts_state(f->pool->counts, s, f->out->scale, n, mean, NULL,
+                         f->part != NULL ? f->part + s * f->A : NULL);
         if (!cql_solve_exact(f->A, n, mean, f->o->cql_alpha, q, &cert)) {
-            st = ckvc_fail(err, CKVC_E_BUG, "%s side, state %zu: the exact solver left a gradient of %g", ckvc_side_name(f->side),
-                           s, cert.gradient);
+            st = ckvc_fail(err, CKVC_E_BUG,
+                           "%s side, state %zu: the exact solver left a gradient of %g",
+                           ckvc_side_name(f->side), s, cert.gradient);
             goto done;
         }
         f->out->certificate = fmax(f->out->certificate, cert.gradient / state_size(f->A, n, mean));
-        for (size_t a = 0; adamw != NULL && a < f->A; ++a)
+        for (size_t a = 0; adamw != NULL && a < f->A; ++a) {
             if (n[a] > 0) {
-                f->out->adamw_distance = fmax(f->out->adamw_distance, fabs(adamw[s * f->A + a] - q[a]));
+                f->out->adamw_distance =
+                    fmax(f->out->adamw_distance, fabs(adamw[s * f->A + a] - q[a]));
                 q[a] = adamw[s * f->A + a];
             }
+        }
         f->chosen[s] = choose(f, q);
         f->out->n_supported += f->chosen[s] >= 0 ? 1 : 0;
     }
@@ -137,25 +136,24 @@ done:
 
 /* ---- pass 2: what decided ---- */
 
-static int by_u64(const void *a, const void *b)
-{
+static int by_u64(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
 /* Records of a supported state: least, median, most. */
-static ckvc_status count_summary(side_fit *f, ckvc_err *err)
-{
+static ckvc_status count_summary(side_fit *f, ckvc_err *err) {
     uint64_t *totals = ckvc_alloc(f->out->n_supported, sizeof *totals);
-    if (totals == NULL)
+    if (totals == NULL) {
         return ckvc_fail_memory(err, "counts", f->out->n_supported * sizeof *totals);
+    }
     size_t k = 0;
     for (size_t s = 0; s < f->S; ++s) {
         uint64_t total = 0;
-        for (size_t a = 0; a < f->A; ++a)
+        for (size_t a = 0; a < f->A; ++a) {
             total += f->n[s * f->A + a];
-        if (total > 0)
-            totals[k++] = total;
+        }
+        if (total > 0) { totals[k++] = total; }
     }
     assert(k == f->out->n_supported);
     if (k > 0) {
@@ -168,15 +166,17 @@ static ckvc_status count_summary(side_fit *f, ckvc_err *err)
     return CKVC_OK;
 }
 
-/* Whether counts choose: Spearman over logged actions of supported states, (chosen) against (count / mean count of the state). */
-static ckvc_status count_correlation(side_fit *f, ckvc_err *err)
-{
+/* Whether counts choose: Spearman over logged actions of supported states, (chosen) against (count
+ * / mean count of the state). */
+static ckvc_status count_correlation(side_fit *f, ckvc_err *err) {
     f->out->count_correlation = NAN;
-    double *is_chosen = ckvc_alloc(f->S * f->A, sizeof *is_chosen), *relative = ckvc_alloc(f->S * f->A, sizeof *relative);
+    double *is_chosen = ckvc_alloc(f->S * f->A, sizeof *is_chosen),
+           *relative = ckvc_alloc(f->S * f->A, sizeof *relative);
     if (is_chosen == NULL || relative == NULL) {
         free(is_chosen);
         free(relative);
-        return ckvc_fail_memory(err, "the correlation with counts", 2 * f->S * f->A * sizeof *relative);
+        return ckvc_fail_memory(err, "the correlation with counts",
+                                2 * f->S * f->A * sizeof *relative);
     }
     size_t k = 0;
     for (size_t s = 0; s < f->S; ++s) {
@@ -185,11 +185,12 @@ static ckvc_status count_correlation(side_fit *f, ckvc_err *err)
             total += (double)f->n[s * f->A + a];
             logged += f->n[s * f->A + a] > 0 ? 1.0 : 0.0;
         }
-        for (size_t a = 0; a < f->A; ++a)
+        for (size_t a = 0; a < f->A; ++a) {
             if (f->n[s * f->A + a] > 0) {
                 is_chosen[k] = f->chosen[s] == (int)a ? 1.0 : 0.0;
                 relative[k++] = (double)f->n[s * f->A + a] * logged / total;
             }
+        }
     }
     f->out->count_correlation = rank_spearman(is_chosen, relative, k);
     free(is_chosen);
@@ -197,49 +198,57 @@ static ckvc_status count_correlation(side_fit *f, ckvc_err *err)
     return CKVC_OK;
 }
 
-static void masked(size_t A, const uint64_t *n, const double *values, double *out)
-{
-    for (size_t a = 0; a < A; ++a)
+static void masked(size_t A, const uint64_t *n, const double *values, double *out) {
+    for (size_t a = 0; a < A; ++a) {
         out[a] = n[a] > 0 ? values[a] : -INFINITY;
+    }
 }
 
-/* Against the plain mean reward, and on the gate side the exact choice against that of the loss part alone, at the same scale. */
-static ckvc_status what_decided(side_fit *f, ckvc_err *err)
-{
+/* Against the plain mean reward, and on the gate side the exact choice against that of the loss
+ * part alone, at the same scale. */
+static ckvc_status what_decided(side_fit *f, ckvc_err *err) {
     double values[CQL_MAX_ACTIONS], noise = 0.0;
     f->out->n_budgets = f->nB;
-    if ((f->out->by_budget = ckvc_calloc(f->nB, sizeof *f->out->by_budget)) == NULL)
+    if ((f->out->by_budget = ckvc_calloc(f->nB, sizeof *f->out->by_budget)) == NULL) {
         return ckvc_fail_memory(err, "what decided", f->nB * sizeof *f->out->by_budget);
+    }
     for (size_t s = 0; s < f->S; ++s) {
-        if (f->chosen[s] < 0)
-            continue;
+        if (f->chosen[s] < 0) { continue; }
         const uint64_t *n = f->n + s * f->A;
         struct fit_split *split = &f->out->by_budget[s % f->nB];
-        noise += variance_count_noise(f->A, n, f->mean + s * f->A, f->o->cql_alpha, f->side == CKVC_SIDE_HEAD ? f->grid : NULL,
-                                      NOISE_DRAWS, f->o->seed, s);
+        noise += variance_count_noise(f->A, n, f->mean + s * f->A, f->o->cql_alpha,
+                                      f->side == CKVC_SIDE_HEAD ? f->grid : NULL, NOISE_DRAWS,
+                                      f->o->seed, s);
         masked(f->A, n, f->mean + s * f->A, values);
         f->out->n_alpha_decided += choose(f, values) != f->chosen[s] ? 1 : 0;
-        if (f->side == CKVC_SIDE_HEAD)
-            continue;
+        if (f->side == CKVC_SIDE_HEAD) { continue; }
         const double *part = f->part + s * f->A;
         cql_certificate cert;
-        if (!cql_solve_exact(f->A, n, part, f->o->cql_alpha, values, &cert))
-            return ckvc_fail(err, CKVC_E_BUG, "gate side, state %zu: the solver left a gradient of %g on the loss part", s,
-                             cert.gradient);
+        if (!cql_solve_exact(f->A, n, part, f->o->cql_alpha, values, &cert)) {
+            return ckvc_fail(
+                err, CKVC_E_BUG,
+                "gate side, state %zu: the solver left a gradient of %g on the loss part", s,
+                cert.gradient);
+        }
         int by_loss = choose(f, values), by_both = f->chosen[s];
-        if (f->o->solver == FIT_ADAMW) { /* like with like: how far AdamW stopped is not the penalty's doing */
-            if (!cql_solve_exact(f->A, n, f->mean + s * f->A, f->o->cql_alpha, values, &cert))
-                return ckvc_fail(err, CKVC_E_BUG, "gate side, state %zu: the solver left a gradient of %g", s, cert.gradient);
+        if (f->o->solver ==
+            FIT_ADAMW) { /* like with like: how far AdamW stopped is not the penalty's doing */
+            if (!cql_solve_exact(f->A, n, f->mean + s * f->A, f->o->cql_alpha, values, &cert)) {
+                return ckvc_fail(err, CKVC_E_BUG,
+                                 "gate side, state %zu: the solver left a gradient of %g", s,
+                                 cert.gradient);
+            }
             by_both = choose(f, values);
         }
         split->n_supported++;
         split->n_by_loss += by_loss == by_both ? 1 : 0;
         double lo = INFINITY, hi = -INFINITY;
-        for (size_t a = 0; a < f->A; ++a)
+        for (size_t a = 0; a < f->A; ++a) {
             if (n[a] > 0) {
                 lo = fmin(lo, part[a]);
                 hi = fmax(hi, part[a]);
             }
+        }
         split->n_flat_loss += hi - lo <= 1e-9 ? 1 : 0;
     }
     for (size_t b = 0; b < f->nB; ++b) {
@@ -255,36 +264,37 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err)
 
 /* ---- pass 3: resampling ---- */
 
-static bool logged(const side_fit *f, size_t state, int action)
-{
+static bool logged(const side_fit *f, size_t state, int action) {
     return f->n[state * f->A + (size_t)action] > 0;
 }
 
-static ckvc_status resample(side_fit *f, ckvc_err *err)
-{
+static ckvc_status resample(side_fit *f, ckvc_err *err) {
     uint32_t R = cql_counts_replicates(f->pool->counts);
-    if (R == 0)
-        return CKVC_OK;
+    if (R == 0) { return CKVC_OK; }
     f->out->choices = ckvc_alloc((size_t)R * f->S, sizeof *f->out->choices);
-    if (f->out->choices == NULL)
-        return ckvc_fail_memory(err, "the replicates' choices", (size_t)R * f->S * sizeof *f->out->choices);
-    ckvc_status st = cql_counts_choices(f->pool->counts, f->o->cql_alpha, f->out->scale, f->side == CKVC_SIDE_HEAD ? f->grid : NULL,
-                                        f->out->choices, err);
-    if (st != CKVC_OK || f->o->resample != CQL_RESAMPLE_BOOTSTRAP)
-        return st;
+    if (f->out->choices == NULL) {
+        return ckvc_fail_memory(err, "the replicates' choices",
+                                (size_t)R * f->S * sizeof *f->out->choices);
+    }
+    ckvc_status st =
+        cql_counts_choices(f->pool->counts, f->o->cql_alpha, f->out->scale,
+                           f->side == CKVC_SIDE_HEAD ? f->grid : NULL, f->out->choices, err);
+    if (st != CKVC_OK || f->o->resample != CQL_RESAMPLE_BOOTSTRAP) { return st; }
     *f->share = ckvc_alloc(f->S * f->A, sizeof **f->share);
-    if (*f->share == NULL)
+    if (*f->share == NULL) {
         return ckvc_fail_memory(err, "the bootstrap's shares", f->S * f->A * sizeof **f->share);
+    }
     cql_choice_shares(f->out->choices, R, f->S, f->A, *f->share);
-    if (!f->o->shrink)
-        return CKVC_OK;
+    if (!f->o->shrink) { return CKVC_OK; }
     int neutral = ckvc_neutral_action(f->side, f->grid, (uint32_t)f->A);
     for (size_t s = 0; s < f->S; ++s) {
-        int a = f->chosen[s], stay = neutral >= 0 && logged(f, s, neutral) ? neutral : f->incoming[s];
-        if (a < 0 || a == stay)
-            continue;
-        /* An advantage of the unperturbed table is 0 by definition; a raw reward needs its own records. */
-        bool by_definition = f->o->reward == FIT_ADVANTAGE && stay == f->incoming[s] && !logged(f, s, stay);
+        int a = f->chosen[s],
+            stay = neutral >= 0 && logged(f, s, neutral) ? neutral : f->incoming[s];
+        if (a < 0 || a == stay) { continue; }
+        /* An advantage of the unperturbed table is 0 by definition; a raw reward needs its own
+         * records. */
+        bool by_definition =
+            f->o->reward == FIT_ADVANTAGE && stay == f->incoming[s] && !logged(f, s, stay);
         if (!cql_counts_better(f->pool->counts, s, a, by_definition ? -1 : stay)) {
             f->chosen[s] = stay;
             f->out->n_shrunk++;
@@ -295,53 +305,51 @@ static ckvc_status resample(side_fit *f, ckvc_err *err)
 
 /* ---- pass 4: entries of the table ---- */
 
-static size_t apart(size_t a, size_t b)
-{
+static size_t apart(size_t a, size_t b) {
     return a > b ? a - b : b - a;
 }
 
-/* The nearest supported state of the same budget: steps in layers plus steps in heads (or in both bins), of equally near ones the one
- * in the nearer layer, then the first. -1 when the budget has none. */
-static int neighbour_action(const side_fit *f, size_t l, size_t x, size_t b)
-{
+/* The nearest supported state of the same budget: steps in layers plus steps in heads (or in both
+ * bins), of equally near ones the one in the nearer layer, then the first. -1 when the budget has
+ * none. */
+static int neighbour_action(const side_fit *f, size_t l, size_t x, size_t b) {
     size_t best = SIZE_MAX;
     int action = -1;
-    for (size_t l2 = 0; l2 < f->L; ++l2)
+    for (size_t l2 = 0; l2 < f->L; ++l2) {
         for (size_t x2 = 0; x2 < f->X; ++x2) {
             int a = f->chosen[(l2 * f->X + x2) * f->nB + b];
-            if (a < 0)
-                continue;
-            size_t across = f->side == CKVC_SIDE_HEAD ? apart(x, x2) : apart(x / f->P, x2 / f->P) + apart(x % f->P, x2 % f->P);
+            if (a < 0) { continue; }
+            size_t across = f->side == CKVC_SIDE_HEAD
+                                ? apart(x, x2)
+                                : apart(x / f->P, x2 / f->P) + apart(x % f->P, x2 % f->P);
             size_t steps = (apart(l, l2) + across) * (f->L + 1) + apart(l, l2);
             if (steps < best) {
                 best = steps;
                 action = a;
             }
         }
+    }
     return action;
 }
 
-static int safest_action(const side_fit *f)
-{
-    if (f->side == CKVC_SIDE_GATE)
-        return 0; /* the lowest threshold keeps most */
+static int safest_action(const side_fit *f) {
+    if (f->side == CKVC_SIDE_GATE) { return 0; /* the lowest threshold keeps most */ }
     int best = 0;
-    for (size_t a = 1; a < f->A; ++a)
-        if (fabs(f->grid[a] - 1.0) < fabs(f->grid[best] - 1.0) - 1e-12)
-            best = (int)a;
+    for (size_t a = 1; a < f->A; ++a) {
+        if (fabs(f->grid[a] - 1.0) < fabs(f->grid[best] - 1.0) - 1e-12) { best = (int)a; }
+    }
     return best;
 }
 
-static void write_entries(side_fit *f)
-{
+static void write_entries(side_fit *f) {
     for (size_t s = 0; s < f->S; ++s) {
         int a = f->chosen[s];
-        if (a < 0 && f->out->fitted && f->o->unsupported == FIT_SAFEST)
+        if (a < 0 && f->out->fitted && f->o->unsupported == FIT_SAFEST) {
             a = safest_action(f);
-        else if (a < 0 && f->out->fitted && f->o->unsupported == FIT_NEIGHBOUR)
+        } else if (a < 0 && f->out->fitted && f->o->unsupported == FIT_NEIGHBOUR) {
             a = neighbour_action(f, s / f->nB / f->X, s / f->nB % f->X, s % f->nB);
-        if (a < 0)
-            a = f->incoming[s];
+        }
+        if (a < 0) { a = f->incoming[s]; }
         f->entries[s] = (float)f->grid[a];
         f->out->n_changed += a != f->incoming[s] ? 1 : 0;
     }
@@ -350,19 +358,22 @@ static void write_entries(side_fit *f)
 /* ---- one side ---- */
 
 /* Actions of the incoming table's side. */
-static ckvc_status read_incoming(side_fit *f, const char *where, const float *entries, ckvc_err *err)
-{
+static ckvc_status read_incoming(side_fit *f, const char *where, const float *entries,
+                                 ckvc_err *err) {
     for (size_t s = 0; s < f->S; ++s) {
         f->incoming[s] = ckvc_grid_index(f->grid, (uint32_t)f->A, entries[s]);
-        if (f->incoming[s] < 0)
-            return ckvc_fail(err, CKVC_E_DATA, "%s: %s, entry %zu, is %g, which is not on the grid of actions", where,
-                             f->side == CKVC_SIDE_HEAD ? "start_weight" : "start_tau", s, (double)entries[s]);
+        if (f->incoming[s] < 0) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: %s, entry %zu, is %g, which is not on the grid of actions", where,
+                             f->side == CKVC_SIDE_HEAD ? "start_weight" : "start_tau", s,
+                             (double)entries[s]);
+        }
     }
     return CKVC_OK;
 }
 
-static ckvc_status fit_one_side(side_fit *f, const char *where, const float *incoming, ckvc_err *err)
-{
+static ckvc_status fit_one_side(side_fit *f, const char *where, const float *incoming,
+                                ckvc_err *err) {
     f->out->n_states = f->S;
     f->out->fitted = f->pool->n_prompts > 0;
     f->out->scale = 1.0;
@@ -375,14 +386,15 @@ static ckvc_status fit_one_side(side_fit *f, const char *where, const float *inc
         goto done;
     }
     memset(f->chosen, 0xff, f->S * sizeof *f->chosen); /* -1 */
-    if ((st = read_incoming(f, where, incoming, err)) != CKVC_OK)
-        goto done;
+    if ((st = read_incoming(f, where, incoming, err)) != CKVC_OK) { goto done; }
     if (f->out->fitted) {
         f->out->n_prompts = f->pool->n_prompts;
         f->out->n_records = cql_counts_records(f->pool->counts);
         set_scale(f);
-        if ((st = fit_states(f, err)) != CKVC_OK || (st = what_decided(f, err)) != CKVC_OK || (st = resample(f, err)) != CKVC_OK)
+        if ((st = fit_states(f, err)) != CKVC_OK || (st = what_decided(f, err)) != CKVC_OK ||
+            (st = resample(f, err)) != CKVC_OK) {
             goto done;
+        }
     }
     write_entries(f);
 done:
@@ -393,15 +405,15 @@ done:
 
 /* ---- the whole ---- */
 
-/* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries stand in for cells without records. */
-static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err)
-{
+/* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries
+ * stand in for cells without records. */
+static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err) {
     const ckvc_table *table = t->table;
     const json_t *fingerprint = json_object_get(t->meta, "fingerprint");
-    ckvc_status st = table_file_check_score(t, "the incoming table", pool->first->alpha_kind, pool->first->keep_window,
-                                            pool->first->window, pool->where, "calibrate with", err);
-    if (st != CKVC_OK)
-        return st;
+    ckvc_status st = table_file_check_score(t, "the incoming table", pool->first->alpha_kind,
+                                            pool->first->keep_window, pool->first->window,
+                                            pool->where, "calibrate with", err);
+    if (st != CKVC_OK) { return st; }
     shard_header h = *pool->first; /* arrays borrowed from both; never freed through this copy */
     h.n_layers = table->n_layers;
     h.n_kv_heads = table->n_heads;
@@ -416,19 +428,21 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
     h.gate_actions = table->gate_grid;
     h.edges_entropy = table->edges_entropy;
     h.edges_ppl = table->edges_ppl;
-    snprintf(h.operator_name, sizeof h.operator_name, "%s", table->op ? ckvc_operator_name(table->op) : "");
-    if (json_is_string(fingerprint))
+    snprintf(h.operator_name, sizeof h.operator_name, "%s",
+             table->op ? ckvc_operator_name(table->op) : "");
+    if (json_is_string(fingerprint)) {
         snprintf(h.fingerprint, sizeof h.fingerprint, "%s", json_string_value(fingerprint));
+    }
     return fit_pool_check(pool->first, pool->where, &h, "the incoming table", -1, err);
 }
 
-static void fill_shape(ckvc_table *t, const shard_header *h)
-{
+static void fill_shape(ckvc_table *t, const shard_header *h) {
     t->window = h->window;
     t->n_query_heads = h->n_heads;
     t->head_axis = 0;
-    while (*h->operator_name && strcmp(h->operator_name, ckvc_operator_name(t->op)))
+    while (*h->operator_name && strcmp(h->operator_name, ckvc_operator_name(t->op))) {
         t->op++; /* a shard's header has one of the names */
+    }
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
     memcpy(t->head_grid, h->head_actions, h->n_head_actions * sizeof *t->head_grid);
     memcpy(t->gate_grid, h->gate_actions, h->n_gate_actions * sizeof *t->gate_grid);
@@ -436,18 +450,20 @@ static void fill_shape(ckvc_table *t, const shard_header *h)
     memcpy(t->edges_ppl, h->edges_ppl, (h->n_ppl_bins - 1) * sizeof *t->edges_ppl);
 }
 
-static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err)
-{
+static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     const shard_header *h = pool->first;
     table_file *t = r->table;
     table_evidence *e = &t->evidence;
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
         bool head = side == CKVC_SIDE_HEAD;
-        /* The start table of the side's own shards; a side without records takes it from the other side's, which were logged under it. */
-        const fit_pool_side *from = pool->sides[side].start != NULL ? &pool->sides[side] : &pool->sides[1 - side];
+        /* The start table of the side's own shards; a side without records takes it from the other
+         * side's, which were logged under it. */
+        const fit_pool_side *from =
+            pool->sides[side].start != NULL ? &pool->sides[side] : &pool->sides[1 - side];
         const float *start = head ? from->start->start_weight : from->start->start_tau;
-        if (o->incoming != NULL)
+        if (o->incoming != NULL) {
             start = head ? o->incoming->table->weight : o->incoming->table->tau;
+        }
         side_fit f = {
             .side = (ckvc_side)side,
             .o = o,
@@ -469,70 +485,80 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
         f.S = f.L * f.X * f.nB;
         ckvc_status st = fit_one_side(&f, from->where, start, err);
         f.out->carried = !f.out->fitted && fit_carries(o->incoming, (ckvc_side)side, o);
-        if (st == CKVC_OK && f.out->carried)
+        if (st == CKVC_OK && f.out->carried) {
             st = fit_carry_evidence(t, o->incoming, (ckvc_side)side, err);
-        if (st != CKVC_OK)
-            return st;
+        }
+        if (st != CKVC_OK) { return st; }
     }
     return CKVC_OK;
 }
 
-ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o, fit_result **out, ckvc_err *err)
-{
+ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
+                        fit_result **out, ckvc_err *err) {
     *out = NULL;
-    if (o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP))
+    if (o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP)) {
         return ckvc_fail(err, CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
-    for (size_t i = 0; i < o->n_splits; ++i)
-        if (strcmp(o->splits[i], "heldout") == 0)
-            return ckvc_fail(err, CKVC_E_USAGE, "held-out prompts never enter a fit: --split heldout makes no sense");
+    }
+    for (size_t i = 0; i < o->n_splits; ++i) {
+        if (strcmp(o->splits[i], "heldout") == 0) {
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "held-out prompts never enter a fit: --split heldout makes no sense");
+        }
+    }
     fit_pool pool;
     fit_result *r = ckvc_calloc(1, sizeof *r);
-    if (r == NULL)
-        return ckvc_fail_memory(err, "a fit", sizeof *r);
+    if (r == NULL) { return ckvc_fail_memory(err, "a fit", sizeof *r); }
     ckvc_status st = fit_pool_read(&pool, paths, n_paths, o, err);
-    if (st != CKVC_OK || (o->incoming != NULL && (st = check_incoming(&pool, o->incoming, err)) != CKVC_OK))
+    if (st != CKVC_OK ||
+        (o->incoming != NULL && (st = check_incoming(&pool, o->incoming, err)) != CKVC_OK)) {
         goto done;
+    }
     r->n_replicates = o->replicates;
     r->n_heldout = pool.n_heldout;
     r->n_filtered = pool.n_filtered;
     r->n_duplicates = pool.n_duplicates;
     const shard_header *h = pool.first;
-    r->table = table_file_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins, h->n_budgets, h->n_head_actions,
-                                 h->n_gate_actions, true);
+    r->table = table_file_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
+                                 h->n_budgets, h->n_head_actions, h->n_gate_actions, true);
     if (r->table == NULL) {
         st = ckvc_fail(err, CKVC_E_DATA,
-                       "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over the format's limits", pool.where,
-                       h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins, h->n_budgets);
+                       "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
+                       "the format's limits",
+                       pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
+                       h->n_budgets);
         goto done;
     }
     fill_shape(r->table->table, h);
-    if ((st = fit_sides(&pool, o, r, err)) != CKVC_OK || (st = fit_write_meta(&pool, o, r, err)) != CKVC_OK)
+    if ((st = fit_sides(&pool, o, r, err)) != CKVC_OK ||
+        (st = fit_write_meta(&pool, o, r, err)) != CKVC_OK) {
         goto done;
+    }
     if (pool.n_signature > 0) {
-        for (size_t i = 0; i < (size_t)h->n_layers * h->n_kv_heads * 3; ++i)
+        for (size_t i = 0; i < (size_t)h->n_layers * h->n_kv_heads * 3; ++i) {
             pool.signature[i] /= (double)pool.n_signature;
+        }
         r->table->signature = pool.signature;
         pool.signature = NULL;
     } else if (o->incoming != NULL && o->incoming->signature != NULL) {
         size_t n = (size_t)h->n_layers * h->n_kv_heads * 3;
-        if ((r->table->signature = ckvc_alloc(n, sizeof(double))) == NULL)
+        if ((r->table->signature = ckvc_alloc(n, sizeof(double))) == NULL) {
             st = ckvc_fail_memory(err, "the heads' signature", n * sizeof(double));
-        else
+        } else {
             memcpy(r->table->signature, o->incoming->signature, n * sizeof(double));
+        }
     }
 done:
     fit_pool_clear(&pool);
-    if (st == CKVC_OK)
+    if (st == CKVC_OK) {
         *out = r;
-    else
+    } else {
         fit_result_free(r);
+    }
     return st;
 }
 
-void fit_result_free(fit_result *r)
-{
-    if (r == NULL)
-        return;
+void fit_result_free(fit_result *r) {
+    if (r == NULL) { return; }
     table_file_free(r->table);
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
         free(r->sides[side].choices);

@@ -1,7 +1,8 @@
-/* Records to a table: pools run directories and bare shards, fits every state, chooses its action, and leaves the evidence in a
- * table_file (method.md sections 5, 6; formats.md, META).
+/* Records to a table: pools run directories and bare shards, fits every state, chooses its action,
+ * and leaves the evidence in a table_file (method.md sections 5, 6; formats.md, META).
  *
- * Deterministic: the same records give the same content id, in whatever order and number of shards they come.
+ * Deterministic: the same records give the same content id, in whatever order and number of shards
+ * they come.
  */
 #ifndef CKVC_FIT_RECORDS_H
 #define CKVC_FIT_RECORDS_H
@@ -28,13 +29,16 @@ typedef struct fit_options {
     fit_solver solver;
     fit_reward reward;
     fit_unsupported unsupported;
-    int pass;                  /* of every run; 0: the last complete one of each side */
-    const char *const *splits; /* only prompts of these splits; none: all. Held-out prompts never enter. */
+    int pass; /* of every run; 0: the last complete one of each side */
+    const char *const
+        *splits; /* only prompts of these splits; none: all. Held-out prompts never enter. */
     size_t n_splits;
-    const char *label;   /* NULL: the model's name */
-    uint32_t replicates; /* 0: no resampling. With CQL_RESAMPLE_BOOTSTRAP the table gets its shares. */
+    const char *label; /* NULL: the model's name */
+    uint32_t
+        replicates; /* 0: no resampling. With CQL_RESAMPLE_BOOTSTRAP the table gets its shares. */
     cql_resample resample;
-    bool shrink;       /* what the bootstrap does not show to be better becomes ckvc_neutral_action, unlogged the incoming one */
+    bool shrink;       /* what the bootstrap does not show to be better becomes ckvc_neutral_action,
+                          unlogged the incoming one */
     uint64_t seed;     /* of the resampling and of AdamW's order */
     size_t memory_max; /* bytes for statistics */
     const table_file *incoming;     /* NULL: the shards' start tables */
@@ -51,17 +55,22 @@ typedef struct fit_side {
     size_t n_states, n_supported;
     uint64_t count_min, count_median, count_max; /* records of a supported state */
     double scale;                                /* rewards were divided by it */
-    double certificate;                          /* worst gradient of a state over max(1, max |mean reward|) */
-    size_t n_alpha_decided;                      /* supported states whose choice differs from that of the plain mean reward */
-    double
-        count_correlation; /* Spearman, chosen or not against the action's share of its state's records; NaN: all counts are equal */
-    double count_noise;    /* share of supported states that random counts would turn, had as many records been drawn uniformly */
-    double adamw_distance;          /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
-    size_t n_by_loss, n_by_penalty; /* gate, exact solver: the loss part alone would choose the same action, another one */
-    size_t n_flat_loss;             /* gate: the loss is the same for all logged actions; the penalty alone decides */
+    double certificate;       /* worst gradient of a state over max(1, max |mean reward|) */
+    size_t n_alpha_decided;   /* supported states whose choice differs from that of the plain mean
+                                 reward */
+    double count_correlation; /* Spearman, chosen or not against the action's share of its state's
+                                 records; NaN: all counts are equal */
+    double count_noise;    /* share of supported states that random counts would turn, had as many
+                              records been drawn uniformly */
+    double adamw_distance; /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
+    size_t n_by_loss, n_by_penalty; /* gate, exact solver: the loss part alone would choose the same
+                                       action, another one */
+    size_t n_flat_loss; /* gate: the loss is the same for all logged actions; the penalty alone
+                           decides */
     struct fit_split {
         size_t n_supported, n_by_loss, n_flat_loss;
-    } * by_budget; /* [nB], gate: the same per budget; zeros on the head side, NULL where the side was not fitted */
+    } * by_budget; /* [nB], gate: the same per budget; zeros on the head side, NULL where the side
+                      was not fitted */
     size_t n_budgets;
     size_t n_shrunk;   /* choices that --shrink took back */
     size_t n_changed;  /* entries that differ from the incoming table */
@@ -76,8 +85,8 @@ typedef struct fit_result {
 } fit_result;
 
 /* paths: run directories and shard files. Warnings go to ckvc_warn. */
-ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o, fit_result **out,
-                        ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
+                        fit_result **out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_result_free(fit_result *r);
 /* The diagnostics as an object. New reference; NULL when memory is out. */
 json_t *fit_describe(const fit_result *r);

@@ -17,16 +17,18 @@
 
 const cql_subset cql_all = {NULL, 1.0, 0};
 
-ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max, cql_logged **out, ckvc_err *err)
-{
+ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
+                              cql_logged **out, ckvc_err *err) {
     *out = NULL;
     size_t states = 0;
-    if (!ckvc_mul_size(n_states + 1, sizeof(size_t) + sizeof(uint32_t), &states) || states > memory_max)
-        return ckvc_fail(err, CKVC_E_MEMORY, "%zu states are more than the %zu bytes allowed for records hold", n_states,
-                         memory_max);
+    if (!ckvc_mul_size(n_states + 1, sizeof(size_t) + sizeof(uint32_t), &states) ||
+        states > memory_max) {
+        return ckvc_fail(err, CKVC_E_MEMORY,
+                         "%zu states are more than the %zu bytes allowed for records hold",
+                         n_states, memory_max);
+    }
     cql_logged *l = ckvc_calloc(1, sizeof *l);
-    if (l == NULL)
-        return ckvc_fail_memory(err, "logged rewards", sizeof *l);
+    if (l == NULL) { return ckvc_fail_memory(err, "logged rewards", sizeof *l); }
     *l = (cql_logged){.n_states = n_states, .n_actions = n_actions, .memory_max = memory_max};
     l->latest = ckvc_alloc(n_states, sizeof *l->latest);
     l->first = ckvc_calloc(n_states + 1, sizeof *l->first);
@@ -40,10 +42,8 @@ ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part,
     return CKVC_OK;
 }
 
-void cql_logged_free(cql_logged *l)
-{
-    if (l == NULL)
-        return;
+void cql_logged_free(cql_logged *l) {
+    if (l == NULL) { return; }
     free(l->key);
     free(l->blocks);
     free(l->n);
@@ -55,115 +55,122 @@ void cql_logged_free(cql_logged *l)
     free(l);
 }
 
-ckvc_status cql_logged_prompt(cql_logged *l, const char *id, ckvc_err *err)
-{
-    if (l->n_prompts >= NO_BLOCK)
+ckvc_status cql_logged_prompt(cql_logged *l, const char *id, ckvc_err *err) {
+    if (l->n_prompts >= NO_BLOCK) {
         return ckvc_fail(err, CKVC_E_DATA, "more than 4294967294 prompts");
-    ckvc_status st = ckvc_grow((void **)&l->key, &l->cap_prompts, l->n_prompts + 1, sizeof *l->key, err);
-    if (st == CKVC_OK)
-        l->key[l->n_prompts++] = ckvc_rng_key(id);
+    }
+    ckvc_status st =
+        ckvc_grow((void **)&l->key, &l->cap_prompts, l->n_prompts + 1, sizeof *l->key, err);
+    if (st == CKVC_OK) { l->key[l->n_prompts++] = ckvc_rng_key(id); }
     return st;
 }
 
-static bool grow_to(void **array, size_t n, size_t size)
-{
+static bool grow_to(void **array, size_t n, size_t size) {
     void *bigger = ckvc_realloc_array(*array, n, size);
     *array = bigger != NULL ? bigger : *array;
     return bigger != NULL;
 }
 
-static ckvc_status grow_blocks(cql_logged *l, ckvc_err *err)
-{
+static ckvc_status grow_blocks(cql_logged *l, ckvc_err *err) {
     size_t want = l->cap_blocks > 0 ? 2 * l->cap_blocks : 256, cells = 0, bytes = 0;
     size_t per = sizeof *l->n + sizeof *l->sum + (l->part != NULL ? sizeof *l->part : 0);
     size_t blocks = want * (sizeof *l->blocks + sizeof *l->order);
-    if (want >= NO_BLOCK || !ckvc_mul_size(want, l->n_actions, &cells) || !ckvc_mul_size(cells, per, &bytes) ||
-        bytes + blocks > l->memory_max)
-        return ckvc_fail(err, CKVC_E_MEMORY, "records of %zu prompts need more than the %zu bytes allowed", l->n_prompts,
-                         l->memory_max);
-    if (!grow_to((void **)&l->blocks, want, sizeof *l->blocks) || !grow_to((void **)&l->n, cells, sizeof *l->n) ||
+    if (want >= NO_BLOCK || !ckvc_mul_size(want, l->n_actions, &cells) ||
+        !ckvc_mul_size(cells, per, &bytes) || bytes + blocks > l->memory_max) {
+        return ckvc_fail(err, CKVC_E_MEMORY,
+                         "records of %zu prompts need more than the %zu bytes allowed",
+                         l->n_prompts, l->memory_max);
+    }
+    if (!grow_to((void **)&l->blocks, want, sizeof *l->blocks) ||
+        !grow_to((void **)&l->n, cells, sizeof *l->n) ||
         !grow_to((void **)&l->sum, cells, sizeof *l->sum) ||
-        (l->part != NULL && !grow_to((void **)&l->part, cells, sizeof *l->part)))
+        (l->part != NULL && !grow_to((void **)&l->part, cells, sizeof *l->part))) {
         return ckvc_fail_memory(err, "logged rewards", bytes + blocks);
+    }
     l->cap_blocks = want;
     return CKVC_OK;
 }
 
-ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage, double part, double baseline,
-                           ckvc_err *err)
-{
+ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,
+                           double part, double baseline, ckvc_err *err) {
     assert(state < l->n_states && action < l->n_actions && l->n_prompts > 0);
-    if (!(fabs(advantage) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD) || !(fabs(baseline) <= CQL_MAX_REWARD))
+    if (!(fabs(advantage) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD) ||
+        !(fabs(baseline) <= CQL_MAX_REWARD)) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "an advantage of %.17g (loss part %.17g, baseline %.17g) nats per token; wanted magnitudes "
+                         "an advantage of %.17g (loss part %.17g, baseline %.17g) nats per token; "
+                         "wanted magnitudes "
                          "up to %g",
                          advantage, part, baseline, CQL_MAX_REWARD);
+    }
     size_t A = l->n_actions, prompt = l->n_prompts - 1, i = l->latest[state];
     if (i == NO_BLOCK || l->blocks[i].prompt != prompt) {
         ckvc_status st = l->n_blocks == l->cap_blocks ? grow_blocks(l, err) : CKVC_OK;
-        if (st != CKVC_OK)
-            return st;
+        if (st != CKVC_OK) { return st; }
         i = l->n_blocks++;
         l->latest[state] = (uint32_t)i;
-        l->blocks[i] = (cql_block){.prompt = (uint32_t)prompt, .state = (uint32_t)state, .baseline = 0.0};
+        l->blocks[i] =
+            (cql_block){.prompt = (uint32_t)prompt, .state = (uint32_t)state, .baseline = 0.0};
         memset(l->n + i * A, 0, A * sizeof *l->n);
-        for (size_t a = 0; a < A; ++a)
+        for (size_t a = 0; a < A; ++a) {
             l->sum[i * A + a] = 0.0;
-        for (size_t a = 0; l->part != NULL && a < A; ++a)
+        }
+        for (size_t a = 0; l->part != NULL && a < A; ++a) {
             l->part[i * A + a] = 0.0;
+        }
     }
     uint64_t before = 0;
-    for (size_t a = 0; a < A; ++a)
+    for (size_t a = 0; a < A; ++a) {
         before += l->n[i * A + a];
+    }
     l->blocks[i].baseline += (baseline - l->blocks[i].baseline) / (double)(before + 1);
     l->n[i * A + action]++;
     l->sum[i * A + action] += advantage;
-    if (l->part != NULL)
-        l->part[i * A + action] += part;
+    if (l->part != NULL) { l->part[i * A + action] += part; }
     l->n_records++;
     return CKVC_OK;
 }
 
-ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err)
-{
+ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err) {
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
-    if (l->order == NULL)
+    if (l->order == NULL) {
         return ckvc_fail_memory(err, "logged rewards", l->n_blocks * sizeof *l->order);
+    }
     /* a stable counting sort by state: prompts stay in their order */
-    for (size_t i = 0; i < l->n_blocks; ++i)
+    for (size_t i = 0; i < l->n_blocks; ++i) {
         l->first[l->blocks[i].state + 1]++;
-    for (size_t s = 0; s < l->n_states; ++s)
+    }
+    for (size_t s = 0; s < l->n_states; ++s) {
         l->first[s + 1] += l->first[s];
-    for (size_t i = 0; i < l->n_blocks; ++i)
+    }
+    for (size_t i = 0; i < l->n_blocks; ++i) {
         l->order[l->first[l->blocks[i].state]++] = (uint32_t)i;
+    }
     memmove(l->first + 1, l->first, l->n_states * sizeof *l->first);
     l->first[0] = 0;
     l->whole = l->n_blocks > 0;
-    for (size_t i = 0; l->whole && i < l->n_blocks * l->n_actions; ++i)
+    for (size_t i = 0; l->whole && i < l->n_blocks * l->n_actions; ++i) {
         l->whole = l->n[i] == l->n[i / l->n_actions * l->n_actions];
+    }
     free(l->latest);
     l->latest = NULL;
     return CKVC_OK;
 }
 
-size_t cql_logged_prompts(const cql_logged *l, size_t state)
-{
+size_t cql_logged_prompts(const cql_logged *l, size_t state) {
     return l->first[state + 1] - l->first[state];
 }
 
 /* Stateless: a block is in or out whatever else is asked for. */
-static bool kept(const cql_logged *l, const cql_block *b, const cql_subset *of)
-{
-    if (of->keep >= 1.0)
-        return true;
+static bool kept(const cql_logged *l, const cql_block *b, const cql_subset *of) {
+    if (of->keep >= 1.0) { return true; }
     ckvc_rng rng;
-    ckvc_rng_init(&rng, of->salt, l->key[b->prompt] ^ b->state * UINT64_C(0x9E3779B97F4A7C15), STAGE_KEEP);
+    ckvc_rng_init(&rng, of->salt, l->key[b->prompt] ^ b->state * UINT64_C(0x9E3779B97F4A7C15),
+                  STAGE_KEEP);
     return ckvc_rng_double(&rng) < of->keep;
 }
 
-size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward, double scale, uint64_t *n,
-                        double *mean)
-{
+size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward,
+                        double scale, uint64_t *n, double *mean) {
     size_t A = l->n_actions, prompts = 0;
     const double *sums = reward == CQL_LOSS_PART && l->part != NULL ? l->part : l->sum;
     for (size_t a = 0; a < A; ++a) {
@@ -174,8 +181,7 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
         size_t i = l->order[k];
         const cql_block *b = &l->blocks[i];
         uint64_t w = of->weight != NULL ? of->weight[b->prompt] : 1;
-        if (w == 0 || !kept(l, b, of))
-            continue;
+        if (w == 0 || !kept(l, b, of)) { continue; }
         const uint32_t *bn = l->n + i * A;
         const double *bs = sums + i * A;
         double base = reward == CQL_RAW ? b->baseline : 0.0, dw = (double)w;
@@ -185,51 +191,51 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
             mean[a] += dw * (bs[a] + base * (double)bn[a]);
         }
     }
-    for (size_t a = 0; a < A; ++a)
+    for (size_t a = 0; a < A; ++a) {
         mean[a] = n[a] > 0 ? mean[a] / (double)n[a] / scale : 0.0;
+    }
     return prompts;
 }
 
-/* With equal counts Q rises with the mean by a slope of at least 1 / (1 + alpha A): means that are equal, or further apart than the ties'
- * width over that slope, need no solving. */
-static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double alpha, double *q)
-{
+/* With equal counts Q rises with the mean by a slope of at least 1 / (1 + alpha A): means that are
+ * equal, or further apart than the ties' width over that slope, need no solving. */
+static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double alpha,
+                            double *q) {
     uint64_t count = 0;
     double top = -INFINITY, far = 2e-9 * (1.0 + alpha * (double)A);
     for (size_t a = 0; a < A; ++a) {
-        if (n[a] > 0 && count > 0 && n[a] != count)
-            return false;
+        if (n[a] > 0 && count > 0 && n[a] != count) { return false; }
         count = n[a] > 0 ? n[a] : count;
         q[a] = n[a] > 0 ? mean[a] : -INFINITY;
         top = fmax(top, q[a]);
     }
-    for (size_t a = 0; a < A; ++a)
-        if (q[a] < top && q[a] > top - far)
-            return false;
+    for (size_t a = 0; a < A; ++a) {
+        if (q[a] < top && q[a] > top - far) { return false; }
+    }
     return true;
 }
 
-int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double alpha, const double *head_grid)
-{
+int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
+               const double *head_grid) {
     double q[CQL_MAX_ACTIONS];
     cql_certificate cert;
-    if (!solved_by_means(n_actions, n, mean, alpha, q) && !cql_solve_exact(n_actions, n, mean, alpha, q, &cert))
+    if (!solved_by_means(n_actions, n, mean, alpha, q) &&
+        !cql_solve_exact(n_actions, n, mean, alpha, q, &cert)) {
         return -2;
-    return head_grid != NULL ? cql_choose_head(n_actions, q, head_grid) : cql_choose_gate(n_actions, q);
+    }
+    return head_grid != NULL ? cql_choose_head(n_actions, q, head_grid)
+                             : cql_choose_gate(n_actions, q);
 }
 
-int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit)
-{
+int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
-    if (cql_logged_state(l, state, of, fit->reward, fit->scale, n, mean) == 0)
-        return -1;
+    if (cql_logged_state(l, state, of, fit->reward, fit->scale, n, mean) == 0) { return -1; }
     return cql_choice(l->n_actions, n, mean, fit->alpha, fit->head_grid);
 }
 
-ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind, uint64_t seed, uint8_t **out,
-                               ckvc_err *err)
-{
+ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
+                               uint64_t seed, uint8_t **out, ckvc_err *err) {
     uint8_t *one = ckvc_alloc(n_replicates, 1);
     *out = ckvc_alloc(l->n_prompts, n_replicates);
     if (one == NULL || *out == NULL) {
@@ -240,24 +246,27 @@ ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_r
     }
     for (size_t p = 0; p < l->n_prompts; ++p) {
         cql_resample_weights(seed, l->key[p], kind, n_replicates, one);
-        for (uint32_t r = 0; r < n_replicates; ++r)
+        for (uint32_t r = 0; r < n_replicates; ++r) {
             (*out)[(size_t)r * l->n_prompts + p] = one[r];
+        }
     }
     free(one);
     return CKVC_OK;
 }
 
-ckvc_status cql_logged_choices(const cql_logged *l, const uint8_t *weight, uint32_t n_replicates, const cql_fit *fit,
-                               uint16_t *choices, ckvc_err *err)
-{
-    for (size_t s = 0; s < l->n_states; ++s)
+ckvc_status cql_logged_choices(const cql_logged *l, const uint8_t *weight, uint32_t n_replicates,
+                               const cql_fit *fit, uint16_t *choices, ckvc_err *err) {
+    for (size_t s = 0; s < l->n_states; ++s) {
         for (uint32_t r = 0; r < n_replicates; ++r) {
             const cql_subset of = {weight + (size_t)r * l->n_prompts, 1.0, 0};
             int a = cql_logged_choice(l, s, &of, fit);
-            if (a < -1)
-                return ckvc_fail(err, CKVC_E_BUG, "replicate %u, state %zu: the exact solver failed", r, s);
+            if (a < -1) {
+                return ckvc_fail(err, CKVC_E_BUG,
+                                 "replicate %u, state %zu: the exact solver failed", r, s);
+            }
             choices[(size_t)r * l->n_states + s] = a < 0 ? CQL_NO_CHOICE : (uint16_t)a;
         }
+    }
     return CKVC_OK;
 }
 
@@ -267,20 +276,19 @@ typedef struct one_state {
     size_t state;
 } one_state;
 
-static void replicate_of(const void *ctx, uint32_t r, uint64_t *n, double *mean)
-{
+static void replicate_of(const void *ctx, uint32_t r, uint64_t *n, double *mean) {
     const one_state *o = ctx;
     const cql_subset of = {o->weight + (size_t)r * o->l->n_prompts, 1.0, 0};
     cql_logged_state(o->l, o->state, &of, CQL_ADVANTAGE, 1.0, n, mean);
 }
 
-double cql_logged_bound(const cql_logged *l, size_t state, const uint8_t *weight, uint32_t n_replicates, int chosen, int other,
-                        double *difference)
-{
+double cql_logged_bound(const cql_logged *l, size_t state, const uint8_t *weight,
+                        uint32_t n_replicates, int chosen, int other, double *difference) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
     one_state ctx = {l, weight, state};
     cql_logged_state(l, state, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
-    cql_resampled s = {l->n_actions, n_replicates, cql_logged_prompts(l, state), n, mean, replicate_of, &ctx};
+    cql_resampled s = {l->n_actions, n_replicates, cql_logged_prompts(l, state), n, mean,
+                       replicate_of, &ctx};
     return cql_lower_bound(&s, chosen, other, difference);
 }

@@ -1,7 +1,9 @@
-/* Logged rewards kept prompt by prompt, for what counts alone cannot answer: resampling in any way, learning curves, variance.
+/* Logged rewards kept prompt by prompt, for what counts alone cannot answer: resampling in any way,
+ * learning curves, variance.
  *
- * A block is what one prompt logged in one state: per action the number of records and their sum. Under balanced logging that is the whole
- * grid once. Filled in one pass by one thread (create, then per prompt cql_logged_prompt and its records, then cql_logged_finish); read by any.
+ * A block is what one prompt logged in one state: per action the number of records and their sum.
+ * Under balanced logging that is the whole grid once. Filled in one pass by one thread (create,
+ * then per prompt cql_logged_prompt and its records, then cql_logged_finish); read by any.
  */
 #ifndef CKVC_CQL_LOGGED_H
 #define CKVC_CQL_LOGGED_H
@@ -15,7 +17,8 @@
 
 typedef struct cql_block {
     uint32_t prompt, state;
-    double baseline; /* the reward of the unperturbed table, mean over the block's records: raw reward = advantage + baseline */
+    double baseline; /* the reward of the unperturbed table, mean over the block's records: raw
+                        reward = advantage + baseline */
 } cql_block;
 
 typedef struct cql_logged {
@@ -25,24 +28,26 @@ typedef struct cql_logged {
     cql_block *blocks; /* [n_blocks] in the order of the prompts */
     uint32_t *n;       /* [n_blocks][A] */
     double *sum;       /* [n_blocks][A] advantages, nats per token */
-    double *part;      /* [n_blocks][A] their loss part; NULL when the two are the same (the head side) */
-    size_t *first;     /* [S+1] where a state's blocks begin in `order` */
-    uint32_t *order;   /* [n_blocks] block numbers by state, within it by prompt */
-    bool whole;        /* every block has the same number of records of every action */
+    double
+        *part; /* [n_blocks][A] their loss part; NULL when the two are the same (the head side) */
+    size_t *first;   /* [S+1] where a state's blocks begin in `order` */
+    uint32_t *order; /* [n_blocks] block numbers by state, within it by prompt */
+    bool whole;      /* every block has the same number of records of every action */
     /* while filling */
     size_t cap_prompts, cap_blocks, memory_max;
     uint32_t *latest; /* [S] number of the state's latest block */
 } cql_logged;
 
 /* An advantage and a loss part per record; with_part false: part is not kept. */
-ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max, cql_logged **out,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
+                              cql_logged **out, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_logged_free(cql_logged *l);
 /* The records that follow are this prompt's. Give all records of a prompt under one call. */
 ckvc_status cql_logged_prompt(cql_logged *l, const char *id, ckvc_err *err) CKVC_MUST_CHECK;
-/* CKVC_E_DATA when a number is not finite or beyond CQL_MAX_REWARD, CKVC_E_MEMORY beyond memory_max. */
-ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage, double part, double baseline,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+/* CKVC_E_DATA when a number is not finite or beyond CQL_MAX_REWARD, CKVC_E_MEMORY beyond
+ * memory_max. */
+ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,
+                           double part, double baseline, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err) CKVC_MUST_CHECK;
 size_t cql_logged_prompts(const cql_logged *l, size_t state); /* with a record of the state */
 
@@ -54,8 +59,8 @@ typedef struct cql_fit {
     cql_reward reward;
 } cql_fit;
 
-/* Which records enter: prompts by weight [n_prompts] (NULL: each once); then each block with probability `keep` (1: all), drawn from
- * (salt, prompt, state). */
+/* Which records enter: prompts by weight [n_prompts] (NULL: each once); then each block with
+ * probability `keep` (1: all), drawn from (salt, prompt, state). */
 typedef struct cql_subset {
     const uint8_t *weight;
     double keep;
@@ -63,23 +68,29 @@ typedef struct cql_subset {
 } cql_subset;
 extern const cql_subset cql_all;
 
-/* n and mean reward [A] of one state, in units of scale. Returns the number of prompts with weight that have records of it. */
-size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward, double scale, uint64_t *n,
-                        double *mean);
-/* The action that a fit of these means chooses: -1 when nothing was logged, -2 when the solver fails, which only a bug makes it do. Where the
- * counts of all logged actions are equal the order of Q is that of the means, and nothing is solved. */
-int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double alpha, const double *head_grid);
+/* n and mean reward [A] of one state, in units of scale. Returns the number of prompts with weight
+ * that have records of it. */
+size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward,
+                        double scale, uint64_t *n, double *mean);
+/* The action that a fit of these means chooses: -1 when nothing was logged, -2 when the solver
+ * fails, which only a bug makes it do. Where the counts of all logged actions are equal the order
+ * of Q is that of the means, and nothing is solved. */
+int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
+               const double *head_grid);
 /* Both in one. */
 int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit);
 
-/* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same seed. */
-ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind, uint64_t seed, uint8_t **out,
+/* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same
+ * seed. */
+ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
+                               uint64_t seed, uint8_t **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* choices [R][S] of refits under weight [R][n_prompts]; CQL_NO_CHOICE where a replicate has no
+ * record of the state. */
+ckvc_status cql_logged_choices(const cql_logged *l, const uint8_t *weight, uint32_t n_replicates,
+                               const cql_fit *fit, uint16_t *choices,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* choices [R][S] of refits under weight [R][n_prompts]; CQL_NO_CHOICE where a replicate has no record of the state. */
-ckvc_status cql_logged_choices(const cql_logged *l, const uint8_t *weight, uint32_t n_replicates, const cql_fit *fit,
-                               uint16_t *choices, ckvc_err *err) CKVC_MUST_CHECK;
 /* cql_lower_bound (bound.h) of advantages in one state over bootstrap weights [R][n_prompts]. */
-double cql_logged_bound(const cql_logged *l, size_t state, const uint8_t *weight, uint32_t n_replicates, int chosen, int other,
-                        double *difference);
+double cql_logged_bound(const cql_logged *l, size_t state, const uint8_t *weight,
+                        uint32_t n_replicates, int chosen, int other, double *difference);
 
 #endif

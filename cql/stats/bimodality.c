@@ -12,14 +12,14 @@
 #define STAGE_DIP 0x64697000u
 
 typedef struct dip_work {
-    double *x, *cumulative;      /* of a histogram: the bars' ends */
-    double *minorant;            /* greatest convex minorant of (x, lower), at each x of the interval in hand */
+    double *x, *cumulative; /* of a histogram: the bars' ends */
+    double
+        *minorant; /* greatest convex minorant of (x, lower), at each x of the interval in hand */
     double *majorant;            /* least concave majorant of (x, upper) */
     size_t *touch_lo, *touch_hi; /* where they touch */
 } dip_work;
 
-static ckvc_status work_create(dip_work *w, size_t k, ckvc_err *err)
-{
+static ckvc_status work_create(dip_work *w, size_t k, ckvc_err *err) {
     double *reals = ckvc_alloc(4 * k + 1, sizeof *reals);
     size_t *places = ckvc_alloc(2 * k + 1, sizeof *places);
     if (!reals || !places) {
@@ -31,16 +31,15 @@ static ckvc_status work_create(dip_work *w, size_t k, ckvc_err *err)
     return CKVC_OK;
 }
 
-static void work_free(dip_work *w)
-{
+static void work_free(dip_work *w) {
     free(w->x);
     free(w->touch_lo);
 }
 
-/* The convex hull of (x, sign * y) from below over [first, last], written to out as sign * hull at every point; touch: its corners, ascending.
- * Returns their number. */
-static size_t hull(const double *x, const double *y, double sign, size_t first, size_t last, double *out, size_t *touch)
-{
+/* The convex hull of (x, sign * y) from below over [first, last], written to out as sign * hull at
+ * every point; touch: its corners, ascending. Returns their number. */
+static size_t hull(const double *x, const double *y, double sign, size_t first, size_t last,
+                   double *out, size_t *touch) {
     size_t n = 0;
     for (size_t i = first; i <= last; i++) {
         while (n > 1) {
@@ -64,14 +63,15 @@ static size_t hull(const double *x, const double *y, double sign, size_t first, 
 }
 
 /* See bimodality_dip; k >= 1. */
-static double dip_of(dip_work *w, const double *x, const double *lower, const double *upper, size_t k, double at_least)
-{
+static double dip_of(dip_work *w, const double *x, const double *lower, const double *upper,
+                     size_t k, double at_least) {
     size_t first = 0, last = k - 1;
     double dip = at_least;
     for (;;) {
         size_t n_lo = hull(x, lower, 1, first, last, w->minorant, w->touch_lo);
         size_t n_hi = hull(x, upper, -1, first, last, w->majorant, w->touch_hi);
-        /* The widest gap between the two, at a corner of the minorant (the first) or of the majorant (the last). */
+        /* The widest gap between the two, at a corner of the minorant (the first) or of the
+         * majorant (the last). */
         double gap_lo = -1, gap_hi = -1;
         size_t at_lo = first, at_hi = last;
         for (size_t c = 0; c < n_lo; c++) {
@@ -88,10 +88,9 @@ static double dip_of(dip_work *w, const double *x, const double *lower, const do
                 at_hi = w->touch_hi[c];
             }
         }
-        if (fmax(gap_lo, gap_hi) <= dip) {
-            return dip;
-        }
-        /* The modal interval [left, right]: from a corner of the minorant to the next of the majorant. */
+        if (fmax(gap_lo, gap_hi) <= dip) { return dip; }
+        /* The modal interval [left, right]: from a corner of the minorant to the next of the
+         * majorant. */
         size_t left = at_lo, right = at_hi;
         if (gap_lo > gap_hi) {
             for (size_t c = n_hi; c-- > 0;) {
@@ -102,23 +101,21 @@ static double dip_of(dip_work *w, const double *x, const double *lower, const do
                 left = w->touch_lo[c] <= right ? w->touch_lo[c] : left;
             }
         }
-        /* Outside of it the distances of the function to the two; at its ends the unimodal function may jump as the sample does. */
+        /* Outside of it the distances of the function to the two; at its ends the unimodal function
+         * may jump as the sample does. */
         for (size_t i = first; i < left; i++) {
             dip = fmax(dip, upper[i] - w->minorant[i]);
         }
         for (size_t i = right + 1; i <= last; i++) {
             dip = fmax(dip, w->majorant[i] - lower[i]);
         }
-        if (left == first && right == last) {
-            return dip;
-        }
+        if (left == first && right == last) { return dip; }
         first = left;
         last = right;
     }
 }
 
-static double dip_of_counts(dip_work *w, const double *count, size_t k, double n)
-{
+static double dip_of_counts(dip_work *w, const double *count, size_t k, double n) {
     w->x[0] = w->cumulative[0] = 0;
     for (size_t i = 0; i < k; i++) {
         w->x[i + 1] = (double)i + 1;
@@ -127,9 +124,8 @@ static double dip_of_counts(dip_work *w, const double *count, size_t k, double n
     return dip_of(w, w->x, w->cumulative, w->cumulative, k + 1, 0) / (2 * n);
 }
 
-ckvc_status bimodality_dip(const double *x, const double *lower, const double *upper, size_t k, double at_least, double *dip2,
-                           ckvc_err *err)
-{
+ckvc_status bimodality_dip(const double *x, const double *lower, const double *upper, size_t k,
+                           double at_least, double *dip2, ckvc_err *err) {
     dip_work w = {0};
     ckvc_status st = work_create(&w, k, err);
     if (st == CKVC_OK) {
@@ -140,8 +136,7 @@ ckvc_status bimodality_dip(const double *x, const double *lower, const double *u
 }
 
 /* (skewness^2 + 1) / (kurtosis excess + 3 (n-1)^2 / ((n-2)(n-3))) of count [k] values at x [k]. */
-static double sarle_of(const double *x, const double *count, size_t k)
-{
+static double sarle_of(const double *x, const double *count, size_t k) {
     double n = 0, mean = 0, m2 = 0, m3 = 0, m4 = 0;
     for (size_t i = 0; i < k; i++) {
         n += count[i];
@@ -154,34 +149,27 @@ static double sarle_of(const double *x, const double *count, size_t k)
         m3 += count[i] * d * d * d / n;
         m4 += count[i] * d * d * d * d / n;
     }
-    if (!(n >= 4) || !(m2 > 0)) {
-        return NAN;
-    }
+    if (!(n >= 4) || !(m2 > 0)) { return NAN; }
     double skewness = sqrt(n * (n - 1)) / (n - 2) * m3 / pow(m2, 1.5);
     double excess = (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * (m4 / (m2 * m2) - 3) + 6);
     return (skewness * skewness + 1) / (excess + 3 * (n - 1) * (n - 1) / ((n - 2) * (n - 3)));
 }
 
-ckvc_status bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples, uint64_t seed, bimodality *out,
-                            ckvc_err *err)
-{
+ckvc_status bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
+                            uint64_t seed, bimodality *out, ckvc_err *err) {
     double total = 0;
     *out = (bimodality){.dip = NAN, .sarle = NAN, .p = NAN, .at_ends = NAN};
     for (size_t i = 0; i < k; i++) {
         total += count[i];
     }
     out->n = (uint64_t)total;
-    if (out->n == 0) {
-        return CKVC_OK;
-    }
+    if (out->n == 0) { return CKVC_OK; }
     dip_work w = {0};
     double *drawn = ckvc_alloc(k, sizeof *drawn);
     ckvc_status st = work_create(&w, k + 1, err);
     if (st != CKVC_OK || !drawn) {
         free(drawn);
-        if (st == CKVC_OK) {
-            work_free(&w);
-        }
+        if (st == CKVC_OK) { work_free(&w); }
         return st ? st : ckvc_fail_memory(err, "a dip test", k * sizeof *drawn);
     }
     out->dip = dip_of_counts(&w, count, k, total);
@@ -198,9 +186,7 @@ ckvc_status bimodality_test(const double *grid, const double *count, size_t k, u
         /* equal dips compare as equal, whatever the rounding on their way */
         as_large += dip_of_counts(&w, drawn, k, total) >= out->dip - 1e-12;
     }
-    if (samples > 0) {
-        out->p = (1.0 + as_large) / (1.0 + samples);
-    }
+    if (samples > 0) { out->p = (1.0 + as_large) / (1.0 + samples); }
     free(drawn);
     work_free(&w);
     return CKVC_OK;

@@ -1,7 +1,9 @@
-/* Where the gate can change what is kept (method.md section 2, "Binding"): sums over (prompt, layer), and what they mean.
+/* Where the gate can change what is kept (method.md section 2, "Binding"): sums over (prompt,
+ * layer), and what they mean.
  *
- * Sets of one utility order are its beginnings, so two thresholds keep different sets exactly when they keep different numbers, and the
- * lowest and the highest threshold of a grid differ when any two do.
+ * Sets of one utility order are its beginnings, so two thresholds keep different sets exactly when
+ * they keep different numbers, and the lowest and the highest threshold of a grid differ when any
+ * two do.
  */
 #ifndef CQL_GATE_BINDING_H
 #define CQL_GATE_BINDING_H
@@ -10,7 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GATE_ALIVE_SHARE 0.05 /* fewer different sets than this: choices of thresholds rest on the penalty and on chance */
+#define GATE_ALIVE_SHARE                                                                           \
+    0.05 /* fewer different sets than this: choices of thresholds rest on the penalty and on       \
+            chance */
 
 typedef struct gate_binding {
     uint64_t n;            /* (prompt, layer) */
@@ -22,9 +26,10 @@ typedef struct gate_binding {
     uint64_t tokens;       /* T */
 } gate_binding;
 
-/* One layer of one prompt: budget in tokens, candidates at both ends of the grid, |S|, |S in the window|, T. */
-void gate_binding_add(gate_binding *b, uint32_t budget, uint32_t lo, uint32_t hi, uint32_t kept, uint32_t window,
-                      uint32_t n_tokens);
+/* One layer of one prompt: budget in tokens, candidates at both ends of the grid, |S|, |S in the
+ * window|, T. */
+void gate_binding_add(gate_binding *b, uint32_t budget, uint32_t lo, uint32_t hi, uint32_t kept,
+                      uint32_t window, uint32_t n_tokens);
 void gate_binding_merge(gate_binding *into, const gate_binding *from);
 
 /* NaN when n is 0. */

@@ -1,4 +1,5 @@
-/* See partial.h: residuals by modified Gram-Schmidt, twice, which is as good as a QR decomposition by reflections here. */
+/* See partial.h: residuals by modified Gram-Schmidt, twice, which is as good as a QR decomposition
+ * by reflections here. */
 #include "cql/stats/partial.h"
 
 #include <assert.h>
@@ -20,14 +21,14 @@ typedef struct partial_work {
     uint64_t *rows;                            /* [n] */
 } partial_work;
 
-static ckvc_status work_create(partial_work *w, size_t n, ckvc_err *err)
-{
+static ckvc_status work_create(partial_work *w, size_t n, ckvc_err *err) {
     *w = (partial_work){.drawn = ckvc_alloc((PARTIAL_CONTROLS_MAX + 3) * n + 1, sizeof(double)),
                         .rows = ckvc_alloc(n + 1, sizeof(uint64_t))};
     if (!w->drawn || !w->rows) {
         free(w->drawn);
         free(w->rows);
-        return ckvc_fail_memory(err, "a correlation", (PARTIAL_CONTROLS_MAX + 3) * n * sizeof(double));
+        return ckvc_fail_memory(err, "a correlation",
+                                (PARTIAL_CONTROLS_MAX + 3) * n * sizeof(double));
     }
     for (size_t i = 0; i < PARTIAL_CONTROLS_MAX + 2; i++) {
         w->columns[i] = w->drawn + (i + 1) * n;
@@ -35,14 +36,12 @@ static ckvc_status work_create(partial_work *w, size_t n, ckvc_err *err)
     return CKVC_OK;
 }
 
-static void work_free(partial_work *w)
-{
+static void work_free(partial_work *w) {
     free(w->drawn);
     free(w->rows);
 }
 
-static double dot(const double *a, const double *b, size_t n)
-{
+static double dot(const double *a, const double *b, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         sum += a[i] * b[i];
@@ -50,8 +49,7 @@ static double dot(const double *a, const double *b, size_t n)
     return sum;
 }
 
-static double centre(double *a, size_t n)
-{
+static double centre(double *a, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) {
         sum += a[i];
@@ -63,8 +61,7 @@ static double centre(double *a, size_t n)
 }
 
 /* Takes what the unit vectors explain out of a; true: something is left. */
-static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n)
-{
+static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n) {
     const double before = centre(a, n);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t u = 0; u < n_unit; u++) {
@@ -78,9 +75,8 @@ static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n)
 }
 
 /* rows NULL: as they are. */
-static ckvc_status correlate(partial_work *w, const partial_columns *c, bool ranks, const uint64_t *rows, partial_result *out,
-                             ckvc_err *err)
-{
+static ckvc_status correlate(partial_work *w, const partial_columns *c, bool ranks,
+                             const uint64_t *rows, partial_result *out, ckvc_err *err) {
     double *unit[PARTIAL_CONTROLS_MAX];
     bool left[PARTIAL_CONTROLS_MAX + 2];
     size_t n_unit = 0;
@@ -93,9 +89,7 @@ static ckvc_status correlate(partial_work *w, const partial_columns *c, bool ran
         }
         if (ranks) {
             ckvc_status st = rank_average(w->drawn, c->n, to, err);
-            if (st != CKVC_OK) {
-                return st;
-            }
+            if (st != CKVC_OK) { return st; }
         } else {
             memcpy(to, w->drawn, c->n * sizeof *to);
         }
@@ -116,8 +110,8 @@ static ckvc_status correlate(partial_work *w, const partial_columns *c, bool ran
     return CKVC_OK;
 }
 
-ckvc_status partial_correlation(const partial_columns *c, bool ranks, partial_result *out, ckvc_err *err)
-{
+ckvc_status partial_correlation(const partial_columns *c, bool ranks, partial_result *out,
+                                ckvc_err *err) {
     assert(c->n_controls <= PARTIAL_CONTROLS_MAX);
     partial_work w;
     *out = (partial_result){NAN, NAN, NAN, 0};
@@ -129,16 +123,14 @@ ckvc_status partial_correlation(const partial_columns *c, bool ranks, partial_re
     return st;
 }
 
-ckvc_status partial_interval(const partial_columns *c, bool ranks, uint32_t replicates, uint64_t seed, uint64_t stream,
-                             partial_result *out, ckvc_err *err)
-{
+ckvc_status partial_interval(const partial_columns *c, bool ranks, uint32_t replicates,
+                             uint64_t seed, uint64_t stream, partial_result *out, ckvc_err *err) {
     ckvc_status st = partial_correlation(c, ranks, out, err);
-    if (st != CKVC_OK || replicates == 0 || !isfinite(out->r)) {
-        return st;
-    }
+    if (st != CKVC_OK || replicates == 0 || !isfinite(out->r)) { return st; }
     partial_work w;
     double *r = ckvc_alloc(replicates, sizeof *r);
-    st = r ? work_create(&w, c->n, err) : ckvc_fail_memory(err, "a bootstrap", replicates * sizeof *r);
+    st = r ? work_create(&w, c->n, err)
+           : ckvc_fail_memory(err, "a bootstrap", replicates * sizeof *r);
     if (st != CKVC_OK) {
         free(r);
         return st;
@@ -152,9 +144,7 @@ ckvc_status partial_interval(const partial_columns *c, bool ranks, uint32_t repl
             w.rows[i] = ckvc_rng_below(&rng, c->n);
         }
         st = correlate(&w, c, ranks, w.rows, &one, err);
-        if (st == CKVC_OK && isfinite(one.r)) {
-            r[defined++] = one.r;
-        }
+        if (st == CKVC_OK && isfinite(one.r)) { r[defined++] = one.r; }
     }
     if (st == CKVC_OK && defined >= 2 && 2 * defined >= replicates) {
         static const double ends[2] = {0.025, 0.975};

@@ -16,50 +16,47 @@ typedef struct keyed {
     size_t index;
 } keyed;
 
-static int by_value(const void *a, const void *b)
-{
+static int by_value(const void *a, const void *b) {
     double x = ((const keyed *)a)->value, y = ((const keyed *)b)->value;
     return (x > y) - (x < y);
 }
 
-/* out[i] = 2 * (average rank of x[i]) - (n + 1): twice the centred rank, an integer, so that all sums below are exact in double up to
- * about 100,000 values. False when a value is NaN. */
-static bool centred_ranks(const double *x, size_t n, keyed *scratch, double *out)
-{
+/* out[i] = 2 * (average rank of x[i]) - (n + 1): twice the centred rank, an integer, so that all
+ * sums below are exact in double up to about 100,000 values. False when a value is NaN. */
+static bool centred_ranks(const double *x, size_t n, keyed *scratch, double *out) {
     for (size_t i = 0; i < n; ++i) {
-        if (isnan(x[i]))
-            return false;
+        if (isnan(x[i])) { return false; }
         scratch[i] = (keyed){x[i], i};
     }
     qsort(scratch, n, sizeof *scratch, by_value);
     for (size_t first = 0; first < n;) {
         size_t last = first;
-        while (last + 1 < n && scratch[last + 1].value == scratch[first].value)
+        while (last + 1 < n && scratch[last + 1].value == scratch[first].value) {
             last++;
+        }
         /* ranks first+1 ... last+1 average to (first + last + 2) / 2 */
-        for (size_t i = first; i <= last; ++i)
+        for (size_t i = first; i <= last; ++i) {
             out[scratch[i].index] = (double)(first + last + 2) - (double)(n + 1);
+        }
         first = last + 1;
     }
     return true;
 }
 
-double rank_spearman(const double *x, const double *y, size_t n)
-{
-    if (n < 2)
-        return NAN;
+double rank_spearman(const double *x, const double *y, size_t n) {
+    if (n < 2) { return NAN; }
     double rho = NAN;
     keyed *scratch = ckvc_alloc(n, sizeof *scratch);
     double *rx = ckvc_alloc(n, sizeof *rx), *ry = ckvc_alloc(n, sizeof *ry);
-    if (scratch != NULL && rx != NULL && ry != NULL && centred_ranks(x, n, scratch, rx) && centred_ranks(y, n, scratch, ry)) {
+    if (scratch != NULL && rx != NULL && ry != NULL && centred_ranks(x, n, scratch, rx) &&
+        centred_ranks(y, n, scratch, ry)) {
         double xx = 0.0, yy = 0.0, xy = 0.0;
         for (size_t i = 0; i < n; ++i) {
             xx += rx[i] * rx[i];
             yy += ry[i] * ry[i];
             xy += rx[i] * ry[i];
         }
-        if (xx > 0.0 && yy > 0.0)
-            rho = fmax(-1.0, fmin(1.0, xy / (sqrt(xx) * sqrt(yy))));
+        if (xx > 0.0 && yy > 0.0) { rho = fmax(-1.0, fmin(1.0, xy / (sqrt(xx) * sqrt(yy)))); }
     }
     free(scratch);
     free(rx);
@@ -67,25 +64,24 @@ double rank_spearman(const double *x, const double *y, size_t n)
     return rho;
 }
 
-ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err)
-{
+ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err) {
     keyed *scratch = ckvc_alloc(n + 1, sizeof *scratch);
-    if (scratch == NULL)
-        return ckvc_fail_memory(err, "ranks", n * sizeof *scratch);
+    if (scratch == NULL) { return ckvc_fail_memory(err, "ranks", n * sizeof *scratch); }
     const bool ok = centred_ranks(x, n, scratch, out);
     free(scratch);
-    for (size_t i = 0; ok && i < n; ++i)
+    for (size_t i = 0; ok && i < n; ++i) {
         out[i] = (out[i] + (double)(n + 1)) / 2;
-    return ok ? CKVC_OK : ckvc_fail(err, CKVC_E_DATA, "ranks of values with a NaN among them were asked for");
+    }
+    return ok ? CKVC_OK
+              : ckvc_fail(err, CKVC_E_DATA, "ranks of values with a NaN among them were asked for");
 }
 
-size_t rank_bin_size(size_t n, size_t n_bins, size_t bin)
-{
+size_t rank_bin_size(size_t n, size_t n_bins, size_t bin) {
     return n / n_bins + (bin < n % n_bins ? 1 : 0);
 }
 
-void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t n_bins, rank_layers *out)
-{
+void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t n_bins,
+                   rank_layers *out) {
     assert(n_bins >= 1 && n_bins <= sizeof out->bins / sizeof *out->bins);
     *out = (rank_layers){.bin_mean = NAN, .bin_min = NAN};
     out->overall = rank_spearman(x, y, L * G);
@@ -96,25 +92,20 @@ void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t 
         double rho = rank_spearman(x + at * G, y + at * G, layers * G);
         at += layers;
         out->bins[bin] = rho;
-        if (isnan(rho))
-            continue;
+        if (isnan(rho)) { continue; }
         defined++;
         sum += rho;
         out->bin_min = fmin(rho, out->bin_min); /* fmin(x, NaN) = x */
     }
-    if (defined > 0)
-        out->bin_mean = sum / (double)defined;
+    if (defined > 0) { out->bin_mean = sum / (double)defined; }
 }
 
-/* Regularised incomplete beta function I_x(a, b) by its continued fraction (modified Lentz; Abramowitz and Stegun 26.5.8). */
-static double incomplete_beta(double a, double b, double x)
-{
-    if (x <= 0.0)
-        return 0.0;
-    if (x >= 1.0)
-        return 1.0;
-    if (x > (a + 1.0) / (a + b + 2.0))
-        return 1.0 - incomplete_beta(b, a, 1.0 - x);
+/* Regularised incomplete beta function I_x(a, b) by its continued fraction (modified Lentz;
+ * Abramowitz and Stegun 26.5.8). */
+static double incomplete_beta(double a, double b, double x) {
+    if (x <= 0.0) { return 0.0; }
+    if (x >= 1.0) { return 1.0; }
+    if (x > (a + 1.0) / (a + b + 2.0)) { return 1.0 - incomplete_beta(b, a, 1.0 - x); }
     double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x)) / a;
     double c = 1.0, d = 1.0 - (a + b) * x / (a + 1.0);
     d = 1.0 / (fabs(d) < DBL_MIN ? DBL_MIN : d);
@@ -130,39 +121,38 @@ static double incomplete_beta(double a, double b, double x)
         c = 1.0 + odd / c;
         d = 1.0 / (fabs(d) < DBL_MIN ? DBL_MIN : d);
         h *= d * c;
-        if (fabs(d * c - 1.0) < 1e-16)
-            break;
+        if (fabs(d * c - 1.0) < 1e-16) { break; }
     }
     return front * h;
 }
 
-/* The t with P(|T| <= t) = 0.95 for `df` degrees of freedom: bisection of the tail I_{df/(df+t^2)}(df/2, 1/2) = 0.05. */
-static double t_975(double df)
-{
+/* The t with P(|T| <= t) = 0.95 for `df` degrees of freedom: bisection of the tail
+ * I_{df/(df+t^2)}(df/2, 1/2) = 0.05. */
+static double t_975(double df) {
     double lo = 1.9, hi = 13.0; /* 1.96 at df = inf, 12.706 at df = 1 */
     for (int i = 0; i < 80; ++i) {
         double t = 0.5 * (lo + hi);
-        if (incomplete_beta(0.5 * df, 0.5, df / (df + t * t)) > 0.05)
+        if (incomplete_beta(0.5 * df, 0.5, df / (df + t * t)) > 0.05) {
             lo = t;
-        else
+        } else {
             hi = t;
+        }
     }
     return 0.5 * (lo + hi);
 }
 
-rank_interval rank_mean_interval(const double *d, size_t n)
-{
+rank_interval rank_mean_interval(const double *d, size_t n) {
     rank_interval r = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN, .n = n};
-    if (n == 0)
-        return r;
+    if (n == 0) { return r; }
     double sum = 0.0, squares = 0.0;
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; ++i) {
         sum += d[i];
+    }
     r.mean = sum / (double)n;
-    if (n < 2)
-        return r;
-    for (size_t i = 0; i < n; ++i)
+    if (n < 2) { return r; }
+    for (size_t i = 0; i < n; ++i) {
         squares += (d[i] - r.mean) * (d[i] - r.mean);
+    }
     r.se = sqrt(squares / (double)(n - 1) / (double)n);
     double half = t_975((double)(n - 1)) * r.se;
     r.lo = r.mean - half;
@@ -170,13 +160,11 @@ rank_interval rank_mean_interval(const double *d, size_t n)
     return r;
 }
 
-ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out, ckvc_err *err)
-{
-    if (n == 0)
-        return ckvc_fail(err, CKVC_E_DATA, "a quantile of no values was asked for");
+ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out,
+                          ckvc_err *err) {
+    if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "a quantile of no values was asked for"); }
     double *sorted = ckvc_alloc(n, sizeof *sorted);
-    if (sorted == NULL)
-        return ckvc_fail_memory(err, "quantiles", n * sizeof *sorted);
+    if (sorted == NULL) { return ckvc_fail_memory(err, "quantiles", n * sizeof *sorted); }
     memcpy(sorted, x, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, ckvc_order_double);
     for (size_t i = 0; i < n_p; ++i) {
@@ -185,7 +173,9 @@ ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p
         size_t below = (size_t)at;
         double t = at - (double)below;
         double a = sorted[below], b = sorted[below + 1 < n ? below + 1 : below];
-        out[i] = t < 0.5 ? a + (b - a) * t : b - (b - a) * (1.0 - t); /* NumPy's two branches, so that the bits agree too */
+        out[i] = t < 0.5 ? a + (b - a) * t
+                         : b - (b - a) *
+                                   (1.0 - t); /* NumPy's two branches, so that the bits agree too */
     }
     free(sorted);
     return CKVC_OK;

@@ -1,8 +1,9 @@
-/* How far a table is fixed by the prompts that it was fitted from: reliability, learning curves, gains on prompts left out
- * (docs/method.md, section 10).
+/* How far a table is fixed by the prompts that it was fitted from: reliability, learning curves,
+ * gains on prompts left out (docs/method.md, section 10).
  *
- * A table of one side is [L*X][nB] states with one entry each; states without records keep the incoming action, as in a fit. All subsets are
- * drawn from (seed, number of the repeat); the same arguments give the same bits.
+ * A table of one side is [L*X][nB] states with one entry each; states without records keep the
+ * incoming action, as in a fit. All subsets are drawn from (seed, number of the repeat); the same
+ * arguments give the same bits.
  */
 #ifndef CKVC_CQL_STABILITY_H
 #define CKVC_CQL_STABILITY_H
@@ -21,49 +22,58 @@ typedef struct stability_side {
     size_t n_budgets;    /* the last index of a state */
 } stability_side;
 
-/* Mean of what a repeat gives over the repeats where it is defined, with their 2.5% and 97.5% quantiles. */
+/* Mean of what a repeat gives over the repeats where it is defined, with their 2.5% and 97.5%
+ * quantiles. */
 typedef struct stability_spread {
     double mean, lo, hi;
     size_t n; /* repeats that define it; 0: the rest is NaN */
 } stability_spread;
-ckvc_status stability_spread_of(const double *values, size_t n, stability_spread *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status stability_spread_of(const double *values, size_t n, stability_spread *out,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Reliability of twice as much data from the correlation of two halves: 2 rho / (1 + rho); a correlation below 0 is left as it is, since it
- * shows no reliability that could be corrected. Correct means and quantiles over splits, not single splits. */
+/* Reliability of twice as much data from the correlation of two halves: 2 rho / (1 + rho); a
+ * correlation below 0 is left as it is, since it shows no reliability that could be corrected.
+ * Correct means and quantiles over splits, not single splits. */
 double stability_spearman_brown(double rho);
 void stability_correct(stability_spread *halves); /* mean, lo and hi */
-/* What two noisy tables of one truth can reach: sqrt of the product of their reliabilities; NaN unless both are positive. */
+/* What two noisy tables of one truth can reach: sqrt of the product of their reliabilities; NaN
+ * unless both are positive. */
 double stability_ceiling(double reliability_a, double reliability_b);
 
 /* One size of a learning curve. */
 typedef struct stability_point {
-    size_t prompts;           /* of each table */
-    double keep;              /* share of each prompt's states that was used, 1: all */
-    double records;           /* of one table, mean */
-    double supported;         /* share of the states with records, mean */
-    stability_spread rho;     /* two tables from disjoint prompts; when `corrected`, mean and ends after Spearman and Brown */
-    bool corrected;           /* each table had half of `prompts` */
+    size_t prompts;       /* of each table */
+    double keep;          /* share of each prompt's states that was used, 1: all */
+    double records;       /* of one table, mean */
+    double supported;     /* share of the states with records, mean */
+    stability_spread rho; /* two tables from disjoint prompts; when `corrected`, mean and ends after
+                             Spearman and Brown */
+    bool corrected;       /* each table had half of `prompts` */
     stability_spread to_full; /* a table of this size against that of all records */
 } stability_point;
-/* n <= n_prompts / 2: two disjoint random sets of n prompts; more: random halves of n random prompts, corrected. */
-ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep, uint32_t repeats, uint64_t seed,
-                                  stability_point *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* n <= n_prompts / 2: two disjoint random sets of n prompts; more: random halves of n random
+ * prompts, corrected. */
+ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep, uint32_t repeats,
+                                  uint64_t seed, stability_point *out,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Mean advantage of tables fitted from n random prompts, on the prompts left out, one change at a time: each record of a prompt left out
- * under the chosen action, 0 where the table keeps the incoming one. gain [n_prompts]: a prompt's mean over its states and over the
- * repeats in which it was left out, NaN when it never was. 0 < n < n_prompts. */
-ckvc_status stability_left_out(const stability_side *s, size_t n, uint32_t repeats, uint64_t seed, double *gain,
-                               ckvc_err *err) CKVC_MUST_CHECK;
+/* Mean advantage of tables fitted from n random prompts, on the prompts left out, one change at a
+ * time: each record of a prompt left out under the chosen action, 0 where the table keeps the
+ * incoming one. gain [n_prompts]: a prompt's mean over its states and over the repeats in which it
+ * was left out, NaN when it never was. 0 < n < n_prompts. */
+ckvc_status stability_left_out(const stability_side *s, size_t n, uint32_t repeats, uint64_t seed,
+                               double *gain, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Sorted mean advantages of states with every action logged, best first, in nats: `same` on the prompts that sorted them, `other` on the
- * rest (random halves, mean over repeats). Per rank [A]: mean over states, and for `same` the quartiles over states. *n_states: how
- * many; 0: the rest is NaN. */
+/* Sorted mean advantages of states with every action logged, best first, in nats: `same` on the
+ * prompts that sorted them, `other` on the rest (random halves, mean over repeats). Per rank [A]:
+ * mean over states, and for `same` the quartiles over states. *n_states: how many; 0: the rest is
+ * NaN. */
 typedef struct stability_ranks {
     size_t n_states;
     double *same, *lo, *hi, *other; /* [A] each */
 } stability_ranks;
-ckvc_status stability_rank_curve(const stability_side *s, uint32_t repeats, uint64_t seed, stability_ranks *out,
-                                 ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status stability_rank_curve(const stability_side *s, uint32_t repeats, uint64_t seed,
+                                 stability_ranks *out, ckvc_err *err) CKVC_MUST_CHECK;
 void stability_ranks_free(stability_ranks *r);
 
 #endif

@@ -27,32 +27,30 @@ typedef struct sums {
     size_t n_states;
 } sums;
 
-/* The prompts of a state that logged every action, without those of jackknife group `without` (of `groups`; groups 0: none is left out). */
-static void matrix_of(const cql_logged *l, size_t state, cql_reward reward, size_t groups, size_t without, matrix *m)
-{
+/* The prompts of a state that logged every action, without those of jackknife group `without` (of
+ * `groups`; groups 0: none is left out). */
+static void matrix_of(const cql_logged *l, size_t state, cql_reward reward, size_t groups,
+                      size_t without, matrix *m) {
     size_t A = l->n_actions;
     const double *from = reward == CQL_LOSS_PART && l->part != NULL ? l->part : l->sum;
     m->A = A;
     m->N = 0;
     for (size_t k = l->first[state]; k < l->first[state + 1]; ++k) {
         size_t i = l->order[k], a = 0;
-        if (groups > 0 && l->blocks[i].prompt % groups == without)
-            continue;
+        if (groups > 0 && l->blocks[i].prompt % groups == without) { continue; }
         while (a < A && l->n[i * A + a] > 0) {
             m->y[m->N * A + a] = from[i * A + a] / l->n[i * A + a];
             a++;
         }
-        if (a == A)
-            m->base[m->N++] = l->blocks[i].baseline;
+        if (a == A) { m->base[m->N++] = l->blocks[i].baseline; }
     }
 }
 
-static void add_state(matrix *m, sums *s)
-{
+static void add_state(matrix *m, sums *s) {
     size_t N = m->N, A = m->A;
-    if (N < 2 || A < 2)
-        return;
-    double n = (double)N, k = (double)A, grand = 0.0, grand_raw = 0.0, total = 0.0, prompt = 0.0, prompt_raw = 0.0, action = 0.0;
+    if (N < 2 || A < 2) { return; }
+    double n = (double)N, k = (double)A, grand = 0.0, grand_raw = 0.0, total = 0.0, prompt = 0.0,
+           prompt_raw = 0.0, action = 0.0;
     memset(m->action, 0, A * sizeof *m->action);
     for (size_t p = 0; p < N; ++p) {
         for (size_t a = 0; a < A; ++a) {
@@ -73,8 +71,9 @@ static void add_state(matrix *m, sums *s)
         double raw = row + m->base[p] - grand_raw;
         prompt_raw += k * raw * raw;
     }
-    for (size_t a = 0; a < A; ++a)
+    for (size_t a = 0; a < A; ++a) {
         action += n * (m->action[a] - grand) * (m->action[a] - grand);
+    }
     s->prompt += prompt;
     s->prompt_raw += prompt_raw;
     s->action += action;
@@ -86,8 +85,8 @@ static void add_state(matrix *m, sums *s)
     s->n_states++;
 }
 
-static sums sums_of(const cql_logged *l, cql_reward reward, size_t groups, size_t without, matrix *m)
-{
+static sums sums_of(const cql_logged *l, cql_reward reward, size_t groups, size_t without,
+                    matrix *m) {
     sums s = {0};
     for (size_t i = 0; i < l->n_states; ++i) {
         matrix_of(l, i, reward, groups, without, m);
@@ -96,17 +95,18 @@ static sums sums_of(const cql_logged *l, cql_reward reward, size_t groups, size_
     return s;
 }
 
-static double action_component(const sums *s)
-{
+static double action_component(const sums *s) {
     return (s->action / s->df_action - s->rest / s->df_rest) / (s->n_prompts / (double)s->n_states);
 }
 
-ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *out, ckvc_err *err)
-{
+ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *out,
+                        ckvc_err *err) {
     size_t most = 0, A = l->n_actions;
-    *out = (variance_split){0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, 0}};
-    for (size_t i = 0; i < l->n_states; ++i)
+    *out = (variance_split){
+        0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, 0}};
+    for (size_t i = 0; i < l->n_states; ++i) {
         most = cql_logged_prompts(l, i) > most ? cql_logged_prompts(l, i) : most;
+    }
     matrix m = {.y = ckvc_alloc(most * A, sizeof(double)),
                 .base = ckvc_alloc(most, sizeof(double)),
                 .action = ckvc_alloc(A, sizeof(double))};
@@ -116,9 +116,9 @@ ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *
         goto done;
     }
     sums s = sums_of(l, reward, 0, 0, &m);
-    if (s.n_states == 0)
-        goto done;
-    double k = (double)A, raw = s.prompt_raw + s.action + s.rest, all = s.prompt + s.action + s.rest;
+    if (s.n_states == 0) { goto done; }
+    double k = (double)A, raw = s.prompt_raw + s.action + s.rest,
+           all = s.prompt + s.action + s.rest;
     out->n_states = s.n_states;
     out->n_prompts = s.n_prompts / (double)s.n_states;
     out->rest = s.rest / s.df_rest;
@@ -131,15 +131,17 @@ ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *
     out->share_rest = all > 0.0 ? s.rest / all : NAN;
     double signal = fmax(out->action, 0.0);
     out->common_one = signal + out->rest > 0.0 ? signal / (signal + out->rest) : NAN;
-    out->common_all = signal + out->rest > 0.0 ? signal / (signal + out->rest / out->n_prompts) : NAN;
+    out->common_all =
+        signal + out->rest > 0.0 ? signal / (signal + out->rest / out->n_prompts) : NAN;
 
     /* pass 2: the jackknife over groups of prompts; pseudo-values G theta - (G - 1) theta_(-g) */
     size_t G = l->n_prompts < GROUPS_MAX ? l->n_prompts : GROUPS_MAX, used = 0;
     double pseudo[GROUPS_MAX];
     for (size_t g = 0; g < G; ++g) {
         sums without = sums_of(l, reward, G, g, &m);
-        if (without.n_states > 0)
+        if (without.n_states > 0) {
             pseudo[used++] = (double)G * out->action - (double)(G - 1) * action_component(&without);
+        }
     }
     out->action_interval = rank_mean_interval(pseudo, used);
 done:
@@ -151,25 +153,24 @@ done:
 
 /* ---- the calibration bound ---- */
 
-static double uniform_bound(double width, size_t n_actions, size_t n_prompts, double delta)
-{
+static double uniform_bound(double width, size_t n_actions, size_t n_prompts, double delta) {
     return width * sqrt(log(2.0 * (double)n_actions / delta) / (2.0 * (double)n_prompts));
 }
 
-void variance_bounds(const cql_logged *l, double delta, variance_bound *of)
-{
+void variance_bounds(const cql_logged *l, double delta, variance_bound *of) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
     size_t A = l->n_actions, prompts[CQL_MAX_ACTIONS];
     for (size_t s = 0; s < l->n_states; ++s) {
         variance_bound *b = &of[s];
-        double lo = INFINITY, hi = -INFINITY, lo_raw = INFINITY, hi_raw = -INFINITY, least = INFINITY, most = -INFINITY;
+        double lo = INFINITY, hi = -INFINITY, lo_raw = INFINITY, hi_raw = -INFINITY,
+               least = INFINITY, most = -INFINITY;
         *b = (variance_bound){0, 0, NAN, NAN, NAN, NAN, NAN};
         cql_logged_state(l, s, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
         memset(prompts, 0, A * sizeof *prompts);
         for (size_t k = l->first[s]; k < l->first[s + 1]; ++k) {
             size_t i = l->order[k];
-            for (size_t a = 0; a < A; ++a)
+            for (size_t a = 0; a < A; ++a) {
                 if (l->n[i * A + a] > 0) {
                     double v = l->sum[i * A + a] / l->n[i * A + a];
                     prompts[a]++;
@@ -178,16 +179,18 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of)
                     lo_raw = fmin(lo_raw, v + l->blocks[i].baseline);
                     hi_raw = fmax(hi_raw, v + l->blocks[i].baseline);
                 }
+            }
         }
-        for (size_t a = 0; a < A; ++a)
+        for (size_t a = 0; a < A; ++a) {
             if (n[a] > 0) {
-                b->n_prompts = b->n_actions == 0 || prompts[a] < b->n_prompts ? prompts[a] : b->n_prompts;
+                b->n_prompts =
+                    b->n_actions == 0 || prompts[a] < b->n_prompts ? prompts[a] : b->n_prompts;
                 b->n_actions++;
                 least = fmin(least, mean[a]);
                 most = fmax(most, mean[a]);
             }
-        if (b->n_prompts == 0)
-            continue;
+        }
+        if (b->n_prompts == 0) { continue; }
         b->width = hi - lo;
         b->width_raw = hi_raw - lo_raw;
         b->bound = uniform_bound(b->width, b->n_actions, b->n_prompts, delta);
@@ -199,39 +202,38 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of)
 /* ---- count noise ---- */
 
 /* A count of this mean: Poisson by its normal limit (Box and Muller). */
-static uint64_t about(ckvc_rng *rng, double mean)
-{
+static uint64_t about(ckvc_rng *rng, double mean) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return (uint64_t)llround(mean + sqrt(mean) * sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
-double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean, double alpha, const double *head_grid,
-                            uint32_t draws, uint64_t seed, uint64_t state)
-{
+double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
+                            const double *head_grid, uint32_t draws, uint64_t seed,
+                            uint64_t state) {
     uint64_t drawn[CQL_MAX_ACTIONS], total = 0, even[CQL_MAX_ACTIONS];
     uint32_t logged[CQL_MAX_ACTIONS], k = 0, differ = 0;
     for (size_t a = 0; a < n_actions; ++a) {
         even[a] = n[a] > 0 ? 1 : 0;
         total += n[a];
-        if (n[a] > 0)
-            logged[k++] = (uint32_t)a;
+        if (n[a] > 0) { logged[k++] = (uint32_t)a; }
     }
     int fair = k > 0 ? cql_choice(n_actions, even, mean, alpha, head_grid) : -1;
-    if (fair < 0 || draws == 0)
-        return NAN;
+    if (fair < 0 || draws == 0) { return NAN; }
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, state, STAGE_NOISE);
     for (uint32_t d = 0; d < draws; ++d) {
         memset(drawn, 0, n_actions * sizeof *drawn);
-        if (total / k < MANY)
-            for (uint64_t i = 0; i < total; ++i)
+        if (total / k < MANY) {
+            for (uint64_t i = 0; i < total; ++i) {
                 drawn[logged[ckvc_rng_below(&rng, k)]]++;
-        else
-            for (uint32_t i = 0; i < k; ++i)
+            }
+        } else {
+            for (uint32_t i = 0; i < k; ++i) {
                 drawn[logged[i]] = about(&rng, (double)total / k);
+            }
+        }
         int a = cql_choice(n_actions, drawn, mean, alpha, head_grid);
-        if (a < 0)
-            return NAN;
+        if (a < 0) { return NAN; }
         differ += a != fair;
     }
     return (double)differ / draws;

@@ -16,16 +16,14 @@ typedef struct row {
     size_t at;
 } row;
 
-static int worse_first(const void *pa, const void *pb)
-{
+static int worse_first(const void *pa, const void *pb) {
     const row *a = pa, *b = pb;
     int c = (a->damage < b->damage) - (a->damage > b->damage);
     return c ? c : (a->at > b->at) - (a->at < b->at);
 }
 
 /* column: [2n] scratch. */
-static ckvc_status count(row *rows, size_t n, double *column, worst_share *out, ckvc_err *err)
-{
+static ckvc_status count(row *rows, size_t n, double *column, worst_share *out, ckvc_err *err) {
     static const double half = 0.5;
     double middle[2];
     for (size_t i = 0; i < n; i++) {
@@ -34,9 +32,7 @@ static ckvc_status count(row *rows, size_t n, double *column, worst_share *out, 
     }
     ckvc_status st = rank_quantile(column, n, &half, 1, &middle[0], err);
     st = st ? st : rank_quantile(column + n, n, &half, 1, &middle[1], err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     qsort(rows, n, sizeof *rows, worse_first);
     *out = (worst_share){.n = n, .n_worst = (n + 9) / 10, .lo = NAN, .hi = NAN};
     for (size_t i = 0; i < n; i++) {
@@ -49,16 +45,17 @@ static ckvc_status count(row *rows, size_t n, double *column, worst_share *out, 
     return CKVC_OK;
 }
 
-ckvc_status worst_low_risk(const double *damage, const double *first, const double *second, size_t n, uint32_t replicates,
-                           uint64_t seed, uint64_t stream, worst_share *out, ckvc_err *err)
-{
+ckvc_status worst_low_risk(const double *damage, const double *first, const double *second,
+                           size_t n, uint32_t replicates, uint64_t seed, uint64_t stream,
+                           worst_share *out, ckvc_err *err) {
     *out = (worst_share){.share = NAN, .base = NAN, .lo = NAN, .hi = NAN};
-    if (n == 0) {
-        return CKVC_OK;
-    }
+    if (n == 0) { return CKVC_OK; }
     row *rows = ckvc_alloc(n, sizeof *rows);
-    double *column = ckvc_alloc(2 * n, sizeof *column), *shares = ckvc_alloc((size_t)replicates + 1, sizeof *shares);
-    ckvc_status st = rows && column && shares ? CKVC_OK : ckvc_fail_memory(err, "the worst tenth", n * sizeof *rows);
+    double *column = ckvc_alloc(2 * n, sizeof *column),
+           *shares = ckvc_alloc((size_t)replicates + 1, sizeof *shares);
+    ckvc_status st = rows && column && shares
+                         ? CKVC_OK
+                         : ckvc_fail_memory(err, "the worst tenth", n * sizeof *rows);
     for (size_t i = 0; i < n && st == CKVC_OK; i++) {
         rows[i] = (row){damage[i], first[i], second[i], i};
     }

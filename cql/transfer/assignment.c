@@ -1,4 +1,5 @@
-/* Rows enter one by one; each along the shortest path, in reduced costs c[i][j] - u[i] - v[j] >= 0, from itself to a free column. */
+/* Rows enter one by one; each along the shortest path, in reduced costs c[i][j] - u[i] - v[j] >= 0,
+ * from itself to a free column. */
 #include "cql/transfer/assignment.h"
 
 #include <assert.h>
@@ -8,12 +9,14 @@
 
 #include "lib/base/memory.h"
 
-ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column, ckvc_err *err)
-{
+ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column,
+                             ckvc_err *err) {
     assert(n >= 1 && n <= m && m <= ASSIGNMENT_MAX);
     /* Rows and columns from 1; row 0 is none, column 0 where a path begins. */
-    double *u = ckvc_calloc(n + 1, sizeof *u), *v = ckvc_calloc(m + 1, sizeof *v), *least = ckvc_alloc(m + 1, sizeof *least);
-    uint32_t *row_of = ckvc_calloc(m + 1, sizeof *row_of), *before = ckvc_calloc(m + 1, sizeof *before);
+    double *u = ckvc_calloc(n + 1, sizeof *u), *v = ckvc_calloc(m + 1, sizeof *v),
+           *least = ckvc_alloc(m + 1, sizeof *least);
+    uint32_t *row_of = ckvc_calloc(m + 1, sizeof *row_of),
+             *before = ckvc_calloc(m + 1, sizeof *before);
     bool *done = ckvc_alloc(m + 1, sizeof *done);
     ckvc_status st = CKVC_OK;
     if (!u || !v || !least || !row_of || !before || !done) {
@@ -32,9 +35,7 @@ ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_
             uint32_t row = row_of[at], next = 0;
             double step = INFINITY;
             for (uint32_t j = 1; j <= m; j++) {
-                if (done[j]) {
-                    continue;
-                }
+                if (done[j]) { continue; }
                 double reduced = cost[(size_t)(row - 1) * m + j - 1] - u[row] - v[j];
                 if (reduced < least[j]) {
                     least[j] = reduced;
@@ -61,9 +62,7 @@ ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_
         }
     }
     for (uint32_t j = 1; j <= m; j++) {
-        if (row_of[j]) {
-            column[row_of[j] - 1] = j - 1;
-        }
+        if (row_of[j]) { column[row_of[j] - 1] = j - 1; }
     }
 cleanup:
     free(u);

@@ -1,8 +1,9 @@
 /* Depth mapping in exact integers (method.md section 9).
  *
- * Target i of m lies at i/(m-1) * (n-1) on a source axis of n: between floor(that) and its successor, with weights that are integers
- * over m-1. A single target takes every source with weight 1 over n; a single source repeats. Two axes multiply, so a value is
- * one integer over D1 * D2, rounded once, exact halves down.
+ * Target i of m lies at i/(m-1) * (n-1) on a source axis of n: between floor(that) and its
+ * successor, with weights that are integers over m-1. A single target takes every source with
+ * weight 1 over n; a single source repeats. Two axes multiply, so a value is one integer over D1 *
+ * D2, rounded once, exact halves down.
  */
 #include "cql/transfer/transfer.h"
 
@@ -18,59 +19,55 @@
 #define EXTENT_MAX 65536u
 #define INDEX_MAX  65535u
 
-/* Where one target position reads on an axis: sources begin ... begin+count-1, and their weights over `over`. With two sources
- * the weights are over - second and second, else all 1. */
+/* Where one target position reads on an axis: sources begin ... begin+count-1, and their weights
+ * over `over`. With two sources the weights are over - second and second, else all 1. */
 typedef struct span {
     uint32_t begin, count;
     uint64_t second, over;
 } span;
 
-static span span_of(uint32_t n, uint32_t m, uint32_t i)
-{
-    if (m == 1)
-        return (span){0, n, 0, n};
+static span span_of(uint32_t n, uint32_t m, uint32_t i) {
+    if (m == 1) { return (span){0, n, 0, n}; }
     uint64_t scaled = (uint64_t)i * (n - 1), over = m - 1;
     uint64_t rest = scaled % over;
-    if (rest == 0)
-        return (span){(uint32_t)(scaled / over), 1, 0, 1};
+    if (rest == 0) { return (span){(uint32_t)(scaled / over), 1, 0, 1}; }
     return (span){(uint32_t)(scaled / over), 2, rest, over};
 }
 
-static uint64_t span_weight(const span *s, uint32_t k)
-{
-    if (!s->second)
-        return 1;
+static uint64_t span_weight(const span *s, uint32_t k) {
+    if (!s->second) { return 1; }
     return k ? s->second : s->over - s->second;
 }
 
-static uint32_t round_half_down(uint64_t numerator, uint64_t denominator)
-{
+static uint32_t round_half_down(uint64_t numerator, uint64_t denominator) {
     uint64_t whole = numerator / denominator, rest = numerator % denominator;
     return (uint32_t)(whole + (rest > denominator - rest));
 }
 
-void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2, uint32_t *target)
-{
+void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
+                    uint32_t *target) {
     assert(L >= 1 && L <= EXTENT_MAX && G >= 1 && G <= EXTENT_MAX);
     assert(L2 >= 1 && L2 <= EXTENT_MAX && G2 >= 1 && G2 <= EXTENT_MAX);
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         span sl = span_of(L, L2, l2);
         for (uint32_t g2 = 0; g2 < G2; g2++) {
             span sg = span_of(G, G2, g2);
-            uint64_t sum = 0; /* weights add up to the denominators (at most 2^16 each): below 2^48 */
-            for (uint32_t i = 0; i < sl.count; i++)
+            uint64_t sum =
+                0; /* weights add up to the denominators (at most 2^16 each): below 2^48 */
+            for (uint32_t i = 0; i < sl.count; i++) {
                 for (uint32_t j = 0; j < sg.count; j++) {
                     uint32_t index = source[(uint64_t)(sl.begin + i) * G + sg.begin + j];
                     assert(index <= INDEX_MAX);
                     sum += span_weight(&sl, i) * span_weight(&sg, j) * index;
                 }
+            }
             target[(uint64_t)l2 * G2 + g2] = round_half_down(sum, sl.over * sg.over);
         }
     }
 }
 
-void transfer_layers(uint32_t L, uint32_t cells, const uint32_t *source, uint32_t L2, uint32_t *target)
-{
+void transfer_layers(uint32_t L, uint32_t cells, const uint32_t *source, uint32_t L2,
+                     uint32_t *target) {
     assert(L >= 1 && L <= EXTENT_MAX && L2 >= 1 && L2 <= EXTENT_MAX);
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         span s = span_of(L, L2, l2);
@@ -93,41 +90,43 @@ typedef struct spread_of {
     uint32_t head;
 } spread_of;
 
-static int by_spread(const void *a, const void *b)
-{
+static int by_spread(const void *a, const void *b) {
     const spread_of *x = a, *y = b;
-    if (x->spread != y->spread)
-        return x->spread < y->spread ? -1 : 1;
+    if (x->spread != y->spread) { return x->spread < y->spread ? -1 : 1; }
     return x->head < y->head ? -1 : 1;
 }
 
-static int by_index(const void *a, const void *b)
-{
+static int by_index(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
 
-ckvc_status transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2, const double *spread,
-                                uint32_t *target, ckvc_err *err)
-{
-    uint32_t *sorted = ckvc_alloc((size_t)L * G, sizeof *sorted), *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
+ckvc_status transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2,
+                                uint32_t G2, const double *spread, uint32_t *target,
+                                ckvc_err *err) {
+    uint32_t *sorted = ckvc_alloc((size_t)L * G, sizeof *sorted),
+             *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
     spread_of *order = ckvc_alloc(G2, sizeof *order);
     ckvc_status st = CKVC_OK;
     if (sorted == NULL || mapped == NULL || order == NULL) {
-        st = ckvc_fail_memory(err, "transferring by rank", ((size_t)L * G + (size_t)L2 * G2) * sizeof *sorted);
+        st = ckvc_fail_memory(err, "transferring by rank",
+                              ((size_t)L * G + (size_t)L2 * G2) * sizeof *sorted);
         goto done;
     }
     memcpy(sorted, source, (size_t)L * G * sizeof *sorted);
-    for (uint32_t l = 0; l < L; l++)
+    for (uint32_t l = 0; l < L; l++) {
         qsort(sorted + (size_t)l * G, G, sizeof *sorted, by_index);
-    transfer_heads(L, G, sorted, L2, G2,
-                   mapped); /* ascending in every layer: so are means of ascending rows, and rounding keeps that */
+    }
+    transfer_heads(L, G, sorted, L2, G2, mapped); /* ascending in every layer: so are means of
+                                                     ascending rows, and rounding keeps that */
     for (uint32_t l2 = 0; l2 < L2; l2++) {
-        for (uint32_t g = 0; g < G2; g++)
+        for (uint32_t g = 0; g < G2; g++) {
             order[g] = (spread_of){spread[(size_t)l2 * G2 + g], g};
+        }
         qsort(order, G2, sizeof *order, by_spread);
-        for (uint32_t k = 0; k < G2; k++)
+        for (uint32_t k = 0; k < G2; k++) {
             target[(size_t)l2 * G2 + order[k].head] = mapped[(size_t)l2 * G2 + k];
+        }
     }
 done:
     free(sorted);
@@ -136,13 +135,14 @@ done:
     return st;
 }
 
-double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index, const double *spread)
-{
+double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index,
+                               const double *spread) {
     double sum = 0, n = 0;
     double *x = ckvc_alloc(G, sizeof *x);
     for (uint32_t l = 0; x != NULL && l < L; l++) {
-        for (uint32_t g = 0; g < G; g++)
+        for (uint32_t g = 0; g < G; g++) {
             x[g] = index[(size_t)l * G + g];
+        }
         double rho = rank_spearman(x, spread + (size_t)l * G, G);
         if (!isnan(rho)) {
             sum += rho;
@@ -156,22 +156,22 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index, co
 /* ---- signature ---- */
 
 /* Source layers behind target layer l2, and where their pairings begin. */
-static span layers_of(const transfer_pairing *p, uint32_t l2, size_t *first)
-{
+static span layers_of(const transfer_pairing *p, uint32_t l2, size_t *first) {
     span s = span_of(p->L, p->L2, l2);
     *first = 0;
-    for (uint32_t k = 0; k < l2; k++)
+    for (uint32_t k = 0; k < l2; k++) {
         *first += span_of(p->L, p->L2, k).count;
+    }
     return s;
 }
 
 /* z [G][3] over the heads of one layer; population deviation. */
-static void z_scores(uint32_t G, const double *signature, double *z)
-{
+static void z_scores(uint32_t G, const double *signature, double *z) {
     for (int s = 0; s < TRANSFER_STATS; s++) {
         double mean = 0, square = 0;
-        for (uint32_t g = 0; g < G; g++)
+        for (uint32_t g = 0; g < G; g++) {
             mean += signature[(size_t)g * TRANSFER_STATS + s];
+        }
         mean /= G;
         for (uint32_t g = 0; g < G; g++) {
             double d = signature[(size_t)g * TRANSFER_STATS + s] - mean;
@@ -185,20 +185,22 @@ static void z_scores(uint32_t G, const double *signature, double *z)
     }
 }
 
-/* z [G][3] of a source layer, z2 [G2][3] of a target layer -> head [G2], mean cost. cost: scratch [G2][G * times]. */
-static ckvc_status pair_layer(const transfer_pairing *p, const double *z, const double *z2, double *cost, uint32_t *head,
-                              double *mean, ckvc_err *err)
-{
+/* z [G][3] of a source layer, z2 [G2][3] of a target layer -> head [G2], mean cost. cost: scratch
+ * [G2][G * times]. */
+static ckvc_status pair_layer(const transfer_pairing *p, const double *z, const double *z2,
+                              double *cost, uint32_t *head, double *mean, ckvc_err *err) {
     uint32_t times = (p->G2 + p->G - 1) / p->G, columns = p->G * times;
-    for (uint32_t i = 0; i < p->G2; i++)
+    for (uint32_t i = 0; i < p->G2; i++) {
         for (uint32_t j = 0; j < columns; j++) {
             double sum = 0;
             for (int s = 0; s < TRANSFER_STATS; s++) {
-                double d = z2[(size_t)i * TRANSFER_STATS + s] - z[(size_t)(j % p->G) * TRANSFER_STATS + s];
+                double d =
+                    z2[(size_t)i * TRANSFER_STATS + s] - z[(size_t)(j % p->G) * TRANSFER_STATS + s];
                 sum += d * d;
             }
             cost[(size_t)i * columns + j] = sum;
         }
+    }
     ckvc_status st = assignment_solve(p->G2, columns, cost, head, err);
     *mean = 0;
     for (uint32_t i = 0; st == CKVC_OK && i < p->G2; i++) {
@@ -208,68 +210,72 @@ static ckvc_status pair_layer(const transfer_pairing *p, const double *z, const 
     return st;
 }
 
-ckvc_status transfer_pair(uint32_t L, uint32_t G, const double *signature, uint32_t L2, uint32_t G2, const double *signature2,
-                          transfer_pairing *out, ckvc_err *err)
-{
+ckvc_status transfer_pair(uint32_t L, uint32_t G, const double *signature, uint32_t L2, uint32_t G2,
+                          const double *signature2, transfer_pairing *out, ckvc_err *err) {
     *out = (transfer_pairing){.L = L, .G = G, .L2 = L2, .G2 = G2};
     uint32_t times = (G2 + G - 1) / G;
-    if (G > ASSIGNMENT_MAX || G2 > ASSIGNMENT_MAX || (uint64_t)G * times > ASSIGNMENT_MAX)
-        return ckvc_fail(err, CKVC_E_DATA, "%u and %u heads: a pairing by signature takes at most %d", G, G2, ASSIGNMENT_MAX);
+    if (G > ASSIGNMENT_MAX || G2 > ASSIGNMENT_MAX || (uint64_t)G * times > ASSIGNMENT_MAX) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%u and %u heads: a pairing by signature takes at most %d", G, G2,
+                         ASSIGNMENT_MAX);
+    }
     size_t steps = 0;
-    for (uint32_t l2 = 0; l2 < L2; l2++)
+    for (uint32_t l2 = 0; l2 < L2; l2++) {
         steps += span_of(L, L2, l2).count;
+    }
     out->head = ckvc_alloc(steps * G2, sizeof *out->head);
     out->cost = ckvc_alloc(L2, sizeof *out->cost);
-    double *z = ckvc_alloc((size_t)L * G * TRANSFER_STATS, sizeof *z), *z2 = ckvc_alloc((size_t)G2 * TRANSFER_STATS, sizeof *z2);
+    double *z = ckvc_alloc((size_t)L * G * TRANSFER_STATS, sizeof *z),
+           *z2 = ckvc_alloc((size_t)G2 * TRANSFER_STATS, sizeof *z2);
     double *cost = ckvc_alloc((size_t)G2 * G * times, sizeof *cost);
     ckvc_status st = CKVC_OK;
-    if (out->head == NULL || out->cost == NULL || z == NULL || z2 == NULL || cost == NULL)
+    if (out->head == NULL || out->cost == NULL || z == NULL || z2 == NULL || cost == NULL) {
         st = ckvc_fail_memory(err, "pairing heads", steps * G2 * sizeof *out->head);
-    for (uint32_t l = 0; st == CKVC_OK && l < L; l++)
+    }
+    for (uint32_t l = 0; st == CKVC_OK && l < L; l++) {
         z_scores(G, signature + (size_t)l * G * TRANSFER_STATS, z + (size_t)l * G * TRANSFER_STATS);
+    }
     size_t step = 0;
     for (uint32_t l2 = 0; st == CKVC_OK && l2 < L2; l2++) {
         span s = span_of(L, L2, l2);
         z_scores(G2, signature2 + (size_t)l2 * G2 * TRANSFER_STATS, z2);
         for (uint32_t k = 0; st == CKVC_OK && k < s.count; k++) {
             double mean;
-            st = pair_layer(out, z + (size_t)(s.begin + k) * G * TRANSFER_STATS, z2, cost, out->head + step++ * G2, &mean, err);
-            if (k == 0 || (s.second && 2 * s.second > s.over))
-                out->cost[l2] = mean;
+            st = pair_layer(out, z + (size_t)(s.begin + k) * G * TRANSFER_STATS, z2, cost,
+                            out->head + step++ * G2, &mean, err);
+            if (k == 0 || (s.second && 2 * s.second > s.over)) { out->cost[l2] = mean; }
         }
     }
     free(z);
     free(z2);
     free(cost);
-    if (st != CKVC_OK)
-        transfer_pairing_fini(out);
+    if (st != CKVC_OK) { transfer_pairing_fini(out); }
     return st;
 }
 
-void transfer_pairing_fini(transfer_pairing *p)
-{
+void transfer_pairing_fini(transfer_pairing *p) {
     free(p->head);
     free(p->cost);
     *p = (transfer_pairing){0};
 }
 
-void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, uint32_t *target)
-{
+void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, uint32_t *target) {
     size_t step = 0;
     for (uint32_t l2 = 0; l2 < p->L2; l2++) {
         span s = span_of(p->L, p->L2, l2);
         for (uint32_t g = 0; g < p->G2; g++) {
             uint64_t sum = 0;
-            for (uint32_t k = 0; k < s.count; k++)
-                sum += span_weight(&s, k) * source[(size_t)(s.begin + k) * p->G + p->head[(step + k) * p->G2 + g]];
+            for (uint32_t k = 0; k < s.count; k++) {
+                sum += span_weight(&s, k) *
+                       source[(size_t)(s.begin + k) * p->G + p->head[(step + k) * p->G2 + g]];
+            }
             target[(size_t)l2 * p->G2 + g] = round_half_down(sum, s.over);
         }
         step += s.count;
     }
 }
 
-uint32_t transfer_nearest(const transfer_pairing *p, uint32_t l2, const uint32_t **heads)
-{
+uint32_t transfer_nearest(const transfer_pairing *p, uint32_t l2, const uint32_t **heads) {
     size_t first;
     span s = layers_of(p, l2, &first);
     uint32_t k = s.second && 2 * s.second > s.over ? 1 : 0;

@@ -1,4 +1,5 @@
-/* A table mapped to another model (method.md section 9): weights, thresholds, risk-bin edges, and what the new table says of itself. */
+/* A table mapped to another model (method.md section 9): weights, thresholds, risk-bin edges, and
+ * what the new table says of itself. */
 #ifndef CKVC_TRANSFER_TABLE_H
 #define CKVC_TRANSFER_TABLE_H
 
@@ -8,7 +9,11 @@
 #include "formats/run/run_dir.h"
 #include "formats/table/table_file.h"
 
-typedef enum transfer_heads_kind { TRANSFER_INDEX, TRANSFER_RANK, TRANSFER_SIGNATURE } transfer_heads_kind;
+typedef enum transfer_heads_kind {
+    TRANSFER_INDEX,
+    TRANSFER_RANK,
+    TRANSFER_SIGNATURE
+} transfer_heads_kind;
 
 typedef struct transfer_target {
     uint32_t n_layers, n_heads, n_query_heads; /* heads of the table's head axis; query heads */
@@ -17,14 +22,17 @@ typedef struct transfer_target {
 
 typedef struct transfer_options {
     transfer_heads_kind heads;
-    const run_dir *scan; /* of the target, or NULL: the source's edges stay, and heads can only be matched by index */
+    const run_dir *scan; /* of the target, or NULL: the source's edges stay, and heads can only be
+                            matched by index */
     bool force;          /* map what usually makes no sense: warn in place of refusing */
 } transfer_options;
 
-/* target NULL: the scan's model. Refused (CKVC_E_MISMATCH; CKVC_E_USAGE where an option is missing) unless force: a table of query heads, a scan of
- * another window or alpha, `rank` without the source's own statistics. Refused always: a scan of another shape than the target, rank and
+/* target NULL: the scan's model. Refused (CKVC_E_MISMATCH; CKVC_E_USAGE where an option is missing)
+ * unless force: a table of query heads, a scan of another window or alpha, `rank` without the
+ * source's own statistics. Refused always: a scan of another shape than the target, rank and
  * signature without a scan, `signature` without the source's statistics. */
-ckvc_status transfer_table(const table_file *from, const char *where, const transfer_target *target, const transfer_options *o,
-                           table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status transfer_table(const table_file *from, const char *where, const transfer_target *target,
+                           const transfer_options *o, table_file **out,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

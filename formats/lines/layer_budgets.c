@@ -14,9 +14,10 @@ enum { FILE_MAX = 1 << 20, NUMBER_MAX = 64 };
 
 #define WANTED "wanted whole tokens (256) or a share of the prompt below 1 (0.25)"
 
-/* The number of one line, its comment and the blanks around it left out: *found says whether there is one. */
-static ckvc_status read_line(const char *path, uint32_t line, const char *text, size_t n, double *value, bool *found, ckvc_err *err)
-{
+/* The number of one line, its comment and the blanks around it left out: *found says whether there
+ * is one. */
+static ckvc_status read_line(const char *path, uint32_t line, const char *text, size_t n,
+                             double *value, bool *found, ckvc_err *err) {
     const char *hash = memchr(text, '#', n);
     n = hash ? (size_t)(hash - text) : n;
     while (n && strchr(" \t\r", text[n - 1])) {
@@ -27,9 +28,7 @@ static ckvc_status read_line(const char *path, uint32_t line, const char *text, 
         n--;
     }
     *found = n > 0;
-    if (!*found) {
-        return CKVC_OK;
-    }
+    if (!*found) { return CKVC_OK; }
     char number[NUMBER_MAX], *end = number;
     double v = 0.0;
     if (n < sizeof number) {
@@ -38,14 +37,15 @@ static ckvc_status read_line(const char *path, uint32_t line, const char *text, 
         v = strspn(number, "0123456789.eE+-") == n ? strtod(number, &end) : 0.0;
     }
     if (n >= sizeof number || *end || !(v > 0.0) || v > 1e9 || (v >= 1.0 && v != floor(v))) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: got '%.*s', " WANTED, path, line, n < 40 ? (int)n : 40, text);
+        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: got '%.*s', " WANTED, path, line,
+                         n < 40 ? (int)n : 40, text);
     }
     *value = v;
     return CKVC_OK;
 }
 
-static ckvc_status parse(const char *path, const char *text, size_t size, uint32_t n_layers, double *out, ckvc_err *err)
-{
+static ckvc_status parse(const char *path, const char *text, size_t size, uint32_t n_layers,
+                         double *out, ckvc_err *err) {
     uint32_t line = 0, n = 0;
     for (size_t at = 0; at < size;) {
         const char *end = memchr(text + at, '\n', size - at);
@@ -53,37 +53,34 @@ static ckvc_status parse(const char *path, const char *text, size_t size, uint32
         double value = 0.0;
         bool found;
         ckvc_status st = read_line(path, ++line, text + at, length, &value, &found, err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
         at += length + 1;
-        if (!found) {
-            continue;
-        }
+        if (!found) { continue; }
         if (n == n_layers) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s:%u: one number more than the model's %u layers", path, line, n_layers);
+            return ckvc_fail(err, CKVC_E_DATA, "%s:%u: one number more than the model's %u layers",
+                             path, line, n_layers);
         }
         if (n && (out[0] < 1.0) != (value < 1.0)) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind", path,
-                             line, value, value < 1.0 ? "a share of the prompt" : "tokens", out[0],
-                             out[0] < 1.0 ? "a share of the prompt" : "tokens");
+            return ckvc_fail(
+                err, CKVC_E_DATA,
+                "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind", path,
+                line, value, value < 1.0 ? "a share of the prompt" : "tokens", out[0],
+                out[0] < 1.0 ? "a share of the prompt" : "tokens");
         }
         out[n++] = value;
     }
-    return n == n_layers
-               ? CKVC_OK
-               : ckvc_fail(err, CKVC_E_DATA, "%s: %u numbers, wanted one for each of the model's %u layers", path, n, n_layers);
+    return n == n_layers ? CKVC_OK
+                         : ckvc_fail(err, CKVC_E_DATA,
+                                     "%s: %u numbers, wanted one for each of the model's %u layers",
+                                     path, n, n_layers);
 }
 
-ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out, ckvc_err *err)
-{
+ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out, ckvc_err *err) {
     char *text = NULL;
     size_t size = 0;
     *out = NULL;
     ckvc_status st = ckvc_file_read(path, FILE_MAX, &text, &size, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     double *budgets = ckvc_calloc(n_layers, sizeof *budgets);
     st = budgets ? parse(path, text, size, n_layers, budgets, err)
                  : ckvc_fail_memory(err, "budgets by layer", n_layers * sizeof *budgets);
@@ -96,17 +93,15 @@ ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out
     return st;
 }
 
-uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double *out, uint32_t max)
-{
+uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double *out,
+                                uint32_t max) {
     uint32_t n = 0;
     for (uint32_t l = 0; l < n_layers; l++) {
         uint32_t before = 0;
         while (before < l && budgets[before] != budgets[l]) {
             before++;
         }
-        if (before == l && n++ < max) {
-            out[n - 1] = budgets[l];
-        }
+        if (before == l && n++ < max) { out[n - 1] = budgets[l]; }
     }
     qsort(out, n < max ? n : max, sizeof *out, ckvc_order_double);
     return n;

@@ -1,5 +1,6 @@
-/* The record of a leak check (manifest.md, "Leaks"): what was compared with what, by hash, and what was found. It is made by
- * `manifest check --out`, goes into plans and tables, and is read back from all three. */
+/* The record of a leak check (manifest.md, "Leaks"): what was compared with what, by hash, and what
+ * was found. It is made by `manifest check --out`, goes into plans and tables, and is read back
+ * from all three. */
 #ifndef CKVC_LEAK_RECORD_H
 #define CKVC_LEAK_RECORD_H
 
@@ -15,9 +16,10 @@ enum { LEAK_RECORD_MAX_AGAINST = 256 };
 typedef struct leak_against { /* one evaluation file */
     char sha256[CKVC_SHA256_HEX];
     uint64_t bytes, lines, texts, words;
-    uint64_t spans, near, ids; /* shared spans; texts near to a prompt; lines whose id a prompt has */
-    uint64_t leaked_lines;     /* with any of them */
-    uint64_t leaked_prompts;   /* of the manifest */
+    uint64_t spans, near,
+        ids;                 /* shared spans; texts near to a prompt; lines whose id a prompt has */
+    uint64_t leaked_lines;   /* with any of them */
+    uint64_t leaked_prompts; /* of the manifest */
 } leak_against;
 
 typedef struct leak_record {
@@ -36,7 +38,8 @@ typedef struct leak_record {
 /* New reference; NULL when memory is out. */
 json_t *leak_record_json(const leak_record *r);
 /* Checks every member; `where` begins the message. *out is to be freed with leak_record_fini. */
-ckvc_status leak_record_parse(const json_t *o, const char *where, leak_record *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status leak_record_parse(const json_t *o, const char *where, leak_record *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status leak_record_read(const char *path, leak_record *out, ckvc_err *err) CKVC_MUST_CHECK;
 void leak_record_fini(leak_record *r);
 /* The evaluation file of that hash; NULL: it was not compared. */

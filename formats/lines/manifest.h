@@ -25,7 +25,8 @@ typedef struct manifest_entry {
     size_t n_tokens;
     bool has_tokens;
     bool has_file; /* text was read from "file" */
-    /* a conversation; text is then "role LF content LF" of each message: what checks of repeats, leaks and lengths look at */
+    /* a conversation; text is then "role LF content LF" of each message: what checks of repeats,
+     * leaks and lengths look at */
     manifest_message *messages;
     size_t n_messages;
     /* at most one of them; none: the last C ids of the prompt are the continuation */
@@ -43,17 +44,18 @@ typedef struct manifest {
     size_t n_entries;
 } manifest;
 
-/* Reads and checks every line: unknown or duplicate keys, duplicate ids, lines over 64 MiB, bad UTF-8, text and tokens both
- * or none, files outside the manifest's folder are CKVC_E_DATA with "FILE:LINE: ...". Entries keep the file's order. Texts of
- * "file" entries are read at once. */
+/* Reads and checks every line: unknown or duplicate keys, duplicate ids, lines over 64 MiB, bad
+ * UTF-8, text and tokens both or none, files outside the manifest's folder are CKVC_E_DATA with
+ * "FILE:LINE: ...". Entries keep the file's order. Texts of "file" entries are read at once. */
 ckvc_status manifest_read(const char *path, manifest **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* One line alone, by the same rules (uniqueness of its id apart): for streams. `path` is the file that it stands in. *out is to be freed with
- * manifest_entry_fini in every case. */
-ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text, size_t n, manifest_entry *out,
-                               ckvc_err *err) CKVC_MUST_CHECK;
+/* One line alone, by the same rules (uniqueness of its id apart): for streams. `path` is the file
+ * that it stands in. *out is to be freed with manifest_entry_fini in every case. */
+ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text, size_t n,
+                               manifest_entry *out, ckvc_err *err) CKVC_MUST_CHECK;
 void manifest_entry_fini(manifest_entry *e);
 void manifest_free(manifest *m);
-/* A canonical manifest line, without newline: for builders. The caller frees; NULL when memory is out. */
+/* A canonical manifest line, without newline: for builders. The caller frees; NULL when memory is
+ * out. */
 char *manifest_line(const manifest_entry *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* The kinds of policy that a score line names (scores.md): written by calib/, told apart by report/. */
+/* The kinds of policy that a score line names (scores.md): written by calib/, told apart by
+ * report/. */
 #ifndef CKVC_SCORE_KIND_H
 #define CKVC_SCORE_KIND_H
 
@@ -26,13 +27,11 @@ const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
 /* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
 score_kind score_kind_named(const char *name);
 /* Ranks positions without looking at a table. */
-static inline bool score_is_reference(score_kind kind)
-{
+static inline bool score_is_reference(score_kind kind) {
     return kind >= SCORE_RECENT && kind <= SCORE_WINDOW_POOLED;
 }
 /* A table with one part taken out or put back to its start (method.md section 7). */
-static inline bool score_is_control(score_kind kind)
-{
+static inline bool score_is_control(score_kind kind) {
     return kind >= SCORE_NO_UTILITY && kind < SCORE_KIND_COUNT;
 }
 

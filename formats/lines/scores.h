@@ -9,8 +9,16 @@
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
-/* Per-layer numbers of --attention-error, and quantiles (5, 25, 50, 75, 95, 99, 100%) of --utilities. */
-enum { SCORE_EPSILON, SCORE_BOUND, SCORE_ERROR, SCORE_DRIFT, SCORE_ATTENTION_KEYS, SCORE_QUANTILE_COUNT = 7 };
+/* Per-layer numbers of --attention-error, and quantiles (5, 25, 50, 75, 95, 99, 100%) of
+ * --utilities. */
+enum {
+    SCORE_EPSILON,
+    SCORE_BOUND,
+    SCORE_ERROR,
+    SCORE_DRIFT,
+    SCORE_ATTENTION_KEYS,
+    SCORE_QUANTILE_COUNT = 7
+};
 
 enum { SCORE_NEUTRAL_WINDOW = 64 }; /* W of lines that name none */
 
@@ -24,24 +32,28 @@ typedef struct score_row {
     uint32_t line;                   /* 1-based */
     char *id, *source, *split;       /* source, split: NULL where the manifest had none */
     char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
-    uint64_t token_hash;             /* of the prompt's tokens, whatever manifest they stand in; 0: the line has none */
-    char table
-        [CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that a control is of, or whose tokens a reference keeps; "" none */
-    double tau;                        /* the one threshold of a matched control, NaN elsewhere */
-    char operator_name[16];            /* of a table that is not the paper's operator's, else "" */
+    uint64_t token_hash; /* of the prompt's tokens, whatever manifest they stand in; 0: the line has
+                            none */
+    char
+        table[CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that
+                                   a control is of, or whose tokens a reference keeps; "" none */
+    double tau;                 /* the one threshold of a matched control, NaN elsewhere */
+    char operator_name[16];     /* of a table that is not the paper's operator's, else "" */
     uint32_t n_tokens, n_continuation; /* T, C */
-    double budget;                     /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
-    uint64_t layer_budgets;            /* hash of the budgets by layer; 0: all layers have the same */
+    double budget;          /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
+    uint64_t layer_budgets; /* hash of the budgets by layer; 0: all layers have the same */
     score_setting setting;
     double r_struct, r_sem;              /* NaN where null */
     int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
     uint32_t n_layers;                   /* L */
     uint32_t *n_candidates;              /* [L]; NULL where the policy has no threshold */
     uint32_t *n_kept, *n_kept_window;    /* [L]; n_kept_window NULL where null */
-    double loss_full, loss_comp, reward; /* nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full) */
+    double loss_full, loss_comp, reward; /* nats per token, NaN where null (C = 0, not finite);
+                                            reward = -(loss_comp - loss_full) */
     double *attention;                   /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
     uint32_t n_heads;                    /* G of utility, else 0 */
-    double *utility; /* [L][G][SCORE_QUANTILE_COUNT], then alpha's [SCORE_QUANTILE_COUNT]; NULL: not on this line */
+    double *utility; /* [L][G][SCORE_QUANTILE_COUNT], then alpha's [SCORE_QUANTILE_COUNT]; NULL: not
+                        on this line */
 } score_row;
 
 typedef struct scores {
@@ -50,8 +62,9 @@ typedef struct scores {
     size_t n, capacity;
 } scores;
 
-/* Reads and checks every line: unknown, missing or duplicate keys, wrong types, counts that contradict each other, a reward that is not
- * the difference of the losses, or the same prompt x budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
+/* Reads and checks every line: unknown, missing or duplicate keys, wrong types, counts that
+ * contradict each other, a reward that is not the difference of the losses, or the same prompt x
+ * budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
 void scores_free(scores *s);
 /* By alpha, kept window, observation window; 0: one score. */

@@ -1,6 +1,7 @@
-/* A GGUF file, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): typed metadata and a table of
- * tensors, memory-mapped. The file is taken for hostile: every count, length and offset is compared with the bytes that remain
- * before anything is allocated or followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c.
+/* A GGUF file, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): typed
+ * metadata and a table of tensors, memory-mapped. The file is taken for hostile: every count,
+ * length and offset is compared with the bytes that remain before anything is allocated or
+ * followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c.
  */
 #ifndef CKVC_GGUF_H
 #define CKVC_GGUF_H
@@ -72,18 +73,24 @@ void gguf_close(gguf *g);
 const gguf_value *gguf_find(const gguf *g, const char *key);
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
 
-/* Scalars by key: CKVC_OK with *out left alone when the key is not there. Any integer type does for an integer, f32 and f64 for a
- * number; a value of another type, or outside min ... max, is CKVC_E_DATA naming the key. */
-ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, int64_t *out, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status gguf_number(const gguf *g, const char *key, double *out, ckvc_err *err) CKVC_MUST_CHECK; /* finite */
+/* Scalars by key: CKVC_OK with *out left alone when the key is not there. Any integer type does for
+ * an integer, f32 and f64 for a number; a value of another type, or outside min ... max, is
+ * CKVC_E_DATA naming the key. */
+ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, int64_t *out,
+                     ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status gguf_number(const gguf *g, const char *key, double *out,
+                        ckvc_err *err) CKVC_MUST_CHECK; /* finite */
 ckvc_status gguf_flag(const gguf *g, const char *key, bool *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* The value when it is there and a string; NULL with CKVC_OK when it is not there. */
-ckvc_status gguf_string(const gguf *g, const char *key, const gguf_value **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status gguf_string(const gguf *g, const char *key, const gguf_value **out,
+                        ckvc_err *err) CKVC_MUST_CHECK;
 /* The same for an array of items of one type. */
-ckvc_status gguf_array(const gguf *g, const char *key, gguf_type item, const gguf_value **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status gguf_array(const gguf *g, const char *key, gguf_type item, const gguf_value **out,
+                       ckvc_err *err) CKVC_MUST_CHECK;
 bool gguf_string_is(const gguf_value *v, const char *text);
 
-/* Walks an array of strings: *at begins at 0; gives the next string, borrowed. The array's lengths were checked by gguf_open. */
+/* Walks an array of strings: *at begins at 0; gives the next string, borrowed. The array's lengths
+ * were checked by gguf_open. */
 const char *gguf_next_string(const gguf_value *array, uint64_t *at, size_t *size);
 
 #endif

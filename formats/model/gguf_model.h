@@ -5,8 +5,9 @@
 #include "formats/model/model_config.h"
 #include "lib/base/status.h"
 
-/* Keys "llama.*" and "qwen2.*" of ggml's docs/gguf.md and llama.cpp's gguf-py/gguf/constants.py; what their numbers mean is what
- * llama.cpp's convert_hf_to_gguf.py wrote there. What we do not run is refused by the name of its key or tensor. */
+/* Keys "llama.*" and "qwen2.*" of ggml's docs/gguf.md and llama.cpp's gguf-py/gguf/constants.py;
+ * what their numbers mean is what llama.cpp's convert_hf_to_gguf.py wrote there. What we do not run
+ * is refused by the name of its key or tensor. */
 ckvc_status gguf_shape_read(const char *path, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,8 +1,8 @@
 /* Values of a tensor in float32, from each type that weights lie in.
  *
- * The quantised types are ggml's (ggml-common.h has the blocks, ggml-quants.c the arithmetic). A block holds a few float16
- * scales and small integers; values come out in the order and with the float32 operations of ggml's dequantize_row functions,
- * so that they are the same bits.
+ * The quantised types are ggml's (ggml-common.h has the blocks, ggml-quants.c the arithmetic). A
+ * block holds a few float16 scales and small integers; values come out in the order and with the
+ * float32 operations of ggml's dequantize_row functions, so that they are the same bits.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -12,52 +12,48 @@
 #include "lib/base/bytes.h"
 #include "lib/base/memory.h"
 
-tensor_block tensor_block_of(tensor_type type)
-{
+tensor_block tensor_block_of(tensor_type type) {
     static const tensor_block blocks[] = {
-        [TENSOR_F32] = {1, 4},      [TENSOR_F16] = {1, 2},      [TENSOR_BF16] = {1, 2},   [TENSOR_Q4_0] = {32, 18},
-        [TENSOR_Q4_1] = {32, 20},   [TENSOR_Q5_0] = {32, 22},   [TENSOR_Q5_1] = {32, 24}, [TENSOR_Q8_0] = {32, 34},
-        [TENSOR_Q4_K] = {256, 144}, [TENSOR_Q6_K] = {256, 210},
+        [TENSOR_F32] = {1, 4},      [TENSOR_F16] = {1, 2},    [TENSOR_BF16] = {1, 2},
+        [TENSOR_Q4_0] = {32, 18},   [TENSOR_Q4_1] = {32, 20}, [TENSOR_Q5_0] = {32, 22},
+        [TENSOR_Q5_1] = {32, 24},   [TENSOR_Q8_0] = {32, 34}, [TENSOR_Q4_K] = {256, 144},
+        [TENSOR_Q6_K] = {256, 210},
     };
     assert(type < TENSOR_OTHER);
     return blocks[type];
 }
 
-int64_t tensor_n_values(const tensor_view *t)
-{
+int64_t tensor_n_values(const tensor_view *t) {
     int64_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++)
+    for (int32_t i = 0; i < t->rank; i++) {
         n *= t->dims[i];
+    }
     return n;
 }
 
-bool tensor_is_plain(const tensor_view *t)
-{
+bool tensor_is_plain(const tensor_view *t) {
     return t->type <= TENSOR_BF16 && t->pairwise == 0;
 }
 
-static float from_bits(uint32_t bits)
-{
+static float from_bits(uint32_t bits) {
     float v;
     memcpy(&v, &bits, 4);
     return v;
 }
 
 /* IEEE binary16, exactly: subnormals are multiples of 2^-24. */
-static float half(const uint8_t *p)
-{
-    const uint32_t h = ckvc_get_u16(p), sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3FF;
-    if (exponent == 31)
-        return from_bits(sign | 0x7F800000u | mantissa << 13);
-    if (exponent == 0)
-        return from_bits(sign | 0x3F800000u) * (float)mantissa * 0x1p-24f;
+static float half(const uint8_t *p) {
+    const uint32_t h = ckvc_get_u16(p), sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31,
+                   mantissa = h & 0x3FF;
+    if (exponent == 31) { return from_bits(sign | 0x7F800000u | mantissa << 13); }
+    if (exponent == 0) { return from_bits(sign | 0x3F800000u) * (float)mantissa * 0x1p-24f; }
     return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* ---- blocks of 32: scale d, for _1 types a minimum m; nibbles, the low ones first half, the high ones second ---- */
+/* ---- blocks of 32: scale d, for _1 types a minimum m; nibbles, the low ones first half, the high
+ * ones second ---- */
 
-static void q4_0(const uint8_t *b, float *out)
-{
+static void q4_0(const uint8_t *b, float *out) {
     const float d = half(b);
     const uint8_t *q = b + 2;
     for (int i = 0; i < 16; i++) {
@@ -66,8 +62,7 @@ static void q4_0(const uint8_t *b, float *out)
     }
 }
 
-static void q4_1(const uint8_t *b, float *out)
-{
+static void q4_1(const uint8_t *b, float *out) {
     const float d = half(b), m = half(b + 2);
     const uint8_t *q = b + 4;
     for (int i = 0; i < 16; i++) {
@@ -77,8 +72,7 @@ static void q4_1(const uint8_t *b, float *out)
 }
 
 /* Five bits: the fifth of value i is bit i of a 32-bit word. */
-static void q5_0(const uint8_t *b, float *out)
-{
+static void q5_0(const uint8_t *b, float *out) {
     const float d = half(b);
     const uint32_t high = ckvc_get_u32(b + 2);
     const uint8_t *q = b + 6;
@@ -88,8 +82,7 @@ static void q5_0(const uint8_t *b, float *out)
     }
 }
 
-static void q5_1(const uint8_t *b, float *out)
-{
+static void q5_1(const uint8_t *b, float *out) {
     const float d = half(b), m = half(b + 2);
     const uint32_t high = ckvc_get_u32(b + 4);
     const uint8_t *q = b + 8;
@@ -99,19 +92,19 @@ static void q5_1(const uint8_t *b, float *out)
     }
 }
 
-static void q8_0(const uint8_t *b, float *out)
-{
+static void q8_0(const uint8_t *b, float *out) {
     const float d = half(b);
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++) {
         out[i] = (float)(int8_t)b[2 + i] * d;
+    }
 }
 
 /* ---- blocks of 256 ---- */
 
-/* Eight groups of 32, each with a 6-bit scale and a 6-bit minimum, packed in 12 bytes: the first four groups' in the low six
- * bits of bytes 0-3 and 4-7; the others' low nibbles in bytes 8-11, their upper two bits on top of bytes 0-3 and 4-7. */
-static void q4_k(const uint8_t *b, float *out)
-{
+/* Eight groups of 32, each with a 6-bit scale and a 6-bit minimum, packed in 12 bytes: the first
+ * four groups' in the low six bits of bytes 0-3 and 4-7; the others' low nibbles in bytes 8-11,
+ * their upper two bits on top of bytes 0-3 and 4-7. */
+static void q4_k(const uint8_t *b, float *out) {
     const float d = half(b), dmin = half(b + 2);
     const uint8_t *s = b + 4, *q = b + 16;
     for (int g = 0; g < 8; g++) {
@@ -119,26 +112,28 @@ static void q4_k(const uint8_t *b, float *out)
         const int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
         const float step = d * (float)scale, offset = dmin * (float)min;
         const uint8_t *nibbles = q + g / 2 * 32; /* groups 2j and 2j+1 share 32 bytes */
-        for (int i = 0; i < 32; i++)
+        for (int i = 0; i < 32; i++) {
             out[g * 32 + i] = step * (float)(nibbles[i] >> g % 2 * 4 & 15) - offset;
+        }
     }
 }
 
-/* Two halves of 128 values: 64 bytes of low nibbles, 32 bytes of upper bit pairs, 8 signed scales, one per 16 values. */
-static void q6_k(const uint8_t *b, float *out)
-{
+/* Two halves of 128 values: 64 bytes of low nibbles, 32 bytes of upper bit pairs, 8 signed scales,
+ * one per 16 values. */
+static void q6_k(const uint8_t *b, float *out) {
     const float d = half(b + 208);
     for (int part = 0; part < 2; part++, out += 128) {
-        const uint8_t *low = b + part * 64, *high = b + 128 + part * 32, *scales = b + 192 + part * 8;
+        const uint8_t *low = b + part * 64, *high = b + 128 + part * 32,
+                      *scales = b + 192 + part * 8;
         for (int i = 0; i < 128; i++) {
-            const int nibble = low[i % 64] >> i / 64 * 4 & 15, pair = high[i % 32] >> i / 32 * 2 & 3;
+            const int nibble = low[i % 64] >> i / 64 * 4 & 15,
+                      pair = high[i % 32] >> i / 32 * 2 & 3;
             out[i] = d * (float)(int8_t)scales[i / 16] * (float)((nibble | pair << 4) - 32);
         }
     }
 }
 
-void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out)
-{
+void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
     static void (*const block_fn[])(const uint8_t *, float *) = {
         [TENSOR_Q4_0] = q4_0, [TENSOR_Q4_1] = q4_1, [TENSOR_Q5_0] = q5_0, [TENSOR_Q5_1] = q5_1,
         [TENSOR_Q8_0] = q8_0, [TENSOR_Q4_K] = q4_k, [TENSOR_Q6_K] = q6_k,
@@ -148,37 +143,43 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out)
     const uint8_t *p = t->data + (uint64_t)first / block.values * block.bytes;
     switch (t->type) {
     case TENSOR_F32:
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++) {
             out[i] = ckvc_get_f32(p + i * 4);
+        }
         return;
     case TENSOR_F16:
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++) {
             out[i] = half(p + i * 2);
+        }
         return;
     case TENSOR_BF16:
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++) {
             out[i] = from_bits((uint32_t)ckvc_get_u16(p + i * 2) << 16);
+        }
         return;
     default:
-        for (int64_t i = 0; i < n; i += block.values, p += block.bytes)
+        for (int64_t i = 0; i < n; i += block.values, p += block.bytes) {
             block_fn[t->type](p, out + i);
+        }
     }
 }
 
-ckvc_status tensor_order_rows(const tensor_view *t, float *values, ckvc_err *err)
-{
-    if (t->pairwise == 0)
-        return CKVC_OK;
-    /* Row 2i + h of a head becomes row i + h D/2: what llama.cpp's converter did (LlamaModel.permute), undone. */
+ckvc_status tensor_order_rows(const tensor_view *t, float *values, ckvc_err *err) {
+    if (t->pairwise == 0) { return CKVC_OK; }
+    /* Row 2i + h of a head becomes row i + h D/2: what llama.cpp's converter did
+     * (LlamaModel.permute), undone. */
     const int64_t head = t->pairwise, half_head = head / 2, cols = t->rank > 1 ? t->dims[1] : 1;
     assert(head % 2 == 0 && t->dims[0] % head == 0);
     float *rows = ckvc_alloc((size_t)(head * cols), sizeof *rows);
-    if (rows == NULL)
+    if (rows == NULL) {
         return ckvc_fail_memory(err, "a head's rows", (size_t)(head * cols) * sizeof *rows);
+    }
     for (float *h = values; h < values + t->dims[0] * cols; h += head * cols) {
         memcpy(rows, h, (size_t)(head * cols) * sizeof *rows);
-        for (int64_t r = 0; r < head; r++)
-            memcpy(h + (r % 2 * half_head + r / 2) * cols, rows + r * cols, (size_t)cols * sizeof *rows);
+        for (int64_t r = 0; r < head; r++) {
+            memcpy(h + (r % 2 * half_head + r / 2) * cols, rows + r * cols,
+                   (size_t)cols * sizeof *rows);
+        }
     }
     free(rows);
     return CKVC_OK;

@@ -23,8 +23,9 @@ struct weights {
 /* Puts the list in order; a name that is there twice is refused. The last step of a reader. */
 ckvc_status weights_sort(weights *w, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* model.safetensors, or several files through model.safetensors.index.json (a header <= 100 MB, no duplicate keys, contiguous
- * spans from 0 to the end of the file, shape x type = span, plain file names in the index). */
+/* model.safetensors, or several files through model.safetensors.index.json (a header <= 100 MB, no
+ * duplicate keys, contiguous spans from 0 to the end of the file, shape x type = span, plain file
+ * names in the index). */
 ckvc_status safetensors_load(const char *dir, weights *w, ckvc_err *err) CKVC_MUST_CHECK;
 /* A GGUF file of an architecture that we run. */
 ckvc_status gguf_load(const char *path, weights *w, ckvc_err *err) CKVC_MUST_CHECK;

@@ -12,8 +12,7 @@
 enum { MAX_BINS = 1024, ROW_NUMBERS = 5 };
 #define MAX_BYTES ((size_t)256 << 20)
 
-void coverage_fini(coverage *c)
-{
+void coverage_fini(coverage *c) {
     for (size_t i = 0; c->sources && i < c->n_sources; i++) {
         free(c->sources[i]);
     }
@@ -25,8 +24,7 @@ void coverage_fini(coverage *c)
     *c = (coverage){0};
 }
 
-json_t *coverage_json(const coverage *c)
-{
+json_t *coverage_json(const coverage *c) {
     json_t *sources = json_array(), *rows = json_array();
     uint64_t prompts = 0, drawn = 0;
     for (size_t i = 0; i < c->n_sources; i++) {
@@ -39,13 +37,15 @@ json_t *coverage_json(const coverage *c)
         prompts += r->prompts;
         drawn += r->drawn;
     }
-    json_t *o = json_pack("{s:s, s:[i,i], s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema", "ckvc-coverage-1", "bins",
-                          (int)c->n_entropy_bins, (int)c->n_ppl_bins, "edges_entropy",
-                          ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
-                          ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "from", c->from, "min_cell", (json_int_t)c->min_cell,
-                          "sample", (json_int_t)c->sample, "unscanned", (json_int_t)c->n_unscanned, "prompts", (json_int_t)prompts,
-                          "sources", sources, "cells", rows);
-    if (o && json_object_set_new(o, "drawn", c->logged ? json_integer((json_int_t)drawn) : json_null())) {
+    json_t *o = json_pack("{s:s, s:[i,i], s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema",
+                          "ckvc-coverage-1", "bins", (int)c->n_entropy_bins, (int)c->n_ppl_bins,
+                          "edges_entropy", ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1),
+                          "edges_perplexity", ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1),
+                          "from", c->from, "min_cell", (json_int_t)c->min_cell, "sample",
+                          (json_int_t)c->sample, "unscanned", (json_int_t)c->n_unscanned, "prompts",
+                          (json_int_t)prompts, "sources", sources, "cells", rows);
+    if (o && json_object_set_new(o, "drawn",
+                                 c->logged ? json_integer((json_int_t)drawn) : json_null())) {
         json_decref(o);
         return NULL;
     }
@@ -60,37 +60,30 @@ typedef struct reader {
     ckvc_err *err;
 } reader;
 
-static ckvc_status bad(const reader *r, const char *key, const char *wanted)
-{
-    return ckvc_fail(r->err, CKVC_E_DATA, "%s: member %s must be %s; the run's command with --resume writes it anew", r->path, key,
-                     wanted);
+static ckvc_status bad(const reader *r, const char *key, const char *wanted) {
+    return ckvc_fail(r->err, CKVC_E_DATA,
+                     "%s: member %s must be %s; the run's command with --resume writes it anew",
+                     r->path, key, wanted);
 }
 
-static bool in_range(const json_t *v, json_int_t lo, json_int_t hi)
-{
+static bool in_range(const json_t *v, json_int_t lo, json_int_t hi) {
     return json_is_integer(v) && json_integer_value(v) >= lo && json_integer_value(v) <= hi;
 }
 
-static ckvc_status read_number(const reader *r, const char *key, json_int_t hi, int64_t *out)
-{
+static ckvc_status read_number(const reader *r, const char *key, json_int_t hi, int64_t *out) {
     const json_t *v = json_object_get(r->root, key);
-    if (!in_range(v, 0, hi)) {
-        return bad(r, key, "a number that is not negative");
-    }
+    if (!in_range(v, 0, hi)) { return bad(r, key, "a number that is not negative"); }
     *out = json_integer_value(v);
     return CKVC_OK;
 }
 
-static ckvc_status read_edges(const reader *r, const char *key, uint32_t n, double **out)
-{
+static ckvc_status read_edges(const reader *r, const char *key, uint32_t n, double **out) {
     const json_t *list = json_object_get(r->root, key);
     if (json_array_size(list) != n) {
         return bad(r, key, "the inner edges of the bins, ascending");
     }
     *out = ckvc_calloc(n + 1, sizeof **out);
-    if (!*out) {
-        return ckvc_fail_memory(r->err, key, n * sizeof **out);
-    }
+    if (!*out) { return ckvc_fail_memory(r->err, key, n * sizeof **out); }
     for (uint32_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         (*out)[i] = json_number_value(v);
@@ -101,22 +94,15 @@ static ckvc_status read_edges(const reader *r, const char *key, uint32_t n, doub
     return CKVC_OK;
 }
 
-static ckvc_status read_sources(const reader *r, coverage *c)
-{
+static ckvc_status read_sources(const reader *r, coverage *c) {
     const json_t *list = json_object_get(r->root, "sources");
     const size_t n = json_array_size(list);
-    if (!json_is_array(list)) {
-        return bad(r, "sources", "a list of names");
-    }
+    if (!json_is_array(list)) { return bad(r, "sources", "a list of names"); }
     c->sources = ckvc_calloc(n + 1, sizeof *c->sources);
-    if (!c->sources) {
-        return ckvc_fail_memory(r->err, "sources", n * sizeof *c->sources);
-    }
+    if (!c->sources) { return ckvc_fail_memory(r->err, "sources", n * sizeof *c->sources); }
     for (; c->n_sources < n; c->n_sources++) {
         const char *name = json_string_value(json_array_get(list, c->n_sources));
-        if (!name) {
-            return bad(r, "sources", "a list of names");
-        }
+        if (!name) { return bad(r, "sources", "a list of names"); }
         if (!(c->sources[c->n_sources] = ckvc_strdup(name))) {
             return ckvc_fail_memory(r->err, "sources", strlen(name));
         }
@@ -124,21 +110,18 @@ static ckvc_status read_sources(const reader *r, coverage *c)
     return CKVC_OK;
 }
 
-static ckvc_status read_rows(const reader *r, coverage *c)
-{
-    static const char *const wanted = "rows [entropy bin, perplexity bin, source, prompts, drawn], ascending";
+static ckvc_status read_rows(const reader *r, coverage *c) {
+    static const char *const wanted =
+        "rows [entropy bin, perplexity bin, source, prompts, drawn], ascending";
     const json_t *list = json_object_get(r->root, "cells");
     const size_t n = json_array_size(list);
-    if (!json_is_array(list)) {
-        return bad(r, "cells", wanted);
-    }
+    if (!json_is_array(list)) { return bad(r, "cells", wanted); }
     c->rows = ckvc_calloc(n + 1, sizeof *c->rows);
-    if (!c->rows) {
-        return ckvc_fail_memory(r->err, "cells", n * sizeof *c->rows);
-    }
+    if (!c->rows) { return ckvc_fail_memory(r->err, "cells", n * sizeof *c->rows); }
     for (; c->n_rows < n; c->n_rows++) {
         const json_t *row = json_array_get(list, c->n_rows);
-        const json_int_t most[ROW_NUMBERS] = {(json_int_t)c->n_entropy_bins - 1, (json_int_t)c->n_ppl_bins - 1,
+        const json_int_t most[ROW_NUMBERS] = {(json_int_t)c->n_entropy_bins - 1,
+                                              (json_int_t)c->n_ppl_bins - 1,
                                               (json_int_t)c->n_sources - 1, UINT32_MAX, UINT32_MAX};
         uint32_t v[ROW_NUMBERS];
         bool fits = json_array_size(row) == ROW_NUMBERS;
@@ -146,13 +129,13 @@ static ckvc_status read_rows(const reader *r, coverage *c)
             fits = in_range(json_array_get(row, k), 0, most[k]);
             v[k] = fits ? (uint32_t)json_integer_value(json_array_get(row, k)) : 0;
         }
-        if (!fits || v[4] > v[3]) {
-            return bad(r, "cells", wanted);
-        }
+        if (!fits || v[4] > v[3]) { return bad(r, "cells", wanted); }
         c->rows[c->n_rows] = (coverage_row){v[0], v[1], v[2], v[3], v[4]};
         if (c->n_rows) {
             const coverage_row *a = &c->rows[c->n_rows - 1], *b = a + 1;
-            if (a->entropy != b->entropy ? a->entropy > b->entropy : a->ppl != b->ppl ? a->ppl > b->ppl : a->source >= b->source) {
+            if (a->entropy != b->entropy ? a->entropy > b->entropy
+                : a->ppl != b->ppl       ? a->ppl > b->ppl
+                                         : a->source >= b->source) {
                 return bad(r, "cells", wanted);
             }
         }
@@ -160,11 +143,11 @@ static ckvc_status read_rows(const reader *r, coverage *c)
     return CKVC_OK;
 }
 
-static ckvc_status read_all(const reader *r, coverage *c)
-{
+static ckvc_status read_all(const reader *r, coverage *c) {
     const char *schema = json_string_value(json_object_get(r->root, "schema"));
     const char *from = json_string_value(json_object_get(r->root, "from"));
-    const json_t *bins = json_object_get(r->root, "bins"), *drawn = json_object_get(r->root, "drawn");
+    const json_t *bins = json_object_get(r->root, "bins"),
+                 *drawn = json_object_get(r->root, "drawn");
     int64_t min_cell = 0, unscanned = 0;
     if (!schema || strcmp(schema, "ckvc-coverage-1") != 0) {
         return bad(r, "schema", "\"ckvc-coverage-1\"");
@@ -173,9 +156,7 @@ static ckvc_status read_all(const reader *r, coverage *c)
         !in_range(json_array_get(bins, 1), 1, MAX_BINS)) {
         return bad(r, "bins", "[entropy bins, perplexity bins]");
     }
-    if (!from) {
-        return bad(r, "from", "text");
-    }
+    if (!from) { return bad(r, "from", "text"); }
     c->n_entropy_bins = (uint32_t)json_integer_value(json_array_get(bins, 0));
     c->n_ppl_bins = (uint32_t)json_integer_value(json_array_get(bins, 1));
     c->logged = json_is_integer(drawn);
@@ -194,14 +175,11 @@ static ckvc_status read_all(const reader *r, coverage *c)
     return st;
 }
 
-ckvc_status coverage_read(const char *run, coverage *out, bool *there, ckvc_err *err)
-{
+ckvc_status coverage_read(const char *run, coverage *out, bool *there, ckvc_err *err) {
     *out = (coverage){0};
     *there = false;
     char *path = ckvc_path_join(run, COVERAGE_FILE);
-    if (!path) {
-        return ckvc_fail_memory(err, "a path", strlen(run));
-    }
+    if (!path) { return ckvc_fail_memory(err, "a path", strlen(run)); }
     json_t *root = NULL;
     ckvc_status st = CKVC_OK;
     if (ckvc_file_exists(path)) {
@@ -212,8 +190,6 @@ ckvc_status coverage_read(const char *run, coverage *out, bool *there, ckvc_err 
     }
     json_decref(root);
     free(path);
-    if (st != CKVC_OK) {
-        coverage_fini(out);
-    }
+    if (st != CKVC_OK) { coverage_fini(out); }
     return st;
 }

@@ -1,5 +1,5 @@
-/* scan/coverage.json of a run (formats/run/run.md): how many prompts each risk cell and source offers, and how many of them a calibration
- * logs. */
+/* scan/coverage.json of a run (formats/run/run.md): how many prompts each risk cell and source
+ * offers, and how many of them a calibration logs. */
 #ifndef CKVC_COVERAGE_H
 #define CKVC_COVERAGE_H
 
@@ -35,7 +35,9 @@ typedef struct coverage {
 void coverage_fini(coverage *c);
 /* New reference; NULL when memory is out. */
 json_t *coverage_json(const coverage *c);
-/* Reads a run's file; *there is false, and *out zero, where the run has none. Everything is checked: CKVC_E_DATA names file and member. */
-ckvc_status coverage_read(const char *run, coverage *out, bool *there, ckvc_err *err) CKVC_MUST_CHECK;
+/* Reads a run's file; *there is false, and *out zero, where the run has none. Everything is
+ * checked: CKVC_E_DATA names file and member. */
+ckvc_status coverage_read(const char *run, coverage *out, bool *there,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -10,33 +10,35 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
-static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uint8_t *bytes, size_t n, ckvc_err *err)
-{
+static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uint8_t *bytes,
+                                size_t n, ckvc_err *err) {
     struct stat info;
     if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < at) {
-        return ckvc_fail(err, CKVC_E_IO, "%s: is shorter than the %llu bytes written to it; has another program touched it?", path,
-                         (unsigned long long)at);
+        return ckvc_fail(
+            err, CKVC_E_IO,
+            "%s: is shorter than the %llu bytes written to it; has another program touched it?",
+            path, (unsigned long long)at);
     }
     if ((uint64_t)info.st_size > at && ftruncate(fd, (off_t)at) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "%s: the torn end at byte %llu cannot be cut off", path, (unsigned long long)at);
+        return ckvc_fail_errno(err, CKVC_E_IO, "%s: the torn end at byte %llu cannot be cut off",
+                               path, (unsigned long long)at);
     }
     for (size_t put = 0; put < n;) {
         ssize_t got = pwrite(fd, bytes + put, n - put, (off_t)(at + put));
         if (got > 0) {
             put += (size_t)got;
         } else if (got == 0 || errno != EINTR) {
-            return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at byte %llu", path, (unsigned long long)(at + put));
+            return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at byte %llu", path,
+                                   (unsigned long long)(at + put));
         }
     }
     return fsync(fd) == 0 ? CKVC_OK : ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot sync", path);
 }
 
-ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n, ckvc_err *err)
-{
+ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n,
+                           ckvc_err *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", path);
-    }
+    if (fd < 0) { return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", path); }
     ckvc_status st = write_synced(fd, path, *size, bytes, n, err);
     if (st == CKVC_OK && *size == 0) { /* the file may be new: its name must last as well */
         char *dir = ckvc_path_dir(path);

@@ -12,50 +12,48 @@
 
 #define MAX_LOG_BYTES ((size_t)4 << 30)
 
-void prompt_log_free(prompt_log *log)
-{
+void prompt_log_free(prompt_log *log) {
     free(log->bytes);
     free(log->records);
     *log = (prompt_log){0};
 }
 
-ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err)
-{
+ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err) {
     *out = (prompt_log){0};
-    if (!ckvc_file_exists(path)) {
-        return CKVC_OK;
-    }
+    if (!ckvc_file_exists(path)) { return CKVC_OK; }
     char *bytes;
     size_t n;
     ckvc_status st = ckvc_file_read(path, MAX_LOG_BYTES, &bytes, &n, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    if (st != CKVC_OK) { return st; }
     out->bytes = (uint8_t *)bytes;
     while (n - out->size >= 8) {
         const uint8_t *p = out->bytes + out->size;
         uint32_t length = ckvc_get_u32(p);
-        /* A hole of zeros, as file systems leave after a power cut, has length 0 and the right CRC for it. */
+        /* A hole of zeros, as file systems leave after a power cut, has length 0 and the right CRC
+         * for it. */
         if (length < 4 || length > PROMPT_LOG_MAX_RECORD || length > n - out->size - 8 ||
             ckvc_crc32(0, p + 8, length) != ckvc_get_u32(p + 4)) {
             break;
         }
-        st = ckvc_grow((void **)&out->records, &out->capacity, out->n_records + 1, sizeof *out->records, err);
+        st = ckvc_grow((void **)&out->records, &out->capacity, out->n_records + 1,
+                       sizeof *out->records, err);
         if (st != CKVC_OK) {
             prompt_log_free(out);
             return st;
         }
-        out->records[out->n_records++] = (prompt_log_record){ckvc_get_u32(p + 8), p + 12, length - 4, out->size};
+        out->records[out->n_records++] =
+            (prompt_log_record){ckvc_get_u32(p + 8), p + 12, length - 4, out->size};
         out->size += 8 + (uint64_t)length;
     }
     out->dropped = n - out->size;
     return CKVC_OK;
 }
 
-ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt, const uint8_t *rows, size_t n, ckvc_err *err)
-{
+ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt,
+                              const uint8_t *rows, size_t n, ckvc_err *err) {
     if (n > PROMPT_LOG_MAX_RECORD - 4) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s: a record of %zu bytes, at most %u fit", path, n, PROMPT_LOG_MAX_RECORD);
+        return ckvc_fail(err, CKVC_E_BUG, "%s: a record of %zu bytes, at most %u fit", path, n,
+                         PROMPT_LOG_MAX_RECORD);
     }
     ckvc_buffer record = {0};
     uint8_t number[4];

@@ -1,4 +1,5 @@
-/* The durable log of finished prompts beside an unfinished shard (formats/run/run.md): u32 length, u32 CRC-32, payload; again. */
+/* The durable log of finished prompts beside an unfinished shard (formats/run/run.md): u32 length,
+ * u32 CRC-32, payload; again. */
 #ifndef CKVC_PROMPT_LOG_H
 #define CKVC_PROMPT_LOG_H
 
@@ -24,12 +25,13 @@ typedef struct prompt_log {
     uint64_t dropped; /* bytes behind them: a torn append */
 } prompt_log;
 
-/* Reads the records up to the first one that is short or damaged. A missing file is an empty log. */
+/* Reads the records up to the first one that is short or damaged. A missing file is an empty log.
+ */
 ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err) CKVC_MUST_CHECK;
 void prompt_log_free(prompt_log *log);
 
 /* Appends one record durably (durable_append.h). */
-ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt, const uint8_t *rows, size_t n,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt,
+                              const uint8_t *rows, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

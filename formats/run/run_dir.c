@@ -22,117 +22,112 @@
 #define MAX_SHARD_BYTES ((uint64_t)2 << 30)
 #define MAX_PROMPTS     ((uint32_t)1 << 28)
 
-/* Plan keys that do not change results (formats.md, "Plan"): left out of the hash and of the comparison on --resume. */
-static const char *const not_hashed[] = {"threads", "shard", "limit_time", "memory", "backend", "out",
-                                         "resume",  "force", "quiet",      "json",   NULL};
+/* Plan keys that do not change results (formats.md, "Plan"): left out of the hash and of the
+ * comparison on --resume. */
+static const char *const not_hashed[] = {"threads", "shard", "limit_time", "memory",
+                                         "backend", "out",   "resume",     "force",
+                                         "quiet",   "json",  NULL};
 
-static bool is_hashed(const char *key)
-{
+static bool is_hashed(const char *key) {
     for (const char *const *name = not_hashed; *name; name++) {
-        if (strcmp(*name, key) == 0) {
-            return false;
-        }
+        if (strcmp(*name, key) == 0) { return false; }
     }
     return true;
 }
 
 /* ---- names ---- */
-char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end)
-{
+char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end) {
     return ckvc_format("%s/%s/shard-%05u%s", r->path, pass, k, end);
 }
 
-bool run_pass_name(const char *name, int *number, const char **kind)
-{
+bool run_pass_name(const char *name, int *number, const char **kind) {
     static const char *const kinds[] = {"head", "gate", "both", NULL};
     if (strcmp(name, "scan") == 0) {
         *number = 0;
         *kind = name;
         return true;
     }
-    if (strncmp(name, "pass-", 5) != 0 || name[5] < '0' || name[5] > '9' || name[6] < '0' || name[6] > '9' || name[7] != '-') {
+    if (strncmp(name, "pass-", 5) != 0 || name[5] < '0' || name[5] > '9' || name[6] < '0' ||
+        name[6] > '9' || name[7] != '-') {
         return false;
     }
     *number = (name[5] - '0') * 10 + name[6] - '0';
     *kind = name + 8;
     for (const char *const *k = kinds; *k; k++) {
-        if (strcmp(*k, *kind) == 0) {
-            return *number > 0;
-        }
+        if (strcmp(*k, *kind) == 0) { return *number > 0; }
     }
     return false;
 }
 
-uint32_t run_shard_count(const run_pass_state *p)
-{
+uint32_t run_shard_count(const run_pass_state *p) {
     return p->pub.n_prompts / p->shard_prompts + (p->pub.n_prompts % p->shard_prompts != 0);
 }
 
-run_pass_state *run_find_pass(const run_dir *r, const char *name)
-{
+run_pass_state *run_find_pass(const run_dir *r, const char *name) {
     for (size_t i = 0; i < r->n_passes; i++) {
-        if (strcmp(r->passes[i]->pub.name, name) == 0) {
-            return r->passes[i];
-        }
+        if (strcmp(r->passes[i]->pub.name, name) == 0) { return r->passes[i]; }
     }
     return NULL;
 }
 
 /* ---- journal lines -> struct ---- */
-bool run_get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out)
-{
+bool run_get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out) {
     const json_t *v = json_object_get(line, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0 || (uint64_t)json_integer_value(v) > most) {
+    if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+        (uint64_t)json_integer_value(v) > most) {
         return false;
     }
     *out = (uint64_t)json_integer_value(v);
     return true;
 }
 
-static bool get_text(const json_t *line, const char *key, size_t size, char *out)
-{
+static bool get_text(const json_t *line, const char *key, size_t size, char *out) {
     const char *text = json_string_value(json_object_get(line, key));
-    if (!text || strlen(text) >= size) {
-        return false;
-    }
+    if (!text || strlen(text) >= size) { return false; }
     snprintf(out, size, "%s", text);
     return true;
 }
 
-bool run_get_sha256(const json_t *line, const char *key, char *out)
-{
-    return get_text(line, key, CKVC_SHA256_HEX, out) && strspn(out, "0123456789abcdef") == CKVC_SHA256_HEX - 1;
+bool run_get_sha256(const json_t *line, const char *key, char *out) {
+    return get_text(line, key, CKVC_SHA256_HEX, out) &&
+           strspn(out, "0123456789abcdef") == CKVC_SHA256_HEX - 1;
 }
 
-static int by_pass(const void *a, const void *b)
-{
-    const run_pass *x = &(*(run_pass_state *const *)a)->pub, *y = &(*(run_pass_state *const *)b)->pub;
-    return x->number != y->number ? (x->number > y->number) - (x->number < y->number) : strcmp(x->name, y->name);
+static int by_pass(const void *a, const void *b) {
+    const run_pass *x = &(*(run_pass_state *const *)a)->pub,
+                   *y = &(*(run_pass_state *const *)b)->pub;
+    return x->number != y->number ? (x->number > y->number) - (x->number < y->number)
+                                  : strcmp(x->name, y->name);
 }
 
-static void note_progress(run_pass_state *p)
-{
+static void note_progress(run_pass_state *p) {
     p->pub.n_prompts_done = 0;
     for (size_t i = 0; i < p->pub.n_shards; i++) {
-        uint64_t first = (uint64_t)p->shards[i].shard * p->shard_prompts, end = first + p->shard_prompts;
-        p->pub.n_prompts_done += (uint32_t)((end < p->plan_prompts ? end : p->plan_prompts) - first);
+        uint64_t first = (uint64_t)p->shards[i].shard * p->shard_prompts,
+                 end = first + p->shard_prompts;
+        p->pub.n_prompts_done +=
+            (uint32_t)((end < p->plan_prompts ? end : p->plan_prompts) - first);
     }
     p->pub.complete = p->pub.n_shards == run_shard_count(p);
 }
 
-static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, const char *where, ckvc_err *err)
-{
+static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, const char *where,
+                              ckvc_err *err) {
     uint64_t n_prompts, shard_prompts;
     run_pass_state p = {0};
     const char *kind;
     if (run_find_pass(r, name)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: pass %s is begun a second time", where, name);
     }
-    if (!run_pass_name(name, &p.pub.number, &kind) || !run_get_u64(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
+    if (!run_pass_name(name, &p.pub.number, &kind) ||
+        !run_get_u64(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
         !run_get_u64(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) || shard_prompts == 0 ||
-        !get_text(line, "backend", sizeof p.backend, p.backend) || !run_get_sha256(line, "header", p.header)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: not a line that begins a pass (pass, n_prompts, shard_prompts, backend, header)",
-                         where);
+        !get_text(line, "backend", sizeof p.backend, p.backend) ||
+        !run_get_sha256(line, "header", p.header)) {
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: not a line that begins a pass (pass, n_prompts, shard_prompts, backend, header)",
+            where);
     }
     memcpy(p.pub.plan, r->plan_hash, sizeof p.pub.plan);
     if (json_object_get(line, "plan") && !run_get_sha256(line, "plan", p.pub.plan)) {
@@ -144,11 +139,10 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     p.shard_prompts = (uint32_t)shard_prompts;
     note_progress(&p);
     run_pass_state *copy = ckvc_alloc(1, sizeof *copy);
-    if (!copy) {
-        return ckvc_fail_memory(err, "a pass", sizeof *copy);
-    }
+    if (!copy) { return ckvc_fail_memory(err, "a pass", sizeof *copy); }
     *copy = p;
-    ckvc_status st = ckvc_grow((void **)&r->passes, &r->cap_passes, r->n_passes + 1, sizeof *r->passes, err);
+    ckvc_status st =
+        ckvc_grow((void **)&r->passes, &r->cap_passes, r->n_passes + 1, sizeof *r->passes, err);
     if (st != CKVC_OK) {
         free(copy);
         return st;
@@ -158,15 +152,19 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     return CKVC_OK;
 }
 
-static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char *where, ckvc_err *err)
-{
+static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char *where,
+                              ckvc_err *err) {
     uint64_t number, prompts;
     run_shard s = {0};
     if (!run_get_u64(line, "shard", UINT32_MAX, &number) || number >= run_shard_count(p) ||
-        !run_get_u64(line, "prompts", p->shard_prompts, &prompts) || !run_get_u64(line, "rows", SHARD_MAX_RECORDS, &s.rows) ||
-        !run_get_u64(line, "bytes", MAX_SHARD_BYTES, &s.bytes) || !run_get_sha256(line, "sha256", s.sha256)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: not a line of a published shard of %s (shard < %u, prompts, rows, bytes, sha256)",
-                         where, p->pub.name, run_shard_count(p));
+        !run_get_u64(line, "prompts", p->shard_prompts, &prompts) ||
+        !run_get_u64(line, "rows", SHARD_MAX_RECORDS, &s.rows) ||
+        !run_get_u64(line, "bytes", MAX_SHARD_BYTES, &s.bytes) ||
+        !run_get_sha256(line, "sha256", s.sha256)) {
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: not a line of a published shard of %s (shard < %u, prompts, rows, bytes, sha256)",
+            where, p->pub.name, run_shard_count(p));
     }
     s.shard = (uint32_t)number;
     s.prompts = (uint32_t)prompts;
@@ -175,12 +173,12 @@ static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char 
         at--;
     }
     if (at > 0 && p->shards[at - 1].shard == s.shard) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: shard %u of %s is published a second time", where, s.shard, p->pub.name);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: shard %u of %s is published a second time", where,
+                         s.shard, p->pub.name);
     }
-    ckvc_status st = ckvc_grow((void **)&p->shards, &p->capacity, p->pub.n_shards + 1, sizeof *p->shards, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    ckvc_status st =
+        ckvc_grow((void **)&p->shards, &p->capacity, p->pub.n_shards + 1, sizeof *p->shards, err);
+    if (st != CKVC_OK) { return st; }
     memmove(p->shards + at + 1, p->shards + at, (p->pub.n_shards - at) * sizeof *p->shards);
     p->shards[at] = s;
     p->pub.n_shards++;
@@ -188,24 +186,26 @@ static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char 
     return CKVC_OK;
 }
 
-static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, const char *where, ckvc_err *err)
-{
+static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, const char *where,
+                             ckvc_err *err) {
     uint64_t prompt;
-    const char *id = json_string_value(json_object_get(line, "id")), *reason = json_string_value(json_object_get(line, "reason"));
-    if (!run_get_u64(line, "prompt", UINT32_MAX, &prompt) || prompt >= p->plan_prompts || !id || !reason) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: not a line of a skipped prompt of %s (prompt < %u, id, reason)", where, p->pub.name,
-                         p->plan_prompts);
+    const char *id = json_string_value(json_object_get(line, "id")),
+               *reason = json_string_value(json_object_get(line, "reason"));
+    if (!run_get_u64(line, "prompt", UINT32_MAX, &prompt) || prompt >= p->plan_prompts || !id ||
+        !reason) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: not a line of a skipped prompt of %s (prompt < %u, id, reason)",
+                         where, p->pub.name, p->plan_prompts);
     }
     for (size_t i = 0; i < p->n_skipped; i++) {
         if (p->skipped[i] == prompt) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: prompt %llu of %s is skipped a second time", where, (unsigned long long)prompt,
-                             p->pub.name);
+            return ckvc_fail(err, CKVC_E_DATA, "%s: prompt %llu of %s is skipped a second time",
+                             where, (unsigned long long)prompt, p->pub.name);
         }
     }
-    ckvc_status st = ckvc_grow((void **)&p->skipped, &p->cap_skipped, p->n_skipped + 1, sizeof *p->skipped, err);
-    if (st != CKVC_OK) {
-        return st;
-    }
+    ckvc_status st =
+        ckvc_grow((void **)&p->skipped, &p->cap_skipped, p->n_skipped + 1, sizeof *p->skipped, err);
+    if (st != CKVC_OK) { return st; }
     json_t *entry = json_pack("{s:s, s:s, s:s}", "pass", p->pub.name, "id", id, "reason", reason);
     if (!entry || json_array_append_new(r->skipped, entry) != 0) {
         return ckvc_fail_memory(err, "a skipped prompt", 256);
@@ -215,16 +215,19 @@ static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, 
 }
 
 /* The pass ends with the shards that are published, from 0 on. */
-static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char *where, ckvc_err *err)
-{
-    const json_t *target = json_object_get(line, "until_stable"), *reliability = json_object_get(line, "reliability"),
+static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char *where,
+                               ckvc_err *err) {
+    const json_t *target = json_object_get(line, "until_stable"),
+                 *reliability = json_object_get(line, "reliability"),
                  *reached = json_object_get(line, "reached");
     uint64_t shards;
-    if (!json_is_number(target) || !(json_is_number(reliability) || json_is_null(reliability)) || !json_is_boolean(reached) ||
-        !run_get_u64(line, "shards", UINT32_MAX, &shards) || shards != p->pub.n_shards || shards == 0 ||
-        p->shards[shards - 1].shard != shards - 1 || p->pub.stable.known || (json_is_false(reached) && !p->pub.complete)) {
+    if (!json_is_number(target) || !(json_is_number(reliability) || json_is_null(reliability)) ||
+        !json_is_boolean(reached) || !run_get_u64(line, "shards", UINT32_MAX, &shards) ||
+        shards != p->pub.n_shards || shards == 0 || p->shards[shards - 1].shard != shards - 1 ||
+        p->pub.stable.known || (json_is_false(reached) && !p->pub.complete)) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a line that ends %s (until_stable, reliability, reached; shards: the %zu that are published)",
+                         "%s: not a line that ends %s (until_stable, reliability, reached; shards: "
+                         "the %zu that are published)",
                          where, p->pub.name, p->pub.n_shards);
     }
     p->pub.stable.known = true;
@@ -237,13 +240,10 @@ static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char
     return CKVC_OK;
 }
 
-static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckvc_err *err)
-{
+static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckvc_err *err) {
     run_dir *r = ctx;
     char *where = ckvc_format("%s:%u", r->journal_path, number);
-    if (!where) {
-        return ckvc_fail_memory(err, "a message", 256);
-    }
+    if (!where) { return ckvc_fail_memory(err, "a message", 256); }
     const char *name = json_string_value(json_object_get(line, "pass"));
     run_pass_state *p = name ? run_find_pass(r, name) : NULL;
     ckvc_status st;
@@ -262,17 +262,16 @@ static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckv
     } else if (json_object_get(line, "until_stable")) {
         st = take_stable(p, line, where, err);
     } else {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: neither begins or ends a pass, nor publishes a shard, nor skips a prompt", where);
+        st = ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: neither begins or ends a pass, nor publishes a shard, nor skips a prompt", where);
     }
     free(where);
     return st;
 }
 
-ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err)
-{
-    if (!line) {
-        return ckvc_fail_memory(err, "a journal line", 256);
-    }
+ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err) {
+    if (!line) { return ckvc_fail_memory(err, "a journal line", 256); }
     ckvc_status st = journal_append(r->journal_path, &r->journal_size, line, err);
     st = st ? st : take_line(r, line, 0, err);
     json_decref(line);
@@ -280,8 +279,7 @@ ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err)
 }
 
 /* ---- plan ---- */
-ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_err *err)
-{
+ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_err *err) {
     json_t *copy = json_copy((json_t *)(uintptr_t)plan);
     for (const char *const *name = not_hashed; copy && *name; name++) {
         json_object_del(copy, *name);
@@ -290,7 +288,8 @@ ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_er
     json_decref(copy);
     if (!text) {
         return ckvc_fail(err, CKVC_E_BUG,
-                         "the plan cannot be written as canonical JSON (out of memory, or a number that is not finite)");
+                         "the plan cannot be written as canonical JSON (out of memory, or a number "
+                         "that is not finite)");
     }
     ckvc_sha256_hex(text, strlen(text), out);
     free(text);
@@ -302,31 +301,30 @@ typedef struct plan_diff {
     unsigned n;
 } plan_diff;
 
-static void diff_value(plan_diff *d, const char *name, const json_t *was, const json_t *is)
-{
-    char *a = was ? ckvc_json_canonical(was) : ckvc_strdup("absent"), *b = is ? ckvc_json_canonical(is) : ckvc_strdup("absent");
+static void diff_value(plan_diff *d, const char *name, const json_t *was, const json_t *is) {
+    char *a = was ? ckvc_json_canonical(was) : ckvc_strdup("absent"),
+         *b = is ? ckvc_json_canonical(is) : ckvc_strdup("absent");
     if (!a || !b) {
         d->text.failed = true;
     } else if (strcmp(a, b) != 0 && ++d->n <= 6) {
-        ckvc_buffer_printf(&d->text, "%s%s: %.60s there, %.60s now", d->n > 1 ? "; " : "", name, a, b);
+        ckvc_buffer_printf(&d->text, "%s%s: %.60s there, %.60s now", d->n > 1 ? "; " : "", name, a,
+                           b);
     }
     free(a);
     free(b);
 }
 
-/* Fields of two objects that differ, in order of their names; objects within are walked into, "bins.entropy". */
-static void diff_objects(plan_diff *d, const char *prefix, const json_t *was, const json_t *is)
-{
+/* Fields of two objects that differ, in order of their names; objects within are walked into,
+ * "bins.entropy". */
+static void diff_objects(plan_diff *d, const char *prefix, const json_t *was, const json_t *is) {
     json_t *all = json_object(), *value;
     const char *key;
-    if (!all || json_object_update(all, (json_t *)(uintptr_t)was) != 0 || json_object_update(all, (json_t *)(uintptr_t)is) != 0) {
+    if (!all || json_object_update(all, (json_t *)(uintptr_t)was) != 0 ||
+        json_object_update(all, (json_t *)(uintptr_t)is) != 0) {
         d->text.failed = true;
     }
-    json_object_foreach(all, key, value)
-    {
-        if (!*prefix && !is_hashed(key)) {
-            continue;
-        }
+    json_object_foreach(all, key, value) {
+        if (!*prefix && !is_hashed(key)) { continue; }
         const json_t *a = json_object_get(was, key), *b = json_object_get(is, key);
         char *name = ckvc_format("%s%s%s", prefix, *prefix ? "." : "", key);
         if (!name) {
@@ -341,35 +339,31 @@ static void diff_objects(plan_diff *d, const char *prefix, const json_t *was, co
     json_decref(all);
 }
 
-static ckvc_status same_plan(const run_dir *r, const char *hash, const json_t *plan, ckvc_err *err)
-{
-    if (strcmp(hash, r->plan_hash) == 0) {
-        return CKVC_OK;
-    }
+static ckvc_status same_plan(const run_dir *r, const char *hash, const json_t *plan,
+                             ckvc_err *err) {
+    if (strcmp(hash, r->plan_hash) == 0) { return CKVC_OK; }
     plan_diff d = {0};
     diff_objects(&d, "", r->plan, plan);
-    if (d.n > 6) {
-        ckvc_buffer_printf(&d.text, "; and %u more", d.n - 6);
-    }
-    ckvc_status st =
-        ckvc_fail(err, CKVC_E_MISMATCH, "%s/run.json: --resume with another plan: %s; use that run's options, or another --out",
-                  r->path, d.text.failed || !d.text.data ? "(fields not listed)" : (const char *)d.text.data);
+    if (d.n > 6) { ckvc_buffer_printf(&d.text, "; and %u more", d.n - 6); }
+    ckvc_status st = ckvc_fail(
+        err, CKVC_E_MISMATCH,
+        "%s/run.json: --resume with another plan: %s; use that run's options, or another --out",
+        r->path, d.text.failed || !d.text.data ? "(fields not listed)" : (const char *)d.text.data);
     ckvc_buffer_fini(&d.text);
     return st;
 }
 
 /* ---- folder and lock ---- */
 /* Nothing but what a create that was cut short leaves behind. */
-static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err)
-{
+static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
     DIR *dir = opendir(path);
     if (!dir) {
         return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot look into the folder", path);
     }
     *fresh = true;
     for (struct dirent *e; (e = readdir(dir));) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 && strcmp(e->d_name, "lock") != 0 &&
-            strncmp(e->d_name, "run.json.tmp.", 13) != 0) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
+            strcmp(e->d_name, "lock") != 0 && strncmp(e->d_name, "run.json.tmp.", 13) != 0) {
             *fresh = false;
         }
     }
@@ -377,12 +371,9 @@ static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_status take_lock(run_dir *r, ckvc_err *err)
-{
+static ckvc_status take_lock(run_dir *r, ckvc_err *err) {
     char *path = ckvc_path_join(r->path, "lock");
-    if (!path) {
-        return ckvc_fail_memory(err, "a path", 1);
-    }
+    if (!path) { return ckvc_fail_memory(err, "a path", 1); }
     ckvc_status st = CKVC_OK;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -393,7 +384,8 @@ static ckvc_status take_lock(run_dir *r, ckvc_err *err)
         ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
         holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
         if (why == EWOULDBLOCK) {
-            st = ckvc_fail(err, CKVC_E_SYSTEM, "%s: process %s is writing this run; wait for it or stop it", path,
+            st = ckvc_fail(err, CKVC_E_SYSTEM,
+                           "%s: process %s is writing this run; wait for it or stop it", path,
                            *holder ? holder : "(unknown)");
         } else {
             errno = why;
@@ -401,7 +393,8 @@ static ckvc_status take_lock(run_dir *r, ckvc_err *err)
         }
         close(fd);
         fd = -1;
-    } else if (ftruncate(fd, 0) == 0) { /* for the message above; the lock itself is the kernel's, so a dead process holds none */
+    } else if (ftruncate(fd, 0) == 0) { /* for the message above; the lock itself is the kernel's,
+                                           so a dead process holds none */
         dprintf(fd, "%ld\n", (long)getpid());
     }
     r->lock = fd;
@@ -409,11 +402,8 @@ static ckvc_status take_lock(run_dir *r, ckvc_err *err)
     return st;
 }
 
-void run_close(run_dir *r)
-{
-    if (!r) {
-        return;
-    }
+void run_close(run_dir *r) {
+    if (!r) { return; }
     run_writer_free(r->writer);
     for (size_t i = 0; i < r->n_passes; i++) {
         free(r->passes[i]->shards);
@@ -435,8 +425,7 @@ void run_close(run_dir *r)
     free(r);
 }
 
-static ckvc_status new_run(const char *path, run_dir **out, ckvc_err *err)
-{
+static ckvc_status new_run(const char *path, run_dir **out, ckvc_err *err) {
     run_dir *r = ckvc_calloc(1, sizeof *r);
     *out = NULL;
     if (r) {
@@ -459,10 +448,10 @@ static ckvc_status new_run(const char *path, run_dir **out, ckvc_err *err)
 }
 
 /* run.json and journal; every published shard is there with its size. */
-static ckvc_status load(run_dir *r, ckvc_err *err)
-{
+static ckvc_status load(run_dir *r, ckvc_err *err) {
     char *path = ckvc_path_join(r->path, "run.json");
-    ckvc_status st = path ? ckvc_json_read(path, MAX_PLAN_BYTES, &r->plan, err) : ckvc_fail_memory(err, "a path", 1);
+    ckvc_status st = path ? ckvc_json_read(path, MAX_PLAN_BYTES, &r->plan, err)
+                          : ckvc_fail_memory(err, "a path", 1);
     if (st == CKVC_OK && !json_is_object(r->plan)) {
         st = ckvc_fail(err, CKVC_E_DATA, "%s: not a JSON object", path);
     }
@@ -478,10 +467,12 @@ static ckvc_status load(run_dir *r, ckvc_err *err)
             if (!name) {
                 st = ckvc_fail_memory(err, "a path", 1);
             } else if (stat(name, &info) != 0) {
-                st = ckvc_fail_errno(err, CKVC_E_DATA, "%s: the journal says it is published, but it is not there", name);
+                st = ckvc_fail_errno(err, CKVC_E_DATA,
+                                     "%s: the journal says it is published, but it is not there",
+                                     name);
             } else if ((uint64_t)info.st_size != p->shards[k].bytes) {
-                st = ckvc_fail(err, CKVC_E_DATA, "%s: %lld bytes, the journal says %llu", name, (long long)info.st_size,
-                               (unsigned long long)p->shards[k].bytes);
+                st = ckvc_fail(err, CKVC_E_DATA, "%s: %lld bytes, the journal says %llu", name,
+                               (long long)info.st_size, (unsigned long long)p->shards[k].bytes);
             }
             free(name);
         }
@@ -489,27 +480,29 @@ static ckvc_status load(run_dir *r, ckvc_err *err)
     return st;
 }
 
-static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume, ckvc_err *err)
-{
+static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume, ckvc_err *err) {
     char hash[CKVC_SHA256_HEX];
     bool fresh = true;
     ckvc_status st = run_hash_plan(plan, hash, err);
     if (st == CKVC_OK && ckvc_file_exists(r->path)) {
         if (!ckvc_is_dir(r->path)) {
-            return ckvc_fail(err, CKVC_E_CREATE, "%s: exists and is not a folder; choose another --out", r->path);
+            return ckvc_fail(err, CKVC_E_CREATE,
+                             "%s: exists and is not a folder; choose another --out", r->path);
         }
         st = folder_is_fresh(r->path, &fresh, err);
         if (st == CKVC_OK && !fresh && !resume) {
-            return ckvc_fail(err, CKVC_E_CREATE, "%s: exists and is not empty; go on with --resume, or choose another --out",
-                             r->path);
+            return ckvc_fail(
+                err, CKVC_E_CREATE,
+                "%s: exists and is not empty; go on with --resume, or choose another --out",
+                r->path);
         }
     }
     char *file = ckvc_path_join(r->path, "run.json");
-    if (!file) {
-        return ckvc_fail_memory(err, "a path", 1);
-    }
+    if (!file) { return ckvc_fail_memory(err, "a path", 1); }
     if (st == CKVC_OK && !fresh && !ckvc_file_exists(file)) {
-        st = ckvc_fail(err, CKVC_E_CREATE, "%s: is not empty and no run (it has no run.json); choose another --out", r->path);
+        st = ckvc_fail(err, CKVC_E_CREATE,
+                       "%s: is not empty and no run (it has no run.json); choose another --out",
+                       r->path);
     }
     char *parent = ckvc_path_dir(r->path);
     st = st ? st : ckvc_make_dirs(r->path, err);
@@ -519,7 +512,8 @@ static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume,
     if (st == CKVC_OK && !ckvc_file_exists(file)) {
         char *text = ckvc_json_canonical(plan);
         char *line = text ? ckvc_format("%s\n", text) : NULL;
-        st = line ? ckvc_publish_bytes(file, line, strlen(line), false, err) : ckvc_fail_memory(err, "the plan", 1);
+        st = line ? ckvc_publish_bytes(file, line, strlen(line), false, err)
+                  : ckvc_fail_memory(err, "the plan", 1);
         free(text);
         free(line);
     }
@@ -528,8 +522,8 @@ static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume,
     return st ? st : same_plan(r, hash, plan, err);
 }
 
-ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out, ckvc_err *err)
-{
+ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
+                       ckvc_err *err) {
     ckvc_status st = new_run(path, out, err);
     if (st == CKVC_OK) {
         st = create_or_resume(*out, plan, resume, err);
@@ -541,8 +535,7 @@ ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_di
     return st;
 }
 
-ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err)
-{
+ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) {
     ckvc_status st = new_run(path, out, err);
     if (st == CKVC_OK) {
         st = load(*out, err);
@@ -554,74 +547,73 @@ ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err)
     return st;
 }
 
-const char *run_path(const run_dir *r)
-{
+const char *run_path(const run_dir *r) {
     return r->path;
 }
 
-const json_t *run_plan(const run_dir *r)
-{
+const json_t *run_plan(const run_dir *r) {
     return r->plan;
 }
 
-void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX])
-{
+void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]) {
     memcpy(r->pass_plan, hash, sizeof r->pass_plan);
 }
 
-const char *run_plan_hash(const run_dir *r)
-{
+const char *run_plan_hash(const run_dir *r) {
     return r->plan_hash;
 }
 
 /* ---- reading ---- */
-size_t run_pass_count(const run_dir *r)
-{
+size_t run_pass_count(const run_dir *r) {
     return r->n_passes;
 }
 
-const run_pass *run_pass_at(const run_dir *r, size_t i)
-{
+const run_pass *run_pass_at(const run_dir *r, size_t i) {
     return &r->passes[i]->pub;
 }
 
-const run_pass *run_pass_named(const run_dir *r, const char *name)
-{
+const run_pass *run_pass_named(const run_dir *r, const char *name) {
     const run_pass_state *p = run_find_pass(r, name);
     return p ? &p->pub : NULL;
 }
 
-const json_t *run_skipped(const run_dir *r)
-{
+const json_t *run_skipped(const run_dir *r) {
     return r->skipped;
 }
 
-ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, shard **out, ckvc_err *err)
-{
+ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, shard **out,
+                           ckvc_err *err) {
     const run_pass_state *p = (const run_pass_state *)(const void *)pass;
     const run_shard *entry = &p->shards[k];
     *out = NULL;
     char *path = run_shard_path(r, pass->name, entry->shard, ".h5");
     char *bytes = NULL, hash[CKVC_SHA256_HEX];
     size_t n = 0;
-    ckvc_status st = path ? ckvc_file_read(path, (size_t)MAX_SHARD_BYTES, &bytes, &n, err) : ckvc_fail_memory(err, "a path", 1);
+    ckvc_status st = path ? ckvc_file_read(path, (size_t)MAX_SHARD_BYTES, &bytes, &n, err)
+                          : ckvc_fail_memory(err, "a path", 1);
     if (st == CKVC_OK) {
         ckvc_sha256_hex(bytes, n, hash);
         if (n != entry->bytes || strcmp(hash, entry->sha256) != 0) {
             st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s: SHA-256 %.16s... of %zu bytes, the journal says %.16s... of %llu; the file was changed", path, hash,
-                           n, entry->sha256, (unsigned long long)entry->bytes);
+                           "%s: SHA-256 %.16s... of %zu bytes, the journal says %.16s... of %llu; "
+                           "the file was changed",
+                           path, hash, n, entry->sha256, (unsigned long long)entry->bytes);
         }
     }
     st = st ? st : shard_h5_read_image((const uint8_t *)bytes, n, path, out, err);
     if (st == CKVC_OK) {
         const shard *s = *out;
         if (strcmp(s->h.plan, pass->plan) != 0) {
-            st = ckvc_fail(err, CKVC_E_DATA, "%s: belongs to plan %.16s..., this pass is of %.16s...", path, s->h.plan, pass->plan);
-        } else if (strcmp(s->h.pass, pass->kind) != 0 || s->n_prompts != entry->prompts || s->n_records != entry->rows) {
             st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s: %zu prompts and %zu records of pass \"%s\", the journal says %u and %llu of \"%s\"", path,
-                           s->n_prompts, s->n_records, s->h.pass, entry->prompts, (unsigned long long)entry->rows, pass->kind);
+                           "%s: belongs to plan %.16s..., this pass is of %.16s...", path,
+                           s->h.plan, pass->plan);
+        } else if (strcmp(s->h.pass, pass->kind) != 0 || s->n_prompts != entry->prompts ||
+                   s->n_records != entry->rows) {
+            st = ckvc_fail(err, CKVC_E_DATA,
+                           "%s: %zu prompts and %zu records of pass \"%s\", the journal says %u "
+                           "and %llu of \"%s\"",
+                           path, s->n_prompts, s->n_records, s->h.pass, entry->prompts,
+                           (unsigned long long)entry->rows, pass->kind);
         }
         if (st != CKVC_OK) {
             shard_free(*out);

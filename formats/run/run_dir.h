@@ -1,8 +1,9 @@
-/* The run directory (formats/run/run.md): plan, journal, durable prompt logs, published shards, lock.
+/* The run directory (formats/run/run.md): plan, journal, durable prompt logs, published shards,
+ * lock.
  *
- * Writer: run_create (with resume: of a run that is there) locks the folder; for each pass, run_pass_begin says which prompts are still to do;
- * run_log_prompt makes one finished prompt durable; when a shard's range is complete it is written, published, journaled.
- * Reader: run_open.
+ * Writer: run_create (with resume: of a run that is there) locks the folder; for each pass,
+ * run_pass_begin says which prompts are still to do; run_log_prompt makes one finished prompt
+ * durable; when a shard's range is complete it is written, published, journaled. Reader: run_open.
  */
 #ifndef CKVC_RUN_DIR_H
 #define CKVC_RUN_DIR_H
@@ -18,40 +19,54 @@
 
 typedef struct run_dir run_dir;
 
-/* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json = canonical plan. With resume,
- * an existing run must have the same plan: a difference is CKVC_E_MISMATCH naming the fields, old and new value; a missing
- * folder is created. Takes the lock (CKVC_E_SYSTEM when another process has it). The plan is borrowed. */
-ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* Opens for reading: run.json and journal are parsed and checked, every published shard must be there with its size. */
+/* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json
+ * = canonical plan. With resume, an existing run must have the same plan: a difference is
+ * CKVC_E_MISMATCH naming the fields, old and new value; a missing folder is created. Takes the lock
+ * (CKVC_E_SYSTEM when another process has it). The plan is borrowed. */
+ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
+                       ckvc_err *err) CKVC_MUST_CHECK;
+/* Opens for reading: run.json and journal are parsed and checked, every published shard must be
+ * there with its size. */
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
 void run_close(run_dir *r); /* releases the lock */
 const char *run_path(const run_dir *r);
-const json_t *run_plan(const run_dir *r);    /* borrowed */
-const char *run_plan_hash(const run_dir *r); /* SHA-256 hex of the canonical plan without what does not change results */
+const json_t *run_plan(const run_dir *r); /* borrowed */
+const char *run_plan_hash(
+    const run_dir *r); /* SHA-256 hex of the canonical plan without what does not change results */
 /* The same of any plan. */
-ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX],
+                          ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- writing a pass ---- */
-/* The passes begun from here on carry this plan's hash in place of the run's: a run of compile holds several calibrations. */
+/* The passes begun from here on carry this plan's hash in place of the run's: a run of compile
+ * holds several calibrations. */
 void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]);
-/* pass: "scan" or "pass-01-head" ...; n_prompts of the plan; shard_prompts = S. `header` is written to every shard (copied). backend:
- * recorded in journal lines; mixing kinds in a pass is CKVC_E_MISMATCH. Replays logs; done [n_prompts] (caller's) is set true
- * for each prompt that is already published, logged or journaled as skipped, or that stands behind the end of a pass that was ended
- * early. A replayed log that completes its shard is published. */
-ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uint32_t shard_prompts, const shard_header *header,
-                           const char *backend, bool *done, ckvc_err *err) CKVC_MUST_CHECK;
-/* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the shard's log and fsynced. Publishes
- * the shard when its range is complete. Prompts may finish in any order. */
-ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;
-/* A prompt that leaves no records: one journal line with id and reason. Counts towards its shard's range. */
-ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason, ckvc_err *err) CKVC_MUST_CHECK;
-/* What the open pass has: the rows of every prompt that is published or logged, in the plan's order when prompts finished in it. For a
- * pass whose next prompt depends on those before. */
-ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows), void *ctx, ckvc_err *err) CKVC_MUST_CHECK;
-/* How --until-stable ended the open pass, journaled once, when its shards 0 ... n_shards-1 are published and no other prompt is done:
- * reached: the pass is complete with them; otherwise all its shards are published and `reliability` (NaN: undefined) stayed below
- * target. */
-ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached, ckvc_err *err) CKVC_MUST_CHECK;
+/* pass: "scan" or "pass-01-head" ...; n_prompts of the plan; shard_prompts = S. `header` is written
+ * to every shard (copied). backend: recorded in journal lines; mixing kinds in a pass is
+ * CKVC_E_MISMATCH. Replays logs; done [n_prompts] (caller's) is set true for each prompt that is
+ * already published, logged or journaled as skipped, or that stands behind the end of a pass that
+ * was ended early. A replayed log that completes its shard is published. */
+ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uint32_t shard_prompts,
+                           const shard_header *header, const char *backend, bool *done,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+/* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the
+ * shard's log and fsynced. Publishes the shard when its range is complete. Prompts may finish in
+ * any order. */
+ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+/* A prompt that leaves no records: one journal line with id and reason. Counts towards its shard's
+ * range. */
+ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* What the open pass has: the rows of every prompt that is published or logged, in the plan's order
+ * when prompts finished in it. For a pass whose next prompt depends on those before. */
+ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows), void *ctx,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* How --until-stable ended the open pass, journaled once, when its shards 0 ... n_shards-1 are
+ * published and no other prompt is done: reached: the pass is complete with them; otherwise all its
+ * shards are published and `reliability` (NaN: undefined) stayed below target. */
+ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 /* True when all prompts of the pass are done; closes the pass's files. */
 bool run_pass_end(run_dir *r);
 
@@ -62,10 +77,10 @@ typedef struct run_pass {
     char kind[8];    /* scan, head, gate, both */
     size_t n_shards; /* published */
     uint32_t n_prompts_done;
-    uint32_t n_prompts; /* that the pass takes: the plan's, fewer when it ended early */
-    bool complete;      /* all shards of those prompts are published */
-    char plan
-        [CKVC_SHA256_HEX]; /* that its shards carry: the run's, or in a run of compile that of the one calibration that it stands for */
+    uint32_t n_prompts;         /* that the pass takes: the plan's, fewer when it ended early */
+    bool complete;              /* all shards of those prompts are published */
+    char plan[CKVC_SHA256_HEX]; /* that its shards carry: the run's, or in a run of compile that of
+                                   the one calibration that it stands for */
     struct {
         bool known, reached;
         double target, reliability; /* NaN: undefined */
@@ -74,8 +89,10 @@ typedef struct run_pass {
 size_t run_pass_count(const run_dir *r);
 const run_pass *run_pass_at(const run_dir *r, size_t i);            /* in order of their number */
 const run_pass *run_pass_named(const run_dir *r, const char *name); /* NULL: not begun */
-/* Reads shard k (k-th published, in order) of a pass after checking its SHA-256 against the journal. */
-ckvc_status run_read_shard(const run_dir *r, const run_pass *p, size_t k, shard **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Reads shard k (k-th published, in order) of a pass after checking its SHA-256 against the
+ * journal. */
+ckvc_status run_read_shard(const run_dir *r, const run_pass *p, size_t k, shard **out,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 /* Skipped prompts of all passes: array of {pass, id, reason}. Borrowed. */
 const json_t *run_skipped(const run_dir *r);
 
@@ -83,19 +100,24 @@ const json_t *run_skipped(const run_dir *r);
 ckvc_status run_verify(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_describe(const run_dir *r); /* for `ckvc inspect`; new reference */
 /* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder. */
-ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force,
+                             ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- notes: journal lines of a run of compile beside its passes ---- */
-/* A file as run_publish_file, replaced when it is there, and a journal line {"note":"file","name","bytes","sha256"} that makes it a
- * checkpoint. */
-ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same line for a file that is published already: it is read, and replaces an older line of its name. */
+/* A file as run_publish_file, replaced when it is there, and a journal line
+ * {"note":"file","name","bytes","sha256"} that makes it a checkpoint. */
+ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n,
+                                ckvc_err *err) CKVC_MUST_CHECK;
+/* The same line for a file that is published already: it is read, and replaces an older line of its
+ * name. */
 ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
-/* Removes what a killed process left half written in a folder of the run; no such folder is fine. */
+/* Removes what a killed process left half written in a folder of the run; no such folder is fine.
+ */
 ckvc_status run_clean_folder(run_dir *r, const char *folder, ckvc_err *err) CKVC_MUST_CHECK;
 bool run_has_file(const run_dir *r, const char *name); /* such a line is there */
 /* Reads a checkpoint after checking its size and SHA-256. *data is NUL-terminated; free() it. */
-ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 /* Appends {"note": kind, ...} with the members of `o` (taken). */
 ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) CKVC_MUST_CHECK;
 /* All lines with a "note", in order. Borrowed. */

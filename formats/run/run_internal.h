@@ -1,4 +1,5 @@
-/* Inside the run directory: the struct that run_dir.c (folder, plan, journal, reading) and run_pass.c (writing a pass) share. */
+/* Inside the run directory: the struct that run_dir.c (folder, plan, journal, reading) and
+ * run_pass.c (writing a pass) share. */
 #ifndef CKVC_RUN_INTERNAL_H
 #define CKVC_RUN_INTERNAL_H
 
@@ -11,8 +12,9 @@ typedef struct run_shard {   /* one published shard: a journal line */
 } run_shard;
 
 typedef struct run_pass_state {
-    run_pass pub;                         /* first: run_pass_at hands out its address */
-    uint32_t plan_prompts, shard_prompts; /* prompts of the plan; pub.n_prompts of them are the pass's */
+    run_pass pub; /* first: run_pass_at hands out its address */
+    uint32_t plan_prompts,
+        shard_prompts; /* prompts of the plan; pub.n_prompts of them are the pass's */
     char backend[64];
     char header[CKVC_SHA256_HEX]; /* of the shard header that the pass was begun with */
     run_shard *shards;            /* ascending */
@@ -26,16 +28,18 @@ typedef struct run_writer run_writer; /* an open pass: run_pass.c */
 struct run_dir {
     char *path, *journal_path;
     json_t *plan, *skipped, *notes;
-    char plan_hash[CKVC_SHA256_HEX], pass_plan[CKVC_SHA256_HEX]; /* of the run; of the passes that are begun */
-    int lock;                                                    /* -1: opened for reading */
+    char plan_hash[CKVC_SHA256_HEX],
+        pass_plan[CKVC_SHA256_HEX]; /* of the run; of the passes that are begun */
+    int lock;                       /* -1: opened for reading */
     uint64_t journal_size;
     run_pass_state **passes; /* in order of number and name */
     size_t n_passes, cap_passes;
     run_writer *writer;
 };
 
-uint32_t run_shard_count(const run_pass_state *p);                                     /* shards of the whole pass */
-char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end); /* RUN/PASS/shard-00000END; free() it */
+uint32_t run_shard_count(const run_pass_state *p); /* shards of the whole pass */
+char *run_shard_path(const run_dir *r, const char *pass, uint32_t k,
+                     const char *end); /* RUN/PASS/shard-00000END; free() it */
 run_pass_state *run_find_pass(const run_dir *r, const char *name);
 /* "scan" -> 0, "pass-01-head" -> 1; kind points into name. False: no name of a pass. */
 bool run_pass_name(const char *name, int *number, const char **kind);
@@ -45,7 +49,8 @@ ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKV
 bool run_get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out);
 bool run_get_sha256(const json_t *line, const char *key, char *out);
 /* run_files.c: a line with a "note" into the struct; checkpoints against their lines. */
-ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 /* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. */
 ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) CKVC_MUST_CHECK;

@@ -5,8 +5,7 @@
 
 #include "formats/shard/h5_zstd.h"
 
-ckvc_status h5_begin(ckvc_err *err)
-{
+ckvc_status h5_begin(ckvc_err *err) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     H5PLset_loading_state(0);
     if (H5Zfilter_avail(H5_ZSTD_ID) <= 0 && H5Zregister(&h5_zstd_class) < 0) {
@@ -15,16 +14,12 @@ ckvc_status h5_begin(ckvc_err *err)
     return CKVC_OK;
 }
 
-static herr_t innermost(unsigned n, const H5E_error2_t *e, void *data)
-{
-    if (n == 0 && e->desc) {
-        snprintf(data, 400, "%s", e->desc);
-    }
+static herr_t innermost(unsigned n, const H5E_error2_t *e, void *data) {
+    if (n == 0 && e->desc) { snprintf(data, 400, "%s", e->desc); }
     return 0;
 }
 
-ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...)
-{
+ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     char what[1024], why[400] = "no reason given";
     va_list args;
     va_start(args, fmt);

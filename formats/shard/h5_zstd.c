@@ -1,5 +1,5 @@
-/* zstd as an HDF5 filter: see h5_zstd.h. No HDF5 function is called here, so that the plugin needs no HDF5 library of its own and
- * loads beside whatever version the host program brings. */
+/* zstd as an HDF5 filter: see h5_zstd.h. No HDF5 function is called here, so that the plugin needs
+ * no HDF5 library of its own and loads beside whatever version the host program brings. */
 #include "formats/shard/h5_zstd.h"
 
 #include <stdlib.h>
@@ -7,20 +7,21 @@
 
 static _Thread_local size_t expected;
 
-void h5_zstd_expect(size_t chunk_bytes)
-{
+void h5_zstd_expect(size_t chunk_bytes) {
     expected = chunk_bytes;
 }
 
-/* Returns the bytes in *buf after the filter, 0 for failure (HDF5's convention); *buf is replaced by a malloc'ed block. */
-static size_t filter(unsigned flags, size_t cd_nelmts, const unsigned cd_values[], size_t nbytes, size_t *buf_size, void **buf)
-{
+/* Returns the bytes in *buf after the filter, 0 for failure (HDF5's convention); *buf is replaced
+ * by a malloc'ed block. */
+static size_t filter(unsigned flags, size_t cd_nelmts, const unsigned cd_values[], size_t nbytes,
+                     size_t *buf_size, void **buf) {
     void *out = NULL;
     size_t n;
     if (flags & H5Z_FLAG_REVERSE) {
         unsigned long long content = ZSTD_getFrameContentSize(*buf, nbytes);
-        if (content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN || content == 0 ||
-            content > H5_ZSTD_MAX_BYTES || (expected && content != expected && content != expected + 4)) {
+        if (content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN ||
+            content == 0 || content > H5_ZSTD_MAX_BYTES ||
+            (expected && content != expected && content != expected + 4)) {
             return 0;
         }
         out = malloc((size_t)content);
@@ -32,7 +33,8 @@ static size_t filter(unsigned flags, size_t cd_nelmts, const unsigned cd_values[
         *buf_size = (size_t)content;
     } else {
         size_t bound = ZSTD_compressBound(nbytes);
-        int level = cd_nelmts > 0 && cd_values[0] >= 1 && cd_values[0] <= 22 ? (int)cd_values[0] : H5_ZSTD_LEVEL;
+        int level = cd_nelmts > 0 && cd_values[0] >= 1 && cd_values[0] <= 22 ? (int)cd_values[0]
+                                                                             : H5_ZSTD_LEVEL;
         out = malloc(bound);
         n = out ? ZSTD_compress(out, bound, *buf, nbytes, level) : 0;
         if (!out || ZSTD_isError(n)) {
@@ -46,5 +48,9 @@ static size_t filter(unsigned flags, size_t cd_nelmts, const unsigned cd_values[
     return n;
 }
 
-const H5Z_class2_t h5_zstd_class = {
-    .version = H5Z_CLASS_T_VERS, .id = H5_ZSTD_ID, .encoder_present = 1, .decoder_present = 1, .name = "zstd", .filter = filter};
+const H5Z_class2_t h5_zstd_class = {.version = H5Z_CLASS_T_VERS,
+                                    .id = H5_ZSTD_ID,
+                                    .encoder_present = 1,
+                                    .decoder_present = 1,
+                                    .name = "zstd",
+                                    .filter = filter};

@@ -1,4 +1,5 @@
-/* The HDF5 filter zstd (registered id 32015): shard files use it in-process, libh5zstd.so offers it to h5py and h5dump.
+/* The HDF5 filter zstd (registered id 32015): shard files use it in-process, libh5zstd.so offers it
+ * to h5py and h5dump.
  *
  * One zstd frame a chunk, content size stored. cd_values[0], if present, is the compression level.
  */
@@ -15,9 +16,10 @@
 
 extern const H5Z_class2_t h5_zstd_class;
 
-/* The bytes of a chunk that this thread reads next, 0 for "any". HDF5 1.10 does not compare what a filter returns with the
- * chunk's size: a shorter frame would make it read past the buffer's end. With a size set, a frame must hold exactly that
- * many bytes, or 4 more (a checksum inside the frame). */
+/* The bytes of a chunk that this thread reads next, 0 for "any". HDF5 1.10 does not compare what a
+ * filter returns with the chunk's size: a shorter frame would make it read past the buffer's end.
+ * With a size set, a frame must hold exactly that many bytes, or 4 more (a checksum inside the
+ * frame). */
 void h5_zstd_expect(size_t chunk_bytes);
 
 #endif

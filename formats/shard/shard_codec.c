@@ -1,7 +1,9 @@
-/* Shard rows and header as plain bytes: for the durable prompt log and for the pipe from the child that reads foreign files.
+/* Shard rows and header as plain bytes: for the durable prompt log and for the pipe from the child
+ * that reads foreign files.
  *
- * Rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 scan; then the rows of each kind, field after field in
- * the order of the column tables, strings as u8 length and bytes; behind each row its wide values (u32[L] or f64[L][G]).
+ * Rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 scan; then the rows of
+ * each kind, field after field in the order of the column tables, strings as u8 length and bytes;
+ * behind each row its wide values (u32[L] or f64[L][G]).
  */
 #include <string.h>
 
@@ -9,15 +11,13 @@
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 
-static void put_text(ckvc_buffer *out, const char *text, size_t size)
-{
+static void put_text(ckvc_buffer *out, const char *text, size_t size) {
     size_t n = strnlen(text, size - 1);
     ckvc_buffer_u8(out, (uint8_t)n);
     ckvc_buffer_append(out, text, n);
 }
 
-static void put_field(ckvc_buffer *out, const shard_column *c, const char *row)
-{
+static void put_field(ckvc_buffer *out, const shard_column *c, const char *row) {
     const void *p = row + c->offset;
     uint16_t u16;
     uint32_t u32;
@@ -51,13 +51,11 @@ static void put_field(ckvc_buffer *out, const shard_column *c, const char *row)
     }
 }
 
-static size_t wide_values(const shard_header *h, const shard_wide *w)
-{
+static size_t wide_values(const shard_header *h, const shard_wide *w) {
     return (size_t)h->n_layers * (w->rank == 3 ? h->n_kv_heads : 1);
 }
 
-void shard_encode(const shard *s, ckvc_buffer *out)
-{
+void shard_encode(const shard *s, ckvc_buffer *out) {
     bool scan = shard_is_scan(&s->h);
     ckvc_buffer_u32(out, (uint32_t)s->n_prompts);
     ckvc_buffer_u32(out, (uint32_t)s->n_baselines);
@@ -89,8 +87,7 @@ void shard_encode(const shard *s, ckvc_buffer *out)
     }
 }
 
-static void get_text(ckvc_cursor *c, char *text, size_t size)
-{
+static void get_text(ckvc_cursor *c, char *text, size_t size) {
     size_t n = ckvc_cursor_u8(c);
     const uint8_t *p = ckvc_cursor_take(c, n);
     if (!p || n >= size || memchr(p, 0, n)) {
@@ -101,8 +98,7 @@ static void get_text(ckvc_cursor *c, char *text, size_t size)
     memcpy(text, p, n);
 }
 
-static void get_field(ckvc_cursor *c, const shard_column *column, char *row)
-{
+static void get_field(ckvc_cursor *c, const shard_column *column, char *row) {
     void *p = row + column->offset;
     uint16_t u16;
     uint32_t u32;
@@ -137,8 +133,7 @@ static void get_field(ckvc_cursor *c, const shard_column *column, char *row)
 }
 
 /* The fewest bytes that a row of the group takes. */
-static size_t row_bytes(const shard_group *g, const shard_header *h, bool scan)
-{
+static size_t row_bytes(const shard_group *g, const shard_header *h, bool scan) {
     size_t n = 0;
     for (size_t c = 0; c < g->n_columns; c++) {
         n += g->columns[c].type == SHARD_TEXT ? 1 : shard_type_size(g->columns[c].type);
@@ -149,8 +144,7 @@ static size_t row_bytes(const shard_group *g, const shard_header *h, bool scan)
     return n;
 }
 
-ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err)
-{
+ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err) {
     ckvc_cursor c = {bytes, n, 0, false};
     const size_t before[SHARD_GROUPS] = {s->n_prompts, s->n_baselines, s->n_records};
     uint32_t rows[SHARD_GROUPS];
@@ -164,20 +158,23 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
         return ckvc_fail(err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21", n);
     }
     if (n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || is_scan != scan) {
-        return ckvc_fail(err, CKVC_E_DATA, "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s", n_layers,
-                         n_kv_heads, is_scan ? " (scan)" : "", s->h.n_layers, s->h.n_kv_heads, scan ? " (scan)" : "");
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s", n_layers,
+            n_kv_heads, is_scan ? " (scan)" : "", s->h.n_layers, s->h.n_kv_heads,
+            scan ? " (scan)" : "");
     }
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         size_t least = row_bytes(g, &s->h, scan);
         if (rows[k] > g->max_rows || rows[k] > (n - c.pos) / least) {
-            return ckvc_fail(err, CKVC_E_DATA, "shard rows: %u rows of %s need at least %zu bytes each, %zu bytes are there",
-                             rows[k], g->name, least, n);
+            return ckvc_fail(
+                err, CKVC_E_DATA,
+                "shard rows: %u rows of %s need at least %zu bytes each, %zu bytes are there",
+                rows[k], g->name, least, n);
         }
         ckvc_status st = shard_reserve(s, k, before[k] + rows[k], err);
-        if (st != CKVC_OK) {
-            return st;
-        }
+        if (st != CKVC_OK) { return st; }
     }
     for (int k = 0; k < SHARD_GROUPS && !c.failed; k++) {
         const shard_group *g = &shard_groups[k];
@@ -200,12 +197,14 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
                     }
                 }
             }
-            uint32_t *prompt =
-                k == 1 ? &((struct shard_baseline *)(void *)row)->prompt : &((struct shard_record *)(void *)row)->prompt;
-            if (k > 0 && !c.failed) { /* numbered within these bytes; shifted behind the rows that were here before */
+            uint32_t *prompt = k == 1 ? &((struct shard_baseline *)(void *)row)->prompt
+                                      : &((struct shard_record *)(void *)row)->prompt;
+            if (k > 0 && !c.failed) { /* numbered within these bytes; shifted behind the rows that
+                                         were here before */
                 if (*prompt >= rows[0]) {
-                    return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s row %zu names prompt %u of %u", g->name, i, *prompt,
-                                     rows[0]);
+                    return ckvc_fail(err, CKVC_E_DATA,
+                                     "shard rows: %s row %zu names prompt %u of %u", g->name, i,
+                                     *prompt, rows[0]);
                 }
                 *prompt += (uint32_t)before[0];
             }
@@ -213,7 +212,8 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
     }
     if (c.failed || c.pos != n) {
         return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
-                         c.failed ? "cut short or damaged" : "bytes left over", (unsigned long long)c.pos, n);
+                         c.failed ? "cut short or damaged" : "bytes left over",
+                         (unsigned long long)c.pos, n);
     }
     for (int k = 0; k < SHARD_GROUPS; k++) {
         *(size_t *)(void *)((char *)s + shard_groups[k].count_offset) = before[k] + rows[k];
@@ -221,8 +221,9 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
     return CKVC_OK;
 }
 
-/* Which parts of a header follow that not every header has. What is neutral leaves no bit and no byte: a pass that was begun before such
- * a part existed goes on with the same hash of its header (run_pass.c). */
+/* Which parts of a header follow that not every header has. What is neutral leaves no bit and no
+ * byte: a pass that was begun before such a part existed goes on with the same hash of its header
+ * (run_pass.c). */
 enum {
     HAS_WEIGHT = 1,
     HAS_TAU = 2,
@@ -231,10 +232,10 @@ enum {
     HAS_SUM = 128
 };
 
-static uint8_t parts_of(const shard_header *h)
-{
+static uint8_t parts_of(const shard_header *h) {
     unsigned parts = (h->start_weight ? HAS_WEIGHT : 0) | (h->start_tau ? HAS_TAU : 0) |
-                     (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0) | (h->reduction == CKVC_LOSS_SUM ? HAS_SUM : 0);
+                     (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0) |
+                     (h->reduction == CKVC_LOSS_SUM ? HAS_SUM : 0);
     unsigned bit = HAS_TEXT;
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
         if (shard_text_attributes[i].optional) {
@@ -245,15 +246,16 @@ static uint8_t parts_of(const shard_header *h)
     return (uint8_t)parts;
 }
 
-void shard_header_encode(const shard_header *h, ckvc_buffer *out)
-{
+void shard_header_encode(const shard_header *h, ckvc_buffer *out) {
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
         if (!shard_text_attributes[i].optional) {
-            put_text(out, (const char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
+            put_text(out, (const char *)h + shard_text_attributes[i].offset,
+                     shard_text_attributes[i].size);
         }
     }
     for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
-        ckvc_buffer_u32(out, *(const uint32_t *)(const void *)((const char *)h + shard_u32_attributes[i].offset));
+        ckvc_buffer_u32(out, *(const uint32_t *)(const void *)((const char *)h +
+                                                               shard_u32_attributes[i].offset));
     }
     ckvc_buffer_f64(out, h->lambda);
     ckvc_buffer_u64(out, h->seed);
@@ -264,9 +266,7 @@ void shard_header_encode(const shard_header *h, ckvc_buffer *out)
     ckvc_buffer_u32(out, h->n_ppl_bins);
     const uint8_t parts = parts_of(h);
     ckvc_buffer_u8(out, parts);
-    if (parts & HAS_LAYER_BUDGETS) {
-        ckvc_buffer_u32(out, h->n_layer_budgets);
-    }
+    if (parts & HAS_LAYER_BUDGETS) { ckvc_buffer_u32(out, h->n_layer_budgets); }
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
         const shard_attribute *a = &shard_text_attributes[i];
         if (a->optional && *((const char *)h + a->offset)) {
@@ -293,8 +293,7 @@ void shard_header_encode(const shard_header *h, ckvc_buffer *out)
     }
 }
 
-ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
-{
+ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err) {
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
         if (!shard_text_attributes[i].optional) {
             get_text(c, (char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
@@ -316,16 +315,15 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
     unsigned bit = HAS_TEXT;
     for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
         const shard_attribute *a = &shard_text_attributes[i];
-        if (a->optional && parts & bit) {
-            get_text(c, (char *)h + a->offset, a->size);
-        }
+        if (a->optional && parts & bit) { get_text(c, (char *)h + a->offset, a->size); }
         bit <<= a->optional;
     }
     for (size_t i = 0; i < SHARD_ARRAYS && !c->failed; i++) {
         const shard_array *a = &shard_arrays[i];
         void **to = (void **)(void *)((char *)h + a->offset);
         float present; /* dims of a table are given only where its pointer is set */
-        if (a->table && !(parts & (a->offset == offsetof(shard_header, start_weight) ? HAS_WEIGHT : HAS_TAU))) {
+        if (a->table &&
+            !(parts & (a->offset == offsetof(shard_header, start_weight) ? HAS_WEIGHT : HAS_TAU))) {
             continue;
         }
         *to = a->table ? &present : NULL;
@@ -336,9 +334,7 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
         for (int d = 0; d < rank; d++) {
             fits = fits && ckvc_mul_size(n, dims[d], &n);
         }
-        if (rank == 0) {
-            continue;
-        }
+        if (rank == 0) { continue; }
         const uint8_t *p = fits ? ckvc_cursor_take(c, n) : NULL;
         if (!p) {
             c->failed = true;
@@ -360,8 +356,8 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err)
     }
     if (c->failed) {
         shard_header_fini(h);
-        return ckvc_fail(err, CKVC_E_DATA, "shard header: cut short at byte %llu of %llu", (unsigned long long)c->pos,
-                         (unsigned long long)c->size);
+        return ckvc_fail(err, CKVC_E_DATA, "shard header: cut short at byte %llu of %llu",
+                         (unsigned long long)c->pos, (unsigned long long)c->size);
     }
     return CKVC_OK;
 }

@@ -3,8 +3,7 @@
 #include "lib/base/json.h"
 #include "lib/base/names.h"
 
-json_t *shard_describe(const shard *s)
-{
+json_t *shard_describe(const shard *s) {
     const shard_header *h = &s->h;
     json_t *out = json_object();
     json_object_set_new(out, "format", json_string("ckvc-shard"));
@@ -16,22 +15,29 @@ json_t *shard_describe(const shard *s)
         }
     }
     for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
-        json_object_set_new(out, shard_u32_attributes[i].name,
-                            json_integer(*(const uint32_t *)(const void *)((const char *)h + shard_u32_attributes[i].offset)));
+        json_object_set_new(
+            out, shard_u32_attributes[i].name,
+            json_integer(*(const uint32_t *)(const void *)((const char *)h +
+                                                           shard_u32_attributes[i].offset)));
     }
     json_object_set_new(out, "lambda", ckvc_json_real(h->lambda));
     if (h->reduction != CKVC_LOSS_MEAN) {
-        json_object_set_new(out, "loss_reduction", json_string(ckvc_loss_reduction_name(h->reduction)));
+        json_object_set_new(out, "loss_reduction",
+                            json_string(ckvc_loss_reduction_name(h->reduction)));
     }
     json_object_set_new(out, "seed", json_integer((json_int_t)h->seed));
     json_object_set_new(out, "budgets", ckvc_json_reals(h->budgets, h->n_budgets));
     if (h->n_layer_budgets) {
-        json_object_set_new(out, "layer_budgets", ckvc_json_reals(h->layer_budgets, h->n_layer_budgets));
+        json_object_set_new(out, "layer_budgets",
+                            ckvc_json_reals(h->layer_budgets, h->n_layer_budgets));
     }
     json_object_set_new(out, "n_head_actions", json_integer(h->n_head_actions));
     json_object_set_new(out, "n_gate_actions", json_integer(h->n_gate_actions));
-    json_object_set_new(out, "edges_entropy", ckvc_json_reals(h->edges_entropy, h->n_entropy_bins ? h->n_entropy_bins - 1 : 0));
-    json_object_set_new(out, "edges_perplexity", ckvc_json_reals(h->edges_ppl, h->n_ppl_bins ? h->n_ppl_bins - 1 : 0));
+    json_object_set_new(
+        out, "edges_entropy",
+        ckvc_json_reals(h->edges_entropy, h->n_entropy_bins ? h->n_entropy_bins - 1 : 0));
+    json_object_set_new(out, "edges_perplexity",
+                        ckvc_json_reals(h->edges_ppl, h->n_ppl_bins ? h->n_ppl_bins - 1 : 0));
     json_object_set_new(out, "prompts", json_integer((json_int_t)s->n_prompts));
     json_object_set_new(out, "baselines", json_integer((json_int_t)s->n_baselines));
     json_object_set_new(out, "records", json_integer((json_int_t)s->n_records));

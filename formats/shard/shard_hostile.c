@@ -1,10 +1,12 @@
 /* Bare shards of other producers: read in a forked child.
  *
- * HDF5 is not made for crafted files (CVE lists are long, and edits of a good file are enough to make it crash or spin), so it
- * meets them in a process that may die: limits on CPU, memory and files, no terminal, a deadline on the wall clock. What comes back
- * through the pipe is our own plain encoding, which the parent reads as bytes from outside and checks again.
+ * HDF5 is not made for crafted files (CVE lists are long, and edits of a good file are enough to
+ * make it crash or spin), so it meets them in a process that may die: limits on CPU, memory and
+ * files, no terminal, a deadline on the wall clock. What comes back through the pipe is our own
+ * plain encoding, which the parent reads as bytes from outside and checks again.
  *
- *   u8 kind: 0 rows, 1 error · u64 length · then for an error u32 status and text; for rows the header, then the rows
+ *   u8 kind: 0 rows, 1 error · u64 length · then for an error u32 status and text; for rows the
+ * header, then the rows
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,49 +39,35 @@
 #define SANITIZED 0
 #endif
 
-static void limit(int what, uint64_t soft, uint64_t hard)
-{
+static void limit(int what, uint64_t soft, uint64_t hard) {
     struct rlimit now, wanted = {(rlim_t)soft, (rlim_t)hard};
     if (getrlimit(what, &now) == 0) { /* a limit that is there already may be tighter */
-        if (now.rlim_max < wanted.rlim_max) {
-            wanted.rlim_max = now.rlim_max;
-        }
-        if (wanted.rlim_cur > wanted.rlim_max) {
-            wanted.rlim_cur = wanted.rlim_max;
-        }
+        if (now.rlim_max < wanted.rlim_max) { wanted.rlim_max = now.rlim_max; }
+        if (wanted.rlim_cur > wanted.rlim_max) { wanted.rlim_cur = wanted.rlim_max; }
         setrlimit(what, &wanted);
     }
 }
 
-static uint64_t mapped_bytes(void)
-{
+static uint64_t mapped_bytes(void) {
     char text[64] = "";
     int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) { close(fd); }
     return n > 0 ? strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : (uint64_t)1 << 30;
 }
 
-static void put_all(int fd, const uint8_t *data, size_t n)
-{
+static void put_all(int fd, const uint8_t *data, size_t n) {
     while (n) {
         ssize_t put = write(fd, data, n);
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (put <= 0) {
-            return; /* the parent sees a message cut short */
-        }
+        if (put < 0 && errno == EINTR) { continue; }
+        if (put <= 0) { return; /* the parent sees a message cut short */ }
         data += put;
         n -= (size_t)put;
     }
 }
 
 /* Never returns: _exit leaves the parent's exit handlers and unflushed streams alone. */
-static _Noreturn void child(const char *path, int out, unsigned cpu_s)
-{
+static _Noreturn void child(const char *path, int out, unsigned cpu_s) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXCPU, SIG_DFL);
@@ -121,74 +109,56 @@ static _Noreturn void child(const char *path, int out, unsigned cpu_s)
 }
 
 /* Reads n bytes or stops at the deadline, the end or an error. */
-static size_t get_all(int fd, uint8_t *data, size_t n, double deadline)
-{
+static size_t get_all(int fd, uint8_t *data, size_t n, double deadline) {
     size_t got = 0;
     while (got < n) {
         double left = deadline - ckvc_now_s();
         struct pollfd p = {fd, POLLIN, 0};
         int ready = left > 0 ? poll(&p, 1, left > 1000 ? 1000000 : (int)(left * 1000) + 1) : 0;
-        if (ready < 0 && errno == EINTR) {
-            continue;
-        }
-        if (ready <= 0) {
-            break;
-        }
+        if (ready < 0 && errno == EINTR) { continue; }
+        if (ready <= 0) { break; }
         ssize_t more = read(fd, data + got, n - got);
-        if (more < 0 && errno == EINTR) {
-            continue;
-        }
-        if (more <= 0) {
-            break;
-        }
+        if (more < 0 && errno == EINTR) { continue; }
+        if (more <= 0) { break; }
         got += (size_t)more;
     }
     return got;
 }
 
 /* The message of the child, in memory that grows with what arrives. */
-static ckvc_status receive(int fd, const char *path, double deadline, uint8_t *kind, uint8_t **body, size_t *size, bool *whole,
-                           ckvc_err *err)
-{
+static ckvc_status receive(int fd, const char *path, double deadline, uint8_t *kind, uint8_t **body,
+                           size_t *size, bool *whole, ckvc_err *err) {
     uint8_t head[9];
     *body = NULL;
     *size = 0;
     *whole = false;
-    if (get_all(fd, head, sizeof head, deadline) != sizeof head) {
-        return CKVC_OK;
-    }
+    if (get_all(fd, head, sizeof head, deadline) != sizeof head) { return CKVC_OK; }
     *kind = head[0];
     uint64_t n = ckvc_get_u64(head + 1);
     if (n > MAX_MESSAGE) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: unfolds to %llu bytes, at most %llu are read", path, (unsigned long long)n,
-                         (unsigned long long)MAX_MESSAGE);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: unfolds to %llu bytes, at most %llu are read", path,
+                         (unsigned long long)n, (unsigned long long)MAX_MESSAGE);
     }
     size_t capacity = 0;
     while (*size < n) {
         size_t room = capacity ? capacity * 2 : (size_t)1 << 20;
         room = room > n ? (size_t)n : room;
         uint8_t *grown = ckvc_realloc_array(*body, room, 1);
-        if (!grown) {
-            return ckvc_fail_memory(err, path, room);
-        }
+        if (!grown) { return ckvc_fail_memory(err, path, room); }
         *body = grown;
         capacity = room;
         size_t got = get_all(fd, *body + *size, capacity - *size, deadline);
         *size += got;
-        if (*size < capacity) {
-            return CKVC_OK;
-        }
+        if (*size < capacity) { return CKVC_OK; }
     }
     *whole = true;
     return CKVC_OK;
 }
 
-static ckvc_status take_rows(const uint8_t *body, size_t size, const char *path, shard **out, ckvc_err *err)
-{
+static ckvc_status take_rows(const uint8_t *body, size_t size, const char *path, shard **out,
+                             ckvc_err *err) {
     shard *s = shard_create();
-    if (!s) {
-        return ckvc_fail_memory(err, "a shard", sizeof(shard));
-    }
+    if (!s) { return ckvc_fail_memory(err, "a shard", sizeof(shard)); }
     ckvc_cursor c = {body, size, 0, false};
     ckvc_status st = shard_header_decode(&s->h, &c, err);
     st = st ? st : shard_header_check(&s->h, path, err);
@@ -202,27 +172,24 @@ static ckvc_status take_rows(const uint8_t *body, size_t size, const char *path,
     return st;
 }
 
-ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wall_s, shard **out, ckvc_err *err)
-{
+ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wall_s, shard **out,
+                                  ckvc_err *err) {
     *out = NULL;
     int ends[2];
     ckvc_status ready = h5_begin(err); /* once here instead of in every child */
-    if (ready != CKVC_OK) {
-        return ready;
-    }
+    if (ready != CKVC_OK) { return ready; }
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no pipe for the reading process", path);
     }
     pid_t pid = fork();
     if (pid < 0) {
-        ckvc_status failed = ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no process for reading", path);
+        ckvc_status failed =
+            ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no process for reading", path);
         close(ends[0]);
         close(ends[1]);
         return failed;
     }
-    if (pid == 0) {
-        child(path, ends[1], cpu_s);
-    }
+    if (pid == 0) { child(path, ends[1], cpu_s); }
     close(ends[1]);
     uint8_t kind = 1, *body = NULL;
     size_t size = 0;
@@ -233,33 +200,34 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
     close(ends[0]);
     int how = 0;
     if (!whole) {
-        if (late || st != CKVC_OK) {
-            kill(pid, SIGKILL);
-        }
+        if (late || st != CKVC_OK) { kill(pid, SIGKILL); }
     }
-    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
-    }
+    while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {}
     if (st == CKVC_OK && late) {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted", path,
-                       wall_s);
+        st = ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted", path,
+            wall_s);
     } else if (st == CKVC_OK && !whole) {
         bool signalled = WIFSIGNALED(how);
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: the reading process ended early (%s %d%s); the file is damaged or crafted", path,
-                       signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
-                       signalled && WTERMSIG(how) == SIGXCPU ? ", over its CPU time" : "");
+        st = ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: the reading process ended early (%s %d%s); the file is damaged or crafted", path,
+            signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
+            signalled && WTERMSIG(how) == SIGXCPU ? ", over its CPU time" : "");
     } else if (st == CKVC_OK && kind == 0) {
         st = take_rows(body, size, path, out, err);
     } else if (st == CKVC_OK) {
         uint32_t code = size >= 4 ? ckvc_get_u32(body) : 0;
-        bool known = code == CKVC_E_NOINPUT || code == CKVC_E_MEMORY || code == CKVC_E_SYSTEM || code == CKVC_E_IO;
-        st =
-            ckvc_fail(err, known ? (ckvc_status)code : CKVC_E_DATA, "%.*s", size > 4 ? (int)(size - 4) : 0, (const char *)body + 4);
+        bool known = code == CKVC_E_NOINPUT || code == CKVC_E_MEMORY || code == CKVC_E_SYSTEM ||
+                     code == CKVC_E_IO;
+        st = ckvc_fail(err, known ? (ckvc_status)code : CKVC_E_DATA, "%.*s",
+                       size > 4 ? (int)(size - 4) : 0, (const char *)body + 4);
     }
     free(body);
     return st;
 }
 
-ckvc_status shard_h5_read_hostile(const char *path, shard **out, ckvc_err *err)
-{
+ckvc_status shard_h5_read_hostile(const char *path, shard **out, ckvc_err *err) {
     return shard_h5_read_limited(path, CPU_SECONDS, WALL_SECONDS, out, err);
 }

@@ -1,5 +1,6 @@
-/* Vectors of prompts for looking at and for tests (`ckvc score --vectors`): HDF5, one group a prompt, numbered in the manifest's order:
- * /00000/alpha f32[T], /00000/rho f32[L,G,T], attribute `id`. */
+/* Vectors of prompts for looking at and for tests (`ckvc score --vectors`): HDF5, one group a
+ * prompt, numbered in the manifest's order: /00000/alpha f32[T], /00000/rho f32[L,G,T], attribute
+ * `id`. */
 #ifndef CKVC_VECTORS_H5_H
 #define CKVC_VECTORS_H5_H
 
@@ -14,9 +15,11 @@ typedef struct vectors_file {
     ckvc_publish publish;
 } vectors_file;
 
-ckvc_status vectors_create(vectors_file *v, const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status vectors_add(vectors_file *v, uint32_t number, const char *id, uint32_t T, uint32_t L, uint32_t G, const float *alpha,
-                        const float *rho, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status vectors_create(vectors_file *v, const char *path, bool force,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status vectors_add(vectors_file *v, uint32_t number, const char *id, uint32_t T, uint32_t L,
+                        uint32_t G, const float *alpha, const float *rho,
+                        ckvc_err *err) CKVC_MUST_CHECK;
 /* Closes and publishes. */
 ckvc_status vectors_commit(vectors_file *v, ckvc_err *err) CKVC_MUST_CHECK;
 void vectors_abort(vectors_file *v); /* fine after commit or on a zeroed struct with file = -1 */

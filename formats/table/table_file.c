@@ -1,4 +1,5 @@
-/* The table file in memory: what its sections are, what they must hold, and its description for people (formats/table/table.md). */
+/* The table file in memory: what its sections are, what they must hold, and its description for
+ * people (formats/table/table.md). */
 #include "formats/table/table_file.h"
 
 #include <math.h>
@@ -11,32 +12,31 @@
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 
-static const char *const names[CKVT_SECTION_COUNT] = {"SHAPE",   "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT",
-                                                      "EDGEPPL", "META",   "QHEAD",    "QGATE",    "NHEAD",  "NGATE", "MHEAD",
-                                                      "MGATE",   "LGATE",  "sHEAD",    "sGATE",    "hSIG",   "pROV",  "xFER"};
+static const char *const names[CKVT_SECTION_COUNT] = {
+    "SHAPE",   "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT",
+    "EDGEPPL", "META",   "QHEAD",    "QGATE",    "NHEAD",  "NGATE", "MHEAD",
+    "MGATE",   "LGATE",  "sHEAD",    "sGATE",    "hSIG",   "pROV",  "xFER"};
 
-const char *ckvt_name(ckvt_section s)
-{
+const char *ckvt_name(ckvt_section s) {
     return names[s];
 }
 
-size_t ckvt_type_bytes(ckvt_type type)
-{
+size_t ckvt_type_bytes(ckvt_type type) {
     static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8};
     return bytes[type];
 }
 
-static ckvt_spec spec_of(const char *name, ckvt_type type, uint16_t rank, uint64_t d0, uint64_t d1, uint64_t d2, uint64_t d3,
-                         uint64_t d4)
-{
+static ckvt_spec spec_of(const char *name, ckvt_type type, uint16_t rank, uint64_t d0, uint64_t d1,
+                         uint64_t d2, uint64_t d3, uint64_t d4) {
     return (ckvt_spec){.name = name, .type = type, .rank = rank, .dims = {d0, d1, d2, d3, d4}};
 }
 
-bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT])
-{
-    const uint64_t L = t->n_layers, G = t->n_heads, E = t->n_entropy_bins, P = t->n_ppl_bins, nB = t->n_budgets;
+bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]) {
+    const uint64_t L = t->n_layers, G = t->n_heads, E = t->n_entropy_bins, P = t->n_ppl_bins,
+                   nB = t->n_budgets;
     const uint64_t Ah = t->n_head_actions, Ag = t->n_gate_actions;
-    const ckvt_type evidence_type[7] = {CKVT_F64, CKVT_F64, CKVT_U64, CKVT_U64, CKVT_F64, CKVT_F64, CKVT_F64};
+    const ckvt_type evidence_type[7] = {CKVT_F64, CKVT_F64, CKVT_U64, CKVT_U64,
+                                        CKVT_F64, CKVT_F64, CKVT_F64};
     out[CKVT_SHAPE] = spec_of(names[CKVT_SHAPE], CKVT_U32, 1, 8, 0, 0, 0, 0);
     out[CKVT_BUDGET] = spec_of(names[CKVT_BUDGET], CKVT_F64, 1, nB, 0, 0, 0, 0);
     out[CKVT_GRIDHEAD] = spec_of(names[CKVT_GRIDHEAD], CKVT_F64, 1, Ah, 0, 0, 0, 0);
@@ -48,7 +48,8 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT])
     for (int i = CKVT_EVIDENCE_BEGIN; i < CKVT_EVIDENCE_END; i++) {
         bool head = i == CKVT_QHEAD || i == CKVT_NHEAD || i == CKVT_MHEAD;
         ckvt_type type = evidence_type[i - CKVT_EVIDENCE_BEGIN];
-        out[i] = head ? spec_of(names[i], type, 4, L, G, nB, Ah, 0) : spec_of(names[i], type, 5, L, E, P, nB, Ag);
+        out[i] = head ? spec_of(names[i], type, 4, L, G, nB, Ah, 0)
+                      : spec_of(names[i], type, 5, L, E, P, nB, Ag);
     }
     out[CKVT_SHARE_HEAD] = spec_of(names[CKVT_SHARE_HEAD], CKVT_F32, 4, L, G, nB, Ah, 0);
     out[CKVT_SHARE_GATE] = spec_of(names[CKVT_SHARE_GATE], CKVT_F32, 5, L, E, P, nB, Ag);
@@ -59,15 +60,14 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT])
     for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
         out[i].raw_only = i < CKVT_REQUIRED;
         out[i].bytes = ckvt_type_bytes(out[i].type);
-        for (int d = 0; d < out[i].rank; d++)
-            if (!ckvc_mul_size(out[i].bytes, out[i].dims[d], &out[i].bytes))
-                return false;
+        for (int d = 0; d < out[i].rank; d++) {
+            if (!ckvc_mul_size(out[i].bytes, out[i].dims[d], &out[i].bytes)) { return false; }
+        }
     }
     return true;
 }
 
-void *ckvt_values(const table_file *t, ckvt_section s)
-{
+void *ckvt_values(const table_file *t, ckvt_section s) {
     const table_evidence *e = &t->evidence;
     void *const values[CKVT_SECTION_COUNT] = {
         [CKVT_BUDGET] = t->table->budgets,
@@ -91,17 +91,15 @@ void *ckvt_values(const table_file *t, ckvt_section s)
     return values[s];
 }
 
-table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB, uint32_t n_head_actions,
-                              uint32_t n_gate_actions, bool with_evidence)
-{
+table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB,
+                              uint32_t n_head_actions, uint32_t n_gate_actions,
+                              bool with_evidence) {
     table_file *t = ckvc_calloc(1, sizeof *t);
-    if (!t)
-        return NULL;
+    if (!t) { return NULL; }
     t->table = ckvc_table_create(L, G, E, P, nB, n_head_actions, n_gate_actions);
     t->meta = json_object();
     ckvt_spec specs[CKVT_SECTION_COUNT];
-    if (!t->table || !t->meta || !ckvt_specs(t->table, specs))
-        goto fail;
+    if (!t->table || !t->meta || !ckvt_specs(t->table, specs)) { goto fail; }
     if (with_evidence) {
         table_evidence *e = &t->evidence;
         t->has_evidence = true;
@@ -112,12 +110,16 @@ table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, ui
         e->m_head = ckvc_calloc(1, specs[CKVT_MHEAD].bytes);
         e->m_gate = ckvc_calloc(1, specs[CKVT_MGATE].bytes);
         e->l_gate = ckvc_calloc(1, specs[CKVT_LGATE].bytes);
-        if (!e->q_head || !e->q_gate || !e->n_head || !e->n_gate || !e->m_head || !e->m_gate || !e->l_gate)
+        if (!e->q_head || !e->q_gate || !e->n_head || !e->n_gate || !e->m_head || !e->m_gate ||
+            !e->l_gate) {
             goto fail;
-        for (size_t i = 0; i < specs[CKVT_QHEAD].bytes / sizeof(double); i++)
+        }
+        for (size_t i = 0; i < specs[CKVT_QHEAD].bytes / sizeof(double); i++) {
             e->q_head[i] = -INFINITY;
-        for (size_t i = 0; i < specs[CKVT_QGATE].bytes / sizeof(double); i++)
+        }
+        for (size_t i = 0; i < specs[CKVT_QGATE].bytes / sizeof(double); i++) {
             e->q_gate[i] = -INFINITY;
+        }
     }
     return t;
 fail:
@@ -125,10 +127,8 @@ fail:
     return NULL;
 }
 
-void table_file_free(table_file *t)
-{
-    if (!t)
-        return;
+void table_file_free(table_file *t) {
+    if (!t) { return; }
     ckvc_table_free(t->table);
     free(t->evidence.q_head);
     free(t->evidence.q_gate);
@@ -148,78 +148,88 @@ void table_file_free(table_file *t)
 
 /* ---- invariants ---- */
 
-#define FAIL(...) (message && message_size ? (void)snprintf(message, message_size, __VA_ARGS__) : (void)0, -1)
+#define FAIL(...)                                                                                  \
+    (message && message_size ? (void)snprintf(message, message_size, __VA_ARGS__) : (void)0, -1)
 
 /* Counts are exact as doubles, and sums of them do not overflow. */
 #define RECORDS_MAX ((uint64_t)1 << 53)
 
-static int check_side(const char *side, const double *q, const uint64_t *n, const double *m, const double *l, size_t count,
-                      char *message, size_t message_size)
-{
+static int check_side(const char *side, const double *q, const uint64_t *n, const double *m,
+                      const double *l, size_t count, char *message, size_t message_size) {
     for (size_t i = 0; i < count; i++) {
-        if (n[i] ? !isfinite(q[i]) : !(isinf(q[i]) && q[i] < 0))
-            return FAIL("Q%s[%zu] is %g with %llu records: want a finite value where an action was logged, -inf elsewhere", side, i,
-                        q[i], (unsigned long long)n[i]);
-        if (n[i] > RECORDS_MAX)
-            return FAIL("N%s[%zu] is %llu, over the limit of 2^53", side, i, (unsigned long long)n[i]);
-        if (!isfinite(m[i]))
-            return FAIL("M%s[%zu] is %g, want a finite value", side, i, m[i]);
-        if (l && !isfinite(l[i]))
+        if (n[i] ? !isfinite(q[i]) : !(isinf(q[i]) && q[i] < 0)) {
+            return FAIL("Q%s[%zu] is %g with %llu records: want a finite value where an action was "
+                        "logged, -inf elsewhere",
+                        side, i, q[i], (unsigned long long)n[i]);
+        }
+        if (n[i] > RECORDS_MAX) {
+            return FAIL("N%s[%zu] is %llu, over the limit of 2^53", side, i,
+                        (unsigned long long)n[i]);
+        }
+        if (!isfinite(m[i])) { return FAIL("M%s[%zu] is %g, want a finite value", side, i, m[i]); }
+        if (l && !isfinite(l[i])) {
             return FAIL("L%s[%zu] is %g, want a finite value", side, i, l[i]);
+        }
     }
     return 0;
 }
 
-static int check_shares(const char *name, const float *share, size_t count, char *message, size_t message_size)
-{
-    for (size_t i = 0; share && i < count; i++)
-        if (!(share[i] >= 0.0f && share[i] <= 1.0f))
+static int check_shares(const char *name, const float *share, size_t count, char *message,
+                        size_t message_size) {
+    for (size_t i = 0; share && i < count; i++) {
+        if (!(share[i] >= 0.0f && share[i] <= 1.0f)) {
             return FAIL("%s[%zu] is %g, want a share between 0 and 1", name, i, (double)share[i]);
+        }
+    }
     return 0;
 }
 
-int ckvt_check_evidence(const table_file *t, char *message, size_t message_size)
-{
+int ckvt_check_evidence(const table_file *t, char *message, size_t message_size) {
     const ckvc_table *c = t->table;
     const table_evidence *e = &t->evidence;
     size_t n_head = ckvc_weight_index(c, c->n_layers, 0, 0) * c->n_head_actions;
-    size_t n_gate = ckvc_tau_index(c, c->n_layers, 0, 0, 0) * c->n_gate_actions, n_signature = (size_t)c->n_layers * c->n_heads * 3;
-    if (t->has_evidence && (check_side("HEAD", e->q_head, e->n_head, e->m_head, NULL, n_head, message, message_size) ||
-                            check_side("GATE", e->q_gate, e->n_gate, e->m_gate, e->l_gate, n_gate, message, message_size)))
+    size_t n_gate = ckvc_tau_index(c, c->n_layers, 0, 0, 0) * c->n_gate_actions,
+           n_signature = (size_t)c->n_layers * c->n_heads * 3;
+    if (t->has_evidence &&
+        (check_side("HEAD", e->q_head, e->n_head, e->m_head, NULL, n_head, message, message_size) ||
+         check_side("GATE", e->q_gate, e->n_gate, e->m_gate, e->l_gate, n_gate, message,
+                    message_size))) {
         return -1;
+    }
     if (check_shares("sHEAD", t->share_head, n_head, message, message_size) ||
-        check_shares("sGATE", t->share_gate, n_gate, message, message_size))
+        check_shares("sGATE", t->share_gate, n_gate, message, message_size)) {
         return -1;
-    for (size_t i = 0; t->signature && i < n_signature; i++)
-        if (!isfinite(t->signature[i]))
+    }
+    for (size_t i = 0; t->signature && i < n_signature; i++) {
+        if (!isfinite(t->signature[i])) {
             return FAIL("hSIG[%zu] is %g, want a finite value", i, t->signature[i]);
+        }
+    }
     return 0;
 }
 
-json_t *ckvt_shape_json(const ckvc_table *t)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "n_layers", (json_int_t)t->n_layers, "n_heads",
-                     (json_int_t)t->n_query_heads, "n_kv_heads", (json_int_t)t->n_heads, "n_entropy_bins",
-                     (json_int_t)t->n_entropy_bins, "n_perplexity_bins", (json_int_t)t->n_ppl_bins, "n_budgets",
-                     (json_int_t)t->n_budgets, "window", (json_int_t)t->window, "head_axis", (json_int_t)t->head_axis);
+json_t *ckvt_shape_json(const ckvc_table *t) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "n_layers",
+                     (json_int_t)t->n_layers, "n_heads", (json_int_t)t->n_query_heads, "n_kv_heads",
+                     (json_int_t)t->n_heads, "n_entropy_bins", (json_int_t)t->n_entropy_bins,
+                     "n_perplexity_bins", (json_int_t)t->n_ppl_bins, "n_budgets",
+                     (json_int_t)t->n_budgets, "window", (json_int_t)t->window, "head_axis",
+                     (json_int_t)t->head_axis);
 }
 
-ckvc_operator ckvt_probe_operator(const char *probe)
-{
-    for (int op = CKVC_OPERATOR_PAPER + 1; probe && op < CKVC_OPERATOR_COUNT; op++)
-        if (!strcmp(probe, ckvc_operator_name((ckvc_operator)op)))
-            return (ckvc_operator)op;
+ckvc_operator ckvt_probe_operator(const char *probe) {
+    for (int op = CKVC_OPERATOR_PAPER + 1; probe && op < CKVC_OPERATOR_COUNT; op++) {
+        if (!strcmp(probe, ckvc_operator_name((ckvc_operator)op))) { return (ckvc_operator)op; }
+    }
     return CKVC_OPERATOR_PAPER;
 }
 
-void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES])
-{
+void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]) {
     ckvc_sha256 s;
     ckvc_sha256_init(&s);
     for (size_t i = 0; i < n; i++) {
         const uint8_t *e = directory + i * CKVT_ENTRY_BYTES;
-        if (e[0] < 'A' || e[0] > 'Z')
-            continue;
+        if (e[0] < 'A' || e[0] > 'Z') { continue; }
         ckvc_sha256_update(&s, e + CKVT_ENTRY_NAME, 8);
         ckvc_sha256_update(&s, e + CKVT_ENTRY_TYPE, 2);
         ckvc_sha256_update(&s, e + CKVT_ENTRY_DIMS, 8 * CKVT_RANK_MAX);
@@ -231,8 +241,7 @@ void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA
 /* ---- description ---- */
 
 /* Nested lists over dims[0 ... rank) of the values at index *at on, which moves along. */
-static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_t *at)
-{
+static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_t *at) {
     if (axis == spec->rank) {
         size_t i = (*at)++;
         switch (spec->type) {
@@ -247,43 +256,45 @@ static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_
         }
     }
     json_t *list = json_array();
-    for (uint64_t i = 0; i < spec->dims[axis]; i++)
+    for (uint64_t i = 0; i < spec->dims[axis]; i++) {
         if (json_array_append_new(list, nested(spec, values, axis + 1, at))) {
             json_decref(list);
             return NULL;
         }
+    }
     return list;
 }
 
-static json_t *describe_cells(const table_file *t)
-{
+static json_t *describe_cells(const table_file *t) {
     const ckvc_table *c = t->table;
     ckvt_spec specs[CKVT_SECTION_COUNT];
     json_t *out = json_object();
-    if (!out || !ckvt_specs(c, specs))
-        goto fail;
+    if (!out || !ckvt_specs(c, specs)) { goto fail; }
     const uint32_t shape[8] = {c->n_layers,   c->n_query_heads, c->n_heads, c->n_entropy_bins,
                                c->n_ppl_bins, c->n_budgets,     c->window,  c->head_axis};
     for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
         const void *values = i == CKVT_SHAPE ? shape : ckvt_values(t, (ckvt_section)i);
         size_t at = 0;
-        if (values && json_object_set_new(out, names[i], nested(&specs[i], values, 0, &at)))
+        if (values && json_object_set_new(out, names[i], nested(&specs[i], values, 0, &at))) {
             goto fail;
+        }
     }
-    if (json_object_set(out, "meta", t->meta) || json_object_set_new(out, "content_id", json_string(t->content_id)) ||
+    if (json_object_set(out, "meta", t->meta) ||
+        json_object_set_new(out, "content_id", json_string(t->content_id)) ||
         (t->prov && json_object_set(out, names[CKVT_PROV], t->prov)) ||
-        (t->xfer && json_object_set(out, names[CKVT_XFER], t->xfer)))
+        (t->xfer && json_object_set(out, names[CKVT_XFER], t->xfer))) {
         goto fail;
+    }
     return out;
 fail:
     json_decref(out);
     return NULL;
 }
 
-/* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is `neutral` (as float32). */
-static json_t *describe_values(const float *values, size_t n, uint32_t n_budgets, uint32_t b, double budget,
-                               const char *neutral_name, double neutral)
-{
+/* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
+ * `neutral` (as float32). */
+static json_t *describe_values(const float *values, size_t n, uint32_t n_budgets, uint32_t b,
+                               double budget, const char *neutral_name, double neutral) {
     double least = INFINITY, most = -INFINITY, sum = 0.0;
     size_t count = 0, n_neutral = 0;
     for (size_t i = b; i < n; i += n_budgets, count++) {
@@ -293,80 +304,94 @@ static json_t *describe_values(const float *values, size_t n, uint32_t n_budgets
         sum += x;
         n_neutral += values[i] == (float)neutral;
     }
-    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budget), "entries", (json_int_t)count, "min",
-                     ckvc_json_real(least), "mean", ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), neutral_name,
+    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budget), "entries",
+                     (json_int_t)count, "min", ckvc_json_real(least), "mean",
+                     ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), neutral_name,
                      ckvc_json_real((double)n_neutral / (double)count));
 }
 
-static json_t *describe_side(const char *side, const uint64_t *n, size_t n_states, uint32_t n_actions)
-{
+static json_t *describe_side(const char *side, const uint64_t *n, size_t n_states,
+                             uint32_t n_actions) {
     uint64_t records = 0, supported = 0, fewest = UINT64_MAX;
     for (size_t s = 0; s < n_states; s++) {
         uint64_t of_state = 0;
-        for (uint32_t a = 0; a < n_actions; a++)
+        for (uint32_t a = 0; a < n_actions; a++) {
             of_state += n[s * n_actions + a];
+        }
         records += of_state;
         supported += of_state > 0;
-        if (of_state && of_state < fewest)
-            fewest = of_state;
+        if (of_state && of_state < fewest) { fewest = of_state; }
     }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", side, "states", (json_int_t)n_states, "supported", (json_int_t)supported,
-                     "records", (json_int_t)records, "fewest_records", (json_int_t)(supported ? fewest : 0));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", side, "states", (json_int_t)n_states,
+                     "supported", (json_int_t)supported, "records", (json_int_t)records,
+                     "fewest_records", (json_int_t)(supported ? fewest : 0));
 }
 
-static json_t *describe_summary(const table_file *t)
-{
+static json_t *describe_summary(const table_file *t) {
     const ckvc_table *c = t->table;
-    size_t n_weight = ckvc_weight_index(c, c->n_layers, 0, 0), n_tau = ckvc_tau_index(c, c->n_layers, 0, 0, 0);
+    size_t n_weight = ckvc_weight_index(c, c->n_layers, 0, 0),
+           n_tau = ckvc_tau_index(c, c->n_layers, 0, 0, 0);
     json_t *weight = json_array(), *tau = json_array(), *evidence = json_array();
     for (uint32_t b = 0; b < c->n_budgets; b++) {
-        json_array_append_new(weight, describe_values(c->weight, n_weight, c->n_budgets, b, c->budgets[b], "share_at_1.0", 1.0));
-        json_array_append_new(tau, describe_values(c->tau, n_tau, c->n_budgets, b, c->budgets[b], "share_at_0.9", 0.9));
+        json_array_append_new(weight, describe_values(c->weight, n_weight, c->n_budgets, b,
+                                                      c->budgets[b], "share_at_1.0", 1.0));
+        json_array_append_new(tau, describe_values(c->tau, n_tau, c->n_budgets, b, c->budgets[b],
+                                                   "share_at_0.9", 0.9));
     }
     if (t->has_evidence) {
-        json_array_append_new(evidence, describe_side("head", t->evidence.n_head, n_weight, c->n_head_actions));
-        json_array_append_new(evidence, describe_side("gate", t->evidence.n_gate, n_tau, c->n_gate_actions));
+        json_array_append_new(
+            evidence, describe_side("head", t->evidence.n_head, n_weight, c->n_head_actions));
+        json_array_append_new(evidence,
+                              describe_side("gate", t->evidence.n_gate, n_tau, c->n_gate_actions));
     }
-    json_t *out = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:O}", "content_id", t->content_id,
-                            "shape", ckvt_shape_json(c), "budgets", ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
-                            ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
-                            ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
-                            ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
-                            ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", weight, "tau", tau, "evidence", evidence,
-                            "bootstrap", t->share_head || t->share_gate, "signature", t->signature != NULL, "meta", t->meta);
-    if (out &&
-        ((t->xfer && json_object_set(out, "transfer", t->xfer)) || (t->prov && json_object_set(out, "provenance", t->prov)))) {
+    json_t *out =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:O}", "content_id",
+                  t->content_id, "shape", ckvt_shape_json(c), "budgets",
+                  ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
+                  ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
+                  ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
+                  ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
+                  ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", weight, "tau", tau,
+                  "evidence", evidence, "bootstrap", t->share_head || t->share_gate, "signature",
+                  t->signature != NULL, "meta", t->meta);
+    if (out && ((t->xfer && json_object_set(out, "transfer", t->xfer)) ||
+                (t->prov && json_object_set(out, "provenance", t->prov)))) {
         json_decref(out);
         return NULL;
     }
     return out;
 }
 
-json_t *table_file_describe(const table_file *t, bool cells)
-{
+json_t *table_file_describe(const table_file *t, bool cells) {
     return cells ? describe_cells(t) : describe_summary(t);
 }
 
-ckvc_status table_file_check_score(const table_file *t, const char *path, const char *alpha, int64_t keep_window, uint32_t window,
-                                   const char *who, const char *advice, ckvc_err *err)
-{
-    const json_t *made = json_object_get(t->meta, "alpha_kind"), *kept = json_object_get(t->meta, "keep_window");
+ckvc_status table_file_check_score(const table_file *t, const char *path, const char *alpha,
+                                   int64_t keep_window, uint32_t window, const char *who,
+                                   const char *advice, ckvc_err *err) {
+    const json_t *made = json_object_get(t->meta, "alpha_kind"),
+                 *kept = json_object_get(t->meta, "keep_window");
     if (alpha && json_is_string(made) && strcmp(json_string_value(made), alpha) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --alpha %.32s, %s has %s; %s --alpha %.32s", path,
+        return ckvc_fail(err, CKVC_E_MISMATCH,
+                         "%s: was made with --alpha %.32s, %s has %s; %s --alpha %.32s", path,
                          json_string_value(made), who, alpha, advice, json_string_value(made));
     }
     const struct {
         const char *option;
         int64_t made, here;
     } numbers[] = {
-        {"keep-window", keep_window >= 0 && json_is_integer(kept) ? (int64_t)json_integer_value(kept) : keep_window, keep_window},
+        {"keep-window",
+         keep_window >= 0 && json_is_integer(kept) ? (int64_t)json_integer_value(kept)
+                                                   : keep_window,
+         keep_window},
         {"window", t->table->window, window},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (numbers[i].made != numbers[i].here) {
-            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --%s %lld, %s has %lld; %s --%s %lld", path,
-                             numbers[i].option, (long long)numbers[i].made, who, (long long)numbers[i].here, advice,
-                             numbers[i].option, (long long)numbers[i].made);
+            return ckvc_fail(
+                err, CKVC_E_MISMATCH, "%s: was made with --%s %lld, %s has %lld; %s --%s %lld",
+                path, numbers[i].option, (long long)numbers[i].made, who,
+                (long long)numbers[i].here, advice, numbers[i].option, (long long)numbers[i].made);
         }
     }
     return CKVC_OK;

@@ -1,4 +1,5 @@
-/* The .ckvt table file (formats/table/table.md): full reader with every check, writer, and the evidence that a fit leaves in it. */
+/* The .ckvt table file (formats/table/table.md): full reader with every check, writer, and the
+ * evidence that a fit leaves in it. */
 #ifndef CKVC_TABLE_FILE_H
 #define CKVC_TABLE_FILE_H
 
@@ -9,8 +10,8 @@
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
-/* What the fit saw: all arrays there, or all NULL. A_h = table->n_head_actions, A_g = table->n_gate_actions. Q is in the fit's
- * units, -inf where an action was never logged. */
+/* What the fit saw: all arrays there, or all NULL. A_h = table->n_head_actions, A_g =
+ * table->n_gate_actions. Q is in the fit's units, -inf where an action was never logged. */
 typedef struct table_evidence {
     double *q_head;   /* [L][G][nB][A_h] */
     double *q_gate;   /* [L][E][P][nB][A_g] */
@@ -32,24 +33,29 @@ typedef struct table_file {
     char content_id[CKVC_SHA256_HEX];
 } table_file;
 
-/* Takes nothing: allocates an empty table_file around a new table of the given shape, with META = {} and evidence arrays
- * (zeroed; Q = -inf) when with_evidence. NULL when memory is out. */
-table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB, uint32_t n_head_actions,
-                              uint32_t n_gate_actions, bool with_evidence);
+/* Takes nothing: allocates an empty table_file around a new table of the given shape, with META =
+ * {} and evidence arrays (zeroed; Q = -inf) when with_evidence. NULL when memory is out. */
+table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB,
+                              uint32_t n_head_actions, uint32_t n_gate_actions, bool with_evidence);
 void table_file_free(table_file *t);
 
 /* Reads and checks everything that formats.md lists; messages name the byte or section. */
 ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* Writes atomically; sets t->content_id. META gets the keys that repeat SHAPE from the table itself; the caller has put in the rest.
- * Holds the table against what the reader checks; a breach is CKVC_E_BUG that names the section. */
-ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
+/* Writes atomically; sets t->content_id. META gets the keys that repeat SHAPE from the table
+ * itself; the caller has put in the rest. Holds the table against what the reader checks; a breach
+ * is CKVC_E_BUG that names the section. */
+ckvc_status table_file_write(table_file *t, const char *path, bool force,
+                             ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Was the table made under this score? --alpha (NULL: not compared), --keep-window (below 0: not compared) and --window of `who` ("this run");
- * the first that differs is CKVC_E_MISMATCH, with "ADVICE --OPTION VALUE" ("give") to do. What META does not say is not compared. */
-ckvc_status table_file_check_score(const table_file *t, const char *path, const char *alpha, int64_t keep_window, uint32_t window,
-                                   const char *who, const char *advice, ckvc_err *err) CKVC_MUST_CHECK;
+/* Was the table made under this score? --alpha (NULL: not compared), --keep-window (below 0: not
+ * compared) and --window of `who` ("this run"); the first that differs is CKVC_E_MISMATCH, with
+ * "ADVICE --OPTION VALUE" ("give") to do. What META does not say is not compared. */
+ckvc_status table_file_check_score(const table_file *t, const char *path, const char *alpha,
+                                   int64_t keep_window, uint32_t window, const char *who,
+                                   const char *advice, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its name. New reference. */
+/* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its
+ * name. New reference. */
 json_t *table_file_describe(const table_file *t, bool cells);
 
 #endif

@@ -1,4 +1,5 @@
-/* Byte layout of a .ckvt file (formats/table/table.md), for its reader and its writer. Not for other rooms. */
+/* Byte layout of a .ckvt file (formats/table/table.md), for its reader and its writer. Not for
+ * other rooms. */
 #ifndef CKVC_TABLE_LAYOUT_H
 #define CKVC_TABLE_LAYOUT_H
 
@@ -9,7 +10,12 @@
 #include "formats/table/table_file.h"
 
 enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
-enum { CKVT_MAJOR = 1, CKVT_MINOR = 0, CKVT_BYTE_ORDER_MARK = 0x0102, CKVT_ZSTD_WINDOW_MAX = 8 << 20 };
+enum {
+    CKVT_MAJOR = 1,
+    CKVT_MINOR = 0,
+    CKVT_BYTE_ORDER_MARK = 0x0102,
+    CKVT_ZSTD_WINDOW_MAX = 8 << 20
+};
 /* Offsets in the header. */
 enum {
     CKVT_AT_MAGIC = 0,
@@ -41,9 +47,17 @@ enum {
     CKVT_ENTRY_CRC = 104
 };
 _Static_assert(CKVT_AT_HEADER_CRC + 4 == CKVT_HEADER_BYTES, "header ends with its CRC");
-_Static_assert(CKVT_ENTRY_CRC + 8 == CKVT_ENTRY_BYTES, "entry ends with its CRC and a reserved word");
+_Static_assert(CKVT_ENTRY_CRC + 8 == CKVT_ENTRY_BYTES,
+               "entry ends with its CRC and a reserved word");
 
-typedef enum ckvt_type { CKVT_BYTES, CKVT_F32, CKVT_F64, CKVT_U32, CKVT_U64, CKVT_TYPE_COUNT } ckvt_type;
+typedef enum ckvt_type {
+    CKVT_BYTES,
+    CKVT_F32,
+    CKVT_F64,
+    CKVT_U32,
+    CKVT_U64,
+    CKVT_TYPE_COUNT
+} ckvt_type;
 enum { CKVT_RAW = 0, CKVT_ZSTD = 1 };
 
 /* The sections that we know, in the order in which they are written. */
@@ -71,7 +85,11 @@ typedef enum ckvt_section {
     CKVT_XFER,
     CKVT_SECTION_COUNT
 } ckvt_section;
-enum { CKVT_REQUIRED = CKVT_META + 1, CKVT_EVIDENCE_BEGIN = CKVT_QHEAD, CKVT_EVIDENCE_END = CKVT_LGATE + 1 };
+enum {
+    CKVT_REQUIRED = CKVT_META + 1,
+    CKVT_EVIDENCE_BEGIN = CKVT_QHEAD,
+    CKVT_EVIDENCE_END = CKVT_LGATE + 1
+};
 
 /* What a section must look like in a file with this table's shape. */
 typedef struct ckvt_spec {
@@ -89,13 +107,14 @@ size_t ckvt_type_bytes(ckvt_type type);
 /* Where the section's numbers are in t, NULL when absent: SHAPE and JSON sections have none. */
 void *ckvt_values(const table_file *t, ckvt_section s);
 
-/* Evidence, bootstrap shares and signature: no NaN, Q = -inf exactly where nothing was logged, shares in [0, 1]. Returns 0, or -1 with a
- * message that begins with the section's name. */
+/* Evidence, bootstrap shares and signature: no NaN, Q = -inf exactly where nothing was logged,
+ * shares in [0, 1]. Returns 0, or -1 with a message that begins with the section's name. */
 int ckvt_check_evidence(const table_file *t, char *message, size_t message_size);
 /* META's "schema" and "shape", from the table. New reference. */
 json_t *ckvt_shape_json(const ckvc_table *t);
 #define CKVT_SCHEMA "ckvc-table-1"
-/* The operator that META's "probe" stands for: one of those that leave a part of the paper's out, else the paper's. NULL is fine. */
+/* The operator that META's "probe" stands for: one of those that leave a part of the paper's out,
+ * else the paper's. NULL is fine. */
 ckvc_operator ckvt_probe_operator(const char *probe);
 
 /* The content id over a directory of n entries. */

@@ -8,14 +8,9 @@
 #include "lib/base/bytes.h"
 
 /* Room for n more bytes and a NUL. */
-static bool reserve(ckvc_buffer *b, size_t n)
-{
-    if (b->failed) {
-        return false;
-    }
-    if (n < b->capacity - b->size) {
-        return true;
-    }
+static bool reserve(ckvc_buffer *b, size_t n) {
+    if (b->failed) { return false; }
+    if (n < b->capacity - b->size) { return true; }
     size_t need, wanted;
     if (__builtin_add_overflow(b->size, n, &need) || __builtin_add_overflow(need, 1, &need) ||
         __builtin_mul_overflow(need, (size_t)2, &wanted)) {
@@ -32,30 +27,24 @@ static bool reserve(ckvc_buffer *b, size_t n)
     return true;
 }
 
-void ckvc_buffer_fini(ckvc_buffer *b)
-{
+void ckvc_buffer_fini(ckvc_buffer *b) {
     free(b->data);
     *b = (ckvc_buffer){0};
 }
 
-void ckvc_buffer_append(ckvc_buffer *b, const void *data, size_t n)
-{
+void ckvc_buffer_append(ckvc_buffer *b, const void *data, size_t n) {
     if (reserve(b, n)) {
-        if (n) {
-            memcpy(b->data + b->size, data, n);
-        }
+        if (n) { memcpy(b->data + b->size, data, n); }
         b->size += n;
         b->data[b->size] = 0;
     }
 }
 
-void ckvc_buffer_text(ckvc_buffer *b, const char *text)
-{
+void ckvc_buffer_text(ckvc_buffer *b, const char *text) {
     ckvc_buffer_append(b, text, strlen(text));
 }
 
-void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...)
-{
+void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...) {
     va_list args, again;
     va_start(args, fmt);
     va_copy(again, args);
@@ -70,34 +59,29 @@ void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...)
     va_end(again);
 }
 
-void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v)
-{
+void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v) {
     ckvc_buffer_append(b, &v, 1);
 }
 
-void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v)
-{
+void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v) {
     uint8_t bytes[2];
     ckvc_put_u16(bytes, v);
     ckvc_buffer_append(b, bytes, sizeof bytes);
 }
 
-void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v)
-{
+void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v) {
     uint8_t bytes[4];
     ckvc_put_u32(bytes, v);
     ckvc_buffer_append(b, bytes, sizeof bytes);
 }
 
-void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v)
-{
+void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v) {
     uint8_t bytes[8];
     ckvc_put_u64(bytes, v);
     ckvc_buffer_append(b, bytes, sizeof bytes);
 }
 
-void ckvc_buffer_f64(ckvc_buffer *b, double v)
-{
+void ckvc_buffer_f64(ckvc_buffer *b, double v) {
     uint8_t bytes[8];
     ckvc_put_f64(bytes, v);
     ckvc_buffer_append(b, bytes, sizeof bytes);

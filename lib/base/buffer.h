@@ -1,7 +1,9 @@
-/* A growing byte buffer: the writer's side of bytes.h, and a string builder for text (HTML, SVG, CSV, JSON lines).
+/* A growing byte buffer: the writer's side of bytes.h, and a string builder for text (HTML, SVG,
+ * CSV, JSON lines).
  *
- * The first failure (out of memory) is remembered in `failed`; appends after it do nothing, so a writer appends freely and
- * tests once at the end. data is always NUL-terminated behind size when not NULL. Zero-initialise; ckvc_buffer_fini frees.
+ * The first failure (out of memory) is remembered in `failed`; appends after it do nothing, so a
+ * writer appends freely and tests once at the end. data is always NUL-terminated behind size when
+ * not NULL. Zero-initialise; ckvc_buffer_fini frees.
  */
 #ifndef CKVC_BASE_BUFFER_H
 #define CKVC_BASE_BUFFER_H

@@ -1,7 +1,8 @@
 /* Little-endian put and get, and a bounded cursor over bytes from outside. Header-only; libc alone.
  *
- * The cursor never reads past its end: a short read sets `failed` once and yields zeros from there on, so a parser may read
- * a whole header and test cursor.failed afterwards. `pos` at the first failure stays, for the message "... at byte N".
+ * The cursor never reads past its end: a short read sets `failed` once and yields zeros from there
+ * on, so a parser may read a whole header and test cursor.failed afterwards. `pos` at the first
+ * failure stays, for the message "... at byte N".
  */
 #ifndef CKVC_BASE_BYTES_H
 #define CKVC_BASE_BYTES_H
@@ -10,54 +11,44 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline void ckvc_put_u16(uint8_t *p, uint16_t v)
-{
+static inline void ckvc_put_u16(uint8_t *p, uint16_t v) {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
-static inline void ckvc_put_u32(uint8_t *p, uint32_t v)
-{
+static inline void ckvc_put_u32(uint8_t *p, uint32_t v) {
     ckvc_put_u16(p, (uint16_t)v);
     ckvc_put_u16(p + 2, (uint16_t)(v >> 16));
 }
-static inline void ckvc_put_u64(uint8_t *p, uint64_t v)
-{
+static inline void ckvc_put_u64(uint8_t *p, uint64_t v) {
     ckvc_put_u32(p, (uint32_t)v);
     ckvc_put_u32(p + 4, (uint32_t)(v >> 32));
 }
-static inline void ckvc_put_f32(uint8_t *p, float v)
-{
+static inline void ckvc_put_f32(uint8_t *p, float v) {
     uint32_t bits;
     memcpy(&bits, &v, 4);
     ckvc_put_u32(p, bits);
 }
-static inline void ckvc_put_f64(uint8_t *p, double v)
-{
+static inline void ckvc_put_f64(uint8_t *p, double v) {
     uint64_t bits;
     memcpy(&bits, &v, 8);
     ckvc_put_u64(p, bits);
 }
-static inline uint16_t ckvc_get_u16(const uint8_t *p)
-{
+static inline uint16_t ckvc_get_u16(const uint8_t *p) {
     return (uint16_t)(p[0] | p[1] << 8);
 }
-static inline uint32_t ckvc_get_u32(const uint8_t *p)
-{
+static inline uint32_t ckvc_get_u32(const uint8_t *p) {
     return (uint32_t)ckvc_get_u16(p) | (uint32_t)ckvc_get_u16(p + 2) << 16;
 }
-static inline uint64_t ckvc_get_u64(const uint8_t *p)
-{
+static inline uint64_t ckvc_get_u64(const uint8_t *p) {
     return (uint64_t)ckvc_get_u32(p) | (uint64_t)ckvc_get_u32(p + 4) << 32;
 }
-static inline float ckvc_get_f32(const uint8_t *p)
-{
+static inline float ckvc_get_f32(const uint8_t *p) {
     uint32_t bits = ckvc_get_u32(p);
     float v;
     memcpy(&v, &bits, 4);
     return v;
 }
-static inline double ckvc_get_f64(const uint8_t *p)
-{
+static inline double ckvc_get_f64(const uint8_t *p) {
     uint64_t bits = ckvc_get_u64(p);
     double v;
     memcpy(&v, &bits, 8);
@@ -72,8 +63,7 @@ typedef struct ckvc_cursor {
 } ckvc_cursor;
 
 /* The next n bytes, or NULL (and failed) when fewer remain. */
-static inline const uint8_t *ckvc_cursor_take(ckvc_cursor *c, uint64_t n)
-{
+static inline const uint8_t *ckvc_cursor_take(ckvc_cursor *c, uint64_t n) {
     if (c->failed || n > c->size - c->pos) {
         c->failed = true;
         return NULL;
@@ -82,28 +72,23 @@ static inline const uint8_t *ckvc_cursor_take(ckvc_cursor *c, uint64_t n)
     c->pos += n;
     return p;
 }
-static inline uint8_t ckvc_cursor_u8(ckvc_cursor *c)
-{
+static inline uint8_t ckvc_cursor_u8(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 1);
     return p ? *p : 0;
 }
-static inline uint16_t ckvc_cursor_u16(ckvc_cursor *c)
-{
+static inline uint16_t ckvc_cursor_u16(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 2);
     return p ? ckvc_get_u16(p) : 0;
 }
-static inline uint32_t ckvc_cursor_u32(ckvc_cursor *c)
-{
+static inline uint32_t ckvc_cursor_u32(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 4);
     return p ? ckvc_get_u32(p) : 0;
 }
-static inline uint64_t ckvc_cursor_u64(ckvc_cursor *c)
-{
+static inline uint64_t ckvc_cursor_u64(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 8);
     return p ? ckvc_get_u64(p) : 0;
 }
-static inline double ckvc_cursor_f64(ckvc_cursor *c)
-{
+static inline double ckvc_cursor_f64(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 8);
     return p ? ckvc_get_f64(p) : 0.0;
 }

@@ -1,7 +1,9 @@
-/* Reading whole files and publishing new ones atomically: every file that ckvc makes passes through here.
+/* Reading whole files and publishing new ones atomically: every file that ckvc makes passes through
+ * here.
  *
- * Publishing: temporary name in the same folder -> write -> fsync -> rename -> fsync of the folder. A file is never seen
- * half-written and never overwritten without force. A write error at any step removes the temporary file.
+ * Publishing: temporary name in the same folder -> write -> fsync -> rename -> fsync of the folder.
+ * A file is never seen half-written and never overwritten without force. A write error at any step
+ * removes the temporary file.
  */
 #ifndef CKVC_BASE_FILES_H
 #define CKVC_BASE_FILES_H
@@ -12,8 +14,8 @@
 
 #include "lib/base/status.h"
 
-/* A read-only mapping of a regular file (symbolic links are followed, anything else is refused). Valid until unmapped.
- * A file of 0 bytes gives data "" and size 0. */
+/* A read-only mapping of a regular file (symbolic links are followed, anything else is refused).
+ * Valid until unmapped. A file of 0 bytes gives data "" and size 0. */
 typedef struct ckvc_map {
     const uint8_t *data;
     uint64_t size;
@@ -22,13 +24,15 @@ ckvc_status ckvc_map_open(const char *path, ckvc_map *out, ckvc_err *err) CKVC_M
 void ckvc_map_close(ckvc_map *map);
 
 /* Reads a regular file of at most cap bytes; *out (NUL-terminated) is the caller's to free. */
-ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *size, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *size,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 bool ckvc_file_exists(const char *path);
 bool ckvc_is_dir(const char *path);
 /* mkdir -p of path itself; an existing folder is fine. */
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
-/* "dir/name", the caller's to free; NULL when memory is out. An absolute name, or dir NULL, gives name alone. */
+/* "dir/name", the caller's to free; NULL when memory is out. An absolute name, or dir NULL, gives
+ * name alone. */
 char *ckvc_path_join(const char *dir, const char *name);
 /* The folder part of path ("." if none), the caller's to free. */
 char *ckvc_path_dir(const char *path);
@@ -38,12 +42,16 @@ typedef struct ckvc_publish {
     char *tmp_path; /* where to write: same folder, pid and counter in its name */
     bool force;
 } ckvc_publish;
-/* Refuses (CKVC_E_CREATE) when path exists and force is false, or the folder is missing. Creates no file yet. */
-ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
-/* The file at tmp_path is complete and closed: fsync, rename, fsync folder. Frees p's strings in every case. */
+/* Refuses (CKVC_E_CREATE) when path exists and force is false, or the folder is missing. Creates no
+ * file yet. */
+ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+/* The file at tmp_path is complete and closed: fsync, rename, fsync folder. Frees p's strings in
+ * every case. */
 ckvc_status ckvc_publish_commit(ckvc_publish *p, ckvc_err *err) CKVC_MUST_CHECK;
 void ckvc_publish_abort(ckvc_publish *p); /* removes tmp_path; fine after commit */
 /* All in one for bytes in memory. */
-ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, bool force, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, bool force,
+                               ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -13,31 +13,26 @@
 
 #include "lib/base/memory.h"
 
-void ckvc_sha256_init(ckvc_sha256 *s)
-{
+void ckvc_sha256_init(ckvc_sha256 *s) {
     SHA256Init(&s->ctx);
 }
 
-void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n)
-{
+void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n) {
     SHA256Update(&s->ctx, data, n);
 }
 
-void ckvc_sha256_final(ckvc_sha256 *s, uint8_t digest[CKVC_SHA256_BYTES])
-{
+void ckvc_sha256_final(ckvc_sha256 *s, uint8_t digest[CKVC_SHA256_BYTES]) {
     SHA256Final(digest, &s->ctx);
 }
 
-void ckvc_sha256_bytes(const void *data, size_t n, uint8_t digest[CKVC_SHA256_BYTES])
-{
+void ckvc_sha256_bytes(const void *data, size_t n, uint8_t digest[CKVC_SHA256_BYTES]) {
     ckvc_sha256 s;
     ckvc_sha256_init(&s);
     ckvc_sha256_update(&s, data, n);
     ckvc_sha256_final(&s, digest);
 }
 
-void ckvc_hex(const uint8_t *bytes, size_t n, char *out)
-{
+void ckvc_hex(const uint8_t *bytes, size_t n, char *out) {
     static const char digits[] = "0123456789abcdef";
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = digits[bytes[i] >> 4];
@@ -46,15 +41,13 @@ void ckvc_hex(const uint8_t *bytes, size_t n, char *out)
     out[2 * n] = 0;
 }
 
-void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX])
-{
+void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX]) {
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_bytes(data, n, digest);
     ckvc_hex(digest, sizeof digest, out);
 }
 
-ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_err *err)
-{
+ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_err *err) {
     enum { BLOCK = 1 << 18 };
     ckvc_status st = CKVC_OK;
     uint64_t total = 0;
@@ -72,16 +65,13 @@ ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_e
     ckvc_sha256_init(&s);
     for (;;) {
         ssize_t got = read(fd, block, BLOCK);
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
+        if (got < 0 && errno == EINTR) { continue; }
         if (got < 0) {
-            st = ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %llu", path, (unsigned long long)total);
+            st = ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %llu", path,
+                                 (unsigned long long)total);
             goto done;
         }
-        if (got == 0) {
-            break;
-        }
+        if (got == 0) { break; }
         ckvc_sha256_update(&s, block, (size_t)got);
         total += (uint64_t)got;
     }
@@ -89,15 +79,12 @@ ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_e
     ckvc_sha256_final(&s, digest);
     ckvc_hex(digest, sizeof digest, out);
 done:
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) { close(fd); }
     free(block);
     return st;
 }
 
-uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n)
-{
+uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n) {
     const uint8_t *p = data;
     while (n > 0) {
         uInt part = n > (1u << 30) ? 1u << 30 : (uInt)n;
@@ -108,25 +95,22 @@ uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n)
     return crc;
 }
 
-uint64_t ckvc_xxh64(const void *data, size_t n)
-{
+uint64_t ckvc_xxh64(const void *data, size_t n) {
     return XXH64(data, n, 0);
 }
 
-uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key)
-{
+uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key) {
     return XXH64(data, n, key);
 }
 
-uint64_t ckvc_hash_key(void)
-{
+uint64_t ckvc_hash_key(void) {
     static _Atomic uint64_t key;
     uint64_t have = atomic_load(&key), fresh = 0;
-    if (have)
-        return have;
-    if (getrandom(&fresh, sizeof fresh, GRND_NONBLOCK) != (ssize_t)sizeof fresh)
-        fresh =
-            (uint64_t)(uintptr_t)&fresh * 0x9E3779B97F4A7C15u ^ (uint64_t)clock(); /* early at boot: addresses are random, too */
+    if (have) { return have; }
+    if (getrandom(&fresh, sizeof fresh, GRND_NONBLOCK) != (ssize_t)sizeof fresh) {
+        fresh = (uint64_t)(uintptr_t)&fresh * 0x9E3779B97F4A7C15u ^
+                (uint64_t)clock(); /* early at boot: addresses are random, too */
+    }
     fresh |= 1;
     return atomic_compare_exchange_strong(&key, &have, fresh) ? fresh : have;
 }

@@ -8,18 +8,18 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
-ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out, ckvc_err *err)
-{
+ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out,
+                            ckvc_err *err) {
     json_error_t problem;
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
     if (!*out) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", where, problem.line, problem.column, problem.text);
+        return ckvc_fail(err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", where, problem.line,
+                         problem.column, problem.text);
     }
     return CKVC_OK;
 }
 
-ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err *err)
-{
+ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err *err) {
     char *text;
     size_t n;
     *out = NULL;
@@ -31,8 +31,7 @@ ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err 
     return st;
 }
 
-static void append_string(ckvc_buffer *b, const char *s, size_t n)
-{
+static void append_string(ckvc_buffer *b, const char *s, size_t n) {
     ckvc_buffer_u8(b, '"');
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)s[i];
@@ -48,13 +47,11 @@ static void append_string(ckvc_buffer *b, const char *s, size_t n)
     ckvc_buffer_u8(b, '"');
 }
 
-static int by_bytes(const void *a, const void *b)
-{
+static int by_bytes(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinite)
-{
+static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinite) {
     switch (json_typeof(v)) {
     case JSON_OBJECT: {
         size_t n = json_object_size(v), i = 0;
@@ -65,16 +62,13 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
         }
         const char *key;
         json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)v, key, value)
-        {
+        json_object_foreach((json_t *)(uintptr_t)v, key, value) {
             keys[i++] = key;
         }
         qsort(keys, n, sizeof *keys, by_bytes);
         ckvc_buffer_u8(b, '{');
         for (i = 0; i < n; i++) {
-            if (i) {
-                ckvc_buffer_u8(b, ',');
-            }
+            if (i) { ckvc_buffer_u8(b, ','); }
             append_string(b, keys[i], strlen(keys[i]));
             ckvc_buffer_u8(b, ':');
             append_value(b, json_object_get(v, keys[i]), null_for_nonfinite);
@@ -86,9 +80,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
     case JSON_ARRAY:
         ckvc_buffer_u8(b, '[');
         for (size_t i = 0; i < json_array_size(v); i++) {
-            if (i) {
-                ckvc_buffer_u8(b, ',');
-            }
+            if (i) { ckvc_buffer_u8(b, ','); }
             append_value(b, json_array_get(v, i), null_for_nonfinite);
         }
         ckvc_buffer_u8(b, ']');
@@ -120,8 +112,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
     }
 }
 
-char *ckvc_json_canonical(const json_t *value)
-{
+char *ckvc_json_canonical(const json_t *value) {
     ckvc_buffer b = {0};
     append_value(&b, value, false);
     if (b.failed) {
@@ -131,18 +122,15 @@ char *ckvc_json_canonical(const json_t *value)
     return (char *)b.data;
 }
 
-void ckvc_json_append(ckvc_buffer *b, const json_t *value)
-{
+void ckvc_json_append(ckvc_buffer *b, const json_t *value) {
     append_value(b, value, true);
 }
 
-json_t *ckvc_json_real(double v)
-{
+json_t *ckvc_json_real(double v) {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-json_t *ckvc_json_reals(const double *v, size_t n)
-{
+json_t *ckvc_json_reals(const double *v, size_t n) {
     json_t *array = json_array();
     for (size_t i = 0; array && i < n; i++) {
         json_array_append_new(array, ckvc_json_real(v[i]));
@@ -150,8 +138,7 @@ json_t *ckvc_json_reals(const double *v, size_t n)
     return array;
 }
 
-json_t *ckvc_json_u32s(const uint32_t *v, size_t n)
-{
+json_t *ckvc_json_u32s(const uint32_t *v, size_t n) {
     json_t *array = json_array();
     for (size_t i = 0; array && i < n; i++) {
         json_array_append_new(array, json_integer(v[i]));

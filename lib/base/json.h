@@ -1,5 +1,6 @@
-/* JSON through jansson, with our rules: duplicate keys, trailing bytes and depth are refused with file, line and column;
- * canonical output is formats.md's (keys sorted by bytes, no spaces, integers as integers, floats %.17g). */
+/* JSON through jansson, with our rules: duplicate keys, trailing bytes and depth are refused with
+ * file, line and column; canonical output is formats.md's (keys sorted by bytes, no spaces,
+ * integers as integers, floats %.17g). */
 #ifndef CKVC_BASE_JSON_H
 #define CKVC_BASE_JSON_H
 
@@ -9,17 +10,22 @@
 #include "lib/base/buffer.h"
 #include "lib/base/status.h"
 
-/* Parses a file of at most cap bytes / a text. `where` names the text in messages. *out is a new reference (json_decref). */
-ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Parses a file of at most cap bytes / a text. `where` names the text in messages. *out is a new
+ * reference (json_decref). */
+ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Canonical text; the caller frees. NULL when memory is out or a number is not finite. */
 char *ckvc_json_canonical(const json_t *value);
-/* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines, formats/lines/scores.md). */
+/* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines,
+ * formats/lines/scores.md). */
 void ckvc_json_append(ckvc_buffer *b, const json_t *value);
 /* A JSON real, or null where v is not finite. New reference. */
 json_t *ckvc_json_real(double v);
-/* An array of n reals / floats (shortest text that reads back to the same bits is the writer's business). New reference. */
+/* An array of n reals / floats (shortest text that reads back to the same bits is the writer's
+ * business). New reference. */
 json_t *ckvc_json_reals(const double *v, size_t n);
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n);
 

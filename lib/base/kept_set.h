@@ -1,11 +1,13 @@
-/* A kept set: which prompt positions of one layer stay in the cache. Plain struct, shared by policy, backend and calib. */
+/* A kept set: which prompt positions of one layer stay in the cache. Plain struct, shared by
+ * policy, backend and calib. */
 #ifndef CKVC_BASE_KEPT_SET_H
 #define CKVC_BASE_KEPT_SET_H
 
 #include <stdint.h>
 
-/* n_sets is 1 (the heads of a layer share the set, as in the paper) or G (policies that choose per KV head). Set s holds
- * positions[offsets[s] ... offsets[s+1]), strictly ascending. Borrowed pointers; an empty set is legal. */
+/* n_sets is 1 (the heads of a layer share the set, as in the paper) or G (policies that choose per
+ * KV head). Set s holds positions[offsets[s] ... offsets[s+1]), strictly ascending. Borrowed
+ * pointers; an empty set is legal. */
 typedef struct kept_set {
     int32_t n_sets;
     const uint32_t *offsets;   /* [n_sets+1] */

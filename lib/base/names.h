@@ -1,7 +1,9 @@
-/* Names and grids that files, reports and the command line print alike (method.md's table of symbols).
+/* Names and grids that files, reports and the command line print alike (method.md's table of
+ * symbols).
  *
- *   L layers · H query heads · G KV heads · T prompt tokens · C continuation tokens · W window · B budget
- *   E entropy bins · P perplexity bins · D head dim · M model width · V vocabulary · A actions · nB budgets
+ *   L layers · H query heads · G KV heads · T prompt tokens · C continuation tokens · W window · B
+ * budget E entropy bins · P perplexity bins · D head dim · M model width · V vocabulary · A actions
+ * · nB budgets
  */
 #ifndef CKVC_BASE_NAMES_H
 #define CKVC_BASE_NAMES_H
@@ -17,54 +19,47 @@
 #define CKVC_HEAD_NEUTRAL 8
 #define CKVC_GATE_START   10
 
-static inline double ckvc_head_action(int a)
-{
+static inline double ckvc_head_action(int a) {
     return (32 + a) / 40.0;
 }
-static inline double ckvc_gate_action(int a)
-{
+static inline double ckvc_gate_action(int a) {
     return (80 + a) / 100.0;
 }
 
 typedef enum ckvc_side { CKVC_SIDE_HEAD = 0, CKVC_SIDE_GATE = 1, CKVC_SIDE_COUNT } ckvc_side;
 #define CKVC_NO_HEAD 65535 /* record/head of a gate record */
 
-/* The place of the grid's value nearest to `value`, of two equally near the lower: decimals such as 0.805 lie between 0.80 and 0.81 but for
- * rounding. n >= 1. */
-static inline uint32_t ckvc_grid_nearest(const double *grid, uint32_t n, double value)
-{
+/* The place of the grid's value nearest to `value`, of two equally near the lower: decimals such as
+ * 0.805 lie between 0.80 and 0.81 but for rounding. n >= 1. */
+static inline uint32_t ckvc_grid_nearest(const double *grid, uint32_t n, double value) {
     uint32_t best = 0;
     for (uint32_t a = 1; a < n; a++) {
-        if (fabs(grid[a] - value) < fabs(grid[best] - value) - 1e-12) {
-            best = a;
-        }
+        if (fabs(grid[a] - value) < fabs(grid[best] - value) - 1e-12) { best = a; }
     }
     return best;
 }
-/* The action that start tables of a grid take, and that others are compared with: weight 1, -1 where the grid has none; the threshold
- * nearest to 0.9. */
-static inline int ckvc_neutral_action(ckvc_side side, const double *grid, uint32_t n)
-{
-    const uint32_t a = ckvc_grid_nearest(
-        grid, n, side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL) : ckvc_gate_action(CKVC_GATE_START));
+/* The action that start tables of a grid take, and that others are compared with: weight 1, -1
+ * where the grid has none; the threshold nearest to 0.9. */
+static inline int ckvc_neutral_action(ckvc_side side, const double *grid, uint32_t n) {
+    const uint32_t a =
+        ckvc_grid_nearest(grid, n,
+                          side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL)
+                                                 : ckvc_gate_action(CKVC_GATE_START));
     return side == CKVC_SIDE_HEAD && grid[a] != 1.0 ? -1 : (int)a;
 }
 
-static inline const char *ckvc_side_name(ckvc_side side)
-{
+static inline const char *ckvc_side_name(ckvc_side side) {
     return side == CKVC_SIDE_HEAD ? "head" : "gate";
 }
 
 typedef enum ckvc_alpha_kind { CKVC_ALPHA_PAPER, CKVC_ALPHA_VISIBLE } ckvc_alpha_kind;
-static inline const char *ckvc_alpha_name(ckvc_alpha_kind kind)
-{
+static inline const char *ckvc_alpha_name(ckvc_alpha_kind kind) {
     return kind == CKVC_ALPHA_PAPER ? "paper" : "visible";
 }
 
 /* How the losses of the continuation's tokens become one reward. */
 typedef enum ckvc_loss_reduction { CKVC_LOSS_MEAN, CKVC_LOSS_SUM } ckvc_loss_reduction;
-static inline const char *ckvc_loss_reduction_name(ckvc_loss_reduction r)
-{
+static inline const char *ckvc_loss_reduction_name(ckvc_loss_reduction r) {
     return r == CKVC_LOSS_MEAN ? "mean" : "sum";
 }
 

@@ -5,20 +5,17 @@
 #include <stdint.h>
 
 /* Of doubles without NaN. */
-static inline int ckvc_order_double(const void *pa, const void *pb)
-{
+static inline int ckvc_order_double(const void *pa, const void *pb) {
     const double a = *(const double *)pa, b = *(const double *)pb;
     return (a > b) - (a < b);
 }
 
-static inline int ckvc_order_u32(const void *pa, const void *pb)
-{
+static inline int ckvc_order_u32(const void *pa, const void *pb) {
     const uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
     return (a > b) - (a < b);
 }
 
-static inline int ckvc_order_u64(const void *pa, const void *pb)
-{
+static inline int ckvc_order_u64(const void *pa, const void *pb) {
     const uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
     return (a > b) - (a < b);
 }

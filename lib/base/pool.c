@@ -1,5 +1,6 @@
-/* The thread pool: see pool.h. Workers take tasks from an atomic counter. Between runs they look for the next one for a few
- * microseconds, as the operations of a layer follow each other that closely, and then sleep on a condition variable. */
+/* The thread pool: see pool.h. Workers take tasks from an atomic counter. Between runs they look
+ * for the next one for a few microseconds, as the operations of a layer follow each other that
+ * closely, and then sleep on a condition variable. */
 #include "lib/base/pool.h"
 
 #include <pthread.h>
@@ -28,8 +29,7 @@ struct ckvc_pool {
     atomic_llong next;
 };
 
-int ckvc_cpu_count(void)
-{
+int ckvc_cpu_count(void) {
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) {
@@ -38,33 +38,26 @@ int ckvc_cpu_count(void)
     return 1;
 }
 
-static void take_tasks(ckvc_pool *p, int worker)
-{
+static void take_tasks(ckvc_pool *p, int worker) {
     for (;;) {
         int64_t task = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (task >= p->n_tasks) {
-            return;
-        }
+        if (task >= p->n_tasks) { return; }
         p->fn(p->ctx, task, worker);
     }
 }
 
 enum { SPINS = 1000 }; /* some 20 microseconds; a sleep and a wake-up cost more */
 
-static void relax(void)
-{
+static void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
 }
 
 /* Returns when a run after `seen` is there (its number) or the pool stops (0). */
-static uint64_t next_run(ckvc_pool *p, uint64_t seen)
-{
+static uint64_t next_run(ckvc_pool *p, uint64_t seen) {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen) {
-            return seen + 1;
-        }
+        if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen) { return seen + 1; }
         relax();
     }
     pthread_mutex_lock(&p->mutex);
@@ -76,8 +69,7 @@ static uint64_t next_run(ckvc_pool *p, uint64_t seen)
     return over ? 0 : seen + 1;
 }
 
-static void *worker_main(void *arg)
-{
+static void *worker_main(void *arg) {
     struct worker_arg *a = arg;
     ckvc_pool *p = a->pool;
     uint64_t seen = 0, run;
@@ -93,16 +85,13 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-ckvc_status ckvc_pool_create(int n_threads, ckvc_pool **out, ckvc_err *err)
-{
+ckvc_status ckvc_pool_create(int n_threads, ckvc_pool **out, ckvc_err *err) {
     *out = NULL;
     if (n_threads < 1 || n_threads > 1024) {
         return ckvc_fail(err, CKVC_E_USAGE, "threads: got %d, wanted 1 to 1024", n_threads);
     }
     ckvc_pool *p = ckvc_calloc(1, sizeof *p);
-    if (!p) {
-        return ckvc_fail_memory(err, "the thread pool", sizeof *p);
-    }
+    if (!p) { return ckvc_fail_memory(err, "the thread pool", sizeof *p); }
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->finish, NULL);
@@ -118,7 +107,9 @@ ckvc_status ckvc_pool_create(int n_threads, ckvc_pool **out, ckvc_err *err)
         int rc = pthread_create(&p->threads[i - 1], NULL, worker_main, &p->args[i - 1]);
         if (rc) {
             ckvc_pool_destroy(p);
-            return ckvc_fail(err, CKVC_E_SYSTEM, "cannot start thread %d of %d; use fewer with --threads", i + 1, n_threads);
+            return ckvc_fail(err, CKVC_E_SYSTEM,
+                             "cannot start thread %d of %d; use fewer with --threads", i + 1,
+                             n_threads);
         }
         p->n_threads = i + 1;
     }
@@ -126,11 +117,8 @@ ckvc_status ckvc_pool_create(int n_threads, ckvc_pool **out, ckvc_err *err)
     return CKVC_OK;
 }
 
-void ckvc_pool_destroy(ckvc_pool *p)
-{
-    if (!p) {
-        return;
-    }
+void ckvc_pool_destroy(ckvc_pool *p) {
+    if (!p) { return; }
     pthread_mutex_lock(&p->mutex);
     atomic_store(&p->stop, 1);
     pthread_cond_broadcast(&p->start);
@@ -146,13 +134,11 @@ void ckvc_pool_destroy(ckvc_pool *p)
     free(p);
 }
 
-int ckvc_pool_threads(const ckvc_pool *pool)
-{
+int ckvc_pool_threads(const ckvc_pool *pool) {
     return pool->n_threads;
 }
 
-void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx)
-{
+void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx) {
     if (p->n_threads == 1 || n_tasks <= 1) {
         for (int64_t t = 0; t < n_tasks; t++) {
             fn(ctx, t, 0);

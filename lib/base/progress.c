@@ -8,66 +8,60 @@
 #include <time.h>
 #include <unistd.h>
 
-double ckvc_now_s(void)
-{
+double ckvc_now_s(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void ckvc_progress_start(ckvc_progress *p, const char *what, const char *unit, uint64_t total, uint64_t already, bool quiet)
-{
+void ckvc_progress_start(ckvc_progress *p, const char *what, const char *unit, uint64_t total,
+                         uint64_t already, bool quiet) {
     const char *term = getenv("TERM");
-    *p = (ckvc_progress){.quiet = quiet, .what = what, .unit = unit, .total = total, .done = already, .resumed = already};
+    *p = (ckvc_progress){.quiet = quiet,
+                         .what = what,
+                         .unit = unit,
+                         .total = total,
+                         .done = already,
+                         .resumed = already};
     p->terminal = isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
     p->start_s = ckvc_now_s();
     p->last_s = p->start_s;
 }
 
-static void print_line(const ckvc_progress *p, double now)
-{
+static void print_line(const ckvc_progress *p, double now) {
     double elapsed = now - p->start_s;
     uint64_t fresh = p->done - p->resumed;
     char eta[64] = "";
     if (fresh > 0 && p->done < p->total) {
         double left = elapsed / (double)fresh * (double)(p->total - p->done);
-        snprintf(eta, sizeof eta, ", ETA %d:%02d:%02d", (int)(left / 3600), (int)(left / 60) % 60, (int)left % 60);
+        snprintf(eta, sizeof eta, ", ETA %d:%02d:%02d", (int)(left / 3600), (int)(left / 60) % 60,
+                 (int)left % 60);
     }
-    fprintf(stderr, "%s%s: %llu of %llu prompts, %.1f %s/s%s%s", p->terminal ? "\r\033[K" : "", p->what,
-            (unsigned long long)p->done, (unsigned long long)p->total, elapsed > 0 ? (double)p->units / elapsed : 0.0, p->unit, eta,
-            p->terminal ? "" : "\n");
+    fprintf(stderr, "%s%s: %llu of %llu prompts, %.1f %s/s%s%s", p->terminal ? "\r\033[K" : "",
+            p->what, (unsigned long long)p->done, (unsigned long long)p->total,
+            elapsed > 0 ? (double)p->units / elapsed : 0.0, p->unit, eta, p->terminal ? "" : "\n");
     fflush(stderr);
 }
 
-void ckvc_progress_update(ckvc_progress *p, uint64_t done, uint64_t units)
-{
+void ckvc_progress_update(ckvc_progress *p, uint64_t done, uint64_t units) {
     p->done = done;
     p->units = units;
     double now = ckvc_now_s();
-    if (p->quiet || now - p->last_s < (p->terminal ? 0.2 : 30.0)) {
-        return;
-    }
+    if (p->quiet || now - p->last_s < (p->terminal ? 0.2 : 30.0)) { return; }
     p->last_s = now;
     print_line(p, now);
 }
 
-void ckvc_progress_finish(ckvc_progress *p)
-{
-    if (p->quiet) {
-        return;
-    }
+void ckvc_progress_finish(ckvc_progress *p) {
+    if (p->quiet) { return; }
     print_line(p, ckvc_now_s());
-    if (p->terminal) {
-        fputc('\n', stderr);
-    }
+    if (p->terminal) { fputc('\n', stderr); }
 }
 
-void ckvc_duration(double seconds, char out[CKVC_DURATION])
-{
-    if (!(seconds >= 0)) {
-        seconds = 0;
-    }
-    const double whole = floor(seconds + 0.5), minutes = floor(seconds / 60 + 0.5), hours = floor(seconds / 3600 + 0.5);
+void ckvc_duration(double seconds, char out[CKVC_DURATION]) {
+    if (!(seconds >= 0)) { seconds = 0; }
+    const double whole = floor(seconds + 0.5), minutes = floor(seconds / 60 + 0.5),
+                 hours = floor(seconds / 3600 + 0.5);
     if (seconds < 9.95) {
         snprintf(out, CKVC_DURATION, "%.2g s", seconds);
     } else if (whole < 60) {

@@ -1,4 +1,5 @@
-/* Progress on stderr: one redrawn line on a terminal, one line every 30 s elsewhere, nothing with -q. */
+/* Progress on stderr: one redrawn line on a terminal, one line every 30 s elsewhere, nothing with
+ * -q. */
 #ifndef CKVC_BASE_PROGRESS_H
 #define CKVC_BASE_PROGRESS_H
 
@@ -13,8 +14,10 @@ typedef struct ckvc_progress {
 } ckvc_progress;
 
 double ckvc_now_s(void); /* monotonic seconds */
-void ckvc_progress_start(ckvc_progress *p, const char *what, const char *unit, uint64_t total, uint64_t already, bool quiet);
-/* `done` prompts of total, `units` (rollouts) since the start; the ETA is from this process's own rate. */
+void ckvc_progress_start(ckvc_progress *p, const char *what, const char *unit, uint64_t total,
+                         uint64_t already, bool quiet);
+/* `done` prompts of total, `units` (rollouts) since the start; the ETA is from this process's own
+ * rate. */
 void ckvc_progress_update(ckvc_progress *p, uint64_t done, uint64_t units);
 void ckvc_progress_finish(ckvc_progress *p);
 

@@ -7,9 +7,9 @@
 
 #include "lib/base/hash.h"
 
-/* The counter's upper half names the stream (key and stage), the lower half counts blocks; the Philox key is the seed. */
-void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage)
-{
+/* The counter's upper half names the stream (key and stage), the lower half counts blocks; the
+ * Philox key is the seed. */
+void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage) {
     memset(rng, 0, sizeof *rng);
     rng->key[0] = (uint32_t)seed;
     rng->key[1] = (uint32_t)(seed >> 32);
@@ -19,13 +19,11 @@ void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage)
     rng->used = 4;
 }
 
-uint64_t ckvc_rng_key(const char *text)
-{
+uint64_t ckvc_rng_key(const char *text) {
     return ckvc_xxh64(text, strlen(text));
 }
 
-static void philox_block(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
-{
+static void philox_block(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
     uint32_t k0 = key[0], k1 = key[1];
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     for (int round = 0; round < 10; round++) {
@@ -43,29 +41,26 @@ static void philox_block(const uint32_t key[2], const uint32_t counter[4], uint3
     out[3] = c3;
 }
 
-uint32_t ckvc_rng_u32(ckvc_rng *rng)
-{
+uint32_t ckvc_rng_u32(ckvc_rng *rng) {
     if (rng->used == 4) {
         philox_block(rng->key, rng->counter, rng->block);
-        rng->counter[0]++; /* 2^32 blocks a stream: four times that many words, far beyond any use here */
+        rng->counter[0]++; /* 2^32 blocks a stream: four times that many words, far beyond any use
+                              here */
         rng->used = 0;
     }
     return rng->block[rng->used++];
 }
 
-uint64_t ckvc_rng_u64(ckvc_rng *rng)
-{
+uint64_t ckvc_rng_u64(ckvc_rng *rng) {
     uint64_t low = ckvc_rng_u32(rng);
     return low | (uint64_t)ckvc_rng_u32(rng) << 32;
 }
 
-double ckvc_rng_double(ckvc_rng *rng)
-{
+double ckvc_rng_double(ckvc_rng *rng) {
     return (double)(ckvc_rng_u64(rng) >> 11) * 0x1p-53;
 }
 
-uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound)
-{
+uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound) {
     assert(bound >= 1);
     /* Values below 2^64 mod bound would favour small results: draw again. */
     uint64_t reject = (0 - bound) % bound;
@@ -76,8 +71,7 @@ uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound)
     return v % bound;
 }
 
-void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n)
-{
+void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n) {
     for (uint64_t i = n; i > 1; i--) {
         uint64_t j = ckvc_rng_below(rng, i);
         uint32_t swap = items[i - 1];
@@ -86,8 +80,7 @@ void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n)
     }
 }
 
-uint32_t ckvc_rng_poisson1(ckvc_rng *rng)
-{
+uint32_t ckvc_rng_poisson1(ckvc_rng *rng) {
     double u = ckvc_rng_double(rng), p = exp(-1.0), sum = p;
     uint32_t k = 0;
     while (u >= sum && k < 32) { /* P(k > 32) < 1e-36 */

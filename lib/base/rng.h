@@ -1,7 +1,9 @@
-/* Counter-based random numbers (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+/* Counter-based random numbers (Philox4x32-10; Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3", SC 2011).
  *
- * A stream is named by (seed, key, stage), never by thread, time or order of work: key is usually ckvc_rng_key(prompt id).
- * The same name gives the same numbers on every machine; the first values are pinned in a test.
+ * A stream is named by (seed, key, stage), never by thread, time or order of work: key is usually
+ * ckvc_rng_key(prompt id). The same name gives the same numbers on every machine; the first values
+ * are pinned in a test.
  */
 #ifndef CKVC_BASE_RNG_H
 #define CKVC_BASE_RNG_H
@@ -19,9 +21,11 @@ uint64_t ckvc_rng_key(const char *text); /* XXH64 of the text */
 void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage);
 uint32_t ckvc_rng_u32(ckvc_rng *rng);
 uint64_t ckvc_rng_u64(ckvc_rng *rng);
-double ckvc_rng_double(ckvc_rng *rng);                                 /* [0, 1), 53 bits */
-uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound);                /* unbiased; bound >= 1 */
-void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n); /* Fisher-Yates, from the last down */
-uint32_t ckvc_rng_poisson1(ckvc_rng *rng); /* Poisson with mean 1, by inversion; the bootstrap's weight */
+double ckvc_rng_double(ckvc_rng *rng);                  /* [0, 1), 53 bits */
+uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound); /* unbiased; bound >= 1 */
+void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items,
+                          uint64_t n); /* Fisher-Yates, from the last down */
+uint32_t
+ckvc_rng_poisson1(ckvc_rng *rng); /* Poisson with mean 1, by inversion; the bootstrap's weight */
 
 #endif

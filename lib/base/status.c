@@ -5,24 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
-ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_list args)
-{
-    if (!err || err->status != CKVC_OK) {
-        return status;
-    }
+ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_list args) {
+    if (!err || err->status != CKVC_OK) { return status; }
     err->status = status;
     vsnprintf(err->text, sizeof err->text, fmt, args);
     /* One line, whatever a foreign name in it holds. */
     for (char *p = err->text; *p; p++) {
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) {
-            *p = ' ';
-        }
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) { *p = ' '; }
     }
     return status;
 }
 
-ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...)
-{
+ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     ckvc_vfail(err, status, fmt, args);
@@ -30,12 +24,9 @@ ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...)
     return status;
 }
 
-ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...)
-{
+ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     int saved = errno;
-    if (!err || err->status != CKVC_OK) {
-        return status;
-    }
+    if (!err || err->status != CKVC_OK) { return status; }
     char what[1024];
     va_list args;
     va_start(args, fmt);
@@ -44,8 +35,7 @@ ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, 
     return ckvc_fail(err, status, "%s: %s", what, strerror(saved));
 }
 
-int ckvc_exit_code(ckvc_status status)
-{
+int ckvc_exit_code(ckvc_status status) {
     switch (status) {
     case CKVC_OK:
         return 0;

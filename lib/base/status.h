@@ -1,9 +1,11 @@
-/* Status codes and error text: how a failure travels from the place that saw it to the one line that a user reads.
+/* Status codes and error text: how a failure travels from the place that saw it to the one line
+ * that a user reads.
  *
- * A function that the world can make fail returns a ckvc_status and takes a `ckvc_err *err` as its last argument. The first
- * error wins: it fills err->text with one whole line (file, place, got, wanted, what to do) and later failures on the way
- * out leave it alone. Our own bugs are assert()s. The library never prints and never exits.
- * Thread rules: a ckvc_err belongs to one thread at a time. err may be NULL where the text is of no use.
+ * A function that the world can make fail returns a ckvc_status and takes a `ckvc_err *err` as its
+ * last argument. The first error wins: it fills err->text with one whole line (file, place, got,
+ * wanted, what to do) and later failures on the way out leave it alone. Our own bugs are assert()s.
+ * The library never prints and never exits. Thread rules: a ckvc_err belongs to one thread at a
+ * time. err may be NULL where the text is of no use.
  */
 #ifndef CKVC_BASE_STATUS_H
 #define CKVC_BASE_STATUS_H
@@ -13,23 +15,34 @@
 #define CKVC_MUST_CHECK                   __attribute__((warn_unused_result))
 #define CKVC_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
 
-/* Families in tens, so that a new code finds a place beside its kind. ckvc_exit_code() maps each to the exit codes of the
- * command line. */
+/* Families in tens, so that a new code finds a place beside its kind. ckvc_exit_code() maps each to
+ * the exit codes of the command line. */
 typedef enum ckvc_status {
     CKVC_OK = 0,
-    CKVC_CHECK_FAILED = 1, /* the work was done; a check that was asked for failed              exit 1   */
-    CKVC_E_USAGE = 10,     /* an option or argument makes no sense                               exit 64  */
-    CKVC_E_CONFIG = 11,    /* a configuration file or environment value makes no sense           exit 78  */
-    CKVC_E_DATA = 20,      /* bytes from outside break their format, or values are out of range  exit 65  */
-    CKVC_E_MISMATCH = 30,  /* two good inputs do not belong together                             exit 65  */
-    CKVC_E_NOINPUT = 40,   /* an input file is missing or not readable                           exit 66  */
-    CKVC_E_DEVICE = 50,    /* a device or library that was asked for is missing                  exit 69  */
-    CKVC_E_MEMORY = 60,    /* no memory                                                          exit 71  */
-    CKVC_E_SYSTEM = 61,    /* another refusal of the operating system                            exit 71  */
-    CKVC_E_CREATE = 70,    /* an output cannot be created                                        exit 73  */
-    CKVC_E_IO = 71,        /* reading or writing failed half way                                 exit 74  */
-    CKVC_E_STOPPED = 80,   /* stopped on request; a valid checkpoint is on disk                  exit 75  */
-    CKVC_E_BUG = 90        /* an invariant of ours does not hold                                 exit 70  */
+    CKVC_CHECK_FAILED =
+        1, /* the work was done; a check that was asked for failed              exit 1   */
+    CKVC_E_USAGE =
+        10, /* an option or argument makes no sense                               exit 64  */
+    CKVC_E_CONFIG =
+        11, /* a configuration file or environment value makes no sense           exit 78  */
+    CKVC_E_DATA =
+        20, /* bytes from outside break their format, or values are out of range  exit 65  */
+    CKVC_E_MISMATCH =
+        30, /* two good inputs do not belong together                             exit 65  */
+    CKVC_E_NOINPUT =
+        40, /* an input file is missing or not readable                           exit 66  */
+    CKVC_E_DEVICE =
+        50, /* a device or library that was asked for is missing                  exit 69  */
+    CKVC_E_MEMORY =
+        60, /* no memory                                                          exit 71  */
+    CKVC_E_SYSTEM =
+        61, /* another refusal of the operating system                            exit 71  */
+    CKVC_E_CREATE =
+        70, /* an output cannot be created                                        exit 73  */
+    CKVC_E_IO = 71, /* reading or writing failed half way                                 exit 74 */
+    CKVC_E_STOPPED =
+        80, /* stopped on request; a valid checkpoint is on disk                  exit 75  */
+    CKVC_E_BUG = 90 /* an invariant of ours does not hold                                 exit 70 */
 } ckvc_status;
 
 typedef struct ckvc_err {
@@ -38,12 +51,14 @@ typedef struct ckvc_err {
 } ckvc_err;
 
 /* Records a failure in err unless an earlier one is there already; returns `status` always, so that
- * `return ckvc_fail(err, CKVC_E_DATA, "%s: ...", path);` reads as one step. Line breaks in the result become spaces. */
+ * `return ckvc_fail(err, CKVC_E_DATA, "%s: ...", path);` reads as one step. Line breaks in the
+ * result become spaces. */
 ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
 ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_list args);
 
 /* The same for a failed system call: appends ": " and strerror(errno). */
-ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
+ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...)
+    CKVC_PRINTF(3, 4);
 
 /* The process exit code of a status (the list is in README.md). */
 int ckvc_exit_code(ckvc_status status);

@@ -1,4 +1,5 @@
-/* Ctrl-C and SIGTERM: the first asks for a clean stop after the prompt in hand, the second ends the process at once (130). */
+/* Ctrl-C and SIGTERM: the first asks for a clean stop after the prompt in hand, the second ends the
+ * process at once (130). */
 #ifndef CKVC_BASE_STOP_H
 #define CKVC_BASE_STOP_H
 

@@ -1,4 +1,5 @@
-/* UTF-8: one table-free decoder step after Unicode 15, table 3-7; everything else is built on it. */
+/* UTF-8: one table-free decoder step after Unicode 15, table 3-7; everything else is built on it.
+ */
 #include "lib/base/utf8.h"
 
 #include <stdint.h>
@@ -7,44 +8,35 @@
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 
-size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad)
-{
+size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad) {
     const uint8_t *p = (const uint8_t *)text;
     uint8_t lead = p[0], low = 0x80, high = 0xBF;
     size_t need;
-    if (lead < 0x80)
-        return 1;
+    if (lead < 0x80) { return 1; }
     if (lead >= 0xC2 && lead <= 0xDF) {
         need = 2;
     } else if (lead >= 0xE0 && lead <= 0xEF) {
         need = 3;
-        if (lead == 0xE0)
-            low = 0xA0; /* shorter forms exist below */
-        if (lead == 0xED)
-            high = 0x9F; /* surrogates */
+        if (lead == 0xE0) { low = 0xA0; /* shorter forms exist below */ }
+        if (lead == 0xED) { high = 0x9F; /* surrogates */ }
     } else if (lead >= 0xF0 && lead <= 0xF4) {
         need = 4;
-        if (lead == 0xF0)
-            low = 0x90;
-        if (lead == 0xF4)
-            high = 0x8F; /* beyond U+10FFFF */
+        if (lead == 0xF0) { low = 0x90; }
+        if (lead == 0xF4) { high = 0x8F; /* beyond U+10FFFF */ }
     } else {
-        if (bad)
-            *bad = 1;
+        if (bad) { *bad = 1; }
         return 0;
     }
     for (size_t i = 1; i < need; i++, low = 0x80, high = 0xBF) {
         if (i >= n || p[i] < low || p[i] > high) {
-            if (bad)
-                *bad = i;
+            if (bad) { *bad = i; }
             return 0;
         }
     }
     return need;
 }
 
-size_t ckvc_utf8_check(const char *text, size_t n)
-{
+size_t ckvc_utf8_check(const char *text, size_t n) {
     size_t at = 0;
     while (at < n) {
         uint64_t block;
@@ -53,21 +45,20 @@ size_t ckvc_utf8_check(const char *text, size_t n)
             continue;
         }
         size_t step = ckvc_utf8_step(text + at, n - at, NULL);
-        if (step == 0)
-            return at;
+        if (step == 0) { return at; }
         at += step;
     }
     return n;
 }
 
-char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size)
-{
+char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
     size_t room, bad;
-    if (!ckvc_mul_size(n, 3, &room) || !ckvc_add_size(room, 1, &room)) /* one bad byte becomes three */
+    if (!ckvc_mul_size(n, 3, &room) ||
+        !ckvc_add_size(room, 1, &room)) { /* one bad byte becomes three */
         return NULL;
+    }
     char *out = ckvc_alloc(room, 1);
-    if (!out)
-        return NULL;
+    if (!out) { return NULL; }
     size_t used = 0;
     for (size_t at = 0; at < n;) {
         size_t step = ckvc_utf8_step(text + at, n - at, &bad);
@@ -86,13 +77,12 @@ char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size)
     return out;
 }
 
-size_t ckvc_utf8_floor(const char *text, size_t n)
-{
+size_t ckvc_utf8_floor(const char *text, size_t n) {
     size_t start = n;
-    while (start > 0 && ((uint8_t)text[start - 1] & 0xC0) == 0x80)
+    while (start > 0 && ((uint8_t)text[start - 1] & 0xC0) == 0x80) {
         start--;
-    if (start == 0)
-        return n;
+    }
+    if (start == 0) { return n; }
     uint8_t lead = (uint8_t)text[start - 1];
     size_t need = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     return start - 1 + need <= n ? n : start - 1;

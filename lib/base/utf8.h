@@ -4,12 +4,14 @@
 
 #include <stddef.h>
 
-/* Bytes of the character that begins at text (1 ... 4), or 0 when no well-formed one does; then *bad (may be NULL) is the length
- * of the ill-formed run that one U+FFFD stands for ("maximal subpart", Unicode 3.9, as Python and WHATWG decode). n >= 1. */
+/* Bytes of the character that begins at text (1 ... 4), or 0 when no well-formed one does; then
+ * *bad (may be NULL) is the length of the ill-formed run that one U+FFFD stands for ("maximal
+ * subpart", Unicode 3.9, as Python and WHATWG decode). n >= 1. */
 size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad);
 /* Offset of the first byte that is not well-formed UTF-8; n when all is well. */
 size_t ckvc_utf8_check(const char *text, size_t n);
-/* A copy with every ill-formed run replaced by U+FFFD, NUL behind *out_size; NULL when memory is out. The caller frees. */
+/* A copy with every ill-formed run replaced by U+FFFD, NUL behind *out_size; NULL when memory is
+ * out. The caller frees. */
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
 /* Shortens n so that no character is cut at the end of a well-formed text. */
 size_t ckvc_utf8_floor(const char *text, size_t n);

@@ -8,8 +8,7 @@
 #define CKVC_GIT ""
 #endif
 
-const char *ckvc_build_compiler(void)
-{
+const char *ckvc_build_compiler(void) {
 #ifdef __clang__
     return "clang " __clang_version__;
 #else
@@ -17,12 +16,10 @@ const char *ckvc_build_compiler(void)
 #endif
 }
 
-const char *ckvc_build_flags(void)
-{
+const char *ckvc_build_flags(void) {
     return CKVC_BUILD_FLAGS;
 }
 
-const char *ckvc_build_git(void)
-{
+const char *ckvc_build_git(void) {
     return CKVC_GIT;
 }

@@ -1,4 +1,5 @@
-/* Warnings: what went on all the same, and a person should know. The library calls ckvc_warn; the program decides where they go. */
+/* Warnings: what went on all the same, and a person should know. The library calls ckvc_warn; the
+ * program decides where they go. */
 #ifndef CKVC_BASE_WARN_H
 #define CKVC_BASE_WARN_H
 

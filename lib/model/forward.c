@@ -1,21 +1,25 @@
-/* The layer loop: x -> x + O(attention(rope(QKV(norm x)))) -> x + down(silu(gate) * up)(norm x), L times, then the final norm.
+/* The layer loop: x -> x + O(attention(rope(QKV(norm x)))) -> x + down(silu(gate) * up)(norm x), L
+ * times, then the final norm.
  *
- * One loop for every family, for prompts and for any number of continuations. Prefill and continuation differ in which cache the
- * rows' keys go to and which keys they look at. In the last layer a prefill goes on with the rows that are read alone.
+ * One loop for every family, for prompts and for any number of continuations. Prefill and
+ * continuation differ in which cache the rows' keys go to and which keys they look at. In the last
+ * layer a prefill goes on with the rows that are read alone.
  *
- * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in one layer's kept set is the same
- * up to that layer, so it joins there: it takes the other's hidden state, queries, keys and values, attends to its own set, and
- * from then on goes with the batch. Lanes lie in the order in which they join, so that the rows in work are always a prefix.
+ * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
+ * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
+ * state, queries, keys and values, attends to its own set, and from then on goes with the batch.
+ * Lanes lie in the order in which they join, so that the rows in work are always a prefix.
  */
 #include "lib/model/forward.h"
 
-/* How far the batch is: rows in work (padding between lanes counted), lanes in work, the position of the first row. */
+/* How far the batch is: rows in work (padding between lanes counted), lanes in work, the position
+ * of the first row. */
 typedef struct progress {
     int64_t n_rows, n_lanes, row0;
 } progress;
 
-static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress *at, ckvc_err *err)
-{
+static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress *at,
+                                    ckvc_err *err) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
@@ -23,37 +27,43 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
     be_buf *cache_k = p->prompt->k[il], *cache_v = p->prompt->v[il];
 
-    op->cache_rows(m->be, s, p->inv_freq, 0, p->n_rows, 1, a->k, a->v, cache_k, cache_v, p->prompt->capacity);
-    if (il == m->shape.n_layers - 1 && forward_top_row(p) > 0) { /* whole tiles, so that the rows' bits stay what they were */
+    op->cache_rows(m->be, s, p->inv_freq, 0, p->n_rows, 1, a->k, a->v, cache_k, cache_v,
+                   p->prompt->capacity);
+    if (il == m->shape.n_layers - 1 &&
+        forward_top_row(p) > 0) { /* whole tiles, so that the rows' bits stay what they were */
         at->row0 = forward_top_row(p);
         at->n_rows = p->n_rows - at->row0;
         op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->n_rows), m->shape.width);
-        op->copy_rows(m->be, a->norm, at->row0, a->norm, 0, be_padded_rows(at->n_rows), m->shape.width);
+        op->copy_rows(m->be, a->norm, at->row0, a->norm, 0, be_padded_rows(at->n_rows),
+                      m->shape.width);
     }
     op->matmul(m->be, w->q, w->q_bias, a->norm, at->n_rows, false, a->q);
     op->rope(m->be, s, p->inv_freq, at->row0, at->n_rows, 1, a->q);
-    op->attention_causal(m->be, s, at->row0, at->n_rows, a->q, cache_k, cache_v, p->prompt->capacity, a->mix);
+    op->attention_causal(m->be, s, at->row0, at->n_rows, a->q, cache_k, cache_v,
+                         p->prompt->capacity, a->mix);
     return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache_k, cache_v, err) : CKVC_OK;
 }
 
-/* The lanes in work under their sets of layer il, those of one start together, as they share it; then the lanes that join. */
-static int64_t attention_order(const forward_pass *p, int32_t il, int64_t n_lanes, int64_t n_joined)
-{
+/* The lanes in work under their sets of layer il, those of one start together, as they share it;
+ * then the lanes that join. */
+static int64_t attention_order(const forward_pass *p, int32_t il, int64_t n_lanes,
+                               int64_t n_joined) {
     int64_t n = 0;
     for (int64_t start = 0; start < n_lanes && p->lanes[start].parent < 0; start++) {
         const kept_set *shared = p->lanes[start].sets ? &p->lanes[start].sets[il] : NULL;
         for (int64_t i = start; i < n_lanes; i++) {
-            if (i == start || p->lanes[i].parent == start)
+            if (i == start || p->lanes[i].parent == start) {
                 p->order[n++] = (be_lane){(int32_t)i, (int32_t)i, shared};
+            }
         }
     }
-    for (int64_t i = n_lanes; i < n_joined; i++)
+    for (int64_t i = n_lanes; i < n_joined; i++) {
         p->order[n++] = (be_lane){p->lanes[i].parent, (int32_t)i, p->lanes[i].kept};
+    }
     return n;
 }
 
-static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *at, ckvc_err *err)
-{
+static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
@@ -63,29 +73,35 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
 
     op->matmul(m->be, w->q, w->q_bias, a->norm, at->n_rows, false, a->q);
     op->rope(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->q);
-    op->cache_rows(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->k, a->v, p->own->k[0], p->own->v[0],
-                   p->own->capacity);
+    op->cache_rows(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->k, a->v,
+                   p->own->k[0], p->own->v[0], p->own->capacity);
     int64_t joined = at->n_lanes;
-    while (joined < p->n_lanes && p->lanes[joined].layer == il)
+    while (joined < p->n_lanes && p->lanes[joined].layer == il) {
         joined++;
+    }
     const int64_t n = attention_order(p, il, at->n_lanes, joined);
-    op->attention_kept(m->be, s, p->n_rows, p->n_prompt, a->q, p->prompt->k[il], p->prompt->v[il], p->prompt->capacity,
-                       p->own->k[0], p->own->v[0], p->own->capacity, p->order, n, a->mix);
-    for (int64_t i = at->n_lanes; i < joined; i++)
-        op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows, m->shape.width);
+    op->attention_kept(m->be, s, p->n_rows, p->n_prompt, a->q, p->prompt->k[il], p->prompt->v[il],
+                       p->prompt->capacity, p->own->k[0], p->own->v[0], p->own->capacity, p->order,
+                       n, a->mix);
+    for (int64_t i = at->n_lanes; i < joined; i++) {
+        op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
+                      m->shape.width);
+    }
     at->n_lanes = joined;
     at->n_rows = joined * lane_rows;
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own->k[0], p->own->v[0], err) : CKVC_OK;
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own->k[0], p->own->v[0], err)
+                  : CKVC_OK;
 }
 
 /* Output product and MLP of n rows from `row` on. */
-static void behind_attention(const forward_pass *p, const layer_weights *w, int64_t row, int64_t n)
-{
+static void behind_attention(const forward_pass *p, const layer_weights *w, int64_t row,
+                             int64_t n) {
     model *m = p->m;
     backend *be = m->be;
     const backend_ops *op = be->ops;
     const activations *a = p->act;
-    const int64_t rows = be_padded_rows(n), width = m->shape.width, heads = (int64_t)m->shape.n_heads * m->shape.head_dim;
+    const int64_t rows = be_padded_rows(n), width = m->shape.width,
+                  heads = (int64_t)m->shape.n_heads * m->shape.head_dim;
     op->buf_view(be, a->x_part, a->x, (size_t)(row * width), (size_t)(rows * width));
     op->buf_view(be, a->mix_part, a->mix, (size_t)(row * heads), (size_t)(rows * heads));
     op->matmul(be, w->o, w->o_bias, a->mix_part, n, true, a->x_part);
@@ -96,8 +112,7 @@ static void behind_attention(const forward_pass *p, const layer_weights *w, int6
     op->matmul(be, w->down, w->down_bias, a->gate, n, true, a->x_part);
 }
 
-static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err)
-{
+static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
     model *m = p->m;
     backend *be = m->be;
     const backend_ops *op = be->ops;
@@ -109,15 +124,15 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     op->matmul(be, w->k, w->k_bias, a->norm, at->n_rows, false, a->k);
     op->matmul(be, w->v, w->v_bias, a->norm, at->n_rows, false, a->v);
     ckvc_status rc = p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err);
-    if (rc != CKVC_OK)
-        return rc;
-    for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS)
-        behind_attention(p, w, row, row + FORWARD_ROWS < at->n_rows ? FORWARD_ROWS : at->n_rows - row);
+    if (rc != CKVC_OK) { return rc; }
+    for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS) {
+        behind_attention(p, w, row,
+                         row + FORWARD_ROWS < at->n_rows ? FORWARD_ROWS : at->n_rows - row);
+    }
     return CKVC_OK;
 }
 
-ckvc_status forward(const forward_pass *p, ckvc_err *err)
-{
+ckvc_status forward(const forward_pass *p, ckvc_err *err) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
@@ -125,31 +140,29 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err)
     ckvc_status rc = CKVC_OK;
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
     if (p->lanes) {
-        while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0)
+        while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) {
             at.n_lanes++;
+        }
         at.n_rows = at.n_lanes * lane_rows;
-        for (int64_t i = 1; i < at.n_lanes; i++)
+        for (int64_t i = 1; i < at.n_lanes; i++) {
             op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows, m->shape.width);
+        }
     }
     for (int32_t il = 0; il < m->shape.n_layers; il++) {
         rc = layer_acquire(m, il, err);
-        if (rc == CKVC_OK)
-            rc = layer(p, il, &at, err);
+        if (rc == CKVC_OK) { rc = layer(p, il, &at, err); }
         layer_release(m, il);
-        if (rc != CKVC_OK)
-            return rc;
+        if (rc != CKVC_OK) { return rc; }
     }
     rc = op->weight_acquire(m->be, m->final_norm, err);
-    if (rc != CKVC_OK)
-        return rc;
+    if (rc != CKVC_OK) { return rc; }
     op->rmsnorm(m->be, p->act->x, at.n_rows, m->final_norm, (float)m->shape.rms_eps, p->act->norm);
     op->weight_release(m->be, m->final_norm);
     return op->sync(m->be, err);
 }
 
-ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes, const int32_t *target,
-                           double *nll, ckvc_err *err)
-{
+ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
+                           const int32_t *target, double *nll, ckvc_err *err) {
     ckvc_status rc = m->be->ops->weight_acquire(m->be, m->head, err);
     if (rc == CKVC_OK) {
         rc = m->be->ops->head_nll(m->be, m->head, x, row0, n_rows, n_lanes, target, nll, err);
@@ -158,8 +171,8 @@ ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_ro
     return rc;
 }
 
-ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits, ckvc_err *err)
-{
+ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits,
+                              ckvc_err *err) {
     ckvc_status rc = m->be->ops->weight_acquire(m->be, m->head, err);
     if (rc == CKVC_OK) {
         rc = m->be->ops->head_logits(m->be, m->head, x, row, logits, err);

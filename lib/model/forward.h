@@ -4,15 +4,16 @@
 
 #include "lib/model/model_weights.h"
 
-/* Rows that go through what follows attention together: their MLP's values are then still in a processor's caches when they are read again,
- * and few of them exist at a time. */
+/* Rows that go through what follows attention together: their MLP's values are then still in a
+ * processor's caches when they are read again, and few of them exist at a time. */
 #define FORWARD_ROWS ((int64_t)1024)
 
-typedef struct activations {   /* rows padded to whole tiles */
-    be_buf *x, *norm;          /* [rows][M]: the residual stream; its normed copy, after the loop the final norm's output */
-    be_buf *q, *mix;           /* [rows][H*D] */
-    be_buf *k, *v;             /* [rows][G*D] */
-    be_buf *gate, *up;         /* [at most FORWARD_ROWS][MLP] */
+typedef struct activations { /* rows padded to whole tiles */
+    be_buf *x, *norm;  /* [rows][M]: the residual stream; its normed copy, after the loop the final
+                          norm's output */
+    be_buf *q, *mix;   /* [rows][H*D] */
+    be_buf *k, *v;     /* [rows][G*D] */
+    be_buf *gate, *up; /* [at most FORWARD_ROWS][MLP] */
     be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
 } activations;
 
@@ -21,10 +22,11 @@ typedef struct kv_cache { /* [lanes][G][capacity][D], per layer */
     int64_t capacity;
 } kv_cache;
 
-/* Called after the attention of layer `layer` with queries and cache in place; q's first row is position row0. Of continuations the
- * queries and own caches of every lane. May read, never changes anything. */
-typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *cache_k,
-                                 const be_buf *cache_v, ckvc_err *err);
+/* Called after the attention of layer `layer` with queries and cache in place; q's first row is
+ * position row0. Of continuations the queries and own caches of every lane. May read, never changes
+ * anything. */
+typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                                 const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err);
 
 typedef struct forward_pass {
     model *m;
@@ -34,8 +36,10 @@ typedef struct forward_pass {
     int64_t n_rows;
     const kv_cache *prompt; /* a prefill writes it; a continuation reads it */
     /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1 */
-    int64_t first_row; /* what is read of the top rows begins here: the last layer leaves earlier tiles at their keys and values */
-    /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every lane, used by each layer in turn */
+    int64_t first_row; /* what is read of the top rows begins here: the last layer leaves earlier
+                          tiles at their keys and values */
+    /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every
+     * lane, used by each layer in turn */
     const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */
     int64_t n_lanes;
     int64_t n_prompt;
@@ -46,19 +50,21 @@ typedef struct forward_pass {
     void *tap_ctx;
 } forward_pass;
 
-/* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of LlamaDecoderLayer.forward, norm. Leaves the
- * normed top rows in act->norm: a prefill's from forward_top_row on, a continuation's lane by lane. */
+/* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of
+ * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->norm: a prefill's from
+ * forward_top_row on, a continuation's lane by lane. */
 ckvc_status forward(const forward_pass *p, ckvc_err *err) CKVC_MUST_CHECK;
 /* The position of act->norm's first row after a prefill. */
-static inline int64_t forward_top_row(const forward_pass *p)
-{
+static inline int64_t forward_top_row(const forward_pass *p) {
     return p->first_row / BE_ROW_TILE * BE_ROW_TILE;
 }
 
-/* lm_head of LlamaForCausalLM and the loss of ForCausalLMLoss (loss/loss_utils.py): the backend's head_nll and head_logits with the
- * model's head, which is acquired for the call alone: it is a model's largest matrix. */
-ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes, const int32_t *target,
-                           double *nll, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+/* lm_head of LlamaForCausalLM and the loss of ForCausalLMLoss (loss/loss_utils.py): the backend's
+ * head_nll and head_logits with the model's head, which is acquired for the call alone: it is a
+ * model's largest matrix. */
+ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
+                           const int32_t *target, double *nll, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,10 +1,13 @@
-/* The reference runtime: a model directory, and sessions that prefill a prompt and score continuations from kept caches.
+/* The reference runtime: a model directory, and sessions that prefill a prompt and score
+ * continuations from kept caches.
  *
- * A model is immutable once open and shared; a session owns the buffers of one prompt at a time (KV cache, activations), sized when it is
- * created, so that nothing on the per-prompt path allocates. One thread drives a session; the work inside is cut over the backend's pool.
+ * A model is immutable once open and shared; a session owns the buffers of one prompt at a time (KV
+ * cache, activations), sized when it is created, so that nothing on the per-prompt path allocates.
+ * One thread drives a session; the work inside is cut over the backend's pool.
  *
- * What a layer computes is LlamaDecoderLayer of transformers (models/llama/modeling_llama.py: LlamaRMSNorm, LlamaAttention with repeat_kv
- * and rotate_half, LlamaMLP) with the differences of models/mistral/modeling_mistral.py, models/qwen2/modeling_qwen2.py and of the
+ * What a layer computes is LlamaDecoderLayer of transformers (models/llama/modeling_llama.py:
+ * LlamaRMSNorm, LlamaAttention with repeat_kv and rotate_half, LlamaMLP) with the differences of
+ * models/mistral/modeling_mistral.py, models/qwen2/modeling_qwen2.py and of the
  * modeling_internlm2.py that InternLM2's directories carry; "modeling_*.py" below means these.
  */
 #ifndef CKVC_MODEL_H
@@ -19,15 +22,16 @@
 typedef struct model model;
 typedef struct session session;
 
-/* Opens dir, a model directory (config.json and weights) or a GGUF file; every tensor of the family's state dict (modeling_*.py; GGUF:
- * TENSOR_NAMES of llama.cpp's gguf-py/gguf/constants.py) must be there with the shape that config.json asks for, and finite (the same pass
- * computes the fingerprint). The head is lm_head.weight, or the embedding under tie_word_embeddings. The backend is borrowed and must
- * outlive the model. */
+/* Opens dir, a model directory (config.json and weights) or a GGUF file; every tensor of the
+ * family's state dict (modeling_*.py; GGUF: TENSOR_NAMES of llama.cpp's gguf-py/gguf/constants.py)
+ * must be there with the shape that config.json asks for, and finite (the same pass computes the
+ * fingerprint). The head is lm_head.weight, or the embedding under tie_word_embeddings. The backend
+ * is borrowed and must outlive the model. */
 ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err) CKVC_MUST_CHECK;
 void model_close(model *m);
 const model_shape *model_get_shape(const model *m); /* of config.json: model_config.h */
-const char *model_fingerprint(const model *m);      /* 64 hex digits, formats.md "Model fingerprint" */
-const char *model_name(const model *m);             /* last component of the path, without .gguf */
+const char *model_fingerprint(const model *m); /* 64 hex digits, formats.md "Model fingerprint" */
+const char *model_name(const model *m);        /* last component of the path, without .gguf */
 
 typedef struct session_limits {
     int64_t max_prompt;       /* T */
@@ -35,48 +39,59 @@ typedef struct session_limits {
     int64_t max_window;       /* W */
     int64_t max_lanes;        /* rollouts side by side in session_rollouts; 0: as 1 */
 } session_limits;
-ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status session_create(model *m, session_limits limits, session **out,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 void session_destroy(session *s);
-/* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect. Besides them come the backend's scratch
- * (session_scratch_bytes) and the weights in float32 where the file has another type
- * (model_converted_bytes). All of it is there when session_create returns: nothing after it allocates. */
+/* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect.
+ * Besides them come the backend's scratch (session_scratch_bytes) and the weights in float32 where
+ * the file has another type (model_converted_bytes). All of it is there when session_create
+ * returns: nothing after it allocates. */
 size_t session_bytes(const model_shape *shape, session_limits limits);
 size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits);
 size_t model_converted_bytes(const model *m);
-/* However low the backend's weight_limit: the copies of the largest layer and of the head, which are in use at one time. */
+/* However low the backend's weight_limit: the copies of the largest layer and of the head, which
+ * are in use at one time. */
 size_t model_converted_least(const model *m);
 
-/* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until its next prefill. */
+/* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until
+ * its next prefill. */
 typedef struct prefill_stats {
-    int64_t n_tokens, window;  /* T, W */
-    const double *alpha;       /* [T], mean 1; as the paper has it, or `visible` */
-    const float *alpha_f32;    /* [T], alpha rounded: what the retention operator takes */
-    const float *rho;          /* [L][G][T] */
-    const double *rho_sd;      /* [L][G] population standard deviation of rho over t */
-    const double *own_recent;  /* [L][G] share of the head group's window attention that falls on the window's positions */
-    const double *own_entropy; /* [L][G] entropy (nats) of the head group's mean window attention over t */
-    double r_struct;           /* nats, of alpha as used */
-    double r_sem;              /* perplexity of the window's tokens */
+    int64_t n_tokens, window; /* T, W */
+    const double *alpha;      /* [T], mean 1; as the paper has it, or `visible` */
+    const float *alpha_f32;   /* [T], alpha rounded: what the retention operator takes */
+    const float *rho;         /* [L][G][T] */
+    const double *rho_sd;     /* [L][G] population standard deviation of rho over t */
+    const double *own_recent; /* [L][G] share of the head group's window attention that falls on the
+                                 window's positions */
+    const double
+        *own_entropy; /* [L][G] entropy (nats) of the head group's mean window attention over t */
+    double r_struct;  /* nats, of alpha as used */
+    double r_sem;     /* perplexity of the window's tokens */
 } prefill_stats;
 
-/* Prefills tokens[0..n) (T >= W + 1 else CKVC_E_DATA) and fills stats. After it the session holds the prompt's KV cache.
- * The pass is LlamaModel.forward with use_cache on positions 0 ... T-1 (modeling_*.py), keys cached after the rotation, as past_key_values
- * has them. n_total is T + C, the seq_len that dynamic rope scaling looks at (modeling_rope_utils.py, dynamic_frequency_update, would
- * change the base as the sequence grows; method.md has one for both). */
-ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total, int64_t window,
-                            ckvc_alpha_kind alpha_kind, prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
+/* Prefills tokens[0..n) (T >= W + 1 else CKVC_E_DATA) and fills stats. After it the session holds
+ * the prompt's KV cache. The pass is LlamaModel.forward with use_cache on positions 0 ... T-1
+ * (modeling_*.py), keys cached after the rotation, as past_key_values has them. n_total is T + C,
+ * the seq_len that dynamic rope scaling looks at (modeling_rope_utils.py, dynamic_frequency_update,
+ * would change the base as the sequence grows; method.md has one for both). */
+ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total,
+                            int64_t window, ckvc_alpha_kind alpha_kind, prefill_stats *stats,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled prompt, layer l attending to
- * sets[l] of the prompt's positions (sets NULL: the full cache) and to the continuation itself. nll[0] comes from the prompt's
- * last row, before compression matters. The plain way of method.md section 4: the oracle of every faster one. It is what transformers gives
- * with a cache whose dropped positions are gone (as kvpress prunes one) and position_ids that go on at T: causal among themselves, the
- * family's sliding window by position (masking_utils.py, create_sliding_window_causal_mask). A loss is ForCausalLMLoss's
- * (loss/loss_utils.py: row t-1 predicts token t, in float32) before its mean. */
-ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
-                             ckvc_err *err) CKVC_MUST_CHECK;
+/* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled
+ * prompt, layer l attending to sets[l] of the prompt's positions (sets NULL: the full cache) and to
+ * the continuation itself. nll[0] comes from the prompt's last row, before compression matters. The
+ * plain way of method.md section 4: the oracle of every faster one. It is what transformers gives
+ * with a cache whose dropped positions are gone (as kvpress prunes one) and position_ids that go on
+ * at T: causal among themselves, the family's sliding window by position (masking_utils.py,
+ * create_sliding_window_causal_mask). A loss is ForCausalLMLoss's (loss/loss_utils.py: row t-1
+ * predicts token t, in float32) before its mean. */
+ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
+                             const kept_set *sets, double *nll, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* One rollout of a batch. Either it starts at layer 0 (parent -1) under sets of its own in every layer, or it is a start's rollout with
- * one layer's set changed: it leaves the start at that layer and is under the start's sets above. */
+/* One rollout of a batch. Either it starts at layer 0 (parent -1) under sets of its own in every
+ * layer, or it is a start's rollout with one layer's set changed: it leaves the start at that layer
+ * and is under the start's sets above. */
 typedef struct rollout_lane {
     int32_t parent;       /* -1, or a start's place in the batch */
     int32_t layer;        /* with a parent: the layer whose set is its own */
@@ -84,29 +99,37 @@ typedef struct rollout_lane {
     const kept_set *kept; /* with a parent: what it keeps at `layer` */
 } rollout_lane;
 
-/* session_continue for n_lanes <= max_lanes rollouts at once, nll [n_lanes][n]: one pass over the layers, starts first, the others in
- * order of their layers. Conventions are session_continue's; a rollout's losses are the same bits in any batch. */
-ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
-                             double *nll, ckvc_err *err) CKVC_MUST_CHECK;
+/* session_continue for n_lanes <= max_lanes rollouts at once, nll [n_lanes][n]: one pass over the
+ * layers, starts first, the others in order of their layers. Conventions are session_continue's; a
+ * rollout's losses are the same bits in any batch. */
+ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
+                             const rollout_lane *lanes, int64_t n_lanes, double *nll,
+                             ckvc_err *err) CKVC_MUST_CHECK;
 
-/* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1 continuation queries under the full cache. */
+/* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
+ * continuation queries under the full cache. */
 typedef struct layer_error {
-    double
-        epsilon; /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on prompt positions outside the set */
-    double restricted; /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set and renormalised */
-    double
-        actual; /* the same with the rows of the compressed rollout, whose hidden states have moved too: beyond the Proposition */
+    double epsilon; /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on
+                       prompt positions outside the set */
+    double restricted; /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set
+                          and renormalised */
+    double actual;     /* the same with the rows of the compressed rollout, whose hidden states have
+                          moved too: beyond the Proposition */
 } layer_error;
 
-/* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n], bits as from session_continue, and the
- * layers' errors -> layers [L]. rows: scratch [H][n-1]. The session needs 2 lanes. */
-ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
-                                    be_row_error *rows, layer_error *layers, ckvc_err *err) CKVC_MUST_CHECK;
+/* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n],
+ * bits as from session_continue, and the layers' errors -> layers [L]. rows: scratch [H][n-1]. The
+ * session needs 2 lanes. */
+ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
+                                    const kept_set *sets, double *nll, be_row_error *rows,
+                                    layer_error *layers, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Teacher-forced losses of a whole sequence: nll [n-1], as ForCausalLMLoss shifts them (loss/loss_utils.py); and the logits of n_positions
- * chosen rows, [n_positions][V] (or NULL, 0), as LlamaForCausalLM.forward returns them (modeling_llama.py: lm_head over the final norm). */
-ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
-                          float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+/* Teacher-forced losses of a whole sequence: nll [n-1], as ForCausalLMLoss shifts them
+ * (loss/loss_utils.py); and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0),
+ * as LlamaForCausalLM.forward returns them (modeling_llama.py: lm_head over the final norm). */
+ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
+                          const int64_t *positions, int64_t n_positions, float *logits,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);

@@ -1,4 +1,5 @@
-/* A session: the buffers of one prompt at a time, and what is asked of them: prefill, continue, score. */
+/* A session: the buffers of one prompt at a time, and what is asked of them: prefill, continue,
+ * score. */
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct session {
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
     int64_t n_prompt, n_total;
-    /* loss of a first continuation token from `last`: the same in every rollout, so computed once */
+    /* loss of a first continuation token from `last`: the same in every rollout, so computed once
+     */
     int32_t first_token;
     bool first_known;
     double first_nll;
@@ -36,70 +38,78 @@ typedef struct buffer_size {
     size_t prompt_cache, own_cache; /* values of one layer's K (or V) */
 } buffer_size;
 
-static int64_t max_lanes(session_limits l)
-{
+static int64_t max_lanes(session_limits l) {
     return l.max_lanes > 1 ? l.max_lanes : 1;
 }
 
-/* Rows of a lane: a rollout computes all continuation tokens but the last, which nothing is predicted from. */
-static int64_t lane_rows(session_limits l)
-{
+/* Rows of a lane: a rollout computes all continuation tokens but the last, which nothing is
+ * predicted from. */
+static int64_t lane_rows(session_limits l) {
     return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
 }
 
-static bool sizes_of(const model_shape *s, session_limits l, buffer_size *b, size_t *activation_values)
-{
+static bool sizes_of(const model_shape *s, session_limits l, buffer_size *b,
+                     size_t *activation_values) {
     size_t lanes;
-    if (!ckvc_mul_size((size_t)lane_rows(l), (size_t)max_lanes(l), &lanes) || lanes > INT64_MAX)
+    if (!ckvc_mul_size((size_t)lane_rows(l), (size_t)max_lanes(l), &lanes) || lanes > INT64_MAX) {
         return false;
+    }
     const int64_t longest = l.max_prompt > (int64_t)lanes ? l.max_prompt : (int64_t)lanes;
-    const size_t per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim, heads = (size_t)s->n_heads * (size_t)s->head_dim;
+    const size_t per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+                 heads = (size_t)s->n_heads * (size_t)s->head_dim;
     const size_t per_row = 2 * (size_t)s->width + 2 * heads + 2 * per_slot;
     size_t mlp;
     b->rows = (size_t)be_padded_rows(longest);
     b->mlp_rows = b->rows < (size_t)FORWARD_ROWS ? b->rows : (size_t)FORWARD_ROWS;
-    return ckvc_mul_size(b->rows, per_row, activation_values) && ckvc_mul_size(b->mlp_rows, 2 * (size_t)s->intermediate, &mlp) &&
+    return ckvc_mul_size(b->rows, per_row, activation_values) &&
+           ckvc_mul_size(b->mlp_rows, 2 * (size_t)s->intermediate, &mlp) &&
            ckvc_add_size(*activation_values, mlp, activation_values) &&
            ckvc_mul_size((size_t)be_padded_rows(l.max_prompt), per_slot, &b->prompt_cache) &&
            ckvc_mul_size(lanes, per_slot, &b->own_cache);
 }
 
-size_t session_bytes(const model_shape *s, session_limits l)
-{
+size_t session_bytes(const model_shape *s, session_limits l) {
     buffer_size b;
     size_t values, cache;
-    if (!sizes_of(s, l, &b, &values) || !ckvc_mul_size(b.prompt_cache, 2 * (size_t)s->n_layers, &cache) ||
-        !ckvc_add_size(values, cache, &values) || !ckvc_add_size(values, 2 * b.own_cache, &values) || values > SIZE_MAX / 8)
+    if (!sizes_of(s, l, &b, &values) ||
+        !ckvc_mul_size(b.prompt_cache, 2 * (size_t)s->n_layers, &cache) ||
+        !ckvc_add_size(values, cache, &values) ||
+        !ckvc_add_size(values, 2 * b.own_cache, &values) || values > SIZE_MAX / 8) {
         return SIZE_MAX;
-    return values * sizeof(float) + (size_t)BE_ROW_TILE * (size_t)s->width * sizeof(float) + window_stats_bytes(s, l.max_prompt);
+    }
+    return values * sizeof(float) + (size_t)BE_ROW_TILE * (size_t)s->width * sizeof(float) +
+           window_stats_bytes(s, l.max_prompt);
 }
 
-static be_extent extent_of(const model_shape *shape, session_limits l)
-{
+static be_extent extent_of(const model_shape *shape, session_limits l) {
     return (be_extent){.n_prompt = l.max_prompt,
                        .n_rows = lane_rows(l),
                        .n_lanes = l.max_continuation > 1 ? max_lanes(l) : 0,
                        .vocab = shape->vocab};
 }
 
-size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits)
-{
+size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits) {
     const be_extent most = extent_of(shape, limits);
-    const be_attention_shape s = {.n_heads = shape->n_heads, .n_kv_heads = shape->n_kv_heads, .head_dim = shape->head_dim};
+    const be_attention_shape s = {
+        .n_heads = shape->n_heads, .n_kv_heads = shape->n_kv_heads, .head_dim = shape->head_dim};
     return be->ops->scratch_bytes(be, &s, &most);
 }
 
 /* ---- life ---- */
 
-ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err)
-{
+ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
     const model_shape *shape = &m->shape;
     *out = NULL;
-    if (limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0)
-        return ckvc_fail(err, CKVC_E_USAGE, "a session needs a prompt length of at least 1 token and no negative length");
-    if (session_bytes(shape, limits) == SIZE_MAX)
-        return ckvc_fail(err, CKVC_E_MEMORY, "a session for prompts of %lld tokens does not fit the address space",
+    if (limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0) {
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "a session needs a prompt length of at least 1 token and no negative length");
+    }
+    if (session_bytes(shape, limits) == SIZE_MAX) {
+        return ckvc_fail(err, CKVC_E_MEMORY,
+                         "a session for prompts of %lld tokens does not fit the address space",
                          (long long)limits.max_prompt);
+    }
     buffer_size b;
     size_t ignored;
     const bool fits = sizes_of(shape, limits, &b, &ignored);
@@ -108,8 +118,7 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
 
     const size_t n_layers = (size_t)shape->n_layers, n_caches = 2 * n_layers + 2;
     session *s = ckvc_calloc(1, sizeof *s);
-    if (s == NULL)
-        return ckvc_fail_memory(err, "a session", sizeof *s);
+    if (s == NULL) { return ckvc_fail_memory(err, "a session", sizeof *s); }
     s->m = m;
     s->limits = limits;
     s->caches = ckvc_calloc(n_caches, sizeof *s->caches);
@@ -117,10 +126,10 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     ckvc_status rc = CKVC_OK;
-    if (s->caches == NULL || s->nll == NULL || s->order == NULL || s->inv_freq == NULL)
+    if (s->caches == NULL || s->nll == NULL || s->order == NULL || s->inv_freq == NULL) {
         rc = ckvc_fail_memory(err, "a session", n_caches * sizeof *s->caches);
-    if (rc == CKVC_OK)
-        rc = window_stats_create(&s->stats, shape, limits.max_prompt, err);
+    }
+    if (rc == CKVC_OK) { rc = window_stats_create(&s->stats, shape, limits.max_prompt, err); }
 
     const size_t q_width = (size_t)shape->n_heads * (size_t)shape->head_dim,
                  kv_width = (size_t)shape->n_kv_heads * (size_t)shape->head_dim;
@@ -140,18 +149,20 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
         {&s->act.mix_part, 0},
         {&s->last, BE_ROW_TILE * (size_t)shape->width},
     };
-    for (size_t i = 0; rc == CKVC_OK && i < sizeof wanted / sizeof *wanted; i++)
+    for (size_t i = 0; rc == CKVC_OK && i < sizeof wanted / sizeof *wanted; i++) {
         rc = m->be->ops->buf_create(m->be, wanted[i].values, wanted[i].buf, err);
-    for (size_t i = 0; rc == CKVC_OK && i < n_caches; i++)
-        rc = m->be->ops->buf_create(m->be, i < 2 * n_layers ? b.prompt_cache : b.own_cache, &s->caches[i], err);
+    }
+    for (size_t i = 0; rc == CKVC_OK && i < n_caches; i++) {
+        rc = m->be->ops->buf_create(m->be, i < 2 * n_layers ? b.prompt_cache : b.own_cache,
+                                    &s->caches[i], err);
+    }
     const be_extent most = extent_of(shape, limits);
     if (rc == CKVC_OK) {
         const be_attention_shape attention = layer_attention(m, 0);
         rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
         rc = m->be->ops->reserve(m->be, &attention, s->inv_freq, &most, err);
     }
-    if (rc == CKVC_OK)
-        rc = model_acquire(m, err);
+    if (rc == CKVC_OK) { rc = model_acquire(m, err); }
     if (rc != CKVC_OK) {
         session_destroy(s);
         return rc;
@@ -162,17 +173,18 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     return CKVC_OK;
 }
 
-void session_destroy(session *s)
-{
-    if (s == NULL)
-        return;
+void session_destroy(session *s) {
+    if (s == NULL) { return; }
     const backend_ops *op = s->m->be->ops;
-    be_buf *const act[] = {s->act.x,    s->act.norm, s->act.q,      s->act.mix,      s->act.k, s->act.v,
-                           s->act.gate, s->act.up,   s->act.x_part, s->act.mix_part, s->last};
-    for (size_t i = 0; i < sizeof act / sizeof *act; i++)
+    be_buf *const act[] = {s->act.x,      s->act.norm,     s->act.q,    s->act.mix,
+                           s->act.k,      s->act.v,        s->act.gate, s->act.up,
+                           s->act.x_part, s->act.mix_part, s->last};
+    for (size_t i = 0; i < sizeof act / sizeof *act; i++) {
         op->buf_free(s->m->be, act[i]);
-    for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape.n_layers + 2; i++)
+    }
+    for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape.n_layers + 2; i++) {
         op->buf_free(s->m->be, s->caches[i]);
+    }
     window_stats_fini(&s->stats);
     free(s->caches);
     free(s->nll);
@@ -183,23 +195,26 @@ void session_destroy(session *s)
 
 /* ---- work ---- */
 
-static ckvc_status check_tokens(const session *s, const char *what, const int32_t *tokens, int64_t n, ckvc_err *err)
-{
+static ckvc_status check_tokens(const session *s, const char *what, const int32_t *tokens,
+                                int64_t n, ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= s->m->shape.vocab)
-            return ckvc_fail(err, CKVC_E_DATA, "%s: token %lld is id %d, outside the model's vocabulary of %d", what, (long long)i,
-                             tokens[i], s->m->shape.vocab);
+        if (tokens[i] < 0 || tokens[i] >= s->m->shape.vocab) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: token %lld is id %d, outside the model's vocabulary of %d", what,
+                             (long long)i, tokens[i], s->m->shape.vocab);
+        }
     }
     return CKVC_OK;
 }
 
-static ckvc_status check_context(const session *s, int64_t n_total, ckvc_err *err)
-{
+static ckvc_status check_context(const session *s, int64_t n_total, ckvc_err *err) {
     const int64_t context = model_shape_context(&s->m->shape);
-    if (n_total > context)
+    if (n_total > context) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%lld tokens are more than the model's context of %lld (config.json, max_position_embeddings)",
+                         "%lld tokens are more than the model's context of %lld (config.json, "
+                         "max_position_embeddings)",
                          (long long)n_total, (long long)context);
+    }
     return CKVC_OK;
 }
 
@@ -208,37 +223,38 @@ typedef struct tap_ctx {
     int64_t n, window;
 } tap_ctx;
 
-static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *cache_k, const be_buf *cache_v,
-                       ckvc_err *err)
-{
+static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                       const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err) {
     const tap_ctx *t = ctx;
     session *s = t->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    ckvc_status rc =
-        be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k, s->prompt.capacity, s->stats.mass, err);
-    if (rc == CKVC_OK)
-        rc = be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm, err);
-    if (rc == CKVC_OK)
-        window_stats_layer(&s->stats, layer, t->n, t->window);
+    ckvc_status rc = be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k,
+                                          s->prompt.capacity, s->stats.mass, err);
+    if (rc == CKVC_OK) {
+        rc = be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm,
+                                  err);
+    }
+    if (rc == CKVC_OK) { window_stats_layer(&s->stats, layer, t->n, t->window); }
     return rc;
 }
 
-ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total, int64_t window,
-                            ckvc_alpha_kind alpha_kind, prefill_stats *stats, ckvc_err *err)
-{
+ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total,
+                            int64_t window, ckvc_alpha_kind alpha_kind, prefill_stats *stats,
+                            ckvc_err *err) {
     backend *be = s->m->be;
-    assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window && n_total >= n);
+    assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
+           n_total >= n);
     s->n_prompt = 0;
     s->first_known = false;
-    if (n < window + 1)
-        return ckvc_fail(err, CKVC_E_DATA, "the prompt has %lld tokens, need at least %lld (window %lld + 1)", (long long)n,
-                         (long long)window + 1, (long long)window);
+    if (n < window + 1) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "the prompt has %lld tokens, need at least %lld (window %lld + 1)",
+                         (long long)n, (long long)window + 1, (long long)window);
+    }
     ckvc_status rc = check_context(s, n_total, err);
-    if (rc == CKVC_OK)
-        rc = check_tokens(s, "prompt", tokens, n, err);
-    if (rc != CKVC_OK)
-        return rc;
+    if (rc == CKVC_OK) { rc = check_tokens(s, "prompt", tokens, n, err); }
+    if (rc != CKVC_OK) { return rc; }
 
     window_stats_begin(&s->stats, n);
     rope_frequencies(&s->m->shape, n_total, s->inv_freq);
@@ -254,10 +270,11 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
                                .tap_ctx = &ctx};
     const int64_t top = forward_top_row(&pass);
     rc = forward(&pass, err);
-    if (rc == CKVC_OK) /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-        rc = model_head_nll(s->m, s->act.norm, n - window - 1 - top, window, 1, tokens + n - window, s->nll, err);
-    if (rc != CKVC_OK)
-        return rc;
+    if (rc == CKVC_OK) { /* the window's tokens are predicted by rows T-W-1 ... T-2 */
+        rc = model_head_nll(s->m, s->act.norm, n - window - 1 - top, window, 1, tokens + n - window,
+                            s->nll, err);
+    }
+    if (rc != CKVC_OK) { return rc; }
     be->ops->copy_rows(be, s->act.norm, n - 1 - top, s->last, 0, 1, s->m->shape.width);
     window_stats_finish(&s->stats, n, window, alpha_kind, stats);
     stats->r_sem = exp(nll_mean(s->nll, window));
@@ -266,19 +283,21 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
     return be->ops->sync(be, err);
 }
 
-static ckvc_status roll_out(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
-                            layer_tap on_layer, void *on_layer_ctx, double *nll, ckvc_err *err)
-{
-    assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 && n_lanes <= max_lanes(s->limits));
-    assert(s->m->shape.rope != ROPE_DYNAMIC || s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
+static ckvc_status roll_out(session *s, const int32_t *continuation, int64_t n,
+                            const rollout_lane *lanes, int64_t n_lanes, layer_tap on_layer,
+                            void *on_layer_ctx, double *nll, ckvc_err *err) {
+    assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
+           n_lanes <= max_lanes(s->limits));
+    assert(s->m->shape.rope != ROPE_DYNAMIC ||
+           s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
     for (int64_t i = 0; i < n_lanes; i++) {
         const rollout_lane *lane = &lanes[i];
-        assert(lane->parent < 0 ? i == 0 || lanes[i - 1].parent < 0 : lane->parent < i && lanes[lane->parent].parent < 0);
+        assert(lane->parent < 0 ? i == 0 || lanes[i - 1].parent < 0
+                                : lane->parent < i && lanes[lane->parent].parent < 0);
         assert(lane->parent < 0 || lanes[i - 1].parent < 0 || lanes[i - 1].layer <= lane->layer);
     }
     ckvc_status rc = check_context(s, s->n_prompt + n, err);
-    if (rc == CKVC_OK)
-        rc = check_tokens(s, "continuation", continuation, n, err);
+    if (rc == CKVC_OK) { rc = check_tokens(s, "continuation", continuation, n, err); }
     if (rc == CKVC_OK && !(s->first_known && s->first_token == continuation[0])) {
         rc = model_head_nll(s->m, s->last, 0, 1, 1, continuation, &s->first_nll, err);
         s->first_known = rc == CKVC_OK;
@@ -299,8 +318,11 @@ static ckvc_status roll_out(session *s, const int32_t *continuation, int64_t n, 
                                    .tap = on_layer,
                                    .tap_ctx = on_layer_ctx};
         rc = forward(&pass, err);
-        if (rc == CKVC_OK) /* behind the places of the first losses: what is moved up below is read before it is written over */
-            rc = model_head_nll(s->m, s->act.norm, 0, n - 1, n_lanes, continuation + 1, nll + n_lanes, err);
+        if (rc == CKVC_OK) { /* behind the places of the first losses: what is moved up below is
+                                read before it is written over */
+            rc = model_head_nll(s->m, s->act.norm, 0, n - 1, n_lanes, continuation + 1,
+                                nll + n_lanes, err);
+        }
     }
     for (int64_t i = 0; rc == CKVC_OK && i < n_lanes; i++) {
         nll[i * n] = s->first_nll;
@@ -309,9 +331,9 @@ static ckvc_status roll_out(session *s, const int32_t *continuation, int64_t n, 
     return rc;
 }
 
-ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n, const rollout_lane *lanes, int64_t n_lanes,
-                             double *nll, ckvc_err *err)
-{
+ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
+                             const rollout_lane *lanes, int64_t n_lanes, double *nll,
+                             ckvc_err *err) {
     return roll_out(s, continuation, n, lanes, n_lanes, NULL, NULL, nll, err);
 }
 
@@ -324,18 +346,16 @@ typedef struct error_ctx {
 } error_ctx;
 
 /* Lane 0 has the full cache, lane 1 the sets. */
-static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0, const be_buf *own_k, const be_buf *own_v,
-                             ckvc_err *err)
-{
+static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                             const be_buf *own_k, const be_buf *own_v, ckvc_err *err) {
     (void)own_v;
     const error_ctx *e = ctx;
     session *s = e->s;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    ckvc_status rc =
-        s->m->be->ops->attention_error(s->m->be, &attention, e->n_rows, row0, q, s->prompt.k[layer], s->prompt.capacity, own_k,
-                                       s->own.capacity, 0, 1, &e->sets[layer], e->rows, err);
-    if (rc != CKVC_OK)
-        return rc;
+    ckvc_status rc = s->m->be->ops->attention_error(
+        s->m->be, &attention, e->n_rows, row0, q, s->prompt.k[layer], s->prompt.capacity, own_k,
+        s->own.capacity, 0, 1, &e->sets[layer], e->rows, err);
+    if (rc != CKVC_OK) { return rc; }
     layer_error *out = &e->layers[layer];
     *out = (layer_error){0};
     for (int32_t h = 0; h < attention.n_heads; h++) {
@@ -353,48 +373,52 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     return CKVC_OK;
 }
 
-ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll,
-                                    be_row_error *rows, layer_error *layers, ckvc_err *err)
-{
+ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
+                                    const kept_set *sets, double *nll, be_row_error *rows,
+                                    layer_error *layers, ckvc_err *err) {
     assert(max_lanes(s->limits) >= 2 && n >= 2);
     const rollout_lane lanes[2] = {{.parent = -1, .sets = NULL}, {.parent = -1, .sets = sets}};
     error_ctx ctx = {s, n - 1, sets, rows, layers};
     return roll_out(s, continuation, n, lanes, 2, error_tap, &ctx, nll, err);
 }
 
-ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n, const kept_set *sets, double *nll, ckvc_err *err)
-{
+ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
+                             const kept_set *sets, double *nll, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
     return session_rollouts(s, continuation, n, &alone, 1, nll, err);
 }
 
-ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll, const int64_t *positions, int64_t n_positions,
-                          float *logits, ckvc_err *err)
-{
+ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
+                          const int64_t *positions, int64_t n_positions, float *logits,
+                          ckvc_err *err) {
     assert(n >= 1 && n <= s->limits.max_prompt);
     s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
     ckvc_status rc = check_context(s, n, err);
-    if (rc == CKVC_OK)
-        rc = check_tokens(s, "sequence", tokens, n, err);
-    if (rc != CKVC_OK)
-        return rc;
+    if (rc == CKVC_OK) { rc = check_tokens(s, "sequence", tokens, n, err); }
+    if (rc != CKVC_OK) { return rc; }
     rope_frequencies(&s->m->shape, n, s->inv_freq);
-    const forward_pass pass = {
-        .m = s->m, .act = &s->act, .tokens = tokens, .inv_freq = s->inv_freq, .n_rows = n, .prompt = &s->prompt};
+    const forward_pass pass = {.m = s->m,
+                               .act = &s->act,
+                               .tokens = tokens,
+                               .inv_freq = s->inv_freq,
+                               .n_rows = n,
+                               .prompt = &s->prompt};
     rc = forward(&pass, err);
-    if (rc == CKVC_OK)
+    if (rc == CKVC_OK) {
         rc = model_head_nll(s->m, s->act.norm, 0, n - 1, 1, tokens + 1, nll, err);
+    }
     for (int64_t i = 0; rc == CKVC_OK && i < n_positions; i++) {
         assert(positions[i] >= 0 && positions[i] < n);
-        rc = model_head_logits(s->m, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);
+        rc =
+            model_head_logits(s->m, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);
     }
     return rc;
 }
 
-double nll_mean(const double *nll, int64_t n)
-{
+double nll_mean(const double *nll, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         sum += nll[i];
+    }
     return n > 0 ? sum / (double)n : NAN;
 }

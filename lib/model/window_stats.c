@@ -1,4 +1,5 @@
-/* Statistics of one prompt. T tokens, W window rows, L layers, H query heads, G KV heads (method.md section 1).
+/* Statistics of one prompt. T tokens, W window rows, L layers, H query heads, G KV heads (method.md
+ * section 1).
  *
  *   alpha[t] = (T/W) * sum over window rows j of mean over l, h of A[l][h][j][t]
  *   rho[l][g][t] = ||v[l][g][t]|| / (mean_k ||v[l][g][k]|| + 1e-6)
@@ -12,10 +13,12 @@
 
 #include "lib/base/memory.h"
 
-ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt, ckvc_err *err)
-{
-    const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads, lg = (size_t)shape->n_layers * g;
-    *s = (window_stats){.n_layers = shape->n_layers, .n_heads = shape->n_heads, .n_kv_heads = shape->n_kv_heads};
+ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt,
+                                ckvc_err *err) {
+    const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads,
+                 lg = (size_t)shape->n_layers * g;
+    *s = (window_stats){
+        .n_layers = shape->n_layers, .n_heads = shape->n_heads, .n_kv_heads = shape->n_kv_heads};
     s->alpha = ckvc_calloc(t, sizeof *s->alpha);
     s->alpha_f32 = ckvc_calloc(t, sizeof *s->alpha_f32);
     s->rho = ckvc_calloc(lg * t, sizeof *s->rho);
@@ -24,14 +27,16 @@ ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64
     s->own_entropy = ckvc_calloc(lg, sizeof *s->own_entropy);
     s->mass = ckvc_calloc(g * t, sizeof *s->mass);
     s->norm = ckvc_calloc(g * t, sizeof *s->norm);
-    if (s->alpha && s->alpha_f32 && s->rho && s->rho_sd && s->own_recent && s->own_entropy && s->mass && s->norm)
+    if (s->alpha && s->alpha_f32 && s->rho && s->rho_sd && s->own_recent && s->own_entropy &&
+        s->mass && s->norm) {
         return CKVC_OK;
+    }
     window_stats_fini(s);
-    return ckvc_fail_memory(err, "the statistics of a prompt", window_stats_bytes(shape, max_prompt));
+    return ckvc_fail_memory(err, "the statistics of a prompt",
+                            window_stats_bytes(shape, max_prompt));
 }
 
-void window_stats_fini(window_stats *s)
-{
+void window_stats_fini(window_stats *s) {
     free(s->alpha);
     free(s->alpha_f32);
     free(s->rho);
@@ -43,20 +48,21 @@ void window_stats_fini(window_stats *s)
     *s = (window_stats){0};
 }
 
-size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt)
-{
-    const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads, lg = (size_t)shape->n_layers * g;
-    return t * (sizeof(double) + sizeof(float)) + lg * t * sizeof(float) + 3 * lg * sizeof(double) + 2 * g * t * sizeof(double);
+size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt) {
+    const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads,
+                 lg = (size_t)shape->n_layers * g;
+    return t * (sizeof(double) + sizeof(float)) + lg * t * sizeof(float) + 3 * lg * sizeof(double) +
+           2 * g * t * sizeof(double);
 }
 
-void window_stats_begin(window_stats *s, int64_t n_tokens)
-{
+void window_stats_begin(window_stats *s, int64_t n_tokens) {
     memset(s->alpha, 0, (size_t)n_tokens * sizeof *s->alpha);
 }
 
-void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window)
-{
-    const double rows = (double)window * (s->n_heads / s->n_kv_heads); /* attention rows behind one mass: each sums to 1 */
+void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window) {
+    const double rows =
+        (double)window *
+        (s->n_heads / s->n_kv_heads); /* attention rows behind one mass: each sums to 1 */
     for (int32_t g = 0; g < s->n_kv_heads; g++) {
         const double *mass = s->mass + g * n_tokens, *norm = s->norm + g * n_tokens;
         const size_t lg = (size_t)(layer * s->n_kv_heads + g);
@@ -84,27 +90,26 @@ void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_
     }
 }
 
-/* A window row j sees t <= j only, so the last W positions are seen by fewer rows: divide by the share that sees them, then
- * back to mean 1 (method.md section 12). */
-static void make_visible(double *alpha, int64_t n_tokens, int64_t window)
-{
+/* A window row j sees t <= j only, so the last W positions are seen by fewer rows: divide by the
+ * share that sees them, then back to mean 1 (method.md section 12). */
+static void make_visible(double *alpha, int64_t n_tokens, int64_t window) {
     double sum = 0;
     for (int64_t t = 0; t < n_tokens; t++) {
-        if (t > n_tokens - window)
-            alpha[t] /= (double)(n_tokens - t) / (double)window;
+        if (t > n_tokens - window) { alpha[t] /= (double)(n_tokens - t) / (double)window; }
         sum += alpha[t];
     }
-    for (int64_t t = 0; t < n_tokens; t++)
+    for (int64_t t = 0; t < n_tokens; t++) {
         alpha[t] *= (double)n_tokens / sum;
+    }
 }
 
-void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind, prefill_stats *out)
-{
+void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind,
+                         prefill_stats *out) {
     const double scale = (double)n_tokens / ((double)window * s->n_layers * s->n_heads);
-    for (int64_t t = 0; t < n_tokens; t++)
+    for (int64_t t = 0; t < n_tokens; t++) {
         s->alpha[t] *= scale;
-    if (kind == CKVC_ALPHA_VISIBLE)
-        make_visible(s->alpha, n_tokens, window);
+    }
+    if (kind == CKVC_ALPHA_VISIBLE) { make_visible(s->alpha, n_tokens, window); }
     double sum = 0, entropy = 0;
     for (int64_t t = 0; t < n_tokens; t++) {
         s->alpha_f32[t] = (float)s->alpha[t];

@@ -1,4 +1,5 @@
-/* Inside of lib/model: the statistics of one prompt (method.md section 1), gathered layer by layer during its prefill. */
+/* Inside of lib/model: the statistics of one prompt (method.md section 1), gathered layer by layer
+ * during its prefill. */
 #ifndef CKVC_WINDOW_STATS_H
 #define CKVC_WINDOW_STATS_H
 
@@ -6,14 +7,16 @@
 
 typedef struct window_stats {
     int32_t n_layers, n_heads, n_kv_heads;
-    double *alpha;    /* [T]: during the prefill the sum over layers and heads of the window's attention mass */
+    double *alpha;    /* [T]: during the prefill the sum over layers and heads of the window's
+                         attention mass */
     float *alpha_f32; /* [T] */
     float *rho;       /* [L][G][T] */
     double *rho_sd, *own_recent, *own_entropy; /* [L][G] */
     double *mass, *norm;                       /* [G][T] of the layer in hand */
 } window_stats;
 
-ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 void window_stats_fini(window_stats *s);
 size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt);
 
@@ -22,6 +25,7 @@ void window_stats_begin(window_stats *s, int64_t n_tokens);
 /* s->mass and s->norm hold this layer's window mass and value norms. */
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window);
 /* alpha from the sums, and r_struct. r_sem is the caller's: it needs the head. */
-void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind, prefill_stats *out);
+void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind,
+                         prefill_stats *out);
 
 #endif

@@ -1,8 +1,9 @@
 /* Reads the numeric sections of a .ckvt table (formats/table/table.md) with libc alone.
  *
- * Everything about the file's structure is checked here: header and directory with their CRC-32, the sections' places and the zeros
- * between them, dims against SHAPE, the values of the table. Left to formats/table/table_read.c, which calls this first: the SHA-256
- * sums, META and the evidence. Sizes are compared with the bytes that are there before anything is allocated.
+ * Everything about the file's structure is checked here: header and directory with their CRC-32,
+ * the sections' places and the zeros between them, dims against SHAPE, the values of the table.
+ * Left to formats/table/table_read.c, which calls this first: the SHA-256 sums, META and the
+ * evidence. Sizes are compared with the bytes that are there before anything is allocated.
  */
 #include "lib/policy/ckvc_policy.h"
 
@@ -34,8 +35,10 @@ enum { CODEC_RAW, CODEC_ZSTD, CODEC_COUNT };
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8};
-/* Critical sections that are not read here; any other name in upper case is from a format that we do not know. */
-static const char *const known_elsewhere[] = {"META", "QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE"};
+/* Critical sections that are not read here; any other name in upper case is from a format that we
+ * do not know. */
+static const char *const known_elsewhere[] = {"META",  "QHEAD", "QGATE", "NHEAD",
+                                              "NGATE", "MHEAD", "MGATE", "LGATE"};
 
 typedef struct section {
     char name[9];
@@ -56,10 +59,8 @@ typedef struct reader {
     size_t message_size;
 } reader;
 
-__attribute__((format(printf, 2, 3))) static int fail(const reader *r, const char *fmt, ...)
-{
-    if (!r->message || !r->message_size)
-        return -1;
+__attribute__((format(printf, 2, 3))) static int fail(const reader *r, const char *fmt, ...) {
+    if (!r->message || !r->message_size) { return -1; }
     int n = snprintf(r->message, r->message_size, "%s: ", r->name);
     if (n >= 0 && (size_t)n < r->message_size) {
         va_list args;
@@ -71,10 +72,10 @@ __attribute__((format(printf, 2, 3))) static int fail(const reader *r, const cha
 }
 
 /* CRC-32 as zlib computes it (polynomial 0xEDB88320, reflected), four bits at a time. */
-static uint32_t crc32_of(const uint8_t *p, uint64_t n)
-{
-    static const uint32_t nibble[16] = {0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4,
-                                        0x4DB26158, 0x5005713C, 0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C,
+static uint32_t crc32_of(const uint8_t *p, uint64_t n) {
+    static const uint32_t nibble[16] = {0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC,
+                                        0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
+                                        0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C,
                                         0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C};
     uint32_t crc = 0xFFFFFFFFu;
     for (uint64_t i = 0; i < n; i++) {
@@ -85,79 +86,105 @@ static uint32_t crc32_of(const uint8_t *p, uint64_t n)
     return ~crc;
 }
 
-static uint64_t aligned(uint64_t offset)
-{
+static uint64_t aligned(uint64_t offset) {
     return (offset + (ALIGNMENT - 1)) / ALIGNMENT * ALIGNMENT;
 }
 
 /* ---- header ---- */
 
-static int check_header(reader *r)
-{
+static int check_header(reader *r) {
     const uint8_t *h = r->data;
     if (r->size < 8 || memcmp(h, magic, 8)) {
-        if (r->size >= 4 && !memcmp(h, magic, 4))
-            return fail(r,
-                        "bytes 4..7 are not 0D 0A 1A 0A: a ckvt table whose line ends were changed in transfer; copy it as binary");
+        if (r->size >= 4 && !memcmp(h, magic, 4)) {
+            return fail(r, "bytes 4..7 are not 0D 0A 1A 0A: a ckvt table whose line ends were "
+                           "changed in transfer; copy it as binary");
+        }
         return fail(r, "byte 0: not a ckvt table (its first bytes are 89 43 4B 56 0D 0A 1A 0A)");
     }
-    if (r->size < HEADER_BYTES)
-        return fail(r, "%" PRIu64 " bytes, a table has at least %d: the file is cut off", r->size, HEADER_BYTES);
+    if (r->size < HEADER_BYTES) {
+        return fail(r, "%" PRIu64 " bytes, a table has at least %d: the file is cut off", r->size,
+                    HEADER_BYTES);
+    }
     uint16_t major = ckvc_get_u16(h + 10), minor = ckvc_get_u16(h + 12);
     uint32_t crc = crc32_of(h, 124);
-    if (crc != ckvc_get_u32(h + 124))
-        return fail(r, "byte 124: CRC-32 of the header is %08x, the header says %08x: the file is damaged", crc,
-                    ckvc_get_u32(h + 124));
-    if (major != FORMAT_MAJOR)
-        return fail(r, "byte 10: format %u.%u, this reader knows %d.x; upgrade ckvc", major, minor, FORMAT_MAJOR);
-    if (ckvc_get_u16(h + 8) != HEADER_BYTES)
+    if (crc != ckvc_get_u32(h + 124)) {
+        return fail(
+            r, "byte 124: CRC-32 of the header is %08x, the header says %08x: the file is damaged",
+            crc, ckvc_get_u32(h + 124));
+    }
+    if (major != FORMAT_MAJOR) {
+        return fail(r, "byte 10: format %u.%u, this reader knows %d.x; upgrade ckvc", major, minor,
+                    FORMAT_MAJOR);
+    }
+    if (ckvc_get_u16(h + 8) != HEADER_BYTES) {
         return fail(r, "byte 8: header size %u, want %d", ckvc_get_u16(h + 8), HEADER_BYTES);
-    if (ckvc_get_u16(h + 14) != BYTE_ORDER_MARK)
-        return fail(r, "byte 14: byte order mark 0x%04x, want 0x%04x", ckvc_get_u16(h + 14), BYTE_ORDER_MARK);
-    if (ckvc_get_u64(h + 24) >= CKVC_OPERATOR_COUNT) /* bits 0 and 1: the operator */
-        return fail(r, "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc", ckvc_get_u64(h + 24));
+    }
+    if (ckvc_get_u16(h + 14) != BYTE_ORDER_MARK) {
+        return fail(r, "byte 14: byte order mark 0x%04x, want 0x%04x", ckvc_get_u16(h + 14),
+                    BYTE_ORDER_MARK);
+    }
+    if (ckvc_get_u64(h + 24) >= CKVC_OPERATOR_COUNT) { /* bits 0 and 1: the operator */
+        return fail(
+            r, "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc",
+            ckvc_get_u64(h + 24));
+    }
     r->op = (ckvc_operator)ckvc_get_u64(h + 24);
-    if (ckvc_get_u64(h + 32) != r->size)
-        return fail(r, "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32), r->size);
-    if (ckvc_get_u64(h + 40) != HEADER_BYTES)
-        return fail(r, "byte 40: directory offset %" PRIu64 ", want %d", ckvc_get_u64(h + 40), HEADER_BYTES);
-    if (ckvc_get_u32(h + 52) != ENTRY_BYTES)
-        return fail(r, "byte 52: directory entries of %u bytes, want %d", ckvc_get_u32(h + 52), ENTRY_BYTES);
-    for (int i = 92; i < 120; i++)
-        if (h[i])
-            return fail(r, "byte %d: reserved byte is %u, want 0", i, h[i]);
+    if (ckvc_get_u64(h + 32) != r->size) {
+        return fail(r, "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there",
+                    ckvc_get_u64(h + 32), r->size);
+    }
+    if (ckvc_get_u64(h + 40) != HEADER_BYTES) {
+        return fail(r, "byte 40: directory offset %" PRIu64 ", want %d", ckvc_get_u64(h + 40),
+                    HEADER_BYTES);
+    }
+    if (ckvc_get_u32(h + 52) != ENTRY_BYTES) {
+        return fail(r, "byte 52: directory entries of %u bytes, want %d", ckvc_get_u32(h + 52),
+                    ENTRY_BYTES);
+    }
+    for (int i = 92; i < 120; i++) {
+        if (h[i]) { return fail(r, "byte %d: reserved byte is %u, want 0", i, h[i]); }
+    }
     r->n_sections = ckvc_get_u32(h + 48);
-    if (r->n_sections < 1 || r->n_sections > SECTIONS_MAX)
+    if (r->n_sections < 1 || r->n_sections > SECTIONS_MAX) {
         return fail(r, "byte 48: %u sections, want 1..%d", r->n_sections, SECTIONS_MAX);
+    }
     uint64_t directory = (uint64_t)r->n_sections * ENTRY_BYTES;
-    if (!ckvc_span_ok(HEADER_BYTES, directory, r->size))
-        return fail(r, "byte 48: a directory of %u sections does not fit into %" PRIu64 " bytes", r->n_sections, r->size);
+    if (!ckvc_span_ok(HEADER_BYTES, directory, r->size)) {
+        return fail(r, "byte 48: a directory of %u sections does not fit into %" PRIu64 " bytes",
+                    r->n_sections, r->size);
+    }
     crc = crc32_of(h + HEADER_BYTES, directory);
-    if (crc != ckvc_get_u32(h + 120))
-        return fail(r, "byte 120: CRC-32 of the directory is %08x, the header says %08x: the file is damaged", crc,
-                    ckvc_get_u32(h + 120));
+    if (crc != ckvc_get_u32(h + 120)) {
+        return fail(
+            r,
+            "byte 120: CRC-32 of the directory is %08x, the header says %08x: the file is damaged",
+            crc, ckvc_get_u32(h + 120));
+    }
     return 0;
 }
 
 /* ---- directory ---- */
 
-static bool letter_or_digit(uint8_t c)
-{
+static bool letter_or_digit(uint8_t c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-static int read_entry(const reader *r, uint32_t index, section *s)
-{
+static int read_entry(const reader *r, uint32_t index, section *s) {
     uint64_t at = HEADER_BYTES + (uint64_t)index * ENTRY_BYTES;
     const uint8_t *e = r->data + at;
     int length = 0;
-    while (length < 8 && letter_or_digit(e[length]))
+    while (length < 8 && letter_or_digit(e[length])) {
         length++;
-    for (int i = length; i < 8; i++)
-        if (e[i])
-            return fail(r, "byte %" PRIu64 ": a section's name is letters and digits, then NUL", at + (uint64_t)i);
-    if (!length || (e[0] >= '0' && e[0] <= '9'))
+    }
+    for (int i = length; i < 8; i++) {
+        if (e[i]) {
+            return fail(r, "byte %" PRIu64 ": a section's name is letters and digits, then NUL",
+                        at + (uint64_t)i);
+        }
+    }
+    if (!length || (e[0] >= '0' && e[0] <= '9')) {
         return fail(r, "byte %" PRIu64 ": a section's name begins with a letter", at);
+    }
     memcpy(s->name, e, 8);
     s->name[8] = 0;
     s->entry = at;
@@ -167,38 +194,53 @@ static int read_entry(const reader *r, uint32_t index, section *s)
     s->offset = ckvc_get_u64(e + 56);
     s->stored = ckvc_get_u64(e + 64);
     s->crc = ckvc_get_u32(e + 104);
-    if (s->codec >= CODEC_COUNT)
-        return fail(r, "byte %" PRIu64 ": section %s: codec %u, want 0 (raw) or 1 (zstd)", at + 8, s->name, s->codec);
-    if (s->type >= TYPE_COUNT)
-        return fail(r, "byte %" PRIu64 ": section %s: type %u, want 0..%d", at + 10, s->name, s->type, TYPE_COUNT - 1);
-    if (s->rank > RANK_MAX || (s->type == TYPE_BYTES && s->rank != 1))
+    if (s->codec >= CODEC_COUNT) {
+        return fail(r, "byte %" PRIu64 ": section %s: codec %u, want 0 (raw) or 1 (zstd)", at + 8,
+                    s->name, s->codec);
+    }
+    if (s->type >= TYPE_COUNT) {
+        return fail(r, "byte %" PRIu64 ": section %s: type %u, want 0..%d", at + 10, s->name,
+                    s->type, TYPE_COUNT - 1);
+    }
+    if (s->rank > RANK_MAX || (s->type == TYPE_BYTES && s->rank != 1)) {
         return fail(r, "byte %" PRIu64 ": section %s: rank %u, want %s", at + 12, s->name, s->rank,
                     s->type == TYPE_BYTES ? "1 for bytes" : "0..5");
-    if (ckvc_get_u16(e + 14) || ckvc_get_u32(e + 108))
-        return fail(r, "byte %" PRIu64 ": section %s: reserved field is not 0", at + (ckvc_get_u16(e + 14) ? 14 : 108), s->name);
+    }
+    if (ckvc_get_u16(e + 14) || ckvc_get_u32(e + 108)) {
+        return fail(r, "byte %" PRIu64 ": section %s: reserved field is not 0",
+                    at + (ckvc_get_u16(e + 14) ? 14 : 108), s->name);
+    }
     s->raw = type_bytes[s->type];
     for (int d = 0; d < RANK_MAX; d++) {
         s->dims[d] = ckvc_get_u64(e + 16 + 8 * d);
-        if (d >= s->rank && s->dims[d])
-            return fail(r, "byte %" PRIu64 ": section %s: unused dimension is %" PRIu64 ", want 0", at + 16 + 8 * (uint64_t)d,
-                        s->name, s->dims[d]);
-        if (d < s->rank && __builtin_mul_overflow(s->raw, s->dims[d], &s->raw))
-            return fail(r, "byte %" PRIu64 ": section %s: its dimensions overflow", at + 16, s->name);
+        if (d >= s->rank && s->dims[d]) {
+            return fail(r, "byte %" PRIu64 ": section %s: unused dimension is %" PRIu64 ", want 0",
+                        at + 16 + 8 * (uint64_t)d, s->name, s->dims[d]);
+        }
+        if (d < s->rank && __builtin_mul_overflow(s->raw, s->dims[d], &s->raw)) {
+            return fail(r, "byte %" PRIu64 ": section %s: its dimensions overflow", at + 16,
+                        s->name);
+        }
     }
-    if (s->codec == CODEC_RAW && s->raw != s->stored)
-        return fail(r, "byte %" PRIu64 ": section %s: %" PRIu64 " bytes stored, its dimensions want %" PRIu64, at + 64, s->name,
-                    s->stored, s->raw);
-    if (!ckvc_span_ok(s->offset, s->stored, r->size))
-        return fail(r, "byte %" PRIu64 ": section %s: bytes %" PRIu64 " + %" PRIu64 " lie outside the file's %" PRIu64, at + 56,
-                    s->name, s->offset, s->stored, r->size);
+    if (s->codec == CODEC_RAW && s->raw != s->stored) {
+        return fail(r,
+                    "byte %" PRIu64 ": section %s: %" PRIu64
+                    " bytes stored, its dimensions want %" PRIu64,
+                    at + 64, s->name, s->stored, s->raw);
+    }
+    if (!ckvc_span_ok(s->offset, s->stored, r->size)) {
+        return fail(r,
+                    "byte %" PRIu64 ": section %s: bytes %" PRIu64 " + %" PRIu64
+                    " lie outside the file's %" PRIu64,
+                    at + 56, s->name, s->offset, s->stored, r->size);
+    }
     return 0;
 }
 
-static bool find_section(const reader *r, const char *name, section *s)
-{
-    for (uint32_t i = 0; i < r->n_sections; i++)
-        if (read_entry(r, i, s) == 0 && !strcmp(s->name, name))
-            return true;
+static bool find_section(const reader *r, const char *name, section *s) {
+    for (uint32_t i = 0; i < r->n_sections; i++) {
+        if (read_entry(r, i, s) == 0 && !strcmp(s->name, name)) { return true; }
+    }
     return false;
 }
 
@@ -210,135 +252,168 @@ typedef struct target {
     void *out; /* double or float, as many as the dims say */
 } target;
 enum { TARGETS = 7 };
-static const char *const target_names[TARGETS] = {"BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL"};
+static const char *const target_names[TARGETS] = {"BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT",
+                                                  "TAU",    "EDGEENT",  "EDGEPPL"};
 
-static bool known_critical(const char *name)
-{
-    if (!strcmp(name, "SHAPE"))
-        return true;
-    for (size_t i = 0; i < TARGETS; i++)
-        if (!strcmp(name, target_names[i]))
-            return true;
-    for (size_t i = 0; i < sizeof known_elsewhere / sizeof *known_elsewhere; i++)
-        if (!strcmp(name, known_elsewhere[i]))
-            return true;
+static bool known_critical(const char *name) {
+    if (!strcmp(name, "SHAPE")) { return true; }
+    for (size_t i = 0; i < TARGETS; i++) {
+        if (!strcmp(name, target_names[i])) { return true; }
+    }
+    for (size_t i = 0; i < sizeof known_elsewhere / sizeof *known_elsewhere; i++) {
+        if (!strcmp(name, known_elsewhere[i])) { return true; }
+    }
     return false;
 }
 
-/* Every entry well formed, names unique, each section at the next multiple of 64, zeros between, nothing behind the last. */
-static int check_directory(const reader *r)
-{
+/* Every entry well formed, names unique, each section at the next multiple of 64, zeros between,
+ * nothing behind the last. */
+static int check_directory(const reader *r) {
     uint64_t end = HEADER_BYTES + (uint64_t)r->n_sections * ENTRY_BYTES;
     for (uint32_t i = 0; i < r->n_sections; i++) {
         section s;
-        if (read_entry(r, i, &s))
-            return -1;
-        for (uint32_t j = 0; j < i; j++)
-            if (!memcmp(r->data + HEADER_BYTES + (uint64_t)j * ENTRY_BYTES, s.name, 8))
+        if (read_entry(r, i, &s)) { return -1; }
+        for (uint32_t j = 0; j < i; j++) {
+            if (!memcmp(r->data + HEADER_BYTES + (uint64_t)j * ENTRY_BYTES, s.name, 8)) {
                 return fail(r, "byte %" PRIu64 ": section %s is there twice", s.entry, s.name);
-        if (s.name[0] >= 'A' && s.name[0] <= 'Z' && !known_critical(s.name))
-            return fail(r, "byte %" PRIu64 ": section %s is from a later format and may not be skipped; upgrade ckvc", s.entry,
-                        s.name);
-        if (s.offset != aligned(end))
-            return fail(r, "byte %" PRIu64 ": section %s begins at %" PRIu64 ", want %" PRIu64 " (the next multiple of %d)",
+            }
+        }
+        if (s.name[0] >= 'A' && s.name[0] <= 'Z' && !known_critical(s.name)) {
+            return fail(r,
+                        "byte %" PRIu64
+                        ": section %s is from a later format and may not be skipped; upgrade ckvc",
+                        s.entry, s.name);
+        }
+        if (s.offset != aligned(end)) {
+            return fail(r,
+                        "byte %" PRIu64 ": section %s begins at %" PRIu64 ", want %" PRIu64
+                        " (the next multiple of %d)",
                         s.entry + 56, s.name, s.offset, aligned(end), ALIGNMENT);
-        for (uint64_t p = end; p < s.offset; p++)
-            if (r->data[p])
-                return fail(r, "byte %" PRIu64 ": padding before section %s is %u, want 0", p, s.name, r->data[p]);
+        }
+        for (uint64_t p = end; p < s.offset; p++) {
+            if (r->data[p]) {
+                return fail(r, "byte %" PRIu64 ": padding before section %s is %u, want 0", p,
+                            s.name, r->data[p]);
+            }
+        }
         end = s.offset + s.stored;
     }
-    if (end != r->size)
-        return fail(r, "byte %" PRIu64 ": the last section ends here, %" PRIu64 " bytes follow", end, r->size - end);
+    if (end != r->size) {
+        return fail(r, "byte %" PRIu64 ": the last section ends here, %" PRIu64 " bytes follow",
+                    end, r->size - end);
+    }
     return 0;
 }
 
 /* ---- values ---- */
 
-static int check_section(const reader *r, const target *want, section *s)
-{
-    if (!find_section(r, want->name, s))
-        return fail(r, "section %s is missing", want->name);
-    if (s->codec != CODEC_RAW || s->type != want->type || s->rank != want->rank)
-        return fail(r, "byte %" PRIu64 ": section %s: codec %u, type %u, rank %u, want 0, %u, %u", s->entry + 8, s->name, s->codec,
-                    s->type, s->rank, want->type, want->rank);
-    for (int d = 0; d < s->rank; d++)
-        if (s->dims[d] != want->dims[d])
-            return fail(r, "byte %" PRIu64 ": section %s: dimension %d is %" PRIu64 ", SHAPE wants %" PRIu64,
+static int check_section(const reader *r, const target *want, section *s) {
+    if (!find_section(r, want->name, s)) { return fail(r, "section %s is missing", want->name); }
+    if (s->codec != CODEC_RAW || s->type != want->type || s->rank != want->rank) {
+        return fail(r, "byte %" PRIu64 ": section %s: codec %u, type %u, rank %u, want 0, %u, %u",
+                    s->entry + 8, s->name, s->codec, s->type, s->rank, want->type, want->rank);
+    }
+    for (int d = 0; d < s->rank; d++) {
+        if (s->dims[d] != want->dims[d]) {
+            return fail(r,
+                        "byte %" PRIu64 ": section %s: dimension %d is %" PRIu64
+                        ", SHAPE wants %" PRIu64,
                         s->entry + 16 + 8 * (uint64_t)d, s->name, d, s->dims[d], want->dims[d]);
+        }
+    }
     uint32_t crc = crc32_of(r->data + s->offset, s->stored);
-    if (crc != s->crc)
-        return fail(r, "byte %" PRIu64 ": section %s: CRC-32 of its bytes is %08x, the directory says %08x: the file is damaged",
+    if (crc != s->crc) {
+        return fail(r,
+                    "byte %" PRIu64 ": section %s: CRC-32 of its bytes is %08x, the directory says "
+                    "%08x: the file is damaged",
                     s->offset, s->name, crc, s->crc);
+    }
     return 0;
 }
 
-static void decode(const reader *r, const section *s, void *out)
-{
+static void decode(const reader *r, const section *s, void *out) {
     const uint8_t *p = r->data + s->offset;
-    if (s->type == TYPE_F64)
-        for (uint64_t i = 0; i < s->raw / 8; i++)
+    if (s->type == TYPE_F64) {
+        for (uint64_t i = 0; i < s->raw / 8; i++) {
             ((double *)out)[i] = ckvc_get_f64(p + 8 * i);
-    else
-        for (uint64_t i = 0; i < s->raw / 4; i++)
+        }
+    } else {
+        for (uint64_t i = 0; i < s->raw / 4; i++) {
             ((float *)out)[i] = ckvc_get_f32(p + 4 * i);
+        }
+    }
 }
 
-int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size)
-{
-    reader reader_state = {.name = name, .data = bytes, .size = size, .message = message, .message_size = message_size};
+int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out,
+                         char *message, size_t message_size) {
+    reader reader_state = {.name = name,
+                           .data = bytes,
+                           .size = size,
+                           .message = message,
+                           .message_size = message_size};
     reader *r = &reader_state;
     *out = NULL;
-    if (size > CKVC_TABLE_MAX_BYTES)
+    if (size > CKVC_TABLE_MAX_BYTES) {
         return fail(r, "%zu bytes: a table has at most %" PRIu64, size, CKVC_TABLE_MAX_BYTES);
-    if (check_header(r) || check_directory(r))
-        return -1;
+    }
+    if (check_header(r) || check_directory(r)) { return -1; }
 
     section s;
     target shape_section = {.name = "SHAPE", .type = TYPE_U32, .rank = 1, .dims = {8}};
-    if (check_section(r, &shape_section, &s))
-        return -1;
+    if (check_section(r, &shape_section, &s)) { return -1; }
     uint32_t shape[8]; /* L, H, G, E, P, nB, window, head axis */
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i);
-    for (int i = 0; i < 6; i++)
-        if (shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT)
-            return fail(r, "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u", s.offset + 4 * (uint64_t)i, i, shape[i],
-                        CKVC_TABLE_MAX_EXTENT);
+    }
+    for (int i = 0; i < 6; i++) {
+        if (shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT) {
+            return fail(r, "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u",
+                        s.offset + 4 * (uint64_t)i, i, shape[i], CKVC_TABLE_MAX_EXTENT);
+        }
+    }
     uint32_t n_actions[2];
     for (int i = 0; i < 2; i++) {
         section grid;
         const char *grid_name = i ? "GRIDGATE" : "GRIDHEAD";
-        if (!find_section(r, grid_name, &grid))
+        if (!find_section(r, grid_name, &grid)) {
             return fail(r, "section %s is missing", grid_name);
-        if (grid.rank != 1 || grid.dims[0] < 1 || grid.dims[0] > CKVC_TABLE_MAX_ACTIONS)
-            return fail(r, "byte %" PRIu64 ": section %s: want one dimension of 1..%u actions", grid.entry + 12, grid_name,
-                        CKVC_TABLE_MAX_ACTIONS);
+        }
+        if (grid.rank != 1 || grid.dims[0] < 1 || grid.dims[0] > CKVC_TABLE_MAX_ACTIONS) {
+            return fail(r, "byte %" PRIu64 ": section %s: want one dimension of 1..%u actions",
+                        grid.entry + 12, grid_name, CKVC_TABLE_MAX_ACTIONS);
+        }
         n_actions[i] = (uint32_t)grid.dims[0];
     }
 
-    /* Dims first, so that what SHAPE claims is known to be in the file before memory is taken for it. */
+    /* Dims first, so that what SHAPE claims is known to be in the file before memory is taken for
+     * it. */
     const uint64_t L = shape[0], G = shape[2], E = shape[3], P = shape[4], nB = shape[5];
     target targets[TARGETS] = {
-        {target_names[0], TYPE_F64, 1, {nB}, NULL},           {target_names[1], TYPE_F64, 1, {n_actions[0]}, NULL},
-        {target_names[2], TYPE_F64, 1, {n_actions[1]}, NULL}, {target_names[3], TYPE_F32, 3, {L, G, nB}, NULL},
-        {target_names[4], TYPE_F32, 4, {L, E, P, nB}, NULL},  {target_names[5], TYPE_F64, 1, {E - 1}, NULL},
+        {target_names[0], TYPE_F64, 1, {nB}, NULL},
+        {target_names[1], TYPE_F64, 1, {n_actions[0]}, NULL},
+        {target_names[2], TYPE_F64, 1, {n_actions[1]}, NULL},
+        {target_names[3], TYPE_F32, 3, {L, G, nB}, NULL},
+        {target_names[4], TYPE_F32, 4, {L, E, P, nB}, NULL},
+        {target_names[5], TYPE_F64, 1, {E - 1}, NULL},
         {target_names[6], TYPE_F64, 1, {P - 1}, NULL},
     };
     section sections[TARGETS];
-    for (int i = 0; i < TARGETS; i++)
-        if (check_section(r, &targets[i], &sections[i]))
-            return -1;
+    for (int i = 0; i < TARGETS; i++) {
+        if (check_section(r, &targets[i], &sections[i])) { return -1; }
+    }
 
-    ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5], n_actions[0], n_actions[1]);
-    if (!t)
-        return fail(r, "out of memory");
+    ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5],
+                                      n_actions[0], n_actions[1]);
+    if (!t) { return fail(r, "out of memory"); }
     t->n_query_heads = shape[1];
     t->window = shape[6];
     t->head_axis = shape[7];
     t->op = r->op;
-    void *const values[TARGETS] = {t->budgets, t->head_grid, t->gate_grid, t->weight, t->tau, t->edges_entropy, t->edges_ppl};
-    for (int i = 0; i < TARGETS; i++)
+    void *const values[TARGETS] = {t->budgets, t->head_grid,     t->gate_grid, t->weight,
+                                   t->tau,     t->edges_entropy, t->edges_ppl};
+    for (int i = 0; i < TARGETS; i++) {
         decode(r, &sections[i], values[i]);
+    }
     char breach[256];
     if (ckvc_table_check(t, breach, sizeof breach)) {
         ckvc_table_free(t);
@@ -348,22 +423,21 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     return 0;
 }
 
-int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out, char *message, size_t message_size)
-{
-    if (ckvc_table_parse_any(name, bytes, size, out, message, message_size))
-        return -1;
+int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
+                     char *message, size_t message_size) {
+    if (ckvc_table_parse_any(name, bytes, size, out, message, message_size)) { return -1; }
     const ckvc_operator op = (*out)->op;
-    if (op == CKVC_OPERATOR_PAPER)
-        return 0;
+    if (op == CKVC_OPERATOR_PAPER) { return 0; }
     ckvc_table_free(*out);
     *out = NULL;
     const reader r = {.name = name, .message = message, .message_size = message_size};
-    return fail(&r, "byte 24: a probe's table, fitted for the operator %s; deploy one of the paper's operator",
-                ckvc_operator_name(op));
+    return fail(
+        &r,
+        "byte 24: a probe's table, fitted for the operator %s; deploy one of the paper's operator",
+        ckvc_operator_name(op));
 }
 
-int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size)
-{
+int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size) {
     reader reader_state = {.name = path, .message = message, .message_size = message_size};
     reader *r = &reader_state;
     uint8_t *bytes = NULL;
@@ -371,15 +445,15 @@ int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t me
     *out = NULL;
     /* O_NONBLOCK: opening a named pipe must not wait for a writer. */
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return fail(r, "%s", strerror(errno));
+    if (fd < 0) { return fail(r, "%s", strerror(errno)); }
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
         fail(r, "not a regular file");
         goto done;
     }
     if ((uint64_t)st.st_size > CKVC_TABLE_MAX_BYTES) {
-        fail(r, "%lld bytes: a table has at most %" PRIu64, (long long)st.st_size, CKVC_TABLE_MAX_BYTES);
+        fail(r, "%lld bytes: a table has at most %" PRIu64, (long long)st.st_size,
+             CKVC_TABLE_MAX_BYTES);
         goto done;
     }
     size_t size = (size_t)st.st_size, have = 0;
@@ -390,14 +464,12 @@ int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t me
     }
     while (have < size) {
         ssize_t n = read(fd, bytes + have, size - have);
-        if (n < 0 && errno == EINTR)
-            continue;
+        if (n < 0 && errno == EINTR) { continue; }
         if (n < 0) {
             fail(r, "%s", strerror(errno));
             goto done;
         }
-        if (n == 0)
-            break;
+        if (n == 0) { break; }
         have += (size_t)n;
     }
     rc = ckvc_table_parse(path, bytes, have, out, message, message_size);

@@ -1,4 +1,5 @@
-/* The table in memory: allocation within the format's limits, indices, risk bins, and the invariants that every table holds. */
+/* The table in memory: allocation within the format's limits, indices, risk bins, and the
+ * invariants that every table holds. */
 #include "lib/policy/ckvc_policy.h"
 
 #include <assert.h>
@@ -10,36 +11,37 @@
 
 #include "lib/base/sizes.h"
 
-const char *ckvc_operator_name(ckvc_operator op)
-{
-    static const char *const names[CKVC_OPERATOR_COUNT] = {"paper", "no-utility", "no-threshold", "mean-pool"};
+const char *ckvc_operator_name(ckvc_operator op) {
+    static const char *const names[CKVC_OPERATOR_COUNT] = {"paper", "no-utility", "no-threshold",
+                                                           "mean-pool"};
     return names[op];
 }
 
-static bool extent_ok(uint32_t n)
-{
+static bool extent_ok(uint32_t n) {
     return n >= 1 && n <= CKVC_TABLE_MAX_EXTENT;
 }
 
-/* n1 * n2 * n3 * n4 elements of `size` bytes, zeroed; NULL when the product overflows or memory is out. */
-static void *array4(size_t n1, size_t n2, size_t n3, size_t n4, size_t size)
-{
+/* n1 * n2 * n3 * n4 elements of `size` bytes, zeroed; NULL when the product overflows or memory is
+ * out. */
+static void *array4(size_t n1, size_t n2, size_t n3, size_t n4, size_t size) {
     size_t n;
-    if (!ckvc_mul_size(n1, n2, &n) || !ckvc_mul_size(n, n3, &n) || !ckvc_mul_size(n, n4, &n))
+    if (!ckvc_mul_size(n1, n2, &n) || !ckvc_mul_size(n, n3, &n) || !ckvc_mul_size(n, n4, &n)) {
         return NULL;
+    }
     return calloc(n ? n : 1, size);
 }
 
-ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins, uint32_t n_ppl_bins, uint32_t n_budgets,
-                              uint32_t n_head_actions, uint32_t n_gate_actions)
-{
-    if (!extent_ok(n_layers) || !extent_ok(n_heads) || !extent_ok(n_entropy_bins) || !extent_ok(n_ppl_bins) ||
-        !extent_ok(n_budgets) || n_head_actions < 1 || n_head_actions > CKVC_TABLE_MAX_ACTIONS || n_gate_actions < 1 ||
-        n_gate_actions > CKVC_TABLE_MAX_ACTIONS)
+ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
+                              uint32_t n_ppl_bins, uint32_t n_budgets, uint32_t n_head_actions,
+                              uint32_t n_gate_actions) {
+    if (!extent_ok(n_layers) || !extent_ok(n_heads) || !extent_ok(n_entropy_bins) ||
+        !extent_ok(n_ppl_bins) || !extent_ok(n_budgets) || n_head_actions < 1 ||
+        n_head_actions > CKVC_TABLE_MAX_ACTIONS || n_gate_actions < 1 ||
+        n_gate_actions > CKVC_TABLE_MAX_ACTIONS) {
         return NULL;
+    }
     ckvc_table *t = calloc(1, sizeof *t);
-    if (!t)
-        return NULL;
+    if (!t) { return NULL; }
     t->n_layers = n_layers;
     t->n_heads = t->n_query_heads = n_heads;
     t->n_entropy_bins = n_entropy_bins;
@@ -54,19 +56,18 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
     t->edges_ppl = array4(n_ppl_bins - 1, 1, 1, 1, sizeof(double));
     t->weight = array4(n_layers, n_heads, n_budgets, 1, sizeof(float));
     t->tau = array4(n_layers, n_entropy_bins, n_ppl_bins, n_budgets, sizeof(float));
-    if (!t->budgets || !t->head_grid || !t->gate_grid || !t->edges_entropy || !t->edges_ppl || !t->weight || !t->tau) {
+    if (!t->budgets || !t->head_grid || !t->gate_grid || !t->edges_entropy || !t->edges_ppl ||
+        !t->weight || !t->tau) {
         ckvc_table_free(t);
         return NULL;
     }
     return t;
 }
 
-ckvc_table *ckvc_table_clone(const ckvc_table *t)
-{
-    ckvc_table *c = ckvc_table_create(t->n_layers, t->n_heads, t->n_entropy_bins, t->n_ppl_bins, t->n_budgets, t->n_head_actions,
-                                      t->n_gate_actions);
-    if (!c)
-        return NULL;
+ckvc_table *ckvc_table_clone(const ckvc_table *t) {
+    ckvc_table *c = ckvc_table_create(t->n_layers, t->n_heads, t->n_entropy_bins, t->n_ppl_bins,
+                                      t->n_budgets, t->n_head_actions, t->n_gate_actions);
+    if (!c) { return NULL; }
     c->n_query_heads = t->n_query_heads;
     c->window = t->window;
     c->head_axis = t->head_axis;
@@ -81,10 +82,8 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t)
     return c;
 }
 
-void ckvc_table_free(ckvc_table *table)
-{
-    if (!table)
-        return;
+void ckvc_table_free(ckvc_table *table) {
+    if (!table) { return; }
     free(table->budgets);
     free(table->head_grid);
     free(table->gate_grid);
@@ -95,64 +94,58 @@ void ckvc_table_free(ckvc_table *table)
     free(table);
 }
 
-size_t ckvc_weight_index(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b)
-{
+size_t ckvc_weight_index(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b) {
     return ((size_t)l * t->n_heads + g) * t->n_budgets + b;
 }
 
-size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b)
-{
+size_t ckvc_tau_index(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b) {
     return (((size_t)l * t->n_entropy_bins + e) * t->n_ppl_bins + p) * t->n_budgets + b;
 }
 
-double ckvc_table_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b)
-{
-    int a = ckvc_grid_index(t->head_grid, t->n_head_actions, t->weight[ckvc_weight_index(t, l, g, b)]);
+double ckvc_table_weight(const ckvc_table *t, uint32_t l, uint32_t g, uint32_t b) {
+    int a =
+        ckvc_grid_index(t->head_grid, t->n_head_actions, t->weight[ckvc_weight_index(t, l, g, b)]);
     assert(a >= 0); /* tables are checked when they are read */
     return t->head_grid[a];
 }
 
-double ckvc_table_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b)
-{
-    if (t->op == CKVC_OPERATOR_NO_THRESHOLD)
-        return -INFINITY;
+double ckvc_table_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, uint32_t b) {
+    if (t->op == CKVC_OPERATOR_NO_THRESHOLD) { return -INFINITY; }
     int a = ckvc_grid_index(t->gate_grid, t->n_gate_actions, t->tau[ckvc_tau_index(t, l, e, p, b)]);
     assert(a >= 0);
     return t->gate_grid[a];
 }
 
-uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value)
-{
+uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value) {
     uint32_t lo = 0, hi = n_edges; /* edges before lo are <= value, edges from hi on are not */
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        if (edges[mid] <= value)
+        if (edges[mid] <= value) {
             lo = mid + 1;
-        else
+        } else {
             hi = mid;
+        }
     }
     return lo;
 }
 
-uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens)
-{
+uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens) {
     double tokens = budget >= 1.0 ? budget : floor(budget * (double)n_tokens);
-    if (!(tokens > 0.0))
-        return 0;
+    if (!(tokens > 0.0)) { return 0; }
     return tokens >= (double)UINT32_MAX ? UINT32_MAX : (uint32_t)tokens;
 }
 
-/* Ratios in place of logarithms: max(b/B, B/b) grows with |log(b/B)|, and equal ratios give equal doubles on every machine. */
-uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, uint32_t n_tokens)
-{
-    const double T = n_tokens ? (double)n_tokens : 1.0, wanted = budget >= 1.0 ? budget : budget * T;
+/* Ratios in place of logarithms: max(b/B, B/b) grows with |log(b/B)|, and equal ratios give equal
+ * doubles on every machine. */
+uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, uint32_t n_tokens) {
+    const double T = n_tokens ? (double)n_tokens : 1.0,
+                 wanted = budget >= 1.0 ? budget : budget * T;
     uint32_t best = 0;
     double best_ratio = INFINITY, best_tokens = INFINITY;
     for (uint32_t b = 0; b < n; b++) {
         const double tokens = budgets[b] >= 1.0 ? budgets[b] : budgets[b] * T;
         const double ratio = tokens > wanted ? tokens / wanted : wanted / tokens;
-        if (budgets[b] == budget)
-            return b;
+        if (budgets[b] == budget) { return b; }
         if (ratio < best_ratio || (ratio == best_ratio && tokens < best_tokens)) {
             best = b;
             best_ratio = ratio;
@@ -163,79 +156,99 @@ uint32_t ckvc_nearest_budget(const double *budgets, uint32_t n, double budget, u
 }
 
 /* A value that was rounded from the grid is one of the grid's float32 exactly, and those ascend. */
-int ckvc_grid_index(const double *grid, uint32_t n, float value)
-{
+int ckvc_grid_index(const double *grid, uint32_t n, float value) {
     uint32_t lo = 0, hi = n;
     while (lo < hi) {
         uint32_t mid = lo + (hi - lo) / 2;
-        if ((float)grid[mid] < value)
+        if ((float)grid[mid] < value) {
             lo = mid + 1;
-        else
+        } else {
             hi = mid;
+        }
     }
     return lo < n && (float)grid[lo] == value ? (int)lo : -1;
 }
 
 /* ---- invariants ---- */
 
-#define FAIL(...) (message && message_size ? (void)snprintf(message, message_size, __VA_ARGS__) : (void)0, -1)
+#define FAIL(...)                                                                                  \
+    (message && message_size ? (void)snprintf(message, message_size, __VA_ARGS__) : (void)0, -1)
 
-static int check_grid(const char *section, const double *grid, uint32_t n, char *message, size_t message_size)
-{
+static int check_grid(const char *section, const double *grid, uint32_t n, char *message,
+                      size_t message_size) {
     for (uint32_t i = 0; i < n; i++) {
-        if (!isfinite((float)grid[i]) || grid[i] < 0.0)
-            return FAIL("%s[%u] is %.17g: action values are finite and not below 0", section, i, grid[i]);
-        if (i && !((float)grid[i - 1] < (float)grid[i]))
-            return FAIL("%s[%u] is %.17g after %.17g: action values ascend, also as float32", section, i, grid[i], grid[i - 1]);
+        if (!isfinite((float)grid[i]) || grid[i] < 0.0) {
+            return FAIL("%s[%u] is %.17g: action values are finite and not below 0", section, i,
+                        grid[i]);
+        }
+        if (i && !((float)grid[i - 1] < (float)grid[i])) {
+            return FAIL("%s[%u] is %.17g after %.17g: action values ascend, also as float32",
+                        section, i, grid[i], grid[i - 1]);
+        }
     }
     return 0;
 }
 
-static int check_edges(const char *section, const double *edges, uint32_t n, char *message, size_t message_size)
-{
+static int check_edges(const char *section, const double *edges, uint32_t n, char *message,
+                       size_t message_size) {
     for (uint32_t i = 0; i < n; i++) {
-        if (!isfinite(edges[i]))
+        if (!isfinite(edges[i])) {
             return FAIL("%s[%u] is %g: bin edges are finite", section, i, edges[i]);
-        if (i && edges[i] < edges[i - 1])
-            return FAIL("%s[%u] is %.17g after %.17g: bin edges do not descend", section, i, edges[i], edges[i - 1]);
+        }
+        if (i && edges[i] < edges[i - 1]) {
+            return FAIL("%s[%u] is %.17g after %.17g: bin edges do not descend", section, i,
+                        edges[i], edges[i - 1]);
+        }
     }
     return 0;
 }
 
-static int check_on_grid(const char *section, const float *values, size_t n, const double *grid, uint32_t n_grid, char *message,
-                         size_t message_size)
-{
-    for (size_t i = 0; i < n; i++)
-        if (ckvc_grid_index(grid, n_grid, values[i]) < 0)
-            return FAIL("%s[%zu] is %.9g, which is not one of the %u values of its grid (%.9g ... %.9g)", section, i,
-                        (double)values[i], n_grid, grid[0], grid[n_grid - 1]);
+static int check_on_grid(const char *section, const float *values, size_t n, const double *grid,
+                         uint32_t n_grid, char *message, size_t message_size) {
+    for (size_t i = 0; i < n; i++) {
+        if (ckvc_grid_index(grid, n_grid, values[i]) < 0) {
+            return FAIL(
+                "%s[%zu] is %.9g, which is not one of the %u values of its grid (%.9g ... %.9g)",
+                section, i, (double)values[i], n_grid, grid[0], grid[n_grid - 1]);
+        }
+    }
     return 0;
 }
 
-int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size)
-{
-    if (t->window < 1)
-        return FAIL("SHAPE[6] is 0: the window has at least one row");
-    if (t->head_axis > 1)
-        return FAIL("SHAPE[7] is %u: the head axis is 0 (KV heads) or 1 (query heads)", t->head_axis);
-    if (t->n_query_heads < 1 || t->n_query_heads > CKVC_TABLE_MAX_EXTENT || t->n_query_heads % t->n_heads ||
-        (t->head_axis == 1 && t->n_query_heads != t->n_heads))
-        return FAIL("SHAPE[1] is %u query heads for SHAPE[2] = %u heads of axis %u: want a multiple, and the same number on axis 1",
+int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {
+    if (t->window < 1) { return FAIL("SHAPE[6] is 0: the window has at least one row"); }
+    if (t->head_axis > 1) {
+        return FAIL("SHAPE[7] is %u: the head axis is 0 (KV heads) or 1 (query heads)",
+                    t->head_axis);
+    }
+    if (t->n_query_heads < 1 || t->n_query_heads > CKVC_TABLE_MAX_EXTENT ||
+        t->n_query_heads % t->n_heads || (t->head_axis == 1 && t->n_query_heads != t->n_heads)) {
+        return FAIL("SHAPE[1] is %u query heads for SHAPE[2] = %u heads of axis %u: want a "
+                    "multiple, and the same number on axis 1",
                     t->n_query_heads, t->n_heads, t->head_axis);
+    }
     for (uint32_t b = 0; b < t->n_budgets; b++) {
         double x = t->budgets[b];
-        if (!isfinite(x) || x <= 0.0 || (x >= 1.0 && (x != floor(x) || x > (double)UINT32_MAX)))
-            return FAIL("BUDGET[%u] is %.17g: want whole tokens from 1 up, or a share of T between 0 and 1", b, x);
+        if (!isfinite(x) || x <= 0.0 || (x >= 1.0 && (x != floor(x) || x > (double)UINT32_MAX))) {
+            return FAIL(
+                "BUDGET[%u] is %.17g: want whole tokens from 1 up, or a share of T between 0 and 1",
+                b, x);
+        }
     }
-    if ((unsigned)t->op >= CKVC_OPERATOR_COUNT)
+    if ((unsigned)t->op >= CKVC_OPERATOR_COUNT) {
         return FAIL("SHAPE: operator %u is none that this reader knows", (unsigned)t->op);
-    size_t n_weight = ckvc_weight_index(t, t->n_layers, 0, 0), n_tau = ckvc_tau_index(t, t->n_layers, 0, 0, 0);
+    }
+    size_t n_weight = ckvc_weight_index(t, t->n_layers, 0, 0),
+           n_tau = ckvc_tau_index(t, t->n_layers, 0, 0, 0);
     if (check_grid("GRIDHEAD", t->head_grid, t->n_head_actions, message, message_size) ||
         check_grid("GRIDGATE", t->gate_grid, t->n_gate_actions, message, message_size) ||
         check_edges("EDGEENT", t->edges_entropy, t->n_entropy_bins - 1, message, message_size) ||
         check_edges("EDGEPPL", t->edges_ppl, t->n_ppl_bins - 1, message, message_size) ||
-        check_on_grid("WEIGHT", t->weight, n_weight, t->head_grid, t->n_head_actions, message, message_size) ||
-        check_on_grid("TAU", t->tau, n_tau, t->gate_grid, t->n_gate_actions, message, message_size))
+        check_on_grid("WEIGHT", t->weight, n_weight, t->head_grid, t->n_head_actions, message,
+                      message_size) ||
+        check_on_grid("TAU", t->tau, n_tau, t->gate_grid, t->n_gate_actions, message,
+                      message_size)) {
         return -1;
+    }
     return 0;
 }

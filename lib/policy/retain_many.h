@@ -1,14 +1,18 @@
-/* Many kept sets of one layer: every weight of one head, or every threshold, at little more than the cost of one ckvc_retain.
+/* Many kept sets of one layer: every weight of one head, or every threshold, at little more than
+ * the cost of one ckvc_retain.
  *
- * An action moves one thing only, so what it does not move is ordered once a state (n_tokens T, B the budget, A actions):
+ * An action moves one thing only, so what it does not move is ordered once a state (n_tokens T, B
+ * the budget, A actions):
  *
- *   head    u[t] = max(others[t], own[t] * w): others is fixed, and own[t] * w has the order of own whatever w. Two lists, the B first by
- *           `others` and the B first by `own`, hold the B first by u of every w between them; merging them finds these.
- *   gate    u is fixed: a threshold cuts the one list of the B first.
+ *   head    u[t] = max(others[t], own[t] * w): others is fixed, and own[t] * w has the order of own
+ * whatever w. Two lists, the B first by `others` and the B first by `own`, hold the B first by u of
+ * every w between them; merging them finds these. gate    u is fixed: a threshold cuts the one list
+ * of the B first.
  *
- * Cost of a state: O(T log A) for the counts of candidates plus O(B log B) for the lists; of an action: at most 2 B + 2 steps of merging
- * and T/64 words of marks, from which the positions come out ascending. `work` counts these steps. The sets are ckvc_retain's,
- * position for position; tests hold it to that.
+ * Cost of a state: O(T log A) for the counts of candidates plus O(B log B) for the lists; of an
+ * action: at most 2 B + 2 steps of merging and T/64 words of marks, from which the positions come
+ * out ascending. `work` counts these steps. The sets are ckvc_retain's, position for position;
+ * tests hold it to that.
  */
 #ifndef CKVC_RETAIN_MANY_H
 #define CKVC_RETAIN_MANY_H
@@ -19,32 +23,40 @@
 
 typedef struct ckvc_retain_many {
     uint32_t max_tokens, max_actions;
-    uint64_t work; /* steps since init: positions looked at, comparisons, entries merged, words scanned */
+    uint64_t work; /* steps since init: positions looked at, comparisons, entries merged, words
+                      scanned */
     /* the state in hand */
     uint32_t n_tokens, n_actions, window_begin;
-    uint32_t fill;              /* how many the lists have to give: B, less the window that is kept before them */
+    uint32_t
+        fill; /* how many the lists have to give: B, less the window that is kept before them */
     bool in_window;             /* the lists are the window's: it alone overfills the budget */
     double tau;                 /* heads */
     const double *others, *own; /* heads, [T], borrowed */
     const double *weights;      /* heads, [A], borrowed */
-    uint32_t *first, n_first;   /* [T]: positions by others (heads) or by u (gates), ranked, at most fill */
+    uint32_t *first,
+        n_first; /* [T]: positions by others (heads) or by u (gates), ranked, at most fill */
     uint32_t *second, n_second; /* [T]: positions by own, ranked, at most fill */
     uint32_t *n_candidates;     /* [A] */
     uint64_t *mark;             /* [T/64 + 1], all zero between calls */
 } ckvc_retain_many;
 
 size_t ckvc_retain_many_bytes(uint32_t max_tokens, uint32_t max_actions);
-bool ckvc_retain_many_init(ckvc_retain_many *r, uint32_t max_tokens, uint32_t max_actions); /* false: no memory */
+bool ckvc_retain_many_init(ckvc_retain_many *r, uint32_t max_tokens,
+                           uint32_t max_actions); /* false: no memory */
 void ckvc_retain_many_fini(ckvc_retain_many *r);
 
-/* A head's state: utilities are max(others[t], own[t] * weights[a]), none negative. own[t] must be a product of two float32, as
- * alpha[t] * rho[t] is: its 48 bits keep distinct values distinct, and in order, when they are multiplied in double. weights ascend. */
-void ckvc_retain_heads(ckvc_retain_many *r, uint32_t n_tokens, const double *others, const double *own, const double *weights,
-                       uint32_t n_weights, double tau, uint32_t budget, uint32_t keep_window);
-/* A gate's state: utilities are u[t]. taus ascend. */
-void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, const double *taus, uint32_t n_taus,
+/* A head's state: utilities are max(others[t], own[t] * weights[a]), none negative. own[t] must be
+ * a product of two float32, as alpha[t] * rho[t] is: its 48 bits keep distinct values distinct, and
+ * in order, when they are multiplied in double. weights ascend. */
+void ckvc_retain_heads(ckvc_retain_many *r, uint32_t n_tokens, const double *others,
+                       const double *own, const double *weights, uint32_t n_weights, double tau,
                        uint32_t budget, uint32_t keep_window);
-/* What action `action` of the state keeps, as ckvc_retain gives it. The state's arrays must still be there. */
-uint32_t ckvc_retain_action(ckvc_retain_many *r, uint32_t action, uint32_t *kept, uint32_t *n_candidates);
+/* A gate's state: utilities are u[t]. taus ascend. */
+void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, const double *taus,
+                       uint32_t n_taus, uint32_t budget, uint32_t keep_window);
+/* What action `action` of the state keeps, as ckvc_retain gives it. The state's arrays must still
+ * be there. */
+uint32_t ckvc_retain_action(ckvc_retain_many *r, uint32_t action, uint32_t *kept,
+                            uint32_t *n_candidates);
 
 #endif

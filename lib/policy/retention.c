@@ -1,8 +1,10 @@
-/* What one layer keeps: utility, candidates, the clamp to the budget (method.md section 2). This is the only place that decides it;
- * calibration, evaluation, the installed library and the tests all come here.
+/* What one layer keeps: utility, candidates, the clamp to the budget (method.md section 2). This is
+ * the only place that decides it; calibration, evaluation, the installed library and the tests all
+ * come here.
  *
  *   u[t] = max_g (alpha[t] * rho[g][t]) * W_head[g]
- *   I    = {t : u[t] >= tau};  |I| <= B keeps I, else the B largest by u, of equal ones the later position
+ *   I    = {t : u[t] >= tau};  |I| <= B keeps I, else the B largest by u, of equal ones the later
+ * position
  */
 #include "lib/policy/ckvc_policy.h"
 
@@ -14,63 +16,66 @@
 
 #include "lib/policy/retain_many.h"
 
-void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window)
-{
-    if (window > n_tokens)
-        window = n_tokens;
+void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window) {
+    if (window > n_tokens) { window = n_tokens; }
     /* Rows T-W ... T-1 with j >= t: all W of them up to t = T-W, T-t behind it. */
     double sum = 0.0;
     for (uint32_t t = 0; t < n_tokens; t++) {
-        if (n_tokens - t < window)
-            alpha[t] *= (double)window / (double)(n_tokens - t);
+        if (n_tokens - t < window) { alpha[t] *= (double)window / (double)(n_tokens - t); }
         sum += alpha[t];
     }
-    if (!(sum > 0.0))
-        return;
+    if (!(sum > 0.0)) { return; }
     double scale = (double)n_tokens / sum;
-    for (uint32_t t = 0; t < n_tokens; t++)
+    for (uint32_t t = 0; t < n_tokens; t++) {
         alpha[t] *= scale;
+    }
 }
 
-void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho, const double *weight, double *u)
-{
+void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
+                  const double *weight, double *u) {
     assert(n_heads >= 1);
-    for (uint32_t t = 0; t < n_tokens; t++)
+    for (uint32_t t = 0; t < n_tokens; t++) {
         u[t] = ((double)alpha[t] * (double)rho[t]) * weight[0];
+    }
     for (uint32_t g = 1; g < n_heads; g++) {
         const float *rho_t = rho + (size_t)g * n_tokens;
         for (uint32_t t = 0; t < n_tokens; t++) {
             double x = ((double)alpha[t] * (double)rho_t[t]) * weight[g];
-            if (x > u[t])
-                u[t] = x;
+            if (x > u[t]) { u[t] = x; }
         }
     }
 }
 
-/* Heads are added in their order and divided once: the same bits everywhere, and a head's neighbours never change places. */
-static void mean_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho, const double *weight, double *u)
-{
-    for (uint32_t t = 0; t < n_tokens; t++)
+/* Heads are added in their order and divided once: the same bits everywhere, and a head's
+ * neighbours never change places. */
+static void mean_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
+                         const double *weight, double *u) {
+    for (uint32_t t = 0; t < n_tokens; t++) {
         u[t] = ((double)alpha[t] * (double)rho[t]) * weight[0];
+    }
     for (uint32_t g = 1; g < n_heads; g++) {
         const float *rho_t = rho + (size_t)g * n_tokens;
-        for (uint32_t t = 0; t < n_tokens; t++)
+        for (uint32_t t = 0; t < n_tokens; t++) {
             u[t] += ((double)alpha[t] * (double)rho_t[t]) * weight[g];
+        }
     }
-    for (uint32_t t = 0; t < n_tokens; t++)
+    for (uint32_t t = 0; t < n_tokens; t++) {
         u[t] /= (double)n_heads;
+    }
 }
 
-void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
-                           const double *weight, double *u)
-{
+void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads,
+                           const float *alpha, const float *rho, const double *weight, double *u) {
     assert(n_heads >= 1);
-    if (op == CKVC_OPERATOR_NO_UTILITY) { /* alpha is not negative: the largest weight is every token's */
+    if (op ==
+        CKVC_OPERATOR_NO_UTILITY) { /* alpha is not negative: the largest weight is every token's */
         double largest = weight[0];
-        for (uint32_t g = 1; g < n_heads; g++)
+        for (uint32_t g = 1; g < n_heads; g++) {
             largest = weight[g] > largest ? weight[g] : largest;
-        for (uint32_t t = 0; t < n_tokens; t++)
+        }
+        for (uint32_t t = 0; t < n_tokens; t++) {
             u[t] = (double)alpha[t] * largest;
+        }
     } else if (op == CKVC_OPERATOR_MEAN_POOL) {
         mean_utility(n_tokens, n_heads, alpha, rho, weight, u);
     } else {
@@ -78,31 +83,31 @@ void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads
     }
 }
 
-/* Order of the candidates: a window position before any other, then larger u, then later position. Positions are distinct, so no
- * two are equal. A NaN (a caller's broken statistics) ranks lowest, so that the order stays total. */
+/* Order of the candidates: a window position before any other, then larger u, then later position.
+ * Positions are distinct, so no two are equal. A NaN (a caller's broken statistics) ranks lowest,
+ * so that the order stays total. */
 typedef struct ranking {
     const double *u;
     uint32_t window_begin; /* positions from here on are kept first */
     uint64_t work;         /* comparisons */
 } ranking;
 
-static bool ranks_before(const ranking *r, uint32_t a, uint32_t b)
-{
+static bool ranks_before(const ranking *r, uint32_t a, uint32_t b) {
     bool a_window = a >= r->window_begin, b_window = b >= r->window_begin;
-    if (a_window != b_window)
-        return a_window;
+    if (a_window != b_window) { return a_window; }
     double ua = isnan(r->u[a]) ? -INFINITY : r->u[a], ub = isnan(r->u[b]) ? -INFINITY : r->u[b];
     return ua != ub ? ua > ub : a > b;
 }
 
-/* The position that stands k-th (0-based) in the ranking of items [n], which are reordered. Quickselect; pivots come from a fixed
- * generator, so that no ordinary input (sorted, organ pipe, all tied) is the bad case and every machine does the same work. */
-static uint32_t select_rank(ranking *r, uint32_t *items, uint32_t n, uint32_t k)
-{
+/* The position that stands k-th (0-based) in the ranking of items [n], which are reordered.
+ * Quickselect; pivots come from a fixed generator, so that no ordinary input (sorted, organ pipe,
+ * all tied) is the bad case and every machine does the same work. */
+static uint32_t select_rank(ranking *r, uint32_t *items, uint32_t n, uint32_t k) {
     uint32_t lo = 0, hi = n - 1, state = 0x9E3779B9u;
     while (lo < hi) {
         state = state * 1664525u + 1013904223u;
-        uint32_t pick = lo + (uint32_t)(((uint64_t)(hi - lo + 1) * state) >> 32), pivot = items[pick], split = lo;
+        uint32_t pick = lo + (uint32_t)(((uint64_t)(hi - lo + 1) * state) >> 32),
+                 pivot = items[pick], split = lo;
         items[pick] = items[hi];
         for (uint32_t i = lo; i < hi; i++) {
             uint32_t item = items[i];
@@ -114,64 +119,63 @@ static uint32_t select_rank(ranking *r, uint32_t *items, uint32_t n, uint32_t k)
         r->work += hi - lo;
         items[hi] = items[split];
         items[split] = pivot;
-        if (split == k)
-            return pivot;
-        if (split < k)
+        if (split == k) { return pivot; }
+        if (split < k) {
             lo = split + 1;
-        else
+        } else {
             hi = split - 1;
+        }
     }
     return items[lo];
 }
 
-uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget, uint32_t keep_window, uint32_t *kept,
-                     uint32_t *n_candidates, uint32_t *scratch)
-{
+uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget,
+                     uint32_t keep_window, uint32_t *kept, uint32_t *n_candidates,
+                     uint32_t *scratch) {
     ranking r = {u, keep_window >= n_tokens ? 0 : n_tokens - keep_window, 0};
     uint32_t n = 0;
-    for (uint32_t t = 0; t < n_tokens; t++)
-        if (u[t] >= tau || t >= r.window_begin)
-            scratch[n++] = t;
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        if (u[t] >= tau || t >= r.window_begin) { scratch[n++] = t; }
+    }
     *n_candidates = n;
-    if (budget == 0)
-        return 0;
+    if (budget == 0) { return 0; }
     if (n <= budget) {
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             kept[i] = scratch[i];
+        }
         return n;
     }
-    /* The last one that still fits decides: a second pass in order of position keeps it and all that rank before it. */
+    /* The last one that still fits decides: a second pass in order of position keeps it and all
+     * that rank before it. */
     uint32_t last = select_rank(&r, scratch, n, budget - 1), n_kept = 0;
-    for (uint32_t t = 0; t < n_tokens; t++)
-        if ((u[t] >= tau || t >= r.window_begin) && (t == last || ranks_before(&r, t, last)))
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        if ((u[t] >= tau || t >= r.window_begin) && (t == last || ranks_before(&r, t, last))) {
             kept[n_kept++] = t;
+        }
+    }
     assert(n_kept == budget);
     return n_kept;
 }
 
 /* ---- many sets of one layer (retain_many.h) ---- */
 
-size_t ckvc_retain_many_bytes(uint32_t max_tokens, uint32_t max_actions)
-{
+size_t ckvc_retain_many_bytes(uint32_t max_tokens, uint32_t max_actions) {
     return (size_t)max_tokens * 2 * sizeof(uint32_t) + (size_t)max_actions * sizeof(uint32_t) +
            ((size_t)max_tokens / 64 + 1) * sizeof(uint64_t);
 }
 
-bool ckvc_retain_many_init(ckvc_retain_many *r, uint32_t max_tokens, uint32_t max_actions)
-{
+bool ckvc_retain_many_init(ckvc_retain_many *r, uint32_t max_tokens, uint32_t max_actions) {
     *r = (ckvc_retain_many){.max_tokens = max_tokens, .max_actions = max_actions};
     r->first = calloc((size_t)max_tokens + 1, sizeof *r->first);
     r->second = calloc((size_t)max_tokens + 1, sizeof *r->second);
     r->n_candidates = calloc((size_t)max_actions + 1, sizeof *r->n_candidates);
     r->mark = calloc((size_t)max_tokens / 64 + 1, sizeof *r->mark);
-    if (r->first && r->second && r->n_candidates && r->mark)
-        return true;
+    if (r->first && r->second && r->n_candidates && r->mark) { return true; }
     ckvc_retain_many_fini(r);
     return false;
 }
 
-void ckvc_retain_many_fini(ckvc_retain_many *r)
-{
+void ckvc_retain_many_fini(ckvc_retain_many *r) {
     free(r->first);
     free(r->second);
     free(r->n_candidates);
@@ -180,8 +184,7 @@ void ckvc_retain_many_fini(ckvc_retain_many *r)
 }
 
 /* Items [n] into ranking order. Heap sort: in place, and never worse than n log n. */
-static void sort_rank(ranking *r, uint32_t *items, uint32_t n)
-{
+static void sort_rank(ranking *r, uint32_t *items, uint32_t n) {
     for (uint32_t built = n / 2, end = n; end > 1;) {
         uint32_t root, item;
         if (built > 0) {
@@ -195,8 +198,7 @@ static void sort_rank(ranking *r, uint32_t *items, uint32_t n)
         for (uint32_t child; (child = 2 * root + 1) < end; root = child) {
             child += child + 1 < end && ranks_before(r, items[child], items[child + 1]);
             r->work += 2;
-            if (!ranks_before(r, item, items[child]))
-                break;
+            if (!ranks_before(r, item, items[child])) { break; }
             items[root] = items[child];
         }
         items[root] = item;
@@ -204,11 +206,10 @@ static void sort_rank(ranking *r, uint32_t *items, uint32_t n)
 }
 
 /* The first n of items [n_items], in order. */
-static uint32_t rank_first(ckvc_retain_many *m, const double *value, uint32_t *items, uint32_t n_items, uint32_t n)
-{
+static uint32_t rank_first(ckvc_retain_many *m, const double *value, uint32_t *items,
+                           uint32_t n_items, uint32_t n) {
     ranking r = {value, m->n_tokens, 0};
-    if (n == 0)
-        return 0;
+    if (n == 0) { return 0; }
     if (n_items > n) {
         select_rank(&r, items, n_items, n - 1);
         n_items = n;
@@ -218,8 +219,8 @@ static uint32_t rank_first(ckvc_retain_many *m, const double *value, uint32_t *i
     return n_items;
 }
 
-static void begin_state(ckvc_retain_many *m, uint32_t n_tokens, uint32_t n_actions, uint32_t budget, uint32_t keep_window)
-{
+static void begin_state(ckvc_retain_many *m, uint32_t n_tokens, uint32_t n_actions, uint32_t budget,
+                        uint32_t keep_window) {
     assert(n_tokens <= m->max_tokens && n_actions >= 1 && n_actions <= m->max_actions);
     uint32_t window = keep_window < n_tokens ? keep_window : n_tokens;
     m->n_tokens = n_tokens;
@@ -232,103 +233,105 @@ static void begin_state(ckvc_retain_many *m, uint32_t n_tokens, uint32_t n_actio
 }
 
 /* How many of the ascending values [n] times x are below the bound: those come first. */
-static uint32_t count_below(const double *values, uint32_t n, double x, double bound)
-{
+static uint32_t count_below(const double *values, uint32_t n, double x, double bound) {
     uint32_t lo = 0, hi = n;
     while (lo < hi) {
         uint32_t mid = (lo + hi) / 2;
-        if (x * values[mid] >= bound)
+        if (x * values[mid] >= bound) {
             hi = mid;
-        else
+        } else {
             lo = mid + 1;
+        }
     }
     return lo;
 }
 
-void ckvc_retain_heads(ckvc_retain_many *m, uint32_t n_tokens, const double *others, const double *own, const double *weights,
-                       uint32_t n_weights, double tau, uint32_t budget, uint32_t keep_window)
-{
+void ckvc_retain_heads(ckvc_retain_many *m, uint32_t n_tokens, const double *others,
+                       const double *own, const double *weights, uint32_t n_weights, double tau,
+                       uint32_t budget, uint32_t keep_window) {
     begin_state(m, n_tokens, n_weights, budget, keep_window);
     m->others = others;
     m->own = own;
     m->weights = weights;
     m->tau = tau;
     const double top = weights[n_weights - 1];
-    for (uint32_t t = 0; t < m->window_begin; t++) { /* a candidate from the first weight on that brings it over tau */
+    for (uint32_t t = 0; t < m->window_begin;
+         t++) { /* a candidate from the first weight on that brings it over tau */
         bool by_others = others[t] >= tau, by_own = own[t] * top >= tau;
-        if (by_others || by_own)
+        if (by_others || by_own) {
             m->n_candidates[by_others ? 0 : count_below(weights, n_weights, own[t], tau)]++;
-        if (!m->in_window && by_others)
-            m->first[m->n_first++] = t;
-        if (!m->in_window && by_own)
-            m->second[m->n_second++] = t;
+        }
+        if (!m->in_window && by_others) { m->first[m->n_first++] = t; }
+        if (!m->in_window && by_own) { m->second[m->n_second++] = t; }
     }
-    for (uint32_t t = m->window_begin; m->in_window && t < n_tokens; t++)
+    for (uint32_t t = m->window_begin; m->in_window && t < n_tokens; t++) {
         m->first[m->n_first++] = m->second[m->n_second++] = t;
+    }
     m->n_candidates[0] += n_tokens - m->window_begin;
-    for (uint32_t a = 1; a < n_weights; a++)
+    for (uint32_t a = 1; a < n_weights; a++) {
         m->n_candidates[a] += m->n_candidates[a - 1];
+    }
     m->work += n_tokens;
     m->n_first = rank_first(m, others, m->first, m->n_first, m->fill);
     m->n_second = rank_first(m, own, m->second, m->n_second, m->fill);
 }
 
-void ckvc_retain_gates(ckvc_retain_many *m, uint32_t n_tokens, const double *u, const double *taus, uint32_t n_taus,
-                       uint32_t budget, uint32_t keep_window)
-{
+void ckvc_retain_gates(ckvc_retain_many *m, uint32_t n_tokens, const double *u, const double *taus,
+                       uint32_t n_taus, uint32_t budget, uint32_t keep_window) {
     begin_state(m, n_tokens, n_taus, budget, keep_window);
     m->weights = NULL;
     for (uint32_t t = 0; t < m->window_begin; t++) {
-        if (!(u[t] >= taus[0]))
-            continue;
+        if (!(u[t] >= taus[0])) { continue; }
         uint32_t above = 1; /* a candidate up to the last threshold that it reaches */
         for (uint32_t hi = n_taus; above < hi;) {
             uint32_t mid = (above + hi) / 2;
-            if (u[t] >= taus[mid])
+            if (u[t] >= taus[mid]) {
                 above = mid + 1;
-            else
+            } else {
                 hi = mid;
+            }
         }
         m->n_candidates[above - 1]++;
-        if (!m->in_window)
-            m->first[m->n_first++] = t;
+        if (!m->in_window) { m->first[m->n_first++] = t; }
     }
-    for (uint32_t t = m->window_begin; m->in_window && t < n_tokens; t++)
+    for (uint32_t t = m->window_begin; m->in_window && t < n_tokens; t++) {
         m->first[m->n_first++] = t;
+    }
     m->n_candidates[n_taus - 1] += n_tokens - m->window_begin;
-    for (uint32_t a = n_taus - 1; a-- > 0;)
+    for (uint32_t a = n_taus - 1; a-- > 0;) {
         m->n_candidates[a] += m->n_candidates[a + 1];
+    }
     m->work += n_tokens;
     m->n_first = rank_first(m, u, m->first, m->n_first, m->fill);
 }
 
-static bool marked(const ckvc_retain_many *m, uint32_t t)
-{
+static bool marked(const ckvc_retain_many *m, uint32_t t) {
     return m->mark[t / 64] >> (t % 64) & 1;
 }
 
-static void set_mark(ckvc_retain_many *m, uint32_t t)
-{
+static void set_mark(ckvc_retain_many *m, uint32_t t) {
     m->mark[t / 64] |= (uint64_t)1 << (t % 64);
 }
 
-/* Marks the `fill` first of max(others, own * weight) over tau: the larger head of two ranked lists, each position once. */
-static void mark_merged(ckvc_retain_many *m, double weight)
-{
+/* Marks the `fill` first of max(others, own * weight) over tau: the larger head of two ranked
+ * lists, each position once. */
+static void mark_merged(ckvc_retain_many *m, double weight) {
     uint32_t i = 0, k = 0;
     for (uint32_t n = 0; n < m->fill; n++) {
-        while (i < m->n_first && marked(m, m->first[i]))
+        while (i < m->n_first && marked(m, m->first[i])) {
             i++;
-        while (k < m->n_second && marked(m, m->second[k]))
+        }
+        while (k < m->n_second && marked(m, m->second[k])) {
             k++;
+        }
         bool has_first = i < m->n_first, has_second = k < m->n_second;
-        if (!has_first && !has_second)
-            break;
+        if (!has_first && !has_second) { break; }
         uint32_t a = has_first ? m->first[i] : 0, b = has_second ? m->second[k] : 0;
-        double value_a = has_first ? m->others[a] : 0, value_b = has_second ? m->own[b] * weight : 0;
-        bool take_a = has_first && (!has_second || value_a > value_b || (value_a == value_b && a > b));
-        if (!m->in_window && !((take_a ? value_a : value_b) >= m->tau))
-            break;
+        double value_a = has_first ? m->others[a] : 0,
+               value_b = has_second ? m->own[b] * weight : 0;
+        bool take_a =
+            has_first && (!has_second || value_a > value_b || (value_a == value_b && a > b));
+        if (!m->in_window && !((take_a ? value_a : value_b) >= m->tau)) { break; }
         set_mark(m, take_a ? a : b);
         i += take_a;
         k += !take_a;
@@ -336,8 +339,8 @@ static void mark_merged(ckvc_retain_many *m, double weight)
     m->work += i + k + 1;
 }
 
-uint32_t ckvc_retain_action(ckvc_retain_many *m, uint32_t action, uint32_t *kept, uint32_t *n_candidates)
-{
+uint32_t ckvc_retain_action(ckvc_retain_many *m, uint32_t action, uint32_t *kept,
+                            uint32_t *n_candidates) {
     assert(action < m->n_actions);
     const uint32_t window = m->n_tokens - m->window_begin;
     *n_candidates = m->n_candidates[action];
@@ -346,18 +349,21 @@ uint32_t ckvc_retain_action(ckvc_retain_many *m, uint32_t action, uint32_t *kept
     } else {
         uint32_t n = m->in_window ? m->fill : m->n_candidates[action] - window;
         n = n < m->n_first ? n : m->n_first;
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             set_mark(m, m->first[i]);
+        }
         m->work += n + 1;
     }
     uint32_t n_kept = 0;
     for (uint32_t word = 0; word <= m->n_tokens / 64; word++) {
-        for (uint64_t bits = m->mark[word]; bits; bits &= bits - 1)
+        for (uint64_t bits = m->mark[word]; bits; bits &= bits - 1) {
             kept[n_kept++] = word * 64 + (uint32_t)__builtin_ctzll(bits);
+        }
         m->mark[word] = 0;
     }
     m->work += m->n_tokens / 64 + 1;
-    for (uint32_t t = m->window_begin; !m->in_window && t < m->n_tokens; t++)
+    for (uint32_t t = m->window_begin; !m->in_window && t < m->n_tokens; t++) {
         kept[n_kept++] = t;
+    }
     return n_kept;
 }

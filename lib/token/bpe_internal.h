@@ -1,4 +1,5 @@
-/* What byte-pair merging looks things up in, for bpe_build.c, which fills it, and bpe.c, which merges. Not for other files. */
+/* What byte-pair merging looks things up in, for bpe_build.c, which fills it, and bpe.c, which
+ * merges. Not for other files. */
 #ifndef CKVC_TOKEN_BPE_INTERNAL_H
 #define CKVC_TOKEN_BPE_INTERNAL_H
 
@@ -10,9 +11,11 @@
 #include "lib/token/trie.h"
 
 enum {
-    /* Symbols of characters without a piece, under merge_by_score: those that occur in pieces are numbered from here. */
+    /* Symbols of characters without a piece, under merge_by_score: those that occur in pieces are
+       numbered from here. */
     FIRST_ATOM = 1 << 30,
-    MAX_SCORED_BYTES = 1024 /* of a piece that merging may make: every way to cut it in two is tried */
+    MAX_SCORED_BYTES =
+        1024 /* of a piece that merging may make: every way to cut it in two is tried */
 };
 
 /* ---- pieces by their bytes: open addressing, at most half full ---- */
@@ -29,17 +32,16 @@ typedef struct piece_map {
 } piece_map;
 
 /* The slot of this text, or the free one where it belongs. */
-static inline piece_slot *piece_map_slot(const piece_map *map, const char *text, size_t n)
-{
+static inline piece_slot *piece_map_slot(const piece_map *map, const char *text, size_t n) {
     uint64_t hash = ckvc_xxh64_keyed(text, n, map->key);
     uint32_t high = (uint32_t)(hash >> 32);
     for (size_t at = hash & map->mask;; at = (at + 1) & map->mask) {
         piece_slot *slot = &map->slots[at];
-        if (slot->piece == 0)
-            return slot;
+        if (slot->piece == 0) { return slot; }
         const token_text *found = &map->texts[slot->piece - 1];
-        if (slot->hash == high && found->size == n && memcmp(found->bytes, text, n) == 0)
+        if (slot->hash == high && found->size == n && memcmp(found->bytes, text, n) == 0) {
             return slot;
+        }
     }
 }
 
@@ -52,7 +54,8 @@ typedef struct merge_slot {
 
 struct bpe {
     const token_spec *spec;
-    token_text *raw; /* [n_pieces] under byte_level: bytes meant; size 0 and unreachable for pieces outside the alphabet */
+    token_text *raw; /* [n_pieces] under byte_level: bytes meant; size 0 and unreachable for pieces
+                        outside the alphabet */
     char *raw_bytes;
     token_text *spelled;            /* [n_pieces] as in the file; strings borrowed from the spec */
     piece_map by_spelling, by_word; /* by_word: what words are compared with */
@@ -60,7 +63,8 @@ struct bpe {
     size_t merge_mask;
     uint64_t merge_key;
     int merge_shift;
-    int32_t byte_piece[256]; /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>; -1: none */
+    int32_t byte_piece[256]; /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>;
+                                -1: none */
     int32_t ascii[128];      /* not byte_level: the one-character piece; -1: none */
     /* merge_by_score */
     trie whole;        /* pieces that stay whole, by index */
@@ -73,34 +77,29 @@ struct bpe {
 #define METASPACE "\xE2\x96\x81"
 enum { METASPACE_BYTES = 3 };
 
-static inline uint64_t pair_of(int32_t left, int32_t right)
-{
+static inline uint64_t pair_of(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
 }
 
-static inline merge_slot *merge_find(const bpe *b, uint64_t pair)
-{
+static inline merge_slot *merge_find(const bpe *b, uint64_t pair) {
     /* multiply-shift with a secret odd factor: pairs that were chosen to collide do not know it */
-    for (size_t at = (size_t)(pair * b->merge_key >> b->merge_shift);; at = (at + 1) & b->merge_mask) {
+    for (size_t at = (size_t)(pair * b->merge_key >> b->merge_shift);;
+         at = (at + 1) & b->merge_mask) {
         merge_slot *slot = &b->merges[at];
-        if (slot->joined < 0 || slot->pair == pair)
-            return slot;
+        if (slot->joined < 0 || slot->pair == pair) { return slot; }
     }
 }
 
-static inline int32_t piece_id(const bpe *b, const piece_map *map, const char *text, size_t n)
-{
+static inline int32_t piece_id(const bpe *b, const piece_map *map, const char *text, size_t n) {
     const piece_slot *slot = piece_map_slot(map, text, n);
     return slot->piece ? b->spec->pieces[slot->piece - 1].id : -1;
 }
 
-static inline bool starts_with_metaspace(const char *text, size_t n)
-{
+static inline bool starts_with_metaspace(const char *text, size_t n) {
     return n >= METASPACE_BYTES && memcmp(text, METASPACE, METASPACE_BYTES) == 0;
 }
 
-static inline size_t symbol_step(const bpe *b, const char *text, size_t n)
-{
+static inline size_t symbol_step(const bpe *b, const char *text, size_t n) {
     return b->spec->byte_level ? 1 : ckvc_utf8_step(text, n, NULL);
 }
 

@@ -10,30 +10,31 @@
 
 /* ---- which template ---- */
 
-/* Whether text is one token of its own: it becomes a single id that stands for exactly this text. */
-static bool has_token(const tokenizer *tok, const char *text)
-{
+/* Whether text is one token of its own: it becomes a single id that stands for exactly this text.
+ */
+static bool has_token(const tokenizer *tok, const char *text) {
     int32_t *ids = NULL;
     char *back = NULL;
     size_t n = 0, size = 0;
     ckvc_err err = {0};
-    bool found = tok && tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err) == CKVC_OK && n == 1 &&
-                 tokenizer_decode(tok, ids, n, false, &back, &size, &err) == CKVC_OK;
+    bool found = tok &&
+                 tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err) == CKVC_OK &&
+                 n == 1 && tokenizer_decode(tok, ids, n, false, &back, &size, &err) == CKVC_OK;
     found = found && size == strlen(text) && memcmp(back, text, size) == 0;
     free(ids);
     free(back);
     return found;
 }
 
-static const char *chatml_system(const char *family, const tokenizer *tok)
-{
+static const char *chatml_system(const char *family, const tokenizer *tok) {
     const bool qwen2 = strcmp(family, "qwen2") == 0;
-    if (qwen2 && has_token(tok, "<tool_call>"))
+    if (qwen2 && has_token(tok, "<tool_call>")) {
         return "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-    if (qwen2)
-        return "You are a helpful assistant.";
-    if (strcmp(family, "llama") == 0 && has_token(tok, "<repo_name>"))
+    }
+    if (qwen2) { return "You are a helpful assistant."; }
+    if (strcmp(family, "llama") == 0 && has_token(tok, "<repo_name>")) {
         return "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
+    }
     return NULL;
 }
 
@@ -46,41 +47,53 @@ static const struct {
     {"internlm2", "<|im_start|>", "<s>"},
 };
 
-ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok, chat_template *out, ckvc_err *err)
-{
+ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok,
+                                 chat_template *out, ckvc_err *err) {
     *out = (chat_template){.style = CHAT_NONE};
     if (strcmp(name, "auto") == 0) {
-        if (has_token(tok, "<|start_header_id|>"))
+        if (has_token(tok, "<|start_header_id|>")) {
             name = "llama3";
-        else if (has_token(tok, "<|im_start|>"))
+        } else if (has_token(tok, "<|im_start|>")) {
             name = strcmp(family, "internlm2") == 0 ? "internlm2" : "chatml";
-        else if (tok && strcmp(family, "mistral") == 0)
+        } else if (tok && strcmp(family, "mistral") == 0) {
             name = "mistral";
-        else
+        } else {
             name = "none";
+        }
     }
-    if (strcmp(name, "none") == 0)
-        return CKVC_OK;
+    if (strcmp(name, "none") == 0) { return CKVC_OK; }
     size_t i = 0;
-    while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0)
+    while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0) {
         i++;
-    if (i == sizeof named / sizeof *named)
-        return ckvc_fail(err, CKVC_E_USAGE, "--chat-template %s is unknown; use auto, llama3, mistral, chatml, internlm2 or none",
-                         name);
-    const char *missing = !has_token(tok, named[i].marker) ? named[i].marker : !has_token(tok, named[i].bos) ? named[i].bos : NULL;
-    if (missing)
-        return ckvc_fail(err, CKVC_E_USAGE, "--chat-template %s writes %s, which is not a token of this model's tokenizer", name,
-                         missing);
+    }
+    if (i == sizeof named / sizeof *named) {
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "--chat-template %s is unknown; use auto, llama3, mistral, chatml, internlm2 or none",
+            name);
+    }
+    const char *missing = !has_token(tok, named[i].marker) ? named[i].marker
+                          : !has_token(tok, named[i].bos)  ? named[i].bos
+                                                           : NULL;
+    if (missing) {
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "--chat-template %s writes %s, which is not a token of this model's tokenizer", name,
+            missing);
+    }
     switch (i) {
     case 0:
         out->style = has_token(tok, "<|eom_id|>") ? CHAT_LLAMA31 : CHAT_LLAMA3;
         return CKVC_OK;
     case 1:
-        /* v0.3 has 32,768 ids; the larger vocabularies with [INST] belong to templates of other spacing */
-        if (has_token(tok, "[INST]") && tokenizer_vocab_size(tok) > 32768)
+        /* v0.3 has 32,768 ids; the larger vocabularies with [INST] belong to templates of other
+         * spacing */
+        if (has_token(tok, "[INST]") && tokenizer_vocab_size(tok) > 32768) {
             return ckvc_fail(err, CKVC_E_USAGE,
-                             "--chat-template mistral: this tokenizer is newer than Mistral v0.3, whose templates are the "
+                             "--chat-template mistral: this tokenizer is newer than Mistral v0.3, "
+                             "whose templates are the "
                              "last we know; render the messages to \"text\"");
+        }
         out->style = has_token(tok, "[INST]") ? CHAT_MISTRAL3 : CHAT_MISTRAL;
         return CKVC_OK;
     case 2:
@@ -92,58 +105,59 @@ ckvc_status chat_template_choose(const char *name, const char *family, const tok
     }
 }
 
-ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err)
-{
+ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err) {
     const size_t n = strlen(date);
     bool plain = n >= 1 && n <= 64;
-    for (size_t i = 0; plain && i < n; i++)
+    for (size_t i = 0; plain && i < n; i++) {
         plain = date[i] >= ' ' && date[i] <= '~' && date[i] != '<';
-    if (!plain)
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--chat-date: wanted 1 to 64 printable ASCII characters without '<', as in \"" CHAT_DATE "\"");
-    if (t->style != CHAT_LLAMA31)
-        return ckvc_fail(err, CKVC_E_USAGE, "--chat-date: the chat template %s writes no date; only Llama 3.1's and 3.2's do",
-                         chat_style_name(t->style));
+    }
+    if (!plain) {
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "--chat-date: wanted 1 to 64 printable ASCII characters without '<', as in \"" CHAT_DATE
+            "\"");
+    }
+    if (t->style != CHAT_LLAMA31) {
+        return ckvc_fail(
+            err, CKVC_E_USAGE,
+            "--chat-date: the chat template %s writes no date; only Llama 3.1's and 3.2's do",
+            chat_style_name(t->style));
+    }
     t->date = date;
     return CKVC_OK;
 }
 
-const char *chat_style_name(chat_style style)
-{
+const char *chat_style_name(chat_style style) {
     static const char *const names[] = {
-        [CHAT_NONE] = "none",     [CHAT_LLAMA3] = "llama3",         [CHAT_LLAMA31] = "llama3.1",   [CHAT_MISTRAL] = "mistral",
-        [CHAT_CHATML] = "chatml", [CHAT_MISTRAL3] = "mistral-v0.3", [CHAT_INTERNLM2] = "internlm2"};
+        [CHAT_NONE] = "none",          [CHAT_LLAMA3] = "llama3", [CHAT_LLAMA31] = "llama3.1",
+        [CHAT_MISTRAL] = "mistral",    [CHAT_CHATML] = "chatml", [CHAT_MISTRAL3] = "mistral-v0.3",
+        [CHAT_INTERNLM2] = "internlm2"};
     return names[style];
 }
 
 /* ---- rendering ---- */
 
-static bool is_role(const chat_message *m, const char *role)
-{
+static bool is_role(const chat_message *m, const char *role) {
     return strcmp(m->role, role) == 0;
 }
 
-static bool is_space(uint32_t c)
-{
+static bool is_space(uint32_t c) {
     static const uint32_t others[] = {0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (c == others[i])
-            return true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (c == others[i]) { return true; }
+    }
     return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || (c >= 0x2000 && c <= 0x200A);
 }
 
 /* Jinja's `trim` is Python's str.strip(): white space as str.isspace() has it, at both ends. */
-static void append_trimmed(ckvc_buffer *b, const chat_message *m)
-{
+static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
     size_t begin = m->content_size, end = 0;
     for (size_t i = 0; i < m->content_size;) {
         const unsigned char *p = (const unsigned char *)m->content + i;
         size_t n = ckvc_utf8_step(m->content + i, m->content_size - i, NULL);
         uint32_t c = p[0];
-        if (n == 2)
-            c = (uint32_t)(p[0] & 31) << 6 | (p[1] & 63);
-        if (n == 3)
-            c = (uint32_t)(p[0] & 15) << 12 | (uint32_t)(p[1] & 63) << 6 | (p[2] & 63);
+        if (n == 2) { c = (uint32_t)(p[0] & 31) << 6 | (p[1] & 63); }
+        if (n == 3) { c = (uint32_t)(p[0] & 15) << 12 | (uint32_t)(p[1] & 63) << 6 | (p[2] & 63); }
         n = n ? n : 1;
         if (n == 4 || !is_space(c)) {
             begin = i < begin ? i : begin;
@@ -151,38 +165,38 @@ static void append_trimmed(ckvc_buffer *b, const chat_message *m)
         }
         i += n;
     }
-    if (end > begin)
-        ckvc_buffer_append(b, m->content + begin, end - begin);
+    if (end > begin) { ckvc_buffer_append(b, m->content + begin, end - begin); }
 }
 
-static void llama3_turn(ckvc_buffer *b, const chat_message *m)
-{
+static void llama3_turn(ckvc_buffer *b, const chat_message *m) {
     ckvc_buffer_printf(b, "<|start_header_id|>%s<|end_header_id|>\n\n", m->role);
     append_trimmed(b, m);
     ckvc_buffer_text(b, "<|eot_id|>");
 }
 
 /* date NULL: Llama 3's template, which has no such turn. */
-static void llama3(ckvc_buffer *b, const char *date, const chat_message *m, size_t n)
-{
+static void llama3(ckvc_buffer *b, const char *date, const chat_message *m, size_t n) {
     ckvc_buffer_text(b, "<|begin_of_text|>");
     if (date) {
-        ckvc_buffer_printf(
-            b, "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: %s\n\n", date);
+        ckvc_buffer_printf(b,
+                           "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: "
+                           "December 2023\nToday Date: %s\n\n",
+                           date);
         if (is_role(m, "system")) {
             append_trimmed(b, m++);
             n--;
         }
         ckvc_buffer_text(b, "<|eot_id|>");
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         llama3_turn(b, &m[i]);
+    }
 }
 
-static void chatml(ckvc_buffer *b, const char *system, const chat_message *m, size_t n)
-{
-    if (system && !is_role(m, "system"))
+static void chatml(ckvc_buffer *b, const char *system, const chat_message *m, size_t n) {
+    if (system && !is_role(m, "system")) {
         ckvc_buffer_printf(b, "<|im_start|>system\n%s<|im_end|>\n", system);
+    }
     for (size_t i = 0; i < n; i++) {
         ckvc_buffer_printf(b, "<|im_start|>%s\n", m[i].role);
         ckvc_buffer_append(b, m[i].content, m[i].content_size);
@@ -190,22 +204,28 @@ static void chatml(ckvc_buffer *b, const char *system, const chat_message *m, si
     }
 }
 
-/* v3: [INST] and [/INST] are tokens, so no spaces stand beside them but the one that their first word begins with. */
-static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_t n, ckvc_err *err)
-{
+/* v3: [INST] and [/INST] are tokens, so no spaces stand beside them but the one that their first
+ * word begins with. */
+static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_t n,
+                           ckvc_err *err) {
     const chat_message *system = v3 && is_role(m, "system") ? m : NULL;
     m += system != NULL;
     n -= system != NULL;
     ckvc_buffer_text(b, "<s>");
     for (size_t i = 0; i < n; i++) {
         const bool user = is_role(&m[i], "user");
-        if (is_role(&m[i], "system"))
-            return ckvc_fail(err, CKVC_E_DATA, "message %zu is a system message, which Mistral's template does not have%s",
-                             i + (system != NULL), v3 ? " but in front" : "");
-        if (user != (i % 2 == 0))
+        if (is_role(&m[i], "system")) {
+            return ckvc_fail(
+                err, CKVC_E_DATA,
+                "message %zu is a system message, which Mistral's template does not have%s",
+                i + (system != NULL), v3 ? " but in front" : "");
+        }
+        if (user != (i % 2 == 0)) {
             return ckvc_fail(err, CKVC_E_DATA,
-                             "message %zu is the %s's out of turn: Mistral's template wants user, assistant, user, ...",
+                             "message %zu is the %s's out of turn: Mistral's template wants user, "
+                             "assistant, user, ...",
                              i + (system != NULL), m[i].role);
+        }
         if (user) {
             ckvc_buffer_text(b, "[INST] ");
             if (system && i + 1 == n) {
@@ -226,20 +246,20 @@ static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_
     return CKVC_OK;
 }
 
-ckvc_status chat_render(const chat_template *t, const chat_message *messages, size_t n, char **text, size_t *size, ckvc_err *err)
-{
+ckvc_status chat_render(const chat_template *t, const chat_message *messages, size_t n, char **text,
+                        size_t *size, ckvc_err *err) {
     ckvc_buffer b = {0};
     ckvc_status st = CKVC_OK;
     *text = NULL;
     *size = 0;
-    if (n == 0)
-        return ckvc_fail(err, CKVC_E_DATA, "no messages");
+    if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "no messages"); }
     const bool open = !is_role(&messages[n - 1], "assistant"); /* the assistant's turn is next */
     switch (t->style) {
     case CHAT_NONE:
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "messages need a chat template, and this model has none that we know: name one with "
-                         "--chat-template, or render them to \"text\"");
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "messages need a chat template, and this model has none that we know: name one with "
+            "--chat-template, or render them to \"text\"");
     case CHAT_LLAMA3:
     case CHAT_LLAMA31:
         llama3(&b, t->style != CHAT_LLAMA31 ? NULL : t->date ? t->date : CHAT_DATE, messages, n);
@@ -259,8 +279,7 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
         ckvc_buffer_text(&b, open ? "<|im_start|>assistant\n" : "");
         break;
     }
-    if (st == CKVC_OK && b.failed)
-        st = ckvc_fail_memory(err, "a rendered prompt", b.size);
+    if (st == CKVC_OK && b.failed) { st = ckvc_fail_memory(err, "a rendered prompt", b.size); }
     if (st != CKVC_OK) {
         ckvc_buffer_fini(&b);
         return st;

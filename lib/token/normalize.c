@@ -11,112 +11,111 @@
 
 enum { GROWTH = 64, GROWTH_FREE = 1 << 20 };
 
-void token_replace(const token_normalizer *rule, const char *text, size_t n, size_t most, ckvc_buffer *out)
-{
+void token_replace(const token_normalizer *rule, const char *text, size_t n, size_t most,
+                   ckvc_buffer *out) {
     const char *end = text + n;
     while (text < end && out->size <= most && !out->failed) {
         const char *hit = memmem(text, (size_t)(end - text), rule->from.bytes, rule->from.size);
         ckvc_buffer_append(out, text, (size_t)((hit ? hit : end) - text));
-        if (!hit)
-            break;
+        if (!hit) { break; }
         ckvc_buffer_append(out, rule->to.bytes, rule->to.size);
         text = hit + rule->from.size;
     }
 }
 
-size_t token_growth_limit(size_t n)
-{
+size_t token_growth_limit(size_t n) {
     return n > (SIZE_MAX - GROWTH_FREE) / GROWTH ? SIZE_MAX : n * GROWTH + GROWTH_FREE;
 }
 
-/* Ends cut and runs of spaces made one. Whether U+2581 at the right goes does not depend on what a later rule puts in front. */
-static void squeeze(const char *text, size_t n, ckvc_buffer *out)
-{
+/* Ends cut and runs of spaces made one. Whether U+2581 at the right goes does not depend on what a
+ * later rule puts in front. */
+static void squeeze(const char *text, size_t n, ckvc_buffer *out) {
     for (;;) {
-        if (n >= 1 && text[n - 1] == ' ')
+        if (n >= 1 && text[n - 1] == ' ') {
             n--;
-        else if (n >= 3 && memcmp(text + n - 3, "\xE2\x96\x81", 3) == 0)
+        } else if (n >= 3 && memcmp(text + n - 3, "\xE2\x96\x81", 3) == 0) {
             n -= 3;
-        else
+        } else {
             break;
+        }
     }
     bool after_space = true;
     for (size_t i = 0; i < n; i++) {
-        if (text[i] != ' ' || !after_space)
-            ckvc_buffer_u8(out, (uint8_t)text[i]);
+        if (text[i] != ' ' || !after_space) { ckvc_buffer_u8(out, (uint8_t)text[i]); }
         after_space = text[i] == ' ';
     }
 }
 
-/* Marks that came after Unicode 9, whose tables Hugging Face's NFC is built on: to it they are characters like any other, which
- * neither move nor compose. Found by comparing its NFC (tokenizers 0.23) with utf8proc's of Unicode 15 for every code point. */
-static bool is_young_mark(int32_t c)
-{
+/* Marks that came after Unicode 9, whose tables Hugging Face's NFC is built on: to it they are
+ * characters like any other, which neither move nor compose. Found by comparing its NFC (tokenizers
+ * 0.23) with utf8proc's of Unicode 15 for every code point. */
+static bool is_young_mark(int32_t c) {
     static const int32_t ranges[][2] = {
-        {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},
-        {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
-        {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070}, {0x1133B, 0x1133B},
-        {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
-        {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42},
-        {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
+        {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+        {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+        {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+        {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+        {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+        {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0}, {0x11A34, 0x11A34},
+        {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
+        {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F},
+        {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
     size_t low = 0, high = sizeof ranges / sizeof *ranges;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (c > ranges[middle][1])
+        if (c > ranges[middle][1]) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return low < sizeof ranges / sizeof *ranges && c >= ranges[low][0];
 }
 
-/* End of the stretch at text that NFC may change: characters from U+0300 on, and those before them that directly precede one. A
- * character below U+0300 never joins what stands in front of it, so stretches are independent; *young: a young mark ends it. */
-static size_t nfc_stretch(const char *text, size_t n, bool *young)
-{
+/* End of the stretch at text that NFC may change: characters from U+0300 on, and those before them
+ * that directly precede one. A character below U+0300 never joins what stands in front of it, so
+ * stretches are independent; *young: a young mark ends it. */
+static size_t nfc_stretch(const char *text, size_t n, bool *young) {
     size_t at = 0;
     *young = false;
     while (at < n) {
         size_t step = ckvc_utf8_step(text + at, n - at, NULL);
         if ((uint8_t)text[at] < 0xCC) {
-            if (at + step >= n || (uint8_t)text[at + step] < 0xCC)
-                return at;
+            if (at + step >= n || (uint8_t)text[at + step] < 0xCC) { return at; }
         } else {
             utf8proc_int32_t c;
             utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
-            if ((*young = is_young_mark(c)))
-                return at;
+            if ((*young = is_young_mark(c))) { return at; }
         }
         at += step;
     }
     return n;
 }
 
-/* Canonical ordering: a stable sort of every run of marks by their class, by counting. utf8proc sorts by exchanging neighbours, which
- * takes the square of a long run. */
-static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err)
-{
+/* Canonical ordering: a stable sort of every run of marks by their class, by counting. utf8proc
+ * sorts by exchanging neighbours, which takes the square of a long run. */
+static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < n;) {
         size_t end = i, count[257] = {0};
         bool sorted = true;
         int before = 0;
         for (; end < n; end++) {
             const int class = utf8proc_get_property(c[end])->combining_class;
-            if (class == 0)
-                break;
+            if (class == 0) { break; }
             sorted = sorted && class >= before;
             before = class;
             count[class + 1]++;
         }
         if (!sorted) {
             utf8proc_int32_t *run = ckvc_alloc(end - i, sizeof *run);
-            if (!run)
-                return ckvc_fail_memory(err, "normalised text", (end - i) * sizeof *run);
+            if (!run) { return ckvc_fail_memory(err, "normalised text", (end - i) * sizeof *run); }
             memcpy(run, c + i, (end - i) * sizeof *run);
-            for (int k = 1; k < 257; k++)
+            for (int k = 1; k < 257; k++) {
                 count[k] += count[k - 1];
-            for (size_t k = 0; k < end - i; k++)
+            }
+            for (size_t k = 0; k < end - i; k++) {
                 c[i + count[utf8proc_get_property(run[k])->combining_class]++] = run[k];
+            }
             free(run);
         }
         i = end + (end == i);
@@ -125,52 +124,55 @@ static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err)
 }
 
 /* NFC of a stretch that stands alone. */
-static ckvc_status compose_stretch(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
-{
+static ckvc_status compose_stretch(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err) {
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     const size_t room = 2 * n + 8; /* two bytes become three characters at most, three bytes four */
     utf8proc_int32_t *c = ckvc_alloc(room + 1, sizeof *c);
-    if (!c)
-        return ckvc_fail_memory(err, "normalised text", room * sizeof *c);
+    if (!c) { return ckvc_fail_memory(err, "normalised text", room * sizeof *c); }
     size_t used = 0;
     utf8proc_ssize_t got = 0;
     for (size_t at = 0; at < n && got >= 0;) {
         utf8proc_int32_t code;
-        const utf8proc_ssize_t step = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &code);
+        const utf8proc_ssize_t step = utf8proc_iterate((const utf8proc_uint8_t *)text + at,
+                                                       (utf8proc_ssize_t)(n - at), &code);
         assert(step > 0); /* the text is UTF-8 by now */
-        got = utf8proc_decompose_char(code, c + used, (utf8proc_ssize_t)(room - used), options, NULL);
+        got =
+            utf8proc_decompose_char(code, c + used, (utf8proc_ssize_t)(room - used), options, NULL);
         assert(got <= (utf8proc_ssize_t)(room - used));
         used += got > 0 ? (size_t)got : 0;
         at += (size_t)step;
     }
     ckvc_status status = got < 0 ? CKVC_OK : order_marks(c, used, err);
-    if (status == CKVC_OK && got >= 0)
+    if (status == CKVC_OK && got >= 0) {
         got = utf8proc_reencode(c, (utf8proc_ssize_t)used, options);
-    if (status == CKVC_OK && got < 0)
-        status = ckvc_fail(err, CKVC_E_DATA, "NFC of %zu bytes of text: %s", n, utf8proc_errmsg(got));
-    if (status == CKVC_OK)
-        ckvc_buffer_append(out, c, (size_t)got);
+    }
+    if (status == CKVC_OK && got < 0) {
+        status =
+            ckvc_fail(err, CKVC_E_DATA, "NFC of %zu bytes of text: %s", n, utf8proc_errmsg(got));
+    }
+    if (status == CKVC_OK) { ckvc_buffer_append(out, c, (size_t)got); }
     free(c);
     return status;
 }
 
-static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err)
-{
+static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err) {
     for (size_t at = 0; at < n;) {
         size_t plain = at; /* lead bytes from 0xCC on begin the characters from U+0300 on */
-        while (plain < n && ((uint8_t)text[plain] < 0xCC))
+        while (plain < n && ((uint8_t)text[plain] < 0xCC)) {
             plain++;
-        if (plain < n && plain > at) /* the character before it is its base */
-            for (plain--; plain > at && ((uint8_t)text[plain] & 0xC0) == 0x80;)
+        }
+        if (plain < n && plain > at) { /* the character before it is its base */
+            for (plain--; plain > at && ((uint8_t)text[plain] & 0xC0) == 0x80;) {
                 plain--;
+            }
+        }
         ckvc_buffer_append(out, text + at, plain - at);
         at = plain;
         bool young;
         size_t size = nfc_stretch(text + at, n - at, &young);
         if (size) {
             ckvc_status status = compose_stretch(text + at, size, out, err);
-            if (status != CKVC_OK)
-                return status;
+            if (status != CKVC_OK) { return status; }
             at += size;
         }
         if (young) {
@@ -182,9 +184,8 @@ static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_er
     return CKVC_OK;
 }
 
-ckvc_status token_normalize(const token_spec *spec, const char *name, const char *text, size_t n, size_t most, ckvc_buffer *out,
-                            ckvc_err *err)
-{
+ckvc_status token_normalize(const token_spec *spec, const char *name, const char *text, size_t n,
+                            size_t most, ckvc_buffer *out, ckvc_err *err) {
     ckvc_buffer now = {0};
     ckvc_buffer_append(&now, text, n);
     ckvc_status status = CKVC_OK;
@@ -194,8 +195,7 @@ ckvc_status token_normalize(const token_spec *spec, const char *name, const char
         const char *bytes = now.data ? (const char *)now.data : "";
         switch (rule->kind) {
         case TOKEN_NORM_PREPEND:
-            if (now.size)
-                ckvc_buffer_append(&next, rule->to.bytes, rule->to.size);
+            if (now.size) { ckvc_buffer_append(&next, rule->to.bytes, rule->to.size); }
             ckvc_buffer_append(&next, bytes, now.size);
             break;
         case TOKEN_NORM_REPLACE:
@@ -209,16 +209,19 @@ ckvc_status token_normalize(const token_spec *spec, const char *name, const char
             break;
         }
         next.failed |= now.failed;
-        if (status == CKVC_OK && next.size > most)
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: normalizer: the text grows too much (over %zu bytes)", name, most);
+        if (status == CKVC_OK && next.size > most) {
+            status =
+                ckvc_fail(err, CKVC_E_DATA,
+                          "%s: normalizer: the text grows too much (over %zu bytes)", name, most);
+        }
         ckvc_buffer_fini(&now);
         now = next;
     }
-    if (status == CKVC_OK && now.failed)
-        status = ckvc_fail_memory(err, "normalised text", n);
-    if (status != CKVC_OK)
+    if (status == CKVC_OK && now.failed) { status = ckvc_fail_memory(err, "normalised text", n); }
+    if (status != CKVC_OK) {
         ckvc_buffer_fini(&now);
-    else
+    } else {
         *out = now;
+    }
     return status;
 }

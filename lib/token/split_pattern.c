@@ -9,17 +9,20 @@
 
 enum { MAX_PATTERN_BYTES = 16384, MAX_PATTERN_NESTING = 64 };
 
-/* White_Space of Unicode, which Oniguruma's \s is; PCRE2's also takes U+180E. Spelled with and without its class brackets. */
-#define SPACE_SET "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+/* White_Space of Unicode, which Oniguruma's \s is; PCRE2's also takes U+180E. Spelled with and
+ * without its class brackets. */
+#define SPACE_SET                                                                                  \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
+    "\\x{205f}\\x{3000}"
 
-static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const char *what)
-{
+static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const char *what) {
     return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, at, what);
 }
 
-/* Rewrites \s and \S, and refuses the few things that both dialects know under one spelling with two meanings. */
-static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out, ckvc_err *err)
-{
+/* Rewrites \s and \S, and refuses the few things that both dialects know under one spelling with
+ * two meanings. */
+static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out,
+                                     ckvc_err *err) {
     const char *p = from->bytes;
     size_t n = from->size;
     bool in_class = false;
@@ -31,14 +34,21 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
                 ckvc_buffer_text(out, in_class ? "" : next == 's' ? "[" : "[^");
                 ckvc_buffer_text(out, SPACE_SET);
                 ckvc_buffer_text(out, in_class ? "" : "]");
-            } else if (next == 'h' || next == 'H' || next == 'C' || next == 'R' || next == 'X' || next == 'G' || next == 'K') {
-                return refuse(err, where, i, "\\h, \\H, \\C, \\R, \\X, \\G and \\K are not supported");
+            } else if (next == 'h' || next == 'H' || next == 'C' || next == 'R' || next == 'X' ||
+                       next == 'G' || next == 'K') {
+                return refuse(err, where, i,
+                              "\\h, \\H, \\C, \\R, \\X, \\G and \\K are not supported");
             } else if (next == 'p' || next == 'P') {
-                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides; scripts do not. */
-                const char *close = i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;
+                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides; scripts do
+                 * not. */
+                const char *close =
+                    i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;
                 size_t length = close ? (size_t)(close - (p + i + 3)) : 0;
-                if (length < 1 || length > 2 + (p[i + 3] == '^'))
-                    return refuse(err, where, i, "only general categories such as \\p{L} and \\p{Nd} are supported");
+                if (length < 1 || length > 2 + (p[i + 3] == '^')) {
+                    return refuse(
+                        err, where, i,
+                        "only general categories such as \\p{L} and \\p{Nd} are supported");
+                }
                 ckvc_buffer_append(out, p + i, length + 4);
                 i += length + 2;
             } else {
@@ -47,14 +57,16 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
             i++;
             continue;
         }
-        if (in_class && c == '[' && next != ':')
-            return refuse(err, where, i, "a set inside a set is not supported (write \\[ for the bracket itself)");
-        if (in_class && c == '&' && next == '&')
+        if (in_class && c == '[' && next != ':') {
+            return refuse(err, where, i,
+                          "a set inside a set is not supported (write \\[ for the bracket itself)");
+        }
+        if (in_class && c == '&' && next == '&') {
             return refuse(err, where, i, "&& inside a set is not supported");
+        }
         if (in_class && c == '[') { /* [:alpha:] */
             const char *close = memmem(p + i, n - i, ":]", 2);
-            if (!close)
-                return refuse(err, where, i, "[: without :]");
+            if (!close) { return refuse(err, where, i, "[: without :]"); }
             ckvc_buffer_append(out, p + i, (size_t)(close - (p + i)) + 2);
             i = (size_t)(close - p) + 1;
             continue;
@@ -72,31 +84,37 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
     return out->failed ? ckvc_fail_memory(err, where, n) : CKVC_OK;
 }
 
-ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index, pcre2_code **out, ckvc_err *err)
-{
+ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
+                                  pcre2_code **out, ckvc_err *err) {
     char where[320];
     snprintf(where, sizeof where, "%.250s: pre_tokenizer: pattern %zu", name, index);
     *out = NULL;
-    if (pattern->size > MAX_PATTERN_BYTES)
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu bytes; at most %d are read", where, pattern->size, MAX_PATTERN_BYTES);
+    if (pattern->size > MAX_PATTERN_BYTES) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu bytes; at most %d are read", where,
+                         pattern->size, MAX_PATTERN_BYTES);
+    }
     ckvc_buffer text = {0};
     ckvc_status status = translate_pattern(pattern, where, &text, err);
     pcre2_compile_context *context = status == CKVC_OK ? pcre2_compile_context_create(NULL) : NULL;
-    if (status == CKVC_OK && !context)
+    if (status == CKVC_OK && !context) {
         status = ckvc_fail_memory(err, "regular expression", pattern->size);
+    }
     if (status == CKVC_OK) {
         int code = 0;
         PCRE2_SIZE at = 0;
         pcre2_set_parens_nest_limit(context, MAX_PATTERN_NESTING);
         pcre2_set_newline(context, PCRE2_NEWLINE_LF);
         *out = pcre2_compile(text.data ? text.data : (PCRE2_SPTR) "", text.size,
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &at, context);
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+                             &code, &at, context);
         if (*out) {
-            pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter matches */
+            pcre2_jit_compile(*out,
+                              PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter matches */
         } else {
             PCRE2_UCHAR reason[160];
             pcre2_get_error_message(code, reason, sizeof reason);
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at, (const char *)reason);
+            status = ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at,
+                               (const char *)reason);
         }
     }
     pcre2_compile_context_free(context);

@@ -1,4 +1,5 @@
-/* Split patterns as tokenizer.json has them, written for Oniguruma, compiled for PCRE2. Private to lib/token. */
+/* Split patterns as tokenizer.json has them, written for Oniguruma, compiled for PCRE2. Private to
+ * lib/token. */
 #ifndef CKVC_TOKEN_SPLIT_PATTERN_H
 #define CKVC_TOKEN_SPLIT_PATTERN_H
 
@@ -9,9 +10,10 @@
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
-/* pattern: number `index` of the file that `name` stands for in messages. *out is the caller's to pcre2_code_free, NULL on failure.
- * CKVC_E_DATA for a pattern that PCRE2 does not take, and for the few things that the two dialects spell alike and mean differently. */
-ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index, pcre2_code **out,
-                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* pattern: number `index` of the file that `name` stands for in messages. *out is the caller's to
+ * pcre2_code_free, NULL on failure. CKVC_E_DATA for a pattern that PCRE2 does not take, and for the
+ * few things that the two dialects spell alike and mean differently. */
+ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
+                                  pcre2_code **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

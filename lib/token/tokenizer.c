@@ -1,8 +1,11 @@
-/* Text -> added tokens -> normalised pieces -> words -> ids, in the order of Hugging Face `tokenizers`:
+/* Text -> added tokens -> normalised pieces -> words -> ids, in the order of Hugging Face
+ * `tokenizers`:
  *
  *   1. tokens that are matched in the raw text (normalized: false) cut it into pieces;
- *   2. each piece is normalised on its own, and the other added tokens (themselves normalised) are matched in it;
- *   3. what is left is cut into words by the split patterns, each applied to the spans that the one before left;
+ *   2. each piece is normalised on its own, and the other added tokens (themselves normalised) are
+ * matched in it;
+ *   3. what is left is cut into words by the split patterns, each applied to the spans that the one
+ * before left;
  *   4. each word is merged (bpe.c).
  */
 #include "lib/token/tokenizer.h"
@@ -20,16 +23,18 @@
 #include "lib/token/tokenizer_internal.h"
 
 enum {
-    /* Steps of one match: a pattern such as \s*[\r\n]+ backs through the whole of a long run of spaces, so the limit grows
-     * with the text; what grows faster than the text runs into it. */
+    /* Steps of one match: a pattern such as \s*[\r\n]+ backs through the whole of a long run of
+     * spaces, so the limit grows with the text; what grows faster than the text runs into it. */
     MATCH_STEPS = 1000000,
     MATCH_STEPS_PER_BYTE = 4,
     MATCH_DEPTH = 100000,
     MATCH_HEAP_KIB = 65536,
-    /* Many slow matches, each below the limit, end here: seconds of one text, and more for each MiB of it. */
+    /* Many slow matches, each below the limit, end here: seconds of one text, and more for each MiB
+       of it. */
     PATIENCE_S = 10,
     PATIENCE_S_PER_MIB = 5,
-    /* Looking for added tokens: steps a byte of the text, where real vocabularies take one or two. */
+    /* Looking for added tokens: steps a byte of the text, where real vocabularies take one or two.
+     */
     ADDED_STEPS = 4000000,
     ADDED_STEPS_PER_BYTE = 32,
     MAX_DECODED = 1 << 30,
@@ -37,7 +42,8 @@ enum {
 };
 
 /* ---- encoding ---- */
-typedef struct memo_slot { /* where a word was met before: its ids are copied instead of merged again */
+typedef struct memo_slot { /* where a word was met before: its ids are copied instead of merged
+                              again */
     uint64_t hash;
     const char *word;
     uint32_t size;
@@ -65,29 +71,31 @@ typedef struct encoder { /* of one call */
     ckvc_err *err;
 } encoder;
 
-static ckvc_status encoder_keep(encoder *e, char *text)
-{
+static ckvc_status encoder_keep(encoder *e, char *text) {
     void *kept = e->kept_texts;
-    ckvc_status status = ckvc_grow(&kept, &e->kept_capacity, e->n_kept + 1, sizeof *e->kept_texts, e->err);
+    ckvc_status status =
+        ckvc_grow(&kept, &e->kept_capacity, e->n_kept + 1, sizeof *e->kept_texts, e->err);
     e->kept_texts = kept;
-    if (status != CKVC_OK)
+    if (status != CKVC_OK) {
         free(text);
-    else
+    } else {
         e->kept_texts[e->n_kept++] = text;
+    }
     return status;
 }
 
-static ckvc_status encode_word(encoder *e, const char *word, size_t n)
-{
+static ckvc_status encode_word(encoder *e, const char *word, size_t n) {
     enum { MEMO_WORD = 64 }; /* longer words seldom come back */
-    if (n > MEMO_WORD || !e->memo)
+    if (n > MEMO_WORD || !e->memo) {
         return bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err);
+    }
     uint64_t hash = ckvc_xxh64(word, n);
     memo_slot *slot = &e->memo[hash & e->memo_mask];
     ckvc_status status = CKVC_OK;
     if (slot->n_ids && slot->hash == hash && slot->size == n && memcmp(slot->word, word, n) == 0) {
-        for (uint32_t i = 0; i < slot->n_ids && status == CKVC_OK; i++)
+        for (uint32_t i = 0; i < slot->n_ids && status == CKVC_OK; i++) {
             status = id_list_push(&e->ids, e->ids.ids[slot->first_id + i], e->err);
+        }
         return status;
     }
     size_t before = e->ids.n;
@@ -96,39 +104,46 @@ static ckvc_status encode_word(encoder *e, const char *word, size_t n)
     return status;
 }
 
-static ckvc_status match_failed(encoder *e, size_t level, int code)
-{
+static ckvc_status match_failed(encoder *e, size_t level, int code) {
     PCRE2_UCHAR reason[160];
     pcre2_get_error_message(code, reason, sizeof reason);
-    if (code == PCRE2_ERROR_NOMEMORY)
-        return ckvc_fail_memory(e->err, "regular expression", 0);
-    return ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: pattern %zu takes too long on this text (%s)", e->t->name, level,
-                     (const char *)reason);
+    if (code == PCRE2_ERROR_NOMEMORY) { return ckvc_fail_memory(e->err, "regular expression", 0); }
+    return ckvc_fail(e->err, CKVC_E_DATA,
+                     "%s: pre_tokenizer: pattern %zu takes too long on this text (%s)", e->t->name,
+                     level, (const char *)reason);
 }
 
 /* One search from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
-static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from, bool *found)
-{
+static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from,
+                          bool *found) {
     const pcre2_code *pattern = e->t->splits[level];
     if ((++e->matches & 63) == 0) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if ((double)(now.tv_sec - e->started.tv_sec) + 1e-9 * (double)(now.tv_nsec - e->started.tv_nsec) > e->patience_s)
-            return ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
-                             e->t->name, level, e->patience_s);
+        if ((double)(now.tv_sec - e->started.tv_sec) +
+                1e-9 * (double)(now.tv_nsec - e->started.tv_nsec) >
+            e->patience_s) {
+            return ckvc_fail(
+                e->err, CKVC_E_DATA,
+                "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
+                e->t->name, level, e->patience_s);
+        }
     }
-    int rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level], e->match);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) /* the interpreter keeps its stack on the heap, within MATCH_HEAP_KIB */
-        rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, e->data[level], e->match);
+    int rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level],
+                         e->match);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) { /* the interpreter keeps its stack on the heap, within
+                                               MATCH_HEAP_KIB */
+        rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         e->data[level], e->match);
+    }
     *found = rc >= 0;
     return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
 }
 
-/* Cuts a span by pattern `level` into matches and what lies between them, each handed to the next pattern, words at last. */
-static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n)
-{
-    if (n == 0)
-        return CKVC_OK;
+/* Cuts a span by pattern `level` into matches and what lies between them, each handed to the next
+ * pattern, words at last. */
+static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n) {
+    if (n == 0) { return CKVC_OK; }
     if (level == e->t->spec->n_splits) {
         ckvc_status status = CKVC_OK;
         for (size_t part; n > 0 && status == CKVC_OK; text += part, n -= part) {
@@ -141,64 +156,66 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
     while (from <= n) {
         bool found = false;
         ckvc_status status = search(e, level, text, n, from, &found);
-        if (status != CKVC_OK)
-            return status;
-        if (!found)
-            break;
+        if (status != CKVC_OK) { return status; }
+        if (!found) { break; }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(e->data[level]);
         size_t start = span[0], end = span[1];
-        if (start < done || end < start) /* a look-behind can move a match's start back; such patterns match nothing sensible */
+        if (start < done || end < start) { /* a look-behind can move a match's start back; such
+                                              patterns match nothing sensible */
             return match_failed(e, level, PCRE2_ERROR_BADOFFSET);
+        }
         if (end == start) { /* an empty match cuts here; the search goes on one character later */
-            if (start >= n)
-                break;
+            if (start >= n) { break; }
             from = start + ckvc_utf8_step(text + start, n - start, NULL);
             status = encode_span(e, level + 1, text + done, start - done);
             done = start;
         } else {
             status = encode_span(e, level + 1, text + done, start - done);
-            if (status == CKVC_OK)
+            if (status == CKVC_OK) {
                 status = encode_span(e, level + 1, text + start, end - start);
+            }
             done = from = end;
         }
-        if (status != CKVC_OK)
-            return status;
+        if (status != CKVC_OK) { return status; }
     }
     return encode_span(e, level + 1, text + done, n - done);
 }
 
-/* pre_tokenizers/metaspace.rs: the prefix is put in front unless it is there, at the text's own beginning or everywhere. */
-static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n)
-{
+/* pre_tokenizers/metaspace.rs: the prefix is put in front unless it is there, at the text's own
+ * beginning or everywhere. */
+static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n) {
     const token_spec *spec = e->t->spec;
     const token_text *mark = &spec->metaspace;
     const token_normalizer spaces = {TOKEN_NORM_REPLACE, {(char[]){" "}, 1}, *mark};
-    bool wanted = spec->metaspace_prefix == TOKEN_PREFIX_ALWAYS ||
-                  (spec->metaspace_prefix == TOKEN_PREFIX_FIRST && e->first_piece && text == e->piece);
+    bool wanted =
+        spec->metaspace_prefix == TOKEN_PREFIX_ALWAYS ||
+        (spec->metaspace_prefix == TOKEN_PREFIX_FIRST && e->first_piece && text == e->piece);
     ckvc_buffer out = {0};
-    if (wanted && text[0] != ' ' && !(n >= mark->size && memcmp(text, mark->bytes, mark->size) == 0))
+    if (wanted && text[0] != ' ' &&
+        !(n >= mark->size && memcmp(text, mark->bytes, mark->size) == 0)) {
         ckvc_buffer_append(&out, mark->bytes, mark->size);
+    }
     token_replace(&spaces, text, n, e->most_made - e->made, &out);
     if (out.failed || out.size > e->most_made - e->made) {
         const bool failed = out.failed;
         ckvc_buffer_fini(&out);
-        return failed ? ckvc_fail_memory(e->err, "text", n)
-                      : ckvc_fail(e->err, CKVC_E_DATA, "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
-                                  e->t->name, e->most_made);
+        return failed
+                   ? ckvc_fail_memory(e->err, "text", n)
+                   : ckvc_fail(
+                         e->err, CKVC_E_DATA,
+                         "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
+                         e->t->name, e->most_made);
     }
     e->made += out.size;
     ckvc_status status = encoder_keep(e, (char *)out.data);
     return status == CKVC_OK ? encode_span(e, 0, (char *)out.data, out.size) : status;
 }
 
-static ckvc_status encode_words(encoder *e, const char *text, size_t n)
-{
-    if (e->t->spec->metaspace.size && n > 0)
-        return encode_metaspace(e, text, n);
+static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
+    if (e->t->spec->metaspace.size && n > 0) { return encode_metaspace(e, text, n); }
     if (e->t->spec->byte_level && e->t->spec->add_prefix_space && n > 0 && text[0] != ' ') {
         char *spaced = ckvc_alloc(n + 1, 1);
-        if (!spaced)
-            return ckvc_fail_memory(e->err, "text", n);
+        if (!spaced) { return ckvc_fail_memory(e->err, "text", n); }
         spaced[0] = ' ';
         memcpy(spaced + 1, text, n);
         ckvc_status status = encoder_keep(e, spaced);
@@ -207,12 +224,13 @@ static ckvc_status encode_words(encoder *e, const char *text, size_t n)
     return encode_span(e, 0, text, n);
 }
 
-static bool is_word_char(const char *text, size_t n)
-{
+static bool is_word_char(const char *text, size_t n) {
     utf8proc_int32_t code;
-    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &code) <= 0)
+    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &code) <= 0) {
         return false;
-    switch (utf8proc_category(code)) { /* \w of the reference implementation: letters, marks, digits, connectors */
+    }
+    switch (utf8proc_category(
+        code)) { /* \w of the reference implementation: letters, marks, digits, connectors */
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
     case UTF8PROC_CATEGORY_LT:
@@ -230,34 +248,40 @@ static bool is_word_char(const char *text, size_t n)
     }
 }
 
-static bool is_space_char(const char *text, size_t n)
-{
+static bool is_space_char(const char *text, size_t n) {
     utf8proc_int32_t c;
-    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c) <= 0)
+    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c) <= 0) {
         return false;
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+    }
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
 }
 
-static size_t char_before(const char *text, size_t at)
-{
+static size_t char_before(const char *text, size_t at) {
     size_t start = at - 1;
-    while (start > 0 && ((uint8_t)text[start] & 0xC0) == 0x80)
+    while (start > 0 && ((uint8_t)text[start] & 0xC0) == 0x80) {
         start--;
+    }
     return start;
 }
 
 typedef ckvc_status (*rest_fn)(encoder *e, const char *text, size_t n);
 
 /* Leftmost-longest added tokens; what lies between them goes to rest. */
-static ckvc_status cut_added(encoder *e, const trie *added, const char *text, size_t n, rest_fn rest)
-{
+static ckvc_status cut_added(encoder *e, const trie *added, const char *text, size_t n,
+                             rest_fn rest) {
     size_t done = 0;
     for (size_t at = 0; at < n;) {
         int32_t index = -1;
-        size_t length = added->first[(uint8_t)text[at]] ? trie_longest(added, text + at, n - at, &index, &e->added_steps) : 0;
-        if (e->added_steps > e->most_added_steps)
-            return ckvc_fail(e->err, CKVC_E_DATA, "%s: added_tokens: finding them takes too long in this text", e->t->name);
+        size_t length = added->first[(uint8_t)text[at]]
+                            ? trie_longest(added, text + at, n - at, &index, &e->added_steps)
+                            : 0;
+        if (e->added_steps > e->most_added_steps) {
+            return ckvc_fail(e->err, CKVC_E_DATA,
+                             "%s: added_tokens: finding them takes too long in this text",
+                             e->t->name);
+        }
         if (length == 0) {
             at++;
             continue;
@@ -266,84 +290,90 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
         size_t start = at, end = at + length;
         at = end;
         if (token->single_word &&
-            ((start > 0 && is_word_char(text + char_before(text, start), start)) || (end < n && is_word_char(text + end, n - end))))
+            ((start > 0 && is_word_char(text + char_before(text, start), start)) ||
+             (end < n && is_word_char(text + end, n - end)))) {
             continue;
-        while (token->lstrip && start > done && is_space_char(text + char_before(text, start), n))
+        }
+        while (token->lstrip && start > done && is_space_char(text + char_before(text, start), n)) {
             start = char_before(text, start);
-        while (token->rstrip && end < n && is_space_char(text + end, n - end))
+        }
+        while (token->rstrip && end < n && is_space_char(text + end, n - end)) {
             end += ckvc_utf8_step(text + end, n - end, NULL);
+        }
         ckvc_status status = CKVC_OK;
-        if (start > done)
-            status = rest(e, text + done, start - done);
-        if (status == CKVC_OK)
-            status = id_list_push(&e->ids, token->id, e->err);
-        if (status != CKVC_OK)
-            return status;
+        if (start > done) { status = rest(e, text + done, start - done); }
+        if (status == CKVC_OK) { status = id_list_push(&e->ids, token->id, e->err); }
+        if (status != CKVC_OK) { return status; }
         done = end;
         at = at > done ? at : done;
     }
     return done < n ? rest(e, text + done, n - done) : CKVC_OK;
 }
 
-static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n)
-{
+static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n) {
     const token_spec *spec = e->t->spec;
     e->first_piece = text == e->text;
     e->piece = text;
-    if (spec->n_normalizers == 0)
+    if (spec->n_normalizers == 0) {
         return cut_added(e, &e->t->normal_added, text, n, encode_words);
+    }
     ckvc_buffer normal = {0};
-    ckvc_status status = token_normalize(spec, e->t->name, text, n, e->most_made - e->made, &normal, e->err);
-    if (status != CKVC_OK || !normal.data)
-        return status;
+    ckvc_status status =
+        token_normalize(spec, e->t->name, text, n, e->most_made - e->made, &normal, e->err);
+    if (status != CKVC_OK || !normal.data) { return status; }
     e->made += normal.size;
     e->piece = (char *)normal.data;
     status = encoder_keep(e, (char *)normal.data);
-    return status == CKVC_OK ? cut_added(e, &e->t->normal_added, (char *)normal.data, normal.size, encode_words) : status;
+    return status == CKVC_OK
+               ? cut_added(e, &e->t->normal_added, (char *)normal.data, normal.size, encode_words)
+               : status;
 }
 
-static ckvc_status encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err)
-{
-    *e = (encoder){.t = t, .err = err, .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0)};
+static ckvc_status encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err) {
+    *e = (encoder){.t = t,
+                   .err = err,
+                   .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0)};
     e->most_added_steps = ADDED_STEPS + ADDED_STEPS_PER_BYTE * (uint64_t)n;
     e->most_made = token_growth_limit(n);
     clock_gettime(CLOCK_MONOTONIC, &e->started);
     size_t slots = 16;
-    while (slots < MEMO_SLOTS && slots < n / 8)
+    while (slots < MEMO_SLOTS && slots < n / 8) {
         slots *= 2;
+    }
     e->memo = ckvc_calloc(slots, sizeof *e->memo);
     e->memo_mask = slots - 1;
     e->match = pcre2_match_context_create(NULL);
-    if (!e->memo || !e->match)
+    if (!e->memo || !e->match) {
         return ckvc_fail_memory(err, "tokenizer", slots * sizeof *e->memo);
+    }
     uint64_t steps = MATCH_STEPS + MATCH_STEPS_PER_BYTE * (uint64_t)n;
     pcre2_set_match_limit(e->match, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
     pcre2_set_depth_limit(e->match, MATCH_DEPTH);
     pcre2_set_heap_limit(e->match, MATCH_HEAP_KIB);
     for (size_t i = 0; i < t->spec->n_splits; i++) {
-        e->data[i] = pcre2_match_data_create(1, NULL); /* only the span of the whole match is read */
-        if (!e->data[i])
-            return ckvc_fail_memory(err, "regular expression", 0);
+        e->data[i] =
+            pcre2_match_data_create(1, NULL); /* only the span of the whole match is read */
+        if (!e->data[i]) { return ckvc_fail_memory(err, "regular expression", 0); }
     }
     return CKVC_OK;
 }
 
-static void encoder_fini(encoder *e)
-{
-    for (size_t i = 0; i < MAX_SPLITS; i++)
+static void encoder_fini(encoder *e) {
+    for (size_t i = 0; i < MAX_SPLITS; i++) {
         pcre2_match_data_free(e->data[i]);
+    }
     pcre2_match_context_free(e->match);
-    for (size_t i = 0; i < e->n_kept; i++)
+    for (size_t i = 0; i < e->n_kept; i++) {
         free(e->kept_texts[i]);
+    }
     free(e->kept_texts);
     free(e->memo);
     bpe_scratch_fini(&e->scratch);
     free(e->ids.ids);
 }
 
-ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, int32_t **ids, size_t *n_ids,
-                             ckvc_err *err)
-{
+ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special,
+                             int32_t **ids, size_t *n_ids, ckvc_err *err) {
     *ids = NULL;
     *n_ids = 0;
     encoder e;
@@ -352,17 +382,17 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
     if (status == CKVC_OK && ckvc_utf8_check(text, n) < n) {
         size_t size = n;
         replaced = ckvc_utf8_replace(text, size, &n);
-        if (!replaced)
-            status = ckvc_fail_memory(err, "text", size * 3);
+        if (!replaced) { status = ckvc_fail_memory(err, "text", size * 3); }
         text = replaced;
     }
     e.text = text;
-    for (size_t i = 0; add_special && i < t->spec->n_prefix && status == CKVC_OK; i++)
+    for (size_t i = 0; add_special && i < t->spec->n_prefix && status == CKVC_OK; i++) {
         status = id_list_push(&e.ids, t->spec->prefix_ids[i], err);
-    if (status == CKVC_OK)
-        status = cut_added(&e, &t->raw_added, text, n, encode_raw_piece);
-    for (size_t i = 0; add_special && i < t->spec->n_suffix && status == CKVC_OK; i++)
+    }
+    if (status == CKVC_OK) { status = cut_added(&e, &t->raw_added, text, n, encode_raw_piece); }
+    for (size_t i = 0; add_special && i < t->spec->n_suffix && status == CKVC_OK; i++) {
         status = id_list_push(&e.ids, t->spec->suffix_ids[i], err);
+    }
     if (status == CKVC_OK && !e.ids.ids) {
         e.ids.ids = ckvc_alloc(1, sizeof *e.ids.ids); /* no ids at all: still something to free */
         status = e.ids.ids ? CKVC_OK : ckvc_fail_memory(err, "ids", sizeof *e.ids.ids);
@@ -380,86 +410,91 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
 /* ---- decoding ---- */
 
 /* Of a piece spelled <0xNN>: the byte; else -1. */
-static int fallback_byte(const id_text *text)
-{
-    if (text->size != 6 || memcmp(text->bytes, "<0x", 3) != 0 || text->bytes[5] != '>')
+static int fallback_byte(const id_text *text) {
+    if (text->size != 6 || memcmp(text->bytes, "<0x", 3) != 0 || text->bytes[5] != '>') {
         return -1;
+    }
     char digits[3] = {text->bytes[3], text->bytes[4], '\0'};
     char *end;
     long value = digits[0] == ' ' || digits[0] == '-' ? -1 : strtol(digits, &end, 16);
     return value >= 0 && end == digits + 2 ? (int)value : -1;
 }
 
-/* A run of byte pieces is text when it is UTF-8 as a whole; if not, each of its bytes becomes one U+FFFD. */
-static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out)
-{
-    if (ckvc_utf8_check((const char *)run->data, run->size) == run->size)
+/* A run of byte pieces is text when it is UTF-8 as a whole; if not, each of its bytes becomes one
+ * U+FFFD. */
+static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out) {
+    if (ckvc_utf8_check((const char *)run->data, run->size) == run->size) {
         ckvc_buffer_append(out, run->data, run->size);
-    else
-        for (size_t i = 0; i < run->size; i++)
+    } else {
+        for (size_t i = 0; i < run->size; i++) {
             ckvc_buffer_text(out, "\xEF\xBF\xBD");
+        }
+    }
     run->size = 0;
 }
 
-static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special, ckvc_buffer *out)
-{
+static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
+                           ckvc_buffer *out) {
     const token_spec *spec = t->spec;
     const token_normalizer undo = {TOKEN_NORM_REPLACE, spec->decode_from, spec->decode_to};
     ckvc_buffer run = {0};
     for (size_t i = 0; i < n_ids && out->size <= MAX_DECODED; i++) {
         const id_text *text = &t->texts[ids[i]];
-        if (skip_special && text->special)
-            continue;
+        if (skip_special && text->special) { continue; }
         int byte = spec->byte_fallback ? fallback_byte(text) : -1;
         if (byte >= 0) {
             ckvc_buffer_u8(&run, (uint8_t)byte);
             continue;
         }
-        if (run.size)
-            flush_bytes(&run, out);
-        if (spec->decode_from.size)
+        if (run.size) { flush_bytes(&run, out); }
+        if (spec->decode_from.size) {
             token_replace(&undo, text->bytes, text->size, MAX_DECODED, out);
-        else
+        } else {
             ckvc_buffer_append(out, text->bytes, text->size);
+        }
     }
-    if (run.size)
-        flush_bytes(&run, out);
+    if (run.size) { flush_bytes(&run, out); }
     out->failed |= run.failed;
     ckvc_buffer_fini(&run);
-    if (spec->decode_strip_left && out->size && out->data[0] == ' ')
+    if (spec->decode_strip_left && out->size && out->data[0] == ' ') {
         memmove(out->data, out->data + 1, out->size--); /* the NUL behind moves along */
+    }
 }
 
-ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special, char **text, size_t *n,
-                             ckvc_err *err)
-{
+ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
+                             bool skip_special, char **text, size_t *n, ckvc_err *err) {
     *text = NULL;
     *n = 0;
     for (size_t i = 0; i < n_ids; i++) {
-        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->texts[ids[i]].bytes)
-            return ckvc_fail(err, CKVC_E_DATA, "%s: id %d (number %zu) is not in the vocabulary", t->name, ids[i], i);
+        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->texts[ids[i]].bytes) {
+            return ckvc_fail(err, CKVC_E_DATA, "%s: id %d (number %zu) is not in the vocabulary",
+                             t->name, ids[i], i);
+        }
     }
     ckvc_buffer out = {0};
     ckvc_buffer_append(&out, "", 0);
     if (t->spec->byte_level) {
-        for (size_t i = 0; i < n_ids && out.size <= MAX_DECODED; i++)
-            if (!(skip_special && t->texts[ids[i]].special))
+        for (size_t i = 0; i < n_ids && out.size <= MAX_DECODED; i++) {
+            if (!(skip_special && t->texts[ids[i]].special)) {
                 ckvc_buffer_append(&out, t->texts[ids[i]].bytes, t->texts[ids[i]].size);
+            }
+        }
     } else {
         decode_spelled(t, ids, n_ids, skip_special, &out);
     }
     if (out.size > MAX_DECODED) {
         ckvc_buffer_fini(&out);
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu ids stand for more than %d bytes of text", t->name, n_ids, MAX_DECODED);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu ids stand for more than %d bytes of text",
+                         t->name, n_ids, MAX_DECODED);
     }
-    if (!out.failed && !out.data)
+    if (!out.failed && !out.data) {
         ckvc_buffer_u8(&out, 0), out.size = 0; /* no text at all: still something to free */
+    }
     if (!out.failed && ckvc_utf8_check((const char *)out.data, out.size) < out.size) {
         size_t size;
         char *replaced = ckvc_utf8_replace((const char *)out.data, out.size, &size);
         ckvc_buffer_fini(&out);
-        if (!replaced)
-            return ckvc_fail_memory(err, "decoded text", size);
+        if (!replaced) { return ckvc_fail_memory(err, "decoded text", size); }
         *text = replaced;
         *n = size;
         return CKVC_OK;

@@ -1,7 +1,8 @@
 /* Text -> ids and ids -> text, equal to Hugging Face `tokenizers` for the families that we support.
  *
- * A tokenizer is immutable once built and may be used by any number of threads. Work is bounded by the sizes of file and text (README.md,
- * last part); running into a bound is a CKVC_E_DATA that names the part of the file, never a hang.
+ * A tokenizer is immutable once built and may be used by any number of threads. Work is bounded by
+ * the sizes of file and text (README.md, last part); running into a bound is a CKVC_E_DATA that
+ * names the part of the file, never a hang.
  */
 #ifndef CKVC_TOKENIZER_H
 #define CKVC_TOKENIZER_H
@@ -11,22 +12,29 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Builds from a spec, which it takes over (freed in every case). `name` stands for the file in messages. Paths below are those of Hugging
- * Face `tokenizers`, tokenizers/src; what each field of a spec means there is said in token_spec.h. */
-ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Builds from a spec, which it takes over (freed in every case). `name` stands for the file in
+ * messages. Paths below are those of Hugging Face `tokenizers`, tokenizers/src; what each field of
+ * a spec means there is said in token_spec.h. */
+ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 void tokenizer_free(tokenizer *t);
-int32_t tokenizer_vocab_size(const tokenizer *t); /* largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps */
+int32_t tokenizer_vocab_size(
+    const tokenizer
+        *t); /* largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps */
 /* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
 const char *tokenizer_fingerprint(const tokenizer *t);
 
-/* Ids of a text of n bytes, as Tokenizer.encode has them: added tokens (tokenizer/added_vocabulary.rs), normalizer, pre_tokenizer, model.
- * add_special: with the template's prefix and suffix (processors/template.rs, "single": BOS). Invalid UTF-8 is replaced by U+FFFD, as
- * Python's decoder with errors="replace" does. *ids is the caller's to free. */
-ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special, int32_t **ids, size_t *n_ids,
-                             ckvc_err *err) CKVC_MUST_CHECK;
-/* Text of ids, as Tokenizer.decode (decoders/byte_level.rs, byte_fallback.rs, fuse.rs, strip.rs, in the file's order); special tokens are
- * left out when skip_special (skip_special_tokens). *text is the caller's to free (NUL behind *n). */
-ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special, char **text, size_t *n,
+/* Ids of a text of n bytes, as Tokenizer.encode has them: added tokens
+ * (tokenizer/added_vocabulary.rs), normalizer, pre_tokenizer, model. add_special: with the
+ * template's prefix and suffix (processors/template.rs, "single": BOS). Invalid UTF-8 is replaced
+ * by U+FFFD, as Python's decoder with errors="replace" does. *ids is the caller's to free. */
+ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, bool add_special,
+                             int32_t **ids, size_t *n_ids, ckvc_err *err) CKVC_MUST_CHECK;
+/* Text of ids, as Tokenizer.decode (decoders/byte_level.rs, byte_fallback.rs, fuse.rs, strip.rs, in
+ * the file's order); special tokens are left out when skip_special (skip_special_tokens). *text is
+ * the caller's to free (NUL behind *n). */
+ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
+                             bool skip_special, char **text, size_t *n,
                              ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

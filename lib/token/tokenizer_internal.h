@@ -1,4 +1,5 @@
-/* What a built tokenizer holds, for tokenizer_build.c, which fills it, and tokenizer.c, which uses it. Not for other files. */
+/* What a built tokenizer holds, for tokenizer_build.c, which fills it, and tokenizer.c, which uses
+ * it. Not for other files. */
 #ifndef CKVC_TOKENIZER_INTERNAL_H
 #define CKVC_TOKENIZER_INTERNAL_H
 

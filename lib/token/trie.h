@@ -1,4 +1,5 @@
-/* A set of strings, searched for the longest that begins at a place: added tokens, and pieces that stay whole. Private to lib/token. */
+/* A set of strings, searched for the longest that begins at a place: added tokens, and pieces that
+ * stay whole. Private to lib/token. */
 #ifndef CKVC_TOKEN_TRIE_H
 #define CKVC_TOKEN_TRIE_H
 
@@ -23,9 +24,11 @@ ckvc_status trie_init(trie *t, size_t total_bytes, const char *what, ckvc_err *e
 void trie_fini(trie *t);
 /* The index that the string had already, or -1 when it is new. n >= 1. */
 int32_t trie_add(trie *t, const char *text, size_t n, int32_t index);
-/* Length of the longest string at text, 0 when none begins there: MatchKind::LeftmostLongest of tokenizers' added_vocabulary.rs, and what
- * SentencePiece's PrefixMatcher (src/normalizer.cc) does for user-defined symbols. *steps grows by the bytes that were looked at: strings
- * that nearly fit at many places cost their length at each of them, and it is the caller who knows how much is too much. */
+/* Length of the longest string at text, 0 when none begins there: MatchKind::LeftmostLongest of
+ * tokenizers' added_vocabulary.rs, and what SentencePiece's PrefixMatcher (src/normalizer.cc) does
+ * for user-defined symbols. *steps grows by the bytes that were looked at: strings that nearly fit
+ * at many places cost their length at each of them, and it is the caller who knows how much is too
+ * much. */
 size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index, uint64_t *steps);
 
 #endif

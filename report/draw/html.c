@@ -9,8 +9,7 @@
 #define REPLACEMENT "\xEF\xBF\xBD"
 
 /* Length of the UTF-8 sequence at p that XML 1.0 may hold, 0 when there is none. */
-static int utf8_length(const unsigned char *p)
-{
+static int utf8_length(const unsigned char *p) {
     uint32_t c;
     int n;
     if (p[0] < 0x80) {
@@ -38,15 +37,12 @@ static int utf8_length(const unsigned char *p)
     if (c < smallest[n] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF) || (c & 0xFFFE) == 0xFFFE) {
         return 0;
     }
-    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0)) {
-        return 0;
-    }
+    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0)) { return 0; }
     bool reorders = (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
     return reorders ? 0 : n;
 }
 
-void html_text(ckvc_buffer *b, const char *text)
-{
+void html_text(ckvc_buffer *b, const char *text) {
     const unsigned char *p = (const unsigned char *)(text ? text : "");
     while (*p) {
         int n = utf8_length(p);
@@ -78,8 +74,7 @@ void html_text(ckvc_buffer *b, const char *text)
     }
 }
 
-static void text_list(ckvc_buffer *b, const char *fmt, va_list args)
-{
+static void text_list(ckvc_buffer *b, const char *fmt, va_list args) {
     char *text = NULL;
     if (vasprintf(&text, fmt, args) < 0) {
         b->failed = true;
@@ -89,69 +84,89 @@ static void text_list(ckvc_buffer *b, const char *fmt, va_list args)
     free(text);
 }
 
-void html_textf(ckvc_buffer *b, const char *fmt, ...)
-{
+void html_textf(ckvc_buffer *b, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     text_list(b, fmt, args);
     va_end(args);
 }
 
-/* Light, dark (screens only) and paper differ in the variables alone. No '<' and no '&' in here: the page is XML too. Series
- * colours are Okabe and Ito's, lightened for the dark page. */
+/* Light, dark (screens only) and paper differ in the variables alone. No '<' and no '&' in here:
+ * the page is XML too. Series colours are Okabe and Ito's, lightened for the dark page. */
 static const char style[] =
-    ":root{color-scheme:light dark;--bg:#fff;--card:#f7f7f5;--fg:#1b1f24;--muted:#59626d;--line:#c9ced6;--grid:#e4e7eb;"
+    ":root{color-scheme:light "
+    "dark;--bg:#fff;--card:#f7f7f5;--fg:#1b1f24;--muted:#59626d;--line:#c9ced6;--grid:#e4e7eb;"
     "--accent:#0060a8;--warn:#8a3b00;--warnbg:#fff3e6;--hatch:#9aa3ad;--empty:#f0f1f3;"
     "--c0:#0072b2;--c1:#d55e00;--c2:#00825f;--c3:#b4558c;--c4:#a87900;--c5:#4a4e57}\n"
-    "@media screen and (prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2026;--fg:#e8eaed;--muted:#a4adb8;"
-    "--line:#49515c;--grid:#2b3138;--accent:#74bdf5;--warn:#ffb86b;--warnbg:#33271a;--hatch:#6d7682;--empty:#22272e;"
+    "@media screen and "
+    "(prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2026;--fg:#e8eaed;--muted:#a4adb8;"
+    "--line:#49515c;--grid:#2b3138;--accent:#74bdf5;--warn:#ffb86b;--warnbg:#33271a;--hatch:#"
+    "6d7682;--empty:#22272e;"
     "--c0:#5ab4f0;--c1:#ff8a3d;--c2:#2fc79b;--c3:#e59ac6;--c4:#e6b33c;--c5:#b9bec7}}\n"
     "*{box-sizing:border-box}\n"
     "html{-webkit-text-size-adjust:100%}\n"
-    "body{margin:0 auto;max-width:1180px;padding:1.25rem clamp(.9rem,3vw,2rem) 3rem;background:var(--bg);color:var(--fg);"
-    "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}\n"
+    "body{margin:0 auto;max-width:1180px;padding:1.25rem clamp(.9rem,3vw,2rem) "
+    "3rem;background:var(--bg);color:var(--fg);"
+    "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu "
+    "Sans',sans-serif}\n"
     "h1{font-size:1.7rem;line-height:1.2;margin:.2rem 0 .4rem}\n"
-    "h2{font-size:1.3rem;line-height:1.25;margin:2.4rem 0 .6rem;padding-top:.5rem;border-top:1px solid var(--line)}\n"
+    "h2{font-size:1.3rem;line-height:1.25;margin:2.4rem 0 .6rem;padding-top:.5rem;border-top:1px "
+    "solid var(--line)}\n"
     "h3{font-size:1.05rem;margin:1.5rem 0 .4rem}\n"
     "p{margin:.5rem 0;max-width:75ch}\n"
     ".lead{font-size:1.05rem;max-width:none;padding-left:.2rem}\n"
     ".note{color:var(--muted);font-size:.92rem}\n"
-    ".warn{color:var(--warn);background:var(--warnbg);padding:.45rem .7rem;border-left:4px solid var(--warn);border-radius:3px}\n"
-    ".verdict{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem 1rem;margin:.9rem 0}\n"
+    ".warn{color:var(--warn);background:var(--warnbg);padding:.45rem .7rem;border-left:4px solid "
+    "var(--warn);border-radius:3px}\n"
+    ".verdict{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.6rem "
+    "1rem;margin:.9rem 0}\n"
     "a{color:var(--accent)}\n"
     "nav a{margin-right:1rem;white-space:nowrap;display:inline-block;padding:.15rem 0}\n"
     ".scroll{overflow-x:auto;margin:.7rem 0 1.1rem;max-width:100%}\n"
     "table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
     "caption{text-align:left;font-weight:600;padding-bottom:.35rem}\n"
     "th,td{padding:.28rem .65rem;border-bottom:1px solid var(--grid);vertical-align:top}\n"
-    "th{border-bottom:1px solid var(--line);color:var(--muted);font-weight:600;vertical-align:bottom;text-align:left}\n"
+    "th{border-bottom:1px solid "
+    "var(--line);color:var(--muted);font-weight:600;vertical-align:bottom;text-align:left}\n"
     ".r{text-align:right}td.r,.n{white-space:nowrap}td.group{font-weight:600;padding-top:.7rem}\n"
     "td.l{overflow-wrap:anywhere;min-width:6.5rem}\n"
     "tr td:first-child,tr th:first-child{padding-left:0}\n"
-    ".figs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:1.2rem;align-items:start;"
+    ".figs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:1."
+    "2rem;align-items:start;"
     "margin:1rem 0}\n"
     "figure{margin:0;padding:.7rem;border:1px solid var(--grid);border-radius:8px;min-width:0}\n"
     "figure svg{display:block;width:100%;height:auto;max-width:600px;margin:0 auto}\n"
     "figcaption{color:var(--muted);font-size:.86rem;line-height:1.4;margin-top:.5rem}\n"
     "code{font-size:.92em;overflow-wrap:anywhere}\n"
-    "details{margin:.8rem 0}summary{cursor:pointer;color:var(--accent);font-weight:600;padding:.2rem 0}\n"
+    "details{margin:.8rem "
+    "0}summary{cursor:pointer;color:var(--accent);font-weight:600;padding:.2rem 0}\n"
     /* the classes of figures (svg.c gives files of their own the same ones with fixed colours) */
-    "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif}\n"
-    ".h{paint-order:stroke;stroke:var(--bg);stroke-width:3;stroke-linejoin:round}.t{fill:var(--fg)}.m{fill:var(--muted)}.ax{stroke:"
+    "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu "
+    "Sans',sans-serif}\n"
+    ".h{paint-order:stroke;stroke:var(--bg);stroke-width:3;stroke-linejoin:round}.t{fill:var(--fg)}"
+    ".m{fill:var(--muted)}.ax{stroke:"
     "var(--muted);stroke-width:1;fill:none}"
-    ".gr{stroke:var(--grid);stroke-width:1;fill:none}.ref{stroke:var(--fg);stroke-width:1;stroke-dasharray:4 3;fill:none}"
-    ".hw{stroke:#fff;stroke-width:2.4;stroke-opacity:.75;fill:none}.hk{stroke:#000;stroke-width:1;fill:none}.da{stroke-dasharray:5 "
+    ".gr{stroke:var(--grid);stroke-width:1;fill:none}.ref{stroke:var(--fg);stroke-width:1;stroke-"
+    "dasharray:4 3;fill:none}"
+    ".hw{stroke:#fff;stroke-width:2.4;stroke-opacity:.75;fill:none}.hk{stroke:#000;stroke-width:1;"
+    "fill:none}.da{stroke-dasharray:5 "
     "4}"
-    ".ba{fill-opacity:.18}.em{fill:var(--empty)}.ha{stroke:var(--hatch);stroke-width:1;fill:none}.fr{fill:none;stroke:var(--line)}"
+    ".ba{fill-opacity:.18}.em{fill:var(--empty)}.ha{stroke:var(--hatch);stroke-width:1;fill:none}."
+    "fr{fill:none;stroke:var(--line)}"
     "\n"
-    ".f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}.f5{fill:var(--c5)}\n"
-    ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}"
+    ".f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)"
+    "}.f5{fill:var(--c5)}\n"
+    ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{"
+    "stroke:var(--c4)}"
     ".s5{stroke:var(--c5)}\n"
     ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}\n";
-/* Paper cannot scroll: cells wrap (numbers too) and figures stand below each other, none taller than a page with its caption. Folds
- * stay as the reader left them: opened, they more than double the pages. */
+/* Paper cannot scroll: cells wrap (numbers too) and figures stand below each other, none taller
+ * than a page with its caption. Folds stay as the reader left them: opened, they more than double
+ * the pages. */
 static const char print_style[] =
-    "@media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}summary{color:var(--fg)}"
+    "@media "
+    "print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}summary{color:"
+    "var(--fg)}"
     "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}nav{display:none}"
     "h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,.verdict "
     "p,.warn{break-inside:avoid}.scroll{overflow:"
@@ -159,16 +174,18 @@ static const char print_style[] =
     ".figs{display:block}figure{margin-bottom:4mm}figure "
     "svg{max-width:110mm;max-height:230mm}table{font-size:7.5pt}th,td{padding:.15rem .3rem}"
     "td.r,.n{white-space:normal}"
-    "td.l{min-width:0;overflow-wrap:break-word}.lead{font-size:10pt}.note{font-size:9pt}figcaption{font-size:8pt}}\n";
+    "td.l{min-width:0;overflow-wrap:break-word}.lead{font-size:10pt}.note{font-size:9pt}figcaption{"
+    "font-size:8pt}}\n";
 
-void html_page_begin(ckvc_buffer *b, const char *title)
-{
+void html_page_begin(ckvc_buffer *b, const char *title) {
     /* The policy forbids what the page does not need anyway: scripts, fetches, frames. */
-    ckvc_buffer_text(
-        b, "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>\n"
-           "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>");
+    ckvc_buffer_text(b,
+                     "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" "
+                     "lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+                     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                     "style-src 'unsafe-inline'\"/>\n"
+                     "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>");
     html_text(b, title);
     ckvc_buffer_text(b, "</title>\n<style>\n");
     ckvc_buffer_text(b, style);
@@ -176,43 +193,36 @@ void html_page_begin(ckvc_buffer *b, const char *title)
     ckvc_buffer_text(b, "</style>\n</head>\n<body>\n");
 }
 
-void html_page_end(ckvc_buffer *b)
-{
+void html_page_end(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</body>\n</html>\n");
 }
 
-void html_section_begin(ckvc_buffer *b, const char *id, const char *heading)
-{
+void html_section_begin(ckvc_buffer *b, const char *id, const char *heading) {
     ckvc_buffer_printf(b, "<section id=\"%s\">\n", id);
     html_heading(b, 2, heading);
 }
 
-void html_section_end(ckvc_buffer *b)
-{
+void html_section_end(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</section>\n");
 }
 
-void html_details_begin(ckvc_buffer *b, const char *summary)
-{
+void html_details_begin(ckvc_buffer *b, const char *summary) {
     ckvc_buffer_text(b, "<details><summary>");
     html_text(b, summary);
     ckvc_buffer_text(b, "</summary>\n");
 }
 
-void html_details_end(ckvc_buffer *b)
-{
+void html_details_end(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</details>\n");
 }
 
-void html_heading(ckvc_buffer *b, int level, const char *text)
-{
+void html_heading(ckvc_buffer *b, int level, const char *text) {
     ckvc_buffer_printf(b, "<h%d>", level);
     html_text(b, text);
     ckvc_buffer_printf(b, "</h%d>\n", level);
 }
 
-void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...)
-{
+void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) {
     va_list args;
     if (cls) {
         ckvc_buffer_printf(b, "<p class=\"%s\">", cls);
@@ -225,8 +235,8 @@ void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...)
     ckvc_buffer_text(b, "</p>\n");
 }
 
-void html_table_begin(ckvc_buffer *b, const char *caption, const char *align, const char *const *columns, size_t n_columns)
-{
+void html_table_begin(ckvc_buffer *b, const char *caption, const char *align,
+                      const char *const *columns, size_t n_columns) {
     ckvc_buffer_text(b, "<div class=\"scroll\" tabindex=\"0\"><table>");
     if (caption) {
         ckvc_buffer_text(b, "<caption>");
@@ -242,13 +252,11 @@ void html_table_begin(ckvc_buffer *b, const char *caption, const char *align, co
     ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n");
 }
 
-void html_row_begin(ckvc_buffer *b)
-{
+void html_row_begin(ckvc_buffer *b) {
     ckvc_buffer_text(b, "<tr>");
 }
 
-void html_cell(ckvc_buffer *b, char align, const char *fmt, ...)
-{
+void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) {
     va_list args;
     ckvc_buffer_printf(b, "<td class=\"%c\">", align);
     va_start(args, fmt);
@@ -257,8 +265,7 @@ void html_cell(ckvc_buffer *b, char align, const char *fmt, ...)
     ckvc_buffer_text(b, "</td>");
 }
 
-void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...)
-{
+void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) {
     va_list args;
     ckvc_buffer_printf(b, "<tr class=\"head\"><td class=\"group\" colspan=\"%zu\">", n_columns);
     va_start(args, fmt);
@@ -267,23 +274,20 @@ void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...)
     ckvc_buffer_text(b, "</td></tr>\n");
 }
 
-void html_row_end(ckvc_buffer *b)
-{
+void html_row_end(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</tr>\n");
 }
 
-void html_table_end(ckvc_buffer *b)
-{
+void html_table_end(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</tbody></table></div>\n");
 }
 
-void html_figures_begin(ckvc_buffer *b)
-{
+void html_figures_begin(ckvc_buffer *b) {
     ckvc_buffer_text(b, "<div class=\"figs\">\n");
 }
 
-void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *svg_file, const char *csv_file)
-{
+void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *svg_file,
+                 const char *csv_file) {
     ckvc_buffer_text(b, "<figure>\n");
     ckvc_buffer_append(b, svg->data, svg->size);
     ckvc_buffer_text(b, "<figcaption>");
@@ -295,7 +299,6 @@ void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, co
     ckvc_buffer_text(b, "\">numbers</a></figcaption>\n</figure>\n");
 }
 
-void html_figures_end(ckvc_buffer *b)
-{
+void html_figures_end(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</div>\n");
 }

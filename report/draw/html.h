@@ -1,8 +1,10 @@
-/* The report page: one HTML file that needs no script and no network, readable on a phone, in the dark and on paper.
+/* The report page: one HTML file that needs no script and no network, readable on a phone, in the
+ * dark and on paper.
  *
- * Output is also well-formed XML, so that a test can parse it whole. Text from outside always passes through html_text, which
- * escapes markup and replaces what XML cannot hold (control characters, broken UTF-8) or what could reorder the line
- * (bidirectional overrides) by U+FFFD. Everything appends to a ckvc_buffer; test its `failed` once at the end.
+ * Output is also well-formed XML, so that a test can parse it whole. Text from outside always
+ * passes through html_text, which escapes markup and replaces what XML cannot hold (control
+ * characters, broken UTF-8) or what could reorder the line (bidirectional overrides) by U+FFFD.
+ * Everything appends to a ckvc_buffer; test its `failed` once at the end.
  */
 #ifndef CKVC_HTML_H
 #define CKVC_HTML_H
@@ -12,7 +14,9 @@
 #include "lib/base/buffer.h"
 #include "lib/base/status.h"
 
-void html_text(ckvc_buffer *b, const char *text); /* escaped, for element content and quoted attributes; NULL is nothing */
+void html_text(
+    ckvc_buffer *b,
+    const char *text); /* escaped, for element content and quoted attributes; NULL is nothing */
 void html_textf(ckvc_buffer *b, const char *fmt, ...) CKVC_PRINTF(2, 3);
 
 void html_page_begin(ckvc_buffer *b, const char *title);
@@ -28,19 +32,22 @@ void html_heading(ckvc_buffer *b, int level, const char *text);
 /* One paragraph of plain text; cls NULL, "lead", "note" or "warn". */
 void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
-/* Tables scroll inside their own box when they are wider than the page. align has one letter a column: 'l' text, 'n' text
- * that stays on one line, 'r' number. html_group is a row that names the rows below it. */
-void html_table_begin(ckvc_buffer *b, const char *caption, const char *align, const char *const *columns, size_t n_columns);
+/* Tables scroll inside their own box when they are wider than the page. align has one letter a
+ * column: 'l' text, 'n' text that stays on one line, 'r' number. html_group is a row that names the
+ * rows below it. */
+void html_table_begin(ckvc_buffer *b, const char *caption, const char *align,
+                      const char *const *columns, size_t n_columns);
 void html_row_begin(ckvc_buffer *b);
 void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void html_row_end(ckvc_buffer *b);
 void html_table_end(ckvc_buffer *b);
 
-/* Figures stand side by side where there is room. svg is markup (svg_render, not standalone); caption is plain text; files are the
- * names of the picture and of its numbers beside the page. */
+/* Figures stand side by side where there is room. svg is markup (svg_render, not standalone);
+ * caption is plain text; files are the names of the picture and of its numbers beside the page. */
 void html_figures_begin(ckvc_buffer *b);
-void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *svg_file, const char *csv_file);
+void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *svg_file,
+                 const char *csv_file);
 void html_figures_end(ckvc_buffer *b);
 
 #endif

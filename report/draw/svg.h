@@ -1,11 +1,14 @@
-/* Drawing into SVG: shapes with classes, text that is measured before it is placed, nice ticks, two colour scales.
+/* Drawing into SVG: shapes with classes, text that is measured before it is placed, nice ticks, two
+ * colour scales.
  *
- * A drawing is made once and rendered twice: inline, where the page's style sheet gives the classes their colours (light, dark,
- * paper), and as a file of its own, which carries fixed colours for every viewer, also those without CSS variables.
- * Coordinates are the viewBox's; 0,0 is top left. Elements use no ids, so any number of drawings share one page.
+ * A drawing is made once and rendered twice: inline, where the page's style sheet gives the classes
+ * their colours (light, dark, paper), and as a file of its own, which carries fixed colours for
+ * every viewer, also those without CSS variables. Coordinates are the viewBox's; 0,0 is top left.
+ * Elements use no ids, so any number of drawings share one page.
  *
- * Classes: t text, m muted text, h beside them: a halo over lines below, ax axis, gr grid line, ref reference line, em empty cell, ha hatching, fr frame,
- *          hw, hk hatching over colour (light below dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
+ * Classes: t text, m muted text, h beside them: a halo over lines below, ax axis, gr grid line, ref
+ * reference line, em empty cell, ha hatching, fr frame, hw, hk hatching over colour (light below
+ * dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
  */
 #ifndef CKVC_SVG_H
 #define CKVC_SVG_H
@@ -34,30 +37,38 @@ void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *cl
 /* tip: shown by the browser over the shape; NULL: none. */
 void svg_rect(svg *s, double x, double y, double w, double h, const char *cls, const char *tip);
 void svg_rect_rgb(svg *s, double x, double y, double w, double h, uint32_t rgb, const char *tip);
-/* Marker number `shape` (circle, square, diamond, triangle, cross, plus; cycles), filled with f<series>. */
+/* Marker number `shape` (circle, square, diamond, triangle, cross, plus; cycles), filled with
+ * f<series>. */
 void svg_marker(svg *s, int shape, double x, double y, double r, int series, const char *tip);
 /* A line through n points, and the area between two lines, in the colour of a series. */
 void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed);
 void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series);
 /* over_colour: legible on any fill. */
-void svg_hatch_begin(svg *s, bool over_colour); /* then any number of svg_hatch_cell, then svg_hatch_end: one path for all */
+void svg_hatch_begin(
+    svg *s,
+    bool over_colour); /* then any number of svg_hatch_cell, then svg_hatch_end: one path for all */
 void svg_hatch_cell(svg *s, double x, double y, double w, double h);
 void svg_hatch_end(svg *s);
 
 typedef enum svg_anchor { SVG_START, SVG_MIDDLE, SVG_END } svg_anchor;
-void svg_label(svg *s, double x, double y, double size, svg_anchor anchor, const char *cls, const char *text);
-void svg_label_rgb(svg *s, double x, double y, double size, svg_anchor anchor, uint32_t rgb, const char *text);
-void svg_label_up(svg *s, double x, double y, double size, const char *cls, const char *text); /* centred, read from below */
+void svg_label(svg *s, double x, double y, double size, svg_anchor anchor, const char *cls,
+               const char *text);
+void svg_label_rgb(svg *s, double x, double y, double size, svg_anchor anchor, uint32_t rgb,
+                   const char *text);
+void svg_label_up(svg *s, double x, double y, double size, const char *cls,
+                  const char *text); /* centred, read from below */
 /* Breaks text into lines no wider than `width`; returns the y of the line after the last. */
-double svg_paragraph(svg *s, double x, double y, double width, double size, bool bold, const char *cls, const char *text);
+double svg_paragraph(svg *s, double x, double y, double width, double size, bool bold,
+                     const char *cls, const char *text);
 /* Upper estimate: no font is at hand. Counts characters, not bytes. */
 double svg_text_width(const char *text, double size);
 
-/* Ticks at multiples of 1, 2 or 5 times a power of ten inside [lo, hi], about `want` of them; returns their number and the
- * decimals that tell them apart. None when a bound is not finite. */
+/* Ticks at multiples of 1, 2 or 5 times a power of ten inside [lo, hi], about `want` of them;
+ * returns their number and the decimals that tell them apart. None when a bound is not finite. */
 size_t svg_ticks(double lo, double hi, size_t want, double ticks[SVG_TICKS_MAX], int *decimals);
 
-/* Colours that colour-blind people can order: t in [0, 1] on viridis (dark to light); t in [-1, 1] on blue - white - orange. */
+/* Colours that colour-blind people can order: t in [0, 1] on viridis (dark to light); t in [-1, 1]
+ * on blue - white - orange. */
 uint32_t svg_sequential(double t);
 uint32_t svg_diverging(double t);
 uint32_t svg_text_on(uint32_t rgb); /* black or white, whichever reads better on it */

@@ -4,18 +4,15 @@
 #include <math.h>
 #include <stdio.h>
 
-double svg_title(svg *s, const char *title)
-{
+double svg_title(svg *s, const char *title) {
     return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, TITLE_SIZE, true, "t", title);
 }
 
-int svg_series_shape(int series)
-{
+int svg_series_shape(int series) {
     return series + series / SVG_SERIES;
 }
 
-double svg_legend(svg *s, double y, const char *const *names, size_t n)
-{
+double svg_legend(svg *s, double y, const char *const *names, size_t n) {
     double x = PAD;
     for (size_t i = 0; i < n; i++) {
         double w = 16 + svg_text_width(names[i], TICK_SIZE) + 12;
@@ -25,7 +22,9 @@ double svg_legend(svg *s, double y, const char *const *names, size_t n)
         }
         svg_marker(s, svg_series_shape((int)i), x + 5, y - 3.5, 4, (int)i, NULL);
         if (w > s->width - PAD - x) { /* one name wider than the drawing */
-            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, TICK_SIZE, false, "t", names[i]) - TICK_SIZE * 1.28;
+            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, TICK_SIZE, false, "t",
+                              names[i]) -
+                TICK_SIZE * 1.28;
         } else {
             svg_label(s, x + 14, y, TICK_SIZE, SVG_START, "t", names[i]);
         }
@@ -34,31 +33,28 @@ double svg_legend(svg *s, double y, const char *const *names, size_t n)
     return y + 10;
 }
 
-double svg_axis_place(const svg_axis *a, double v)
-{
+double svg_axis_place(const svg_axis *a, double v) {
     v = a->log ? log10(v) : v;
-    return a->hi > a->lo ? a->from + (v - a->lo) / (a->hi - a->lo) * (a->to - a->from) : (a->from + a->to) / 2;
+    return a->hi > a->lo ? a->from + (v - a->lo) / (a->hi - a->lo) * (a->to - a->from)
+                         : (a->from + a->to) / 2;
 }
 
-svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want)
-{
+svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want) {
     svg_axis a = {.from = from, .to = to};
     if (!(hi >= lo)) {
         lo = 0;
         hi = 1;
     }
     double pad = (hi - lo) * margin;
-    if (hi - lo <= fmax(fabs(lo), fabs(hi)) * 1e-9) {
-        pad = lo == 0 ? 1 : fabs(lo) * 0.1;
-    }
+    if (hi - lo <= fmax(fabs(lo), fabs(hi)) * 1e-9) { pad = lo == 0 ? 1 : fabs(lo) * 0.1; }
     a.lo = lo - pad;
     a.hi = hi + pad;
     a.n = svg_ticks(a.lo, a.hi, want, a.ticks, &a.decimals);
     return a;
 }
 
-svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, double to, size_t want)
-{
+svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, double to,
+                           size_t want) {
     static const double steps[3] = {1, 2, 5};
     bool any = lo > 0 && hi >= lo && isfinite(hi);
     svg_axis a = svg_axis_over(any ? log10(lo) : 0, any ? log10(hi) : 1, margin, from, to, 0);
@@ -73,17 +69,14 @@ svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, dou
     for (int e = first; e <= last; e += stride) {
         for (size_t k = 0; k < per && a.n < SVG_TICKS_MAX; k++) {
             double v = steps[k] * pow(10, e);
-            if (log10(v) >= a.lo - 1e-9 && log10(v) <= a.hi + 1e-9) {
-                a.ticks[a.n++] = v;
-            }
+            if (log10(v) >= a.lo - 1e-9 && log10(v) <= a.hi + 1e-9) { a.ticks[a.n++] = v; }
         }
     }
     return a;
 }
 
 /* Large counts read better as 12k than as 12000. */
-static const char *tick_text(const svg_axis *a, double v, char text[32])
-{
+static const char *tick_text(const svg_axis *a, double v, char text[32]) {
     if (a->log) {
         snprintf(text, 32, v >= 1e4 || v < 1e-3 ? "%.0e" : "%g", v);
         return text;
@@ -101,8 +94,7 @@ static const char *tick_text(const svg_axis *a, double v, char text[32])
     return text;
 }
 
-double svg_axis_tick_width(const svg_axis *a)
-{
+double svg_axis_tick_width(const svg_axis *a) {
     char text[32];
     double w = 0;
     for (size_t i = 0; i < a->n; i++) {
@@ -111,8 +103,7 @@ double svg_axis_tick_width(const svg_axis *a)
     return w;
 }
 
-void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const char *label)
-{
+void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const char *label) {
     char text[32];
     for (size_t i = 0; i < a->n; i++) {
         double x = svg_axis_place(a, a->ticks[i]);
@@ -123,8 +114,7 @@ void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const
     svg_label(s, (a->from + a->to) / 2, bottom + 28, LABEL_SIZE, SVG_MIDDLE, "m", label);
 }
 
-void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const char *label)
-{
+void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const char *label) {
     char text[32];
     for (size_t i = 0; i < a->n; i++) {
         double y = svg_axis_place(a, a->ticks[i]);

@@ -1,4 +1,5 @@
-/* What charts share: title, legend, axes with nice ticks (linear or logarithmic). For svg_chart.c and svg_curves.c alone. */
+/* What charts share: title, legend, axes with nice ticks (linear or logarithmic). For svg_chart.c
+ * and svg_curves.c alone. */
 #ifndef CKVC_SVG_AXIS_H
 #define CKVC_SVG_AXIS_H
 
@@ -28,8 +29,10 @@ typedef struct svg_axis {
 } svg_axis;
 /* An axis with `margin` (share of its length) beyond lo and hi; hi < lo is an axis over nothing. */
 svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want);
-/* The same for positive values on a logarithmic scale: ticks at 1, 2, 5 or at powers of ten, whatever fits. */
-svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, double to, size_t want);
+/* The same for positive values on a logarithmic scale: ticks at 1, 2, 5 or at powers of ten,
+ * whatever fits. */
+svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, double to,
+                           size_t want);
 double svg_axis_place(const svg_axis *a, double v);
 double svg_axis_tick_width(const svg_axis *a);
 void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const char *label);

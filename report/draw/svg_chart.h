@@ -1,5 +1,6 @@
-/* Whole charts on a drawing (svg.h): heat maps, bars, intervals, points. Each lays itself out below its title, in the width of
- * the drawing, and sets the drawing's height. The default width suits a phone's column and half a sheet of A4.
+/* Whole charts on a drawing (svg.h): heat maps, bars, intervals, points. Each lays itself out below
+ * its title, in the width of the drawing, and sets the drawing's height. The default width suits a
+ * phone's column and half a sheet of A4.
  */
 #ifndef CKVC_SVG_CHART_H
 #define CKVC_SVG_CHART_H
@@ -10,8 +11,9 @@
 
 #include "report/draw/svg.h"
 
-#define CHART_WIDTH     440.0
-#define CHART_CELLS_MAX 40000 /* a heat map of more cells is not drawn: a note points to the numbers */
+#define CHART_WIDTH 440.0
+#define CHART_CELLS_MAX                                                                            \
+    40000 /* a heat map of more cells is not drawn: a note points to the numbers */
 
 typedef struct chart_scale {
     bool diverging; /* blue below `centre`, orange above; else dark to light */
@@ -29,8 +31,9 @@ typedef struct chart_heat_spec {
     const char *const *row_names, *const *col_names; /* NULL: 0-based numbers */
     bool y_up;                                       /* row 0 at the bottom */
     chart_scale scale;
-    const char *missing;           /* meaning of a blank cell; NULL when there is none */
-    const uint8_t *const *hatched; /* [n_panels] of [rows][cols]: hatched over their colour; NULL: none */
+    const char *missing; /* meaning of a blank cell; NULL when there is none */
+    const uint8_t *const
+        *hatched; /* [n_panels] of [rows][cols]: hatched over their colour; NULL: none */
     const char *hatched_label;
 } chart_heat_spec;
 void chart_heat(svg *s, const chart_heat_spec *c);
@@ -47,7 +50,8 @@ typedef struct chart_bars_spec {
 } chart_bars_spec;
 void chart_bars(svg *s, const chart_bars_spec *c);
 
-/* One row a thing: label and remark above, marker with interval below. Rows with a NaN mean say `undefined` instead. */
+/* One row a thing: label and remark above, marker with interval below. Rows with a NaN mean say
+ * `undefined` instead. */
 typedef struct chart_interval_row {
     const char *heading;        /* printed before the row when not NULL */
     const char *label, *remark; /* remark may be NULL */
@@ -85,8 +89,8 @@ typedef struct chart_scatter_spec {
 } chart_scatter_spec;
 void chart_scatter(svg *s, const chart_scatter_spec *c);
 
-/* Lines through points in order of x, each with a band, over linear or logarithmic axes. Points with an undefined number are left out;
- * so are those that a logarithmic axis cannot show. */
+/* Lines through points in order of x, each with a band, over linear or logarithmic axes. Points
+ * with an undefined number are left out; so are those that a logarithmic axis cannot show. */
 typedef struct chart_curve {
     const char *name;
     size_t n;

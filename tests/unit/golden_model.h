@@ -1,4 +1,5 @@
-/* What the tests on whole models share: one backend, JSON arrays, and tolerances with their measured use. */
+/* What the tests on whole models share: one backend, JSON arrays, and tolerances with their
+ * measured use. */
 #ifndef CKVC_GOLDEN_MODEL_H
 #define CKVC_GOLDEN_MODEL_H
 
@@ -15,8 +16,7 @@ typedef struct bench {
     backend *be;
 } bench;
 
-static inline bench bench_open_kind(const char *kind, int n_threads)
-{
+static inline bench bench_open_kind(const char *kind, int n_threads) {
     bench b = {0};
     ckvc_err err = {0};
     assert_int_equal(ckvc_pool_create(n_threads, &b.pool, &err), CKVC_OK);
@@ -24,40 +24,34 @@ static inline bench bench_open_kind(const char *kind, int n_threads)
     return b;
 }
 
-static inline bench bench_open(int n_threads)
-{
+static inline bench bench_open(int n_threads) {
     return bench_open_kind("cpu", n_threads);
 }
 
-static inline void bench_close(bench *b)
-{
+static inline void bench_close(bench *b) {
     backend_destroy(b->be);
     ckvc_pool_destroy(b->pool);
 }
 
-static inline json_t *golden_read(const char *path)
-{
+static inline json_t *golden_read(const char *path) {
     ckvc_err err = {0};
     json_t *root = NULL;
-    if (ckvc_json_read(path, 64u << 20, &root, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (ckvc_json_read(path, 64u << 20, &root, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return root;
 }
 
-static inline int32_t *golden_ids(const json_t *array, int64_t *n)
-{
+static inline int32_t *golden_ids(const json_t *array, int64_t *n) {
     *n = (int64_t)json_array_size(array);
     int32_t *ids = ckvc_alloc((size_t)*n, sizeof *ids);
-    for (int64_t i = 0; i < *n; i++)
+    for (int64_t i = 0; i < *n; i++) {
         ids[i] = (int32_t)json_integer_value(json_array_get(array, (size_t)i));
+    }
     return ids;
 }
 
-static inline double golden_number(const json_t *object, const char *key)
-{
+static inline double golden_number(const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
-    if (!json_is_number(v))
-        fail_msg("golden file has no number %s", key);
+    if (!json_is_number(v)) { fail_msg("golden file has no number %s", key); }
     return json_number_value(v);
 }
 
@@ -67,20 +61,19 @@ typedef struct worst {
     double ratio;
 } worst;
 
-static inline void compare(worst *w, double got, double want, double tolerance)
-{
+static inline void compare(worst *w, double got, double want, double tolerance) {
     const double ratio = fabs(got - want) / tolerance;
-    if (!(ratio <= w->ratio))
-        w->ratio = ratio;
-    if (!(ratio <= 1.0))
+    if (!(ratio <= w->ratio)) { w->ratio = ratio; }
+    if (!(ratio <= 1.0)) {
         fail_msg("%s: got %.9g, wanted %.9g, tolerance %.2g", w->what, got, want, tolerance);
+    }
 }
 
-static inline void worst_print(const char *name, const worst *w, size_t n)
-{
+static inline void worst_print(const char *name, const worst *w, size_t n) {
     printf("%s: share of the tolerance used:", name);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         printf(" %s %.3f", w[i].what, w[i].ratio);
+    }
     printf("\n");
 }
 

@@ -1,5 +1,6 @@
-/* A transformer in plain loops and doubles, straight from the weight files: the oracle for what positions see each other. Only a
- * rotary base without scaling; names and order of tensors as in the files, taken apart here once more. */
+/* A transformer in plain loops and doubles, straight from the weight files: the oracle for what
+ * positions see each other. Only a rotary base without scaling; names and order of tensors as in
+ * the files, taken apart here once more. */
 #ifndef CKVC_NAIVE_MODEL_H
 #define CKVC_NAIVE_MODEL_H
 
@@ -14,8 +15,7 @@
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);
 
-static inline double naive_value(const tensor_view *t, int64_t i)
-{
+static inline double naive_value(const tensor_view *t, int64_t i) {
     uint32_t bits = 0;
     float f;
     if (t->type == TENSOR_F32) {
@@ -34,20 +34,19 @@ static inline double naive_value(const tensor_view *t, int64_t i)
     return (double)f;
 }
 
-static inline const tensor_view *naive_tensor(const weights *w, int32_t layer, const char *name)
-{
+static inline const tensor_view *naive_tensor(const weights *w, int32_t layer, const char *name) {
     char full[128];
-    if (layer < 0)
+    if (layer < 0) {
         snprintf(full, sizeof full, "%s", name);
-    else
+    } else {
         snprintf(full, sizeof full, "model.layers.%d.%s", layer, name);
+    }
     return weights_find(w, full);
 }
 
 /* y[r] = W x[r] + b, or + y with add */
-static inline void naive_linear(const weights *w, int32_t layer, const char *name, const double *x, int64_t n, int64_t n_in,
-                                int64_t n_out, bool add, double *y)
-{
+static inline void naive_linear(const weights *w, int32_t layer, const char *name, const double *x,
+                                int64_t n, int64_t n_in, int64_t n_out, bool add, double *y) {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
     const tensor_view *m = naive_tensor(w, layer, full);
@@ -56,42 +55,52 @@ static inline void naive_linear(const weights *w, int32_t layer, const char *nam
     for (int64_t r = 0; r < n; r++) {
         for (int64_t o = 0; o < n_out; o++) {
             double sum = b ? naive_value(b, o) : 0;
-            for (int64_t i = 0; i < n_in; i++)
+            for (int64_t i = 0; i < n_in; i++) {
                 sum += naive_value(m, o * n_in + i) * x[r * n_in + i];
+            }
             y[r * n_out + o] = sum + (add ? y[r * n_out + o] : 0);
         }
     }
 }
 
-static inline void naive_norm(const weights *w, int32_t layer, const char *name, double eps, const double *x, int64_t n,
-                              int64_t width, double *y)
-{
+static inline void naive_norm(const weights *w, int32_t layer, const char *name, double eps,
+                              const double *x, int64_t n, int64_t width, double *y) {
     const tensor_view *t = naive_tensor(w, layer, name);
     for (int64_t r = 0; r < n; r++) {
         double sum = 0;
-        for (int64_t i = 0; i < width; i++)
+        for (int64_t i = 0; i < width; i++) {
             sum += x[r * width + i] * x[r * width + i];
-        for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = x[r * width + i] / sqrt(sum / (double)width + eps) * naive_value(t, i);
+        }
+        for (int64_t i = 0; i < width; i++) {
+            y[r * width + i] =
+                x[r * width + i] / sqrt(sum / (double)width + eps) * naive_value(t, i);
+        }
     }
 }
 
 /* nll[i] = -log P(ids[i+1] | what position i sees), [n-1] */
-static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, naive_sees sees, const void *ctx, double *nll)
-{
+static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, naive_sees sees,
+                                const void *ctx, double *nll) {
     model_shape s;
     ckvc_err err = {0};
     weights *w;
-    if (model_config_read(dir, &s, &err) != CKVC_OK || weights_open(dir, &w, &err) != CKVC_OK)
+    if (model_config_read(dir, &s, &err) != CKVC_OK || weights_open(dir, &w, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
-    const int64_t m = s.width, d = s.head_dim, q_width = s.n_heads * d, kv_width = s.n_kv_heads * d, f = s.intermediate;
+    }
+    const int64_t m = s.width, d = s.head_dim, q_width = s.n_heads * d, kv_width = s.n_kv_heads * d,
+                  f = s.intermediate;
     double *x = calloc((size_t)(n * m), sizeof *x), *norm = calloc((size_t)(n * m), sizeof *x),
-           *q = calloc((size_t)(n * q_width), sizeof *x), *mix = calloc((size_t)(n * q_width), sizeof *x),
-           *k = calloc((size_t)(n * kv_width), sizeof *x), *v = calloc((size_t)(n * kv_width), sizeof *x),
-           *gate = calloc((size_t)(n * f), sizeof *x), *up = calloc((size_t)(n * f), sizeof *x), *p = calloc((size_t)n, sizeof *p),
+           *q = calloc((size_t)(n * q_width), sizeof *x),
+           *mix = calloc((size_t)(n * q_width), sizeof *x),
+           *k = calloc((size_t)(n * kv_width), sizeof *x),
+           *v = calloc((size_t)(n * kv_width), sizeof *x),
+           *gate = calloc((size_t)(n * f), sizeof *x), *up = calloc((size_t)(n * f), sizeof *x),
+           *p = calloc((size_t)n, sizeof *p),
            *logits = calloc((size_t)(n * s.vocab), sizeof *logits);
-    for (int64_t i = 0; i < n * m; i++)
-        x[i] = naive_value(naive_tensor(w, -1, "model.embed_tokens.weight"), ids[i / m] * m + i % m);
+    for (int64_t i = 0; i < n * m; i++) {
+        x[i] =
+            naive_value(naive_tensor(w, -1, "model.embed_tokens.weight"), ids[i / m] * m + i % m);
+    }
     for (int32_t l = 0; l < s.n_layers; l++) {
         naive_norm(w, l, "input_layernorm.weight", s.rms_eps, x, n, m, norm);
         naive_linear(w, l, "self_attn.q_proj", norm, n, m, q_width, false, q);
@@ -99,10 +108,12 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
         naive_linear(w, l, "self_attn.v_proj", norm, n, m, kv_width, false, v);
         for (int64_t r = 0; r < n; r++) {
             for (int64_t h = 0; h < s.n_heads + s.n_kv_heads; h++) {
-                double *head = h < s.n_heads ? q + r * q_width + h * d : k + r * kv_width + (h - s.n_heads) * d;
+                double *head = h < s.n_heads ? q + r * q_width + h * d
+                                             : k + r * kv_width + (h - s.n_heads) * d;
                 for (int64_t i = 0; i < d / 2; i++) {
-                    const double angle = (double)r * pow(s.rope_theta, -2.0 * (double)i / (double)d), a = head[i],
-                                 b = head[i + d / 2];
+                    const double angle =
+                                     (double)r * pow(s.rope_theta, -2.0 * (double)i / (double)d),
+                                 a = head[i], b = head[i + d / 2];
                     head[i] = a * cos(angle) - b * sin(angle);
                     head[i + d / 2] = b * cos(angle) + a * sin(angle);
                 }
@@ -115,35 +126,42 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
                 double sum = 0;
                 for (int64_t t = 0; t <= j; t++) {
                     double dot = 0;
-                    for (int64_t i = 0; i < d; i++)
+                    for (int64_t i = 0; i < d; i++) {
                         dot += q[j * q_width + h * d + i] * k[t * kv_width + g * d + i];
+                    }
                     p[t] = sees(ctx, l, j, t) ? exp(dot / sqrt((double)d)) : 0;
                     sum += p[t];
                 }
-                for (int64_t t = 0; t <= j; t++)
-                    for (int64_t i = 0; i < d; i++)
+                for (int64_t t = 0; t <= j; t++) {
+                    for (int64_t i = 0; i < d; i++) {
                         mix[j * q_width + h * d + i] += p[t] / sum * v[t * kv_width + g * d + i];
+                    }
+                }
             }
         }
         naive_linear(w, l, "self_attn.o_proj", mix, n, q_width, m, true, x);
         naive_norm(w, l, "post_attention_layernorm.weight", s.rms_eps, x, n, m, norm);
         naive_linear(w, l, "mlp.gate_proj", norm, n, m, f, false, gate);
         naive_linear(w, l, "mlp.up_proj", norm, n, m, f, false, up);
-        for (int64_t i = 0; i < n * f; i++)
+        for (int64_t i = 0; i < n * f; i++) {
             gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        }
         naive_linear(w, l, "mlp.down_proj", gate, n, f, m, true, x);
     }
     naive_norm(w, -1, "model.norm.weight", s.rms_eps, x, n, m, norm);
-    naive_linear(w, -1, s.tied ? "model.embed_tokens" : "lm_head", norm, n, m, s.vocab, false, logits);
+    naive_linear(w, -1, s.tied ? "model.embed_tokens" : "lm_head", norm, n, m, s.vocab, false,
+                 logits);
     for (int64_t r = 0; r + 1 < n; r++) {
         double sum = 0;
-        for (int64_t i = 0; i < s.vocab; i++)
+        for (int64_t i = 0; i < s.vocab; i++) {
             sum += exp(logits[r * s.vocab + i]);
+        }
         nll[r] = log(sum) - logits[r * s.vocab + ids[r + 1]];
     }
     double *const all[] = {x, norm, q, mix, k, v, gate, up, p, logits};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(all[i]);
+    }
     weights_close(w);
 }
 

@@ -14,14 +14,12 @@
 
 static char folder[] = "/tmp/ckvc-report-XXXXXX";
 
-static inline int folder_setup(void **state)
-{
+static inline int folder_setup(void **state) {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static inline int folder_teardown(void **state)
-{
+static inline int folder_teardown(void **state) {
     (void)state;
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", folder);
@@ -29,8 +27,7 @@ static inline int folder_teardown(void **state)
 }
 
 /* A path in the folder; of the last four calls. */
-static inline const char *in(const char *name)
-{
+static inline const char *in(const char *name) {
     static char path[4][128];
     static int next;
     char *p = path[next++ % 4];
@@ -38,9 +35,9 @@ static inline const char *in(const char *name)
     return p;
 }
 
-/* Writes a report into a subfolder of its own, which it names in o->out. Its JSON, verdict and page are the caller's to free. */
-static inline json_t *report_made(report_options *o, char **verdict, char **page)
-{
+/* Writes a report into a subfolder of its own, which it names in o->out. Its JSON, verdict and page
+ * are the caller's to free. */
+static inline json_t *report_made(report_options *o, char **verdict, char **page) {
     static int number;
     static char out[160];
     char name[32], path[192], *text = NULL;
@@ -61,24 +58,21 @@ static inline json_t *report_made(report_options *o, char **verdict, char **page
 }
 
 /* What stands at "key.0.key": numbers are places in arrays. */
-static inline json_t *at(json_t *o, const char *path)
-{
+static inline json_t *at(json_t *o, const char *path) {
     char copy[160];
     snprintf(copy, sizeof copy, "%s", path);
     for (char *p = strtok(copy, "."); p && o; p = strtok(NULL, ".")) {
         o = *p >= '0' && *p <= '9' ? json_array_get(o, (size_t)atoi(p)) : json_object_get(o, p);
     }
-    if (!o) {
-        fail_msg("report.json has no %s", path);
-    }
+    if (!o) { fail_msg("report.json has no %s", path); }
     return o;
 }
 
-static inline void is(json_t *o, const char *path, double want)
-{
+static inline void is(json_t *o, const char *path, double want) {
     json_t *v = at(o, path);
     if (!json_is_number(v) || fabs(json_number_value(v) - want) > 1e-12) {
-        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN, want);
+        fail_msg("%s is %.17g, wanted %.17g", path, json_is_number(v) ? json_number_value(v) : NAN,
+                 want);
     }
 }
 

@@ -10,16 +10,16 @@
 #define RUN_SKIPPED 4u /* leaves no records */
 #define RUN_PASS    "pass-01-both"
 
-static inline json_t *fixture_plan(void)
-{
-    return json_pack("{s:i, s:s, s:i, s:{s:i, s:i}, s:f}", "window", 8, "model_name", "fixture", "threads", 2, "bins", "entropy", 3,
-                     "perplexity", 2, "holdout", 0.25);
+static inline json_t *fixture_plan(void) {
+    return json_pack("{s:i, s:s, s:i, s:{s:i, s:i}, s:f}", "window", 8, "model_name", "fixture",
+                     "threads", 2, "bins", "entropy", 3, "perplexity", 2, "holdout", 0.25);
 }
 
-/* Does what is left of the pass, in an order that is not the plan's; *done_before counts what was done at the start. The plan's
- * fingerprint and the like are in the header. Returns at the first error. */
-static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *done_before, bool *complete, ckvc_err *err)
-{
+/* Does what is left of the pass, in an order that is not the plan's; *done_before counts what was
+ * done at the start. The plan's fingerprint and the like are in the header. Returns at the first
+ * error. */
+static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *done_before,
+                                      bool *complete, ckvc_err *err) {
     static const uint32_t order[RUN_PROMPTS] = {1, 0, 5, 2, 4, 3, 7, 6};
     bool done[RUN_PROMPTS];
     run_dir *r = NULL;
@@ -32,17 +32,13 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
         *done_before += done[i];
     }
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) {
-        if (done[order[i]]) {
-            continue;
-        }
+        if (done[order[i]]) { continue; }
         if (order[i] == RUN_SKIPPED) {
             st = run_skip_prompt(r, order[i], "prompt-4", "loss is not finite", err);
             continue;
         }
         shard *rows = shard_create();
-        if (!rows || shard_header_copy(&rows->h, &h, NULL) != CKVC_OK) {
-            abort();
-        }
+        if (!rows || shard_header_copy(&rows->h, &h, NULL) != CKVC_OK) { abort(); }
         fixture_prompt(rows, order[i], 5);
         st = run_log_prompt(r, order[i], rows, err);
         shard_free(rows);

@@ -11,21 +11,18 @@
 
 static char path[] = "/tmp/ckvc-scores-XXXXXX";
 
-static inline int setup(void **state)
-{
+static inline int setup(void **state) {
     (void)state;
     int fd = mkstemp(path);
     return fd < 0 ? -1 : close(fd);
 }
 
-static inline int teardown(void **state)
-{
+static inline int teardown(void **state) {
     (void)state;
     return unlink(path);
 }
 
-static inline ckvc_status read_text(const char *text, scores **out, ckvc_err *err)
-{
+static inline ckvc_status read_text(const char *text, scores **out, ckvc_err *err) {
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_true(fwrite(text, 1, strlen(text), f) == strlen(text));

@@ -12,8 +12,7 @@
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
-static inline double *fixture_reals(size_t n, double first, double step)
-{
+static inline double *fixture_reals(size_t n, double first, double step) {
     double *v = ckvc_alloc(n, sizeof *v);
     for (size_t i = 0; i < n; i++) {
         v[i] = first + step * (double)i;
@@ -22,15 +21,14 @@ static inline double *fixture_reals(size_t n, double first, double step)
 }
 
 /* A fresh folder, in memory where the system has such a place: these tests sync a lot. */
-static inline bool fixture_folder(char *path /* [64] */, const char *name)
-{
-    snprintf(path, 64, "%s/ckvc-%s-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", name);
+static inline bool fixture_folder(char *path /* [64] */, const char *name) {
+    snprintf(path, 64, "%s/ckvc-%s-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp",
+             name);
     return mkdtemp(path) != NULL;
 }
 
 /* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */
-static inline void fixture_header(shard_header *h, const char *pass)
-{
+static inline void fixture_header(shard_header *h, const char *pass) {
     memset(h, 0, sizeof *h);
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
     memset(h->plan, 'a', 64);
@@ -50,11 +48,10 @@ static inline void fixture_header(shard_header *h, const char *pass)
     h->keep_window = 1;
     h->lambda = 1.0;
     h->seed = 0xfedcba9876543210u;
-    if (scan) {
-        return;
-    }
+    if (scan) { return; }
     h->n_budgets = 3;
-    h->budgets = fixture_reals(3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
+    h->budgets = fixture_reals(
+        3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
     h->n_head_actions = CKVC_HEAD_ACTIONS;
     h->head_actions = ckvc_alloc(CKVC_HEAD_ACTIONS, sizeof(double));
     for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
@@ -80,13 +77,15 @@ static inline void fixture_header(shard_header *h, const char *pass)
 }
 
 /* Adds prompt `number` with its rows; the same number gives the same rows. */
-static inline void fixture_prompt(shard *s, uint32_t number, int n_records)
-{
+static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, number, 0);
     bool scan = shard_is_scan(&s->h);
-    struct shard_prompt p = {
-        .line = number + 1, .n_tokens = 100 + number, .n_continuation = 16, .cut = number & 1, .token_hash = ckvc_rng_u64(&rng)};
+    struct shard_prompt p = {.line = number + 1,
+                             .n_tokens = 100 + number,
+                             .n_continuation = 16,
+                             .cut = number & 1,
+                             .token_hash = ckvc_rng_u64(&rng)};
     snprintf(p.id, sizeof p.id, "prompt-\xc3\xa9-%u", number);
     snprintf(p.source, sizeof p.source, "tests");
     snprintf(p.split, sizeof p.split, number % 5 == 4 ? "heldout" : "");
@@ -96,9 +95,7 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records)
     p.bin_entropy = scan ? 0 : (uint16_t)(number % 3);
     p.bin_ppl = scan ? 0 : (uint16_t)(number % 2);
     size_t at;
-    if (shard_add_prompt(s, &p, &at, NULL) != CKVC_OK) {
-        abort();
-    }
+    if (shard_add_prompt(s, &p, &at, NULL) != CKVC_OK) { abort(); }
     if (scan) {
         for (size_t i = 0; i < 4; i++) {
             s->rho_sd[at * 4 + i] = ckvc_rng_double(&rng);
@@ -108,11 +105,10 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records)
         return;
     }
     for (uint16_t b = 0; b < 3; b++) {
-        struct shard_baseline base = {.prompt = (uint32_t)at, .budget = b, .loss = 2 + ckvc_rng_double(&rng)};
+        struct shard_baseline base = {
+            .prompt = (uint32_t)at, .budget = b, .loss = 2 + ckvc_rng_double(&rng)};
         size_t row;
-        if (shard_add_baseline(s, &base, &row, NULL) != CKVC_OK) {
-            abort();
-        }
+        if (shard_add_baseline(s, &base, &row, NULL) != CKVC_OK) { abort(); }
         for (size_t l = 0; l < 2; l++) {
             s->n_candidates[row * 2 + l] = 60 + b;
             s->n_kept[row * 2 + l] = 50 + b;
@@ -123,26 +119,24 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records)
     }
     for (int i = 0; i < n_records; i++) {
         bool gate = strcmp(s->h.pass, "gate") == 0 || (strcmp(s->h.pass, "both") == 0 && i % 2);
-        struct shard_record r = {.prompt = (uint32_t)at,
-                                 .side = gate,
-                                 .action = (uint8_t)ckvc_rng_below(&rng, gate ? CKVC_GATE_ACTIONS : CKVC_HEAD_ACTIONS),
-                                 .layer = (uint16_t)ckvc_rng_below(&rng, 2),
-                                 .head = gate ? CKVC_NO_HEAD : (uint16_t)ckvc_rng_below(&rng, 2),
-                                 .budget = (uint16_t)ckvc_rng_below(&rng, 3),
-                                 .reward = ckvc_rng_double(&rng) - 0.5,
-                                 .baseline = ckvc_rng_double(&rng) - 0.5,
-                                 .loss = 2 + ckvc_rng_double(&rng),
-                                 .n_candidates = (uint32_t)ckvc_rng_below(&rng, 100),
-                                 .n_kept = 32,
-                                 .set_hash = ckvc_rng_u64(&rng)};
-        if (shard_add_record(s, &r, NULL) != CKVC_OK) {
-            abort();
-        }
+        struct shard_record r = {
+            .prompt = (uint32_t)at,
+            .side = gate,
+            .action = (uint8_t)ckvc_rng_below(&rng, gate ? CKVC_GATE_ACTIONS : CKVC_HEAD_ACTIONS),
+            .layer = (uint16_t)ckvc_rng_below(&rng, 2),
+            .head = gate ? CKVC_NO_HEAD : (uint16_t)ckvc_rng_below(&rng, 2),
+            .budget = (uint16_t)ckvc_rng_below(&rng, 3),
+            .reward = ckvc_rng_double(&rng) - 0.5,
+            .baseline = ckvc_rng_double(&rng) - 0.5,
+            .loss = 2 + ckvc_rng_double(&rng),
+            .n_candidates = (uint32_t)ckvc_rng_below(&rng, 100),
+            .n_kept = 32,
+            .set_hash = ckvc_rng_u64(&rng)};
+        if (shard_add_record(s, &r, NULL) != CKVC_OK) { abort(); }
     }
 }
 
-static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_records)
-{
+static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_records) {
     shard *s = shard_create();
     fixture_header(&s->h, pass);
     for (uint32_t i = 0; i < n_prompts; i++) {
@@ -151,9 +145,9 @@ static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_r
     return s;
 }
 
-/* True when both hold the same header and rows (through the plain encoding, which holds every field). */
-static inline bool fixture_same(const shard *a, const shard *b)
-{
+/* True when both hold the same header and rows (through the plain encoding, which holds every
+ * field). */
+static inline bool fixture_same(const shard *a, const shard *b) {
     ckvc_buffer x = {0}, y = {0};
     shard_header_encode(&a->h, &x);
     shard_header_encode(&b->h, &y);

@@ -1,10 +1,10 @@
-/* Products and attention on AVX2 with FMA and on AVX-512, chosen when the backend starts: see cpu_fma.h. */
+/* Products and attention on AVX2 with FMA and on AVX-512, chosen when the backend starts: see
+ * cpu_fma.h. */
 #include "lib/backend/cpu/cpu_fma.h"
 
 #include "lib/backend/backend.h"
 
-size_t cpu_fma_scratch(int32_t head_dim)
-{
+size_t cpu_fma_scratch(int32_t head_dim) {
     return (size_t)(2 * BE_ROW_TILE * head_dim + FMA_KEYS * BE_ROW_TILE);
 }
 
@@ -15,17 +15,18 @@ size_t cpu_fma_scratch(int32_t head_dim)
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Six rows while they last; a rest of 7 or 8 is two tiles of about four, not one of six and a thin one. */
-INLINE int rows_of_tile(int64_t n)
-{
+/* Six rows while they last; a rest of 7 or 8 is two tiles of about four, not one of six and a thin
+ * one. */
+INLINE int rows_of_tile(int64_t n) {
     return n == 7 || n == 8 ? 4 : n < 6 ? (int)n : 6;
 }
 
-__attribute__((target("avx2,fma"))) static void transpose8(const float *src, int64_t src_stride, float *dst, int64_t dst_stride)
-{
+__attribute__((target("avx2,fma"))) static void transpose8(const float *src, int64_t src_stride,
+                                                           float *dst, int64_t dst_stride) {
     __m256 a[8], b[8];
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         a[i] = _mm256_loadu_ps(src + i * src_stride);
+    }
     for (int i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
@@ -43,17 +44,19 @@ __attribute__((target("avx2,fma"))) static void transpose8(const float *src, int
 }
 
 /* dst[c][r] = src[r][c] of [n_rows][n_cols] */
-__attribute__((target("avx2,fma"))) static void transpose(const float *src, int64_t src_stride, int64_t n_rows, int64_t n_cols,
-                                                          float *dst, int64_t dst_stride)
-{
+__attribute__((target("avx2,fma"))) static void transpose(const float *src, int64_t src_stride,
+                                                          int64_t n_rows, int64_t n_cols,
+                                                          float *dst, int64_t dst_stride) {
     const int64_t whole_rows = n_rows / 8 * 8, whole_cols = n_cols / 8 * 8;
     for (int64_t r = 0; r < whole_rows; r += 8) {
-        for (int64_t c = 0; c < whole_cols; c += 8)
+        for (int64_t c = 0; c < whole_cols; c += 8) {
             transpose8(src + r * src_stride + c, src_stride, dst + c * dst_stride + r, dst_stride);
+        }
     }
     for (int64_t r = 0; r < n_rows; r++) {
-        for (int64_t c = r < whole_rows ? whole_cols : 0; c < n_cols; c++)
+        for (int64_t c = r < whole_rows ? whole_cols : 0; c < n_cols; c++) {
             dst[c * dst_stride + r] = src[r * src_stride + c];
+        }
     }
 }
 
@@ -79,18 +82,16 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
 #define V_MAX         _mm512_max_ps
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
-static const cpu_fma avx2 = {"AVX2", product_8, attend_8, exp_sum_8}, avx512 = {"AVX-512", product_16, attend_16, exp_sum_16};
+static const cpu_fma avx2 = {"AVX2", product_8, attend_8, exp_sum_8},
+                     avx512 = {"AVX-512", product_16, attend_16, exp_sum_16};
 
-const cpu_fma *cpu_fma_find(void)
-{
+const cpu_fma *cpu_fma_find(void) {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return NULL;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) { return NULL; }
     return __builtin_cpu_supports("avx512f") ? &avx512 : &avx2;
 }
 #else
-const cpu_fma *cpu_fma_find(void)
-{
+const cpu_fma *cpu_fma_find(void) {
     return NULL;
 }
 #endif

@@ -1,12 +1,16 @@
-/* The CPU backend's own products and attention, for CPUs with fused multiply-adds (x86 with AVX2 and FMA, or AVX-512).
+/* The CPU backend's own products and attention, for CPUs with fused multiply-adds (x86 with AVX2
+ * and FMA, or AVX-512).
  *
- * OpenBLAS packs both factors of every product anew and works on tiles of whatever shape it is given, so that a row's bits depend on the
- * rows beside it unless all tiles have one small size. Here every result is one chain of fused multiply-adds in a fixed order:
+ * OpenBLAS packs both factors of every product anew and works on tiles of whatever shape it is
+ * given, so that a row's bits depend on the rows beside it unless all tiles have one small size.
+ * Here every result is one chain of fused multiply-adds in a fixed order:
  *
- *   y[r][c] = (y[r][c] +) sum over blocks of FMA_DEPTH inputs, in order, of fma(x[r][k], w[c][k], ...) from 0, k in order
+ *   y[r][c] = (y[r][c] +) sum over blocks of FMA_DEPTH inputs, in order, of fma(x[r][k], w[c][k],
+ * ...) from 0, k in order
  *
- * whatever the tile, the vector's width or the number of threads: AVX2 and AVX-512 give the same bytes. Tiles are of 6 rows by two
- * vectors, as in BLIS' Haswell kernel (Van Zee and van de Geijn 2015, "BLIS: a framework for rapidly instantiating BLAS functionality").
+ * whatever the tile, the vector's width or the number of threads: AVX2 and AVX-512 give the same
+ * bytes. Tiles are of 6 rows by two vectors, as in BLIS' Haswell kernel (Van Zee and van de Geijn
+ * 2015, "BLIS: a framework for rapidly instantiating BLAS functionality").
  */
 #ifndef CKVC_BACKEND_CPU_FMA_H
 #define CKVC_BACKEND_CPU_FMA_H
@@ -24,22 +28,26 @@ typedef struct key_run {
     int64_t n;
 } key_run;
 
-/* A query row sees the entries [lo, hi) of its runs taken as one list; hi <= lo: the row is padding. */
+/* A query row sees the entries [lo, hi) of its runs taken as one list; hi <= lo: the row is
+ * padding. */
 typedef struct row_span {
     int64_t lo, hi;
 } row_span;
 
 typedef struct cpu_fma {
     const char *name;
-    /* y = x W^T, or y += x W^T with `onto`. x [n_rows][n_in], w [n_out][n_in], y [n_rows][n_out], rows at their strides. */
-    void (*product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x, int64_t x_stride, const float *w, int64_t w_stride,
-                    bool onto, float *y, int64_t y_stride);
-    /* Attention of the BE_ROW_TILE query rows q [..][D] over two runs, each row over its span: softmax with a running maximum
-     * (Milakov and Gimelshein 2018; Dao et al. 2022), steps of FMA_KEYS keys from the beginning of each run. Rows of q and out lie
-     * `stride` apart. Rows of padding become 0. scratch: cpu_fma_scratch floats, 64-byte aligned. */
-    void (*attend)(int32_t head_dim, float scale, const float *q, int64_t stride, const key_run runs[2], const row_span *span,
-                   float *out, float *scratch);
-    /* Sum of exp(x[i] - *max), *max the largest of the n >= 1 values; summed in float by lanes: for pieces of a few hundred. */
+    /* y = x W^T, or y += x W^T with `onto`. x [n_rows][n_in], w [n_out][n_in], y [n_rows][n_out],
+     * rows at their strides. */
+    void (*product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x, int64_t x_stride,
+                    const float *w, int64_t w_stride, bool onto, float *y, int64_t y_stride);
+    /* Attention of the BE_ROW_TILE query rows q [..][D] over two runs, each row over its span:
+     * softmax with a running maximum (Milakov and Gimelshein 2018; Dao et al. 2022), steps of
+     * FMA_KEYS keys from the beginning of each run. Rows of q and out lie `stride` apart. Rows of
+     * padding become 0. scratch: cpu_fma_scratch floats, 64-byte aligned. */
+    void (*attend)(int32_t head_dim, float scale, const float *q, int64_t stride,
+                   const key_run runs[2], const row_span *span, float *out, float *scratch);
+    /* Sum of exp(x[i] - *max), *max the largest of the n >= 1 values; summed in float by lanes: for
+     * pieces of a few hundred. */
     double (*exp_sum)(const float *x, int64_t n, float *max);
 } cpu_fma;
 

@@ -1,16 +1,17 @@
-/* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width. Before that it defines
- *   LANES, NAME(x) (x with the width's suffix), TARGET (the function attribute), V (the vector type),
- *   V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b + c rounded once, V_MAX(a, b).
- * Plain operators on V are the compiler's. No lane ever meets another, so the width does not show in the results.
+/* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width. Before
+ * that it defines LANES, NAME(x) (x with the width's suffix), TARGET (the function attribute), V
+ * (the vector type), V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b +
+ * c rounded once, V_MAX(a, b). Plain operators on V are the compiler's. No lane ever meets another,
+ * so the width does not show in the results.
  */
 #define PANEL (2 * LANES) /* columns of a tile */
 
 typedef int32_t NAME(ints) __attribute__((vector_size(LANES * sizeof(int32_t))));
 
-/* acc[r] += sum over k of x[r * x_row + k * x_k] * panel[k]: R <= 6 rows by one panel. R is a constant where this is inlined. */
-TARGET INLINE void NAME(multiply)(const int R, int64_t n, const float *x, int64_t x_row, int64_t x_k, const float *panel,
-                                  V acc[6][2])
-{
+/* acc[r] += sum over k of x[r * x_row + k * x_k] * panel[k]: R <= 6 rows by one panel. R is a
+ * constant where this is inlined. */
+TARGET INLINE void NAME(multiply)(const int R, int64_t n, const float *x, int64_t x_row,
+                                  int64_t x_k, const float *panel, V acc[6][2]) {
     for (int64_t k = 0; k < n; k++) {
         const V left = V_LOAD(panel + k * PANEL), right = V_LOAD(panel + k * PANEL + LANES);
         for (int r = 0; r < R; r++) {
@@ -22,68 +23,70 @@ TARGET INLINE void NAME(multiply)(const int R, int64_t n, const float *x, int64_
 }
 
 /* y = x panel, or y += x panel. */
-TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_row, const float *panel, bool onto, float *y,
-                              int64_t y_row)
-{
+TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_row,
+                              const float *panel, bool onto, float *y, int64_t y_row) {
     V acc[6][2];
-    for (int r = 0; r < R; r++)
+    for (int r = 0; r < R; r++) {
         acc[r][0] = acc[r][1] = V_ALL(0.0f);
+    }
     NAME(multiply)(R, n, x, x_row, 1, panel, acc);
     for (int r = 0; r < R; r++) {
         for (int half = 0; half < 2; half++) {
             float *to = y + r * y_row + half * LANES;
-            if (onto)
-                acc[r][half] += V_LOAD(to);
+            if (onto) { acc[r][half] += V_LOAD(to); }
             V_STORE(to, acc[r][half]);
         }
     }
 }
 
 /* y = y * factor + x^T panel, the factor by lane: x's rows are the sum's index here. */
-TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_t x_k, const float *panel, const V factor[2],
-                                  float *y)
-{
+TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_t x_k,
+                                  const float *panel, const V factor[2], float *y) {
     V acc[6][2];
     for (int r = 0; r < R; r++) {
-        for (int half = 0; half < 2; half++)
+        for (int half = 0; half < 2; half++) {
             acc[r][half] = V_LOAD(y + r * PANEL + half * LANES) * factor[half];
+        }
     }
     NAME(multiply)(R, n, x, 1, x_k, panel, acc);
     for (int r = 0; r < R; r++) {
-        for (int half = 0; half < 2; half++)
+        for (int half = 0; half < 2; half++) {
             V_STORE(y + r * PANEL + half * LANES, acc[r][half]);
+        }
     }
 }
 
-#define BY_ROWS(call)                                                                                                              \
-    switch (tile_rows) {                                                                                                           \
-    case 6:                                                                                                                        \
-        call(6);                                                                                                                   \
-        break;                                                                                                                     \
-    case 5:                                                                                                                        \
-        call(5);                                                                                                                   \
-        break;                                                                                                                     \
-    case 4:                                                                                                                        \
-        call(4);                                                                                                                   \
-        break;                                                                                                                     \
-    case 3:                                                                                                                        \
-        call(3);                                                                                                                   \
-        break;                                                                                                                     \
-    case 2:                                                                                                                        \
-        call(2);                                                                                                                   \
-        break;                                                                                                                     \
-    default:                                                                                                                       \
-        call(1);                                                                                                                   \
+#define BY_ROWS(call)                                                                              \
+    switch (tile_rows) {                                                                           \
+    case 6:                                                                                        \
+        call(6);                                                                                   \
+        break;                                                                                     \
+    case 5:                                                                                        \
+        call(5);                                                                                   \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        call(4);                                                                                   \
+        break;                                                                                     \
+    case 3:                                                                                        \
+        call(3);                                                                                   \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        call(2);                                                                                   \
+        break;                                                                                     \
+    default:                                                                                       \
+        call(1);                                                                                   \
     }
 
-/* soon, when not NULL: as many values as x has lie there one after the other and are asked for meanwhile. */
-TARGET static void NAME(rows)(int64_t n_rows, int64_t n, const float *x, int64_t x_row, const float *panel, const float *soon,
-                              bool onto, float *y, int64_t y_row)
-{
+/* soon, when not NULL: as many values as x has lie there one after the other and are asked for
+ * meanwhile. */
+TARGET static void NAME(rows)(int64_t n_rows, int64_t n, const float *x, int64_t x_row,
+                              const float *panel, const float *soon, bool onto, float *y,
+                              int64_t y_row) {
     for (int64_t r = 0; r < n_rows;) {
         const int tile_rows = rows_of_tile(n_rows - r);
-        for (int64_t i = r * n; soon && i < (r + tile_rows) * n; i += 16)
+        for (int64_t i = r * n; soon && i < (r + tile_rows) * n; i += 16) {
             __builtin_prefetch(soon + i);
+        }
 #define CALL(R) NAME(tile)(R, n, x + r * x_row, x_row, panel, onto, y + r * y_row, y_row)
         BY_ROWS(CALL)
 #undef CALL
@@ -91,9 +94,8 @@ TARGET static void NAME(rows)(int64_t n_rows, int64_t n, const float *x, int64_t
     }
 }
 
-TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int64_t x_k, const float *panel, const V factor[2],
-                                  float *y)
-{
+TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int64_t x_k,
+                                  const float *panel, const V factor[2], float *y) {
     for (int64_t r = 0; r < n_rows;) {
         const int tile_rows = rows_of_tile(n_rows - r);
 #define CALL(R) NAME(mix_tile)(R, n, x + r, x_k, panel, factor, y + r * PANEL)
@@ -104,37 +106,39 @@ TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int
 }
 #undef BY_ROWS
 
-TARGET static void NAME(product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x, int64_t x_stride, const float *w,
-                                 int64_t w_stride, bool onto, float *y, int64_t y_stride)
-{
+TARGET static void NAME(product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x,
+                                 int64_t x_stride, const float *w, int64_t w_stride, bool onto,
+                                 float *y, int64_t y_stride) {
     _Alignas(64) float panel[FMA_DEPTH * PANEL], edge[BE_ROW_TILE * PANEL];
     for (int64_t k = 0; k < n_in; k += FMA_DEPTH) {
         const int64_t depth = n_in - k < FMA_DEPTH ? n_in - k : FMA_DEPTH;
         for (int64_t col = 0; col < n_out; col += PANEL) {
             const int64_t width = n_out - col < PANEL ? n_out - col : PANEL;
-            if (width < PANEL)
-                memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel);
+            if (width < PANEL) { memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel); }
             transpose(w + col * w_stride + k, w_stride, width, depth, panel, PANEL);
             if (width == PANEL) {
-                NAME(rows)(n_rows, depth, x + k, x_stride, panel, NULL, onto || k > 0, y + col, y_stride);
+                NAME(rows)
+                (n_rows, depth, x + k, x_stride, panel, NULL, onto || k > 0, y + col, y_stride);
                 continue;
             }
             for (int64_t row = 0; row < n_rows; row += BE_ROW_TILE) {
                 const int64_t n = n_rows - row < BE_ROW_TILE ? n_rows - row : BE_ROW_TILE;
-                NAME(rows)(n, depth, x + row * x_stride + k, x_stride, panel, NULL, false, edge, PANEL);
+                NAME(rows)
+                (n, depth, x + row * x_stride + k, x_stride, panel, NULL, false, edge, PANEL);
                 for (int64_t r = 0; r < n; r++) {
                     float *to = y + (row + r) * y_stride + col;
-                    for (int64_t c = 0; c < width; c++)
+                    for (int64_t c = 0; c < width; c++) {
                         to[c] = onto || k > 0 ? to[c] + edge[r * PANEL + c] : edge[r * PANEL + c];
+                    }
                 }
             }
         }
     }
 }
 
-/* v = exp(v) for v <= 0, as vector_exp of cpu_kernels.c (Cephes), its steps fused. 0 below ln(2^-126), NaN stays. */
-TARGET INLINE void NAME(exp)(V *v)
-{
+/* v = exp(v) for v <= 0, as vector_exp of cpu_kernels.c (Cephes), its steps fused. 0 below
+ * ln(2^-126), NaN stays. */
+TARGET INLINE void NAME(exp)(V *v) {
     const V x = *v;
     const V magic = V_ALL(12582912.0f);
     const NAME(ints) above = ~(NAME(ints))(x < -87.33f);
@@ -150,27 +154,30 @@ TARGET INLINE void NAME(exp)(V *v)
 }
 
 /* Value i goes to lane i % 16 at every width. */
-TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out)
-{
+TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out) {
     enum { EACH = 16 / LANES };
     const int64_t whole = n / 16 * 16;
     _Alignas(64) float rest[16], lane[16];
-    for (int64_t i = 0; i < 16; i++)
+    for (int64_t i = 0; i < 16; i++) {
         rest[i] = whole + i < n ? x[whole + i] : -INFINITY; /* exp gives 0 */
+    }
     V top[EACH], sum[EACH];
     for (int v = 0; v < EACH; v++) {
         top[v] = V_LOAD(rest + v * LANES);
         sum[v] = V_ALL(0.0f);
     }
     for (int64_t i = 0; i < whole; i += 16) {
-        for (int v = 0; v < EACH; v++)
+        for (int v = 0; v < EACH; v++) {
             top[v] = V_MAX(top[v], V_LOAD(x + i + v * LANES));
+        }
     }
-    for (int v = 0; v < EACH; v++)
+    for (int v = 0; v < EACH; v++) {
         V_STORE(lane + v * LANES, top[v]);
+    }
     float max = lane[0];
-    for (int i = 1; i < 16; i++)
+    for (int i = 1; i < 16; i++) {
         max = lane[i] > max ? lane[i] : max;
+    }
     for (int64_t i = 0; i <= whole; i += 16) {
         for (int v = 0; v < EACH; v++) {
             V e = V_LOAD((i < whole ? x + i : rest) + v * LANES) - max;
@@ -178,18 +185,20 @@ TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out)
             sum[v] += e;
         }
     }
-    for (int v = 0; v < EACH; v++)
+    for (int v = 0; v < EACH; v++) {
         V_STORE(lane + v * LANES, sum[v]);
+    }
     double total = 0;
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         total += (double)lane[i];
+    }
     *max_out = max;
     return total;
 }
 
 /* Entries outside of their lane's span become -inf. */
-TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int32_t *lo, const int32_t *hi)
-{
+TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int32_t *lo,
+                              const int32_t *hi) {
     const NAME(ints) hidden = (NAME(ints))V_ALL(-INFINITY);
     for (int half = 0; half < 2; half++) {
         NAME(ints) from, to;
@@ -197,19 +206,21 @@ TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int3
         memcpy(&to, hi + half * LANES, sizeof to);
         for (int64_t t = 0; t < n; t++) {
             float *at = score + t * PANEL + half * LANES;
-            const NAME(ints) i = (NAME(ints)){0} + (int32_t)(index + t), seen = (i >= from) & (i < to);
+            const NAME(ints) i = (NAME(ints)){0} + (int32_t)(index + t),
+                             seen = (i >= from) & (i < to);
             V_STORE(at, (V)(((NAME(ints))V_LOAD(at) & seen) | (hidden & ~seen)));
         }
     }
 }
 
-/* score = exp(score - the maximum so far); *max, *sum brought up to date; what was summed before shrinks by *factor. */
-TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum, V *factor)
-{
+/* score = exp(score - the maximum so far); *max, *sum brought up to date; what was summed before
+ * shrinks by *factor. */
+TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum, V *factor) {
     const V before = V_LOAD(max);
     V top = before, total = V_ALL(0.0f);
-    for (int64_t t = 0; t < n; t++)
+    for (int64_t t = 0; t < n; t++) {
         top = V_MAX(top, V_LOAD(score + t * PANEL));
+    }
     V_STORE(max, top);
     /* a lane that has seen nothing yet: exp(-inf - 0) = 0 */
     top = (V)((NAME(ints))top & ~(NAME(ints))(top == -INFINITY));
@@ -224,12 +235,13 @@ TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum,
     V_STORE(sum, V_FMA(V_LOAD(sum), *factor, total));
 }
 
-TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, int64_t stride, const key_run runs[2],
-                                const row_span *span, float *out, float *scratch)
-{
+TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, int64_t stride,
+                                const key_run runs[2], const row_span *span, float *out,
+                                float *scratch) {
     enum { N_PANELS = BE_ROW_TILE / PANEL };
     const int64_t d = head_dim;
-    float *const query = scratch, *const mix = query + BE_ROW_TILE * d, *const score = mix + BE_ROW_TILE * d;
+    float *const query = scratch, *const mix = query + BE_ROW_TILE * d,
+                 *const score = mix + BE_ROW_TILE * d;
     _Alignas(64) float max[BE_ROW_TILE], sum[BE_ROW_TILE];
     int32_t lo[BE_ROW_TILE], hi[BE_ROW_TILE];
     int64_t first[N_PANELS], end[N_PANELS], all_from[N_PANELS], all_to[N_PANELS];
@@ -237,8 +249,9 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     for (int p = 0; p < N_PANELS; p++) {
         float *const panel = query + p * PANEL * d;
         transpose(q + p * PANEL * stride, stride, PANEL, d, panel, PANEL);
-        for (int64_t i = 0; i < PANEL * d; i++)
+        for (int64_t i = 0; i < PANEL * d; i++) {
             panel[i] *= scale;
+        }
         first[p] = all_to[p] = INT64_MAX;
         end[p] = all_from[p] = 0;
         for (int r = p * PANEL; r < (p + 1) * PANEL; r++) {
@@ -247,8 +260,7 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
             sum[r] = 0.0f;
             lo[r] = padding ? 0 : (int32_t)span[r].lo;
             hi[r] = padding ? 0 : (int32_t)span[r].hi;
-            if (!padding && lo[r] < first[p])
-                first[p] = lo[r];
+            if (!padding && lo[r] < first[p]) { first[p] = lo[r]; }
             end[p] = hi[r] > end[p] ? hi[r] : end[p];
             all_from[p] = lo[r] > all_from[p] ? lo[r] : all_from[p];
             all_to[p] = hi[r] < all_to[p] ? hi[r] : all_to[p];
@@ -257,24 +269,32 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     int64_t index = 0; /* of the step's first key in the list of both runs */
     for (int i = 0; i < 2; i++) {
         for (int64_t at = 0; at < runs[i].n; at += FMA_KEYS) {
-            const int64_t n = runs[i].n - at < FMA_KEYS ? runs[i].n - at : FMA_KEYS, next = (at + FMA_KEYS) * d;
-            /* The step to come is on its way from memory meanwhile: its keys during the first panel, its values during the second. */
+            const int64_t n = runs[i].n - at < FMA_KEYS ? runs[i].n - at : FMA_KEYS,
+                          next = (at + FMA_KEYS) * d;
+            /* The step to come is on its way from memory meanwhile: its keys during the first
+             * panel, its values during the second. */
             const bool more = at + 2 * FMA_KEYS <= runs[i].n;
-            const float *const soon[2] = {more ? runs[i].k + next : NULL, more ? runs[i].v + next : NULL};
+            const float *const soon[2] = {more ? runs[i].k + next : NULL,
+                                          more ? runs[i].v + next : NULL};
             for (int p = 0; p < N_PANELS; p++) {
-                const int64_t from = first[p] > index ? first[p] - index : 0, to = end[p] - index < n ? end[p] - index : n;
-                if (from >= to)
-                    continue;
+                const int64_t from = first[p] > index ? first[p] - index : 0,
+                              to = end[p] - index < n ? end[p] - index : n;
+                if (from >= to) { continue; }
                 const int64_t key = at + from;
                 NAME(rows)
-                (to - from, d, runs[i].k + key * d, d, query + p * PANEL * d, p < 2 ? soon[p] : NULL, false, score, PANEL);
-                if (index + from < all_from[p] || index + to > all_to[p])
+                (to - from, d, runs[i].k + key * d, d, query + p * PANEL * d,
+                 p < 2 ? soon[p] : NULL, false, score, PANEL);
+                if (index + from < all_from[p] || index + to > all_to[p]) {
                     NAME(hide)(score, to - from, index + from, lo + p * PANEL, hi + p * PANEL);
+                }
                 V factor[2];
-                for (int half = 0; half < 2; half++)
+                for (int half = 0; half < 2; half++) {
                     NAME(soften)
-                (score + half * LANES, to - from, max + p * PANEL + half * LANES, sum + p * PANEL + half * LANES, &factor[half]);
-                NAME(mix_rows)(d, to - from, runs[i].v + key * d, d, score, factor, mix + p * PANEL * d);
+                }
+                (score + half * LANES, to - from, max + p * PANEL + half * LANES,
+                 sum + p * PANEL + half * LANES, &factor[half]);
+                NAME(mix_rows)
+                (d, to - from, runs[i].v + key * d, d, score, factor, mix + p * PANEL * d);
             }
             index += n;
         }

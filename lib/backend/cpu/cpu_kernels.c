@@ -1,8 +1,9 @@
 /* Row kernels of the CPU backend.
  *
- * Written so that one source gives the same bits on every x86 level: sums run in a fixed number of lanes, no product is
- * contracted into a fused multiply-add (the Makefile's -ffp-contract=off), and exp is ours. The compiler emits a version for
- * AVX-512, AVX2 and the baseline, and the loader picks one. libm's expf would be a fifth of a rollout's time: it is scalar.
+ * Written so that one source gives the same bits on every x86 level: sums run in a fixed number of
+ * lanes, no product is contracted into a fused multiply-add (the Makefile's -ffp-contract=off), and
+ * exp is ours. The compiler emits a version for AVX-512, AVX2 and the baseline, and the loader
+ * picks one. libm's expf would be a fifth of a rollout's time: it is scalar.
  */
 #include <math.h>
 #include <string.h>
@@ -10,8 +11,8 @@
 #include "lib/backend/cpu/cpu.h"
 
 /* The loader's choice runs before the sanitizers are up, so they get the baseline alone. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                           \
-    !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define CLONES
@@ -19,34 +20,32 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #define LANES 8
-/* The compilers' own vectors, of eight lanes on any machine: auto-vectorisation gives up on the choice at the end of exp, and gcc takes
- * wider ones apart value by value where the machine lacks them. */
+/* The compilers' own vectors, of eight lanes on any machine: auto-vectorisation gives up on the
+ * choice at the end of exp, and gcc takes wider ones apart value by value where the machine lacks
+ * them. */
 typedef float f32x __attribute__((vector_size(LANES * sizeof(float))));
 typedef int32_t i32x __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef float f32half __attribute__((vector_size(LANES / 2 * sizeof(float))));
 typedef double f64half __attribute__((vector_size(LANES / 2 * sizeof(double))));
 
-INLINE void load(f32x *v, const float *p)
-{
+INLINE void load(f32x *v, const float *p) {
     memcpy(v, p, sizeof *v);
 }
 
-INLINE void store(float *p, const f32x *v)
-{
+INLINE void store(float *p, const f32x *v) {
     memcpy(p, v, sizeof *v);
 }
 
 /* The n < LANES last values; the other lanes get `fill`. */
-INLINE void load_tail(f32x *v, const float *p, int64_t n, float fill)
-{
+INLINE void load_tail(f32x *v, const float *p, int64_t n, float fill) {
     float lane[LANES];
-    for (int j = 0; j < LANES; j++)
+    for (int j = 0; j < LANES; j++) {
         lane[j] = j < n ? p[j] : fill;
+    }
     memcpy(v, lane, sizeof *v);
 }
 
-INLINE void add_to(f64half sum[2], const f32x *v)
-{
+INLINE void add_to(f64half sum[2], const f32x *v) {
     f32half half[2];
     memcpy(half, v, sizeof half);
     sum[0] += __builtin_convertvector(half[0], f64half);
@@ -54,16 +53,14 @@ INLINE void add_to(f64half sum[2], const f32x *v)
 }
 
 /* v = mask ? a : b; mask lanes are 0 or -1 */
-INLINE void choose(f32x *v, const i32x *mask, const f32x *a, const f32x *b)
-{
+INLINE void choose(f32x *v, const i32x *mask, const f32x *a, const f32x *b) {
     *v = (f32x)((*mask & (i32x)*a) | (~*mask & (i32x)*b));
 }
 
-/* v = exp(v). exp x = 2^n exp r, x = n ln2 + r, |r| <= ln2/2, with a polynomial in r (Cephes expf, S. Moshier); at most 1 ulp off.
- * Rounding to n is the addition of 1.5 * 2^23, whose low mantissa bits are then n. 0 below ln(2^-126); never above exp(88.37),
- * so never infinite. NaN stays. */
-INLINE void vector_exp(f32x *v)
-{
+/* v = exp(v). exp x = 2^n exp r, x = n ln2 + r, |r| <= ln2/2, with a polynomial in r (Cephes expf,
+ * S. Moshier); at most 1 ulp off. Rounding to n is the addition of 1.5 * 2^23, whose low mantissa
+ * bits are then n. 0 below ln(2^-126); never above exp(88.37), so never infinite. NaN stays. */
+INLINE void vector_exp(f32x *v) {
     const f32x zero = {0}, magic = zero + 12582912.0f, top = zero + 88.37f;
     f32x x = *v;
     const i32x over = x > 88.37f, under = x < -87.33f;
@@ -80,8 +77,7 @@ INLINE void vector_exp(f32x *v)
     choose(v, &under, &zero, &scaled);
 }
 
-CLONES double kernel_softmax(float *x, int64_t n, float *max_out)
-{
+CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
     f32x top = (f32x){0} + x[0], v;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -93,8 +89,9 @@ CLONES double kernel_softmax(float *x, int64_t n, float *max_out)
     const i32x more = v > top;
     choose(&top, &more, &v, &top);
     float max = top[0];
-    for (int j = 1; j < LANES; j++)
+    for (int j = 1; j < LANES; j++) {
         max = top[j] > max ? top[j] : max;
+    }
 
     f64half sum[2] = {{0}, {0}};
     for (i = 0; i + LANES <= n; i += LANES) {
@@ -108,38 +105,38 @@ CLONES double kernel_softmax(float *x, int64_t n, float *max_out)
     v -= max;
     vector_exp(&v);
     add_to(sum, &v);
-    for (int64_t j = 0; j < n - i; j++)
+    for (int64_t j = 0; j < n - i; j++) {
         x[i + j] = v[j];
+    }
     double total = 0;
-    for (int j = 0; j < LANES; j++)
+    for (int j = 0; j < LANES; j++) {
         total += sum[j / (LANES / 2)][j % (LANES / 2)];
-    if (max_out)
-        *max_out = max;
+    }
+    if (max_out) { *max_out = max; }
     return total;
 }
 
-CLONES void kernel_scale(float *x, int64_t n, float factor)
-{
-    for (int64_t i = 0; i < n; i++)
+CLONES void kernel_scale(float *x, int64_t n, float factor) {
+    for (int64_t i = 0; i < n; i++) {
         x[i] *= factor;
+    }
 }
 
-CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n, double factor)
-{
-    for (int64_t i = 0; i < n; i++)
+CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n,
+                            double factor) {
+    for (int64_t i = 0; i < n; i++) {
         mass[i] += (double)e[i] * factor;
+    }
 }
 
 /* silu(g) = g / (1 + exp(-g)) */
-INLINE void vector_silu_mul(f32x *y, const f32x *gate, const f32x *up)
-{
+INLINE void vector_silu_mul(f32x *y, const f32x *gate, const f32x *up) {
     f32x e = -*gate;
     vector_exp(&e);
     *y = *gate / (e + 1.0f) * *up;
 }
 
-CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n)
-{
+CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n) {
     f32x g, u, v;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -151,30 +148,35 @@ CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_
     load_tail(&g, gate + i, n - i, 0.0f);
     load_tail(&u, up + i, n - i, 0.0f);
     vector_silu_mul(&v, &g, &u);
-    for (int64_t j = 0; j < n - i; j++)
+    for (int64_t j = 0; j < n - i; j++) {
         y[i + j] = v[j];
+    }
 }
 
-CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y, int64_t n, double eps)
-{
+CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y,
+                           int64_t n, double eps) {
     double sum[8] = {0};
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < 8; j++) {
             sum[j] += (double)x[i + j] * (double)x[i + j];
+        }
     }
-    for (int j = 0; i < n; i++, j++)
+    for (int j = 0; i < n; i++, j++) {
         sum[j] += (double)x[i] * (double)x[i];
+    }
     double total = 0;
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 8; j++) {
         total += sum[j];
+    }
     const float scale = (float)(1.0 / sqrt(total / (double)n + eps));
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
         y[i] = x[i] * scale * w[i];
+    }
 }
 
-CLONES void kernel_rope(float *restrict x, const float *restrict cos, const float *restrict sin, int32_t half)
-{
+CLONES void kernel_rope(float *restrict x, const float *restrict cos, const float *restrict sin,
+                        int32_t half) {
     for (int32_t i = 0; i < half; i++) {
         const float a = x[i], b = x[i + half];
         x[i] = a * cos[i] - b * sin[i];
@@ -182,24 +184,25 @@ CLONES void kernel_rope(float *restrict x, const float *restrict cos, const floa
     }
 }
 
-CLONES double kernel_norm(const float *x, int64_t n)
-{
+CLONES double kernel_norm(const float *x, int64_t n) {
     double sum[8] = {0};
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8; j++)
+        for (int j = 0; j < 8; j++) {
             sum[j] += (double)x[i + j] * (double)x[i + j];
+        }
     }
-    for (int j = 0; i < n; i++, j++)
+    for (int j = 0; i < n; i++, j++) {
         sum[j] += (double)x[i] * (double)x[i];
+    }
     double total = 0;
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < 8; j++) {
         total += sum[j];
+    }
     return sqrt(total);
 }
 
-CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n)
-{
+CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         union {
             uint32_t u;
@@ -209,9 +212,9 @@ CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n)
     }
 }
 
-/* Exact: a normal number moves its exponent from bias 15 to 127, a subnormal is an integer times 2^-24, the top exponent stays the top. */
-CLONES void kernel_from_f16(const uint16_t *src, float *dst, int64_t n)
-{
+/* Exact: a normal number moves its exponent from bias 15 to 127, a subnormal is an integer times
+ * 2^-24, the top exponent stays the top. */
+CLONES void kernel_from_f16(const uint16_t *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         const uint32_t sign = (uint32_t)(src[i] & 0x8000u) << 16, rest = src[i] & 0x7fffu;
         union {

@@ -1,11 +1,13 @@
 /* Products with weights in bfloat16: both operands rounded to nearest even, float32 accumulation.
  *
- *   y[r] (+)= sum_k bf16(W[o][k]) * bf16(x[r][k])     a product of two bf16 numbers is exact in float32
+ *   y[r] (+)= sum_k bf16(W[o][k]) * bf16(x[r][k])     a product of two bf16 numbers is exact in
+ * float32
  *
- * With a CPU that multiplies bf16 and oneDNN at hand, weights are packed once in 16 bits and a tile of BE_ROW_TILE rows and a piece of
- * BF16_PIECE columns goes through oneDNN. Elsewhere the same arithmetic is emulated: weights and rows are rounded but stay float32 and take
- * float32's products, which costs a little more than plain float32. The two differ in the order of the float32 sums alone (and in subnormal
- * numbers, which the CPU's instruction flushes). */
+ * With a CPU that multiplies bf16 and oneDNN at hand, weights are packed once in 16 bits and a tile
+ * of BE_ROW_TILE rows and a piece of BF16_PIECE columns goes through oneDNN. Elsewhere the same
+ * arithmetic is emulated: weights and rows are rounded but stay float32 and take float32's
+ * products, which costs a little more than plain float32. The two differ in the order of the
+ * float32 sums alone (and in subnormal numbers, which the CPU's instruction flushes). */
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,14 +38,13 @@ struct cpu_bf16 {
 
 /* ---- rounding ---- */
 
-static inline uint32_t nearest(uint32_t bits)
-{
-    const uint32_t rounded = bits + 0x7FFF + (bits >> 16 & 1), quiet = bits | 0x400000; /* a NaN stays one */
+static inline uint32_t nearest(uint32_t bits) {
+    const uint32_t rounded = bits + 0x7FFF + (bits >> 16 & 1),
+                   quiet = bits | 0x400000; /* a NaN stays one */
     return ((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : rounded) >> 16;
 }
 
-void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n)
-{
+void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, src + i, sizeof bits);
@@ -51,8 +52,7 @@ void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n)
     }
 }
 
-void kernel_round_bf16(const float *src, float *dst, int64_t n)
-{
+void kernel_round_bf16(const float *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, src + i, sizeof bits);
@@ -63,15 +63,12 @@ void kernel_round_bf16(const float *src, float *dst, int64_t n)
 
 /* ---- life ---- */
 
-static ckvc_status create(cpu_backend *c, cpu_bf16_way way, cpu_bf16 **out, ckvc_err *err)
-{
+static ckvc_status create(cpu_backend *c, cpu_bf16_way way, cpu_bf16 **out, ckvc_err *err) {
     cpu_bf16 *b = *out = ckvc_calloc(1, sizeof *b);
-    if (b == NULL)
-        return ckvc_fail_memory(err, "products in bf16", sizeof *b);
+    if (b == NULL) { return ckvc_fail_memory(err, "products in bf16", sizeof *b); }
     const char *why = "this ckvc was built without oneDNN's headers (Debian package libdnnl-dev)";
     b->api = onednn_get();
-    if (way != CPU_BF16_EMULATED && b->api)
-        b->dnn = b->api->open(c->n_threads, &why);
+    if (way != CPU_BF16_EMULATED && b->api) { b->dnn = b->api->open(c->n_threads, &why); }
     if (b->dnn && way == CPU_BF16_BEST && !b->api->has_bf16(b->dnn)) {
         why = "this CPU has no bf16 arithmetic (AVX512_BF16 or AMX)";
         b->api->close(b->dnn);
@@ -81,32 +78,30 @@ static ckvc_status create(cpu_backend *c, cpu_bf16_way way, cpu_bf16 **out, ckvc
         b->halves = way == CPU_BF16_BEST;
         return CKVC_OK;
     }
-    if (way == CPU_BF16_WIDE)
-        return ckvc_fail(err, CKVC_E_DEVICE, "%s", why);
+    if (way == CPU_BF16_WIDE) { return ckvc_fail(err, CKVC_E_DEVICE, "%s", why); }
     snprintf(b->warning, sizeof b->warning,
-             "--compute bf16 is emulated in float32: its rounding can be measured here, but it saves no time (%s)",
+             "--compute bf16 is emulated in float32: its rounding can be measured here, but it "
+             "saves no time (%s)",
              way == CPU_BF16_EMULATED ? "as asked for" : why);
     b->x = ckvc_calloc((size_t)c->n_threads, sizeof *b->x);
     return b->x ? CKVC_OK : ckvc_fail_memory(err, "products in bf16", sizeof *b->x);
 }
 
-void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b)
-{
-    if (b == NULL)
-        return;
-    for (size_t i = 0; i < b->n_shapes; i++)
+void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b) {
+    if (b == NULL) { return; }
+    for (size_t i = 0; i < b->n_shapes; i++) {
         b->api->shape_free(b->shapes[i].shape);
-    if (b->dnn)
-        b->api->close(b->dnn);
+    }
+    if (b->dnn) { b->api->close(b->dnn); }
     free(b->shapes);
-    for (int i = 0; b->x && i < c->n_threads; i++)
+    for (int i = 0; b->x && i < c->n_threads; i++) {
         free(b->x[i]);
+    }
     free(b->x);
     free(b);
 }
 
-ckvc_status cpu_backend_use_bf16(backend *be, cpu_bf16_way way, ckvc_err *err)
-{
+ckvc_status cpu_backend_use_bf16(backend *be, cpu_bf16_way way, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
     cpu_bf16 *b;
     assert(c->bf16 == NULL);
@@ -116,89 +111,84 @@ ckvc_status cpu_backend_use_bf16(backend *be, cpu_bf16_way way, ckvc_err *err)
         return rc;
     }
     const size_t used = strlen(c->kernel);
-    snprintf(c->kernel + used, sizeof c->kernel - used, "+bf16-%s%s", b->dnn ? b->api->name(b->dnn) : "emulated",
-             b->dnn && !b->halves ? "-wide" : "");
+    snprintf(c->kernel + used, sizeof c->kernel - used, "+bf16-%s%s",
+             b->dnn ? b->api->name(b->dnn) : "emulated", b->dnn && !b->halves ? "-wide" : "");
     c->bf16 = b;
     return CKVC_OK;
 }
 
-const char *cpu_backend_bf16_warning(const backend *be)
-{
+const char *cpu_backend_bf16_warning(const backend *be) {
     const cpu_bf16 *b = ((const cpu_backend *)be)->bf16;
     return b && b->warning[0] ? b->warning : NULL;
 }
 
-size_t cpu_backend_bf16_value_bytes(const backend *be)
-{
+size_t cpu_backend_bf16_value_bytes(const backend *be) {
     const cpu_bf16 *b = ((const cpu_backend *)be)->bf16;
     return b == NULL ? 0 : b->halves ? sizeof(uint16_t) : sizeof(float);
 }
 
-bool cpu_bf16_packed(const cpu_backend *c)
-{
+bool cpu_bf16_packed(const cpu_backend *c) {
     return c->bf16 && c->bf16->dnn;
 }
 
-size_t cpu_bf16_scratch_bytes(const cpu_backend *c)
-{
+size_t cpu_bf16_scratch_bytes(const cpu_backend *c) {
     const cpu_bf16 *b = c->bf16;
     size_t bytes = b->dnn ? 0 : (size_t)(c->n_threads * CPU_MOST_ROWS * b->max_in) * sizeof(float);
-    for (size_t i = 0; i < b->n_shapes; i++)
+    for (size_t i = 0; i < b->n_shapes; i++) {
         bytes += b->api->buffer_bytes(b->shapes[i].shape);
+    }
     return bytes;
 }
 
 /* ---- weights ---- */
 
-static int64_t piece_width(int64_t n_out, int64_t col)
-{
+static int64_t piece_width(int64_t n_out, int64_t col) {
     return col + BF16_PIECE <= n_out ? BF16_PIECE : n_out - col;
 }
 
-static int64_t n_pieces(const be_weight *w)
-{
+static int64_t n_pieces(const be_weight *w) {
     return (w->rows + BF16_PIECE - 1) / BF16_PIECE;
 }
 
-static const onednn_shape *shape_of(const cpu_bf16 *b, int64_t n, int64_t k)
-{
+static const onednn_shape *shape_of(const cpu_bf16 *b, int64_t n, int64_t k) {
     for (size_t i = 0; i < b->n_shapes; i++) {
-        if (b->shapes[i].n == n && b->shapes[i].k == k)
-            return b->shapes[i].shape;
+        if (b->shapes[i].n == n && b->shapes[i].k == k) { return b->shapes[i].shape; }
     }
     return NULL;
 }
 
-static ckvc_status need_shape(cpu_bf16 *b, int64_t n, int64_t k, ckvc_err *err)
-{
-    if (shape_of(b, n, k))
-        return CKVC_OK;
-    ckvc_status rc = ckvc_grow((void **)&b->shapes, &b->cap_shapes, b->n_shapes + 1, sizeof *b->shapes, err);
+static ckvc_status need_shape(cpu_bf16 *b, int64_t n, int64_t k, ckvc_err *err) {
+    if (shape_of(b, n, k)) { return CKVC_OK; }
+    ckvc_status rc =
+        ckvc_grow((void **)&b->shapes, &b->cap_shapes, b->n_shapes + 1, sizeof *b->shapes, err);
     onednn_shape *shape = NULL;
-    if (rc == CKVC_OK)
+    if (rc == CKVC_OK) {
         rc = b->api->shape_create(b->dnn, b->halves, BE_ROW_TILE, n, k, &shape, err);
-    if (rc == CKVC_OK)
-        b->shapes[b->n_shapes++] = (piece_shape){n, k, shape};
+    }
+    if (rc == CKVC_OK) { b->shapes[b->n_shapes++] = (piece_shape){n, k, shape}; }
     return rc;
 }
 
-ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err)
-{
+ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err) {
     cpu_bf16 *b = c->bf16;
     w->bf16 = true;
     if (b->dnn) {
         ckvc_status rc = need_shape(b, piece_width(w->rows, 0), w->cols, err);
-        if (rc == CKVC_OK)
+        if (rc == CKVC_OK) {
             rc = need_shape(b, piece_width(w->rows, (n_pieces(w) - 1) * BF16_PIECE), w->cols, err);
-        if (rc != CKVC_OK)
-            return rc;
+        }
+        if (rc != CKVC_OK) { return rc; }
         w->pieces = ckvc_calloc((size_t)n_pieces(w), sizeof *w->pieces);
-        return w->pieces ? CKVC_OK : ckvc_fail_memory(err, "a weight in bf16", (size_t)n_pieces(w) * sizeof *w->pieces);
+        return w->pieces ? CKVC_OK
+                         : ckvc_fail_memory(err, "a weight in bf16",
+                                            (size_t)n_pieces(w) * sizeof *w->pieces);
     }
     for (int i = 0; w->cols > b->max_in && i < c->n_threads; i++) {
         float *x = ckvc_alloc_aligned((size_t)(CPU_MOST_ROWS * w->cols), sizeof *x);
-        if (x == NULL)
-            return ckvc_fail_memory(err, "rows in bf16", (size_t)(CPU_MOST_ROWS * w->cols) * sizeof *x);
+        if (x == NULL) {
+            return ckvc_fail_memory(err, "rows in bf16",
+                                    (size_t)(CPU_MOST_ROWS * w->cols) * sizeof *x);
+        }
         free(b->x[i]);
         b->x[i] = x;
     }
@@ -207,16 +197,13 @@ ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err)
 }
 
 /* Floats that a piece takes in the weight's copy, and the copy as a whole. */
-static size_t piece_floats(const cpu_bf16 *b, const be_weight *w, int64_t col)
-{
+static size_t piece_floats(const cpu_bf16 *b, const be_weight *w, int64_t col) {
     const int64_t width = piece_width(w->rows, col);
-    if (!b->dnn)
-        return (size_t)(width * w->cols);
+    if (!b->dnn) { return (size_t)(width * w->cols); }
     return (b->api->packed_bytes(shape_of(b, width, w->cols)) + 63) / 64 * (64 / sizeof(float));
 }
 
-size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w)
-{
+size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w) {
     const int64_t last = n_pieces(w) - 1;
     return (size_t)last * piece_floats(c->bf16, w, 0) + piece_floats(c->bf16, w, last * BF16_PIECE);
 }
@@ -227,9 +214,9 @@ typedef struct pack_job {
     cpu_read_rows read;
 } pack_job;
 
-/* A task is a piece: its rows of W, rounded, into the copy; through the worker's buffer where oneDNN packs them. */
-static void pack_task(void *ctx, int64_t task, int worker)
-{
+/* A task is a piece: its rows of W, rounded, into the copy; through the worker's buffer where
+ * oneDNN packs them. */
+static void pack_task(void *ctx, int64_t task, int worker) {
     const pack_job *job = ctx;
     cpu_bf16 *b = job->b;
     be_weight *w = job->w;
@@ -241,86 +228,89 @@ static void pack_task(void *ctx, int64_t task, int worker)
         for (int64_t at = 0; at < k; at += 4096) {
             const int64_t n = at + 4096 < k ? 4096 : k - at;
             job->read(w, col + r, at, row, n);
-            if (b->halves)
+            if (b->halves) {
                 kernel_to_bf16(row, (uint16_t *)b->api->w(shape, worker) + r * k + at, n);
-            else
-                kernel_round_bf16(row, (shape ? (float *)b->api->w(shape, worker) : copy) + r * k + at, n);
+            } else {
+                kernel_round_bf16(
+                    row, (shape ? (float *)b->api->w(shape, worker) : copy) + r * k + at, n);
+            }
         }
     }
     if (shape) {
         w->pieces[task] = b->api->pack(shape, worker, copy);
-        if (w->pieces[task] == NULL)
-            atomic_store(&b->failed, true);
+        if (w->pieces[task] == NULL) { atomic_store(&b->failed, true); }
     }
 }
 
-ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err)
-{
+ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err) {
     pack_job job = {c->bf16, w, read};
     ckvc_pool_run(c->pool, n_pieces(w), pack_task, &job);
-    if (atomic_load(&c->bf16->failed))
-        return ckvc_fail(err, CKVC_E_DEVICE, "oneDNN failed to pack a weight of %lld x %lld; use --compute f32", (long long)w->rows,
-                         (long long)w->cols);
+    if (atomic_load(&c->bf16->failed)) {
+        return ckvc_fail(err, CKVC_E_DEVICE,
+                         "oneDNN failed to pack a weight of %lld x %lld; use --compute f32",
+                         (long long)w->rows, (long long)w->cols);
+    }
     w->f32 = w->own;
     return CKVC_OK;
 }
 
-void cpu_bf16_drop(cpu_backend *c, be_weight *w)
-{
+void cpu_bf16_drop(cpu_backend *c, be_weight *w) {
     for (int64_t i = 0; w->pieces && i < n_pieces(w); i++) {
         c->bf16->api->unpack(c->bf16->dnn, w->pieces[i]);
         w->pieces[i] = NULL;
     }
 }
 
-void cpu_bf16_weight_free(cpu_backend *c, be_weight *w)
-{
+void cpu_bf16_weight_free(cpu_backend *c, be_weight *w) {
     cpu_bf16_drop(c, w);
     free(w->pieces);
 }
 
 /* ---- product ---- */
 
-/* One piece through oneDNN: its result lies in a buffer of the worker's and is written or added to y. */
-static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t col, int64_t width, bool onto, float *y, int64_t ldy,
-                      int worker)
-{
+/* One piece through oneDNN: its result lies in a buffer of the worker's and is written or added to
+ * y. */
+static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t col, int64_t width,
+                      bool onto, float *y, int64_t ldy, int worker) {
     const onednn_shape *shape = shape_of(b, width, w->cols);
     const int64_t n = BE_ROW_TILE * w->cols;
-    if (b->halves)
+    if (b->halves) {
         kernel_to_bf16(x, b->api->x(shape, worker), n);
-    else
+    } else {
         kernel_round_bf16(x, b->api->x(shape, worker), n);
+    }
     if (!b->api->run(shape, worker, w->pieces[col / BF16_PIECE])) {
         atomic_store(&b->failed, true);
         return;
     }
     const float *from = b->api->y(shape, worker);
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
-        for (int64_t i = 0; i < width; i++)
+        for (int64_t i = 0; i < width; i++) {
             y[r * ldy + i] = (onto ? y[r * ldy + i] : 0.0f) + from[r * width + i];
+        }
     }
 }
 
-void cpu_bf16_product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x, int64_t col, int64_t width,
-                      bool onto, float *y, int64_t ldy, int worker)
-{
-    assert(n_rows % BE_ROW_TILE == 0 && col % BF16_PIECE == 0 && (width % BF16_PIECE == 0 || col + width == w->rows));
+void cpu_bf16_product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x,
+                      int64_t col, int64_t width, bool onto, float *y, int64_t ldy, int worker) {
+    assert(n_rows % BE_ROW_TILE == 0 && col % BF16_PIECE == 0 &&
+           (width % BF16_PIECE == 0 || col + width == w->rows));
     for (int64_t r = 0; r < n_rows; r += BE_ROW_TILE) {
-        for (int64_t at = 0; at < width; at += BF16_PIECE)
-            run_piece(c->bf16, w, x + r * w->cols, col + at, piece_width(w->rows, col + at), onto, y + r * ldy + at, ldy, worker);
+        for (int64_t at = 0; at < width; at += BF16_PIECE) {
+            run_piece(c->bf16, w, x + r * w->cols, col + at, piece_width(w->rows, col + at), onto,
+                      y + r * ldy + at, ldy, worker);
+        }
     }
 }
 
-const float *cpu_bf16_rows(const cpu_backend *c, const float *x, int64_t n_values, int worker)
-{
+const float *cpu_bf16_rows(const cpu_backend *c, const float *x, int64_t n_values, int worker) {
     assert(n_values <= CPU_MOST_ROWS * c->bf16->max_in);
     kernel_round_bf16(x, c->bf16->x[worker], n_values);
     return c->bf16->x[worker];
 }
 
-void cpu_bf16_check(cpu_backend *c)
-{
-    if (c->bf16 && atomic_load(&c->bf16->failed))
+void cpu_bf16_check(cpu_backend *c) {
+    if (c->bf16 && atomic_load(&c->bf16->failed)) {
         ckvc_fail(&c->failure, CKVC_E_DEVICE, "oneDNN failed in a product; use --compute f32");
+    }
 }

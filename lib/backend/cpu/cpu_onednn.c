@@ -1,10 +1,10 @@
-/* oneDNN by dlopen: see cpu_onednn.h. Debian 12 has version 2 of its C interface; version 3 changed it and goes by another file name. */
+/* oneDNN by dlopen: see cpu_onednn.h. Debian 12 has version 2 of its C interface; version 3 changed
+ * it and goes by another file name. */
 #include "lib/backend/cpu/cpu_onednn.h"
 
 #ifndef CKVC_ONEDNN
 
-const onednn_api *onednn_get(void)
-{
+const onednn_api *onednn_get(void) {
     return NULL;
 }
 
@@ -19,26 +19,26 @@ const onednn_api *onednn_get(void)
 #include "lib/base/memory.h"
 
 /* The functions in use. */
-#define FUNCTIONS(X)                                                                                                               \
-    X(dnnl_version)                                                                                                                \
-    X(dnnl_get_effective_cpu_isa)                                                                                                  \
-    X(dnnl_engine_create)                                                                                                          \
-    X(dnnl_engine_destroy)                                                                                                         \
-    X(dnnl_stream_create)                                                                                                          \
-    X(dnnl_stream_destroy)                                                                                                         \
-    X(dnnl_stream_wait)                                                                                                            \
-    X(dnnl_memory_desc_init_by_strides)                                                                                            \
-    X(dnnl_memory_desc_init_by_tag)                                                                                                \
-    X(dnnl_memory_desc_get_size)                                                                                                   \
-    X(dnnl_memory_create)                                                                                                          \
-    X(dnnl_memory_destroy)                                                                                                         \
-    X(dnnl_matmul_desc_init)                                                                                                       \
-    X(dnnl_reorder_primitive_desc_create)                                                                                          \
-    X(dnnl_primitive_desc_create)                                                                                                  \
-    X(dnnl_primitive_desc_query_md)                                                                                                \
-    X(dnnl_primitive_desc_destroy)                                                                                                 \
-    X(dnnl_primitive_create)                                                                                                       \
-    X(dnnl_primitive_destroy)                                                                                                      \
+#define FUNCTIONS(X)                                                                               \
+    X(dnnl_version)                                                                                \
+    X(dnnl_get_effective_cpu_isa)                                                                  \
+    X(dnnl_engine_create)                                                                          \
+    X(dnnl_engine_destroy)                                                                         \
+    X(dnnl_stream_create)                                                                          \
+    X(dnnl_stream_destroy)                                                                         \
+    X(dnnl_stream_wait)                                                                            \
+    X(dnnl_memory_desc_init_by_strides)                                                            \
+    X(dnnl_memory_desc_init_by_tag)                                                                \
+    X(dnnl_memory_desc_get_size)                                                                   \
+    X(dnnl_memory_create)                                                                          \
+    X(dnnl_memory_destroy)                                                                         \
+    X(dnnl_matmul_desc_init)                                                                       \
+    X(dnnl_reorder_primitive_desc_create)                                                          \
+    X(dnnl_primitive_desc_create)                                                                  \
+    X(dnnl_primitive_desc_query_md)                                                                \
+    X(dnnl_primitive_desc_destroy)                                                                 \
+    X(dnnl_primitive_create)                                                                       \
+    X(dnnl_primitive_destroy)                                                                      \
     X(dnnl_primitive_execute)
 
 typedef struct functions {
@@ -73,38 +73,35 @@ struct onednn_shape {
     worker_buffers *workers; /* [n_workers] */
 };
 
-/* oneDNN's own threads stay out of it: every thread that calls it says so for itself, OpenMP keeps the number per thread. */
-static void alone(const onednn *d)
-{
-    if (d->f.omp_set_num_threads)
-        d->f.omp_set_num_threads(1);
+/* oneDNN's own threads stay out of it: every thread that calls it says so for itself, OpenMP keeps
+ * the number per thread. */
+static void alone(const onednn *d) {
+    if (d->f.omp_set_num_threads) { d->f.omp_set_num_threads(1); }
 }
 
-static bool load(onednn *d, const char **why)
-{
+static bool load(onednn *d, const char **why) {
     d->library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (d->library == NULL) {
         *why = "oneDNN is not installed (libdnnl.so.2, Debian package libdnnl2)";
         return false;
     }
     bool all = true;
-#define X(function)                                                                                                                \
-    {                                                                                                                              \
-        void *symbol = dlsym(d->library, #function);                                                                               \
-        memcpy(&d->f.function, &symbol, sizeof symbol);                                                                            \
-        all = all && symbol != NULL;                                                                                               \
+#define X(function)                                                                                \
+    {                                                                                              \
+        void *symbol = dlsym(d->library, #function);                                               \
+        memcpy(&d->f.function, &symbol, sizeof symbol);                                            \
+        all = all && symbol != NULL;                                                               \
     }
     FUNCTIONS(X)
 #undef X
-    void *symbol = dlsym(d->library, "omp_set_num_threads"); /* in the libraries that it was linked with */
+    void *symbol =
+        dlsym(d->library, "omp_set_num_threads"); /* in the libraries that it was linked with */
     memcpy(&d->f.omp_set_num_threads, &symbol, sizeof symbol);
-    if (!all)
-        *why = "libdnnl.so.2 lacks a function that ckvc calls";
+    if (!all) { *why = "libdnnl.so.2 lacks a function that ckvc calls"; }
     return all;
 }
 
-static const char *isa_name(dnnl_cpu_isa_t isa)
-{
+static const char *isa_name(dnnl_cpu_isa_t isa) {
     static const struct {
         dnnl_cpu_isa_t isa;
         const char *name;
@@ -113,70 +110,67 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
                  {dnnl_cpu_isa_avx512_core, "avx512"},
                  {dnnl_cpu_isa_avx2, "avx2"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (((unsigned)isa & (unsigned)names[i].isa) == (unsigned)names[i].isa)
+        if (((unsigned)isa & (unsigned)names[i].isa) == (unsigned)names[i].isa) {
             return names[i].name;
+        }
     }
     return "sse";
 }
 
-static void close_library(onednn *d)
-{
-    if (d == NULL)
-        return;
+static void close_library(onednn *d) {
+    if (d == NULL) { return; }
     for (int i = 0; d->streams && i < d->n_workers; i++) {
-        if (d->streams[i])
-            d->f.dnnl_stream_destroy(d->streams[i]);
+        if (d->streams[i]) { d->f.dnnl_stream_destroy(d->streams[i]); }
     }
     free(d->streams);
-    if (d->engine)
-        d->f.dnnl_engine_destroy(d->engine);
+    if (d->engine) { d->f.dnnl_engine_destroy(d->engine); }
     /* The library stays loaded: OpenMP's threads cannot be taken down with it. */
     free(d);
 }
 
-static onednn *open_library(int n_workers, const char **why)
-{
+static onednn *open_library(int n_workers, const char **why) {
     *why = "no memory for oneDNN";
     onednn *d = ckvc_calloc(1, sizeof *d);
-    if (d == NULL)
-        return NULL;
+    if (d == NULL) { return NULL; }
     d->n_workers = n_workers;
-    if (!load(d, why))
-        goto failed;
+    if (!load(d, why)) { goto failed; }
     alone(d);
     *why = "oneDNN does not start";
     d->streams = ckvc_calloc((size_t)n_workers, sizeof *d->streams);
-    if (d->streams == NULL || d->f.dnnl_engine_create(&d->engine, dnnl_cpu, 0) != dnnl_success)
+    if (d->streams == NULL || d->f.dnnl_engine_create(&d->engine, dnnl_cpu, 0) != dnnl_success) {
         goto failed;
+    }
     for (int i = 0; i < n_workers; i++) {
-        if (d->f.dnnl_stream_create(&d->streams[i], d->engine, dnnl_stream_in_order) != dnnl_success)
+        if (d->f.dnnl_stream_create(&d->streams[i], d->engine, dnnl_stream_in_order) !=
+            dnnl_success) {
             goto failed;
+        }
     }
     const dnnl_cpu_isa_t isa = d->f.dnnl_get_effective_cpu_isa();
     const dnnl_version_t *version = d->f.dnnl_version();
-    d->bf16 = ((unsigned)isa & (unsigned)dnnl_cpu_isa_avx512_core_bf16) == (unsigned)dnnl_cpu_isa_avx512_core_bf16;
-    snprintf(d->name, sizeof d->name, "oneDNN-%d.%d.%d-%s", version->major, version->minor, version->patch, isa_name(isa));
+    d->bf16 = ((unsigned)isa & (unsigned)dnnl_cpu_isa_avx512_core_bf16) ==
+              (unsigned)dnnl_cpu_isa_avx512_core_bf16;
+    snprintf(d->name, sizeof d->name, "oneDNN-%d.%d.%d-%s", version->major, version->minor,
+             version->patch, isa_name(isa));
     return d;
 failed:
     close_library(d);
     return NULL;
 }
 
-static bool has_bf16(const onednn *d)
-{
+static bool has_bf16(const onednn *d) {
     return d->bf16;
 }
 
-static const char *name_of(const onednn *d)
-{
+static const char *name_of(const onednn *d) {
     return d->name;
 }
 
-static dnnl_status_t describe(onednn_shape *s, bool bf16)
-{
+static dnnl_status_t describe(onednn_shape *s, bool bf16) {
     const functions *f = &s->d->f;
     const dnnl_data_type_t type = bf16 ? dnnl_bf16 : dnnl_f32;
-    const dnnl_dims_t x_dims = {s->rows, s->k}, w_dims = {s->k, s->n}, y_dims = {s->rows, s->n}, w_strides = {1, s->k};
+    const dnnl_dims_t x_dims = {s->rows, s->k}, w_dims = {s->k, s->n}, y_dims = {s->rows, s->n},
+                      w_strides = {1, s->k};
     dnnl_memory_desc_t x, any, plain, y;
     dnnl_matmul_desc_t op;
     dnnl_primitive_desc_t pd = NULL, reorder = NULL;
@@ -191,7 +185,9 @@ static dnnl_status_t describe(onednn_shape *s, bool bf16)
         s->packed_bytes = f->dnnl_memory_desc_get_size(&s->packed);
     }
     st = st ? st : f->dnnl_primitive_create(&s->product, pd);
-    st = st ? st : f->dnnl_reorder_primitive_desc_create(&reorder, &plain, s->d->engine, &s->packed, s->d->engine, NULL);
+    st = st ? st
+            : f->dnnl_reorder_primitive_desc_create(&reorder, &plain, s->d->engine, &s->packed,
+                                                    s->d->engine, NULL);
     st = st ? st : f->dnnl_primitive_create(&s->reorder, reorder);
     for (int i = 0; st == dnnl_success && i < s->d->n_workers; i++) {
         worker_buffers *b = &s->workers[i];
@@ -199,44 +195,37 @@ static dnnl_status_t describe(onednn_shape *s, bool bf16)
         st = st ? st : f->dnnl_memory_create(&b->w_memory, &plain, s->d->engine, b->w);
         st = st ? st : f->dnnl_memory_create(&b->y_memory, &y, s->d->engine, b->y);
     }
-    if (pd)
-        f->dnnl_primitive_desc_destroy(pd);
-    if (reorder)
-        f->dnnl_primitive_desc_destroy(reorder);
+    if (pd) { f->dnnl_primitive_desc_destroy(pd); }
+    if (reorder) { f->dnnl_primitive_desc_destroy(reorder); }
     return st;
 }
 
-static void shape_free(onednn_shape *s)
-{
-    if (s == NULL)
-        return;
+static void shape_free(onednn_shape *s) {
+    if (s == NULL) { return; }
     const functions *f = &s->d->f;
     for (int i = 0; s->workers && i < s->d->n_workers; i++) {
         worker_buffers *b = &s->workers[i];
         dnnl_memory_t memories[] = {b->x_memory, b->w_memory, b->y_memory};
         for (int k = 0; k < 3; k++) {
-            if (memories[k])
-                f->dnnl_memory_destroy(memories[k]);
+            if (memories[k]) { f->dnnl_memory_destroy(memories[k]); }
         }
         free(b->x);
         free(b->w);
         free(b->y);
     }
     free(s->workers);
-    if (s->product)
-        f->dnnl_primitive_destroy(s->product);
-    if (s->reorder)
-        f->dnnl_primitive_destroy(s->reorder);
+    if (s->product) { f->dnnl_primitive_destroy(s->product); }
+    if (s->reorder) { f->dnnl_primitive_destroy(s->reorder); }
     free(s);
 }
 
-static ckvc_status shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, int64_t k, onednn_shape **out, ckvc_err *err)
-{
+static ckvc_status shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, int64_t k,
+                                onednn_shape **out, ckvc_err *err) {
     *out = NULL;
     onednn_shape *s = ckvc_calloc(1, sizeof *s);
-    if (s == NULL)
-        return ckvc_fail_memory(err, "a matrix product", sizeof *s);
-    *s = (onednn_shape){.d = d, .rows = rows, .n = n, .k = k, .element = bf16 ? sizeof(uint16_t) : sizeof(float)};
+    if (s == NULL) { return ckvc_fail_memory(err, "a matrix product", sizeof *s); }
+    *s = (onednn_shape){
+        .d = d, .rows = rows, .n = n, .k = k, .element = bf16 ? sizeof(uint16_t) : sizeof(float)};
     s->workers = ckvc_calloc((size_t)d->n_workers, sizeof *s->workers);
     bool all = s->workers != NULL;
     for (int i = 0; all && i < d->n_workers; i++) {
@@ -248,53 +237,53 @@ static ckvc_status shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, i
     }
     if (!all) {
         shape_free(s);
-        return ckvc_fail_memory(err, "a matrix product's buffers", (size_t)(rows * k + n * k) * sizeof(float));
+        return ckvc_fail_memory(err, "a matrix product's buffers",
+                                (size_t)(rows * k + n * k) * sizeof(float));
     }
     alone(d);
     const dnnl_status_t st = describe(s, bf16);
     if (st != dnnl_success) {
         shape_free(s);
         return ckvc_fail(err, CKVC_E_DEVICE,
-                         "%s has no product of %lld x %lld with %lld x %lld in %s (status %d); use --compute f32", d->name,
-                         (long long)rows, (long long)k, (long long)n, (long long)k, bf16 ? "bf16" : "f32", (int)st);
+                         "%s has no product of %lld x %lld with %lld x %lld in %s (status %d); use "
+                         "--compute f32",
+                         d->name, (long long)rows, (long long)k, (long long)n, (long long)k,
+                         bf16 ? "bf16" : "f32", (int)st);
     }
     *out = s;
     return CKVC_OK;
 }
 
-static size_t packed_bytes(const onednn_shape *s)
-{
+static size_t packed_bytes(const onednn_shape *s) {
     return s->packed_bytes;
 }
 
-static size_t buffer_bytes(const onednn_shape *s)
-{
-    return (size_t)s->d->n_workers * ((size_t)((s->rows + s->n) * s->k) * s->element + (size_t)(s->rows * s->n) * sizeof(float));
+static size_t buffer_bytes(const onednn_shape *s) {
+    return (size_t)s->d->n_workers * ((size_t)((s->rows + s->n) * s->k) * s->element +
+                                      (size_t)(s->rows * s->n) * sizeof(float));
 }
 
-static void *buffer_x(const onednn_shape *s, int worker)
-{
+static void *buffer_x(const onednn_shape *s, int worker) {
     return s->workers[worker].x;
 }
 
-static void *buffer_w(const onednn_shape *s, int worker)
-{
+static void *buffer_w(const onednn_shape *s, int worker) {
     return s->workers[worker].w;
 }
 
-static const float *buffer_y(const onednn_shape *s, int worker)
-{
+static const float *buffer_y(const onednn_shape *s, int worker) {
     return s->workers[worker].y;
 }
 
-static void *pack(const onednn_shape *s, int worker, void *packed)
-{
+static void *pack(const onednn_shape *s, int worker, void *packed) {
     const functions *f = &s->d->f;
     dnnl_memory_t memory = NULL;
     alone(s->d);
-    if (f->dnnl_memory_create(&memory, &s->packed, s->d->engine, packed) != dnnl_success)
+    if (f->dnnl_memory_create(&memory, &s->packed, s->d->engine, packed) != dnnl_success) {
         return NULL;
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, s->workers[worker].w_memory}, {DNNL_ARG_TO, memory}};
+    }
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, s->workers[worker].w_memory},
+                                    {DNNL_ARG_TO, memory}};
     if (f->dnnl_primitive_execute(s->reorder, s->d->streams[worker], 2, args) != dnnl_success ||
         f->dnnl_stream_wait(s->d->streams[worker]) != dnnl_success) {
         f->dnnl_memory_destroy(memory);
@@ -303,24 +292,21 @@ static void *pack(const onednn_shape *s, int worker, void *packed)
     return memory;
 }
 
-static void unpack(onednn *d, void *handle)
-{
-    if (handle)
-        d->f.dnnl_memory_destroy(handle);
+static void unpack(onednn *d, void *handle) {
+    if (handle) { d->f.dnnl_memory_destroy(handle); }
 }
 
-static bool run(const onednn_shape *s, int worker, void *handle)
-{
+static bool run(const onednn_shape *s, int worker, void *handle) {
     const functions *f = &s->d->f;
     const worker_buffers *b = &s->workers[worker];
-    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, b->x_memory}, {DNNL_ARG_WEIGHTS, handle}, {DNNL_ARG_DST, b->y_memory}};
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_SRC, b->x_memory}, {DNNL_ARG_WEIGHTS, handle}, {DNNL_ARG_DST, b->y_memory}};
     alone(s->d);
     return f->dnnl_primitive_execute(s->product, s->d->streams[worker], 3, args) == dnnl_success &&
            f->dnnl_stream_wait(s->d->streams[worker]) == dnnl_success;
 }
 
-const onednn_api *onednn_get(void)
-{
+const onednn_api *onednn_get(void) {
     static const onednn_api api = {.open = open_library,
                                    .close = close_library,
                                    .has_bf16 = has_bf16,

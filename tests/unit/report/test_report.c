@@ -1,5 +1,5 @@
-/* Reports of small tables whose numbers can be worked out by hand. Method: write tables and score lines, run report_write, read
- * report.json back. */
+/* Reports of small tables whose numbers can be worked out by hand. Method: write tables and score
+ * lines, run report_write, read report.json back. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,9 +20,9 @@
 static const char hostile[] = "<script>alert(1)</script> & \"x\"";
 
 /* L = 2, G = 2, E = 2, P = 1, one budget of 32 tokens, the default grids. */
-static table_file *small(const char *label, const int weights[4], bool evidence)
-{
-    table_file *t = table_file_create(2, 2, 2, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS, evidence);
+static table_file *small(const char *label, const int weights[4], bool evidence) {
+    table_file *t =
+        table_file_create(2, 2, 2, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS, evidence);
     assert_non_null(t);
     ckvc_table *k = t->table;
     k->window = 8;
@@ -37,7 +37,8 @@ static table_file *small(const char *label, const int weights[4], bool evidence)
     k->edges_entropy[0] = 4.5;
     for (int i = 0; i < 4; i++) {
         k->weight[i] = (float)ckvc_head_action(weights[i]);
-        k->tau[i] = (float)ckvc_gate_action(i == 1 ? 5 : 15); /* layer 0: 0.95 then 0.85; layer 1: 0.95, 0.95 */
+        k->tau[i] = (float)ckvc_gate_action(
+            i == 1 ? 5 : 15); /* layer 0: 0.95 then 0.85; layer 1: 0.95, 0.95 */
     }
     json_object_set_new(t->meta, "label", json_string(label));
     json_object_set_new(t->meta, "cql_alpha", json_real(0.75));
@@ -45,10 +46,10 @@ static table_file *small(const char *label, const int weights[4], bool evidence)
     return t;
 }
 
-/* Head state 0: 4 records at 1.0, 4 at 1.1; Q prefers 1.0, the mean reward 1.1. The others: two records at two actions each, no conflict.
- * Gate: layer 0 both cells and layer 1 cell 0 have records; in cell 0 of layer 0 the loss prefers 0.80 and the penalty turns it to 0.95. */
-static void give_evidence(table_file *t)
-{
+/* Head state 0: 4 records at 1.0, 4 at 1.1; Q prefers 1.0, the mean reward 1.1. The others: two
+ * records at two actions each, no conflict. Gate: layer 0 both cells and layer 1 cell 0 have
+ * records; in cell 0 of layer 0 the loss prefers 0.80 and the penalty turns it to 0.95. */
+static void give_evidence(table_file *t) {
     table_evidence *e = &t->evidence;
     enum { A = CKVC_HEAD_ACTIONS, B = CKVC_GATE_ACTIONS };
     for (int s = 0; s < 4; s++) {
@@ -69,8 +70,7 @@ static void give_evidence(table_file *t)
     }
 }
 
-static void put(table_file *t, const char *path)
-{
+static void put(table_file *t, const char *path) {
     ckvc_err err = {0};
     assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
 }
@@ -78,8 +78,8 @@ static void put(table_file *t, const char *path)
 static uint32_t replicates; /* of the reports that are made */
 
 /* The report's JSON and page; both the caller's to free. */
-static json_t *make(const char *const *inputs, size_t n, const char *score_file, char **page, char **summary)
-{
+static json_t *make(const char *const *inputs, size_t n, const char *score_file, char **page,
+                    char **summary) {
     char *verdict = NULL;
     report_options o = {.inputs = inputs,
                         .n_inputs = n,
@@ -89,7 +89,8 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
                         .replicates = replicates};
     json_t *json = report_made(&o, &verdict, page);
     assert_null(strstr(*page, "<script"));
-    static const char *const numbers[] = {">nan", "\"nan", " nan", "-nan", "(nan", ">inf"}; /* "provenance" is allowed */
+    static const char *const numbers[] = {">nan", "\"nan", " nan",
+                                          "-nan", "(nan",  ">inf"}; /* "provenance" is allowed */
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         assert_null(strstr(*page, numbers[i]));
     }
@@ -105,10 +106,10 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
     return json;
 }
 
-static const int first_weights[4] = {8, 12, 4, 16}, second_weights[4] = {8, 16, 4, 12}, ones[4] = {8, 8, 8, 8};
+static const int first_weights[4] = {8, 12, 4, 16}, second_weights[4] = {8, 16, 4, 12},
+                 ones[4] = {8, 8, 8, 8};
 
-static void table_alone(void **state)
-{
+static void table_alone(void **state) {
     (void)state;
     table_file *t = small(hostile, first_weights, true);
     give_evidence(t);
@@ -138,21 +139,26 @@ static void table_alone(void **state)
     is(j, "tables.0.evidence.head.alpha_decided", 0.25);
     is(j, "tables.0.evidence.head.logged.8", 4 + 3 * 2);
     is(j, "tables.0.evidence.head.chosen.8", 4);
-    assert_true(json_is_null(at(j, "tables.0.evidence.head.count_correlation"))); /* equal counts within every state */
+    assert_true(json_is_null(
+        at(j, "tables.0.evidence.head.count_correlation"))); /* equal counts within every state */
     is(j, "tables.0.evidence.gate.supported", 3);
     is(j, "tables.0.evidence.gate.alpha_decided", 0);
-    /* Cell 0: the loss alone would take 0.80. Cells 1, 2: the loss is flat, its tie rule takes 0.80 too; the choice is 0.95. */
+    /* Cell 0: the loss alone would take 0.80. Cells 1, 2: the loss is flat, its tie rule takes 0.80
+     * too; the choice is 0.95. */
     is(j, "tables.0.evidence.gate.by_loss", 0);
     is(j, "tables.0.evidence.gate.by_penalty", 1);
     is(j, "tables.0.evidence.gate.loss_flat", 2.0 / 3);
-    /* By entry and by cell: cell 0 has both layers' choices, cell 1 the first layer's; layer 1 of cell 1 has no records. */
-    static const char *const by_entry[4][2] = {{"false", "false"}, {"false", "true"}, {"false", "true"}, {"null", "null"}};
+    /* By entry and by cell: cell 0 has both layers' choices, cell 1 the first layer's; layer 1 of
+     * cell 1 has no records. */
+    static const char *const by_entry[4][2] = {
+        {"false", "false"}, {"false", "true"}, {"false", "true"}, {"null", "null"}};
     for (int s = 0; s < 4; s++) {
         for (int k = 0; k < 2; k++) {
-            char *text = json_dumps(
-                json_array_get(at(j, k ? "tables.0.evidence.gate.entries.loss_flat" : "tables.0.evidence.gate.entries.by_loss"),
-                               (size_t)s),
-                JSON_ENCODE_ANY);
+            char *text =
+                json_dumps(json_array_get(at(j, k ? "tables.0.evidence.gate.entries.loss_flat"
+                                                  : "tables.0.evidence.gate.entries.by_loss"),
+                                          (size_t)s),
+                           JSON_ENCODE_ANY);
             assert_string_equal(text, by_entry[s][k]);
             free(text);
         }
@@ -169,10 +175,10 @@ static void table_alone(void **state)
     table_file_free(t);
 }
 
-static void two_tables(void **state)
-{
+static void two_tables(void **state) {
     (void)state;
-    table_file *a = small("a", first_weights, false), *b = small("b", second_weights, false), *c = small("c", ones, false);
+    table_file *a = small("a", first_weights, false), *b = small("b", second_weights, false),
+               *c = small("c", ones, false);
     b->table->tau[0] = (float)ckvc_gate_action(13); /* 0.93 against 0.95 */
     put(a, in("a.ckvt"));
     put(b, in("b.ckvt"));
@@ -180,7 +186,8 @@ static void two_tables(void **state)
     const char *inputs[] = {in("a.ckvt"), in("b.ckvt"), in("c.ckvt")};
     char *page = NULL;
     json_t *j = make(inputs, 3, NULL, &page, NULL);
-    /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; within each layer two heads in the same order. */
+    /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; within each layer two heads in
+     * the same order. */
     is(j, "pairs.0.head.0.overall", 0.8);
     is(j, "pairs.0.head.0.bins.0", 1);
     is(j, "pairs.0.head.0.bins.1", 1);
@@ -203,10 +210,10 @@ static void two_tables(void **state)
     table_file_free(c);
 }
 
-static void other_shapes_are_not_compared(void **state)
-{
+static void other_shapes_are_not_compared(void **state) {
     (void)state;
-    table_file *a = small("a", first_weights, false), *b = table_file_create(1, 1, 1, 1, 1, 2, 2, false);
+    table_file *a = small("a", first_weights, false),
+               *b = table_file_create(1, 1, 1, 1, 1, 2, 2, false);
     put(a, in("a2.ckvt"));
     b->table->window = 8;
     b->table->n_query_heads = 1;
@@ -221,35 +228,37 @@ static void other_shapes_are_not_compared(void **state)
     const char *inputs[] = {in("a2.ckvt"), in("tiny.ckvt")};
     char *page = NULL;
     json_t *j = make(inputs, 2, NULL, &page, NULL);
-    assert_string_equal(json_string_value(at(j, "pairs.0.not_compared")), "layers or heads differ in number");
-    assert_string_equal(json_string_value(at(j, "tables.1.name")), "tiny"); /* no label: the file's name */
+    assert_string_equal(json_string_value(at(j, "pairs.0.not_compared")),
+                        "layers or heads differ in number");
+    assert_string_equal(json_string_value(at(j, "tables.1.name")),
+                        "tiny"); /* no label: the file's name */
     json_decref(j);
     free(page);
     table_file_free(a);
     table_file_free(b);
 }
 
-static void score_line_of(FILE *f, const char *id, const char *source, const char *split, const char *policy, const char *table,
-                          double comp, int kept, int T, const char *more)
-{
-    fprintf(
-        f,
-        "{\"id\":\"%s\",\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"%s\",\"table\":%s%s%s,"
-        "\"tau\":null,%s\"T\":%d,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_perplexity\":"
-        "null,"
-        "\"n_candidates\":null,\"n_kept\":[%d,%d],\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,\"reward\":%.17g}\n",
-        id, source, split, policy, table ? "\"" : "", table ? table : "null", table ? "\"" : "", more, T, kept, kept + 2, comp,
-        -(comp - 2));
+static void score_line_of(FILE *f, const char *id, const char *source, const char *split,
+                          const char *policy, const char *table, double comp, int kept, int T,
+                          const char *more) {
+    fprintf(f,
+            "{\"id\":\"%s\",\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":\"f\","
+            "\"policy\":\"%s\",\"table\":%s%s%s,"
+            "\"tau\":null,%s\"T\":%d,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_"
+            "entropy\":null,\"bin_perplexity\":"
+            "null,"
+            "\"n_candidates\":null,\"n_kept\":[%d,%d],\"n_kept_window\":null,\"loss_full\":2,"
+            "\"loss_comp\":%.17g,\"reward\":%.17g}\n",
+            id, source, split, policy, table ? "\"" : "", table ? table : "null", table ? "\"" : "",
+            more, T, kept, kept + 2, comp, -(comp - 2));
 }
 
-static void score_line(FILE *f, const char *id, const char *source, const char *split, const char *policy, const char *table,
-                       double comp, int kept)
-{
+static void score_line(FILE *f, const char *id, const char *source, const char *split,
+                       const char *policy, const char *table, double comp, int kept) {
     score_line_of(f, id, source, split, policy, table, comp, kept, 100, "");
 }
 
-static void paired_differences(void **state)
-{
+static void paired_differences(void **state) {
     (void)state;
     table_file *t = small("t", first_weights, false);
     put(t, in("t.ckvt"));
@@ -260,10 +269,13 @@ static void paired_differences(void **state)
         char id[16];
         snprintf(id, sizeof id, "p%d", i);
         score_line(f, id, i < 2 ? "x" : "y", "heldout", "identity", NULL, 3 + i, 20);
-        score_line(f, id, i < 2 ? "x" : "y", "heldout", "table", t->content_id, 3 + i - gain[i], 24);
-        score_line(f, id, i < 2 ? "x" : "y", "heldout", "matched", t->content_id, 3 + i - 0.125, 24);
+        score_line(f, id, i < 2 ? "x" : "y", "heldout", "table", t->content_id, 3 + i - gain[i],
+                   24);
+        score_line(f, id, i < 2 ? "x" : "y", "heldout", "matched", t->content_id, 3 + i - 0.125,
+                   24);
     }
-    score_line(f, "used", "x", "", "identity", NULL, 9, 20); /* not held out: left out, though it would double the gain */
+    score_line(f, "used", "x", "", "identity", NULL, 9,
+               20); /* not held out: left out, though it would double the gain */
     score_line(f, "used", "x", "", "table", t->content_id, 2, 24);
     fclose(f);
     const char *inputs[] = {in("t.ckvt")};
@@ -280,14 +292,18 @@ static void paired_differences(void **state)
     is(j, "scores.against_identity.0.all.difference", 0.5);
     /* t(3 degrees of freedom, 97.5%) = 3.182446305284263 */
     double half = 3.182446305284263 * sqrt(0.125 / 3 / 4);
-    json_t *lo = at(j, "scores.against_identity.0.all.lo"), *hi = at(j, "scores.against_identity.0.all.hi");
-    assert_true(fabs(json_number_value(lo) - (0.5 - half)) < 1e-6 && fabs(json_number_value(hi) - (0.5 + half)) < 1e-6);
-    /* Poisson(1) weights of the four gains, by enumeration: 3.2% of the means are 0.25 and 3.2% are 0.75; a constant has no spread. */
+    json_t *lo = at(j, "scores.against_identity.0.all.lo"),
+           *hi = at(j, "scores.against_identity.0.all.hi");
+    assert_true(fabs(json_number_value(lo) - (0.5 - half)) < 1e-6 &&
+                fabs(json_number_value(hi) - (0.5 + half)) < 1e-6);
+    /* Poisson(1) weights of the four gains, by enumeration: 3.2% of the means are 0.25 and 3.2% are
+     * 0.75; a constant has no spread. */
     is(j, "scores.against_identity.0.all.bootstrap.lo", 0.25);
     is(j, "scores.against_identity.0.all.bootstrap.hi", 0.75);
     is(j, "scores.against_identity.1.all.bootstrap.lo", 0.125);
     is(j, "scores.against_identity.1.all.bootstrap.hi", 0.125);
-    double drawn = json_number_value(at(j, "scores.against_identity.1.all.bootstrap.replicates")); /* e^-4 of them draw no prompt */
+    double drawn = json_number_value(at(
+        j, "scores.against_identity.1.all.bootstrap.replicates")); /* e^-4 of them draw no prompt */
     assert_true(drawn > 1930 && drawn < 1990);
     is(j, "scores.against_identity.0.all.kept", 25);
     is(j, "scores.against_identity.0.all.kept_base", 21);
@@ -295,17 +311,18 @@ static void paired_differences(void **state)
     is(j, "scores.against_identity.0.sources.0.difference", 0.375);
     is(j, "scores.against_identity.0.sources.1.difference", 0.625);
     is(j, "scores.at_equal_tokens.0.all.difference", 0.375);
-    assert_non_null(strstr(summary, "better: T1 t, budget 32 tokens, at equal tokens kept: +0.3750"));
+    assert_non_null(
+        strstr(summary, "better: T1 t, budget 32 tokens, at equal tokens kept: +0.3750"));
     json_decref(j);
     free(page);
     free(summary);
     table_file_free(t);
 }
 
-/* What is compared with what: a table with its match and with references of its tokens, with its controls apart from these, every policy with
- * identity and with the match; by length in thirds; budgets by layer for themselves. */
-static void controls_and_references(void **state)
-{
+/* What is compared with what: a table with its match and with references of its tokens, with its
+ * controls apart from these, every policy with identity and with the match; by length in thirds;
+ * budgets by layer for themselves. */
+static void controls_and_references(void **state) {
     (void)state;
     table_file *t = small("t", first_weights, false);
     put(t, in("t.ckvt"));
@@ -320,7 +337,8 @@ static void controls_and_references(void **state)
         } rows[] = {{"identity", NULL, 0, 20},
                     {"table", t->content_id, 0.5 + (lengths[i] >= 110), 24},
                     {"matched", t->content_id, 0.25, 24},
-                    {"no-threshold", t->content_id, 0.375, 32}, /* other tokens, and a control: no fair opponent */
+                    {"no-threshold", t->content_id, 0.375,
+                     32}, /* other tokens, and a control: no fair opponent */
                     {"mean-gate", t->content_id, 0.5, 24},
                     {"window", t->content_id, 2, 24}, /* with the table's tokens */
                     {"recent", NULL, 0.125, 24},      /* happens to keep as many */
@@ -328,9 +346,11 @@ static void controls_and_references(void **state)
         char id[16];
         snprintf(id, sizeof id, "p%d", i);
         for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
-            score_line_of(f, id, "x", "heldout", rows[k].policy, rows[k].table, 9 - rows[k].gain, rows[k].kept, lengths[i], "");
+            score_line_of(f, id, "x", "heldout", rows[k].policy, rows[k].table, 9 - rows[k].gain,
+                          rows[k].kept, lengths[i], "");
         }
-        score_line_of(f, id, "x", "heldout", "identity", NULL, 9, 20, lengths[i], "\"layer_budgets\":[16,48],");
+        score_line_of(f, id, "x", "heldout", "identity", NULL, 9, 20, lengths[i],
+                      "\"layer_budgets\":[16,48],");
     }
     fclose(f);
     const char *inputs[] = {in("t.ckvt")};
@@ -348,17 +368,22 @@ static void controls_and_references(void **state)
          {5.0 / 6 - 0.25, 5.0 / 6 - 2, 5.0 / 6 - 0.125},
          3},
         {"at_other_tokens", {"T1 t"}, {"random"}, {5.0 / 6 - 3}, 1},
-        {"against_controls", {"T1 t", "T1 t"}, {"no-threshold of T1 t", "mean-gate of T1 t"}, {5.0 / 6 - 0.375, 1.0 / 3}, 2},
+        {"against_controls",
+         {"T1 t", "T1 t"},
+         {"no-threshold of T1 t", "mean-gate of T1 t"},
+         {5.0 / 6 - 0.375, 1.0 / 3},
+         2},
         {"between_tables", {0}, {0}, {0}, 0},
         {"against_matched",
-         {"T1 t", "no-threshold of T1 t", "mean-gate of T1 t", "identity", "window with the tokens of T1 t", "recent", "random"},
-         {"matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t",
-          "matched of T1 t"},
+         {"T1 t", "no-threshold of T1 t", "mean-gate of T1 t", "identity",
+          "window with the tokens of T1 t", "recent", "random"},
+         {"matched of T1 t", "matched of T1 t", "matched of T1 t", "matched of T1 t",
+          "matched of T1 t", "matched of T1 t", "matched of T1 t"},
          {5.0 / 6 - 0.25, 0.125, 0.25, -0.25, 1.75, -0.125, 2.75},
          7},
         {"against_identity",
-         {"T1 t", "matched of T1 t", "no-threshold of T1 t", "mean-gate of T1 t", "window with the tokens of T1 t", "recent",
-          "random"},
+         {"T1 t", "matched of T1 t", "no-threshold of T1 t", "mean-gate of T1 t",
+          "window with the tokens of T1 t", "recent", "random"},
          {"identity", "identity", "identity", "identity", "identity", "identity", "identity"},
          {5.0 / 6, 0.25, 0.375, 0.5, 2, 0.125, 3},
          7},
@@ -376,7 +401,8 @@ static void controls_and_references(void **state)
             assert_int_equal(json_array_size(at(o, "lengths")), 3);
         }
     }
-    static const double bounds[3][3] = {{90, 90, 0.25}, {95, 100, 0.25}, {110, 120, 1.25}}; /* T, T, table - matched */
+    static const double bounds[3][3] = {
+        {90, 90, 0.25}, {95, 100, 0.25}, {110, 120, 1.25}}; /* T, T, table - matched */
     for (int g = 0; g < 3; g++) {
         json_t *of = json_array_get(at(j, "scores.at_equal_tokens.0.lengths"), (size_t)g);
         is(of, "T_lo", bounds[g][0]);
@@ -385,9 +411,9 @@ static void controls_and_references(void **state)
         is(of, "n", 2);
     }
     assert_non_null(strstr(summary, "at equal tokens kept: +0.5833"));
-    assert_non_null(strstr(
-        summary, "worse than a simple reference: T1 t, budget 32 tokens, against simple references at as many tokens: worse than "
-                 "window, \u22121.1667"));
+    assert_non_null(strstr(summary, "worse than a simple reference: T1 t, budget 32 tokens, "
+                                    "against simple references at as many tokens: worse than "
+                                    "window, \u22121.1667"));
     assert_non_null(strstr(summary, "; better than recent, +0.7083"));
     assert_non_null(strstr(summary, "; not at equal tokens: random \u22122.1667"));
     assert_non_null(strstr(summary, "with 24% fewer tokens; 6 prompts."));
@@ -396,8 +422,10 @@ static void controls_and_references(void **state)
     assert_non_null(fold);
     assert_non_null(strstr(fold, "T from 95 to 100"));
     assert_true(strstr(page, "What each part is worth") < fold);
-    assert_true(strstr(page, "Every policy on the same prompts") > fold && strstr(page, "T from 95 to 100") > fold);
-    const char *parts = strstr(page, "What each part is worth"); /* a group names the table, a row the control alone */
+    assert_true(strstr(page, "Every policy on the same prompts") > fold &&
+                strstr(page, "T from 95 to 100") > fold);
+    const char *parts = strstr(
+        page, "What each part is worth"); /* a group names the table, a row the control alone */
     assert_non_null(strstr(parts, ">T1 t, budget 32 tokens</td>"));
     assert_non_null(strstr(parts, ">mean-gate</td>"));
     json_decref(j);
@@ -407,8 +435,7 @@ static void controls_and_references(void **state)
 }
 
 /* The same prompt under the same policy in two files counts once, and must not say two things. */
-static void rows_of_two_files(void **state)
-{
+static void rows_of_two_files(void **state) {
     (void)state;
     table_file *t = small("t", first_weights, false);
     put(t, in("t.ckvt"));
@@ -421,12 +448,18 @@ static void rows_of_two_files(void **state)
             char id[16];
             snprintf(id, sizeof id, "p%d", i);
             score_line(f, id, "x", "heldout", k ? "recent" : "identity", NULL, 3, 20);
-            score_line(f, id, "x", "heldout", "table", t->content_id, 2.5 + (k == 2 ? 0.01 : 1e-9 * k) + 0.125 * i, 24);
+            score_line(f, id, "x", "heldout", "table", t->content_id,
+                       2.5 + (k == 2 ? 0.01 : 1e-9 * k) + 0.125 * i, 24);
         }
         fclose(f);
     }
     const char *inputs[] = {in("t.ckvt")}, *two[] = {files[0], files[1], files[2]};
-    report_options o = {.inputs = inputs, .n_inputs = 1, .scores = two, .n_scores = 2, .out = in("two"), .layer_bins = 2};
+    report_options o = {.inputs = inputs,
+                        .n_inputs = 1,
+                        .scores = two,
+                        .n_scores = 2,
+                        .out = in("two"),
+                        .layer_bins = 2};
     ckvc_err err = {0};
     char *text = NULL, *verdict = NULL;
     assert_int_equal(report_write(&o, &verdict, &text, &err), CKVC_OK);
@@ -444,8 +477,7 @@ static void rows_of_two_files(void **state)
     table_file_free(t);
 }
 
-static void inputs_that_are_none(void **state)
-{
+static void inputs_that_are_none(void **state) {
     (void)state;
     const char *inputs[] = {in("missing.ckvt")};
     report_options o = {.inputs = inputs, .n_inputs = 1, .out = in("never"), .layer_bins = 4};
@@ -456,28 +488,30 @@ static void inputs_that_are_none(void **state)
 }
 
 /* META's leak_check as it may come from outside, without scores: the check alone decides. */
-#define HASH(c)                                                                                                                    \
-    c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c
-#define CHECK(leaked)                                                                                                              \
-    "{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" HASH(                                                                      \
-        "a") "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,"                                                           \
-             "\"seed\":1,\"prompts\":7,\"held_out\":2,\"near_duplicates_within\":0,\"leaked_prompts\":" leaked                     \
-             ",\"against\":[{\"sha256\":\"" HASH("b") "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,\"shared_spans\":0,"     \
-                                                      "\"near_duplicates\":0,\"duplicate_ids\":0,"                                 \
-                                                      "\"leaked_lines\":0,\"leaked_prompts\":" leaked "}]}"
+#define HASH(c)                                                                                    \
+    c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c  \
+        c c c c c c c c c c c c c c c c c
+#define CHECK(leaked)                                                                              \
+    "{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" HASH(                                      \
+        "a") "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,"                           \
+             "\"seed\":1,\"prompts\":7,\"held_out\":2,\"near_duplicates_within\":0,\"leaked_"      \
+             "prompts\":" leaked ",\"against\":[{\"sha256\":\"" HASH(                              \
+                 "b") "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,\"shared_spans\":0,"     \
+                      "\"near_duplicates\":0,\"duplicate_ids\":0,"                                 \
+                      "\"leaked_lines\":0,\"leaked_prompts\":" leaked "}]}"
 
-static void leak_checks(void **state)
-{
+static void leak_checks(void **state) {
     (void)state;
-    static const char *const cases[][2] = {{"{\"checks\":[" CHECK("0") "],\"unchecked\":[]}", "passed"},
-                                           {"{\"checks\":[" CHECK("0") "," CHECK("3") "],\"unchecked\":[]}", "shared"},
-                                           {"{\"checks\":[" CHECK("0") "],\"unchecked\":[\"" HASH("c") "\"]}", "in part"},
-                                           {"{\"checks\":[" CHECK("0") ",{}],\"unchecked\":[]}", "not readable"},
-                                           {"{\"checks\":[7],\"unchecked\":[]}", "not readable"},
-                                           {"{\"checks\":[],\"unchecked\":[]}", "not checked"},
-                                           {"{\"checks\":{}}", "not checked"},
-                                           {"[1]", "not checked"},
-                                           {"null", "not checked"}};
+    static const char *const cases[][2] = {
+        {"{\"checks\":[" CHECK("0") "],\"unchecked\":[]}", "passed"},
+        {"{\"checks\":[" CHECK("0") "," CHECK("3") "],\"unchecked\":[]}", "shared"},
+        {"{\"checks\":[" CHECK("0") "],\"unchecked\":[\"" HASH("c") "\"]}", "in part"},
+        {"{\"checks\":[" CHECK("0") ",{}],\"unchecked\":[]}", "not readable"},
+        {"{\"checks\":[7],\"unchecked\":[]}", "not readable"},
+        {"{\"checks\":[],\"unchecked\":[]}", "not checked"},
+        {"{\"checks\":{}}", "not checked"},
+        {"[1]", "not checked"},
+        {"null", "not checked"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         table_file *t = small("x", ones, false);
         json_object_set_new(t->meta, "leak_check", json_loads(cases[i][0], JSON_DECODE_ANY, NULL));
@@ -487,17 +521,21 @@ static void leak_checks(void **state)
         char *page = NULL, *summary = NULL;
         json_t *j = make(inputs, 1, NULL, &page, &summary);
         assert_string_equal(json_string_value(at(j, "tables.0.leak_check.state")), cases[i][1]);
-        bool passed = strcmp(cases[i][1], "passed") == 0, shared = strcmp(cases[i][1], "shared") == 0;
-        assert_int_equal(strstr(page, "Leak check passed: T1 x: none of its 7 prompts shares 13 words") != NULL, passed);
-        assert_int_equal(strncmp(summary, "leak: T1 x: at least 3 of its 14 prompts share", 46) == 0, shared); /* before all else */
+        bool passed = strcmp(cases[i][1], "passed") == 0,
+             shared = strcmp(cases[i][1], "shared") == 0;
+        assert_int_equal(
+            strstr(page, "Leak check passed: T1 x: none of its 7 prompts shares 13 words") != NULL,
+            passed);
+        assert_int_equal(strncmp(summary, "leak: T1 x: at least 3 of its 14 prompts share", 46) ==
+                             0,
+                         shared); /* before all else */
         json_decref(j);
         free(page);
         free(summary);
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(table_alone),
                                        cmocka_unit_test(two_tables),
                                        cmocka_unit_test(other_shapes_are_not_compared),

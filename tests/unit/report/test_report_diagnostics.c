@@ -1,5 +1,6 @@
-/* The diagnostics' numbers in report.json: 20 made-up prompts scored under identity and window, with measured attention and utilities.
- * Expected correlations, cells and shares from NumPy and scipy.stats on the same 20 rows. Hostile score files end as one line.
+/* The diagnostics' numbers in report.json: 20 made-up prompts scored under identity and window,
+ * with measured attention and utilities. Expected correlations, cells and shares from NumPy and
+ * scipy.stats on the same 20 rows. Hostile score files end as one line.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,44 +23,44 @@
 enum { N = 20 };
 
 /* L = 2, G = 1, C = 5: bound = 4 epsilon. */
-static void write_line(FILE *f, int i, const char *policy, double damage, bool measured)
-{
+static void write_line(FILE *f, int i, const char *policy, double damage, bool measured) {
     double epsilon = 0.1 + 0.01 * i;
-    fprintf(
-        f,
-        "{\"id\":\"p%02d\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"%s\",\"table\":"
-        "null,"
-        "\"T\":%d,\"C\":5,\"budget\":32,\"r_struct\":%.17g,\"r_sem\":%d,\"bin_entropy\":null,\"bin_perplexity\":null,"
-        "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],\"loss_full\":2,\"loss_comp\":%.17g,\"reward\":%.17g",
-        i, policy, 100 + 3 * i % 20 * 5, 4 + 0.1 * i, 10 + 7 * i % 20, 2 + damage, -damage);
+    fprintf(f,
+            "{\"id\":\"p%02d\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\",\"manifest\":"
+            "\"f\",\"policy\":\"%s\",\"table\":"
+            "null,"
+            "\"T\":%d,\"C\":5,\"budget\":32,\"r_struct\":%.17g,\"r_sem\":%d,\"bin_entropy\":null,"
+            "\"bin_perplexity\":null,"
+            "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],\"loss_full\":2,"
+            "\"loss_comp\":%.17g,\"reward\":%.17g",
+            i, policy, 100 + 3 * i % 20 * 5, 4 + 0.1 * i, 10 + 7 * i % 20, 2 + damage, -damage);
     if (measured) {
         fprintf(f,
-                ",\"attention_epsilon\":[%.17g,0.2],\"attention_bound\":[%.17g,0.8],\"attention_error\":[%.17g,0.2],"
+                ",\"attention_epsilon\":[%.17g,0.2],\"attention_bound\":[%.17g,0.8],\"attention_"
+                "error\":[%.17g,0.2],"
                 "\"attention_drift\":[%.17g,%.17g]",
                 epsilon, 4 * epsilon, epsilon, epsilon, i < 15 ? 0.4 : 1.2);
-        fprintf(
-            f, ",\"alpha_quantiles\":[0,0.5,1,2,3,4,5],\"utility_quantiles\":[[[0,0.5,1,2,%.17g,30,30]],[[0,0.5,1,2,%.17g,30,30]]]",
-            exp(1 + 0.01 * i), exp(2 + 0.01 * (3 * i % 20)));
+        fprintf(f,
+                ",\"alpha_quantiles\":[0,0.5,1,2,3,4,5],\"utility_quantiles\":[[[0,0.5,1,2,%.17g,"
+                "30,30]],[[0,0.5,1,2,%.17g,30,30]]]",
+                exp(1 + 0.01 * i), exp(2 + 0.01 * (3 * i % 20)));
     }
     fprintf(f, "}\n");
 }
 
-static const char *write_scores(bool with_top_k)
-{
+static const char *write_scores(bool with_top_k) {
     FILE *f = fopen(in("s.jsonl"), "wb");
     assert_non_null(f);
     for (int i = 0; i < N; i++) {
         write_line(f, i, "identity", 0.05 * (13 * i % 20) + 0.01 * i - 0.1, true);
-        if (with_top_k) {
-            write_line(f, i, "window", 0.1, false);
-        }
+        if (with_top_k) { write_line(f, i, "window", 0.1, false); }
     }
     assert_int_equal(fclose(f), 0);
     return in("s.jsonl");
 }
 
-static json_t *make(const char *const *inputs, size_t n, const char *scores, uint32_t replicates, char **page)
-{
+static json_t *make(const char *const *inputs, size_t n, const char *scores, uint32_t replicates,
+                    char **page) {
     char *verdict = NULL;
     report_options o = {.inputs = inputs,
                         .n_inputs = n,
@@ -73,8 +74,7 @@ static json_t *make(const char *const *inputs, size_t n, const char *scores, uin
     return json;
 }
 
-static void numbers(void **state)
-{
+static void numbers(void **state) {
     (void)state;
     char *page = NULL;
     json_t *j = make(NULL, 0, write_scores(false), 0, &page);
@@ -135,9 +135,9 @@ static void numbers(void **state)
     free(page);
 }
 
-/* Top-k of the window is preferred; nothing varies there, so nothing is correlated; intervals hold their values. */
-static void fixed_policy_and_intervals(void **state)
-{
+/* Top-k of the window is preferred; nothing varies there, so nothing is correlated; intervals hold
+ * their values. */
+static void fixed_policy_and_intervals(void **state) {
     (void)state;
     char *page = NULL;
     json_t *j = make(NULL, 0, write_scores(true), 200, &page);
@@ -153,8 +153,7 @@ static void fixed_policy_and_intervals(void **state)
     free(page);
 }
 
-static void two_peaks_of_weights(void **state)
-{
+static void two_peaks_of_weights(void **state) {
     (void)state;
     table_file *t = table_file_create(8, 4, 1, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS, false);
     ckvc_table *k = t->table;
@@ -191,19 +190,21 @@ static void two_peaks_of_weights(void **state)
 }
 
 /* Score files whose lines contradict each other: one line, CKVC_E_DATA. */
-static void hostile_scores(void **state)
-{
+static void hostile_scores(void **state) {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
         FILE *f = fopen(in("h.jsonl"), "wb");
         write_line(f, 0, "identity", 0.1, true);
         if (kind == 0) { /* the same model with other heads */
-            fprintf(
-                f, "{\"id\":\"x\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"identity\","
-                   "\"table\":null,\"T\":100,\"C\":5,\"budget\":32,\"r_struct\":1,\"r_sem\":1,\"bin_entropy\":null,"
-                   "\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[1],\"n_kept_window\":null,\"loss_full\":2,"
-                   "\"loss_comp\":2,\"reward\":0,\"alpha_quantiles\":[0,0,0,0,0,0,0],\"utility_quantiles\":[[[0,0,0,0,0,0,0],"
-                   "[0,0,0,0,0,0,0]]]}\n");
+            fprintf(f, "{\"id\":\"x\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\","
+                       "\"manifest\":\"f\",\"policy\":\"identity\","
+                       "\"table\":null,\"T\":100,\"C\":5,\"budget\":32,\"r_struct\":1,\"r_sem\":1,"
+                       "\"bin_entropy\":null,"
+                       "\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[1],\"n_kept_"
+                       "window\":null,\"loss_full\":2,"
+                       "\"loss_comp\":2,\"reward\":0,\"alpha_quantiles\":[0,0,0,0,0,0,0],\"utility_"
+                       "quantiles\":[[[0,0,0,0,0,0,0],"
+                       "[0,0,0,0,0,0,0]]]}\n");
         } else { /* more policies than anyone compares */
             for (int i = 0; i < 1000; i++) {
                 char policy[16];
@@ -223,9 +224,9 @@ static void hostile_scores(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(fixed_policy_and_intervals),
-                                       cmocka_unit_test(two_peaks_of_weights), cmocka_unit_test(hostile_scores)};
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers), cmocka_unit_test(fixed_policy_and_intervals),
+        cmocka_unit_test(two_peaks_of_weights), cmocka_unit_test(hostile_scores)};
     return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

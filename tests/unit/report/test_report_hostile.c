@@ -1,5 +1,6 @@
-/* Hostile score files given to a report: every key replaced by what it must not be, extreme numbers, noise. Each ends as a report whose page and
- * figures hold no broken number, or as one line with exit code 65 and no page.
+/* Hostile score files given to a report: every key replaced by what it must not be, extreme
+ * numbers, noise. Each ends as a report whose page and figures hold no broken number, or as one
+ * line with exit code 65 and no page.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,18 +24,15 @@ enum { PROMPTS = 12 };
 static char folder[] = "/tmp/ckvc-hostile-XXXXXX";
 static char scores_path[64], out_path[64];
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
-    if (!mkdtemp(folder))
-        return -1;
+    if (!mkdtemp(folder)) { return -1; }
     snprintf(scores_path, sizeof scores_path, "%s/s.jsonl", folder);
     snprintf(out_path, sizeof out_path, "%s/out", folder);
     return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", folder);
@@ -71,8 +69,7 @@ static const char *const keys[] = {"id",
                                    "tau"};
 enum { KEYS = sizeof keys / sizeof *keys };
 
-static void line(ckvc_buffer *b, int i, int at, const char *instead)
-{
+static void line(ckvc_buffer *b, int i, int at, const char *instead) {
     char id[16], entropy[24], comp[24], reward[24];
     snprintf(id, sizeof id, "\"p%d\"", i);
     snprintf(entropy, sizeof entropy, "%g", 4 + 0.25 * (i * 5 % PROMPTS));
@@ -119,32 +116,39 @@ static void line(ckvc_buffer *b, int i, int at, const char *instead)
 }
 
 /* No nan or inf that is not part of a word. */
-static void check_numbers(const char *name, const char *text, const char *what)
-{
+static void check_numbers(const char *name, const char *text, const char *what) {
     static const char *const broken[] = {"nan", "inf"};
     for (int i = 0; i < 2; i++) {
         for (const char *p = text; (p = strstr(p, broken[i])) != NULL; p += 3) {
-            if ((p == text || !isalpha((unsigned char)p[-1])) && !isalpha((unsigned char)p[3]))
-                fail_msg("%s: %s holds %s: %.60s", what, name, broken[i], p > text + 30 ? p - 30 : text);
+            if ((p == text || !isalpha((unsigned char)p[-1])) && !isalpha((unsigned char)p[3])) {
+                fail_msg("%s: %s holds %s: %.60s", what, name, broken[i],
+                         p > text + 30 ? p - 30 : text);
+            }
         }
     }
 }
 
 static int n_reports, n_refused;
 
-static void report_on(const ckvc_buffer *b, const char *what)
-{
+static void report_on(const ckvc_buffer *b, const char *what) {
     ckvc_err err = {0};
     assert_int_equal(ckvc_publish_bytes(scores_path, b->data, b->size, true, &err), CKVC_OK);
     char command[160], *summary = NULL, *json = NULL;
     snprintf(command, sizeof command, "rm -rf %s", out_path);
     assert_true(access(out_path, F_OK) != 0 || system(command) == 0);
     const char *scores = scores_path;
-    const report_options o = {.scores = &scores, .n_scores = 1, .out = out_path, .layer_bins = 2, .replicates = 20, .seed = 1};
+    const report_options o = {.scores = &scores,
+                              .n_scores = 1,
+                              .out = out_path,
+                              .layer_bins = 2,
+                              .replicates = 20,
+                              .seed = 1};
     ckvc_status st = report_write(&o, &summary, &json, &err);
     if (st != CKVC_OK) {
-        if (st != CKVC_E_DATA || !*err.text || strchr(err.text, '\n') || strlen(err.text) > 1000 || !strstr(err.text, "s.jsonl"))
+        if (st != CKVC_E_DATA || !*err.text || strchr(err.text, '\n') || strlen(err.text) > 1000 ||
+            !strstr(err.text, "s.jsonl")) {
             fail_msg("%s: status %d, \"%s\"", what, (int)st, err.text);
+        }
         assert_int_not_equal(access(out_path, F_OK), 0);
         n_refused++;
         return;
@@ -157,8 +161,7 @@ static void report_on(const ckvc_buffer *b, const char *what)
     for (struct dirent *d; (d = readdir(dir)) != NULL;) {
         char path[512], *text;
         size_t size;
-        if (d->d_name[0] == '.')
-            continue;
+        if (d->d_name[0] == '.') { continue; }
         snprintf(path, sizeof path, "%s/%s", out_path, d->d_name);
         assert_int_equal(ckvc_file_read(path, (size_t)1 << 28, &text, &size, &err), CKVC_OK);
         check_numbers(d->d_name, text, what);
@@ -168,8 +171,7 @@ static void report_on(const ckvc_buffer *b, const char *what)
 }
 
 /* Every key, once in the first and once in the last line, as each of these. */
-static void every_key(void **state)
-{
+static void every_key(void **state) {
     (void)state;
     static const char *const instead[] = {NULL,
                                           "null",
@@ -203,8 +205,11 @@ static void every_key(void **state)
             ckvc_buffer b = {0};
             char what[160];
             snprintf(what, sizeof what, "%s: %s", keys[k], instead[v] ? instead[v] : "(missing)");
-            for (int i = 0; i < PROMPTS; i++)
-                line(&b, i, (int)(v + (size_t)k) % 2 ? (i == 0 ? k : -1) : (i == PROMPTS - 1 ? k : -1), instead[v]);
+            for (int i = 0; i < PROMPTS; i++) {
+                line(&b, i,
+                     (int)(v + (size_t)k) % 2 ? (i == 0 ? k : -1) : (i == PROMPTS - 1 ? k : -1),
+                     instead[v]);
+            }
             report_on(&b, what);
             ckvc_buffer_fini(&b);
         }
@@ -214,8 +219,7 @@ static void every_key(void **state)
 }
 
 /* Numbers that overflow in sums and differences, in every line. */
-static void extremes(void **state)
-{
+static void extremes(void **state) {
     (void)state;
     static const struct {
         const char *key, *value;
@@ -224,10 +228,12 @@ static void extremes(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         ckvc_buffer b = {0};
         int k = 0;
-        while (strcmp(keys[k], cases[c].key) != 0)
+        while (strcmp(keys[k], cases[c].key) != 0) {
             k++;
-        for (int i = 0; i < PROMPTS; i++)
+        }
+        for (int i = 0; i < PROMPTS; i++) {
             line(&b, i, i % 2 || cases[c].key[0] == 'b' ? k : -1, cases[c].value);
+        }
         report_on(&b, cases[c].value);
         ckvc_buffer_fini(&b);
     }
@@ -244,18 +250,20 @@ static void extremes(void **state)
 }
 
 /* Arrays as large as a line holds: refused, or taken without more memory than they bring. */
-static void large_arrays(void **state)
-{
+static void large_arrays(void **state) {
     (void)state;
-    static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles", "utility_quantiles"};
+    static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles",
+                                     "utility_quantiles"};
     for (size_t c = 0; c < sizeof at / sizeof *at; c++) {
         ckvc_buffer list = {0}, b = {0};
         int k = 0;
-        while (strcmp(keys[k], at[c]) != 0)
+        while (strcmp(keys[k], at[c]) != 0) {
             k++;
+        }
         ckvc_buffer_text(&list, "[");
-        for (int i = 0; i < 200000; i++)
+        for (int i = 0; i < 200000; i++) {
             ckvc_buffer_text(&list, i ? ",1" : "1");
+        }
         ckvc_buffer_text(&list, "]");
         ckvc_buffer_append(&list, "", 1);
         line(&b, 0, k, (const char *)list.data);
@@ -264,8 +272,9 @@ static void large_arrays(void **state)
         ckvc_buffer_fini(&b);
     }
     ckvc_buffer deep = {0}, b = {0};
-    for (int i = 0; i < 100000; i++)
+    for (int i = 0; i < 100000; i++) {
         ckvc_buffer_text(&deep, "[");
+    }
     ckvc_buffer_append(&deep, "", 1);
     line(&b, 0, 25, (const char *)deep.data);
     report_on(&b, "depth");
@@ -273,14 +282,14 @@ static void large_arrays(void **state)
     ckvc_buffer_fini(&b);
 }
 
-static void noise(void **state)
-{
+static void noise(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     ckvc_buffer good = {0};
-    for (int i = 0; i < PROMPTS; i++)
+    for (int i = 0; i < PROMPTS; i++) {
         line(&good, i, -1, NULL);
+    }
     for (int trial = 0; trial < 200; trial++) {
         ckvc_buffer b = {0};
         char what[40];
@@ -303,17 +312,15 @@ static void noise(void **state)
                 break;
             }
         }
-        if (b.size > 0)
-            report_on(&b, what);
+        if (b.size > 0) { report_on(&b, what); }
         ckvc_buffer_fini(&b);
     }
     ckvc_buffer_fini(&good);
     printf("%d reports, %d refused\n", n_reports, n_refused);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_key), cmocka_unit_test(extremes), cmocka_unit_test(large_arrays),
-                                       cmocka_unit_test(noise)};
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_key), cmocka_unit_test(extremes),
+                                       cmocka_unit_test(large_arrays), cmocka_unit_test(noise)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

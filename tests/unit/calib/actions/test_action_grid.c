@@ -1,5 +1,5 @@
-/* Action grids: exact decimals from integers, what is refused, where start tables begin, and that a coarse grid is a part of a fine one:
- * the actions that both have keep the same sets. */
+/* Action grids: exact decimals from integers, what is refused, where start tables begin, and that a
+ * coarse grid is a part of a fine one: the actions that both have keep the same sets. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,8 +16,7 @@
 #include "calib/actions/variants.h"
 #include "lib/base/rng.h"
 
-static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_err *err)
-{
+static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_err *err) {
     const char *items[300];
     static char copy[4096];
     size_t n = 0;
@@ -29,13 +28,14 @@ static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_
     return action_grid_parse(side, items, n, g, err);
 }
 
-static void test_values(void **state)
-{
+static void test_values(void **state) {
     (void)state;
     ckvc_err err;
     action_grid g, of;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-        assert_int_equal(parse((ckvc_side)side, side ? ACTION_GRID_GATES : ACTION_GRID_HEADS, &g, &err), CKVC_OK);
+        assert_int_equal(
+            parse((ckvc_side)side, side ? ACTION_GRID_GATES : ACTION_GRID_HEADS, &g, &err),
+            CKVC_OK);
         action_grid_default((ckvc_side)side, &of);
         assert_int_equal(g.n, of.n);
         assert_memory_equal(g.values, of.values, g.n * sizeof *g.values); /* to the bit */
@@ -59,8 +59,7 @@ static void test_values(void **state)
     assert_int_equal(g.n, ACTION_GRID_MAX);
 }
 
-static void test_refused(void **state)
-{
+static void test_refused(void **state) {
     (void)state;
     static const struct {
         ckvc_side side;
@@ -98,21 +97,26 @@ static void test_refused(void **state)
     }
 }
 
-static void test_start(void **state)
-{
+static void test_start(void **state) {
     (void)state;
     static const struct {
         const char *gates;
         double start;
-    } cases[] = {{ACTION_GRID_GATES, 0.9}, {"0.8,0.88,0.92,1", 0.88}, {"0.2,0.4", 0.4}, {"0.95,1", 0.95}, {"0.85,0.91", 0.91}};
+    } cases[] = {{ACTION_GRID_GATES, 0.9},
+                 {"0.8,0.88,0.92,1", 0.88},
+                 {"0.2,0.4", 0.4},
+                 {"0.95,1", 0.95},
+                 {"0.85,0.91", 0.91}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         action_grid grids[CKVC_SIDE_COUNT];
         ckvc_err err;
         ckvc_table *t;
         const double budget = 0.5;
         assert_int_equal(parse(CKVC_SIDE_HEAD, "0.5,1,1.5", &grids[CKVC_SIDE_HEAD], &err), CKVC_OK);
-        assert_int_equal(parse(CKVC_SIDE_GATE, cases[i].gates, &grids[CKVC_SIDE_GATE], &err), CKVC_OK);
-        assert_int_equal(start_table_of_grids(2, 2, 3, 2, &budget, 1, 16, grids, &t, &err), CKVC_OK);
+        assert_int_equal(parse(CKVC_SIDE_GATE, cases[i].gates, &grids[CKVC_SIDE_GATE], &err),
+                         CKVC_OK);
+        assert_int_equal(start_table_of_grids(2, 2, 3, 2, &budget, 1, 16, grids, &t, &err),
+                         CKVC_OK);
         assert_int_equal(t->n_head_actions, 3);
         assert_true(t->weight[0] == 1.0f && t->weight[3] == 1.0f);
         assert_true(t->tau[0] == (float)cases[i].start && t->tau[11] == (float)cases[i].start);
@@ -120,7 +124,8 @@ static void test_start(void **state)
         assert_int_equal(ckvc_table_check(t, why, sizeof why), 0);
         ckvc_table_free(t);
         const action_grid *g = &grids[CKVC_SIDE_GATE];
-        assert_true(g->values[ckvc_neutral_action(CKVC_SIDE_GATE, g->values, g->n)] == cases[i].start);
+        assert_true(g->values[ckvc_neutral_action(CKVC_SIDE_GATE, g->values, g->n)] ==
+                    cases[i].start);
     }
     /* Weight 1 changes nothing, the nearest one to it does. */
     const double heads[] = {0.9, 0.99, 1.0, 1.1};
@@ -130,13 +135,13 @@ static void test_start(void **state)
     assert_int_equal(ckvc_grid_nearest(heads, 4, 0.945), 0); /* equally near, but for rounding */
 }
 
-/* Full-grid actions of a made-up prompt under two grids: equal values give equal sets, candidate counts and hashes. */
-static void test_coarse_is_part_of_fine(void **state)
-{
+/* Full-grid actions of a made-up prompt under two grids: equal values give equal sets, candidate
+ * counts and hashes. */
+static void test_coarse_is_part_of_fine(void **state) {
     (void)state;
     enum { L = 3, G = 2, T = 90, W = 16 };
-    static const char *const grids_of[2][CKVC_SIDE_COUNT] = {{ACTION_GRID_HEADS, ACTION_GRID_GATES},
-                                                             {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
+    static const char *const grids_of[2][CKVC_SIDE_COUNT] = {
+        {ACTION_GRID_HEADS, ACTION_GRID_GATES}, {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 1, 0);
@@ -156,25 +161,32 @@ static void test_coarse_is_part_of_fine(void **state)
         ckvc_err err = {0};
         keep *k;
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-            assert_int_equal(parse((ckvc_side)side, grids_of[i][side], &grids[side], &err), CKVC_OK);
+            assert_int_equal(parse((ckvc_side)side, grids_of[i][side], &grids[side], &err),
+                             CKVC_OK);
         }
-        assert_int_equal(start_table_of_grids(L, G, 1, 1, budgets, 2, W, grids, &table[i], &err), CKVC_OK);
+        assert_int_equal(start_table_of_grids(L, G, 1, 1, budgets, 2, W, grids, &table[i], &err),
+                         CKVC_OK);
         assert_int_equal(keep_create(table[i], T, W, 0, &k, &err), CKVC_OK);
         keep_prompt(k, T, alpha, rho, 4.0, 20.0);
-        assert_int_equal(variants_build(&v[i], k, both, BEHAVIOUR_BALANCED, -1, 1, "p", &err), CKVC_OK);
-        assert_int_equal(v[i].n_actions, 2 * L * (G * grids[CKVC_SIDE_HEAD].n + grids[CKVC_SIDE_GATE].n));
+        assert_int_equal(variants_build(&v[i], k, both, BEHAVIOUR_BALANCED, -1, 1, "p", &err),
+                         CKVC_OK);
+        assert_int_equal(v[i].n_actions,
+                         2 * L * (G * grids[CKVC_SIDE_HEAD].n + grids[CKVC_SIDE_GATE].n));
         keep_destroy(k);
     }
     assert_true(v[1].n < v[0].n);
     size_t shared = 0;
     for (size_t i = 0; i < v[1].n_actions; i++) {
         const taken_action *a = &v[1].actions[i];
-        const double value = a->side == CKVC_SIDE_HEAD ? table[1]->head_grid[a->action] : table[1]->gate_grid[a->action];
+        const double value = a->side == CKVC_SIDE_HEAD ? table[1]->head_grid[a->action]
+                                                       : table[1]->gate_grid[a->action];
         size_t found = 0;
         for (size_t j = 0; j < v[0].n_actions; j++) {
             const taken_action *b = &v[0].actions[j];
-            const double of = b->side == CKVC_SIDE_HEAD ? table[0]->head_grid[b->action] : table[0]->gate_grid[b->action];
-            if (a->side == b->side && a->layer == b->layer && a->head == b->head && a->budget == b->budget && value == of) {
+            const double of = b->side == CKVC_SIDE_HEAD ? table[0]->head_grid[b->action]
+                                                        : table[0]->gate_grid[b->action];
+            if (a->side == b->side && a->layer == b->layer && a->head == b->head &&
+                a->budget == b->budget && value == of) {
                 assert_int_equal(a->n_candidates, b->n_candidates);
                 assert_int_equal(a->n_kept, b->n_kept);
                 assert_true(a->set_hash == b->set_hash);
@@ -193,8 +205,7 @@ static void test_coarse_is_part_of_fine(void **state)
 }
 
 /* Means in, one reward out: the reduction touches the losses and leaves the penalty alone. */
-static void test_reward(void **state)
-{
+static void test_reward(void **state) {
     (void)state;
     const double penalty = reward_penalty(CKVC_SIDE_GATE, 0.5, 100, 30, 20);
     assert_true(penalty == 0.5 / 100 * 10);
@@ -204,8 +215,7 @@ static void test_reward(void **state)
     assert_true(reward_loss_part(2.0, 2.25, CKVC_LOSS_SUM, 64) == -16.0);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_coarse_is_part_of_fine),

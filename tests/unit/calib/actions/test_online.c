@@ -1,4 +1,5 @@
-/* What is decided while a pass is logged: epsilon-greedy's choices, and the reliability that ends a pass. */
+/* What is decided while a pass is logged: epsilon-greedy's choices, and the reliability that ends a
+ * pass. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +15,7 @@
 
 enum { L = 3, G = 4, A = CKVC_HEAD_ACTIONS };
 
-static ckvc_table *new_table(void)
-{
+static ckvc_table *new_table(void) {
     const double budgets[1] = {64};
     ckvc_table *t;
     ckvc_err err = {0};
@@ -23,8 +23,7 @@ static ckvc_table *new_table(void)
     return t;
 }
 
-static shard *new_rows(void)
-{
+static shard *new_rows(void) {
     shard *s = shard_create();
     assert_non_null(s);
     s->h.n_layers = L;
@@ -33,9 +32,9 @@ static shard *new_rows(void)
     return s;
 }
 
-/* A prompt that tried every action of every head: the best one of head (l, g) is 7 * (l * G + g) mod A, `noise` deep in the dark. */
-static void add_prompt(shard *s, int number, double noise)
-{
+/* A prompt that tried every action of every head: the best one of head (l, g) is 7 * (l * G + g)
+ * mod A, `noise` deep in the dark. */
+static void add_prompt(shard *s, int number, double noise) {
     ckvc_err err = {0};
     struct shard_prompt p = {.line = (uint32_t)number + 1};
     size_t at;
@@ -53,15 +52,15 @@ static void add_prompt(shard *s, int number, double noise)
                                          .head = (uint16_t)g,
                                          .action = (uint8_t)a,
                                          .baseline = -1.0,
-                                         .reward = -1.0 - 0.01 * off + noise * (ckvc_rng_double(&rng) - 0.5)};
+                                         .reward = -1.0 - 0.01 * off +
+                                                   noise * (ckvc_rng_double(&rng) - 0.5)};
                 assert_int_equal(shard_add_record(s, &r, &err), CKVC_OK);
             }
         }
     }
 }
 
-static double judged(const shard *rows, double alpha, fit_reward reward, uint64_t seed)
-{
+static double judged(const shard *rows, double alpha, fit_reward reward, uint64_t seed) {
     ckvc_table *t = new_table();
     stable *s;
     double out;
@@ -74,8 +73,7 @@ static double judged(const shard *rows, double alpha, fit_reward reward, uint64_
     return out;
 }
 
-static double reliability(int n_prompts, double noise, uint64_t seed)
-{
+static double reliability(int n_prompts, double noise, uint64_t seed) {
     shard *rows = new_rows();
     for (int i = 0; i < n_prompts; i++) {
         add_prompt(rows, i, noise);
@@ -85,11 +83,11 @@ static double reliability(int n_prompts, double noise, uint64_t seed)
     return out;
 }
 
-static void halves_of_a_clear_truth_agree(void **state)
-{
+static void halves_of_a_clear_truth_agree(void **state) {
     (void)state;
     assert_true(reliability(12, 0.001, 1) > 0.999);
-    double noisy = reliability(12, 0.5, 1), more = reliability(96, 0.5, 1), nothing = reliability(12, 1000.0, 1);
+    double noisy = reliability(12, 0.5, 1), more = reliability(96, 0.5, 1),
+           nothing = reliability(12, 1000.0, 1);
     assert_true(noisy < 0.98);
     assert_true(more > noisy); /* more prompts, a stabler table */
     assert_true(fabs(nothing) < 0.7);
@@ -98,10 +96,9 @@ static void halves_of_a_clear_truth_agree(void **state)
     assert_true(isnan(reliability(1, 0.001, 1)));  /* one half is empty */
 }
 
-/* Where actions are logged unequally often, alpha decides for the frequent ones; where prompts log different actions, raw rewards follow the
- * prompts' own levels. */
-static void the_fit_to_come_is_what_is_judged(void **state)
-{
+/* Where actions are logged unequally often, alpha decides for the frequent ones; where prompts log
+ * different actions, raw rewards follow the prompts' own levels. */
+static void the_fit_to_come_is_what_is_judged(void **state) {
     (void)state;
     enum { PROMPTS = 24 };
     const double alpha = fit_defaults().cql_alpha;
@@ -143,8 +140,7 @@ static void the_fit_to_come_is_what_is_judged(void **state)
     shard_free(levels);
 }
 
-static void the_share_of_chance_falls_linearly(void **state)
-{
+static void the_share_of_chance_falls_linearly(void **state) {
     (void)state;
     assert_true(epsilon_greedy_share(0, 11) == 0.3);
     assert_true(fabs(epsilon_greedy_share(10, 11) - 0.05) < 1e-15);
@@ -152,8 +148,7 @@ static void the_share_of_chance_falls_linearly(void **state)
     assert_true(epsilon_greedy_share(0, 1) == 0.3);
 }
 
-static void the_best_running_mean_is_tried_first(void **state)
-{
+static void the_best_running_mean_is_tried_first(void **state) {
     (void)state;
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
     ckvc_table *t = new_table();
@@ -177,9 +172,7 @@ static void the_best_running_mean_is_tried_first(void **state)
     for (int i = 1; i < A; i++) { /* then the next best; each once */
         int a = epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng);
         assert_true(a >= 0 && a < A && !seen[a]);
-        if (i <= 2) {
-            assert_true(a == best - 1 || a == best + 1);
-        }
+        if (i <= 2) { assert_true(a == best - 1 || a == best + 1); }
         seen[a] = true;
     }
     assert_int_equal(epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng), -1);
@@ -195,8 +188,7 @@ static void the_best_running_mean_is_tried_first(void **state)
     ckvc_table_free(t);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_of_a_clear_truth_agree),
         cmocka_unit_test(the_fit_to_come_is_what_is_judged),

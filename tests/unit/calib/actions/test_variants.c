@@ -1,5 +1,6 @@
-/* Kept sets, distinct variants and the behaviour policy on made-up prompts: what is logged is exactly what the policies promise
- * (method.md sections 4 and 5), independent of order, with whole grids per state and no rollout for a set that exists already. */
+/* Kept sets, distinct variants and the behaviour policy on made-up prompts: what is logged is
+ * exactly what the policies promise (method.md sections 4 and 5), independent of order, with whole
+ * grids per state and no rollout for a set that exists already. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -22,8 +23,7 @@ typedef struct fixture {
 } fixture;
 
 /* Log-normal-like positive vectors with mean about 1. */
-static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t seed)
-{
+static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t seed) {
     ckvc_err err = {0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 1, 0);
@@ -34,22 +34,22 @@ static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t
     for (int i = 0; i < L * G * T; i++) {
         f->rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
     }
-    assert_int_equal(start_table_create(L, G, 1, 1, budgets, n_budgets, W, &f->table, &err), CKVC_OK);
+    assert_int_equal(start_table_create(L, G, 1, 1, budgets, n_budgets, W, &f->table, &err),
+                     CKVC_OK);
     assert_int_equal(keep_create(f->table, T, W, 0, &f->k, &err), CKVC_OK);
     keep_prompt(f->k, T, f->alpha, f->rho, 4.0, 20.0);
 }
 
-static void drop(fixture *f)
-{
+static void drop(fixture *f) {
     keep_destroy(f->k);
     ckvc_table_free(f->table);
 }
 
 static const bool both[CKVC_SIDE_COUNT] = {true, true};
 
-/* Every action of the full grid points at a variant with exactly its set, equal sets share one, none equals the baseline. */
-static void test_full_grid(void **state)
-{
+/* Every action of the full grid points at a variant with exactly its set, equal sets share one,
+ * none equals the baseline. */
+static void test_full_grid(void **state) {
     (void)state;
     fixture f;
     double budgets[] = {12, 24, 0.5};
@@ -61,8 +61,10 @@ static void test_full_grid(void **state)
     uint32_t set[T], candidates, at_baseline = 0;
     for (size_t i = 0; i < v.n_actions; i++) {
         const taken_action *a = &v.actions[i];
-        uint32_t n = a->side == CKVC_SIDE_HEAD ? keep_head_action(f.k, a->budget, a->layer, a->head, a->action, set, &candidates)
-                                               : keep_gate_action(f.k, a->budget, a->layer, a->action, set, &candidates);
+        uint32_t n =
+            a->side == CKVC_SIDE_HEAD
+                ? keep_head_action(f.k, a->budget, a->layer, a->head, a->action, set, &candidates)
+                : keep_gate_action(f.k, a->budget, a->layer, a->action, set, &candidates);
         assert_int_equal(a->n_kept, n);
         assert_int_equal(a->n_candidates, candidates);
         const keep_layer *base = keep_at(f.k, a->budget, a->layer);
@@ -82,8 +84,10 @@ static void test_full_grid(void **state)
     for (size_t i = 0; i < v.n; i++) {
         for (size_t j = i + 1; j < v.n; j++) {
             const variant *a = &v.items[i], *b = &v.items[j];
-            assert_false(a->layer == b->layer && v.group[a->budget] == v.group[b->budget] && a->n_kept == b->n_kept &&
-                         memcmp(v.positions + a->first, v.positions + b->first, a->n_kept * sizeof(uint32_t)) == 0);
+            assert_false(a->layer == b->layer && v.group[a->budget] == v.group[b->budget] &&
+                         a->n_kept == b->n_kept &&
+                         memcmp(v.positions + a->first, v.positions + b->first,
+                                a->n_kept * sizeof(uint32_t)) == 0);
         }
     }
     variants_fini(&v);
@@ -91,8 +95,7 @@ static void test_full_grid(void **state)
 }
 
 /* Two budgets over T keep every candidate alike: one group, shared rollouts. */
-static void test_budgets_share(void **state)
-{
+static void test_budgets_share(void **state) {
     (void)state;
     fixture f;
     double budgets[] = {20, T, 2 * T};
@@ -106,7 +109,8 @@ static void test_budgets_share(void **state)
     fixture two;
     variant_list w = {0};
     make(&two, budgets, 2, 6);
-    assert_int_equal(variants_build(&w, two.k, both, BEHAVIOUR_BALANCED, -1, 1, "p", &err), CKVC_OK);
+    assert_int_equal(variants_build(&w, two.k, both, BEHAVIOUR_BALANCED, -1, 1, "p", &err),
+                     CKVC_OK);
     assert_int_equal(v.n, w.n); /* the third budget costs nothing */
     variants_fini(&w);
     drop(&two);
@@ -114,19 +118,21 @@ static void test_budgets_share(void **state)
     drop(&f);
 }
 
-/* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit; undone takes leave no trace. */
-static void test_balanced(void **state)
-{
+/* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit;
+ * undone takes leave no trace. */
+static void test_balanced(void **state) {
     (void)state;
     fixture f;
     double budgets[] = {12, 24};
     make(&f, budgets, 2, 7);
     variant_list all = {0}, v = {0};
     ckvc_err err = {0};
-    assert_int_equal(variants_build(&all, f.k, both, BEHAVIOUR_BALANCED, -1, 3, "prompt", &err), CKVC_OK);
+    assert_int_equal(variants_build(&all, f.k, both, BEHAVIOUR_BALANCED, -1, 3, "prompt", &err),
+                     CKVC_OK);
     size_t before[CKVC_SIDE_COUNT] = {0, 0};
     for (int64_t limit = 1; limit < 200; limit += 7) {
-        assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_BALANCED, limit, 3, "prompt", &err), CKVC_OK);
+        assert_int_equal(
+            variants_build(&v, f.k, both, BEHAVIOUR_BALANCED, limit, 3, "prompt", &err), CKVC_OK);
         size_t n[CKVC_SIDE_COUNT] = {0, 0}, used[CKVC_SIDE_COUNT] = {0, 0};
         for (size_t i = 0; i < v.n_actions; i++) {
             n[v.actions[i].side]++;
@@ -152,10 +158,12 @@ static void test_balanced(void **state)
         }
     }
     /* Another prompt, another order. */
-    assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_BALANCED, -1, 3, "other", &err), CKVC_OK);
+    assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_BALANCED, -1, 3, "other", &err),
+                     CKVC_OK);
     size_t differ = 0;
     for (size_t i = 0; i < v.n_actions; i++) {
-        differ += v.actions[i].layer != all.actions[i].layer || v.actions[i].head != all.actions[i].head;
+        differ +=
+            v.actions[i].layer != all.actions[i].layer || v.actions[i].head != all.actions[i].head;
     }
     assert_true(differ > v.n_actions / 4);
     variants_fini(&all);
@@ -164,17 +172,18 @@ static void test_balanced(void **state)
 }
 
 /* Uniform: bounded, within the limit, and with unequal counts, as independent draws have. */
-static void test_uniform(void **state)
-{
+static void test_uniform(void **state) {
     (void)state;
     fixture f;
     double budgets[] = {12};
     make(&f, budgets, 1, 8);
     variant_list v = {0};
     ckvc_err err = {0};
-    assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_UNIFORM, 40, 3, "prompt", &err), CKVC_OK);
+    assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_UNIFORM, 40, 3, "prompt", &err),
+                     CKVC_OK);
     assert_true(v.distinct[0] <= 40 && v.distinct[1] <= 40 && v.distinct[0] > 20);
-    assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_UNIFORM, -1, 3, "prompt", &err), CKVC_OK);
+    assert_int_equal(variants_build(&v, f.k, both, BEHAVIOUR_UNIFORM, -1, 3, "prompt", &err),
+                     CKVC_OK);
     assert_int_equal(v.n_actions, L * (G * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
     unsigned counts[L][G][CKVC_HEAD_ACTIONS];
     memset(counts, 0, sizeof counts);
@@ -194,8 +203,7 @@ static void test_uniform(void **state)
 }
 
 /* A set's hash is the one that formats.md defines, by hand for a set of two positions. */
-static void test_set_hash(void **state)
-{
+static void test_set_hash(void **state) {
     (void)state;
     variant_list v = {0};
     ckvc_err err = {0};
@@ -207,11 +215,11 @@ static void test_set_hash(void **state)
     variants_fini(&v);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_grid), cmocka_unit_test(test_budgets_share), cmocka_unit_test(test_balanced),
-        cmocka_unit_test(test_uniform),   cmocka_unit_test(test_set_hash),
+        cmocka_unit_test(test_full_grid), cmocka_unit_test(test_budgets_share),
+        cmocka_unit_test(test_balanced),  cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_set_hash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* The loop's decisions: every stop rule at its edge, which round's table goes out, what a probe runs. */
+/* The loop's decisions: every stop rule at its edge, which round's table goes out, what a probe
+ * runs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,29 +11,31 @@
 
 #include "calib/compile/alternation.h"
 
-static alternation_round round_of(size_t changed, size_t supported, double gain, double se, size_t n)
-{
-    return (alternation_round){.changed = changed, .supported = supported, .gain = {.mean = gain, .se = se, .n = n}, .reward = 0};
+static alternation_round round_of(size_t changed, size_t supported, double gain, double se,
+                                  size_t n) {
+    return (alternation_round){.changed = changed,
+                               .supported = supported,
+                               .gain = {.mean = gain, .se = se, .n = n},
+                               .reward = 0};
 }
 
-static stop_rule after(size_t changed, size_t supported, double gain, double se, size_t n, uint32_t number)
-{
+static stop_rule after(size_t changed, size_t supported, double gain, double se, size_t n,
+                       uint32_t number) {
     alternation_round r = round_of(changed, supported, gain, se, n);
     return alternation_stop(&r, number, PROBE_JOINT, 3);
 }
 
-static void fewer_than_one_percent_and_one_entry(void **state)
-{
+static void fewer_than_one_percent_and_one_entry(void **state) {
     (void)state;
     assert_int_equal(after(0, 10, 1, 0.1, 9, 1), STOP_CONVERGED);
-    assert_int_equal(after(1, 10, 1, 0.1, 9, 1), STOP_NOT); /* 1% of 10 is less than one entry: one change is enough to go on */
+    assert_int_equal(after(1, 10, 1, 0.1, 9, 1),
+                     STOP_NOT); /* 1% of 10 is less than one entry: one change is enough to go on */
     assert_int_equal(after(9, 1000, 1, 0.1, 9, 1), STOP_CONVERGED);
     assert_int_equal(after(10, 1000, 1, 0.1, 9, 1), STOP_NOT);
     assert_int_equal(after(0, 0, 1, 0.1, 9, 1), STOP_CONVERGED);
 }
 
-static void a_rise_must_exceed_one_standard_error(void **state)
-{
+static void a_rise_must_exceed_one_standard_error(void **state) {
     (void)state;
     assert_int_equal(after(5, 10, 0.1, 0.1, 9, 1), STOP_HELDOUT);
     assert_int_equal(after(5, 10, 0.11, 0.1, 9, 1), STOP_NOT);
@@ -43,8 +46,7 @@ static void a_rise_must_exceed_one_standard_error(void **state)
     assert_int_equal(after(0, 10, -1, 0.1, 9, 1), STOP_CONVERGED);
 }
 
-static void rounds_end(void **state)
-{
+static void rounds_end(void **state) {
     (void)state;
     assert_int_equal(after(5, 10, 1, 0.1, 9, 2), STOP_NOT);
     assert_int_equal(after(5, 10, 1, 0.1, 9, 3), STOP_ROUNDS);
@@ -55,8 +57,7 @@ static void rounds_end(void **state)
     assert_int_equal(probe_rounds(PROBE_JOINT, 3), 3);
 }
 
-static void the_best_round_goes_out(void **state)
-{
+static void the_best_round_goes_out(void **state) {
     (void)state;
     alternation_round r[3] = {{.reward = -0.3}, {.reward = -0.1}, {.reward = -0.2}};
     assert_int_equal(alternation_best(r, 3), 1);
@@ -69,8 +70,7 @@ static void the_best_round_goes_out(void **state)
     assert_int_equal(alternation_best(r, 3), 2);
 }
 
-static void probes_have_names_and_sides(void **state)
-{
+static void probes_have_names_and_sides(void **state) {
     (void)state;
     ckvc_side sides[CKVC_SIDE_COUNT];
     for (int p = 0; p < PROBE_COUNT; p++) {
@@ -86,8 +86,7 @@ static void probes_have_names_and_sides(void **state)
     assert_int_equal(sides[0], CKVC_SIDE_GATE);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fewer_than_one_percent_and_one_entry),
         cmocka_unit_test(a_rise_must_exceed_one_standard_error),

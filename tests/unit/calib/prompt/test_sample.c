@@ -1,5 +1,5 @@
-/* Stratified sampling: cells as even as the corpus allows, picks by id and never by place, new prompts leave the old picks alone; the
- * coverage file, and what it refuses. */
+/* Stratified sampling: cells as even as the corpus allows, picks by id and never by place, new
+ * prompts leave the old picks alone; the coverage file, and what it refuses. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -22,8 +22,7 @@ enum { MOST = 400 };
 static char ids[MOST][16];
 
 /* n items over cells of very different sizes (cell = a squared uniform draw), ids p<first> ... */
-static void make(sample_item *items, size_t n, size_t first, uint64_t cells, uint64_t seed)
-{
+static void make(sample_item *items, size_t n, size_t first, uint64_t cells, uint64_t seed) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 7, first);
     for (size_t i = 0; i < n; i++) {
@@ -33,25 +32,21 @@ static void make(sample_item *items, size_t n, size_t first, uint64_t cells, uin
     }
 }
 
-static bool draws(const sample_item *items, const bool *drawn, size_t n, const char *id)
-{
+static bool draws(const sample_item *items, const bool *drawn, size_t n, const char *id) {
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(items[i].id, id) == 0) {
-            return drawn[i];
-        }
+        if (strcmp(items[i].id, id) == 0) { return drawn[i]; }
     }
     return false;
 }
 
-static void test_hash(void **state)
-{
+static void test_hash(void **state) {
     (void)state;
     assert_true(sample_hash(1, "p01") == UINT64_C(0xc4460fd5f80f869e));
-    assert_true(sample_hash(UINT64_MAX, "na\xc3\xafve \xe6\x97\xa5") == UINT64_C(0x9ed294eb61f47a64));
+    assert_true(sample_hash(UINT64_MAX, "na\xc3\xafve \xe6\x97\xa5") ==
+                UINT64_C(0x9ed294eb61f47a64));
 }
 
-static void test_even(void **state)
-{
+static void test_even(void **state) {
     (void)state;
     sample_item items[MOST];
     bool drawn[MOST];
@@ -69,7 +64,9 @@ static void test_even(void **state)
                     there += items[j].cell == items[i].cell;
                     taken += items[j].cell == items[i].cell && drawn[j];
                 }
-                least_cut = taken < there && taken < least_cut ? taken : least_cut; /* a cell that is not taken whole */
+                least_cut = taken < there && taken < least_cut
+                                ? taken
+                                : least_cut; /* a cell that is not taken whole */
                 most = taken > most ? taken : most;
             }
             assert_int_equal(total, want < n ? want : n);
@@ -78,8 +75,7 @@ static void test_even(void **state)
     }
 }
 
-static void test_places_do_not_matter(void **state)
-{
+static void test_places_do_not_matter(void **state) {
     (void)state;
     sample_item items[MOST], mixed[MOST];
     bool drawn[MOST], again[MOST];
@@ -94,17 +90,17 @@ static void test_places_do_not_matter(void **state)
     for (size_t i = 0; i < 300; i++) {
         assert_int_equal(again[i], draws(items, drawn, 300, mixed[i].id));
     }
-    assert_int_equal(sample_draw(items, 300, 77, 6, again, &err), CKVC_OK); /* another seed is another draw */
+    assert_int_equal(sample_draw(items, 300, 77, 6, again, &err),
+                     CKVC_OK); /* another seed is another draw */
     for (size_t i = 0; i < 300; i++) {
         other += drawn[i] != again[i];
     }
     assert_true(other > 20);
 }
 
-/* In a cell the picks are the first of one order. Prompts that are added push out at most as many as they bring; in a cell without new
- * prompts no prompt comes in that was not drawn before. */
-static void test_adding_prompts(void **state)
-{
+/* In a cell the picks are the first of one order. Prompts that are added push out at most as many
+ * as they bring; in a cell without new prompts no prompt comes in that was not drawn before. */
+static void test_adding_prompts(void **state) {
     (void)state;
     sample_item items[MOST];
     bool before[MOST], after[MOST];
@@ -134,7 +130,8 @@ static void test_adding_prompts(void **state)
                 assert_int_equal(before[i], after[i]);
             }
             for (size_t j = 0; j < all; j++) { /* one order in a cell */
-                if (items[j].cell == items[i].cell && sample_hash(seed, items[j].id) < sample_hash(seed, items[i].id)) {
+                if (items[j].cell == items[i].cell &&
+                    sample_hash(seed, items[j].id) < sample_hash(seed, items[i].id)) {
                     assert_true(after[j] || !after[i]);
                 }
             }
@@ -152,32 +149,34 @@ typedef struct world {
     scanned scan;
 } world;
 
-/* 40 prompts, p0 ... p39: the first 36 scanned, every seventh held out, p5 scanned with other tokens; sources alternate. */
-static void make_world(world *w)
-{
+/* 40 prompts, p0 ... p39: the first 36 scanned, every seventh held out, p5 scanned with other
+ * tokens; sources alternate. */
+static void make_world(world *w) {
     *w = (world){.list = {.items = w->prompts, .n = 40}};
     for (size_t i = 0; i < 40; i++) {
         snprintf(ids[i], sizeof *ids, "p%zu", i);
         w->entries[i].id = ids[i];
-        w->prompts[i] = (prompt){.entry = &w->entries[i], .heldout = i % 7 == 0, .token_hash = 1000 + i};
+        w->prompts[i] =
+            (prompt){.entry = &w->entries[i], .heldout = i % 7 == 0, .token_hash = 1000 + i};
         w->list.n_heldout += i % 7 == 0;
         if (i < 36 && i % 7 != 0) {
             ckvc_err err = {0};
-            assert_int_equal(ckvc_grow((void **)&w->scan.items, &w->scan.capacity, w->scan.n + 1, sizeof *w->scan.items, &err),
+            assert_int_equal(ckvc_grow((void **)&w->scan.items, &w->scan.capacity, w->scan.n + 1,
+                                       sizeof *w->scan.items, &err),
                              CKVC_OK);
-            w->scan.items[w->scan.n++] = (struct scanned_prompt){.id = ckvc_strdup(ids[i]),
-                                                                 .source = ckvc_strdup(i % 2 ? "b" : "a\xc3\xa9"),
-                                                                 .token_hash = 1000 + i + (i == 5),
-                                                                 .r_struct = (double)(i % 4),
-                                                                 .r_sem = 10.0 * (double)(i % 3)};
+            w->scan.items[w->scan.n++] =
+                (struct scanned_prompt){.id = ckvc_strdup(ids[i]),
+                                        .source = ckvc_strdup(i % 2 ? "b" : "a\xc3\xa9"),
+                                        .token_hash = 1000 + i + (i == 5),
+                                        .r_struct = (double)(i % 4),
+                                        .r_sem = 10.0 * (double)(i % 3)};
         }
     }
 }
 
 static const double edges_entropy[] = {0.5, 1.5, 2.5}, edges_ppl[] = {5};
 
-static sample_options options(int64_t sample)
-{
+static sample_options options(int64_t sample) {
     return (sample_options){.n_entropy_bins = 4,
                             .n_ppl_bins = 2,
                             .min_cell = 3,
@@ -189,8 +188,7 @@ static sample_options options(int64_t sample)
                             .seed = 9};
 }
 
-static size_t passed_over(const prompt_list *list)
-{
+static size_t passed_over(const prompt_list *list) {
     size_t n = 0;
     for (size_t i = 0; i < list->n; i++) {
         n += list->items[i].passed_over;
@@ -198,8 +196,7 @@ static size_t passed_over(const prompt_list *list)
     return n;
 }
 
-static void test_prompts(void **state)
-{
+static void test_prompts(void **state) {
     (void)state;
     world w;
     ckvc_err err = {0};
@@ -242,20 +239,16 @@ static void test_prompts(void **state)
 
 static char folder[64];
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/ckvc-sample-XXXXXX");
     char scan[80];
-    if (!mkdtemp(folder)) {
-        return -1;
-    }
+    if (!mkdtemp(folder)) { return -1; }
     snprintf(scan, sizeof scan, "%s/scan", folder);
     return mkdir(scan, 0777);
 }
 
-static int drop_folder(void **state)
-{
+static int drop_folder(void **state) {
     (void)state;
     char path[100];
     snprintf(path, sizeof path, "%s/" COVERAGE_FILE, folder);
@@ -265,8 +258,7 @@ static int drop_folder(void **state)
     return rmdir(folder);
 }
 
-static void put(const char *text)
-{
+static void put(const char *text) {
     char path[100];
     snprintf(path, sizeof path, "%s/" COVERAGE_FILE, folder);
     FILE *f = fopen(path, "w");
@@ -275,8 +267,7 @@ static void put(const char *text)
     fclose(f);
 }
 
-static void test_file(void **state)
-{
+static void test_file(void **state) {
     (void)state;
     world w;
     ckvc_err err = {0};
@@ -291,7 +282,8 @@ static void test_file(void **state)
     char *text = ckvc_json_canonical(o);
     put(text);
     assert_int_equal(coverage_read(folder, &back, &there, &err), CKVC_OK);
-    assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3 && back.n_unscanned == c.n_unscanned);
+    assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3 &&
+                back.n_unscanned == c.n_unscanned);
     assert_int_equal(back.n_rows, c.n_rows);
     assert_memory_equal(back.rows, c.rows, c.n_rows * sizeof *c.rows);
     assert_memory_equal(back.edges_entropy, edges_entropy, sizeof edges_entropy);
@@ -304,13 +296,12 @@ static void test_file(void **state)
     scanned_fini(&w.scan);
 }
 
-#define FILE_OF(bins, entropy, ppl, sources, cells)                                                                                \
-    "{\"schema\":\"ckvc-coverage-1\",\"bins\":" bins ",\"edges_entropy\":" entropy ",\"edges_perplexity\":" ppl                    \
-    ",\"from\":\"x\",\"min_cell\":8,\"sample\":0,\"unscanned\":0,\"prompts\":3,\"drawn\":null,\"sources\":" sources                \
-    ",\"cells\":" cells "}"
+#define FILE_OF(bins, entropy, ppl, sources, cells)                                                \
+    "{\"schema\":\"ckvc-coverage-1\",\"bins\":" bins ",\"edges_entropy\":" entropy                 \
+    ",\"edges_perplexity\":" ppl ",\"from\":\"x\",\"min_cell\":8,\"sample\":0,\"unscanned\":0,"    \
+    "\"prompts\":3,\"drawn\":null,\"sources\":" sources ",\"cells\":" cells "}"
 
-static void test_hostile_file(void **state)
-{
+static void test_hostile_file(void **state) {
     (void)state;
     static const struct {
         const char *text, *member;
@@ -355,11 +346,14 @@ static void test_hostile_file(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),           cmocka_unit_test(test_even),    cmocka_unit_test(test_places_do_not_matter),
-        cmocka_unit_test(test_adding_prompts), cmocka_unit_test(test_prompts), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_even),
+        cmocka_unit_test(test_places_do_not_matter),
+        cmocka_unit_test(test_adding_prompts),
+        cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_file),
         cmocka_unit_test(test_hostile_file),
     };
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

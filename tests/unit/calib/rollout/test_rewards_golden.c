@@ -1,10 +1,11 @@
-/* The whole way from a prompt's ids to rewards, against an independent PyTorch reference (tests/golden/method/README.md): sets,
- * candidate counts, losses, rewards and advantages of every head and gate action that the golden files list, on the embedded
- * 4-layer model and (where shared data is at hand) on a TinyStories model.
+/* The whole way from a prompt's ids to rewards, against an independent PyTorch reference
+ * (tests/golden/method/README.md): sets, candidate counts, losses, rewards and advantages of every
+ * head and gate action that the golden files list, on the embedded 4-layer model and (where shared
+ * data is at hand) on a TinyStories model.
  *
- * Tolerances, from that README: sets and counts exact (they are decided by margins of 5e-5 and more); losses and rewards 2e-5 nats,
- * advantages 5e-6 (float32 against float32 in another order of summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of
- * float64).
+ * Tolerances, from that README: sets and counts exact (they are decided by margins of 5e-5 and
+ * more); losses and rewards 2e-5 nats, advantages 5e-6 (float32 against float32 in another order of
+ * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64).
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,15 +32,13 @@ typedef struct worst {
     double loss, advantage;
 } worst;
 
-static double number(const json_t *o, const char *key)
-{
+static double number(const json_t *o, const char *key) {
     const json_t *v = json_object_get(o, key);
     assert_true(json_is_number(v));
     return json_number_value(v);
 }
 
-static uint32_t *read_set(const json_t *array, uint32_t *n)
-{
+static uint32_t *read_set(const json_t *array, uint32_t *n) {
     uint32_t *set = ckvc_alloc(json_array_size(array), sizeof *set);
     *n = (uint32_t)json_array_size(array);
     for (uint32_t i = 0; i < *n; i++) {
@@ -48,8 +47,7 @@ static uint32_t *read_set(const json_t *array, uint32_t *n)
     return set;
 }
 
-static void check_set(const json_t *expected, const uint32_t *positions, uint32_t n)
-{
+static void check_set(const json_t *expected, const uint32_t *positions, uint32_t n) {
     uint32_t n_expected;
     uint32_t *set = read_set(expected, &n_expected);
     assert_int_equal(n, n_expected);
@@ -58,15 +56,15 @@ static void check_set(const json_t *expected, const uint32_t *positions, uint32_
 }
 
 /* A block's tables as a ckvc_table with one budget and one cell. */
-static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint32_t W)
-{
+static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint32_t W) {
     ckvc_err err = {0};
     ckvc_table *t;
     double budget = number(block, "B");
     assert_int_equal(start_table_create(L, G, 1, 1, &budget, 1, W, &t, &err), CKVC_OK);
     for (uint32_t l = 0; l < L; l++) {
         for (uint32_t g = 0; g < G; g++) {
-            t->weight[l * G + g] = (float)json_number_value(json_array_get(json_array_get(json_object_get(block, "W_head"), l), g));
+            t->weight[l * G + g] = (float)json_number_value(
+                json_array_get(json_array_get(json_object_get(block, "W_head"), l), g));
         }
         t->tau[l] = (float)json_number_value(json_array_get(json_object_get(block, "tau"), l));
     }
@@ -74,14 +72,14 @@ static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint
 }
 
 /* One perturbation: its set, count, loss, reward and advantage. */
-static void check_action(session *s, keep *k, ckvc_side side, const json_t *a, const json_t *block, double L_full,
-                         const int32_t *next, uint32_t C, worst *w)
-{
+static void check_action(session *s, keep *k, ckvc_side side, const json_t *a, const json_t *block,
+                         double L_full, const int32_t *next, uint32_t C, worst *w) {
     ckvc_err err = {0};
     uint32_t l = (uint32_t)number(a, "l"), n_candidates, set[1024];
     const keep_layer *base = keep_at(k, 0, l);
     uint32_t n = side == CKVC_SIDE_HEAD
-                     ? keep_head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"), set, &n_candidates)
+                     ? keep_head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"),
+                                        set, &n_candidates)
                      : keep_gate_action(k, 0, l, (uint32_t)number(a, "a"), set, &n_candidates);
     bool same = n == base->n_kept && memcmp(set, base->positions, n * sizeof *set) == 0;
     assert_int_equal(n, (uint32_t)number(a, "S_size"));
@@ -111,25 +109,25 @@ static void check_action(session *s, keep *k, ckvc_side side, const json_t *a, c
     sets[l] = (kept_set){1, offsets, set};
     assert_int_equal(session_continue(s, next, C, sets, nll, &err), CKVC_OK);
     double loss = nll_mean(nll, C);
-    double reward = reward_of(L_full, loss, CKVC_LOSS_MEAN, 1, reward_penalty(side, 1.0, k->n_tokens, n_candidates, k->budget[0]));
+    double reward = reward_of(L_full, loss, CKVC_LOSS_MEAN, 1,
+                              reward_penalty(side, 1.0, k->n_tokens, n_candidates, k->budget[0]));
     /* The baseline is rolled out like everything else: equal sets must give the very same loss. */
     assert_int_equal(session_continue(s, next, C, k->sets, nll, &err), CKVC_OK);
     double base_loss = nll_mean(nll, C);
-    double r0 =
-        reward_of(L_full, base_loss, CKVC_LOSS_MEAN, 1, reward_penalty(side, 1.0, k->n_tokens, base->n_candidates, k->budget[0]));
-    if (same) {
-        assert_true(loss == base_loss);
-    }
+    double r0 = reward_of(L_full, base_loss, CKVC_LOSS_MEAN, 1,
+                          reward_penalty(side, 1.0, k->n_tokens, base->n_candidates, k->budget[0]));
+    if (same) { assert_true(loss == base_loss); }
     double r0_expected =
-        side == CKVC_SIDE_HEAD ? number(block, "r0_head") : json_number_value(json_array_get(json_object_get(block, "r0_gate"), l));
+        side == CKVC_SIDE_HEAD
+            ? number(block, "r0_head")
+            : json_number_value(json_array_get(json_object_get(block, "r0_gate"), l));
     w->loss = fmax(w->loss, fabs(loss - number(a, "L_comp")));
     w->loss = fmax(w->loss, fabs(reward - number(a, "reward")));
     w->loss = fmax(w->loss, fabs(r0 - r0_expected));
     w->advantage = fmax(w->advantage, fabs((reward - r0) - (number(a, "reward") - r0_expected)));
 }
 
-static void run_golden(const char *golden, const char *dir)
-{
+static void run_golden(const char *golden, const char *dir) {
     ckvc_err err = {0};
     json_t *root;
     ckvc_pool *pool;
@@ -137,49 +135,50 @@ static void run_golden(const char *golden, const char *dir)
     model *m;
     session *s;
     assert_int_equal(ckvc_json_read(golden, 64u << 20, &root, &err), CKVC_OK);
-    uint32_t T = (uint32_t)number(root, "T"), C = (uint32_t)number(root, "C"), W = (uint32_t)number(root, "W");
+    uint32_t T = (uint32_t)number(root, "T"), C = (uint32_t)number(root, "C"),
+             W = (uint32_t)number(root, "W");
     assert_int_equal(ckvc_pool_create(2, &pool, &err), CKVC_OK);
     assert_int_equal(backend_create("cpu", pool, &be, &err), CKVC_OK);
-    if (model_open(dir, be, &m, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
-    uint32_t L = (uint32_t)model_get_shape(m)->n_layers, G = (uint32_t)model_get_shape(m)->n_kv_heads;
-    assert_int_equal(session_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W}, &s, &err),
-                     CKVC_OK);
+    if (model_open(dir, be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    uint32_t L = (uint32_t)model_get_shape(m)->n_layers,
+             G = (uint32_t)model_get_shape(m)->n_kv_heads;
+    assert_int_equal(
+        session_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
+                       &s, &err),
+        CKVC_OK);
     worst w = {0, 0};
     size_t n_actions = 0, i, j;
     const json_t *p, *block, *a;
-    json_array_foreach(json_object_get(root, "prompts"), i, p)
-    {
+    json_array_foreach(json_object_get(root, "prompts"), i, p) {
         int32_t ids[1024];
         for (uint32_t t = 0; t < T + C; t++) {
             ids[t] = (int32_t)json_integer_value(json_array_get(json_object_get(p, "ids"), t));
         }
         prefill_stats stats;
         double nll[512];
-        assert_int_equal(session_prefill(s, ids, T, T + C, W, CKVC_ALPHA_PAPER, &stats, &err), CKVC_OK);
+        assert_int_equal(session_prefill(s, ids, T, T + C, W, CKVC_ALPHA_PAPER, &stats, &err),
+                         CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
         double L_full = nll_mean(nll, C);
         w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));
-        json_array_foreach(json_object_get(p, "blocks"), j, block)
-        {
+        json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
             keep *k;
             assert_int_equal(keep_create(t, T, W, 0, &k, &err), CKVC_OK);
             keep_prompt(k, T, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
             for (uint32_t l = 0; l < L; l++) {
                 const keep_layer *at = keep_at(k, 0, l);
-                assert_int_equal(at->n_candidates, json_integer_value(json_array_get(json_object_get(block, "n_cand"), l)));
-                check_set(json_array_get(json_object_get(block, "S"), l), at->positions, at->n_kept);
+                assert_int_equal(at->n_candidates, json_integer_value(json_array_get(
+                                                       json_object_get(block, "n_cand"), l)));
+                check_set(json_array_get(json_object_get(block, "S"), l), at->positions,
+                          at->n_kept);
             }
             size_t n;
-            json_array_foreach(json_object_get(block, "head"), n, a)
-            {
+            json_array_foreach(json_object_get(block, "head"), n, a) {
                 check_action(s, k, CKVC_SIDE_HEAD, a, block, L_full, ids + T, C, &w);
                 n_actions++;
             }
-            json_array_foreach(json_object_get(block, "gate"), n, a)
-            {
+            json_array_foreach(json_object_get(block, "gate"), n, a) {
                 check_action(s, k, CKVC_SIDE_GATE, a, block, L_full, ids + T, C, &w);
                 n_actions++;
             }
@@ -187,8 +186,9 @@ static void run_golden(const char *golden, const char *dir)
             ckvc_table_free(t);
         }
     }
-    printf("# %s: %zu actions, largest difference: losses and rewards %.2g (tolerance %.2g), advantages %.2g (%.2g)\n", golden,
-           n_actions, w.loss, LOSS_TOLERANCE, w.advantage, ADVANTAGE_TOLERANCE);
+    printf("# %s: %zu actions, largest difference: losses and rewards %.2g (tolerance %.2g), "
+           "advantages %.2g (%.2g)\n",
+           golden, n_actions, w.loss, LOSS_TOLERANCE, w.advantage, ADVANTAGE_TOLERANCE);
     assert_true(n_actions > 100);
     assert_true(w.loss <= LOSS_TOLERANCE);
     assert_true(w.advantage <= ADVANTAGE_TOLERANCE);
@@ -199,14 +199,12 @@ static void run_golden(const char *golden, const char *dir)
     json_decref(root);
 }
 
-static void test_embedded(void **state)
-{
+static void test_embedded(void **state) {
     (void)state;
     run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l");
 }
 
-static void test_tinystories(void **state)
-{
+static void test_tinystories(void **state) {
     (void)state;
     const char *shared = getenv("CKVC_SHARED");
     char *dir = ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
@@ -219,8 +217,8 @@ static void test_tinystories(void **state)
     free(dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedded), cmocka_unit_test(test_tinystories)};
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedded),
+                                       cmocka_unit_test(test_tinystories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

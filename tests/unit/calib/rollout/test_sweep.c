@@ -1,5 +1,6 @@
-/* The sweep against the plain way, its oracle: the same bits for every variant, whatever the batch, the threads and the order of prompts,
- * in ordinary runs and at the edges; --check-rollouts; and the memory that a run says it will take. */
+/* The sweep against the plain way, its oracle: the same bits for every variant, whatever the batch,
+ * the threads and the order of prompts, in ordinary runs and at the edges; --check-rollouts; and
+ * the memory that a run says it will take. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -35,27 +36,29 @@ typedef struct rig {
     prefill_stats stats;
 } rig;
 
-static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *budgets, uint32_t n_budgets)
-{
+static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *budgets,
+                     uint32_t n_budgets) {
     ckvc_err err = {0};
     rig *r = ckvc_calloc(1, sizeof *r);
     r->b = bench_open(threads);
-    if (model_open(dir, r->b.be, &r->m, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (model_open(dir, r->b.be, &r->m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     const model_shape *s = model_get_shape(r->m);
-    const session_limits limits = {.max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
+    const session_limits limits = {
+        .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
     assert_int_equal(session_create(r->m, limits, &r->s, &err), CKVC_OK);
-    assert_int_equal(
-        start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, budgets, n_budgets, 16, &r->table, &err), CKVC_OK);
+    assert_int_equal(start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1,
+                                        budgets, n_budgets, 16, &r->table, &err),
+                     CKVC_OK);
     assert_int_equal(keep_create(r->table, MAX_T, 16, 0, &r->k, &err), CKVC_OK);
     const variant_extent most = variants_extent(r->table, MAX_T, both, -1);
     assert_int_equal(variants_reserve(&r->v, &most, &err), CKVC_OK);
-    assert_int_equal(sweep_create(&r->w, lanes, MAX_C, n_budgets, (uint32_t)s->n_layers, most.n_variants, &err), CKVC_OK);
+    assert_int_equal(
+        sweep_create(&r->w, lanes, MAX_C, n_budgets, (uint32_t)s->n_layers, most.n_variants, &err),
+        CKVC_OK);
     return r;
 }
 
-static void rig_close(rig *r)
-{
+static void rig_close(rig *r) {
     sweep_fini(&r->w);
     variants_fini(&r->v);
     keep_destroy(r->k);
@@ -66,20 +69,20 @@ static void rig_close(rig *r)
     free(r);
 }
 
-/* A prompt of T tokens (a mix of a few ids that come back and many that do not), prefilled, with its kept sets. */
-static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W)
-{
+/* A prompt of T tokens (a mix of a few ids that come back and many that do not), prefilled, with
+ * its kept sets. */
+static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W) {
     ckvc_err err = {0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 3, 0);
     const uint64_t vocab = (uint64_t)model_get_shape(r->m)->vocab;
-    for (uint32_t t = 0; t < T + C; t++)
+    for (uint32_t t = 0; t < T + C; t++) {
         r->ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? vocab : 9);
+    }
     ckvc_alloc_forbid("a prefill of the test");
     ckvc_status st = session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err);
     ckvc_alloc_permit();
-    if (st != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (st != CKVC_OK) { fail_msg("%s", err.text); }
     keep_prompt(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
 }
 
@@ -88,41 +91,43 @@ typedef struct losses {
     size_t n, n_baselines;
 } losses;
 
-static void take(const rig *r, losses *l)
-{
+static void take(const rig *r, losses *l) {
     assert_true(r->v.n <= 4000);
     l->n = r->v.n;
     l->n_baselines = r->k->n_budgets;
-    for (size_t i = 0; i < r->v.n; i++)
+    for (size_t i = 0; i < r->v.n; i++) {
         l->variant[i] = r->v.items[i].loss;
+    }
 }
 
-static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l)
-{
+static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l) {
     ckvc_err err = {0};
     double nll[MAX_C];
-    for (size_t i = 0; i < r->v.n; i++)
+    for (size_t i = 0; i < r->v.n; i++) {
         r->v.items[i].loss = -1;
+    }
     l->full = l->baseline[0] = -1;
     ckvc_alloc_forbid("rollouts of the test");
-    const ckvc_status st = plain ? rollouts_plain(r->s, r->k, &r->v, r->ids + T, C, r->sets, nll, &l->full, l->baseline, &err)
-                                 : rollouts_sweep(&r->w, r->s, r->k, &r->v, r->ids + T, C, &l->full, l->baseline, &err);
+    const ckvc_status st = plain ? rollouts_plain(r->s, r->k, &r->v, r->ids + T, C, r->sets, nll,
+                                                  &l->full, l->baseline, &err)
+                                 : rollouts_sweep(&r->w, r->s, r->k, &r->v, r->ids + T, C, &l->full,
+                                                  l->baseline, &err);
     ckvc_alloc_permit();
-    if (st != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (st != CKVC_OK) { fail_msg("%s", err.text); }
     take(r, l);
 }
 
-static void check_same(const char *what, const losses *a, const losses *b)
-{
+static void check_same(const char *what, const losses *a, const losses *b) {
     assert_int_equal(a->n, b->n);
     if (memcmp(&a->full, &b->full, sizeof a->full) != 0 ||
-        memcmp(a->baseline, b->baseline, a->n_baselines * sizeof *a->baseline) != 0)
-        fail_msg("%s: full cache or baseline differ: %.17g %.17g, %.17g %.17g", what, a->full, b->full, a->baseline[0],
-                 b->baseline[0]);
+        memcmp(a->baseline, b->baseline, a->n_baselines * sizeof *a->baseline) != 0) {
+        fail_msg("%s: full cache or baseline differ: %.17g %.17g, %.17g %.17g", what, a->full,
+                 b->full, a->baseline[0], b->baseline[0]);
+    }
     for (size_t i = 0; i < a->n; i++) {
-        if (memcmp(&a->variant[i], &b->variant[i], sizeof a->variant[i]) != 0)
+        if (memcmp(&a->variant[i], &b->variant[i], sizeof a->variant[i]) != 0) {
             fail_msg("%s: variant %zu: %.17g, %.17g", what, i, a->variant[i], b->variant[i]);
+        }
         assert_true(isfinite(a->variant[i]) && a->variant[i] > 0);
     }
 }
@@ -130,17 +135,16 @@ static void check_same(const char *what, const losses *a, const losses *b)
 static const int64_t lane_counts[] = {2, 3, 8, ALL}; /* batches of 1, 2, 7 variants, and all */
 
 /* One shape of run: the plain way, and the sweep in every batch size on one to three threads. */
-static void check_case(const char *dir, const char *what, const double *budgets, uint32_t n_budgets, uint32_t T, uint32_t C,
-                       uint32_t W, int64_t limit, size_t *n_variants)
-{
+static void check_case(const char *dir, const char *what, const double *budgets, uint32_t n_budgets,
+                       uint32_t T, uint32_t C, uint32_t W, int64_t limit, size_t *n_variants) {
     static losses plain, got;
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
         ckvc_err err = {0};
         rig *r = rig_open(dir, (int)(i % 3) + 1, lane_counts[i], budgets, n_budgets);
         rig_prompt(r, T + C, T, C, W);
-        assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, limit, 1, "p", &err), CKVC_OK);
-        if (i == 0)
-            run(r, T, C, true, &plain);
+        assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, limit, 1, "p", &err),
+                         CKVC_OK);
+        if (i == 0) { run(r, T, C, true, &plain); }
         run(r, T, C, false, &got);
         check_same(what, &plain, &got);
         *n_variants = got.n;
@@ -148,8 +152,7 @@ static void check_case(const char *dir, const char *what, const double *budgets,
     }
 }
 
-static void cases(void **state)
-{
+static void cases(void **state) {
     (void)state;
     static const struct {
         const char *what;
@@ -171,17 +174,17 @@ static void cases(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t n;
-        check_case("models/ckvc-tiny-4l", rows[i].what, rows[i].budgets, rows[i].n_budgets, rows[i].T, rows[i].C, rows[i].W,
-                   rows[i].limit, &n);
+        check_case("models/ckvc-tiny-4l", rows[i].what, rows[i].budgets, rows[i].n_budgets,
+                   rows[i].T, rows[i].C, rows[i].W, rows[i].limit, &n);
         printf("%s: %zu variants\n", rows[i].what, n);
     }
 }
 
-static void other_models(void **state)
-{
+static void other_models(void **state) {
     (void)state;
-    static const char *const dirs[] = {"models/ckvc-tiny-8l", "tests/golden/models/llama-mha", "tests/golden/models/llama3-gqa",
-                                       "tests/golden/models/llama31-scaled", "tests/golden/models/llama-newstyle"};
+    static const char *const dirs[] = {
+        "models/ckvc-tiny-8l", "tests/golden/models/llama-mha", "tests/golden/models/llama3-gqa",
+        "tests/golden/models/llama31-scaled", "tests/golden/models/llama-newstyle"};
     const double budget = 12;
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         size_t n;
@@ -190,23 +193,22 @@ static void other_models(void **state)
 }
 
 /* Variants by hand: sets that no table would keep. */
-static void add_variant(variant_list *v, uint32_t layer, const uint32_t *positions, uint32_t n)
-{
+static void add_variant(variant_list *v, uint32_t layer, const uint32_t *positions, uint32_t n) {
     v->items[v->n] = (variant){.layer = layer, .n_kept = n, .first = v->n_positions, .key = v->n};
     memcpy(v->positions + v->n_positions, positions, n * sizeof *positions);
     v->n_positions += n;
     v->n++;
 }
 
-static void by_hand(void **state)
-{
+static void by_hand(void **state) {
     (void)state;
     static losses plain, got, first;
     const double budget = 20;
     const uint32_t T = 75, C = 9, one[] = {74}, some[] = {0, 3, 4, 40, 41, 73};
     uint32_t all[75];
-    for (uint32_t t = 0; t < T; t++)
+    for (uint32_t t = 0; t < T; t++) {
         all[t] = t;
+    }
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
         rig *r = rig_open("models/ckvc-tiny-4l", 2, lane_counts[i], &budget, 1);
         const uint32_t last = r->k->n_layers - 1;
@@ -221,8 +223,9 @@ static void by_hand(void **state)
                 add_variant(&r->v, 1, some, 6);
                 break;
             case 2: /* all equal */
-                for (int n = 0; n < 17; n++)
+                for (int n = 0; n < 17; n++) {
                     add_variant(&r->v, 2, some, 6);
+                }
                 break;
             case 3: /* empty sets in every layer, and full ones */
                 for (uint32_t l = 0; l <= last; l++) {
@@ -231,8 +234,9 @@ static void by_hand(void **state)
                 }
                 break;
             case 4: /* the last layer alone */
-                for (uint32_t n = 0; n < 9; n++)
+                for (uint32_t n = 0; n < 9; n++) {
                     add_variant(&r->v, last, all + n, n * 3);
+                }
                 break;
             default: /* the first alone, a single position */
                 add_variant(&r->v, 0, one, 1);
@@ -240,20 +244,21 @@ static void by_hand(void **state)
             run(r, T, C, true, &plain);
             run(r, T, C, false, &got);
             check_same("by hand", &plain, &got);
-            for (size_t n = 1; shape == 2 && n < got.n; n++)
+            for (size_t n = 1; shape == 2 && n < got.n; n++) {
                 assert_true(got.variant[n] == got.variant[0]);
-            if (i == 0 && shape == 4)
+            }
+            if (i == 0 && shape == 4) {
                 first = got;
-            else if (shape == 4)
+            } else if (shape == 4) {
                 check_same("another batch", &first, &got);
+            }
         }
         rig_close(r);
     }
 }
 
 /* A prompt's losses do not depend on the prompts before it. */
-static void any_order(void **state)
-{
+static void any_order(void **state) {
     (void)state;
     static losses l[2][3];
     const uint32_t T[3] = {240, 33, 100}, C[3] = {70, 2, 40};
@@ -264,18 +269,20 @@ static void any_order(void **state)
         for (int i = 0; i < 3; i++) {
             const int p = order ? 2 - i : i;
             rig_prompt(r, (uint64_t)p, T[p], C[p], 16);
-            assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, 30, 1, "p", &err), CKVC_OK);
+            assert_int_equal(
+                variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, 30, 1, "p", &err), CKVC_OK);
             run(r, T[p], C[p], false, &l[order][p]);
         }
         rig_close(r);
     }
-    for (int p = 0; p < 3; p++)
+    for (int p = 0; p < 3; p++) {
         check_same("order", &l[0][p], &l[1][p]);
+    }
 }
 
-/* The golden prompts, whole grids: every variant within 1e-5 nats of the plain way is what is asked for; none differs at all. */
-static void golden(void **state)
-{
+/* The golden prompts, whole grids: every variant within 1e-5 nats of the plain way is what is asked
+ * for; none differs at all. */
+static void golden(void **state) {
     (void)state;
     static losses plain, got;
     ckvc_err err = {0};
@@ -291,9 +298,12 @@ static void golden(void **state)
         int32_t *ids = golden_ids(json_object_get(json_array_get(prompts, p), "ids"), &n);
         memcpy(r->ids, ids, (size_t)n * sizeof *ids);
         free(ids);
-        assert_int_equal(session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err), CKVC_OK);
+        assert_int_equal(
+            session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err), CKVC_OK);
         keep_prompt(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
-        assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p", &err), CKVC_OK);
+        assert_int_equal(
+            variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p", &err),
+            CKVC_OK);
         run(r, T, C, true, &plain);
         run(r, T, C, false, &got);
         check_same("golden", &plain, &got);
@@ -303,8 +313,7 @@ static void golden(void **state)
     rig_close(r);
 }
 
-static void check_rollouts(void **state)
-{
+static void check_rollouts(void **state) {
     (void)state;
     static losses got;
     const double budget = 16;
@@ -314,10 +323,12 @@ static void check_rollouts(void **state)
     uint64_t n = 0, half = 0, again = 0;
     rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, &budget, 1);
     rig_prompt(r, 1, T, C, 16);
-    assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, 60, 1, "p", &err), CKVC_OK);
+    assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, 60, 1, "p", &err),
+                     CKVC_OK);
     run(r, T, C, false, &got);
-#define CHECK(share, count)                                                                                                        \
-    rollouts_check(share, 7, "the prompt", r->s, r->k, &r->v, got.baseline, r->ids + T, C, r->sets, nll, count, &err)
+#define CHECK(share, count)                                                                        \
+    rollouts_check(share, 7, "the prompt", r->s, r->k, &r->v, got.baseline, r->ids + T, C,         \
+                   r->sets, nll, count, &err)
     assert_int_equal(CHECK(1.0, &n), CKVC_OK);
     assert_int_equal(n, r->v.n + 1);
     assert_int_equal(CHECK(0.5, &half), CKVC_OK);
@@ -327,15 +338,17 @@ static void check_rollouts(void **state)
     assert_int_equal(CHECK(0.0, &n), CKVC_OK);
     assert_int_equal(n, 0);
     size_t a = 0;
-    while (r->v.actions[a].variant == VARIANT_NONE)
+    while (r->v.actions[a].variant == VARIANT_NONE) {
         a++;
+    }
     variant *touched = &r->v.items[r->v.actions[a].variant];
     touched->loss += 0.9e-5;
     assert_int_equal(CHECK(1.0, &n), CKVC_OK);
     touched->loss += 0.2e-5;
     assert_int_equal(CHECK(1.0, &n), CKVC_CHECK_FAILED);
     char action[64];
-    snprintf(action, sizeof action, "action %u of layer %u", r->v.actions[a].action, r->v.actions[a].layer);
+    snprintf(action, sizeof action, "action %u of layer %u", r->v.actions[a].action,
+             r->v.actions[a].layer);
     assert_non_null(strstr(err.text, "\"the prompt\""));
     assert_non_null(strstr(err.text, action));
     assert_int_equal(ckvc_exit_code(CKVC_CHECK_FAILED), 1);
@@ -354,8 +367,7 @@ static void check_rollouts(void **state)
 /* ---- memory ---- */
 
 /* SmolLM2-135M's shapes, a prompt of 32k tokens and 10^5 actions, in 24 GB. */
-static void plan_of_a_large_prompt(void **state)
-{
+static void plan_of_a_large_prompt(void **state) {
     (void)state;
     const model_shape shape = {.family = "llama",
                                .n_layers = 30,
@@ -368,8 +380,9 @@ static void plan_of_a_large_prompt(void **state)
                                .max_positions = 40000};
     const session_limits limits = {.max_prompt = 32768, .max_continuation = 128, .max_window = 64};
     double budgets[31];
-    for (int i = 0; i < 31; i++)
+    for (int i = 0; i < 31; i++) {
         budgets[i] = 256 * (i + 1); /* up to 7,936 of 32,768 tokens */
+    }
     ckvc_err err = {0};
     ckvc_table *table;
     bench b = bench_open(2);
@@ -378,49 +391,54 @@ static void plan_of_a_large_prompt(void **state)
     assert_true(most.n_actions >= 100000);
     const size_t weights = (size_t)134515008 * 4, GB = 1000000000;
     memory_plan plan, less;
-    if (memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 24 * GB, &plan, &err) != CKVC_OK)
+    if (memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 24 * GB,
+                         &plan, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
-    printf("plan: %.2f GB: weights %.2f, prompt %.2f, kept sets %.2f, %lld lanes %.2f\n", (double)plan.total / 1e9,
-           (double)plan.weights / 1e9, (double)plan.prompt / 1e9, (double)plan.sets / 1e9, (long long)plan.lanes,
-           (double)plan.batch / 1e9);
+    }
+    printf("plan: %.2f GB: weights %.2f, prompt %.2f, kept sets %.2f, %lld lanes %.2f\n",
+           (double)plan.total / 1e9, (double)plan.weights / 1e9, (double)plan.prompt / 1e9,
+           (double)plan.sets / 1e9, (long long)plan.lanes, (double)plan.batch / 1e9);
     assert_true(plan.total <= 24 * GB && plan.lanes >= 256);
     assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
     /* less memory, smaller batches, until nothing fits */
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 4500000000, &less, &err),
+    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false,
+                                      4500000000, &less, &err),
                      CKVC_OK);
     assert_true(less.lanes < plan.lanes && less.lanes >= 2 && less.total <= 4500000000);
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 2 * GB, &less, &err),
+    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false,
+                                      2 * GB, &less, &err),
                      CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "--memory"));
     err = (ckvc_err){0};
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, NULL, NULL, false, 6 * GB, &less, &err),
+    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, NULL, NULL, false,
+                                      6 * GB, &less, &err),
                      CKVC_OK); /* a scan */
     assert_int_equal(less.lanes, 1);
     /* a limit on distinct variants bounds what they take */
     const variant_extent few = variants_extent(table, 32768, both, 256);
-    assert_true(few.n_variants == 2 * 256 + 29 + 21 && variants_bytes(&few) < variants_bytes(&most) / 10);
+    assert_true(few.n_variants == 2 * 256 + 29 + 21 &&
+                variants_bytes(&few) < variants_bytes(&most) / 10);
     ckvc_table_free(table);
     bench_close(&b);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-static size_t in_use(void)
-{
+static size_t in_use(void) {
     const struct mallinfo2 m = mallinfo2();
     return m.uordblks + m.hblkhd;
 }
 #endif
 
 /* What the plan says is what malloc gives out. */
-static void plan_is_true(void **state)
-{
+static void plan_is_true(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     printf("skipped: a sanitizer's own malloc does not count\n");
     skip();
 #else
     const double budgets[] = {0.25, 64};
-    const session_limits limits = {.max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W};
+    const session_limits limits = {
+        .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W};
     for (int64_t lanes = 2; lanes <= 64; lanes *= 2) {
         ckvc_err err = {0};
         bench b = bench_open(2);
@@ -440,10 +458,12 @@ static void plan_is_true(void **state)
         size_t least = 0;
         for (size_t limit = 1 << 20; least == 0; limit += limit / 200) {
             err = (ckvc_err){0};
-            if (memory_plan_make(b.be, model_get_shape(m), model_converted_bytes(m), model_converted_bytes(m), limits, table, &most,
-                                 false, limit, &plan, &err) == CKVC_OK &&
-                plan.lanes >= lanes)
+            if (memory_plan_make(b.be, model_get_shape(m), model_converted_bytes(m),
+                                 model_converted_bytes(m), limits, table, &most, false, limit,
+                                 &plan, &err) == CKVC_OK &&
+                plan.lanes >= lanes) {
                 least = limit;
+            }
         }
         with.max_lanes = plan.lanes;
         const size_t before = in_use();
@@ -453,7 +473,8 @@ static void plan_is_true(void **state)
         assert_int_equal(sweep_create(&w, plan.lanes, MAX_C, 2, 8, most.n_variants, &err), CKVC_OK);
         const double took = (double)(in_use() - before), said = (double)plan.total;
         printf("%lld lanes: said %.0f bytes, took %.0f\n", (long long)plan.lanes, said, took);
-        assert_true(fabs(took - said) < 0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
+        assert_true(fabs(took - said) <
+                    0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
         sweep_fini(&w);
         variants_fini(&v);
         keep_destroy(k);
@@ -465,8 +486,7 @@ static void plan_is_true(void **state)
 #endif
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases),
         cmocka_unit_test(other_models),

@@ -1,5 +1,5 @@
-/* Controls and references of `ckvc score` on cases small enough to be done by hand. What they keep on a model's prompts is compared with
- * numpy in tests/python/test_score_policies.py. */
+/* Controls and references of `ckvc score` on cases small enough to be done by hand. What they keep
+ * on a model's prompts is compared with numpy in tests/python/test_score_policies.py. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -14,8 +14,7 @@
 #include "calib/actions/start_table.h"
 
 /* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */
-static ckvc_table *table_of(const int weight[8], const int tau[16])
-{
+static ckvc_table *table_of(const int weight[8], const int tau[16]) {
     static const double budgets[2] = {16, 0.5};
     ckvc_table *t;
     ckvc_err err = {0};
@@ -32,13 +31,14 @@ static ckvc_table *table_of(const int weight[8], const int tau[16])
     return t;
 }
 
-static void test_controls(void **state)
-{
+static void test_controls(void **state) {
     (void)state;
     static const int weight[8] = {0, 28, 8, 7, 3, 3, 20, 9};
-    /* [layer][cell][budget]: cells of (0, 0) are 0, 1, 20, 19; of (0, 1) 3, 3, 4, 4; of (1, 0) 5, 5, 5, 6; of (1, 1) 20 all */
+    /* [layer][cell][budget]: cells of (0, 0) are 0, 1, 20, 19; of (0, 1) 3, 3, 4, 4; of (1, 0) 5,
+     * 5, 5, 6; of (1, 1) 20 all */
     static const int tau[16] = {0, 3, 1, 3, 20, 4, 19, 4, 5, 20, 5, 20, 5, 20, 6, 20};
-    static const double mean[2][2] = {{0.9, 0.83}, {0.85, 1.0}}; /* 0.835 is half way: the lower; 0.8525 is nearest to 0.85 */
+    static const double mean[2][2] = {
+        {0.9, 0.83}, {0.85, 1.0}}; /* 0.835 is half way: the lower; 0.8525 is nearest to 0.85 */
     ckvc_table *t = table_of(weight, tau);
     ckvc_err err = {0};
     for (int kind = SCORE_NO_UTILITY; kind < SCORE_KIND_COUNT; kind++) {
@@ -59,7 +59,9 @@ static void test_controls(void **state)
             assert_true(c->weight[i] == (kind == SCORE_GATE_ONLY ? 1.0f : t->weight[i]));
         }
         for (int i = 0; i < 16; i++) {
-            const float want = kind == SCORE_MEAN_GATE ? (float)mean[i / 8][i % 2] : kind == SCORE_HEAD_ONLY ? 0.9f : t->tau[i];
+            const float want = kind == SCORE_MEAN_GATE   ? (float)mean[i / 8][i % 2]
+                               : kind == SCORE_HEAD_ONLY ? 0.9f
+                                                         : t->tau[i];
             assert_true(c->tau[i] == want);
         }
         ckvc_table_free(c);
@@ -73,8 +75,8 @@ static void test_controls(void **state)
     ckvc_table_free(t);
 }
 
-static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float *alpha, uint32_t n, const char *want)
-{
+static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float *alpha, uint32_t n,
+                       const char *want) {
     double rank[16];
     uint32_t kept[16], scratch[16], n_candidates;
     char got[64] = "";
@@ -89,8 +91,7 @@ static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float
     }
 }
 
-static void test_references(void **state)
-{
+static void test_references(void **state) {
     (void)state;
     /*                          0    1    2    3    4    5    6    7    8    9   10   11  */
     static const float a[12] = {.1f, .2f, .9f, .1f, .1f, .1f, .1f, .1f, .1f, .5f, 3.f, .0f};
@@ -102,12 +103,14 @@ static void test_references(void **state)
     check_kept(SCORE_SINK_RECENT, 12, 2, a, 12, "0 1 2 3 4 5 6 7 8 9 10 11");
     check_kept(SCORE_WINDOW, 12, 2, a, 4, "1 2 9 10");
     check_kept(SCORE_WINDOW, 12, 2, a, 6, "1 2 7 8 9 10"); /* of the equal ones the later */
-    /* The window 10, 11 first. Before it 0.9 reaches from 0 to 5 and 0.5 from 6 to 9; the 3.0 inside the window reaches nobody. */
+    /* The window 10, 11 first. Before it 0.9 reaches from 0 to 5 and 0.5 from 6 to 9; the 3.0
+     * inside the window reaches nobody. */
     check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 1, "11");
     check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 4, "4 5 10 11");
     check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 9, "0 1 2 3 4 5 9 10 11");
     check_kept(SCORE_WINDOW_POOLED, 3, 8, a, 2, "1 2"); /* a prompt within the window */
-    /* An order by the prompt's name and the seed: the same again, nested, another for another prompt or seed. */
+    /* An order by the prompt's name and the seed: the same again, nested, another for another
+     * prompt or seed. */
     double first[12], again[12], other[12], seeded[12];
     score_ranking(SCORE_RANDOM, 12, 2, a, 1, "p", first);
     score_ranking(SCORE_RANDOM, 12, 2, a, 1, "p", again);
@@ -119,8 +122,7 @@ static void test_references(void **state)
 }
 
 /* Every position is drawn as often as any other: 3 of 8, over 4,000 prompts. */
-static void test_random_is_fair(void **state)
-{
+static void test_random_is_fair(void **state) {
     (void)state;
     enum { PROMPTS = 4000, T = 8, N = 3 };
     uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
@@ -141,18 +143,17 @@ static void test_random_is_fair(void **state)
     }
 }
 
-static void test_names(void **state)
-{
+static void test_names(void **state) {
     (void)state;
     for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         assert_int_equal(score_kind_named(score_kind_name((score_kind)kind)), kind);
     }
     assert_int_equal(score_kind_named("windows"), SCORE_KIND_COUNT);
-    assert_false(score_is_reference(SCORE_MATCHED) || score_is_control(SCORE_MATCHED) || score_is_reference(SCORE_IDENTITY));
+    assert_false(score_is_reference(SCORE_MATCHED) || score_is_control(SCORE_MATCHED) ||
+                 score_is_reference(SCORE_IDENTITY));
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_controls),
         cmocka_unit_test(test_references),

@@ -1,4 +1,5 @@
-/* Building manifests: markup to text, the same bytes for the same input, disjoint prompts, retrieval answers that are right. */
+/* Building manifests: markup to text, the same bytes for the same input, disjoint prompts,
+ * retrieval answers that are right. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,38 +24,42 @@
 static char folder[] = "/tmp/ckvc-corpus-XXXXXX";
 
 /* ---- converters ---- */
-static void converts(text_kind kind, const char *from, const char *want)
-{
+static void converts(text_kind kind, const char *from, const char *want) {
     ckvc_buffer out = {0};
     text_convert(kind, from, strlen(from), &out);
     if (!out.data || strcmp((char *)out.data, want) != 0) {
-        fail_msg("%s: got \"%s\", want \"%s\"", text_kind_name(kind), out.data ? (char *)out.data : "", want);
+        fail_msg("%s: got \"%s\", want \"%s\"", text_kind_name(kind),
+                 out.data ? (char *)out.data : "", want);
     }
     ckvc_buffer_fini(&out);
 }
 
-static void markup(void **state)
-{
+static void markup(void **state) {
     (void)state;
-    converts(
-        TEXT_HTML,
-        "<html><head><title>t</title></head><body><h1>Top</h1><p>one &amp; <b>two</b>\n three &#x41;&lt;&rsquo;</p><!-- no > -->"
-        "<table><tr><td>cell<table></table></td></tr></table><ul><li>x<li>y</ul><pre>a\n  b</pre><script>if(a<b)</script>end",
-        "Top\n\none & two three A<'\n\nx\ny\n\na\n  b\n\nend");
+    converts(TEXT_HTML,
+             "<html><head><title>t</title></head><body><h1>Top</h1><p>one &amp; <b>two</b>\n three "
+             "&#x41;&lt;&rsquo;</p><!-- no > -->"
+             "<table><tr><td>cell<table></table></td></tr></table><ul><li>x<li>y</ul><pre>a\n  "
+             "b</pre><script>if(a<b)</script>end",
+             "Top\n\none & two three A<'\n\nx\ny\n\na\n  b\n\nend");
     converts(TEXT_HTML, "a &bogus; &#0; &#xD800; &", "a &bogus; &#0; &#xD800; &");
     converts(TEXT_HTML, "cut <b", "cut");
     converts(TEXT_HTML, "cut <!-- never closed", "cut");
     converts(TEXT_HTML, "<head>never closed", "");
     converts(TEXT_MAN,
-             ".\\\" c\n.TH X 1\n.de XX\nrubbish\n..\n.SH \"THE NAME\"\nx \\- does \\fBbold\\fP and \\(lqq\\(rq\n.BR foo \" "
+             ".\\\" c\n.TH X 1\n.de XX\nrubbish\n..\n.SH \"THE NAME\"\nx \\- does \\fBbold\\fP and "
+             "\\(lqq\\(rq\n.BR foo \" "
              "(1)\"\n.PP\nnext \\e",
              "THE NAME\nx - does bold and \"q\"\nfoo  (1)\n\nnext \\");
     converts(TEXT_INFO,
-             "top\n\x1f\nFile: a.info,  Node: B,  Up: A\n\nText *note Title: Node, and *note Other::.\n\n* Menu:\n\n* X::  "
+             "top\n\x1f\nFile: a.info,  Node: B,  Up: A\n\nText *note Title: Node, and *note "
+             "Other::.\n\n* Menu:\n\n* X::  "
              "x\n\nafter\n\x1f\nTag Table:\nNode: A\n",
              "top\n\nText see Title, and see Other.\n\nafter");
-    converts(TEXT_RST, "Title\n=====\n\n.. note:: x\n\n``code`` and *word*\n", "Title\n\ncode and *word*");
-    converts(TEXT_PLAIN, "B\bBo\bol\bld  \r\n\n\n\n\xE2\x80\x9Cq\xE2\x80\x9D\xC2\xA0x\x01\n\n", "Bold\n\n\"q\" x");
+    converts(TEXT_RST, "Title\n=====\n\n.. note:: x\n\n``code`` and *word*\n",
+             "Title\n\ncode and *word*");
+    converts(TEXT_PLAIN, "B\bBo\bol\bld  \r\n\n\n\n\xE2\x80\x9Cq\xE2\x80\x9D\xC2\xA0x\x01\n\n",
+             "Bold\n\n\"q\" x");
     assert_int_equal(text_kind_guess("a/b.HTML", "", 0), TEXT_HTML);
     assert_int_equal(text_kind_guess("guile.info-3", "", 0), TEXT_INFO);
     assert_int_equal(text_kind_guess("x.3tcl", "x\n.SH NAME\n", 11), TEXT_MAN);
@@ -62,14 +67,14 @@ static void markup(void **state)
 }
 
 /* Arbitrary bytes must convert without trouble (the sanitizers look on). */
-static void noise(void **state)
-{
+static void noise(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 0, 0);
-    static const char *const bits[] = {"<",       ">",   "</",       "<pre", "&",    "&#",     ";",  "\x1f\n", "*note ",
-                                       "* Menu:", ".de", "..",       "\\f",  "\\(",  "\\s+",   "\b", "\n",     " ",
-                                       "::",      "`",   "\xE2\x80", "x",    "<!--", ".SH \"", "'"};
+    static const char *const bits[] = {
+        "<",       ">",   "</",       "<pre", "&",    "&#",     ";",  "\x1f\n", "*note ",
+        "* Menu:", ".de", "..",       "\\f",  "\\(",  "\\s+",   "\b", "\n",     " ",
+        "::",      "`",   "\xE2\x80", "x",    "<!--", ".SH \"", "'"};
     for (int round = 0; round < 3000; round++) {
         char text[512] = "";
         for (int i = 0; i < 30; i++) {
@@ -84,9 +89,9 @@ static void noise(void **state)
     }
 }
 
-/* ---- a small corpus of our own: sentences of made-up words, no two paragraphs alike but one ---- */
-static void put(const char *name, const char *text, bool gz)
-{
+/* ---- a small corpus of our own: sentences of made-up words, no two paragraphs alike but one ----
+ */
+static void put(const char *name, const char *text, bool gz) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (gz) {
@@ -102,12 +107,12 @@ static void put(const char *name, const char *text, bool gz)
     }
 }
 
-static const char repeated[] =
-    "This very paragraph stands at the front of every document of the corpus, as licences do, and must be kept only once.";
+static const char repeated[] = "This very paragraph stands at the front of every document of the "
+                               "corpus, as licences do, and must be kept only once.";
 
-static char *story(uint64_t number, int paragraphs)
-{
-    static const char *const parts[] = {"ka", "lo", "min", "ter", "sa", "ru", "vel", "do", "pi", "ost", "an", "ge"};
+static char *story(uint64_t number, int paragraphs) {
+    static const char *const parts[] = {"ka",  "lo", "min", "ter", "sa", "ru",
+                                        "vel", "do", "pi",  "ost", "an", "ge"};
     ckvc_buffer out = {0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 77, number, 0);
@@ -127,18 +132,21 @@ static char *story(uint64_t number, int paragraphs)
 
 enum { FILES = 12 };
 
-static int make_corpus(void **state)
-{
+static int make_corpus(void **state) {
     (void)state;
-    if (!mkdtemp(folder)) {
-        return -1;
-    }
+    if (!mkdtemp(folder)) { return -1; }
     char path[256];
     snprintf(path, sizeof path, "%s/sub", folder);
     mkdir(path, 0777);
     for (int i = 0; i < FILES; i++) {
-        char name[32], *text = story((uint64_t)i, i == 0 ? 150 : 12); /* the first is long enough to be cut into parts */
-        snprintf(name, sizeof name, i % 3 == 0 ? "sub/%02d.txt" : i % 3 == 1 ? "%02d.txt.gz" : "%02d.txt", i);
+        char name[32],
+            *text = story((uint64_t)i,
+                          i == 0 ? 150 : 12); /* the first is long enough to be cut into parts */
+        snprintf(name, sizeof name,
+                 i % 3 == 0   ? "sub/%02d.txt"
+                 : i % 3 == 1 ? "%02d.txt.gz"
+                              : "%02d.txt",
+                 i);
         put(name, text, i % 3 == 1);
         free(text);
     }
@@ -153,25 +161,20 @@ static int make_corpus(void **state)
     return 0;
 }
 
-static int remove_corpus(void **state)
-{
+static int remove_corpus(void **state) {
     (void)state;
     char command[300];
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }
 
-static void read_corpus(corpus *c)
-{
+static void read_corpus(corpus *c) {
     ckvc_err err = {0};
     *c = (corpus){0};
-    if (corpus_add(c, "story", folder, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (corpus_add(c, "story", folder, &err) != CKVC_OK) { fail_msg("%s", err.text); }
 }
 
-static void documents(void **state)
-{
+static void documents(void **state) {
     (void)state;
     corpus c;
     read_corpus(&c);
@@ -191,8 +194,7 @@ static void documents(void **state)
     corpus_fini(&c);
 }
 
-static void damaged_gzip(void **state)
-{
+static void damaged_gzip(void **state) {
     (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s/bad.gz", folder);
@@ -208,8 +210,7 @@ static void damaged_gzip(void **state)
     corpus_fini(&c);
 }
 
-static tokenizer *embedded(void)
-{
+static tokenizer *embedded(void) {
     token_spec *spec;
     tokenizer *t = NULL;
     ckvc_err err = {0};
@@ -220,8 +221,7 @@ static tokenizer *embedded(void)
     return t;
 }
 
-static void check_build(const tokenizer *tok)
-{
+static void check_build(const tokenizer *tok) {
     int64_t unit = tok ? 1 : 4;
     build_options o = {.tok = tok,
                        .prompts = 30,
@@ -239,9 +239,7 @@ static void check_build(const tokenizer *tok)
     built_manifest a, b;
     ckvc_buffer bytes_a = {0}, bytes_b = {0};
     read_corpus(&c);
-    if (manifest_build(&c, &o, &a, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (manifest_build(&c, &o, &a, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_int_equal(manifest_build(&c, &o, &b, &err), CKVC_OK);
     assert_int_equal(built_manifest_write(&a, &bytes_a, &err), CKVC_OK);
     assert_int_equal(built_manifest_write(&b, &bytes_b, &err), CKVC_OK);
@@ -265,7 +263,8 @@ static void check_build(const tokenizer *tok)
             facts++;
             continue;
         }
-        /* prompt and continuation stand in one document, one behind the other, and in no other prompt */
+        /* prompt and continuation stand in one document, one behind the other, and in no other
+         * prompt */
         char *whole = malloc(e->text_size + e->continuation_size + 1);
         sprintf(whole, "%s%s", e->text, e->continuation);
         int found = 0;
@@ -303,7 +302,9 @@ static void check_build(const tokenizer *tok)
         const manifest_entry *e = &m->entries[i];
         int32_t *ids;
         size_t n;
-        assert_int_equal(tokenizer_encode(tok, e->continuation, e->continuation_size, false, &ids, &n, &err), CKVC_OK);
+        assert_int_equal(
+            tokenizer_encode(tok, e->continuation, e->continuation_size, false, &ids, &n, &err),
+            CKVC_OK);
         assert_true((int64_t)n >= o.continuation || strcmp(e->source, "facts") == 0);
         free(ids);
     }
@@ -323,23 +324,21 @@ static void check_build(const tokenizer *tok)
     corpus_fini(&c);
 }
 
-static void builds_by_characters(void **state)
-{
+static void builds_by_characters(void **state) {
     (void)state;
     check_build(NULL);
 }
 
-static void builds_by_tokens(void **state)
-{
+static void builds_by_tokens(void **state) {
     (void)state;
     tokenizer *t = embedded();
     check_build(t);
     tokenizer_free(t);
 }
 
-/* Undoes a phrasing by hand: each question in the continuation has its key's value as the answer, and the prompt states it once. */
-static void retrieval_answers_are_right(void **state)
-{
+/* Undoes a phrasing by hand: each question in the continuation has its key's value as the answer,
+ * and the prompt states it once. */
+static void retrieval_answers_are_right(void **state) {
     (void)state;
     word_list words = {0};
     ckvc_err err = {0};
@@ -366,13 +365,18 @@ static void retrieval_answers_are_right(void **state)
         for (int i = 0; i < plan.n_facts; i++) {
             const char *key = plan.key[plan.asked[i]], *value = plan.value[plan.asked[i]];
             char line[160];
-            static const char *const facts[] = {
-                "The special magic number for %s is %s.\n", "\n%s: %s\n",        "key %s = %s\n",
-                "line %s: REGISTER_CONTENT is <%s>\n",      "\"%s\": \"%s\",\n", "One of the values for %s is: %s.\n"};
+            static const char *const facts[] = {"The special magic number for %s is %s.\n",
+                                                "\n%s: %s\n",
+                                                "key %s = %s\n",
+                                                "line %s: REGISTER_CONTENT is <%s>\n",
+                                                "\"%s\": \"%s\",\n",
+                                                "One of the values for %s is: %s.\n"};
             snprintf(line, sizeof line, facts[plan.phrasing], key, value);
             const char *stated =
                 strstr((char *)prompt.data,
-                       line[0] == '\n' && !strncmp((char *)prompt.data, line + 1, strlen(line) - 1) ? line + 1 : line);
+                       line[0] == '\n' && !strncmp((char *)prompt.data, line + 1, strlen(line) - 1)
+                           ? line + 1
+                           : line);
             assert_non_null(stated);
             assert_null(strstr(stated + 1, line));
             at = strstr(at, value); /* the answers come in the order of the questions */
@@ -393,13 +397,13 @@ static void retrieval_answers_are_right(void **state)
     word_list_fini(&words);
 }
 
-static void check_finds_repeats(void **state)
-{
+static void check_finds_repeats(void **state) {
     (void)state;
     char path[256];
     snprintf(path, sizeof path, "%s/r.jsonl", folder);
     put("r.jsonl",
-        "{\"id\":\"a\",\"text\":\"x y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n{\"id\":\"c\",\"text\":\"x "
+        "{\"id\":\"a\",\"text\":\"x "
+        "y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n{\"id\":\"c\",\"text\":\"x "
         "y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n{\"id\":\"e\",\"tokens\":[9999]}\n",
         false);
     manifest *m;
@@ -410,7 +414,8 @@ static void check_finds_repeats(void **state)
     assert_int_equal(f.n_repeated, 2);
     assert_int_equal(f.first_repeated, 3);
     assert_int_equal(f.first_original, 1);
-    assert_memory_equal(f.repeats, ((const bool[]){false, false, true, true, false}), 5 * sizeof(bool));
+    assert_memory_equal(f.repeats, ((const bool[]){false, false, true, true, false}),
+                        5 * sizeof(bool));
     assert_int_equal(f.n_short, 3);
     assert_int_equal(f.first_short, 2);
     manifest_facts_fini(&f);
@@ -422,8 +427,7 @@ static void check_finds_repeats(void **state)
     unlink(path);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(markup),
         cmocka_unit_test(noise),

@@ -1,4 +1,5 @@
-/* The leak guard: words, JSON strings, shared spans and near-duplicates against brute force, files of every hostile kind. */
+/* The leak guard: words, JSON strings, shared spans and near-duplicates against brute force, files
+ * of every hostile kind. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -22,8 +23,7 @@
 
 static char folder[] = "/tmp/ckvc-leaks-XXXXXX";
 
-static const char *in_folder(const char *name)
-{
+static const char *in_folder(const char *name) {
     static char path[4][128];
     static int k;
     k = (k + 1) % 4;
@@ -31,8 +31,7 @@ static const char *in_folder(const char *name)
     return path[k];
 }
 
-static const char *file_of(const char *name, const void *bytes, size_t n)
-{
+static const char *file_of(const char *name, const void *bytes, size_t n) {
     const char *path = in_folder(name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -42,8 +41,7 @@ static const char *file_of(const char *name, const void *bytes, size_t n)
 }
 
 /* ---- words ---- */
-static void words_are(const char *text, size_t n, const char *want)
-{
+static void words_are(const char *text, size_t n, const char *want) {
     word_list w = {0};
     char *exact = malloc(n ? n : 1); /* no byte behind it: the sanitizer sees a read too far */
     memcpy(exact, text, n);
@@ -58,8 +56,7 @@ static void words_are(const char *text, size_t n, const char *want)
     words_fini(&w);
 }
 
-static void test_words(void **state)
-{
+static void test_words(void **state) {
     (void)state;
     const char nul[] = "a\0b", bad[] = "x\xFF\xC3y\xE2\x80z", cut[] = "end\xE2\x80";
     words_are("", 0, "");
@@ -91,8 +88,7 @@ static void test_words(void **state)
 }
 
 /* ---- JSON strings ---- */
-static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err)
-{
+static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err) {
     (void)err;
     ckvc_buffer *b = ctx;
     ckvc_buffer_printf(b, "%s%zu%s:", leaf->field, leaf->depth, leaf->is_string ? "" : "!");
@@ -103,33 +99,31 @@ static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err)
     return CKVC_OK;
 }
 
-static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got)
-{
+static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
     ckvc_buffer scratch = {0}, field = {0};
     char *exact = malloc(n ? n : 1);
     ckvc_err err = {0};
     memcpy(exact, text, n);
     ckvc_status st = json_strings_scan(exact, n, "x", &scratch, &field, collect, got, &err);
-    if (st != CKVC_OK) {
-        assert_non_null(strstr(err.text, "x: byte "));
-    }
+    if (st != CKVC_OK) { assert_non_null(strstr(err.text, "x: byte ")); }
     free(exact);
     ckvc_buffer_fini(&scratch);
     ckvc_buffer_fini(&field);
     return st;
 }
 
-static void test_json_strings(void **state)
-{
+static void test_json_strings(void **state) {
     (void)state;
     static const struct {
         const char *text, *want;
     } good[] = {
-        {"{\"a\":\"x\",\"b\":[1,\"y\",{\"c\":\"z\"}],\"n\":-1.5e3}", "a1:x;b1!:[;b2:y;b3:z;n1!:-1.5e3;"},
+        {"{\"a\":\"x\",\"b\":[1,\"y\",{\"c\":\"z\"}],\"n\":-1.5e3}",
+         "a1:x;b1!:[;b2:y;b3:z;n1!:-1.5e3;"},
         {" { } ", ""},
         {"[]", ""},
         {"\"plain\"", "0:plain;"},
-        {"{\"a\":\"\\u0041\\ud83d\\ude00\\ud800 \\\\\\n\\u0000\"}", "a1:A\xF0\x9F\x98\x80\xEF\xBF\xBD \\\n0;"},
+        {"{\"a\":\"\\u0041\\ud83d\\ude00\\ud800 \\\\\\n\\u0000\"}",
+         "a1:A\xF0\x9F\x98\x80\xEF\xBF\xBD \\\n0;"},
         {"{\"\\u0069d\":NaN,\"x\":{\"id\":7}}", "id1!:NaN;x1!:{;"},
         {"{\"a\":\"1\",\"a\":\"2\"}", "a1:1;a1:2;"},
         {"{\"a\":\"\xFF\"}", "a1:\xFF;"},
@@ -166,9 +160,7 @@ static void test_json_strings(void **state)
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ckvc_buffer got = {0};
-        if (scan(bad[i], strlen(bad[i]), &got) != CKVC_E_DATA) {
-            fail_msg("accepted: %s", bad[i]);
-        }
+        if (scan(bad[i], strlen(bad[i]), &got) != CKVC_E_DATA) { fail_msg("accepted: %s", bad[i]); }
         ckvc_buffer_fini(&got);
     }
     char deep[2 * JSON_STRINGS_MAX_DEPTH + 2];
@@ -181,10 +173,10 @@ static void test_json_strings(void **state)
 }
 
 /* Cut and changed lines: an answer, no crash (the sanitizers look on). */
-static void test_json_noise(void **state)
-{
+static void test_json_noise(void **state) {
     (void)state;
-    const char line[] = "{\"id\":\"a\\u00e9\",\"t\":[\"x\\\\y\",{\"k\":\"\\ud83d\\ude00\"},null,1e5],\"u\":{}}";
+    const char line[] =
+        "{\"id\":\"a\\u00e9\",\"t\":[\"x\\\\y\",{\"k\":\"\\ud83d\\ude00\"},null,1e5],\"u\":{}}";
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 0, 0);
     for (int round = 0; round < 20000; round++) {
@@ -202,8 +194,7 @@ static void test_json_noise(void **state)
 }
 
 /* ---- spans and near-duplicates against brute force ---- */
-static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list *w)
-{
+static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list *w) {
     char word[16];
     for (size_t i = 0; i < n; i++) {
         int size = snprintf(word, sizeof word, "w%u ", (unsigned)ckvc_rng_below(rng, vocabulary));
@@ -211,8 +202,7 @@ static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list
     }
 }
 
-static void test_spans_brute_force(void **state)
-{
+static void test_spans_brute_force(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 0, 0);
@@ -232,14 +222,17 @@ static void test_spans_brute_force(void **state)
             leak_text t = texts[ckvc_rng_below(&rng, TEXTS)];
             size_t k = t.count / 2, begin = w.begin[t.first + k];
             if (t.count) {
-                assert_int_equal(words_append(&text, w.bytes + begin, w.begin[t.first + t.count] - begin, NULL), CKVC_OK);
+                assert_int_equal(
+                    words_append(&text, w.bytes + begin, w.begin[t.first + t.count] - begin, NULL),
+                    CKVC_OK);
             }
         }
         leak_index *x;
         assert_int_equal(leak_index_create(&w, texts, TEXTS, &x, NULL), CKVC_OK);
         uint64_t *grams = malloc((text.n + 1) * sizeof *grams);
         words_gram_hashes(&text, 0, text.n, LEAK_GRAM, grams);
-        bool *covered = calloc(text.n, 1), touched[TEXTS / 2] = {false}, want_touched[TEXTS / 2] = {false};
+        bool *covered = calloc(text.n, 1), touched[TEXTS / 2] = {false},
+             want_touched[TEXTS / 2] = {false};
         leak_span s;
         for (size_t from = 0; leak_next(x, &text, grams, &from, &s); n_spans++) {
             assert_true(s.n >= LEAK_GRAM && words_equal(&w, s.place, &text, s.at, s.n));
@@ -274,8 +267,8 @@ static void test_spans_brute_force(void **state)
     assert_true(n_spans > 50);
 }
 
-static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word_list *b, size_t fb, size_t nb)
-{
+static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word_list *b, size_t fb,
+                            size_t nb) {
     size_t both = 0, only_a = 0, only_b = 0;
     for (size_t i = 0; i + NEAR_SHINGLE <= na; i++) {
         bool again = false, shared = false;
@@ -301,8 +294,7 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
     return both + only_a + only_b ? (double)both / (double)(both + only_a + only_b) : 0;
 }
 
-static void test_near_brute_force(void **state)
-{
+static void test_near_brute_force(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 4, 0, 0);
@@ -335,22 +327,24 @@ static void test_near_brute_force(void **state)
                 random_words(&rng, round % 5 ? 1000 : 3, ckvc_rng_below(&rng, 60), &w);
             }
             first[i + 1] = w.n;
-            assert_int_equal(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL), CKVC_OK);
+            assert_int_equal(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL),
+                             CKVC_OK);
         }
         assert_int_equal(near_index_build(x, NULL), CKVC_OK);
         for (int i = 0; i < TEXTS; i++) {
             int64_t match;
             double jaccard, best = 0;
             for (int k = 0; k < i; k++) {
-                double j = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[k], first[k + 1] - first[k]);
+                double j = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[k],
+                                         first[k + 1] - first[k]);
                 best = j > best ? j : best;
             }
             assert_int_equal(near_find_earlier(x, (size_t)i, &match, &jaccard, NULL), CKVC_OK);
             assert_int_equal(match >= 0, best >= t);
             if (match >= 0) {
                 assert_true(match < i);
-                double want =
-                    brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[match], first[match + 1] - first[match]);
+                double want = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[match],
+                                            first[match + 1] - first[match]);
                 assert_float_equal(jaccard, want, 1e-12);
             }
             n_near += match >= 0;
@@ -358,7 +352,9 @@ static void test_near_brute_force(void **state)
             /* as a foreign text, with words of its own in front */
             words_clear(&text);
             random_words(&rng, 1000000, ckvc_rng_below(&rng, 20), &text);
-            assert_int_equal(words_append(&text, w.bytes + w.begin[first[i]], w.begin[first[i + 1]] - w.begin[first[i]], NULL), 0);
+            assert_int_equal(words_append(&text, w.bytes + w.begin[first[i]],
+                                          w.begin[first[i + 1]] - w.begin[first[i]], NULL),
+                             0);
             best = 0;
             for (int k = 0; k < TEXTS; k++) {
                 double j = brute_jaccard(&text, 0, text.n, &w, first[k], first[k + 1] - first[k]);
@@ -377,8 +373,7 @@ static void test_near_brute_force(void **state)
 /* ---- whole files ---- */
 #define TWELVE "one two three four five six seven eight nine ten eleven twelve"
 
-static manifest *manifest_of(const char *text)
-{
+static manifest *manifest_of(const char *text) {
     manifest *m;
     assert_int_equal(manifest_read(file_of("m.jsonl", text, strlen(text)), &m, NULL), CKVC_OK);
     return m;
@@ -386,15 +381,15 @@ static manifest *manifest_of(const char *text)
 
 static double near = 0.5;
 
-static ckvc_status check(const manifest *m, const char *path, const bool *held_out, leak_result *r, ckvc_err *err)
-{
+static ckvc_status check(const manifest *m, const char *path, const bool *held_out, leak_result *r,
+                         ckvc_err *err) {
     static const bool none[16];
-    const leak_options o = {.near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
+    const leak_options o = {
+        .near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
     return leak_check(m, &path, 1, &o, r, err);
 }
 
-static const leak_against *counts_of(const manifest *m, const char *eval, leak_result *r)
-{
+static const leak_against *counts_of(const manifest *m, const char *eval, leak_result *r) {
     ckvc_err err = {0};
     if (check(m, file_of("e.jsonl", eval, strlen(eval)), NULL, r, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
@@ -402,12 +397,12 @@ static const leak_against *counts_of(const manifest *m, const char *eval, leak_r
     return &r->record.against[0];
 }
 
-static void test_findings(void **state)
-{
+static void test_findings(void **state) {
     (void)state;
-    manifest *m =
-        manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
-                    " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said in this one prompt\"}\n");
+    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE
+                              " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
+                              " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
+                              "in this one prompt\"}\n");
     leak_result r;
     near = 1;
     const leak_against *a = counts_of(m, "{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n", &r);
@@ -415,11 +410,11 @@ static void test_findings(void **state)
     assert_int_equal(a->lines, 1);
     leak_result_fini(&r);
     /* Another case, spacing and punctuation; nested; the span goes on to its end. */
-    a = counts_of(
-        m,
-        "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five six seven EIGHT nine ten eleven twelve"
-        " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n",
-        &r);
+    a = counts_of(m,
+                  "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
+                  "six seven EIGHT nine ten eleven twelve"
+                  " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n",
+                  &r);
     assert_int_equal(a->spans, 2);
     assert_int_equal(a->leaked_lines, 2);
     assert_int_equal(a->leaked_prompts, 1);
@@ -436,7 +431,10 @@ static void test_findings(void **state)
     leak_result_fini(&r);
     near = 0.5;
     /* Near, without thirteen in a row; an id. */
-    a = counts_of(m, "{\"id\":\"b\",\"q\":\"something else entirely is said in this one thing\"}\n{\"id\":7,\"q\":\"no\"}\n", &r);
+    a = counts_of(m,
+                  "{\"id\":\"b\",\"q\":\"something else entirely is said in this one "
+                  "thing\"}\n{\"id\":7,\"q\":\"no\"}\n",
+                  &r);
     assert_int_equal(a->near, 1);
     assert_int_equal(a->ids, 1);
     assert_int_equal(a->spans, 0);
@@ -444,7 +442,8 @@ static void test_findings(void **state)
     leak_result_fini(&r);
     manifest_free(m);
     /* Near within the manifest; a span between its own prompts is no finding. */
-    m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE " y\"}\n");
+    m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
+                    " y\"}\n");
     a = counts_of(m, "{\"id\":\"z\"}\n", &r);
     assert_int_equal(r.record.near_within, 1);
     assert_true(!r.shares[0] && r.shares[1]);
@@ -454,11 +453,12 @@ static void test_findings(void **state)
     manifest_free(m);
 }
 
-static void test_own_file(void **state)
-{
+static void test_own_file(void **state) {
     (void)state;
-    const char text[] = "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n{\"id\":\"b\",\"text\":\"and " TWELVE
-                        " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here alone\"}\n";
+    const char text[] =
+        "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n{\"id\":\"b\",\"text\":\"and " TWELVE
+        " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
+        "alone\"}\n";
     manifest *m = manifest_of(text);
     const char *same = file_of("copy.jsonl", text, strlen(text));
     const bool held_out[3] = {false, true, true};
@@ -476,8 +476,7 @@ static void test_own_file(void **state)
     manifest_free(m);
 }
 
-static void test_references(void **state)
-{
+static void test_references(void **state) {
     (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     file_of("t.txt", "and " TWELVE " thirteen", strlen("and " TWELVE " thirteen"));
@@ -487,24 +486,29 @@ static void test_references(void **state)
     assert_string_equal(r.findings[0].field, "file");
     leak_result_fini(&r);
     /* Of another shape "file" is a word like any other, and numbers are no prompts. */
-    a = counts_of(m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n", &r);
+    a = counts_of(
+        m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n",
+        &r);
     assert_int_equal(a->lines, 2);
     leak_result_fini(&r);
     ckvc_err err = {0};
     const char tokens[] = "{\"id\":\"x\",\"tokens\":[1,2,3]}\n";
-    assert_int_equal(check(m, file_of("e.jsonl", tokens, strlen(tokens)), NULL, &r, &err), CKVC_E_USAGE);
+    assert_int_equal(check(m, file_of("e.jsonl", tokens, strlen(tokens)), NULL, &r, &err),
+                     CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "e.jsonl:1:"));
     assert_non_null(strstr(err.text, "--model"));
     manifest_free(m);
 }
 
-static void test_hostile_files(void **state)
-{
+static void test_hostile_files(void **state) {
     (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     leak_result r;
     const leak_against *a =
-        counts_of(m, "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE "\xE2 thirteen\"}", &r);
+        counts_of(m,
+                  "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
+                  "\xE2 thirteen\"}",
+                  &r);
     assert_int_equal(a->lines, 2);
     assert_int_equal(a->spans, 1);
     leak_result_fini(&r);
@@ -520,10 +524,9 @@ static void test_hostile_files(void **state)
                {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", 18, "gzip"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ckvc_err err = {0};
-        assert_int_equal(check(m, file_of("bad.jsonl", bad[i].text, bad[i].n), NULL, &r, &err), CKVC_E_DATA);
-        if (!strstr(err.text, bad[i].says)) {
-            fail_msg("%zu: %s", i, err.text);
-        }
+        assert_int_equal(check(m, file_of("bad.jsonl", bad[i].text, bad[i].n), NULL, &r, &err),
+                         CKVC_E_DATA);
+        if (!strstr(err.text, bad[i].says)) { fail_msg("%zu: %s", i, err.text); }
     }
     ckvc_err err = {0};
     assert_int_equal(check(m, folder, NULL, &r, &err), CKVC_E_NOINPUT);
@@ -544,8 +547,7 @@ static void test_hostile_files(void **state)
 }
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
-static void test_packed(void **state)
-{
+static void test_packed(void **state) {
     (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     for (int member = 0; member < 2; member++) {
@@ -594,24 +596,22 @@ static void test_packed(void **state)
     manifest_free(m);
 }
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
-    static const char *const names[] = {"m.jsonl", "e.jsonl", "copy.jsonl", "t.txt", "bad.jsonl", "long.gz", "e.gz"};
+    static const char *const names[] = {"m.jsonl",   "e.jsonl", "copy.jsonl", "t.txt",
+                                        "bad.jsonl", "long.gz", "e.gz"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         unlink(in_folder(names[i]));
     }
     return rmdir(folder);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_json_strings),
                                        cmocka_unit_test(test_json_noise),

@@ -1,4 +1,5 @@
-/* A manifest without some of its lines: the bytes of the others, and what is refused. Method: whole files compared byte for byte. */
+/* A manifest without some of its lines: the bytes of the others, and what is refused. Method: whole
+ * files compared byte for byte. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,8 +17,7 @@
 
 static char folder[] = "/tmp/ckvc-clean-XXXXXX";
 
-static const char *in(const char *name)
-{
+static const char *in(const char *name) {
     static char path[4][128];
     static int next;
     char *p = path[next++ % 4];
@@ -25,27 +25,22 @@ static const char *in(const char *name)
     return p;
 }
 
-static void put(const char *name, const char *text)
-{
+static void put(const char *name, const char *text) {
     FILE *f = fopen(in(name), "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
     assert_int_equal(fclose(f), 0);
 }
 
-static manifest *manifest_of(const char *text)
-{
+static manifest *manifest_of(const char *text) {
     manifest *m;
     ckvc_err err = {0};
     put("m.jsonl", text);
-    if (manifest_read(in("m.jsonl"), &m, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (manifest_read(in("m.jsonl"), &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return m;
 }
 
-static void holds(const char *name, const char *want)
-{
+static void holds(const char *name, const char *want) {
     char *text;
     size_t n;
     ckvc_err err = {0};
@@ -59,8 +54,7 @@ static void holds(const char *name, const char *want)
 #define B " {\"text\" : \"\\u0078 y\",  \"id\":\"b\"} \r"
 #define C "{\"id\":\"c\",\"text\":\"\xC3\xA4\"}"
 
-static void lines_stay_as_they_are(void **state)
-{
+static void lines_stay_as_they_are(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -69,7 +63,7 @@ static void lines_stay_as_they_are(void **state)
     } cases[] = {{A "\n" B "\n" C "\n", {false, false, false}, A "\n" B "\n" C "\n"},
                  {A "\n" B "\n" C "\n", {true, false, true}, B "\n"},
                  {A "\n" B "\n" C "\n", {false, true, false}, A "\n" C "\n"},
-                 {A "\n" B "\n" C, {true, true, false}, C},       /* no LF at the end: none is added */
+                 {A "\n" B "\n" C, {true, true, false}, C}, /* no LF at the end: none is added */
                  {A "\n" B "\n" C, {false, true, true}, A "\n"}}; /* nor is one taken away */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         manifest *m = manifest_of(cases[i].text);
@@ -87,14 +81,14 @@ static void lines_stay_as_they_are(void **state)
     strcpy(text + n + LONG, "\"}\n");
     manifest *m = manifest_of(text);
     ckvc_err err = {0};
-    assert_int_equal(manifest_clean_write(m, (const bool[]){true, false}, in("c.jsonl"), true, &err), CKVC_OK);
+    assert_int_equal(
+        manifest_clean_write(m, (const bool[]){true, false}, in("c.jsonl"), true, &err), CKVC_OK);
     holds("c.jsonl", strchr(text, '\n') + 1);
     manifest_free(m);
     free(text);
 }
 
-static void refusals_leave_no_file(void **state)
-{
+static void refusals_leave_no_file(void **state) {
     (void)state;
     const bool all[2] = {true, true}, none[2] = {false, false};
     manifest *m = manifest_of(A "\n" C "\n");
@@ -102,8 +96,10 @@ static void refusals_leave_no_file(void **state)
     unlink(in("c.jsonl"));
     assert_int_equal(manifest_clean_write(m, all, in("c.jsonl"), true, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "none of its 2 prompts is left"));
-    static const char *const later[] = {A "\n" C "\n" B "\n", A "\n", A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++) { /* longer, shorter, of the same length, without its LF, empty */
+    static const char *const later[] = {A "\n" C "\n" B "\n", A "\n",
+                                        A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
+    for (size_t i = 0; i < sizeof later / sizeof *later;
+         i++) { /* longer, shorter, of the same length, without its LF, empty */
         put("m.jsonl", later[i]);
         err = (ckvc_err){0};
         assert_int_equal(manifest_clean_write(m, none, in("c.jsonl"), true, &err), CKVC_E_DATA);
@@ -123,8 +119,7 @@ static void refusals_leave_no_file(void **state)
     assert_int_equal(system(command), 0);
 }
 
-static void ready_knows_what_is_in_the_way(void **state)
-{
+static void ready_knows_what_is_in_the_way(void **state) {
     (void)state;
     manifest *m = manifest_of(A "\n" C "\n");
     put("eval.jsonl", "{}\n");
@@ -140,7 +135,8 @@ static void ready_knows_what_is_in_the_way(void **state)
     assert_int_equal(manifest_clean_ready(m, read, 1, in("old.jsonl"), false, &err), CKVC_E_CREATE);
     assert_int_equal(manifest_clean_ready(m, read, 1, in("old.jsonl"), true, &err), CKVC_OK);
     assert_int_equal(manifest_clean_ready(m, read, 1, folder, true, &err), CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("none/c.jsonl"), true, &err), CKVC_E_CREATE);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in("none/c.jsonl"), true, &err),
+                     CKVC_E_CREATE);
     assert_int_equal(manifest_clean_ready(m, read, 1, in("m.jsonl"), true, &err), CKVC_E_USAGE);
     assert_int_equal(manifest_clean_ready(m, read, 1, in("link.jsonl"), true, &err), CKVC_E_USAGE);
     assert_int_equal(manifest_clean_ready(m, read, 1, in("eval.jsonl"), true, &err), CKVC_E_USAGE);
@@ -156,22 +152,19 @@ static void ready_knows_what_is_in_the_way(void **state)
     manifest_free(m);
 }
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
     char command[64];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command) == 0 ? 0 : -1;
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_stay_as_they_are),
         cmocka_unit_test(refusals_leave_no_file),

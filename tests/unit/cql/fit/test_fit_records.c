@@ -1,8 +1,9 @@
 /* From shards to tables, in a made-up world whose best actions are known.
  *
- * A prompt has a large effect of its own (0.5 nats) on every reward; an action's true effect is a parabola around the state's best
- * action; each record carries noise. The fit must find the best actions from advantages, say what it did not see, and give the same table
- * however the records are cut into shards.
+ * A prompt has a large effect of its own (0.5 nats) on every reward; an action's true effect is a
+ * parabola around the state's best action; each record carries noise. The fit must find the best
+ * actions from advantages, say what it did not see, and give the same table however the records are
+ * cut into shards.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,34 +40,31 @@ typedef struct world {
     bool head, gate;  /* sides with records */
 } world;
 
-static const world plain = {.noise = 0.002, .effect = 0.001, .penalty = 0.0, .skip_layer = -1, .head = true, .gate = true};
+static const world plain = {
+    .noise = 0.002, .effect = 0.001, .penalty = 0.0, .skip_layer = -1, .head = true, .gate = true};
 
 static char folder[64];
 static char last_warning[512];
 
-static void keep_warning(const char *line)
-{
+static void keep_warning(const char *line) {
     snprintf(last_warning, sizeof last_warning, "%s", line);
 }
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/ckvc-fit-XXXXXX");
     ckvc_warn_set(keep_warning);
     return mkdtemp(folder) == NULL ? -1 : 0;
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
     char command[96];
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command) == 0 ? 0 : -1;
 }
 
-static const char *in_folder(const char *name)
-{
+static const char *in_folder(const char *name) {
     static char paths[8][128];
     static int next;
     char *path = paths[next++ % 8];
@@ -74,51 +72,46 @@ static const char *in_folder(const char *name)
     return path;
 }
 
-static double gauss(ckvc_rng *rng)
-{
+static double gauss(ckvc_rng *rng) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
 /* ---- the truth ---- */
 
-static int best_head(int l, int g, int b)
-{
+static int best_head(int l, int g, int b) {
     return (7 * l + 11 * g + 5 * b + 3) % A_H;
 }
 
-static int best_gate(int l, int e, int p, int b)
-{
+static int best_gate(int l, int e, int p, int b) {
     return (5 * l + 9 * e + 3 * p + 13 * b + 2) % A_G;
 }
 
-static double value(const world *w, int a, int best)
-{
+static double value(const world *w, int a, int best) {
     return -w->effect * (a - best) * (a - best);
 }
 
 /* ---- shards of this world ---- */
 
-static double *doubles(const double *from, size_t n)
-{
+static double *doubles(const double *from, size_t n) {
     double *v = malloc((n > 0 ? n : 1) * sizeof *v);
     assert_non_null(v);
-    if (n > 0)
-        memcpy(v, from, n * sizeof *v);
+    if (n > 0) { memcpy(v, from, n * sizeof *v); }
     return v;
 }
 
-static shard *new_shard(void)
-{
+static shard *new_shard(void) {
     shard *s = shard_create();
     assert_non_null(s);
     shard_header *h = &s->h;
     const double budgets[NB] = {64.0, 0.25}, edges_entropy[E - 1] = {5.0}, edges_ppl[P - 1] = {9.0};
     double head[A_H], gate[A_G];
-    for (int a = 0; a < A_H; ++a)
+    for (int a = 0; a < A_H; ++a) {
         head[a] = ckvc_head_action(a);
-    for (int a = 0; a < A_G; ++a)
+    }
+    for (int a = 0; a < A_G; ++a) {
         gate[a] = ckvc_gate_action(a);
+    }
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
     memset(h->plan, 'a', 64);
     memset(h->fingerprint, 'b', 64);
@@ -149,10 +142,12 @@ static shard *new_shard(void)
     h->start_tau = malloc(L * E * P * NB * sizeof(float));
     assert_non_null(h->start_weight);
     assert_non_null(h->start_tau);
-    for (int i = 0; i < L * G * NB; ++i)
+    for (int i = 0; i < L * G * NB; ++i) {
         h->start_weight[i] = 1.0f;
-    for (int i = 0; i < L * E * P * NB; ++i)
+    }
+    for (int i = 0; i < L * E * P * NB; ++i) {
         h->start_tau[i] = 0.9f;
+    }
     return s;
 }
 
@@ -164,12 +159,13 @@ typedef struct logger {
     ckvc_rng rng;
 } logger;
 
-static void log_record(logger *g, ckvc_side side, int l, int head, int b, int a, int best)
-{
+static void log_record(logger *g, ckvc_side side, int l, int head, int b, int a, int best) {
     ckvc_err err = {0};
     int stay = side == CKVC_SIDE_HEAD ? CKVC_HEAD_NEUTRAL : CKVC_GATE_START;
     /* What keeps the incoming action keeps the set: no change of loss and no noise. */
-    double gain = a == stay ? 0.0 : value(g->w, a, best) - value(g->w, stay, best) + g->w->noise * gauss(&g->rng);
+    double gain =
+        a == stay ? 0.0
+                  : value(g->w, a, best) - value(g->w, stay, best) + g->w->noise * gauss(&g->rng);
     double pay = 0.0, pay_base = 0.0;
     if (side == CKVC_SIDE_GATE) {
         pay = g->w->penalty * (A_G - 1 - a);
@@ -187,26 +183,30 @@ static void log_record(logger *g, ckvc_side side, int l, int head, int b, int a,
     assert_int_equal(shard_add_record(g->s, &r, &err), CKVC_OK);
 }
 
-static void log_state(logger *g, ckvc_side side, int l, int head, int b, int best)
-{
+static void log_state(logger *g, ckvc_side side, int l, int head, int b, int best) {
     int actions = side == CKVC_SIDE_HEAD ? A_H : A_G;
-    if (l == g->w->skip_layer)
-        return;
-    if (g->w->uniform)
-        for (uint32_t i = 0; i < g->w->repeats; ++i)
+    if (l == g->w->skip_layer) { return; }
+    if (g->w->uniform) {
+        for (uint32_t i = 0; i < g->w->repeats; ++i) {
             log_record(g, side, l, head, b, (int)ckvc_rng_below(&g->rng, (uint64_t)actions), best);
-    else
-        for (int a = 0; a < actions; ++a)
+        }
+    } else {
+        for (int a = 0; a < actions; ++a) {
             log_record(g, side, l, head, b, a, best);
+        }
+    }
 }
 
-/* Prompts first ... first+n-1 of the world, each the same in whatever shard it stands. Bins go round. Every tenth is held out. */
-static void add_prompts(shard *s, const world *w, int first, int n)
-{
+/* Prompts first ... first+n-1 of the world, each the same in whatever shard it stands. Bins go
+ * round. Every tenth is held out. */
+static void add_prompts(shard *s, const world *w, int first, int n) {
     for (int i = first; i < first + n; ++i) {
         ckvc_err err = {0};
         logger g = {.w = w, .s = s};
-        struct shard_prompt p = {.line = (uint32_t)i + 1, .n_tokens = 256, .n_continuation = 32, .token_hash = 1000u + (uint64_t)i};
+        struct shard_prompt p = {.line = (uint32_t)i + 1,
+                                 .n_tokens = 256,
+                                 .n_continuation = 32,
+                                 .token_hash = 1000u + (uint64_t)i};
         size_t index;
         snprintf(p.id, sizeof p.id, "prompt-%d", i);
         snprintf(p.split, sizeof p.split, "%s", i % 10 == 9 ? "heldout" : i % 2 ? "odd" : "even");
@@ -218,28 +218,29 @@ static void add_prompts(shard *s, const world *w, int first, int n)
         g.prompt = (uint32_t)index;
         for (int b = 0; b < NB; ++b) {
             g.base_loss = g.loss_full + fabs(0.5 * gauss(&g.rng));
-            struct shard_baseline base = {.prompt = g.prompt, .budget = (uint16_t)b, .loss = g.base_loss};
+            struct shard_baseline base = {
+                .prompt = g.prompt, .budget = (uint16_t)b, .loss = g.base_loss};
             assert_int_equal(shard_add_baseline(s, &base, NULL, &err), CKVC_OK);
             for (int l = 0; l < L; ++l) {
-                for (int h = 0; w->head && h < G; ++h)
+                for (int h = 0; w->head && h < G; ++h) {
                     log_state(&g, CKVC_SIDE_HEAD, l, h, b, best_head(l, h, b));
-                if (w->gate)
-                    log_state(&g, CKVC_SIDE_GATE, l, CKVC_NO_HEAD, b, best_gate(l, p.bin_entropy, p.bin_ppl, b));
+                }
+                if (w->gate) {
+                    log_state(&g, CKVC_SIDE_GATE, l, CKVC_NO_HEAD, b,
+                              best_gate(l, p.bin_entropy, p.bin_ppl, b));
+                }
             }
         }
     }
 }
 
-static void write_shard(shard *s, const char *path)
-{
+static void write_shard(shard *s, const char *path) {
     ckvc_err err = {0};
-    if (shard_h5_write(s, path, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     shard_free(s);
 }
 
-static const char *world_shard(const world *w, const char *name, int first, int n)
-{
+static const char *world_shard(const world *w, const char *name, int first, int n) {
     const char *path = in_folder(name);
     shard *s = new_shard();
     add_prompts(s, w, first, n);
@@ -247,66 +248,61 @@ static const char *world_shard(const world *w, const char *name, int first, int 
     return path;
 }
 
-static fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o)
-{
+static fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
     fit_result *r = NULL;
     ckvc_err err = {0};
-    if (fit_records(paths, n, o, &r, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (fit_records(paths, n, o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return r;
 }
 
-static fit_result *fit_one(const char *path, const fit_options *o)
-{
+static fit_result *fit_one(const char *path, const fit_options *o) {
     return fit_paths(&path, 1, o);
 }
 
-static void refused(const char *const *paths, size_t n, const fit_options *o, ckvc_status status, const char *words)
-{
+static void refused(const char *const *paths, size_t n, const fit_options *o, ckvc_status status,
+                    const char *words) {
     fit_result *r = NULL;
     ckvc_err err = {0};
     assert_int_equal(fit_records(paths, n, o, &r, &err), status);
     assert_null(r);
-    if (strstr(err.text, words) == NULL)
-        fail_msg("wanted \"%s\" in: %s", words, err.text);
+    if (strstr(err.text, words) == NULL) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
 }
 
-static int head_action(const fit_result *r, int l, int g, int b)
-{
+static int head_action(const fit_result *r, int l, int g, int b) {
     const ckvc_table *t = r->table->table;
     return ckvc_grid_index(t->head_grid, A_H, t->weight[(l * G + g) * NB + b]);
 }
 
-static int gate_action(const fit_result *r, int l, int e, int p, int b)
-{
+static int gate_action(const fit_result *r, int l, int e, int p, int b) {
     const ckvc_table *t = r->table->table;
     return ckvc_grid_index(t->gate_grid, A_G, t->tau[((l * E + e) * P + p) * NB + b]);
 }
 
 /* ---- tests ---- */
 
-/* 54 prompts (6 more held out), the whole grid each: an error of a mean is 0.0003 on the head side against 0.001 a step, twice that on
- * the gate side, whose cells share the prompts. */
-static void best_actions_are_found(void **state)
-{
+/* 54 prompts (6 more held out), the whole grid each: an error of a mean is 0.0003 on the head side
+ * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
+static void best_actions_are_found(void **state) {
     (void)state;
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
     int head_right = 0, gate_right = 0;
-    for (int l = 0; l < L; ++l)
+    for (int l = 0; l < L; ++l) {
         for (int b = 0; b < NB; ++b) {
             for (int g = 0; g < G; ++g) {
                 int off = abs(head_action(r, l, g, b) - best_head(l, g, b));
                 assert_true(off <= 1);
                 head_right += off == 0 ? 1 : 0;
             }
-            for (int e = 0; e < E; ++e)
+            for (int e = 0; e < E; ++e) {
                 for (int p = 0; p < P; ++p) {
                     int off = abs(gate_action(r, l, e, p, b) - best_gate(l, e, p, b));
                     assert_true(off <= 2);
                     gate_right += off == 0 ? 1 : 0;
                 }
+            }
         }
+    }
     assert_true(head_right >= 11); /* of 12 */
     assert_true(gate_right >= 18); /* of 24 */
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
@@ -315,7 +311,8 @@ static void best_actions_are_found(void **state)
         assert_true(s->certificate <= 1e-10);
         assert_int_equal(s->n_alpha_decided, 0); /* equal counts: alpha decides nothing */
         assert_true(isnan(s->count_correlation));
-        assert_int_equal(s->count_min, s->count_max - (side == CKVC_SIDE_GATE ? s->count_max - s->count_min : 0));
+        assert_int_equal(s->count_min,
+                         s->count_max - (side == CKVC_SIDE_GATE ? s->count_max - s->count_min : 0));
     }
     assert_int_equal(r->n_heldout, 6);
     assert_int_equal(r->sides[0].n_records, 54 * L * G * NB * A_H);
@@ -323,9 +320,9 @@ static void best_actions_are_found(void **state)
     fit_result_free(r);
 }
 
-/* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose, the whole grid never does. */
-static void uniform_counts_choose_balanced_ones_do_not(void **state)
-{
+/* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose,
+ * the whole grid never does. */
+static void uniform_counts_choose_balanced_ones_do_not(void **state) {
     (void)state;
     world w = plain;
     w.gate = false;
@@ -333,36 +330,41 @@ static void uniform_counts_choose_balanced_ones_do_not(void **state)
     w.repeats = 5; /* about 17 draws per action in 100 prompts */
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100), &o);
-    double share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided / (double)r->sides[CKVC_SIDE_HEAD].n_supported;
+    double share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided /
+                   (double)r->sides[CKVC_SIDE_HEAD].n_supported;
     double correlation = r->sides[CKVC_SIDE_HEAD].count_correlation;
     assert_true(r->sides[CKVC_SIDE_HEAD].scale > 0.0);
     fit_result_free(r);
     o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
     r = fit_one(in_folder("uniform.h5"), &o);
-    double raw_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided / (double)r->sides[CKVC_SIDE_HEAD].n_supported;
+    double raw_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided /
+                       (double)r->sides[CKVC_SIDE_HEAD].n_supported;
     assert_true(r->sides[CKVC_SIDE_HEAD].scale == 1.0);
     fit_result_free(r);
     w.effect = 0.0; /* nothing to find: whatever is chosen is noise, and now noise of the counts */
     o.reward = FIT_ADVANTAGE;
     r = fit_one(world_shard(&w, "uniform0.h5", 0, 100), &o);
-    double flat_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided / (double)r->sides[CKVC_SIDE_HEAD].n_supported;
+    double flat_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided /
+                        (double)r->sides[CKVC_SIDE_HEAD].n_supported;
     fit_result_free(r);
-    if (!(flat_share >= 0.25 && raw_share >= 0.25 && correlation > -0.5 && share >= 0.0))
-        fail_msg("alpha decided %g (advantage), %g (raw), %g (no effect); correlation %g", share, raw_share, flat_share,
-                 correlation);
+    if (!(flat_share >= 0.25 && raw_share >= 0.25 && correlation > -0.5 && share >= 0.0)) {
+        fail_msg("alpha decided %g (advantage), %g (raw), %g (no effect); correlation %g", share,
+                 raw_share, flat_share, correlation);
+    }
     w.uniform = false;
     r = fit_one(world_shard(&w, "balanced0.h5", 0, 100), &o);
     assert_int_equal(r->sides[CKVC_SIDE_HEAD].n_alpha_decided, 0);
     fit_result_free(r);
 }
 
-static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX])
-{
+static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX]) {
     ckvc_err err = {0};
     table_file *back = NULL;
     const char *path = in_folder(name);
-    if (table_file_write(r->table, path, true, &err) != CKVC_OK || table_file_read(path, &back, &err) != CKVC_OK)
+    if (table_file_write(r->table, path, true, &err) != CKVC_OK ||
+        table_file_read(path, &back, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     assert_string_equal(back->content_id, r->table->content_id);
     char *wrote = ckvc_json_canonical(r->table->meta), *read = ckvc_json_canonical(back->meta);
     assert_string_equal(wrote, read);
@@ -372,33 +374,37 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
     table_file_free(back);
 }
 
-static void cuts_and_order_of_shards_never_show(void **state)
-{
+static void cuts_and_order_of_shards_never_show(void **state) {
     (void)state;
     world w = plain;
     w.penalty = 0.0005;
     fit_options o = fit_defaults();
     o.replicates = 30;
     char one[CKVC_SHA256_HEX], many[CKVC_SHA256_HEX];
-    const char *parts[3] = {world_shard(&w, "z.h5", 0, 7), world_shard(&w, "b.h5", 7, 13), world_shard(&w, "y.h5", 20, 20)};
+    const char *parts[3] = {world_shard(&w, "z.h5", 0, 7), world_shard(&w, "b.h5", 7, 13),
+                            world_shard(&w, "y.h5", 20, 20)};
     const char *swapped[3] = {parts[2], parts[0], parts[1]};
     for (int solver = 0; solver < 2; ++solver) {
         o.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
-        fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40), &o), *r3 = fit_paths(swapped, 3, &o);
+        fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40), &o),
+                   *r3 = fit_paths(swapped, 3, &o);
         write_and_compare(r, "one.ckvt", one);
         write_and_compare(r3, "many.ckvt", many);
         assert_string_equal(one, many);
-        assert_memory_equal(r->table->share_head, r3->table->share_head, L * G * NB * A_H * sizeof(float));
-        assert_memory_equal(r->table->share_gate, r3->table->share_gate, L * E * P * NB * A_G * sizeof(float));
-        assert_memory_equal(r->sides[0].choices, r3->sides[0].choices, 30 * L * G * NB * sizeof(uint16_t));
-        assert_true(solver == 0 ? isnan(r->sides[0].adamw_distance) : r->sides[0].adamw_distance > 0.1);
+        assert_memory_equal(r->table->share_head, r3->table->share_head,
+                            L * G * NB * A_H * sizeof(float));
+        assert_memory_equal(r->table->share_gate, r3->table->share_gate,
+                            L * E * P * NB * A_G * sizeof(float));
+        assert_memory_equal(r->sides[0].choices, r3->sides[0].choices,
+                            30 * L * G * NB * sizeof(uint16_t));
+        assert_true(solver == 0 ? isnan(r->sides[0].adamw_distance)
+                                : r->sides[0].adamw_distance > 0.1);
         fit_result_free(r);
         fit_result_free(r3);
     }
 }
 
-static void unsupported_cells_get_what_was_asked_for(void **state)
-{
+static void unsupported_cells_get_what_was_asked_for(void **state) {
     (void)state;
     world w = plain;
     w.skip_layer = 2;
@@ -410,8 +416,7 @@ static void unsupported_cells_get_what_was_asked_for(void **state)
         assert_int_equal(r->sides[0].n_supported, (L - 1) * G * NB);
         assert_int_equal(r->sides[1].n_supported, (L - 1) * E * P * NB);
         int want_head = CKVC_HEAD_NEUTRAL, want_gate = CKVC_GATE_START;
-        if (kind == FIT_SAFEST)
-            want_gate = 0;
+        if (kind == FIT_SAFEST) { want_gate = 0; }
         if (kind == FIT_NEIGHBOUR) {
             want_head = head_action(r, 1, 1, 1);
             want_gate = gate_action(r, 1, 0, 1, 1);
@@ -426,8 +431,7 @@ static void unsupported_cells_get_what_was_asked_for(void **state)
     }
 }
 
-static void a_side_without_records_is_the_incoming_table(void **state)
-{
+static void a_side_without_records_is_the_incoming_table(void **state) {
     (void)state;
     world w = plain;
     w.head = false;
@@ -437,8 +441,9 @@ static void a_side_without_records_is_the_incoming_table(void **state)
     assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")), "gate-only");
     assert_int_equal(head_action(r, 1, 1, 0), CKVC_HEAD_NEUTRAL);
     /* Its weights moved: as --tables they must come through, and the gate's own cells must not. */
-    for (int i = 0; i < L * G * NB; ++i)
+    for (int i = 0; i < L * G * NB; ++i) {
         r->table->table->weight[i] = (float)ckvc_head_action(i % A_H);
+    }
     ckvc_err err = {0};
     table_file *incoming = NULL;
     const char *path = in_folder("incoming.ckvt");
@@ -446,8 +451,10 @@ static void a_side_without_records_is_the_incoming_table(void **state)
     assert_int_equal(table_file_read(path, &incoming, &err), CKVC_OK);
     o.incoming = incoming;
     fit_result *again = fit_one(in_folder("gate.h5"), &o);
-    assert_memory_equal(again->table->table->weight, incoming->table->weight, L * G * NB * sizeof(float));
-    assert_memory_equal(again->table->table->tau, r->table->table->tau, L * E * P * NB * sizeof(float));
+    assert_memory_equal(again->table->table->weight, incoming->table->weight,
+                        L * G * NB * sizeof(float));
+    assert_memory_equal(again->table->table->tau, r->table->table->tau,
+                        L * E * P * NB * sizeof(float));
     const char *paths[1] = {in_folder("gate.h5")};
     json_object_set_new(incoming->meta, "keep_window", json_integer(8));
     refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
@@ -462,8 +469,7 @@ static void a_side_without_records_is_the_incoming_table(void **state)
     table_file_free(incoming);
 }
 
-static void splits_are_respected(void **state)
-{
+static void splits_are_respected(void **state) {
     (void)state;
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
     const char *odd[1] = {"odd"}, *heldout[1] = {"heldout"}, *none[1] = {"neither"};
@@ -481,10 +487,10 @@ static void splits_are_respected(void **state)
     refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
 }
 
-static void duplicates_count_once(void **state)
-{
+static void duplicates_count_once(void **state) {
     (void)state;
-    const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12), world_shard(&plain, "d2.h5", 8, 12)};
+    const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
+                            world_shard(&plain, "d2.h5", 8, 12)};
     fit_options o = fit_defaults();
     fit_result *r = fit_paths(paths, 2, &o);
     assert_int_equal(r->sides[0].n_prompts, 18); /* 0 ... 19 without 9 and 19 */
@@ -502,8 +508,7 @@ static void duplicates_count_once(void **state)
 }
 
 /* Each field that one fit must share, changed alone. */
-static void pools_are_checked(void **state)
-{
+static void pools_are_checked(void **state) {
     (void)state;
     const char *fields[] = {"continuation is 48, but",
                             "keep_window is 4, but",
@@ -558,8 +563,9 @@ static void pools_are_checked(void **state)
         case 10:
             s->h.n_layer_budgets = s->h.n_layers;
             s->h.layer_budgets = ckvc_alloc(s->h.n_layers, sizeof(double));
-            for (uint32_t l = 0; l < s->h.n_layers; ++l)
+            for (uint32_t l = 0; l < s->h.n_layers; ++l) {
                 s->h.layer_budgets[l] = 64.0;
+            }
             break;
         case 11:
             s->h.window = 17;
@@ -572,26 +578,28 @@ static void pools_are_checked(void **state)
             w.head = w.gate = false;
             break;
         }
-        if (i < 13)
-            add_prompts(s, &w, 20, 4);
+        if (i < 13) { add_prompts(s, &w, 20, 4); }
         write_shard(s, paths[1]);
         refused(paths, 2, &o, CKVC_E_MISMATCH, fields[i]);
     }
 }
 
-/* The operator of the records is the table's, and META names it as the probe, whichever sides there were. */
-static void operators_are_carried(void **state)
-{
+/* The operator of the records is the table's, and META names it as the probe, whichever sides there
+ * were. */
+static void operators_are_carried(void **state) {
     (void)state;
     for (int op = 0; op < CKVC_OPERATOR_COUNT; ++op) {
         shard *s = new_shard();
-        if (op)
-            snprintf(s->h.operator_name, sizeof s->h.operator_name, "%s", ckvc_operator_name((ckvc_operator)op));
+        if (op) {
+            snprintf(s->h.operator_name, sizeof s->h.operator_name, "%s",
+                     ckvc_operator_name((ckvc_operator)op));
+        }
         s->h.n_layer_budgets = op == 1 ? s->h.n_layers : 0;
         if (op == 1) {
             s->h.layer_budgets = ckvc_alloc(s->h.n_layers, sizeof(double));
-            for (uint32_t l = 0; l < s->h.n_layers; ++l)
+            for (uint32_t l = 0; l < s->h.n_layers; ++l) {
                 s->h.layer_budgets[l] = 64.0 + l;
+            }
         }
         add_prompts(s, &plain, 0, 6);
         write_shard(s, in_folder("operator.h5"));
@@ -600,36 +608,37 @@ static void operators_are_carried(void **state)
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
                             op ? ckvc_operator_name((ckvc_operator)op) : "joint");
-        assert_int_equal(json_array_size(json_object_get(r->table->meta, "layer_budgets")), op == 1 ? L : 0);
+        assert_int_equal(json_array_size(json_object_get(r->table->meta, "layer_budgets")),
+                         op == 1 ? L : 0);
         fit_result_free(r);
     }
 }
 
-static void broken_records_are_refused(void **state)
-{
+static void broken_records_are_refused(void **state) {
     (void)state;
-    const char *words[] = {"no /baseline row", "nats per token", "is there a second time", "/baseline row"};
+    const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
+                           "/baseline row"};
     const char *path = in_folder("broken.h5");
     fit_options o = fit_defaults();
     for (int i = 0; i < 4; ++i) {
         shard *s = new_shard();
         add_prompts(s, &plain, 0, 3);
-        if (i == 0)
+        if (i == 0) {
             s->n_baselines = 2;
-        else if (i == 1)
+        } else if (i == 1) {
             s->records[5].reward = 1e9;
-        else if (i == 2)
+        } else if (i == 2) {
             add_prompts(s, &plain, 1, 1);
-        else
+        } else {
             s->baselines[1].budget = 0;
+        }
         write_shard(s, path);
         refused(&path, 1, &o, CKVC_E_DATA, words[i]);
     }
 }
 
 /* Rewards that no action changes: scale 1, a warning, and the tie rules choose. */
-static void nothing_to_scale(void **state)
-{
+static void nothing_to_scale(void **state) {
     (void)state;
     world w = plain;
     w.noise = w.effect = 0.0;
@@ -644,9 +653,9 @@ static void nothing_to_scale(void **state)
     fit_result_free(r);
 }
 
-/* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss part must still be told apart. */
-static void penalty_and_loss_are_told_apart(void **state)
-{
+/* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss
+ * part must still be told apart. */
+static void penalty_and_loss_are_told_apart(void **state) {
     (void)state;
     world w = plain;
     w.head = false;
@@ -654,18 +663,19 @@ static void penalty_and_loss_are_told_apart(void **state)
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
     const fit_side *s = &r->sides[CKVC_SIDE_GATE];
-    for (int l = 0; l < L; ++l)
+    for (int l = 0; l < L; ++l) {
         assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1);
+    }
     assert_int_equal(s->n_by_loss + s->n_by_penalty, s->n_supported);
-    assert_true(s->n_by_penalty >= s->n_supported - 2); /* at most two states have their best action near the top */
-    assert_true(s->scale < 0.5);                        /* from the loss part: not the penalty's size */
+    assert_true(s->n_by_penalty >=
+                s->n_supported - 2); /* at most two states have their best action near the top */
+    assert_true(s->scale < 0.5);     /* from the loss part: not the penalty's size */
     const double *m = r->table->evidence.m_gate, *l = r->table->evidence.l_gate;
     assert_true(fabs((m[1] - l[1]) - (m[0] - l[0]) - w.penalty / s->scale) < 1e-6);
     fit_result_free(r);
 }
 
-static void shrinking_keeps_what_chance_explains(void **state)
-{
+static void shrinking_keeps_what_chance_explains(void **state) {
     (void)state;
     fit_options o = fit_defaults();
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
@@ -673,10 +683,13 @@ static void shrinking_keeps_what_chance_explains(void **state)
     refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
     o.replicates = 100;
     fit_result *r = fit_one(path, &o);
-    for (int l = 0; l < L; ++l)
-        for (int g = 0; g < G; ++g)
-            if (abs(best_head(l, g, 0) - CKVC_HEAD_NEUTRAL) > 2)
+    for (int l = 0; l < L; ++l) {
+        for (int g = 0; g < G; ++g) {
+            if (abs(best_head(l, g, 0) - CKVC_HEAD_NEUTRAL) > 2) {
                 assert_int_equal(head_action(r, l, g, 0), best_head(l, g, 0));
+            }
+        }
+    }
     fit_result_free(r);
     world w = plain;
     w.effect = 0.0;
@@ -688,25 +701,30 @@ static void shrinking_keeps_what_chance_explains(void **state)
     table_file *incoming = r->table;
     r->table = NULL;
     fit_result_free(r);
-    for (int i = 0; i < L * G * NB; ++i)
+    for (int i = 0; i < L * G * NB; ++i) {
         incoming->table->weight[i] = (float)ckvc_head_action(20);
+    }
     o.incoming = incoming;
     r = fit_one(in_folder("shrink0.h5"), &o);
     int neutral = 0;
-    for (int l = 0; l < L; ++l)
-        for (int g = 0; g < G; ++g)
-            for (int b = 0; b < NB; ++b)
+    for (int l = 0; l < L; ++l) {
+        for (int g = 0; g < G; ++g) {
+            for (int b = 0; b < NB; ++b) {
                 neutral += head_action(r, l, g, b) == CKVC_HEAD_NEUTRAL;
-    assert_true(neutral >= 10);                 /* of 12 */
-    assert_true(r->sides[0].count_noise > 0.5); /* means that differ by noise alone: random counts would choose */
+            }
+        }
+    }
+    assert_true(neutral >= 10); /* of 12 */
+    assert_true(r->sides[0].count_noise >
+                0.5); /* means that differ by noise alone: random counts would choose */
     fit_result_free(r);
     table_file_free(incoming);
 }
 
-/* Refits of random halves of the prompts must agree with each other where there is an effect, and must not where there is none: the
- * ceiling that reports put beside any comparison of two corpora. */
-static void halves_agree_where_there_is_something_to_agree_on(void **state)
-{
+/* Refits of random halves of the prompts must agree with each other where there is an effect, and
+ * must not where there is none: the ceiling that reports put beside any comparison of two corpora.
+ */
+static void halves_agree_where_there_is_something_to_agree_on(void **state) {
     (void)state;
     enum { S = L * G * NB, R = 20 };
     world w = plain;
@@ -733,29 +751,29 @@ static void halves_agree_where_there_is_something_to_agree_on(void **state)
 
 /* ---- run directories ---- */
 
-static void log_pass(run_dir *run, const char *pass, const char *kind, const world *w, int n, const float *start_weight)
-{
+static void log_pass(run_dir *run, const char *pass, const char *kind, const world *w, int n,
+                     const float *start_weight) {
     ckvc_err err = {0};
     shard *header = new_shard();
     bool done[64] = {false};
     snprintf(header->h.pass, sizeof header->h.pass, "%s", kind);
-    if (start_weight != NULL)
+    if (start_weight != NULL) {
         memcpy(header->h.start_weight, start_weight, L * G * NB * sizeof(float));
-    if (run_pass_begin(run, pass, (uint32_t)n, 4, &header->h, "cpu", done, &err) != CKVC_OK)
+    }
+    if (run_pass_begin(run, pass, (uint32_t)n, 4, &header->h, "cpu", done, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     for (int i = 0; i < n; ++i) {
         shard *rows = new_shard();
         add_prompts(rows, w, i, 1);
-        if (run_log_prompt(run, (uint32_t)i, rows, &err) != CKVC_OK)
-            fail_msg("%s", err.text);
+        if (run_log_prompt(run, (uint32_t)i, rows, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         shard_free(rows);
     }
     run_pass_end(run);
     shard_free(header);
 }
 
-static void runs_give_their_last_complete_passes(void **state)
-{
+static void runs_give_their_last_complete_passes(void **state) {
     (void)state;
     ckvc_err err = {0};
     run_dir *run = NULL;
@@ -765,10 +783,10 @@ static void runs_give_their_last_complete_passes(void **state)
     poor.effect = 0.0;
     json_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
     float moved[L * G * NB];
-    for (int i = 0; i < L * G * NB; ++i)
+    for (int i = 0; i < L * G * NB; ++i) {
         moved[i] = 1.1f;
-    if (run_create(path, plan, false, &run, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    }
+    if (run_create(path, plan, false, &run, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     log_pass(run, "pass-01-head", "head", &poor, 10, NULL);
     log_pass(run, "pass-02-gate", "gate", &gate, 20, moved);
     log_pass(run, "pass-03-head", "head", &head, 20, moved);
@@ -798,8 +816,7 @@ static void runs_give_their_last_complete_passes(void **state)
     refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_actions_are_found),
         cmocka_unit_test(uniform_counts_choose_balanced_ones_do_not),

@@ -1,9 +1,11 @@
-/* A made-up calibration whose best tables are known: how often fit, intervals and Spearman find the truth.
+/* A made-up calibration whose best tables are known: how often fit, intervals and Spearman find the
+ * truth.
  *
- * 6 layers x 3 heads, 29 actions. An action's true value is a parabola around its state's best weight. A prompt logs the whole grid of
- * some states; its rewards carry a slope of its own (prompts disagree about a state) and noise per record. The last layer is never
- * logged. Rates are counted over independent worlds with fixed seeds, so the numbers below are exact, and each bound says what a
- * working fit must reach; the measured rate stands beside it.
+ * 6 layers x 3 heads, 29 actions. An action's true value is a parabola around its state's best
+ * weight. A prompt logs the whole grid of some states; its rewards carry a slope of its own
+ * (prompts disagree about a state) and noise per record. The last layer is never logged. Rates are
+ * counted over independent worlds with fixed seeds, so the numbers below are exact, and each bound
+ * says what a working fit must reach; the measured rate stands beside it.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +24,13 @@
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
-enum { LAYERS = 6, HEADS = 3, STATES = LAYERS * HEADS, SEEN = (LAYERS - 1) * HEADS, A = CKVC_HEAD_ACTIONS };
+enum {
+    LAYERS = 6,
+    HEADS = 3,
+    STATES = LAYERS * HEADS,
+    SEEN = (LAYERS - 1) * HEADS,
+    A = CKVC_HEAD_ACTIONS
+};
 
 typedef struct world {
     uint64_t seed;   /* of the truth */
@@ -32,17 +40,23 @@ typedef struct world {
     double effect; /* nats between the best weight and one 14 steps away */
     double slope;  /* standard deviation over prompts of the value of 14 steps, nats */
     double noise;  /* of one record, nats */
-    double base;   /* standard deviation over prompts of all rewards, nats; advantages are free of it */
-    int uniform;   /* > 0: this many independent draws of (state, action) a prompt instead of whole grids */
+    double
+        base; /* standard deviation over prompts of all rewards, nats; advantages are free of it */
+    int uniform; /* > 0: this many independent draws of (state, action) a prompt instead of whole
+                    grids */
 } world;
 
-static const world usual = {
-    .seed = 1, .n_prompts = 80, .per_prompt = 5, .effect = 0.01, .slope = 0.004, .noise = 0.003, .base = 0.3};
+static const world usual = {.seed = 1,
+                            .n_prompts = 80,
+                            .per_prompt = 5,
+                            .effect = 0.01,
+                            .slope = 0.004,
+                            .noise = 0.003,
+                            .base = 0.3};
 
 static double grid[A];
 
-static int fill_grid(void **state)
-{
+static int fill_grid(void **state) {
     (void)state;
     for (int a = 0; a < A; a++) {
         grid[a] = ckvc_head_action(a);
@@ -50,41 +64,41 @@ static int fill_grid(void **state)
     return 0;
 }
 
-static double gauss(ckvc_rng *rng)
-{
+static double gauss(ckvc_rng *rng) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-static int best(const world *w, int state)
-{
+static int best(const world *w, int state) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, w->seed, (uint64_t)state, 1);
     return (int)ckvc_rng_below(&rng, A);
 }
 
 /* Value of an action over that of the neutral one, which is what an advantage measures. */
-static double gain(const world *w, int state, int a)
-{
+static double gain(const world *w, int state, int a) {
     double off = (a - best(w, state)) / 14.0, neutral = (CKVC_HEAD_NEUTRAL - best(w, state)) / 14.0;
     return w->effect * (neutral * neutral - off * off);
 }
 
-static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, double slope, double base)
-{
+static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, double slope,
+                double base) {
     ckvc_err err = {0};
     double steps = (a - CKVC_HEAD_NEUTRAL) / 14.0;
     /* What keeps the neutral weight keeps the set: exactly the baseline's reward. */
-    double r = base + (a == CKVC_HEAD_NEUTRAL ? 0.0 : gain(w, state, a) + slope * steps + w->noise * gauss(rng));
+    double r =
+        base +
+        (a == CKVC_HEAD_NEUTRAL ? 0.0 : gain(w, state, a) + slope * steps + w->noise * gauss(rng));
     assert_int_equal(cql_counts_add(c, (size_t)state, (size_t)a, r, r, &err), CKVC_OK);
 }
 
-/* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper fits them. */
-static cql_counts *log_corpus(const world *w, uint32_t replicates, cql_resample kind, bool raw)
-{
+/* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper fits them.
+ */
+static cql_counts *log_corpus(const world *w, uint32_t replicates, cql_resample kind, bool raw) {
     cql_counts *c = NULL;
     ckvc_err err = {0};
-    assert_int_equal(cql_counts_create(STATES, A, replicates, kind, 5, (size_t)1 << 30, &c, &err), CKVC_OK);
+    assert_int_equal(cql_counts_create(STATES, A, replicates, kind, 5, (size_t)1 << 30, &c, &err),
+                     CKVC_OK);
     for (int i = 0; i < w->n_prompts; i++) {
         char id[32];
         ckvc_rng rng;
@@ -112,9 +126,9 @@ static cql_counts *log_corpus(const world *w, uint32_t replicates, cql_resample 
     return c;
 }
 
-/* Chosen action of every state at the pooled scale (raw: at scale 1), -1 without records. Also how many states the term alpha decided. */
-static int choose_all(const cql_counts *c, bool raw, double alpha, int choice[STATES])
-{
+/* Chosen action of every state at the pooled scale (raw: at scale 1), -1 without records. Also how
+ * many states the term alpha decided. */
+static int choose_all(const cql_counts *c, bool raw, double alpha, int choice[STATES]) {
     double scale = raw ? 1.0 : cql_counts_sd(c, false), q[A], mean[A];
     uint64_t n[A];
     int decided = 0;
@@ -129,8 +143,7 @@ static int choose_all(const cql_counts *c, bool raw, double alpha, int choice[ST
     return decided;
 }
 
-static double truth_rho(const world *w, const int choice[STATES])
-{
+static double truth_rho(const world *w, const int choice[STATES]) {
     double x[SEEN], y[SEEN];
     for (int s = 0; s < SEEN; s++) {
         x[s] = grid[choice[s]];
@@ -140,8 +153,7 @@ static double truth_rho(const world *w, const int choice[STATES])
 }
 
 /* States whose choice is within 4 steps of the best. */
-static int near_best(const world *w, const int choice[STATES])
-{
+static int near_best(const world *w, const int choice[STATES]) {
     int near = 0;
     for (int s = 0; s < SEEN; s++) {
         near += abs(choice[s] - best(w, s)) <= 4;
@@ -150,22 +162,20 @@ static int near_best(const world *w, const int choice[STATES])
 }
 
 /* A replicate that drew no prompt of a state keeps the neutral weight. */
-static double weight_of(uint16_t choice)
-{
+static double weight_of(uint16_t choice) {
     return choice == CQL_NO_CHOICE ? 1.0 : grid[choice];
 }
 
-static world nth(const world *w, int i)
-{
+static world nth(const world *w, int i) {
     world v = *w;
     v.seed = 100 + (uint64_t)i;
     return v;
 }
 
-/* Where values differ by more than the noise of their means, the table is the truth to within a few steps of a flat parabola, whatever a
- * state's count. Measured: 296 of 300 within 4 steps, 3.4% of the gain lost, rho 0.959. */
-static void best_tables_are_recovered(void **state)
-{
+/* Where values differ by more than the noise of their means, the table is the truth to within a few
+ * steps of a flat parabola, whatever a state's count. Measured: 296 of 300 within 4 steps, 3.4% of
+ * the gain lost, rho 0.959. */
+static void best_tables_are_recovered(void **state) {
     (void)state;
     int near = 0, n = 0;
     double lost = 0, possible = 0, rho = 0;
@@ -173,7 +183,8 @@ static void best_tables_are_recovered(void **state)
         world w = nth(&usual, i);
         int choice[STATES];
         cql_counts *c = log_corpus(&w, 0, CQL_RESAMPLE_BOOTSTRAP, false);
-        assert_int_equal(choose_all(c, false, 0.75, choice), 0); /* equal counts within a state: alpha decides nothing */
+        assert_int_equal(choose_all(c, false, 0.75, choice),
+                         0); /* equal counts within a state: alpha decides nothing */
         for (int s = 0; s < STATES; s++) {
             if (s >= SEEN) {
                 assert_int_equal(choice[s], -1);
@@ -188,33 +199,34 @@ static void best_tables_are_recovered(void **state)
         rho += truth_rho(&w, choice) / 20;
         cql_counts_free(c);
     }
-    print_message("near the best %d of %d, %.3f of the gain lost, rho with the truth %.3f\n", near, n, lost / possible, rho);
+    print_message("near the best %d of %d, %.3f of the gain lost, rho with the truth %.3f\n", near,
+                  n, lost / possible, rho);
     assert_true(near >= n * 85 / 100);
     assert_true(lost <= 0.10 * possible);
     assert_true(rho >= 0.90);
 }
 
-/* Nothing to find: the test of a chosen action against the neutral one must stay silent in 95 of 100 states although the chosen is
- * the best of 29; with something to find it must speak. Measured: 15 of 360, 149 of 149. */
-static void undecided_means_undecided(void **state)
-{
+/* Nothing to find: the test of a chosen action against the neutral one must stay silent in 95 of
+ * 100 states although the chosen is the best of 29; with something to find it must speak. Measured:
+ * 15 of 360, 149 of 149. */
+static void undecided_means_undecided(void **state) {
     (void)state;
     int wrong = 0, quiet = 0, found = 0, large = 0;
     for (int i = 0; i < 24; i++) {
         for (int something = 0; something < 2; something++) {
             world w = nth(&usual, i);
             int choice[STATES];
-            if (!something) {
-                w.effect = 0;
-            }
+            if (!something) { w.effect = 0; }
             cql_counts *c = log_corpus(&w, 200, CQL_RESAMPLE_BOOTSTRAP, false);
             choose_all(c, false, 0.75, choice);
             for (int s = 0; s < SEEN; s++) {
-                bool better = choice[s] != CKVC_HEAD_NEUTRAL && cql_counts_better(c, (size_t)s, choice[s], -1);
+                bool better = choice[s] != CKVC_HEAD_NEUTRAL &&
+                              cql_counts_better(c, (size_t)s, choice[s], -1);
                 if (!something) {
                     quiet++;
                     wrong += better;
-                } else if (gain(&w, s, best(&w, s)) > 0.004) { /* about 3 standard errors of a state of 27 prompts */
+                } else if (gain(&w, s, best(&w, s)) >
+                           0.004) { /* about 3 standard errors of a state of 27 prompts */
                     large++;
                     found += better;
                 }
@@ -222,20 +234,25 @@ static void undecided_means_undecided(void **state)
             cql_counts_free(c);
         }
     }
-    print_message("declared better: %d of %d without an effect, %d of %d with a large one\n", wrong, quiet, found, large);
-    assert_true(wrong <= quiet * 8 / 100); /* 5% and two standard errors of 360 states, which share prompts */
+    print_message("declared better: %d of %d without an effect, %d of %d with a large one\n", wrong,
+                  quiet, found, large);
+    assert_true(wrong <=
+                quiet * 8 /
+                    100); /* 5% and two standard errors of 360 states, which share prompts */
     assert_true(found >= large * 80 / 100);
 }
 
-/* 95% interval of the rho of two corpora: 2.5% and 97.5% points over refits of both from resampled prompts, as the report has it.
+/* 95% interval of the rho of two corpora: 2.5% and 97.5% points over refits of both from resampled
+ * prompts, as the report has it.
  *
- * What it is an interval of: the mean rho of two corpora of this size. That it covers in 24 of 24 worlds. The rho of one new pair of corpora it
- * covers in 87% (500 of 576), because such a pair brings noise of its own beside that of the interval's centre; and nearly all misses lie
- * above it, because a resampled corpus has the noise of the draw on top of that of the sample, so that refits agree a little less than
- * corpora do (by 0.03). Intervals that turn this around do worse: reflected about the estimate 66% of new pairs and 72% of means,
- * bias-corrected 67% and 73%, estimate +- 1.96 deviations on Fisher's scale 83% and 95%. */
-static void spearman_interval_covers_the_mean_rho(void **state)
-{
+ * What it is an interval of: the mean rho of two corpora of this size. That it covers in 24 of 24
+ * worlds. The rho of one new pair of corpora it covers in 87% (500 of 576), because such a pair
+ * brings noise of its own beside that of the interval's centre; and nearly all misses lie above it,
+ * because a resampled corpus has the noise of the draw on top of that of the sample, so that refits
+ * agree a little less than corpora do (by 0.03). Intervals that turn this around do worse:
+ * reflected about the estimate 66% of new pairs and 72% of means, bias-corrected 67% and 73%,
+ * estimate +- 1.96 deviations on Fisher's scale 83% and 95%. */
+static void spearman_interval_covers_the_mean_rho(void **state) {
     (void)state;
     enum { WORLDS = 24, PAIRS = 24, R = 200 };
     static uint16_t choices[2][R * STATES];
@@ -249,7 +266,9 @@ static void spearman_interval_covers_the_mean_rho(void **state)
         for (int k = 0; k < 2; k++) {
             w.corpus = (uint64_t)k;
             cql_counts *c = log_corpus(&w, R, CQL_RESAMPLE_BOOTSTRAP, false);
-            assert_int_equal(cql_counts_choices(c, 0.75, cql_counts_sd(c, false), grid, choices[k], &err), CKVC_OK);
+            assert_int_equal(
+                cql_counts_choices(c, 0.75, cql_counts_sd(c, false), grid, choices[k], &err),
+                CKVC_OK);
             cql_counts_free(c);
         }
         for (int r = 0; r < R; r++) {
@@ -280,20 +299,22 @@ static void spearman_interval_covers_the_mean_rho(void **state)
         }
         means += mean >= ends[0] && mean <= ends[1];
     }
-    print_message("inside the interval: mean rho in %d of %d worlds, rho of %d of %d new pairs, %d above it\n", means, WORLDS,
-                  inside, n, above);
+    print_message("inside the interval: mean rho in %d of %d worlds, rho of %d of %d new pairs, %d "
+                  "above it\n",
+                  means, WORLDS, inside, n, above);
     assert_true(means >= WORLDS * 95 / 100);
     assert_true(inside >= n * 80 / 100);
     assert_true(above >= (n - inside) * 3 / 4);
 }
 
-/* The hazard of counts alone (method.md section 5). Both sides fit raw rewards and no prompt has a level of its own, so that uniform and
- * balanced logs differ in nothing but the counts. Effects of single actions as measured on models, 2e-4 to 1e-2 nats, meet a charge of
- * 0.43 ln(n / mean n) nats, 0.09 where draws vary by a fifth: uniform logs give a table of the counts, balanced ones, of as many records,
- * the truth. Without the charge (alpha 0) the same uniform draws find it too. Measured, of 150 choices: uniform rho 0.16, 0.16, 0.24, within
- * 4 steps of the best 60, 60, 62, decided by alpha 146; balanced 0.947, 144, none; uniform at alpha 0 0.951. */
-static void counts_alone_fail_uniform_logging(void **state)
-{
+/* The hazard of counts alone (method.md section 5). Both sides fit raw rewards and no prompt has a
+ * level of its own, so that uniform and balanced logs differ in nothing but the counts. Effects of
+ * single actions as measured on models, 2e-4 to 1e-2 nats, meet a charge of 0.43 ln(n / mean n)
+ * nats, 0.09 where draws vary by a fifth: uniform logs give a table of the counts, balanced ones,
+ * of as many records, the truth. Without the charge (alpha 0) the same uniform draws find it too.
+ * Measured, of 150 choices: uniform rho 0.16, 0.16, 0.24, within 4 steps of the best 60, 60, 62,
+ * decided by alpha 146; balanced 0.947, 144, none; uniform at alpha 0 0.951. */
+static void counts_alone_fail_uniform_logging(void **state) {
     (void)state;
     static const double effects[] = {0.0002, 0.002, 0.01};
     for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) {
@@ -320,10 +341,10 @@ static void counts_alone_fail_uniform_logging(void **state)
             plain_rho += truth_rho(&w, choice) / 10;
             cql_counts_free(c);
         }
-        print_message(
-            "effect %g, raw rewards: uniform rho %.3f, %d near, %d by alpha; at alpha 0 rho %.3f; balanced %.3f, %d, %d of %d\n",
-            effects[k], uniform_rho, uniform_near, uniform_decided, plain_rho, balanced_rho, balanced_near, balanced_decided,
-            10 * SEEN);
+        print_message("effect %g, raw rewards: uniform rho %.3f, %d near, %d by alpha; at alpha 0 "
+                      "rho %.3f; balanced %.3f, %d, %d of %d\n",
+                      effects[k], uniform_rho, uniform_near, uniform_decided, plain_rho,
+                      balanced_rho, balanced_near, balanced_decided, 10 * SEEN);
         assert_true(fabs(uniform_rho) <= 0.35);
         assert_true(uniform_near <= 10 * SEEN / 2);
         assert_true(uniform_decided >= 10 * SEEN * 3 / 4);
@@ -334,10 +355,10 @@ static void counts_alone_fail_uniform_logging(void **state)
     }
 }
 
-/* On unit scale (advantages over their pooled deviation) the charge is a fraction of an effect, not a hundred of them: unequal counts then
- * turn choices, by few steps: measured rho 0.931, 134 of 150 within 4 steps of the best, 114 choices by alpha. */
-static void unit_scale_tames_unequal_counts(void **state)
-{
+/* On unit scale (advantages over their pooled deviation) the charge is a fraction of an effect, not
+ * a hundred of them: unequal counts then turn choices, by few steps: measured rho 0.931, 134 of 150
+ * within 4 steps of the best, 114 choices by alpha. */
+static void unit_scale_tames_unequal_counts(void **state) {
     (void)state;
     double rho = 0;
     int near = 0, decided = 0;
@@ -351,18 +372,19 @@ static void unit_scale_tames_unequal_counts(void **state)
         near += near_best(&w, choice);
         cql_counts_free(c);
     }
-    print_message("uniform draws, advantages on unit scale: rho %.3f, near the best %d, by alpha %d of %d\n", rho, near, decided,
-                  10 * SEEN);
+    print_message(
+        "uniform draws, advantages on unit scale: rho %.3f, near the best %d, by alpha %d of %d\n",
+        rho, near, decided, 10 * SEEN);
     assert_true(rho >= 0.85);
     assert_true(near >= 10 * SEEN * 75 / 100);
     assert_true(decided >= 10 * SEEN / 4);
 }
 
-/* Raw rewards when prompts differ by 0.3 nats and an action by a milli-nat: uniform draws put each prompt's level on whatever actions it drew.
- * Balanced logs put every level on every action of a state, and raw rewards find the truth in them as advantages do. Measured: uniform
- * rho 0.16, at alpha 0 0.05; balanced raw and advantages 0.94. */
-static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state)
-{
+/* Raw rewards when prompts differ by 0.3 nats and an action by a milli-nat: uniform draws put each
+ * prompt's level on whatever actions it drew. Balanced logs put every level on every action of a
+ * state, and raw rewards find the truth in them as advantages do. Measured: uniform rho 0.16, at
+ * alpha 0 0.05; balanced raw and advantages 0.94. */
+static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state) {
     (void)state;
     double uniform_rho = 0, plain_rho = 0, balanced_rho = 0, balanced_raw = 0;
     for (int i = 0; i < 10; i++) {
@@ -387,16 +409,16 @@ static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state
         plain_rho += truth_rho(&w, choice) / 10;
         cql_counts_free(c);
     }
-    print_message("prompts 0.3 apart: uniform raw rho %.3f, at alpha 0 %.3f; balanced raw %.3f, advantages %.3f\n", uniform_rho,
-                  plain_rho, balanced_raw, balanced_rho);
+    print_message("prompts 0.3 apart: uniform raw rho %.3f, at alpha 0 %.3f; balanced raw %.3f, "
+                  "advantages %.3f\n",
+                  uniform_rho, plain_rho, balanced_raw, balanced_rho);
     assert_true(fabs(uniform_rho) <= 0.35);
     assert_true(fabs(plain_rho) <= 0.35);
     assert_true(balanced_rho >= 0.90);
     assert_true(balanced_raw >= 0.90);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_tables_are_recovered),
         cmocka_unit_test(undecided_means_undecided),

@@ -1,10 +1,12 @@
-/* The gate's side of a made-up calibration, through whole fits of shards: loss and penalty, risk cells of very different sizes, cells without
- * a prompt, unequal counts between actions.
+/* The gate's side of a made-up calibration, through whole fits of shards: loss and penalty, risk
+ * cells of very different sizes, cells without a prompt, unequal counts between actions.
  *
- * 2 layers, 3 x 2 risk cells, 3 budgets (the shards' fixture), 21 thresholds. Cell c has prompts[c] prompts, the last none. An action's loss is
- * a parabola around the state's best threshold; below action 12 a threshold also pays for its candidates beyond the budget. What can act
- * differs by budget, as in a model: under the smallest no threshold changes a kept set (the loss is flat and the penalty alone chooses),
- * under the middle one both speak, under the largest there is nothing to pay. Seeds are fixed: the rates below are exact.
+ * 2 layers, 3 x 2 risk cells, 3 budgets (the shards' fixture), 21 thresholds. Cell c has prompts[c]
+ * prompts, the last none. An action's loss is a parabola around the state's best threshold; below
+ * action 12 a threshold also pays for its candidates beyond the budget. What can act differs by
+ * budget, as in a model: under the smallest no threshold changes a kept set (the loss is flat and
+ * the penalty alone chooses), under the middle one both speak, under the largest there is nothing
+ * to pay. Seeds are fixed: the rates below are exact.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,58 +36,49 @@ static const double effect = 0.01, /* nats between the best threshold and one 10
 
 static char folder[64];
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     return fixture_folder(folder, "gate") ? 0 : -1;
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     char command[96];
     (void)state;
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command) == 0 ? 0 : -1;
 }
 
-static double gauss(ckvc_rng *rng)
-{
+static double gauss(ckvc_rng *rng) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
 /* ---- the truth ---- */
 
-static int state_of(int l, int cell, int b)
-{
+static int state_of(int l, int cell, int b) {
     return (l * CELLS + cell) * NB + b;
 }
 
-static int best_loss(int world, int state)
-{
+static int best_loss(int world, int state) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 200 + (uint64_t)world, (uint64_t)state, 1);
     return (int)ckvc_rng_below(&rng, A);
 }
 
-static double loss_gain(int world, int state, int a)
-{
+static double loss_gain(int world, int state, int a) {
     double off = (a - best_loss(world, state)) / 10.0;
     return state % NB == FLAT ? 0.0 : -effect * off * off;
 }
 
-static double penalty(int state, int a)
-{
+static double penalty(int state, int a) {
     return state % NB != LOSS && a < FREE ? price * (FREE - a) : 0.0;
 }
 
-static double reward(int world, int state, int a)
-{
+static double reward(int world, int state, int a) {
     return loss_gain(world, state, a) - penalty(state, a);
 }
 
-static int best(int world, int state)
-{
+static int best(int world, int state) {
     int top = 0;
     for (int a = 1; a < A; a++) {
         top = reward(world, state, a) > reward(world, state, top) ? a : top;
@@ -95,13 +88,15 @@ static int best(int world, int state)
 
 /* ---- its shard ---- */
 
-static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, int b, int a, double tilt, double base, ckvc_rng *rng)
-{
-    int state = state_of(l, cell, b), start = ckvc_grid_index(s->h.gate_actions, A, s->h.start_tau[state]);
+static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, int b, int a,
+                       double tilt, double base, ckvc_rng *rng) {
+    int state = state_of(l, cell, b),
+        start = ckvc_grid_index(s->h.gate_actions, A, s->h.start_tau[state]);
     ckvc_err err = {0};
     double gain = 0; /* what keeps the start's threshold, or cannot act, keeps the set */
     if (b != FLAT && a != start) {
-        gain = loss_gain(world, state, a) - loss_gain(world, state, start) + tilt * (a - start) / 10 + noise * gauss(rng);
+        gain = loss_gain(world, state, a) - loss_gain(world, state, start) +
+               tilt * (a - start) / 10 + noise * gauss(rng);
     }
     struct shard_record r = {.prompt = prompt,
                              .side = CKVC_SIDE_GATE,
@@ -116,8 +111,7 @@ static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, in
 }
 
 /* uniform: as many records of a state, of actions drawn at random, instead of its whole grid. */
-static void write_world(int world, bool uniform, const char *path)
-{
+static void write_world(int world, bool uniform, const char *path) {
     shard *s = shard_create();
     ckvc_err err = {0};
     uint32_t number = 0;
@@ -140,7 +134,9 @@ static void write_world(int world, bool uniform, const char *path)
             ckvc_rng_init(&rng, 300 + (uint64_t)world, number, 2);
             assert_int_equal(shard_add_prompt(s, &p, &at, &err), CKVC_OK);
             for (int b = 0; b < NB; b++) {
-                struct shard_baseline base = {.prompt = (uint32_t)at, .budget = (uint16_t)b, .loss = 2 + 0.3 * fabs(gauss(&rng))};
+                struct shard_baseline base = {.prompt = (uint32_t)at,
+                                              .budget = (uint16_t)b,
+                                              .loss = 2 + 0.3 * fabs(gauss(&rng))};
                 size_t row;
                 assert_int_equal(shard_add_baseline(s, &base, &row, &err), CKVC_OK);
                 for (int l = 0; l < L; l++) {
@@ -153,14 +149,11 @@ static void write_world(int world, bool uniform, const char *path)
             }
         }
     }
-    if (shard_h5_write(s, path, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     shard_free(s);
 }
 
-static fit_result *fit_world(int world, bool uniform, fit_unsupported unsupported)
-{
+static fit_result *fit_world(int world, bool uniform, fit_unsupported unsupported) {
     char path[96];
     const char *paths[] = {path};
     fit_options o = fit_defaults();
@@ -168,17 +161,12 @@ static fit_result *fit_world(int world, bool uniform, fit_unsupported unsupporte
     ckvc_err err = {0};
     o.unsupported = unsupported;
     snprintf(path, sizeof path, "%s/world-%d-%d.h5", folder, world, uniform);
-    if (access(path, R_OK) != 0) {
-        write_world(world, uniform, path);
-    }
-    if (fit_records(paths, 1, &o, &r, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (access(path, R_OK) != 0) { write_world(world, uniform, path); }
+    if (fit_records(paths, 1, &o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return r;
 }
 
-static int action_of(const fit_result *r, int l, int cell, int b)
-{
+static int action_of(const fit_result *r, int l, int cell, int b) {
     const ckvc_table *t = r->table->table;
     return ckvc_grid_index(t->gate_grid, A, t->tau[state_of(l, cell, b)]);
 }
@@ -187,15 +175,16 @@ static int action_of(const fit_result *r, int l, int cell, int b)
 
 typedef struct tally {
     int n[NB], near[NB];
-    double lost[NB], possible[NB]; /* of the reward between the best threshold and the one of a table that knows nothing */
+    double lost[NB], possible[NB]; /* of the reward between the best threshold and the one of a
+                                      table that knows nothing */
 } tally;
 
-static void count(const fit_result *r, int world, tally *t)
-{
+static void count(const fit_result *r, int world, tally *t) {
     for (int l = 0; l < L; l++) {
         for (int cell = 0; cell + 1 < CELLS; cell++) {
             for (int b = 0; b < NB; b++) {
-                int state = state_of(l, cell, b), a = action_of(r, l, cell, b), top = best(world, state);
+                int state = state_of(l, cell, b), a = action_of(r, l, cell, b),
+                    top = best(world, state);
                 t->n[b]++;
                 t->near[b] += abs(a - top) <= 3;
                 t->lost[b] += reward(world, state, top) - reward(world, state, a);
@@ -205,10 +194,10 @@ static void count(const fit_result *r, int world, tally *t)
     }
 }
 
-/* Balanced logs: the penalty's own answer exactly where it alone speaks, the best of both where both do, the loss's where it alone
- * does. Measured: 60 of 60 in each, of the reward 0, 5.7% and 4.8% lost. */
-static void the_best_thresholds_are_found(void **state)
-{
+/* Balanced logs: the penalty's own answer exactly where it alone speaks, the best of both where
+ * both do, the loss's where it alone does. Measured: 60 of 60 in each, of the reward 0, 5.7%
+ * and 4.8% lost. */
+static void the_best_thresholds_are_found(void **state) {
     (void)state;
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
@@ -218,7 +207,8 @@ static void the_best_thresholds_are_found(void **state)
         assert_int_equal(gate->n_alpha_decided, 0);
         for (int l = 0; l < L; l++) {
             for (int cell = 0; cell + 1 < CELLS; cell++) {
-                assert_int_equal(action_of(r, l, cell, FLAT), FREE); /* the lowest threshold without a price */
+                assert_int_equal(action_of(r, l, cell, FLAT),
+                                 FREE); /* the lowest threshold without a price */
                 for (int a = 0; a < A; a++) {
                     size_t at = (size_t)state_of(l, cell, BOTH) * A + (size_t)a;
                     assert_int_equal(r->table->evidence.n_gate[at], prompts[cell]);
@@ -234,8 +224,8 @@ static void the_best_thresholds_are_found(void **state)
         fit_result_free(r);
     }
     for (int b = 0; b < NB; b++) {
-        print_message("budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n", b, t.near[b], t.n[b],
-                      t.lost[b] / t.possible[b]);
+        print_message("budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n",
+                      b, t.near[b], t.n[b], t.lost[b] / t.possible[b]);
     }
     for (int b = BOTH; b <= LOSS; b++) {
         assert_true(t.near[b] >= t.n[b] * 85 / 100);
@@ -243,11 +233,11 @@ static void the_best_thresholds_are_found(void **state)
     }
 }
 
-/* As many records drawn uniformly: an action of the smallest cell has 10 of them, give or take 3. Where only the penalty speaks, and it is the
- * same for every prompt, counts alone miss the best in half of the cells. Measured within 3 steps: 32, 57, 56 of 60; of the reward 5%, 13%
- * and 14% lost; 140 of 180 choices by alpha. */
-static void unequal_counts_cost_rewards(void **state)
-{
+/* As many records drawn uniformly: an action of the smallest cell has 10 of them, give or take 3.
+ * Where only the penalty speaks, and it is the same for every prompt, counts alone miss the best in
+ * half of the cells. Measured within 3 steps: 32, 57, 56 of 60; of the reward 5%, 13% and 14% lost;
+ * 140 of 180 choices by alpha. */
+static void unequal_counts_cost_rewards(void **state) {
     (void)state;
     tally t = {0};
     size_t decided = 0;
@@ -259,8 +249,9 @@ static void unequal_counts_cost_rewards(void **state)
         fit_result_free(r);
     }
     for (int b = 0; b < NB; b++) {
-        print_message("uniform, budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n", b, t.near[b], t.n[b],
-                      t.lost[b] / t.possible[b]);
+        print_message(
+            "uniform, budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n", b,
+            t.near[b], t.n[b], t.lost[b] / t.possible[b]);
     }
     print_message("by alpha: %zu of %d\n", decided, 3 * t.n[0]);
     assert_true(decided >= (size_t)(3 * t.n[0] / 4));
@@ -272,8 +263,7 @@ static void unequal_counts_cost_rewards(void **state)
 }
 
 /* A cell without prompts gets what was asked for; every other cell is the same whatever that is. */
-static void cells_without_prompts_follow_the_rule(void **state)
-{
+static void cells_without_prompts_follow_the_rule(void **state) {
     (void)state;
     for (int world = 0; world < 2; world++) {
         fit_result *r[3];
@@ -284,13 +274,17 @@ static void cells_without_prompts_follow_the_rule(void **state)
         for (int l = 0; l < L; l++) {
             for (int b = 0; b < NB; b++) {
                 int at = state_of(l, CELLS - 1, b);
-                assert_int_equal(action_of(r[FIT_INCOMING], l, CELLS - 1, b), at % A); /* the fixture's start */
+                assert_int_equal(action_of(r[FIT_INCOMING], l, CELLS - 1, b),
+                                 at % A); /* the fixture's start */
                 assert_int_equal(action_of(r[FIT_SAFEST], l, CELLS - 1, b), 0);
                 /* cell (2, 1): (1, 1) and (2, 0) are one step away, the first of them counts */
-                assert_int_equal(action_of(r[FIT_NEIGHBOUR], l, CELLS - 1, b), action_of(r[FIT_NEIGHBOUR], l, CELLS - 3, b));
+                assert_int_equal(action_of(r[FIT_NEIGHBOUR], l, CELLS - 1, b),
+                                 action_of(r[FIT_NEIGHBOUR], l, CELLS - 3, b));
                 for (int cell = 0; cell + 1 < CELLS; cell++) {
-                    assert_int_equal(action_of(r[FIT_SAFEST], l, cell, b), action_of(r[FIT_INCOMING], l, cell, b));
-                    assert_int_equal(action_of(r[FIT_NEIGHBOUR], l, cell, b), action_of(r[FIT_INCOMING], l, cell, b));
+                    assert_int_equal(action_of(r[FIT_SAFEST], l, cell, b),
+                                     action_of(r[FIT_INCOMING], l, cell, b));
+                    assert_int_equal(action_of(r[FIT_NEIGHBOUR], l, cell, b),
+                                     action_of(r[FIT_INCOMING], l, cell, b));
                 }
             }
         }
@@ -300,8 +294,7 @@ static void cells_without_prompts_follow_the_rule(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_thresholds_are_found),
         cmocka_unit_test(unequal_counts_cost_rewards),

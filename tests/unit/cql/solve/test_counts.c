@@ -1,4 +1,5 @@
-/* Sufficient statistics: exact in any order; resampling over prompts with the distribution that it claims. */
+/* Sufficient statistics: exact in any order; resampling over prompts with the distribution that it
+ * claims. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,31 +17,28 @@
 
 #define LIMIT ((size_t)1 << 28)
 
-static double gauss(ckvc_rng *rng)
-{
+static double gauss(ckvc_rng *rng) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-static cql_counts *make(size_t S, size_t A, uint32_t R, cql_resample kind, uint64_t seed)
-{
+static cql_counts *make(size_t S, size_t A, uint32_t R, cql_resample kind, uint64_t seed) {
     cql_counts *c = NULL;
     ckvc_err err = {0};
-    if (cql_counts_create(S, A, R, kind, seed, LIMIT, &c, &err) != CKVC_OK)
+    if (cql_counts_create(S, A, R, kind, seed, LIMIT, &c, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     return c;
 }
 
-static void add(cql_counts *c, size_t s, size_t a, double reward, double part)
-{
+static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
     ckvc_err err = {0};
-    if (cql_counts_add(c, s, a, reward, part, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (cql_counts_add(c, s, a, reward, part, &err) != CKVC_OK) { fail_msg("%s", err.text); }
 }
 
-/* 60 prompts with records of two states; given in one order and in the reverse, every number must have the same bits. */
-static void order_never_shows(void **state)
-{
+/* 60 prompts with records of two states; given in one order and in the reverse, every number must
+ * have the same bits. */
+static void order_never_shows(void **state) {
     (void)state;
     enum { S = 2, A = 3, R = 16, P = 60 };
     cql_counts *both[2];
@@ -66,15 +64,17 @@ static void order_never_shows(void **state)
         uint64_t n[2][A];
         double mean[2][A], sumsq[2][A], part[2][A];
         assert_int_equal(cql_counts_prompts(both[0], s), P);
-        for (int k = 0; k < 2; ++k)
+        for (int k = 0; k < 2; ++k) {
             cql_counts_state(both[k], s, 0.7, n[k], mean[k], sumsq[k], part[k]);
+        }
         assert_memory_equal(n[0], n[1], sizeof n[0]);
         assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
         assert_memory_equal(sumsq[0], sumsq[1], sizeof sumsq[0]);
         assert_memory_equal(part[0], part[1], sizeof part[0]);
         for (uint32_t r = 0; r < R; ++r) {
-            for (int k = 0; k < 2; ++k)
+            for (int k = 0; k < 2; ++k) {
                 cql_counts_replicate(both[k], r, s, 1.0, n[k], mean[k]);
+            }
             assert_memory_equal(n[0], n[1], sizeof n[0]);
             assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
         }
@@ -83,8 +83,7 @@ static void order_never_shows(void **state)
     cql_counts_free(both[1]);
 }
 
-static void moments_are_those_of_the_records(void **state)
-{
+static void moments_are_those_of_the_records(void **state) {
     (void)state;
     cql_counts *c = make(1, 2, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     const double r[4] = {0.5, -0.25, 1e-7, 0.125};
@@ -92,13 +91,15 @@ static void moments_are_those_of_the_records(void **state)
     double mean[2], sumsq[2], part[2];
     assert_true(cql_counts_sd(c, false) == 0.0);
     cql_counts_prompt(c, "a");
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; ++i) {
         add(c, 0, 1, r[i], 2.0 * r[i]);
+    }
     cql_counts_state(c, 0, 0.5, n, mean, sumsq, part);
     assert_true(n[0] == 0 && mean[0] == 0.0 && n[1] == 4);
     double sum = (r[0] + r[1] + r[2] + r[3]) / 4.0, square = 0.0;
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; ++i) {
         square += r[i] * r[i];
+    }
     assert_true(fabs(mean[1] - sum / 0.5) < 1e-15);
     assert_true(fabs(part[1] - 2.0 * sum / 0.5) < 1e-15);
     assert_true(fabs(sumsq[1] - square / 0.25) < 1e-15);
@@ -107,20 +108,19 @@ static void moments_are_those_of_the_records(void **state)
     cql_counts_free(c);
 }
 
-static void equal_rewards_have_no_deviation(void **state)
-{
+static void equal_rewards_have_no_deviation(void **state) {
     (void)state;
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     cql_counts_prompt(c, "a");
-    for (int i = 0; i < 1000; ++i)
+    for (int i = 0; i < 1000; ++i) {
         add(c, 0, 0, 0.1, 1234.1);
+    }
     assert_true(cql_counts_sd(c, false) == 0.0);
     assert_true(cql_counts_sd(c, true) == 0.0);
     cql_counts_free(c);
 }
 
-static void rewards_out_of_range_are_refused(void **state)
-{
+static void rewards_out_of_range_are_refused(void **state) {
     (void)state;
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
@@ -134,20 +134,23 @@ static void rewards_out_of_range_are_refused(void **state)
     cql_counts_free(c);
 }
 
-static void memory_has_a_cap(void **state)
-{
+static void memory_has_a_cap(void **state) {
     (void)state;
     cql_counts *c = NULL;
     ckvc_err err = {0};
-    assert_int_equal(cql_counts_create(1000, 29, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &c, &err), CKVC_E_MEMORY);
+    assert_int_equal(
+        cql_counts_create(1000, 29, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &c, &err),
+        CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "at most"));
     assert_null(c);
-    assert_int_equal(cql_counts_create(SIZE_MAX / 2, 29, 2, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &c, NULL), CKVC_E_MEMORY);
+    assert_int_equal(
+        cql_counts_create(SIZE_MAX / 2, 29, 2, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &c, NULL),
+        CKVC_E_MEMORY);
 }
 
-/* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and in every object of one seed. */
-static void bootstrap_weights_are_poisson(void **state)
-{
+/* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and
+ * in every object of one seed. */
+static void bootstrap_weights_are_poisson(void **state) {
     (void)state;
     enum { R = 200, P = 50 };
     cql_counts *c = make(P, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
@@ -162,7 +165,7 @@ static void bootstrap_weights_are_poisson(void **state)
     }
     cql_counts_prompt(twin, "17");
     add(twin, 0, 0, 0.1, 0.1);
-    for (size_t p = 0; p < P; ++p)
+    for (size_t p = 0; p < P; ++p) {
         for (uint32_t r = 0; r < R; ++r) {
             cql_counts_replicate(c, r, p, 1.0, &n, &mean);
             assert_true(n == 0 ? mean == 0.0 : fabs(mean - 0.1) < 1e-15);
@@ -173,6 +176,7 @@ static void bootstrap_weights_are_poisson(void **state)
                 assert_int_equal(n, m);
             }
         }
+    }
     double average = sum / (P * R);
     assert_true(fabs(average - 1.0) < 0.05); /* standard error 0.01 */
     assert_true(fabs(square / (P * R) - average * average - 1.0) < 0.1);
@@ -180,8 +184,7 @@ static void bootstrap_weights_are_poisson(void **state)
     cql_counts_free(twin);
 }
 
-static void halves_are_complements(void **state)
-{
+static void halves_are_complements(void **state) {
     (void)state;
     enum { R = 40, P = 100 };
     cql_counts *c = make(1, 1, R, CQL_RESAMPLE_HALVES, 4);
@@ -204,9 +207,9 @@ static void halves_are_complements(void **state)
     cql_counts_free(c);
 }
 
-/* One state, five actions of which one is truly better: with many prompts every refit finds it; the shares say so. */
-static void shares_tell_certain_from_uncertain(void **state)
-{
+/* One state, five actions of which one is truly better: with many prompts every refit finds it; the
+ * shares say so. */
+static void shares_tell_certain_from_uncertain(void **state) {
     (void)state;
     enum { A = 5, R = 100 };
     const double gaps[2] = {1.0, 0.0};
@@ -228,21 +231,24 @@ static void shares_tell_certain_from_uncertain(void **state)
         ckvc_err err = {0};
         assert_int_equal(cql_counts_choices(c, 0.75, 1.0, NULL, choices, &err), CKVC_OK);
         cql_choice_shares(choices, R, 1, A, share);
-        for (size_t a = 0; a < A; ++a)
+        for (size_t a = 0; a < A; ++a) {
             total += share[a];
+        }
         assert_true(fabsf(total - 1.0f) < 1e-6f);
-        if (k == 0)
-            assert_true(share[3] > 0.99f && cql_counts_better(c, 0, 3, 0) && cql_counts_better(c, 0, 3, -1));
-        else
+        if (k == 0) {
+            assert_true(share[3] > 0.99f && cql_counts_better(c, 0, 3, 0) &&
+                        cql_counts_better(c, 0, 3, -1));
+        } else {
             assert_true(share[3] < 0.95f);
+        }
         assert_false(cql_counts_better(c, 0, 0, 3));
         cql_counts_free(c);
     }
 }
 
-/* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may pass (the naive bound passes most). */
-static void best_of_many_is_rarely_called_better(void **state)
-{
+/* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may
+ * pass (the naive bound passes most). */
+static void best_of_many_is_rarely_called_better(void **state) {
     (void)state;
     enum { S = 200, A = 29, R = 200, P = 40 };
     cql_counts *c = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
@@ -264,12 +270,12 @@ static void best_of_many_is_rarely_called_better(void **state)
         cql_counts_state(c, s, 1.0, n, mean, NULL, NULL);
         better += cql_counts_better(c, s, cql_choose_gate(A, mean), 8) ? 1 : 0;
     }
-    assert_true(better <= 24); /* 5% of 200 is 10; the bootstrap of 40 prompts is a little too narrow */
+    assert_true(better <=
+                24); /* 5% of 200 is 10; the bootstrap of 40 prompts is a little too narrow */
     cql_counts_free(c);
 }
 
-static void few_prompts_prove_nothing(void **state)
-{
+static void few_prompts_prove_nothing(void **state) {
     (void)state;
     cql_counts *c = make(1, 2, 100, CQL_RESAMPLE_BOOTSTRAP, 4);
     for (int p = 0; p < CQL_MIN_PROMPTS - 1; ++p) {
@@ -287,8 +293,7 @@ static void few_prompts_prove_nothing(void **state)
     cql_counts_free(c);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(order_never_shows),
         cmocka_unit_test(moments_are_those_of_the_records),

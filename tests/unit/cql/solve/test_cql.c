@@ -1,5 +1,6 @@
-/* The fit of one state, against the reference values of tests/golden/method/cql.json (its README states the tolerances) and against
- * itself: gradients by finite differences, brute force, limits in alpha. */
+/* The fit of one state, against the reference values of tests/golden/method/cql.json (its README
+ * states the tolerances) and against itself: gradients by finite differences, brute force, limits
+ * in alpha. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,17 +16,16 @@
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
-static json_t *golden(void)
-{
+static json_t *golden(void) {
     json_t *root = NULL;
     ckvc_err err = {0};
-    if (ckvc_json_read("tests/golden/method/cql.json", 1u << 26, &root, &err) != CKVC_OK)
+    if (ckvc_json_read("tests/golden/method/cql.json", 1u << 26, &root, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     return root;
 }
 
-static size_t reals(const json_t *array, double *out, double null_value)
-{
+static size_t reals(const json_t *array, double *out, double null_value) {
     size_t n = json_array_size(array);
     for (size_t i = 0; i < n; ++i) {
         const json_t *v = json_array_get(array, i);
@@ -34,22 +34,20 @@ static size_t reals(const json_t *array, double *out, double null_value)
     return n;
 }
 
-static double at(const json_t *object, const char *key)
-{
+static double at(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-static void exact_solution_agrees_with_golden(void **state)
-{
+static void exact_solution_agrees_with_golden(void **state) {
     (void)state;
     json_t *root = golden();
     double grid[CKVC_HEAD_ACTIONS];
-    for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a)
+    for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) {
         grid[a] = ckvc_head_action(a);
+    }
     size_t i, j, fits = 0;
     json_t *s, *fit;
-    json_array_foreach(json_object_get(root, "states"), i, s)
-    {
+    json_array_foreach(json_object_get(root, "states"), i, s) {
         double rbar[64], sumsq[64], want[64], got[64], counts[64];
         uint64_t n[64];
         size_t A = reals(json_object_get(s, "n"), counts, 0.0);
@@ -62,24 +60,29 @@ static void exact_solution_agrees_with_golden(void **state)
             size = fmax(size, fabs(rbar[a]));
         }
         double tolerance = strstr(name, "six decades") ? 1e-9 : 1e-10 * size;
-        json_array_foreach(json_object_get(s, "fits"), j, fit)
-        {
+        json_array_foreach(json_object_get(s, "fits"), j, fit) {
             double alpha = at(fit, "alpha");
             cql_certificate cert;
             reals(json_object_get(fit, "Q"), want, -INFINITY);
-            if (!cql_solve_exact(A, n, rbar, alpha, got, &cert))
+            if (!cql_solve_exact(A, n, rbar, alpha, got, &cert)) {
                 fail_msg("%s, alpha %g: certificate %g", name, alpha, cert.gradient);
+            }
             assert_true(cert.gradient <= 1e-10 * size);
-            if (cert.iterations > 30)
+            if (cert.iterations > 30) {
                 fail_msg("%s, alpha %g: %d iterations", name, alpha, cert.iterations);
-            for (size_t a = 0; a < A; ++a)
-                if (!(isinf(want[a]) ? got[a] == want[a] : fabs(got[a] - want[a]) <= tolerance))
-                    fail_msg("%s, alpha %g, action %zu: got %.17g, want %.17g", name, alpha, a, got[a], want[a]);
+            }
+            for (size_t a = 0; a < A; ++a) {
+                if (!(isinf(want[a]) ? got[a] == want[a] : fabs(got[a] - want[a]) <= tolerance)) {
+                    fail_msg("%s, alpha %g, action %zu: got %.17g, want %.17g", name, alpha, a,
+                             got[a], want[a]);
+                }
+            }
             double objective = cql_objective(A, n, rbar, sumsq, alpha, got);
             assert_true(fabs(objective - at(fit, "objective")) <= 1e-9 * size * size);
             assert_int_equal(cql_choose_gate(A, got), (int)at(fit, "argmax_gate"));
-            if (A == CKVC_HEAD_ACTIONS)
+            if (A == CKVC_HEAD_ACTIONS) {
                 assert_int_equal(cql_choose_head(A, got, grid), (int)at(fit, "argmax_head"));
+            }
             fits++;
         }
     }
@@ -87,9 +90,9 @@ static void exact_solution_agrees_with_golden(void **state)
     json_decref(root);
 }
 
-/* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha, and a wide range costs a few more. */
-static void few_steps_at_any_scale(void **state)
-{
+/* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha,
+ * and a wide range costs a few more. */
+static void few_steps_at_any_scale(void **state) {
     (void)state;
     static const struct {
         double scale;
@@ -98,53 +101,58 @@ static void few_steps_at_any_scale(void **state)
     static const double alphas[] = {0.01, 0.1, 0.75, 5.0, 100.0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 1, 0);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         for (int k = 0; k < 3000; ++k) {
             uint64_t n[CKVC_HEAD_ACTIONS];
             double rbar[CKVC_HEAD_ACTIONS], q[CKVC_HEAD_ACTIONS], size = 1.0;
             double alpha = alphas[k % 5];
             for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) {
-                n[a] = k % 3 == 0 ? 100 : k % 3 == 1 ? ckvc_rng_below(&rng, 200) : (uint64_t)exp(14.0 * ckvc_rng_double(&rng));
+                n[a] = k % 3 == 0   ? 100
+                       : k % 3 == 1 ? ckvc_rng_below(&rng, 200)
+                                    : (uint64_t)exp(14.0 * ckvc_rng_double(&rng));
                 rbar[a] = 0.0;
-                for (int j = 0; j < 4; ++j)
+                for (int j = 0; j < 4; ++j) {
                     rbar[a] += 1.7 * cases[i].scale * (ckvc_rng_double(&rng) - 0.5);
+                }
                 size = fmax(size, fabs(rbar[a]));
             }
             cql_certificate cert;
-            if (!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, alpha, q, &cert) || cert.gradient > 1e-11 * size ||
-                cert.iterations > cases[i].most)
-                fail_msg("scale %g, alpha %g, state %d: %d steps, certificate %g", cases[i].scale, alpha, k, cert.iterations,
-                         cert.gradient);
+            if (!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, alpha, q, &cert) ||
+                cert.gradient > 1e-11 * size || cert.iterations > cases[i].most) {
+                fail_msg("scale %g, alpha %g, state %d: %d steps, certificate %g", cases[i].scale,
+                         alpha, k, cert.iterations, cert.gradient);
+            }
         }
+    }
 }
 
 typedef struct given_order {
     const json_t *epochs;
 } given_order;
 
-static void order_of_golden(void *ctx, uint32_t epoch, uint32_t *order, size_t n)
-{
+static void order_of_golden(void *ctx, uint32_t epoch, uint32_t *order, size_t n) {
     const json_t *list = json_array_get(((const given_order *)ctx)->epochs, epoch);
     assert_int_equal(json_array_size(list), n);
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; ++i) {
         order[i] = (uint32_t)json_integer_value(json_array_get(list, i));
+    }
 }
 
-static void adamw_agrees_with_golden(void **state)
-{
+static void adamw_agrees_with_golden(void **state) {
     (void)state;
     json_t *root = golden(), *run;
     size_t k;
-    json_array_foreach(json_object_get(root, "adamw"), k, run)
-    {
+    json_array_foreach(json_object_get(root, "adamw"), k, run) {
         size_t S = (size_t)at(run, "S"), A = (size_t)at(run, "A");
-        const json_t *list = json_object_get(run, "records"), *betas = json_object_get(run, "betas");
+        const json_t *list = json_object_get(run, "records"),
+                     *betas = json_object_get(run, "betas");
         size_t n = json_array_size(list);
         cql_record records[1000];
         for (size_t i = 0; i < n; ++i) {
             const json_t *r = json_array_get(list, i);
             records[i] = (cql_record){(uint32_t)json_integer_value(json_array_get(r, 0)),
-                                      (uint32_t)json_integer_value(json_array_get(r, 1)), json_number_value(json_array_get(r, 2))};
+                                      (uint32_t)json_integer_value(json_array_get(r, 1)),
+                                      json_number_value(json_array_get(r, 2))};
         }
         cql_adamw_options o = {.alpha = at(run, "alpha"),
                                .lr = at(run, "lr"),
@@ -157,20 +165,25 @@ static void adamw_agrees_with_golden(void **state)
         given_order order = {json_object_get(run, "order")};
         double q[1000];
         ckvc_err err = {0};
-        assert_int_equal(cql_adamw(records, n, S, A, &o, order_of_golden, &order, q, &err), CKVC_OK);
-        for (size_t s = 0; s < S; ++s)
+        assert_int_equal(cql_adamw(records, n, S, A, &o, order_of_golden, &order, q, &err),
+                         CKVC_OK);
+        for (size_t s = 0; s < S; ++s) {
             for (size_t a = 0; a < A; ++a) {
-                double want = json_number_value(json_array_get(json_array_get(json_object_get(run, "Q"), s), a));
-                if (!(fabs(q[s * A + a] - want) <= 1e-9))
-                    fail_msg("run %zu, state %zu, action %zu: got %.17g, want %.17g", k, s, a, q[s * A + a], want);
+                double want = json_number_value(
+                    json_array_get(json_array_get(json_object_get(run, "Q"), s), a));
+                if (!(fabs(q[s * A + a] - want) <= 1e-9)) {
+                    fail_msg("run %zu, state %zu, action %zu: got %.17g, want %.17g", k, s, a,
+                             q[s * A + a], want);
+                }
             }
+        }
     }
     json_decref(root);
 }
 
-/* With a large step and many epochs AdamW without decay must come to the exact minimum: two solvers, one objective. */
-static void adamw_reaches_the_exact_minimum(void **state)
-{
+/* With a large step and many epochs AdamW without decay must come to the exact minimum: two
+ * solvers, one objective. */
+static void adamw_reaches_the_exact_minimum(void **state) {
     (void)state;
     enum { A = 4, N = 200 };
     cql_record records[N];
@@ -185,8 +198,9 @@ static void adamw_reaches_the_exact_minimum(void **state)
         n[a]++;
         sum[a] += r;
     }
-    for (int a = 0; a < A; ++a)
+    for (int a = 0; a < A; ++a) {
         rbar[a] = sum[a] / (double)n[a];
+    }
     cql_adamw_options o = cql_adamw_defaults();
     o.lr = 1e-3;
     o.weight_decay = 0.0;
@@ -198,12 +212,12 @@ static void adamw_reaches_the_exact_minimum(void **state)
     cql_certificate cert;
     assert_int_equal(cql_adamw(records, N, 1, A, &o, cql_seeded_order, &seed, q, &err), CKVC_OK);
     assert_true(cql_solve_exact(A, n, rbar, o.alpha, exact, &cert));
-    for (int a = 0; a < A; ++a)
+    for (int a = 0; a < A; ++a) {
         assert_true(fabs(q[a] - exact[a]) < 1e-6);
+    }
 }
 
-static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state)
-{
+static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state) {
     (void)state;
     enum { N = 1000 };
     uint32_t a[N], b[N], again[N];
@@ -220,8 +234,7 @@ static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state
     }
 }
 
-static void omega_solves_its_equation(void **state)
-{
+static void omega_solves_its_equation(void **state) {
     (void)state;
     for (double x = -60.0; x < 2000.0; x += 0.137) {
         double w = cql_omega(x);
@@ -244,8 +257,7 @@ typedef struct problem {
     double rbar[CKVC_HEAD_ACTIONS], sumsq[CKVC_HEAD_ACTIONS];
 } problem;
 
-static problem random_problem(uint64_t seed, double scale, double decades)
-{
+static problem random_problem(uint64_t seed, double scale, double decades) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 1, 2);
     problem p = {.A = 2 + ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS - 1)};
@@ -257,8 +269,7 @@ static problem random_problem(uint64_t seed, double scale, double decades)
     return p;
 }
 
-static void gradient_by_finite_differences_is_zero(void **state)
-{
+static void gradient_by_finite_differences_is_zero(void **state) {
     (void)state;
     for (uint64_t k = 0; k < 50; ++k) {
         problem p = random_problem(k, 1.0, 1.0);
@@ -277,8 +288,7 @@ static void gradient_by_finite_differences_is_zero(void **state)
     }
 }
 
-static void no_other_point_is_lower(void **state)
-{
+static void no_other_point_is_lower(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 0, 0);
@@ -290,42 +300,50 @@ static void no_other_point_is_lower(void **state)
         double best = cql_objective(p.A, p.n, p.rbar, p.sumsq, 0.75, q);
         for (int trial = 0; trial < 200; ++trial) {
             double radius = pow(10.0, -4.0 * ckvc_rng_double(&rng));
-            for (size_t a = 0; a < p.A; ++a)
+            for (size_t a = 0; a < p.A; ++a) {
                 other[a] = q[a] + radius * (2.0 * ckvc_rng_double(&rng) - 1.0);
+            }
             assert_true(cql_objective(p.A, p.n, p.rbar, p.sumsq, 0.75, other) >= best - 1e-13);
         }
     }
 }
 
-static void wide_ranges_are_certified(void **state)
-{
+static void wide_ranges_are_certified(void **state) {
     (void)state;
-    const double scales[] = {1e-12, 1e-4, 1.0, 1e2, 1e4, 1e6}, alphas[] = {1e-6, 0.01, 0.1, 0.75, 5.0};
-    for (uint64_t k = 0; k < 40; ++k)
-        for (size_t i = 0; i < sizeof scales / sizeof *scales; ++i)
+    const double scales[] = {1e-12, 1e-4, 1.0, 1e2, 1e4, 1e6},
+                 alphas[] = {1e-6, 0.01, 0.1, 0.75, 5.0};
+    for (uint64_t k = 0; k < 40; ++k) {
+        for (size_t i = 0; i < sizeof scales / sizeof *scales; ++i) {
             for (size_t j = 0; j < sizeof alphas / sizeof *alphas; ++j) {
                 problem p = random_problem(k, scales[i], 6.0);
-                for (size_t a = 0; a < p.A; ++a)
+                for (size_t a = 0; a < p.A; ++a) {
                     p.rbar[a] += scales[i] * 0.5; /* an offset is no difficulty of its own */
+                }
                 double q[CKVC_HEAD_ACTIONS], mean = 0.0, mean_q = 0.0, total = 0.0;
                 cql_certificate cert;
-                if (!cql_solve_exact(p.A, p.n, p.rbar, alphas[j], q, &cert))
-                    fail_msg("state %d, scale %g, alpha %g: certificate %g after %d", (int)k, scales[i], alphas[j], cert.gradient,
-                             cert.iterations);
-                if (cert.iterations > 30)
-                    fail_msg("state %d, scale %g, alpha %g: %d iterations", (int)k, scales[i], alphas[j], cert.iterations);
+                if (!cql_solve_exact(p.A, p.n, p.rbar, alphas[j], q, &cert)) {
+                    fail_msg("state %d, scale %g, alpha %g: certificate %g after %d", (int)k,
+                             scales[i], alphas[j], cert.gradient, cert.iterations);
+                }
+                if (cert.iterations > 30) {
+                    fail_msg("state %d, scale %g, alpha %g: %d iterations", (int)k, scales[i],
+                             alphas[j], cert.iterations);
+                }
                 for (size_t a = 0; a < p.A; ++a) {
                     mean += (double)p.n[a] * p.rbar[a];
                     mean_q += (double)p.n[a] * q[a];
                     total += (double)p.n[a];
                 }
-                assert_true(fabs(mean - mean_q) / total <= 1e-11 * fmax(1.0, scales[i])); /* sum pi Q = sum pi rbar */
+                assert_true(fabs(mean - mean_q) / total <=
+                            1e-11 * fmax(1.0, scales[i])); /* sum pi Q = sum pi rbar */
             }
+        }
+    }
 }
 
-/* More pessimism: the gap of Q between a rare and a frequent action of equal mean grows with alpha; at alpha = 0 it is none. */
-static void pessimism_grows_with_alpha(void **state)
-{
+/* More pessimism: the gap of Q between a rare and a frequent action of equal mean grows with alpha;
+ * at alpha = 0 it is none. */
+static void pessimism_grows_with_alpha(void **state) {
     (void)state;
     uint64_t n[3] = {1, 100, 100};
     double rbar[3] = {0.25, 0.25, 0.2}, q[3], last = 0.0;
@@ -339,26 +357,27 @@ static void pessimism_grows_with_alpha(void **state)
     }
 }
 
-/* method.md section 5: with exactly equal counts the order of Q is the order of the means, for every alpha. */
-static void equal_counts_keep_the_order_of_means(void **state)
-{
+/* method.md section 5: with exactly equal counts the order of Q is the order of the means, for
+ * every alpha. */
+static void equal_counts_keep_the_order_of_means(void **state) {
     (void)state;
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);
-        for (size_t a = 0; a < p.A; ++a)
+        for (size_t a = 0; a < p.A; ++a) {
             p.n[a] = 40;
+        }
         double q[CKVC_HEAD_ACTIONS];
         cql_certificate cert;
         assert_true(cql_solve_exact(p.A, p.n, p.rbar, 0.05 + (double)(k % 7), q, &cert));
-        for (size_t a = 0; a < p.A; ++a)
-            for (size_t b = 0; b < p.A; ++b)
-                if (p.rbar[a] > p.rbar[b] + 1e-9)
-                    assert_true(q[a] > q[b]);
+        for (size_t a = 0; a < p.A; ++a) {
+            for (size_t b = 0; b < p.A; ++b) {
+                if (p.rbar[a] > p.rbar[b] + 1e-9) { assert_true(q[a] > q[b]); }
+            }
+        }
     }
 }
 
-static void bad_numbers_are_no_solution(void **state)
-{
+static void bad_numbers_are_no_solution(void **state) {
     (void)state;
     uint64_t n[2] = {3, 4};
     double rbar[2] = {0.0, NAN}, q[2];
@@ -374,8 +393,7 @@ static void bad_numbers_are_no_solution(void **state)
     assert_true(fabs(q[0]) < 1e-15 && q[1] == -INFINITY);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_solution_agrees_with_golden),
         cmocka_unit_test(few_steps_at_any_scale),

@@ -1,5 +1,6 @@
-/* Logged rewards kept by prompt: refits must be those of the counts with the same seed; variance, bounds and learning curves against numbers
- * worked out by hand or with NumPy (said where they stand). */
+/* Logged rewards kept by prompt: refits must be those of the counts with the same seed; variance,
+ * bounds and learning curves against numbers worked out by hand or with NumPy (said where they
+ * stand). */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -18,45 +19,43 @@
 
 static ckvc_err err;
 
-static cql_logged *new_logged(size_t states, size_t actions, bool part)
-{
+static cql_logged *new_logged(size_t states, size_t actions, bool part) {
     cql_logged *l = NULL;
-    if (cql_logged_create(states, actions, part, (size_t)1 << 26, &l, &err) != CKVC_OK)
+    if (cql_logged_create(states, actions, part, (size_t)1 << 26, &l, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     return l;
 }
 
-static void prompt(cql_logged *l, const char *id)
-{
+static void prompt(cql_logged *l, const char *id) {
     assert_int_equal(cql_logged_prompt(l, id, &err), CKVC_OK);
 }
 
-static void add(cql_logged *l, size_t s, size_t a, double advantage, double baseline)
-{
+static void add(cql_logged *l, size_t s, size_t a, double advantage, double baseline) {
     assert_int_equal(cql_logged_add(l, s, a, advantage, 0.5 * advantage, baseline, &err), CKVC_OK);
 }
 
-static void finish(cql_logged *l)
-{
+static void finish(cql_logged *l) {
     assert_int_equal(cql_logged_finish(l, &err), CKVC_OK);
 }
 
-static void close_to(double got, double want)
-{
-    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want))))
+static void close_to(double got, double want) {
+    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)))) {
         fail_msg("got %.17g, want %.17g", got, want);
+    }
 }
 
-/* Uneven counts, states without records of some prompts: every replicate's choice is that of cql_counts, and so is the bound's verdict. */
-static void refits_are_those_of_counts(void **state)
-{
+/* Uneven counts, states without records of some prompts: every replicate's choice is that of
+ * cql_counts, and so is the bound's verdict. */
+static void refits_are_those_of_counts(void **state) {
     (void)state;
     enum { S = 5, A = 6, N = 30, R = 40 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3};
     for (int even = 0; even < 2; ++even) {
         cql_counts *c = NULL;
         cql_logged *l = new_logged(S, A, false);
-        assert_int_equal(cql_counts_create(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &c, &err), CKVC_OK);
+        assert_int_equal(cql_counts_create(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &c, &err),
+                         CKVC_OK);
         ckvc_rng rng;
         ckvc_rng_init(&rng, 5, (uint64_t)even, 0);
         for (int p = 0; p < N; ++p) {
@@ -64,13 +63,15 @@ static void refits_are_those_of_counts(void **state)
             snprintf(id, sizeof id, "p%d", p);
             cql_counts_prompt(c, id);
             prompt(l, id);
-            for (size_t s = 0; s < S - 1; ++s)
-                for (size_t a = 0; a < A && ckvc_rng_below(&rng, 3) > 0 + (uint64_t)(even ? a : 0); ++a) {
+            for (size_t s = 0; s < S - 1; ++s) {
+                for (size_t a = 0; a < A && ckvc_rng_below(&rng, 3) > 0 + (uint64_t)(even ? a : 0);
+                     ++a) {
                     size_t action = even ? a : ckvc_rng_below(&rng, A);
                     double r = ckvc_rng_double(&rng) + 0.3 * (double)(action == s);
                     assert_int_equal(cql_counts_add(c, s, action, r, r, &err), CKVC_OK);
                     add(l, s, action, r, 0.0);
                 }
+            }
         }
         finish(l);
         assert_int_equal(l->n_records, cql_counts_records(c));
@@ -82,23 +83,25 @@ static void refits_are_those_of_counts(void **state)
         assert_int_equal(cql_logged_choices(l, w, R, &fit, by_blocks, &err), CKVC_OK);
         assert_memory_equal(by_counts, by_blocks, sizeof by_counts);
         assert_int_equal(by_blocks[S - 1], CQL_NO_CHOICE);
-        for (size_t s = 0; s < S - 1; ++s)
+        for (size_t s = 0; s < S - 1; ++s) {
             for (int a = 0; a < A; ++a) {
                 bool better = a != 2 && cql_logged_bound(l, s, w, R, a, 2, NULL) > 0.0;
                 assert_int_equal(better, cql_counts_better(c, s, a, 2));
             }
+        }
         free(w);
         cql_counts_free(c);
         cql_logged_free(l);
     }
 }
 
-/* cql_choice leaves out the solver where counts are equal: it must choose as the solver does, near ties included. */
-static void equal_counts_need_no_solver(void **state)
-{
+/* cql_choice leaves out the solver where counts are equal: it must choose as the solver does, near
+ * ties included. */
+static void equal_counts_need_no_solver(void **state) {
     (void)state;
     enum { A = 7 };
-    const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4}, gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
+    const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
+                 gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 0, 0);
     for (int t = 0; t < 2000; ++t) {
@@ -116,8 +119,7 @@ static void equal_counts_need_no_solver(void **state)
     }
 }
 
-static void raw_rewards_and_loss_parts(void **state)
-{
+static void raw_rewards_and_loss_parts(void **state) {
     (void)state;
     uint64_t n[2];
     double mean[2];
@@ -142,24 +144,25 @@ static void raw_rewards_and_loss_parts(void **state)
     assert_int_equal(cql_logged_create(1000, 4, false, 10, &l, &err), CKVC_E_MEMORY);
 }
 
-/* Expected numbers: a two-way analysis of variance per state and its delete-one jackknife, written out with NumPy. */
-static void variance_agrees_with_numpy(void **state)
-{
+/* Expected numbers: a two-way analysis of variance per state and its delete-one jackknife, written
+ * out with NumPy. */
+static void variance_agrees_with_numpy(void **state) {
     (void)state;
-    static const double y0[4][3] = {{0, .3, -.2}, {0, .5, .1}, {0, -.1, .4}, {0, .2, .2}}, base0[4] = {-1, -2, -.5, -3};
-    static const double y1[4][3] = {{0, 1, .5}, {0, .6, -.3}, {0, 0, 0}, {0, .9, .1}}, base1[4] = {-1.5, -.25, 0, -4};
+    static const double y0[4][3] = {{0, .3, -.2}, {0, .5, .1}, {0, -.1, .4}, {0, .2, .2}},
+                        base0[4] = {-1, -2, -.5, -3};
+    static const double y1[4][3] = {{0, 1, .5}, {0, .6, -.3}, {0, 0, 0}, {0, .9, .1}},
+                        base1[4] = {-1.5, -.25, 0, -4};
     cql_logged *l = new_logged(3, 3, false);
     for (int p = 0; p < 4; ++p) {
         prompt(l, (const char *[]){"a", "b", "c", "d"}[p]);
         for (size_t a = 0; a < 3; ++a) {
             add(l, 0, a, y0[p][a], base0[p]);
-            if (p != 2)
-                add(l, 1, a, y1[p][a], base1[p]);
+            if (p != 2) { add(l, 1, a, y1[p][a], base1[p]); }
         }
-        if (p >= 1) /* the whole grid by no more than one prompt: no part in the split */
+        if (p >= 1) { /* the whole grid by no more than one prompt: no part in the split */
             add(l, 2, 0, (double)p, 0.0);
-        if (p == 2)
-            add(l, 2, 1, 0.0, 0.0);
+        }
+        if (p == 2) { add(l, 2, 1, 0.0, 0.0); }
     }
     finish(l);
     variance_split v;
@@ -184,7 +187,8 @@ static void variance_agrees_with_numpy(void **state)
     variance_bound b[3];
     variance_bounds(l, 0.05, b);
     assert_true(b[0].n_prompts == 4 && b[0].n_actions == 3 && b[1].n_prompts == 3);
-    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3.0 && b[2].spread == 2.0);
+    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3.0 &&
+                b[2].spread == 2.0);
     close_to(b[0].width, 0.7);
     close_to(b[0].width_raw, 2.9);
     close_to(b[0].spread, 0.225);
@@ -201,8 +205,7 @@ static void variance_agrees_with_numpy(void **state)
     cql_logged_free(l);
 }
 
-static void corrections(void **state)
-{
+static void corrections(void **state) {
     (void)state;
     close_to(stability_spearman_brown(0.5), 2.0 / 3.0);
     close_to(stability_spearman_brown(-0.25), -0.25);
@@ -216,10 +219,10 @@ static void corrections(void **state)
     assert_true(isnan(stability_ceiling(-0.1, 0.9)) && isnan(stability_ceiling(NAN, 0.9)));
 }
 
-/* Two prompts, one state. Fitted from the first, action 1 is chosen and brings the second 0.5; fitted from the second, action 2 brings the
- * first 0.2. Sorted on both: 1.1, 0.75, 0; each half in the other's order: the means of (0.5, 2, 0) and (0.2, 1, 0). */
-static void prompts_left_out_by_hand(void **state)
-{
+/* Two prompts, one state. Fitted from the first, action 1 is chosen and brings the second 0.5;
+ * fitted from the second, action 2 brings the first 0.2. Sorted on both: 1.1, 0.75, 0; each half in
+ * the other's order: the means of (0.5, 2, 0) and (0.2, 1, 0). */
+static void prompts_left_out_by_hand(void **state) {
     (void)state;
     static const double grid[3] = {0.9, 1.0, 1.1};
     static const int incoming[1] = {0};
@@ -251,17 +254,19 @@ static void prompts_left_out_by_hand(void **state)
     cql_logged_free(l);
 }
 
-/* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and gains nothing on prompts left out. */
-static void learning_curves_tell_signal_from_noise(void **state)
-{
+/* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and
+ * gains nothing on prompts left out. */
+static void learning_curves_tell_signal_from_noise(void **state) {
     (void)state;
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];
     int incoming[S];
-    for (int a = 0; a < A; ++a)
+    for (int a = 0; a < A; ++a) {
         grid[a] = 0.6 + 0.1 * a;
-    for (int s = 0; s < S; ++s)
+    }
+    for (int s = 0; s < S; ++s) {
         incoming[s] = 4;
+    }
     for (int noise = 0; noise < 2; ++noise) {
         cql_logged *l = new_logged(S, A, false);
         ckvc_rng rng;
@@ -270,11 +275,16 @@ static void learning_curves_tell_signal_from_noise(void **state)
             char id[16];
             snprintf(id, sizeof id, "q%d", p);
             prompt(l, id);
-            for (size_t s = 0; s < S; ++s)
+            for (size_t s = 0; s < S; ++s) {
                 for (size_t a = 0; a < A; ++a) {
                     double d = (double)a - (double)(s % A);
-                    add(l, s, a, a == 4 ? 0.0 : noise ? ckvc_rng_double(&rng) - 0.5 : 1.0 - 0.01 * d * d, 0.0);
+                    add(l, s, a,
+                        a == 4  ? 0.0
+                        : noise ? ckvc_rng_double(&rng) - 0.5
+                                : 1.0 - 0.01 * d * d,
+                        0.0);
                 }
+            }
         }
         finish(l);
         const stability_side side = {l, {0.75, 1.0, grid, CQL_ADVANTAGE}, grid, incoming, 2};
@@ -290,10 +300,12 @@ static void learning_curves_tell_signal_from_noise(void **state)
         close_to(half.supported, 1.0);
         assert_true(thin.records > 0.2 * half.records && thin.records < 0.3 * half.records);
         double mean = 0.0;
-        for (int p = 0; p < N; ++p)
+        for (int p = 0; p < N; ++p) {
             mean += gain[p] / N;
+        }
         if (noise) {
-            assert_true(fabs(one.rho.mean) < 0.1 && fabs(half.rho.mean) < 0.15 && one.to_full.mean < 0.5);
+            assert_true(fabs(one.rho.mean) < 0.1 && fabs(half.rho.mean) < 0.15 &&
+                        one.to_full.mean < 0.5);
             assert_true(fabs(mean) < 0.05);
         } else {
             close_to(one.rho.mean, 1.0);
@@ -305,23 +317,24 @@ static void learning_curves_tell_signal_from_noise(void **state)
     }
 }
 
-/* Even counts: nothing to turn. Two actions 1e-3 apart with 4 records each: any uneven draw lets the rarer lose, so the choice turns whenever
- * the better one is drawn more rarely: (1 - C(8,4)/2^8) / 2 = 0.36328125 of draws. (Q of the rarer is lower by far more than 1e-3.) */
-static void count_noise_by_hand(void **state)
-{
+/* Even counts: nothing to turn. Two actions 1e-3 apart with 4 records each: any uneven draw lets
+ * the rarer lose, so the choice turns whenever the better one is drawn more rarely: (1 -
+ * C(8,4)/2^8) / 2 = 0.36328125 of draws. (Q of the rarer is lower by far more than 1e-3.) */
+static void count_noise_by_hand(void **state) {
     (void)state;
     const uint64_t n[2] = {4, 4}, many[2] = {100000, 100000};
     const double mean[2] = {0.001, 0.0}, apart[2] = {5.0, 0.0};
     enum { DRAWS = 20000 };
     double share = variance_count_noise(2, n, mean, 0.75, NULL, DRAWS, 1, 0);
     assert_true(fabs(share - 0.36328125) < 4.0 * sqrt(0.363 * 0.637 / DRAWS));
-    assert_true(variance_count_noise(2, n, mean, 0.0, NULL, 200, 1, 0) < 0.02); /* only where one was not drawn at all: 2/2^8 */
+    assert_true(variance_count_noise(2, n, mean, 0.0, NULL, 200, 1, 0) <
+                0.02); /* only where one was not drawn at all: 2/2^8 */
     assert_true(variance_count_noise(2, many, apart, 0.75, NULL, 200, 1, 0) == 0.0);
-    assert_true(isnan(variance_count_noise(2, (const uint64_t[]){0, 0}, mean, 0.75, NULL, 9, 1, 0)));
+    assert_true(
+        isnan(variance_count_noise(2, (const uint64_t[]){0, 0}, mean, 0.75, NULL, 9, 1, 0)));
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refits_are_those_of_counts),
         cmocka_unit_test(equal_counts_need_no_solver),

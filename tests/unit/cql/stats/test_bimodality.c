@@ -1,6 +1,7 @@
-/* The dip and Sarle's coefficient against other programs. Samples: the Python package diptest 0.12.0 (Hartigan's algorithm AS 217 as corrected by
- * Maechler). Histograms: a linear programme for the nearest unimodal function, solved by scipy's linprog, which also agrees with diptest on
- * each value spread evenly over its bar. Sarle: scipy.stats.skew and kurtosis with bias=False.
+/* The dip and Sarle's coefficient against other programs. Samples: the Python package diptest
+ * 0.12.0 (Hartigan's algorithm AS 217 as corrected by Maechler). Histograms: a linear programme for
+ * the nearest unimodal function, solved by scipy's linprog, which also agrees with diptest on each
+ * value spread evenly over its bar. Sarle: scipy.stats.skew and kurtosis with bias=False.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +17,7 @@
 enum { ACTIONS = 29 };
 
 /* Distinct sorted values: steps of 1/n. */
-static double dip_of_sample(const double *x, const double *count, size_t k)
-{
+static double dip_of_sample(const double *x, const double *count, size_t k) {
     double lower[64], upper[64], n = 0, dip2;
     ckvc_err err = {0};
     for (size_t i = 0; i < k; i++) {
@@ -31,11 +31,11 @@ static double dip_of_sample(const double *x, const double *count, size_t k)
     return dip2 / 2;
 }
 
-static void samples(void **state)
-{
+static void samples(void **state) {
     (void)state;
-    static const double two_normals[] = {-0.99, -0.89, -0.62, -0.49, -0.45, -0.27, 0.0,  0.06, 0.3,  0.36, 0.49,
-                                         1.1,   1.16,  1.34,  1.66,  1.71,  2.07,  2.54, 2.97, 3.11, 3.7};
+    static const double two_normals[] = {-0.99, -0.89, -0.62, -0.49, -0.45, -0.27, 0.0,
+                                         0.06,  0.3,   0.36,  0.49,  1.1,   1.16,  1.34,
+                                         1.66,  1.71,  2.07,  2.54,  2.97,  3.11,  3.7};
     double ones[64], grid[ACTIONS];
     for (int i = 0; i < 64; i++) {
         ones[i] = 1;
@@ -47,9 +47,12 @@ static void samples(void **state)
     static const struct {
         double count[ACTIONS], dip;
     } ties[] = {
-        {{9, 7, 4, 2, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 5, 8, 6, 3, 2}, 0.17213804713804717},
-        {{0, 0, 0, 1, 0, 1, 2, 3, 4, 6, 8, 9, 7, 5, 4, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 0.07407407407407407},
-        {{3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4}, 0.16666666666666666},
+        {{9, 7, 4, 2, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 3, 5, 8, 6, 3, 2},
+         0.17213804713804717},
+        {{0, 0, 0, 1, 0, 1, 2, 3, 4, 6, 8, 9, 7, 5, 4, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+         0.07407407407407407},
+        {{3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4},
+         0.16666666666666666},
     };
     for (size_t i = 0; i < sizeof ties / sizeof *ties; i++) {
         double x[ACTIONS], count[ACTIONS];
@@ -73,8 +76,7 @@ static void samples(void **state)
     assert_true(fabs(dip_of_sample(even, ones, 40) - 1 / 80.0) < 1e-15);
 }
 
-static void histograms(void **state)
-{
+static void histograms(void **state) {
     (void)state;
     double grid[ACTIONS];
     for (int a = 0; a < ACTIONS; a++) {
@@ -118,19 +120,21 @@ static void histograms(void **state)
     ckvc_err err = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bimodality b, again;
-        assert_int_equal(bimodality_test(grid, cases[i].count, ACTIONS, 2000, 1, &b, &err), CKVC_OK);
-        if (!(fabs(b.dip - cases[i].dip) < 1e-13 && fabs(b.sarle - cases[i].sarle) < 1e-11 && b.p >= cases[i].p_lo &&
-              b.p <= cases[i].p_hi)) {
+        assert_int_equal(bimodality_test(grid, cases[i].count, ACTIONS, 2000, 1, &b, &err),
+                         CKVC_OK);
+        if (!(fabs(b.dip - cases[i].dip) < 1e-13 && fabs(b.sarle - cases[i].sarle) < 1e-11 &&
+              b.p >= cases[i].p_lo && b.p <= cases[i].p_hi)) {
             fail_msg("%s: dip %.17g, Sarle %.17g, p %.4f", cases[i].name, b.dip, b.sarle, b.p);
         }
-        assert_int_equal(bimodality_test(grid, cases[i].count, ACTIONS, 2000, 1, &again, &err), CKVC_OK);
+        assert_int_equal(bimodality_test(grid, cases[i].count, ACTIONS, 2000, 1, &again, &err),
+                         CKVC_OK);
         assert_memory_equal(&b, &again, sizeof b);
     }
 }
 
-/* p is uniform where the hypothesis holds at its edge: even draws are called two-peaked at 5% about one time in twenty. */
-static void level(void **state)
-{
+/* p is uniform where the hypothesis holds at its edge: even draws are called two-peaked at 5% about
+ * one time in twenty. */
+static void level(void **state) {
     (void)state;
     double grid[10], count[10];
     int called = 0;
@@ -152,8 +156,7 @@ static void level(void **state)
     assert_in_range(called, 8, 34); /* 20 expected, 4.4 standard deviation */
 }
 
-static void undefined(void **state)
-{
+static void undefined(void **state) {
     (void)state;
     ckvc_err err = {0};
     double grid[3] = {0.8, 0.9, 1.0}, none[3] = {0}, one[3] = {0, 5, 0}, three[3] = {1, 1, 1};
@@ -166,9 +169,8 @@ static void undefined(void **state)
     assert_true(b.dip < 1e-12 && isnan(b.p) && isnan(b.sarle));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(histograms), cmocka_unit_test(level),
-                                       cmocka_unit_test(undefined)};
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(samples), cmocka_unit_test(histograms),
+                                       cmocka_unit_test(level), cmocka_unit_test(undefined)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

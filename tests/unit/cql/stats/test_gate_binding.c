@@ -1,4 +1,5 @@
-/* Where the gate can act: sizes at the ends of a grid tell whether any two thresholds keep different sets; what the advice says. */
+/* Where the gate can act: sizes at the ends of a grid tell whether any two thresholds keep
+ * different sets; what the advice says. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,9 +13,9 @@
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"
 
-/* Against the operator itself: over random utilities the sums count exactly the cases where some two thresholds keep different sets. */
-static void test_against_the_operator(void **state)
-{
+/* Against the operator itself: over random utilities the sums count exactly the cases where some
+ * two thresholds keep different sets. */
+static void test_against_the_operator(void **state) {
     (void)state;
     enum { T = 60, A = 21 };
     ckvc_rng rng;
@@ -31,7 +32,8 @@ static void test_against_the_operator(void **state)
         uint32_t first[T], set[T], scratch[T], n_first = 0, candidates[A];
         bool any = false;
         for (int a = 0; a < A; a++) {
-            const uint32_t n = ckvc_retain(T, u, (80 + a) / 100.0, budget, 0, set, &candidates[a], scratch);
+            const uint32_t n =
+                ckvc_retain(T, u, (80 + a) / 100.0, budget, 0, set, &candidates[a], scratch);
             if (a == 0) {
                 n_first = n;
                 memcpy(first, set, n * sizeof *set);
@@ -51,11 +53,11 @@ static void test_against_the_operator(void **state)
     assert_true(gate_binding_differ_share(&b) == (double)differ / 2000);
     gate_binding twice = b;
     gate_binding_merge(&twice, &b);
-    assert_true(twice.n == 4000 && twice.tokens == 2 * b.tokens && gate_binding_share(&twice) == gate_binding_share(&b));
+    assert_true(twice.n == 4000 && twice.tokens == 2 * b.tokens &&
+                gate_binding_share(&twice) == gate_binding_share(&b));
 }
 
-static void test_advice(void **state)
-{
+static void test_advice(void **state) {
     (void)state;
     char text[256];
     gate_binding none = {0};
@@ -89,8 +91,8 @@ static void test_advice(void **state)
     assert_null(strstr(text, "--budget"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_the_operator), cmocka_unit_test(test_advice)};
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_the_operator),
+                                       cmocka_unit_test(test_advice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

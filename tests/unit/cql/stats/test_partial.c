@@ -1,5 +1,6 @@
-/* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the controls (of scipy.stats.rankdata's ranks), then
- * numpy.corrcoef; without controls scipy.stats.spearmanr. */
+/* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the
+ * controls (of scipy.stats.rankdata's ranks), then numpy.corrcoef; without controls
+ * scipy.stats.spearmanr. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -14,15 +15,17 @@
 enum { N = 24 };
 static const double tokens[N] = {396, 668, 326, 321, 609, 580, 850, 678, 608, 598, 449, 307,
                                  415, 715, 420, 522, 302, 798, 393, 461, 828, 606, 808, 684};
-static const double structure[N] = {5.057, 4.894, 4.801, 5.491, 5.001, 5.491, 5.549, 4.975, 5.143, 5.23,  4.848, 4.718,
-                                    4.809, 5.391, 5.12,  4.871, 4.609, 5.253, 4.805, 4.669, 5.259, 5.086, 5.535, 5.451};
-static const double semantic[N] = {4.35, 5.38, 9.57, 3.33, 6.14, 7.11, 12.22, 9.74, 6.48,  6.38, 6.69, 13.59,
-                                   6.23, 6.54, 8.51, 7.04, 6.83, 4.73, 7.36,  6.19, 11.78, 9.59, 7.32, 9.65};
-static const double damage[N] = {1.1793, 1.405,  1.1858, 1.1482, 1.1761, 1.436,  1.4032, 1.1858, 1.3062, 1.259,  1.2325, 1.4268,
-                                 1.1069, 1.3672, 1.2976, 1.3027, 1.0933, 1.3965, 1.262,  1.2321, 1.3974, 1.3476, 1.5069, 1.3549};
+static const double structure[N] = {5.057, 4.894, 4.801, 5.491, 5.001, 5.491, 5.549, 4.975,
+                                    5.143, 5.23,  4.848, 4.718, 4.809, 5.391, 5.12,  4.871,
+                                    4.609, 5.253, 4.805, 4.669, 5.259, 5.086, 5.535, 5.451};
+static const double semantic[N] = {4.35, 5.38, 9.57, 3.33,  6.14,  7.11, 12.22, 9.74,
+                                   6.48, 6.38, 6.69, 13.59, 6.23,  6.54, 8.51,  7.04,
+                                   6.83, 4.73, 7.36, 6.19,  11.78, 9.59, 7.32,  9.65};
+static const double damage[N] = {1.1793, 1.405,  1.1858, 1.1482, 1.1761, 1.436,  1.4032, 1.1858,
+                                 1.3062, 1.259,  1.2325, 1.4268, 1.1069, 1.3672, 1.2976, 1.3027,
+                                 1.0933, 1.3965, 1.262,  1.2321, 1.3974, 1.3476, 1.5069, 1.3549};
 
-static void check(size_t n_controls, bool ranks, double want)
-{
+static void check(size_t n_controls, bool ranks, double want) {
     partial_columns c = {structure, damage, {tokens, semantic}, n_controls, N};
     partial_result r;
     ckvc_err err = {0};
@@ -33,8 +36,7 @@ static void check(size_t n_controls, bool ranks, double want)
     assert_int_equal(r.n_controls, n_controls);
 }
 
-static void values(void **state)
-{
+static void values(void **state) {
     (void)state;
     check(0, false, 0.5216170397257315);
     check(1, false, 0.19346614049780295);
@@ -45,8 +47,7 @@ static void values(void **state)
     assert_true(fabs(rank_spearman(structure, damage, N) - 0.4923879947803393) < 1e-12);
 }
 
-static void edges(void **state)
-{
+static void edges(void **state) {
     (void)state;
     ckvc_err err = {0};
     partial_result r;
@@ -57,7 +58,8 @@ static void edges(void **state)
         with_nan[i] = i == 4 ? NAN : i;
     }
     /* a constant control says nothing; neither does one that another gives */
-    partial_columns constant = {structure, damage, {same}, 1, N}, twice = {structure, damage, {tokens, linear}, 2, N};
+    partial_columns constant = {structure, damage, {same}, 1, N},
+                    twice = {structure, damage, {tokens, linear}, 2, N};
     assert_int_equal(partial_correlation(&constant, false, &r, &err), CKVC_OK);
     assert_true(fabs(r.r - 0.5216170397257315) < 1e-12 && r.n_controls == 0);
     assert_int_equal(partial_correlation(&twice, false, &r, &err), CKVC_OK);
@@ -68,7 +70,8 @@ static void edges(void **state)
     assert_true(isnan(r.r));
     assert_int_equal(partial_correlation(&given, true, &r, &err), CKVC_OK);
     assert_true(isnan(r.r));
-    partial_columns few = {structure, damage, {tokens}, 1, 3}, none = {structure, damage, {tokens}, 1, 0};
+    partial_columns few = {structure, damage, {tokens}, 1, 3},
+                    none = {structure, damage, {tokens}, 1, 0};
     assert_int_equal(partial_correlation(&few, false, &r, &err), CKVC_OK);
     assert_true(isnan(r.r));
     assert_int_equal(partial_interval(&none, true, 10, 1, 1, &r, &err), CKVC_OK);
@@ -77,9 +80,9 @@ static void edges(void **state)
     assert_int_equal(partial_correlation(&broken, true, &r, &err), CKVC_E_DATA);
 }
 
-/* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls). Covers 0 where there is no relation. */
-static void intervals(void **state)
-{
+/* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls).
+ * Covers 0 where there is no relation. */
+static void intervals(void **state) {
     (void)state;
     ckvc_err err = {0};
     partial_columns c = {structure, damage, {tokens}, 1, N};
@@ -111,8 +114,8 @@ static void intervals(void **state)
     assert_in_range(covered, 51, 60); /* 57 expected */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values), cmocka_unit_test(edges), cmocka_unit_test(intervals)};
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values), cmocka_unit_test(edges),
+                                       cmocka_unit_test(intervals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Rank statistics against tests/golden/method/spearman.json, intervals and quantiles against SciPy and NumPy. */
+/* Rank statistics against tests/golden/method/spearman.json, intervals and quantiles against SciPy
+ * and NumPy. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,32 +11,32 @@
 #include "cql/stats/rank.h"
 #include "lib/base/json.h"
 
-static size_t flatten(const json_t *rows, double *out, size_t *columns)
-{
+static size_t flatten(const json_t *rows, double *out, size_t *columns) {
     size_t n = 0;
     *columns = json_array_size(json_array_get(rows, 0));
-    for (size_t i = 0; i < json_array_size(rows); ++i)
-        for (size_t j = 0; j < *columns; ++j)
+    for (size_t i = 0; i < json_array_size(rows); ++i) {
+        for (size_t j = 0; j < *columns; ++j) {
             out[n++] = json_number_value(json_array_get(json_array_get(rows, i), j));
+        }
+    }
     return json_array_size(rows);
 }
 
-static void same(double got, const json_t *want, const char *name, const char *what)
-{
-    if (json_is_null(want) ? !isnan(got) : !(fabs(got - json_number_value(want)) <= 1e-12))
+static void same(double got, const json_t *want, const char *name, const char *what) {
+    if (json_is_null(want) ? !isnan(got) : !(fabs(got - json_number_value(want)) <= 1e-12)) {
         fail_msg("%s, %s: got %.17g", name, what, got);
+    }
 }
 
-static void golden_cases(void **state)
-{
+static void golden_cases(void **state) {
     (void)state;
     json_t *root = NULL, *c;
     ckvc_err err = {0};
-    if (ckvc_json_read("tests/golden/method/spearman.json", 1u << 26, &root, &err) != CKVC_OK)
+    if (ckvc_json_read("tests/golden/method/spearman.json", 1u << 26, &root, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     size_t i;
-    json_array_foreach(json_object_get(root, "cases"), i, c)
-    {
+    json_array_foreach(json_object_get(root, "cases"), i, c) {
         const char *name = json_string_value(json_object_get(c, "name"));
         double x[1024], y[1024];
         size_t G, L = flatten(json_object_get(c, "X"), x, &G);
@@ -45,15 +46,15 @@ static void golden_cases(void **state)
         same(r.overall, json_object_get(c, "overall"), name, "overall");
         same(r.bin_mean, json_object_get(c, "bin_mean"), name, "bin_mean");
         same(r.bin_min, json_object_get(c, "bin_min"), name, "bin_min");
-        for (size_t b = 0; b < 4; ++b)
+        for (size_t b = 0; b < 4; ++b) {
             same(r.bins[b], json_array_get(json_object_get(c, "bins"), b), name, "bin");
+        }
     }
     assert_int_equal(i, 13);
     json_decref(root);
 }
 
-static void undefined_is_nan(void **state)
-{
+static void undefined_is_nan(void **state) {
     (void)state;
     double x[3] = {1.0, NAN, 2.0}, y[3] = {1.0, 2.0, 3.0};
     assert_true(isnan(rank_spearman(x, y, 3)));
@@ -63,8 +64,7 @@ static void undefined_is_nan(void **state)
     assert_true(isnan(rank_spearman(x, y, 3)));
 }
 
-static void bins_are_array_split(void **state)
-{
+static void bins_are_array_split(void **state) {
     (void)state;
     assert_int_equal(rank_bin_size(30, 4, 0), 8);
     assert_int_equal(rank_bin_size(30, 4, 1), 8);
@@ -73,15 +73,14 @@ static void bins_are_array_split(void **state)
     assert_int_equal(rank_bin_size(3, 4, 3), 0);
 }
 
-static void close_to(double got, double want)
-{
-    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want))))
+static void close_to(double got, double want) {
+    if (!(fabs(got - want) <= 1e-12 * fmax(1.0, fabs(want)))) {
         fail_msg("got %.17g, want %.17g", got, want);
+    }
 }
 
 /* Expected numbers: scipy.stats.t.interval(0.95, n - 1, loc=mean, scale=scipy.stats.sem(d)). */
-static void mean_intervals_agree_with_scipy(void **state)
-{
+static void mean_intervals_agree_with_scipy(void **state) {
     (void)state;
     double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, line[40];
     rank_interval r = rank_mean_interval(d, 5);
@@ -92,8 +91,9 @@ static void mean_intervals_agree_with_scipy(void **state)
     r = rank_mean_interval(d, 2);
     close_to(r.lo, -4.63982677606551);
     close_to(r.hi, 4.88982677606551);
-    for (int i = 0; i < 40; ++i)
+    for (int i = 0; i < 40; ++i) {
         line[i] = i * 0.1 - 1.0;
+    }
     r = rank_mean_interval(line, 40);
     close_to(r.lo, 0.5761212085024908);
     close_to(r.hi, 1.323878791497509);
@@ -103,24 +103,23 @@ static void mean_intervals_agree_with_scipy(void **state)
 }
 
 /* Expected numbers: numpy.quantile. */
-static void quantiles_agree_with_numpy(void **state)
-{
+static void quantiles_agree_with_numpy(void **state) {
     (void)state;
     const double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, p[6] = {0.0, 0.025, 0.3, 0.5, 0.975, 1.0};
     const double want[6] = {-0.25, -0.215, 0.18, 0.5, 1.4249999999999998, 1.5};
     double got[6];
     ckvc_err err = {0};
     assert_int_equal(rank_quantile(d, 5, p, 6, got, &err), CKVC_OK);
-    for (int i = 0; i < 6; ++i)
+    for (int i = 0; i < 6; ++i) {
         assert_true(fabs(got[i] - want[i]) <= 2e-16);
+    }
     assert_true(d[0] == 0.5 && d[4] == 0.1);
     assert_int_equal(rank_quantile(d, 1, p, 6, got, &err), CKVC_OK);
     assert_true(got[0] == 0.5 && got[5] == 0.5);
     assert_int_equal(rank_quantile(d, 0, p, 1, got, &err), CKVC_E_DATA);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_cases),
         cmocka_unit_test(undefined_is_nan),

@@ -10,40 +10,36 @@
 
 #include "cql/transfer/transfer.h"
 
-static uint32_t extent(const json_t *c, const char *key)
-{
+static uint32_t extent(const json_t *c, const char *key) {
     json_int_t n = json_integer_value(json_object_get(c, key));
     assert_true(n >= 1 && n < 1000);
     return (uint32_t)n;
 }
 
 /* Nested lists of integers, flattened behind each other. */
-static size_t flatten(const json_t *v, uint32_t *out, size_t n)
-{
+static size_t flatten(const json_t *v, uint32_t *out, size_t n) {
     if (json_is_integer(v)) {
         out[n] = (uint32_t)json_integer_value(v);
         return n + 1;
     }
     size_t i;
     json_t *item;
-    json_array_foreach(v, i, item)
-    {
+    json_array_foreach(v, i, item) {
         n = flatten(item, out, n);
     }
     return n;
 }
 
-static void test_golden(void **state)
-{
+static void test_golden(void **state) {
     (void)state;
     json_error_t e;
     json_t *root = json_load_file("tests/golden/method/transfer.json", 0, &e), *c;
     assert_non_null(root);
     size_t i, n_checked = 0;
-    json_array_foreach(json_object_get(root, "heads"), i, c)
-    {
+    json_array_foreach(json_object_get(root, "heads"), i, c) {
         uint32_t L = extent(c, "L"), G = extent(c, "G"), L2 = extent(c, "L2"), G2 = extent(c, "G2");
-        uint32_t *source = calloc((size_t)L * G, 4), *want = calloc((size_t)L2 * G2, 4), *got = calloc((size_t)L2 * G2, 4);
+        uint32_t *source = calloc((size_t)L * G, 4), *want = calloc((size_t)L2 * G2, 4),
+                 *got = calloc((size_t)L2 * G2, 4);
         assert_int_equal(flatten(json_object_get(c, "source"), source, 0), (size_t)L * G);
         assert_int_equal(flatten(json_object_get(c, "target"), want, 0), (size_t)L2 * G2);
         transfer_heads(L, G, source, L2, G2, got);
@@ -53,8 +49,7 @@ static void test_golden(void **state)
         free(want);
         free(got);
     }
-    json_array_foreach(json_object_get(root, "gates"), i, c)
-    {
+    json_array_foreach(json_object_get(root, "gates"), i, c) {
         uint32_t L = extent(c, "L"), cells = extent(c, "E") * extent(c, "P"), L2 = extent(c, "L2");
         uint32_t *source = calloc((size_t)L * cells, 4), *want = calloc((size_t)L2 * cells, 4),
                  *got = calloc((size_t)L2 * cells, 4);
@@ -72,13 +67,13 @@ static void test_golden(void **state)
 }
 
 /* The largest extents and index that the header allows stay within 64 bits. */
-static void test_limits(void **state)
-{
+static void test_limits(void **state) {
     (void)state;
     enum { N = 65536 };
     uint32_t *source = malloc(N * sizeof *source), target[2];
-    for (uint32_t i = 0; i < N; i++)
+    for (uint32_t i = 0; i < N; i++) {
         source[i] = 65535;
+    }
     transfer_heads(N, 1, source, 1, 1, target);
     assert_int_equal(target[0], 65535);
     transfer_heads(256, 256, source, 1, 1, target);
@@ -92,8 +87,8 @@ static void test_limits(void **state)
     free(wide);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_limits)};
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),
+                                       cmocka_unit_test(test_limits)};
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Matching heads between models: the assignment against brute force, rank and signature on layers whose answer is known. */
+/* Matching heads between models: the assignment against brute force, rank and signature on layers
+ * whose answer is known. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,11 +14,8 @@
 #include "lib/base/rng.h"
 
 /* ---- assignment ---- */
-static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t row, unsigned used)
-{
-    if (row == n) {
-        return 0;
-    }
+static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t row, unsigned used) {
+    if (row == n) { return 0; }
     double best = INFINITY;
     for (uint32_t j = 0; j < m; j++) {
         if (!(used >> j & 1)) {
@@ -28,15 +26,16 @@ static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t r
     return best;
 }
 
-static void test_assignment_brute_force(void **state)
-{
+static void test_assignment_brute_force(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
     for (int round = 0; round < 600; round++) {
-        uint32_t n = 1 + (uint32_t)ckvc_rng_below(&rng, 7), m = n + (uint32_t)ckvc_rng_below(&rng, 8 - n), column[7];
+        uint32_t n = 1 + (uint32_t)ckvc_rng_below(&rng, 7),
+                 m = n + (uint32_t)ckvc_rng_below(&rng, 8 - n), column[7];
         double cost[49];
-        for (uint32_t i = 0; i < n * m; i++) { /* whole numbers: ties, and sums that are exact; also negative ones */
+        for (uint32_t i = 0; i < n * m;
+             i++) { /* whole numbers: ties, and sums that are exact; also negative ones */
             cost[i] = round % 2 ? (double)ckvc_rng_below(&rng, 6) - 2 : ckvc_rng_double(&rng);
         }
         assert_int_equal(assignment_solve(n, m, cost, column, NULL), CKVC_OK);
@@ -51,8 +50,7 @@ static void test_assignment_brute_force(void **state)
     }
 }
 
-static void test_assignment_large(void **state)
-{
+static void test_assignment_large(void **state) {
     (void)state;
     enum { N = 200 };
     double *cost = malloc(N * N * sizeof *cost);
@@ -70,13 +68,14 @@ static void test_assignment_large(void **state)
 }
 
 /* ---- rank ---- */
-static void test_rank(void **state)
-{
+static void test_rank(void **state) {
     (void)state;
     const uint32_t source[2][4] = {{9, 0, 28, 4}, {5, 5, 1, 7}}; /* ascending: 0 4 9 28, 1 5 5 7 */
     const double spread[3][4] = {{0.3, 0.1, 0.4, 0.2}, {1, 1, 1, 1}, {4, 3, 2, 1}};
     const uint32_t want[3][4] = {
-        {9, 0, 28, 4}, {0, 4, 7, 17}, {7, 5, 5, 1}}; /* middle: halves of 1, 9, 14, 35, down; by position */
+        {9, 0, 28, 4},
+        {0, 4, 7, 17},
+        {7, 5, 5, 1}}; /* middle: halves of 1, 9, 14, 35, down; by position */
     uint32_t got[3][4];
     assert_int_equal(transfer_heads_rank(2, 4, source[0], 3, 4, spread[0], got[0], NULL), CKVC_OK);
     assert_memory_equal(got, want, sizeof want);
@@ -87,7 +86,8 @@ static void test_rank(void **state)
     assert_int_equal(pair[0], 28);
     assert_int_equal(pair[1], 0);
     const double rising[2][4] = {{3, 1, 4, 2}, {1, 1, 1, 1}}, falling[1][4] = {{1, 9, 0, 2}};
-    assert_float_equal(transfer_rank_agreement(2, 4, source[0], rising[0]), 1.0, 1e-12); /* the constant layer does not count */
+    assert_float_equal(transfer_rank_agreement(2, 4, source[0], rising[0]), 1.0,
+                       1e-12); /* the constant layer does not count */
     assert_float_equal(transfer_rank_agreement(1, 4, source[0], falling[0]), -1.0, 1e-12);
     assert_true(isnan(transfer_rank_agreement(1, 4, source[0], rising[1])));
 }
@@ -95,16 +95,15 @@ static void test_rank(void **state)
 /* ---- signature ---- */
 enum { HEADS = 6 };
 
-static void random_signature(ckvc_rng *rng, size_t n, double *s)
-{
+static void random_signature(ckvc_rng *rng, size_t n, double *s) {
     for (size_t i = 0; i < n * TRANSFER_STATS; i++) {
         s[i] = 5 * ckvc_rng_double(rng);
     }
 }
 
-/* A target whose layers are the source's with the heads shuffled and other units: every head finds its own. */
-static void test_signature_finds_shuffled_heads(void **state)
-{
+/* A target whose layers are the source's with the heads shuffled and other units: every head finds
+ * its own. */
+static void test_signature_finds_shuffled_heads(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 21, 0, 0);
@@ -122,7 +121,8 @@ static void test_signature_finds_shuffled_heads(void **state)
             for (uint32_t g = 0; g < HEADS; g++) {
                 want[l * HEADS + g] = index[l * HEADS + order[g]];
                 for (int s = 0; s < TRANSFER_STATS; s++) {
-                    target[(l * HEADS + g) * TRANSFER_STATS + s] = 100 + 0.01 * (s + 1) * source[(l * HEADS + order[g]) * 3 + s];
+                    target[(l * HEADS + g) * TRANSFER_STATS + s] =
+                        100 + 0.01 * (s + 1) * source[(l * HEADS + order[g]) * 3 + s];
                 }
             }
         }
@@ -141,14 +141,14 @@ static void test_signature_finds_shuffled_heads(void **state)
 }
 
 /* Least squared distance by trying every way; more and fewer heads, and between layers. */
-static void test_signature_brute_force(void **state)
-{
+static void test_signature_brute_force(void **state) {
     (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 22, 0, 0);
     static const uint32_t shapes[][2] = {{5, 5}, {6, 3}, {3, 6}, {2, 5}, {1, 3}, {4, 1}};
     for (int round = 0; round < 120; round++) {
-        uint32_t G = shapes[round % 6][0], G2 = shapes[round % 6][1], times = (G2 + G - 1) / G, m = G * times;
+        uint32_t G = shapes[round % 6][0], G2 = shapes[round % 6][1], times = (G2 + G - 1) / G,
+                 m = G * times;
         double source[2 * 6 * TRANSFER_STATS], target[3 * 6 * TRANSFER_STATS];
         uint32_t index[12], got[18];
         random_signature(&rng, 2 * G, source);
@@ -175,7 +175,8 @@ static void test_signature_brute_force(void **state)
                         var += pow(both[side][g * 3 + s] - mean, 2) / n;
                     }
                     for (uint32_t g = 0; g < n; g++) {
-                        (side ? z2 : z)[g][s] = n > 1 ? (both[side][g * 3 + s] - mean) / sqrt(var) : 0;
+                        (side ? z2 : z)[g][s] =
+                            n > 1 ? (both[side][g * 3 + s] - mean) / sqrt(var) : 0;
                     }
                 }
             }
@@ -204,11 +205,12 @@ static void test_signature_brute_force(void **state)
     }
 }
 
-/* One target layer takes the mean over all source layers, each through its own pairing; statistics without spread decide nothing. */
-static void test_signature_one_layer(void **state)
-{
+/* One target layer takes the mean over all source layers, each through its own pairing; statistics
+ * without spread decide nothing. */
+static void test_signature_one_layer(void **state) {
     (void)state;
-    const double source[3][2][3] = {{{1, 7, 7}, {2, 7, 7}}, {{2, 7, 7}, {1, 7, 7}}, {{1, 7, 7}, {2, 7, 7}}};
+    const double source[3][2][3] = {
+        {{1, 7, 7}, {2, 7, 7}}, {{2, 7, 7}, {1, 7, 7}}, {{1, 7, 7}, {2, 7, 7}}};
     const double target[1][2][3] = {{{20, 0, 0}, {10, 0, 0}}};
     const uint32_t index[3][2] = {{1, 10}, {11, 2}, {3, 13}};
     uint32_t got[2];
@@ -219,12 +221,13 @@ static void test_signature_one_layer(void **state)
     assert_int_equal(got[1], 2);
     transfer_pairing_fini(&p);
     ckvc_err err = {0};
-    assert_int_equal(transfer_pair(1, ASSIGNMENT_MAX + 1, source[0][0], 1, 2, target[0][0], &p, &err), CKVC_E_DATA);
+    assert_int_equal(
+        transfer_pair(1, ASSIGNMENT_MAX + 1, source[0][0], 1, 2, target[0][0], &p, &err),
+        CKVC_E_DATA);
     transfer_pairing_fini(&p);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_assignment_brute_force),
                                        cmocka_unit_test(test_assignment_large),
                                        cmocka_unit_test(test_rank),

@@ -1,4 +1,5 @@
-/* The manifest reader: every kind of line that is right, and every kind that is wrong, each with the line that it names. */
+/* The manifest reader: every kind of line that is right, and every kind that is wrong, each with
+ * the line that it names. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,8 +16,7 @@
 
 static char folder[] = "/tmp/ckvc-manifest-XXXXXX";
 
-static void put(const char *name, const char *bytes, size_t n)
-{
+static void put(const char *name, const char *bytes, size_t n) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "w");
@@ -25,12 +25,9 @@ static void put(const char *name, const char *bytes, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
-    if (!mkdtemp(folder)) {
-        return -1;
-    }
+    if (!mkdtemp(folder)) { return -1; }
     put("text.txt", "0123456789 \xE2\x82\xAC", 14);
     put("broken.txt", "ok \xFF", 4);
     char link[256];
@@ -38,8 +35,7 @@ static int make_folder(void **state)
     return symlink("/etc/hostname", link);
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
     const char *const names[] = {"text.txt", "broken.txt", "outside", "m.jsonl"};
     char path[256];
@@ -50,8 +46,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out, ckvc_err *err)
-{
+static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out, ckvc_err *err) {
     char path[256];
     put("m.jsonl", bytes, n);
     snprintf(path, sizeof path, "%s/m.jsonl", folder);
@@ -59,8 +54,7 @@ static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out, ckvc_
     return manifest_read(path, out, err);
 }
 
-static void refuses_bytes(const char *bytes, size_t n, const char *said)
-{
+static void refuses_bytes(const char *bytes, size_t n, const char *said) {
     manifest *m;
     ckvc_err err;
     ckvc_status status = read_bytes(bytes, n, &m, &err);
@@ -70,20 +64,19 @@ static void refuses_bytes(const char *bytes, size_t n, const char *said)
     assert_null(m);
 }
 
-static void refuses(const char *text, const char *said)
-{
+static void refuses(const char *text, const char *said) {
     refuses_bytes(text, strlen(text), said);
 }
 
-static void good_lines(void **state)
-{
+static void good_lines(void **state) {
     (void)state;
     const char *text =
         "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\"}\r\n"
         "{\"tokens\":[1,2,2147483647],\"id\":\"b\",\"continuation_tokens\":[4]}\n"
         "{\"id\":\"c\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":3,\"continuation\":\" x\"}\n"
         "{\"id\":\"d\",\"file\":\"./text.txt\"}\n"
-        "{\"id\":\"e\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"content\":\"a\\u0000b\",\"role\":\"user\"}]}";
+        "{\"id\":\"e\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"content\":"
+        "\"a\\u0000b\",\"role\":\"user\"}]}";
     manifest *m;
     ckvc_err err;
     char sha[CKVC_SHA256_HEX];
@@ -111,14 +104,13 @@ static void good_lines(void **state)
     assert_int_equal(e->text_size, 17);
     assert_memory_equal(e->text, "system\n\nuser\na\0b\n", 17);
     char *line = manifest_line(e);
-    assert_string_equal(
-        line, "{\"id\":\"e\",\"messages\":[{\"content\":\"\",\"role\":\"system\"},{\"content\":\"a\\u0000b\",\"role\":\"user\"}]}");
+    assert_string_equal(line, "{\"id\":\"e\",\"messages\":[{\"content\":\"\",\"role\":\"system\"},{"
+                              "\"content\":\"a\\u0000b\",\"role\":\"user\"}]}");
     free(line);
     manifest_free(m);
 }
 
-static void bad_lines(void **state)
-{
+static void bad_lines(void **state) {
     (void)state;
     refuses("", "empty");
     refuses("{\"id\":\"a\",\"text\":\"x\"}\n\n", ":2: blank line");
@@ -138,7 +130,8 @@ static void bad_lines(void **state)
     refuses("{\"id\":\"a\\u0001\",\"text\":\"x\"}", "control character");
     refuses("{\"id\":\"a\\u0000b\",\"text\":\"x\"}", "control character");
     refuses("{\"id\":\"a\",\"id\":\"b\",\"text\":\"x\"}", "duplicate");
-    refuses("{\"id\":\"a\",\"text\":\"x\"}\n{\"id\":\"b\",\"text\":\"y\"}\n{\"id\":\"a\",\"text\":\"z\"}",
+    refuses("{\"id\":\"a\",\"text\":\"x\"}\n{\"id\":\"b\",\"text\":\"y\"}\n{\"id\":\"a\",\"text\":"
+            "\"z\"}",
             ":3: \"id\" \"a\" stands in line 1");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"Text\":\"y\"}", "unknown key \"Text\"");
     refuses("{\"id\":\"a\"}", "none of \"text\"");
@@ -151,21 +144,28 @@ static void bad_lines(void **state)
     refuses("{\"id\":\"a\",\"tokens\":[1.5]}", "\"tokens\"[0] is not a token id");
     refuses("{\"id\":\"a\",\"tokens\":[2147483648]}", "\"tokens\"[0] is not a token id");
     refuses("{\"id\":\"a\",\"tokens\":[99999999999999999999]}", "not valid JSON");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"y\",\"continuation_tokens\":[1]}", "at most one");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"y\",\"continuation_tokens\":[1]}",
+            "at most one");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"\"}", "\"continuation\" is empty");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation_tokens\":[]}", "not empty");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"source\":5}", "\"source\" must be a string");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"split\":\"\"}", "\"split\" has 0 bytes");
     refuses("{\"id\":\"a\",\"messages\":[]}", "not empty");
     refuses("{\"id\":\"a\",\"messages\":{}}", "must be an array");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", "exactly one");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
+            "exactly one");
     refuses("{\"id\":\"a\",\"messages\":[\"x\"]}", "\"messages\"[0] must be an object");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\"}]}", "\"messages\"[0] must be an object");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}", "two strings");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"name\":\"y\"}]}", "two strings");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\",\"content\":\"y\"}]}",
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\"}]}",
+            "\"messages\"[0] must be an object");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
+            "two strings");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"name\":\"y\"}]}",
+            "two strings");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\","
+            "\"content\":\"y\"}]}",
             "\"messages\"[1] has the role \"tool\"");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"x\"}]}", "has the role");
+    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"x\"}]}",
+            "has the role");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"offset\":1}", "belong to \"file\"");
     refuses("{\"id\":\"a\",\"file\":\"/etc/hostname\"}", "relative");
     refuses("{\"id\":\"a\",\"file\":\"../x\"}", "no \"..\"");
@@ -177,8 +177,10 @@ static void bad_lines(void **state)
     refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":15}", "which has 14");
     refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":13}", "which has 14");
     refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":9223372036854775807}", "which has 14");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":-1}", "\"bytes\" must be a whole number");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":1.5}", "\"offset\" must be a whole number");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":-1}",
+            "\"bytes\" must be a whole number");
+    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":1.5}",
+            "\"offset\" must be a whole number");
     refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":12}", "byte 11 of");
     refuses("{\"id\":\"a\",\"file\":\"broken.txt\"}", "byte 3 of");
     refuses_bytes("{\"id\":\"a\",\"text\":\"x\0y\"}", 22, "not valid JSON");
@@ -193,8 +195,7 @@ static void bad_lines(void **state)
     refuses(nested, "not valid JSON");
 }
 
-static void missing_manifest(void **state)
-{
+static void missing_manifest(void **state) {
     (void)state;
     manifest *m;
     ckvc_err err = {0};
@@ -204,8 +205,7 @@ static void missing_manifest(void **state)
     assert_int_not_equal(manifest_read(folder, &m, &err), CKVC_OK); /* a folder */
 }
 
-static void long_line(void **state)
-{
+static void long_line(void **state) {
     (void)state;
     size_t n = ((size_t)64 << 20) + 1;
     char *line = malloc(n);
@@ -214,8 +214,7 @@ static void long_line(void **state)
     free(line);
 }
 
-static void written_lines_read_back(void **state)
-{
+static void written_lines_read_back(void **state) {
     (void)state;
     char text[] = "quote \" slash \\ tab \t line\n \xE2\x82\xAC end", tail[] = " more";
     char id[] = "x-1", source[] = "s", split[] = "heldout";
@@ -229,8 +228,10 @@ static void written_lines_read_back(void **state)
                         .continuation_size = 5,
                         .has_continuation = true};
     char *line = manifest_line(&e);
-    assert_string_equal(line, "{\"continuation\":\" more\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
-                              "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
+    assert_string_equal(line,
+                        "{\"continuation\":\" "
+                        "more\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
+                        "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
     manifest *m;
     ckvc_err err;
     assert_int_equal(read_bytes(line, strlen(line), &m, &err), CKVC_OK);
@@ -247,8 +248,7 @@ static void written_lines_read_back(void **state)
     free(line);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_lines),
         cmocka_unit_test(bad_lines),

@@ -1,4 +1,5 @@
-/* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation with its line number. */
+/* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation
+ * with its line number. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,22 +14,26 @@
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static const char good[] =
-    "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
-    "\",\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":1,\"bin_perplexity\":0,"
-    "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
+static const char good[] = "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\","
+                           "\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
+                           "\",\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,"
+                           "\"bin_entropy\":1,\"bin_perplexity\":0,"
+                           "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],"
+                           "\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
 
-static void takes_rows(void **state)
-{
+static void takes_rows(void **state) {
     (void)state;
     scores *s = NULL;
     ckvc_err err;
     char text[4096];
     snprintf(text, sizeof text,
-             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"split\":null,\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"matched\","
+             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"split\":null,\"model\":\"m\",\"manifest\":"
+             "\"f\",\"policy\":\"matched\","
              "\"table\":\"%s\",\"tau\":0.87,"
-             "\"T\":100,\"C\":0,\"budget\":0.25,\"r_struct\":4.5,\"r_sem\":null,\"bin_entropy\":null,\"bin_perplexity\":null,"
-             "\"n_candidates\":null,\"n_kept\":[25],\"n_kept_window\":null,\"loss_full\":null,\"loss_comp\":null,\"reward\":null,"
+             "\"T\":100,\"C\":0,\"budget\":0.25,\"r_struct\":4.5,\"r_sem\":null,\"bin_entropy\":"
+             "null,\"bin_perplexity\":null,"
+             "\"n_candidates\":null,\"n_kept\":[25],\"n_kept_window\":null,\"loss_full\":null,"
+             "\"loss_comp\":null,\"reward\":null,"
              "\"sets\":[[1,2]]}\n",
              good, ID64);
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
@@ -51,19 +56,19 @@ static void takes_rows(void **state)
     scores_free(s);
 }
 
-/* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their mean. */
+/* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their
+ * mean. */
 /* The good line once more, with more keys. */
-static void append_with(char text[4096], const char *more)
-{
+static void append_with(char text[4096], const char *more) {
     const char *at = strstr(good, "\"T\"");
     const size_t n = strlen(text);
     snprintf(text + n, 4096 - n, "%.*s%s%s\n", (int)(at - good), good, more, at);
 }
 
-static void tells_budgets_by_layer_apart(void **state)
-{
+static void tells_budgets_by_layer_apart(void **state) {
     (void)state;
-    static const char *const layers[] = {"", "\"layer_budgets\":[24,40],", "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
+    static const char *const layers[] = {"", "\"layer_budgets\":[24,40],",
+                                         "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
     char text[4096] = "";
     for (size_t i = 0; i < 3; i++) {
         append_with(text, layers[i]);
@@ -72,7 +77,8 @@ static void tells_budgets_by_layer_apart(void **state)
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
     assert_int_equal(s->rows[0].layer_budgets, 0);
-    assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets && s->rows[1].layer_budgets != s->rows[2].layer_budgets);
+    assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets &&
+                s->rows[1].layer_budgets != s->rows[2].layer_budgets);
     assert_string_equal(s->rows[1].operator_name, "");
     assert_string_equal(s->rows[2].operator_name, "mean-pool");
     scores_free(s);
@@ -82,10 +88,10 @@ static void tells_budgets_by_layer_apart(void **state)
 }
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
-static void tells_scores_apart(void **state)
-{
+static void tells_scores_apart(void **state) {
     (void)state;
-    static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",", "\"alpha\":\"visible\",", "\"keep_window\":8,",
+    static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",",
+                                       "\"alpha\":\"visible\",", "\"keep_window\":8,",
                                        "\"window\":16,"};
     char text[4096] = "";
     for (size_t i = 0; i < 4; i++) {
@@ -94,14 +100,15 @@ static void tells_scores_apart(void **state)
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
-    assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER && s->rows[0].setting.keep_window == 0 &&
-                s->rows[0].setting.window == 64);
+    assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
+                s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
     assert_int_equal(s->rows[1].setting.alpha, CKVC_ALPHA_VISIBLE);
     assert_int_equal(s->rows[2].setting.keep_window, 8);
     assert_int_equal(s->rows[3].setting.window, 16);
     for (size_t i = 1; i < 4; i++) {
-        assert_true((scores_compare_settings(&s->rows[0].setting, &s->rows[i].setting) < 0) == (i < 3));
+        assert_true((scores_compare_settings(&s->rows[0].setting, &s->rows[i].setting) < 0) ==
+                    (i < 3));
         assert_true(scores_compare_settings(&s->rows[i].setting, &s->rows[i].setting) == 0);
     }
     scores_free(s);
@@ -112,14 +119,14 @@ static void tells_scores_apart(void **state)
 }
 
 /* The good row with one piece replaced, on line 2 behind another good one. */
-static void refused(const char *from, const char *to, const char *says)
-{
+static void refused(const char *from, const char *to, const char *says) {
     char text[4096], first[1024];
     const char *at = strstr(good, from);
     assert_non_null(at);
     snprintf(first, sizeof first, "%s", good);
     memcpy(strstr(first, "p1"), "p0", 2);
-    snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to, at + strlen(from));
+    snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to,
+             at + strlen(from));
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
@@ -130,8 +137,7 @@ static void refused(const char *from, const char *to, const char *says)
     }
 }
 
-static void refuses_deviations(void **state)
-{
+static void refuses_deviations(void **state) {
     (void)state;
     refused("\"T\":100", "\"T\":100,\"x\":1", "unknown key \"x\"");
     refused("\"T\":100,", "", "\"T\" is missing");
@@ -148,17 +154,20 @@ static void refuses_deviations(void **state)
     refused("\"n_candidates\":[40,30]", "\"n_candidates\":[40]", "has 1 layers");
     refused("\"n_kept\":[32,30]", "\"n_kept\":[]", "one count per layer");
     refused("\"n_kept\":[32,30]", "\"n_kept\":[32,\"30\"]", "\"n_kept\"[1]");
-    refused("\"n_kept_window\":[8,7]", "\"n_kept_window\":[33,7]", "layer 0 keeps 33 tokens of the window but 32");
+    refused("\"n_kept_window\":[8,7]", "\"n_kept_window\":[33,7]",
+            "layer 0 keeps 33 tokens of the window but 32");
     refused("\"bin_entropy\":1", "\"bin_entropy\":-1", "bin");
     refused("\"reward\":-0.25", "\"reward\":0.25", "\"reward\" is 0.25");
     refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
     refused("\"loss_comp\":2.75", "\"loss_comp\":null", "\"reward\" is a number although");
     refused("\"loss_full\":2.5", "\"loss_full\":\"2.5\"", "\"loss_full\" is string");
-    refused("\"T\":100", "\"T\":100,\"alpha\":\"seen\"", "\"alpha\" is string, wanted paper or visible");
+    refused("\"T\":100", "\"T\":100,\"alpha\":\"seen\"",
+            "\"alpha\" is string, wanted paper or visible");
     refused("\"T\":100", "\"T\":100,\"keep_window\":-1", "\"keep_window\" is whole number");
     refused("\"T\":100", "\"T\":100,\"window\":0", "\"window\" is whole number");
     refused("\"T\":100", "\"T\":100,\"token_hash\":17", "\"token_hash\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"token_hash\":\"0123456789ABCDEF\"", "\"token_hash\" is string");
+    refused("\"T\":100", "\"T\":100,\"token_hash\":\"0123456789ABCDEF\"",
+            "\"token_hash\" is string");
     refused("\"T\":100", "\"T\":100,\"operator\":\"paper\"", "\"operator\" is string");
     refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8]", "\"layer_budgets\" is array");
     refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8,\"8\"]", "\"layer_budgets\"[1]");
@@ -168,8 +177,7 @@ static void refuses_deviations(void **state)
     refused("-0.25}", "-0.25", "");
 }
 
-static void refuses_files(void **state)
-{
+static void refuses_files(void **state) {
     (void)state;
     scores *s = NULL;
     ckvc_err err;
@@ -186,10 +194,10 @@ static void refuses_files(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes_rows), cmocka_unit_test(tells_budgets_by_layer_apart),
-                                       cmocka_unit_test(tells_scores_apart), cmocka_unit_test(refuses_deviations),
-                                       cmocka_unit_test(refuses_files)};
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_rows), cmocka_unit_test(tells_budgets_by_layer_apart),
+        cmocka_unit_test(tells_scores_apart), cmocka_unit_test(refuses_deviations),
+        cmocka_unit_test(refuses_files)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* The keys of --attention-error and --utilities in score lines: taken when they hold together, refused with the line's number in every
- * single deviation. */
+/* The keys of --attention-error and --utilities in score lines: taken when they hold together,
+ * refused with the line's number in every single deviation. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -12,30 +12,35 @@
 #include "tests/unit/scores_fixture.h"
 
 /* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
-#define BASE                                                                                                                       \
-    "{\"id\":\"p1\",\"source\":null,\"split\":null,\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"identity\",\"table\":null,"     \
-    "\"T\":100,\"C\":5,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_perplexity\":null,"               \
-    "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25"
-static const char good[] = BASE
-    ",\"attention_epsilon\":[0.25,0.5],\"attention_bound\":[1.0,2.0],\"attention_error\":[0.5,1.5],\"attention_drift\":[0.5,2.25],"
-    "\"alpha_quantiles\":[0,0.1,0.5,1,4,8,12],\"utility_quantiles\":[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]}";
+#define BASE                                                                                       \
+    "{\"id\":\"p1\",\"source\":null,\"split\":null,\"model\":\"m\",\"manifest\":\"f\",\"policy\":" \
+    "\"identity\",\"table\":null,"                                                                 \
+    "\"T\":100,\"C\":5,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,\"bin_" \
+    "perplexity\":null,"                                                                           \
+    "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],\"loss_full\":2.5,"       \
+    "\"loss_comp\":2.75,\"reward\":-0.25"
+static const char good[] = BASE ",\"attention_epsilon\":[0.25,0.5],\"attention_bound\":[1.0,2.0],"
+                                "\"attention_error\":[0.5,1.5],\"attention_drift\":[0.5,2.25],"
+                                "\"alpha_quantiles\":[0,0.1,0.5,1,4,8,12],\"utility_quantiles\":[[["
+                                "0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]}";
 
-static void takes(void **state)
-{
+static void takes(void **state) {
     (void)state;
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(good, &s, &err), CKVC_OK);
     const score_row *r = &s->rows[0];
     assert_true(r->attention[SCORE_EPSILON * 2 + 1] == 0.5 && r->attention[SCORE_BOUND * 2] == 1 &&
-                r->attention[SCORE_ERROR * 2 + 1] == 1.5 && r->attention[SCORE_DRIFT * 2 + 1] == 2.25);
+                r->attention[SCORE_ERROR * 2 + 1] == 1.5 &&
+                r->attention[SCORE_DRIFT * 2 + 1] == 2.25);
     assert_int_equal(r->n_heads, 1);
-    assert_true(r->utility[SCORE_QUANTILE_COUNT + 6] == 7 && r->utility[2 * SCORE_QUANTILE_COUNT + 1] == 0.1);
+    assert_true(r->utility[SCORE_QUANTILE_COUNT + 6] == 7 &&
+                r->utility[2 * SCORE_QUANTILE_COUNT + 1] == 0.1);
     scores_free(s);
     s = NULL;
-    assert_int_equal(read_text(BASE
-                               ",\"attention_epsilon\":null,\"attention_bound\":null,\"attention_error\":null,\"attention_drift\":"
-                               "null}",
+    assert_int_equal(read_text(BASE ",\"attention_epsilon\":null,\"attention_bound\":null,"
+                                    "\"attention_error\":null,\"attention_drift\":"
+                                    "null}",
                                &s, &err),
                      CKVC_OK);
     assert_null(s->rows[0].attention);
@@ -43,8 +48,7 @@ static void takes(void **state)
     scores_free(s);
 }
 
-static void refused(const char *from, const char *to, const char *says)
-{
+static void refused(const char *from, const char *to, const char *says) {
     char text[2048];
     const char *at = strstr(good, from);
     assert_non_null(at);
@@ -59,8 +63,7 @@ static void refused(const char *from, const char *to, const char *says)
     }
 }
 
-static void refuses(void **state)
-{
+static void refuses(void **state) {
     (void)state;
     refused("\"attention_drift\":[0.5,2.25],", "", "attention_drift");
     refused("\"attention_drift\":[0.5,2.25],", "\"attention_drift\":null,", "attention_drift");
@@ -72,7 +75,8 @@ static void refuses(void **state)
     refused("[0.25,0.5]", "[0.25,[[0.5]]]", "\"attention_epsilon\"[1]");
     refused("[0.25,0.5]", "[-0.25,0.5]", "\"attention_epsilon\"[0]");
     refused("[0.25,0.5]", "[0.3,0.5]", "layer 0: attention_epsilon");
-    refused("[0.25,0.5],\"attention_bound\":[1.0,2.0]", "[0.25,2],\"attention_bound\":[1.0,8.0]", "layer 1: attention_epsilon");
+    refused("[0.25,0.5],\"attention_bound\":[1.0,2.0]", "[0.25,2],\"attention_bound\":[1.0,8.0]",
+            "layer 1: attention_epsilon");
     refused("[0.5,1.5]", "[0.5,2.1]", "layer 1: attention_error");
     refused("[0.5,2.25]", "[0.5,2.9]", "attention_drift");
     refused("[0.5,2.25]", "[0.5,1e999]", "");
@@ -88,11 +92,11 @@ static void refuses(void **state)
     refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "[[[0,1,2,3,4,5,6]]]", "list of 2 layers");
     refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "[[],[]]", "list of 2 layers");
     refused("[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "null", "utility_quantiles");
-    refused(",\"utility_quantiles\":[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "", "utility_quantiles");
+    refused(",\"utility_quantiles\":[[[0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]", "",
+            "utility_quantiles");
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(takes), cmocka_unit_test(refuses)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

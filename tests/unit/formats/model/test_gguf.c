@@ -1,5 +1,5 @@
-/* GGUF files: what a sound one gives, every quantised type against values worked out another way, one malformed file a rule, random
- * damage, and whole models written both ways. */
+/* GGUF files: what a sound one gives, every quantised type against values worked out another way,
+ * one malformed file a rule, random damage, and whole models written both ways. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,29 +23,29 @@ static char dir[] = "/tmp/ckvc-gguf-XXXXXX";
 static char path[512];
 static ckvc_rng rng;
 
-static void put(gguf_maker *g)
-{
+static void put(gguf_maker *g) {
     size_t n;
     uint8_t *bytes = g_end(g, &n);
     g_write(path, bytes, n);
     free(bytes);
 }
 
-/* ---- the tiny model that most tests write: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64 tokens ---- */
+/* ---- the tiny model that most tests write: 2 layers, 4 heads on 2 KV heads of 4, width 32, 64
+ * tokens ---- */
 
 enum { LAYERS = 2, HEADS = 4, KV = 2, DIM = 4, WIDTH = 32, MLP = 64, VOCAB = 64 };
 
-static void tiny_keys(gguf_maker *g, const char *arch)
-{
+static void tiny_keys(gguf_maker *g, const char *arch) {
     char key[64];
     g_string(g, "general.architecture", arch);
     const struct {
         const char *name;
         uint32_t v;
-    } ints[] = {{"block_count", LAYERS},       {"context_length", 128},         {"embedding_length", WIDTH},
-                {"feed_forward_length", MLP},  {"attention.head_count", HEADS}, {"attention.head_count_kv", KV},
-                {"attention.key_length", DIM}, {"attention.value_length", DIM}, {"rope.dimension_count", DIM},
-                {"vocab_size", VOCAB}};
+    } ints[] = {{"block_count", LAYERS},         {"context_length", 128},
+                {"embedding_length", WIDTH},     {"feed_forward_length", MLP},
+                {"attention.head_count", HEADS}, {"attention.head_count_kv", KV},
+                {"attention.key_length", DIM},   {"attention.value_length", DIM},
+                {"rope.dimension_count", DIM},   {"vocab_size", VOCAB}};
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
         snprintf(key, sizeof key, "%s.%s", arch, ints[i].name);
         g_u32(g, key, ints[i].v);
@@ -56,37 +56,39 @@ static void tiny_keys(gguf_maker *g, const char *arch)
     g_f32(g, key, 10000.0f);
 }
 
-static float small_value(uint64_t seed)
-{
+static float small_value(uint64_t seed) {
     ckvc_rng r;
     ckvc_rng_init(&r, seed, 7, 7);
     return (float)((double)ckvc_rng_below(&r, 2001) - 1000.0) * 3e-4f;
 }
 
-static uint64_t name_seed(const char *name)
-{
+static uint64_t name_seed(const char *name) {
     uint64_t h = 1469598103934665603u;
-    for (; *name; name++)
+    for (; *name; name++) {
         h = (h ^ (uint8_t)*name) * 1099511628211u;
+    }
     return h % 1000003 * 100000;
 }
 
-/* A tensor of values that its name and the row in half-split order decide. pairwise: rows of each head of DIM stored 2i, 2i+1. */
-static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows, bool pairwise)
-{
+/* A tensor of values that its name and the row in half-split order decide. pairwise: rows of each
+ * head of DIM stored 2i, 2i+1. */
+static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows,
+                        bool pairwise) {
     static float values[VOCAB * MLP];
     const uint64_t n_rows = rows ? rows : cols, n_cols = rows ? cols : 1, seed = name_seed(name);
     for (uint64_t r = 0; r < n_rows; r++) {
-        const uint64_t in_head = r % DIM, from = pairwise ? r - in_head + in_head / 2 + in_head % 2 * (DIM / 2) : r;
-        for (uint64_t c = 0; c < n_cols; c++)
-            values[r * n_cols + c] = small_value(seed + from * n_cols + c) + (strstr(name, "norm") ? 1.0f : 0.0f);
+        const uint64_t in_head = r % DIM,
+                       from = pairwise ? r - in_head + in_head / 2 + in_head % 2 * (DIM / 2) : r;
+        for (uint64_t c = 0; c < n_cols; c++) {
+            values[r * n_cols + c] =
+                small_value(seed + from * n_cols + c) + (strstr(name, "norm") ? 1.0f : 0.0f);
+        }
     }
     g_tensor(g, name, G_TYPE_F32, (uint64_t[2]){cols, rows}, values, n_rows * n_cols * 4);
 }
 
 /* All but the embedding. */
-static void tiny_layers(gguf_maker *g, bool pairwise, bool biases)
-{
+static void tiny_layers(gguf_maker *g, bool pairwise, bool biases) {
     char name[64];
     tiny_tensor(g, "output_norm.weight", WIDTH, 0, false);
     for (int l = 0; l < LAYERS; l++) {
@@ -94,42 +96,55 @@ static void tiny_layers(gguf_maker *g, bool pairwise, bool biases)
             const char *name;
             uint64_t cols, rows;
             bool rotary, bias;
-        } t[] = {{"attn_norm.weight", WIDTH, 0, false, false},    {"attn_q.weight", WIDTH, HEADS * DIM, true, false},
-                 {"attn_k.weight", WIDTH, KV * DIM, true, false}, {"attn_v.weight", WIDTH, KV * DIM, false, false},
-                 {"attn_q.bias", HEADS * DIM, 0, true, true},     {"attn_k.bias", KV * DIM, 0, true, true},
-                 {"attn_v.bias", KV * DIM, 0, false, true},       {"attn_output.weight", HEADS * DIM, WIDTH, false, false},
-                 {"ffn_norm.weight", WIDTH, 0, false, false},     {"ffn_gate.weight", WIDTH, MLP, false, false},
-                 {"ffn_up.weight", WIDTH, MLP, false, false},     {"ffn_down.weight", MLP, WIDTH, false, false}};
+        } t[] = {{"attn_norm.weight", WIDTH, 0, false, false},
+                 {"attn_q.weight", WIDTH, HEADS * DIM, true, false},
+                 {"attn_k.weight", WIDTH, KV * DIM, true, false},
+                 {"attn_v.weight", WIDTH, KV * DIM, false, false},
+                 {"attn_q.bias", HEADS * DIM, 0, true, true},
+                 {"attn_k.bias", KV * DIM, 0, true, true},
+                 {"attn_v.bias", KV * DIM, 0, false, true},
+                 {"attn_output.weight", HEADS * DIM, WIDTH, false, false},
+                 {"ffn_norm.weight", WIDTH, 0, false, false},
+                 {"ffn_gate.weight", WIDTH, MLP, false, false},
+                 {"ffn_up.weight", WIDTH, MLP, false, false},
+                 {"ffn_down.weight", MLP, WIDTH, false, false}};
         for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
             snprintf(name, sizeof name, "blk.%d.%s", l, t[i].name);
-            if (biases || !t[i].bias)
+            if (biases || !t[i].bias) {
                 tiny_tensor(g, name, t[i].cols, t[i].rows, pairwise && t[i].rotary);
+            }
         }
     }
 }
 
-static void tiny_tensors(gguf_maker *g, bool pairwise, bool biases)
-{
+static void tiny_tensors(gguf_maker *g, bool pairwise, bool biases) {
     tiny_tensor(g, "token_embd.weight", WIDTH, VOCAB, false);
     tiny_layers(g, pairwise, biases);
 }
 
 /* A tokenizer of the 64 printable characters from '!' on, two merges and a control token. */
-static void tiny_tokenizer(gguf_maker *g)
-{
+static void tiny_tokenizer(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "gpt2");
     g_string(g, "tokenizer.ggml.pre", "smollm");
     g_array(g, "tokenizer.ggml.tokens", G_STRING, VOCAB);
     for (int i = 0; i < VOCAB; i++) {
         const char one = (char)('!' + i);
-        if (i < 61)
+        if (i < 61) {
             g_text(&g->keys, &one, 1);
-        else
-            g_text(&g->keys, i == 61 ? "AB" : i == 62 ? "ABC" : "<end>", i == 61 ? 2 : i == 62 ? 3 : 5);
+        } else {
+            g_text(&g->keys,
+                   i == 61   ? "AB"
+                   : i == 62 ? "ABC"
+                             : "<end>",
+                   i == 61   ? 2
+                   : i == 62 ? 3
+                             : 5);
+        }
     }
     g_array(g, "tokenizer.ggml.token_type", G_I32, VOCAB);
-    for (int i = 0; i < VOCAB; i++)
+    for (int i = 0; i < VOCAB; i++) {
         ckvc_buffer_u32(&g->keys, i == 63 ? 3 : 1);
+    }
     g_array(g, "tokenizer.ggml.merges", G_STRING, 2);
     g_text(&g->keys, "A B", 3);
     g_text(&g->keys, "AB C", 4);
@@ -138,8 +153,7 @@ static void tiny_tokenizer(gguf_maker *g)
     g_bool(g, "tokenizer.ggml.add_bos_token", 1);
 }
 
-static gguf_maker tiny(void)
-{
+static gguf_maker tiny(void) {
     gguf_maker g = g_begin();
     tiny_keys(&g, "llama");
     tiny_tokenizer(&g);
@@ -148,8 +162,7 @@ static gguf_maker tiny(void)
 
 /* ---- sound files ---- */
 
-static void sound_file(void **state)
-{
+static void sound_file(void **state) {
     (void)state;
     for (uint32_t version = 2; version <= 3; version++) {
         gguf_maker g = tiny();
@@ -162,8 +175,7 @@ static void sound_file(void **state)
         put(&g);
         ckvc_err err = {0};
         gguf *f;
-        if (gguf_open(path, &f, &err) != CKVC_OK)
-            fail_msg("%s", err.text);
+        if (gguf_open(path, &f, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         int64_t v = 0;
         assert_int_equal(gguf_int(f, "test.i64", -10, 10, &v, &err), CKVC_OK);
         assert_int_equal(v, -5);
@@ -177,8 +189,7 @@ static void sound_file(void **state)
         gguf_close(f);
 
         model_shape s;
-        if (gguf_shape_read(path, &s, &err) != CKVC_OK)
-            fail_msg("%s", err.text);
+        if (gguf_shape_read(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         assert_string_equal(s.family, "llama");
         assert_int_equal(s.n_layers, LAYERS);
         assert_int_equal(s.n_heads, HEADS);
@@ -191,8 +202,7 @@ static void sound_file(void **state)
         assert_int_equal(s.n_eos, 1);
 
         weights *w;
-        if (weights_open(path, &w, &err) != CKVC_OK)
-            fail_msg("%s", err.text);
+        if (weights_open(path, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         assert_int_equal(weights_count(w), 2 + 9 * LAYERS);
         const tensor_view *q = weights_find(w, "model.layers.1.self_attn.q_proj.weight");
         assert_non_null(q);
@@ -209,25 +219,25 @@ static void sound_file(void **state)
 
 /* ---- quantised types ---- */
 
-static double half_of(const uint8_t *p)
-{
+static double half_of(const uint8_t *p) {
     const int h = p[0] | p[1] << 8, exponent = h >> 10 & 31, mantissa = h & 1023;
     const double v = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
     return h & 0x8000 ? -v : v;
 }
 
-static int bits(const uint8_t *p, int from, int n) /* n bits from bit `from` of a little-endian string of bits */
+static int bits(const uint8_t *p, int from,
+                int n) /* n bits from bit `from` of a little-endian string of bits */
 {
     int v = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         v |= (p[(from + i) / 8] >> (from + i) % 8 & 1) << i;
+    }
     return v;
 }
 
-/* Value i of a block, worked out alone, from bit positions, in double. Each is exact there, so one rounding to float32 must give
- * the reader's bits. */
-static double value_of(tensor_type type, const uint8_t *b, int i)
-{
+/* Value i of a block, worked out alone, from bit positions, in double. Each is exact there, so one
+ * rounding to float32 must give the reader's bits. */
+static double value_of(tensor_type type, const uint8_t *b, int i) {
     const int at = i % 16 * 8 + i / 16 * 4; /* bit of the nibble of value i of 32 */
     switch (type) {
     case TENSOR_Q4_0:
@@ -242,8 +252,11 @@ static double value_of(tensor_type type, const uint8_t *b, int i)
         return half_of(b) * (b[2 + i] < 128 ? b[2 + i] : b[2 + i] - 256);
     case TENSOR_Q4_K: {
         const int g = i / 32;
-        const int scale = g < 4 ? bits(b + 4, g * 8, 6) : bits(b + 4, (g + 4) * 8, 4) + 16 * bits(b + 4, (g - 4) * 8 + 6, 2);
-        const int min = g < 4 ? bits(b + 4, (g + 4) * 8, 6) : bits(b + 4, (g + 4) * 8 + 4, 4) + 16 * bits(b + 4, g * 8 + 6, 2);
+        const int scale = g < 4
+                              ? bits(b + 4, g * 8, 6)
+                              : bits(b + 4, (g + 4) * 8, 4) + 16 * bits(b + 4, (g - 4) * 8 + 6, 2);
+        const int min = g < 4 ? bits(b + 4, (g + 4) * 8, 6)
+                              : bits(b + 4, (g + 4) * 8 + 4, 4) + 16 * bits(b + 4, g * 8 + 6, 2);
         const int q = bits(b + 16, g / 2 * 256 + i % 32 * 8 + g % 2 * 4, 4);
         return half_of(b) * scale * q - half_of(b + 2) * min;
     }
@@ -268,17 +281,18 @@ static const struct {
 };
 #define N_TYPES (sizeof types / sizeof *types)
 
-static void random_block(size_t kind, uint8_t *b)
-{
-    for (uint32_t i = 0; i < types[kind].bytes; i++)
+static void random_block(size_t kind, uint8_t *b) {
+    for (uint32_t i = 0; i < types[kind].bytes; i++) {
         b[i] = (uint8_t)ckvc_rng_below(&rng, 256);
-    for (int k = 0; k < 2; k++) /* scales of moderate size, now and then subnormal or zero */
+    }
+    for (int k = 0; k < 2; k++) { /* scales of moderate size, now and then subnormal or zero */
         b[types[kind].halfs[k] + 1] =
-            (uint8_t)((b[types[kind].halfs[k] + 1] & 0x83) | (ckvc_rng_below(&rng, 8) ? 0x20 + ckvc_rng_below(&rng, 6) * 4 : 0));
+            (uint8_t)((b[types[kind].halfs[k] + 1] & 0x83) |
+                      (ckvc_rng_below(&rng, 8) ? 0x20 + ckvc_rng_below(&rng, 6) * 4 : 0));
+    }
 }
 
-static void blocks_of_every_type(void **state)
-{
+static void blocks_of_every_type(void **state) {
     (void)state;
     for (size_t k = 0; k < N_TYPES; k++) {
         const tensor_block block = tensor_block_of(types[k].type);
@@ -287,8 +301,9 @@ static void blocks_of_every_type(void **state)
         enum { BLOCKS = 40 };
         static uint8_t data[BLOCKS * 210];
         static float out[BLOCKS * 256];
-        for (int b = 0; b < BLOCKS; b++)
+        for (int b = 0; b < BLOCKS; b++) {
             random_block(k, data + (size_t)b * block.bytes);
+        }
         const tensor_view t = {.type = types[k].type,
                                .rank = 2,
                                .dims = {BLOCKS / 2, 2 * (int64_t)block.values},
@@ -297,9 +312,12 @@ static void blocks_of_every_type(void **state)
         assert_int_equal(tensor_n_values(&t), BLOCKS * (int64_t)block.values);
         tensor_decode(&t, 0, BLOCKS * (int64_t)block.values, out);
         for (uint32_t i = 0; i < BLOCKS * block.values; i++) {
-            const float want = (float)value_of(types[k].type, data + i / block.values * block.bytes, (int)(i % block.values));
-            if (out[i] != want)
-                fail_msg("type %zu, value %u: got %a, wanted %a", k, i, (double)out[i], (double)want);
+            const float want = (float)value_of(types[k].type, data + i / block.values * block.bytes,
+                                               (int)(i % block.values));
+            if (out[i] != want) {
+                fail_msg("type %zu, value %u: got %a, wanted %a", k, i, (double)out[i],
+                         (double)want);
+            }
         }
         float part[256];
         tensor_decode(&t, 3 * (int64_t)block.values, block.values, part);
@@ -308,71 +326,83 @@ static void blocks_of_every_type(void **state)
 }
 
 /* A few values worked out by hand from the definition: 0x3C00 is 1, 0x4000 is 2, 0xB800 is -0.5. */
-static void blocks_by_hand(void **state)
-{
+static void blocks_by_hand(void **state) {
     (void)state;
     float out[256];
     {
         uint8_t b[18] = {0x00, 0x40, 0x80, 0x1F}; /* d = 2; bytes 80 1F 00 ... */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q4_0, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
-        assert_true(out[0] == -16 && out[16] == 0 && out[1] == 14 && out[17] == -14 && out[2] == -16 && out[18] == -16);
+        tensor_decode(&(tensor_view){.type = TENSOR_Q4_0, .rank = 1, .dims = {32}, .data = b}, 0,
+                      32, out);
+        assert_true(out[0] == -16 && out[16] == 0 && out[1] == 14 && out[17] == -14 &&
+                    out[2] == -16 && out[18] == -16);
     }
     {
         uint8_t b[20] = {0x00, 0x3C, 0x00, 0xB8, 0xA3}; /* d = 1, m = -0.5 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q4_1, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        tensor_decode(&(tensor_view){.type = TENSOR_Q4_1, .rank = 1, .dims = {32}, .data = b}, 0,
+                      32, out);
         assert_true(out[0] == 2.5f && out[16] == 9.5f && out[1] == -0.5f);
     }
     {
-        uint8_t b[22] = {0x00, 0x3C, 0x01, 0x00, 0x02, 0x00, 0x51, 0xC2}; /* fifth bits of values 0 and 17 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q5_0, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
-        assert_true(out[0] == 1 && out[16] == 5 - 16 && out[1] == 2 - 16 && out[17] == 12 && out[5] == -16);
+        uint8_t b[22] = {0x00, 0x3C, 0x01, 0x00,
+                         0x02, 0x00, 0x51, 0xC2}; /* fifth bits of values 0 and 17 */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q5_0, .rank = 1, .dims = {32}, .data = b}, 0,
+                      32, out);
+        assert_true(out[0] == 1 && out[16] == 5 - 16 && out[1] == 2 - 16 && out[17] == 12 &&
+                    out[5] == -16);
     }
     {
-        uint8_t b[24] = {0x00, 0x40, 0x00, 0xB8, 0x01, 0x00, 0x02, 0x00, 0x51, 0xC2}; /* d = 2, m = -0.5 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q5_1, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        uint8_t b[24] = {0x00, 0x40, 0x00, 0xB8, 0x01,
+                         0x00, 0x02, 0x00, 0x51, 0xC2}; /* d = 2, m = -0.5 */
+        tensor_decode(&(tensor_view){.type = TENSOR_Q5_1, .rank = 1, .dims = {32}, .data = b}, 0,
+                      32, out);
         assert_true(out[0] == 33.5f && out[16] == 9.5f && out[17] == 55.5f && out[5] == -0.5f);
     }
     {
         uint8_t b[34] = {0x00, 0xB8, 0x7F, 0x80, 0xFF}; /* d = -0.5: 127, -128, -1 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q8_0, .rank = 1, .dims = {32}, .data = b}, 0, 32, out);
+        tensor_decode(&(tensor_view){.type = TENSOR_Q8_0, .rank = 1, .dims = {32}, .data = b}, 0,
+                      32, out);
         assert_true(out[0] == -63.5f && out[1] == 64 && out[2] == 0.5f);
     }
     {
-        /* d = 1, dmin = 2. Group 0: scale 3, min 5. Group 5: low nibbles of byte 9 (scale 7, min 9), upper bits of bytes 1 and 5:
-         * scale 7 + 16 * 2 = 39, min 9 + 16 * 1 = 25. Its values are the high nibbles of bytes 64 ... 95. */
+        /* d = 1, dmin = 2. Group 0: scale 3, min 5. Group 5: low nibbles of byte 9 (scale 7, min
+         * 9), upper bits of bytes 1 and 5: scale 7 + 16 * 2 = 39, min 9 + 16 * 1 = 25. Its values
+         * are the high nibbles of bytes 64 ... 95. */
         uint8_t b[144] = {0x00, 0x3C, 0x00, 0x40};
         b[4] = 3, b[8] = 5, b[4 + 9] = 0x97, b[4 + 1] = 2 << 6, b[4 + 5] = 1 << 6;
         b[16] = 0x0B, b[16 + 64] = 0x40;
-        tensor_decode(&(tensor_view){.type = TENSOR_Q4_K, .rank = 1, .dims = {256}, .data = b}, 0, 256, out);
-        assert_true(out[0] == 3 * 11 - 2 * 5 && out[1] == -10 && out[5 * 32] == 39 * 4 - 2 * 25 && out[5 * 32 + 1] == -50);
+        tensor_decode(&(tensor_view){.type = TENSOR_Q4_K, .rank = 1, .dims = {256}, .data = b}, 0,
+                      256, out);
+        assert_true(out[0] == 3 * 11 - 2 * 5 && out[1] == -10 && out[5 * 32] == 39 * 4 - 2 * 25 &&
+                    out[5 * 32 + 1] == -50);
     }
     {
-        /* d = 0.5. Value 128 + 64 + 3 is the high nibble of byte 64 + 3 and bits 4-5 of byte 128 + 32 + 3; its scale is number 12. */
+        /* d = 0.5. Value 128 + 64 + 3 is the high nibble of byte 64 + 3 and bits 4-5 of byte 128 +
+         * 32 + 3; its scale is number 12. */
         uint8_t b[210] = {0};
         b[67] = 0xA0, b[163] = 3 << 4, b[192 + 12] = 0xFE, b[209] = 0x38;
-        tensor_decode(&(tensor_view){.type = TENSOR_Q6_K, .rank = 1, .dims = {256}, .data = b}, 0, 256, out);
-        assert_true(out[195] == 0.5f * -2 * (10 + 48 - 32) && out[196] == 0.5f * -2 * -32 && out[0] == 0);
+        tensor_decode(&(tensor_view){.type = TENSOR_Q6_K, .rank = 1, .dims = {256}, .data = b}, 0,
+                      256, out);
+        assert_true(out[195] == 0.5f * -2 * (10 + 48 - 32) && out[196] == 0.5f * -2 * -32 &&
+                    out[0] == 0);
     }
 }
 
 /* ---- malformed files ---- */
 
-static void must_refuse(const char *word)
-{
+static void must_refuse(const char *word) {
     ckvc_err err = {0};
     model_shape s;
     weights *w = NULL;
     ckvc_status rc = model_config_read(path, &s, &err);
-    if (rc == CKVC_OK)
-        rc = weights_open(path, &w, &err);
-    if (rc != CKVC_E_DATA)
-        fail_msg("status %d where \"%s\" was expected", (int)rc, word);
-    if (strstr(err.text, word) == NULL || strncmp(err.text, path, strlen(path)) != 0 || strchr(err.text, '\n') != NULL)
+    if (rc == CKVC_OK) { rc = weights_open(path, &w, &err); }
+    if (rc != CKVC_E_DATA) { fail_msg("status %d where \"%s\" was expected", (int)rc, word); }
+    if (strstr(err.text, word) == NULL || strncmp(err.text, path, strlen(path)) != 0 ||
+        strchr(err.text, '\n') != NULL) {
         fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, word);
+    }
 }
 
-static void headers(void **state)
-{
+static void headers(void **state) {
     (void)state;
     gguf_maker g = tiny();
     tiny_tensors(&g, true, false);
@@ -399,16 +429,19 @@ static void headers(void **state)
         {24, 256, 8, "byte 24: key 0 has a name of 256 bytes"},
         {32, 0x0A, 1, "byte 32: the name of key 0 holds the byte 0x0A"},
         {52, 13, 4, "byte 52: key general.architecture has the unknown type 13"},
-        {56, UINT64_MAX - 8, 8, "byte 56: key general.architecture is a string of 18446744073709551607 bytes"},
+        {56, UINT64_MAX - 8, 8,
+         "byte 56: key general.architecture is a string of 18446744073709551607 bytes"},
     };
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         memcpy(bytes, sound, n);
-        for (int b = 0; b < edits[i].width; b++)
+        for (int b = 0; b < edits[i].width; b++) {
             bytes[edits[i].at + (size_t)b] = (uint8_t)(edits[i].v >> 8 * b);
+        }
         g_write(path, bytes, n);
         must_refuse(edits[i].word);
     }
-    for (size_t cut = 0; cut < n; cut += cut < 2000 ? 1 : 97) { /* every prefix of the file is refused */
+    for (size_t cut = 0; cut < n;
+         cut += cut < 2000 ? 1 : 97) { /* every prefix of the file is refused */
         g_write(path, sound, cut);
         must_refuse("");
     }
@@ -423,72 +456,59 @@ static void headers(void **state)
 /* One key more, or one tensor more, of a sound file. */
 typedef void (*spoil_fn)(gguf_maker *g);
 
-static void twice_key(gguf_maker *g)
-{
+static void twice_key(gguf_maker *g) {
     g_u32(g, "llama.block_count", 2);
 }
-static void bool_of_two(gguf_maker *g)
-{
+static void bool_of_two(gguf_maker *g) {
     g_bool(g, "x.flag", 2);
 }
-static void long_array(gguf_maker *g)
-{
+static void long_array(gguf_maker *g) {
     g_array(g, "x.list", G_F64, GGUF_MAX_ITEMS);
 }
-static void longer_array(gguf_maker *g)
-{
+static void longer_array(gguf_maker *g) {
     g_array(g, "x.list", G_U8, UINT64_MAX);
 }
-static void nested_array(gguf_maker *g)
-{
+static void nested_array(gguf_maker *g) {
     g_array(g, "x.list", G_ARRAY, 1);
     ckvc_buffer_u32(&g->keys, G_U8);
     ckvc_buffer_u64(&g->keys, 0);
 }
-static void odd_array(gguf_maker *g)
-{
+static void odd_array(gguf_maker *g) {
     g_array(g, "x.list", 99, 0);
 }
-static void long_string_in_array(gguf_maker *g)
-{
+static void long_string_in_array(gguf_maker *g) {
     g_array(g, "x.list", G_STRING, 2);
     g_text(&g->keys, "ab", 2);
     ckvc_buffer_u64(&g->keys, UINT64_MAX - 3);
 }
-static void alignment_type(gguf_maker *g)
-{
+static void alignment_type(gguf_maker *g) {
     g_string(g, "general.alignment", "32");
 }
-static void alignment_odd(gguf_maker *g)
-{
+static void alignment_odd(gguf_maker *g) {
     g_u32(g, "general.alignment", 48);
 }
-static void alignment_zero(gguf_maker *g)
-{
+static void alignment_zero(gguf_maker *g) {
     g_u32(g, "general.alignment", 0);
 }
-static void alignment_huge(gguf_maker *g)
-{
+static void alignment_huge(gguf_maker *g) {
     g_u32(g, "general.alignment", 1u << 31);
 }
-static void alignment_other(gguf_maker *g)
-{
+static void alignment_other(gguf_maker *g) {
     g_u32(g, "general.alignment", 256);
 }
-static void twice_tensor(gguf_maker *g)
-{
+static void twice_tensor(gguf_maker *g) {
     tiny_tensor(g, "blk.0.attn_v.weight", WIDTH, KV * DIM, false);
 }
-static void odd_rank(gguf_maker *g)
-{
+static void odd_rank(gguf_maker *g) {
     g->n_tensors++;
     g_text(&g->infos, "x", 1);
     ckvc_buffer_u32(&g->infos, 5);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 7; i++) {
         ckvc_buffer_u64(&g->infos, 1);
+    }
 }
-static void one_tensor(gguf_maker *g, const char *name, uint64_t d0, uint64_t d1, uint32_t type, uint64_t offset)
-{
+static void one_tensor(gguf_maker *g, const char *name, uint64_t d0, uint64_t d1, uint32_t type,
+                       uint64_t offset) {
     g->n_tensors++;
     g_text(&g->infos, name, strlen(name));
     ckvc_buffer_u32(&g->infos, 2);
@@ -497,107 +517,82 @@ static void one_tensor(gguf_maker *g, const char *name, uint64_t d0, uint64_t d1
     ckvc_buffer_u32(&g->infos, type);
     ckvc_buffer_u64(&g->infos, offset);
 }
-static uint64_t next_offset(const gguf_maker *g)
-{
+static uint64_t next_offset(const gguf_maker *g) {
     return (g->data.size + 31) / 32 * 32;
 }
-static void zero_dim(gguf_maker *g)
-{
+static void zero_dim(gguf_maker *g) {
     one_tensor(g, "x", 0, 4, G_TYPE_F32, next_offset(g));
 }
-static void huge_dim(gguf_maker *g)
-{
+static void huge_dim(gguf_maker *g) {
     one_tensor(g, "x", (UINT64_C(1) << 48) + 1, 1, G_TYPE_F32, next_offset(g));
 }
-static void product_wraps(gguf_maker *g)
-{
+static void product_wraps(gguf_maker *g) {
     one_tensor(g, "x", UINT64_C(1) << 48, UINT64_C(1) << 48, G_TYPE_F32, next_offset(g));
 }
-static void bytes_wrap(gguf_maker *g)
-{
+static void bytes_wrap(gguf_maker *g) {
     one_tensor(g, "x", UINT64_C(1) << 47, UINT64_C(1) << 15, G_TYPE_F32, next_offset(g));
 }
-static void past_end(gguf_maker *g)
-{
+static void past_end(gguf_maker *g) {
     one_tensor(g, "x", 1 << 20, 1 << 20, G_TYPE_F32, next_offset(g));
 }
-static void odd_block(gguf_maker *g)
-{
+static void odd_block(gguf_maker *g) {
     one_tensor(g, "x", 48, 4, G_TYPE_Q4_0, next_offset(g));
 }
-static void odd_type(gguf_maker *g)
-{
+static void odd_type(gguf_maker *g) {
     one_tensor(g, "x", 32, 4, 4, next_offset(g));
 }
-static void other_type(gguf_maker *g)
-{
+static void other_type(gguf_maker *g) {
     one_tensor(g, "blk.0.ffn_up.weight", 256, 4, G_TYPE_Q5_K, next_offset(g));
 }
-static void odd_offset(gguf_maker *g)
-{
+static void odd_offset(gguf_maker *g) {
     one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 4);
 }
-static void hole(gguf_maker *g)
-{
+static void hole(gguf_maker *g) {
     one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 32);
 }
-static void overlap(gguf_maker *g)
-{
+static void overlap(gguf_maker *g) {
     one_tensor(g, "x", 8, 1, G_TYPE_F32, 0);
 }
-static void offset_wraps(gguf_maker *g)
-{
+static void offset_wraps(gguf_maker *g) {
     one_tensor(g, "x", 8, 1, G_TYPE_F32, UINT64_MAX - 31);
 }
-static void stranger(gguf_maker *g)
-{
+static void stranger(gguf_maker *g) {
     tiny_tensor(g, "blk.0.attn_q_norm.weight", DIM, 0, false);
 }
-static void layer_beyond(gguf_maker *g)
-{
+static void layer_beyond(gguf_maker *g) {
     tiny_tensor(g, "blk.2.attn_norm.weight", WIDTH, 0, false);
 }
-static void layer_spelled(gguf_maker *g)
-{
+static void layer_spelled(gguf_maker *g) {
     tiny_tensor(g, "blk.00.attn_norm.weight", WIDTH, 0, false);
 }
-static void experts(gguf_maker *g)
-{
+static void experts(gguf_maker *g) {
     g_u32(g, "llama.expert_count", 8);
 }
-static void yarn(gguf_maker *g)
-{
+static void yarn(gguf_maker *g) {
     g_string(g, "llama.rope.scaling.type", "yarn");
 }
-static void linear_key(gguf_maker *g)
-{
+static void linear_key(gguf_maker *g) {
     g_f32(g, "llama.rope.scale_linear", NAN);
 }
-static void window(gguf_maker *g)
-{
+static void window(gguf_maker *g) {
     g_u32(g, "llama.attention.sliding_window", 64);
 }
-static void capped(gguf_maker *g)
-{
+static void capped(gguf_maker *g) {
     g_f32(g, "llama.attn_logit_softcapping", 30.0f);
 }
-static void parts(gguf_maker *g)
-{
+static void parts(gguf_maker *g) {
     g_key(g, "split.count", G_U16);
     ckvc_buffer_u16(&g->keys, 3);
 }
-static void old_quantisation(gguf_maker *g)
-{
+static void old_quantisation(gguf_maker *g) {
     g_u32(g, "general.quantization_version", 1);
 }
-static void odd_freqs(gguf_maker *g)
-{
+static void odd_freqs(gguf_maker *g) {
     const float f[DIM / 2] = {3, 5};
     g_tensor(g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){DIM / 2, 0}, f, sizeof f);
 }
 
-static void one_thing_wrong(void **state)
-{
+static void one_thing_wrong(void **state) {
     (void)state;
     const struct {
         spoil_fn spoil;
@@ -651,8 +646,7 @@ static void one_thing_wrong(void **state)
 }
 
 /* Keys that decide the shape, one left out or given another value. */
-static void shape_keys(void **state)
-{
+static void shape_keys(void **state) {
     (void)state;
     const struct {
         const char *key;
@@ -680,7 +674,8 @@ static void shape_keys(void **state)
         /* copy key by key: u64 length, name, u32 type, value of 4 bytes or a string */
         for (size_t at = 0; at < sound.keys.size;) {
             const uint8_t *p = sound.keys.data + at;
-            const size_t n = p[0], head = 8 + n + 4, size = p[8 + n] == G_STRING ? head + 8 + p[head] : head + 4;
+            const size_t n = p[0], head = 8 + n + 4,
+                         size = p[8 + n] == G_STRING ? head + 8 + p[head] : head + 4;
             at += size;
             if (n != strlen(cases[i].key) || memcmp(p + 8, cases[i].key, n) != 0) {
                 ckvc_buffer_append(&g.keys, p, size);
@@ -702,9 +697,9 @@ static void shape_keys(void **state)
     must_refuse("key general.architecture is \"falcon\", which is not supported");
 }
 
-/* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a value that is not finite. */
-static void tensors_against_shape(void **state)
-{
+/* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a
+ * value that is not finite. */
+static void tensors_against_shape(void **state) {
     (void)state;
     ckvc_err err = {0};
     gguf_maker g = tiny();
@@ -716,7 +711,8 @@ static void tensors_against_shape(void **state)
     g = tiny();
     uint8_t blocks[18 * WIDTH / 32 * VOCAB] = {0};
     blocks[18 * 5 + 1] = 0x7E; /* the scale of row 5 is NaN */
-    g_tensor(&g, "token_embd.weight", G_TYPE_Q4_0, (uint64_t[2]){WIDTH, VOCAB}, blocks, sizeof blocks);
+    g_tensor(&g, "token_embd.weight", G_TYPE_Q4_0, (uint64_t[2]){WIDTH, VOCAB}, blocks,
+             sizeof blocks);
     tiny_layers(&g, true, false);
     put(&g);
     err = (ckvc_err){0};
@@ -726,8 +722,7 @@ static void tensors_against_shape(void **state)
 
 /* ---- random damage ---- */
 
-static void use_all(void)
-{
+static void use_all(void) {
     ckvc_err err = {0};
     model_shape s;
     weights *w;
@@ -745,29 +740,27 @@ static void use_all(void)
         tensor_decode(v, 0, tensor_n_values(v), values);
         free(values);
     }
-    if (rc == CKVC_OK)
-        weights_close(w);
+    if (rc == CKVC_OK) { weights_close(w); }
     err = (ckvc_err){0};
     rc = tokenizer_files_read(path, &spec, &name, &err);
     assert_true(rc == CKVC_OK || ((rc == CKVC_E_DATA || rc == CKVC_E_NOINPUT) && err.text[0]));
     if (rc == CKVC_OK) {
         rc = tokenizer_build(spec, name, &t, &err);
         assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
-        if (rc == CKVC_OK)
-            tokenizer_free(t);
+        if (rc == CKVC_OK) { tokenizer_free(t); }
         free(name);
     }
 }
 
-static void random_damage(void **state)
-{
+static void random_damage(void **state) {
     (void)state;
     gguf_maker g = tiny();
     for (size_t k = 0; k < N_TYPES; k++) {
         uint8_t block[210];
         char name[64];
         random_block(k, block);
-        static const char *const names[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+        static const char *const names[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
+                                            "ffn_gate", "ffn_up", "ffn_down"};
         snprintf(name, sizeof name, "blk.0.%s.weight", names[k]);
         g_tensor(&g, name, types[k].ggml, (uint64_t[2]){types[k].values, 1}, block, types[k].bytes);
     }
@@ -782,11 +775,13 @@ static void random_damage(void **state)
         memcpy(bytes, sound, n);
         const uint64_t edits = 1 + ckvc_rng_below(&rng, 3);
         for (uint64_t e = 0; e < edits; e++) {
-            const uint64_t at = ckvc_rng_below(&rng, 10) ? ckvc_rng_below(&rng, tables) : ckvc_rng_below(&rng, n);
-            if (ckvc_rng_below(&rng, 2))
+            const uint64_t at =
+                ckvc_rng_below(&rng, 10) ? ckvc_rng_below(&rng, tables) : ckvc_rng_below(&rng, n);
+            if (ckvc_rng_below(&rng, 2)) {
                 bytes[at] ^= (uint8_t)(1u << ckvc_rng_below(&rng, 8));
-            else
+            } else {
                 bytes[at] = (uint8_t)ckvc_rng_below(&rng, 256);
+            }
         }
         g_write(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
         use_all();
@@ -798,29 +793,32 @@ static void random_damage(void **state)
 /* ---- whole models ---- */
 
 /* Losses and last logits of a fixed sequence, [n-1] and [vocab]. */
-static void run_model(const char *model_path, int64_t n, int32_t vocab, double *nll, float *logits)
-{
+static void run_model(const char *model_path, int64_t n, int32_t vocab, double *nll,
+                      float *logits) {
     bench b = bench_open(2);
     ckvc_err err = {0};
     model *m = NULL;
     session *s = NULL;
     int32_t ids[64];
     assert_true(n <= 64);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
         ids[i] = (int32_t)((i * 37 + 11) % vocab);
+    }
     const int64_t last = n - 1;
     if (model_open(model_path, b.be, &m, &err) != CKVC_OK ||
-        session_create(m, (session_limits){.max_prompt = n, .max_window = 8}, &s, &err) != CKVC_OK ||
-        session_score(s, ids, n, nll, &last, 1, logits, &err) != CKVC_OK)
+        session_create(m, (session_limits){.max_prompt = n, .max_window = 8}, &s, &err) !=
+            CKVC_OK ||
+        session_score(s, ids, n, nll, &last, 1, logits, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     session_destroy(s);
     model_close(m);
     bench_close(&b);
 }
 
-/* The embedded model, its bfloat16 weights written as GGUF of one type, rows of q and k in pairs as a converter would. */
-static void write_embedded(const char *model_dir, bool as_f32)
-{
+/* The embedded model, its bfloat16 weights written as GGUF of one type, rows of q and k in pairs as
+ * a converter would. */
+static void write_embedded(const char *model_dir, bool as_f32) {
     ckvc_err err = {0};
     model_shape s;
     weights *w;
@@ -838,9 +836,11 @@ static void write_embedded(const char *model_dir, bool as_f32)
     g_f32(&g, "llama.rope.freq_base", (float)s.rope_theta);
     g_f32(&g, "llama.attention.layer_norm_rms_epsilon", (float)s.rms_eps);
     static const char *const names[][2] = {
-        {"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
-        {"self_attn.v_proj", "attn_v"},   {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-        {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},           {"mlp.down_proj", "ffn_down"}};
+        {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+        {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
+        {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
+        {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+        {"mlp.down_proj", "ffn_down"}};
     for (int32_t l = -1; l < s.n_layers; l++) {
         for (size_t i = 0; i < (l < 0 ? 2 : sizeof names / sizeof *names); i++) {
             char theirs[96], ours[96];
@@ -852,16 +852,17 @@ static void write_embedded(const char *model_dir, bool as_f32)
                 snprintf(ours, sizeof ours, "model.layers.%d.%s.weight", l, names[i][0]);
             }
             const tensor_view *t = weights_find(w, ours);
-            if (t == NULL && l < 0)
-                t = weights_find(w, "lm_head.weight");
+            if (t == NULL && l < 0) { t = weights_find(w, "lm_head.weight"); }
             assert_non_null(t);
             assert_int_equal(t->type, TENSOR_BF16);
             const bool rotary = l >= 0 && (i == 1 || i == 2);
-            const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1, size = as_f32 ? 4 : 2;
+            const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1,
+                         size = as_f32 ? 4 : 2;
             const size_t half = (size_t)s.head_dim / 2;
             uint8_t *bytes = ckvc_alloc(rows * cols, size);
             for (size_t r = 0; r < rows; r++) {
-                const size_t in_head = r % (half * 2), from = rotary ? r - in_head + in_head / 2 + in_head % 2 * half : r;
+                const size_t in_head = r % (half * 2),
+                             from = rotary ? r - in_head + in_head / 2 + in_head % 2 * half : r;
                 for (size_t c = 0; c < cols; c++) { /* bfloat16 is the upper half of a float32 */
                     const uint8_t *value = t->data + (from * cols + c) * 2;
                     uint8_t *to = bytes + (r * cols + c) * size;
@@ -870,7 +871,8 @@ static void write_embedded(const char *model_dir, bool as_f32)
                 }
             }
             g_tensor(&g, theirs, as_f32 ? G_TYPE_F32 : G_TYPE_BF16,
-                     (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes, rows * cols * size);
+                     (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes,
+                     rows * cols * size);
             free(bytes);
         }
     }
@@ -878,8 +880,7 @@ static void write_embedded(const char *model_dir, bool as_f32)
     put(&g);
 }
 
-static void same_logits_as_directory(void **state)
-{
+static void same_logits_as_directory(void **state) {
     (void)state;
     enum { N = 48, V = 4096 };
     static float want[V], got[V];
@@ -893,10 +894,9 @@ static void same_logits_as_directory(void **state)
     }
 }
 
-/* The same network as qwen2 (rows as they are) and as llama (rows of q and k, and their biases, in pairs); and with quantised
- * matrices as with the float32 values that these stand for. */
-static void rows_and_biases(void **state)
-{
+/* The same network as qwen2 (rows as they are) and as llama (rows of q and k, and their biases, in
+ * pairs); and with quantised matrices as with the float32 values that these stand for. */
+static void rows_and_biases(void **state) {
     (void)state;
     enum { N = 40 };
     float logits[3][VOCAB];
@@ -920,15 +920,13 @@ static void rows_and_biases(void **state)
     assert_non_null(strstr(err.text, "self_attn.q_proj.bias\" is missing"));
 }
 
-static void quantised_model(void **state)
-{
+static void quantised_model(void **state) {
     (void)state;
     enum { N = 40 };
     float logits[2][VOCAB];
     double nll[2][N];
     for (size_t k = 0; k < N_TYPES; k++) {
-        if (types[k].values > WIDTH)
-            continue;
+        if (types[k].values > WIDTH) { continue; }
         for (int as_f32 = 0; as_f32 < 2; as_f32++) {
             ckvc_rng_init(&rng, 99, k, 1); /* the same blocks both times */
             gguf_maker g = g_begin(), plain = g_begin();
@@ -955,15 +953,19 @@ static void quantised_model(void **state)
                 const size_t n_blocks = values / types[k].values;
                 uint8_t *blocks = ckvc_alloc(n_blocks, types[k].bytes);
                 float *decoded = ckvc_alloc(values, sizeof *decoded);
-                for (size_t b = 0; b < n_blocks; b++)
+                for (size_t b = 0; b < n_blocks; b++) {
                     random_block(k, blocks + b * types[k].bytes);
-                for (size_t i = 0; i < values; i++)
-                    decoded[i] =
-                        (float)value_of(types[k].type, blocks + i / types[k].values * types[k].bytes, (int)(i % types[k].values));
-                if (as_f32)
+                }
+                for (size_t i = 0; i < values; i++) {
+                    decoded[i] = (float)value_of(types[k].type,
+                                                 blocks + i / types[k].values * types[k].bytes,
+                                                 (int)(i % types[k].values));
+                }
+                if (as_f32) {
                     g_tensor(&g, name, G_TYPE_F32, dims, decoded, values * 4);
-                else
+                } else {
                     g_tensor(&g, name, types[k].ggml, dims, blocks, n_blocks * types[k].bytes);
+                }
                 free(blocks);
                 free(decoded);
             }
@@ -978,8 +980,7 @@ static void quantised_model(void **state)
 }
 
 /* What a converter writes for Llama 3.1: by 8, low 1, high 4, original 8,192. */
-static void llama3_rope(void **state)
-{
+static void llama3_rope(void **state) {
     (void)state;
     enum { D = 64 };
     for (int factor = 8; factor <= 32; factor *= 4) {
@@ -987,7 +988,9 @@ static void llama3_rope(void **state)
         for (int i = 0; i < D / 2; i++) {
             const double wave = 2 * 3.14159265358979323846 * pow(500000.0, 2.0 * i / D);
             const double smooth = (8192 / wave - 1) / (4 - 1);
-            freqs[i] = (float)(wave < 8192.0 / 4 ? 1 : wave > 8192.0 / 1 ? factor : 1 / ((1 - smooth) / factor + smooth));
+            freqs[i] = (float)(wave < 8192.0 / 4   ? 1
+                               : wave > 8192.0 / 1 ? factor
+                                                   : 1 / ((1 - smooth) / factor + smooth));
         }
         gguf_maker g = g_begin();
         g_string(&g, "general.architecture", "llama");
@@ -1000,20 +1003,19 @@ static void llama3_rope(void **state)
         g_f32(&g, "llama.rope.freq_base", 500000.0f);
         g_tensor(&g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){D / 2, 0}, freqs, sizeof freqs);
         static const float embedding[D * 2];
-        g_tensor(&g, "token_embd.weight", G_TYPE_F32, (uint64_t[2]){D, 2}, embedding, sizeof embedding);
+        g_tensor(&g, "token_embd.weight", G_TYPE_F32, (uint64_t[2]){D, 2}, embedding,
+                 sizeof embedding);
         put(&g);
         model_shape s;
         ckvc_err err = {0};
-        if (gguf_shape_read(path, &s, &err) != CKVC_OK)
-            fail_msg("%s", err.text);
+        if (gguf_shape_read(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         assert_int_equal(s.rope, ROPE_LLAMA3);
         assert_true(s.rope_factor == factor && s.rope_low_freq == 1 && s.rope_high_freq == 4);
         assert_int_equal(s.rope_original_positions, 8192);
     }
 }
 
-static void linear_rope(void **state)
-{
+static void linear_rope(void **state) {
     (void)state;
     for (int legacy = 0; legacy < 2; legacy++) {
         gguf_maker g = tiny();
@@ -1035,20 +1037,20 @@ static void linear_rope(void **state)
 
 /* ---- tokenizers ---- */
 
-static tokenizer *open_tokenizer(const char *model_path)
-{
+static tokenizer *open_tokenizer(const char *model_path) {
     ckvc_err err = {0};
     token_spec *spec;
     tokenizer *t = NULL;
     char *name;
-    if (tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK || tokenizer_build(spec, name, &t, &err) != CKVC_OK)
+    if (tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK ||
+        tokenizer_build(spec, name, &t, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     free(name);
     return t;
 }
 
-static void tiny_ids(void **state)
-{
+static void tiny_ids(void **state) {
     (void)state;
     gguf_maker g = tiny();
     put(&g);
@@ -1067,9 +1069,9 @@ static void tiny_ids(void **state)
     tokenizer_free(t);
 }
 
-/* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does. */
-static void same_ids_as_directory(void **state)
-{
+/* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does.
+ */
+static void same_ids_as_directory(void **state) {
     (void)state;
     ckvc_err err = {0};
     token_spec *spec;
@@ -1082,33 +1084,37 @@ static void same_ids_as_directory(void **state)
     g_array(&g, "tokenizer.ggml.tokens", G_STRING, spec->n_pieces);
     for (size_t id = 0; id < spec->n_pieces; id++) {
         for (size_t i = 0; i < spec->n_pieces; i++) {
-            if (spec->pieces[i].id == (int32_t)id)
+            if (spec->pieces[i].id == (int32_t)id) {
                 g_text(&g.keys, spec->pieces[i].text.bytes, spec->pieces[i].text.size);
+            }
         }
     }
     g_array(&g, "tokenizer.ggml.token_type", G_I32, spec->n_pieces);
     for (size_t id = 0; id < spec->n_pieces; id++) {
         uint32_t type = 1;
-        for (size_t i = 0; i < spec->n_added; i++)
+        for (size_t i = 0; i < spec->n_added; i++) {
             type = spec->added[i].id == (int32_t)id ? 3 : type;
+        }
         ckvc_buffer_u32(&g.keys, type);
     }
     g_array(&g, "tokenizer.ggml.merges", G_STRING, spec->n_merges);
     for (size_t i = 0; i < spec->n_merges; i++) {
         char both[512];
-        const int n = snprintf(both, sizeof both, "%s %s", spec->merges[i].left.bytes, spec->merges[i].right.bytes);
+        const int n = snprintf(both, sizeof both, "%s %s", spec->merges[i].left.bytes,
+                               spec->merges[i].right.bytes);
         g_text(&g.keys, both, (size_t)n);
     }
     g_u32(&g, "tokenizer.ggml.bos_token_id", 0);
     token_spec_free(spec);
     put(&g);
     tokenizer *ours = open_tokenizer(path), *theirs = open_tokenizer("models/ckvc-tiny-4l");
-    static const char text[] =
-        "The year 1984, she'LL say:\n\n  \"naïve café\" 12345 \xF0\x9F\x98\x80 <|end_of_text|>\tx = y+1;  \n";
+    static const char text[] = "The year 1984, she'LL say:\n\n  \"naïve café\" 12345 "
+                               "\xF0\x9F\x98\x80 <|end_of_text|>\tx = y+1;  \n";
     int32_t *a, *b;
     size_t n_a, n_b;
     assert_int_equal(tokenizer_encode(ours, text, sizeof text - 1, true, &a, &n_a, &err), CKVC_OK);
-    assert_int_equal(tokenizer_encode(theirs, text, sizeof text - 1, true, &b, &n_b, &err), CKVC_OK);
+    assert_int_equal(tokenizer_encode(theirs, text, sizeof text - 1, true, &b, &n_b, &err),
+                     CKVC_OK);
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a * sizeof *a);
     char *back;
@@ -1122,9 +1128,9 @@ static void same_ids_as_directory(void **state)
     tokenizer_free(theirs);
 }
 
-/* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is unknown is one id. */
-static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown)
-{
+/* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is
+ * unknown is one id. */
+static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
     static const char *const pieces[] = {"<unk>",
                                          "<s>",
                                          "\xE2\x96\x81",
@@ -1139,8 +1145,9 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown)
     enum { N = sizeof pieces / sizeof *pieces };
     g_string(g, "tokenizer.ggml.model", "llama");
     g_array(g, "tokenizer.ggml.tokens", G_STRING, N);
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         g_text(&g->keys, pieces[i], strlen(pieces[i]));
+    }
     g_array(g, "tokenizer.ggml.scores", G_F32, n_scores);
     for (uint64_t i = 0; i < n_scores; i++) {
         uint32_t pattern;
@@ -1148,13 +1155,13 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown)
         ckvc_buffer_u32(&g->keys, pattern);
     }
     g_array(g, "tokenizer.ggml.token_type", G_I32, N);
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         ckvc_buffer_u32(&g->keys, i == 0 && unknown ? 2 : i == 1 ? 3 : 1);
+    }
     g_u32(g, "tokenizer.ggml.bos_token_id", 1);
 }
 
-static void score_ids(void **state)
-{
+static void score_ids(void **state) {
     (void)state;
     gguf_maker g = g_begin();
     score_keys(&g, 8, true);
@@ -1163,7 +1170,8 @@ static void score_ids(void **state)
     ckvc_err err = {0};
     int32_t *ids;
     size_t n;
-    /* mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join; <s> begins a text of its own */
+    /* mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join;
+     * <s> begins a text of its own */
     assert_int_equal(tokenizer_encode(t, "ab xyab<s>b", 11, true, &ids, &n, &err), CKVC_OK);
     const int32_t want[] = {1, 7, 2, 0, 6, 1, 2, 4};
     assert_int_equal(n, sizeof want / sizeof *want);
@@ -1172,16 +1180,13 @@ static void score_ids(void **state)
     tokenizer_free(t);
 }
 
-static void score_few(gguf_maker *g)
-{
+static void score_few(gguf_maker *g) {
     score_keys(g, 7, true);
 }
-static void score_unknown(gguf_maker *g)
-{
+static void score_unknown(gguf_maker *g) {
     score_keys(g, 8, false);
 }
-static void score_bytes(gguf_maker *g)
-{
+static void score_bytes(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "llama");
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "<0x-1>", 6);
@@ -1190,69 +1195,58 @@ static void score_bytes(gguf_maker *g)
     g_array(g, "tokenizer.ggml.token_type", G_I32, 1);
     ckvc_buffer_u32(&g->keys, 6);
 }
-static void score_map(gguf_maker *g)
-{
+static void score_map(gguf_maker *g) {
     score_keys(g, 8, true);
     g_array(g, "tokenizer.ggml.precompiled_charsmap", G_U8, 1);
     ckvc_buffer_u8(&g->keys, 1);
 }
 
-static void token_model(gguf_maker *g)
-{
+static void token_model(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "bert");
 }
-static void token_pre(gguf_maker *g)
-{
+static void token_pre(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "gpt2");
     g_string(g, "tokenizer.ggml.pre", "tekken");
 }
-static void token_none(gguf_maker *g)
-{
+static void token_none(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "gpt2");
 }
-static void token_types(gguf_maker *g)
-{
+static void token_types(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "a", 1);
     g_array(g, "tokenizer.ggml.token_type", G_I32, 0);
 }
-static void token_type(gguf_maker *g)
-{
+static void token_type(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "a", 1);
     g_array(g, "tokenizer.ggml.token_type", G_I32, 1);
     ckvc_buffer_u32(&g->keys, 7);
 }
-static void token_utf8(gguf_maker *g)
-{
+static void token_utf8(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "a\xFF", 2);
 }
-static void token_empty(gguf_maker *g)
-{
+static void token_empty(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "", 0);
 }
-static void token_array(gguf_maker *g)
-{
+static void token_array(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_U8, 1);
     ckvc_buffer_u8(&g->keys, 1);
 }
-static void token_merge(gguf_maker *g)
-{
+static void token_merge(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "a", 1);
     g_array(g, "tokenizer.ggml.merges", G_STRING, 1);
     g_text(&g->keys, "ab", 2);
 }
-static void token_bos(gguf_maker *g)
-{
+static void token_bos(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
     g_text(&g->keys, "a", 1);
@@ -1260,8 +1254,7 @@ static void token_bos(gguf_maker *g)
     g_bool(g, "tokenizer.ggml.add_bos_token", 1);
 }
 
-static void tokenizer_refusals(void **state)
-{
+static void tokenizer_refusals(void **state) {
     (void)state;
     const struct {
         spoil_fn spoil;
@@ -1290,30 +1283,28 @@ static void tokenizer_refusals(void **state)
         token_spec *spec;
         char *name;
         assert_int_equal(tokenizer_files_read(path, &spec, &name, &err), CKVC_E_DATA);
-        if (strstr(err.text, cases[i].word) == NULL || strncmp(err.text, path, strlen(path)) != 0)
-            fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, cases[i].word);
+        if (strstr(err.text, cases[i].word) == NULL || strncmp(err.text, path, strlen(path)) != 0) {
+            fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text,
+                     cases[i].word);
+        }
     }
 }
 
-static int make_dir(void **state)
-{
+static int make_dir(void **state) {
     (void)state;
     ckvc_rng_init(&rng, 1, 2, 3);
-    if (mkdtemp(dir) == NULL)
-        return 1;
+    if (mkdtemp(dir) == NULL) { return 1; }
     snprintf(path, sizeof path, "%s/model.gguf", dir);
     return 0;
 }
 
-static int remove_dir(void **state)
-{
+static int remove_dir(void **state) {
     (void)state;
     unlink(path);
     return rmdir(dir);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_file),
         cmocka_unit_test(blocks_of_every_type),

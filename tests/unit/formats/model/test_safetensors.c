@@ -17,13 +17,11 @@
 
 static char dir[] = "/tmp/ckvc-safetensors-XXXXXX";
 
-static void path_in(char *out, size_t size, const char *name)
-{
+static void path_in(char *out, size_t size, const char *name) {
     snprintf(out, size, "%s/%s", dir, name);
 }
 
-static void put(const char *name, const void *data, size_t n)
-{
+static void put(const char *name, const void *data, size_t n) {
     char path[512];
     path_in(path, sizeof path, name);
     FILE *f = fopen(path, "wb");
@@ -32,41 +30,42 @@ static void put(const char *name, const void *data, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-static void drop(const char *name)
-{
+static void drop(const char *name) {
     char path[512];
     path_in(path, sizeof path, name);
     unlink(path);
 }
 
 /* A file of the header text and n_data bytes 0, 1, 2 ... */
-static void put_tensors(const char *name, const char *header, size_t n_data)
-{
+static void put_tensors(const char *name, const char *header, size_t n_data) {
     uint8_t bytes[4096];
     const size_t n = strlen(header);
     assert_true(8 + n + n_data <= sizeof bytes);
     ckvc_put_u64(bytes, n);
     memcpy(bytes + 8, header, n);
-    for (size_t i = 0; i < n_data; i++)
+    for (size_t i = 0; i < n_data; i++) {
         bytes[8 + n + i] = (uint8_t)i;
+    }
     put(name, bytes, 8 + n + n_data);
 }
 
-static void refused(const char *word)
-{
+static void refused(const char *word) {
     ckvc_err err = {0};
     weights *w = NULL;
     const ckvc_status rc = weights_open(dir, &w, &err);
-    if (rc != CKVC_E_DATA || w != NULL)
+    if (rc != CKVC_E_DATA || w != NULL) {
         fail_msg("status %d where \"%s\" was expected", (int)rc, word);
-    if (strstr(err.text, word) == NULL || strstr(err.text, dir) == NULL || strchr(err.text, '\n') != NULL)
+    }
+    if (strstr(err.text, word) == NULL || strstr(err.text, dir) == NULL ||
+        strchr(err.text, '\n') != NULL) {
         fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, word);
+    }
 }
 
-static void sound_file(void **state)
-{
+static void sound_file(void **state) {
     (void)state;
-    /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody computes with */
+    /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody
+     * computes with */
     put_tensors("model.safetensors",
                 "{\"__metadata__\":{\"format\":\"pt\"},"
                 "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
@@ -76,15 +75,18 @@ static void sound_file(void **state)
                 24);
     ckvc_err err = {0};
     weights *w;
-    if (weights_open(dir, &w, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (weights_open(dir, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_int_equal(weights_count(w), 4);
     const char *const names[] = {"B", "a.scalar", "b", "ids"};
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++) {
         assert_string_equal(weights_at(w, i)->name, names[i]);
-    const tensor_view *b = weights_find(w, "b"), *ids = weights_find(w, "ids"), *empty = weights_find(w, "B");
-    assert_true(b->type == TENSOR_BF16 && b->rank == 2 && b->dims[0] == 2 && b->dims[1] == 3 && b->bytes == 12 && b->data[0] == 4);
-    assert_true(ids->type == TENSOR_OTHER && strcmp(ids->dtype, "I64") == 0 && ids->bytes == 8 && ids->data[0] == 16);
+    }
+    const tensor_view *b = weights_find(w, "b"), *ids = weights_find(w, "ids"),
+                      *empty = weights_find(w, "B");
+    assert_true(b->type == TENSOR_BF16 && b->rank == 2 && b->dims[0] == 2 && b->dims[1] == 3 &&
+                b->bytes == 12 && b->data[0] == 4);
+    assert_true(ids->type == TENSOR_OTHER && strcmp(ids->dtype, "I64") == 0 && ids->bytes == 8 &&
+                ids->data[0] == 16);
     assert_true(empty->bytes == 0 && weights_find(w, "a.scalar")->rank == 0);
     assert_null(weights_find(w, "missing"));
     weights_close(w);
@@ -95,10 +97,10 @@ static void sound_file(void **state)
     weights_close(NULL);
 }
 
-#define T(dtype, shape, offsets) "\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+#define T(dtype, shape, offsets)                                                                   \
+    "\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static void malformed_headers(void **state)
-{
+static void malformed_headers(void **state) {
     (void)state;
     static const struct {
         const char *header, *word;
@@ -111,7 +113,8 @@ static void malformed_headers(void **state)
         {"{}x", "not valid JSON", 0},
         {"{\"t\":5}", "not an object", 0},
         {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
-        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", "unknown key \"x\"", 4},
+        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}",
+         "unknown key \"x\"", 4},
         {"{" T("F32", "[1]", "[0,4,8]") "}", "data_offsets", 4},
         {"{" T("f32", "[1]", "[0,4]") "}", "dtype \"f32\"", 4},
         {"{" T("F32", "[1.0]", "[0,4]") "}", "shape[0]", 4},
@@ -132,8 +135,12 @@ static void malformed_headers(void **state)
         {"{}", "end at byte 0", 1},
         {"{\"__metadata__\":[]}", "__metadata__", 0},
         {"{\"__metadata__\":{\"a\":1}}", "__metadata__[\"a\"]", 0},
-        {"{" T("F32", "[1]", "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}", "overlaps \"t\"", 6},
-        {"{" T("F32", "[1]", "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "overlaps", 4},
+        {"{" T("F32", "[1]",
+               "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}",
+         "overlaps \"t\"", 6},
+        {"{" T("F32", "[1]",
+               "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+         "overlaps", 4},
         {"{" T("F32", "[1]", "[0,4]") "," T("F32", "[1]", "[0,4]") "}", "duplicate", 4},
         {"{\"t\xff\":{}}", "not valid JSON", 0},
     };
@@ -143,8 +150,7 @@ static void malformed_headers(void **state)
     }
 }
 
-static void malformed_lengths(void **state)
-{
+static void malformed_lengths(void **state) {
     (void)state;
     uint8_t bytes[64] = {0};
     for (size_t n = 0; n < 8; n++) {
@@ -171,44 +177,48 @@ static void malformed_lengths(void **state)
 
 static int n_warnings;
 
-static void count_warning(const char *line)
-{
+static void count_warning(const char *line) {
     (void)line;
     n_warnings++;
 }
 
-static void several_files(void **state)
-{
+static void several_files(void **state) {
     (void)state;
     ckvc_err err = {0};
     weights *w;
     drop("model.safetensors");
     assert_int_equal(weights_open(dir, &w, &err), CKVC_E_NOINPUT);
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
-    put_tensors("two.safetensors", "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
+    put_tensors("two.safetensors",
+                "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
 #define INDEX(text) put("model.safetensors.index.json", text, sizeof(text) - 1)
-    INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
+    INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
+          "safetensors\"}}");
     ckvc_warn_set(count_warning);
     err = (ckvc_err){0};
-    if (weights_open(dir, &w, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (weights_open(dir, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_int_equal(weights_count(w), 2);
     assert_non_null(strstr(weights_find(w, "u")->file, "two.safetensors"));
     weights_close(w);
     assert_int_equal(n_warnings, 0);
-    INDEX("{\"metadata\":{\"total_size\":9},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
+    INDEX("{\"metadata\":{\"total_size\":9},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
+          "safetensors\"}}");
     assert_int_equal(weights_open(dir, &w, &err), CKVC_OK);
     weights_close(w);
     assert_int_equal(n_warnings, 1);
     ckvc_warn_set(NULL);
 
-    static const char *const names[] = {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\b"};
+    static const char *const names[] = {
+        "../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\b"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char text[256];
         char escaped[64] = "";
-        for (const char *p = names[i]; *p; p++) /* JSON spells a backslash twice */
-            strncat(escaped, *p == '\\' ? "\\\\" : (char[]){*p, 0}, sizeof escaped - strlen(escaped) - 1);
-        put("model.safetensors.index.json", text, (size_t)snprintf(text, sizeof text, "{\"weight_map\":{\"t\":\"%s\"}}", escaped));
+        for (const char *p = names[i]; *p; p++) { /* JSON spells a backslash twice */
+            strncat(escaped, *p == '\\' ? "\\\\" : (char[]){*p, 0},
+                    sizeof escaped - strlen(escaped) - 1);
+        }
+        put("model.safetensors.index.json", text,
+            (size_t)snprintf(text, sizeof text, "{\"weight_map\":{\"t\":\"%s\"}}", escaped));
         refused("plain names");
     }
     INDEX("{\"weight_map\":{\"t\":7}}");
@@ -227,7 +237,9 @@ static void several_files(void **state)
     err = (ckvc_err){0};
     assert_int_equal(weights_open(dir, &w, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "absent.safetensors"));
-    put_tensors("two.safetensors", "{" T("F32", "[1]", "[0,4]") ",\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[4,8]}}",
+    put_tensors("two.safetensors",
+                "{" T("F32", "[1]",
+                      "[0,4]") ",\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[4,8]}}",
                 8);
     INDEX("{\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
     refused("is in");
@@ -236,9 +248,9 @@ static void several_files(void **state)
     drop("two.safetensors");
 }
 
-/* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under ASan). Every view must lie in the file. */
-static void random_damage(void **state)
-{
+/* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under
+ * ASan). Every view must lie in the file. */
+static void random_damage(void **state) {
     (void)state;
     char path[512];
     FILE *f = fopen("tests/golden/models/bad/control/model.safetensors", "rb");
@@ -254,24 +266,26 @@ static void random_damage(void **state)
     for (int i = 0; i < 3000; i++) {
         memcpy(bytes, whole, n);
         const uint64_t edits = 1 + ckvc_rng_below(&rng, 4);
-        for (uint64_t e = 0; e < edits; e++)
+        for (uint64_t e = 0; e < edits; e++) {
             bytes[ckvc_rng_below(&rng, 1700)] =
-                (uint8_t)(ckvc_rng_below(&rng, 3) ? 32 + ckvc_rng_below(&rng, 95) : ckvc_rng_below(&rng, 256));
+                (uint8_t)(ckvc_rng_below(&rng, 3) ? 32 + ckvc_rng_below(&rng, 95)
+                                                  : ckvc_rng_below(&rng, 256));
+        }
         const size_t size = ckvc_rng_below(&rng, 8) ? n : ckvc_rng_below(&rng, n);
         put("model.safetensors", bytes, size);
         ckvc_err err = {0};
         weights *w;
         const ckvc_status rc = weights_open(dir, &w, &err);
         assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
-        if (rc != CKVC_OK)
-            continue;
+        if (rc != CKVC_OK) { continue; }
         n_read++;
         uint64_t sum = 0, volatile_sum = 0;
         for (size_t t = 0; t < weights_count(w); t++) {
             const tensor_view *v = weights_at(w, t);
             sum += v->bytes;
-            for (uint64_t b = 0; b < v->bytes; b++)
+            for (uint64_t b = 0; b < v->bytes; b++) {
                 volatile_sum += v->data[b];
+            }
         }
         assert_true(sum <= size && volatile_sum < UINT64_MAX);
         weights_close(w);
@@ -279,24 +293,22 @@ static void random_damage(void **state)
     assert_true(n_read > 0 && n_read < 3000);
 }
 
-static int make_dir(void **state)
-{
+static int make_dir(void **state) {
     (void)state;
     return mkdtemp(dir) == NULL;
 }
 
-static int remove_dir(void **state)
-{
+static int remove_dir(void **state) {
     (void)state;
     drop("model.safetensors");
     return rmdir(dir);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sound_file),    cmocka_unit_test(malformed_headers), cmocka_unit_test(malformed_lengths),
-        cmocka_unit_test(several_files), cmocka_unit_test(random_damage),
+        cmocka_unit_test(sound_file),        cmocka_unit_test(malformed_headers),
+        cmocka_unit_test(malformed_lengths), cmocka_unit_test(several_files),
+        cmocka_unit_test(random_damage),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -1,5 +1,6 @@
-/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may find. What happens when single
- * system calls fail or the process dies between them is in test_run_faults.c. */
+/* The run directory: create, resume, skip, read, and every torn or bent file that a resume may
+ * find. What happens when single system calls fail or the process dies between them is in
+ * test_run_faults.c. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,15 +21,13 @@ static char path_text[8][160];
 static int next_path;
 
 /* folder/name; a few are valid at a time */
-static const char *at(const char *name)
-{
+static const char *at(const char *name) {
     char *p = path_text[next_path++ % 8];
     snprintf(p, sizeof path_text[0], "%s/%s", folder, name);
     return p;
 }
 
-static void shell(const char *format, ...)
-{
+static void shell(const char *format, ...) {
     char command[512];
     va_list args;
     va_start(args, format);
@@ -37,61 +36,49 @@ static void shell(const char *format, ...)
     assert_int_equal(system(command), 0);
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
     unsigned before = 0;
     bool complete;
-    return !fixture_folder(folder, "run") || fixture_run(at("whole"), false, &before, &complete, NULL) || !complete || before;
+    return !fixture_folder(folder, "run") ||
+           fixture_run(at("whole"), false, &before, &complete, NULL) || !complete || before;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     shell("rm -rf %s", folder);
     return 0;
 }
 
-static char *read_text(const char *path, size_t *n)
-{
+static char *read_text(const char *path, size_t *n) {
     char *text = NULL;
     ckvc_err err = {0};
-    if (ckvc_file_read(path, 1 << 24, &text, n, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (ckvc_file_read(path, 1 << 24, &text, n, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return text;
 }
 
-static void write_text(const char *path, const void *text, size_t n)
-{
+static void write_text(const char *path, const void *text, size_t n) {
     assert_int_equal(ckvc_publish_bytes(path, text, n, true, NULL), CKVC_OK);
 }
 
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
-static void finish_and_compare(const char *run, unsigned *before)
-{
+static void finish_and_compare(const char *run, unsigned *before) {
     bool complete;
     unsigned done = 0;
     ckvc_err err = {0};
-    if (fixture_run(run, true, &done, &complete, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (fixture_run(run, true, &done, &complete, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_true(complete);
-    shell("for k in 0 1 2; do cmp %s/whole/" RUN_PASS "/shard-0000$k.h5 %s/" RUN_PASS "/shard-0000$k.h5 || exit 1; done", folder,
-          run);
+    shell("for k in 0 1 2; do cmp %s/whole/" RUN_PASS "/shard-0000$k.h5 %s/" RUN_PASS
+          "/shard-0000$k.h5 || exit 1; done",
+          folder, run);
     shell("test \"$(ls %s | tr '\\n' ' ')\" = 'journal.jsonl lock " RUN_PASS " run.json '", run);
     shell("test $(ls %s/" RUN_PASS " | wc -l) = 3", run);
-    if (run_verify(run, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
-    if (before) {
-        *before = done;
-    }
+    if (run_verify(run, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (before) { *before = done; }
 }
 
 /* A run that stopped after the prompts 1, 0, 5 (nothing published): two logs. */
-static void make_half(const char *run)
-{
+static void make_half(const char *run) {
     shell("rm -rf %s", run);
     json_t *plan = fixture_plan();
     shard_header h;
@@ -99,7 +86,8 @@ static void make_half(const char *run)
     run_dir *r;
     bool done[RUN_PROMPTS];
     assert_int_equal(run_create(run, plan, false, &r, NULL), CKVC_OK);
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
+    assert_int_equal(
+        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
     static const uint32_t some[] = {1, 0, 5};
     for (size_t i = 0; i < 3; i++) {
         shard *rows = shard_create();
@@ -113,8 +101,7 @@ static void make_half(const char *run)
     shard_header_fini(&h);
 }
 
-static void test_create_and_read(void **state)
-{
+static void test_create_and_read(void **state) {
     (void)state;
     run_dir *r;
     ckvc_err err = {0};
@@ -128,8 +115,10 @@ static void test_create_and_read(void **state)
     assert_int_equal(p->n_prompts_done, RUN_PROMPTS);
     assert_true(p->complete);
     assert_int_equal(json_array_size(run_skipped(r)), 1);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(run_skipped(r), 0), "id")), "prompt-4");
-    /* Prompts in the plan's order, whatever the order they were finished in; indices within the shard. */
+    assert_string_equal(json_string_value(json_object_get(json_array_get(run_skipped(r), 0), "id")),
+                        "prompt-4");
+    /* Prompts in the plan's order, whatever the order they were finished in; indices within the
+     * shard. */
     static const uint32_t want[3][3] = {{1, 2, 3}, {4, 6, 0}, {7, 8, 0}};
     static const size_t count[3] = {3, 2, 2};
     for (size_t k = 0; k < 3; k++) {
@@ -153,7 +142,8 @@ static void test_create_and_read(void **state)
     assert_int_equal(run_verify(at("whole"), &err), CKVC_OK);
     /* A second resume of a finished run has nothing to do and changes nothing. */
     unsigned before;
-    shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", folder, folder, folder, folder);
+    shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", folder, folder,
+          folder, folder);
     finish_and_compare(at("again"), &before);
     assert_int_equal(before, RUN_PROMPTS);
     shell("sha256sum -c --quiet %s/sum", folder);
@@ -162,8 +152,7 @@ static void test_create_and_read(void **state)
     assert_int_equal(before, 0);
 }
 
-static void test_create_refusals(void **state)
-{
+static void test_create_refusals(void **state) {
     (void)state;
     run_dir *r;
     json_t *plan = fixture_plan();
@@ -186,8 +175,7 @@ static void test_create_refusals(void **state)
     json_decref(plan);
 }
 
-static void test_plan_mismatch(void **state)
-{
+static void test_plan_mismatch(void **state) {
     (void)state;
     run_dir *r;
     ckvc_err err = {0};
@@ -209,8 +197,7 @@ static void test_plan_mismatch(void **state)
     json_decref(plan);
 }
 
-static void test_pass_mismatch(void **state)
-{
+static void test_pass_mismatch(void **state) {
     (void)state;
     make_half(at("bent"));
     json_t *plan = fixture_plan();
@@ -220,26 +207,31 @@ static void test_pass_mismatch(void **state)
     bool done[64];
     assert_int_equal(run_create(at("bent"), plan, true, &r, NULL), CKVC_OK);
     ckvc_err err = {0};
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cuda", done, &err), CKVC_E_MISMATCH);
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cuda", done, &err),
+                     CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "cpu/test"));
     err.status = CKVC_OK;
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_E_MISMATCH);
+    assert_int_equal(
+        run_pass_begin(r, RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, &h, "cpu/test", done, &err),
+        CKVC_E_MISMATCH);
     h.start_tau[0] += 0.01f;
     err.status = CKVC_OK;
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_E_MISMATCH);
+    assert_int_equal(
+        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err),
+        CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "start tables"));
     h.start_tau[0] -= 0.01f;
     h.start_tau[0] = (float)ckvc_gate_action(0);
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
+    assert_int_equal(
+        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
     assert_true(done[0] && done[1] && done[5] && !done[2]);
     run_close(r);
     json_decref(plan);
     shard_header_fini(&h);
 }
 
-static void test_lock(void **state)
-{
+static void test_lock(void **state) {
     (void)state;
     run_dir *r, *second;
     json_t *plan = fixture_plan();
@@ -249,7 +241,8 @@ static void test_lock(void **state)
     if (pid == 0) {
         char want[64];
         snprintf(want, sizeof want, "process %ld is writing", (long)getppid());
-        bool ok = run_create(at("whole"), plan, true, &second, &err) == CKVC_E_SYSTEM && strstr(err.text, want);
+        bool ok = run_create(at("whole"), plan, true, &second, &err) == CKVC_E_SYSTEM &&
+                  strstr(err.text, want);
         ok = ok && run_open(at("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
         _exit(ok ? 0 : 1);
     }
@@ -262,8 +255,7 @@ static void test_lock(void **state)
     json_decref(plan);
 }
 
-static void test_resume_after_stop(void **state)
-{
+static void test_resume_after_stop(void **state) {
     (void)state;
     unsigned before;
     make_half(at("half"));
@@ -271,9 +263,9 @@ static void test_resume_after_stop(void **state)
     assert_int_equal(before, 3);
 }
 
-/* The log cut at every byte, and continued with junk: what was whole before the cut counts, the rest is done again. */
-static void test_torn_log(void **state)
-{
+/* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
+ * rest is done again. */
+static void test_torn_log(void **state) {
     (void)state;
     make_half(at("half"));
     char log_path[200];
@@ -302,16 +294,25 @@ static void test_torn_log(void **state)
         bytes[i] ^= 0x20;
     }
     /* Whole runs at a choice of cuts, zeros behind some of them as a power cut leaves them. */
-    const size_t cuts[] = {0,     1, 7, 8, 11, 12, 40, (size_t)second - 1, (size_t)second, (size_t)second + 3, (size_t)second + 9,
-                           n - 1, n};
+    const size_t cuts[] = {0,
+                           1,
+                           7,
+                           8,
+                           11,
+                           12,
+                           40,
+                           (size_t)second - 1,
+                           (size_t)second,
+                           (size_t)second + 3,
+                           (size_t)second + 9,
+                           n - 1,
+                           n};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         for (int zeros = 0; zeros < 2; zeros++) {
             unsigned before;
             make_half(at("half"));
             write_text(log_path, bytes, cuts[i]);
-            if (zeros) {
-                assert_int_equal(truncate(log_path, (off_t)cuts[i] + 64), 0);
-            }
+            if (zeros) { assert_int_equal(truncate(log_path, (off_t)cuts[i] + 64), 0); }
             finish_and_compare(at("half"), &before);
             assert_int_equal(before, 1 + (cuts[i] >= second) + (cuts[i] == n));
         }
@@ -320,25 +321,34 @@ static void test_torn_log(void **state)
 }
 
 /* The worked example of formats/run/run.md, byte for byte. */
-static void test_documented_record(void **state)
-{
+static void test_documented_record(void **state) {
     (void)state;
     shard *s = shard_create();
     s->h.n_layers = s->h.n_heads = s->h.n_kv_heads = 1;
     strcpy(s->h.pass, "gate");
-    struct shard_prompt p = {
-        .id = "p5", .source = "demo", .line = 6, .n_tokens = 300, .n_continuation = 64, .token_hash = 0x0123456789abcdefu};
+    struct shard_prompt p = {.id = "p5",
+                             .source = "demo",
+                             .line = 6,
+                             .n_tokens = 300,
+                             .n_continuation = 64,
+                             .token_hash = 0x0123456789abcdefu};
     p.r_struct = 2.5;
     p.r_sem = 12;
     p.loss_full = 1.75;
     p.bin_entropy = 3;
     p.bin_ppl = 1;
     struct shard_baseline b = {.loss = 2};
-    struct shard_record r = {.side = 1, .head = CKVC_NO_HEAD, .action = 10, .reward = -0.25, .baseline = -0.25, .loss = 2};
+    struct shard_record r = {.side = 1,
+                             .head = CKVC_NO_HEAD,
+                             .action = 10,
+                             .reward = -0.25,
+                             .baseline = -0.25,
+                             .loss = 2};
     r.n_candidates = 40;
     r.n_kept = 32;
     r.set_hash = 0xfeedface;
-    assert_int_equal(shard_add_prompt(s, &p, NULL, NULL) | shard_add_baseline(s, &b, NULL, NULL) | shard_add_record(s, &r, NULL),
+    assert_int_equal(shard_add_prompt(s, &p, NULL, NULL) | shard_add_baseline(s, &b, NULL, NULL) |
+                         shard_add_record(s, &r, NULL),
                      CKVC_OK);
     s->n_candidates[0] = 40;
     s->n_kept[0] = 32;
@@ -349,16 +359,17 @@ static void test_documented_record(void **state)
     uint64_t size = 0;
     size_t n, n_page;
     shard_encode(s, &rows);
-    assert_int_equal(prompt_log_append(at("example.log"), &size, 5, rows.data, rows.size, NULL), CKVC_OK);
-    char *bytes = read_text(at("example.log"), &n), *page = read_text("formats/run/run.md", &n_page);
+    assert_int_equal(prompt_log_append(at("example.log"), &size, 5, rows.data, rows.size, NULL),
+                     CKVC_OK);
+    char *bytes = read_text(at("example.log"), &n),
+         *page = read_text("formats/run/run.md", &n_page);
     size_t seen = 0;
     for (char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
         unsigned offset, value;
         int used;
-        if (sscanf(line, "%8x  %n", &offset, &used) != 1 || used != 10) {
-            continue;
-        }
-        for (const char *q = line + used; sscanf(q, " %2x%n", &value, &used) == 1 && seen < offset + 16 && seen < n; q += used) {
+        if (sscanf(line, "%8x  %n", &offset, &used) != 1 || used != 10) { continue; }
+        for (const char *q = line + used;
+             sscanf(q, " %2x%n", &value, &used) == 1 && seen < offset + 16 && seen < n; q += used) {
             assert_int_equal((uint8_t)bytes[seen++], value);
         }
     }
@@ -371,8 +382,7 @@ static void test_documented_record(void **state)
 }
 
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
-static void test_wrong_log(void **state)
-{
+static void test_wrong_log(void **state) {
     (void)state;
     bool complete;
     unsigned before = 0;
@@ -382,14 +392,14 @@ static void test_wrong_log(void **state)
     assert_int_equal(fixture_run(at("half"), true, &before, &complete, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not of this shard"));
     make_half(at("half"));
-    shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x", at("half"));
+    shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x",
+          at("half"));
     err.status = CKVC_OK;
     assert_int_equal(fixture_run(at("half"), true, &before, &complete, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "there twice"));
 }
 
-static void test_torn_journal(void **state)
-{
+static void test_torn_journal(void **state) {
     (void)state;
     size_t n, plan_size;
     char *journal = read_text(at("whole/journal.jsonl"), &n);
@@ -398,7 +408,8 @@ static void test_torn_journal(void **state)
     while (journal[last - 1] != '\n') {
         last--;
     }
-    /* Cut within the last line (the publication of shard 2): its file is there without a line and is made again. */
+    /* Cut within the last line (the publication of shard 2): its file is there without a line and
+     * is made again. */
     for (size_t cut = last; cut < n; cut += 13) {
         shell("rm -rf %s/torn; cp -r %s/whole %s/torn", folder, folder, folder);
         write_text(at("torn/journal.jsonl"), journal, cut);
@@ -434,11 +445,14 @@ static void test_torn_journal(void **state)
         {"{\"pass\":\"pass-01-both\"}", ":2: neither"},
         {"{\"pass\":\"pass-02-head\",\"sha256\":\"\"}", ":2: pass pass-02-head has not been begun"},
         {"{\"pass\":\"pass-01-both\",\"n_prompts\":3}", ":2: pass pass-01-both is begun a second"},
-        {"{\"pass\":\"../../x\",\"n_prompts\":3,\"shard_prompts\":1,\"backend\":\"\",\"header\":\"\"}",
+        {"{\"pass\":\"../../"
+         "x\",\"n_prompts\":3,\"shard_prompts\":1,\"backend\":\"\",\"header\":\"\"}",
          ":2: not a line that begins"},
-        {"{\"pass\":\"pass-01-both\",\"sha256\":\"zz\",\"shard\":0,\"prompts\":1,\"rows\":1,\"bytes\":1}",
+        {"{\"pass\":\"pass-01-both\",\"sha256\":\"zz\",\"shard\":0,\"prompts\":1,\"rows\":1,"
+         "\"bytes\":1}",
          ":2: not a line of a published"},
-        {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":8}", ":2: not a line of a skipped"},
+        {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":8}",
+         ":2: not a line of a skipped"},
         {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":4}", "a second time"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -458,8 +472,7 @@ static void test_torn_journal(void **state)
     free(journal);
 }
 
-static void test_changed_shard(void **state)
-{
+static void test_changed_shard(void **state) {
     (void)state;
     ckvc_err err = {0};
     run_dir *r;
@@ -487,9 +500,9 @@ static void test_changed_shard(void **state)
     free(bytes);
 }
 
-/* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at once. */
-static void test_empty_shards(void **state)
-{
+/* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
+ * once. */
+static void test_empty_shards(void **state) {
     (void)state;
     json_t *plan = fixture_plan();
     shard_header h;
@@ -515,7 +528,8 @@ static void test_empty_shards(void **state)
     shard_free(s);
     assert_int_equal(run_publish_file(r, "scan/edges.json", "{}", 2, false, &err), CKVC_OK);
     assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, false, &err), CKVC_OK);
-    assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, false, NULL), CKVC_E_CREATE);
+    assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, false, NULL),
+                     CKVC_E_CREATE);
     assert_int_equal(run_publish_file(r, "../x", "x", 1, false, NULL), CKVC_E_BUG);
     run_close(r);
     assert_int_equal(run_verify(at("empty"), &err), CKVC_OK);
@@ -523,8 +537,7 @@ static void test_empty_shards(void **state)
     shard_header_fini(&h);
 }
 
-static void test_misuse(void **state)
-{
+static void test_misuse(void **state) {
     (void)state;
     json_t *plan = fixture_plan();
     shard_header h;
@@ -534,7 +547,8 @@ static void test_misuse(void **state)
     assert_int_equal(run_create(at("misuse"), plan, false, &r, NULL), CKVC_OK);
     assert_int_equal(run_pass_begin(r, "pass-1-both", 1, 1, &h, "cpu", done, NULL), CKVC_E_BUG);
     assert_int_equal(run_pass_begin(r, "pass-01-head", 1, 1, &h, "cpu", done, NULL), CKVC_E_BUG);
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu", done, NULL), CKVC_OK);
+    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu", done, NULL),
+                     CKVC_OK);
     shard *rows = shard_create();
     assert_int_equal(shard_header_copy(&rows->h, &h, NULL), CKVC_OK);
     fixture_prompt(rows, 0, 3);
@@ -552,8 +566,7 @@ static void test_misuse(void **state)
     shard_header_fini(&h);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_create_and_read),
         cmocka_unit_test(test_create_refusals),

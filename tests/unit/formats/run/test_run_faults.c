@@ -1,9 +1,10 @@
 /* A run whose system calls fail, and one whose process dies between them.
  *
- * This program's own write, pwrite, fsync, rename ... stand before libc's for the whole process. Each counts the calls that are made while
- * it is armed; at the N-th it fails (once, or from there on) or ends the process as a crash would. For every N until a run gets through:
- * the error is one line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the bytes of a run that
- * nothing happened to.
+ * This program's own write, pwrite, fsync, rename ... stand before libc's for the whole process.
+ * Each counts the calls that are made while it is armed; at the N-th it fails (once, or from there
+ * on) or ends the process as a crash would. For every N until a run gets through: the error is one
+ * line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the
+ * bytes of a run that nothing happened to.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,90 +27,71 @@ static fault armed;
 static int calls_left, fault_errno;
 
 /* True when this call is to fail. */
-static bool strike(void)
-{
-    if (armed == FAULT_NONE || --calls_left > 0) {
-        return false;
-    }
-    if (armed == FAULT_DIE) {
-        _exit(99);
-    }
-    if (armed != FAULT_FOR_GOOD) {
-        armed = FAULT_NONE;
-    }
+static bool strike(void) {
+    if (armed == FAULT_NONE || --calls_left > 0) { return false; }
+    if (armed == FAULT_DIE) { _exit(99); }
+    if (armed != FAULT_FOR_GOOD) { armed = FAULT_NONE; }
     errno = fault_errno;
     return true;
 }
 
 /* Only what goes to a file of the run; pipes and the terminal are cmocka's. */
-static bool on_file(int fd)
-{
+static bool on_file(int fd) {
     struct stat info;
-    return armed != FAULT_NONE && fstat(fd, &info) == 0 && (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode));
+    return armed != FAULT_NONE && fstat(fd, &info) == 0 &&
+           (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode));
 }
 
 /* A write that fails has often put a part of its bytes; a dying one as well. */
-static ssize_t part(int fd, const void *data, size_t n, off_t at)
-{
+static ssize_t part(int fd, const void *data, size_t n, off_t at) {
     if (armed != FAULT_NONE && calls_left <= 1 && n > 1) {
-        return at < 0 ? syscall(SYS_write, fd, data, n / 2) : syscall(SYS_pwrite64, fd, data, n / 2, at);
+        return at < 0 ? syscall(SYS_write, fd, data, n / 2)
+                      : syscall(SYS_pwrite64, fd, data, n / 2, at);
     }
     return 0;
 }
 
-ssize_t write(int fd, const void *data, size_t n)
-{
+ssize_t write(int fd, const void *data, size_t n) {
     if (on_file(fd)) {
         bool was_short = armed == FAULT_SHORT;
         ssize_t put = part(fd, data, n, -1);
-        if (strike()) {
-            return was_short && put > 0 ? put : -1;
-        }
+        if (strike()) { return was_short && put > 0 ? put : -1; }
     }
     return syscall(SYS_write, fd, data, n);
 }
 
-ssize_t pwrite(int fd, const void *data, size_t n, off_t at)
-{
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
     if (on_file(fd)) {
         bool was_short = armed == FAULT_SHORT;
         ssize_t put = part(fd, data, n, at);
-        if (strike()) {
-            return was_short && put > 0 ? put : -1;
-        }
+        if (strike()) { return was_short && put > 0 ? put : -1; }
     }
     return syscall(SYS_pwrite64, fd, data, n, at);
 }
 
-int fsync(int fd)
-{
+int fsync(int fd) {
     return on_file(fd) && strike() ? -1 : (int)syscall(SYS_fsync, fd);
 }
 
-int ftruncate(int fd, off_t size)
-{
+int ftruncate(int fd, off_t size) {
     return on_file(fd) && strike() ? -1 : (int)syscall(SYS_ftruncate, fd, size);
 }
 
-int rename(const char *from, const char *to)
-{
+int rename(const char *from, const char *to) {
     return strike() ? -1 : (int)syscall(SYS_rename, from, to);
 }
 
-int link(const char *from, const char *to)
-{
+int link(const char *from, const char *to) {
     return strike() ? -1 : (int)syscall(SYS_link, from, to);
 }
 
-int unlink(const char *path)
-{
+int unlink(const char *path) {
     return strike() ? -1 : (int)syscall(SYS_unlink, path);
 }
 
 static char folder[64], run[80], whole[80];
 
-static void shell(const char *format, ...)
-{
+static void shell(const char *format, ...) {
     char command[512];
     va_list args;
     va_start(args, format);
@@ -117,45 +99,37 @@ static void shell(const char *format, ...)
     va_end(args);
     fault was = armed;
     armed = FAULT_NONE;
-    if (system(command) != 0) {
-        fail_msg("%s", command);
-    }
+    if (system(command) != 0) { fail_msg("%s", command); }
     armed = was;
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
     unsigned before = 0;
     bool complete;
-    if (!fixture_folder(folder, "faults")) {
-        return -1;
-    }
+    if (!fixture_folder(folder, "faults")) { return -1; }
     snprintf(run, sizeof run, "%s/run", folder);
     snprintf(whole, sizeof whole, "%s/whole", folder);
     return fixture_run(whole, false, &before, &complete, NULL) || !complete;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     shell("rm -rf %s", folder);
     return 0;
 }
 
-/* What is there under a final name is whole: every shard file equals the undisturbed run's, run.json too. */
-static void check_visible(void)
-{
-    static const char *const names[] = {"run.json", RUN_PASS "/shard-00000.h5", RUN_PASS "/shard-00001.h5",
-                                        RUN_PASS "/shard-00002.h5"};
+/* What is there under a final name is whole: every shard file equals the undisturbed run's,
+ * run.json too. */
+static void check_visible(void) {
+    static const char *const names[] = {"run.json", RUN_PASS "/shard-00000.h5",
+                                        RUN_PASS "/shard-00001.h5", RUN_PASS "/shard-00002.h5"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[2][160], *bytes[2];
         size_t n[2];
         snprintf(path[0], sizeof path[0], "%s/%s", run, names[i]);
         snprintf(path[1], sizeof path[1], "%s/%s", whole, names[i]);
-        if (!ckvc_file_exists(path[0])) {
-            continue;
-        }
+        if (!ckvc_file_exists(path[0])) { continue; }
         for (int k = 0; k < 2; k++) {
             assert_int_equal(ckvc_file_read(path[k], 1 << 24, &bytes[k], &n[k], NULL), CKVC_OK);
         }
@@ -167,8 +141,7 @@ static void check_visible(void)
     }
 }
 
-static int count_members(const char *path)
-{
+static int count_members(const char *path) {
     DIR *dir = opendir(path);
     int n = 0;
     assert_non_null(dir);
@@ -179,12 +152,12 @@ static int count_members(const char *path)
     return n;
 }
 
-static void check_resume(int n)
-{
+static void check_resume(int n) {
     unsigned before = 0;
     bool complete;
     ckvc_err err = {0};
-    if (fixture_run(run, true, &before, &complete, &err) != CKVC_OK || !complete || run_verify(run, &err) != CKVC_OK) {
+    if (fixture_run(run, true, &before, &complete, &err) != CKVC_OK || !complete ||
+        run_verify(run, &err) != CKVC_OK) {
         fail_msg("after call %d: %s", n, err.text);
     }
     check_visible();
@@ -195,8 +168,7 @@ static void check_resume(int n)
 }
 
 /* Runs with the N-th call failing, N = 1, 1 + step ... until nothing fails any more. */
-static void try_all(fault kind, int error, int step)
-{
+static void try_all(fault kind, int error, int step) {
     for (int n = 1;; n += step) {
         shell("rm -rf %s", run);
         unsigned before = 0;
@@ -215,7 +187,8 @@ static void try_all(fault kind, int error, int step)
         }
         if (st != CKVC_OK) { /* a few calls may fail without harm: the cutting of an old pid */
             int code = ckvc_exit_code(st);
-            if ((code != 73 && code != 74) || !strstr(err.text, strerror(error)) || strchr(err.text, '\n')) {
+            if ((code != 73 && code != 74) || !strstr(err.text, strerror(error)) ||
+                strchr(err.text, '\n')) {
                 fail_msg("call %d: exit code %d, \"%s\"", n, code, err.text);
             }
         }
@@ -224,22 +197,19 @@ static void try_all(fault kind, int error, int step)
     }
 }
 
-static void test_disk_full(void **state)
-{
+static void test_disk_full(void **state) {
     (void)state;
     try_all(FAULT_ONCE, ENOSPC, 1);
     try_all(FAULT_FOR_GOOD, ENOSPC, 4);
 }
 
-static void test_disk_broken(void **state)
-{
+static void test_disk_broken(void **state) {
     (void)state;
     try_all(FAULT_FOR_GOOD, EIO, 5);
 }
 
 /* Short writes are no errors. */
-static void test_short_writes(void **state)
-{
+static void test_short_writes(void **state) {
     (void)state;
     for (int n = 1; n < 120; n += 7) {
         shell("rm -rf %s", run);
@@ -260,9 +230,9 @@ static void test_short_writes(void **state)
     }
 }
 
-/* The process dies before its N-th call (in a write: after half of it); so does the one that resumes, a little later, and so on to the end. */
-static void test_killed_at_every_step(void **state)
-{
+/* The process dies before its N-th call (in a write: after half of it); so does the one that
+ * resumes, a little later, and so on to the end. */
+static void test_killed_at_every_step(void **state) {
     (void)state;
     bool finished = false;
     for (int n = 1; !finished; n++) {
@@ -273,7 +243,9 @@ static void test_killed_at_every_step(void **state)
                 unsigned before = 0;
                 bool complete;
                 armed = FAULT_DIE;
-                calls_left = session == 0 ? n : n / 2 + 30; /* more than a session needs to publish one shard */
+                calls_left = session == 0
+                                 ? n
+                                 : n / 2 + 30; /* more than a session needs to publish one shard */
                 ckvc_status st = fixture_run(run, true, &before, &complete, NULL);
                 _exit(st == CKVC_OK && complete ? 0 : 1);
             }
@@ -292,8 +264,7 @@ static void test_killed_at_every_step(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_disk_broken),

@@ -1,5 +1,5 @@
-/* What a run of compile keeps besides its shards: checkpointed files, passes with plans of their own, passes that end early; and journal
- * lines about them that make no sense. */
+/* What a run of compile keeps besides its shards: checkpointed files, passes with plans of their
+ * own, passes that end early; and journal lines about them that make no sense. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +16,7 @@
 
 static char folder[256];
 
-static const char *at(const char *name)
-{
+static const char *at(const char *name) {
     static char path[2][512];
     static int next;
     char *p = path[next++ % 2];
@@ -25,50 +24,46 @@ static const char *at(const char *name)
     return p;
 }
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
     unsigned before = 0;
     bool complete;
-    return !fixture_folder(folder, "notes") || fixture_run(at("whole"), false, &before, &complete, NULL);
+    return !fixture_folder(folder, "notes") ||
+           fixture_run(at("whole"), false, &before, &complete, NULL);
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     char command[512];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command);
 }
 
-static run_dir *resume(const char *name)
-{
+static run_dir *resume(const char *name) {
     ckvc_err err = {0};
     run_dir *r;
     json_t *plan = fixture_plan();
-    if (run_create(at(name), plan, true, &r, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (run_create(at(name), plan, true, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     json_decref(plan);
     return r;
 }
 
-static void copy_whole(const char *to)
-{
+static void copy_whole(const char *to) {
     char command[1024];
-    snprintf(command, sizeof command, "rm -rf %s/%s && cp -r %s/whole %s/%s", folder, to, folder, folder, to);
+    snprintf(command, sizeof command, "rm -rf %s/%s && cp -r %s/whole %s/%s", folder, to, folder,
+             folder, to);
     assert_int_equal(system(command), 0);
 }
 
-static void a_checkpoint_is_what_the_journal_says(void **state)
-{
+static void a_checkpoint_is_what_the_journal_says(void **state) {
     (void)state;
     ckvc_err err = {0};
     copy_whole("files");
     run_dir *r = resume("files");
     assert_false(run_has_file(r, "tables/a"));
     assert_int_equal(run_checkpoint_file(r, "tables/a", "one", 3, &err), CKVC_OK);
-    assert_int_equal(run_checkpoint_file(r, "tables/a", "three", 5, &err), CKVC_OK); /* made again: the last line counts */
+    assert_int_equal(run_checkpoint_file(r, "tables/a", "three", 5, &err),
+                     CKVC_OK); /* made again: the last line counts */
     assert_int_equal(run_note(r, "round", json_pack("{s:i}", "round", 1), &err), CKVC_OK);
     run_close(r);
     char *data;
@@ -86,8 +81,7 @@ static void a_checkpoint_is_what_the_journal_says(void **state)
     assert_non_null(strstr(err.text, "tables/a"));
 }
 
-static void a_pass_ends_early_and_stays_so(void **state)
-{
+static void a_pass_ends_early_and_stays_so(void **state) {
     (void)state;
     ckvc_err err = {0};
     bool done[RUN_PROMPTS];
@@ -99,7 +93,8 @@ static void a_pass_ends_early_and_stays_so(void **state)
     assert_int_equal(run_hash_plan(other, hash, &err), CKVC_OK);
     assert_int_equal(run_create(at("early"), plan, false, &r, &err), CKVC_OK);
     run_set_pass_plan(r, hash);
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
+    assert_int_equal(
+        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
     for (uint32_t i = 0; i < RUN_SHARD; i++) {
         shard *rows = shard_create();
         assert_int_equal(shard_header_copy(&rows->h, &h, &err), CKVC_OK);
@@ -117,14 +112,16 @@ static void a_pass_ends_early_and_stays_so(void **state)
 
     assert_int_equal(run_create(at("early"), plan, true, &r, &err), CKVC_OK);
     p = run_pass_named(r, RUN_PASS);
-    assert_true(p->complete && p->stable.known && p->stable.target == 0.9 && p->stable.reliability == 0.93);
+    assert_true(p->complete && p->stable.known && p->stable.target == 0.9 &&
+                p->stable.reliability == 0.93);
     assert_string_equal(p->plan, hash); /* not the run's */
     shard *rows;
     assert_int_equal(run_read_shard(r, p, 0, &rows, &err), CKVC_OK);
     assert_string_equal(rows->h.plan, hash);
     shard_free(rows);
     run_set_pass_plan(r, hash);
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
+    assert_int_equal(
+        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
     for (uint32_t i = 0; i < RUN_PROMPTS; i++) {
         assert_true(done[i]);
     }
@@ -135,8 +132,7 @@ static void a_pass_ends_early_and_stays_so(void **state)
     shard_header_fini(&h);
 }
 
-static void lines_that_make_no_sense_are_refused(void **state)
-{
+static void lines_that_make_no_sense_are_refused(void **state) {
     (void)state;
 #define HASH "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\""
     static const char *const lines[] = {
@@ -146,18 +142,24 @@ static void lines_that_make_no_sense_are_refused(void **state)
         "{\"note\":\"file\",\"name\":\"\",\"bytes\":1,\"sha256\":" HASH "}",
         "{\"note\":\"file\",\"name\":\"tables/a\",\"bytes\":-1,\"sha256\":" HASH "}",
         "{\"note\":\"file\",\"name\":\"tables/a\",\"bytes\":1,\"sha256\":\"abc\"}",
-        "{\"pass\":\"pass-01-both\",\"until_stable\":0.9,\"reliability\":0.95,\"reached\":true,\"shards\":2}",
-        "{\"pass\":\"pass-01-both\",\"until_stable\":\"x\",\"reliability\":0.95,\"reached\":true,\"shards\":3}",
-        "{\"pass\":\"pass-01-both\",\"until_stable\":0.9,\"reliability\":\"x\",\"reached\":true,\"shards\":3}",
+        "{\"pass\":\"pass-01-both\",\"until_stable\":0.9,\"reliability\":0.95,\"reached\":true,"
+        "\"shards\":2}",
+        "{\"pass\":\"pass-01-both\",\"until_stable\":\"x\",\"reliability\":0.95,\"reached\":true,"
+        "\"shards\":3}",
+        "{\"pass\":\"pass-01-both\",\"until_stable\":0.9,\"reliability\":\"x\",\"reached\":true,"
+        "\"shards\":3}",
         "{\"pass\":\"pass-01-both\",\"until_stable\":0.9,\"reliability\":null,\"shards\":3}",
-        "{\"pass\":\"pass-01-gate\",\"until_stable\":0.9,\"reliability\":0.95,\"reached\":true,\"shards\":3}",
-        "{\"pass\":\"pass-02-gate\",\"n_prompts\":8,\"shard_prompts\":3,\"backend\":\"x\",\"header\":" HASH ",\"plan\":\"abc\"}",
+        "{\"pass\":\"pass-01-gate\",\"until_stable\":0.9,\"reliability\":0.95,\"reached\":true,"
+        "\"shards\":3}",
+        "{\"pass\":\"pass-02-gate\",\"n_prompts\":8,\"shard_prompts\":3,\"backend\":\"x\","
+        "\"header\":" HASH ",\"plan\":\"abc\"}",
     };
 #undef HASH
     char *journal;
     size_t n;
     ckvc_err err = {0};
-    assert_int_equal(ckvc_file_read(at("whole/journal.jsonl"), 1 << 20, &journal, &n, &err), CKVC_OK);
+    assert_int_equal(ckvc_file_read(at("whole/journal.jsonl"), 1 << 20, &journal, &n, &err),
+                     CKVC_OK);
     copy_whole("lines");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char text[512];
@@ -166,19 +168,17 @@ static void lines_that_make_no_sense_are_refused(void **state)
         ckvc_buffer_append(&all, journal, n);
         snprintf(text, sizeof text, "%s\n", lines[i]);
         ckvc_buffer_append(&all, text, strlen(text));
-        assert_int_equal(ckvc_publish_bytes(at("lines/journal.jsonl"), all.data, all.size, true, &err), CKVC_OK);
+        assert_int_equal(
+            ckvc_publish_bytes(at("lines/journal.jsonl"), all.data, all.size, true, &err), CKVC_OK);
         ckvc_buffer_fini(&all);
         err = (ckvc_err){0};
-        if (run_open(at("lines"), &r, &err) != CKVC_E_DATA) {
-            fail_msg("accepted: %s", lines[i]);
-        }
+        if (run_open(at("lines"), &r, &err) != CKVC_E_DATA) { fail_msg("accepted: %s", lines[i]); }
         assert_non_null(strstr(err.text, "journal.jsonl:"));
     }
     free(journal);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_checkpoint_is_what_the_journal_says),
         cmocka_unit_test(a_pass_ends_early_and_stays_so),

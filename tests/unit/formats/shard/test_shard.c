@@ -1,4 +1,5 @@
-/* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused. */
+/* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,29 +17,25 @@
 
 static char folder[64];
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     return fixture_folder(folder, "shard") ? 0 : -1;
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command);
 }
 
-static const char *in_folder(const char *name)
-{
+static const char *in_folder(const char *name) {
     static char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     return path;
 }
 
-static void test_round_trip(void **state)
-{
+static void test_round_trip(void **state) {
     (void)state;
     static const char *const passes[] = {"scan", "head", "gate", "both"};
     for (size_t i = 0; i < 4; i++) {
@@ -58,9 +55,9 @@ static void test_round_trip(void **state)
     }
 }
 
-/* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts, hashes over 2^63. */
-static void test_extreme_values(void **state)
-{
+/* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,
+ * hashes over 2^63. */
+static void test_extreme_values(void **state) {
     (void)state;
     shard *s = fixture_shard("both", 2, 4), *t;
     ckvc_err err = {0};
@@ -79,8 +76,7 @@ static void test_extreme_values(void **state)
 }
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
-static void test_large_attributes(void **state)
-{
+static void test_large_attributes(void **state) {
     (void)state;
     shard *s = shard_create(), *t;
     ckvc_err err = {0};
@@ -111,8 +107,7 @@ static void test_large_attributes(void **state)
 }
 
 /* A scan that names one bin of each kind: edges of length 0. */
-static void test_no_edges(void **state)
-{
+static void test_no_edges(void **state) {
     (void)state;
     shard *s = fixture_shard("scan", 1, 0), *t, *u;
     ckvc_err err = {0};
@@ -127,16 +122,16 @@ static void test_no_edges(void **state)
     shard_free(u);
 }
 
-static void test_same_bytes(void **state)
-{
+static void test_same_bytes(void **state) {
     (void)state;
     shard *s = fixture_shard("both", 4, 50), *t = fixture_shard("both", 4, 50);
     uint8_t *a, *b;
     size_t n, m;
     ckvc_err err = {0};
     assert_int_equal(shard_h5_image(s, &a, &n, &err), CKVC_OK);
-    sleep(1);                                                        /* object times would show */
-    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z', 5); /* bytes behind a text's end are not part of it */
+    sleep(1); /* object times would show */
+    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z',
+           5); /* bytes behind a text's end are not part of it */
     assert_int_equal(shard_h5_image(t, &b, &m, &err), CKVC_OK);
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n);
@@ -146,23 +141,23 @@ static void test_same_bytes(void **state)
     shard_free(t);
 }
 
-/* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are the same as well. */
-static void test_golden(void **state)
-{
+/* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
+ * the same as well. */
+static void test_golden(void **state) {
     (void)state;
     static const struct {
         const char *path, *pass;
         uint32_t prompts;
-    } files[] = {{"tests/golden/shard/both.h5", "both", 3}, {"tests/golden/shard/scan.h5", "scan", 2}};
+    } files[] = {{"tests/golden/shard/both.h5", "both", 3},
+                 {"tests/golden/shard/scan.h5", "scan", 2}};
     unsigned major, minor, release;
     H5get_libversion(&major, &minor, &release);
-    bool same_libraries = major == 1 && minor == 10 && release == 8 && ZSTD_versionNumber() == 10504;
+    bool same_libraries =
+        major == 1 && minor == 10 && release == 8 && ZSTD_versionNumber() == 10504;
     for (size_t i = 0; i < 2; i++) {
         shard *s = fixture_shard(files[i].pass, files[i].prompts, 6), *t;
         ckvc_err err = {0};
-        if (shard_h5_read(files[i].path, &t, &err) != CKVC_OK) {
-            fail_msg("%s", err.text);
-        }
+        if (shard_h5_read(files[i].path, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         snprintf(s->h.ckvc_version, sizeof s->h.ckvc_version, "0.1.0");
         assert_true(fixture_same(s, t));
         uint8_t *image;
@@ -178,9 +173,9 @@ static void test_golden(void **state)
     }
 }
 
-static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t want_chunk)
-{
-    hid_t d = H5Dopen2(file, name, H5P_DEFAULT), type = H5Dget_type(d), create = H5Dget_create_plist(d);
+static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t want_chunk) {
+    hid_t d = H5Dopen2(file, name, H5P_DEFAULT), type = H5Dget_type(d),
+          create = H5Dget_create_plist(d);
     hsize_t chunk[3];
     unsigned flags, level[4], config;
     size_t n = 4;
@@ -188,20 +183,21 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
     assert_true(H5Pget_chunk(create, 3, chunk) >= 1);
     assert_int_equal(chunk[0], want_chunk);
     assert_int_equal(H5Pget_nfilters(create), 3);
-    assert_int_equal(H5Pget_filter2(create, 0, &flags, &n, level, 0, NULL, &config), H5Z_FILTER_SHUFFLE);
+    assert_int_equal(H5Pget_filter2(create, 0, &flags, &n, level, 0, NULL, &config),
+                     H5Z_FILTER_SHUFFLE);
     n = 4;
     assert_int_equal(H5Pget_filter2(create, 1, &flags, &n, level, 0, NULL, &config), H5_ZSTD_ID);
     assert_int_equal(flags & H5Z_FLAG_OPTIONAL, 0);
     n = 4;
-    assert_int_equal(H5Pget_filter2(create, 2, &flags, &n, level, 0, NULL, &config), H5Z_FILTER_FLETCHER32);
+    assert_int_equal(H5Pget_filter2(create, 2, &flags, &n, level, 0, NULL, &config),
+                     H5Z_FILTER_FLETCHER32);
     H5Pclose(create);
     H5Tclose(type);
     H5Dclose(d);
 }
 
 /* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
-static void test_layout(void **state)
-{
+static void test_layout(void **state) {
     (void)state;
     shard *s = fixture_shard("both", 3, 10);
     ckvc_err err = {0};
@@ -227,10 +223,13 @@ static void test_layout(void **state)
     assert_true(H5Oget_info_by_name(file, "record/reward", &info, H5P_DEFAULT) >= 0);
     assert_int_equal(info.mtime, 0);
     static const char *const names[] = {
-        "format",       "version",      "ckvc_version", "plan",          "fingerprint",     "model_name", "family",
-        "n_layers",     "n_heads",      "n_kv_heads",   "pass",          "window",          "behaviour",  "continuation",
-        "alpha_kind",   "lambda",       "seed",         "manifest",      "budgets",         "start_tau",  "head_actions",
-        "gate_actions", "start_weight", "keep_window",  "edges_entropy", "edges_perplexity"};
+        "format",        "version",         "ckvc_version", "plan",
+        "fingerprint",   "model_name",      "family",       "n_layers",
+        "n_heads",       "n_kv_heads",      "pass",         "window",
+        "behaviour",     "continuation",    "alpha_kind",   "lambda",
+        "seed",          "manifest",        "budgets",      "start_tau",
+        "head_actions",  "gate_actions",    "start_weight", "keep_window",
+        "edges_entropy", "edges_perplexity"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_true(H5Aexists(file, names[i]) > 0);
     }
@@ -238,8 +237,7 @@ static void test_layout(void **state)
     shard_free(s);
 }
 
-static void test_encode_decode(void **state)
-{
+static void test_encode_decode(void **state) {
     (void)state;
     static const char *const passes[] = {"scan", "both"};
     for (size_t k = 0; k < 2; k++) {
@@ -252,7 +250,8 @@ static void test_encode_decode(void **state)
         assert_int_equal(t->n_prompts, 3);
         assert_memory_equal(&t->prompts[1], s->prompts, 2 * sizeof *s->prompts);
         if (s->n_records) {
-            assert_int_equal(t->records[t->n_records - 1].prompt, s->records[s->n_records - 1].prompt + 1);
+            assert_int_equal(t->records[t->n_records - 1].prompt,
+                             s->records[s->n_records - 1].prompt + 1);
         }
         shard *joined = fixture_shard(passes[k], 1, 3);
         assert_int_equal(shard_append(joined, s, &err), CKVC_OK);
@@ -285,8 +284,7 @@ static void test_encode_decode(void **state)
     }
 }
 
-static void test_header_copy(void **state)
-{
+static void test_header_copy(void **state) {
     (void)state;
     shard *s = fixture_shard("gate", 0, 0), *t = fixture_shard("head", 0, 0);
     ckvc_err err = {0};
@@ -305,9 +303,9 @@ static void test_header_copy(void **state)
     shard_free(t);
 }
 
-/* What a header may have besides: through HDF5, through plain bytes, and without a trace where it says nothing. */
-static void test_optional_header(void **state)
-{
+/* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
+ * says nothing. */
+static void test_optional_header(void **state) {
     (void)state;
     shard *s = fixture_shard("head", 2, 3), *t = NULL;
     ckvc_err err = {0};
@@ -327,7 +325,8 @@ static void test_optional_header(void **state)
         shard_header h = {0};
         ckvc_cursor c = {full.data, n, 0, false};
         assert_int_equal(shard_header_decode(&h, &c, NULL), n == full.size ? CKVC_OK : CKVC_E_DATA);
-        assert_true(n < full.size || (h.n_layer_budgets == 2 && h.layer_budgets[1] == 64 && !strcmp(h.operator_name, "mean-pool")));
+        assert_true(n < full.size || (h.n_layer_budgets == 2 && h.layer_budgets[1] == 64 &&
+                                      !strcmp(h.operator_name, "mean-pool")));
         shard_header_fini(&h);
     }
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
@@ -348,10 +347,9 @@ static void test_optional_header(void **state)
 }
 
 /* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
-#define CHANGE(name, statement)                                                                                                    \
-    static void name(shard *s)                                                                                                     \
-    {                                                                                                                              \
-        statement;                                                                                                                 \
+#define CHANGE(name, statement)                                                                    \
+    static void name(shard *s) {                                                                   \
+        statement;                                                                                 \
     }
 CHANGE(bad_pass, strcpy(s->h.pass, "tail"))
 CHANGE(bad_alpha, strcpy(s->h.alpha_kind, "x"))
@@ -396,8 +394,7 @@ CHANGE(rec_baseline, s->records[1].baseline = NAN)
 CHANGE(rec_loss, s->records[1].loss = INFINITY)
 CHANGE(wrong_side, strcpy(s->h.pass, "head"))
 
-static void test_refusals(void **state)
-{
+static void test_refusals(void **state) {
     (void)state;
     static const struct {
         void (*change)(shard *s);
@@ -461,8 +458,7 @@ static void test_refusals(void **state)
     }
 }
 
-static void test_unreadable_places(void **state)
-{
+static void test_unreadable_places(void **state) {
     (void)state;
     shard *s = fixture_shard("head", 1, 1), *t;
     ckvc_err err = {0};
@@ -480,8 +476,7 @@ static void test_unreadable_places(void **state)
     shard_free(s);
 }
 
-static void test_describe(void **state)
-{
+static void test_describe(void **state) {
     (void)state;
     shard *s = fixture_shard("both", 2, 4);
     json_t *d = shard_describe(s);
@@ -492,13 +487,14 @@ static void test_describe(void **state)
     shard_free(s);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_extreme_values),  cmocka_unit_test(test_large_attributes),
-        cmocka_unit_test(test_same_bytes),        cmocka_unit_test(test_layout),          cmocka_unit_test(test_encode_decode),
-        cmocka_unit_test(test_header_copy),       cmocka_unit_test(test_optional_header), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_unreadable_places), cmocka_unit_test(test_describe),        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_extreme_values),
+        cmocka_unit_test(test_large_attributes), cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_layout),           cmocka_unit_test(test_encode_decode),
+        cmocka_unit_test(test_header_copy),      cmocka_unit_test(test_optional_header),
+        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
+        cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_no_edges),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

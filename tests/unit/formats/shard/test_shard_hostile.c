@@ -1,4 +1,5 @@
-/* Foreign shards: files made and bent through HDF5's own interface, and thousands of damaged ones. Each is read in a child. */
+/* Foreign shards: files made and bent through HDF5's own interface, and thousands of damaged ones.
+ * Each is read in a child. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -19,12 +20,9 @@
 static char folder[64], good_path[80], bent_path[80], other_path[80];
 static shard *good;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
-    if (!fixture_folder(folder, "hostile")) {
-        return -1;
-    }
+    if (!fixture_folder(folder, "hostile")) { return -1; }
     snprintf(good_path, sizeof good_path, "%s/good.h5", folder);
     snprintf(bent_path, sizeof bent_path, "%s/bent.h5", folder);
     snprintf(other_path, sizeof other_path, "%s/other.h5", folder);
@@ -33,8 +31,7 @@ static int setup(void **state)
     return shard_h5_write(good, good_path, NULL) || shard_h5_write(good, other_path, NULL);
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     shard_free(good);
     char command[128];
@@ -43,8 +40,7 @@ static int teardown(void **state)
 }
 
 /* A fresh copy of the good file, open for bending. */
-static hid_t bend(void)
-{
+static hid_t bend(void) {
     char *bytes;
     size_t n;
     assert_int_equal(ckvc_file_read(good_path, 1 << 24, &bytes, &n, NULL), CKVC_OK);
@@ -58,8 +54,7 @@ static hid_t bend(void)
     return file;
 }
 
-static void expect_refused_at(const char *path, const char *word)
-{
+static void expect_refused_at(const char *path, const char *word) {
     shard *s = NULL;
     ckvc_err err = {0};
     ckvc_status st = shard_h5_read_hostile(path, &s, &err);
@@ -69,14 +64,12 @@ static void expect_refused_at(const char *path, const char *word)
     assert_null(s);
 }
 
-static void expect_refused(hid_t file, const char *word)
-{
+static void expect_refused(hid_t file, const char *word) {
     H5Fclose(file);
     expect_refused_at(bent_path, word);
 }
 
-static void expect_taken(hid_t file, shard **out)
-{
+static void expect_taken(hid_t file, shard **out) {
     H5Fclose(file);
     ckvc_err err = {0};
     if (shard_h5_read_hostile(bent_path, out, &err) != CKVC_OK) {
@@ -84,24 +77,22 @@ static void expect_taken(hid_t file, shard **out)
     }
 }
 
-/* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given (H5P_DEFAULT: contiguous). */
-static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_t create, const void *values)
-{
+/* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given
+ * (H5P_DEFAULT: contiguous). */
+static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_t create,
+                    const void *values) {
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
     hsize_t most = H5S_UNLIMITED;
     bool chunked = create != H5P_DEFAULT && H5Pget_layout(create) == H5D_CHUNKED;
     hid_t space = H5Screate_simple(1, &rows, chunked ? &most : NULL);
     hid_t d = H5Dcreate2(file, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
     assert_true(d >= 0);
-    if (values) {
-        assert_true(H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
-    }
+    if (values) { assert_true(H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0); }
     H5Dclose(d);
     H5Sclose(space);
 }
 
-static void test_links(void **state)
-{
+static void test_links(void **state) {
     (void)state;
     hid_t f = bend();
     H5Ldelete(f, "record/reward", H5P_DEFAULT);
@@ -120,8 +111,7 @@ static void test_links(void **state)
     expect_refused(f, "external link");
 }
 
-static void test_storage(void **state)
-{
+static void test_storage(void **state) {
     (void)state;
     double values[60] = {0};
     hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
@@ -140,7 +130,8 @@ static void test_storage(void **state)
     hid_t space = H5Screate_simple(1, &rows, NULL);
     H5Pset_virtual(create, space, fifo, "record/reward", space);
     H5Ldelete(f, "record/reward", H5P_DEFAULT);
-    H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, create, H5P_DEFAULT));
+    H5Dclose(
+        H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, create, H5P_DEFAULT));
     H5Sclose(space);
     expect_refused(f, "virtual");
     H5Pclose(create);
@@ -189,8 +180,7 @@ static void test_storage(void **state)
 }
 
 /* Frames that unfold to another size than their chunk: HDF5 itself does not look. */
-static void test_zstd_frames(void **state)
-{
+static void test_zstd_frames(void **state) {
     (void)state;
     static const size_t sizes[] = {8, 479, 481, 100 << 20};
     for (size_t i = 0; i < 4; i++) {
@@ -213,8 +203,7 @@ static void test_zstd_frames(void **state)
     }
 }
 
-static void test_shapes_and_values(void **state)
-{
+static void test_shapes_and_values(void **state) {
     (void)state;
     double values[120];
     for (int i = 0; i < 120; i++) {
@@ -227,7 +216,8 @@ static void test_shapes_and_values(void **state)
     H5Ldelete(f, "record/reward", H5P_DEFAULT);
     hsize_t two[2] = {60, 2};
     hid_t space = H5Screate_simple(2, two, NULL);
-    H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT,
+                        H5P_DEFAULT));
     H5Sclose(space);
     expect_refused(f, "dimensions");
     f = bend();
@@ -277,8 +267,7 @@ static void test_shapes_and_values(void **state)
     H5Tclose(text);
 }
 
-static void test_missing(void **state)
-{
+static void test_missing(void **state) {
     (void)state;
     for (int k = 0; k < SHARD_GROUPS; k++) {
         for (size_t i = 0; i < shard_groups[k].n_columns; i++) {
@@ -297,8 +286,9 @@ static void test_missing(void **state)
             }
         }
     }
-    static const char *const attributes[] = {"format", "version", "plan", "fingerprint", "n_layers",
-                                             "pass",   "lambda",  "seed", "budgets",     "start_tau"};
+    static const char *const attributes[] = {"format",   "version",  "plan",   "fingerprint",
+                                             "n_layers", "pass",     "lambda", "seed",
+                                             "budgets",  "start_tau"};
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         hid_t f = bend();
         H5Adelete(f, attributes[i]);
@@ -319,16 +309,16 @@ static void test_missing(void **state)
     expect_refused(f, "start_weight");
 }
 
-/* What a program that knows formats.md alone may well write: signed integers, f32, variable-length text, deflate, no optional column. */
-static void test_other_producers(void **state)
-{
+/* What a program that knows formats.md alone may well write: signed integers, f32, variable-length
+ * text, deflate, no optional column. */
+static void test_other_producers(void **state) {
     (void)state;
     hid_t f = bend();
-    static const char *const optional[] = {"prompt/source",         "prompt/split",      "prompt/line",
-                                           "prompt/n_tokens",       "prompt/token_hash", "prompt/r_struct",
-                                           "record/n_kept",         "record/set_hash",   "baseline/n_kept",
-                                           "baseline/n_candidates", "prompt/cut",        "baseline/n_candidates_lo",
-                                           "record/n_candidates"};
+    static const char *const optional[] = {
+        "prompt/source",      "prompt/split",          "prompt/line",   "prompt/n_tokens",
+        "prompt/token_hash",  "prompt/r_struct",       "record/n_kept", "record/set_hash",
+        "baseline/n_kept",    "baseline/n_candidates", "prompt/cut",    "baseline/n_candidates_lo",
+        "record/n_candidates"};
     for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
         H5Ldelete(f, optional[i], H5P_DEFAULT);
     }
@@ -353,7 +343,8 @@ static void test_other_producers(void **state)
     const char *ids[3] = {"one", "two", "thr\xc3\xa9\x65"};
     replace(f, "prompt/id", text, 3, H5P_DEFAULT, ids);
     H5Adelete(f, "model_name");
-    hid_t scalar = H5Screate(H5S_SCALAR), a = H5Acreate2(f, "model_name", text, scalar, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t scalar = H5Screate(H5S_SCALAR),
+          a = H5Acreate2(f, "model_name", text, scalar, H5P_DEFAULT, H5P_DEFAULT);
     const char *name = "somebody's";
     H5Awrite(a, text, &name);
     H5Aclose(a);
@@ -373,8 +364,7 @@ static void test_other_producers(void **state)
     shard_free(s);
 }
 
-static void test_not_a_shard(void **state)
-{
+static void test_not_a_shard(void **state) {
     (void)state;
     assert_int_equal(ckvc_publish_bytes(bent_path, "", 0, true, NULL), CKVC_OK);
     expect_refused_at(bent_path, "not an HDF5 file");
@@ -398,8 +388,7 @@ static void test_not_a_shard(void **state)
     assert_int_equal(shard_h5_read_hostile(folder, &s, &err), CKVC_E_NOINPUT);
 }
 
-static void test_deadline(void **state)
-{
+static void test_deadline(void **state) {
     (void)state;
     shard *s;
     ckvc_err err = {0};
@@ -407,10 +396,10 @@ static void test_deadline(void **state)
     assert_non_null(strstr(err.text, "did not finish"));
 }
 
-/* 1 to 8 bytes changed, or the end cut off: an error, or exactly the rows that were written. Metadata and chunks both carry
- * checksums in this layout, so nothing may come back silently different. */
-static void test_random_damage(void **state)
-{
+/* 1 to 8 bytes changed, or the end cut off: an error, or exactly the rows that were written.
+ * Metadata and chunks both carry checksums in this layout, so nothing may come back silently
+ * different. */
+static void test_random_damage(void **state) {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     const int rounds = 150;
@@ -429,7 +418,9 @@ static void test_random_damage(void **state)
         size_t length = i % 16 == 15 ? ckvc_rng_below(&rng, n) : n;
         for (uint64_t k = 1 + ckvc_rng_below(&rng, 8); k > 0 && length == n; k--) {
             size_t at = ckvc_rng_below(&rng, i % 2 ? n : 4096);
-            copy[at] = (char)(ckvc_rng_below(&rng, 2) ? ckvc_rng_u32(&rng) : (uint32_t)copy[at] ^ 1u << ckvc_rng_below(&rng, 8));
+            copy[at] = (char)(ckvc_rng_below(&rng, 2)
+                                  ? ckvc_rng_u32(&rng)
+                                  : (uint32_t)copy[at] ^ 1u << ckvc_rng_below(&rng, 8));
         }
         int fd = open(bent_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         assert_int_equal(write(fd, copy, length), (ssize_t)length);
@@ -452,8 +443,7 @@ static void test_random_damage(void **state)
     free(copy);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_links),         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_zstd_frames),   cmocka_unit_test(test_shapes_and_values),

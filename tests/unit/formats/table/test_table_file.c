@@ -1,5 +1,6 @@
-/* The .ckvt reader and writer: round trip, same bytes twice, content id, and every refusal that formats/table/table.md lists. Files are damaged
- * blindly (each byte, each length) and knowingly: taken apart into sections, changed, put together again with sums that fit. */
+/* The .ckvt reader and writer: round trip, same bytes twice, content id, and every refusal that
+ * formats/table/table.md lists. Files are damaged blindly (each byte, each length) and knowingly:
+ * taken apart into sections, changed, put together again with sums that fit. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,27 +22,24 @@
 static char folder[] = "/tmp/ckvc-table-XXXXXX";
 static char path[64], path2[64];
 
-static int setup(void **state)
-{
+static int setup(void **state) {
     (void)state;
-    if (!mkdtemp(folder))
-        return -1;
+    if (!mkdtemp(folder)) { return -1; }
     snprintf(path, sizeof path, "%s/t.ckvt", folder);
     snprintf(path2, sizeof path2, "%s/u.ckvt", folder);
     return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
     (void)state;
     unlink(path);
     unlink(path2);
     return rmdir(folder);
 }
 
-/* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with every section there is. */
-static table_file *sample(void)
-{
+/* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with
+ * every section there is. */
+static table_file *sample(void) {
     table_file *t = table_file_create(1, 2, 2, 2, 2, 3, 3, true);
     assert_non_null(t);
     ckvc_table *c = t->table;
@@ -55,10 +53,12 @@ static table_file *sample(void)
     }
     c->edges_entropy[0] = 4.75;
     c->edges_ppl[0] = 12.5;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         c->weight[i] = (float)c->head_grid[i % 3];
-    for (int i = 0; i < 8; i++)
+    }
+    for (int i = 0; i < 8; i++) {
         c->tau[i] = (float)c->gate_grid[i % 3];
+    }
     table_evidence *e = &t->evidence;
     for (int i = 0; i < 12; i += 2) { /* every other action was logged */
         e->q_head[i] = -0.125 * i;
@@ -83,16 +83,14 @@ static table_file *sample(void)
     return t;
 }
 
-static void write_table(table_file *t, const char *to)
-{
+static void write_table(table_file *t, const char *to) {
     ckvc_err err = {0};
     ckvc_status status = table_file_write(t, to, true, &err);
     assert_string_equal(err.text, "");
     assert_int_equal(status, CKVC_OK);
 }
 
-static table_file *read_table(const char *from)
-{
+static table_file *read_table(const char *from) {
     ckvc_err err = {0};
     table_file *t = NULL;
     ckvc_status status = table_file_read(from, &t, &err);
@@ -101,16 +99,14 @@ static table_file *read_table(const char *from)
     return t;
 }
 
-static uint8_t *slurp(const char *from, size_t *size)
-{
+static uint8_t *slurp(const char *from, size_t *size) {
     ckvc_err err = {0};
     char *bytes = NULL;
     assert_int_equal(ckvc_file_read(from, 1 << 20, &bytes, size, &err), CKVC_OK);
     return (uint8_t *)bytes;
 }
 
-static void spill(const char *to, const void *bytes, size_t size)
-{
+static void spill(const char *to, const void *bytes, size_t size) {
     FILE *f = fopen(to, "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, size, f), size);
@@ -119,8 +115,7 @@ static void spill(const char *to, const void *bytes, size_t size)
 
 /* ---- good files ---- */
 
-static void test_round_trip(void **state)
-{
+static void test_round_trip(void **state) {
     (void)state;
     table_file *t = sample();
     write_table(t, path);
@@ -136,11 +131,13 @@ static void test_round_trip(void **state)
     assert_int_equal(b->head_axis, 0);
     ckvt_spec specs[CKVT_SECTION_COUNT];
     assert_true(ckvt_specs(a, specs));
-    for (int i = 0; i < CKVT_SECTION_COUNT; i++)
+    for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
         if (ckvt_values(t, (ckvt_section)i)) {
             assert_non_null(ckvt_values(r, (ckvt_section)i));
-            assert_memory_equal(ckvt_values(t, (ckvt_section)i), ckvt_values(r, (ckvt_section)i), specs[i].bytes);
+            assert_memory_equal(ckvt_values(t, (ckvt_section)i), ckvt_values(r, (ckvt_section)i),
+                                specs[i].bytes);
         }
+    }
     assert_true(r->has_evidence);
     assert_true(json_equal(t->meta, r->meta));
     assert_true(json_equal(t->prov, r->prov));
@@ -167,9 +164,9 @@ static void test_round_trip(void **state)
     table_file_free(r);
 }
 
-/* A probe's table says so twice, in the header and in META, is read whole, and is not for who would run it as the paper's. */
-static void test_operators(void **state)
-{
+/* A probe's table says so twice, in the header and in META, is read whole, and is not for who would
+ * run it as the paper's. */
+static void test_operators(void **state) {
     (void)state;
     char first_id[CKVC_SHA256_HEX] = "";
     for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
@@ -190,8 +187,9 @@ static void test_operators(void **state)
         assert_true(op ? probe && !strcmp(probe, name) : !probe);
         assert_int_equal(ckvc_table_parse_any("t", bytes, n, &p, message, sizeof message), 0);
         assert_int_equal(p->op, op);
-        assert_true(op == CKVC_OPERATOR_NO_THRESHOLD ? isinf(ckvc_table_tau(p, 0, 0, 0, 0)) && ckvc_table_tau(p, 0, 0, 0, 0) < 0
-                                                     : ckvc_table_tau(p, 0, 0, 0, 0) == 0.89);
+        assert_true(op == CKVC_OPERATOR_NO_THRESHOLD
+                        ? isinf(ckvc_table_tau(p, 0, 0, 0, 0)) && ckvc_table_tau(p, 0, 0, 0, 0) < 0
+                        : ckvc_table_tau(p, 0, 0, 0, 0) == 0.89);
         assert_true(ckvc_table_weight(p, 0, 0, 1) == 1.0);
         ckvc_table_free(p);
         if (op) {
@@ -212,23 +210,24 @@ static void test_operators(void **state)
     ckvc_err err = {0};
     t->table->op = CKVC_OPERATOR_COUNT;
     assert_int_equal(ckvc_table_check(t->table, NULL, 0), -1);
-    json_object_set_new(t->meta, "probe", json_string("joint")); /* a probe of the paper's operator */
+    json_object_set_new(t->meta, "probe",
+                        json_string("joint")); /* a probe of the paper's operator */
     t->table->op = CKVC_OPERATOR_PAPER;
     assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
     table_file_free(t);
 }
 
 /* The worked example of formats/table/table.md. */
-static table_file *one_layer(void)
-{
+static table_file *one_layer(void) {
     table_file *t = table_file_create(1, 1, 2, 1, 1, 3, 2, false);
     assert_non_null(t);
     ckvc_table *c = t->table;
     c->n_query_heads = 2;
     c->window = 16;
     c->budgets[0] = 0.25;
-    for (int a = 0; a < 3; a++)
+    for (int a = 0; a < 3; a++) {
         c->head_grid[a] = (39 + a) / 40.0;
+    }
     c->gate_grid[0] = 0.9;
     c->gate_grid[1] = 0.95;
     c->edges_entropy[0] = 4.75;
@@ -239,10 +238,10 @@ static table_file *one_layer(void)
     return t;
 }
 
-/* Every version reads these files; and writes the same sections. Packed sections depend on zstd's version, so of the file with
- * evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes new ones: only with a new format. */
-static void test_golden_files(void **state)
-{
+/* Every version reads these files; and writes the same sections. Packed sections depend on zstd's
+ * version, so of the file with evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes
+ * new ones: only with a new format. */
+static void test_golden_files(void **state) {
     (void)state;
     table_file *a = one_layer(), *b = sample();
     if (getenv("CKVC_UPDATE_GOLDEN")) {
@@ -256,10 +255,13 @@ static void test_golden_files(void **state)
     assert_string_equal(a->content_id, golden_a->content_id);
     assert_string_equal(b->content_id, golden_b->content_id);
     size_t n, n_golden;
-    uint8_t *bytes = slurp(path, &n), *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
+    uint8_t *bytes = slurp(path, &n),
+            *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
     assert_int_equal(n, n_golden);
-    assert_memory_equal(bytes, golden, CKVT_AT_WRITER); /* behind it: the version that wrote, and a CRC over it */
-    assert_memory_equal(bytes + CKVT_HEADER_BYTES, golden + CKVT_HEADER_BYTES, n - CKVT_HEADER_BYTES);
+    assert_memory_equal(bytes, golden,
+                        CKVT_AT_WRITER); /* behind it: the version that wrote, and a CRC over it */
+    assert_memory_equal(bytes + CKVT_HEADER_BYTES, golden + CKVT_HEADER_BYTES,
+                        n - CKVT_HEADER_BYTES);
     free(bytes);
     free(golden);
     table_file_free(a);
@@ -268,8 +270,7 @@ static void test_golden_files(void **state)
     table_file_free(golden_b);
 }
 
-static void test_content_id(void **state)
-{
+static void test_content_id(void **state) {
     (void)state;
     table_file *t = sample();
     write_table(t, path);
@@ -288,10 +289,10 @@ static void test_content_id(void **state)
     table_file_free(t);
 }
 
-static void test_without_evidence(void **state)
-{
+static void test_without_evidence(void **state) {
     (void)state;
-    table_file *t = table_file_create(2, 1, 1, 1, 1, 1, 1, false); /* one bin: both edge sections are empty */
+    table_file *t =
+        table_file_create(2, 1, 1, 1, 1, 1, 1, false); /* one bin: both edge sections are empty */
     t->table->window = 1;
     t->table->budgets[0] = 8;
     t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
@@ -310,8 +311,7 @@ static void test_without_evidence(void **state)
     table_file_free(t);
 }
 
-static void test_describe(void **state)
-{
+static void test_describe(void **state) {
     (void)state;
     table_file *t = sample();
     write_table(t, path);
@@ -320,9 +320,11 @@ static void test_describe(void **state)
     const json_t *weight = json_object_get(cells, "WEIGHT");
     assert_int_equal(json_array_size(weight), 1);
     assert_int_equal(json_array_size(json_array_get(weight, 0)), 2);
-    const json_t *w = json_array_get(json_array_get(json_array_get(weight, 0), 1), 0); /* [0][1][0] is entry 2 of [1][2][2] */
+    const json_t *w = json_array_get(json_array_get(json_array_get(weight, 0), 1),
+                                     0); /* [0][1][0] is entry 2 of [1][2][2] */
     assert_true((float)json_number_value(w) == t->table->weight[2]);
-    const json_t *q = json_array_get(json_array_get(json_array_get(json_object_get(cells, "QHEAD"), 0), 0), 0);
+    const json_t *q =
+        json_array_get(json_array_get(json_array_get(json_object_get(cells, "QHEAD"), 0), 0), 0);
     assert_true(json_is_null(json_array_get(q, 1))); /* never logged: -inf */
     assert_int_equal(json_array_size(json_object_get(cells, "SHAPE")), 8);
     assert_int_equal(json_array_size(json_object_get(d, "evidence")), 2);
@@ -332,34 +334,43 @@ static void test_describe(void **state)
     table_file_free(t);
 }
 
-/* What the table was made under against a run's: each difference alone, its option named; what META does not say is not compared. */
-static void test_score_of_a_run(void **state)
-{
+/* What the table was made under against a run's: each difference alone, its option named; what META
+ * does not say is not compared. */
+static void test_score_of_a_run(void **state) {
     (void)state;
     table_file *t = table_file_create(1, 1, 1, 1, 1, 1, 1, false);
     ckvc_err err = {0};
     t->table->window = 32;
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err), CKVC_OK);
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err),
+                     CKVC_OK);
     json_object_set_new(t->meta, "alpha_kind", json_string("visible"));
     json_object_set_new(t->meta, "keep_window", json_integer(8));
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err), CKVC_OK);
-    assert_int_equal(table_file_check_score(t, "t", NULL, -1, 32, "this run", "give", &err), CKVC_OK);
-    assert_int_equal(table_file_check_score(t, "t", "paper", 8, 32, "this run", "give", &err), CKVC_E_MISMATCH);
-    assert_string_equal(err.text, "t: was made with --alpha visible, this run has paper; give --alpha visible");
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err),
+                     CKVC_OK);
+    assert_int_equal(table_file_check_score(t, "t", NULL, -1, 32, "this run", "give", &err),
+                     CKVC_OK);
+    assert_int_equal(table_file_check_score(t, "t", "paper", 8, 32, "this run", "give", &err),
+                     CKVC_E_MISMATCH);
+    assert_string_equal(
+        err.text, "t: was made with --alpha visible, this run has paper; give --alpha visible");
     err = (ckvc_err){0};
-    assert_int_equal(table_file_check_score(t, "t", "visible", 0, 32, "this run", "give", &err), CKVC_E_MISMATCH);
-    assert_string_equal(err.text, "t: was made with --keep-window 8, this run has 0; give --keep-window 8");
+    assert_int_equal(table_file_check_score(t, "t", "visible", 0, 32, "this run", "give", &err),
+                     CKVC_E_MISMATCH);
+    assert_string_equal(err.text,
+                        "t: was made with --keep-window 8, this run has 0; give --keep-window 8");
     err = (ckvc_err){0};
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 64, "this run", "give", &err), CKVC_E_MISMATCH);
-    assert_string_equal(err.text, "t: was made with --window 32, this run has 64; give --window 32");
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 64, "this run", "give", &err),
+                     CKVC_E_MISMATCH);
+    assert_string_equal(err.text,
+                        "t: was made with --window 32, this run has 64; give --window 32");
     err = (ckvc_err){0};
     json_object_set_new(t->meta, "keep_window", json_integer(0)); /* the default is a value, too */
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err), CKVC_E_MISMATCH);
+    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err),
+                     CKVC_E_MISMATCH);
     table_file_free(t);
 }
 
-static void test_refuses_to_write(void **state)
-{
+static void test_refuses_to_write(void **state) {
     (void)state;
     table_file *t = sample();
     ckvc_err err = {0};
@@ -379,27 +390,28 @@ static void test_refuses_to_write(void **state)
 
 /* ---- blind damage ---- */
 
-static void refuse(const char *what, const uint8_t *bytes, size_t size, const char *message)
-{
+static void refuse(const char *what, const uint8_t *bytes, size_t size, const char *message) {
     table_file *t = NULL;
     ckvc_err err = {0};
     spill(path2, bytes, size);
-    if (table_file_read(path2, &t, &err) != CKVC_E_DATA || (message && !strstr(err.text, message)))
+    if (table_file_read(path2, &t, &err) != CKVC_E_DATA ||
+        (message && !strstr(err.text, message))) {
         fail_msg("%s: want a refusal with '%s', got '%s'", what, message ? message : "", err.text);
+    }
     assert_null(t);
-    if (strncmp(err.text, path2, strlen(path2)) || strchr(err.text, '\n'))
+    if (strncmp(err.text, path2, strlen(path2)) || strchr(err.text, '\n')) {
         fail_msg("%s: not one line about the file: %s", what, err.text);
+    }
 }
 
-static void test_every_byte_flipped(void **state)
-{
+static void test_every_byte_flipped(void **state) {
     (void)state;
     table_file *t = sample();
     write_table(t, path);
     size_t size;
     uint8_t *bytes = slurp(path, &size);
     static const uint8_t flips[] = {0x01, 0x80, 0xFF};
-    for (size_t i = 0; i < size; i++)
+    for (size_t i = 0; i < size; i++) {
         for (size_t k = 0; k < sizeof flips; k++) {
             bytes[i] ^= flips[k];
             char what[64], message[256] = "";
@@ -412,12 +424,12 @@ static void test_every_byte_flipped(void **state)
             ckvc_table_free(p);
             bytes[i] ^= flips[k];
         }
+    }
     free(bytes);
     table_file_free(t);
 }
 
-static void test_every_length(void **state)
-{
+static void test_every_length(void **state) {
     (void)state;
     table_file *t = sample();
     write_table(t, path);
@@ -459,8 +471,7 @@ typedef struct kit {
     size_t trailing;
 } kit;
 
-static kit *take_apart(void)
-{
+static kit *take_apart(void) {
     table_file *t = sample();
     write_table(t, path);
     table_file_free(t);
@@ -480,41 +491,37 @@ static kit *take_apart(void)
     return k;
 }
 
-static void kit_free(kit *k)
-{
-    for (size_t i = 0; i < k->n; i++)
+static void kit_free(kit *k) {
+    for (size_t i = 0; i < k->n; i++) {
         free(k->parts[i].stored);
+    }
     free(k);
 }
 
-static part *part_of(kit *k, const char *name)
-{
-    for (size_t i = 0; i < k->n; i++)
-        if (!strncmp((const char *)k->parts[i].entry, name, 8))
-            return &k->parts[i];
+static part *part_of(kit *k, const char *name) {
+    for (size_t i = 0; i < k->n; i++) {
+        if (!strncmp((const char *)k->parts[i].entry, name, 8)) { return &k->parts[i]; }
+    }
     fail_msg("no section %s", name);
     return NULL;
 }
 
 /* New contents: raw bytes with their dimension 0 set to `dim0` elements (of the section's type). */
-static void refill(part *p, const void *raw, size_t size, uint64_t dim0)
-{
+static void refill(part *p, const void *raw, size_t size, uint64_t dim0) {
     free(p->stored);
     p->stored = malloc(size + 1);
     memcpy(p->stored, raw, size);
     p->size = size;
     ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_RAW);
-    if (dim0 != UINT64_MAX)
-        ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS, dim0);
+    if (dim0 != UINT64_MAX) { ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS, dim0); }
 }
 
-static void refill_text(part *p, const char *text)
-{
+static void refill_text(part *p, const char *text) {
     refill(p, text, strlen(text), strlen(text));
 }
 
-static void add_part(kit *k, const char *name, uint16_t type, const void *raw, size_t size, uint64_t dim0)
-{
+static void add_part(kit *k, const char *name, uint16_t type, const void *raw, size_t size,
+                     uint64_t dim0) {
     part *p = &k->parts[k->n++];
     memset(p, 0, sizeof *p);
     memcpy(p->entry, name, strlen(name));
@@ -523,8 +530,7 @@ static void add_part(kit *k, const char *name, uint16_t type, const void *raw, s
     refill(p, raw, size, dim0);
 }
 
-static void drop_part(kit *k, const char *name)
-{
+static void drop_part(kit *k, const char *name) {
     part *p = part_of(k, name);
     free(p->stored);
     memmove(p, p + 1, (size_t)(k->parts + k->n - (p + 1)) * sizeof *p);
@@ -533,24 +539,23 @@ static void drop_part(kit *k, const char *name)
 
 enum { KEEP_HEADER_CRC = 1, KEEP_FIELDS = 2, KEEP_STORED = 4 };
 
-/* The file, with every sum that follows from its parts made to fit. SHA-256 of packed sections stays as it is. KEEP_FIELDS leaves
- * sizes and counts of the header as they are in k->header; KEEP_STORED the stored lengths of the entries. */
-static uint8_t *assemble(kit *k, size_t *size, int flags)
-{
+/* The file, with every sum that follows from its parts made to fit. SHA-256 of packed sections
+ * stays as it is. KEEP_FIELDS leaves sizes and counts of the header as they are in k->header;
+ * KEEP_STORED the stored lengths of the entries. */
+static uint8_t *assemble(kit *k, size_t *size, int flags) {
     static uint8_t file[1 << 16];
     memset(file, k->filler, sizeof file);
     size_t at = CKVT_HEADER_BYTES + k->n * CKVT_ENTRY_BYTES;
     for (size_t i = 0; i < k->n; i++) {
         part *p = &k->parts[i];
         at = (at + 63) / 64 * 64;
-        if (i + 1 == k->n)
-            at = at + k->extra_gap - k->overlap;
+        if (i + 1 == k->n) { at = at + k->extra_gap - k->overlap; }
         memcpy(file + at, p->stored, p->size);
         ckvc_put_u64(p->entry + CKVT_ENTRY_OFFSET, at);
-        if (!(flags & KEEP_STORED))
-            ckvc_put_u64(p->entry + CKVT_ENTRY_STORED, p->size);
-        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_RAW)
+        if (!(flags & KEEP_STORED)) { ckvc_put_u64(p->entry + CKVT_ENTRY_STORED, p->size); }
+        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_RAW) {
             ckvc_sha256_bytes(p->stored, p->size, p->entry + CKVT_ENTRY_SHA256);
+        }
         ckvc_put_u32(p->entry + CKVT_ENTRY_CRC, ckvc_crc32(0, p->stored, p->size));
         memcpy(file + CKVT_HEADER_BYTES + i * CKVT_ENTRY_BYTES, p->entry, CKVT_ENTRY_BYTES);
         at += p->size;
@@ -563,23 +568,23 @@ static uint8_t *assemble(kit *k, size_t *size, int flags)
         ckvt_content_id(file + CKVT_HEADER_BYTES, k->n, digest);
         memcpy(h + CKVT_AT_CONTENT_ID, digest, sizeof digest);
     }
-    ckvc_put_u32(h + CKVT_AT_DIRECTORY_CRC, ckvc_crc32(0, file + CKVT_HEADER_BYTES, k->n * CKVT_ENTRY_BYTES));
-    if (!(flags & KEEP_HEADER_CRC))
+    ckvc_put_u32(h + CKVT_AT_DIRECTORY_CRC,
+                 ckvc_crc32(0, file + CKVT_HEADER_BYTES, k->n * CKVT_ENTRY_BYTES));
+    if (!(flags & KEEP_HEADER_CRC)) {
         ckvc_put_u32(h + CKVT_AT_HEADER_CRC, ckvc_crc32(0, h, CKVT_AT_HEADER_CRC));
+    }
     memcpy(file, h, CKVT_HEADER_BYTES);
     return file;
 }
 
-static void refuse_kit(kit *k, int flags, const char *message)
-{
+static void refuse_kit(kit *k, int flags, const char *message) {
     size_t size;
     uint8_t *file = assemble(k, &size, flags);
     refuse(message, file, size, message);
     kit_free(k);
 }
 
-static void accept_kit(kit *k)
-{
+static void accept_kit(kit *k) {
     size_t size;
     uint8_t *file = assemble(k, &size, 0);
     spill(path2, file, size);
@@ -587,8 +592,7 @@ static void accept_kit(kit *k)
     kit_free(k);
 }
 
-static void test_kit_is_sound(void **state)
-{
+static void test_kit_is_sound(void **state) {
     (void)state;
     kit *k = take_apart();
     size_t size, n;
@@ -599,10 +603,10 @@ static void test_kit_is_sound(void **state)
     accept_kit(k);
 }
 
-static void test_accepted(void **state)
-{
+static void test_accepted(void **state) {
     (void)state;
-    /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are skipped. */
+    /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are
+     * skipped. */
     kit *k = take_apart();
     add_part(k, "zFuture1", CKVT_U32, "\1\0\0\0\2\0\0\0", 8, 2);
     ckvc_put_u16(k->header + CKVT_AT_MINOR, 7);
@@ -627,13 +631,13 @@ static void test_accepted(void **state)
     k = take_apart();
     static const char *const drop[] = {"QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE",
                                        "LGATE", "sHEAD", "sGATE", "hSIG",  "pROV",  "xFER"};
-    for (size_t i = 0; i < sizeof drop / sizeof *drop; i++)
+    for (size_t i = 0; i < sizeof drop / sizeof *drop; i++) {
         drop_part(k, drop[i]);
+    }
     accept_kit(k);
 }
 
-static void test_header_refusals(void **state)
-{
+static void test_header_refusals(void **state) {
     (void)state;
     static const struct {
         int at, bytes;
@@ -663,8 +667,9 @@ static void test_header_refusals(void **state)
         assemble(k, &size, 0);
         uint8_t field[8];
         ckvc_put_u64(field, cases[i].value);
-        if (cases[i].at == CKVT_AT_CONTENT_ID)
+        if (cases[i].at == CKVT_AT_CONTENT_ID) {
             field[0] = (uint8_t)~k->header[CKVT_AT_CONTENT_ID];
+        }
         memcpy(k->header + cases[i].at, field, (size_t)cases[i].bytes);
         refuse_kit(k, KEEP_FIELDS, cases[i].message);
     }
@@ -673,8 +678,7 @@ static void test_header_refusals(void **state)
     refuse_kit(k, KEEP_HEADER_CRC, "byte 124: CRC-32 of the header");
 }
 
-static void test_entry_refusals(void **state)
-{
+static void test_entry_refusals(void **state) {
     (void)state;
     static const struct {
         const char *section;
@@ -690,23 +694,27 @@ static void test_entry_refusals(void **state)
         {"WEIGHT", CKVT_ENTRY_NAME, 1, 'w', "section WEIGHT is missing"},
         {"META", CKVT_ENTRY_NAME, 1, 'm', "section META is missing"},
         {"SHAPE", CKVT_ENTRY_NAME, 1, 's', "section SHAPE is missing"},
-        {"QHEAD", CKVT_ENTRY_NAME, 1, 'q', "section QHEAD is missing: the evidence comes all together"},
+        {"QHEAD", CKVT_ENTRY_NAME, 1, 'q',
+         "section QHEAD is missing: the evidence comes all together"},
         {"WEIGHT", CKVT_ENTRY_NAME, 8, 0x554154 /* TAU */, "section TAU is there twice"},
         {"WEIGHT", CKVT_ENTRY_CODEC, 2, 2, "section WEIGHT: codec 2"},
         {"WEIGHT", CKVT_ENTRY_CODEC, 2, 1, "section WEIGHT: codec 1"},
         {"META", CKVT_ENTRY_CODEC, 2, 1, "section META: codec 1"},
         {"QHEAD", CKVT_ENTRY_CODEC, 2, 0, "section QHEAD: "},
         {"WEIGHT", CKVT_ENTRY_TYPE, 2, 5, "section WEIGHT: type 5"},
-        {"WEIGHT", CKVT_ENTRY_TYPE, 2, CKVT_U32, "section WEIGHT: codec 0, type 3, rank 3, want 0, 1, 3"},
+        {"WEIGHT", CKVT_ENTRY_TYPE, 2, CKVT_U32,
+         "section WEIGHT: codec 0, type 3, rank 3, want 0, 1, 3"},
         {"sHEAD", CKVT_ENTRY_TYPE, 2, CKVT_U32, "section sHEAD: type 3, rank 4, want 1, 4"},
         {"META", CKVT_ENTRY_RANK, 2, 0, "section META: rank 0, want 1 for bytes"},
         {"WEIGHT", CKVT_ENTRY_RANK, 2, 6, "section WEIGHT: rank 6"},
         {"WEIGHT", CKVT_ENTRY_RANK, 2, 2, "section WEIGHT: unused dimension is 2"},
         {"WEIGHT", 14, 2, 1, "reserved field"},
         {"WEIGHT", 108, 4, 1, "reserved field"},
-        {"WEIGHT", CKVT_ENTRY_DIMS, 8, 2, "section WEIGHT: 16 bytes stored, its dimensions want 32"},
+        {"WEIGHT", CKVT_ENTRY_DIMS, 8, 2,
+         "section WEIGHT: 16 bytes stored, its dimensions want 32"},
         {"WEIGHT", CKVT_ENTRY_DIMS, 8, UINT64_MAX / 2, "section WEIGHT: its dimensions overflow"},
-        {"QHEAD", CKVT_ENTRY_DIMS, 8, 2, "section QHEAD: dimension 0 is 2, SHAPE and the grids want 1"},
+        {"QHEAD", CKVT_ENTRY_DIMS, 8, 2,
+         "section QHEAD: dimension 0 is 2, SHAPE and the grids want 1"},
         {"hSIG", CKVT_ENTRY_DIMS + 16, 8, 4, "section hSIG: dimension 2 is 4"},
         {"WEIGHT", CKVT_ENTRY_DIMS + 32, 8, 1, "section WEIGHT: unused dimension is 1"},
         {"QHEAD", CKVT_ENTRY_SHA256, 1, 0, "section QHEAD: its SHA-256"},
@@ -715,8 +723,7 @@ static void test_entry_refusals(void **state)
         kit *k = take_apart();
         uint8_t field[8], *to = part_of(k, cases[i].section)->entry + cases[i].at;
         ckvc_put_u64(field, cases[i].value);
-        if (cases[i].at == CKVT_ENTRY_SHA256)
-            field[0] = (uint8_t) ~*to;
+        if (cases[i].at == CKVT_ENTRY_SHA256) { field[0] = (uint8_t) ~*to; }
         memcpy(to, field, (size_t)cases[i].bytes);
         refuse_kit(k, 0, cases[i].message);
     }
@@ -731,8 +738,7 @@ static void test_entry_refusals(void **state)
     }
 }
 
-static void test_layout_refusals(void **state)
-{
+static void test_layout_refusals(void **state) {
     (void)state;
     kit *k = take_apart();
     k->filler = 0x20;
@@ -750,8 +756,7 @@ static void test_layout_refusals(void **state)
     refuse_kit(k, 0, "the last section ends here, 3 bytes follow");
 }
 
-static void test_value_refusals(void **state)
-{
+static void test_value_refusals(void **state) {
     (void)state;
     static const struct {
         const char *section;
@@ -795,10 +800,11 @@ static void test_value_refusals(void **state)
         part *p = part_of(k, cases[i].section);
         uint8_t raw[512];
         size_t n = p->size;
-        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_ZSTD)
+        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_ZSTD) {
             n = ZSTD_decompress(raw, sizeof raw, p->stored, p->size);
-        else
+        } else {
             memcpy(raw, p->stored, n);
+        }
         assert_true(n <= sizeof raw);
         int is_required = !strcmp(cases[i].section, "SHAPE");
         switch (ckvc_get_u16(p->entry + CKVT_ENTRY_TYPE)) {
@@ -819,8 +825,7 @@ static void test_value_refusals(void **state)
     }
 }
 
-static void test_json_refusals(void **state)
-{
+static void test_json_refusals(void **state) {
     (void)state;
     static const struct {
         const char *section, *text, *message;
@@ -835,14 +840,16 @@ static void test_json_refusals(void **state)
         {"META", "{\"schema\":\"ckvc-table-9\"}", "section META: schema is ckvc-table-9"},
         {"META", "{\"schema\":\"ckvc-table-1\"}", "section META: shape.n_layers"},
         {"META",
-         "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_bins\":2,\"n_heads\":4,\"n_kv_"
+         "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_"
+         "bins\":2,\"n_heads\":4,\"n_kv_"
          "heads\":2,"
          "\"n_layers\":1,\"n_perplexity_bins\":2,\"window\":16,\"x\":1}}",
          "section META: shape has 9 keys"},
         {"META", "{\"probe\":\"mean-pool\",\"schema\":\"ckvc-table-1\"}",
          "section META: probe is mean-pool, but the header's flags say the operator paper"},
         {"META",
-         "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_bins\":2,\"n_heads\":8,\"n_kv_"
+         "{\"schema\":\"ckvc-table-1\",\"shape\":{\"head_axis\":0,\"n_budgets\":2,\"n_entropy_"
+         "bins\":2,\"n_heads\":8,\"n_kv_"
          "heads\":2,"
          "\"n_layers\":1,\"n_perplexity_bins\":2,\"window\":16}}",
          "section META: shape.n_heads is not the 4 of SHAPE"},
@@ -857,17 +864,18 @@ static void test_json_refusals(void **state)
 }
 
 /* Packs `raw` by hand-picked settings into section p. */
-static void repack(part *p, const void *raw, size_t size, int content_size, int window_log, int frames)
-{
+static void repack(part *p, const void *raw, size_t size, int content_size, int window_log,
+                   int frames) {
     uint8_t packed[4096];
     size_t n = 0;
     ZSTD_CCtx *cctx = ZSTD_createCCtx();
     ZSTD_CCtx_setParameter(cctx, ZSTD_c_contentSizeFlag, content_size);
-    if (window_log)
-        ZSTD_CCtx_setParameter(cctx, ZSTD_c_windowLog, window_log);
+    if (window_log) { ZSTD_CCtx_setParameter(cctx, ZSTD_c_windowLog, window_log); }
     for (int f = 0; f < frames; f++) {
-        size_t from = size * (size_t)f / (size_t)frames, to = size * (size_t)(f + 1) / (size_t)frames;
-        size_t k = ZSTD_compress2(cctx, packed + n, sizeof packed - n, (const uint8_t *)raw + from, to - from);
+        size_t from = size * (size_t)f / (size_t)frames,
+               to = size * (size_t)(f + 1) / (size_t)frames;
+        size_t k = ZSTD_compress2(cctx, packed + n, sizeof packed - n, (const uint8_t *)raw + from,
+                                  to - from);
         assert_false(ZSTD_isError(k));
         n += k;
     }
@@ -876,8 +884,7 @@ static void repack(part *p, const void *raw, size_t size, int content_size, int 
     ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
 }
 
-static void test_zstd_refusals(void **state)
-{
+static void test_zstd_refusals(void **state) {
     (void)state;
     uint8_t raw[12 * 8];
     kit *k = take_apart();
@@ -927,9 +934,11 @@ static void test_zstd_refusals(void **state)
     p->stored[p->size - 1] ^= 0x40;
     refuse_kit(k, 0, "section QHEAD: ");
 
-    /* A window over the limit: a frame of 96 bytes with a window descriptor of 16 MiB and one raw block (RFC 8878). */
+    /* A window over the limit: a frame of 96 bytes with a window descriptor of 16 MiB and one raw
+     * block (RFC 8878). */
     k = take_apart();
-    uint8_t frame[4 + 1 + 1 + 4 + 3 + sizeof raw] = {0x28, 0xB5, 0x2F, 0xFD, 0x80, 14 << 3, sizeof raw, 0, 0, 0};
+    uint8_t frame[4 + 1 + 1 + 4 + 3 + sizeof raw] = {0x28,    0xB5,       0x2F, 0xFD, 0x80,
+                                                     14 << 3, sizeof raw, 0,    0,    0};
     frame[10] = 1 | (sizeof raw << 3 & 0xFF); /* last block, raw, its length */
     frame[11] = sizeof raw >> 5;
     memcpy(frame + 13, raw, sizeof raw);
@@ -952,8 +961,7 @@ static void test_zstd_refusals(void **state)
     refuse_kit(k, 0, "section zBig: ");
 }
 
-static void test_not_files(void **state)
-{
+static void test_not_files(void **state) {
     (void)state;
     ckvc_err err = {0};
     table_file *t = NULL;
@@ -965,22 +973,26 @@ static void test_not_files(void **state)
     char fifo[64];
     snprintf(fifo, sizeof fifo, "%s/fifo", folder);
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message), -1); /* and does not wait for a writer */
+    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message),
+                     -1); /* and does not wait for a writer */
     assert_non_null(strstr(message, "not a regular file"));
     unlink(fifo);
     assert_int_equal(ckvc_table_read("/dev/zero", &p, NULL, 0), -1);
-    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4), -1); /* a message buffer too small for the name */
+    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4),
+                     -1); /* a message buffer too small for the name */
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_operators),          cmocka_unit_test(test_golden_files),
-        cmocka_unit_test(test_content_id),       cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),
-        cmocka_unit_test(test_kit_is_sound),     cmocka_unit_test(test_accepted),           cmocka_unit_test(test_header_refusals),
-        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),    cmocka_unit_test(test_value_refusals),
-        cmocka_unit_test(test_score_of_a_run),   cmocka_unit_test(test_json_refusals),      cmocka_unit_test(test_zstd_refusals),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_golden_files),     cmocka_unit_test(test_content_id),
+        cmocka_unit_test(test_without_evidence), cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_every_byte_flipped),
+        cmocka_unit_test(test_every_length),     cmocka_unit_test(test_kit_is_sound),
+        cmocka_unit_test(test_accepted),         cmocka_unit_test(test_header_refusals),
+        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),
+        cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_score_of_a_run),
+        cmocka_unit_test(test_json_refusals),    cmocka_unit_test(test_zstd_refusals),
         cmocka_unit_test(test_not_files),
     };
     return cmocka_run_group_tests_name("table_file", tests, setup, teardown);

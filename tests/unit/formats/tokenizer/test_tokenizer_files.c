@@ -1,5 +1,5 @@
-/* Tokenizer files other than tokenizer.json (SentencePiece, tiktoken, vocab.json with merges.txt), the front door that picks one,
- * published vectors of text and ids, and damaged files. */
+/* Tokenizer files other than tokenizer.json (SentencePiece, tiktoken, vocab.json with merges.txt),
+ * the front door that picks one, published vectors of text and ids, and damaged files. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,14 +23,12 @@ static char folder[] = "/tmp/ckvc-tokenizer-files-XXXXXX";
 static const char *const names[] = {"tokenizer.json", "tokenizer.model",       "vocab.json",
                                     "merges.txt",     "tokenizer_config.json", "added_tokens.json"};
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static void clear(void)
-{
+static void clear(void) {
     char path[256];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -38,22 +36,19 @@ static void clear(void)
     }
 }
 
-static int clear_before(void **state)
-{
+static int clear_before(void **state) {
     (void)state;
     clear();
     return 0;
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
     clear();
     return rmdir(folder);
 }
 
-static void put_bytes(const char *name, const void *bytes, size_t n)
-{
+static void put_bytes(const char *name, const void *bytes, size_t n) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     unlink(path);
@@ -63,27 +58,22 @@ static void put_bytes(const char *name, const void *bytes, size_t n)
     assert_int_equal(fclose(f), 0);
 }
 
-static void put(const char *name, const char *text)
-{
+static void put(const char *name, const char *text) {
     put_bytes(name, text, strlen(text));
 }
 
-static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err)
-{
+static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err) {
     token_spec *spec;
     char *path;
     *err = (ckvc_err){0};
     *out = NULL;
     ckvc_status status = tokenizer_files_read(dir, &spec, &path, err);
-    if (status == CKVC_OK) {
-        status = tokenizer_build(spec, path, out, err);
-    }
+    if (status == CKVC_OK) { status = tokenizer_build(spec, path, out, err); }
     free(path);
     return status;
 }
 
-static void refuses(const char *said)
-{
+static void refuses(const char *said) {
     tokenizer *t;
     ckvc_err err;
     ckvc_status status = load(folder, &t, &err);
@@ -93,13 +83,11 @@ static void refuses(const char *said)
     assert_null(t);
 }
 
-static void encodes_to(const char *text, size_t n_text, bool special, size_t n, const int32_t *want)
-{
+static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
+                       const int32_t *want) {
     tokenizer *t;
     ckvc_err err;
-    if (load(folder, &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (load(folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     int32_t *ids;
     size_t n_ids;
     assert_int_equal(tokenizer_encode(t, text, n_text, special, &ids, &n_ids, &err), CKVC_OK);
@@ -113,8 +101,7 @@ static void encodes_to(const char *text, size_t n_text, bool special, size_t n, 
     tokenizer_free(t);
 }
 
-static void decodes_to(int32_t id, const char *want)
-{
+static void decodes_to(int32_t id, const char *want) {
     tokenizer *t;
     ckvc_err err;
     char *text;
@@ -129,38 +116,32 @@ static void decodes_to(int32_t id, const char *want)
 /* ---- SentencePiece models of our own ---- */
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER, UNUSED, BYTE };
 
-static void put_varint(ckvc_buffer *b, uint64_t v)
-{
+static void put_varint(ckvc_buffer *b, uint64_t v) {
     for (; v >= 0x80; v >>= 7) {
         ckvc_buffer_u8(b, (uint8_t)(v | 0x80));
     }
     ckvc_buffer_u8(b, (uint8_t)v);
 }
 
-static void put_field(ckvc_buffer *b, unsigned number, const void *bytes, size_t n)
-{
+static void put_field(ckvc_buffer *b, unsigned number, const void *bytes, size_t n) {
     put_varint(b, number << 3 | 2);
     put_varint(b, n);
     ckvc_buffer_append(b, bytes, n);
 }
 
-static void put_number(ckvc_buffer *b, unsigned number, uint64_t v)
-{
+static void put_number(ckvc_buffer *b, unsigned number, uint64_t v) {
     put_varint(b, number << 3);
     put_varint(b, v);
 }
 
-static void piece(ckvc_buffer *model, const char *text, size_t n, float score, unsigned type)
-{
+static void piece(ckvc_buffer *model, const char *text, size_t n, float score, unsigned type) {
     ckvc_buffer b = {0};
     uint8_t bits[4];
     ckvc_put_f32(bits, score);
     put_field(&b, 1, text, n);
     put_varint(&b, 2 << 3 | 5);
     ckvc_buffer_append(&b, bits, 4);
-    if (type != NORMAL) {
-        put_number(&b, 3, type);
-    }
+    if (type != NORMAL) { put_number(&b, 3, type); }
     put_field(model, 1, b.data, b.size);
     ckvc_buffer_fini(&b);
 }
@@ -172,9 +153,9 @@ typedef struct model_options {
 
 #define MARK "\xE2\x96\x81"
 
-/* 0 <unk>, 1 <s>, 2 </s>, 3 NUL, 4 U+2581, 5 a, 6 b, 7 ab, 8 U+2581 ab, 9 user-defined "aba", then the bytes. */
-static ckvc_buffer small_model(model_options o)
-{
+/* 0 <unk>, 1 <s>, 2 </s>, 3 NUL, 4 U+2581, 5 a, 6 b, 7 ab, 8 U+2581 ab, 9 user-defined "aba", then
+ * the bytes. */
+static ckvc_buffer small_model(model_options o) {
     ckvc_buffer b = {0}, trainer = {0}, normalizer = {0};
     piece(&b, "<unk>", 5, 0, UNKNOWN);
     piece(&b, "<s>", 3, 0, CONTROL);
@@ -196,9 +177,7 @@ static ckvc_buffer small_model(model_options o)
     put_number(&trainer, 35, o.bytes);
     put_field(&b, 2, trainer.data, trainer.size);
     put_field(&normalizer, 1, "identity", 8);
-    if (o.charsmap) {
-        put_field(&normalizer, 2, "map", 3);
-    }
+    if (o.charsmap) { put_field(&normalizer, 2, "map", 3); }
     put_number(&normalizer, 3, o.prefix);
     put_number(&normalizer, 4, o.squeeze);
     put_number(&normalizer, 5, o.escape);
@@ -211,26 +190,29 @@ static ckvc_buffer small_model(model_options o)
 
 static const model_options usual = {2, true, false, true, false, true, false};
 
-static void put_model(model_options o)
-{
+static void put_model(model_options o) {
     ckvc_buffer b = small_model(o);
     put_bytes("tokenizer.model", b.data, b.size);
     ckvc_buffer_fini(&b);
 }
 
-static void sentencepiece_rules(void **state)
-{
+static void sentencepiece_rules(void **state) {
     (void)state;
     put_model(usual);
-    encodes_to("ab ab", 5, true, 3, (const int32_t[]){1, 8, 8}); /* BOS without a config, as LlamaTokenizer */
+    encodes_to("ab ab", 5, true, 3,
+               (const int32_t[]){1, 8, 8}); /* BOS without a config, as LlamaTokenizer */
     encodes_to("ab  ab", 6, false, 3, (const int32_t[]){8, 4, 8});
     encodes_to("", 0, false, 0, NULL);
-    encodes_to("xaba\0", 5, false, 4, (const int32_t[]){4, 10 + 'x', 9, 3}); /* bytes, a user-defined piece, a piece that is NUL */
-    encodes_to("b</s>ab", 7, false, 4, (const int32_t[]){4, 6, 2, 8});       /* special tokens are found, each rest is prefixed */
+    encodes_to("xaba\0", 5, false, 4,
+               (const int32_t[]){4, 10 + 'x', 9,
+                                 3}); /* bytes, a user-defined piece, a piece that is NUL */
+    encodes_to("b</s>ab", 7, false, 4,
+               (const int32_t[]){4, 6, 2, 8}); /* special tokens are found, each rest is prefixed */
     model_options o = usual;
     o.squeeze = true;
     put_model(o);
-    encodes_to("  ab \xE2\x96\x81  ab " MARK " ", strlen("  ab " MARK "  ab " MARK " "), false, 4, (const int32_t[]){8, 4, 4, 8});
+    encodes_to("  ab \xE2\x96\x81  ab " MARK " ", strlen("  ab " MARK "  ab " MARK " "), false, 4,
+               (const int32_t[]){8, 4, 4, 8});
     encodes_to(" " MARK " ", 5, false, 0, NULL);
     o = usual;
     o.prefix = false;
@@ -246,19 +228,21 @@ static void sentencepiece_rules(void **state)
     encodes_to(" ab", 3, false, 1, (const int32_t[]){8});
 }
 
-static void sentencepiece_config(void **state)
-{
+static void sentencepiece_config(void **state) {
     (void)state;
     put_model(usual);
-    put("tokenizer_config.json", "{\"tokenizer_class\":\"InternLM2Tokenizer\",\"add_bos_token\":false}");
-    encodes_to("ab", 2, true, 1, (const int32_t[]){8});
     put("tokenizer_config.json",
-        "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,\"bos_token\":\"</s>\",\"add_eos_token\":"
-        "true,\"eos_token\":{\"content\":\"<s>\"}}");
+        "{\"tokenizer_class\":\"InternLM2Tokenizer\",\"add_bos_token\":false}");
+    encodes_to("ab", 2, true, 1, (const int32_t[]){8});
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
+                                 "\"bos_token\":\"</s>\",\"add_eos_token\":"
+                                 "true,\"eos_token\":{\"content\":\"<s>\"}}");
     encodes_to("ab", 2, true, 3, (const int32_t[]){2, 8, 1});
     /* InternLM2 names tokens on ids that its model has other pieces for */
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<|x|>\",\"special\":true,\"normalized\":false},"
-                                 "\"300\":{\"content\":\"<|y|>\",\"special\":true,\"normalized\":false}}}");
+    put("tokenizer_config.json",
+        "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<|x|>\",\"special\":true,\"normalized\":"
+        "false},"
+        "\"300\":{\"content\":\"<|y|>\",\"special\":true,\"normalized\":false}}}");
     encodes_to("<|x|>aba<|y|>", 13, false, 4, (const int32_t[]){9, 4, 9, 300});
     decodes_to(9, "<|x|>");
     put("tokenizer_config.json", "{\"tokenizer_class\":\"T5Tokenizer\"}");
@@ -280,8 +264,7 @@ static void sentencepiece_config(void **state)
     refuses("\"<pad>\" is not in added_tokens_decoder");
 }
 
-static void sentencepiece_refused(void **state)
-{
+static void sentencepiece_refused(void **state) {
     (void)state;
     const struct {
         model_options o;
@@ -291,7 +274,8 @@ static void sentencepiece_refused(void **state)
                  {{4, true, false, true, false, true, false}, "CHAR"},
                  {{77, true, false, true, false, true, false}, "unknown"},
                  {{2, true, true, true, false, true, false}, "treat_whitespace_as_suffix"},
-                 {{2, true, false, true, false, true, true}, "normalizer \"identity\" with a character map"}};
+                 {{2, true, false, true, false, true, true},
+                  "normalizer \"identity\" with a character map"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put_model(cases[i].o);
         refuses(cases[i].said);
@@ -338,15 +322,15 @@ static void sentencepiece_refused(void **state)
 }
 
 /* ---- tiktoken ---- */
-#define LLAMA3_CONFIG                                                                                                              \
-    "{\"bos_token\":\"<|begin_of_text|>\",\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"added_tokens_decoder\":{"              \
-    "\"300\":{\"content\":\"<|begin_of_text|>\",\"special\":true,\"normalized\":false},"                                           \
-    "\"301\":{\"content\":\"<|end_of_text|>\",\"special\":true,\"normalized\":false},"                                             \
-    "\"302\":{\"content\":\"<|start_header_id|>\",\"special\":true,\"normalized\":false},"                                         \
+#define LLAMA3_CONFIG                                                                              \
+    "{\"bos_token\":\"<|begin_of_text|>\",\"tokenizer_class\":\"PreTrainedTokenizerFast\","        \
+    "\"added_tokens_decoder\":{"                                                                   \
+    "\"300\":{\"content\":\"<|begin_of_text|>\",\"special\":true,\"normalized\":false},"           \
+    "\"301\":{\"content\":\"<|end_of_text|>\",\"special\":true,\"normalized\":false},"             \
+    "\"302\":{\"content\":\"<|start_header_id|>\",\"special\":true,\"normalized\":false},"         \
     "\"303\":{\"content\":\"<|eot_id|>\",\"special\":true,\"normalized\":false}}}"
 
-static ckvc_buffer small_ranks(const char *more)
-{
+static ckvc_buffer small_ranks(const char *more) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     ckvc_buffer b = {0};
     for (unsigned i = 0; i < 256; i++) {
@@ -356,27 +340,26 @@ static ckvc_buffer small_ranks(const char *more)
     return b;
 }
 
-static void put_ranks(const char *more)
-{
+static void put_ranks(const char *more) {
     ckvc_buffer b = small_ranks(more);
     put_bytes("tokenizer.model", b.data, b.size);
     ckvc_buffer_fini(&b);
 }
 
-static void tiktoken_rules(void **state)
-{
+static void tiktoken_rules(void **state) {
     (void)state;
     put("tokenizer_config.json", LLAMA3_CONFIG);
-    put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n");      /* bc, ab, abc, " a" */
-    encodes_to("abc", 3, true, 2, (const int32_t[]){300, 258}); /* a whole word that is a piece is not merged */
+    put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n"); /* bc, ab, abc, " a" */
+    encodes_to("abc", 3, true, 2,
+               (const int32_t[]){300, 258}); /* a whole word that is a piece is not merged */
     encodes_to("abbc", 4, false, 2, (const int32_t[]){257, 256});
-    encodes_to("abcd", 4, false, 2, (const int32_t[]){258, 'd'}); /* a bc d, then abc d: the lowest rank goes first */
+    encodes_to("abcd", 4, false, 2,
+               (const int32_t[]){258, 'd'}); /* a bc d, then abc d: the lowest rank goes first */
     encodes_to("\xFF a<|eot_id|>", 13, false, 5, (const int32_t[]){0xEF, 0xBF, 0xBD, 259, 303});
     decodes_to(259, " a");
 }
 
-static void tiktoken_refused(void **state)
-{
+static void tiktoken_refused(void **state) {
     (void)state;
     put_ranks("");
     refuses("names no special tokens");
@@ -411,38 +394,42 @@ static void tiktoken_refused(void **state)
 }
 
 /* ---- vocab.json and merges.txt ---- */
-#define QWEN2_CONFIG                                                                                                               \
-    "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"bos_token\":null,\"add_prefix_space\":false,\"added_tokens_decoder\":{"             \
+#define QWEN2_CONFIG                                                                               \
+    "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"bos_token\":null,\"add_prefix_space\":false,"       \
+    "\"added_tokens_decoder\":{"                                                                   \
     "\"9\":{\"content\":\"<|im_start|>\",\"special\":true,\"normalized\":false}}}"
 
-static void vocab_merges_rules(void **state)
-{
+static void vocab_merges_rules(void **state) {
     (void)state;
     put("tokenizer_config.json", QWEN2_CONFIG);
     put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"\xC3\x83\":3,\"\xC2\xA9\":4,\"1\":5,\"11\":6}");
     put("merges.txt", "#version: 0.2\na b\r\n\n1 1");
     encodes_to("abe\xCC\x81"
                "<|im_start|>11",
-               strlen("abe..<|im_start|>11"), true, 6, (const int32_t[]){2, 3, 4, 9, 5, 5}); /* NFC */
+               strlen("abe..<|im_start|>11"), true, 6,
+               (const int32_t[]){2, 3, 4, 9, 5, 5}); /* NFC */
 }
 
-/* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables end at Unicode 9. */
-static void nfc_as_the_reference_has_it(void **state)
-{
+/* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables
+ * end at Unicode 9. */
+static void nfc_as_the_reference_has_it(void **state) {
     (void)state;
     put("tokenizer_config.json", QWEN2_CONFIG);
-    put("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9; other bytes have no piece */
+    put("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9; other
+                                                                     bytes have no piece */
     put("merges.txt", "");
-    encodes_to("e\xCC\x96\xCC\x81", 5, true, 2, (const int32_t[]){3, 4}); /* U+0316 below, then the acute: they change places */
-    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0, NULL);                /* U+0899 below: stays, so nothing composes */
+    encodes_to("e\xCC\x96\xCC\x81", 5, true, 2,
+               (const int32_t[]){3, 4}); /* U+0316 below, then the acute: they change places */
+    encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0,
+               NULL); /* U+0899 below: stays, so nothing composes */
     encodes_to("aae\xCC\x81"
                "ae\xCC\x81\xE0\xA2\x99"
                "ae\xCC\x81",
-               strlen("aae..ae.....ae.."), true, 10, (const int32_t[]){0, 0, 3, 4, 0, 3, 4, 0, 3, 4});
+               strlen("aae..ae.....ae.."), true, 10,
+               (const int32_t[]){0, 0, 3, 4, 0, 3, 4, 0, 3, 4});
 }
 
-static void vocab_merges_refused(void **state)
-{
+static void vocab_merges_refused(void **state) {
     (void)state;
     put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
     tokenizer *none;
@@ -450,24 +437,24 @@ static void vocab_merges_refused(void **state)
     assert_int_equal(load(folder, &none, &missing), CKVC_E_NOINPUT); /* of merges.txt */
     const struct {
         const char *vocab, *merges, *config, *said;
-    } cases[] = {{"{\"a\":0,\"b\":1,\"ab\":2}", "a b", NULL, "tokenizer_config.json is needed"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "a b", "{\"tokenizer_class\":\"GPT2Tokenizer\"}", "\"GPT2Tokenizer\""},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "a b", "{}", "\"(none)\""},
-                 {"[]", "a b", QWEN2_CONFIG, "want an object"},
-                 {"{\"a\":0,\"b\":1,\"ab\":\"2\"}", "a b", QWEN2_CONFIG, "\"ab\" has no id"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "a b\na b", QWEN2_CONFIG, "stands there already"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "a  b", QWEN2_CONFIG, "merges.txt:1: want two parts"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "a b\nab", QWEN2_CONFIG, "merges.txt:2: want two parts"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", " b", QWEN2_CONFIG, "want two parts"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "b a", QWEN2_CONFIG, "\"ba\" is not in the vocabulary"},
-                 {"{\"a\":0,\"b\":1,\"ab\":2}", "a \xFF", QWEN2_CONFIG, "not UTF-8"}};
+    } cases[] = {
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a b", NULL, "tokenizer_config.json is needed"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a b", "{\"tokenizer_class\":\"GPT2Tokenizer\"}",
+         "\"GPT2Tokenizer\""},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a b", "{}", "\"(none)\""},
+        {"[]", "a b", QWEN2_CONFIG, "want an object"},
+        {"{\"a\":0,\"b\":1,\"ab\":\"2\"}", "a b", QWEN2_CONFIG, "\"ab\" has no id"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a b\na b", QWEN2_CONFIG, "stands there already"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a  b", QWEN2_CONFIG, "merges.txt:1: want two parts"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a b\nab", QWEN2_CONFIG, "merges.txt:2: want two parts"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", " b", QWEN2_CONFIG, "want two parts"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "b a", QWEN2_CONFIG, "\"ba\" is not in the vocabulary"},
+        {"{\"a\":0,\"b\":1,\"ab\":2}", "a \xFF", QWEN2_CONFIG, "not UTF-8"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clear();
         put("vocab.json", cases[i].vocab);
         put("merges.txt", cases[i].merges);
-        if (cases[i].config) {
-            put("tokenizer_config.json", cases[i].config);
-        }
+        if (cases[i].config) { put("tokenizer_config.json", cases[i].config); }
         tokenizer *t;
         ckvc_err err;
         ckvc_status status = load(folder, &t, &err);
@@ -478,8 +465,7 @@ static void vocab_merges_refused(void **state)
 }
 
 /* ---- the front door ---- */
-static void picks_in_order(void **state)
-{
+static void picks_in_order(void **state) {
     (void)state;
     tokenizer *t;
     ckvc_err err;
@@ -494,8 +480,7 @@ static void picks_in_order(void **state)
 }
 
 /* ---- damage ---- */
-static void damage(const char *name, const uint8_t *good, size_t n, int rounds)
-{
+static void damage(const char *name, const uint8_t *good, size_t n, int rounds) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, ckvc_rng_key(name), 0);
     int read = 0;
@@ -508,8 +493,9 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds)
             if (ckvc_rng_below(&rng, 8) == 0) {
                 size = at;
             } else {
-                bad[at] =
-                    ckvc_rng_below(&rng, 2) ? (uint8_t)ckvc_rng_u32(&rng) : bad[at] ^ (uint8_t)(1u << ckvc_rng_below(&rng, 8));
+                bad[at] = ckvc_rng_below(&rng, 2)
+                              ? (uint8_t)ckvc_rng_u32(&rng)
+                              : bad[at] ^ (uint8_t)(1u << ckvc_rng_below(&rng, 8));
             }
         }
         put_bytes(name, bad, size);
@@ -519,7 +505,8 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds)
         if (load(folder, &t, &err) == CKVC_OK) {
             int32_t *ids;
             size_t n_ids;
-            ckvc_status status = tokenizer_encode(t, "ab abaxy <s>\xFF 11", 16, true, &ids, &n_ids, &err);
+            ckvc_status status =
+                tokenizer_encode(t, "ab abaxy <s>\xFF 11", 16, true, &ids, &n_ids, &err);
             assert_int_equal(status, CKVC_OK);
             free(ids);
             read++;
@@ -529,8 +516,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds)
     assert_true(read < rounds); /* damage is noticed at least sometimes */
 }
 
-static void damaged_files(void **state)
-{
+static void damaged_files(void **state) {
     (void)state;
     ckvc_buffer b = small_model(usual);
     damage("tokenizer.model", b.data, b.size, 2000);
@@ -542,7 +528,8 @@ static void damaged_files(void **state)
     damage("tokenizer_config.json", (const uint8_t *)LLAMA3_CONFIG, strlen(LLAMA3_CONFIG), 500);
     clear();
     put("tokenizer_config.json", QWEN2_CONFIG);
-    const char vocab[] = "{\"a\":0,\"b\":1,\"ab\":2,\"1\":5,\"11\":6}", merges[] = "#version: 0.2\na b\n1 1\n";
+    const char vocab[] = "{\"a\":0,\"b\":1,\"ab\":2,\"1\":5,\"11\":6}",
+               merges[] = "#version: 0.2\na b\n1 1\n";
     put("vocab.json", vocab);
     damage("merges.txt", (const uint8_t *)merges, strlen(merges), 1000);
     put("merges.txt", merges);
@@ -550,39 +537,36 @@ static void damaged_files(void **state)
 }
 
 /* ---- published vectors: texts and ids without BOS ---- */
-static void link_to(const char *dir, const char *from, const char *to)
-{
+static void link_to(const char *dir, const char *from, const char *to) {
     char file[640], target[PATH_MAX], path[256];
     snprintf(file, sizeof file, "%s/%s", dir, from);
     snprintf(path, sizeof path, "%s/%s", folder, to);
-    assert_non_null(realpath(file, target)); /* CKVC_SHARED may be relative, the link lies elsewhere */
+    assert_non_null(
+        realpath(file, target)); /* CKVC_SHARED may be relative, the link lies elsewhere */
     assert_int_equal(symlink(target, path), 0);
 }
 
-static void check_vectors(const char *vectors, const char *name)
-{
+static void check_vectors(const char *vectors, const char *name) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[640];
     char *texts, *lists;
     size_t n_texts, n_lists, count = 0;
     tokenizer *t;
     ckvc_err err;
-    if (load(folder, &t, &err) != CKVC_OK) {
-        fail_msg("%s: %s", name, err.text);
-    }
+    if (load(folder, &t, &err) != CKVC_OK) { fail_msg("%s: %s", name, err.text); }
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.inp", vectors, name);
     assert_int_equal(ckvc_file_read(path, 1 << 20, &texts, &n_texts, &err), CKVC_OK);
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.out", vectors, name);
     assert_int_equal(ckvc_file_read(path, 1 << 20, &lists, &n_lists, &err), CKVC_OK);
     char *list = lists;
-    for (const char *at = texts, *end; at < texts + n_texts; at = end + sizeof separator - 1, count++) {
+    for (const char *at = texts, *end; at < texts + n_texts;
+         at = end + sizeof separator - 1, count++) {
         end = strstr(at, separator);
-        if (!end) {
-            break;
-        }
+        if (!end) { break; }
         int32_t *ids;
         size_t n;
-        assert_int_equal(tokenizer_encode(t, at, (size_t)(end - at), false, &ids, &n, &err), CKVC_OK);
+        assert_int_equal(tokenizer_encode(t, at, (size_t)(end - at), false, &ids, &n, &err),
+                         CKVC_OK);
         char *line = list;
         list = strchr(list, '\n') + 1;
         list[-1] = '\0';
@@ -590,7 +574,8 @@ static void check_vectors(const char *vectors, const char *name)
             char *next;
             long want = strtol(line, &next, 10);
             if (next == line || want != ids[i]) {
-                fail_msg("%s: text %zu \"%.*s\": id %zu is %d, want%s", name, count, (int)(end - at), at, i, ids[i], line);
+                fail_msg("%s: text %zu \"%.*s\": id %zu is %d, want%s", name, count,
+                         (int)(end - at), at, i, ids[i], line);
             }
             line = next;
         }
@@ -606,8 +591,7 @@ static void check_vectors(const char *vectors, const char *name)
     tokenizer_free(t);
 }
 
-static void published_vectors(void **state)
-{
+static void published_vectors(void **state) {
     (void)state;
     static const struct {
         const char *name, *dir, *files[4]; /* pairs: name there, name in a model directory */
@@ -617,30 +601,35 @@ static void published_vectors(void **state)
         {"llama-spm", "llama2", {"tokenizer.model", "tokenizer_config.json"}},
         {"qwen2", "qwen2", {"vocab.json", "merges.txt", "tokenizer_config.qwen2.json"}},
         {"qwen2", "qwen2", {"vocab.json", "merges.txt", "tokenizer_config.qwen2.5.json"}},
-        {"deepseek-r1-qwen", "qwen2", {"vocab.json", "merges.txt", "tokenizer_config.qwen2.5.json"}},
+        {"deepseek-r1-qwen",
+         "qwen2",
+         {"vocab.json", "merges.txt", "tokenizer_config.qwen2.5.json"}},
     };
     const char *shared = getenv("CKVC_SHARED");
     char vectors[512], dir[512];
     snprintf(vectors, sizeof vectors, "%s/data/tokenizers/vectors", shared ? shared : "../shared");
     if (!ckvc_is_dir(vectors)) {
-        printf("skipped: %s is not there (CKVC_SHARED): %zu sets of vectors\n", vectors, sizeof sets / sizeof *sets);
+        printf("skipped: %s is not there (CKVC_SHARED): %zu sets of vectors\n", vectors,
+               sizeof sets / sizeof *sets);
         skip();
     }
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         clear();
-        snprintf(dir, sizeof dir, "%s/data/tokenizers/%s", shared ? shared : "../shared", sets[i].dir);
+        snprintf(dir, sizeof dir, "%s/data/tokenizers/%s", shared ? shared : "../shared",
+                 sets[i].dir);
         for (size_t k = 0; k < 4 && sets[i].files[k]; k++) {
             const char *file = sets[i].files[k];
-            link_to(dir, file, strncmp(file, "tokenizer_config", 16) == 0 ? "tokenizer_config.json" : file);
+            link_to(dir, file,
+                    strncmp(file, "tokenizer_config", 16) == 0 ? "tokenizer_config.json" : file);
         }
         check_vectors(vectors, sets[i].name);
     }
     printf("skipped: vectors gpt-2: GPT-2's tokenizer files are not there\n");
-    printf("skipped: vectors phi-3: its tokenizer files are not there (its ids are those of llama-spm)\n");
+    printf("skipped: vectors phi-3: its tokenizer files are not there (its ids are those of "
+           "llama-spm)\n");
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(sentencepiece_rules, clear_before),
         cmocka_unit_test_setup(sentencepiece_config, clear_before),

@@ -1,5 +1,7 @@
-/* The measurement behind the paper's Proposition: the backend's operation against a naive loop in double, the identity
- * ||p - p'||_1 = 2 m on the loop's rows with the operation's m, and a session's per-layer numbers on a whole model.
+/* The measurement behind the paper's Proposition: the backend's operation against a naive loop in
+ * double, the identity
+ * ||p - p'||_1 = 2 m on the loop's rows with the operation's m, and a session's per-layer numbers
+ * on a whole model.
  *
  * Tolerance: float32 scores of size up to about 10 give probabilities right to about 1e-6 relative.
  */
@@ -16,16 +18,15 @@ enum { LANES = 3, FULL = 2, OTHER = 1 };
 
 static ckvc_rng rng;
 
-static float *values(size_t n, double scale)
-{
+static float *values(size_t n, double scale) {
     float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
+    }
     return v;
 }
 
-static be_buf *buffer(backend *be, const float *data, size_t n)
-{
+static be_buf *buffer(backend *be, const float *data, size_t n) {
     be_buf *b;
     ckvc_err err = {0};
     assert_int_equal(be->ops->buf_create(be, n, &b, &err), CKVC_OK);
@@ -39,45 +40,53 @@ typedef struct rows_case {
     float *q, *k, *own_k;
 } rows_case;
 
-/* p [n_prompt + r + 1]: row r of head h in a lane, over the positions that it sees and `kept` has (NULL: all); zeros elsewhere. */
-static void naive_row(const rows_case *c, int lane, int64_t h, int64_t r, const kept_set *kept, double *p)
-{
-    const int64_t d = c->s.head_dim, g = h / (c->s.n_heads / c->s.n_kv_heads), n = c->n_prompt + r + 1;
-    const int64_t lo = c->s.window && n > c->s.window ? n - c->s.window : 0, set = kept && kept->n_sets > 1 ? g : 0;
+/* p [n_prompt + r + 1]: row r of head h in a lane, over the positions that it sees and `kept` has
+ * (NULL: all); zeros elsewhere. */
+static void naive_row(const rows_case *c, int lane, int64_t h, int64_t r, const kept_set *kept,
+                      double *p) {
+    const int64_t d = c->s.head_dim, g = h / (c->s.n_heads / c->s.n_kv_heads),
+                  n = c->n_prompt + r + 1;
+    const int64_t lo = c->s.window && n > c->s.window ? n - c->s.window : 0,
+                  set = kept && kept->n_sets > 1 ? g : 0;
     const float *q = c->q + ((lane * c->own_capacity + r) * c->s.n_heads + h) * d;
     double max = -INFINITY, sum = 0;
     for (int64_t t = 0; t < n; t++) {
-        const float *k = t < c->n_prompt ? c->k + (g * c->capacity + t) * d
-                                         : c->own_k + ((lane * c->s.n_kv_heads + g) * c->own_capacity + t - c->n_prompt) * d;
+        const float *k =
+            t < c->n_prompt
+                ? c->k + (g * c->capacity + t) * d
+                : c->own_k + ((lane * c->s.n_kv_heads + g) * c->own_capacity + t - c->n_prompt) * d;
         bool sees = t >= lo && (!kept || t >= c->n_prompt);
-        for (uint32_t i = kept ? kept->offsets[set] : 0; kept && t >= lo && i < kept->offsets[set + 1]; i++)
+        for (uint32_t i = kept ? kept->offsets[set] : 0;
+             kept && t >= lo && i < kept->offsets[set + 1]; i++) {
             sees |= (int64_t)kept->positions[i] == t;
+        }
         p[t] = 0;
-        for (int64_t i = 0; i < d; i++)
+        for (int64_t i = 0; i < d; i++) {
             p[t] += (double)q[i] * (double)k[i];
+        }
         p[t] = sees ? p[t] * (double)c->s.scale : -INFINITY;
         max = fmax(max, p[t]);
     }
-    for (int64_t t = 0; t < n; t++)
+    for (int64_t t = 0; t < n; t++) {
         sum += p[t] = exp(p[t] - max);
-    for (int64_t t = 0; t < n; t++)
+    }
+    for (int64_t t = 0; t < n; t++) {
         p[t] /= sum;
+    }
 }
 
 static double worst_ratio;
 
-static void close_to(const char *what, double got, double want)
-{
+static void close_to(const char *what, double got, double want) {
     const double ratio = fabs(got - want) / (2e-5 * fabs(want) + 1e-10);
     worst_ratio = fmax(worst_ratio, ratio);
-    if (!(ratio <= 1))
-        fail_msg("%s: got %.9g, wanted %.9g", what, got, want);
+    if (!(ratio <= 1)) { fail_msg("%s: got %.9g, wanted %.9g", what, got, want); }
 }
 
-static void check_rows(const rows_case *c, const kept_set *kept, const be_row_error *got)
-{
+static void check_rows(const rows_case *c, const kept_set *kept, const be_row_error *got) {
     const int64_t most = c->n_prompt + c->n_rows;
-    double *p = ckvc_alloc((size_t)most, sizeof *p), *restricted = ckvc_alloc((size_t)most, sizeof *p),
+    double *p = ckvc_alloc((size_t)most, sizeof *p),
+           *restricted = ckvc_alloc((size_t)most, sizeof *p),
            *actual = ckvc_alloc((size_t)most, sizeof *p);
     for (int64_t h = 0; h < c->s.n_heads; h++) {
         for (int64_t r = 0; r < c->n_rows; r++) {
@@ -103,8 +112,7 @@ static void check_rows(const rows_case *c, const kept_set *kept, const be_row_er
     free(p), free(restricted), free(actual);
 }
 
-static void rows(void **state)
-{
+static void rows(void **state) {
     (void)state;
     static const struct {
         int32_t n_heads, n_kv, d, window;
@@ -114,7 +122,8 @@ static void rows(void **state)
         {6, 3, 6, 24, 130, 30}, {4, 4, 8, 1, 70, 9},  {2, 1, 8, 64, 90, 66}, {2, 2, 4, 7, 20, 90},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rows_case c = {.s = {cases[i].n_heads, cases[i].n_kv, cases[i].d, cases[i].window, (float)(1 / sqrt((double)cases[i].d))},
+        rows_case c = {.s = {cases[i].n_heads, cases[i].n_kv, cases[i].d, cases[i].window,
+                             (float)(1 / sqrt((double)cases[i].d))},
                        .n_prompt = cases[i].n_prompt,
                        .n_rows = cases[i].n_rows,
                        .capacity = be_padded_rows(cases[i].n_prompt) + 64,
@@ -128,13 +137,13 @@ static void rows(void **state)
         uint32_t *each = ckvc_alloc((size_t)(c.n_prompt * G), sizeof *each);
         uint32_t one[2] = {0, 0}, none[2] = {0, 0}, per_head[9] = {0};
         for (int64_t t = 0; t < c.n_prompt; t++) {
-            if (ckvc_rng_below(&rng, 3) == 0)
-                some[one[1]++] = (uint32_t)t;
+            if (ckvc_rng_below(&rng, 3) == 0) { some[one[1]++] = (uint32_t)t; }
         }
         for (int32_t g = 0; g < G; g++) {
             per_head[g + 1] = per_head[g];
-            for (int64_t t = g; g != 1 && t < c.n_prompt; t += g + 2)
+            for (int64_t t = g; g != 1 && t < c.n_prompt; t += g + 2) {
                 each[per_head[g + 1]++] = (uint32_t)t;
+            }
         }
         const kept_set sets[3] = {{1, one, some}, {1, none, some}, {G, per_head, each}};
         be_row_error *got = ckvc_alloc((size_t)(c.s.n_heads * c.n_rows), sizeof *got);
@@ -144,11 +153,15 @@ static void rows(void **state)
             for (int run = 0; run < 4; run++) { /* both kinds of products, on 1 and 3 threads */
                 bench b = bench_open_kind(run < 2 ? "cpu" : "openblas", run % 2 ? 3 : 1);
                 ckvc_err err = {0};
-                be_buf *q = buffer(b.be, c.q, n_q), *k = buffer(b.be, c.k, n_k), *own = buffer(b.be, c.own_k, n_own);
-                assert_int_equal(b.be->ops->attention_error(b.be, &c.s, c.n_rows, c.n_prompt, q, k, c.capacity, own, c.own_capacity,
-                                                            FULL, OTHER, kept, run % 2 ? again : got, &err),
+                be_buf *q = buffer(b.be, c.q, n_q), *k = buffer(b.be, c.k, n_k),
+                       *own = buffer(b.be, c.own_k, n_own);
+                assert_int_equal(b.be->ops->attention_error(b.be, &c.s, c.n_rows, c.n_prompt, q, k,
+                                                            c.capacity, own, c.own_capacity, FULL,
+                                                            OTHER, kept, run % 2 ? again : got,
+                                                            &err),
                                  CKVC_OK);
-                b.be->ops->buf_free(b.be, q), b.be->ops->buf_free(b.be, k), b.be->ops->buf_free(b.be, own);
+                b.be->ops->buf_free(b.be, q), b.be->ops->buf_free(b.be, k),
+                    b.be->ops->buf_free(b.be, own);
                 bench_close(&b);
                 if (run % 2) {
                     check_rows(&c, kept, got);
@@ -161,13 +174,14 @@ static void rows(void **state)
     printf("attention_error: share of the tolerance used: %.3f\n", worst_ratio);
 }
 
-/* All that is left has a weight that a float cannot hold beside the largest: the restricted row is still a distribution. */
-static void nearly_all_mass_lost(void **state)
-{
+/* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
+ * still a distribution. */
+static void nearly_all_mass_lost(void **state) {
     (void)state;
     bench b = bench_open(1);
     ckvc_err err = {0};
-    rows_case c = {.s = {1, 1, 2, 0, 1.0f}, .n_prompt = 2, .n_rows = 1, .capacity = 64, .own_capacity = 64};
+    rows_case c = {
+        .s = {1, 1, 2, 0, 1.0f}, .n_prompt = 2, .n_rows = 1, .capacity = 64, .own_capacity = 64};
     c.q = ckvc_calloc(LANES * 64 * 2, sizeof *c.q), c.k = ckvc_calloc(64 * 2, sizeof *c.k);
     c.own_k = ckvc_calloc(LANES * 64 * 2, sizeof *c.own_k);
     for (int lane = 0; lane < LANES; lane++) {
@@ -175,67 +189,79 @@ static void nearly_all_mass_lost(void **state)
         c.own_k[lane * 128] = -400.0f;
     }
     c.k[0] = 400.0f;
-    be_buf *q = buffer(b.be, c.q, LANES * 128), *k = buffer(b.be, c.k, 128), *own = buffer(b.be, c.own_k, LANES * 128);
+    be_buf *q = buffer(b.be, c.q, LANES * 128), *k = buffer(b.be, c.k, 128),
+           *own = buffer(b.be, c.own_k, LANES * 128);
     const uint32_t offsets[2] = {0, 0};
     const kept_set none = {1, offsets, offsets};
     be_row_error e;
-    assert_int_equal(b.be->ops->attention_error(b.be, &c.s, 1, 2, q, k, 64, own, 64, FULL, OTHER, &none, &e, &err), CKVC_OK);
-    assert_true(e.mass == 1.0 && e.restricted == 2.0 && e.actual == 2.0); /* from one corner of the simplex to another */
+    assert_int_equal(b.be->ops->attention_error(b.be, &c.s, 1, 2, q, k, 64, own, 64, FULL, OTHER,
+                                                &none, &e, &err),
+                     CKVC_OK);
+    assert_true(e.mass == 1.0 && e.restricted == 2.0 &&
+                e.actual == 2.0); /* from one corner of the simplex to another */
     b.be->ops->buf_free(b.be, q), b.be->ops->buf_free(b.be, k), b.be->ops->buf_free(b.be, own);
     free(c.q), free(c.k), free(c.own_k);
     bench_close(&b);
 }
 
-static void layers(void **state)
-{
+static void layers(void **state) {
     (void)state;
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
-    if (model_open("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (model_open("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     const model_shape *shape = model_get_shape(m);
     const int32_t L = shape->n_layers;
     assert_true(L <= MAX_LAYERS);
     session *s;
-    const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2};
+    const session_limits limits = {
+        .max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2};
     assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
     int32_t ids[T + C];
-    for (int t = 0; t < T + C; t++)
+    for (int t = 0; t < T + C; t++) {
         ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? (uint64_t)shape->vocab : 9);
+    }
     prefill_stats stats;
-    assert_int_equal(session_prefill(s, ids, T, T + C, 16, CKVC_ALPHA_PAPER, &stats, &err), CKVC_OK);
+    assert_int_equal(session_prefill(s, ids, T, T + C, 16, CKVC_ALPHA_PAPER, &stats, &err),
+                     CKVC_OK);
 
     uint32_t all[T], few[KEPT];
     const uint32_t all_offsets[2] = {0, T}, few_offsets[2] = {0, KEPT};
-    for (uint32_t t = 0; t < T; t++)
+    for (uint32_t t = 0; t < T; t++) {
         all[t] = t;
-    for (uint32_t i = 0; i < KEPT; i++)
+    }
+    for (uint32_t i = 0; i < KEPT; i++) {
         few[i] = i < 2 ? i : T - KEPT + i;
+    }
     kept_set whole[MAX_LAYERS], sets[MAX_LAYERS];
     for (int32_t l = 0; l < L; l++) {
         whole[l] = (kept_set){1, all_offsets, all};
         sets[l] = (kept_set){1, few_offsets, few};
     }
     double nll[2 * C], full[C], compressed[C];
-    be_row_error *rows_scratch = ckvc_alloc((size_t)(shape->n_heads * (C - 1)), sizeof *rows_scratch);
+    be_row_error *rows_scratch =
+        ckvc_alloc((size_t)(shape->n_heads * (C - 1)), sizeof *rows_scratch);
     layer_error e[MAX_LAYERS];
-    assert_int_equal(session_attention_error(s, ids + T, C, whole, nll, rows_scratch, e, &err), CKVC_OK);
-    for (int32_t l = 0; l < L; l++)
+    assert_int_equal(session_attention_error(s, ids + T, C, whole, nll, rows_scratch, e, &err),
+                     CKVC_OK);
+    for (int32_t l = 0; l < L; l++) {
         assert_true(e[l].epsilon == 0 && e[l].restricted < 1e-6 && e[l].actual < 1e-5);
-    assert_int_equal(session_attention_error(s, ids + T, C, sets, nll, rows_scratch, e, &err), CKVC_OK);
+    }
+    assert_int_equal(session_attention_error(s, ids + T, C, sets, nll, rows_scratch, e, &err),
+                     CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, full, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, sets, compressed, &err), CKVC_OK);
     assert_memory_equal(nll, full, sizeof full); /* measuring changes no loss */
     assert_memory_equal(nll + C, compressed, sizeof compressed);
     for (int32_t l = 0; l < L; l++) {
-        printf("layer %d: epsilon %.4f, bound %.4f, restricted %.4f, actual %.4f\n", l, e[l].epsilon,
-               2 * sqrt(C - 1.0) * e[l].epsilon, e[l].restricted, e[l].actual);
+        printf("layer %d: epsilon %.4f, bound %.4f, restricted %.4f, actual %.4f\n", l,
+               e[l].epsilon, 2 * sqrt(C - 1.0) * e[l].epsilon, e[l].restricted, e[l].actual);
         assert_true(e[l].epsilon > 0.01 && e[l].epsilon < 1);
         assert_true(e[l].restricted > 0 && e[l].restricted <= 2 * sqrt(C - 1.0) * e[l].epsilon);
     }
-    /* Nothing has moved yet below the first layer; above it the compressed rollout has queries of its own. */
+    /* Nothing has moved yet below the first layer; above it the compressed rollout has queries of
+     * its own. */
     assert_true(fabs(e[0].actual - e[0].restricted) < 1e-6);
     assert_true(fabs(e[L - 1].actual - e[L - 1].restricted) > 1e-3);
     free(rows_scratch);
@@ -244,9 +270,9 @@ static void layers(void **state)
     bench_close(&b);
 }
 
-int main(void)
-{
+int main(void) {
     ckvc_rng_init(&rng, 20, 6, 10);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(nearly_all_mass_lost), cmocka_unit_test(layers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows), cmocka_unit_test(nearly_all_mass_lost), cmocka_unit_test(layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
-/* Every operation of the CPU backend, with its own kernels and with OpenBLAS's, against a naive loop in double, on shapes that are odd everywhere; and the promise that a
- * row's bits depend neither on the rows beside it nor on the number of threads.
+/* Every operation of the CPU backend, with its own kernels and with OpenBLAS's, against a naive
+ * loop in double, on shapes that are odd everywhere; and the promise that a row's bits depend
+ * neither on the rows beside it nor on the number of threads.
  *
- * Bounds are on the normalised mean square error, sum (got - want)^2 / sum want^2. A float32 product of n terms errs by about
- * sqrt(n) * 2^-24 relative to the terms' size, that is 1e-7 ... 1e-6, so a square of 1e-13 ... 1e-12; a wrong pairing, head, mask or
- * position gives 1e-2 and more. 1e-11 leaves a factor of ten over what any BLAS kernel does.
+ * Bounds are on the normalised mean square error, sum (got - want)^2 / sum want^2. A float32
+ * product of n terms errs by about sqrt(n) * 2^-24 relative to the terms' size, that is 1e-7 ...
+ * 1e-6, so a square of 1e-13 ... 1e-12; a wrong pairing, head, mask or position gives 1e-2 and
+ * more. 1e-11 leaves a factor of ten over what any BLAS kernel does.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,26 +23,23 @@
 static ckvc_rng rng;
 static const char *kind; /* of backend */
 
-static float *values(size_t n, double scale)
-{
+static float *values(size_t n, double scale) {
     float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
+    }
     return v;
 }
 
-static be_buf *buffer(backend *be, size_t n, const float *data, size_t n_data)
-{
+static be_buf *buffer(backend *be, size_t n, const float *data, size_t n_data) {
     be_buf *b;
     ckvc_err err = {0};
     assert_int_equal(be->ops->buf_create(be, n, &b, &err), CKVC_OK);
-    if (n_data)
-        be->ops->write(be, b, 0, data, n_data);
+    if (n_data) { be->ops->write(be, b, 0, data, n_data); }
     return b;
 }
 
-static be_weight *weight(backend *be, const float *data, int64_t rows, int64_t cols)
-{
+static be_weight *weight(backend *be, const float *data, int64_t rows, int64_t cols) {
     be_weight *w;
     ckvc_err err = {0};
     assert_int_equal(be->ops->weight_create(be, data, BE_F32, rows, cols, &w, &err), CKVC_OK);
@@ -48,37 +47,38 @@ static be_weight *weight(backend *be, const float *data, int64_t rows, int64_t c
     return w;
 }
 
-static float *contents(backend *be, const be_buf *b, size_t n)
-{
+static float *contents(backend *be, const be_buf *b, size_t n) {
     ckvc_err err = {0};
     float *v = ckvc_alloc(n, sizeof *v);
     assert_int_equal(be->ops->read(be, b, 0, v, n, &err), CKVC_OK);
     return v;
 }
 
-static void check_nmse(const char *what, const float *got, const double *want, size_t n)
-{
+static void check_nmse(const char *what, const float *got, const double *want, size_t n) {
     double error = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
         error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
         size += want[i] * want[i];
     }
-    if (!(error <= NMSE_BOUND * size))
+    if (!(error <= NMSE_BOUND * size)) {
         fail_msg("%s: NMSE %.3g, bound %.3g", what, error / size, NMSE_BOUND);
+    }
 }
 
 /* ---- products ---- */
 
-static void matmul(void **state)
-{
+static void matmul(void **state) {
     (void)state;
-    const int64_t shapes[][3] = {{1, 1, 1}, {63, 192, 50}, {64, 96, 64}, {65, 97, 33}, {130, 2055, 19}}; /* rows, out, in */
+    const int64_t shapes[][3] = {
+        {1, 1, 1}, {63, 192, 50}, {64, 96, 64}, {65, 97, 33}, {130, 2055, 19}}; /* rows, out, in */
     bench b = bench_open_kind(kind, 3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2], rows = be_padded_rows(n);
+        const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2],
+                      rows = be_padded_rows(n);
         for (int variant = 0; variant < 4; variant++) {
             const bool add = variant & 1, with_bias = variant & 2;
-            float *w = values((size_t)(n_out * n_in), 1), *bias = values((size_t)n_out, 1), *x = values((size_t)(rows * n_in), 1);
+            float *w = values((size_t)(n_out * n_in), 1), *bias = values((size_t)n_out, 1),
+                  *x = values((size_t)(rows * n_in), 1);
             float *y0 = values((size_t)(rows * n_out), 1);
             be_weight *bw = weight(b.be, w, n_out, n_in), *bb = weight(b.be, bias, n_out, 1);
             be_buf *bx = buffer(b.be, (size_t)(rows * n_in), x, (size_t)(rows * n_in)),
@@ -88,9 +88,11 @@ static void matmul(void **state)
             double *want = ckvc_alloc((size_t)(n * n_out), sizeof *want);
             for (int64_t r = 0; r < n; r++) {
                 for (int64_t o = 0; o < n_out; o++) {
-                    double sum = (add ? (double)y0[r * n_out + o] : 0) + (with_bias ? (double)bias[o] : 0);
-                    for (int64_t i = 0; i < n_in; i++)
+                    double sum =
+                        (add ? (double)y0[r * n_out + o] : 0) + (with_bias ? (double)bias[o] : 0);
+                    for (int64_t i = 0; i < n_in; i++) {
                         sum += (double)w[o * n_in + i] * (double)x[r * n_in + i];
+                    }
                     want[r * n_out + o] = sum;
                 }
             }
@@ -105,8 +107,7 @@ static void matmul(void **state)
     bench_close(&b);
 }
 
-static void head(void **state)
-{
+static void head(void **state) {
     (void)state;
     enum { ROWS = 150, IN = 37, VOCAB = 1291 };
     bench b = bench_open_kind(kind, 2);
@@ -117,8 +118,9 @@ static void head(void **state)
     int32_t target[ROWS];
     double nll[ROWS];
     ckvc_err err = {0};
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
         target[i] = (i * 997) % VOCAB;
+    }
     target[3] = VOCAB - 1;
     target[4] = 0;
     assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, row0, n, 1, target, nll, &err), CKVC_OK);
@@ -128,11 +130,13 @@ static void head(void **state)
         double sum = 0;
         for (int64_t v = 0; v < VOCAB; v++) {
             want[v] = 0;
-            for (int64_t i = 0; i < IN; i++)
+            for (int64_t i = 0; i < IN; i++) {
                 want[v] += (double)w[v * IN + i] * (double)x[(row0 + r) * IN + i];
+            }
             sum += exp(want[v]);
         }
-        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-5); /* logits up to 30 in float32 */
+        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) <
+                    2e-5); /* logits up to 30 in float32 */
         if (r % 50 == 0) {
             assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, row0 + r, logits, &err), CKVC_OK);
             check_nmse("head_logits", logits, want, VOCAB);
@@ -144,7 +148,8 @@ static void head(void **state)
     assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 7, 43, 3, target, lanes, &err), CKVC_OK);
     for (int i = 0; i < 3; i++) {
         be_buf *lane = buffer(b.be, 64 * IN, x + i * 64 * IN, 64 * IN);
-        assert_int_equal(b.be->ops->head_nll(b.be, bw, lane, 7, 43, 1, target, alone, &err), CKVC_OK);
+        assert_int_equal(b.be->ops->head_nll(b.be, bw, lane, 7, 43, 1, target, alone, &err),
+                         CKVC_OK);
         assert_memory_equal(alone, lanes + i * 43, sizeof alone);
         b.be->ops->buf_free(b.be, lane);
     }
@@ -155,13 +160,13 @@ static void head(void **state)
 }
 
 /* Targets of probability near 1 and logits that overflow a plain exp. */
-static void head_extremes(void **state)
-{
+static void head_extremes(void **state) {
     (void)state;
     bench b = bench_open_kind(kind, 1);
     float *w = ckvc_calloc(700, sizeof *w), x[64] = {1.0f};
-    for (int i = 0; i < 700; i++)
+    for (int i = 0; i < 700; i++) {
         w[i] = -300.0f;
+    }
     w[650] = 400.0f;
     be_weight *bw = weight(b.be, w, 700, 1);
     be_buf *bx = buffer(b.be, 64, x, 64);
@@ -183,8 +188,7 @@ static void head_extremes(void **state)
 
 /* ---- rows ---- */
 
-static void norm_silu_embed(void **state)
-{
+static void norm_silu_embed(void **state) {
     (void)state;
     const int64_t n = 67, widths[] = {1, 7, 50, 200};
     bench b = bench_open_kind(kind, 2);
@@ -192,19 +196,24 @@ static void norm_silu_embed(void **state)
         const int64_t m = widths[k];
         const size_t all = (size_t)(be_padded_rows(n) * m), used = (size_t)(n * m);
         float *x = values(all, 3), *w = values((size_t)m, 1), *u = values(all, 2);
-        for (size_t i = 0; i < used && i < 40; i++)
+        for (size_t i = 0; i < used && i < 40; i++) {
             x[i] *= 60; /* gates far outside the range of a plain exp */
-        be_buf *bx = buffer(b.be, all, x, all), *bu = buffer(b.be, all, u, all), *by = buffer(b.be, all, NULL, 0);
+        }
+        be_buf *bx = buffer(b.be, all, x, all), *bu = buffer(b.be, all, u, all),
+               *by = buffer(b.be, all, NULL, 0);
         be_weight *bw = weight(b.be, w, m, 1);
         double *want = ckvc_alloc(used, sizeof *want);
         b.be->ops->rmsnorm(b.be, bx, n, bw, 1e-3f, by);
         float *got = contents(b.be, by, used);
         for (int64_t r = 0; r < n; r++) {
             double sum = 0;
-            for (int64_t i = 0; i < m; i++)
+            for (int64_t i = 0; i < m; i++) {
                 sum += (double)x[r * m + i] * (double)x[r * m + i];
-            for (int64_t i = 0; i < m; i++)
-                want[r * m + i] = (double)x[r * m + i] / sqrt(sum / (double)m + (double)1e-3f) * (double)w[i];
+            }
+            for (int64_t i = 0; i < m; i++) {
+                want[r * m + i] =
+                    (double)x[r * m + i] / sqrt(sum / (double)m + (double)1e-3f) * (double)w[i];
+            }
         }
         check_nmse("rmsnorm", got, want, used);
         free(got);
@@ -219,14 +228,19 @@ static void norm_silu_embed(void **state)
         be_weight *table = weight(b.be, x, n, m);
         b.be->ops->embed(b.be, table, ids, 3, by);
         got = contents(b.be, by, (size_t)(64 * m));
-        for (int64_t r = 0; r < 64; r++)
-            for (int64_t i = 0; i < m; i++)
-                assert_true(got[r * m + i] == (r < 3 ? x[ids[r] * m + i] : 0.0f)); /* padding is zero */
+        for (int64_t r = 0; r < 64; r++) {
+            for (int64_t i = 0; i < m; i++) {
+                assert_true(got[r * m + i] ==
+                            (r < 3 ? x[ids[r] * m + i] : 0.0f)); /* padding is zero */
+            }
+        }
         b.be->ops->copy_rows(b.be, by, 1, bu, 5, 2, m);
         free(got);
         got = contents(b.be, bu, (size_t)(7 * m));
-        for (int64_t i = 0; i < m; i++)
-            assert_true(got[5 * m + i] == x[i] && got[6 * m + i] == x[13 * m + i] && got[4 * m + i] == u[4 * m + i]);
+        for (int64_t i = 0; i < m; i++) {
+            assert_true(got[5 * m + i] == x[i] && got[6 * m + i] == x[13 * m + i] &&
+                        got[4 * m + i] == u[4 * m + i]);
+        }
         b.be->ops->weight_free(b.be, table);
         b.be->ops->weight_free(b.be, bw);
         b.be->ops->buf_free(b.be, bx);
@@ -238,27 +252,29 @@ static void norm_silu_embed(void **state)
 }
 
 /* Every float16 and bfloat16 bit pattern, at addresses that are aligned to nothing. */
-static void weight_types(void **state)
-{
+static void weight_types(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open_kind(kind, 2);
     uint8_t *bytes = ckvc_alloc(65536 * 4 + 1, 1);
     int32_t *ids = ckvc_alloc(65536, sizeof *ids);
-    for (int i = 0; i < 65536; i++)
+    for (int i = 0; i < 65536; i++) {
         ids[i] = i;
+    }
     be_buf *x = buffer(b.be, 65536, NULL, 0);
     for (int type = 0; type < 3; type++) {
         for (uint32_t i = 0; i < 65536; i++) {
             const uint16_t h = (uint16_t)i;
             const uint32_t f = i * 60013u;
-            if (type == BE_F32)
+            if (type == BE_F32) {
                 memcpy(bytes + 1 + i * 4, &f, 4);
-            else
+            } else {
                 memcpy(bytes + 1 + i * 2, &h, 2);
+            }
         }
         be_weight *w;
-        assert_int_equal(b.be->ops->weight_create(b.be, bytes + 1, (be_type)type, 65536, 1, &w, &err), CKVC_OK);
+        assert_int_equal(
+            b.be->ops->weight_create(b.be, bytes + 1, (be_type)type, 65536, 1, &w, &err), CKVC_OK);
         assert_int_equal(b.be->ops->weight_acquire(b.be, w, &err), CKVC_OK);
         b.be->ops->embed(b.be, w, ids, 65536, x);
         float *got = contents(b.be, x, 65536);
@@ -268,7 +284,9 @@ static void weight_types(void **state)
             memcpy(&want, &f, 4);
             if (type == BE_F16) {
                 const int e = (int)(i >> 10 & 31), m = (int)(i & 1023);
-                const double size = e == 31 ? (m ? NAN : INFINITY) : e == 0 ? ldexp(m, -24) : ldexp(1024 + m, e - 25);
+                const double size = e == 31  ? (m ? NAN : INFINITY)
+                                    : e == 0 ? ldexp(m, -24)
+                                             : ldexp(1024 + m, e - 25);
                 want = (float)(i >> 15 ? -size : size);
             }
             assert_true(isnan(want) ? isnan(got[i]) : memcmp(&got[i], &want, 4) == 0);
@@ -286,13 +304,15 @@ static void weight_types(void **state)
 typedef struct attention_case {
     be_attention_shape s;
     int64_t n, capacity, n_own, own_capacity;
-    float *q, *k, *v, *own_k, *own_v; /* q rows [padded][H*D]; caches [G][capacity][D]; q and own hold LANES lanes */
+    float *q, *k, *v, *own_k,
+        *own_v; /* q rows [padded][H*D]; caches [G][capacity][D]; q and own hold LANES lanes */
 } attention_case;
 enum { LANES = 4 };
 
-static attention_case attention_create(int32_t n_heads, int32_t n_kv, int32_t d, int32_t window, int64_t n, int64_t n_own)
-{
-    attention_case c = {.s = {n_heads, n_kv, d, window, (float)(1 / sqrt((double)d))}, .n = n, .n_own = n_own};
+static attention_case attention_create(int32_t n_heads, int32_t n_kv, int32_t d, int32_t window,
+                                       int64_t n, int64_t n_own) {
+    attention_case c = {
+        .s = {n_heads, n_kv, d, window, (float)(1 / sqrt((double)d))}, .n = n, .n_own = n_own};
     c.capacity = be_padded_rows(n) + 64;
     c.own_capacity = be_padded_rows(n_own);
     const int64_t rows = be_padded_rows(n > LANES * c.own_capacity ? n : LANES * c.own_capacity);
@@ -304,40 +324,42 @@ static attention_case attention_create(int32_t n_heads, int32_t n_kv, int32_t d,
     return c;
 }
 
-static void attention_free(attention_case *c)
-{
+static void attention_free(attention_case *c) {
     free(c->q), free(c->k), free(c->v), free(c->own_k), free(c->own_v);
 }
 
 /* One row of naive attention over a list of (key, value) rows; weights may be NULL. */
-static void naive_row(const attention_case *c, const float *q, const float **k, const float **v, int64_t n, double *out,
-                      double *weights)
-{
+static void naive_row(const attention_case *c, const float *q, const float **k, const float **v,
+                      int64_t n, double *out, double *weights) {
     const int32_t d = c->s.head_dim;
     double *e = ckvc_alloc((size_t)n, sizeof *e), max = -INFINITY, sum = 0;
     for (int64_t t = 0; t < n; t++) {
         e[t] = 0;
-        for (int32_t i = 0; i < d; i++)
+        for (int32_t i = 0; i < d; i++) {
             e[t] += (double)q[i] * (double)k[t][i];
+        }
         e[t] *= (double)c->s.scale;
         max = fmax(max, e[t]);
     }
-    for (int64_t t = 0; t < n; t++)
+    for (int64_t t = 0; t < n; t++) {
         sum += e[t] = exp(e[t] - max);
+    }
     for (int32_t i = 0; i < d; i++) {
         out[i] = 0;
-        for (int64_t t = 0; t < n; t++)
+        for (int64_t t = 0; t < n; t++) {
             out[i] += e[t] / sum * (double)v[t][i];
+        }
     }
-    for (int64_t t = 0; weights && t < n; t++)
+    for (int64_t t = 0; weights && t < n; t++) {
         weights[t] = e[t] / sum;
+    }
     free(e);
 }
 
-static void naive_causal(const attention_case *c, double *out, double *mass, int64_t mass_window)
-{
+static void naive_causal(const attention_case *c, double *out, double *mass, int64_t mass_window) {
     const int32_t d = c->s.head_dim, n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
-    const float **k = ckvc_alloc((size_t)c->n, sizeof *k), **v = ckvc_alloc((size_t)c->n, sizeof *v);
+    const float **k = ckvc_alloc((size_t)c->n, sizeof *k),
+                **v = ckvc_alloc((size_t)c->n, sizeof *v);
     double *weights = ckvc_alloc((size_t)c->n, sizeof *weights);
     memset(mass, 0, (size_t)(c->s.n_kv_heads * c->n) * sizeof *mass);
     for (int64_t j = 0; j < c->n; j++) {
@@ -348,20 +370,22 @@ static void naive_causal(const attention_case *c, double *out, double *mass, int
                 k[t - lo] = c->k + (g * c->capacity + t) * d;
                 v[t - lo] = c->v + (g * c->capacity + t) * d;
             }
-            naive_row(c, c->q + (j * n_heads + h) * d, k, v, j + 1 - lo, out + (j * n_heads + h) * d, weights);
-            for (int64_t t = lo; j >= c->n - mass_window && t <= j; t++)
+            naive_row(c, c->q + (j * n_heads + h) * d, k, v, j + 1 - lo,
+                      out + (j * n_heads + h) * d, weights);
+            for (int64_t t = lo; j >= c->n - mass_window && t <= j; t++) {
                 mass[g * c->n + t] += weights[t - lo];
+            }
         }
     }
     free(k), free(v), free(weights);
 }
 
 /* q, own_k, own_v: of one lane. */
-static void naive_kept(const attention_case *c, const float *q, const float *own_k, const float *own_v, const kept_set *kept,
-                       double *out)
-{
+static void naive_kept(const attention_case *c, const float *q, const float *own_k,
+                       const float *own_v, const kept_set *kept, double *out) {
     const int32_t d = c->s.head_dim, n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
-    const float **k = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *k), **v = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *v);
+    const float **k = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *k),
+                **v = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *v);
     for (int64_t r = 0; r < c->n_own; r++) {
         const int64_t lo = c->s.window ? c->n + r - c->s.window + 1 : 0;
         for (int32_t h = 0; h < n_heads; h++) {
@@ -370,14 +394,12 @@ static void naive_kept(const attention_case *c, const float *q, const float *own
             const int64_t n_kept = kept ? kept->offsets[set + 1] - kept->offsets[set] : c->n;
             for (int64_t i = 0; i < n_kept; i++) {
                 const int64_t t = kept ? kept->positions[kept->offsets[set] + i] : i;
-                if (t < lo)
-                    continue;
+                if (t < lo) { continue; }
                 k[n] = c->k + (g * c->capacity + t) * d;
                 v[n++] = c->v + (g * c->capacity + t) * d;
             }
             for (int64_t i = 0; i <= r; i++) {
-                if (c->n + i < lo)
-                    continue;
+                if (c->n + i < lo) { continue; }
                 k[n] = own_k + (g * c->own_capacity + i) * d;
                 v[n++] = own_v + (g * c->own_capacity + i) * d;
             }
@@ -387,26 +409,31 @@ static void naive_kept(const attention_case *c, const float *q, const float *own
     free(k), free(v);
 }
 
-static void attention(void **state)
-{
+static void attention(void **state) {
     (void)state;
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n, n_own;
     } cases[] = {
-        {1, 1, 2, 0, 1, 1},     {3, 3, 16, 0, 63, 5}, {8, 2, 10, 0, 64, 64},  {6, 3, 32, 0, 65, 63},   {5, 1, 12, 0, 200, 70},
-        {6, 3, 6, 24, 130, 30}, {4, 4, 8, 1, 70, 9},  {2, 1, 8, 64, 129, 66}, {4, 2, 20, 100, 90, 40}, {2, 2, 4, 7, 20, 90},
+        {1, 1, 2, 0, 1, 1},    {3, 3, 16, 0, 63, 5},   {8, 2, 10, 0, 64, 64},
+        {6, 3, 32, 0, 65, 63}, {5, 1, 12, 0, 200, 70}, {6, 3, 6, 24, 130, 30},
+        {4, 4, 8, 1, 70, 9},   {2, 1, 8, 64, 129, 66}, {4, 2, 20, 100, 90, 40},
+        {2, 2, 4, 7, 20, 90},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attention_case c =
-            attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d, cases[i].window, cases[i].n, cases[i].n_own);
+        attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
+                                            cases[i].window, cases[i].n, cases[i].n_own);
         const int32_t d = c.s.head_dim, g_count = c.s.n_kv_heads;
-        const int64_t width = c.s.n_heads * d, rows = be_padded_rows(c.n > LANES * c.own_capacity ? c.n : LANES * c.own_capacity),
+        const int64_t width = c.s.n_heads * d,
+                      rows = be_padded_rows(c.n > LANES * c.own_capacity ? c.n
+                                                                         : LANES * c.own_capacity),
                       mass_window = c.n > 20 ? 17 : c.n;
-        const size_t cache = (size_t)(g_count * c.capacity * d), own = (size_t)(LANES * g_count * c.own_capacity * d);
+        const size_t cache = (size_t)(g_count * c.capacity * d),
+                     own = (size_t)(LANES * g_count * c.own_capacity * d);
         double *want = ckvc_alloc((size_t)(rows * width), sizeof *want),
                *want_mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *want_mass);
-        double *mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass), *norm = ckvc_alloc((size_t)(g_count * c.n), sizeof *norm);
+        double *mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass),
+               *norm = ckvc_alloc((size_t)(g_count * c.n), sizeof *norm);
         bench b = bench_open_kind(kind, 2);
         ckvc_err err = {0};
         be_buf *q = buffer(b.be, (size_t)(rows * width), c.q, (size_t)(rows * width)),
@@ -418,29 +445,36 @@ static void attention(void **state)
         float *got = contents(b.be, out, (size_t)(c.n * width));
         naive_causal(&c, want, want_mass, mass_window);
         check_nmse("attention_causal", got, want, (size_t)(c.n * width));
-        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, q, 0, k, c.capacity, mass, &err), CKVC_OK);
+        assert_int_equal(
+            b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, q, 0, k, c.capacity, mass, &err),
+            CKVC_OK);
         /* the rows of the window's tiles alone: the very same numbers */
         const int64_t row0 = (c.n - mass_window) / BE_ROW_TILE * BE_ROW_TILE, n_tail = c.n - row0;
-        be_buf *tail =
-            buffer(b.be, (size_t)(be_padded_rows(n_tail) * width), c.q + row0 * width, (size_t)(be_padded_rows(n_tail) * width));
+        be_buf *tail = buffer(b.be, (size_t)(be_padded_rows(n_tail) * width), c.q + row0 * width,
+                              (size_t)(be_padded_rows(n_tail) * width));
         b.be->ops->attention_causal(b.be, &c.s, row0, n_tail, tail, k, v, c.capacity, out);
         float *got_tail = contents(b.be, out, (size_t)(n_tail * width));
         assert_memory_equal(got_tail, got + row0 * width, (size_t)(n_tail * width) * sizeof *got);
         double *mass_tail = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass_tail);
-        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, tail, row0, k, c.capacity, mass_tail, &err), CKVC_OK);
+        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, tail, row0, k,
+                                                c.capacity, mass_tail, &err),
+                         CKVC_OK);
         assert_memory_equal(mass, mass_tail, (size_t)(g_count * c.n) * sizeof *mass);
         b.be->ops->buf_free(b.be, tail);
         free(got), free(got_tail), free(mass_tail);
         for (int64_t t = 0; t < g_count * c.n; t++) {
             assert_true(fabs(mass[t] - want_mass[t]) <= 1e-5 * want_mass[t] + 1e-9);
-            assert_true((want_mass[t] == 0) == (mass[t] == 0)); /* exactly zero where a sliding window hides the key */
+            assert_true((want_mass[t] == 0) ==
+                        (mass[t] == 0)); /* exactly zero where a sliding window hides the key */
         }
-        assert_int_equal(b.be->ops->value_norms(b.be, &c.s, c.n, v, c.capacity, norm, &err), CKVC_OK);
+        assert_int_equal(b.be->ops->value_norms(b.be, &c.s, c.n, v, c.capacity, norm, &err),
+                         CKVC_OK);
         for (int64_t g = 0; g < g_count; g++) {
             for (int64_t t = 0; t < c.n; t++) {
                 double sum = 0;
-                for (int32_t x = 0; x < d; x++)
+                for (int32_t x = 0; x < d; x++) {
                     sum += pow((double)c.v[(g * c.capacity + t) * d + x], 2);
+                }
                 assert_true(fabs(norm[g * c.n + t] - sqrt(sum)) < 1e-12);
             }
         }
@@ -449,66 +483,79 @@ static void attention(void **state)
         uint32_t *positions = ckvc_alloc((size_t)(g_count * c.n + 1), sizeof *positions);
         uint32_t shared_offsets[2] = {0, 0}, empty_offsets[2] = {0, 0}, offsets[9] = {0};
         uint32_t n_shared = 0;
-        for (int64_t t = 0; t < c.n; t += t % 3 + 1)
+        for (int64_t t = 0; t < c.n; t += t % 3 + 1) {
             positions[n_shared++] = (uint32_t)t;
+        }
         shared_offsets[1] = n_shared;
         uint32_t *per_head = ckvc_alloc((size_t)(g_count * c.n + 1), sizeof *per_head);
         for (int32_t g = 0; g < g_count; g++) {
             offsets[g + 1] = offsets[g];
-            for (int64_t t = g; g != 1 && t < c.n; t += g + 2)
+            for (int64_t t = g; g != 1 && t < c.n; t += g + 2) {
                 per_head[offsets[g + 1]++] = (uint32_t)t;
+            }
         }
-        const kept_set sets[3] = {{1, shared_offsets, positions}, {1, empty_offsets, positions}, {g_count, offsets, per_head}};
+        const kept_set sets[3] = {{1, shared_offsets, positions},
+                                  {1, empty_offsets, positions},
+                                  {g_count, offsets, per_head}};
         for (int m = -1; m < 3; m++) {
             const kept_set *kept = m < 0 ? NULL : &sets[m];
             const be_lane lane = {0, 0, kept};
-            b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v, c.own_capacity, &lane, 1, out);
+            b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v,
+                                      c.own_capacity, &lane, 1, out);
             got = contents(b.be, out, (size_t)(c.n_own * width));
             naive_kept(&c, c.q, c.own_k, c.own_v, kept, want);
             check_nmse("attention_kept", got, want, (size_t)(c.n_own * width));
             free(got);
         }
-        /* four lanes: sets shared and not, one that reads another's queries, one that is left out */
+        /* four lanes: sets shared and not, one that reads another's queries, one that is left out
+         */
         const be_lane lanes[] = {{0, 0, &sets[0]}, {3, 3, &sets[0]}, {0, 1, &sets[2]}};
-        b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v, c.own_capacity, lanes, 3, out);
+        b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v,
+                                  c.own_capacity, lanes, 3, out);
         for (size_t x = 0; x < 3; x++) {
             const int64_t from = lanes[x].from;
             got = ckvc_alloc((size_t)(c.n_own * width), sizeof *got);
-            assert_int_equal(
-                b.be->ops->read(b.be, out, (size_t)(lanes[x].to * c.own_capacity * width), got, (size_t)(c.n_own * width), &err),
-                CKVC_OK);
-            naive_kept(&c, c.q + from * c.own_capacity * width, c.own_k + from * g_count * c.own_capacity * d,
+            assert_int_equal(b.be->ops->read(b.be, out,
+                                             (size_t)(lanes[x].to * c.own_capacity * width), got,
+                                             (size_t)(c.n_own * width), &err),
+                             CKVC_OK);
+            naive_kept(&c, c.q + from * c.own_capacity * width,
+                       c.own_k + from * g_count * c.own_capacity * d,
                        c.own_v + from * g_count * c.own_capacity * d, lanes[x].kept, want);
             check_nmse("attention_kept, lanes", got, want, (size_t)(c.n_own * width));
             free(got);
         }
         be_buf *const bufs[] = {q, out, k, v, own_k, own_v};
-        for (size_t x = 0; x < 6; x++)
+        for (size_t x = 0; x < 6; x++) {
             b.be->ops->buf_free(b.be, bufs[x]);
+        }
         free(want), free(want_mass), free(mass), free(norm), free(positions), free(per_head);
         attention_free(&c);
         bench_close(&b);
     }
 }
 
-/* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is not; the slots up to the next
- * tile are zero. */
-static void rope(void **state)
-{
+/* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is
+ * not; the slots up to the next tile are zero. */
+static void rope(void **state) {
     (void)state;
     enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, ROWS = 2 * 128 };
     bench b = bench_open_kind(kind, 2);
     const be_attention_shape s = {H, G, D, 0, 1};
     double inv_freq[D / 2];
-    for (int i = 0; i < D / 2; i++)
+    for (int i = 0; i < D / 2; i++) {
         inv_freq[i] = pow(10000.0, -2.0 * i / D);
+    }
     float *q = values(ROWS * H * D, 1), *k = values(ROWS * G * D, 1), *v = values(ROWS * G * D, 1),
           *junk = values(2 * G * CAP * D, 1);
-    be_buf *bq = buffer(b.be, ROWS * H * D, q, ROWS * H * D), *bk = buffer(b.be, ROWS * G * D, k, ROWS * G * D),
+    be_buf *bq = buffer(b.be, ROWS * H * D, q, ROWS * H * D),
+           *bk = buffer(b.be, ROWS * G * D, k, ROWS * G * D),
            *bv = buffer(b.be, ROWS * G * D, v, ROWS * G * D);
-    be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D), *cv = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D);
+    be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D),
+           *cv = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D);
     double early[D / 2] = {0};
-    b.be->ops->rope(b.be, &s, early, 0, 1, 1, bq); /* other frequencies first: angle 0 turns nothing */
+    b.be->ops->rope(b.be, &s, early, 0, 1, 1,
+                    bq); /* other frequencies first: angle 0 turns nothing */
     b.be->ops->rope(b.be, &s, inv_freq, POS0, N, 2, bq);
     b.be->ops->cache_rows(b.be, &s, inv_freq, POS0, N, 2, bk, bv, ck, cv, CAP);
     float *got_q = contents(b.be, bq, ROWS * H * D), *got_k = contents(b.be, ck, 2 * G * CAP * D),
@@ -518,48 +565,58 @@ static void rope(void **state)
             for (int h = 0; h < H + G; h++) {
                 const int row = lane * 128 + r;
                 const float *x = h < H ? q + (row * H + h) * D : k + (row * G + h - H) * D;
-                const float *y = h < H ? got_q + (row * H + h) * D : got_k + ((lane * G + h - H) * CAP + r) * D;
+                const float *y =
+                    h < H ? got_q + (row * H + h) * D : got_k + ((lane * G + h - H) * CAP + r) * D;
                 for (int i = 0; i < D / 2; i++) {
-                    const double angle = (POS0 + r) * inv_freq[i], a = (double)x[i], c = (double)x[i + D / 2];
+                    const double angle = (POS0 + r) * inv_freq[i], a = (double)x[i],
+                                 c = (double)x[i + D / 2];
                     assert_true(fabs((double)y[i] - (a * cos(angle) - c * sin(angle))) < 5e-7);
-                    assert_true(fabs((double)y[i + D / 2] - (c * cos(angle) + a * sin(angle))) < 5e-7);
+                    assert_true(fabs((double)y[i + D / 2] - (c * cos(angle) + a * sin(angle))) <
+                                5e-7);
                 }
             }
-            for (int g = 0; g < G; g++)
-                assert_memory_equal(got_v + ((lane * G + g) * CAP + r) * D, v + ((lane * 128 + r) * G + g) * D, D * sizeof(float));
+            for (int g = 0; g < G; g++) {
+                assert_memory_equal(got_v + ((lane * G + g) * CAP + r) * D,
+                                    v + ((lane * 128 + r) * G + g) * D, D * sizeof(float));
+            }
         }
-        assert_memory_equal(got_q + (lane * 128 + N) * H * D, q + (lane * 128 + N) * H * D, (128 - N) * H * D * sizeof(float));
+        assert_memory_equal(got_q + (lane * 128 + N) * H * D, q + (lane * 128 + N) * H * D,
+                            (128 - N) * H * D * sizeof(float));
     }
     for (int g = 0; g < 2 * G; g++) {
-        for (int t = N; t < 128; t++)
-            for (int i = 0; i < D; i++)
+        for (int t = N; t < 128; t++) {
+            for (int i = 0; i < D; i++) {
                 assert_true(got_k[(g * CAP + t) * D + i] == 0 && got_v[(g * CAP + t) * D + i] == 0);
+            }
+        }
         assert_true(got_k[(g * CAP + 128) * D] == junk[(g * CAP + 128) * D]);
     }
     be_buf *const bufs[] = {bq, bk, bv, ck, cv};
-    for (size_t i = 0; i < 5; i++)
+    for (size_t i = 0; i < 5; i++) {
         b.be->ops->buf_free(b.be, bufs[i]);
+    }
     free(q), free(k), free(v), free(junk), free(got_q), free(got_k), free(got_v);
     bench_close(&b);
 }
 
 /* ---- the promise ---- */
 
-/* Rows 0 ... 9 of a product, of both attentions and of the head, bit for bit the same when 1, 10, 64, 100 or 300 rows are asked
- * for, on 1, 2 and 3 threads, with junk in the padding. */
-static void row_does_not_depend_on_batch_or_threads(void **state)
-{
+/* Rows 0 ... 9 of a product, of both attentions and of the head, bit for bit the same when 1, 10,
+ * 64, 100 or 300 rows are asked for, on 1, 2 and 3 threads, with junk in the padding. */
+static void row_does_not_depend_on_batch_or_threads(void **state) {
     (void)state;
     enum { IN = 192, OUT = 200, VOCAB = 600, MAX = 320, KEEP = 10, H = 6, G = 3, D = 32 };
     const int64_t batches[] = {300, 10, 64, 100, 300};
-    float *w = values(OUT * IN, 1), *head_w = values(VOCAB * IN, 1), *x = values(MAX * IN, 1), *junk = values(MAX * IN, 9);
+    float *w = values(OUT * IN, 1), *head_w = values(VOCAB * IN, 1), *x = values(MAX * IN, 1),
+          *junk = values(MAX * IN, 9);
     float *k = values(G * MAX * D, 2), *v = values(G * MAX * D, 1);
     float first[3][KEEP * OUT];
     double first_nll[KEEP];
     int32_t target[MAX] = {0};
     uint32_t offsets[2] = {0, 40}, positions[40];
-    for (uint32_t i = 0; i < 40; i++)
+    for (uint32_t i = 0; i < 40; i++) {
         positions[i] = i * 7;
+    }
     const kept_set kept = {1, offsets, positions};
     const be_lane lane = {0, 0, &kept};
     const be_attention_shape s = {H, G, D, 0, 0.17f};
@@ -570,27 +627,28 @@ static void row_does_not_depend_on_batch_or_threads(void **state)
         be_weight *bw = weight(b.be, w, OUT, IN), *bh = weight(b.be, head_w, VOCAB, IN);
         be_buf *bx = buffer(b.be, MAX * IN, junk, MAX * IN), *by = buffer(b.be, MAX * OUT, NULL, 0);
         be_buf *out[2] = {buffer(b.be, MAX * IN, NULL, 0), buffer(b.be, MAX * IN, NULL, 0)};
-        be_buf *bk = buffer(b.be, G * MAX * D, k, G * MAX * D), *bv = buffer(b.be, G * MAX * D, v, G * MAX * D);
+        be_buf *bk = buffer(b.be, G * MAX * D, k, G * MAX * D),
+               *bv = buffer(b.be, G * MAX * D, v, G * MAX * D);
         b.be->ops->write(b.be, bx, 0, x, (size_t)(n * IN));
         b.be->ops->matmul(b.be, bw, NULL, bx, n, false, by);
         b.be->ops->attention_causal(b.be, &s, 0, n, bx, bk, bv, MAX, out[0]);
         b.be->ops->attention_kept(b.be, &s, n, 300, bx, bk, bv, MAX, bk, bv, MAX, &lane, 1, out[1]);
         double nll[MAX];
         assert_int_equal(b.be->ops->head_nll(b.be, bh, bx, 0, n, 1, target, nll, &err), CKVC_OK);
-        float *got[3] = {contents(b.be, by, KEEP * OUT), contents(b.be, out[0], KEEP * IN), contents(b.be, out[1], KEEP * IN)};
+        float *got[3] = {contents(b.be, by, KEEP * OUT), contents(b.be, out[0], KEEP * IN),
+                         contents(b.be, out[1], KEEP * IN)};
         for (int i = 0; i < 3; i++) {
             const size_t bytes = (i == 0 ? KEEP * OUT : KEEP * IN) * sizeof(float);
-            if (run == 0)
-                memcpy(first[i], got[i], bytes);
+            if (run == 0) { memcpy(first[i], got[i], bytes); }
             assert_memory_equal(first[i], got[i], bytes);
             free(got[i]);
         }
-        if (run == 0)
-            memcpy(first_nll, nll, sizeof first_nll);
+        if (run == 0) { memcpy(first_nll, nll, sizeof first_nll); }
         assert_memory_equal(first_nll, nll, sizeof first_nll);
         be_buf *const bufs[] = {bx, by, out[0], out[1], bk, bv};
-        for (size_t i = 0; i < 6; i++)
+        for (size_t i = 0; i < 6; i++) {
             b.be->ops->buf_free(b.be, bufs[i]);
+        }
         b.be->ops->weight_free(b.be, bw);
         b.be->ops->weight_free(b.be, bh);
         bench_close(&b);
@@ -598,8 +656,7 @@ static void row_does_not_depend_on_batch_or_threads(void **state)
     free(w), free(head_w), free(x), free(junk), free(k), free(v);
 }
 
-static void kinds(void **state)
-{
+static void kinds(void **state) {
     (void)state;
     ckvc_err err = {0};
     ckvc_pool *pool;
@@ -619,8 +676,7 @@ static void kinds(void **state)
     ckvc_pool_destroy(pool);
 }
 
-int main(void)
-{
+int main(void) {
     static const char *const all[] = {"cpu", "openblas"};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul),        cmocka_unit_test(head),

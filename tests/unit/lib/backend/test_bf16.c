@@ -1,7 +1,9 @@
-/* Products in bf16 against naive loops whose operands are rounded one by one, by each road: emulated (float32 products of rounded numbers),
- * oneDNN with 16-bit elements where the CPU has them, and oneDNN with float32 elements, which takes the same road through packing, tiles and
- * buffers on any CPU that has the library. And the promises of float32 kept: bits that depend neither on threads, nor on the rows beside
- * a row, nor on the limit of memory; the sweep's losses equal the plain way's. */
+/* Products in bf16 against naive loops whose operands are rounded one by one, by each road:
+ * emulated (float32 products of rounded numbers), oneDNN with 16-bit elements where the CPU has
+ * them, and oneDNN with float32 elements, which takes the same road through packing, tiles and
+ * buffers on any CPU that has the library. And the promises of float32 kept: bits that depend
+ * neither on threads, nor on the rows beside a row, nor on the limit of memory; the sweep's losses
+ * equal the plain way's. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,16 +18,16 @@
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 
-/* Both sides multiply the same rounded numbers, so what is left is float32 summation, as in test_backend_cpu. Without rounding an operand
- * is off by up to 2^-9, which gives 1e-6 and more. */
+/* Both sides multiply the same rounded numbers, so what is left is float32 summation, as in
+ * test_backend_cpu. Without rounding an operand is off by up to 2^-9, which gives 1e-6 and more. */
 #define NMSE_BOUND   1e-11
 #define NMSE_ROUNDED 1e-7
 
 static ckvc_rng rng;
 
-/* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one with an even last bit. */
-static float rounded(float x)
-{
+/* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one
+ * with an even last bit. */
+static float rounded(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t low = bits & 0xFFFF0000, high = low + 0x10000;
@@ -38,8 +40,7 @@ static float rounded(float x)
 }
 
 /* Skips when the road is not there; true when it is. */
-static bool open_way(cpu_bf16_way way, int threads, bench *b)
-{
+static bool open_way(cpu_bf16_way way, int threads, bench *b) {
     ckvc_err err = {0};
     *b = bench_open(threads);
     const ckvc_status st = cpu_backend_use_bf16(b->be, way, &err);
@@ -52,16 +53,15 @@ static bool open_way(cpu_bf16_way way, int threads, bench *b)
     return true;
 }
 
-static float *values(size_t n)
-{
+static float *values(size_t n) {
     float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         v[i] = (float)(ckvc_rng_double(&rng) * 2 - 1);
+    }
     return v;
 }
 
-static double nmse(const float *got, const double *want, size_t n)
-{
+static double nmse(const float *got, const double *want, size_t n) {
     double error = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
         error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
@@ -70,13 +70,13 @@ static double nmse(const float *got, const double *want, size_t n)
     return error / size;
 }
 
-static void rounding(void **state)
-{
+static void rounding(void **state) {
     (void)state;
     for (int i = 0; i < 300000; i++) {
         uint32_t bits = (uint32_t)ckvc_rng_u64(&rng), got_bits;
-        if (i % 4 == 0) /* ties and their neighbours */
+        if (i % 4 == 0) { /* ties and their neighbours */
             bits = (bits & 0xFFFF0000) + 0x8000 + (uint32_t)(i / 4 % 3) - 1;
+        }
         float x, wide;
         uint16_t half;
         memcpy(&x, &bits, sizeof x);
@@ -94,52 +94,57 @@ static void rounding(void **state)
     }
 }
 
-static float *rounded_all(const float *x, size_t n)
-{
+static float *rounded_all(const float *x, size_t n) {
     float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         v[i] = rounded(x[i]);
+    }
     return v;
 }
 
 /* y0 (+ bias) + x W^T in double. */
-static void oracle(double *y, const float *y0, const float *bias, const float *w, const float *x, int64_t n, int64_t n_out,
-                   int64_t n_in, bool add)
-{
+static void oracle(double *y, const float *y0, const float *bias, const float *w, const float *x,
+                   int64_t n, int64_t n_out, int64_t n_in, bool add) {
     for (int64_t r = 0; r < n; r++) {
         for (int64_t o = 0; o < n_out; o++) {
             double sum = (add ? (double)y0[r * n_out + o] : 0) + (bias ? (double)bias[o] : 0);
-            for (int64_t i = 0; i < n_in; i++)
+            for (int64_t i = 0; i < n_in; i++) {
                 sum += (double)w[o * n_in + i] * (double)x[r * n_in + i];
+            }
             y[r * n_out + o] = sum;
         }
     }
 }
 
-static void products(cpu_bf16_way way)
-{
+static void products(cpu_bf16_way way) {
     /* rows, out, in; out beyond one piece, at its edge, and below it. One column stays float32. */
-    static const int64_t shapes[][3] = {{1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
+    static const int64_t shapes[][3] = {
+        {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
     bench b;
-    if (!open_way(way, 3, &b))
-        skip();
+    if (!open_way(way, 3, &b)) { skip(); }
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2], rows = be_padded_rows(n);
+        const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2],
+                      rows = be_padded_rows(n);
         const size_t all = (size_t)(rows * n_out), used = (size_t)(n * n_out);
-        float *w = values((size_t)(n_out * n_in)), *bias = values((size_t)n_out), *x = values((size_t)(rows * n_in));
+        float *w = values((size_t)(n_out * n_in)), *bias = values((size_t)n_out),
+              *x = values((size_t)(rows * n_in));
         float *y0 = values(all), *got = ckvc_alloc(used, sizeof *got);
-        float *w16 = rounded_all(w, (size_t)(n_out * n_in)), *x16 = rounded_all(x, (size_t)(rows * n_in));
+        float *w16 = rounded_all(w, (size_t)(n_out * n_in)),
+              *x16 = rounded_all(x, (size_t)(rows * n_in));
         double *want = ckvc_alloc(used, sizeof *want);
         for (int variant = 0; variant < 4; variant++) {
             const bool add = variant & 1, with_bias = variant & 2;
             ckvc_err err = {0};
             be_weight *bw, *bb;
             be_buf *bx, *by;
-            assert_int_equal(b.be->ops->weight_create(b.be, w, BE_F32, n_out, n_in, &bw, &err), CKVC_OK);
-            assert_int_equal(b.be->ops->weight_create(b.be, bias, BE_F32, n_out, 1, &bb, &err), CKVC_OK);
+            assert_int_equal(b.be->ops->weight_create(b.be, w, BE_F32, n_out, n_in, &bw, &err),
+                             CKVC_OK);
+            assert_int_equal(b.be->ops->weight_create(b.be, bias, BE_F32, n_out, 1, &bb, &err),
+                             CKVC_OK);
             assert_int_equal(b.be->ops->weight_acquire(b.be, bw, &err), CKVC_OK);
             assert_int_equal(b.be->ops->weight_acquire(b.be, bb, &err), CKVC_OK);
-            assert_int_equal(b.be->ops->buf_create(b.be, (size_t)(rows * n_in), &bx, &err), CKVC_OK);
+            assert_int_equal(b.be->ops->buf_create(b.be, (size_t)(rows * n_in), &bx, &err),
+                             CKVC_OK);
             assert_int_equal(b.be->ops->buf_create(b.be, all, &by, &err), CKVC_OK);
             b.be->ops->write(b.be, bx, 0, x, (size_t)(rows * n_in));
             b.be->ops->write(b.be, by, 0, y0, all);
@@ -147,11 +152,12 @@ static void products(cpu_bf16_way way)
             assert_int_equal(b.be->ops->read(b.be, by, 0, got, used, &err), CKVC_OK);
             oracle(want, y0, with_bias ? bias : NULL, w16, x16, n, n_out, n_in, add);
             const double error = nmse(got, want, used);
-            if (!(error <= NMSE_BOUND))
-                fail_msg("%ld x %ld x %ld, variant %d: NMSE %.3g", (long)n, (long)n_out, (long)n_in, variant, error);
+            if (!(error <= NMSE_BOUND)) {
+                fail_msg("%ld x %ld x %ld, variant %d: NMSE %.3g", (long)n, (long)n_out, (long)n_in,
+                         variant, error);
+            }
             oracle(want, y0, with_bias ? bias : NULL, w, x, n, n_out, n_in, add);
-            if (n_in > 2)
-                assert_true(nmse(got, want, used) > NMSE_ROUNDED); /* it did round */
+            if (n_in > 2) { assert_true(nmse(got, want, used) > NMSE_ROUNDED); /* it did round */ }
             b.be->ops->weight_free(b.be, bw);
             b.be->ops->weight_free(b.be, bb);
             b.be->ops->buf_free(b.be, bx);
@@ -163,21 +169,21 @@ static void products(cpu_bf16_way way)
 }
 
 /* Losses and logits of the head, whose tiles are two pieces wide. */
-static void heads(cpu_bf16_way way)
-{
+static void heads(cpu_bf16_way way) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
     bench b;
-    if (!open_way(way, 2, &b))
-        skip();
-    float *w = values(VOCAB * IN), *x = values(128 * IN), *logits = ckvc_alloc(VOCAB, sizeof *logits);
+    if (!open_way(way, 2, &b)) { skip(); }
+    float *w = values(VOCAB * IN), *x = values(128 * IN),
+          *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
     float *w16 = rounded_all(w, VOCAB * IN), *x16 = rounded_all(x, 128 * IN);
     int32_t target[ROWS];
     ckvc_err err = {0};
     be_weight *bw;
     be_buf *bx;
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < ROWS; i++) {
         target[i] = i * 997 % VOCAB;
+    }
     assert_int_equal(b.be->ops->weight_create(b.be, w, BE_F32, VOCAB, IN, &bw, &err), CKVC_OK);
     assert_int_equal(b.be->ops->weight_acquire(b.be, bw, &err), CKVC_OK);
     assert_int_equal(b.be->ops->buf_create(b.be, 128 * IN, &bx, &err), CKVC_OK);
@@ -186,8 +192,9 @@ static void heads(cpu_bf16_way way)
     for (int r = 0; r < ROWS; r++) {
         double sum = 0;
         oracle(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN, false);
-        for (int v = 0; v < VOCAB; v++)
+        for (int v = 0; v < VOCAB; v++) {
             sum += exp(want[v]);
+        }
         assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-6);
     }
     assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, logits, &err), CKVC_OK);
@@ -211,27 +218,26 @@ typedef struct outcome {
 static const uint32_t offsets[2] = {0, 50};
 static uint32_t kept_positions[LANES][50];
 
-/* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the plain way and side by side. */
-static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o)
-{
+/* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the
+ * plain way and side by side. */
+static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o) {
     ckvc_err err = {0};
     bench b;
-    if (!open_way(way, threads, &b))
-        return false;
-    if (limit)
-        b.be->ops->weight_limit(b.be, limit);
+    if (!open_way(way, threads, &b)) { return false; }
+    if (limit) { b.be->ops->weight_limit(b.be, limit); }
     model *m;
     session *s;
     int32_t ids[T + C];
     prefill_stats stats;
-    if (model_open("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (model_open("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_int_equal(backend_get_compute(b.be), BE_COMPUTE_BF16);
     o->copies = model_converted_bytes(m);
-    const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
+    const session_limits limits = {
+        .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
     assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
-    for (int i = 0; i < T + C; i++)
+    for (int i = 0; i < T + C; i++) {
         ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab;
+    }
     ckvc_alloc_forbid("a prompt in bf16");
     assert_int_equal(session_prefill(s, ids, T, T + C, W, CKVC_ALPHA_PAPER, &stats, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, o->full, &err), CKVC_OK);
@@ -241,14 +247,16 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o)
     const int32_t n_layers = model_get_shape(m)->n_layers;
     assert_true(n_layers >= LANES - 1);
     static uint32_t everything[T];
-    for (uint32_t t = 0; t < T; t++)
+    for (uint32_t t = 0; t < T; t++) {
         everything[t] = t;
+    }
     static const uint32_t all[2] = {0, T};
     kept_set kept[LANES], sets[64];
     rollout_lane lanes[LANES] = {{.parent = -1}};
     for (int i = 1; i < LANES; i++) {
-        for (uint32_t t = 0; t < 50; t++)
+        for (uint32_t t = 0; t < 50; t++) {
             kept_positions[i][t] = 4 * t - (t > 0 ? (uint32_t)i % 4 : 0);
+        }
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
@@ -256,11 +264,14 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o)
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
-        for (int32_t l = 0; l < n_layers; l++)
+        for (int32_t l = 0; l < n_layers; l++) {
             sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything};
+        }
         assert_int_equal(session_continue(s, ids + T, C, sets, plain, &err), CKVC_OK);
-        for (int c = 0; c < C; c++) /* a start without sets takes the cache as it lies, not gathered: the last bits may differ */
+        for (int c = 0; c < C; c++) { /* a start without sets takes the cache as it lies, not
+                                         gathered: the last bits may differ */
             assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5);
+        }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
         assert_int_equal(session_rollouts(s, ids + T, C, lanes, 1, o->lanes[i], &err), CKVC_OK);
@@ -273,56 +284,49 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o)
     return true;
 }
 
-static void whole_model(cpu_bf16_way way)
-{
+static void whole_model(cpu_bf16_way way) {
     static outcome one, three, tight;
-    if (!run(way, 1, 0, &one))
-        skip();
+    if (!run(way, 1, 0, &one)) { skip(); }
     run(way, 3, 0, &three);
     assert_memory_equal(&one, &three, sizeof one);
     run(way, 2, 1, &tight); /* layers take turns */
     assert_memory_equal(&one, &tight, sizeof one);
-    for (int i = 0; i < C; i++)
+    for (int i = 0; i < C; i++) {
         assert_true(isfinite(one.full[i]));
+    }
 }
 
-static void emulated(void **state)
-{
+static void emulated(void **state) {
     (void)state;
     products(CPU_BF16_EMULATED);
     heads(CPU_BF16_EMULATED);
 }
 
-static void emulated_model(void **state)
-{
+static void emulated_model(void **state) {
     (void)state;
     whole_model(CPU_BF16_EMULATED);
 }
 
-static void onednn(void **state)
-{
+static void onednn(void **state) {
     (void)state;
     products(CPU_BF16_WIDE);
     heads(CPU_BF16_WIDE);
 }
 
-static void onednn_model(void **state)
-{
+static void onednn_model(void **state) {
     (void)state;
     whole_model(CPU_BF16_WIDE);
 }
 
 /* Whatever this machine has. */
-static void best(void **state)
-{
+static void best(void **state) {
     (void)state;
     products(CPU_BF16_BEST);
     heads(CPU_BF16_BEST);
 }
 
 /* Its name, its warning, and the memory that copies take. */
-static void stated(void **state)
-{
+static void stated(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
@@ -338,21 +342,26 @@ static void stated(void **state)
     assert_int_equal(model_open("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
     const model_shape *s = model_get_shape(m);
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
-    const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate, head = (int64_t)s->vocab * s->width;
-    /* every matrix once; of the norms, M values each, those that the file does not hold in float32 */
-    const size_t matrices = (size_t)(s->n_layers * layer + head) * 4, norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4;
-    assert_true(model_converted_bytes(m) == matrices || model_converted_bytes(m) == matrices + norms);
+    const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,
+                  head = (int64_t)s->vocab * s->width;
+    /* every matrix once; of the norms, M values each, those that the file does not hold in float32
+     */
+    const size_t matrices = (size_t)(s->n_layers * layer + head) * 4,
+                 norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4;
+    assert_true(model_converted_bytes(m) == matrices ||
+                model_converted_bytes(m) == matrices + norms);
     model_close(m);
     bench_close(&b);
 }
 
-/* The measure of `ckvc bench`: nothing between float32 and itself, and between float32 and bf16 less than what actions do. */
-static void measured_error(void **state)
-{
+/* The measure of `ckvc bench`: nothing between float32 and itself, and between float32 and bf16
+ * less than what actions do. */
+static void measured_error(void **state) {
     (void)state;
     enum { N = 3 };
     ckvc_err err = {0};
-    manifest_entry entries[N] = {{.id = (char[]){"a"}}, {.id = (char[]){"b"}}, {.id = (char[]){"c"}}};
+    manifest_entry entries[N] = {
+        {.id = (char[]){"a"}}, {.id = (char[]){"b"}}, {.id = (char[]){"c"}}};
     int32_t ids[N][T + C];
     prompt prompts[N]; /* short ones: all their variants run three times under ASan, too */
     bench b = bench_open(2), other = bench_open(2);
@@ -362,21 +371,35 @@ static void measured_error(void **state)
     assert_int_equal(cpu_backend_use_bf16(other.be, CPU_BF16_EMULATED, &err), CKVC_OK);
     assert_int_equal(model_open("models/ckvc-tiny-4l", other.be, &m, &err), CKVC_OK);
     for (int p = 0; p < N; p++) {
-        for (int i = 0; i < T + C; i++)
+        for (int i = 0; i < T + C; i++) {
             ids[p][i] = i % 7 == 0 ? 300 + p : 256 + (i * 7919 + 13 * p) % 1000;
-        prompts[p] = (prompt){.entry = &entries[p], .tokens = ids[p], .n_tokens = (uint32_t)(120 - 20 * p), .n_continuation = 12};
+        }
+        prompts[p] = (prompt){.entry = &entries[p],
+                              .tokens = ids[p],
+                              .n_tokens = (uint32_t)(120 - 20 * p),
+                              .n_continuation = 12};
     }
-    const bench_error_options o = {
-        .prompts = prompts, .n_prompts = N, .window = W, .budget = 0.25, .variants = -1, .memory = (size_t)1 << 30, .seed = 1};
+    const bench_error_options o = {.prompts = prompts,
+                                   .n_prompts = N,
+                                   .window = W,
+                                   .budget = 0.25,
+                                   .variants = -1,
+                                   .memory = (size_t)1 << 30,
+                                   .seed = 1};
     const model_shape *s = model_get_shape(reference);
     bench_error e;
-    if (bench_error_measure(b.be, reference, b.be, same, &o, &e, &err) != CKVC_OK)
+    if (bench_error_measure(b.be, reference, b.be, same, &o, &e, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
-    assert_true(e.n_rewards == N * (uint64_t)s->n_layers * (uint64_t)(s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
+    }
+    assert_true(e.n_rewards ==
+                N * (uint64_t)s->n_layers *
+                    (uint64_t)(s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
     assert_true(e.n_cells == (uint64_t)s->n_layers * (uint64_t)(s->n_kv_heads + 1));
-    assert_true(e.reward_max == 0 && e.advantage_max == 0 && e.kept_share == 0 && e.n_changed == 0 && e.advantage_sd > 0);
-    if (bench_error_measure(b.be, reference, other.be, m, &o, &e, &err) != CKVC_OK)
+    assert_true(e.reward_max == 0 && e.advantage_max == 0 && e.kept_share == 0 &&
+                e.n_changed == 0 && e.advantage_sd > 0);
+    if (bench_error_measure(b.be, reference, other.be, m, &o, &e, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     assert_true(e.reward_mean > 0 && e.reward_mean <= e.reward_max && e.reward_max < 0.2);
     assert_true(e.advantage_mean > 0 && e.advantage_mean < e.advantage_sd);
     assert_true(e.n_changed <= e.n_live && e.n_live <= e.n_cells);
@@ -387,13 +410,13 @@ static void measured_error(void **state)
     bench_close(&other);
 }
 
-int main(void)
-{
+int main(void) {
     ckvc_rng_init(&rng, 5, 0, 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding), cmocka_unit_test(emulated),       cmocka_unit_test(emulated_model),
-        cmocka_unit_test(onednn),   cmocka_unit_test(onednn_model),   cmocka_unit_test(best),
-        cmocka_unit_test(stated),   cmocka_unit_test(measured_error),
+        cmocka_unit_test(rounding),       cmocka_unit_test(emulated),
+        cmocka_unit_test(emulated_model), cmocka_unit_test(onednn),
+        cmocka_unit_test(onednn_model),   cmocka_unit_test(best),
+        cmocka_unit_test(stated),         cmocka_unit_test(measured_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

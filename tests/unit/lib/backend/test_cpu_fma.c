@@ -1,9 +1,11 @@
-/* Our kernels bit by bit: products are the chain of fused multiply-adds that cpu_fma.h states, whatever lies beside a row or column, and
- * every vector width gives the same bytes. The width of AVX-512 runs here on any machine with AVX2: the same source on vectors that the
- * compiler puts together, and where the CPU has AVX-512 that, too.
+/* Our kernels bit by bit: products are the chain of fused multiply-adds that cpu_fma.h states,
+ * whatever lies beside a row or column, and every vector width gives the same bytes. The width of
+ * AVX-512 runs here on any machine with AVX2: the same source on vectors that the compiler puts
+ * together, and where the CPU has AVX-512 that, too.
  */
 #if defined(__GNUC__)
-#pragma GCC diagnostic ignored "-Wpsabi" /* 64-byte vectors by value; every such function is inlined */
+#pragma GCC diagnostic ignored                                                                     \
+    "-Wpsabi" /* 64-byte vectors by value; every such function is inlined */
 #endif
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,32 +23,30 @@
 typedef float wide __attribute__((vector_size(64)));
 #define WIDE __attribute__((target("avx2,fma")))
 
-WIDE INLINE wide wide_load(const float *p)
-{
+WIDE INLINE wide wide_load(const float *p) {
     wide v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
 /* Wide arguments go by address: how they are passed by value has changed between compilers. */
-WIDE INLINE void wide_store(float *p, const wide *v)
-{
+WIDE INLINE void wide_store(float *p, const wide *v) {
     memcpy(p, v, sizeof *v);
 }
 
-WIDE INLINE wide wide_fma(const wide *a, const wide *b, const wide *c)
-{
+WIDE INLINE wide wide_fma(const wide *a, const wide *b, const wide *c) {
     wide v = *c;
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         v[i] = __builtin_fmaf((*a)[i], (*b)[i], v[i]);
+    }
     return v;
 }
 
-WIDE INLINE wide wide_max(const wide *a, const wide *b)
-{
+WIDE INLINE wide wide_max(const wide *a, const wide *b) {
     wide v = *a;
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         v[i] = v[i] > (*b)[i] ? v[i] : (*b)[i];
+    }
     return v;
 }
 
@@ -65,17 +65,16 @@ WIDE INLINE wide wide_max(const wide *a, const wide *b)
 static const cpu_fma emulated = {"emulated", product_wide, attend_wide, exp_sum_wide};
 static ckvc_rng rng;
 
-static float *values(size_t n, double scale)
-{
+static float *values(size_t n, double scale) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
+    }
     return v;
 }
 
 /* The widths that this machine can run; where it has none, the test ends as skipped. */
-static int widths(const cpu_fma *list[3])
-{
+static int widths(const cpu_fma *list[3]) {
     int n = 0;
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
@@ -84,21 +83,22 @@ static int widths(const cpu_fma *list[3])
     }
     list[n++] = &avx2;
     list[n++] = &emulated;
-    if (__builtin_cpu_supports("avx512f"))
-        list[n++] = &avx512;
+    if (__builtin_cpu_supports("avx512f")) { list[n++] = &avx512; }
     return n;
 }
 
-static void product_is_its_chain(void **state)
-{
+static void product_is_its_chain(void **state) {
     (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
-    static const int64_t shapes[][3] = {{1, 1, 1},    {2, 16, 5},   {3, 17, 64},  {4, 31, 383},  {5, 33, 384},
-                                        {6, 48, 385}, {7, 50, 700}, {8, 8, 1000}, {64, 40, 100}, {67, 100, 776}};
+    static const int64_t shapes[][3] = {{1, 1, 1},     {2, 16, 5},    {3, 17, 64},  {4, 31, 383},
+                                        {5, 33, 384},  {6, 48, 385},  {7, 50, 700}, {8, 8, 1000},
+                                        {64, 40, 100}, {67, 100, 776}};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        const int64_t rows = shapes[k][0], out = shapes[k][1], in = shapes[k][2], xs = in + 3, ws = in + 1, ys = out + 5;
-        float *x = values((size_t)(rows * xs), 1), *w = values((size_t)(out * ws), 1), *before = values((size_t)(rows * ys), 1);
+        const int64_t rows = shapes[k][0], out = shapes[k][1], in = shapes[k][2], xs = in + 3,
+                      ws = in + 1, ys = out + 5;
+        float *x = values((size_t)(rows * xs), 1), *w = values((size_t)(out * ws), 1),
+              *before = values((size_t)(rows * ys), 1);
         float *y = ckvc_alloc((size_t)(rows * ys), sizeof *y);
         for (int variant = 0; variant < 2 * n_list; variant++) {
             const bool onto = variant & 1;
@@ -109,11 +109,14 @@ static void product_is_its_chain(void **state)
                     float want = before[r * ys + c];
                     for (int64_t first = 0; c < out && first < in; first += FMA_DEPTH) {
                         float sum = 0;
-                        for (int64_t i = first; i < in && i < first + FMA_DEPTH; i++)
+                        for (int64_t i = first; i < in && i < first + FMA_DEPTH; i++) {
                             sum = __builtin_fmaf(x[r * xs + i], w[c * ws + i], sum);
+                        }
                         want = onto || first > 0 ? want + sum : sum;
                     }
-                    assert_memory_equal(&y[r * ys + c], &want, sizeof want); /* and nothing behind the columns is touched */
+                    assert_memory_equal(
+                        &y[r * ys + c], &want,
+                        sizeof want); /* and nothing behind the columns is touched */
                 }
             }
         }
@@ -121,9 +124,9 @@ static void product_is_its_chain(void **state)
     }
 }
 
-/* Spans of every kind: causal, under a window, without an end in the middle of a step, padding; two runs, one, none. */
-static void attention_of_every_width(void **state)
-{
+/* Spans of every kind: causal, under a window, without an end in the middle of a step, padding; two
+ * runs, one, none. */
+static void attention_of_every_width(void **state) {
     (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
@@ -131,17 +134,23 @@ static void attention_of_every_width(void **state)
         int64_t first, second; /* keys of the runs */
         int32_t d;
         int64_t window, rows;
-    } cases[] = {{64, 0, 64, 0, 64},    {500, 0, 32, 0, 64}, {300, 64, 20, 0, 40},    {0, 64, 7, 0, 64},
-                 {1000, 64, 8, 90, 64}, {96, 0, 16, 1, 64},  {193, 128, 128, 100, 3}, {0, 0, 8, 0, 0}};
+    } cases[] = {{64, 0, 64, 0, 64},      {500, 0, 32, 0, 64},   {300, 64, 20, 0, 40},
+                 {0, 64, 7, 0, 64},       {1000, 64, 8, 90, 64}, {96, 0, 16, 1, 64},
+                 {193, 128, 128, 100, 3}, {0, 0, 8, 0, 0}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t d = cases[k].d, n = cases[k].first + cases[k].second, stride = d + 9;
-        float *q = values((size_t)(BE_ROW_TILE * stride), 6), *keys = values((size_t)(n * d + 1), 1);
-        float *v = values((size_t)(n * d + 1), 1), *scratch = values(cpu_fma_scratch((int32_t)d), 1);
-        const key_run runs[2] = {{keys, v, cases[k].first}, {keys + cases[k].first * d, v + cases[k].first * d, cases[k].second}};
+        float *q = values((size_t)(BE_ROW_TILE * stride), 6),
+              *keys = values((size_t)(n * d + 1), 1);
+        float *v = values((size_t)(n * d + 1), 1),
+              *scratch = values(cpu_fma_scratch((int32_t)d), 1);
+        const key_run runs[2] = {
+            {keys, v, cases[k].first},
+            {keys + cases[k].first * d, v + cases[k].first * d, cases[k].second}};
         row_span span[BE_ROW_TILE];
         for (int64_t r = 0; r < BE_ROW_TILE; r++) {
             const int64_t hi = n - BE_ROW_TILE + r + 1;
-            span[r] = (row_span){cases[k].window && hi > cases[k].window ? hi - cases[k].window : 0, r < cases[k].rows ? hi : 0};
+            span[r] = (row_span){cases[k].window && hi > cases[k].window ? hi - cases[k].window : 0,
+                                 r < cases[k].rows ? hi : 0};
         }
         float *got[3];
         for (int i = 0; i < n_list; i++) {
@@ -153,28 +162,32 @@ static void attention_of_every_width(void **state)
             double sum = 0, max = -INFINITY, e[2000], want;
             for (int64_t t = span[r].lo; t < span[r].hi; t++) {
                 e[t] = 0;
-                for (int64_t i = 0; i < d; i++)
+                for (int64_t i = 0; i < d; i++) {
                     e[t] += 0.2 * (double)q[r * stride + i] * (double)keys[t * d + i];
+                }
                 max = e[t] > max ? e[t] : max;
             }
-            for (int64_t t = span[r].lo; t < span[r].hi; t++)
+            for (int64_t t = span[r].lo; t < span[r].hi; t++) {
                 sum += e[t] = exp(e[t] - max);
+            }
             for (int64_t i = 0; i < d; i++) {
                 want = 0;
-                for (int64_t t = span[r].lo; t < span[r].hi; t++)
+                for (int64_t t = span[r].lo; t < span[r].hi; t++) {
                     want += e[t] / sum * (double)v[t * d + i];
-                assert_true(fabs((double)got[0][r * stride + i] - want) < 2e-6); /* values up to 1; padding is exactly 0 */
+                }
+                assert_true(fabs((double)got[0][r * stride + i] - want) <
+                            2e-6); /* values up to 1; padding is exactly 0 */
                 assert_true(r < cases[k].rows || got[0][r * stride + i] == 0.0f);
             }
         }
-        for (int i = 0; i < n_list; i++)
+        for (int i = 0; i < n_list; i++) {
             free(got[i]);
+        }
         free(q), free(keys), free(v), free(scratch);
     }
 }
 
-static void sum_of_exponentials(void **state)
-{
+static void sum_of_exponentials(void **state) {
     (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
@@ -187,10 +200,12 @@ static void sum_of_exponentials(void **state)
             assert_memory_equal(&max[i], &max[0], sizeof *max);
         }
         float top = x[0];
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < n; i++) {
             top = x[i] > top ? x[i] : top;
-        for (int64_t i = 0; i < n; i++)
+        }
+        for (int64_t i = 0; i < n; i++) {
             want += exp((double)x[i] - (double)top);
+        }
         assert_true(max[0] == top && fabs(sum[0] - want) <= 1e-6 * want);
         x[n / 2] = NAN;
         assert_true(isnan(list[0]->exp_sum(x, n, max)));
@@ -198,9 +213,9 @@ static void sum_of_exponentials(void **state)
     }
 }
 
-/* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row, and no other. */
-static void attention_keeps_nan(void **state)
-{
+/* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row,
+ * and no other. */
+static void attention_keeps_nan(void **state) {
     (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
@@ -209,33 +224,33 @@ static void attention_keeps_nan(void **state)
           *scratch = values(cpu_fma_scratch(D), 1);
     float out[BE_ROW_TILE * D];
     row_span span[BE_ROW_TILE];
-    for (int r = 0; r < BE_ROW_TILE; r++)
+    for (int r = 0; r < BE_ROW_TILE; r++) {
         span[r] = (row_span){0, N - BE_ROW_TILE + 1 + r};
+    }
     keys[(N - 20) * D + 3] = NAN;
     for (int i = 0; i < n_list; i++) {
         list[i]->attend(D, 1.0f, q, D, (key_run[2]){{keys, v, N}, {0}}, span, out, scratch);
-        for (int r = 0; r < BE_ROW_TILE; r++)
+        for (int r = 0; r < BE_ROW_TILE; r++) {
             assert_true(isnan(out[r * D]) == (span[r].hi > N - 20));
+        }
     }
     free(q), free(keys), free(v), free(scratch);
 }
 
-int main(void)
-{
+int main(void) {
     ckvc_rng_init(&rng, 11, 11, 11);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(product_is_its_chain), cmocka_unit_test(attention_of_every_width),
-                                       cmocka_unit_test(attention_keeps_nan), cmocka_unit_test(sum_of_exponentials)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(product_is_its_chain), cmocka_unit_test(attention_of_every_width),
+        cmocka_unit_test(attention_keeps_nan), cmocka_unit_test(sum_of_exponentials)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-static void elsewhere(void **state)
-{
+static void elsewhere(void **state) {
     (void)state;
     assert_null(cpu_fma_find());
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(elsewhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Base: sizes, cursor, buffer, hashes with published values, the random streams' pinned first values, the pool, atomic publishing,
- * canonical JSON. */
+/* Base: sizes, cursor, buffer, hashes with published values, the random streams' pinned first
+ * values, the pool, atomic publishing, canonical JSON. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -25,8 +25,7 @@
 #include "lib/base/rng.h"
 #include "lib/base/sizes.h"
 
-static void test_sizes(void **state)
-{
+static void test_sizes(void **state) {
     (void)state;
     size_t v;
     assert_true(ckvc_mul_size(3, 5, &v));
@@ -40,8 +39,7 @@ static void test_sizes(void **state)
     assert_null(ckvc_alloc(SIZE_MAX / 2, 4));
 }
 
-static void test_cursor(void **state)
-{
+static void test_cursor(void **state) {
     (void)state;
     const uint8_t bytes[] = {1, 2, 3, 4, 5, 6};
     ckvc_cursor c = {bytes, sizeof bytes, 0, false};
@@ -52,8 +50,7 @@ static void test_cursor(void **state)
     assert_int_equal(ckvc_cursor_u16(&c), 0); /* a failed cursor stays failed */
 }
 
-static void test_buffer(void **state)
-{
+static void test_buffer(void **state) {
     (void)state;
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "%d-%s", 7, "x");
@@ -66,8 +63,7 @@ static void test_buffer(void **state)
 }
 
 /* FIPS 180-2 "abc"; zlib's and xxHash's published check values. */
-static void test_hashes(void **state)
-{
+static void test_hashes(void **state) {
     (void)state;
     char hex[CKVC_SHA256_HEX];
     ckvc_sha256_hex("abc", 3, hex);
@@ -77,8 +73,7 @@ static void test_hashes(void **state)
 }
 
 /* Philox4x32-10 with counter and key zero: the known answer of Random123's kat_vectors. */
-static void test_rng(void **state)
-{
+static void test_rng(void **state) {
     (void)state;
     ckvc_rng r;
     ckvc_rng_init(&r, 0, 0, 0);
@@ -116,14 +111,12 @@ static void test_rng(void **state)
 }
 
 enum { TASKS = 1000 };
-static void count_task(void *ctx, int64_t task, int worker)
-{
+static void count_task(void *ctx, int64_t task, int worker) {
     (void)worker;
     atomic_fetch_add(&((atomic_int *)ctx)[task], 1);
 }
 
-static void test_pool(void **state)
-{
+static void test_pool(void **state) {
     (void)state;
     static atomic_int done[TASKS];
     for (int threads = 1; threads <= 5; threads++) {
@@ -144,8 +137,7 @@ static void test_pool(void **state)
     assert_int_equal(ckvc_pool_create(0, &pool, &err), CKVC_E_USAGE);
 }
 
-static void test_publish(void **state)
-{
+static void test_publish(void **state) {
     (void)state;
     char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[160];
     assert_non_null(mkdtemp(dir));
@@ -175,24 +167,22 @@ static void test_publish(void **state)
     assert_int_equal(system(missing), 0);
 }
 
-static void test_json(void **state)
-{
+static void test_json(void **state) {
     (void)state;
     ckvc_err err = {0};
     json_t *v;
     const char *text = "{\"b\": 1, \"a\": [0.1, 1e300, \"q\\\"\\u0001\", null, true], \"B\": 2.0}";
     assert_int_equal(ckvc_json_parse(text, strlen(text), "here", &v, &err), CKVC_OK);
     char *canonical = ckvc_json_canonical(v);
-    assert_string_equal(canonical,
-                        "{\"B\":2,\"a\":[0.10000000000000001,1.0000000000000001e+300,\"q\\\"\\u0001\",null,true],\"b\":1}");
+    assert_string_equal(canonical, "{\"B\":2,\"a\":[0.10000000000000001,1.0000000000000001e+300,"
+                                   "\"q\\\"\\u0001\",null,true],\"b\":1}");
     free(canonical);
     json_decref(v);
     assert_int_equal(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "here:1:"));
 }
 
-static void test_errors(void **state)
-{
+static void test_errors(void **state) {
     (void)state;
     ckvc_err err = {0};
     assert_int_equal(ckvc_fail(&err, CKVC_E_DATA, "first %s", "a\nb"), CKVC_E_DATA);
@@ -204,8 +194,7 @@ static void test_errors(void **state)
 
 #ifdef CKVC_DEBUG
 /* Whether a child that does this dies of it. */
-static bool dies(void (*fn)(void))
-{
+static bool dies(void (*fn)(void)) {
     int status;
     fflush(stdout);
     const pid_t child = fork();
@@ -217,25 +206,23 @@ static bool dies(void (*fn)(void))
     return waitpid(child, &status, 0) == child && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void allocate_forbidden(void)
-{
+static void allocate_forbidden(void) {
     ckvc_alloc_forbid("outer");
     ckvc_alloc_forbid("inner");
     ckvc_alloc_permit();
     free(ckvc_alloc(1, 1));
 }
 
-static void allocate_permitted(void)
-{
+static void allocate_permitted(void) {
     ckvc_alloc_forbid("here");
     ckvc_alloc_permit();
     free(ckvc_alloc(1, 1));
 }
 #endif
 
-/* In a debug build an allocation inside the guard ends the process; in others the guard is nothing. */
-static void test_alloc_guard(void **state)
-{
+/* In a debug build an allocation inside the guard ends the process; in others the guard is nothing.
+ */
+static void test_alloc_guard(void **state) {
     (void)state;
 #ifdef CKVC_DEBUG
     assert_true(dies(allocate_forbidden));
@@ -250,8 +237,7 @@ static void test_alloc_guard(void **state)
     assert_true(ckvc_available_memory() > (size_t)1 << 20);
 }
 
-static void hash_keys(void **state)
-{
+static void hash_keys(void **state) {
     (void)state;
     const uint64_t key = ckvc_hash_key();
     assert_true(key & 1);
@@ -260,14 +246,21 @@ static void hash_keys(void **state)
     assert_true(ckvc_xxh64_keyed("a", 1, 0) == ckvc_xxh64("a", 1));
 }
 
-static void durations(void **state)
-{
+static void durations(void **state) {
     (void)state;
     static const struct {
         double s;
         const char *text;
-    } cases[] = {{0, "0 s"},          {0.042, "0.042 s"},     {3.24, "3.2 s"},      {36.6, "37 s"},         {59.6, "1 min 00 s"},
-                 {245, "4 min 05 s"}, {3599.6, "1 h 00 min"}, {7500, "2 h 05 min"}, {86400, "24 h 00 min"}, {273600, "3 d 04 h"},
+    } cases[] = {{0, "0 s"},
+                 {0.042, "0.042 s"},
+                 {3.24, "3.2 s"},
+                 {36.6, "37 s"},
+                 {59.6, "1 min 00 s"},
+                 {245, "4 min 05 s"},
+                 {3599.6, "1 h 00 min"},
+                 {7500, "2 h 05 min"},
+                 {86400, "24 h 00 min"},
+                 {273600, "3 d 04 h"},
                  {NAN, "0 s"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[CKVC_DURATION];
@@ -276,13 +269,14 @@ static void durations(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_cursor), cmocka_unit_test(test_buffer),
-        cmocka_unit_test(test_hashes),      cmocka_unit_test(test_rng),    cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_publish),     cmocka_unit_test(test_json),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_alloc_guard), cmocka_unit_test(durations),   cmocka_unit_test(hash_keys),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_cursor),
+        cmocka_unit_test(test_buffer),  cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_rng),     cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_publish), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_alloc_guard),
+        cmocka_unit_test(durations),    cmocka_unit_test(hash_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

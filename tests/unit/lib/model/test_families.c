@@ -1,6 +1,7 @@
-/* What tells the families apart, beside the golden models: rotary scaling and windows by configuration (against transformers), kept sets
- * under a sliding window (against plain loops), the fused matrix with biases, one rotary base for prompt and continuation, and weights
- * that do not stay in memory. */
+/* What tells the families apart, beside the golden models: rotary scaling and windows by
+ * configuration (against transformers), kept sets under a sliding window (against plain loops), the
+ * fused matrix with biases, one rotary base for prompt and continuation, and weights that do not
+ * stay in memory. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -17,15 +18,13 @@
 
 static char dir[] = "/tmp/ckvc-families-XXXXXX";
 
-static const char *in_dir(const char *name)
-{
+static const char *in_dir(const char *name) {
     static char path[128];
     snprintf(path, sizeof path, "%s/%s", dir, name);
     return path;
 }
 
-static void write_file(const char *path, const void *bytes, size_t n)
-{
+static void write_file(const char *path, const void *bytes, size_t n) {
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, n, f), n);
@@ -33,18 +32,17 @@ static void write_file(const char *path, const void *bytes, size_t n)
 }
 
 /* dir becomes golden model `base` with the keys of patch replaced; "-" takes a key out. */
-static void patched_model(const char *base, const json_t *patch)
-{
+static void patched_model(const char *base, const json_t *patch) {
     char path[256], *resolved;
     snprintf(path, sizeof path, MODELS "%s/config.json", base);
     json_t *config = golden_read(path), *v;
     const char *key;
-    json_object_foreach((json_t *)(uintptr_t)patch, key, v)
-    {
-        if (json_is_string(v) && strcmp(json_string_value(v), "-") == 0)
+    json_object_foreach((json_t *)(uintptr_t)patch, key, v) {
+        if (json_is_string(v) && strcmp(json_string_value(v), "-") == 0) {
             json_object_del(config, key);
-        else
+        } else {
             json_object_set(config, key, v);
+        }
     }
     char *text = json_dumps(config, 0);
     write_file(in_dir("config.json"), text, strlen(text));
@@ -64,44 +62,45 @@ typedef struct opened {
     session *s;
 } opened;
 
-static opened open_model(const char *path, int n_threads, size_t memory)
-{
+static opened open_model(const char *path, int n_threads, size_t memory) {
     opened o = {.b = bench_open(n_threads)};
     ckvc_err err = {0};
     o.b.be->ops->weight_limit(o.b.be, memory);
     if (model_open(path, o.b.be, &o.m, &err) != CKVC_OK ||
-        session_create(o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16}, &o.s, &err) != CKVC_OK)
+        session_create(
+            o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16},
+            &o.s, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     return o;
 }
 
-static void close_model(opened *o)
-{
+static void close_model(opened *o) {
     session_destroy(o->s);
     model_close(o->m);
     bench_close(&o->b);
 }
 
-static void score(opened *o, const int32_t *ids, int64_t n, double *nll)
-{
+static void score(opened *o, const int32_t *ids, int64_t n, double *nll) {
     ckvc_err err = {0};
-    if (session_score(o->s, ids, n, nll, NULL, 0, NULL, &err) != CKVC_OK)
+    if (session_score(o->s, ids, n, nll, NULL, 0, NULL, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
 }
 
 /* prefill of n_prompt ids, then the n - n_prompt others under sets: losses -> nll [n - n_prompt] */
-static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int64_t n, const kept_set *sets, double *nll)
-{
+static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int64_t n,
+                           const kept_set *sets, double *nll) {
     ckvc_err err = {0};
     prefill_stats stats;
     if (session_prefill(o->s, ids, n_prompt, n, 16, CKVC_ALPHA_PAPER, &stats, &err) != CKVC_OK ||
-        session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK)
+        session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
 }
 
 /* The longest sequence of a golden model; the caller frees. */
-static int32_t *longest(const char *name, int64_t *n)
-{
+static int32_t *longest(const char *name, int64_t *n) {
     char path[256];
     snprintf(path, sizeof path, MODELS "%s/expected.json", name);
     json_t *root = golden_read(path);
@@ -115,8 +114,7 @@ static int32_t *longest(const char *name, int64_t *n)
     return out;
 }
 
-static void configurations(void **state)
-{
+static void configurations(void **state) {
     (void)state;
     json_t *root = golden_read("tests/golden/model-variants/expected.json");
     const json_t *cases = json_object_get(root, "cases");
@@ -130,8 +128,10 @@ static void configurations(void **state)
         int32_t *ids = golden_ids(json_object_get(c, "ids"), &n);
         double *nll = ckvc_alloc((size_t)n, sizeof *nll);
         score(&o, ids, n, nll);
-        for (int64_t k = 0; k < n - 1; k++)
-            compare(&w, nll[k], json_number_value(json_array_get(want, (size_t)k)), 2e-4 * golden_number(c, "max_logit"));
+        for (int64_t k = 0; k < n - 1; k++) {
+            compare(&w, nll[k], json_number_value(json_array_get(want, (size_t)k)),
+                    2e-4 * golden_number(c, "max_logit"));
+        }
         worst_print("tolerance", &w, 1);
         free(nll);
         free(ids);
@@ -148,25 +148,23 @@ typedef struct view {
     const kept_set *sets; /* [L] */
 } view;
 
-/* Prompt rows see what the window shows; continuation rows that of it which was kept, and each other. */
-static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t)
-{
+/* Prompt rows see what the window shows; continuation rows that of it which was kept, and each
+ * other. */
+static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
     const view *v = ctx;
     const int32_t window = model_shape_window(v->shape, layer);
-    if (window > 0 && j - t >= window)
-        return false;
-    if (j < v->n_prompt || t >= v->n_prompt)
-        return true;
+    if (window > 0 && j - t >= window) { return false; }
+    if (j < v->n_prompt || t >= v->n_prompt) { return true; }
     const kept_set *s = &v->sets[layer];
-    for (uint32_t i = 0; i < s->offsets[1]; i++)
-        if (s->positions[i] == (uint32_t)t)
-            return true;
+    for (uint32_t i = 0; i < s->offsets[1]; i++) {
+        if (s->positions[i] == (uint32_t)t) { return true; }
+    }
     return false;
 }
 
-/* Sets with members inside, at the edge of and far outside the window that the continuation sees, and an empty one. */
-static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt)
-{
+/* Sets with members inside, at the edge of and far outside the window that the continuation sees,
+ * and an empty one. */
+static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt) {
     opened o = open_model(path, 2, 0);
     const model_shape *shape = model_get_shape(o.m);
     uint32_t positions[8][128], offsets[8][2];
@@ -178,8 +176,9 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
         for (int32_t l = 0; l < shape->n_layers; l++) {
             uint32_t k = 0;
             for (uint32_t t = 0; t < (uint32_t)n_prompt; t++) {
-                if (!(turn == 1 && l == 1) && (turn == 2 || ckvc_rng_below(&rng, 3) == 0))
+                if (!(turn == 1 && l == 1) && (turn == 2 || ckvc_rng_below(&rng, 3) == 0)) {
                     positions[l][k++] = t;
+                }
             }
             offsets[l][0] = 0;
             offsets[l][1] = k;
@@ -190,22 +189,24 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
         worst w = {"kept sets under a window", 0};
         continue_after(&o, ids, n_prompt, n, sets, got);
         naive_losses(path, ids, n, sees, &v, want);
-        for (int64_t i = 0; i < n - n_prompt; i++)
+        for (int64_t i = 0; i < n - n_prompt; i++) {
             compare(&w, got[i], want[n_prompt - 1 + i], 2e-4);
+        }
         worst_print(path, &w, 1);
     }
     close_model(&o);
 }
 
-static void kept_under_window(void **state)
-{
+static void kept_under_window(void **state) {
     (void)state;
     int64_t n;
     int32_t *ids = longest("mistral-swa", &n);
-    check_kept(MODELS "mistral-swa", ids, n, n - 30); /* window 24: the last rows see no prompt position at all */
+    check_kept(MODELS "mistral-swa", ids, n,
+               n - 30); /* window 24: the last rows see no prompt position at all */
     free(ids);
     ids = longest("qwen2", &n);
-    json_t *patch = json_loads("{\"use_sliding_window\":true,\"sliding_window\":20,\"max_window_layers\":2}", 0, NULL);
+    json_t *patch = json_loads(
+        "{\"use_sliding_window\":true,\"sliding_window\":20,\"max_window_layers\":2}", 0, NULL);
     patched_model("qwen2", patch);
     json_decref(patch);
     check_kept(dir, ids, n, n - 32);
@@ -220,18 +221,19 @@ typedef struct tensor_out {
     const float *data;
 } tensor_out;
 
-static void write_model(const char *config, const tensor_out *t, size_t n)
-{
+static void write_model(const char *config, const tensor_out *t, size_t n) {
     char header[8192];
     size_t at = 0, offset = 0;
     at += (size_t)snprintf(header + at, sizeof header - at, "{");
     for (size_t i = 0; i < n; i++) {
         const size_t bytes = (size_t)(t[i].rows * t[i].cols) * sizeof(float);
         char dims[64];
-        snprintf(dims, sizeof dims, t[i].cols > 1 ? "%lld,%lld" : "%lld", (long long)t[i].rows, (long long)t[i].cols);
-        at += (size_t)snprintf(header + at, sizeof header - at,
-                               "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", i ? "," : "", t[i].name,
-                               dims, offset, offset + bytes);
+        snprintf(dims, sizeof dims, t[i].cols > 1 ? "%lld,%lld" : "%lld", (long long)t[i].rows,
+                 (long long)t[i].cols);
+        at += (size_t)snprintf(
+            header + at, sizeof header - at,
+            "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", i ? "," : "",
+            t[i].name, dims, offset, offset + bytes);
         offset += bytes;
     }
     at += (size_t)snprintf(header + at, sizeof header - at, "}");
@@ -240,22 +242,35 @@ static void write_model(const char *config, const tensor_out *t, size_t n)
     FILE *f = fopen(in_dir("model.safetensors"), "wb");
     assert_non_null(f);
     uint8_t length[8] = {0};
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         length[i] = (uint8_t)((uint64_t)at >> 8 * i);
+    }
     fwrite(length, 1, 8, f);
     fwrite(header, 1, at, f);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         fwrite(t[i].data, sizeof(float), (size_t)(t[i].rows * t[i].cols), f);
+    }
     assert_int_equal(fclose(f), 0);
     write_file(in_dir("config.json"), config, strlen(config));
 }
 
-/* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a Llama stores it. */
-static void fused_with_biases(void **state)
-{
+/* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
+ * Llama stores it. */
+static void fused_with_biases(void **state) {
     (void)state;
-    enum { M = 24, H = 6, G = 2, D = 4, GROUP = H / G, F = 14, V = 30, FUSED = (H + 2 * G) * D, N = 40 };
-    static float wqkv[FUSED * M], bqkv[FUSED], wo[M * H * D], bo[M], w1[F * M], w2[M * F], w3[F * M], ends[2 * V * M], norms[3 * M];
+    enum {
+        M = 24,
+        H = 6,
+        G = 2,
+        D = 4,
+        GROUP = H / G,
+        F = 14,
+        V = 30,
+        FUSED = (H + 2 * G) * D,
+        N = 40
+    };
+    static float wqkv[FUSED * M], bqkv[FUSED], wo[M * H * D], bo[M], w1[F * M], w2[M * F],
+        w3[F * M], ends[2 * V * M], norms[3 * M];
     static float q[H * D * M], k[G * D * M], v[G * D * M], qb[H * D], kb[G * D], vb[G * D];
     const struct {
         float *data;
@@ -266,24 +281,35 @@ static void fused_with_biases(void **state)
                 {w3, F * M, 0.5f, 0},       {ends, 2 * V * M, 1.0f, 0}, {norms, 3 * M, 0.3f, 1}};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, ckvc_rng_key("fused"), 0);
-    for (size_t i = 0; i < sizeof fill / sizeof *fill; i++)
-        for (size_t j = 0; j < fill[i].n; j++)
-            fill[i].data[j] = fill[i].centre + fill[i].scale * (float)(2 * ckvc_rng_double(&rng) - 1);
+    for (size_t i = 0; i < sizeof fill / sizeof *fill; i++) {
+        for (size_t j = 0; j < fill[i].n; j++) {
+            fill[i].data[j] =
+                fill[i].centre + fill[i].scale * (float)(2 * ckvc_rng_double(&rng) - 1);
+        }
+    }
     for (int g = 0; g < G; g++) {
         for (int part = 0; part < GROUP + 2; part++) {
-            const int from = (g * (GROUP + 2) + part) * D, head = part < GROUP ? g * GROUP + part : g;
-            float *w = part < GROUP ? q : part == GROUP ? k : v, *b = part < GROUP ? qb : part == GROUP ? kb : vb;
+            const int from = (g * (GROUP + 2) + part) * D,
+                      head = part < GROUP ? g * GROUP + part : g;
+            float *w = part < GROUP    ? q
+                       : part == GROUP ? k
+                                       : v,
+                  *b = part < GROUP    ? qb
+                       : part == GROUP ? kb
+                                       : vb;
             memcpy(w + head * D * M, wqkv + from * M, D * M * sizeof *w);
             memcpy(b + head * D, bqkv + from, D * sizeof *b);
         }
     }
-#define SHAPE                                                                                                                      \
-    "\"num_hidden_layers\":1,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"hidden_size\":24,\"intermediate_size\":14,"     \
+#define SHAPE                                                                                      \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"hidden_size\":" \
+    "24,\"intermediate_size\":14,"                                                                 \
     "\"vocab_size\":30,\"max_position_embeddings\":128}"
     int32_t ids[N];
     double fused[N], split[N];
-    for (int i = 0; i < N; i++)
+    for (int i = 0; i < N; i++) {
         ids[i] = (int32_t)ckvc_rng_below(&rng, V);
+    }
     const tensor_out internlm2[] = {
         {"model.tok_embeddings.weight", V, M, ends},
         {"output.weight", V, M, ends + V * M},
@@ -316,24 +342,27 @@ static void fused_with_biases(void **state)
         {"model.layers.0.mlp.up_proj.weight", F, M, w3},
         {"model.layers.0.mlp.down_proj.weight", M, F, w2},
     };
-    write_model("{\"model_type\":\"internlm2\"," SHAPE, internlm2, sizeof internlm2 / sizeof *internlm2);
+    write_model("{\"model_type\":\"internlm2\"," SHAPE, internlm2,
+                sizeof internlm2 / sizeof *internlm2);
     opened o = open_model(dir, 2, 0);
     score(&o, ids, N, fused);
     close_model(&o);
-    write_model("{\"model_type\":\"llama\",\"attention_bias\":true," SHAPE, llama, sizeof llama / sizeof *llama);
+    write_model("{\"model_type\":\"llama\",\"attention_bias\":true," SHAPE, llama,
+                sizeof llama / sizeof *llama);
     o = open_model(dir, 2, 0);
     score(&o, ids, N, split);
     close_model(&o);
-    for (int i = 0; i < N - 1; i++)
+    for (int i = 0; i < N - 1; i++) {
         assert_true(fused[i] == split[i] && isfinite(fused[i]));
+    }
 }
 
 /* ---- one base for prompt and continuation ---- */
 
-/* Dynamic scaling takes its base from T + C: prompt and full-cache continuation are then the sequence in one piece. T alone fits the
- * configured positions (104), so a base from T would be another. */
-static void dynamic_base(void **state)
-{
+/* Dynamic scaling takes its base from T + C: prompt and full-cache continuation are then the
+ * sequence in one piece. T alone fits the configured positions (104), so a base from T would be
+ * another. */
+static void dynamic_base(void **state) {
     (void)state;
     int64_t n;
     int32_t *ids = longest("internlm2", &n);
@@ -343,12 +372,14 @@ static void dynamic_base(void **state)
     worst w = {"one base", 0};
     score(&o, ids, n, whole);
     continue_after(&o, ids, n - 30, n, NULL, tail);
-    for (int64_t i = 0; i < 30; i++)
+    for (int64_t i = 0; i < 30; i++) {
         compare(&w, tail[i], whole[n - 31 + i], 1e-4);
+    }
     score(&o, ids, 100, inside); /* a shorter sequence afterwards has the plain base again */
     continue_after(&o, ids, 80, 100, NULL, tail);
-    for (int64_t i = 0; i < 20; i++)
+    for (int64_t i = 0; i < 20; i++) {
         compare(&w, tail[i], inside[79 + i], 1e-4);
+    }
     assert_true(fabs(inside[98] - whole[98]) > 1e-3);
     close_model(&o);
     free(ids);
@@ -357,8 +388,7 @@ static void dynamic_base(void **state)
 /* ---- weights that do not stay in memory ---- */
 
 /* Limits from nothing to everything, and other numbers of threads: the same bytes. */
-static void memory_limits(void **state)
-{
+static void memory_limits(void **state) {
     (void)state;
     static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -383,24 +413,22 @@ static void memory_limits(void **state)
     }
 }
 
-static int make_dir(void **state)
-{
+static int make_dir(void **state) {
     (void)state;
     return mkdtemp(dir) == NULL;
 }
 
-static int remove_dir(void **state)
-{
+static int remove_dir(void **state) {
     (void)state;
     unlink(in_dir("config.json"));
     unlink(in_dir("model.safetensors"));
     return rmdir(dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(configurations), cmocka_unit_test(kept_under_window),
-                                       cmocka_unit_test(fused_with_biases), cmocka_unit_test(dynamic_base),
-                                       cmocka_unit_test(memory_limits)};
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configurations), cmocka_unit_test(kept_under_window),
+        cmocka_unit_test(fused_with_biases), cmocka_unit_test(dynamic_base),
+        cmocka_unit_test(memory_limits)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -1,5 +1,6 @@
-/* Statistics and losses of compressed caches on trained models, against an independent PyTorch reference
- * (tests/golden/method/README.md): the kept sets are the file's own, so this tests the runtime and not the selection. */
+/* Statistics and losses of compressed caches on trained models, against an independent PyTorch
+ * reference (tests/golden/method/README.md): the kept sets are the file's own, so this tests the
+ * runtime and not the selection. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,8 +22,7 @@ typedef struct sets {
     uint32_t **positions; /* [L][T] */
 } sets;
 
-static sets sets_create(int32_t n_layers, int64_t n_tokens)
-{
+static sets sets_create(int32_t n_layers, int64_t n_tokens) {
     sets s = {.n_layers = n_layers};
     s.layer = ckvc_calloc((size_t)n_layers, sizeof *s.layer);
     s.offsets = ckvc_calloc((size_t)n_layers, sizeof *s.offsets);
@@ -34,58 +34,57 @@ static sets sets_create(int32_t n_layers, int64_t n_tokens)
     return s;
 }
 
-static void sets_free(sets *s)
-{
-    for (int32_t l = 0; l < s->n_layers; l++)
+static void sets_free(sets *s) {
+    for (int32_t l = 0; l < s->n_layers; l++) {
         free(s->positions[l]);
+    }
     free(s->positions);
     free(s->offsets);
     free(s->layer);
 }
 
-static bool holds(const json_t *array, int64_t t)
-{
-    for (size_t i = 0; i < json_array_size(array); i++)
-        if (json_integer_value(json_array_get(array, i)) == t)
-            return true;
+static bool holds(const json_t *array, int64_t t) {
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        if (json_integer_value(json_array_get(array, i)) == t) { return true; }
+    }
     return false;
 }
 
 /* Layer l keeps `base` without `removed` and with `added` (either may be NULL), ascending. */
-static void sets_layer(sets *s, int32_t l, int64_t n_tokens, const json_t *base, const json_t *removed, const json_t *added)
-{
+static void sets_layer(sets *s, int32_t l, int64_t n_tokens, const json_t *base,
+                       const json_t *removed, const json_t *added) {
     uint32_t n = 0;
-    for (int64_t t = 0; t < n_tokens; t++)
-        if ((holds(base, t) && !holds(removed, t)) || holds(added, t))
+    for (int64_t t = 0; t < n_tokens; t++) {
+        if ((holds(base, t) && !holds(removed, t)) || holds(added, t)) {
             s->positions[l][n++] = (uint32_t)t;
+        }
+    }
     s->offsets[l][1] = n;
 }
 
-static void sets_all(sets *s, int64_t n_tokens, const json_t *lists)
-{
+static void sets_all(sets *s, int64_t n_tokens, const json_t *lists) {
     assert_int_equal(json_array_size(lists), s->n_layers);
-    for (int32_t l = 0; l < s->n_layers; l++)
+    for (int32_t l = 0; l < s->n_layers; l++) {
         sets_layer(s, l, n_tokens, json_array_get(lists, (size_t)l), NULL, NULL);
+    }
 }
 
-static double loss(session *s, const int32_t *continuation, int64_t n, const kept_set *kept)
-{
+static double loss(session *s, const int32_t *continuation, int64_t n, const kept_set *kept) {
     ckvc_err err = {0};
     double nll[256];
     assert_true(n <= 256);
-    if (session_continue(s, continuation, n, kept, nll, &err) != CKVC_OK)
+    if (session_continue(s, continuation, n, kept, nll, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     return nll_mean(nll, n);
 }
 
-static double number_at(const json_t *array, size_t i)
-{
+static double number_at(const json_t *array, size_t i) {
     assert_true(json_is_number(json_array_get(array, i)));
     return json_number_value(json_array_get(array, i));
 }
 
-static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_heads, worst *w)
-{
+static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_heads, worst *w) {
     const size_t n = (size_t)got->n_tokens;
     for (size_t t = 0; t < n; t++) {
         const double want = number_at(json_object_get(p, "alpha"), t);
@@ -98,7 +97,8 @@ static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_
             const json_t *row = json_array_get(json_array_get(json_object_get(p, "rho"), i), g);
             for (size_t t = 0; t < n; t++) {
                 const double want = number_at(row, t);
-                compare(&w[RHO], (double)got->rho[(l * (size_t)n_kv_heads + g) * n + t], want, 1e-6 + 1e-5 * fabs(want));
+                compare(&w[RHO], (double)got->rho[(l * (size_t)n_kv_heads + g) * n + t], want,
+                        1e-6 + 1e-5 * fabs(want));
             }
         }
     }
@@ -107,27 +107,32 @@ static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_
 }
 
 /* The perturbations of one side: their sets are the block's with one layer changed. */
-static size_t check_side(session *s, const int32_t *continuation, int64_t n, int64_t n_tokens, const json_t *block, bool gate,
-                         double full, double base, sets *kept, worst *w)
-{
-    const json_t *list = json_object_get(block, gate ? "gate" : "head"), *lists = json_object_get(block, "S");
+static size_t check_side(session *s, const int32_t *continuation, int64_t n, int64_t n_tokens,
+                         const json_t *block, bool gate, double full, double base, sets *kept,
+                         worst *w) {
+    const json_t *list = json_object_get(block, gate ? "gate" : "head"),
+                 *lists = json_object_get(block, "S");
     const double budget = golden_number(block, "B");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *a = json_array_get(list, i);
         const int32_t l = (int32_t)golden_number(a, "l");
         double comp = base;
         if (!json_is_true(json_object_get(a, "same_S"))) {
-            sets_layer(kept, l, n_tokens, json_array_get(lists, (size_t)l), json_object_get(a, "removed"),
-                       json_object_get(a, "added"));
+            sets_layer(kept, l, n_tokens, json_array_get(lists, (size_t)l),
+                       json_object_get(a, "removed"), json_object_get(a, "added"));
             assert_int_equal(kept->offsets[l][1], (uint32_t)golden_number(a, "S_size"));
             comp = loss(s, continuation, n, kept->layer);
             sets_layer(kept, l, n_tokens, json_array_get(lists, (size_t)l), NULL, NULL);
         }
-        const double penalty = gate ? fmax(0.0, golden_number(a, "n_cand") - budget) / (double)n_tokens : 0.0;
+        const double penalty =
+            gate ? fmax(0.0, golden_number(a, "n_cand") - budget) / (double)n_tokens : 0.0;
         const double base_penalty =
-            gate ? fmax(0.0, number_at(json_object_get(block, "n_cand"), (size_t)l) - budget) / (double)n_tokens : 0.0;
+            gate ? fmax(0.0, number_at(json_object_get(block, "n_cand"), (size_t)l) - budget) /
+                       (double)n_tokens
+                 : 0.0;
         const double reward = -(comp - full) - penalty, want = golden_number(a, "reward");
-        const double want_base = gate ? number_at(json_object_get(block, "r0_gate"), (size_t)l) : golden_number(block, "r0_head");
+        const double want_base = gate ? number_at(json_object_get(block, "r0_gate"), (size_t)l)
+                                      : golden_number(block, "r0_head");
         compare(&w[COMP], comp, golden_number(a, "L_comp"), 2e-5);
         compare(&w[REWARD], reward, want, 2e-5);
         compare(&w[ADVANTAGE], reward - (-(base - full) - base_penalty), want - want_base, 5e-6);
@@ -135,22 +140,23 @@ static size_t check_side(session *s, const int32_t *continuation, int64_t n, int
     return json_array_size(list);
 }
 
-static void check_file(const char *name, const char *golden, const char *dir)
-{
+static void check_file(const char *name, const char *golden, const char *dir) {
     worst w[N_WORST] = {{"alpha", 0},  {"rho", 0},    {"r_struct", 0}, {"r_sem", 0},
                         {"L_full", 0}, {"L_comp", 0}, {"reward", 0},   {"advantage", 0}};
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
-    if (model_open(dir, b.be, &m, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (model_open(dir, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     json_t *root = golden_read(golden);
-    const int64_t n_tokens = (int64_t)golden_number(root, "T"), n = (int64_t)golden_number(root, "C"),
-                  window = (int64_t)golden_number(root, "W");
+    const int64_t n_tokens = (int64_t)golden_number(root, "T"),
+                  n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
     const int32_t n_layers = model_get_shape(m)->n_layers;
     session *s;
     assert_int_equal(
-        session_create(m, (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window}, &s, &err),
+        session_create(
+            m,
+            (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window},
+            &s, &err),
         CKVC_OK);
     sets kept = sets_create(n_layers, n_tokens);
     size_t n_actions = 0;
@@ -161,18 +167,21 @@ static void check_file(const char *name, const char *golden, const char *dir)
         int32_t *ids = golden_ids(json_object_get(p, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         prefill_stats stats;
-        if (session_prefill(s, ids, n_tokens, total, window, CKVC_ALPHA_PAPER, &stats, &err) != CKVC_OK)
+        if (session_prefill(s, ids, n_tokens, total, window, CKVC_ALPHA_PAPER, &stats, &err) !=
+            CKVC_OK) {
             fail_msg("%s", err.text);
+        }
         check_stats(p, &stats, model_get_shape(m)->n_kv_heads, w);
         const int32_t *continuation = ids + n_tokens;
         const double full = loss(s, continuation, n, NULL);
         compare(&w[FULL], full, golden_number(p, "L_full"), 2e-5);
 
-        const json_t *explicit_sets = json_object_get(p, "explicit"), *blocks = json_object_get(p, "blocks");
+        const json_t *explicit_sets = json_object_get(p, "explicit"),
+                     *blocks = json_object_get(p, "blocks");
         for (size_t k = 0; k < json_array_size(explicit_sets); k++) {
             sets_all(&kept, n_tokens, json_object_get(json_array_get(explicit_sets, k), "S"));
-            compare(&w[COMP], loss(s, continuation, n, kept.layer), golden_number(json_array_get(explicit_sets, k), "L_comp"),
-                    2e-5);
+            compare(&w[COMP], loss(s, continuation, n, kept.layer),
+                    golden_number(json_array_get(explicit_sets, k), "L_comp"), 2e-5);
         }
         for (size_t k = 0; k < json_array_size(blocks); k++) {
             const json_t *block = json_array_get(blocks, k);
@@ -180,8 +189,10 @@ static void check_file(const char *name, const char *golden, const char *dir)
             const double base = loss(s, continuation, n, kept.layer);
             compare(&w[COMP], base, golden_number(block, "L_comp"), 2e-5);
             compare(&w[REWARD], -(base - full), golden_number(block, "r0_head"), 2e-5);
-            n_actions += check_side(s, continuation, n, n_tokens, block, false, full, base, &kept, w);
-            n_actions += check_side(s, continuation, n, n_tokens, block, true, full, base, &kept, w);
+            n_actions +=
+                check_side(s, continuation, n, n_tokens, block, false, full, base, &kept, w);
+            n_actions +=
+                check_side(s, continuation, n, n_tokens, block, true, full, base, &kept, w);
         }
         free(ids);
     }
@@ -195,15 +206,13 @@ static void check_file(const char *name, const char *golden, const char *dir)
     bench_close(&b);
 }
 
-static void embedded_model(void **state)
-{
+static void embedded_model(void **state) {
     (void)state;
     check_file("ckvc-tiny-4l", "tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l");
 }
 
 /* A model that others trained: read where it lies, never copied. */
-static void outside_model(void **state)
-{
+static void outside_model(void **state) {
     (void)state;
     const char *shared = getenv("CKVC_SHARED");
     char *dir = ckvc_format("%s/data/models/tinystories-656k", shared ? shared : "../shared");
@@ -217,9 +226,9 @@ static void outside_model(void **state)
     free(dir);
 }
 
-/* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T = W + 1 it still works. */
-static void alpha_identities(void **state)
-{
+/* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
+ * = W + 1 it still works. */
+static void alpha_identities(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open(2);
@@ -227,16 +236,20 @@ static void alpha_identities(void **state)
     session *s;
     assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
-    assert_int_equal(session_create(m, (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n}, &s, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_create(m, (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n},
+                       &s, &err),
+        CKVC_OK);
     int32_t ids[150];
-    for (int i = 0; i < 150; i++)
+    for (int i = 0; i < 150; i++) {
         ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096;
+    }
     for (size_t k = 0; k < 4; k++) {
         const int64_t window = windows[k];
         prefill_stats st;
         double paper[150], sum = 0, recent = 0;
-        assert_int_equal(session_prefill(s, ids, n, n + 1, window, CKVC_ALPHA_PAPER, &st, &err), CKVC_OK);
+        assert_int_equal(session_prefill(s, ids, n, n + 1, window, CKVC_ALPHA_PAPER, &st, &err),
+                         CKVC_OK);
         for (int64_t t = 0; t < n; t++) {
             paper[t] = st.alpha[t];
             sum += paper[t];
@@ -247,39 +260,45 @@ static void alpha_identities(void **state)
         double own = 0; /* every head group stands for as many attention rows: the means agree */
         for (int32_t i = 0; i < 8 * 3; i++) {
             own += st.own_recent[i] / (8 * 3);
-            assert_true(st.own_entropy[i] >= 0 && st.own_entropy[i] <= log((double)n) && st.rho_sd[i] > 0);
+            assert_true(st.own_entropy[i] >= 0 && st.own_entropy[i] <= log((double)n) &&
+                        st.rho_sd[i] > 0);
         }
         assert_true(fabs(own - recent / sum) < 1e-9);
 
-        assert_int_equal(session_prefill(s, ids, n, n + 1, window, CKVC_ALPHA_VISIBLE, &st, &err), CKVC_OK);
+        assert_int_equal(session_prefill(s, ids, n, n + 1, window, CKVC_ALPHA_VISIBLE, &st, &err),
+                         CKVC_OK);
         double visible[150], want_sum = 0;
         for (int64_t t = 0; t < n; t++) {
             const double rows = t < n - window ? (double)window : (double)(n - t);
             visible[t] = paper[t] / (rows / (double)window);
             want_sum += visible[t];
         }
-        for (int64_t t = 0; t < n; t++)
-            assert_true(fabs(st.alpha[t] - visible[t] * (double)n / want_sum) < 1e-12 * fmax(1.0, st.alpha[t]));
+        for (int64_t t = 0; t < n; t++) {
+            assert_true(fabs(st.alpha[t] - visible[t] * (double)n / want_sum) <
+                        1e-12 * fmax(1.0, st.alpha[t]));
+        }
     }
     session_destroy(s);
     model_close(m);
     bench_close(&b);
 }
 
-/* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the session, however long it may get. */
-static void same_bytes(void **state)
-{
+/* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the
+ * session, however long it may get. */
+static void same_bytes(void **state) {
     (void)state;
     enum { T = 131, C = 20 };
     double first[C], first_alpha[T];
     float first_rho[8 * 3 * T];
     int32_t ids[T + C];
-    for (int i = 0; i < T + C; i++)
+    for (int i = 0; i < T + C; i++) {
         ids[i] = (i * 53 + i * i * 7) % 4096;
+    }
     const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 17, 90, 130};
     kept_set kept[8];
-    for (int l = 0; l < 8; l++)
+    for (int l = 0; l < 8; l++) {
         kept[l] = (kept_set){1, offsets, positions};
+    }
     for (int run = 0; run < 4; run++) {
         ckvc_err err = {0};
         bench b = bench_open(run % 3 + 1);
@@ -288,19 +307,25 @@ static void same_bytes(void **state)
         prefill_stats st;
         double nll[C];
         assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
-        assert_int_equal(
-            session_create(m, (session_limits){.max_prompt = T + 100 * run, .max_continuation = C + 30 * run, .max_window = 32}, &s,
-                           &err),
-            CKVC_OK);
+        assert_int_equal(session_create(m,
+                                        (session_limits){.max_prompt = T + 100 * run,
+                                                         .max_continuation = C + 30 * run,
+                                                         .max_window = 32},
+                                        &s, &err),
+                         CKVC_OK);
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
-            for (int i = 0; i < T + 100; i++)
+            for (int i = 0; i < T + 100; i++) {
                 other[i] = (i * 97) % 4096;
-            assert_int_equal(session_prefill(s, other, T + 100, T + 150, 32, CKVC_ALPHA_PAPER, &st, &err), CKVC_OK);
+            }
+            assert_int_equal(
+                session_prefill(s, other, T + 100, T + 150, 32, CKVC_ALPHA_PAPER, &st, &err),
+                CKVC_OK);
             double wide[C + 30];
             assert_int_equal(session_continue(s, other, C + 30, NULL, wide, &err), CKVC_OK);
         }
-        assert_int_equal(session_prefill(s, ids, T, T + C, 32, CKVC_ALPHA_PAPER, &st, &err), CKVC_OK);
+        assert_int_equal(session_prefill(s, ids, T, T + C, 32, CKVC_ALPHA_PAPER, &st, &err),
+                         CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, kept, nll, &err), CKVC_OK);
         if (run == 0) {
             memcpy(first, nll, sizeof first);
@@ -316,9 +341,9 @@ static void same_bytes(void **state)
     }
 }
 
-/* Continuing from the full cache is the same network as scoring prompt and continuation in one piece. */
-static void continuation_equals_one_piece(void **state)
-{
+/* Continuing from the full cache is the same network as scoring prompt and continuation in one
+ * piece. */
+static void continuation_equals_one_piece(void **state) {
     (void)state;
     enum { T = 100, C = 70 };
     ckvc_err err = {0};
@@ -328,17 +353,23 @@ static void continuation_equals_one_piece(void **state)
     prefill_stats st;
     int32_t ids[T + C];
     double whole[T + C], nll[C];
-    for (int i = 0; i < T + C; i++)
+    for (int i = 0; i < T + C; i++) {
         ids[i] = (i * 41 + i * i * 13) % 4096;
+    }
     assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(session_create(m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, &s, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_create(
+            m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, &s,
+            &err),
+        CKVC_OK);
     assert_int_equal(session_score(s, ids, T + C, whole, NULL, 0, NULL, &err), CKVC_OK);
     assert_int_equal(session_prefill(s, ids, T, T + C, 16, CKVC_ALPHA_PAPER, &st, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
     assert_true(fabs(st.r_sem - exp(nll_mean(whole + T - 17, 16))) < 1e-9 * st.r_sem);
-    for (int i = 0; i < C; i++)
-        assert_true(fabs(nll[i] - whole[T - 1 + i]) < 1e-4); /* float32, logits up to about 20: rounding in another order */
+    for (int i = 0; i < C; i++) {
+        assert_true(fabs(nll[i] - whole[T - 1 + i]) <
+                    1e-4); /* float32, logits up to about 20: rounding in another order */
+    }
     /* a set a KV head that is the same for all heads equals the shared set, bit for bit */
     const uint32_t shared_offsets[2] = {0, 3}, shared[3] = {0, 50, 99};
     const uint32_t offsets[4] = {0, 3, 6, 9}, positions[9] = {0, 50, 99, 0, 50, 99, 0, 50, 99};
@@ -358,8 +389,7 @@ static void continuation_equals_one_piece(void **state)
     bench_close(&b);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedded_model),
         cmocka_unit_test(outside_model),

@@ -1,5 +1,5 @@
-/* Whole models against Hugging Face transformers (tests/golden/models/README.md says how those numbers were made), and the
- * malformed models, each of which must be refused by name. */
+/* Whole models against Hugging Face transformers (tests/golden/models/README.md says how those
+ * numbers were made), and the malformed models, each of which must be refused by name. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,59 +15,66 @@
 
 enum { LOGIT, NLL, MEAN, ALPHA, RHO, STRUCT, SEM, N_WORST };
 
-static double row_max(const json_t *row)
-{
+static double row_max(const json_t *row) {
     double max = 0;
-    for (size_t i = 0; i < json_array_size(row); i++)
+    for (size_t i = 0; i < json_array_size(row); i++) {
         max = fmax(max, fabs(json_number_value(json_array_get(row, i))));
+    }
     return max;
 }
 
-static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t *want, worst *w)
-{
+static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t *want, worst *w) {
     ckvc_err err = {0};
     prefill_stats got;
     const int64_t window = (int64_t)golden_number(want, "window");
-    if (session_prefill(s, ids, n, n, window, CKVC_ALPHA_PAPER, &got, &err) != CKVC_OK)
+    if (session_prefill(s, ids, n, n, window, CKVC_ALPHA_PAPER, &got, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho");
     const double alpha_max = row_max(alpha);
     double mean = 0;
     for (int64_t t = 0; t < n; t++) {
-        compare(&w[ALPHA], got.alpha[t], json_number_value(json_array_get(alpha, (size_t)t)), 2e-4 * alpha_max);
+        compare(&w[ALPHA], got.alpha[t], json_number_value(json_array_get(alpha, (size_t)t)),
+                2e-4 * alpha_max);
         mean += got.alpha[t] / (double)n;
     }
     assert_true(fabs(mean - 1.0) < 1e-6);
     double rho_max = 0;
-    for (size_t l = 0; l < json_array_size(rho); l++)
-        for (size_t g = 0; g < json_array_size(json_array_get(rho, l)); g++)
+    for (size_t l = 0; l < json_array_size(rho); l++) {
+        for (size_t g = 0; g < json_array_size(json_array_get(rho, l)); g++) {
             rho_max = fmax(rho_max, row_max(json_array_get(json_array_get(rho, l), g)));
+        }
+    }
     size_t at = 0;
     for (size_t l = 0; l < json_array_size(rho); l++) {
         for (size_t g = 0; g < json_array_size(json_array_get(rho, l)); g++) {
             const json_t *row = json_array_get(json_array_get(rho, l), g);
-            for (size_t t = 0; t < (size_t)n; t++)
-                compare(&w[RHO], (double)got.rho[at++], json_number_value(json_array_get(row, t)), 2e-4 * rho_max);
+            for (size_t t = 0; t < (size_t)n; t++) {
+                compare(&w[RHO], (double)got.rho[at++], json_number_value(json_array_get(row, t)),
+                        2e-4 * rho_max);
+            }
         }
     }
     compare(&w[STRUCT], got.r_struct, golden_number(want, "r_struct"), 1e-4);
     compare(&w[SEM], got.r_sem, golden_number(want, "r_sem"), 5e-4 * golden_number(want, "r_sem"));
 }
 
-static void check_model(const char *name)
-{
-    worst w[N_WORST] = {{"logit", 0}, {"nll", 0}, {"mean_nll", 0}, {"alpha", 0}, {"rho", 0}, {"r_struct", 0}, {"r_sem", 0}};
+static void check_model(const char *name) {
+    worst w[N_WORST] = {{"logit", 0}, {"nll", 0},      {"mean_nll", 0}, {"alpha", 0},
+                        {"rho", 0},   {"r_struct", 0}, {"r_sem", 0}};
     ckvc_err err = {0};
     char path[256];
     bench b = bench_open(2);
     model *m;
     snprintf(path, sizeof path, MODELS "%s", name);
-    if (model_open(path, b.be, &m, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (model_open(path, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_string_equal(model_name(m), name);
     session *s;
-    assert_int_equal(session_create(m, (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16}, &s, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_create(m,
+                       (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16},
+                       &s, &err),
+        CKVC_OK);
     snprintf(path, sizeof path, MODELS "%s/expected.json", name);
     json_t *root = golden_read(path);
     const json_t *sequences = json_object_get(root, "sequences");
@@ -80,24 +87,30 @@ static void check_model(const char *name)
         int32_t *ids = golden_ids(json_object_get(q, "ids"), &n);
         const size_t n_positions = json_array_size(json_object_get(logits, "positions"));
         assert_in_range(n_positions, 1, 16);
-        for (size_t k = 0; k < n_positions; k++)
-            positions[k] = json_integer_value(json_array_get(json_object_get(logits, "positions"), k));
+        for (size_t k = 0; k < n_positions; k++) {
+            positions[k] =
+                json_integer_value(json_array_get(json_object_get(logits, "positions"), k));
+        }
         double *nll = ckvc_alloc((size_t)n, sizeof *nll), max = 0;
         float *got = ckvc_alloc(n_positions * vocab, sizeof *got);
-        if (session_score(s, ids, n, nll, positions, (int64_t)n_positions, got, &err) != CKVC_OK)
+        if (session_score(s, ids, n, nll, positions, (int64_t)n_positions, got, &err) != CKVC_OK) {
             fail_msg("%s", err.text);
+        }
         for (size_t k = 0; k < n_positions; k++) {
             const json_t *row = json_array_get(json_object_get(logits, "values"), k);
             const double row_top = row_max(row);
             max = fmax(max, row_top);
-            for (size_t v = 0; v < vocab; v++)
-                compare(&w[LOGIT], (double)got[k * vocab + v], json_number_value(json_array_get(row, v)), 2e-4 * row_top);
+            for (size_t v = 0; v < vocab; v++) {
+                compare(&w[LOGIT], (double)got[k * vocab + v],
+                        json_number_value(json_array_get(row, v)), 2e-4 * row_top);
+            }
         }
-        for (int64_t k = 0; k < n - 1; k++)
-            compare(&w[NLL], nll[k], json_number_value(json_array_get(want_nll, (size_t)k)), 2e-4 * max);
+        for (int64_t k = 0; k < n - 1; k++) {
+            compare(&w[NLL], nll[k], json_number_value(json_array_get(want_nll, (size_t)k)),
+                    2e-4 * max);
+        }
         compare(&w[MEAN], nll_mean(nll, n - 1), golden_number(q, "mean_nll"), 2e-4 * max);
-        if (json_object_get(q, "stats"))
-            check_stats(s, ids, n, json_object_get(q, "stats"), w);
+        if (json_object_get(q, "stats")) { check_stats(s, ids, n, json_object_get(q, "stats"), w); }
         free(ids);
         free(nll);
         free(got);
@@ -109,49 +122,40 @@ static void check_model(const char *name)
     bench_close(&b);
 }
 
-static void llama_mha(void **state)
-{
+static void llama_mha(void **state) {
     (void)state;
     check_model("llama-mha");
 }
-static void llama3_gqa(void **state)
-{
+static void llama3_gqa(void **state) {
     (void)state;
     check_model("llama3-gqa");
 }
-static void llama31_scaled(void **state)
-{
+static void llama31_scaled(void **state) {
     (void)state;
     check_model("llama31-scaled");
 }
-static void llama_newstyle(void **state)
-{
+static void llama_newstyle(void **state) {
     (void)state;
     check_model("llama-newstyle");
 }
 
-static void mistral(void **state)
-{
+static void mistral(void **state) {
     (void)state;
     check_model("mistral");
 }
-static void mistral_swa(void **state)
-{
+static void mistral_swa(void **state) {
     (void)state;
     check_model("mistral-swa");
 }
-static void qwen2(void **state)
-{
+static void qwen2(void **state) {
     (void)state;
     check_model("qwen2");
 }
-static void qwen2_untied(void **state)
-{
+static void qwen2_untied(void **state) {
     (void)state;
     check_model("qwen2-untied");
 }
-static void internlm2(void **state)
-{
+static void internlm2(void **state) {
     (void)state;
     check_model("internlm2");
 }
@@ -175,12 +179,12 @@ static const struct {
     {"heads-not-divisible", {"num_attention_heads=4", "num_key_value_heads=3", NULL}},
     {"unsupported-model-type", {"gpt_neox", "supported: \"llama\"", NULL}},
     {"unsupported-rope-scaling", {"yarn", "not supported", NULL}},
-    {"index-path-traversal", {"model.safetensors.index.json", "../control/model.safetensors", "plain names"}},
+    {"index-path-traversal",
+     {"model.safetensors.index.json", "../control/model.safetensors", "plain names"}},
     {"nan-weight", {"model.safetensors", "up_proj.weight[1][2] is NaN", NULL}},
 };
 
-static void bad_models_are_refused(void **state)
-{
+static void bad_models_are_refused(void **state) {
     (void)state;
     bench b = bench_open(2);
     for (size_t i = 0; i < sizeof bad_models / sizeof *bad_models; i++) {
@@ -189,25 +193,27 @@ static void bad_models_are_refused(void **state)
         char path[256];
         snprintf(path, sizeof path, MODELS "bad/%s", bad_models[i].dir);
         ckvc_status rc = model_open(path, b.be, &m, &err);
-        if (rc != CKVC_E_DATA || m != NULL)
+        if (rc != CKVC_E_DATA || m != NULL) {
             fail_msg("%s: status %d, wanted %d", path, (int)rc, (int)CKVC_E_DATA);
-        for (int k = 0; k < 3 && bad_models[i].words[k]; k++)
-            if (strstr(err.text, bad_models[i].words[k]) == NULL)
-                fail_msg("%s: the message \"%s\" does not say \"%s\"", path, err.text, bad_models[i].words[k]);
+        }
+        for (int k = 0; k < 3 && bad_models[i].words[k]; k++) {
+            if (strstr(err.text, bad_models[i].words[k]) == NULL) {
+                fail_msg("%s: the message \"%s\" does not say \"%s\"", path, err.text,
+                         bad_models[i].words[k]);
+            }
+        }
         assert_int_equal(model_verify(path, &again), CKVC_E_DATA);
         assert_string_equal(again.text, err.text);
     }
     ckvc_err err = {0};
     model *m;
-    if (model_open(MODELS "bad/control", b.be, &m, &err) != CKVC_OK)
-        fail_msg("%s", err.text);
+    if (model_open(MODELS "bad/control", b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     model_close(m);
     assert_int_equal(model_verify(MODELS "bad/control", &err), CKVC_OK);
     bench_close(&b);
 }
 
-static void missing_directory(void **state)
-{
+static void missing_directory(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
@@ -218,8 +224,7 @@ static void missing_directory(void **state)
 }
 
 /* Prompts that a session must refuse rather than read outside its tables. */
-static void bad_tokens(void **state)
-{
+static void bad_tokens(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
@@ -229,13 +234,18 @@ static void bad_tokens(void **state)
     int32_t ids[20] = {0};
     double nll[20];
     assert_int_equal(model_open(MODELS "llama-mha", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(session_create(m, (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16}, &s, &err),
-                     CKVC_OK);
-    assert_int_equal(session_prefill(s, ids, 16, 16, 16, CKVC_ALPHA_PAPER, &stats, &err), CKVC_E_DATA);
+    assert_int_equal(
+        session_create(m,
+                       (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
+                       &s, &err),
+        CKVC_OK);
+    assert_int_equal(session_prefill(s, ids, 16, 16, 16, CKVC_ALPHA_PAPER, &stats, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "need at least 17"));
     err = (ckvc_err){0};
     ids[7] = 257;
-    assert_int_equal(session_prefill(s, ids, 20, 20, 16, CKVC_ALPHA_PAPER, &stats, &err), CKVC_E_DATA);
+    assert_int_equal(session_prefill(s, ids, 20, 20, 16, CKVC_ALPHA_PAPER, &stats, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
     err = (ckvc_err){0};
     ids[7] = -1;
@@ -243,15 +253,15 @@ static void bad_tokens(void **state)
     assert_non_null(strstr(err.text, "token 7 is id -1"));
     err = (ckvc_err){0};
     ids[7] = 256;
-    assert_int_equal(session_prefill(s, ids, 20, 257, 16, CKVC_ALPHA_PAPER, &stats, &err), CKVC_E_DATA);
+    assert_int_equal(session_prefill(s, ids, 20, 257, 16, CKVC_ALPHA_PAPER, &stats, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
     session_destroy(s);
     model_close(m);
     bench_close(&b);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(llama_mha),
         cmocka_unit_test(llama3_gqa),

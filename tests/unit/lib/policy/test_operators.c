@@ -1,5 +1,6 @@
-/* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every action of every state against a
- * straight reading of the definitions, the nearest block, the file of budgets. */
+/* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every
+ * action of every state against a straight reading of the definitions, the nearest block, the file
+ * of budgets. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -20,10 +21,10 @@
 
 static const bool both[CKVC_SIDE_COUNT] = {true, true};
 
-static void test_utilities_by_hand(void **state)
-{
+static void test_utilities_by_hand(void **state) {
     (void)state;
-    const float alpha[3] = {2.0f, 0.5f, 1.0f}, rho[6] = {1.0f, 4.0f, 0.5f, 1.5f, 2.0f, 0.25f}; /* [2][3] */
+    const float alpha[3] = {2.0f, 0.5f, 1.0f},
+                rho[6] = {1.0f, 4.0f, 0.5f, 1.5f, 2.0f, 0.25f}; /* [2][3] */
     const double weight[2] = {1.5, 0.8};
     double u[3];
     ckvc_operator_utility(CKVC_OPERATOR_PAPER, 3, 2, alpha, rho, weight, u);
@@ -33,11 +34,15 @@ static void test_utilities_by_hand(void **state)
     ckvc_operator_utility(CKVC_OPERATOR_NO_UTILITY, 3, 2, alpha, NULL, weight, u);
     assert_true(u[0] == 3.0 && u[1] == 0.75 && u[2] == 1.5);
     ckvc_operator_utility(CKVC_OPERATOR_MEAN_POOL, 3, 2, alpha, rho, weight, u);
-    assert_true(u[0] == (3.0 + 3.0 * 0.8) / 2.0 && u[1] == (3.0 + 1.0 * 0.8) / 2.0 && u[2] == (0.75 + 0.25 * 0.8) / 2.0);
+    assert_true(u[0] == (3.0 + 3.0 * 0.8) / 2.0 && u[1] == (3.0 + 1.0 * 0.8) / 2.0 &&
+                u[2] == (0.75 + 0.25 * 0.8) / 2.0);
 
-    /* Three heads: added from the first on, so that ((a + b) + c) / 3 and nothing else is the answer. */
+    /* Three heads: added from the first on, so that ((a + b) + c) / 3 and nothing else is the
+     * answer. */
     const float one[1] = {1.0f}, small[3] = {1.0f, 0x1p-30f, 0x1p-30f};
-    const double scale[3] = {1.0, 0x1p-23, 0x1p-23}; /* 1 + 2^-53 rounds to 1, twice; the small ones first would make 1 + 2^-52 */
+    const double scale[3] = {
+        1.0, 0x1p-23,
+        0x1p-23}; /* 1 + 2^-53 rounds to 1, twice; the small ones first would make 1 + 2^-52 */
     ckvc_operator_utility(CKVC_OPERATOR_MEAN_POOL, 1, 3, one, small, scale, u);
     assert_true(u[0] == 1.0 / 3.0);
 
@@ -48,10 +53,10 @@ static void test_utilities_by_hand(void **state)
 }
 
 /* Four tokens, two heads, one layer; what each operator keeps of them with room for two. */
-static void test_sets_by_hand(void **state)
-{
+static void test_sets_by_hand(void **state) {
     (void)state;
-    static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f}, rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
+    static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f},
+                       rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
     static const struct {
         ckvc_operator op;
         uint32_t n, kept[2], n_candidates;
@@ -84,9 +89,9 @@ static void test_sets_by_hand(void **state)
 enum { L = 3, G = 3, T = 70, W = 8, E = 2 };
 
 /* Kept by counting who ranks before whom, with nothing of the library but the grids. */
-static uint32_t by_definition(const ckvc_table *t, const float *alpha, const float *rho, const double *w, double tau, uint32_t B,
-                              uint32_t keep_window, uint32_t *kept, uint32_t *n_candidates)
-{
+static uint32_t by_definition(const ckvc_table *t, const float *alpha, const float *rho,
+                              const double *w, double tau, uint32_t B, uint32_t keep_window,
+                              uint32_t *kept, uint32_t *n_candidates) {
     double u[T];
     bool in[T];
     for (int i = 0; i < T; i++) {
@@ -97,7 +102,9 @@ static uint32_t by_definition(const ckvc_table *t, const float *alpha, const flo
             sum += x;
             heaviest = fmax(heaviest, w[g]);
         }
-        u[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)alpha[i] * heaviest : t->op == CKVC_OPERATOR_MEAN_POOL ? sum / G : best;
+        u[i] = t->op == CKVC_OPERATOR_NO_UTILITY  ? (double)alpha[i] * heaviest
+               : t->op == CKVC_OPERATOR_MEAN_POOL ? sum / G
+                                                  : best;
     }
     *n_candidates = 0;
     for (uint32_t i = 0; i < T; i++) {
@@ -111,15 +118,12 @@ static uint32_t by_definition(const ckvc_table *t, const float *alpha, const flo
             const bool wi = i + keep_window >= T, wk = k + keep_window >= T;
             before += in[k] && (wk != wi ? wk : u[k] != u[i] ? u[k] > u[i] : k > i);
         }
-        if (in[i] && before < B) {
-            kept[n++] = i;
-        }
+        if (in[i] && before < B) { kept[n++] = i; }
     }
     return n;
 }
 
-static void test_actions_against_definition(void **state)
-{
+static void test_actions_against_definition(void **state) {
     (void)state;
     static const double budgets[2] = {10, 0.5}, by_layer[L] = {6, 40, 19};
     static float alpha[T], rho[L * G * T];
@@ -143,31 +147,38 @@ static void test_actions_against_definition(void **state)
             t->op = (ckvc_operator)op;
             t->edges_entropy[0] = 3.0;
             for (uint32_t i = 0; i < L * G * 2; i++) {
-                t->weight[i] = (float)ckvc_head_action((int)ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS));
+                t->weight[i] =
+                    (float)ckvc_head_action((int)ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS));
             }
             for (uint32_t i = 0; i < L * E * 2; i++) {
                 t->tau[i] = (float)ckvc_gate_action((int)ckvc_rng_below(&rng, CKVC_GATE_ACTIONS));
             }
             assert_int_equal(keep_create(t, T, W, keep_window, &k, &err), CKVC_OK);
-            if (layered) {
-                keep_by_layer(k, by_layer);
-            }
+            if (layered) { keep_by_layer(k, by_layer); }
             keep_prompt(k, T, alpha, rho, 4.0, 20.0); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
             for (uint32_t b = 0; b < k->n_budgets; b++) {
                 for (uint32_t l = 0; l < L; l++) {
-                    /* 10 and half of 70 are the blocks: 6 is nearest to 10; 40 and 19 to 35 (19/10 against 35/19) */
+                    /* 10 and half of 70 are the blocks: 6 is nearest to 10; 40 and 19 to 35 (19/10
+                     * against 35/19) */
                     static const uint32_t nearest[L] = {0, 1, 1};
-                    const uint32_t block = layered ? nearest[l] : b, B = layered ? (uint32_t)by_layer[l] : b ? 35 : 10;
+                    const uint32_t block = layered ? nearest[l] : b, B = layered
+                                                                             ? (uint32_t)by_layer[l]
+                                                                         : b ? 35
+                                                                             : 10;
                     const float *rho_l = rho + (size_t)l * G * T;
                     double w[G], tau = (double)t->tau[ckvc_tau_index(t, l, 1, 0, block)];
                     uint32_t want[T], got[T], n_want, n_got;
                     const keep_layer *base = keep_at(k, b, l);
                     tau = round(tau * 100) / 100; /* the grid's double */
                     for (int g = 0; g < G; g++) {
-                        w[g] = round((double)t->weight[ckvc_weight_index(t, l, (uint32_t)g, block)] * 40) / 40;
+                        w[g] =
+                            round((double)t->weight[ckvc_weight_index(t, l, (uint32_t)g, block)] *
+                                  40) /
+                            40;
                     }
-                    uint32_t n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want, &n_want);
+                    uint32_t n =
+                        by_definition(t, alpha, rho_l, w, tau, B, keep_window, want, &n_want);
                     assert_int_equal(base->block, block);
                     assert_int_equal(base->tokens, B);
                     assert_int_equal(base->n_kept, n);
@@ -180,7 +191,8 @@ static void test_actions_against_definition(void **state)
                         for (uint32_t i = 0; i < CKVC_HEAD_ACTIONS; i++) {
                             const uint32_t a = (i * 11) % CKVC_HEAD_ACTIONS;
                             w[g] = ckvc_head_action((int)a);
-                            n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want, &n_want);
+                            n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want,
+                                              &n_want);
                             assert_int_equal(keep_head_action(k, b, l, g, a, got, &n_got), n);
                             assert_int_equal(n_got, n_want);
                             assert_memory_equal(got, want, n * sizeof *want);
@@ -188,7 +200,8 @@ static void test_actions_against_definition(void **state)
                         w[g] = was;
                     }
                     for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
-                        n = by_definition(t, alpha, rho_l, w, ckvc_gate_action((int)a), B, keep_window, want, &n_want);
+                        n = by_definition(t, alpha, rho_l, w, ckvc_gate_action((int)a), B,
+                                          keep_window, want, &n_want);
                         assert_int_equal(keep_gate_action(k, b, l, a, got, &n_got), n);
                         assert_int_equal(n_got, n_want);
                         assert_memory_equal(got, want, n * sizeof *want);
@@ -201,9 +214,9 @@ static void test_actions_against_definition(void **state)
     }
 }
 
-/* What is reserved for budgets by layer is enough for the full grid and for every limit, and is no more than it says. */
-static void test_extent_by_layer(void **state)
-{
+/* What is reserved for budgets by layer is enough for the full grid and for every limit, and is no
+ * more than it says. */
+static void test_extent_by_layer(void **state) {
     (void)state;
     static const double budget = 4, by_layer[L] = {60, 12, 0.5};
     static float alpha[T], rho[L * G * T];
@@ -230,7 +243,8 @@ static void test_extent_by_layer(void **state)
         assert_int_equal(variants_reserve(&v, &most, &err), CKVC_OK);
         ckvc_alloc_forbid("a prompt with budgets by layer");
         keep_prompt(k, T, alpha, rho, 4.0, 20.0);
-        const ckvc_status st = variants_build(&v, k, both, BEHAVIOUR_BALANCED, limits[i], 1, "p", &err);
+        const ckvc_status st =
+            variants_build(&v, k, both, BEHAVIOUR_BALANCED, limits[i], 1, "p", &err);
         ckvc_alloc_permit();
         assert_int_equal(st, CKVC_OK);
         assert_true(v.n_actions >= CKVC_GATE_ACTIONS && v.n_actions <= most.n_actions);
@@ -246,8 +260,7 @@ static void test_extent_by_layer(void **state)
 
 /* ---- budgets ---- */
 
-static void test_nearest_budget(void **state)
-{
+static void test_nearest_budget(void **state) {
     (void)state;
     const double tokens[4] = {512, 64, 256, 128}; /* in no order */
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 256, 1000), 2);
@@ -257,13 +270,16 @@ static void test_nearest_budget(void **state)
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 1, 1000), 1);
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 1e9, 1000), 0);
     const double ties[3] = {400, 100, 96};
-    assert_int_equal(ckvc_nearest_budget(ties, 2, 200, 1000), 1); /* both at a factor of 2: the lower */
+    assert_int_equal(ckvc_nearest_budget(ties, 2, 200, 1000),
+                     1); /* both at a factor of 2: the lower */
     const double fifths[2] = {150, 96};
-    assert_int_equal(ckvc_nearest_budget(fifths, 2, 120, 1000), 1); /* 150/120 = 120/96, whose logarithms may round apart */
+    assert_int_equal(ckvc_nearest_budget(fifths, 2, 120, 1000),
+                     1); /* 150/120 = 120/96, whose logarithms may round apart */
     const double mixed[3] = {0.25, 0.5, 400};
     assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.5, 100), 1);
     assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.3, 100), 0);
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 300, 1000), 0); /* T = 1000: 250, 500, 400; 300/250 = 1.2 */
+    assert_int_equal(ckvc_nearest_budget(mixed, 3, 300, 1000),
+                     0); /* T = 1000: 250, 500, 400; 300/250 = 1.2 */
     assert_int_equal(ckvc_nearest_budget(mixed, 3, 350, 1000), 2);
     assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.375, 1000), 2); /* 375: 400/375 */
     assert_int_equal(ckvc_nearest_budget(mixed, 3, 250, 1000), 0);
@@ -274,8 +290,7 @@ static void test_nearest_budget(void **state)
 static char folder[] = "/tmp/ckvc-operators-XXXXXX";
 static char path[64];
 
-static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, ckvc_err *err)
-{
+static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, ckvc_err *err) {
     snprintf(path, sizeof path, "%s/b.txt", folder);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -285,8 +300,7 @@ static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, 
     return layer_budgets_read(path, n_layers, out, err);
 }
 
-static void test_layer_budgets_file(void **state)
-{
+static void test_layer_budgets_file(void **state) {
     (void)state;
     double *b, distinct[4];
     ckvc_err err;
@@ -298,7 +312,8 @@ static void test_layer_budgets_file(void **state)
     free(b);
     assert_int_equal(read_text("0.5\n.25\n1e-1\n", 3, &b, &err), CKVC_OK);
     assert_true(b[0] == 0.5 && b[1] == 0.25 && b[2] == 0.1);
-    assert_int_equal(layer_budgets_distinct(b, 3, distinct, 2), 3); /* there are more than there is room for */
+    assert_int_equal(layer_budgets_distinct(b, 3, distinct, 2),
+                     3); /* there are more than there is room for */
     free(b);
     static const struct {
         const char *text, *message;
@@ -332,8 +347,7 @@ static void test_layer_budgets_file(void **state)
     rmdir(folder);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_utilities_by_hand),
         cmocka_unit_test(test_sets_by_hand),

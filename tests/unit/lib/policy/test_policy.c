@@ -1,4 +1,5 @@
-/* The policy library against golden/method/retention.json (bit for bit), against a full sort, and at its edges. */
+/* The policy library against golden/method/retention.json (bit for bit), against a full sort, and
+ * at its edges. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -15,44 +16,47 @@
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
 
-static double number(const json_t *v)
-{
+static double number(const json_t *v) {
     assert_true(json_is_number(v));
     return json_number_value(v);
 }
 
-static void test_golden_retention(void **state)
-{
+static void test_golden_retention(void **state) {
     (void)state;
     json_error_t e;
     json_t *root = json_load_file("tests/golden/method/retention.json", 0, &e);
     assert_non_null(root);
     size_t index;
     json_t *c;
-    json_array_foreach(json_object_get(root, "cases"), index, c)
-    {
+    json_array_foreach(json_object_get(root, "cases"), index, c) {
         uint32_t T = (uint32_t)json_integer_value(json_object_get(c, "T")),
                  G = (uint32_t)json_integer_value(json_object_get(c, "G"));
         uint32_t B = (uint32_t)json_integer_value(json_object_get(c, "B"));
         float *alpha = calloc(T, sizeof *alpha), *rho = calloc((size_t)G * T, sizeof *rho);
         double *weight = calloc(G, sizeof *weight), *u = calloc(T, sizeof *u);
         uint32_t *kept = calloc(T, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand = 0;
-        for (uint32_t t = 0; t < T; t++)
+        for (uint32_t t = 0; t < T; t++) {
             alpha[t] = (float)number(json_array_get(json_object_get(c, "alpha"), t));
+        }
         for (uint32_t g = 0; g < G; g++) {
             weight[g] = number(json_array_get(json_object_get(c, "W_head"), g));
-            for (uint32_t t = 0; t < T; t++)
-                rho[g * T + t] = (float)number(json_array_get(json_array_get(json_object_get(c, "rho"), g), t));
+            for (uint32_t t = 0; t < T; t++) {
+                rho[g * T + t] =
+                    (float)number(json_array_get(json_array_get(json_object_get(c, "rho"), g), t));
+            }
         }
         ckvc_utility(T, G, alpha, rho, weight, u);
-        for (uint32_t t = 0; t < T; t++)
+        for (uint32_t t = 0; t < T; t++) {
             assert_true(u[t] == number(json_array_get(json_object_get(c, "u"), t)));
-        uint32_t n = ckvc_retain(T, u, number(json_object_get(c, "tau")), B, 0, kept, &n_cand, scratch);
+        }
+        uint32_t n =
+            ckvc_retain(T, u, number(json_object_get(c, "tau")), B, 0, kept, &n_cand, scratch);
         const json_t *S = json_object_get(c, "S");
         assert_int_equal(n_cand, json_integer_value(json_object_get(c, "n_cand")));
         assert_int_equal(n, json_array_size(S));
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(kept[i], json_integer_value(json_array_get(S, i)));
+        }
         free(alpha);
         free(rho);
         free(weight);
@@ -69,42 +73,35 @@ static void test_golden_retention(void **state)
 static const double *sort_u;
 static uint32_t sort_window_begin;
 
-static int by_rank(const void *pa, const void *pb)
-{
+static int by_rank(const void *pa, const void *pb) {
     uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
     int wa = a >= sort_window_begin, wb = b >= sort_window_begin;
-    if (wa != wb)
-        return wb - wa;
-    if (sort_u[a] != sort_u[b])
-        return sort_u[a] > sort_u[b] ? -1 : 1;
+    if (wa != wb) { return wb - wa; }
+    if (sort_u[a] != sort_u[b]) { return sort_u[a] > sort_u[b] ? -1 : 1; }
     return a > b ? -1 : 1;
 }
 
-static int by_position(const void *pa, const void *pb)
-{
+static int by_position(const void *pa, const void *pb) {
     uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
     return a < b ? -1 : a > b;
 }
 
-static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t B, uint32_t keep_window, uint32_t *kept,
-                               uint32_t *n_cand)
-{
+static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t B,
+                               uint32_t keep_window, uint32_t *kept, uint32_t *n_cand) {
     uint32_t n = 0;
     sort_u = u;
     sort_window_begin = keep_window >= T ? 0 : T - keep_window;
-    for (uint32_t t = 0; t < T; t++)
-        if (u[t] >= tau || t >= sort_window_begin)
-            kept[n++] = t;
+    for (uint32_t t = 0; t < T; t++) {
+        if (u[t] >= tau || t >= sort_window_begin) { kept[n++] = t; }
+    }
     *n_cand = n;
     qsort(kept, n, sizeof *kept, by_rank);
-    if (n > B)
-        n = B;
+    if (n > B) { n = B; }
     qsort(kept, n, sizeof *kept, by_position);
     return n;
 }
 
-static void test_retain_against_sort(void **state)
-{
+static void test_retain_against_sort(void **state) {
     (void)state;
     enum { T_MAX = 300 };
     ckvc_rng rng;
@@ -112,13 +109,14 @@ static void test_retain_against_sort(void **state)
     for (int round = 0; round < 20000; round++) {
         double u[T_MAX];
         uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
-        uint32_t T = (uint32_t)ckvc_rng_below(&rng, T_MAX), levels = 1 + (uint32_t)ckvc_rng_below(&rng, 40);
+        uint32_t T = (uint32_t)ckvc_rng_below(&rng, T_MAX),
+                 levels = 1 + (uint32_t)ckvc_rng_below(&rng, 40);
         uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 3);
         uint32_t keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3);
-        for (uint32_t t = 0; t < T; t++)
+        for (uint32_t t = 0; t < T; t++) {
             u[t] = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
-        if (T > 3 && round % 17 == 0)
-            u[ckvc_rng_below(&rng, T)] = INFINITY;
+        }
+        if (T > 3 && round % 17 == 0) { u[ckvc_rng_below(&rng, T)] = INFINITY; }
         double tau = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
         uint32_t k_want = retain_by_sort(T, u, tau, B, keep_window, want, &n_want);
         /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
@@ -132,10 +130,10 @@ static void test_retain_against_sort(void **state)
     }
 }
 
-/* Every weight of a head and every threshold through retain_many: the sets and counts of ckvc_retain on the utilities of that action, on
- * random vectors with many ties (alpha and rho from a few values), any budget and any keep_window. */
-static void test_retain_many(void **state)
-{
+/* Every weight of a head and every threshold through retain_many: the sets and counts of
+ * ckvc_retain on the utilities of that action, on random vectors with many ties (alpha and rho from
+ * a few values), any budget and any keep_window. */
+static void test_retain_many(void **state) {
     (void)state;
     enum { T_MAX = 200, G_MAX = 4, A = 29 };
     static float alpha[T_MAX], rho[G_MAX * T_MAX];
@@ -145,29 +143,40 @@ static void test_retain_many(void **state)
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T_MAX, A));
-    for (int a = 0; a < A; a++)
+    for (int a = 0; a < A; a++) {
         weights[a] = ckvc_head_action(a);
-    for (int a = 0; a < CKVC_GATE_ACTIONS; a++)
+    }
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
         taus[a] = ckvc_gate_action(a);
+    }
     for (int round = 0; round < 3000; round++) {
-        const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, T_MAX - 1), G = 1 + (uint32_t)ckvc_rng_below(&rng, G_MAX);
-        const uint32_t B = round % 5 ? (uint32_t)ckvc_rng_below(&rng, T + 3) : (uint32_t)ckvc_rng_below(&rng, 3),
-                       keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3), g = (uint32_t)ckvc_rng_below(&rng, G);
+        const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, T_MAX - 1),
+                       G = 1 + (uint32_t)ckvc_rng_below(&rng, G_MAX);
+        const uint32_t B = round % 5 ? (uint32_t)ckvc_rng_below(&rng, T + 3)
+                                     : (uint32_t)ckvc_rng_below(&rng, 3),
+                       keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3),
+                       g = (uint32_t)ckvc_rng_below(&rng, G);
         const uint64_t levels = round % 2 ? 1 + ckvc_rng_below(&rng, 6) : 1u << 24;
         double w[G_MAX];
-        for (uint32_t t = 0; t < T; t++)
+        for (uint32_t t = 0; t < T; t++) {
             alpha[t] = (float)ckvc_rng_below(&rng, levels) * (3.0f / (float)levels);
-        for (uint32_t i = 0; i < G * T; i++)
-            rho[i] = round % 7 ? 0.25f + (float)ckvc_rng_below(&rng, levels) * (1.5f / (float)levels) : 1.0f;
-        for (uint32_t i = 0; i < G; i++)
+        }
+        for (uint32_t i = 0; i < G * T; i++) {
+            rho[i] = round % 7
+                         ? 0.25f + (float)ckvc_rng_below(&rng, levels) * (1.5f / (float)levels)
+                         : 1.0f;
+        }
+        for (uint32_t i = 0; i < G; i++) {
             w[i] = weights[ckvc_rng_below(&rng, A)];
+        }
         const double tau = taus[ckvc_rng_below(&rng, CKVC_GATE_ACTIONS)];
 
         const double base = w[g];
         w[g] = 0.0;
         ckvc_utility(T, G, alpha, rho, w, others);
-        for (uint32_t t = 0; t < T; t++)
+        for (uint32_t t = 0; t < T; t++) {
             own[t] = (double)alpha[t] * (double)rho[g * T + t];
+        }
         ckvc_retain_heads(&r, T, others, own, weights, A, tau, B, keep_window);
         for (uint32_t i = 0; i < A; i++) {
             const uint32_t a = (i * 11 + (uint32_t)round) % A; /* in any order */
@@ -183,7 +192,8 @@ static void test_retain_many(void **state)
         ckvc_utility(T, G, alpha, rho, w, u);
         ckvc_retain_gates(&r, T, u, taus, CKVC_GATE_ACTIONS, B, keep_window);
         for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
-            const uint32_t k_want = ckvc_retain(T, u, taus[a], B, keep_window, want, &n_want, scratch);
+            const uint32_t k_want =
+                ckvc_retain(T, u, taus[a], B, keep_window, want, &n_want, scratch);
             const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
             assert_int_equal(k_got, k_want);
             assert_int_equal(n_got, n_want);
@@ -194,8 +204,7 @@ static void test_retain_many(void **state)
 }
 
 /* The cost that retain_many.h states: an action costs steps of B and of T/64, never of T. */
-static void test_retain_many_cost(void **state)
-{
+static void test_retain_many_cost(void **state) {
     (void)state;
     enum { T = 32768, B = 512, A = 29 };
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
@@ -204,55 +213,65 @@ static void test_retain_many_cost(void **state)
     ckvc_rng rng;
     ckvc_rng_init(&rng, 10, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T, A));
-    for (int a = 0; a < A; a++)
+    for (int a = 0; a < A; a++) {
         weights[a] = ckvc_head_action(a);
+    }
     for (uint32_t t = 0; t < T; t++) {
-        own[t] = (double)(float)(ckvc_rng_double(&rng) * 2) * (double)(float)(0.5 + ckvc_rng_double(&rng));
+        own[t] = (double)(float)(ckvc_rng_double(&rng) * 2) *
+                 (double)(float)(0.5 + ckvc_rng_double(&rng));
         others[t] = ckvc_rng_double(&rng) * 2;
     }
     ckvc_retain_heads(&r, T, others, own, weights, A, 0.9, B, 0);
     const uint64_t state_work = r.work;
-    /* a pass, quickselect's few passes over each list of candidates, and sorting B twice (2 n log2 n comparisons for a heap) */
+    /* a pass, quickselect's few passes over each list of candidates, and sorting B twice (2 n log2
+     * n comparisons for a heap) */
     assert_true(state_work < (uint64_t)T * 13 + 2 * 3 * B * 9);
-    for (uint32_t a = 0; a < A; a++)
+    for (uint32_t a = 0; a < A; a++) {
         assert_int_equal(ckvc_retain_action(&r, a, kept, &n), B);
+    }
     assert_true(r.work - state_work <= A * (2 * B + 2 + T / 64 + 1));
     const uint64_t before = r.work;
     ckvc_retain_gates(&r, T, others, weights, A, B, 0);
-    for (uint32_t a = 0; a < A; a++)
+    for (uint32_t a = 0; a < A; a++) {
         ckvc_retain_action(&r, a, kept, &n);
+    }
     assert_true(r.work - before < (uint64_t)T * 7 + 3 * B * 9 + A * (B + 2 + T / 64 + 1));
-    printf("retain_many: T %d, B %d: a head's state %llu steps, an action %llu\n", T, B, (unsigned long long)state_work,
-           (unsigned long long)(before - state_work) / A);
+    printf("retain_many: T %d, B %d: a head's state %llu steps, an action %llu\n", T, B,
+           (unsigned long long)state_work, (unsigned long long)(before - state_work) / A);
     ckvc_retain_many_fini(&r);
     free(own), free(others), free(kept);
 }
 
-static void test_retain_patterns(void **state)
-{
+static void test_retain_patterns(void **state) {
     (void)state;
     enum { T = 200000, B = 1000 };
     double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
     for (int pattern = 0; pattern < 4; pattern++) {
-        for (uint32_t t = 0; t < T; t++)
-            u[t] = pattern == 0 ? 1.0 : pattern == 1 ? (double)t : pattern == 2 ? -(double)t : (double)(t < T / 2 ? t : T - t);
+        for (uint32_t t = 0; t < T; t++) {
+            u[t] = pattern == 0   ? 1.0
+                   : pattern == 1 ? (double)t
+                   : pattern == 2 ? -(double)t
+                                  : (double)(t < T / 2 ? t : T - t);
+        }
         assert_int_equal(ckvc_retain(T, u, -INFINITY, B, 0, kept, &n_cand, scratch), B);
         assert_int_equal(n_cand, T);
-        if (pattern < 2)
-            for (uint32_t i = 0; i < B; i++)
+        if (pattern < 2) {
+            for (uint32_t i = 0; i < B; i++) {
                 assert_int_equal(kept[i], T - B + i);
-        else if (pattern == 2)
-            for (uint32_t i = 0; i < B; i++)
+            }
+        } else if (pattern == 2) {
+            for (uint32_t i = 0; i < B; i++) {
                 assert_int_equal(kept[i], i);
+            }
+        }
     }
     free(u);
     free(kept);
     free(scratch);
 }
 
-static void test_retain_edges(void **state)
-{
+static void test_retain_edges(void **state) {
     (void)state;
     const double u[4] = {1.0, NAN, 0.5, 1.0};
     uint32_t kept[4], scratch[4], n_cand = 99;
@@ -272,8 +291,7 @@ static void test_retain_edges(void **state)
     assert_int_equal(ckvc_retain(4, u, 9.0, 8, 100, kept, &n_cand, scratch), 4);
 }
 
-static void test_bins(void **state)
-{
+static void test_bins(void **state) {
     (void)state;
     const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0};
     assert_int_equal(ckvc_bin_index(edges, 5, 0.5), 0);
@@ -287,8 +305,7 @@ static void test_bins(void **state)
     assert_int_equal(ckvc_bin_index(NULL, 0, 3.0), 0);
 }
 
-static void test_budget(void **state)
-{
+static void test_budget(void **state) {
     (void)state;
     assert_int_equal(ckvc_budget_tokens(512.0, 100), 512);
     assert_int_equal(ckvc_budget_tokens(1.0, 100), 1);
@@ -298,12 +315,12 @@ static void test_budget(void **state)
     assert_int_equal(ckvc_budget_tokens(NAN, 511), 0);
 }
 
-static void test_grid_index(void **state)
-{
+static void test_grid_index(void **state) {
     (void)state;
     double grid[29];
-    for (int a = 0; a < 29; a++)
+    for (int a = 0; a < 29; a++) {
         grid[a] = (32 + a) / 40.0;
+    }
     for (int a = 0; a < 29; a++) {
         assert_int_equal(ckvc_grid_index(grid, 29, (float)grid[a]), a);
         assert_int_equal(ckvc_grid_index(grid, 29, nextafterf((float)grid[a], 9.0f)), -1);
@@ -313,8 +330,7 @@ static void test_grid_index(void **state)
     assert_int_equal(ckvc_grid_index(grid, 29, NAN), -1);
 }
 
-static void test_alpha_visible(void **state)
-{
+static void test_alpha_visible(void **state) {
     (void)state;
     /* T = 6, W = 4: rows 2..5 see position t >= 2 with 4, 3, 2, 1 rows. */
     double alpha[6] = {1.0, 2.0, 1.0, 0.75, 0.5, 0.25};
@@ -329,32 +345,35 @@ static void test_alpha_visible(void **state)
 }
 
 /* What the library refuses of a table in memory; each change is undone after its check. */
-static void test_table_check(void **state)
-{
+static void test_table_check(void **state) {
     (void)state;
     ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
     char message[256] = "";
     assert_non_null(t);
     t->window = 8;
-    for (int a = 0; a < 29; a++)
+    for (int a = 0; a < 29; a++) {
         t->head_grid[a] = (32 + a) / 40.0;
-    for (int a = 0; a < 21; a++)
+    }
+    for (int a = 0; a < 21; a++) {
         t->gate_grid[a] = (80 + a) / 100.0;
+    }
     t->budgets[0] = 0.25;
     t->budgets[1] = 64;
-    for (int i = 0; i < 12; i++)
+    for (int i = 0; i < 12; i++) {
         t->weight[i] = (float)t->head_grid[i];
-    for (int i = 0; i < 32; i++)
+    }
+    for (int i = 0; i < 32; i++) {
         t->tau[i] = (float)t->gate_grid[i % 21];
+    }
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-#define BREACH(lvalue, bad, section)                                                                                               \
-    do {                                                                                                                           \
-        __typeof__(lvalue) keep = (lvalue);                                                                                        \
-        (lvalue) = (bad);                                                                                                          \
-        assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);                                                        \
-        assert_memory_equal(message, section, strlen(section));                                                                    \
-        assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                                                        \
-        (lvalue) = keep;                                                                                                           \
+#define BREACH(lvalue, bad, section)                                                               \
+    do {                                                                                           \
+        __typeof__(lvalue) keep = (lvalue);                                                        \
+        (lvalue) = (bad);                                                                          \
+        assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);                        \
+        assert_memory_equal(message, section, strlen(section));                                    \
+        assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                        \
+        (lvalue) = keep;                                                                           \
     } while (0)
     BREACH(t->window, 0, "SHAPE[6]");
     BREACH(t->head_axis, 2, "SHAPE[7]");
@@ -379,8 +398,7 @@ static void test_table_check(void **state)
     ckvc_table_free(NULL);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_retention),
         cmocka_unit_test(test_retain_against_sort),

@@ -1,5 +1,5 @@
-/* Chat templates against what jinja2 makes of the families' own templates (tests/golden/chat/README.md), the choice of one by the tokens
- * of a tokenizer, and BOS: once. */
+/* Chat templates against what jinja2 makes of the families' own templates
+ * (tests/golden/chat/README.md), the choice of one by the tokens of a tokenizer, and BOS: once. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,9 +16,9 @@
 #include "lib/base/memory.h"
 #include "lib/token/chat_template.h"
 
-/* A tokenizer with a piece a letter and the given special tokens; BOS is the first of them, put in front when asked for. */
-static tokenizer *make_tokenizer(const char *const *special, bool bos)
-{
+/* A tokenizer with a piece a letter and the given special tokens; BOS is the first of them, put in
+ * front when asked for. */
+static tokenizer *make_tokenizer(const char *const *special, bool bos) {
     token_spec *s = ckvc_calloc(1, sizeof *s);
     tokenizer *t;
     ckvc_err err = {0};
@@ -26,31 +26,42 @@ static tokenizer *make_tokenizer(const char *const *special, bool bos)
     s->n_pieces = sizeof letters / sizeof *letters;
     s->pieces = ckvc_calloc(s->n_pieces, sizeof *s->pieces);
     s->fuse_unk = true;
-    for (size_t i = 0; i < s->n_pieces; i++)
-        s->pieces[i] = (token_piece){.text = {ckvc_strdup(letters[i]), strlen(letters[i])}, .id = (int32_t)i};
-    while (special[s->n_added])
+    for (size_t i = 0; i < s->n_pieces; i++) {
+        s->pieces[i] =
+            (token_piece){.text = {ckvc_strdup(letters[i]), strlen(letters[i])}, .id = (int32_t)i};
+    }
+    while (special[s->n_added]) {
         s->n_added++;
+    }
     s->added = ckvc_calloc(s->n_added, sizeof *s->added);
-    for (size_t i = 0; i < s->n_added; i++)
-        s->added[i] = (token_added){.text = {ckvc_strdup(special[i]), strlen(special[i])}, .id = 10 + (int32_t)i, .special = true};
+    for (size_t i = 0; i < s->n_added; i++) {
+        s->added[i] = (token_added){.text = {ckvc_strdup(special[i]), strlen(special[i])},
+                                    .id = 10 + (int32_t)i,
+                                    .special = true};
+    }
     if (bos) {
         s->prefix_ids = ckvc_calloc(1, sizeof *s->prefix_ids);
         s->prefix_ids[0] = 10;
         s->n_prefix = 1;
     }
-    if (tokenizer_build(s, "a tokenizer of the test", &t, &err) != CKVC_OK)
+    if (tokenizer_build(s, "a tokenizer of the test", &t, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     return t;
 }
 
-static const char *const llama3_tokens[] = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", NULL};
-static const char *const llama31_tokens[] = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
-                                             "<|eot_id|>",        "<|eom_id|>",          NULL};
+static const char *const llama3_tokens[] = {"<|begin_of_text|>", "<|start_header_id|>",
+                                            "<|end_header_id|>", "<|eot_id|>", NULL};
+static const char *const llama31_tokens[] = {"<|begin_of_text|>", "<|start_header_id|>",
+                                             "<|end_header_id|>", "<|eot_id|>",
+                                             "<|eom_id|>",        NULL};
 static const char *const mistral_tokens[] = {"<s>", "</s>", NULL};
 static const char *const mistral3_tokens[] = {"<s>", "</s>", "[INST]", "[/INST]", NULL};
 static const char *const qwen2_tokens[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", NULL};
-static const char *const qwen25_tokens[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", NULL};
-static const char *const smollm2_tokens[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<repo_name>", NULL};
+static const char *const qwen25_tokens[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>",
+                                            "<tool_call>", NULL};
+static const char *const smollm2_tokens[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>",
+                                             "<repo_name>", NULL};
 static const char *const internlm2_tokens[] = {"<s>", "</s>", "<|im_end|>", "<|im_start|>", NULL};
 static const char *const other_tokens[] = {"<s>", NULL};
 
@@ -60,43 +71,51 @@ static const struct {
     const char *const *tokens;
     int n_bos; /* in a rendered prompt */
 } families[] = {
-    {"llama3", "llama", "llama3", llama3_tokens, 1},          {"llama3.1", "llama", "llama3", llama31_tokens, 1},
-    {"mistral", "mistral", "mistral", mistral_tokens, 1},     {"mistral-v0.3", "mistral", "mistral", mistral3_tokens, 1},
-    {"chatml/qwen2", "qwen2", "chatml", qwen2_tokens, 0},     {"chatml/qwen2.5", "qwen2", "chatml", qwen25_tokens, 0},
-    {"chatml/smollm2", "llama", "chatml", smollm2_tokens, 0}, {"internlm2", "internlm2", "internlm2", internlm2_tokens, 1},
+    {"llama3", "llama", "llama3", llama3_tokens, 1},
+    {"llama3.1", "llama", "llama3", llama31_tokens, 1},
+    {"mistral", "mistral", "mistral", mistral_tokens, 1},
+    {"mistral-v0.3", "mistral", "mistral", mistral3_tokens, 1},
+    {"chatml/qwen2", "qwen2", "chatml", qwen2_tokens, 0},
+    {"chatml/qwen2.5", "qwen2", "chatml", qwen25_tokens, 0},
+    {"chatml/smollm2", "llama", "chatml", smollm2_tokens, 0},
+    {"internlm2", "internlm2", "internlm2", internlm2_tokens, 1},
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
-static void rendered_as_by_jinja(void **state)
-{
+static void rendered_as_by_jinja(void **state) {
     (void)state;
     ckvc_err err = {0};
     json_t *root = NULL;
     size_t n_seen[N_FAMILIES] = {0};
-    if (ckvc_json_read("tests/golden/chat/expected.json", 1u << 24, &root, &err) != CKVC_OK)
+    if (ckvc_json_read("tests/golden/chat/expected.json", 1u << 24, &root, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     for (size_t i = 0; i < json_array_size(root); i++) {
-        const json_t *c = json_array_get(root, i), *list = json_object_get(c, "messages"), *want = json_object_get(c, "text");
+        const json_t *c = json_array_get(root, i), *list = json_object_get(c, "messages"),
+                     *want = json_object_get(c, "text");
         const char *style = json_string_value(json_object_get(c, "style"));
         size_t f = 0;
-        while (f < N_FAMILIES && strcmp(families[f].style, style) != 0)
+        while (f < N_FAMILIES && strcmp(families[f].style, style) != 0) {
             f++;
+        }
         assert_true(f < N_FAMILIES);
         n_seen[f]++;
         tokenizer *tok = make_tokenizer(families[f].tokens, true);
         chat_template t, named;
         assert_int_equal(chat_template_choose("auto", families[f].family, tok, &t, &err), CKVC_OK);
-        assert_int_equal(chat_template_choose(families[f].name, families[f].family, tok, &named, &err), CKVC_OK);
+        assert_int_equal(
+            chat_template_choose(families[f].name, families[f].family, tok, &named, &err), CKVC_OK);
         assert_true(named.style == t.style && named.system == t.system);
-        assert_memory_equal(style, chat_style_name(t.style), strcspn(style, "/") + (strchr(style, '/') == NULL));
+        assert_memory_equal(style, chat_style_name(t.style),
+                            strcspn(style, "/") + (strchr(style, '/') == NULL));
 
         chat_message messages[32];
         const size_t n = json_array_size(list);
         assert_true(n <= 32);
         for (size_t k = 0; k < n; k++) {
             const json_t *m = json_array_get(list, k), *content = json_object_get(m, "content");
-            messages[k] = (chat_message){json_string_value(json_object_get(m, "role")), json_string_value(content),
-                                         json_string_length(content)};
+            messages[k] = (chat_message){json_string_value(json_object_get(m, "role")),
+                                         json_string_value(content), json_string_length(content)};
         }
         char *text;
         size_t size;
@@ -106,14 +125,18 @@ static void rendered_as_by_jinja(void **state)
             assert_true(text == NULL && strstr(err.text, "message ") != NULL);
         } else {
             assert_int_equal(rc, CKVC_OK);
-            if (size != json_string_length(want) || memcmp(text, json_string_value(want), size) != 0)
-                fail_msg("%s, case %zu: got\n%s\nwanted\n%s", style, i, text, json_string_value(want));
+            if (size != json_string_length(want) ||
+                memcmp(text, json_string_value(want), size) != 0) {
+                fail_msg("%s, case %zu: got\n%s\nwanted\n%s", style, i, text,
+                         json_string_value(want));
+            }
             int32_t *ids;
             size_t n_ids;
             int n_bos = 0;
             assert_int_equal(tokenizer_encode(tok, text, size, false, &ids, &n_ids, &err), CKVC_OK);
-            for (size_t k = 0; k < n_ids; k++)
+            for (size_t k = 0; k < n_ids; k++) {
                 n_bos += ids[k] == 10;
+            }
             assert_int_equal(n_bos, families[f].n_bos);
             assert_true(n_bos == 0 || ids[0] == 10);
             free(ids);
@@ -121,13 +144,13 @@ static void rendered_as_by_jinja(void **state)
         free(text);
         tokenizer_free(tok);
     }
-    for (size_t f = 0; f < N_FAMILIES; f++)
+    for (size_t f = 0; f < N_FAMILIES; f++) {
         assert_true(n_seen[f] >= 10);
+    }
     json_decref(root);
 }
 
-static void choices(void **state)
-{
+static void choices(void **state) {
     (void)state;
     ckvc_err err = {0};
     chat_template t = {.style = CHAT_LLAMA3, .system = "x"};
@@ -141,7 +164,8 @@ static void choices(void **state)
     assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "--chat-template"));
 
-    tokenizer *other = make_tokenizer(other_tokens, true), *qwen = make_tokenizer(qwen2_tokens, false),
+    tokenizer *other = make_tokenizer(other_tokens, true),
+              *qwen = make_tokenizer(qwen2_tokens, false),
               *llama = make_tokenizer(llama3_tokens, true);
     assert_int_equal(chat_template_choose("auto", "llama", other, &t, &err), CKVC_OK);
     assert_int_equal(t.style, CHAT_NONE);
@@ -170,13 +194,14 @@ static void choices(void **state)
     tokenizer_free(llama);
 }
 
-/* A real tokenizer: BOS of a rendered prompt is the id that the tokenizer's own rule would have put there, once. */
-static void one_bos(void **state)
-{
+/* A real tokenizer: BOS of a rendered prompt is the id that the tokenizer's own rule would have put
+ * there, once. */
+static void one_bos(void **state) {
     (void)state;
     char dir[512];
     const char *shared = getenv("CKVC_SHARED");
-    snprintf(dir, sizeof dir, "%s/data/tokenizers/mistral-7b-instruct-v0.2", shared ? shared : "../shared");
+    snprintf(dir, sizeof dir, "%s/data/tokenizers/mistral-7b-instruct-v0.2",
+             shared ? shared : "../shared");
     if (access(dir, R_OK) != 0) {
         printf("skipped: no %s\n", dir);
         skip();
@@ -185,11 +210,14 @@ static void one_bos(void **state)
     token_spec *spec;
     tokenizer *tok;
     chat_template t;
-    if (tokenizer_json_read(dir, &spec, &err) != CKVC_OK || tokenizer_build(spec, dir, &tok, &err) != CKVC_OK ||
-        chat_template_choose("auto", "mistral", tok, &t, &err) != CKVC_OK)
+    if (tokenizer_json_read(dir, &spec, &err) != CKVC_OK ||
+        tokenizer_build(spec, dir, &tok, &err) != CKVC_OK ||
+        chat_template_choose("auto", "mistral", tok, &t, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
+    }
     assert_int_equal(t.style, CHAT_MISTRAL);
-    const chat_message m[] = {{"user", "Hello there", 11}, {"assistant", "Hi", 2}, {"user", "Bye", 3}};
+    const chat_message m[] = {
+        {"user", "Hello there", 11}, {"assistant", "Hi", 2}, {"user", "Bye", 3}};
     char *text;
     size_t size, n, n_plain, n_bos = 0, n_eos = 0;
     int32_t *ids, *plain;
@@ -207,16 +235,17 @@ static void one_bos(void **state)
     tokenizer_free(tok);
 }
 
-/* "Today Date" is the template's own until another is given; a template without one refuses it, and so is what could be a marker. */
-static void dates(void **state)
-{
+/* "Today Date" is the template's own until another is given; a template without one refuses it, and
+ * so is what could be a marker. */
+static void dates(void **state) {
     (void)state;
     const chat_message m = {"user", "a", 1};
     ckvc_err err = {0};
     chat_template t;
     char *text;
     size_t size;
-    tokenizer *tok = make_tokenizer(llama31_tokens, true), *other = make_tokenizer(llama3_tokens, true);
+    tokenizer *tok = make_tokenizer(llama31_tokens, true),
+              *other = make_tokenizer(llama3_tokens, true);
     assert_int_equal(chat_template_choose("auto", "llama", tok, &t, &err), CKVC_OK);
     assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_OK);
     assert_non_null(strstr(text, "\nToday Date: 26 Jul 2024\n\n<|eot_id|>"));
@@ -239,9 +268,9 @@ static void dates(void **state)
     tokenizer_free(other);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rendered_as_by_jinja), cmocka_unit_test(choices), cmocka_unit_test(one_bos),
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rendered_as_by_jinja),
+                                       cmocka_unit_test(choices), cmocka_unit_test(one_bos),
                                        cmocka_unit_test(dates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Tokenizers against ids that Hugging Face tokenizers gave (tests/golden/tokenizer), hostile tokenizer.json files, and the limits
- * that keep bad patterns and long words from hanging. */
+/* Tokenizers against ids that Hugging Face tokenizers gave (tests/golden/tokenizer), hostile
+ * tokenizer.json files, and the limits that keep bad patterns and long words from hanging. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -22,14 +22,12 @@
 
 static char folder[] = "/tmp/ckvc-tokenizer-XXXXXX";
 
-static int make_folder(void **state)
-{
+static int make_folder(void **state) {
     (void)state;
     return mkdtemp(folder) ? 0 : -1;
 }
 
-static void put(const char *name, const char *text)
-{
+static void put(const char *name, const char *text) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "w");
@@ -38,8 +36,7 @@ static void put(const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static int remove_folder(void **state)
-{
+static int remove_folder(void **state) {
     (void)state;
     put("x", "");
     char path[256];
@@ -51,8 +48,7 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err)
-{
+static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err) {
     token_spec *spec;
     *err = (ckvc_err){0};
     *out = NULL;
@@ -61,8 +57,7 @@ static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err)
 }
 
 /* ---- golden ---- */
-static size_t from_hex(const json_t *v, char **out)
-{
+static size_t from_hex(const json_t *v, char **out) {
     const char *hex = json_string_value(v);
     size_t n = strlen(hex) / 2;
     *out = malloc(n + 1);
@@ -75,17 +70,14 @@ static size_t from_hex(const json_t *v, char **out)
     return n;
 }
 
-static void check_golden(const char *dir, const char *name)
-{
+static void check_golden(const char *dir, const char *name) {
     char path[256];
     snprintf(path, sizeof path, "tests/golden/tokenizer/%s.json", name);
     ckvc_err err = {0};
     json_t *golden;
     assert_int_equal(ckvc_json_read(path, 16 << 20, &golden, &err), CKVC_OK);
     tokenizer *t;
-    if (load(dir, &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (load(dir, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     for (size_t i = 0; i < json_array_size(golden); i++) {
         const json_t *entry = json_array_get(golden, i), *want = json_object_get(entry, "ids");
         char *text, *want_text, *got_text;
@@ -97,14 +89,18 @@ static void check_golden(const char *dir, const char *name)
         }
         for (size_t k = 0; k < n_ids; k++) {
             if (ids[k] != json_integer_value(json_array_get(want, k))) {
-                fail_msg("%s: text %zu: id %zu is %d, want %lld", name, i, k, ids[k], json_integer_value(json_array_get(want, k)));
+                fail_msg("%s: text %zu: id %zu is %d, want %lld", name, i, k, ids[k],
+                         json_integer_value(json_array_get(want, k)));
             }
         }
         for (int skip = 0; skip < 2; skip++) {
-            size_t want_size = from_hex(json_object_get(entry, skip ? "plain" : "text"), &want_text);
-            assert_int_equal(tokenizer_decode(t, ids, n_ids, skip, &got_text, &size, &err), CKVC_OK);
+            size_t want_size =
+                from_hex(json_object_get(entry, skip ? "plain" : "text"), &want_text);
+            assert_int_equal(tokenizer_decode(t, ids, n_ids, skip, &got_text, &size, &err),
+                             CKVC_OK);
             if (size != want_size || memcmp(got_text, want_text, size) != 0) {
-                fail_msg("%s: text %zu decodes to \"%s\", want \"%s\"", name, i, got_text, want_text);
+                fail_msg("%s: text %zu decodes to \"%s\", want \"%s\"", name, i, got_text,
+                         want_text);
             }
             free(want_text);
             free(got_text);
@@ -116,14 +112,12 @@ static void check_golden(const char *dir, const char *name)
     json_decref(golden);
 }
 
-static void embedded_model(void **state)
-{
+static void embedded_model(void **state) {
     (void)state;
     check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l");
 }
 
-static void shared_tokenizer(const char *below, const char *name)
-{
+static void shared_tokenizer(const char *below, const char *name) {
     const char *shared = getenv("CKVC_SHARED");
     char dir[512];
     snprintf(dir, sizeof dir, "%s/data/%s/%s", shared ? shared : "../shared", below, name);
@@ -134,38 +128,36 @@ static void shared_tokenizer(const char *below, const char *name)
     check_golden(dir, name);
 }
 
-static void metaspace_tinystories(void **state)
-{
+static void metaspace_tinystories(void **state) {
     (void)state;
     shared_tokenizer("models", "tinystories-656k");
 }
-static void metaspace_llama2(void **state)
-{
+static void metaspace_llama2(void **state) {
     (void)state;
     shared_tokenizer("tokenizers", "llama2");
 }
-static void metaspace_mistral(void **state)
-{
+static void metaspace_mistral(void **state) {
     (void)state;
     shared_tokenizer("tokenizers", "mistral-7b-instruct-v0.2");
 }
 
 /* ---- small tokenizers of our own ---- */
 #define HEAD "{\"version\":\"1.0\",\"added_tokens\":[],"
-#define BYTE_LEVEL                                                                                                                 \
-    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},\"decoder\":{\"type\":"             \
+#define BYTE_LEVEL                                                                                 \
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false},"   \
+    "\"decoder\":{\"type\":"                                                                       \
     "\"ByteLevel\"},"
 #define SPELLED "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"}]},"
-#define MODEL   "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},\"merges\":[\"a b\",[\"a\",\"ab\"]]}}"
+#define MODEL                                                                                      \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},\"merges\":[\"a "  \
+    "b\",[\"a\",\"ab\"]]}}"
 
-static void encodes_to(const char *json, const char *text, bool special, size_t n, const int32_t *want)
-{
+static void encodes_to(const char *json, const char *text, bool special, size_t n,
+                       const int32_t *want) {
     tokenizer *t;
     ckvc_err err;
     put("tokenizer.json", json);
-    if (load(folder, &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (load(folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     int32_t *ids;
     size_t n_ids;
     assert_int_equal(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err), CKVC_OK);
@@ -177,71 +169,79 @@ static void encodes_to(const char *json, const char *text, bool special, size_t 
     tokenizer_free(t);
 }
 
-static void both_merge_spellings(void **state)
-{
+static void both_merge_spellings(void **state) {
     (void)state;
     encodes_to(HEAD BYTE_LEVEL MODEL, "aababb", true, 3, (const int32_t[]){3, 2, 1});
 }
 
-static void added_tokens_and_flags(void **state)
-{
+static void added_tokens_and_flags(void **state) {
     (void)state;
-    const char *json =
-        "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"lstrip\":true,\"rstrip\":true,\"normalized\":false,\"special\":true},"
-        "{\"id\":10,\"content\":\"<xy>\",\"normalized\":false},{\"id\":11,\"content\":\"bb\",\"single_word\":true,\"normalized\":"
-        "false}],"
-        "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<x>\",\"type_id\":0}},"
-        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<x>\":{\"id\":\"<x>\",\"ids\":[9],\"tokens\":[\"<x>\"]}"
-        "}}," BYTE_LEVEL MODEL;
-    encodes_to(json, "a  <x> \nb<xy>bb abb", true, 8, (const int32_t[]){9, 0, 9, 1, 10, 11, 2, 1}); /* ' ' has no piece: dropped */
+    const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"lstrip\":true,"
+                       "\"rstrip\":true,\"normalized\":false,\"special\":true},"
+                       "{\"id\":10,\"content\":\"<xy>\",\"normalized\":false},{\"id\":11,"
+                       "\"content\":\"bb\",\"single_word\":true,\"normalized\":"
+                       "false}],"
+                       "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                       "\"SpecialToken\":{\"id\":\"<x>\",\"type_id\":0}},"
+                       "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<x>\":{"
+                       "\"id\":\"<x>\",\"ids\":[9],\"tokens\":[\"<x>\"]}"
+                       "}}," BYTE_LEVEL MODEL;
+    encodes_to(json, "a  <x> \nb<xy>bb abb", true, 8,
+               (const int32_t[]){9, 0, 9, 1, 10, 11, 2, 1}); /* ' ' has no piece: dropped */
     encodes_to(json, "<xy", false, 0, NULL);
 }
 
-static void config_decides_for_llama_classes(void **state)
-{
+static void config_decides_for_llama_classes(void **state) {
     (void)state;
-    const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"normalized\":false,\"special\":true}]," SPELLED MODEL;
-    put("tokenizer_config.json",
-        "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,\"bos_token\":{\"content\":\"<s>\"},"
-        "\"model_max_length\":1000000000000000019884624838656}");
+    const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"normalized\":false,"
+                       "\"special\":true}]," SPELLED MODEL;
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
+                                 "\"bos_token\":{\"content\":\"<s>\"},"
+                                 "\"model_max_length\":1000000000000000019884624838656}");
     encodes_to(json, "ab", true, 2, (const int32_t[]){9, 2});
-    put("tokenizer_config.json", "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_token\":true,\"bos_token\":\"<s>\"}");
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_"
+                                 "token\":true,\"bos_token\":\"<s>\"}");
     encodes_to(json, "ab", true, 1, (const int32_t[]){2});
     put("tokenizer_config.json", "{}");
 }
 
-static void normalizers(void **state)
-{
+static void normalizers(void **state) {
     (void)state;
-    encodes_to("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"Replace\",\"pattern\":{"
+    encodes_to("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
+               "\"type\":\"Replace\",\"pattern\":{"
                "\"String\":\"\xC3\xA9\"},"
                "\"content\":\"b\"},{\"type\":\"Prepend\",\"prepend\":\"a\"}]}," SPELLED MODEL,
                "ae\xCC\x81", true, 1, (const int32_t[]){3}); /* a e U+0301 -> a é -> a b -> aab */
 }
 
-#define METASPACE(rest)                                                                                                            \
-    "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"normalized\":false}],\"pre_tokenizer\":{\"type\":\"Metaspace\","           \
-    "\"replacement\":\"\xE2\x96\x81\"" rest "}," SPELLED                                                                           \
-    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xE2\x96\x81\":1,\"\xE2\x96\x81"                                             \
+#define METASPACE(rest)                                                                            \
+    "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"normalized\":false}],\"pre_tokenizer\":{"  \
+    "\"type\":\"Metaspace\","                                                                      \
+    "\"replacement\":\"\xE2\x96\x81\"" rest "}," SPELLED                                           \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\xE2\x96\x81\":1,\"\xE2\x96\x81"             \
     "a\":2,\"a\xE2\x96\x81\":3},\"merges\":[\"a \xE2\x96\x81\",\"\xE2\x96\x81 a\"]}}"
 
 /* Mistral v0.3 has it; the merge a+U+2581 shows whether words end before U+2581. */
-static void metaspace_schemes(void **state)
-{
+static void metaspace_schemes(void **state) {
     (void)state;
-    encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":false"), "a a<x>a", true, 5, (const int32_t[]){1, 3, 0, 9, 0});
-    encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":true"), "a a<x>a", true, 4, (const int32_t[]){2, 2, 9, 0});
-    encodes_to(METASPACE(",\"prepend_scheme\":\"always\",\"split\":true"), "a  a<x>a", true, 5, (const int32_t[]){2, 1, 2, 9, 2});
-    encodes_to(METASPACE(",\"prepend_scheme\":\"never\",\"split\":true"), "a a<x>a", true, 4, (const int32_t[]){0, 2, 9, 0});
-    encodes_to(METASPACE(",\"prepend_scheme\":\"first\""), " a", true, 1, (const int32_t[]){2}); /* the prefix is there already */
-    encodes_to(METASPACE(",\"add_prefix_space\":true"), "a<x>a", true, 3, (const int32_t[]){2, 9, 2});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":false"), "a a<x>a", true, 5,
+               (const int32_t[]){1, 3, 0, 9, 0});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":true"), "a a<x>a", true, 4,
+               (const int32_t[]){2, 2, 9, 0});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"always\",\"split\":true"), "a  a<x>a", true, 5,
+               (const int32_t[]){2, 1, 2, 9, 2});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"never\",\"split\":true"), "a a<x>a", true, 4,
+               (const int32_t[]){0, 2, 9, 0});
+    encodes_to(METASPACE(",\"prepend_scheme\":\"first\""), " a", true, 1,
+               (const int32_t[]){2}); /* the prefix is there already */
+    encodes_to(METASPACE(",\"add_prefix_space\":true"), "a<x>a", true, 3,
+               (const int32_t[]){2, 9, 2});
     encodes_to(METASPACE(",\"add_prefix_space\":false"), "a", true, 1, (const int32_t[]){0});
     encodes_to(METASPACE(""), "", true, 0, NULL);
 }
 
 /* ---- hostile files ---- */
-static void refuses(const char *json, const char *said)
-{
+static void refuses(const char *json, const char *said) {
     tokenizer *t;
     ckvc_err err;
     put("tokenizer.json", json);
@@ -255,8 +255,7 @@ static void refuses(const char *json, const char *said)
 #define WITH_MODEL(fields) HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\"," fields "}}"
 #define WITH(part)         "{" part "," BYTE_LEVEL MODEL
 
-static void hostile_files(void **state)
-{
+static void hostile_files(void **state) {
     (void)state;
     refuses("", "not valid JSON");
     refuses("[]", "want an object");
@@ -272,10 +271,13 @@ static void hostile_files(void **state)
     refuses(WITH_MODEL("\"vocab\":{\"a\":2000000000},\"merges\":[]"), "want 0 ...");
     refuses(WITH_MODEL("\"vocab\":{\"a\":99999999999999999999},\"merges\":[]"), "not valid JSON");
     refuses(WITH_MODEL("\"vocab\":{\"a\\u0000\":0},\"merges\":[]"), "not valid JSON");
-    refuses(WITH_MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]"), "the joined piece \"ab\" is not in the vocabulary");
-    refuses(WITH_MODEL("\"vocab\":{\"a\":0,\"ab\":1},\"merges\":[\"a b\"]"), "model.merges[0]: \"a b\": right part \"b\"");
+    refuses(WITH_MODEL("\"vocab\":{\"a\":0,\"b\":1},\"merges\":[\"a b\"]"),
+            "the joined piece \"ab\" is not in the vocabulary");
+    refuses(WITH_MODEL("\"vocab\":{\"a\":0,\"ab\":1},\"merges\":[\"a b\"]"),
+            "model.merges[0]: \"a b\": right part \"b\"");
     refuses(WITH_MODEL("\"vocab\":{\"b\":0,\"ab\":1},\"merges\":[\"a b\"]"), "left part \"a\"");
-    refuses(WITH_MODEL("\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\",[\"a\",\"b\"]]"), "stands there already");
+    refuses(WITH_MODEL("\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\",[\"a\",\"b\"]]"),
+            "stands there already");
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[\"ab\"]"), "want two parts");
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[\"a b c\"]"), "want two parts");
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[\" a\"]"), "left part is empty");
@@ -283,50 +285,73 @@ static void hostile_files(void **state)
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[7]"), "model.merges[0] is a whole number");
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\""), "unk_token \"?\"");
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1"), "dropout");
-    refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\""), "end_of_word_suffix");
+    refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\""),
+            "end_of_word_suffix");
     refuses(WITH_MODEL("\"vocab\":{\"a\":0},\"merges\":[],\"fuse_unk\":1"), "want true or false");
-    refuses(HEAD SPELLED "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0},\"merges\":[]}}", "ByteFallback");
-    refuses(HEAD "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},"
-                 "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<0xZZ>\":0},\"merges\":[]}}",
+    refuses(
+        HEAD SPELLED
+        "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0},\"merges\":[]}}",
+        "ByteFallback");
+    refuses(HEAD "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{"
+                 "\"type\":\"Fuse\"}]},"
+                 "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<0xZZ>\":0},"
+                 "\"merges\":[]}}",
             "\"<0xZZ>\" is not a byte");
-    refuses(HEAD "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]},"
-                 "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<0x-1>\":0},\"merges\":[]}}",
+    refuses(HEAD "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{"
+                 "\"type\":\"Fuse\"}]},"
+                 "\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"<0x-1>\":0},"
+                 "\"merges\":[]}}",
             "\"<0x-1>\" is not a byte");
     refuses(WITH("\"added_tokens\":[{\"id\":1,\"content\":\"a\"}]"), "model.vocab gives it 0");
     refuses(WITH("\"added_tokens\":[{\"id\":1,\"content\":\"<s>\"}]"), "stands for another token");
-    refuses(WITH("\"added_tokens\":[{\"id\":8,\"content\":\"<s>\"},{\"id\":9,\"content\":\"<s>\"}]"), "over again");
-    refuses(WITH("\"added_tokens\":[{\"id\":8,\"content\":\"<s>\"},{\"id\":8,\"content\":\"<t>\"}]"), "stands for another token");
+    refuses(
+        WITH("\"added_tokens\":[{\"id\":8,\"content\":\"<s>\"},{\"id\":9,\"content\":\"<s>\"}]"),
+        "over again");
+    refuses(
+        WITH("\"added_tokens\":[{\"id\":8,\"content\":\"<s>\"},{\"id\":8,\"content\":\"<t>\"}]"),
+        "stands for another token");
     refuses(WITH("\"added_tokens\":[{\"id\":8,\"content\":\"\"}]"), "content is empty");
     refuses(WITH("\"added_tokens\":[{\"content\":\"x\"}]"), "added_tokens[0].id is nothing");
     refuses(WITH("\"added_tokens\":7"), "want an array");
     refuses(WITH("\"normalizer\":{\"type\":\"Lowercase\"}"), "normalizer: type \"Lowercase\"");
-    refuses(WITH("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"}]}"), "normalizer[0]: type \"NFKC\"");
-    refuses(WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x\"},\"content\":\"\"}"), "Replace of a Regex");
-    refuses(WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"), "empty text");
+    refuses(WITH("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKC\"}]}"),
+            "normalizer[0]: type \"NFKC\"");
+    refuses(
+        WITH(
+            "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"x\"},\"content\":\"\"}"),
+        "Replace of a Regex");
+    refuses(
+        WITH(
+            "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"),
+        "empty text");
     refuses(WITH("\"post_processor\":{\"type\":\"BertProcessing\"}"), "BertProcessing");
-    refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}"), "no Sequence A");
-    refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}"),
+    refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}"),
+            "no Sequence A");
+    refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                 "\"SpecialToken\":{\"id\":\"x\"}}]}"),
             "no ids for \"x\"");
-    refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{"
+    refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{"
+                 "\"SpecialToken\":{\"id\":\"x\"}},{\"Sequence\":{"
                  "\"id\":\"A\"}}],"
                  "\"special_tokens\":{\"x\":{\"ids\":[77]}}}"),
             "id 77 is not in the vocabulary");
-    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," SPELLED MODEL, "pre_tokenizer is nothing; want a string");
-    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}," SPELLED MODEL, "want U+2581");
-    refuses(
-        "{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_scheme\":\"last\"}," SPELLED MODEL,
-        "never, first and always");
+    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\"}," SPELLED MODEL,
+            "pre_tokenizer is nothing; want a string");
+    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\"}," SPELLED MODEL,
+            "want U+2581");
+    refuses("{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"\xE2\x96\x81\",\"prepend_"
+            "scheme\":\"last\"}," SPELLED MODEL,
+            "never, first and always");
     refuses("{\"pre_tokenizer\":{\"type\":\"Whitespace\"}," SPELLED MODEL, "Whitespace");
     refuses("{" SPELLED "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}," MODEL, "does not belong");
     refuses("{\"decoder\":{\"type\":\"WordPiece\"}," MODEL, "WordPiece");
 }
 
-#define WITH_REGEX(regex)                                                                                                          \
-    "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex                                                       \
+#define WITH_REGEX(regex)                                                                          \
+    "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex                       \
     "\"},\"behavior\":\"Isolated\",\"invert\":false}," SPELLED MODEL
 
-static void hostile_patterns(void **state)
-{
+static void hostile_patterns(void **state) {
     (void)state;
     refuses(WITH_REGEX("(a"), "pattern 0: character 2");
     refuses(WITH_REGEX("[a"), "pattern 0");
@@ -336,18 +361,19 @@ static void hostile_patterns(void **state)
     refuses(WITH_REGEX("\\\\p{Han}"), "general categories");
     refuses(WITH_REGEX("[a[b]]"), "set inside a set");
     refuses(WITH_REGEX("(*LIMIT_MATCH=9)a"), "(*VERB)");
-    refuses("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Removed\"}," SPELLED MODEL,
+    refuses("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":"
+            "\"Removed\"}," SPELLED MODEL,
             "\"Removed\"");
-    refuses("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Isolated\"}," SPELLED MODEL,
+    refuses("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":"
+            "\"Isolated\"}," SPELLED MODEL,
             "not a Regex");
 }
 
 /* Exponential patterns end in an error, and soon. */
-static void catastrophic_patterns(void **state)
-{
+static void catastrophic_patterns(void **state) {
     (void)state;
-    const char *const patterns[] = {WITH_REGEX("(a+)+$b"), WITH_REGEX("(a|aa)+c"), WITH_REGEX("(a*)*d"),
-                                    WITH_REGEX("((a?){30}){30}e")};
+    const char *const patterns[] = {WITH_REGEX("(a+)+$b"), WITH_REGEX("(a|aa)+c"),
+                                    WITH_REGEX("(a*)*d"), WITH_REGEX("((a?){30}){30}e")};
     char text[4001];
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -371,8 +397,7 @@ static void catastrophic_patterns(void **state)
 }
 
 /* A word of a million symbols that all merge: quadratic work would take hours. */
-static void long_words(void **state)
-{
+static void long_words(void **state) {
     (void)state;
     enum { N = 1000000 };
     char *text = malloc(N);
@@ -396,16 +421,16 @@ static void long_words(void **state)
     tokenizer_free(t);
 }
 
-/* Encodes n bytes with the tokenizer.json given; the seconds that it took. *status and err say how it went. */
-static double encode_timed(const char *file, const char *text, size_t n, ckvc_status *status, ckvc_err *err)
-{
+/* Encodes n bytes with the tokenizer.json given; the seconds that it took. *status and err say how
+ * it went. */
+static double encode_timed(const char *file, const char *text, size_t n, ckvc_status *status,
+                           ckvc_err *err) {
     tokenizer *t;
     int32_t *ids;
     size_t n_ids;
     put("tokenizer.json", file);
     *err = (ckvc_err){0};
-    if (load(folder, &t, err) != CKVC_OK)
-        fail_msg("%s", err->text);
+    if (load(folder, &t, err) != CKVC_OK) { fail_msg("%s", err->text); }
     const double start = ckvc_now_s();
     *status = tokenizer_encode(t, text, n, false, &ids, &n_ids, err);
     const double seconds = ckvc_now_s() - start;
@@ -414,10 +439,10 @@ static double encode_timed(const char *file, const char *text, size_t n, ckvc_st
     return seconds;
 }
 
-/* Files whose cost per byte of text would be what they say: an added token that nearly fits at every place, rules that each double the
- * text, a prefix longer than the text. Each ends soon, with an error that names the part. */
-static void greedy_files(void **state)
-{
+/* Files whose cost per byte of text would be what they say: an added token that nearly fits at
+ * every place, rules that each double the text, a prefix longer than the text. Each ends soon, with
+ * an error that names the part. */
+static void greedy_files(void **state) {
     (void)state;
     enum { N = 200000, LONG = 20000 };
     static char text[N];
@@ -426,20 +451,24 @@ static void greedy_files(void **state)
     ckvc_buffer file = {0};
     memset(text, 'a', N);
     ckvc_buffer_text(&file, "{\"added_tokens\":[{\"id\":9,\"content\":\"");
-    for (int i = 0; i < LONG; i++)
+    for (int i = 0; i < LONG; i++) {
         ckvc_buffer_text(&file, "a");
-    ckvc_buffer_text(
-        &file,
-        "!\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"special\":true}]," BYTE_LEVEL MODEL);
-    assert_true(encode_timed((char *)file.data, text, N, &status, &err) < 30.0); /* to the end it would be 4e9 steps */
+    }
+    ckvc_buffer_text(&file, "!\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
+                            "\"normalized\":false,\"special\":true}]," BYTE_LEVEL MODEL);
+    assert_true(encode_timed((char *)file.data, text, N, &status, &err) <
+                30.0); /* to the end it would be 4e9 steps */
     assert_int_equal(status, CKVC_E_DATA);
     assert_non_null(strstr(err.text, "added_tokens"));
     ckvc_buffer_fini(&file);
 
     file = (ckvc_buffer){0};
     ckvc_buffer_text(&file, "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
-    for (int i = 0; i < 40; i++)
-        ckvc_buffer_printf(&file, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}", i ? "," : "");
+    for (int i = 0; i < 40; i++) {
+        ckvc_buffer_printf(
+            &file, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}",
+            i ? "," : "");
+    }
     ckvc_buffer_text(&file, "]}," BYTE_LEVEL MODEL);
     assert_true(encode_timed((char *)file.data, text, 100, &status, &err) < 10.0); /* 10^14 bytes */
     assert_int_equal(status, CKVC_E_DATA);
@@ -447,23 +476,27 @@ static void greedy_files(void **state)
     ckvc_buffer_fini(&file);
 
     file = (ckvc_buffer){0};
-    ckvc_buffer_text(&file,
-                     "{\"added_tokens\":[{\"id\":9,\"content\":\"!\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
-                     "\"normalized\":false,\"special\":true}],\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"");
-    for (int i = 0; i < LONG; i++)
+    ckvc_buffer_text(&file, "{\"added_tokens\":[{\"id\":9,\"content\":\"!\",\"single_word\":false,"
+                            "\"lstrip\":false,\"rstrip\":false,"
+                            "\"normalized\":false,\"special\":true}],\"normalizer\":{\"type\":"
+                            "\"Prepend\",\"prepend\":\"");
+    for (int i = 0; i < LONG; i++) {
         ckvc_buffer_text(&file, "b");
+    }
     ckvc_buffer_text(&file, "\"}," BYTE_LEVEL MODEL);
-    for (int i = 1; i < N; i += 2)
+    for (int i = 1; i < N; i += 2) {
         text[i] = '!';
-    assert_true(encode_timed((char *)file.data, text, N, &status, &err) < 10.0); /* a prefix of 20,000 bytes at 100,000 places */
+    }
+    assert_true(encode_timed((char *)file.data, text, N, &status, &err) <
+                10.0); /* a prefix of 20,000 bytes at 100,000 places */
     assert_int_equal(status, CKVC_E_DATA);
     assert_non_null(strstr(err.text, "grows too much"));
     ckvc_buffer_fini(&file);
 }
 
-/* A text of marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps. */
-static void marks_out_of_order(void **state)
-{
+/* A text of marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps.
+ */
+static void marks_out_of_order(void **state) {
     (void)state;
     enum { N = 100000 };
     char *text = malloc(1 + 4 * N);
@@ -472,10 +505,12 @@ static void marks_out_of_order(void **state)
     int32_t *ids;
     size_t n;
     text[0] = 'a';
-    for (size_t i = 0; i < N; i++) /* U+0315, class 232, and U+0327, class 202 */
+    for (size_t i = 0; i < N; i++) { /* U+0315, class 232, and U+0327, class 202 */
         memcpy(text + 1 + 4 * i, "\xCC\x95\xCC\xA7", 4);
+    }
     put("tokenizer.json", "{\"normalizer\":{\"type\":\"NFC\"}," BYTE_LEVEL
-                          "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":2,\"\u00A7\":3},\"merges\":[]}}");
+                          "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":"
+                          "2,\"\u00A7\":3},\"merges\":[]}}");
     assert_int_equal(load(folder, &t, &err), CKVC_OK);
     const double start = ckvc_now_s();
     assert_int_equal(tokenizer_encode(t, text, 1 + 4 * N, false, &ids, &n, &err), CKVC_OK);
@@ -490,12 +525,12 @@ static void marks_out_of_order(void **state)
     tokenizer_free(t);
 }
 
-static void decode_refuses_unknown_ids(void **state)
-{
+static void decode_refuses_unknown_ids(void **state) {
     (void)state;
     tokenizer *t;
     ckvc_err err;
-    put("tokenizer.json", HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":5},\"merges\":[]}}"); /* a gap */
+    put("tokenizer.json", HEAD BYTE_LEVEL
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":5},\"merges\":[]}}"); /* a gap */
     assert_int_equal(load(folder, &t, &err), CKVC_OK);
     assert_int_equal(tokenizer_vocab_size(t), 6);
     const int32_t bad[] = {-1, 3, 6, INT32_MAX};
@@ -508,38 +543,35 @@ static void decode_refuses_unknown_ids(void **state)
     tokenizer_free(t);
 }
 
-static void missing_file(void **state)
-{
+static void missing_file(void **state) {
     (void)state;
     tokenizer *t;
     ckvc_err err;
     assert_int_equal(load("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
-static void fingerprint_follows_what_decides_ids(void **state)
-{
+static void fingerprint_follows_what_decides_ids(void **state) {
     (void)state;
     tokenizer *a, *b;
     ckvc_err err;
     put("tokenizer.json", HEAD BYTE_LEVEL MODEL);
     assert_int_equal(load(folder, &a, &err), CKVC_OK);
     put("tokenizer.json",
-        "{" BYTE_LEVEL
-        "\"model\":{\"merges\":[[\"a\",\"b\"],\"a ab\"],\"vocab\":{\"aab\":3,\"ab\":2,\"b\":1,\"a\":0},\"type\":\"BPE\"}}");
+        "{" BYTE_LEVEL "\"model\":{\"merges\":[[\"a\",\"b\"],\"a "
+        "ab\"],\"vocab\":{\"aab\":3,\"ab\":2,\"b\":1,\"a\":0},\"type\":\"BPE\"}}");
     assert_int_equal(load(folder, &b, &err), CKVC_OK);
     assert_string_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(b);
-    put("tokenizer.json",
-        HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},"
-                        "\"merges\":[\"a b\",[\"a\",\"ab\"]]}}");
+    put("tokenizer.json", HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
+                                          "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},"
+                                          "\"merges\":[\"a b\",[\"a\",\"ab\"]]}}");
     assert_int_equal(load(folder, &b, &err), CKVC_OK);
     assert_string_not_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(a);
     tokenizer_free(b);
 }
 
-static void utf8_steps(void **state)
-{
+static void utf8_steps(void **state) {
     (void)state;
     assert_int_equal(ckvc_utf8_check("abc\xE2\x82\xAC", 6), 6);
     assert_int_equal(ckvc_utf8_check("abcdefgh\xC0\x80", 10), 8);
@@ -548,8 +580,7 @@ static void utf8_steps(void **state)
     assert_int_equal(ckvc_utf8_floor("a\xE2\x82\xAC", 4), 4);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedded_model),
         cmocka_unit_test(metaspace_tinystories),

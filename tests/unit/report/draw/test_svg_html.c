@@ -1,4 +1,5 @@
-/* The drawing and page writers: what they write is well-formed whatever the labels hold, ticks are nice, colours are ordered. */
+/* The drawing and page writers: what they write is well-formed whatever the labels hold, ticks are
+ * nice, colours are ordered. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,10 +14,9 @@
 #include "report/draw/html.h"
 #include "report/draw/svg_chart.h"
 
-/* Every element closed in order, every attribute quoted, every & the start of an entity that XML knows, no stray <. Returns NULL, or
- * where it stopped. */
-static const char *malformed(const char *p)
-{
+/* Every element closed in order, every attribute quoted, every & the start of an entity that XML
+ * knows, no stray <. Returns NULL, or where it stopped. */
+static const char *malformed(const char *p) {
     char open[64][32];
     size_t depth = 0;
     while (*p) {
@@ -26,9 +26,7 @@ static const char *malformed(const char *p)
             for (size_t i = 0; i < 5; i++) {
                 ok = ok || strncmp(p, known[i], strlen(known[i])) == 0;
             }
-            if (!ok) {
-                return p;
-            }
+            if (!ok) { return p; }
         }
         if (*p != '<') {
             p++;
@@ -37,9 +35,7 @@ static const char *malformed(const char *p)
         const char *start = p++;
         if (*p == '?' || *p == '!') {
             p = strchr(p, '>');
-            if (!p++) {
-                return start;
-            }
+            if (!p++) { return start; }
             continue;
         }
         bool closing = *p == '/';
@@ -48,13 +44,9 @@ static const char *malformed(const char *p)
         for (size_t n = 0; isalnum((unsigned char)*p) && n < 31; n++) {
             name[n] = *p++;
         }
-        if (!*name) {
-            return start;
-        }
+        if (!*name) { return start; }
         if (closing) {
-            if (*p++ != '>' || depth == 0 || strcmp(open[--depth], name) != 0) {
-                return start;
-            }
+            if (*p++ != '>' || depth == 0 || strcmp(open[--depth], name) != 0) { return start; }
             continue;
         }
         bool empty = false;
@@ -74,34 +66,26 @@ static const char *malformed(const char *p)
             while (isalnum((unsigned char)*p) || *p == '-' || *p == ':') {
                 p++;
             }
-            if (p[0] != '=' || p[1] != '"') {
-                return start;
-            }
+            if (p[0] != '=' || p[1] != '"') { return start; }
             p += 2;
             while (*p && *p != '"') {
-                if (*p == '<') {
-                    return p;
-                }
+                if (*p == '<') { return p; }
                 p++;
             }
-            if (*p++ != '"') {
-                return start;
-            }
+            if (*p++ != '"') { return start; }
         }
         if (!empty) {
-            if (depth == 64) {
-                return start;
-            }
+            if (depth == 64) { return start; }
             strcpy(open[depth++], name);
         }
     }
     return depth ? p : NULL;
 }
 
-static const char hostile[] = "</text></svg><script>alert(\"1\" & '2')</script>\x01\xff\xe2\x80\xae";
+static const char hostile[] =
+    "</text></svg><script>alert(\"1\" & '2')</script>\x01\xff\xe2\x80\xae";
 
-static void checker_sees_faults(void **state)
-{
+static void checker_sees_faults(void **state) {
     (void)state;
     assert_null(malformed("<a b=\"c\">d &amp; e<f/></a>"));
     assert_non_null(malformed("<a>"));
@@ -111,14 +95,14 @@ static void checker_sees_faults(void **state)
     assert_non_null(malformed("a < b"));
 }
 
-static void text_is_escaped(void **state)
-{
+static void text_is_escaped(void **state) {
     (void)state;
     ckvc_buffer b = {0};
     html_text(&b, "a<b> & \"c\" 'd' \xCF\x84");
     assert_string_equal((char *)b.data, "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39; \xCF\x84");
     ckvc_buffer_fini(&b);
-    /* Control characters, stray and overlong bytes, surrogates, a right-to-left override: one replacement a byte. */
+    /* Control characters, stray and overlong bytes, surrogates, a right-to-left override: one
+     * replacement a byte. */
     html_text(&b, "\x01|\xff|\xc0\xaf|\xed\xa0\x80|\xe2\x80\xae|\xe2");
 #define R "\xEF\xBF\xBD"
     assert_string_equal((char *)b.data, R "|" R "|" R R "|" R R R "|" R R R "|" R);
@@ -128,8 +112,7 @@ static void text_is_escaped(void **state)
     ckvc_buffer_fini(&b);
 }
 
-static void page_is_well_formed(void **state)
-{
+static void page_is_well_formed(void **state) {
     (void)state;
     ckvc_buffer b = {0}, picture = {0};
     svg s;
@@ -165,20 +148,20 @@ static void page_is_well_formed(void **state)
     svg_fini(&s);
 }
 
-static void standalone_svg_needs_no_style_sheet(void **state)
-{
+static void standalone_svg_needs_no_style_sheet(void **state) {
     (void)state;
     ckvc_buffer b = {0};
     svg s;
     svg_init(&s, 10);
     s.height = 5.5;
-    svg_rect_rgb(&s, 0, 0, -1, 2.25, 0x0a0b0c, NULL); /* a negative width is nothing, not an error of the file */
+    svg_rect_rgb(&s, 0, 0, -1, 2.25, 0x0a0b0c,
+                 NULL); /* a negative width is nothing, not an error of the file */
     svg_line(&s, -0.001, NAN, 1, 2, "ax");
     svg_render(&s, "t", true, &b);
     const char *text = (const char *)b.data;
     assert_null(malformed(text));
-    assert_non_null(strstr(
-        text, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 10 5.5\""));
+    assert_non_null(strstr(text, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg "
+                                 "xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 10 5.5\""));
     assert_non_null(strstr(text, "width=\"0\" height=\"2.25\" fill=\"#0a0b0c\""));
     assert_non_null(strstr(text, "<line x1=\"0\" y1=\"0\""));
     assert_null(strstr(text, "var("));
@@ -186,21 +169,18 @@ static void standalone_svg_needs_no_style_sheet(void **state)
     svg_fini(&s);
 }
 
-static void check_ticks(double lo, double hi, size_t want, size_t n, const double *expected, int decimals)
-{
+static void check_ticks(double lo, double hi, size_t want, size_t n, const double *expected,
+                        int decimals) {
     double ticks[SVG_TICKS_MAX];
     int got;
     assert_int_equal(svg_ticks(lo, hi, want, ticks, &got), n);
     for (size_t i = 0; i < n; i++) {
         assert_true(fabs(ticks[i] - expected[i]) < 1e-12);
     }
-    if (n > 1) {
-        assert_int_equal(got, decimals);
-    }
+    if (n > 1) { assert_int_equal(got, decimals); }
 }
 
-static void ticks_are_nice(void **state)
-{
+static void ticks_are_nice(void **state) {
     (void)state;
     check_ticks(0, 10, 5, 6, (double[]){0, 2, 4, 6, 8, 10}, 0);
     check_ticks(0.8, 1.0, 5, 5, (double[]){0.8, 0.85, 0.9, 0.95, 1.0}, 2);
@@ -223,16 +203,15 @@ static void ticks_are_nice(void **state)
     }
 }
 
-static double luminance(uint32_t rgb)
-{
+static double luminance(uint32_t rgb) {
     return 0.2126 * (rgb >> 16 & 255) + 0.7152 * (rgb >> 8 & 255) + 0.0722 * (rgb & 255);
 }
 
-static void colours_are_ordered(void **state)
-{
+static void colours_are_ordered(void **state) {
     (void)state;
     for (int i = 1; i <= 100; i++) {
-        assert_true(luminance(svg_sequential(i / 100.0)) > luminance(svg_sequential((i - 1) / 100.0)) - 0.51); /* rounding */
+        assert_true(luminance(svg_sequential(i / 100.0)) >
+                    luminance(svg_sequential((i - 1) / 100.0)) - 0.51); /* rounding */
     }
     assert_true(luminance(svg_diverging(0)) > luminance(svg_diverging(-1)) + 100);
     assert_true(luminance(svg_diverging(0)) > luminance(svg_diverging(1)) + 100);
@@ -241,16 +220,14 @@ static void colours_are_ordered(void **state)
     assert_int_equal(svg_sequential(NAN), svg_sequential(0));
 }
 
-static void text_width_counts_characters(void **state)
-{
+static void text_width_counts_characters(void **state) {
     (void)state;
     assert_true(svg_text_width("τ", 10) == svg_text_width("o", 10));
     assert_true(svg_text_width("", 10) == 0);
     assert_true(svg_text_width("WW", 10) > svg_text_width("ll", 10));
 }
 
-static void check_chart(svg *s)
-{
+static void check_chart(svg *s) {
     ckvc_buffer b = {0};
     svg_render(s, "chart", true, &b);
     assert_false(b.failed);
@@ -262,8 +239,7 @@ static void check_chart(svg *s)
     svg_fini(s);
 }
 
-static void charts_are_well_formed(void **state)
-{
+static void charts_are_well_formed(void **state) {
     (void)state;
     svg s;
     /* Heat maps from one cell to many, with every cell missing, flat scales, hostile words. */
@@ -290,7 +266,8 @@ static void charts_are_well_formed(void **state)
                                               .values = all,
                                               .panel_titles = titles,
                                               .y_up = kind == 1,
-                                              .scale = {kind == 2, kind == 1 ? 0 : -1, kind == 1 ? 0 : 1, 0, hostile, 2},
+                                              .scale = {kind == 2, kind == 1 ? 0 : -1,
+                                                        kind == 1 ? 0 : 1, 0, hostile, 2},
                                               .missing = hostile,
                                               .hatched = kind == 1 ? marks : NULL,
                                               .hatched_label = hostile});
@@ -300,7 +277,8 @@ static void charts_are_well_formed(void **state)
         free(v);
     }
     svg_init(&s, CHART_WIDTH); /* too large to draw: says so */
-    chart_heat(&s, &(chart_heat_spec){.title = "t", .rows = SIZE_MAX / 2, .cols = 4, .n_panels = 1});
+    chart_heat(&s,
+               &(chart_heat_spec){.title = "t", .rows = SIZE_MAX / 2, .cols = 4, .n_panels = 1});
     check_chart(&s);
     const char *names[] = {"a", hostile, "c"};
     const double bars[] = {0, NAN, 3}, none[] = {0, 0, 0};
@@ -315,13 +293,17 @@ static void charts_are_well_formed(void **state)
                                        {NULL, "no interval", NULL, 1, NAN, NAN, 7, NAN, false},
                                        {NULL, "undefined", NULL, NAN, NAN, NAN, 2, NAN, true}};
     svg_init(&s, CHART_WIDTH);
-    chart_intervals(&s, &(chart_interval_spec){hostile, "x", "undefined", "left", "right", 0, 3, rows, hostile});
+    chart_intervals(&s, &(chart_interval_spec){hostile, "x", "undefined", "left", "right", 0, 3,
+                                               rows, hostile});
     check_chart(&s);
     svg_init(&s, CHART_WIDTH);
-    chart_intervals(&s, &(chart_interval_spec){"all undefined", "x", NULL, NULL, NULL, NAN, 1, rows + 2, NULL});
+    chart_intervals(
+        &s, &(chart_interval_spec){"all undefined", "x", NULL, NULL, NULL, NAN, 1, rows + 2, NULL});
     check_chart(&s);
-    /* Curves: undefined and, on logarithmic axes, negative values are left out; bands that are undefined shrink to the line. */
-    const double at[4] = {1, 2, 4, 128}, up[4] = {0.1, NAN, -3, 5000}, below[4] = {-1, 0, NAN, 10}, above[4] = {1, 2, 3, 6000};
+    /* Curves: undefined and, on logarithmic axes, negative values are left out; bands that are
+     * undefined shrink to the line. */
+    const double at[4] = {1, 2, 4, 128}, up[4] = {0.1, NAN, -3, 5000}, below[4] = {-1, 0, NAN, 10},
+                 above[4] = {1, 2, 3, 6000};
     const double levels[2] = {0.5, NAN};
     for (int kind = 0; kind < 4; kind++) {
         for (size_t n = 0; n <= 4; n++) {
@@ -341,7 +323,8 @@ static void charts_are_well_formed(void **state)
             check_chart(&s);
         }
     }
-    const chart_point points[] = {{1, 1, NAN, NAN, 0, 0, hostile}, {2, NAN, 0, 1, 0, 1, NULL}, {2, -1, -3, 1, 5, 2, NULL}};
+    const chart_point points[] = {
+        {1, 1, NAN, NAN, 0, 0, hostile}, {2, NAN, 0, 1, 0, 1, NULL}, {2, -1, -3, 1, 5, 2, NULL}};
     const double edges[] = {1.5};
     for (size_t n = 0; n <= 3; n++) {
         svg_init(&s, CHART_WIDTH);
@@ -360,8 +343,7 @@ static void charts_are_well_formed(void **state)
     }
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(checker_sees_faults),
                                        cmocka_unit_test(text_is_escaped),
                                        cmocka_unit_test(page_is_well_formed),
