@@ -29,7 +29,7 @@ TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_
     for (int r = 0; r < R; r++) {
         acc[r][0] = acc[r][1] = V_ALL(0.0f);
     }
-    NAME(multiply)(R, n, x, x_row, 1, panel, acc);
+    (NAME(multiply))(R, n, x, x_row, 1, panel, acc);
     for (int r = 0; r < R; r++) {
         for (int half = 0; half < 2; half++) {
             float *to = y + r * y_row + half * LANES;
@@ -48,7 +48,7 @@ TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_
             acc[r][half] = V_LOAD(y + r * PANEL + half * LANES) * factor[half];
         }
     }
-    NAME(multiply)(R, n, x, 1, x_k, panel, acc);
+    (NAME(multiply))(R, n, x, 1, x_k, panel, acc);
     for (int r = 0; r < R; r++) {
         for (int half = 0; half < 2; half++) {
             V_STORE(y + r * PANEL + half * LANES, acc[r][half]);
@@ -117,14 +117,14 @@ TARGET static void NAME(product)(int64_t n_rows, int64_t n_out, int64_t n_in, co
             if (width < PANEL) { memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel); }
             transpose(w + col * w_stride + k, w_stride, width, depth, panel, PANEL);
             if (width == PANEL) {
-                NAME(rows)
-                (n_rows, depth, x + k, x_stride, panel, NULL, onto || k > 0, y + col, y_stride);
+                (NAME(rows))(n_rows, depth, x + k, x_stride, panel, NULL, onto || k > 0, y + col,
+                             y_stride);
                 continue;
             }
             for (int64_t row = 0; row < n_rows; row += BE_ROW_TILE) {
                 const int64_t n = n_rows - row < BE_ROW_TILE ? n_rows - row : BE_ROW_TILE;
-                NAME(rows)
-                (n, depth, x + row * x_stride + k, x_stride, panel, NULL, false, edge, PANEL);
+                (NAME(rows))(n, depth, x + row * x_stride + k, x_stride, panel, NULL, false, edge,
+                             PANEL);
                 for (int64_t r = 0; r < n; r++) {
                     float *to = y + (row + r) * y_stride + col;
                     for (int64_t c = 0; c < width; c++) {
@@ -181,7 +181,7 @@ TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out) {
     for (int64_t i = 0; i <= whole; i += 16) {
         for (int v = 0; v < EACH; v++) {
             V e = V_LOAD((i < whole ? x + i : rest) + v * LANES) - max;
-            NAME(exp)(&e);
+            (NAME(exp))(&e);
             sum[v] += e;
         }
     }
@@ -226,12 +226,12 @@ TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum,
     top = (V)((NAME(ints))top & ~(NAME(ints))(top == -INFINITY));
     for (int64_t t = 0; t < n; t++) {
         V e = V_LOAD(score + t * PANEL) - top;
-        NAME(exp)(&e);
+        (NAME(exp))(&e);
         V_STORE(score + t * PANEL, e);
         total += e;
     }
     *factor = before - top;
-    NAME(exp)(factor);
+    (NAME(exp))(factor);
     V_STORE(sum, V_FMA(V_LOAD(sum), *factor, total));
 }
 
@@ -281,20 +281,18 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
                               to = end[p] - index < n ? end[p] - index : n;
                 if (from >= to) { continue; }
                 const int64_t key = at + from;
-                NAME(rows)
-                (to - from, d, runs[i].k + key * d, d, query + p * PANEL * d,
-                 p < 2 ? soon[p] : NULL, false, score, PANEL);
+                (NAME(rows))(to - from, d, runs[i].k + key * d, d, query + p * PANEL * d,
+                             p < 2 ? soon[p] : NULL, false, score, PANEL);
                 if (index + from < all_from[p] || index + to > all_to[p]) {
-                    NAME(hide)(score, to - from, index + from, lo + p * PANEL, hi + p * PANEL);
+                    (NAME(hide))(score, to - from, index + from, lo + p * PANEL, hi + p * PANEL);
                 }
                 V factor[2];
                 for (int half = 0; half < 2; half++) {
-                    NAME(soften)
+                    (NAME(soften))(score + half * LANES, to - from, max + p * PANEL + half * LANES,
+                                   sum + p * PANEL + half * LANES, &factor[half]);
                 }
-                (score + half * LANES, to - from, max + p * PANEL + half * LANES,
-                 sum + p * PANEL + half * LANES, &factor[half]);
-                NAME(mix_rows)
-                (d, to - from, runs[i].v + key * d, d, score, factor, mix + p * PANEL * d);
+                (NAME(mix_rows))(d, to - from, runs[i].v + key * d, d, score, factor,
+                                 mix + p * PANEL * d);
             }
             index += n;
         }
