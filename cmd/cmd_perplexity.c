@@ -12,7 +12,7 @@
 #include "lib/base/buffer.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/stop.h"
+#include "lib/base/progress.h"
 
 typedef struct sequence {
     const manifest_entry *entry;

@@ -10,7 +10,7 @@
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
-#include "lib/base/stop.h"
+#include "lib/base/progress.h"
 
 enum { MAX_TABLES = 64 };
 

@@ -1,14 +1,16 @@
 /* ckvc: dispatch and help from one table of verbs. stdout is data, stderr is talk; exit codes are
  * listed in README.md. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cmd/verbs.h"
+#include "lib/base/memory.h"
 #include "lib/base/names.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 typedef struct verb {
     const char *name; /* NULL: a heading */
@@ -82,6 +84,11 @@ static void warn_on_stderr(const char *line) {
     fprintf(stderr, "warning: %s\n", line);
 }
 
+/* jansson's malloc: JSON values are as little tested for memory as ours. */
+static void *allocate(size_t n) {
+    return ckvc_alloc(n, 1);
+}
+
 static int run_verb(int argc, char **argv) {
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
@@ -124,6 +131,7 @@ static _Noreturn void leave(int rc) {
 
 int main(int argc, char **argv) {
     ckvc_warn_set(warn_on_stderr);
+    json_set_alloc_funcs(allocate, free);
     if (argc < 2) {
         print_verbs(stderr);
         leave(64);

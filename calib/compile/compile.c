@@ -13,7 +13,6 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
-#include "lib/base/stop.h"
 
 typedef struct loop {
     run_dir *run;

@@ -15,7 +15,6 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
-#include "lib/base/stop.h"
 
 typedef struct search {
     run_dir *run;

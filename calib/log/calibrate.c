@@ -15,8 +15,7 @@
 #include "calib/log/stable.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
-#include "lib/base/stop.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 /* Everything a pass needs for one prompt at a time, sized once. */
 typedef struct worker {

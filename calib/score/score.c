@@ -17,7 +17,6 @@
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
-#include "lib/base/stop.h"
 
 /* Thresholds that SCORE_MATCHED looks through: from 0 (everything) in steps of 1/200. */
 enum { MATCH_STEPS = 1000 };

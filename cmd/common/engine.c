@@ -7,7 +7,7 @@
 
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/memory.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
 engine_options engine_defaults(void) {

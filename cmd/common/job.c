@@ -11,7 +11,7 @@
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/stop.h"
+#include "lib/base/progress.h"
 
 job_options job_defaults(void) {
     return (job_options){.engine = engine_defaults(),

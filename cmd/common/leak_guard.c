@@ -7,7 +7,7 @@
 
 #include "formats/lines/leak_record.h"
 #include "lib/base/memory.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckvc_err *err) {
     *out = NULL;

@@ -13,7 +13,7 @@
 #include "formats/run/run_dir.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 #define MAX_PAIRS                                                                                  \
     ((size_t)1 << 26) /* prompts x budgets of one shard: 512 MiB of baseline losses                \

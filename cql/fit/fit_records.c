@@ -14,7 +14,7 @@
 #include "cql/stats/rank.h"
 #include "cql/stats/variance.h"
 #include "lib/base/memory.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 #define NOISE_DRAWS 8 /* redrawn counts per state */
 

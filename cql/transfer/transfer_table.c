@@ -12,7 +12,7 @@
 #include "cql/transfer/transfer.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 typedef struct mapping {
     const table_file *from;

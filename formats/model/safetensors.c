@@ -15,7 +15,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 #define HEADER_MAX  100000000u         /* the format's own limit */
 #define INDEX_MAX   (64u << 20)        /* bytes of model.safetensors.index.json */

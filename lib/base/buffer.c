@@ -1,30 +1,23 @@
 /* A growing byte buffer: see buffer.h. */
 #include "lib/base/buffer.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/bytes.h"
+#include "lib/base/memory.h"
+#include "lib/base/sizes.h"
 
 /* Room for n more bytes and a NUL. */
-static bool reserve(ckvc_buffer *b, size_t n) {
-    if (b->failed) { return false; }
-    if (n < b->capacity - b->size) { return true; }
-    size_t need, wanted;
-    if (__builtin_add_overflow(b->size, n, &need) || __builtin_add_overflow(need, 1, &need) ||
-        __builtin_mul_overflow(need, (size_t)2, &wanted)) {
-        b->failed = true;
-        return false;
+static void reserve(ckvc_buffer *b, size_t n) {
+    size_t need;
+    if (n < b->capacity - b->size) { return; }
+    if (!ckvc_add_size(b->size, n, &need) || !ckvc_add_size(need, 1, &need)) {
+        ckvc_out_of_memory(b->size, n);
     }
-    uint8_t *grown = realloc(b->data, wanted);
-    if (!grown) {
-        b->failed = true;
-        return false;
-    }
-    b->data = grown;
-    b->capacity = wanted;
-    return true;
+    CKVC_GROW(b->data, b->capacity, need);
 }
 
 void ckvc_buffer_fini(ckvc_buffer *b) {
@@ -33,11 +26,10 @@ void ckvc_buffer_fini(ckvc_buffer *b) {
 }
 
 void ckvc_buffer_append(ckvc_buffer *b, const void *data, size_t n) {
-    if (reserve(b, n)) {
-        if (n) { memcpy(b->data + b->size, data, n); }
-        b->size += n;
-        b->data[b->size] = 0;
-    }
+    reserve(b, n);
+    if (n) { memcpy(b->data + b->size, data, n); }
+    b->size += n;
+    b->data[b->size] = 0;
 }
 
 void ckvc_buffer_text(ckvc_buffer *b, const char *text) {
@@ -50,12 +42,10 @@ void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...) {
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    if (n < 0) {
-        b->failed = true;
-    } else if (reserve(b, (size_t)n)) {
-        vsnprintf((char *)b->data + b->size, (size_t)n + 1, fmt, again);
-        b->size += (size_t)n;
-    }
+    assert(n >= 0);
+    reserve(b, (size_t)n);
+    vsnprintf((char *)b->data + b->size, (size_t)n + 1, fmt, again);
+    b->size += (size_t)n;
     va_end(again);
 }
 

@@ -1,9 +1,8 @@
 /* A growing byte buffer: the writer's side of bytes.h, and a string builder for text (HTML, SVG,
  * CSV, JSON lines).
  *
- * The first failure (out of memory) is remembered in `failed`; appends after it do nothing, so a
- * writer appends freely and tests once at the end. data is always NUL-terminated behind size when
- * not NULL. Zero-initialise; ckvc_buffer_fini frees.
+ * Appending cannot fail (memory.h). data is always NUL-terminated behind size when not NULL.
+ * Zero-initialise; ckvc_buffer_fini frees, also as CKVC_AUTO(ckvc_buffer_fini).
  */
 #ifndef CKVC_BASE_BUFFER_H
 #define CKVC_BASE_BUFFER_H
@@ -18,7 +17,7 @@ typedef struct ckvc_buffer {
     uint8_t *data;
     size_t size;
     size_t capacity;
-    bool failed;
+    bool failed; /* never: until its last reader is gone */
 } ckvc_buffer;
 
 void ckvc_buffer_fini(ckvc_buffer *b);

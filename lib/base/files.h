@@ -14,6 +14,9 @@
 
 #include "lib/base/status.h"
 
+/* For CKVC_AUTO(ckvc_close_at) int fd = ...; none: -1. */
+void ckvc_close_at(int *fd);
+
 /* A read-only mapping of a regular file (symbolic links are followed, anything else is refused).
  * Valid until unmapped. A file of 0 bytes gives data "" and size 0. */
 typedef struct ckvc_map {
@@ -31,8 +34,7 @@ bool ckvc_is_dir(const char *path);
 /* mkdir -p of path itself; an existing folder is fine. */
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
-/* "dir/name", the caller's to free; NULL when memory is out. An absolute name, or dir NULL, gives
- * name alone. */
+/* "dir/name", the caller's to free. An absolute name, or dir NULL, gives name alone. */
 char *ckvc_path_join(const char *dir, const char *name);
 /* The folder part of path ("." if none), the caller's to free. */
 char *ckvc_path_dir(const char *path);

@@ -11,6 +11,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
+#include "lib/base/files.h"
 #include "lib/base/memory.h"
 
 void ckvc_sha256_init(ckvc_sha256 *s) {
@@ -49,39 +50,27 @@ void ckvc_sha256_hex(const void *data, size_t n, char out[CKVC_SHA256_HEX]) {
 
 ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_err *err) {
     enum { BLOCK = 1 << 18 };
-    ckvc_status st = CKVC_OK;
     uint64_t total = 0;
-    uint8_t *block = ckvc_alloc(BLOCK, 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (!block) {
-        st = ckvc_fail_memory(err, "a read block", BLOCK);
-        goto done;
-    }
-    if (fd < 0) {
-        st = ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot open", path);
-        goto done;
-    }
+    uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256 s;
+    CKVC_AUTO_FREE uint8_t *block = ckvc_alloc(BLOCK, 1);
+    CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot open", path); }
     ckvc_sha256_init(&s);
     for (;;) {
-        ssize_t got = read(fd, block, BLOCK);
+        const ssize_t got = read(fd, block, BLOCK);
         if (got < 0 && errno == EINTR) { continue; }
         if (got < 0) {
-            st = ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %llu", path,
-                                 (unsigned long long)total);
-            goto done;
+            return ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %llu", path,
+                                   (unsigned long long)total);
         }
         if (got == 0) { break; }
         ckvc_sha256_update(&s, block, (size_t)got);
         total += (uint64_t)got;
     }
-    uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_final(&s, digest);
     ckvc_hex(digest, sizeof digest, out);
-done:
-    if (fd >= 0) { close(fd); }
-    free(block);
-    return st;
+    return CKVC_OK;
 }
 
 uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n) {

@@ -1,6 +1,7 @@
 /* JSON with our rules: see json.h. */
 #include "lib/base/json.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,11 @@ ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_
 }
 
 ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out, ckvc_err *err) {
-    char *text;
+    CKVC_AUTO_FREE char *text = NULL;
     size_t n;
     *out = NULL;
-    ckvc_status st = ckvc_file_read(path, cap, &text, &n, err);
-    if (st == CKVC_OK) {
-        st = ckvc_json_parse(text, n, path, out, err);
-        free(text);
-    }
-    return st;
+    CKVC_TRY(ckvc_file_read(path, cap, &text, &n, err));
+    return ckvc_json_parse(text, n, path, out, err);
 }
 
 static void append_string(ckvc_buffer *b, const char *s, size_t n) {
@@ -56,10 +53,6 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
     case JSON_OBJECT: {
         size_t n = json_object_size(v), i = 0;
         const char **keys = ckvc_alloc(n, sizeof *keys);
-        if (!keys) {
-            b->failed = true;
-            return;
-        }
         const char *key;
         json_t *value;
         json_object_foreach((json_t *)(uintptr_t)v, key, value) {
@@ -97,7 +90,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
         } else if (null_for_nonfinite) {
             ckvc_buffer_text(b, "null");
         } else {
-            b->failed = true;
+            assert(!"a number that is not finite in canonical JSON"); /* jansson holds none */
         }
         break;
     case JSON_TRUE:
@@ -115,10 +108,6 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
 char *ckvc_json_canonical(const json_t *value) {
     ckvc_buffer b = {0};
     append_value(&b, value, false);
-    if (b.failed) {
-        ckvc_buffer_fini(&b);
-        return NULL;
-    }
     return (char *)b.data;
 }
 
@@ -132,7 +121,7 @@ json_t *ckvc_json_real(double v) {
 
 json_t *ckvc_json_reals(const double *v, size_t n) {
     json_t *array = json_array();
-    for (size_t i = 0; array && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         json_array_append_new(array, ckvc_json_real(v[i]));
     }
     return array;
@@ -140,7 +129,7 @@ json_t *ckvc_json_reals(const double *v, size_t n) {
 
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n) {
     json_t *array = json_array();
-    for (size_t i = 0; array && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         json_array_append_new(array, json_integer(v[i]));
     }
     return array;

@@ -17,7 +17,7 @@ ckvc_status ckvc_json_read(const char *path, size_t cap, json_t **out,
 ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Canonical text; the caller frees. NULL when memory is out or a number is not finite. */
+/* Canonical text; the caller frees. */
 char *ckvc_json_canonical(const json_t *value);
 /* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines,
  * formats/lines/scores.md). */

@@ -1,4 +1,4 @@
-/* Allocation with checked sizes: see memory.h. */
+/* Allocation that cannot fail: see memory.h. */
 #include "lib/base/memory.h"
 
 #include <stdatomic.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "lib/base/sizes.h"
 
@@ -41,61 +42,78 @@ static void check_allowed(size_t n, size_t size) {
 
 /* ---- allocation ---- */
 
-void *ckvc_alloc(size_t n, size_t size) {
+void ckvc_out_of_memory(size_t n, size_t size) {
+    dprintf(STDERR_FILENO,
+            "ckvc: out of memory: %zu x %zu bytes are not to be had; what is on disk stays, and a "
+            "run goes on with --resume\n",
+            n, size);
+    _exit(ckvc_exit_code(CKVC_E_MEMORY));
+}
+
+static size_t checked_bytes(size_t n, size_t size) {
     size_t bytes;
     check_allowed(n, size);
-    return ckvc_mul_size(n, size, &bytes) ? malloc(bytes ? bytes : 1) : NULL;
+    if (!ckvc_mul_size(n, size, &bytes) || bytes > PTRDIFF_MAX - 64) {
+        ckvc_out_of_memory(n, size);
+    }
+    return bytes ? bytes : 1;
+}
+
+static void *checked(void *memory, size_t n, size_t size) {
+    if (!memory) { ckvc_out_of_memory(n, size); }
+    return memory;
+}
+
+void *ckvc_alloc(size_t n, size_t size) {
+    return checked(malloc(checked_bytes(n, size)), n, size);
 }
 
 void *ckvc_calloc(size_t n, size_t size) {
-    check_allowed(n, size);
-    return n && size ? calloc(n, size) : calloc(1, 1);
+    return checked(calloc(checked_bytes(n, size), 1), n, size);
 }
 
 void *ckvc_alloc_aligned(size_t n, size_t size) {
-    size_t bytes;
-    check_allowed(n, size);
-    if (!ckvc_mul_size(n, size, &bytes) || bytes > SIZE_MAX - 64) { return NULL; }
-    return aligned_alloc(64, bytes ? (bytes + 63) / 64 * 64 : 64);
+    return checked(aligned_alloc(64, (checked_bytes(n, size) + 63) / 64 * 64), n, size);
 }
 
 void *ckvc_realloc_array(void *old, size_t n, size_t size) {
-    size_t bytes;
-    check_allowed(n, size);
-    return ckvc_mul_size(n, size, &bytes) ? realloc(old, bytes ? bytes : 1) : NULL;
+    return checked(realloc(old, checked_bytes(n, size)), n, size);
+}
+
+void *ckvc_copy(const void *from, size_t n, size_t size) {
+    void *copy = ckvc_alloc(n, size);
+    if (n) { memcpy(copy, from, n * size); }
+    return copy;
 }
 
 char *ckvc_strdup(const char *text) {
-    size_t n = strlen(text) + 1;
-    check_allowed(n, 1);
-    char *copy = malloc(n);
-    return copy ? memcpy(copy, text, n) : NULL;
+    return ckvc_copy(text, strlen(text) + 1, 1);
 }
 
 char *ckvc_format(const char *fmt, ...) {
     va_list args;
+    char *text = NULL;
     check_allowed(1, strlen(fmt));
     va_start(args, fmt);
-    char *text = NULL;
-    int n = vasprintf(&text, fmt, args);
+    const int n = vasprintf(&text, fmt, args);
     va_end(args);
-    return n < 0 ? NULL : text;
+    if (n < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
+    return text;
+}
+
+void *ckvc_grown(void *array, size_t *capacity, size_t need, size_t size) {
+    if (need <= *capacity) { return array; }
+    size_t wanted = *capacity < 8 ? 8 : *capacity;
+    while (wanted < need) {
+        wanted = wanted > SIZE_MAX / 2 ? need : 2 * wanted;
+    }
+    *capacity = wanted;
+    return ckvc_realloc_array(array, wanted, size);
 }
 
 ckvc_status ckvc_grow(void **array, size_t *capacity, size_t need, size_t size, ckvc_err *err) {
-    if (need <= *capacity) { return CKVC_OK; }
-    size_t wanted = *capacity < 8 ? 8 : *capacity;
-    while (wanted < need) {
-        if (wanted > SIZE_MAX / 2) {
-            wanted = need;
-            break;
-        }
-        wanted *= 2;
-    }
-    void *grown = ckvc_realloc_array(*array, wanted, size);
-    if (!grown) { return ckvc_fail_memory(err, "a growing list", need * size); }
-    *array = grown;
-    *capacity = wanted;
+    (void)err;
+    *array = ckvc_grown(*array, capacity, need, size);
     return CKVC_OK;
 }
 

@@ -91,17 +91,12 @@ ckvc_status ckvc_pool_create(int n_threads, ckvc_pool **out, ckvc_err *err) {
         return ckvc_fail(err, CKVC_E_USAGE, "threads: got %d, wanted 1 to 1024", n_threads);
     }
     ckvc_pool *p = ckvc_calloc(1, sizeof *p);
-    if (!p) { return ckvc_fail_memory(err, "the thread pool", sizeof *p); }
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->start, NULL);
     pthread_cond_init(&p->finish, NULL);
     p->n_threads = 1;
     p->threads = ckvc_calloc((size_t)n_threads, sizeof *p->threads);
     p->args = ckvc_calloc((size_t)n_threads, sizeof *p->args);
-    if (!p->threads || !p->args) {
-        ckvc_pool_destroy(p);
-        return ckvc_fail_memory(err, "the thread pool", (size_t)n_threads * sizeof *p->args);
-    }
     for (int i = 1; i < n_threads; i++) {
         p->args[i - 1] = (struct worker_arg){p, i};
         int rc = pthread_create(&p->threads[i - 1], NULL, worker_main, &p->args[i - 1]);

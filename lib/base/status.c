@@ -35,6 +35,22 @@ ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, 
     return ckvc_fail(err, status, "%s: %s", what, strerror(saved));
 }
 
+static ckvc_warn_fn warn_fn;
+
+void ckvc_warn_set(ckvc_warn_fn fn) {
+    warn_fn = fn;
+}
+
+void ckvc_warn(const char *fmt, ...) {
+    if (!warn_fn) { return; }
+    char line[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    warn_fn(line);
+}
+
 int ckvc_exit_code(ckvc_status status) {
     switch (status) {
     case CKVC_OK:

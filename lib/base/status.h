@@ -3,9 +3,10 @@
  *
  * A function that the world can make fail returns a ckvc_status and takes a `ckvc_err *err` as its
  * last argument. The first error wins: it fills err->text with one whole line (file, place, got,
- * wanted, what to do) and later failures on the way out leave it alone. Our own bugs are assert()s.
- * The library never prints and never exits. Thread rules: a ckvc_err belongs to one thread at a
- * time. err may be NULL where the text is of no use.
+ * wanted, what to do) and later failures on the way out leave it alone. CKVC_TRY takes one step
+ * after the other; what a function owns is released as it leaves (memory.h, CKVC_AUTO). Our own
+ * bugs are assert()s. The library never prints and never exits, but for memory that is out. Thread
+ * rules: a ckvc_err belongs to one thread at a time. err may be NULL where the text is of no use.
  */
 #ifndef CKVC_BASE_STATUS_H
 #define CKVC_BASE_STATUS_H
@@ -59,6 +60,19 @@ ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_li
 /* The same for a failed system call: appends ": " and strerror(errno). */
 ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...)
     CKVC_PRINTF(3, 4);
+
+/* One step of a function that returns a ckvc_status: leaves it with the first failure. */
+#define CKVC_TRY(step)                                                                             \
+    do {                                                                                           \
+        const ckvc_status try_status = (step);                                                     \
+        if (try_status != CKVC_OK) { return try_status; }                                          \
+    } while (0)
+
+/* Warnings: what went on all the same, and a person should know. The program decides where they go;
+ * NULL (the library's default) drops them. */
+typedef void (*ckvc_warn_fn)(const char *line);
+void ckvc_warn_set(ckvc_warn_fn fn);
+void ckvc_warn(const char *fmt, ...) CKVC_PRINTF(1, 2);
 
 /* The process exit code of a status (the list is in README.md). */
 int ckvc_exit_code(ckvc_status status);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
-#include "lib/base/sizes.h"
 
 size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad) {
     const uint8_t *p = (const uint8_t *)text;
@@ -52,13 +51,8 @@ size_t ckvc_utf8_check(const char *text, size_t n) {
 }
 
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
-    size_t room, bad;
-    if (!ckvc_mul_size(n, 3, &room) ||
-        !ckvc_add_size(room, 1, &room)) { /* one bad byte becomes three */
-        return NULL;
-    }
-    char *out = ckvc_alloc(room, 1);
-    if (!out) { return NULL; }
+    size_t bad;
+    char *out = ckvc_alloc(n + 1, 3); /* one bad byte becomes three */
     size_t used = 0;
     for (size_t at = 0; at < n;) {
         size_t step = ckvc_utf8_step(text + at, n - at, &bad);

@@ -10,8 +10,7 @@
 size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad);
 /* Offset of the first byte that is not well-formed UTF-8; n when all is well. */
 size_t ckvc_utf8_check(const char *text, size_t n);
-/* A copy with every ill-formed run replaced by U+FFFD, NUL behind *out_size; NULL when memory is
- * out. The caller frees. */
+/* A copy with every ill-formed run replaced by U+FFFD, NUL behind *out_size. The caller frees. */
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
 /* Shortens n so that no character is cut at the end of a well-formed text. */
 size_t ckvc_utf8_floor(const char *text, size_t n);

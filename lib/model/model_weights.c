@@ -11,7 +11,7 @@
 
 #include "lib/base/buffer.h"
 #include "lib/base/memory.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 /* ---- names ---- */
 

@@ -26,7 +26,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 

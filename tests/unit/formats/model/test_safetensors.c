@@ -13,7 +13,7 @@
 #include "formats/model/weights.h"
 #include "lib/base/bytes.h"
 #include "lib/base/rng.h"
-#include "lib/base/warn.h"
+#include "lib/base/status.h"
 
 static char dir[] = "/tmp/ckvc-safetensors-XXXXXX";
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +37,6 @@ static void test_sizes(void **state) {
     assert_false(ckvc_span_ok(4, 7, 10));
     assert_false(ckvc_span_ok(11, 0, 10));
     assert_false(ckvc_span_ok(2, UINT64_MAX, 10));
-    assert_null(ckvc_alloc(SIZE_MAX / 2, 4));
 }
 
 static void test_cursor(void **state) {
@@ -192,9 +192,8 @@ static void test_errors(void **state) {
     assert_int_equal(ckvc_exit_code(CKVC_E_STOPPED), 75);
 }
 
-#ifdef CKVC_DEBUG
-/* Whether a child that does this dies of it. */
-static bool dies(void (*fn)(void)) {
+/* How a child that does this ends: its exit code, -1 for a signal. */
+static int ending(void (*fn)(void)) {
     int status;
     fflush(stdout);
     const pid_t child = fork();
@@ -203,9 +202,33 @@ static bool dies(void (*fn)(void)) {
         fn();
         _exit(0);
     }
-    return waitpid(child, &status, 0) == child && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+static void allocate_overflow(void) {
+    free(ckvc_alloc(SIZE_MAX / 2, 4));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) &&                                                              \
+    !defined(__SANITIZE_THREAD__) /* their malloc has its own end */
+static void allocate_refused(void) {
+    const struct rlimit none = {1 << 20, 1 << 20};
+    setrlimit(RLIMIT_AS, &none);
+    free(ckvc_calloc(1, (size_t)1 << 30));
+}
+#else
+#define allocate_refused allocate_overflow
+#endif
+
+/* Memory that is out ends the process with the exit code of CKVC_E_MEMORY. */
+static void test_out_of_memory(void **state) {
+    (void)state;
+    assert_int_equal(ending(allocate_overflow), 71);
+    assert_int_equal(ending(allocate_refused), 71);
+}
+
+#ifdef CKVC_DEBUG
 static void allocate_forbidden(void) {
     ckvc_alloc_forbid("outer");
     ckvc_alloc_forbid("inner");
@@ -225,8 +248,8 @@ static void allocate_permitted(void) {
 static void test_alloc_guard(void **state) {
     (void)state;
 #ifdef CKVC_DEBUG
-    assert_true(dies(allocate_forbidden));
-    assert_false(dies(allocate_permitted));
+    assert_int_equal(ending(allocate_forbidden), -1);
+    assert_int_equal(ending(allocate_permitted), 0);
 #else
     ckvc_alloc_forbid("here");
     void *p = ckvc_alloc(1, 1);
@@ -271,12 +294,13 @@ static void durations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_cursor),
-        cmocka_unit_test(test_buffer),  cmocka_unit_test(test_hashes),
-        cmocka_unit_test(test_rng),     cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_publish), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_alloc_guard),
-        cmocka_unit_test(durations),    cmocka_unit_test(hash_keys),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_cursor),
+        cmocka_unit_test(test_buffer),        cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_rng),           cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_publish),       cmocka_unit_test(test_json),
+        cmocka_unit_test(test_errors),        cmocka_unit_test(test_alloc_guard),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(durations),
+        cmocka_unit_test(hash_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
