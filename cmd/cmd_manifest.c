@@ -69,7 +69,6 @@ static ckvc_status parse_shares(const opt_list *shares, build_options *o, char *
     for (size_t i = 0; i < shares->n; i++) {
         char *text = ckvc_strdup(shares->items[i]), *equals = text ? strchr(text, '=') : NULL,
              *end = NULL;
-        if (!text) { return ckvc_fail_memory(err, "--split-share", strlen(shares->items[i])); }
         copies[i] = text;
         double share = equals ? strtod(equals + 1, &end) : -1.0;
         if (!equals || equals == text || *end || end == equals + 1 ||

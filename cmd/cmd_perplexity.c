@@ -112,7 +112,6 @@ static ckvc_status open_job(perplexity_job *j, const engine_options *o, ckvc_err
     size_t n = j->manifest->n_entries;
     if (o->limit && n > (size_t)o->limit) { n = (size_t)o->limit; }
     j->sequences = ckvc_calloc(n, sizeof *j->sequences);
-    if (!j->sequences) { return ckvc_fail_memory(err, "the prompts", n * sizeof *j->sequences); }
     for (; j->n < n; j->n++) {
         sequence *s = &j->sequences[j->n];
         st = read_sequence(j, &j->manifest->entries[j->n], o->max_tokens, s, err);

@@ -71,7 +71,6 @@ static bool beside_each_table(const score_cli *c, score_kind kind) {
 
 static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err) {
     j->policies = ckvc_calloc((j->n_tables + 1) * (c->policies.n + 1), sizeof *j->policies);
-    if (!j->policies) { return ckvc_fail_memory(err, "the policies", sizeof *j->policies); }
     for (size_t i = 0; i < c->policies.n; i++) {
         const char *name = c->policies.items[i];
         const score_kind kind = score_kind_named(name);
@@ -158,9 +157,6 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
                             j->layer_budgets ? (size_t)model_get_shape(j->e.model)->n_layers
                                              : j->n_budgets);
     j->summary = ckvc_calloc(j->n_policies * j->n_budgets, sizeof *j->summary);
-    if (!j->summary) {
-        return ckvc_fail_memory(err, "the summary", j->n_policies * sizeof *j->summary);
-    }
     if (c->out && !c->force && ckvc_file_exists(c->out)) {
         return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it",
                          c->out);

@@ -41,7 +41,6 @@ static ckvc_status check_out(const report_options *o, ckvc_err *err) {
     static const char *const files[] = {"report.html", "report.json"};
     for (size_t i = 0; i < 2; i++) {
         char *path = ckvc_path_join(o->out, files[i]);
-        if (!path) { return ckvc_fail_memory(err, "report", strlen(o->out)); }
         bool exists = ckvc_file_exists(path);
         free(path);
         if (exists && !o->force) {

@@ -59,10 +59,6 @@ static ckvc_status find_source(report_run *run, const char *name, uint32_t *out,
         run->sources_sum, (run->n_sources + 1) * (run->h.n_budgets ? run->h.n_budgets : 1),
         sizeof *sums);
     if (sums) { run->sources_sum = sums; }
-    if (!copy || !sums) {
-        free(copy);
-        return ckvc_fail_memory(err, "report", sizeof *sums);
-    }
     memset(sums + run->n_sources * run->h.n_budgets, 0, run->h.n_budgets * sizeof *sums);
     *out = (uint32_t)run->n_sources;
     run->sources[run->n_sources++] = copy;
@@ -118,7 +114,6 @@ static ckvc_status load_run(report *r, const char *path, ckvc_err *err) {
     snprintf(run->tag, sizeof run->tag, "R%zu", r->n_runs);
     run->name = base_name(path);
     run->title = run->name ? ckvc_format("%s %s", run->tag, run->name) : NULL;
-    if (!run->title) { return ckvc_fail_memory(err, "report", strlen(path)); }
     for (size_t i = 0; i < run_pass_count(run->dir); i++) {
         const run_pass *p = run_pass_at(run->dir, i);
         if (p->n_shards > 0) { *(strcmp(p->kind, "scan") == 0 ? &run->scan : &run->pass) = p; }
@@ -155,9 +150,6 @@ ckvc_status report_load(report *r, ckvc_err *err) {
     r->runs = ckvc_calloc(o->n_inputs + 1, sizeof *r->runs);
     r->scores = ckvc_calloc(o->n_scores + 1, sizeof *r->scores);
     r->json = json_object();
-    if (!r->tables || !r->runs || !r->scores || !r->json) {
-        return ckvc_fail_memory(err, "report", o->n_inputs * (sizeof *r->tables + sizeof *r->runs));
-    }
     for (size_t i = 0; i < o->n_inputs; i++) {
         ckvc_status rc = ckvc_is_dir(o->inputs[i]) ? load_run(r, o->inputs[i], err)
                                                    : load_table(r, o->inputs[i], err);

@@ -47,7 +47,6 @@ static double spread(const double *q) {
 static ckvc_status heads_json(const score_row *const *rows, size_t n, json_t *o, ckvc_err *err) {
     const size_t L = rows[0]->n_layers, G = rows[0]->n_heads, H = L * G;
     double *head = ckvc_calloc(H + 1, sizeof *head);
-    if (!head) { return ckvc_fail_memory(err, "report", H * sizeof *head); }
     double all = 0, total = 0, between_heads = 0, between_prompts = 0;
     size_t used = 0;
     for (int pass = 0; pass < 2; pass++) { /* means, then squares about them */
@@ -93,7 +92,6 @@ static ckvc_status heads_json(const score_row *const *rows, size_t n, json_t *o,
 
 static ckvc_status utilities_json(const report_rows *s, json_t *list, ckvc_err *err) {
     const score_row **rows = ckvc_alloc(s->n + 1, sizeof *rows);
-    if (!rows) { return ckvc_fail_memory(err, "report", s->n * sizeof *rows); }
     size_t n = 0, kept = 0;
     for (size_t i = 0; i < s->n; i++) {
         if (s->rows[i].row->utility) { rows[n++] = s->rows[i].row; }
@@ -140,7 +138,6 @@ static ckvc_status weights_json(const report *r, json_t *list, ckvc_err *err) {
         const report_table *t = &r->tables[i];
         const ckvc_table *k = t->f->table;
         double *count = ckvc_alloc(k->n_head_actions + 1, sizeof *count);
-        if (!count) { return ckvc_fail_memory(err, "report", k->n_head_actions * sizeof *count); }
         for (uint32_t b = 0; b < k->n_budgets; b++) {
             memset(count, 0, k->n_head_actions * sizeof *count);
             for (uint32_t l = 0; l < k->n_layers; l++) {

@@ -31,11 +31,6 @@ ckvc_status report_take_memo(report_run *run, const shard *s, ckvc_err *err) {
     asked *list = ckvc_alloc(s->n_records, sizeof *list);
     double *baseline = ckvc_alloc(s->n_prompts * n_budgets, sizeof *baseline);
     size_t n = 0;
-    if (!run->memo || !list || !baseline) {
-        free(list);
-        free(baseline);
-        return ckvc_fail_memory(err, "memo rates", s->n_records * sizeof *list);
-    }
     for (size_t i = 0; i < s->n_baselines; i++) {
         baseline[(size_t)s->baselines[i].prompt * n_budgets + s->baselines[i].budget] =
             s->baselines[i].loss;

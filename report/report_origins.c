@@ -51,9 +51,7 @@ ckvc_status report_origins(report_run *run, ckvc_err *err) {
 
 ckvc_status report_fitted_from(report *r, report_table *t, ckvc_err *err) {
     const json_t *plans = json_object_get(t->f->meta, "plans");
-    if (!(t->runs = ckvc_alloc(r->n_runs + 1, sizeof *t->runs))) {
-        return ckvc_fail_memory(err, "report", (r->n_runs + 1) * sizeof *t->runs);
-    }
+    t->runs = ckvc_alloc(r->n_runs + 1, sizeof *t->runs);
     for (size_t i = 0; i < r->n_runs; i++) {
         const report_run *run = &r->runs[i];
         bool any = lists(plans, run_plan_hash(run->dir));
@@ -134,7 +132,6 @@ static ckvc_status candidates(const report *r, const report_table *t, int side, 
     candidate *list = ckvc_alloc(most, sizeof *list);
     *out = list;
     *n = 0;
-    if (!list) { return ckvc_fail_memory(err, "report", most * sizeof *list); }
     for (size_t i = 0; i < t->n_runs; i++) {
         const report_run *run = &r->runs[t->runs[i]];
         for (size_t k = 0; k < run_pass_count(run->dir); k++) {

@@ -135,11 +135,6 @@ static ckvc_status pair_json(report *r, size_t a, size_t b, json_t *o, ckvc_err 
            cells = (size_t)x->n_layers * x->n_entropy_bins * x->n_ppl_bins;
     size_t n = heads > cells ? heads : cells;
     double *vx = ckvc_alloc(n, sizeof *vx), *vy = ckvc_alloc(n, sizeof *vy);
-    if (!vx || !vy) {
-        free(vx);
-        free(vy);
-        return ckvc_fail_memory(err, "report", n * sizeof *vx);
-    }
     json_t *head = json_array(), *gate = json_array();
     for (size_t i = 0; i < x->n_budgets; i++) {
         for (size_t k = 0; k < y->n_budgets; k++) {

@@ -90,10 +90,6 @@ static ckvc_status open_reader(reader *x, ckvc_err *err) {
     x->order = ckvc_alloc(s->n_records, sizeof *x->order);
     x->losses = ckvc_alloc(pairs, sizeof *x->losses);
     x->rollouts = ckvc_alloc(s->n_records, sizeof *x->rollouts);
-    if (!x->first || !x->order || !x->losses || !x->rollouts) {
-        return ckvc_fail_memory(err, "report",
-                                s->n_records * (sizeof *x->order + sizeof *x->rollouts));
-    }
     for (size_t i = 0; i < pairs; i++) {
         x->losses[i] = NAN;
     }
@@ -211,9 +207,6 @@ static ckvc_status table_actions(const report_table *t, int side, const shard_he
     const float *own = head ? k->weight : k->tau, *start = head ? h->start_weight : h->start_tau;
     s->incoming = ckvc_alloc(n, sizeof *s->incoming);
     s->chosen = ckvc_alloc(n, sizeof *s->chosen);
-    if (!s->incoming || !s->chosen) {
-        return ckvc_fail_memory(err, "report", n * sizeof *s->chosen);
-    }
     for (size_t i = 0; i < n; i++) {
         int chosen = ckvc_grid_index(s->grid, A, own[i]),
             before = ckvc_grid_index(s->grid, A, start[i]);
@@ -286,9 +279,7 @@ done:
 }
 
 static ckvc_status take_pool(report_side *s, const report_pool *pool, ckvc_err *err) {
-    if (!(s->runs = ckvc_alloc(pool->n, sizeof *s->runs))) {
-        return ckvc_fail_memory(err, "report", pool->n * sizeof *s->runs);
-    }
+    s->runs = ckvc_alloc(pool->n, sizeof *s->runs);
     for (size_t i = 0; i < pool->n; i++) {
         s->runs[s->n_runs++] = pool->of[i].run;
     }
@@ -346,11 +337,6 @@ static ckvc_status refit(const report *r, report_side *s, ckvc_err *err) {
     s->n_halves = 2 * REPORT_SPLITS < s->n_boot ? 2 * REPORT_SPLITS : s->n_boot / 2 * 2;
     s->boot_choices = ckvc_alloc((size_t)s->n_boot * l->n_states, sizeof *s->boot_choices);
     s->half_choices = ckvc_alloc((size_t)s->n_halves * l->n_states, sizeof *s->half_choices);
-    if (!s->boot_choices || !s->half_choices) {
-        return ckvc_fail_memory(err, "report",
-                                ((size_t)s->n_boot + s->n_halves) * l->n_states *
-                                    sizeof *s->boot_choices);
-    }
     uint8_t *halves = NULL;
     ckvc_status rc =
         cql_logged_weights(l, s->n_boot, CQL_RESAMPLE_BOOTSTRAP, r->o->seed, &s->boot, err);

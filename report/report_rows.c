@@ -95,7 +95,6 @@ static char *series_title(const report *r, const report_series *of, const score_
 static ckvc_status take_taus(const report_rows *s, report_series *of, ckvc_err *err) {
     size_t n = 0;
     of->taus = ckvc_alloc(of->n, sizeof *of->taus);
-    if (!of->taus) { return ckvc_fail_memory(err, "report", of->n * sizeof *of->taus); }
     for (size_t i = 0; i < of->n; i++) {
         double tau = s->rows[of->first + i].row->tau;
         if (isfinite(tau)) { of->taus[n++] = tau; }
@@ -137,9 +136,6 @@ static ckvc_status seen_gather(const report *r, seen_prompts *out, ckvc_err *err
     }
     out->names = ckvc_calloc(total + 1, sizeof *out->names);
     out->hashes = ckvc_calloc(total + 1, sizeof *out->hashes);
-    if (!out->names || !out->hashes) {
-        return ckvc_fail_memory(err, "report", total * (sizeof *out->names + sizeof *out->hashes));
-    }
     for (size_t i = 0; i < r->n_runs; i++) {
         for (size_t p = 0; p < r->runs[i].n_prompts; p++) {
             const report_prompt *q = &r->runs[i].prompts[p];
@@ -157,7 +153,6 @@ static ckvc_status seen_gather(const report *r, seen_prompts *out, ckvc_err *err
 static ckvc_status was_seen(const seen_prompts *seen, const score_row *row, bool *out,
                             ckvc_err *err) {
     char *name = ckvc_format("%s\n%s", row->manifest, row->id);
-    if (!name) { return ckvc_fail_memory(err, "report", strlen(row->id)); }
     *out = bsearch(&name, seen->names, seen->n, sizeof *seen->names, compare_text) ||
            (row->token_hash &&
             bsearch(&row->token_hash, seen->hashes, seen->n, sizeof *seen->hashes, ckvc_order_u64));

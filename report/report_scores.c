@@ -236,7 +236,6 @@ static ckvc_status comparison(const report_rows *s, size_t a, size_t b, const su
     subset lengths[3];
     const size_t n_lengths = length_groups(s, &s->series[a], lengths, &rc, err);
     double *d = ckvc_alloc(s->n + 1, sizeof *d);
-    if (rc == CKVC_OK && !d) { rc = ckvc_fail_memory(err, "report", s->n * sizeof *d); }
     resampled_clear(boot);
     json_t *all = rc == CKVC_OK ? difference_json(s, a, b, &everything, d, boot) : NULL;
     if (all) {

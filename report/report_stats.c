@@ -49,7 +49,6 @@ static ckvc_status entries_json(const report_side *s, json_t *o, ckvc_err *err) 
     double *agree = ckvc_alloc(3 * l->n_states, sizeof *agree), *advantage = agree + l->n_states,
            *bound = agree + 2 * l->n_states;
     double agree_sum = 0;
-    if (!agree) { return ckvc_fail_memory(err, "report", 3 * l->n_states * sizeof *agree); }
     json_t *verdicts = json_array(), *e = json_object();
     for (size_t i = 0; i < l->n_states; i++) {
         agree[i] = advantage[i] = bound[i] = NAN;
@@ -213,13 +212,6 @@ static ckvc_status bound_json(const report_side *s, json_t *o, ckvc_err *err) {
     variance_bound *of = ckvc_alloc(S, sizeof *of);
     double *values = ckvc_alloc(COLUMNS * S, sizeof *values), prompts = 0, width = 0;
     json_t *n_prompts = json_array(), *n_actions = json_array();
-    if (!of || !values) {
-        free(of);
-        free(values);
-        json_decref(n_prompts);
-        json_decref(n_actions);
-        return ckvc_fail_memory(err, "report", S * (sizeof *of + COLUMNS * sizeof *values));
-    }
     variance_bounds(s->logged, BOUND_DELTA, of);
     for (size_t i = 0; i < S; i++) {
         bool there = of[i].n_prompts > 0;
@@ -386,7 +378,6 @@ static ckvc_status settings_json(const report *r, const report_side *s, const st
     size_t S = l->n_states, supported = 0;
     int *exact = ckvc_alloc(2 * S, sizeof *exact), *other = exact + S;
     double noise = 0;
-    if (!exact) { return ckvc_fail_memory(err, "report", 2 * S * sizeof *exact); }
     choices_of(l, &s->fit, exact);
     for (size_t i = 0; i < S; i++) {
         uint64_t n[CQL_MAX_ACTIONS];

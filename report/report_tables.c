@@ -161,11 +161,6 @@ static ckvc_status count_correlation(const side_view *v, const int *by_q, double
                                      ckvc_err *err) {
     double *is_chosen = ckvc_alloc(v->states * v->actions, sizeof *is_chosen);
     double *relative = ckvc_alloc(v->states * v->actions, sizeof *relative);
-    if (!is_chosen || !relative) {
-        free(is_chosen);
-        free(relative);
-        return ckvc_fail_memory(err, "report", 2 * v->states * v->actions * sizeof *relative);
-    }
     size_t k = 0;
     for (size_t s = 0; s < v->states; s++) {
         const uint64_t *n = v->n + s * v->actions;
@@ -260,10 +255,6 @@ static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err) {
     split *splits = ckvc_calloc(v->budgets * cells, sizeof *splits);
     json_t *loss_states = json_array(), *flat_states = json_array();
     ckvc_status rc = CKVC_OK;
-    if (!totals || !logged || !chosen || !row || !choice || !splits) {
-        rc = ckvc_fail_memory(err, "report", v->states * (sizeof *totals + sizeof *choice));
-        goto done;
-    }
     size_t supported = 0, decided = 0;
     double percentile = 0, stability = 0, records = 0;
     for (size_t s = 0; s < v->states; s++) {

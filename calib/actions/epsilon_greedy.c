@@ -26,7 +26,6 @@ ckvc_status epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC_SID
                                   epsilon_greedy **out, ckvc_err *err) {
     epsilon_greedy *g = ckvc_calloc(1, sizeof *g);
     *out = NULL;
-    if (!g) { return ckvc_fail_memory(err, "running means", sizeof *g); }
     g->table = t;
     g->share = EPSILON_FIRST;
     ckvc_status st = CKVC_OK;
@@ -41,10 +40,6 @@ ckvc_status epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC_SID
         s->sum = ckvc_calloc(states * s->n_actions, sizeof *s->sum);
         s->n = ckvc_calloc(states * s->n_actions, sizeof *s->n);
         s->tried = ckvc_calloc(s->n_tried, 1);
-        if (!s->sum || !s->n || !s->tried) {
-            st = ckvc_fail_memory(err, "running means",
-                                  states * s->n_actions * (sizeof *s->sum + sizeof *s->n));
-        }
     }
     if (st != CKVC_OK) {
         epsilon_greedy_free(g);

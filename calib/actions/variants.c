@@ -88,7 +88,6 @@ static ckvc_status grow_slots(variant_list *v, size_t n_variants, ckvc_err *err)
     if (v->n_slots && n_variants < v->n_slots / 2) { return CKVC_OK; }
     size_t n = slots_for(n_variants);
     uint32_t *slots = ckvc_calloc(n, sizeof *slots);
-    if (!slots) { return ckvc_fail_memory(err, "distinct variants", n * sizeof *slots); }
     free(v->slots);
     v->slots = slots;
     v->n_slots = n;

@@ -84,7 +84,6 @@ static int by_value(const void *a, const void *b) {
 static ckvc_status measure(bench *b, stage_fn fn, const bench_row *r, double seconds[2]) {
     const int repeats = r->runs > b->o->repeats ? r->runs : b->o->repeats;
     double *each = ckvc_calloc((size_t)repeats, sizeof *each);
-    if (!each) { return ckvc_fail_memory(b->err, "timings", (size_t)repeats * sizeof *each); }
     double begin = ckvc_now_s(), spent = 0;
     ckvc_status st = fn(b);
     int n = 0;
@@ -264,7 +263,6 @@ static ckvc_status bench_matmul(bench *b) {
     char shape[64];
     size_t n_w = (size_t)GEMM_OUT * GEMM_IN;
     b->host = ckvc_alloc_aligned(n_w, sizeof *b->host);
-    if (!b->host) { return ckvc_fail_memory(b->err, "a matrix", n_w * sizeof *b->host); }
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 3, 0);
     for (size_t i = 0; i < n_w; i++) {
@@ -494,9 +492,6 @@ static ckvc_status bench_model(bench *b) {
 static ckvc_status bench_count(bench *b) {
     double seconds[2] = {0};
     b->rewards = ckvc_alloc(COUNT_RECORDS, sizeof *b->rewards);
-    if (!b->rewards) {
-        return ckvc_fail_memory(b->err, "rewards", COUNT_RECORDS * sizeof *b->rewards);
-    }
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 6, 0);
     for (size_t i = 0; i < COUNT_RECORDS; i++) {

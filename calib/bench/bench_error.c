@@ -254,9 +254,6 @@ ckvc_status bench_error_measure(backend *reference_be, model *reference, backend
     p.n_states[CKVC_SIDE_HEAD] = (size_t)s->n_layers * (size_t)s->n_kv_heads;
     p.n_states[CKVC_SIDE_GATE] = (size_t)s->n_layers;
     p.live = ckvc_calloc(p.n_states[0] + p.n_states[1], sizeof *p.live);
-    if (st == CKVC_OK && p.live == NULL) {
-        st = ckvc_fail_memory(err, "the states of a table", p.n_states[0] + p.n_states[1]);
-    }
     st = st ? st : open_arm(&p, &p.arms[0], reference_be, reference, err);
     st = st ? st : open_arm(&p, &p.arms[1], other_be, other, err);
     for (size_t i = 0; st == CKVC_OK && i < o->n_prompts; i++) {

@@ -380,11 +380,6 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     uint32_t n = 0, *of_pass = ckvc_calloc(in->prompts->n, sizeof *of_pass);
     *counts = (pass_counts){.reliability = NAN};
     bool *done = ckvc_calloc(in->prompts->n, sizeof *done);
-    if (!done || !of_pass) {
-        free(done);
-        free(of_pass);
-        return ckvc_fail_memory(err, "the list of prompts", in->prompts->n * sizeof *of_pass);
-    }
     for (uint32_t i = 0; i < in->prompts->n; i++) {
         if (!table || !in->prompts->items[i].passed_over) { of_pass[n++] = i; }
     }

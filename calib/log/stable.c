@@ -21,7 +21,6 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
                           uint64_t seed, size_t memory_max, stable **out, ckvc_err *err) {
     stable *s = ckvc_calloc(1, sizeof *s);
     *out = NULL;
-    if (!s) { return ckvc_fail_memory(err, "--until-stable", sizeof *s); }
     s->n_heads = (size_t)table->n_layers * table->n_heads;
     s->n_budgets = table->n_budgets;
     s->n_actions = table->n_head_actions;

@@ -75,9 +75,6 @@ static ckvc_status encode_messages(const manifest *m, const manifest_entry *e, c
                                    const chat_template *chat, int32_t **ids, size_t *n,
                                    ckvc_err *err) {
     chat_message *messages = ckvc_calloc(e->n_messages, sizeof *messages);
-    if (!messages) {
-        return ckvc_fail_memory(err, "a prompt's messages", e->n_messages * sizeof *messages);
-    }
     for (size_t i = 0; i < e->n_messages; i++) {
         messages[i] = (chat_message){e->messages[i].role, e->messages[i].content,
                                      e->messages[i].content_size};
@@ -171,10 +168,6 @@ static ckvc_status build_one(const manifest *m, const manifest_entry *e, const t
         }
     }
     p->tokens = ckvc_alloc(kept + C, sizeof *p->tokens);
-    if (!p->tokens) {
-        st = ckvc_fail_memory(err, "a prompt's ids", (kept + C) * sizeof *p->tokens);
-        goto done;
-    }
     /* The LongBench convention: the first and the last half stay, the middle goes. */
     size_t head = (kept + 1) / 2, tail = kept - head;
     memcpy(p->tokens, ids, head * sizeof *ids);
@@ -208,10 +201,6 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
     *out = NULL;
     prompt_list *list = ckvc_calloc(1, sizeof *list);
     if (list) { list->items = ckvc_calloc(m->n_entries, sizeof *list->items); }
-    if (!list || !list->items) {
-        prompts_free(list);
-        return ckvc_fail_memory(err, "the prompt list", m->n_entries * sizeof(prompt));
-    }
     if (o->max_tokens > 0 && o->max_tokens < o->window + 1) {
         prompts_free(list);
         return ckvc_fail(err, CKVC_E_USAGE,

@@ -59,11 +59,6 @@ ckvc_status sample_draw(const sample_item *items, size_t n, size_t want, uint64_
                         ckvc_err *err) {
     memset(drawn, 0, n * sizeof *drawn);
     ranked *sorted = ckvc_calloc(n, sizeof *sorted), *next = ckvc_calloc(n, sizeof *next);
-    if (!sorted || !next) {
-        free(sorted);
-        free(next);
-        return ckvc_fail_memory(err, "the sample", n * sizeof *sorted);
-    }
     for (size_t i = 0; i < n; i++) {
         sorted[i] = (ranked){items[i].cell, sample_hash(seed, items[i].id), items[i].id, i};
     }
@@ -156,7 +151,6 @@ ckvc_status scanned_edges(const scanned *s, const run_dir *run, uint32_t E, uint
             run_path(run));
     }
     double *values = ckvc_alloc(s->n, sizeof *values);
-    if (!values) { return ckvc_fail_memory(err, "risks", s->n * sizeof *values); }
     for (size_t i = 0; i < s->n; i++) {
         values[i] = s->items[i].r_struct;
     }
@@ -219,7 +213,6 @@ static ckvc_status list_sources(const placed *all, size_t n, coverage *c, ckvc_e
 static ckvc_status list_rows(placed *all, size_t n, coverage *c, ckvc_err *err) {
     ckvc_status st = list_sources(all, n, c, err);
     c->rows = ckvc_calloc(n, sizeof *c->rows);
-    if (st == CKVC_OK && !c->rows) { st = ckvc_fail_memory(err, "cells", n * sizeof *c->rows); }
     if (st != CKVC_OK) { return st; }
     qsort(all, n, sizeof *all, by_place);
     for (size_t i = 0; i < n; i++) {

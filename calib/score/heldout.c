@@ -34,9 +34,6 @@ ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts
         {SCORE_IDENTITY, NULL}, {SCORE_MATCHED, table}, {SCORE_TABLE, table}};
     enum { N = sizeof policies / sizeof *policies };
     score_summary *summary = ckvc_calloc((size_t)N * o->n_budgets, sizeof *summary);
-    if (!summary) {
-        return ckvc_fail_memory(err, "the held-out scores", N * o->n_budgets * sizeof *summary);
-    }
     ckvc_status st = score_prompts(&only, policies, N, o, lines, summary, err);
     free(summary);
     return st;
@@ -70,10 +67,6 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
     if (h) {
         h->n = n;
         h->table = ckvc_calloc(3 * n + 1, sizeof *h->table);
-    }
-    if (!h || !counts || !h->table) {
-        st = ckvc_fail_memory(err, "held-out rewards", n * 3 * sizeof *h->table);
-        goto done;
     }
     h->identity = h->table + n;
     h->matched = h->table + 2 * n;
@@ -127,7 +120,6 @@ ckvc_status heldout_gain(const double *a, const double *b, size_t n, rank_interv
                          ckvc_err *err) {
     double *d = ckvc_alloc(n + 1, sizeof *d);
     size_t k = 0;
-    if (!d) { return ckvc_fail_memory(err, "held-out rewards", n * sizeof *d); }
     for (size_t i = 0; i < n; i++) {
         double v = b ? a[i] - b[i] : a[i];
         if (isfinite(v)) { d[k++] = v; }

@@ -23,7 +23,6 @@ static bool ends_with(const char *path, const char *suffix) {
 
 static ckvc_status folder_has(const char *folder, const char *name, bool *out, ckvc_err *err) {
     char *path = ckvc_path_join(folder, name);
-    if (!path) { return ckvc_fail_memory(err, "a path", strlen(folder)); }
     *out = ckvc_file_exists(path);
     free(path);
     return CKVC_OK;

@@ -282,9 +282,6 @@ static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from
     ckvc_status st =
         scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
     uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
-    if (st == CKVC_OK && !cells) {
-        st = ckvc_fail_memory(err, "cells", (size_t)E * P * sizeof *cells);
-    }
     if (st == CKVC_OK) {
         for (size_t i = 0; i < s->n; i++) {
             cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
@@ -340,7 +337,6 @@ ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) {
     ckvc_status st = scanned_read(j->run, &s, err);
     if (st != CKVC_OK) { return st; }
     double *edges = ckvc_calloc((size_t)E + P, sizeof *edges);
-    if (!edges) { st = ckvc_fail_memory(err, "bin edges", ((size_t)E + P) * sizeof *edges); }
     if (st == CKVC_OK && s.n > 0) {
         const sample_options o = {.n_entropy_bins = E,
                                   .n_ppl_bins = P,

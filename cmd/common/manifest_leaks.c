@@ -96,7 +96,6 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
                                ckvc_err *err) {
     size_t n_left_out = 0;
     bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
-    if (!left_out) { return ckvc_fail_memory(err, "prompts", m->n_entries); }
     for (size_t i = 0; i < m->n_entries; i++) {
         left_out[i] = !held_out[i] && (shares[i] || repeats[i]);
         n_left_out += left_out[i];

@@ -237,7 +237,6 @@ static ckvc_status set_value(const opt *o, const char *text, const char *where, 
             return CKVC_E_MEMORY;
         }
         char *copy = ckvc_strdup(text);
-        if (!copy) { return ckvc_fail_memory(err, "an option list", strlen(text)); }
         list_texts[n_list_texts++] = copy;
         for (char *p = copy;;) {
             size_t len = strcspn(p, ",");

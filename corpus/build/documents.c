@@ -195,7 +195,6 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
     c->n_files++;
     const char *bytes = raw;
     char *plain_name = ckvc_strdup(name);
-    if (status == CKVC_OK && !plain_name) { status = ckvc_fail_memory(err, name, strlen(name)); }
     if (status == CKVC_OK && n >= 2 && memcmp(raw, "\x1f\x8b", 2) == 0) {
         status = inflate_all(path, raw, n, &unpacked, err);
         bytes = unpacked.data ? (const char *)unpacked.data : "";

@@ -284,7 +284,6 @@ static ckvc_status add_entry(builder *b, const char *source, const char *split, 
     hex[12] = '\0';
     char *id = ckvc_format("%s-%s", source, hex);
     *added = false;
-    if (!id) { return ckvc_fail_memory(b->err, "id", strlen(source)); }
     for (size_t i = 0; i < m->n_entries; i++) {
         if (strcmp(strrchr(m->entries[i].id, '-'), strrchr(id, '-')) == 0) {
             free(id);
@@ -455,9 +454,6 @@ static ckvc_status order_documents(builder *b) {
     const corpus *c = b->c;
     b->cursors = ckvc_calloc(c->n_documents, sizeof *b->cursors);
     b->sources = ckvc_calloc(c->n_documents, sizeof *b->sources);
-    if (!b->cursors || !b->sources) {
-        return ckvc_fail_memory(b->err, "documents", c->n_documents * sizeof *b->sources);
-    }
     for (size_t i = 0; i < c->n_documents; i++) {
         size_t k = 0;
         while (k < b->n_sources && strcmp(b->sources[k].name, c->documents[i].source) != 0) {
@@ -468,10 +464,6 @@ static ckvc_status order_documents(builder *b) {
             b->n_sources++;
             source->name = c->documents[i].source;
             source->order = ckvc_alloc(c->n_documents, sizeof *source->order);
-            if (!source->order) {
-                return ckvc_fail_memory(b->err, "documents",
-                                        c->n_documents * sizeof *source->order);
-            }
         }
         source->order[source->n++] = (uint32_t)i;
     }
@@ -507,11 +499,6 @@ static ckvc_status shuffle_entries(builder *b) {
     size_t n = b->out->n_entries;
     manifest_entry *shuffled = ckvc_alloc(n, sizeof *shuffled);
     uint32_t *order = ckvc_alloc(n, sizeof *order);
-    if (!shuffled || !order) {
-        free(shuffled);
-        free(order);
-        return ckvc_fail_memory(b->err, "prompts", n * sizeof *shuffled);
-    }
     for (size_t i = 0; i < n; i++) {
         order[i] = (uint32_t)i;
     }

@@ -31,10 +31,6 @@ ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err 
     enum { SLOTS = RETRIEVAL_MAX_WORDS * 4 };
     uint32_t *slots = ckvc_calloc(SLOTS, sizeof *slots); /* word index + 1 */
     if (!list->words) { list->words = ckvc_calloc(RETRIEVAL_MAX_WORDS, sizeof *list->words); }
-    if (!slots || !list->words) {
-        free(slots);
-        return ckvc_fail_memory(err, "words", sizeof *list->words * RETRIEVAL_MAX_WORDS);
-    }
     for (size_t i = 0; i < list->n; i++) {
         size_t at = ckvc_xxh64(list->words[i], strlen(list->words[i])) % SLOTS;
         while (slots[at]) {

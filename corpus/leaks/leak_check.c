@@ -117,10 +117,6 @@ static ckvc_status add_prompts(guard *g, ckvc_err *err) {
     g->by_id = ckvc_alloc(n, sizeof *g->by_id);
     g->touched = ckvc_calloc(n, sizeof *g->touched);
     g->touched_any = ckvc_calloc(n, sizeof *g->touched_any);
-    if (!g->texts || !g->entry_of || !g->prompt_of || !g->prompt_text || !g->by_id || !g->touched ||
-        !g->touched_any) {
-        return ckvc_fail_memory(err, "prompts", n * sizeof *g->texts);
-    }
     ckvc_status st = near_index_create(g->o->near, &g->near, err);
     for (size_t i = 0; i < n && st == CKVC_OK; i++) {
         const manifest_entry *e = &m->entries[i];

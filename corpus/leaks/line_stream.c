@@ -30,7 +30,6 @@ struct line_stream {
 ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err) {
     *out = NULL;
     line_stream *s = ckvc_calloc(1, sizeof *s);
-    if (!s) { return ckvc_fail_memory(err, path, sizeof *s); }
     s->fd = -1;
     struct stat info;
     ckvc_status st = CKVC_OK;

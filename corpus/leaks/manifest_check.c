@@ -51,10 +51,6 @@ static int by_digest(const void *a, const void *b) {
 static ckvc_status find_repeats(const manifest *m, manifest_facts *out, ckvc_err *err) {
     body *bodies = ckvc_alloc(m->n_entries, sizeof *bodies);
     out->repeats = ckvc_calloc(m->n_entries, sizeof *out->repeats);
-    if (!bodies || !out->repeats) {
-        free(bodies);
-        return ckvc_fail_memory(err, "prompts", m->n_entries * sizeof *bodies);
-    }
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         bodies[i].line = e->line;

@@ -177,9 +177,6 @@ ckvc_status near_index_build(near_index *x, ckvc_err *err) {
     }
     /* Twice over the prefixes: count, then place. */
     uint32_t *place = ckvc_alloc(n_postings, sizeof *place);
-    if (!place) {
-        return ckvc_fail_memory(err, "an index of shingles", n_postings * sizeof *place);
-    }
     size_t k = 0, at = 0;
     for (size_t i = 0; i < x->n_sets; i++) {
         size_t prefix = x->sets[i].n ? prefix_of(x, x->hashes + x->sets[i].begin, x->sets[i].n) : 0;

@@ -170,9 +170,6 @@ static uint64_t prompt_hash(const struct shard_prompt *p) {
 static ckvc_status seen_grow(fit_pool *pool, ckvc_err *err) {
     size_t capacity = pool->cap_seen > 0 ? 2 * pool->cap_seen : 1024;
     fit_seen *table = ckvc_calloc(capacity, sizeof *table);
-    if (table == NULL) {
-        return ckvc_fail_memory(err, "the list of prompts", capacity * sizeof *table);
-    }
     for (size_t i = 0; i < pool->cap_seen; ++i) {
         if (pool->seen[i].id != NULL) {
             size_t at = pool->seen[i].hash & (capacity - 1);
@@ -641,9 +638,6 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
     *pool = (fit_pool){.options = o};
     ckvc_status st = CKVC_OK;
     source *sources = ckvc_calloc(n_paths, sizeof *sources);
-    if (sources == NULL) {
-        return ckvc_fail_memory(err, "the list of inputs", n_paths * sizeof *sources);
-    }
     for (size_t i = 0; st == CKVC_OK && i < n_paths; ++i) {
         sources[i].path = paths[i];
         for (size_t j = 0; st == CKVC_OK && j < i; ++j) {

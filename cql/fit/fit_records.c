@@ -72,9 +72,6 @@ static ckvc_status run_adamw(side_fit *f, double *q, ckvc_err *err) {
     fit_pool_side *p = f->pool;
     qsort(p->rows, p->n_rows, sizeof *p->rows, by_row);
     cql_record *records = ckvc_alloc(p->n_rows, sizeof *records);
-    if (records == NULL) {
-        return ckvc_fail_memory(err, "AdamW's records", p->n_rows * sizeof *records);
-    }
     for (size_t i = 0; i < p->n_rows; ++i) {
         records[i] = p->rows[i].record;
         records[i].reward /= f->out->scale;
@@ -100,9 +97,7 @@ static ckvc_status fit_states(side_fit *f, ckvc_err *err) {
     double *adamw = NULL;
     f->out->adamw_distance = NAN;
     if (f->o->solver == FIT_ADAMW) {
-        if ((adamw = ckvc_alloc(f->S * f->A, sizeof *adamw)) == NULL) {
-            return ckvc_fail_memory(err, "AdamW's table", f->S * f->A * sizeof *adamw);
-        }
+        adamw = ckvc_alloc(f->S * f->A, sizeof *adamw);
         if ((st = run_adamw(f, adamw, err)) != CKVC_OK) { goto done; }
         f->out->adamw_distance = 0.0;
     }
@@ -144,9 +139,6 @@ static int by_u64(const void *a, const void *b) {
 /* Records of a supported state: least, median, most. */
 static ckvc_status count_summary(side_fit *f, ckvc_err *err) {
     uint64_t *totals = ckvc_alloc(f->out->n_supported, sizeof *totals);
-    if (totals == NULL) {
-        return ckvc_fail_memory(err, "counts", f->out->n_supported * sizeof *totals);
-    }
     size_t k = 0;
     for (size_t s = 0; s < f->S; ++s) {
         uint64_t total = 0;
@@ -172,12 +164,6 @@ static ckvc_status count_correlation(side_fit *f, ckvc_err *err) {
     f->out->count_correlation = NAN;
     double *is_chosen = ckvc_alloc(f->S * f->A, sizeof *is_chosen),
            *relative = ckvc_alloc(f->S * f->A, sizeof *relative);
-    if (is_chosen == NULL || relative == NULL) {
-        free(is_chosen);
-        free(relative);
-        return ckvc_fail_memory(err, "the correlation with counts",
-                                2 * f->S * f->A * sizeof *relative);
-    }
     size_t k = 0;
     for (size_t s = 0; s < f->S; ++s) {
         double total = 0.0, logged = 0.0;
@@ -209,9 +195,7 @@ static void masked(size_t A, const uint64_t *n, const double *values, double *ou
 static ckvc_status what_decided(side_fit *f, ckvc_err *err) {
     double values[CQL_MAX_ACTIONS], noise = 0.0;
     f->out->n_budgets = f->nB;
-    if ((f->out->by_budget = ckvc_calloc(f->nB, sizeof *f->out->by_budget)) == NULL) {
-        return ckvc_fail_memory(err, "what decided", f->nB * sizeof *f->out->by_budget);
-    }
+    f->out->by_budget = ckvc_calloc(f->nB, sizeof *f->out->by_budget);
     for (size_t s = 0; s < f->S; ++s) {
         if (f->chosen[s] < 0) { continue; }
         const uint64_t *n = f->n + s * f->A;
@@ -272,10 +256,6 @@ static ckvc_status resample(side_fit *f, ckvc_err *err) {
     uint32_t R = cql_counts_replicates(f->pool->counts);
     if (R == 0) { return CKVC_OK; }
     f->out->choices = ckvc_alloc((size_t)R * f->S, sizeof *f->out->choices);
-    if (f->out->choices == NULL) {
-        return ckvc_fail_memory(err, "the replicates' choices",
-                                (size_t)R * f->S * sizeof *f->out->choices);
-    }
     ckvc_status st =
         cql_counts_choices(f->pool->counts, f->o->cql_alpha, f->out->scale,
                            f->side == CKVC_SIDE_HEAD ? f->grid : NULL, f->out->choices, err);
@@ -381,10 +361,6 @@ static ckvc_status fit_one_side(side_fit *f, const char *where, const float *inc
     f->incoming = ckvc_alloc(f->S, sizeof *f->incoming);
     f->chosen = ckvc_alloc(f->S, sizeof *f->chosen);
     ckvc_status st = CKVC_OK;
-    if (f->incoming == NULL || f->chosen == NULL) {
-        st = ckvc_fail_memory(err, "a table's actions", 2 * f->S * sizeof *f->chosen);
-        goto done;
-    }
     memset(f->chosen, 0xff, f->S * sizeof *f->chosen); /* -1 */
     if ((st = read_incoming(f, where, incoming, err)) != CKVC_OK) { goto done; }
     if (f->out->fitted) {
@@ -507,7 +483,6 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     }
     fit_pool pool;
     fit_result *r = ckvc_calloc(1, sizeof *r);
-    if (r == NULL) { return ckvc_fail_memory(err, "a fit", sizeof *r); }
     ckvc_status st = fit_pool_read(&pool, paths, n_paths, o, err);
     if (st != CKVC_OK ||
         (o->incoming != NULL && (st = check_incoming(&pool, o->incoming, err)) != CKVC_OK)) {

@@ -29,9 +29,7 @@ static ckvc_status add_shard(head_signature *out, const shard *s, const char *wh
     if (out->values == NULL) {
         ckvc_status st = shard_header_copy(&out->h, &s->h, err);
         if (st != CKVC_OK) { return st; }
-        if ((out->values = ckvc_calloc(heads * 3, sizeof *out->values)) == NULL) {
-            return ckvc_fail_memory(err, "statistics of heads", heads * 3 * sizeof *out->values);
-        }
+        out->values = ckvc_calloc(heads * 3, sizeof *out->values);
     }
     if (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,

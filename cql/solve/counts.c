@@ -78,7 +78,6 @@ ckvc_status cql_counts_create(size_t n_states, size_t n_actions, uint32_t n_repl
         return ckvc_fail(err, CKVC_E_MEMORY, REFUSED, all, n_replicates, memory_max, fit);
     }
     cql_counts *c = ckvc_calloc(1, sizeof *c);
-    if (c == NULL) { return ckvc_fail_memory(err, "statistics", sizeof *c); }
     *c = (cql_counts){.n_states = n_states,
                       .n_actions = n_actions,
                       .n_replicates = n_replicates,
@@ -90,11 +89,6 @@ ckvc_status cql_counts_create(size_t n_states, size_t n_actions, uint32_t n_repl
     c->weight = ckvc_calloc(n_replicates, sizeof *c->weight);
     c->rep_n = ckvc_calloc(cells * n_replicates, sizeof *c->rep_n);
     c->rep_sum = ckvc_calloc(cells * n_replicates, sizeof *c->rep_sum);
-    if (c->cells == NULL || c->prompts == NULL || c->last == NULL || c->weight == NULL ||
-        c->rep_n == NULL || c->rep_sum == NULL) {
-        cql_counts_free(c);
-        return ckvc_fail_memory(err, "statistics of states and actions", all);
-    }
     *out = c;
     return CKVC_OK;
 }

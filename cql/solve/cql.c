@@ -287,10 +287,6 @@ ckvc_status cql_adamw(const cql_record *records, size_t n, size_t n_states, size
     double *second = ckvc_calloc(cells, sizeof *second); /* [S][A] running mean of g^2 */
     uint32_t *seen = ckvc_alloc(n_states, sizeof *seen);
     uint32_t *order = ckvc_alloc(n, sizeof *order);
-    if (g == NULL || first == NULL || second == NULL || seen == NULL || order == NULL) {
-        st = ckvc_fail_memory(err, "AdamW's state", 3 * cells * sizeof *g + n * sizeof *order);
-        goto done;
-    }
     if (n > UINT32_MAX || o->batch == 0) {
         st = ckvc_fail(err, CKVC_E_USAGE,
                        "AdamW takes at most 4294967295 records and a batch of at least 1; got %zu "

@@ -28,7 +28,6 @@ ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part,
                          n_states, memory_max);
     }
     cql_logged *l = ckvc_calloc(1, sizeof *l);
-    if (l == NULL) { return ckvc_fail_memory(err, "logged rewards", sizeof *l); }
     *l = (cql_logged){.n_states = n_states, .n_actions = n_actions, .memory_max = memory_max};
     l->latest = ckvc_alloc(n_states, sizeof *l->latest);
     l->first = ckvc_calloc(n_states + 1, sizeof *l->first);
@@ -132,9 +131,6 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
 
 ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err) {
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
-    if (l->order == NULL) {
-        return ckvc_fail_memory(err, "logged rewards", l->n_blocks * sizeof *l->order);
-    }
     /* a stable counting sort by state: prompts stay in their order */
     for (size_t i = 0; i < l->n_blocks; ++i) {
         l->first[l->blocks[i].state + 1]++;

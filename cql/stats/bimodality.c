@@ -22,11 +22,6 @@ typedef struct dip_work {
 static ckvc_status work_create(dip_work *w, size_t k, ckvc_err *err) {
     double *reals = ckvc_alloc(4 * k + 1, sizeof *reals);
     size_t *places = ckvc_alloc(2 * k + 1, sizeof *places);
-    if (!reals || !places) {
-        free(reals);
-        free(places);
-        return ckvc_fail_memory(err, "a dip test", 4 * k * sizeof *reals);
-    }
     *w = (dip_work){reals, reals + k, reals + 2 * k, reals + 3 * k, places, places + k};
     return CKVC_OK;
 }

@@ -66,7 +66,6 @@ double rank_spearman(const double *x, const double *y, size_t n) {
 
 ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err) {
     keyed *scratch = ckvc_alloc(n + 1, sizeof *scratch);
-    if (scratch == NULL) { return ckvc_fail_memory(err, "ranks", n * sizeof *scratch); }
     const bool ok = centred_ranks(x, n, scratch, out);
     free(scratch);
     for (size_t i = 0; ok && i < n; ++i) {
@@ -164,7 +163,6 @@ ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p
                           ckvc_err *err) {
     if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "a quantile of no values was asked for"); }
     double *sorted = ckvc_alloc(n, sizeof *sorted);
-    if (sorted == NULL) { return ckvc_fail_memory(err, "quantiles", n * sizeof *sorted); }
     memcpy(sorted, x, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, ckvc_order_double);
     for (size_t i = 0; i < n_p; ++i) {

@@ -17,7 +17,6 @@ ckvc_status stability_spread_of(const double *values, size_t n, stability_spread
     static const double points[2] = {0.025, 0.975};
     *out = (stability_spread){NAN, NAN, NAN, 0};
     double *defined = ckvc_alloc(n, sizeof *defined), sum = 0.0, ends[2];
-    if (defined == NULL) { return ckvc_fail_memory(err, "repeats", n * sizeof *defined); }
     size_t k = 0;
     for (size_t i = 0; i < n; ++i) {
         if (isfinite(values[i])) {
@@ -119,10 +118,6 @@ ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep
     uint8_t *weight = ckvc_alloc(N, 1);
     double records = 0.0, supported = 0.0, ignored = 0.0;
     ckvc_status st = CKVC_OK;
-    if (full == NULL || rho == NULL || order == NULL || weight == NULL) {
-        st = ckvc_fail_memory(err, "a learning curve", 4 * S * sizeof *full);
-        goto done;
-    }
     st = table_of(s, &cql_all, full, &ignored, &ignored, err);
     for (uint32_t r = 0; r < repeats && st == CKVC_OK; ++r) {
         cql_subset of = {weight, keep, seed ^ (uint64_t)r << 32};
@@ -166,10 +161,6 @@ ckvc_status stability_left_out(const stability_side *s, size_t n, uint32_t repea
     uint8_t *weight = ckvc_alloc(N, 1);
     double *sum = ckvc_calloc(3 * N, sizeof *sum), *blocks = sum + N, *times = sum + 2 * N;
     ckvc_status st = CKVC_OK;
-    if (order == NULL || weight == NULL || sum == NULL) {
-        st = ckvc_fail_memory(err, "prompts left out", 3 * N * sizeof *sum);
-        goto done;
-    }
     for (size_t p = 0; p < N; ++p) {
         gain[p] = 0.0;
     }

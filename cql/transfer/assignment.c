@@ -19,10 +19,6 @@ ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_
              *before = ckvc_calloc(m + 1, sizeof *before);
     bool *done = ckvc_alloc(m + 1, sizeof *done);
     ckvc_status st = CKVC_OK;
-    if (!u || !v || !least || !row_of || !before || !done) {
-        st = ckvc_fail_memory(err, "an assignment", m * 5 * sizeof *v);
-        goto cleanup;
-    }
     for (uint32_t i = 1; i <= n; i++) {
         uint32_t at = 0;
         row_of[0] = i;

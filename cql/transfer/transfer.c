@@ -108,11 +108,6 @@ ckvc_status transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, 
              *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
     spread_of *order = ckvc_alloc(G2, sizeof *order);
     ckvc_status st = CKVC_OK;
-    if (sorted == NULL || mapped == NULL || order == NULL) {
-        st = ckvc_fail_memory(err, "transferring by rank",
-                              ((size_t)L * G + (size_t)L2 * G2) * sizeof *sorted);
-        goto done;
-    }
     memcpy(sorted, source, (size_t)L * G * sizeof *sorted);
     for (uint32_t l = 0; l < L; l++) {
         qsort(sorted + (size_t)l * G, G, sizeof *sorted, by_index);
@@ -229,9 +224,6 @@ ckvc_status transfer_pair(uint32_t L, uint32_t G, const double *signature, uint3
            *z2 = ckvc_alloc((size_t)G2 * TRANSFER_STATS, sizeof *z2);
     double *cost = ckvc_alloc((size_t)G2 * G * times, sizeof *cost);
     ckvc_status st = CKVC_OK;
-    if (out->head == NULL || out->cost == NULL || z == NULL || z2 == NULL || cost == NULL) {
-        st = ckvc_fail_memory(err, "pairing heads", steps * G2 * sizeof *out->head);
-    }
     for (uint32_t l = 0; st == CKVC_OK && l < L; l++) {
         z_scores(G, signature + (size_t)l * G * TRANSFER_STATS, z + (size_t)l * G * TRANSFER_STATS);
     }

@@ -111,9 +111,7 @@ static ckvc_status map_weights(mapping *m, uint32_t *source, uint32_t *target, c
     m->agreement = NAN;
     if (m->o->heads == TRANSFER_RANK) {
         size_t most = (size_t)L * G > (size_t)L2 * G2 ? (size_t)L * G : (size_t)L2 * G2;
-        if (!(spread = ckvc_alloc(most, sizeof *spread))) {
-            return ckvc_fail_memory(err, "transferring a table", most * sizeof *spread);
-        }
+        spread = ckvc_alloc(most, sizeof *spread);
     } else if (m->o->heads == TRANSFER_SIGNATURE) {
         st = transfer_pair(L, G, m->from->signature, L2, G2, m->scan.values, &m->pairing, err);
     }

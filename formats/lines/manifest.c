@@ -204,7 +204,6 @@ static ckvc_status read_messages(line_reader *r, const json_t *list, manifest_en
     const size_t n = json_array_size(list);
     if (n == 0) { return bad(r, "messages", "must be an array of messages, not empty"); }
     e->messages = ckvc_calloc(n, sizeof *e->messages);
-    if (!e->messages) { return ckvc_fail_memory(r->err, "messages", n * sizeof *e->messages); }
     for (size_t i = 0; i < n; i++) {
         ckvc_status status =
             read_message(r, json_array_get(list, i), i, &e->messages[e->n_messages++]);
@@ -334,7 +333,6 @@ static int by_id(const void *a, const void *b) {
 
 static ckvc_status check_ids(const manifest *m, ckvc_err *err) {
     const manifest_entry **sorted = ckvc_alloc(m->n_entries, sizeof *sorted);
-    if (!sorted) { return ckvc_fail_memory(err, "manifest ids", m->n_entries * sizeof *sorted); }
     for (size_t i = 0; i < m->n_entries; i++) {
         sorted[i] = &m->entries[i];
     }

@@ -316,7 +316,6 @@ static int compare_rows(const void *pa, const void *pb) {
 
 static ckvc_status refuse_duplicates(const scores *s, ckvc_err *err) {
     const score_row **order = ckvc_alloc(s->n, sizeof(void *));
-    if (!order) { return ckvc_fail_memory(err, "scores", s->n * sizeof(void *)); }
     for (size_t i = 0; i < s->n; i++) {
         order[i] = &s->rows[i];
     }
@@ -358,10 +357,6 @@ ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) {
         }
         free(where);
         where = ckvc_format("%s:%u", path, at.line);
-        if (!where) {
-            rc = ckvc_fail_memory(err, "scores", 64);
-            goto done;
-        }
         json_decref(object);
         object = NULL;
         if ((rc = ckvc_json_parse((const char *)start, n, where, &object, err)) ||

@@ -45,9 +45,7 @@ static ckvc_status read_attention(const json_t *line, const char *path, score_ro
                              path, row->line, attention_keys[i], L);
         }
     }
-    if (!(row->attention = ckvc_alloc(L * SCORE_ATTENTION_KEYS, sizeof *row->attention))) {
-        return ckvc_fail_memory(err, "scores", L * SCORE_ATTENTION_KEYS * sizeof *row->attention);
-    }
+    row->attention = ckvc_alloc(L * SCORE_ATTENTION_KEYS, sizeof *row->attention);
     const double rows = (double)row->n_continuation - 1;
     for (size_t l = 0; l < L; l++) {
         double v[SCORE_ATTENTION_KEYS];
@@ -112,9 +110,6 @@ static ckvc_status read_utilities(const json_t *line, const char *path, score_ro
     }
     row->n_heads = (uint32_t)G;
     row->utility = ckvc_alloc((L * G + 1) * SCORE_QUANTILE_COUNT, sizeof *row->utility);
-    if (!row->utility) {
-        return ckvc_fail_memory(err, "scores", L * G * SCORE_QUANTILE_COUNT * sizeof *row->utility);
-    }
     ckvc_status st = read_quantiles(alpha, "alpha_quantiles", path, row->line,
                                     row->utility + L * G * SCORE_QUANTILE_COUNT, err);
     for (size_t i = 0; st == CKVC_OK && i < L * G; i++) {

@@ -195,9 +195,6 @@ static int by_tensor_name(const void *a, const void *b) {
 
 static ckvc_status read_values(gguf *g, ckvc_cursor *c, uint64_t n, ckvc_err *err) {
     g->values = ckvc_calloc((size_t)n, sizeof *g->values);
-    if (g->values == NULL) {
-        return ckvc_fail_memory(err, "the keys of a GGUF file", (size_t)n * sizeof *g->values);
-    }
     for (uint64_t i = 0; i < n; i++) {
         gguf_value *v = &g->values[g->n_values];
         ckvc_status st = read_name(g, c, "key", (size_t)i, &v->key, err);

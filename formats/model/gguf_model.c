@@ -415,7 +415,6 @@ static char *rename_tensor(const gguf *g, const model_shape *s, const char *stor
         *rotary = hit->rotary;
         name = ckvc_format("model.layers.%ld.%s", layer, hit->name);
     }
-    if (name == NULL) { ckvc_fail_memory(err, "a tensor name", strlen(stored)); }
     return name;
 }
 
@@ -427,9 +426,6 @@ ckvc_status gguf_load(const char *path, weights *w, ckvc_err *err) {
     const gguf *g = w->container;
     const bool pairwise = strcmp(shape.family, "llama") == 0;
     w->tensors = ckvc_calloc(g->n_tensors, sizeof *w->tensors);
-    if (w->tensors == NULL) {
-        return ckvc_fail_memory(err, "the list of weights", g->n_tensors * sizeof *w->tensors);
-    }
     w->cap_tensors = g->n_tensors;
     for (size_t i = 0; i < g->n_tensors; i++) {
         const gguf_tensor *t = &g->tensors[i];

@@ -371,7 +371,6 @@ ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) 
     *out = (model_shape){.bos_id = -1};
     json_t *config = NULL;
     char *path = ckvc_path_join(dir, "config.json");
-    if (path == NULL) { return ckvc_fail_memory(err, "a file name", strlen(dir) + 16); }
     reader r = {path, err, CKVC_OK};
     r.rc = ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err);
     if (r.rc != CKVC_OK) { goto done; }

@@ -240,7 +240,6 @@ static ckvc_status add_file(weights *w, const char *dir, const char *name, ckvc_
     }
 
     char *where = ckvc_format("%s: header", path);
-    if (where == NULL) { return ckvc_fail_memory(err, "a file name", strlen(path) + 16); }
     rc = ckvc_json_parse((const char *)s->map.data + 8, (size_t)header_bytes, where, &header, err);
     free(where);
     if (rc != CKVC_OK) { return rc; }
@@ -272,10 +271,6 @@ static ckvc_status add_file(weights *w, const char *dir, const char *name, ckvc_
         rc = read_entry(path, tensor, entry, data, data_bytes, view, err);
         if (rc != CKVC_OK) { goto done; }
         view->name = ckvc_strdup(tensor);
-        if (view->name == NULL) {
-            rc = ckvc_fail_memory(err, "a tensor name", strlen(tensor) + 1);
-            goto done;
-        }
         view->stored = view->name;
         w->n_tensors++;
     }

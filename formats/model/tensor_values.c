@@ -171,9 +171,6 @@ ckvc_status tensor_order_rows(const tensor_view *t, float *values, ckvc_err *err
     const int64_t head = t->pairwise, half_head = head / 2, cols = t->rank > 1 ? t->dims[1] : 1;
     assert(head % 2 == 0 && t->dims[0] % head == 0);
     float *rows = ckvc_alloc((size_t)(head * cols), sizeof *rows);
-    if (rows == NULL) {
-        return ckvc_fail_memory(err, "a head's rows", (size_t)(head * cols) * sizeof *rows);
-    }
     for (float *h = values; h < values + t->dims[0] * cols; h += head * cols) {
         memcpy(rows, h, (size_t)(head * cols) * sizeof *rows);
         for (int64_t r = 0; r < head; r++) {

@@ -17,9 +17,6 @@ static int by_name(const void *a, const void *b) {
 
 ckvc_status weights_sort(weights *w, ckvc_err *err) {
     w->by_name = ckvc_alloc(w->n_tensors, sizeof *w->by_name);
-    if (w->by_name == NULL) {
-        return ckvc_fail_memory(err, "the list of weights", w->n_tensors * sizeof *w->by_name);
-    }
     if (w->n_tensors > 1) { qsort(w->tensors, w->n_tensors, sizeof *w->tensors, by_stored_name); }
     for (size_t i = 0; i < w->n_tensors; i++) {
         w->by_name[i] = &w->tensors[i];
@@ -38,7 +35,6 @@ ckvc_status weights_sort(weights *w, ckvc_err *err) {
 ckvc_status weights_open(const char *path, weights **out, ckvc_err *err) {
     *out = NULL;
     weights *w = ckvc_calloc(1, sizeof *w);
-    if (w == NULL) { return ckvc_fail_memory(err, "the list of weights", sizeof *w); }
     ckvc_status st = gguf_is_file(path) ? gguf_load(path, w, err) : safetensors_load(path, w, err);
     if (st != CKVC_OK) {
         weights_close(w);

@@ -99,7 +99,6 @@ static ckvc_status read_sources(const reader *r, coverage *c) {
     const size_t n = json_array_size(list);
     if (!json_is_array(list)) { return bad(r, "sources", "a list of names"); }
     c->sources = ckvc_calloc(n + 1, sizeof *c->sources);
-    if (!c->sources) { return ckvc_fail_memory(r->err, "sources", n * sizeof *c->sources); }
     for (; c->n_sources < n; c->n_sources++) {
         const char *name = json_string_value(json_array_get(list, c->n_sources));
         if (!name) { return bad(r, "sources", "a list of names"); }
@@ -117,7 +116,6 @@ static ckvc_status read_rows(const reader *r, coverage *c) {
     const size_t n = json_array_size(list);
     if (!json_is_array(list)) { return bad(r, "cells", wanted); }
     c->rows = ckvc_calloc(n + 1, sizeof *c->rows);
-    if (!c->rows) { return ckvc_fail_memory(r->err, "cells", n * sizeof *c->rows); }
     for (; c->n_rows < n; c->n_rows++) {
         const json_t *row = json_array_get(list, c->n_rows);
         const json_int_t most[ROW_NUMBERS] = {(json_int_t)c->n_entropy_bins - 1,
@@ -160,9 +158,7 @@ static ckvc_status read_all(const reader *r, coverage *c) {
     c->n_entropy_bins = (uint32_t)json_integer_value(json_array_get(bins, 0));
     c->n_ppl_bins = (uint32_t)json_integer_value(json_array_get(bins, 1));
     c->logged = json_is_integer(drawn);
-    if (!(c->from = ckvc_strdup(from))) {
-        return ckvc_fail_memory(r->err, "coverage", strlen(from));
-    }
+    c->from = ckvc_strdup(from);
     ckvc_status st = read_number(r, "min_cell", UINT32_MAX, &min_cell);
     st = st ? st : read_number(r, "unscanned", UINT32_MAX, &unscanned);
     st = st ? st : read_number(r, "sample", INT64_MAX, &c->sample);
@@ -179,7 +175,6 @@ ckvc_status coverage_read(const char *run, coverage *out, bool *there, ckvc_err 
     *out = (coverage){0};
     *there = false;
     char *path = ckvc_path_join(run, COVERAGE_FILE);
-    if (!path) { return ckvc_fail_memory(err, "a path", strlen(run)); }
     json_t *root = NULL;
     ckvc_status st = CKVC_OK;
     if (ckvc_file_exists(path)) {

@@ -139,7 +139,6 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     p.shard_prompts = (uint32_t)shard_prompts;
     note_progress(&p);
     run_pass_state *copy = ckvc_alloc(1, sizeof *copy);
-    if (!copy) { return ckvc_fail_memory(err, "a pass", sizeof *copy); }
     *copy = p;
     ckvc_status st =
         ckvc_grow((void **)&r->passes, &r->cap_passes, r->n_passes + 1, sizeof *r->passes, err);
@@ -243,7 +242,6 @@ static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char
 static ckvc_status take_line(void *ctx, const json_t *line, uint32_t number, ckvc_err *err) {
     run_dir *r = ctx;
     char *where = ckvc_format("%s:%u", r->journal_path, number);
-    if (!where) { return ckvc_fail_memory(err, "a message", 256); }
     const char *name = json_string_value(json_object_get(line, "pass"));
     run_pass_state *p = name ? run_find_pass(r, name) : NULL;
     ckvc_status st;
@@ -373,7 +371,6 @@ static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err)
 
 static ckvc_status take_lock(run_dir *r, ckvc_err *err) {
     char *path = ckvc_path_join(r->path, "lock");
-    if (!path) { return ckvc_fail_memory(err, "a path", 1); }
     ckvc_status st = CKVC_OK;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -498,7 +495,6 @@ static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume,
         }
     }
     char *file = ckvc_path_join(r->path, "run.json");
-    if (!file) { return ckvc_fail_memory(err, "a path", 1); }
     if (st == CKVC_OK && !fresh && !ckvc_file_exists(file)) {
         st = ckvc_fail(err, CKVC_E_CREATE,
                        "%s: is not empty and no run (it has no run.json); choose another --out",

@@ -250,7 +250,6 @@ static ckvc_status take_image(hid_t file, uint8_t **out, size_t *n, ckvc_err *er
     ssize_t size = H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file, NULL, 0);
     if (size < 48) { return h5_fail(err, CKVC_E_BUG, "a shard: has no image in memory"); }
     uint8_t *image = ckvc_alloc((size_t)size, 1);
-    if (!image) { return ckvc_fail_memory(err, "a shard", (size_t)size); }
     if (H5Fget_file_image(file, image, (size_t)size) != size || image[8] != 3 || image[9] != 8) {
         free(image);
         return h5_fail(err, CKVC_E_BUG,

@@ -49,7 +49,6 @@ static ckvc_status read_numbers(reader *r, const source *from, hid_t type, size_
     bool is_signed = class == H5T_INTEGER && H5Tget_sign(type) == H5T_SGN_2;
     hid_t memory = real ? H5T_NATIVE_DOUBLE : is_signed ? H5T_NATIVE_INT64 : H5T_NATIVE_UINT64;
     uint64_t *wide = ckvc_alloc(n, 8);
-    if (!wide) { return ckvc_fail_memory(r->err, from->name, n * 8); }
     ckvc_status st = CKVC_OK;
     if (n && read_raw(from, memory, wide) < 0) {
         st = h5_fail(r->err, CKVC_E_DATA, "%s: %s cannot be read", r->path, from->name);

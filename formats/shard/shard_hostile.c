@@ -144,7 +144,6 @@ static ckvc_status receive(int fd, const char *path, double deadline, uint8_t *k
         size_t room = capacity ? capacity * 2 : (size_t)1 << 20;
         room = room > n ? (size_t)n : room;
         uint8_t *grown = ckvc_realloc_array(*body, room, 1);
-        if (!grown) { return ckvc_fail_memory(err, path, room); }
         *body = grown;
         capacity = room;
         size_t got = get_all(fd, *body + *size, capacity - *size, deadline);

@@ -211,10 +211,6 @@ ckvc_status shard_header_copy(shard_header *dst, const shard_header *src, ckvc_e
             }
         }
         void *to = ckvc_alloc(n, 1);
-        if (!to) {
-            shard_header_fini(&copy);
-            return ckvc_fail_memory(err, a->name, n);
-        }
         memcpy(to, from, n);
         *(void **)(void *)((char *)&copy + a->offset) = to;
     }
@@ -237,7 +233,6 @@ ckvc_status shard_reserve(shard *s, int group, size_t rows, ckvc_err *err) {
     want = want < rows ? rows : want;
     void **array = (void **)(void *)((char *)s + g->rows_offset);
     void *grown = ckvc_realloc_array(*array, want, g->row_size);
-    if (!grown) { return ckvc_fail_memory(err, g->name, want * g->row_size); }
     *array = grown;
     for (size_t i = 0; i < g->n_wide; i++) {
         if (g->wide_scan_only && !shard_is_scan(&s->h)) { break; }
@@ -245,7 +240,6 @@ ckvc_status shard_reserve(shard *s, int group, size_t rows, ckvc_err *err) {
         size_t row = wide_values(&s->h, w) * shard_type_size(w->type);
         array = (void **)(void *)((char *)s + w->offset);
         grown = ckvc_realloc_array(*array, want, row);
-        if (!grown) { return ckvc_fail_memory(err, w->name, want * row); }
         *array = grown;
     }
     *capacity = want;

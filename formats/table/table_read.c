@@ -124,7 +124,6 @@ static ckvc_status unpack(const char *path, const uint8_t *file, const file_sect
                          path, s->offset, s->name, s->stored);
     }
     uint8_t *raw = ckvc_alloc((size_t)s->raw, 1);
-    if (!raw) { return ckvc_fail_memory(err, "a table section", (size_t)s->raw); }
     size_t n = ZSTD_decompress(raw, (size_t)s->raw, packed, (size_t)s->stored);
     if (ZSTD_isError(n) || n != s->raw) {
         free(raw);
@@ -311,10 +310,6 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     if (status) { return status; }
     const uint8_t *file = (const uint8_t *)bytes;
     t = ckvc_calloc(1, sizeof *t);
-    if (!t) {
-        status = ckvc_fail_memory(err, "a table", sizeof *t);
-        goto done;
-    }
     if (ckvc_table_parse_any(path, file, size, &t->table, message, sizeof message)) {
         status = ckvc_fail(err, CKVC_E_DATA, "%s", message);
         goto done;

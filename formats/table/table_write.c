@@ -45,7 +45,6 @@ static ckvc_status compress(const char *name, const ckvc_buffer *raw, ckvc_buffe
                             ckvc_err *err) {
     size_t bound = ZSTD_compressBound(raw->size);
     void *room = ckvc_alloc(bound, 1);
-    if (!room) { return ckvc_fail_memory(err, "compressing a table section", bound); }
     size_t n = ZSTD_compress(room, bound, raw->data, raw->size, ZSTD_LEVEL);
     if (ZSTD_isError(n)) {
         free(room);

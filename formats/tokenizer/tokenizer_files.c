@@ -44,7 +44,6 @@ ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char *
     if (gguf_is_file(model_dir)) { return read_gguf(model_dir, out, path, err); }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *file = ckvc_path_join(model_dir, names[i]);
-        if (!file) { return ckvc_fail_memory(err, "a path", strlen(model_dir)); }
         if (!ckvc_file_exists(file)) {
             free(file);
             continue;

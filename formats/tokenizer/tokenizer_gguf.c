@@ -122,10 +122,6 @@ static ckvc_status read_tokens(reader *r) {
     spec->byte_fallback = n_bytes != 0;
     spec->pieces = ckvc_calloc((size_t)tokens->n, sizeof *spec->pieces);
     spec->added = ckvc_calloc(n_added, sizeof *spec->added);
-    if (spec->pieces == NULL || spec->added == NULL) {
-        return ckvc_fail_memory(r->to.err, "tokenizer pieces",
-                                (size_t)tokens->n * sizeof *spec->pieces);
-    }
     uint64_t at = 0;
     for (uint64_t i = 0; i < tokens->n && st == CKVC_OK; i++) {
         const int32_t type = type_of(types, i);
@@ -177,10 +173,6 @@ static ckvc_status read_merges(reader *r) {
                          r->to.path, TOKENIZER_MAX_MERGES);
     }
     spec->merges = ckvc_calloc((size_t)merges->n, sizeof *spec->merges);
-    if (spec->merges == NULL) {
-        return ckvc_fail_memory(r->to.err, "tokenizer merges",
-                                (size_t)merges->n * sizeof *spec->merges);
-    }
     uint64_t at = 0;
     for (uint64_t i = 0; i < merges->n && st == CKVC_OK; i++) {
         const uint64_t place = merges->at + at;

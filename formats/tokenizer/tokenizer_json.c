@@ -85,9 +85,6 @@ static ckvc_status read_merges(reader *r, const json_t *merges) {
                          TOKENIZER_MAX_MERGES);
     }
     r->spec->merges = ckvc_calloc(n, sizeof *r->spec->merges);
-    if (!r->spec->merges) {
-        return ckvc_fail_memory(r->err, "tokenizer merges", n * sizeof *r->spec->merges);
-    }
     for (size_t i = 0; i < n; i++) {
         ckvc_status status = read_merge(r, i, json_array_get(merges, i));
         if (status != CKVC_OK) { return status; }

@@ -65,7 +65,6 @@ ckvc_status token_only_keys(token_reader *r, const char *place, const json_t *ob
 /* ---- growing a spec ---- */
 ckvc_status token_take_bytes(token_reader *r, const char *bytes, size_t n, token_text *out) {
     out->bytes = ckvc_alloc(n + 1, 1);
-    if (!out->bytes) { return ckvc_fail_memory(r->err, "tokenizer text", n + 1); }
     memcpy(out->bytes, bytes, n);
     out->bytes[n] = '\0';
     out->size = n;
@@ -84,9 +83,6 @@ ckvc_status token_take_vocab(token_reader *r, const char *place, const json_t *v
                          place, n, TOKENIZER_MAX_PIECES);
     }
     spec->pieces = ckvc_calloc(n, sizeof *spec->pieces);
-    if (!spec->pieces) {
-        return ckvc_fail_memory(r->err, "tokenizer pieces", n * sizeof *spec->pieces);
-    }
     const char *key;
     json_t *id;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, id) {
@@ -116,7 +112,6 @@ ckvc_status token_take_merge(token_reader *r, size_t i, const char *left, size_t
 ckvc_status token_add_split(token_reader *r, const char *pattern) {
     token_spec *spec = r->spec;
     token_text *grown = ckvc_realloc_array(spec->splits, spec->n_splits + 1, sizeof *grown);
-    if (!grown) { return ckvc_fail_memory(r->err, "pre-tokenizer patterns", sizeof *grown); }
     spec->splits = grown;
     spec->splits[spec->n_splits] = (token_text){0};
     return token_take_bytes(r, pattern, strlen(pattern), &spec->splits[spec->n_splits++]);
@@ -127,7 +122,6 @@ ckvc_status token_add_normalizer(token_reader *r, token_normalizer_kind kind, co
     token_spec *spec = r->spec;
     token_normalizer *grown =
         ckvc_realloc_array(spec->normalizers, spec->n_normalizers + 1, sizeof *grown);
-    if (!grown) { return ckvc_fail_memory(r->err, "normalizers", sizeof *grown); }
     spec->normalizers = grown;
     token_normalizer *rule = &grown[spec->n_normalizers++];
     *rule = (token_normalizer){kind, {0}, {0}};
@@ -137,7 +131,6 @@ ckvc_status token_add_normalizer(token_reader *r, token_normalizer_kind kind, co
 
 ckvc_status token_push_id(token_reader *r, int32_t **ids, size_t *n, int32_t id) {
     int32_t *grown = ckvc_realloc_array(*ids, *n + 1, sizeof *grown);
-    if (!grown) { return ckvc_fail_memory(r->err, "template ids", sizeof *grown); }
     *ids = grown;
     grown[(*n)++] = id;
     return CKVC_OK;
@@ -165,7 +158,6 @@ ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) {
                          MAX_ADDED);
     }
     token_added *grown = ckvc_realloc_array(r->spec->added, r->spec->n_added + n, sizeof *grown);
-    if (!grown) { return ckvc_fail_memory(r->err, "added tokens", n * sizeof *grown); }
     r->spec->added = grown;
     return CKVC_OK;
 }

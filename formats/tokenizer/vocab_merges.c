@@ -26,9 +26,6 @@ static ckvc_status read_merges(token_reader *r, const char *text, size_t size) {
         return ckvc_fail(r->err, CKVC_E_DATA, "%s: byte %zu is not UTF-8", r->path, bad);
     }
     r->spec->merges = ckvc_calloc(lines, sizeof *r->spec->merges);
-    if (!r->spec->merges) {
-        return ckvc_fail_memory(r->err, "tokenizer merges", lines * sizeof *r->spec->merges);
-    }
     for (size_t at = 0; at < size; line++) {
         const char *begin = text + at, *end = memchr(begin, '\n', size - at);
         size_t n = end ? (size_t)(end - begin) : size - at;

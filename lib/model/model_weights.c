@@ -462,9 +462,6 @@ static ckvc_status decode(model *m, const tensor_view *t, const float **out, ckv
     m->decoded = list;
     if (rc != CKVC_OK) { return rc; }
     float *values = ckvc_alloc_aligned((size_t)n, sizeof *values);
-    if (values == NULL) {
-        return ckvc_fail_memory(err, "a weight in float32", (size_t)n * sizeof *values);
-    }
     m->decoded[m->n_decoded++] = values;
     decode_job job = {t, values};
     ckvc_pool_run(backend_pool(m->be), (n + DECODE_CHUNK - 1) / DECODE_CHUNK, decode_task, &job);
@@ -532,7 +529,6 @@ static ckvc_status hand_over_all(model *m, const char *dir, ckvc_err *err) {
 ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err) {
     *out = NULL;
     model *m = ckvc_calloc(1, sizeof *m);
-    if (m == NULL) { return ckvc_fail_memory(err, "a model", sizeof *m); }
     m->be = be;
     ckvc_status rc = model_config_read(dir, &m->shape, err);
     if (rc == CKVC_OK) { rc = weights_open(dir, &m->files, err); }
@@ -552,10 +548,6 @@ ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err)
     }
     if (end - begin > 5 && strncmp(dir + end - 5, ".gguf", 5) == 0) { end -= 5; }
     m->name = ckvc_format("%.*s", (int)(end - begin), dir + begin);
-    if (m->layers == NULL || m->name == NULL) {
-        rc = ckvc_fail_memory(err, "a model", (size_t)s->n_layers * sizeof *m->layers);
-        goto failed;
-    }
     rc = hand_over_all(m, dir, err);
     if (rc != CKVC_OK) { goto failed; }
     *out = m;

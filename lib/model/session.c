@@ -118,7 +118,6 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
 
     const size_t n_layers = (size_t)shape->n_layers, n_caches = 2 * n_layers + 2;
     session *s = ckvc_calloc(1, sizeof *s);
-    if (s == NULL) { return ckvc_fail_memory(err, "a session", sizeof *s); }
     s->m = m;
     s->limits = limits;
     s->caches = ckvc_calloc(n_caches, sizeof *s->caches);
@@ -126,9 +125,6 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     ckvc_status rc = CKVC_OK;
-    if (s->caches == NULL || s->nll == NULL || s->order == NULL || s->inv_freq == NULL) {
-        rc = ckvc_fail_memory(err, "a session", n_caches * sizeof *s->caches);
-    }
     if (rc == CKVC_OK) { rc = window_stats_create(&s->stats, shape, limits.max_prompt, err); }
 
     const size_t q_width = (size_t)shape->n_heads * (size_t)shape->head_dim,

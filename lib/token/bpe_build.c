@@ -37,7 +37,6 @@ static ckvc_status build_raw(bpe *b, ckvc_err *err) {
     }
     b->raw = ckvc_calloc(spec->n_pieces, sizeof *b->raw);
     b->raw_bytes = ckvc_alloc(total, 1);
-    if (!b->raw || !b->raw_bytes) { return ckvc_fail_memory(err, "tokenizer pieces", total); }
     char *at = b->raw_bytes;
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_text *text = &spec->pieces[i].text;
@@ -89,9 +88,6 @@ static ckvc_status merges_init(bpe *b, size_t n, ckvc_err *err) {
     }
     b->merge_key = ckvc_hash_key();
     b->merges = ckvc_calloc(capacity, sizeof *b->merges);
-    if (!b->merges) {
-        return ckvc_fail_memory(err, "tokenizer merges", capacity * sizeof *b->merges);
-    }
     b->merge_mask = capacity - 1;
     for (size_t i = 0; i < capacity; i++) {
         b->merges[i].joined = -1;
@@ -317,13 +313,9 @@ static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
 ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_err *err) {
     *out = NULL;
     bpe *b = ckvc_calloc(1, sizeof *b);
-    if (!b) { return ckvc_fail_memory(err, "tokenizer", sizeof *b); }
     b->spec = spec;
     ckvc_status status = CKVC_OK;
     b->spelled = ckvc_alloc(spec->n_pieces, sizeof *b->spelled);
-    if (!b->spelled) {
-        status = ckvc_fail_memory(err, "tokenizer pieces", spec->n_pieces * sizeof *b->spelled);
-    }
     for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++) {
         b->spelled[i] = spec->pieces[i].text;
     }

@@ -108,7 +108,6 @@ static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err) {
         }
         if (!sorted) {
             utf8proc_int32_t *run = ckvc_alloc(end - i, sizeof *run);
-            if (!run) { return ckvc_fail_memory(err, "normalised text", (end - i) * sizeof *run); }
             memcpy(run, c + i, (end - i) * sizeof *run);
             for (int k = 1; k < 257; k++) {
                 count[k] += count[k - 1];
@@ -128,7 +127,6 @@ static ckvc_status compose_stretch(const char *text, size_t n, ckvc_buffer *out,
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     const size_t room = 2 * n + 8; /* two bytes become three characters at most, three bytes four */
     utf8proc_int32_t *c = ckvc_alloc(room + 1, sizeof *c);
-    if (!c) { return ckvc_fail_memory(err, "normalised text", room * sizeof *c); }
     size_t used = 0;
     utf8proc_ssize_t got = 0;
     for (size_t at = 0; at < n && got >= 0;) {

@@ -215,7 +215,6 @@ static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
     if (e->t->spec->metaspace.size && n > 0) { return encode_metaspace(e, text, n); }
     if (e->t->spec->byte_level && e->t->spec->add_prefix_space && n > 0 && text[0] != ' ') {
         char *spaced = ckvc_alloc(n + 1, 1);
-        if (!spaced) { return ckvc_fail_memory(e->err, "text", n); }
         spaced[0] = ' ';
         memcpy(spaced + 1, text, n);
         ckvc_status status = encoder_keep(e, spaced);
@@ -382,7 +381,6 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
     if (status == CKVC_OK && ckvc_utf8_check(text, n) < n) {
         size_t size = n;
         replaced = ckvc_utf8_replace(text, size, &n);
-        if (!replaced) { status = ckvc_fail_memory(err, "text", size * 3); }
         text = replaced;
     }
     e.text = text;
@@ -494,7 +492,6 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
         size_t size;
         char *replaced = ckvc_utf8_replace((const char *)out.data, out.size, &size);
         ckvc_buffer_fini(&out);
-        if (!replaced) { return ckvc_fail_memory(err, "decoded text", size); }
         *text = replaced;
         *n = size;
         return CKVC_OK;

@@ -15,7 +15,6 @@ static ckvc_status build_added(tokenizer *t, ckvc_err *err) {
     const token_spec *spec = t->spec;
     size_t raw_bytes = 0, normal_bytes = 0;
     token_text *normal = ckvc_calloc(spec->n_added, sizeof *normal);
-    if (!normal) { return ckvc_fail_memory(err, "added tokens", spec->n_added * sizeof *normal); }
     ckvc_status status = CKVC_OK;
     for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
         const token_added *added = &spec->added[i];
@@ -92,7 +91,6 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
     t->vocab_size = largest + 1;
     t->texts = ckvc_calloc((size_t)t->vocab_size, sizeof *t->texts);
     t->text_bytes = ckvc_alloc(total, 1);
-    if (!t->texts || !t->text_bytes) { return ckvc_fail_memory(err, "token texts", total); }
     char *at = t->text_bytes;
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_piece *piece = &spec->pieces[i];
@@ -233,10 +231,6 @@ static ckvc_status check_template(const tokenizer *t, const int32_t *ids, size_t
 ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out, ckvc_err *err) {
     *out = NULL;
     tokenizer *t = ckvc_calloc(1, sizeof *t);
-    if (!t) {
-        token_spec_free(spec);
-        return ckvc_fail_memory(err, "tokenizer", sizeof *t);
-    }
     t->spec = spec;
     t->name = ckvc_strdup(name);
     ckvc_status status = t->name ? CKVC_OK : ckvc_fail_memory(err, "tokenizer", strlen(name));

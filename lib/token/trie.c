@@ -27,7 +27,6 @@ ckvc_status trie_init(trie *t, size_t total_bytes, const char *what, ckvc_err *e
     t->key = ckvc_hash_key();
     t->edges = ckvc_calloc(capacity, sizeof *t->edges);
     t->found = ckvc_alloc(total_bytes + 2, sizeof *t->found);
-    if (!t->edges || !t->found) { return ckvc_fail_memory(err, what, capacity * sizeof *t->edges); }
     t->mask = capacity - 1;
     t->n_nodes = 2; /* 0 is unused */
     t->found[1] = -1;

@@ -23,10 +23,6 @@ static bool grow(cpu_backend *c, cpu_scratch *s, size_t need) {
     if (need <= s->n) { return true; }
     need = (need + 16383) / 16384 * 16384;
     float *data = ckvc_alloc_aligned(need, sizeof *data);
-    if (data == NULL) {
-        ckvc_fail_memory(&c->failure, "the CPU backend's scratch", need * sizeof *data);
-        return false;
-    }
     free(s->data);
     *s = (cpu_scratch){data, need};
     return true;
@@ -75,10 +71,6 @@ static ckvc_status buf_create(backend *be, size_t n, be_buf **out, ckvc_err *err
     }
     be_buf *b = ckvc_calloc(1, sizeof *b);
     float *data = b ? ckvc_alloc_aligned(n ? n : 1, sizeof *data) : NULL;
-    if (data == NULL) {
-        free(b);
-        return ckvc_fail_memory(err, "a buffer of the model", bytes);
-    }
     memset(data, 0, bytes);
     *b = (be_buf){data, n, data, n};
     cpu_of(be)->bytes_now += bytes;
@@ -213,7 +205,6 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     }
     if (w->own == NULL) {
         w->own = ckvc_alloc_aligned(n ? n : 1, sizeof *w->own);
-        if (w->own == NULL) { return ckvc_fail_memory(err, "a weight in float32", bytes); }
         c->bytes_now += bytes;
     }
     if (w->bf16) { return cpu_bf16_pack(c, w, weight_read, err); }
@@ -358,13 +349,6 @@ static bool rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half,
         double *own = ckvc_alloc((size_t)half, sizeof *own);
         float *cos_new = ckvc_alloc_aligned(n, sizeof *cos_new),
               *sin_new = ckvc_alloc_aligned(n, sizeof *sin_new);
-        if (own == NULL || cos_new == NULL || sin_new == NULL) {
-            free(own);
-            free(cos_new);
-            free(sin_new);
-            ckvc_fail_memory(&c->failure, "the table of rotary angles", 2 * n * sizeof *cos_new);
-            return false;
-        }
         memcpy(own, inv_freq, (size_t)half * sizeof *own);
         free(t->inv_freq);
         free(t->cos);
@@ -642,7 +626,6 @@ static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err) {
 ckvc_status cpu_backend_create(bool openblas, ckvc_pool *pool, backend **out, ckvc_err *err) {
     *out = NULL;
     cpu_backend *c = ckvc_calloc(1, sizeof *c);
-    if (c == NULL) { return ckvc_fail_memory(err, "the CPU backend", sizeof *c); }
     c->base.ops = &ops;
     c->pool = pool;
     c->n_threads = ckvc_pool_threads(pool);

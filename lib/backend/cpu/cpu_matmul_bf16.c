@@ -185,10 +185,6 @@ ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err) {
     }
     for (int i = 0; w->cols > b->max_in && i < c->n_threads; i++) {
         float *x = ckvc_alloc_aligned((size_t)(CPU_MOST_ROWS * w->cols), sizeof *x);
-        if (x == NULL) {
-            return ckvc_fail_memory(err, "rows in bf16",
-                                    (size_t)(CPU_MOST_ROWS * w->cols) * sizeof *x);
-        }
         free(b->x[i]);
         b->x[i] = x;
     }

@@ -223,7 +223,6 @@ static ckvc_status shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, i
                                 onednn_shape **out, ckvc_err *err) {
     *out = NULL;
     onednn_shape *s = ckvc_calloc(1, sizeof *s);
-    if (s == NULL) { return ckvc_fail_memory(err, "a matrix product", sizeof *s); }
     *s = (onednn_shape){
         .d = d, .rows = rows, .n = n, .k = k, .element = bf16 ? sizeof(uint16_t) : sizeof(float)};
     s->workers = ckvc_calloc((size_t)d->n_workers, sizeof *s->workers);
