@@ -5,11 +5,11 @@
 #include "calib/bench/bench.h"
 #include "calib/bench/bench_error.h"
 #include "calib/rollout/memory_plan.h"
-#include "cmd/common/engine.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 
 typedef struct bench_cli {
-    engine_options engine;
+    inputs_options inputs;
     opt_list budget, stages;
     int64_t repeats, sample, error_prompts;
     const char *scratch, *variants;
@@ -17,8 +17,8 @@ typedef struct bench_cli {
 
 /* What bf16 does to rewards and tables: float32 beside it, on a backend of its own and the same
  * threads. */
-static ckvc_status measure_error(const engine_options *o, const engine *e, const bench_options *b,
-                                 ckvc_buffer *csv, ckvc_err *err) {
+static ckvc_status measure_error(const inputs_options *o, const opened_inputs *e,
+                                 const bench_options *b, ckvc_buffer *csv, ckvc_err *err) {
     const bench_error_options options = {.prompts = e->prompts->items,
                                          .n_prompts = e->prompts->n,
                                          .window = o->window,
@@ -55,7 +55,7 @@ static ckvc_status measure_error(const engine_options *o, const engine *e, const
 
 /* Whether to, or a mistake in what was asked for. */
 static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err) {
-    const engine_options *o = &c->engine;
+    const inputs_options *o = &c->inputs;
     const bool bf16 = strcmp(o->compute, "bf16") == 0,
                possible = bf16 && o->model && o->manifest && c->error_prompts > 0;
     bool named = false;
@@ -72,37 +72,37 @@ static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err) {
 static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err) {
     bench_cli *c = cli;
     (void)opts;
-    engine e = {0};
+    opened_inputs e = {0};
     double budgets[256];
     uint32_t n_budgets;
     int64_t n_variants = -1;
     bool with_error = false;
     ckvc_buffer csv = {0};
-    ckvc_status st = engine_budgets(&c->budget, budgets, &n_budgets, err);
+    ckvc_status st = inputs_budgets(&c->budget, budgets, &n_budgets, err);
     if (st == CKVC_OK && n_budgets != 1) {
         st = ckvc_fail(err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
     }
-    st = st ? st : engine_variants(c->variants, &n_variants, err);
+    st = st ? st : inputs_variants(c->variants, &n_variants, err);
     st = st ? st : wants_error(c, &with_error, err);
-    if (st == CKVC_OK && c->engine.model) {
-        st = engine_open_model(&c->engine, &e, err);
-        if (st == CKVC_OK && c->engine.manifest) {
-            c->engine.limit = with_error ? c->error_prompts : 1;
-            st = engine_open_prompts(&c->engine, &e, err);
+    if (st == CKVC_OK && c->inputs.model) {
+        st = inputs_open_model(&c->inputs, &e, err);
+        if (st == CKVC_OK && c->inputs.manifest) {
+            c->inputs.limit = with_error ? c->error_prompts : 1;
+            st = inputs_open_prompts(&c->inputs, &e, err);
         }
     } else if (st == CKVC_OK) {
-        st = engine_open_machine(&c->engine, &e, err);
+        st = inputs_open_machine(&c->inputs, &e, err);
     }
     if (st == CKVC_OK) {
-        bench_options b = {.n_tokens = c->engine.max_tokens,
-                           .continuation = c->engine.continuation,
-                           .window = c->engine.window,
+        bench_options b = {.n_tokens = c->inputs.max_tokens,
+                           .continuation = c->inputs.continuation,
+                           .window = c->inputs.window,
                            .budget = budgets[0],
                            .variants = n_variants,
                            .repeats = (int)c->repeats,
-                           .memory = (size_t)c->engine.memory,
+                           .memory = (size_t)c->inputs.memory,
                            .sample = c->sample,
-                           .seed = (uint64_t)c->engine.seed,
+                           .seed = (uint64_t)c->inputs.seed,
                            .scratch_dir = c->scratch,
                            .stages = c->stages.items,
                            .n_stages = c->stages.n};
@@ -113,14 +113,14 @@ static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err) {
             b.tokens = p->tokens;
         }
         st = bench_run(e.be, e.model, &b, &csv, err);
-        st = st == CKVC_OK && with_error ? measure_error(&c->engine, &e, &b, &csv, err) : st;
+        st = st == CKVC_OK && with_error ? measure_error(&c->inputs, &e, &b, &csv, err) : st;
     }
     if (st == CKVC_OK) {
         printf("# kernel %s, %d threads\n", backend_kernel(e.be), ckvc_pool_threads(e.pool));
         fwrite(csv.data, 1, csv.size, stdout);
     }
     ckvc_buffer_fini(&csv);
-    engine_close(&e);
+    inputs_close(&e);
     return st;
 }
 
@@ -140,23 +140,23 @@ int cmd_bench(int argc, char **argv) {
         "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A "
         "stage stops repeating after a\n"
         "minute.\n"};
-    bench_cli c = {.engine = engine_defaults(),
+    bench_cli c = {.inputs = inputs_defaults(),
                    .budget = {{"0.25"}, 1},
                    .repeats = 7,
                    .sample = 20,
                    .error_prompts = 8,
                    .scratch = "/tmp",
                    .variants = "all"};
-    c.engine.max_tokens = 512;
+    c.inputs.max_tokens = 512;
     opt opts[] = {
-        OPTS_MODEL(c.engine),
+        OPTS_MODEL(c.inputs),
         {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
         {OPT_LIST, "stage", 0, &c.stages, "NAME,...", "only these stages", 0, 0},
-        {OPT_TEXT, "manifest", 0, &c.engine.manifest, "FILE",
+        {OPT_TEXT, "manifest", 0, &c.inputs.manifest, "FILE",
          "its first prompt in place of random ids", 0, 0},
-        {OPT_INT, "max-tokens", 0, &c.engine.max_tokens, "N", "prompt tokens", 2, 1e6},
-        {OPT_INT, "window", 'W', &c.engine.window, "N", "observation window", 1, 1e6},
-        {OPT_INT, "continuation", 'C', &c.engine.continuation, "N", "continuation tokens", 2, 1e6},
+        {OPT_INT, "max-tokens", 0, &c.inputs.max_tokens, "N", "prompt tokens", 2, 1e6},
+        {OPT_INT, "window", 'W', &c.inputs.window, "N", "observation window", 1, 1e6},
+        {OPT_INT, "continuation", 'C', &c.inputs.continuation, "N", "continuation tokens", 2, 1e6},
         {OPT_LIST, "budget", 'B', &c.budget, "N", "tokens kept per layer, or a share", 0, 0},
         {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per side", 0, 0},
         {OPT_INT, "repeats", 0, &c.repeats, "N", "runs of each stage; the median is printed", 1,
@@ -165,7 +165,7 @@ int cmd_bench(int argc, char **argv) {
          0, 1e6},
         {OPT_INT, "error-prompts", 0, &c.error_prompts, "N",
          "prompts of stage error; 0: leave it out", 0, 1e6},
-        {OPT_INT, "seed", 0, &c.engine.seed, "N", "of the random prompt", 0, 9e15},
+        {OPT_INT, "seed", 0, &c.inputs.seed, "N", "of the random prompt", 0, 9e15},
         {OPT_TEXT, "scratch", 0, &c.scratch, "DIR",
          "folder for the shard that is written and removed", 0, 0},
         {0}};

@@ -7,13 +7,13 @@
 #include "cmd/common/coverage_text.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/gate_text.h"
-#include "cmd/common/job.h"
+#include "cmd/common/run_setup.h"
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
 
-static ckvc_status print_counts_json(const job_options *c, const job *j, const pass_counts *n,
-                                     const char *pass, ckvc_err *err) {
+static ckvc_status print_counts_json(const run_setup_options *c, const run_setup *j,
+                                     const pass_counts *n, const char *pass, ckvc_err *err) {
     const double rate = n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;
     json_t *gate;
     ckvc_status st = gate_say(j->run, pass, NULL, &gate, err);
@@ -30,7 +30,7 @@ static ckvc_status print_counts_json(const job_options *c, const job *j, const p
         if (isfinite(n->reliability)) { printf(",\"reliability\":%.17g", n->reliability); }
     }
     ckvc_buffer rates = {0};
-    memo_json(j->options.memo, &rates);
+    savings_json(j->options.savings, &rates);
     printf(",%s}\n", rates.failed ? "\"memo\":null" : (const char *)rates.data);
     ckvc_buffer_fini(&rates);
     free(budgets);
@@ -38,12 +38,12 @@ static ckvc_status print_counts_json(const job_options *c, const job *j, const p
     return CKVC_OK;
 }
 
-static ckvc_status print_counts(const job_options *c, const job *j, const pass_counts *n,
-                                const char *pass, ckvc_err *err) {
-    if (c->engine.json) { return print_counts_json(c, j, n, pass, err); }
-    if (c->engine.quiet) { return CKVC_OK; }
+static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
+                                const pass_counts *n, const char *pass, ckvc_err *err) {
+    if (c->inputs.json) { return print_counts_json(c, j, n, pass, err); }
+    if (c->inputs.quiet) { return CKVC_OK; }
     ckvc_buffer rates = {0};
-    memo_text(j->options.memo, &rates);
+    savings_text(j->options.savings, &rates);
     fwrite(rates.data, 1, rates.size, stderr);
     ckvc_buffer_fini(&rates);
     if (c->until_stable > 0) {
@@ -70,13 +70,13 @@ static ckvc_status print_counts(const job_options *c, const job *j, const pass_c
     return st;
 }
 
-static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err) {
-    job_cost cost;
-    ckvc_status st = job_dry_run(c, j, &cost, err);
+static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    run_cost cost;
+    ckvc_status st = run_setup_dry_run(c, j, &cost, err);
     if (st != CKVC_OK) { return st; }
     const dry_run *d = &cost.longest;
     const double hours = cost.scan_hours + cost.pass_hours;
-    if (c->engine.json) {
+    if (c->inputs.json) {
         printf("{\"prompts\":%zu,\"longest\":%u,\"actions_per_prompt\":%llu,\"distinct_per_"
                "prompt\":%llu,\"prefill_s\":%.6f,"
                "\"rollout_s\":%.6f,\"hours\":%.6f,\"records\":%.0f,\"memory_bytes\":%zu,\"batch\":%"
@@ -86,7 +86,7 @@ static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err) {
                d->memory.total, (long long)d->memory.lanes, cost.disk_bytes);
         return CKVC_OK;
     }
-    job_print_cost(j, &cost);
+    run_setup_print_cost(j, &cost);
     char duration[CKVC_DURATION];
     ckvc_duration(3600 * hours, duration);
     printf("this run           about %s at most, %.0f records, %.1f MB on disk\n", duration,
@@ -95,19 +95,19 @@ static ckvc_status print_dry_run(const job_options *c, job *j, ckvc_err *err) {
 }
 
 static ckvc_status calibrate(void *cli, const opt *opts, ckvc_err *err) {
-    const job_options *c = cli;
-    job j = {0};
+    const run_setup_options *c = cli;
+    run_setup j = {0};
     pass_counts counts = {0};
     char pass[32];
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
-    ckvc_status st = job_open(c, &j, err);
+    ckvc_status st = run_setup_open(c, &j, err);
     j.plan.verb = "calibrate";
     if (st == CKVC_OK && c->until_stable > 0 && strcmp(c->side, "gate") == 0) {
         st = ckvc_fail(err, CKVC_E_USAGE,
                        "--until-stable looks at the head table: it goes with --side head or both");
     }
-    if (st == CKVC_OK) { st = job_open_start(c, opts, &j, err); }
-    if (st == CKVC_OK && job_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD &&
+    if (st == CKVC_OK) { st = run_setup_open_start(c, opts, &j, err); }
+    if (st == CKVC_OK && run_setup_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD &&
         j.options.sides[CKVC_SIDE_GATE]) {
         st = ckvc_fail(err, CKVC_E_USAGE,
                        "the operator no-threshold has no thresholds to try: say --side head");
@@ -115,18 +115,20 @@ static ckvc_status calibrate(void *cli, const opt *opts, ckvc_err *err) {
     if (st == CKVC_OK && c->dry_run) {
         st = print_dry_run(c, &j, err);
     } else if (st == CKVC_OK) {
-        st = job_begin_run(c, &j, NULL, err);
-        if (st == CKVC_OK) { st = job_set_edges(c, &j, err); }
+        st = run_setup_begin_run(c, &j, NULL, err);
+        if (st == CKVC_OK) { st = run_setup_set_edges(c, &j, err); }
         if (st == CKVC_OK) {
-            st = memo_create((uint32_t)model_get_shape(j.e.model)->n_layers, &j.options.memo, err);
+            st = savings_create((uint32_t)model_get_shape(j.e.model)->n_layers, &j.options.savings,
+                                err);
         }
         if (st == CKVC_OK) {
-            st = calibrate_pass(j.run, pass, &j.inputs, &j.options, job_table(&j), &counts, err);
+            st = calibrate_pass(j.run, pass, &j.inputs, &j.options, run_setup_table(&j), &counts,
+                                err);
         }
         if (st == CKVC_OK) { st = print_counts(c, &j, &counts, pass, err); }
     }
-    memo_free(j.options.memo);
-    job_close(&j);
+    savings_free(j.options.savings);
+    run_setup_close(&j);
     return st;
 }
 
@@ -139,11 +141,11 @@ int cmd_calibrate(int argc, char **argv) {
         "  ckvc calibrate ... --out run --resume            # after Ctrl-C, a crash, a full disk\n"
         "  ckvc calibrate ... --dry-run                     # how long, how much memory\n"
         "  ckvc calibrate ... --side gate --tables heads.ckvt --out run2\n"};
-    job_options c = job_defaults();
+    run_setup_options c = run_setup_defaults();
     opt opts[] = {
-        OPTS_MODEL(c.engine),
-        OPTS_PROMPTS(c.engine),
-        OPTS_STATISTICS(c.engine, 1),
+        OPTS_MODEL(c.inputs),
+        OPTS_PROMPTS(c.inputs),
+        OPTS_STATISTICS(c.inputs, 1),
         {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
         {OPT_CHOICE, "side", 0, &c.side, "head|gate|both", "which table to try actions of", 0, 0},
         OPT_LAYER_BUDGETS(c.layer_budgets),
@@ -159,18 +161,18 @@ int cmd_calibrate(int argc, char **argv) {
 }
 
 static ckvc_status scan(void *cli, const opt *opts, ckvc_err *err) {
-    const job_options *c = cli;
+    const run_setup_options *c = cli;
     (void)opts;
-    job j = {0};
+    run_setup j = {0};
     pass_counts counts = {0};
-    ckvc_status st = job_open(c, &j, err);
+    ckvc_status st = run_setup_open(c, &j, err);
     j.plan.verb = "scan";
-    if (st == CKVC_OK) { st = job_open_bins(c, &j, err); }
-    if (st == CKVC_OK) { st = job_begin_run(c, &j, NULL, err); }
+    if (st == CKVC_OK) { st = run_setup_open_bins(c, &j, err); }
+    if (st == CKVC_OK) { st = run_setup_begin_run(c, &j, NULL, err); }
     if (st == CKVC_OK) { st = calibrate_scan(j.run, &j.inputs, &j.options, &counts, err); }
     coverage cover = {0};
-    if (st == CKVC_OK) { st = job_scan_coverage(&j, &cover, err); }
-    if (st == CKVC_OK && c->engine.json) {
+    if (st == CKVC_OK) { st = run_setup_scan_coverage(&j, &cover, err); }
+    if (st == CKVC_OK && c->inputs.json) {
         json_t *cells = cover.n_rows ? coverage_json(&cover) : NULL;
         char *covered = cells ? ckvc_json_canonical(cells) : NULL;
         printf("{\"run\":\"%s\",\"prompts\":%u,\"resumed\":%u,\"skipped\":%u,\"seconds\":%.3f,"
@@ -179,7 +181,7 @@ static ckvc_status scan(void *cli, const opt *opts, ckvc_err *err) {
                covered ? covered : "null");
         free(covered);
         json_decref(cells);
-    } else if (st == CKVC_OK && !c->engine.quiet) {
+    } else if (st == CKVC_OK && !c->inputs.quiet) {
         if (cover.n_rows) {
             coverage_say(&cover, stderr);
             coverage_print(&cover, stdout);
@@ -190,7 +192,7 @@ static ckvc_status scan(void *cli, const opt *opts, ckvc_err *err) {
                 counts.prompts, counts.resumed, counts.skipped, counts.seconds, c->out, c->out);
     }
     coverage_fini(&cover);
-    job_close(&j);
+    run_setup_close(&j);
     return st;
 }
 
@@ -200,10 +202,10 @@ int cmd_scan(int argc, char **argv) {
         "ckvc scan --model DIR --manifest FILE --out RUN [options]",
         "  ckvc scan --model models/ckvc-tiny-8l --manifest prompts.jsonl --out scan-run\n"
         "  ckvc calibrate ... --scan scan-run --out run     # bin edges from it\n"};
-    job_options c = job_defaults();
-    opt opts[] = {OPTS_MODEL(c.engine),
-                  OPTS_PROMPTS(c.engine),
-                  OPTS_STATISTICS(c.engine, 1),
+    run_setup_options c = run_setup_defaults();
+    opt opts[] = {OPTS_MODEL(c.inputs),
+                  OPTS_PROMPTS(c.inputs),
+                  OPTS_STATISTICS(c.inputs, 1),
                   OPTS_BINS(c),
                   OPTS_RUN(c),
                   {0}};

@@ -7,7 +7,7 @@
 #include "calib/compile/compile.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/gate_text.h"
-#include "cmd/common/job.h"
+#include "cmd/common/run_setup.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
@@ -16,7 +16,7 @@
 #include "lib/base/progress.h"
 
 typedef struct compile_cli {
-    job_options job;
+    run_setup_options setup;
     fit_choices fit;
     const char *probe;
     int64_t rounds;
@@ -34,7 +34,7 @@ static void print_gain(FILE *f, const char *what, rank_interval g) {
 
 static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
-    if (c->job.engine.quiet) { return; }
+    if (c->setup.inputs.quiet) { return; }
     fprintf(stderr, "%s: ", p->name);
     if (n->prompts + n->resumed > 0) {
         fprintf(stderr, "%u prompts now, %u before, %llu rollouts; ", n->prompts, n->resumed,
@@ -57,7 +57,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
 static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    if (c->job.engine.quiet) { return; }
+    if (c->setup.inputs.quiet) { return; }
     fprintf(stderr, "round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
             round->supported);
     if (round->gain.n) {
@@ -110,20 +110,20 @@ static void print_summary(const compile_cli *c, const compile_result *r) {
                             : "not shown to differ from identity",
                 best->n_heldout);
     }
-    fprintf(stderr, "wrote %s/table.ckvt: round %zu's, content id %s\n", c->job.out, r->best + 1,
+    fprintf(stderr, "wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
             best->content_id);
     fprintf(stderr,
             "tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
-            c->job.out, c->job.out, c->job.out,
+            c->setup.out, c->setup.out, c->setup.out,
             probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
     if (best->n_heldout) {
         fprintf(
             stderr,
             "next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n",
-            c->job.out, c->job.out, c->job.out, best->name + strlen("pass-"));
+            c->setup.out, c->setup.out, c->setup.out, best->name + strlen("pass-"));
     } else {
-        fprintf(stderr, "next: ckvc report %s/table.ckvt %s --out report\n", c->job.out,
-                c->job.out);
+        fprintf(stderr, "next: ckvc report %s/table.ckvt %s --out report\n", c->setup.out,
+                c->setup.out);
     }
 }
 
@@ -132,7 +132,7 @@ static json_t *gain_json(rank_interval g) {
                      ckvc_json_real(g.lo), "hi", ckvc_json_real(g.hi), "se", ckvc_json_real(g.se));
 }
 
-static ckvc_status print_json(const compile_cli *c, const job *j, const compile_result *r,
+static ckvc_status print_json(const compile_cli *c, const run_setup *j, const compile_result *r,
                               json_t *gate, ckvc_err *err) {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
@@ -186,31 +186,31 @@ static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
-        if (opts_given(opts, "behaviour") && strcmp(c->job.behaviour, "epsilon-greedy") != 0) {
+        if (opts_given(opts, "behaviour") && strcmp(c->setup.behaviour, "epsilon-greedy") != 0) {
             return ckvc_fail(
                 err, CKVC_E_USAGE,
                 "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
         }
-        c->job.behaviour = "epsilon-greedy";
+        c->setup.behaviour = "epsilon-greedy";
     }
     if (probe == PROBE_NO_UTILITY || probe == PROBE_NO_THRESHOLD || probe == PROBE_MEAN_POOL) {
-        c->job.operator_name = c->probe;
+        c->setup.operator_name = c->probe;
     }
     if (probe == PROBE_GRID_SEARCH) {
-        if (c->job.layer_budgets) {
+        if (c->setup.layer_budgets) {
             return ckvc_fail(
                 err, CKVC_E_USAGE,
                 "--probe grid-search has one weight for all layers: leave --layer-budgets out");
         }
-        if (c->job.tables ||
-            (opts_given(opts, "bin-edges") && strcmp(c->job.bin_edges, "uniform") != 0)) {
+        if (c->setup.tables ||
+            (opts_given(opts, "bin-edges") && strcmp(c->setup.bin_edges, "uniform") != 0)) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "--probe grid-search has uniform bin edges of its own: leave --tables "
                              "and --bin-edges out");
         }
-        c->job.bin_edges = "uniform";
+        c->setup.bin_edges = "uniform";
     }
-    if ((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->job.until_stable > 0) {
+    if ((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->setup.until_stable > 0) {
         return ckvc_fail(
             err, CKVC_E_USAGE,
             "--until-stable looks at a head table as it is logged; --probe %s logs none", c->probe);
@@ -218,16 +218,17 @@ static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe
     return CKVC_OK;
 }
 
-static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe, ckvc_err *err) {
+static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind probe,
+                                 ckvc_err *err) {
     ckvc_side sides[CKVC_SIDE_COUNT];
     const int n_sides = probe_sides(probe, sides);
     const uint32_t rounds = probe_rounds(probe, (uint32_t)c->rounds);
-    job_cost cost = {0};
+    run_cost cost = {0};
     double hours = 0, records = 0, disk = 0;
     for (int i = 0; i < n_sides; i++) {
         j->options.sides[CKVC_SIDE_HEAD] = sides[i] == CKVC_SIDE_HEAD;
         j->options.sides[CKVC_SIDE_GATE] = sides[i] == CKVC_SIDE_GATE;
-        ckvc_status st = job_dry_run(&c->job, j, &cost, err);
+        ckvc_status st = run_setup_dry_run(&c->setup, j, &cost, err);
         if (st != CKVC_OK) { return st; }
         /* Held-out prompts: two prefills, and one continuation each of the full cache and of three
          * policies at every budget. */
@@ -237,12 +238,12 @@ static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe,
                                        3600;
         records += cost.records;
         disk += cost.disk_bytes;
-        if (!c->job.engine.json) {
+        if (!c->setup.inputs.json) {
             printf("%s pass\n", ckvc_side_name(sides[i]));
-            job_print_cost(j, &cost);
+            run_setup_print_cost(j, &cost);
         }
     }
-    if (c->job.engine.json) {
+    if (c->setup.inputs.json) {
         printf("{\"prompts\":%zu,\"rounds\":%u,\"hours_per_round\":%.6f,\"hours\":%.6f,\"records_"
                "per_round\":%.0f,\"disk_bytes\":%."
                "0f}\n",
@@ -259,26 +260,28 @@ static ckvc_status print_dry_run(const compile_cli *c, job *j, probe_kind probe,
     return CKVC_OK;
 }
 
-static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err *err) {
+static ckvc_status run_compile(compile_cli *c, const opt *opts, run_setup *j, ckvc_err *err) {
     const probe_kind probe = probe_named(c->probe);
     ckvc_status st = check_probe(c, opts, probe, err);
-    c->job.cql_alpha = c->fit.cql_alpha;
-    c->job.reward = c->fit.reward;
-    st = st ? st : job_open(&c->job, j, err);
-    st = st ? st : job_open_start(&c->job, opts, j, err);
-    if (st == CKVC_OK && strcmp(ckvc_operator_name(job_table(j)->op), c->job.operator_name) != 0) {
+    c->setup.cql_alpha = c->fit.cql_alpha;
+    c->setup.reward = c->fit.reward;
+    st = st ? st : run_setup_open(&c->setup, j, err);
+    st = st ? st : run_setup_open_start(&c->setup, opts, j, err);
+    if (st == CKVC_OK &&
+        strcmp(ckvc_operator_name(run_setup_table(j)->op), c->setup.operator_name) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: was made with the operator %s; --probe %s has %s", c->job.tables,
-                         ckvc_operator_name(job_table(j)->op), c->probe, c->job.operator_name);
+                         "%s: was made with the operator %s; --probe %s has %s", c->setup.tables,
+                         ckvc_operator_name(run_setup_table(j)->op), c->probe,
+                         c->setup.operator_name);
     }
-    if (st != CKVC_OK || c->job.dry_run) { return st ? st : print_dry_run(c, j, probe, err); }
+    if (st != CKVC_OK || c->setup.dry_run) { return st ? st : print_dry_run(c, j, probe, err); }
     fit_options fit = fit_options_of(&c->fit);
-    fit.seed = (uint64_t)c->job.engine.seed;
-    if (c->job.engine.memory > 0) { fit.memory_max = (size_t)c->job.engine.memory; }
+    fit.seed = (uint64_t)c->setup.inputs.seed;
+    if (c->setup.inputs.memory > 0) { fit.memory_max = (size_t)c->setup.inputs.memory; }
     const compile_options o = {.probe = probe,
                                .rounds = (uint32_t)c->rounds,
                                .plan = &j->plan,
-                               .start = job_table(j),
+                               .start = run_setup_table(j),
                                .tables = j->tables,
                                .fit = &fit,
                                .on_pass = on_pass,
@@ -286,23 +289,24 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
                                .ctx = c};
     compile_result *r = ckvc_calloc(1, sizeof *r);
     json_t *whole = r ? compile_plan_json(&o) : NULL;
-    st = whole ? job_begin_run(&c->job, j, whole, err) : ckvc_fail_memory(err, "the plan", 4096);
+    st = whole ? run_setup_begin_run(&c->setup, j, whole, err)
+               : ckvc_fail_memory(err, "the plan", 4096);
     json_decref(whole);
     st = st ? st : compile_begin(j->run, &o, err);
-    st = st ? st : job_set_edges(&c->job, j, err);
+    st = st ? st : run_setup_set_edges(&c->setup, j, err);
     st = st ? st : compile_run(j->run, &o, r, err);
     table_file *table = NULL;
-    char *path = st ? NULL : ckvc_path_join(c->job.out, "table.ckvt");
+    char *path = st ? NULL : ckvc_path_join(c->setup.out, "table.ckvt");
     if (st == CKVC_OK && j->e.prompts->n_heldout) {
         st = path ? table_file_read(path, &table, err)
-                  : ckvc_fail_memory(err, "a path", strlen(c->job.out));
+                  : ckvc_fail_memory(err, "a path", strlen(c->setup.out));
     }
     json_t *gate = NULL;
     st = st ? st
             : gate_say(j->run, r->passes[r->last_pass[r->best]].name,
-                       c->job.engine.quiet ? NULL : stderr, &gate, err);
-    if (st == CKVC_OK && !c->job.engine.quiet) { print_summary(c, r); }
-    if (st == CKVC_OK && c->job.engine.json) { st = print_json(c, j, r, gate, err); }
+                       c->setup.inputs.quiet ? NULL : stderr, &gate, err);
+    if (st == CKVC_OK && !c->setup.inputs.quiet) { print_summary(c, r); }
+    if (st == CKVC_OK && c->setup.inputs.json) { st = print_json(c, j, r, gate, err); }
     if (st == CKVC_OK &&
         table) { /* what was said of held-out prompts holds as far as the leak check does */
         leak_guard_warn(table, path, j->e.manifest->sha256);
@@ -315,9 +319,9 @@ static ckvc_status run_compile(compile_cli *c, const opt *opts, job *j, ckvc_err
 }
 
 static ckvc_status compile(void *cli, const opt *opts, ckvc_err *err) {
-    job j = {0};
+    run_setup j = {0};
     ckvc_status st = run_compile(cli, opts, &j, err);
-    job_close(&j);
+    run_setup_close(&j);
     return st;
 }
 
@@ -343,21 +347,21 @@ int cmd_compile(int argc, char **argv) {
         "compile ... --leak-check "
         "check.json\n"};
     compile_cli c = {
-        .job = job_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
-    opt opts[] = {OPTS_MODEL(c.job.engine),
-                  OPTS_PROMPTS(c.job.engine),
-                  OPTS_STATISTICS(c.job.engine, 1),
+        .setup = run_setup_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
+    opt opts[] = {OPTS_MODEL(c.setup.inputs),
+                  OPTS_PROMPTS(c.setup.inputs),
+                  OPTS_STATISTICS(c.setup.inputs, 1),
                   {OPT_TITLE, "the loop", 0, NULL, NULL, NULL, 0, 0},
                   {OPT_INT, "rounds", 0, &c.rounds, "N", "rounds of a head and a gate pass at most",
                    1, ALTERNATION_MAX_ROUNDS},
                   {OPT_CHOICE, "probe", 0, &c.probe, PROBE_NAMES,
                    "the loop, or a part of it to compare with", 0, 0},
                   {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
-                  OPTS_ACTIONS(c.job),
-                  OPT_LAYER_BUDGETS(c.job.layer_budgets),
+                  OPTS_ACTIONS(c.setup),
+                  OPT_LAYER_BUDGETS(c.setup.layer_budgets),
                   OPTS_FIT(c.fit),
-                  OPTS_RUN(c.job),
-                  OPT_DRY_RUN(c.job),
+                  OPTS_RUN(c.setup),
+                  OPT_DRY_RUN(c.setup),
                   {0}};
     return verb_run(&text, opts, "--manifest names the prompts", argc, argv, compile, &c);
 }

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "cmd/common/artifact.h"
-#include "cmd/common/engine.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/options.h"
 #include "cmd/verbs.h"
@@ -82,7 +82,7 @@ static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *
     tokenizer *tok = NULL;
     chat_template chat;
     if (!out) { return NULL; }
-    ckvc_status st = engine_open_tokenizer(path, &tok, err);
+    ckvc_status st = inputs_open_tokenizer(path, &tok, err);
     if (st == CKVC_OK) {
         st = chat_template_choose("auto", json_string_value(json_object_get(out, "family")), tok,
                                   &chat, err);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cmd/common/engine.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "lib/base/buffer.h"
 #include "lib/base/json.h"
@@ -21,13 +21,13 @@ typedef struct sequence {
 } sequence;
 
 typedef struct perplexity_cli {
-    engine_options engine;
+    inputs_options inputs;
     opt_list logits;
     bool tokens;
 } perplexity_cli;
 
 typedef struct perplexity_job {
-    engine e;
+    opened_inputs e;
     manifest *manifest;
     sequence *sequences;
     size_t n, longest;
@@ -47,7 +47,7 @@ static void job_fini(perplexity_job *j) {
     free(j->logits);
     session_destroy(j->session);
     manifest_free(j->manifest);
-    engine_close(&j->e);
+    inputs_close(&j->e);
 }
 
 /* Ids of one manifest line, cut in the middle to max_tokens (0: not cut): the first half rounded
@@ -100,13 +100,13 @@ static ckvc_status read_positions(perplexity_job *j, const opt_list *list, ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status open_job(perplexity_job *j, const engine_options *o, ckvc_err *err) {
+static ckvc_status open_job(perplexity_job *j, const inputs_options *o, ckvc_err *err) {
     if (!o->manifest) {
         return ckvc_fail(
             err, CKVC_E_USAGE,
             "--manifest FILE is needed: one JSON object a line with id and text or tokens");
     }
-    ckvc_status st = engine_open_model(o, &j->e, err);
+    ckvc_status st = inputs_open_model(o, &j->e, err);
     if (st == CKVC_OK) { st = manifest_read(o->manifest, &j->manifest, err); }
     if (st != CKVC_OK) { return st; }
     size_t n = j->manifest->n_entries;
@@ -192,7 +192,7 @@ static ckvc_status print_json(const perplexity_job *j, const sequence *s, double
     return st;
 }
 
-static ckvc_status run_job(perplexity_job *j, const engine_options *o, bool tokens, ckvc_err *err) {
+static ckvc_status run_job(perplexity_job *j, const inputs_options *o, bool tokens, ckvc_err *err) {
     if (!o->json) { printf("%-24s %8s %12s %12s\n", "id", "n", "mean_nll", "ppl"); }
     for (size_t i = 0; i < j->n; i++) {
         const sequence *s = &j->sequences[i];
@@ -221,14 +221,14 @@ static ckvc_status run_job(perplexity_job *j, const engine_options *o, bool toke
 static ckvc_status perplexity(void *cli, const opt *opts, ckvc_err *err) {
     const perplexity_cli *c = cli;
     (void)opts;
-    if (c->logits.n && !c->engine.json) {
+    if (c->logits.n && !c->inputs.json) {
         return ckvc_fail(err, CKVC_E_USAGE, "--logits needs --json");
     }
     perplexity_job j = {0};
     ckvc_stop_install();
     ckvc_status st = read_positions(&j, &c->logits, err);
-    if (st == CKVC_OK) { st = open_job(&j, &c->engine, err); }
-    if (st == CKVC_OK) { st = run_job(&j, &c->engine, c->tokens, err); }
+    if (st == CKVC_OK) { st = open_job(&j, &c->inputs, err); }
+    if (st == CKVC_OK) { st = run_job(&j, &c->inputs, c->tokens, err); }
     job_fini(&j);
     return st;
 }
@@ -240,16 +240,16 @@ int cmd_perplexity(int argc, char **argv) {
         "ckvc perplexity --model DIR --manifest FILE [options]",
         "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"
         "  ckvc perplexity --model DIR --manifest prompts.jsonl --json --tokens --logits 0,17\n"};
-    perplexity_cli c = {.engine = engine_defaults()};
+    perplexity_cli c = {.inputs = inputs_defaults()};
     opt opts[] = {
-        OPTS_MODEL(c.engine),
+        OPTS_MODEL(c.inputs),
         {OPT_TITLE, "prompts", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "manifest", 0, &c.engine.manifest, "FILE", "prompts, one JSON object a line", 0,
+        {OPT_TEXT, "manifest", 0, &c.inputs.manifest, "FILE", "prompts, one JSON object a line", 0,
          0},
-        {OPT_INT, "limit", 0, &c.engine.limit, "N", "prompts at most; 0: all", 0, 4e9},
-        {OPT_INT, "max-tokens", 0, &c.engine.max_tokens, "N",
+        {OPT_INT, "limit", 0, &c.inputs.limit, "N", "prompts at most; 0: all", 0, 4e9},
+        {OPT_INT, "max-tokens", 0, &c.inputs.max_tokens, "N",
          "cut longer prompts in the middle; 0: never", 0, 1e9},
-        OPT_CHAT_TEMPLATE(c.engine),
+        OPT_CHAT_TEMPLATE(c.inputs),
         {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
         {OPT_FLAG, "tokens", 0, &c.tokens, "", "the loss of every token", 0, 0},
         {OPT_LIST, "logits", 0, &c.logits, "I,J,...",

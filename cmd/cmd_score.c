@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "calib/score/score.h"
-#include "cmd/common/engine.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/verbs.h"
 #include "formats/lines/layer_budgets.h"
@@ -15,7 +15,7 @@
 enum { MAX_TABLES = 64 };
 
 typedef struct score_cli {
-    engine_options engine;
+    inputs_options inputs;
     const char *out, *vectors;
     opt_list tables, policies, budget;
     const char *layer_budgets;
@@ -23,7 +23,7 @@ typedef struct score_cli {
 } score_cli;
 
 typedef struct score_job {
-    engine e;
+    opened_inputs e;
     table_file *tables[MAX_TABLES];
     size_t n_tables;
     score_policy *policies;
@@ -41,7 +41,7 @@ static void job_fini(score_job *j) {
     free(j->policies);
     free(j->summary);
     free(j->layer_budgets);
-    engine_close(&j->e);
+    inputs_close(&j->e);
 }
 
 static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) {
@@ -51,7 +51,7 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) 
     }
     ckvc_status st = CKVC_OK;
     for (size_t i = 0; st == CKVC_OK && i < c->tables.n; i++) {
-        st = engine_read_table(&c->engine, &j->e, c->tables.items[i], &j->tables[i], err);
+        st = inputs_read_table(&c->inputs, &j->e, c->tables.items[i], &j->tables[i], err);
         j->n_tables += st == CKVC_OK;
     }
     return st;
@@ -115,13 +115,13 @@ static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job
         j->n_budgets = 1;
         return st;
     }
-    ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    ckvc_status st = inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err);
     if (st == CKVC_OK && j->n_tables && !opts_given(opts, "budget")) {
         const ckvc_table *t = j->tables[0]->table;
-        if (t->n_budgets > KEEP_MAX_BUDGETS) {
+        if (t->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "%s: %u budgets, at most %d in one run; name some with --budget",
-                             c->tables.items[0], t->n_budgets, KEEP_MAX_BUDGETS);
+                             c->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
         }
         j->n_budgets = t->n_budgets;
         memcpy(j->budgets, t->budgets, j->n_budgets * sizeof *j->budgets);
@@ -136,7 +136,7 @@ static void print_summary(const score_cli *c, const score_job *j) {
         const score_summary *s = &j->summary[i];
         fprintf(stderr, "%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
                 s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
-        if (c->engine.continuation > 0) { fprintf(stderr, "%14.5f", s->reward_mean); }
+        if (c->inputs.continuation > 0) { fprintf(stderr, "%14.5f", s->reward_mean); }
         if (s->policy.kind == SCORE_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;
             fprintf(stderr, "  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,
@@ -147,13 +147,13 @@ static void print_summary(const score_cli *c, const score_job *j) {
 }
 
 static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err) {
-    ckvc_status st = engine_open_model(&c->engine, &j->e, err);
-    if (st == CKVC_OK) { st = engine_open_prompts(&c->engine, &j->e, err); }
+    ckvc_status st = inputs_open_model(&c->inputs, &j->e, err);
+    if (st == CKVC_OK) { st = inputs_open_prompts(&c->inputs, &j->e, err); }
     if (st == CKVC_OK) { st = read_tables(c, j, err); }
     if (st == CKVC_OK) { st = choose_policies(c, j, err); }
     if (st == CKVC_OK) { st = choose_budgets(c, opts, j, err); }
     if (st != CKVC_OK) { return st; }
-    engine_warn_kept_window(&c->engine, &j->e, j->layer_budgets ? j->layer_budgets : j->budgets,
+    inputs_warn_kept_window(&c->inputs, &j->e, j->layer_budgets ? j->layer_budgets : j->budgets,
                             j->layer_budgets ? (size_t)model_get_shape(j->e.model)->n_layers
                                              : j->n_budgets);
     j->summary = ckvc_calloc(j->n_policies * j->n_budgets, sizeof *j->summary);
@@ -162,20 +162,20 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
                          c->out);
     }
     calibrate_inputs inputs = {j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    score_options o = {.window = c->engine.window,
-                       .alpha = engine_alpha(&c->engine),
-                       .keep_window = (uint32_t)c->engine.keep_window,
+    score_options o = {.window = c->inputs.window,
+                       .alpha_kind = inputs_alpha(&c->inputs),
+                       .keep_window = (uint32_t)c->inputs.keep_window,
                        .budgets = j->budgets,
                        .n_budgets = j->n_budgets,
                        .nearest_budget = c->nearest_budget,
                        .layer_budgets = j->layer_budgets,
-                       .seed = (uint64_t)c->engine.seed,
+                       .seed = (uint64_t)c->inputs.seed,
                        .sets = c->sets,
                        .attention_error = c->attention_error,
                        .utilities = c->utilities,
                        .vectors = c->vectors,
                        .force = c->force,
-                       .quiet = c->engine.quiet};
+                       .quiet = c->inputs.quiet};
     ckvc_buffer lines = {0};
     ckvc_stop_install();
     st = score_prompts(&inputs, j->policies, j->n_policies, &o, &lines, j->summary, err);
@@ -185,7 +185,7 @@ static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, 
         fwrite(lines.data, 1, lines.size, stdout);
     }
     ckvc_buffer_fini(&lines);
-    if (st == CKVC_OK && !c->engine.quiet) { print_summary(c, j); }
+    if (st == CKVC_OK && !c->inputs.quiet) { print_summary(c, j); }
     for (size_t i = 0; st == CKVC_OK && i < j->n_tables; i++) {
         leak_guard_warn(j->tables[i], c->tables.items[i], j->e.manifest->sha256);
     }
@@ -212,11 +212,11 @@ int cmd_score(int argc, char **argv) {
         "does, on average over the held-out "
         "prompts\n"
         "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n"};
-    score_cli c = {.engine = engine_defaults(), .budget = {{"512"}, 1}};
+    score_cli c = {.inputs = inputs_defaults(), .budget = {{"512"}, 1}};
     opt opts[] = {
-        OPTS_MODEL(c.engine),
-        OPTS_PROMPTS(c.engine),
-        OPTS_STATISTICS(c.engine, 0),
+        OPTS_MODEL(c.inputs),
+        OPTS_PROMPTS(c.inputs),
+        OPTS_STATISTICS(c.inputs, 0),
         {OPT_TITLE, "policies", 0, NULL, NULL, NULL, 0, 0},
         {OPT_LIST, "table", 0, &c.tables, "T.ckvt,...", "tables to score", 0, 0},
         {OPT_LIST, "policy", 0, &c.policies, "NAME,...", POLICY_NAMES, 0, 0},

@@ -169,7 +169,7 @@ static ckvc_status add_settings(report_rows *s, ckvc_err *err) {
     bool alphas = false, kept = false, windows = false;
     for (size_t k = 1; k < s->n_series; k++) {
         const score_setting *a = &s->series[0].setting, *b = &s->series[k].setting;
-        alphas |= a->alpha != b->alpha;
+        alphas |= a->alpha_kind != b->alpha_kind;
         kept |= a->keep_window != b->keep_window;
         windows |= a->window != b->window;
     }
@@ -177,7 +177,9 @@ static ckvc_status add_settings(report_rows *s, ckvc_err *err) {
         report_series *of = &s->series[k];
         ckvc_buffer b = {0};
         ckvc_buffer_text(&b, of->title);
-        if (alphas) { ckvc_buffer_printf(&b, ", %s \u03B1", ckvc_alpha_name(of->setting.alpha)); }
+        if (alphas) {
+            ckvc_buffer_printf(&b, ", %s \u03B1", ckvc_alpha_name(of->setting.alpha_kind));
+        }
         if (kept && of->setting.keep_window) {
             ckvc_buffer_printf(&b, ", last %u kept", of->setting.keep_window);
         }

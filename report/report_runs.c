@@ -39,7 +39,7 @@ ckvc_status report_runs_json(report *r, ckvc_err *err) {
         json_object_set_new(o, "window", json_integer(h->window));
         json_object_set_new(o, "continuation", json_integer(h->continuation));
         json_object_set_new(o, "keep_window", json_integer(h->keep_window));
-        json_object_set_new(o, "lambda", ckvc_json_real(h->lambda));
+        json_object_set_new(o, "lambda", ckvc_json_real(h->beta_bud));
         json_object_set_new(o, "loss_reduction",
                             json_string(ckvc_loss_reduction_name(h->reduction)));
         json_object_set_new(o, "seed", json_integer((json_int_t)h->seed));

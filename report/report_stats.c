@@ -280,7 +280,7 @@ static ckvc_status alpha_json(const report *r, const report_side *s, const stabi
         choices && gain ? CKVC_OK : ckvc_fail_memory(err, "report", N_ALPHAS * S * sizeof *choices);
     stability_side with = *side;
     for (size_t k = 0; k < N_ALPHAS && rc == CKVC_OK; k++) {
-        with.fit.alpha = alphas[k];
+        with.fit.cql_alpha = alphas[k];
         choices_of(l, &with.fit, choices + k * S);
     }
     for (size_t k = 0; k < N_ALPHAS && rc == CKVC_OK; k++) {
@@ -289,7 +289,7 @@ static ckvc_status alpha_json(const report *r, const report_side *s, const stabi
         for (size_t n = 0; n < S; n++) {
             sum += choices[k * S + n] >= 0 ? s->grid[choices[k * S + n]] : 0;
         }
-        with.fit.alpha = alphas[k];
+        with.fit.cql_alpha = alphas[k];
         if (half > 0 && (rc = stability_left_out(&with, half, repeats_for(l, 8), r->o->seed, gain,
                                                  err)) == CKVC_OK) {
             size_t m = 0;
@@ -327,7 +327,7 @@ static ckvc_status adamw_json(const report *r, const report_side *s, const int *
                       "too many records to repeat the paper's optimiser within a report"));
         return CKVC_OK;
     }
-    options.alpha = s->fit.alpha;
+    options.cql_alpha = s->fit.cql_alpha;
     double *q = ckvc_alloc(S * A, sizeof *q), distance = 0;
     cql_record *records = ckvc_alloc(l->n_records, sizeof *records);
     uint64_t seed = r->o->seed;
@@ -351,7 +351,7 @@ static ckvc_status adamw_json(const report *r, const report_side *s, const int *
         double mean[CQL_MAX_ACTIONS], best[CQL_MAX_ACTIONS];
         cql_certificate cert;
         if (cql_logged_state(l, i, &cql_all, s->fit.reward, s->fit.scale, n, mean) == 0 ||
-            !cql_solve_exact(A, n, mean, options.alpha, best, &cert)) {
+            !cql_solve_exact(A, n, mean, options.cql_alpha, best, &cert)) {
             continue;
         }
         for (size_t a = 0; a < A; a++) {
@@ -384,7 +384,7 @@ static ckvc_status settings_json(const report *r, const report_side *s, const st
         double mean[CQL_MAX_ACTIONS];
         if (cql_logged_state(l, i, &cql_all, s->fit.reward, s->fit.scale, n, mean) > 0) {
             supported++;
-            noise += variance_count_noise(l->n_actions, n, mean, s->fit.alpha, s->fit.head_grid,
+            noise += variance_count_noise(l->n_actions, n, mean, s->fit.cql_alpha, s->fit.head_grid,
                                           NOISE_DRAWS, r->o->seed, i);
         }
     }

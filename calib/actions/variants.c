@@ -52,14 +52,15 @@ static bool same_positions(const uint32_t *a, uint32_t n_a, const uint32_t *b, u
 }
 
 /* Budgets whose baselines keep the same set in every layer share rollouts. */
-static void group_budgets(variant_list *v, const keep *k) {
+static void group_budgets(variant_list *v, const prompt_sets *k) {
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         v->group[b] = b;
         for (uint32_t c = 0; c < b && v->group[b] == b; c++) {
             uint32_t l = 0;
-            while (l < k->n_layers &&
-                   same_positions(keep_at(k, b, l)->positions, keep_at(k, b, l)->n_kept,
-                                  keep_at(k, c, l)->positions, keep_at(k, c, l)->n_kept)) {
+            while (l < k->n_layers && same_positions(prompt_sets_at(k, b, l)->positions,
+                                                     prompt_sets_at(k, b, l)->n_kept,
+                                                     prompt_sets_at(k, c, l)->positions,
+                                                     prompt_sets_at(k, c, l)->n_kept)) {
                 l++;
             }
             if (l == k->n_layers) { v->group[b] = v->group[c]; }
@@ -223,18 +224,19 @@ static ckvc_status find_or_add(variant_list *v, uint32_t budget, uint32_t layer,
 
 /* Adds one action of a state in take number `take` (from 1); a variant that is new to this side
  * counts in distinct. `set` holds T positions of scratch. */
-static ckvc_status add_action(variant_list *v, keep *k, ckvc_side side, state s, uint32_t action,
-                              uint32_t take, uint32_t *set, ckvc_err *err) {
-    const keep_layer *base = keep_at(k, s.budget, s.layer);
+static ckvc_status add_action(variant_list *v, prompt_sets *k, ckvc_side side, state s,
+                              uint32_t action, uint32_t take, uint32_t *set, ckvc_err *err) {
+    const layer_set *base = prompt_sets_at(k, s.budget, s.layer);
     taken_action t = {.side = (uint8_t)side,
                       .action = (uint8_t)action,
                       .layer = (uint16_t)s.layer,
                       .budget = (uint16_t)s.budget,
                       .head = side == CKVC_SIDE_HEAD ? (uint16_t)s.head : CKVC_NO_HEAD,
                       .variant = VARIANT_NONE};
-    t.n_kept = side == CKVC_SIDE_HEAD
-                   ? keep_head_action(k, s.budget, s.layer, s.head, action, set, &t.n_candidates)
-                   : keep_gate_action(k, s.budget, s.layer, action, set, &t.n_candidates);
+    t.n_kept =
+        side == CKVC_SIDE_HEAD
+            ? prompt_sets_head_action(k, s.budget, s.layer, s.head, action, set, &t.n_candidates)
+            : prompt_sets_gate_action(k, s.budget, s.layer, action, set, &t.n_candidates);
     ckvc_status st = variants_set_hash(v, base->block, s.layer, set, t.n_kept, &t.set_hash, err);
     if (st == CKVC_OK && !same_positions(set, t.n_kept, base->positions, base->n_kept)) {
         st = find_or_add(v, s.budget, s.layer, set, t.n_kept, &t.variant, err);
@@ -275,7 +277,7 @@ static void undo_take(variant_list *v, ckvc_side side, uint32_t take, size_t n_a
     v->n_actions = n_actions;
 }
 
-static state state_of(const keep *k, ckvc_side side, uint32_t index) {
+static state state_of(const prompt_sets *k, ckvc_side side, uint32_t index) {
     if (side == CKVC_SIDE_GATE) { return (state){index / k->n_layers, index % k->n_layers, 0}; }
     uint32_t head = index % k->n_heads, rest = index / k->n_heads;
     return (state){rest / k->n_layers, rest % k->n_layers, head};
@@ -295,7 +297,7 @@ static ckvc_status draw_order(variant_list *v, ckvc_side side, uint64_t seed, co
     return CKVC_OK;
 }
 
-static ckvc_status take_balanced(variant_list *v, keep *k, ckvc_side side, int64_t limit,
+static ckvc_status take_balanced(variant_list *v, prompt_sets *k, ckvc_side side, int64_t limit,
                                  uint64_t seed, const char *id, uint32_t n_states, uint32_t n_grid,
                                  uint32_t *set, ckvc_err *err) {
     ckvc_status st = draw_order(v, side, seed, id, n_states, err);
@@ -315,7 +317,7 @@ static ckvc_status take_balanced(variant_list *v, keep *k, ckvc_side side, int64
 /* Independent uniform draws of (state, action) until a draw would need a rollout over the limit,
  * and at most as many draws as the side's grid has entries (draws that equal the baseline cost
  * nothing and would never end). limit < 0: that many draws. */
-static ckvc_status take_uniform(variant_list *v, keep *k, ckvc_side side, int64_t limit,
+static ckvc_status take_uniform(variant_list *v, prompt_sets *k, ckvc_side side, int64_t limit,
                                 uint64_t seed, const char *id, uint32_t n_states, uint32_t n_grid,
                                 uint32_t *set, ckvc_err *err) {
     ckvc_rng rng;
@@ -338,7 +340,7 @@ static ckvc_status take_uniform(variant_list *v, keep *k, ckvc_side side, int64_
 /* Turn by turn one action of every state in an order drawn from (seed, id), the action chosen
  * online, until the rollouts reach the limit (as many as a balanced pass may take) or every action
  * was tried. */
-static ckvc_status take_greedy(variant_list *v, keep *k, ckvc_side side, int64_t limit,
+static ckvc_status take_greedy(variant_list *v, prompt_sets *k, ckvc_side side, int64_t limit,
                                uint64_t seed, const char *id, uint32_t n_states, uint32_t n_grid,
                                uint32_t *set, ckvc_err *err) {
     ckvc_rng rng;
@@ -347,7 +349,7 @@ static ckvc_status take_greedy(variant_list *v, keep *k, ckvc_side side, int64_t
     for (uint32_t take = 0; st == CKVC_OK && take < n_states * n_grid; take++) {
         const state s = state_of(k, side, v->order[take % n_states]);
         const int action = epsilon_greedy_pick(v->greedy, side, s.layer, s.head,
-                                               keep_at(k, s.budget, s.layer)->block, &rng);
+                                               prompt_sets_at(k, s.budget, s.layer)->block, &rng);
         size_t n_actions = v->n_actions, n_variants = v->n, n_positions = v->n_positions;
         assert(action >= 0); /* n_grid turns try each action once */
         st = add_action(v, k, side, s, (uint32_t)action, take + 1, set, err);
@@ -359,7 +361,7 @@ static ckvc_status take_greedy(variant_list *v, keep *k, ckvc_side side, int64_t
     return st;
 }
 
-ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_COUNT],
+ckvc_status variants_build(variant_list *v, prompt_sets *k, const bool sides[CKVC_SIDE_COUNT],
                            behaviour_kind behaviour, int64_t limit, uint64_t seed,
                            const char *prompt_id, ckvc_err *err) {
     v->n = v->n_positions = v->n_actions = 0;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "calib/actions/epsilon_greedy.h"
-#include "calib/actions/keep.h"
+#include "calib/actions/prompt_sets.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
@@ -51,8 +51,8 @@ typedef struct variant_list {
     size_t n_actions, cap_actions;
     uint32_t distinct[CKVC_SIDE_COUNT]; /* distinct rollouts a side asks for (a set that both use
                                            counts in both) */
-    uint32_t group[KEEP_MAX_BUDGETS];   /* first budget whose baseline agrees in every layer */
-    uint32_t *slots;                    /* hash table of variant numbers + 1 */
+    uint32_t group[PROMPT_SETS_MAX_BUDGETS]; /* first budget whose baseline agrees in every layer */
+    uint32_t *slots;                         /* hash table of variant numbers + 1 */
     size_t n_slots;
     uint8_t *key_bytes;
     size_t cap_key;
@@ -74,7 +74,8 @@ typedef struct variant_extent {
  * variants_build. */
 variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens,
                                const bool sides[CKVC_SIDE_COUNT], int64_t limit);
-/* The same with budgets by layer ([L], keep.h): one budget, whose layers keep at most their own. */
+/* The same with budgets by layer ([L], prompt_sets.h): one budget, whose layers keep at most their
+ * own. */
 variant_extent variants_extent_by_layer(const ckvc_table *table, const double *layer_budgets,
                                         uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT],
                                         int64_t limit);
@@ -86,7 +87,7 @@ ckvc_status variants_reserve(variant_list *v, const variant_extent *most,
 void variants_fini(variant_list *v);
 /* Rebuilds the list for the prompt that `k` holds. limit: distinct rollouts per side, < 0 for the
  * full grid. prompt_id names the random stream together with seed. */
-ckvc_status variants_build(variant_list *v, keep *k, const bool sides[CKVC_SIDE_COUNT],
+ckvc_status variants_build(variant_list *v, prompt_sets *k, const bool sides[CKVC_SIDE_COUNT],
                            behaviour_kind behaviour, int64_t limit, uint64_t seed,
                            const char *prompt_id, ckvc_err *err) CKVC_MUST_CHECK;
 /* XXH64, seed 0, over u32 budget index, u32 layer, ascending u32 positions (all little-endian). */

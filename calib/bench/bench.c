@@ -42,7 +42,7 @@ typedef struct bench {
     int32_t *ids;
     prefill_stats stats;
     ckvc_table *table;
-    keep *keep;
+    prompt_sets *kept;
     variant_list variants;
     sweep sweep;
     kept_set *sets;   /* [L] */
@@ -143,24 +143,24 @@ static ckvc_status stage_prefill(bench *b) {
 
 static ckvc_status stage_variants(bench *b) {
     static const bool both[CKVC_SIDE_COUNT] = {true, true};
-    keep_prompt(b->keep, (uint32_t)b->o->n_tokens, b->stats.alpha_f32, b->stats.rho,
-                b->stats.r_struct, b->stats.r_sem);
-    return variants_build(&b->variants, b->keep, both, BEHAVIOUR_BALANCED, b->o->variants,
+    prompt_sets_build(b->kept, (uint32_t)b->o->n_tokens, b->stats.alpha_f32, b->stats.rho,
+                      b->stats.r_struct, b->stats.r_sem);
+    return variants_build(&b->variants, b->kept, both, BEHAVIOUR_BALANCED, b->o->variants,
                           b->o->seed, "bench", b->err);
 }
 
 static ckvc_status stage_rollout(bench *b) {
     double loss;
-    return rollout_baseline(b->session, b->keep, 0, b->ids + b->o->n_tokens,
+    return rollout_baseline(b->session, b->kept, 0, b->ids + b->o->n_tokens,
                             (uint32_t)b->o->continuation, b->nll, &loss, b->err);
 }
 
 /* Action number i of the prompt as the plain way rolls it out. */
 static ckvc_status roll_action(bench *b, size_t i) {
     const taken_action *t = &b->variants.actions[i];
-    const kept_set *base = b->keep->sets + (size_t)t->budget * b->keep->n_layers;
+    const kept_set *base = b->kept->sets + (size_t)t->budget * b->kept->n_layers;
     uint32_t offsets[2] = {0, t->n_kept};
-    memcpy(b->sets, base, b->keep->n_layers * sizeof *base);
+    memcpy(b->sets, base, b->kept->n_layers * sizeof *base);
     if (t->variant != VARIANT_NONE) {
         b->sets[t->layer] =
             (kept_set){1, offsets, b->variants.positions + b->variants.items[t->variant].first};
@@ -197,7 +197,7 @@ static ckvc_status stage_rewards_plain(bench *b) {
 
 static ckvc_status stage_sweep(bench *b) {
     double full, baseline;
-    return rollouts_sweep(&b->sweep, b->session, b->keep, &b->variants, b->ids + b->o->n_tokens,
+    return rollouts_sweep(&b->sweep, b->session, b->kept, &b->variants, b->ids + b->o->n_tokens,
                           (uint32_t)b->continuation, &full, &baseline, b->err);
 }
 
@@ -361,7 +361,7 @@ static ckvc_status open_prompt(bench *b) {
         st = ckvc_fail_memory(b->err, "a prompt", (size_t)(T + C) * 4);
     }
     if (st == CKVC_OK) {
-        st = keep_create(b->table, (uint32_t)T, (uint32_t)b->o->window, 0, &b->keep, b->err);
+        st = prompt_sets_create(b->table, (uint32_t)T, (uint32_t)b->o->window, 0, &b->kept, b->err);
     }
     if (st != CKVC_OK) { return st; }
     ckvc_rng rng;
@@ -401,11 +401,11 @@ static ckvc_status bench_model(bench *b) {
     if (st != CKVC_OK) { return st; }
     double n_actions = (double)b->variants.n_actions;
     for (int32_t l = 0; l < s->n_layers; l++) {
-        b->n_kept[l] = keep_at(b->keep, 0, (uint32_t)l)->n_kept;
+        b->n_kept[l] = prompt_sets_at(b->kept, 0, (uint32_t)l)->n_kept;
     }
     double flop = flops_rollout(s, T, C > 0 ? C : 1, b->n_kept);
     if (wanted(b, "variants")) {
-        snprintf(shape, sizeof shape, "T=%lld B=%u", (long long)T, b->keep->budget[0]);
+        snprintf(shape, sizeof shape, "T=%lld B=%u", (long long)T, b->kept->budget[0]);
         snprintf(note, sizeof note, "%zu distinct%s", b->variants.n,
                  b->o->tokens ? "" : " (random ids)");
         st = measure(b, stage_variants,
@@ -416,7 +416,7 @@ static ckvc_status bench_model(bench *b) {
                                   .note = note},
                      seconds);
     }
-    snprintf(shape, sizeof shape, "T=%lld B=%u C=%lld", (long long)T, b->keep->budget[0],
+    snprintf(shape, sizeof shape, "T=%lld B=%u C=%lld", (long long)T, b->kept->budget[0],
              (long long)C);
     if (st == CKVC_OK && wanted(b, "rollout-plain")) {
         st = measure(b, stage_rollout,
@@ -427,7 +427,7 @@ static ckvc_status bench_model(bench *b) {
                                   .flop = flop},
                      seconds);
     }
-    double sweep_flop = C > 0 ? rollouts_sweep_flops(s, b->keep, &b->variants, (uint32_t)C) : 0;
+    double sweep_flop = C > 0 ? rollouts_sweep_flops(s, b->kept, &b->variants, (uint32_t)C) : 0;
     if (st == CKVC_OK && wanted(b, "sweep")) {
         snprintf(note, sizeof note,
                  "%zu distinct variants and two baselines; up to %lld side by side", b->variants.n,
@@ -580,7 +580,7 @@ ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer
     sweep_fini(&b.sweep);
     cql_counts_free(b.counts);
     free(b.rewards);
-    keep_destroy(b.keep);
+    prompt_sets_destroy(b.kept);
     ckvc_table_free(b.table);
     variants_fini(&b.variants);
     shard_free(b.shard);

@@ -23,7 +23,7 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
                       .n_kv_heads = 3,
                       .window = 32,
                       .continuation = 64,
-                      .lambda = 1,
+                      .beta_bud = 1,
                       .n_budgets = 1,
                       .n_head_actions = t->n_head_actions,
                       .n_gate_actions = t->n_gate_actions,

@@ -19,7 +19,7 @@ typedef struct arm {
     backend *be;
     model *model;
     session *session;
-    keep *keep;
+    prompt_sets *kept;
     variant_list variants;
     sweep sweep;
     prefill_stats stats;
@@ -59,8 +59,8 @@ static ckvc_status open_arm(pair *p, arm *a, backend *be, model *m, ckvc_err *er
     limits.max_lanes = plan.lanes;
     st = st ? st : session_create(m, limits, &a->session, err);
     st = st ? st
-            : keep_create(p->table, (uint32_t)limits.max_prompt, (uint32_t)p->o->window, 0,
-                          &a->keep, err);
+            : prompt_sets_create(p->table, (uint32_t)limits.max_prompt, (uint32_t)p->o->window, 0,
+                                 &a->kept, err);
     st = st ? st : variants_reserve(&a->variants, &most, err);
     st = st ? st
             : sweep_create(&a->sweep, plan.lanes, (uint32_t)limits.max_continuation, 1,
@@ -77,7 +77,7 @@ static ckvc_status open_arm(pair *p, arm *a, backend *be, model *m, ckvc_err *er
 static void close_arm(arm *a) {
     sweep_fini(&a->sweep);
     variants_fini(&a->variants);
-    keep_destroy(a->keep);
+    prompt_sets_destroy(a->kept);
     session_destroy(a->session);
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
         cql_counts_free(a->counts[side]);
@@ -89,9 +89,9 @@ static ckvc_status prefill(const pair *p, arm *a, const prompt *at, ckvc_err *er
                                      (int64_t)at->n_tokens + at->n_continuation, p->o->window,
                                      CKVC_ALPHA_PAPER, &a->stats, err);
     if (st == CKVC_OK) {
-        keep_prompt(a->keep, at->n_tokens, a->stats.alpha_f32, a->stats.rho, a->stats.r_struct,
-                    a->stats.r_sem);
-        st = variants_build(&a->variants, a->keep, both, BEHAVIOUR_BALANCED, p->o->variants,
+        prompt_sets_build(a->kept, at->n_tokens, a->stats.alpha_f32, a->stats.rho,
+                          a->stats.r_struct, a->stats.r_sem);
+        st = variants_build(&a->variants, a->kept, both, BEHAVIOUR_BALANCED, p->o->variants,
                             p->o->seed, at->entry->id, err);
     }
     return st;
@@ -100,7 +100,7 @@ static ckvc_status prefill(const pair *p, arm *a, const prompt *at, ckvc_err *er
 /* Losses of `sets`' kept sets, which may be the other arm's, by a's arithmetic. */
 static ckvc_status roll(arm *a, arm *sets, const prompt *at, ckvc_err *err) {
     ckvc_status st =
-        rollouts_sweep(&a->sweep, a->session, sets->keep, &sets->variants,
+        rollouts_sweep(&a->sweep, a->session, sets->kept, &sets->variants,
                        at->tokens + at->n_tokens, at->n_continuation, &a->full, &a->baseline, err);
     bool finite = isfinite(a->full) && isfinite(a->baseline);
     for (size_t i = 0; i < sets->variants.n; i++) {
@@ -130,8 +130,8 @@ static ckvc_status count(pair *p, arm *a, const prompt *at, ckvc_err *err) {
     }
     for (size_t i = 0; st == CKVC_OK && i < a->variants.n_actions; i++) {
         const taken_action *t = &a->variants.actions[i];
-        const uint32_t budget = a->keep->budget[0],
-                       base = keep_at(a->keep, 0, t->layer)->n_candidates;
+        const uint32_t budget = a->kept->budget[0],
+                       base = prompt_sets_at(a->kept, 0, t->layer)->n_candidates;
         const double part = -(action_loss(a, a, i) - a->baseline);
         const double penalty =
             reward_penalty((ckvc_side)t->side, 1.0, at->n_tokens, t->n_candidates, budget) -
@@ -147,7 +147,8 @@ static ckvc_status count(pair *p, arm *a, const prompt *at, ckvc_err *err) {
 /* How many of the reference's kept positions the other arm's baselines lack. */
 static void compare_kept(pair *p) {
     for (uint32_t l = 0; l < p->table->n_layers; l++) {
-        const keep_layer *a = keep_at(p->arms[0].keep, 0, l), *b = keep_at(p->arms[1].keep, 0, l);
+        const layer_set *a = prompt_sets_at(p->arms[0].kept, 0, l),
+                        *b = prompt_sets_at(p->arms[1].kept, 0, l);
         uint32_t k = 0;
         for (uint32_t i = 0; i < a->n_kept; i++) {
             while (k < b->n_kept && b->positions[k] < a->positions[i]) {

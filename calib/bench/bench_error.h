@@ -25,7 +25,7 @@ typedef struct bench_error {
     double advantage_sd; /* of the reference's advantages: what these are to be held against */
     /* Each with its own statistics and kept sets, as a run has them. */
     double kept_share; /* of the reference's kept positions (baselines), those that the other does
-                          not keep */
+                          not prompt_sets */
     uint64_t n_cells, n_live; /* of both tables together; those with an action that changes a kept
                                  set, in either arithmetic */
     uint64_t n_changed;       /* cells whose chosen action differs */

@@ -231,7 +231,7 @@ static ckvc_status score_heldout(loop *c, const table_file *table, const char *f
             mean += by_layer[l] / L; /* stands for them all in the lines */
         }
         const score_options o = {.window = co->window,
-                                 .alpha = co->alpha,
+                                 .alpha_kind = co->alpha_kind,
                                  .keep_window = co->keep_window,
                                  .budgets = by_layer ? &mean : c->o->plan->budgets,
                                  .n_budgets = by_layer ? 1 : c->o->plan->n_budgets,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "cql/fit/fit_leaks.h"
-#include "calib/actions/keep.h"
+#include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
 #include "calib/rollout/rollouts_plain.h"
 #include "calib/actions/start_table.h"
@@ -25,7 +25,7 @@ typedef struct search {
     ckvc_table *table; /* of file */
     size_t A, cells;   /* actions; cells of the side: 1, E * P */
     session *session;
-    keep *keep;
+    prompt_sets *kept;
     double *nll, *reward; /* [max C]; [nB][A] of the prompt in hand */
     double *sum;          /* [cells][nB][A] */
     uint32_t *n;          /* [cells] prompts */
@@ -35,7 +35,7 @@ typedef struct search {
 
 static void search_fini(search *s) {
     session_destroy(s->session);
-    keep_destroy(s->keep);
+    prompt_sets_destroy(s->kept);
     free(s->nll);
     free(s->reward);
     free(s->sum);
@@ -58,8 +58,8 @@ static ckvc_status search_init(search *s, const ckvc_table *start, ckvc_err *err
     s->cells = s->side == CKVC_SIDE_HEAD ? 1 : (size_t)t->n_entropy_bins * t->n_ppl_bins;
     ckvc_status st = session_create(s->in->model, limits, &s->session, err);
     st = st ? st
-            : keep_create(t, s->in->prompts->max_tokens, (uint32_t)s->o->window, s->o->keep_window,
-                          &s->keep, err);
+            : prompt_sets_create(t, s->in->prompts->max_tokens, (uint32_t)s->o->window,
+                                 s->o->keep_window, &s->kept, err);
     s->nll = ckvc_alloc((size_t)s->in->prompts->max_continuation + 1, sizeof *s->nll);
     s->reward = ckvc_alloc(nB * s->A, sizeof *s->reward);
     s->sum = ckvc_calloc(s->cells * nB * s->A, sizeof *s->sum);
@@ -96,23 +96,25 @@ static ckvc_status try_prompt(search *s, const prompt *p, uint32_t cell[2], ckvc
     prefill_stats stats;
     double full, loss;
     ckvc_status st = session_prefill(s->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + C,
-                                     s->o->window, s->o->alpha, &stats, err);
+                                     s->o->window, s->o->alpha_kind, &stats, err);
     st = st ? st : session_continue(s->session, next, C, NULL, s->nll, err);
     full = st ? NAN : nll_mean(s->nll, C);
     for (size_t a = 0; st == CKVC_OK && a < s->A; a++) {
         for (uint32_t b = 0; b < nB; b++) {
             set_action(s, b, SIZE_MAX, a);
         }
-        keep_prompt(s->keep, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
-        cell[0] = s->keep->bin_entropy;
-        cell[1] = s->keep->bin_ppl;
+        prompt_sets_build(s->kept, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct,
+                          stats.r_sem);
+        cell[0] = s->kept->bin_entropy;
+        cell[1] = s->kept->bin_ppl;
         for (uint32_t b = 0; st == CKVC_OK && b < nB; b++) {
             double penalty = 0;
             for (uint32_t l = 0; l < s->table->n_layers; l++) {
-                penalty += reward_penalty(s->side, s->o->lambda, p->n_tokens,
-                                          keep_at(s->keep, b, l)->n_candidates, s->keep->budget[b]);
+                penalty +=
+                    reward_penalty(s->side, s->o->beta_bud, p->n_tokens,
+                                   prompt_sets_at(s->kept, b, l)->n_candidates, s->kept->budget[b]);
             }
-            st = rollout_baseline(s->session, s->keep, b, next, C, s->nll, &loss, err);
+            st = rollout_baseline(s->session, s->kept, b, next, C, s->nll, &loss, err);
             s->reward[b * s->A + a] = reward_of(full, loss, s->o->reduction, C, penalty);
             s->counts->rollouts++;
         }
@@ -277,13 +279,14 @@ static ckvc_status write_meta(search *s, const ckvc_table *start, ckvc_err *err)
                                   (json_int_t)prompts, "states", (json_int_t)states[s->side],
                                   "supported", (json_int_t)supported, "changed",
                                   (json_int_t)changed));
-    json_t *meta = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:s, s:[s], s:o, s:o, s:s}", "label",
-        model_name(s->in->model), "model_name", model_name(s->in->model), "family", shape->family,
-        "fingerprint", model_fingerprint(s->in->model), "alpha_kind", ckvc_alpha_name(s->o->alpha),
-        "keep_window", (json_int_t)s->o->keep_window, "continuation",
-        (json_int_t)s->o->continuation, "lambda", s->o->lambda, "probe", "grid-search", "plans",
-        run_plan_hash(s->run), "diagnostics", sides, "grid_search", means, "side", side);
+    json_t *meta =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:s, s:[s], s:o, s:o, s:s}", "label",
+                  model_name(s->in->model), "model_name", model_name(s->in->model), "family",
+                  shape->family, "fingerprint", model_fingerprint(s->in->model), "alpha_kind",
+                  ckvc_alpha_name(s->o->alpha_kind), "keep_window", (json_int_t)s->o->keep_window,
+                  "continuation", (json_int_t)s->o->continuation, "lambda", s->o->beta_bud, "probe",
+                  "grid-search", "plans", run_plan_hash(s->run), "diagnostics", sides,
+                  "grid_search", means, "side", side);
     if (!meta) { return ckvc_fail_memory(err, "a table's META", 4096); }
     if (s->o->reduction != CKVC_LOSS_MEAN) {
         json_object_set_new(meta, "loss_reduction",

@@ -20,7 +20,7 @@
 /* Everything a pass needs for one prompt at a time, sized once. */
 typedef struct worker {
     session *session;
-    keep *keep; /* NULL in a scan */
+    prompt_sets *kept; /* NULL in a scan */
     variant_list variants;
     epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY */
     double share;           /* of random choices, for the prompt in hand */
@@ -34,7 +34,7 @@ typedef struct worker {
 
 static void worker_fini(worker *w) {
     session_destroy(w->session);
-    keep_destroy(w->keep);
+    prompt_sets_destroy(w->kept);
     variants_fini(&w->variants);
     epsilon_greedy_free(w->greedy);
     sweep_fini(&w->sweep);
@@ -66,10 +66,12 @@ static ckvc_status worker_init(worker *w, const calibrate_inputs *in, const cali
     limits.max_lanes = w->plan.lanes;
     if (st == CKVC_OK) { st = session_create(in->model, limits, &w->session, err); }
     if (st == CKVC_OK && table) {
-        st = keep_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window,
-                         &w->keep, err);
+        st = prompt_sets_create(table, in->prompts->max_tokens, (uint32_t)o->window, o->keep_window,
+                                &w->kept, err);
     }
-    if (st == CKVC_OK && table && o->layer_budgets) { keep_by_layer(w->keep, o->layer_budgets); }
+    if (st == CKVC_OK && table && o->layer_budgets) {
+        prompt_sets_by_layer(w->kept, o->layer_budgets);
+    }
     if (st == CKVC_OK && table) { st = variants_reserve(&w->variants, &most, err); }
     if (st == CKVC_OK && table && o->behaviour == BEHAVIOUR_EPSILON_GREEDY) {
         st = epsilon_greedy_create(table, o->sides, &w->greedy, err);
@@ -101,9 +103,9 @@ static void copy_text(char dst[SHARD_STRING], const char *src) {
 /* Prefill and the prompt's row. loss_full is left to the caller. */
 static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_options *o,
                                prefill_stats *stats, struct shard_prompt *row, ckvc_err *err) {
-    ckvc_status st =
-        session_prefill(w->session, p->tokens, p->n_tokens,
-                        (int64_t)p->n_tokens + p->n_continuation, o->window, o->alpha, stats, err);
+    ckvc_status st = session_prefill(w->session, p->tokens, p->n_tokens,
+                                     (int64_t)p->n_tokens + p->n_continuation, o->window,
+                                     o->alpha_kind, stats, err);
     if (st != CKVC_OK) { return st; }
     *row = (struct shard_prompt){.line = p->entry->line,
                                  .n_tokens = p->n_tokens,
@@ -153,9 +155,9 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
 
 /* Does a layer of budget b draw on this block of the table? With budgets by layer there is one
  * budget and may be many blocks. */
-static bool block_in_use(const keep *k, uint32_t b, uint32_t block) {
+static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
     for (uint32_t l = 0; l < k->n_layers; l++) {
-        if (keep_at(k, b, l)->block == block) { return true; }
+        if (prompt_sets_at(k, b, l)->block == block) { return true; }
     }
     return false;
 }
@@ -163,7 +165,7 @@ static bool block_in_use(const keep *k, uint32_t b, uint32_t block) {
 /* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
  * that its layers draw on. */
 static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err) {
-    const keep *k = w->keep;
+    const prompt_sets *k = w->kept;
     for (uint32_t block = 0; block < k->table->n_budgets; block++) {
         const uint32_t b = k->layer_budgets ? 0 : block;
         if (!isfinite(w->baseline[b])) {
@@ -176,7 +178,7 @@ static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err) {
         ckvc_status st = shard_add_baseline(w->rows, &base, &row, err);
         if (st != CKVC_OK) { return st; }
         for (uint32_t l = 0; l < k->n_layers; l++) {
-            const keep_layer *at = keep_at(k, b, l);
+            const layer_set *at = prompt_sets_at(k, b, l);
             size_t i = row * k->n_layers + l;
             w->rows->n_candidates[i] = at->n_candidates;
             w->rows->n_kept[i] = at->n_kept;
@@ -191,10 +193,10 @@ static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err) {
 static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_options *o,
                                double loss_full, pass_counts *counts, const char **bad,
                                ckvc_err *err) {
-    const keep *k = w->keep;
+    const prompt_sets *k = w->kept;
     for (size_t i = 0; i < w->variants.n_actions; i++) {
         const taken_action *t = &w->variants.actions[i];
-        const keep_layer *base = keep_at(k, t->budget, t->layer);
+        const layer_set *base = prompt_sets_at(k, t->budget, t->layer);
         double loss = t->variant == VARIANT_NONE ? w->baseline[t->budget]
                                                  : w->variants.items[t->variant].loss;
         ckvc_side side = (ckvc_side)t->side;
@@ -212,10 +214,10 @@ static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_optio
             .loss = loss,
             .reward = reward_of(
                 loss_full, loss, o->reduction, p->n_continuation,
-                reward_penalty(side, o->lambda, p->n_tokens, t->n_candidates, base->tokens)),
+                reward_penalty(side, o->beta_bud, p->n_tokens, t->n_candidates, base->tokens)),
             .baseline = reward_of(
                 loss_full, w->baseline[t->budget], o->reduction, p->n_continuation,
-                reward_penalty(side, o->lambda, p->n_tokens, base->n_candidates, base->tokens)),
+                reward_penalty(side, o->beta_bud, p->n_tokens, base->n_candidates, base->tokens)),
             .n_candidates = t->n_candidates,
             .n_kept = t->n_kept,
             .set_hash = t->set_hash};
@@ -232,16 +234,16 @@ static ckvc_status run_rollouts(worker *w, const prompt *p, const calibrate_opti
                                 double *full, ckvc_err *err) {
     const int32_t *next = p->tokens + p->n_tokens;
     if (o->rollouts == ROLLOUTS_PLAIN) {
-        return rollouts_plain(w->session, w->keep, &w->variants, next, p->n_continuation, w->sets,
+        return rollouts_plain(w->session, w->kept, &w->variants, next, p->n_continuation, w->sets,
                               w->nll, full, w->baseline, err);
     }
-    return rollouts_sweep(&w->sweep, w->session, w->keep, &w->variants, next, p->n_continuation,
+    return rollouts_sweep(&w->sweep, w->session, w->kept, &w->variants, next, p->n_continuation,
                           full, w->baseline, err);
 }
 
 static uint64_t count_rollouts(const worker *w) {
     uint64_t n = 1 + w->variants.n;
-    for (uint32_t b = 0; b < w->keep->n_budgets; b++) {
+    for (uint32_t b = 0; b < w->kept->n_budgets; b++) {
         n += w->variants.group[b] == b;
     }
     return n;
@@ -260,16 +262,17 @@ static ckvc_status measure_prompt(worker *w, const prompt *p, const calibrate_op
         *bad = "a risk is not finite";
         return CKVC_OK;
     }
-    keep_prompt(w->keep, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+    prompt_sets_build(w->kept, p->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct,
+                      stats.r_sem);
     if (w->greedy) {
-        epsilon_greedy_begin(w->greedy, w->share, w->keep->bin_entropy, w->keep->bin_ppl);
+        epsilon_greedy_begin(w->greedy, w->share, w->kept->bin_entropy, w->kept->bin_ppl);
     }
-    st = variants_build(&w->variants, w->keep, p->heldout ? no_side : o->sides, o->behaviour,
+    st = variants_build(&w->variants, w->kept, p->heldout ? no_side : o->sides, o->behaviour,
                         o->variants, o->seed, p->entry->id, err);
     if (st == CKVC_OK) { st = run_rollouts(w, p, o, &row->loss_full, err); }
     if (st != CKVC_OK) { return st; }
-    row->bin_entropy = (uint16_t)w->keep->bin_entropy;
-    row->bin_ppl = (uint16_t)w->keep->bin_ppl;
+    row->bin_entropy = (uint16_t)w->kept->bin_entropy;
+    row->bin_ppl = (uint16_t)w->kept->bin_ppl;
     counts->rollouts += count_rollouts(w);
     counts->rollout_seconds += ckvc_now_s() - prefilled;
     if (!isfinite(row->loss_full)) { *bad = "the full-cache loss is not finite"; }
@@ -285,14 +288,14 @@ static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_option
     ckvc_status st = measure_prompt(w, p, o, &row, counts, bad, err);
     ckvc_alloc_permit();
     if (st == CKVC_OK && !*bad && o->check_rollouts > 0) {
-        st = rollouts_check(o->check_rollouts, o->seed, p->entry->id, w->session, w->keep,
+        st = rollouts_check(o->check_rollouts, o->seed, p->entry->id, w->session, w->kept,
                             &w->variants, w->baseline, p->tokens + p->n_tokens, p->n_continuation,
                             w->sets, w->nll, &counts->checked, err);
     }
     if (st == CKVC_OK && !*bad) { st = shard_add_prompt(w->rows, &row, NULL, err); }
     if (st == CKVC_OK && !*bad) { st = log_baselines(w, bad, err); }
     if (st == CKVC_OK && !*bad) { st = log_actions(w, p, o, row.loss_full, counts, bad, err); }
-    if (st == CKVC_OK && !*bad && o->memo) { memo_add(o->memo, &w->variants); }
+    if (st == CKVC_OK && !*bad && o->savings) { savings_add(o->savings, &w->variants); }
     return st;
 }
 
@@ -313,7 +316,7 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass,
                         .window = (uint32_t)o->window,
                         .continuation = (uint32_t)o->continuation,
                         .keep_window = o->keep_window,
-                        .lambda = table ? o->lambda : 1.0, /* a scan knows no rewards */
+                        .beta_bud = table ? o->beta_bud : 1.0, /* a scan knows no rewards */
                         .reduction = table ? o->reduction : CKVC_LOSS_MEAN,
                         .seed = o->seed};
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
@@ -329,7 +332,7 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass,
     snprintf(h->pass, sizeof h->pass, "%s", pass);
     snprintf(h->behaviour, sizeof h->behaviour, "%s",
              table ? behaviour_name(o->behaviour) : "none");
-    snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha));
+    snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha_kind));
     if (table) {
         h->n_budgets = table->n_budgets;
         h->n_head_actions = table->n_head_actions;
@@ -396,8 +399,8 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     if (st != CKVC_OK) { goto out; }
     bool stopped = false, end = false;
     if (table && o->until_stable > 0) {
-        st = stable_create(table, o->until_alpha, o->until_reward, o->seed, w.plan.limit, &until,
-                           err);
+        st = stable_create(table, o->until_cql_alpha, o->until_reward, o->seed, w.plan.limit,
+                           &until, err);
         if (st == CKVC_OK) {
             st = stable_watch(until, run, name, o->until_stable, &counts->reliability, &end, err);
         }
@@ -504,17 +507,19 @@ static void add_baselines(const shard *s, gate_binding *out) {
 }
 
 ckvc_status calibrate_binding(const run_dir *run, const char *pass,
-                              gate_binding out[KEEP_MAX_BUDGETS], double budgets[KEEP_MAX_BUDGETS],
-                              uint32_t *n_budgets, double *top, ckvc_err *err) {
+                              gate_binding out[PROMPT_SETS_MAX_BUDGETS],
+                              double budgets[PROMPT_SETS_MAX_BUDGETS], uint32_t *n_budgets,
+                              double *top, ckvc_err *err) {
     const run_pass *p = run_pass_named(run, pass);
-    memset(out, 0, KEEP_MAX_BUDGETS * sizeof *out);
+    memset(out, 0, PROMPT_SETS_MAX_BUDGETS * sizeof *out);
     *n_budgets = 0;
     *top = NAN;
     for (size_t k = 0; p && k < p->n_shards; k++) {
         shard *s = NULL;
         ckvc_status st = run_read_shard(run, p, k, &s, err);
         if (st != CKVC_OK) { return st; }
-        assert(s->h.n_budgets <= KEEP_MAX_BUDGETS); /* the pass was made with a keep */
+        assert(s->h.n_budgets <=
+               PROMPT_SETS_MAX_BUDGETS); /* the pass was made with a prompt_sets */
         if (!shard_has_thresholds(&s->h)) {
             shard_free(s);
             return CKVC_OK;
@@ -562,19 +567,19 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
     st = prefill_row(&w, longest, o, &stats, &row, err);
     out->prefill_s = ckvc_now_s() - start;
     if (st == CKVC_OK) {
-        keep_prompt(w.keep, longest->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct,
-                    stats.r_sem);
+        prompt_sets_build(w.kept, longest->n_tokens, stats.alpha_f32, stats.rho, stats.r_struct,
+                          stats.r_sem);
         if (w.greedy) {
-            epsilon_greedy_begin(w.greedy, w.share, w.keep->bin_entropy, w.keep->bin_ppl);
+            epsilon_greedy_begin(w.greedy, w.share, w.kept->bin_entropy, w.kept->bin_ppl);
         }
-        st = variants_build(&w.variants, w.keep, o->sides, o->behaviour, o->variants, o->seed,
+        st = variants_build(&w.variants, w.kept, o->sides, o->behaviour, o->variants, o->seed,
                             longest->entry->id, err);
     }
     if (st == CKVC_OK) {
         out->actions = w.variants.n_actions;
         out->distinct = w.variants.n;
         start = ckvc_now_s();
-        st = rollout_baseline(w.session, w.keep, 0, longest->tokens + longest->n_tokens,
+        st = rollout_baseline(w.session, w.kept, 0, longest->tokens + longest->n_tokens,
                               longest->n_continuation, w.nll, &loss, err);
         out->single_s = ckvc_now_s() - start;
     }

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "cql/fit/fit_records.h"
-#include "calib/rollout/memo.h"
+#include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/memory_plan.h"
 #include "calib/prompt/prompts.h"
 #include "calib/actions/variants.h"
@@ -35,14 +35,14 @@ typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
 
 typedef struct calibrate_options {
     int64_t window, continuation;
-    ckvc_alpha_kind alpha;
+    ckvc_alpha_kind alpha_kind;
     uint32_t keep_window;
     const double *layer_budgets; /* [L] or NULL: each layer's own budget, under the table's block
-                                    nearest to it (keep.h); borrowed */
+                                    nearest to it (prompt_sets.h); borrowed */
     bool sides[CKVC_SIDE_COUNT];
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
-    double lambda;    /* beta_bud */
+    double beta_bud;  /* beta_bud */
     ckvc_loss_reduction reduction;
     rollout_way rollouts;
     double check_rollouts; /* share of the rollouts that is done again the plain way */
@@ -50,12 +50,12 @@ typedef struct calibrate_options {
     uint64_t seed;
     uint32_t shard_prompts;
     int64_t max_failures;
-    double limit_time_s; /* 0: none */
-    double until_stable; /* a logging pass of heads ends with the shard at which its reliability
-                            (stable.h) reaches this; 0: never */
-    double until_alpha;  /* of the fit that it is the reliability of */
+    double limit_time_s;    /* 0: none */
+    double until_stable;    /* a logging pass of heads ends with the shard at which its reliability
+                               (stable.h) reaches this; 0: never */
+    double until_cql_alpha; /* of the fit that it is the reliability of */
     fit_reward until_reward;
-    memo *memo;       /* counts what is logged now; borrowed, or NULL */
+    rollout_savings *savings; /* counts what is logged now; borrowed, or NULL */
     const char *plan; /* hash that the shards carry, for a run of several plans; NULL: the run's */
     bool quiet;
 } calibrate_options;
@@ -85,8 +85,9 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
  * has no thresholds (--operator no-threshold); *top is the highest threshold of the grid, budgets
  * [nB] the pass's. */
 ckvc_status calibrate_binding(const run_dir *run, const char *pass,
-                              gate_binding out[KEEP_MAX_BUDGETS], double budgets[KEEP_MAX_BUDGETS],
-                              uint32_t *n_budgets, double *top, ckvc_err *err) CKVC_MUST_CHECK;
+                              gate_binding out[PROMPT_SETS_MAX_BUDGETS],
+                              double budgets[PROMPT_SETS_MAX_BUDGETS], uint32_t *n_budgets,
+                              double *top, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing
  * written). */

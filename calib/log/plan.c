@@ -57,7 +57,7 @@ json_t *plan_json(const plan *p) {
     bad |= set(json, "limit", json_integer(po->limit));
     bad |= set(json, "holdout", json_real(po->holdout));
     bad |= set(json, "max_failures", json_integer(o->max_failures));
-    bad |= set(json, "alpha", json_string(ckvc_alpha_name(o->alpha)));
+    bad |= set(json, "alpha", json_string(ckvc_alpha_name(o->alpha_kind)));
     bad |= set(json, "keep_window", json_integer(o->keep_window));
     bad |= set(json, "seed", json_integer((json_int_t)o->seed));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
@@ -79,7 +79,7 @@ json_t *plan_json(const plan *p) {
         bad |=
             set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
-        bad |= set(json, "lambda", json_real(o->lambda));
+        bad |= set(json, "lambda", json_real(o->beta_bud));
         if (p->sample > 0) { bad |= set(json, "sample_prompts", json_integer(p->sample)); }
         if (p->sample > 0 && p->sample_from) {
             bad |= set(json, "sample_from", json_string(p->sample_from));
@@ -101,8 +101,8 @@ json_t *plan_json(const plan *p) {
          * keeps its hash. */
         if (o->until_stable > 0) {
             bad |= set(json, "until_stable", json_real(o->until_stable));
-            if (o->until_alpha != fit_defaults().cql_alpha) {
-                bad |= set(json, "until_stable_alpha", json_real(o->until_alpha));
+            if (o->until_cql_alpha != fit_defaults().cql_alpha) {
+                bad |= set(json, "until_stable_alpha", json_real(o->until_cql_alpha));
             }
             if (o->until_reward == FIT_RAW) {
                 bad |= set(json, "until_stable_reward", json_string("raw"));

@@ -38,7 +38,7 @@ ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t
         .be = be, .shape = shape, .limits = limits, .n_budgets = table ? table->n_budgets : 0};
     *out = (memory_plan){.limit = limit, .weights = weights};
     if (table) {
-        out->sets = keep_bytes(table, most->max_tokens) + variants_bytes(most);
+        out->sets = prompt_sets_bytes(table, most->max_tokens) + variants_bytes(most);
         n.n_variants = most->n_variants;
     }
     n.fixed = weights + out->sets;

@@ -49,7 +49,7 @@ static void describe(const variant_list *v, size_t i, char *text, size_t size) {
 }
 
 ckvc_status rollouts_check(double share, uint64_t seed, const char *prompt_id, session *s,
-                           const keep *k, const variant_list *v, const double *baseline,
+                           const prompt_sets *k, const variant_list *v, const double *baseline,
                            const int32_t *continuation, uint32_t C, kept_set *sets, double *nll,
                            uint64_t *n_checked, ckvc_err *err) {
     const uint64_t prompt = ckvc_rng_key(prompt_id);

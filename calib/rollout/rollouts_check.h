@@ -2,7 +2,7 @@
 #ifndef CKVC_ROLLOUTS_CHECK_H
 #define CKVC_ROLLOUTS_CHECK_H
 
-#include "calib/actions/keep.h"
+#include "calib/actions/prompt_sets.h"
 #include "calib/actions/variants.h"
 #include "lib/model/model.h"
 
@@ -12,7 +12,7 @@
  * are done again; one that differs by more than CHECK_TOLERANCE is CKVC_CHECK_FAILED with the
  * prompt and the action. sets [L], nll [C] are scratch. *n_checked counts on. */
 ckvc_status rollouts_check(double share, uint64_t seed, const char *prompt_id, session *s,
-                           const keep *k, const variant_list *v, const double *baseline,
+                           const prompt_sets *k, const variant_list *v, const double *baseline,
                            const int32_t *continuation, uint32_t C, kept_set *sets, double *nll,
                            uint64_t *n_checked, ckvc_err *err) CKVC_MUST_CHECK;
 

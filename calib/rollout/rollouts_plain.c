@@ -10,13 +10,13 @@ static ckvc_status rollout(session *s, const kept_set *sets, const int32_t *cont
     return st;
 }
 
-ckvc_status rollout_baseline(session *s, const keep *k, uint32_t budget,
+ckvc_status rollout_baseline(session *s, const prompt_sets *k, uint32_t budget,
                              const int32_t *continuation, uint32_t C, double *nll, double *loss,
                              ckvc_err *err) {
     return rollout(s, k->sets + (size_t)budget * k->n_layers, continuation, C, nll, loss, err);
 }
 
-ckvc_status rollout_variant(session *s, const keep *k, const variant_list *v, size_t i,
+ckvc_status rollout_variant(session *s, const prompt_sets *k, const variant_list *v, size_t i,
                             const int32_t *continuation, uint32_t C, kept_set *sets, double *nll,
                             double *loss, ckvc_err *err) {
     const variant *item = &v->items[i];
@@ -26,9 +26,9 @@ ckvc_status rollout_variant(session *s, const keep *k, const variant_list *v, si
     return rollout(s, sets, continuation, C, nll, loss, err);
 }
 
-ckvc_status rollouts_plain(session *s, const keep *k, variant_list *v, const int32_t *continuation,
-                           uint32_t C, kept_set *sets, double *nll, double *full, double *baseline,
-                           ckvc_err *err) {
+ckvc_status rollouts_plain(session *s, const prompt_sets *k, variant_list *v,
+                           const int32_t *continuation, uint32_t C, kept_set *sets, double *nll,
+                           double *full, double *baseline, ckvc_err *err) {
     ckvc_status st = full ? rollout(s, NULL, continuation, C, nll, full, err) : CKVC_OK;
     for (uint32_t b = 0; st == CKVC_OK && b < k->n_budgets;
          b++) { /* budgets of one group share the rollout */

@@ -49,7 +49,7 @@ void sweep_fini(sweep *w) {
 }
 
 /* w->order: the variants by (group, layer), counted, in the list's order within. */
-static void sort_variants(sweep *w, const keep *k, const variant_list *v) {
+static void sort_variants(sweep *w, const prompt_sets *k, const variant_list *v) {
     const size_t n_keys = (size_t)k->n_budgets * k->n_layers;
     memset(w->first, 0, (n_keys + 1) * sizeof *w->first);
     for (size_t i = 0; i < v->n; i++) {
@@ -68,9 +68,9 @@ static void sort_variants(sweep *w, const keep *k, const variant_list *v) {
  * these starts. */
 typedef struct batch {
     int64_t n_starts, n_variants;
-    int64_t full;                         /* lane of the full cache, or -1 */
-    int64_t start[KEEP_MAX_BUDGETS];      /* lane of each group's baseline, or -1 */
-    uint32_t group[KEEP_MAX_BUDGETS + 1]; /* of each start */
+    int64_t full;                                /* lane of the full cache, or -1 */
+    int64_t start[PROMPT_SETS_MAX_BUDGETS];      /* lane of each group's baseline, or -1 */
+    uint32_t group[PROMPT_SETS_MAX_BUDGETS + 1]; /* of each start */
 } batch;
 
 static int64_t add_start(batch *b, uint32_t group) {
@@ -80,7 +80,7 @@ static int64_t add_start(batch *b, uint32_t group) {
 
 /* Lanes from the batch: starts in front, then the variants by layer (each group's are in that order
  * already). */
-static void fill_lanes(sweep *w, const keep *k, const variant_list *v, const batch *b) {
+static void fill_lanes(sweep *w, const prompt_sets *k, const variant_list *v, const batch *b) {
     for (int64_t i = 0; i < b->n_starts; i++) {
         w->lanes[i] = (rollout_lane){
             .parent = -1,
@@ -104,8 +104,8 @@ static void fill_lanes(sweep *w, const keep *k, const variant_list *v, const bat
 }
 
 /* Takes the losses of a batch to their places; lanes of variants are in the order of fill_lanes. */
-static void store_losses(const sweep *w, const keep *k, variant_list *v, const batch *b, uint32_t C,
-                         double *full, double *baseline) {
+static void store_losses(const sweep *w, const prompt_sets *k, variant_list *v, const batch *b,
+                         uint32_t C, double *full, double *baseline) {
     for (int64_t i = 0; i < b->n_starts; i++) {
         const double loss = nll_mean(w->nll + (size_t)i * C, C);
         if (i == b->full) {
@@ -127,8 +127,8 @@ static void store_losses(const sweep *w, const keep *k, variant_list *v, const b
 
 /* Fills the batch from what is left: the full cache's rollout, baselines that have no loss yet,
  * variants from order[*next] on with the baselines that they leave. false: nothing is left. */
-static bool next_batch(sweep *w, const keep *k, const variant_list *v, bool *want_full,
-                       bool done[KEEP_MAX_BUDGETS], size_t *next, batch *b) {
+static bool next_batch(sweep *w, const prompt_sets *k, const variant_list *v, bool *want_full,
+                       bool done[PROMPT_SETS_MAX_BUDGETS], size_t *next, batch *b) {
     *b = (batch){.full = -1};
     for (uint32_t g = 0; g < k->n_budgets; g++) {
         b->start[g] = -1;
@@ -157,11 +157,11 @@ static bool next_batch(sweep *w, const keep *k, const variant_list *v, bool *wan
     return b->n_starts > 0;
 }
 
-ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v,
+ckvc_status rollouts_sweep(sweep *w, session *s, const prompt_sets *k, variant_list *v,
                            const int32_t *continuation, uint32_t C, double *full, double *baseline,
                            ckvc_err *err) {
     batch b;
-    bool want_full = full != NULL, done[KEEP_MAX_BUDGETS] = {0};
+    bool want_full = full != NULL, done[PROMPT_SETS_MAX_BUDGETS] = {0};
     size_t next = 0;
     assert(C <= w->max_continuation);
     sort_variants(w, k, v);
@@ -175,14 +175,14 @@ ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v,
     return CKVC_OK;
 }
 
-double rollouts_sweep_flops(const model_shape *shape, const keep *k, const variant_list *v,
+double rollouts_sweep_flops(const model_shape *shape, const prompt_sets *k, const variant_list *v,
                             uint32_t C) {
     uint32_t n_kept[MODEL_LAYERS_MAX];
     double total = flops_rollout(shape, k->n_tokens, C, NULL); /* the full cache's */
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         if (v->group[b] != b) { continue; }
         for (uint32_t l = 0; l < k->n_layers; l++) {
-            n_kept[l] = keep_at(k, b, l)->n_kept;
+            n_kept[l] = prompt_sets_at(k, b, l)->n_kept;
         }
         total += flops_rollout(shape, k->n_tokens, C, n_kept);
         for (size_t i = 0; i < v->n; i++) {

@@ -6,7 +6,7 @@
 #ifndef CKVC_ROLLOUTS_SWEEP_H
 #define CKVC_ROLLOUTS_SWEEP_H
 
-#include "calib/actions/keep.h"
+#include "calib/actions/prompt_sets.h"
 #include "calib/actions/variants.h"
 #include "lib/model/model.h"
 
@@ -34,13 +34,13 @@ void sweep_fini(sweep *w);
 
 /* full (may be NULL: left out), baseline [nB] and every variant's loss, from the session's
  * prefilled prompt. v holds at most max_variants variants; losses may be non-finite. */
-ckvc_status rollouts_sweep(sweep *w, session *s, const keep *k, variant_list *v,
+ckvc_status rollouts_sweep(sweep *w, session *s, const prompt_sets *k, variant_list *v,
                            const int32_t *continuation, uint32_t C, double *full, double *baseline,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Operations that one such call asks for, counted as flops.h says; baselines that a later batch
  * repeats are not counted again. */
-double rollouts_sweep_flops(const model_shape *shape, const keep *k, const variant_list *v,
+double rollouts_sweep_flops(const model_shape *shape, const prompt_sets *k, const variant_list *v,
                             uint32_t C);
 
 #endif

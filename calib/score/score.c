@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/actions/keep.h"
+#include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
 #include "calib/score/score_measures.h"
 #include "calib/actions/start_table.h"
@@ -37,7 +37,7 @@ typedef struct decision {
 typedef struct table_in_use {
     const ckvc_table *table;
     ckvc_table *own; /* the same, when it was made here */
-    keep *keep;
+    prompt_sets *kept;
 } table_in_use;
 
 typedef struct scorer {
@@ -52,7 +52,7 @@ typedef struct scorer {
     size_t n_tables;
     size_t *of_policy;   /* [n_policies] its table; NO_TABLE for references that need none */
     double *nll;         /* [2 max C] */
-    uint32_t *positions; /* [L][max T] for policies without a keep */
+    uint32_t *positions; /* [L][max T] for policies without a prompt_sets */
     uint32_t *offsets;   /* [L][2] */
     uint32_t *scratch;   /* [max T] */
     double *u;           /* [max T] */
@@ -67,7 +67,7 @@ typedef struct scorer {
 
 static void scorer_fini(scorer *s) {
     for (size_t i = 0; i < s->n_tables; i++) {
-        keep_destroy(s->tables[i].keep);
+        prompt_sets_destroy(s->tables[i].kept);
         ckvc_table_free(s->tables[i].own);
     }
     free(s->tables);
@@ -136,9 +136,10 @@ static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err) {
         }
     }
     s->of_policy[i] = s->n_tables++;
-    return st == CKVC_OK ? keep_create(t->table, s->in->prompts->max_tokens, (uint32_t)s->o->window,
-                                       s->o->keep_window, &t->keep, err)
-                         : st;
+    return st == CKVC_OK
+               ? prompt_sets_create(t->table, s->in->prompts->max_tokens, (uint32_t)s->o->window,
+                                    s->o->keep_window, &t->kept, err)
+               : st;
 }
 
 static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
@@ -188,7 +189,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
 
 static ckvc_status prefill(scorer *s, const prompt *p, ckvc_err *err) {
     return session_prefill(s->session, p->tokens, p->n_tokens,
-                           (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha,
+                           (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha_kind,
                            &s->stats, err);
 }
 
@@ -205,17 +206,17 @@ static void set_layer(scorer *s, const prompt *p, uint32_t layer, uint32_t *posi
     s->d.sets[layer] = (kept_set){1, offsets, positions};
     s->d.n_candidates[layer] = n_candidates;
     s->d.n_kept[layer] = n;
-    s->d.n_kept_window[layer] = keep_in_window(positions, n, p->n_tokens, (uint32_t)s->o->window);
+    s->d.n_kept_window[layer] = kept_in_window(positions, n, p->n_tokens, (uint32_t)s->o->window);
 }
 
 /* The decision of table `table` in a layer, under budget number b. Returns how many positions it
  * keeps. */
 static uint32_t keep_layer_of(scorer *s, size_t table, uint32_t b, uint32_t layer, const prompt *p,
                               uint32_t *positions, uint32_t *candidates) {
-    keep *k = s->tables[table].keep;
-    return keep_layer_at_budget(k, block_of(s, k->table, b, layer, p->n_tokens), layer,
-                                ckvc_budget_tokens(budget_of(s, b, layer), p->n_tokens), positions,
-                                candidates);
+    prompt_sets *k = s->tables[table].kept;
+    return prompt_sets_layer_at_budget(k, block_of(s, k->table, b, layer, p->n_tokens), layer,
+                                       ckvc_budget_tokens(budget_of(s, b, layer), p->n_tokens),
+                                       positions, candidates);
 }
 
 static void decide(scorer *s, size_t i, uint32_t b, const prompt *p) {
@@ -225,8 +226,8 @@ static void decide(scorer *s, size_t i, uint32_t b, const prompt *p) {
                matched = policy->kind == SCORE_MATCHED;
     s->d.has_bins = policy->kind == SCORE_TABLE || score_is_control(policy->kind);
     if (s->d.has_bins) {
-        s->d.bin_entropy = s->tables[table].keep->bin_entropy;
-        s->d.bin_ppl = s->tables[table].keep->bin_ppl;
+        s->d.bin_entropy = s->tables[table].kept->bin_entropy;
+        s->d.bin_ppl = s->tables[table].kept->bin_ppl;
     }
     if (reference && policy->kind != SCORE_TOP_K) {
         score_ranking(policy->kind, p->n_tokens, (uint32_t)s->o->window, s->stats.alpha_f32,
@@ -304,8 +305,8 @@ static void count_steps(scorer *s, const prompt *p) {
 /* Points every table at the prompt that was prefilled. */
 static void enter_prompt(scorer *s, const prompt *p) {
     for (size_t i = 0; i < s->n_tables; i++) {
-        keep_prompt(s->tables[i].keep, p->n_tokens, s->stats.alpha_f32, s->stats.rho,
-                    s->stats.r_struct, s->stats.r_sem);
+        prompt_sets_build(s->tables[i].kept, p->n_tokens, s->stats.alpha_f32, s->stats.rho,
+                          s->stats.r_struct, s->stats.r_sem);
     }
 }
 
@@ -377,8 +378,8 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
     if (s->o->layer_budgets) {
         json_object_set_new(o, "layer_budgets", ckvc_json_reals(s->o->layer_budgets, s->L));
     }
-    if (s->o->alpha != CKVC_ALPHA_PAPER) {
-        json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->o->alpha)));
+    if (s->o->alpha_kind != CKVC_ALPHA_PAPER) {
+        json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->o->alpha_kind)));
     }
     if (s->o->keep_window != 0) {
         json_object_set_new(o, "keep_window", json_integer(s->o->keep_window));

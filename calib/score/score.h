@@ -26,7 +26,7 @@ typedef struct score_policy {
 
 typedef struct score_options {
     int64_t window;
-    ckvc_alpha_kind alpha;
+    ckvc_alpha_kind alpha_kind;
     uint32_t keep_window;
     const double *budgets; /* [n_budgets] */
     uint32_t n_budgets;

@@ -9,8 +9,8 @@ static void print_budget(FILE *f, double budget) {
 }
 
 ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json, ckvc_err *err) {
-    gate_binding of[KEEP_MAX_BUDGETS];
-    double budgets[KEEP_MAX_BUDGETS], top;
+    gate_binding of[PROMPT_SETS_MAX_BUDGETS];
+    double budgets[PROMPT_SETS_MAX_BUDGETS], top;
     uint32_t n;
     ckvc_status st = calibrate_binding(run, pass, of, budgets, &n, &top, err);
     if (st != CKVC_OK) { return st; }

@@ -9,7 +9,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 
-ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out, ckvc_err *err) {
+ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **out, ckvc_err *err) {
     *out = NULL;
     if (!path) { return CKVC_OK; }
     leak_record r;

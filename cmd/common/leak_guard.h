@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "cmd/common/engine.h"
+#include "cmd/common/opened_inputs.h"
 #include "formats/table/table_file.h"
 
 #define OPT_LEAK_CHECK(path)                                                                       \
@@ -17,7 +17,7 @@
 /* *out: the record as the plan keeps it, a new reference; NULL when path is NULL. A record of
  * another manifest, or of fewer prompts than this run takes, is CKVC_E_MISMATCH. Warns when it
  * found leaks. */
-ckvc_status leak_guard_plan(const char *path, const engine *e, json_t **out,
+ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 /* One line on stderr unless the prompts of the table were compared with those scored here and share
  * nothing with them. */

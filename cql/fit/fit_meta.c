@@ -151,7 +151,7 @@ ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_resul
                         : heads && gates          ? "joint"
                         : heads                   ? "head-only"
                                                   : "gate-only";
-    double lambda = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->lambda;
+    double beta_bud = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->beta_bud;
     bool advantage = o->reward == FIT_ADVANTAGE, sum = h->reduction == CKVC_LOSS_SUM;
     json_t *leaks = fit_leaks_meta(&pool->leaks);
     json_t *meta = json_pack(
@@ -159,7 +159,7 @@ ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_resul
         "ckvc-table-1", "label", o->label != NULL ? o->label : h->model_name, "model_name",
         h->model_name, "family", h->family, "fingerprint", h->fingerprint, "alpha_kind",
         h->alpha_kind, "keep_window", (json_int_t)h->keep_window, "continuation",
-        (json_int_t)h->continuation, "cql_alpha", o->cql_alpha, "lambda", lambda, "probe", probe,
+        (json_int_t)h->continuation, "cql_alpha", o->cql_alpha, "lambda", beta_bud, "probe", probe,
         "passes", names(pool->passes, pool->n_passes, sizeof *pool->passes), "plans",
         names(pool->plans, pool->n_plans, sizeof *pool->plans), "diagnostics", diagnostics(r));
     if (meta == NULL ||

@@ -136,7 +136,7 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     st = same_doubles("layer_budgets", a_where, a->layer_budgets, a->n_layer_budgets, b_where,
                       b->layer_budgets, b->n_layer_budgets, err);
     if (st == CKVC_OK && side == CKVC_SIDE_GATE) {
-        st = same_number("lambda", a_where, a->lambda, b_where, b->lambda, err);
+        st = same_number("lambda", a_where, a->beta_bud, b_where, b->beta_bud, err);
     }
     if (st == CKVC_OK) {
         st = same_floats("start_weight", a_where, a->start_weight, b_where, b->start_weight,

@@ -77,7 +77,7 @@ static ckvc_status run_adamw(side_fit *f, double *q, ckvc_err *err) {
         records[i].reward /= f->out->scale;
     }
     cql_adamw_options o = cql_adamw_defaults();
-    o.alpha = f->o->cql_alpha;
+    o.cql_alpha = f->o->cql_alpha;
     uint64_t seed = f->o->seed;
     ckvc_status st = cql_adamw(records, p->n_rows, f->S, f->A, &o, cql_seeded_order, &seed, q, err);
     free(records);

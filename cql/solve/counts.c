@@ -220,7 +220,7 @@ void cql_counts_replicate(const cql_counts *c, uint32_t replicate, size_t state,
     }
 }
 
-ckvc_status cql_counts_choices(const cql_counts *c, double alpha, double scale,
+ckvc_status cql_counts_choices(const cql_counts *c, double cql_alpha, double scale,
                                const double *head_grid, uint16_t *choices, ckvc_err *err) {
     size_t A = c->n_actions;
     uint64_t n[CQL_MAX_ACTIONS];
@@ -230,7 +230,7 @@ ckvc_status cql_counts_choices(const cql_counts *c, double alpha, double scale,
             int chosen = -1;
             if (c->prompts[s] > 0) {
                 cql_counts_replicate(c, r, s, scale, n, mean);
-                if ((chosen = cql_choice(A, n, mean, alpha, head_grid)) < -1) {
+                if ((chosen = cql_choice(A, n, mean, cql_alpha, head_grid)) < -1) {
                     return ckvc_fail(err, CKVC_E_BUG,
                                      "replicate %u, state %zu: the exact solver failed", r, s);
                 }

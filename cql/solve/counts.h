@@ -65,7 +65,7 @@ void cql_counts_replicate(const cql_counts *c, uint32_t replicate, size_t state,
 /* Refits every replicate (exact solver, at the given scale) and writes what it chooses: choices
  * [R][S], CQL_NO_CHOICE where a replicate has no record of the state. head_grid [A] applies the
  * head's tie rule; NULL the gate's. */
-ckvc_status cql_counts_choices(const cql_counts *c, double alpha, double scale,
+ckvc_status cql_counts_choices(const cql_counts *c, double cql_alpha, double scale,
                                const double *head_grid, uint16_t *choices,
                                ckvc_err *err) CKVC_MUST_CHECK;
 /* share [S][A] = replicates that choose the action / R. */

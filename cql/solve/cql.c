@@ -75,14 +75,14 @@ static double logsumexp(size_t n, const double *x) {
 
 /* max_a |g_a / pi_a| at the q that is handed back. The plain gradient says little about Q_a where
  * pi_a is small. */
-static double scaled_gradient(size_t n_actions, const uint64_t *n, const double *rbar, double alpha,
-                              double total, const double *q) {
+static double scaled_gradient(size_t n_actions, const uint64_t *n, const double *rbar,
+                              double cql_alpha, double total, const double *q) {
     double z = logsumexp(n_actions, q);
     double worst = 0.0;
     for (size_t a = 0; a < n_actions; ++a) {
         if (n[a] == 0) { continue; }
         double g = q[a] - rbar[a];
-        if (alpha > 0.0) { g += alpha * (exp(q[a] - z) * (total / (double)n[a]) - 1.0); }
+        if (cql_alpha > 0.0) { g += cql_alpha * (exp(q[a] - z) * (total / (double)n[a]) - 1.0); }
         if (!(fabs(g) <= worst)) { /* a NaN ends up in the certificate */
             worst = fabs(g);
         }
@@ -90,7 +90,7 @@ static double scaled_gradient(size_t n_actions, const uint64_t *n, const double 
     return worst;
 }
 
-bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double alpha,
+bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double cql_alpha,
                      double *q, cql_certificate *cert) {
     double offset[CQL_MAX_ACTIONS]; /* ln(alpha / pi_a) + m_a + alpha, so that x_a = offset_a - z;
                                        logged actions only, packed */
@@ -109,9 +109,9 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
         top = fmax(top, rbar[a]);
         size = fmax(size, fabs(rbar[a]));
     }
-    if (!(alpha >= 0.0) || !isfinite(alpha)) { return false; }
+    if (!(cql_alpha >= 0.0) || !isfinite(cql_alpha)) { return false; }
     if (total == 0.0) { return true; }
-    if (alpha == 0.0) {
+    if (cql_alpha == 0.0) {
         for (size_t a = 0; a < n_actions; ++a) {
             if (n[a] > 0) { q[a] = rbar[a]; }
         }
@@ -123,32 +123,32 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
      * root right by omega'' / (2 omega') of its variance. */
     size_t k = 0;
     double lo = 0.0, exp_sum = 0.0, square = 0.0;
-    const double log_alpha = log(alpha);
+    const double log_alpha = log(cql_alpha);
     for (size_t a = 0; a < n_actions; ++a) {
         if (n[a] == 0) { continue; }
         double m = rbar[a] - top;
         double pi = (double)n[a] / total;
         double y = m - log(pi);
-        offset[k] = log_alpha + y + alpha;
+        offset[k] = log_alpha + y + cql_alpha;
         share[k++] = pi;
         lo += pi * y;
         exp_sum += exp(m);
     }
     for (size_t i = 0; i < k; ++i) {
-        double d = offset[i] - (log_alpha + lo + alpha);
+        double d = offset[i] - (log_alpha + lo + cql_alpha);
         square += share[i] * d * d;
     }
-    double hi = log(exp_sum) + alpha;
+    double hi = log(exp_sum) + cql_alpha;
     double slack = 1e-12 * (1.0 + fabs(lo) + fabs(hi));
-    double z = fmin(lo + 0.5 * square / ((1.0 + alpha) * (1.0 + alpha)), hi);
+    double z = fmin(lo + 0.5 * square / ((1.0 + cql_alpha) * (1.0 + cql_alpha)), hi);
     lo -= slack;
     hi += slack;
 
     /* pass 3: f(z) = 0 */
     while (cert->iterations < MAX_STEPS) {
         cert->iterations++;
-        double f = -alpha, slope = 0.0, bend = 0.0; /* f, -f', f'' */
-        double noise = alpha; /* f's own rounding error, in units of DBL_EPSILON */
+        double f = -cql_alpha, slope = 0.0, bend = 0.0; /* f, -f', f'' */
+        double noise = cql_alpha; /* f's own rounding error, in units of DBL_EPSILON */
         for (size_t i = 0; i < k; ++i) {
             double x = offset[i] - z;
             double w = cql_omega(x);
@@ -175,14 +175,14 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
     /* pass 4: Q and its certificate */
     k = 0;
     for (size_t a = 0; a < n_actions; ++a) {
-        if (n[a] > 0) { q[a] = rbar[a] + (alpha - cql_omega(offset[k++] - z)); }
+        if (n[a] > 0) { q[a] = rbar[a] + (cql_alpha - cql_omega(offset[k++] - z)); }
     }
-    cert->gradient = scaled_gradient(n_actions, n, rbar, alpha, total, q);
+    cert->gradient = scaled_gradient(n_actions, n, rbar, cql_alpha, total, q);
     return cert->gradient <= CERTIFICATE * size;
 }
 
 double cql_objective(size_t n_actions, const uint64_t *n, const double *rbar, const double *sumsq,
-                     double alpha, const double *q) {
+                     double cql_alpha, const double *q) {
     double total = 0.0, conservative = 0.0, regression = 0.0;
     for (size_t a = 0; a < n_actions; ++a) {
         total += (double)n[a];
@@ -195,8 +195,8 @@ double cql_objective(size_t n_actions, const uint64_t *n, const double *rbar, co
         conservative -= pi * q[a];
         regression += pi * ((q[a] - rbar[a]) * (q[a] - rbar[a]) + variance);
     }
-    if (alpha > 0.0) {
-        conservative = alpha * (conservative + logsumexp(n_actions, q));
+    if (cql_alpha > 0.0) {
+        conservative = cql_alpha * (conservative + logsumexp(n_actions, q));
     } else {
         conservative = 0.0;
     }
@@ -238,7 +238,7 @@ int cql_choose_gate(size_t n_actions, const double *q) {
 }
 
 cql_adamw_options cql_adamw_defaults(void) {
-    return (cql_adamw_options){.alpha = 0.75,
+    return (cql_adamw_options){.cql_alpha = 0.75,
                                .lr = 3e-4,
                                .weight_decay = 0.01,
                                .beta1 = 0.9,
@@ -252,7 +252,7 @@ cql_adamw_options cql_adamw_defaults(void) {
  * onehot_a * (Q_sa - r), over all A. The softmax of a state is taken once for its `seen` records of
  * the batch. */
 static void batch_gradient(const cql_record *records, const uint32_t *order, size_t n,
-                           size_t n_states, size_t n_actions, double alpha, const double *q,
+                           size_t n_states, size_t n_actions, double cql_alpha, const double *q,
                            double *g, uint32_t *seen) {
     memset(g, 0, n_states * n_actions * sizeof *g);
     memset(seen, 0, n_states * sizeof *seen);
@@ -260,7 +260,7 @@ static void batch_gradient(const cql_record *records, const uint32_t *order, siz
         const cql_record *r = &records[order[i]];
         size_t cell = (size_t)r->state * n_actions + r->action;
         seen[r->state]++;
-        g[cell] += q[cell] - r->reward - alpha;
+        g[cell] += q[cell] - r->reward - cql_alpha;
     }
     for (size_t s = 0; s < n_states; ++s) {
         const double *q_s = q + s * n_actions;
@@ -268,7 +268,7 @@ static void batch_gradient(const cql_record *records, const uint32_t *order, siz
         if (seen[s] > 0) {
             double z = logsumexp(n_actions, q_s);
             for (size_t a = 0; a < n_actions; ++a) {
-                g_s[a] += alpha * seen[s] * exp(q_s[a] - z);
+                g_s[a] += cql_alpha * seen[s] * exp(q_s[a] - z);
             }
         }
         for (size_t a = 0; a < n_actions; ++a) {
@@ -307,7 +307,8 @@ ckvc_status cql_adamw(const cql_record *records, size_t n, size_t n_states, size
                 n - at < o->batch
                     ? n - at
                     : o->batch; /* the last one is short: the mean is over its own length */
-            batch_gradient(records, order + at, batch, n_states, n_actions, o->alpha, q, g, seen);
+            batch_gradient(records, order + at, batch, n_states, n_actions, o->cql_alpha, q, g,
+                           seen);
             step++;
             double lift1 = 1.0 - pow(o->beta1, (double)step);
             double lift2 = sqrt(1.0 - pow(o->beta2, (double)step));

@@ -27,12 +27,12 @@ typedef struct cql_certificate {
  * is written: -INFINITY where an action was never logged (all of them when the state has no
  * record). alpha >= 0; alpha = 0 gives q = rbar. Returns false when the certificate fails (a bug or
  * non-finite input). */
-bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double alpha,
+bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double cql_alpha,
                      double *q, cql_certificate *cert);
 /* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part included
  * (as golden/method/cql.json). */
 double cql_objective(size_t n_actions, const uint64_t *n, const double *rbar, const double *sumsq,
-                     double alpha, const double *q);
+                     double cql_alpha, const double *q);
 double cql_omega(double x); /* Wright omega: w + ln w = x */
 
 /* Index of the chosen action, -1 when none was logged. Ties are within 1e-9 of the maximum: head ->
@@ -48,8 +48,8 @@ typedef struct cql_record {
     double reward;
 } cql_record;
 typedef struct cql_adamw_options {
-    double alpha, lr, weight_decay, beta1, beta2, eps; /* 0.75, 3e-4, 0.01, 0.9, 0.999, 1e-8 */
-    uint32_t batch, epochs;                            /* 4096, 10 */
+    double cql_alpha, lr, weight_decay, beta1, beta2, eps; /* 0.75, 3e-4, 0.01, 0.9, 0.999, 1e-8 */
+    uint32_t batch, epochs;                                /* 4096, 10 */
 } cql_adamw_options;
 cql_adamw_options cql_adamw_defaults(void);
 /* Order of the records in one epoch: a permutation written to order [n]. */

@@ -195,10 +195,10 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
 
 /* With equal counts Q rises with the mean by a slope of at least 1 / (1 + alpha A): means that are
  * equal, or further apart than the ties' width over that slope, need no solving. */
-static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double alpha,
+static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double cql_alpha,
                             double *q) {
     uint64_t count = 0;
-    double top = -INFINITY, far = 2e-9 * (1.0 + alpha * (double)A);
+    double top = -INFINITY, far = 2e-9 * (1.0 + cql_alpha * (double)A);
     for (size_t a = 0; a < A; ++a) {
         if (n[a] > 0 && count > 0 && n[a] != count) { return false; }
         count = n[a] > 0 ? n[a] : count;
@@ -211,12 +211,12 @@ static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, dou
     return true;
 }
 
-int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
+int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double cql_alpha,
                const double *head_grid) {
     double q[CQL_MAX_ACTIONS];
     cql_certificate cert;
-    if (!solved_by_means(n_actions, n, mean, alpha, q) &&
-        !cql_solve_exact(n_actions, n, mean, alpha, q, &cert)) {
+    if (!solved_by_means(n_actions, n, mean, cql_alpha, q) &&
+        !cql_solve_exact(n_actions, n, mean, cql_alpha, q, &cert)) {
         return -2;
     }
     return head_grid != NULL ? cql_choose_head(n_actions, q, head_grid)
@@ -227,7 +227,7 @@ int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, c
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
     if (cql_logged_state(l, state, of, fit->reward, fit->scale, n, mean) == 0) { return -1; }
-    return cql_choice(l->n_actions, n, mean, fit->alpha, fit->head_grid);
+    return cql_choice(l->n_actions, n, mean, fit->cql_alpha, fit->head_grid);
 }
 
 ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,

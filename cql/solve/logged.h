@@ -54,7 +54,7 @@ size_t cql_logged_prompts(const cql_logged *l, size_t state); /* with a record o
 /* What a fit is made from. */
 typedef enum cql_reward { CQL_ADVANTAGE, CQL_RAW, CQL_LOSS_PART } cql_reward;
 typedef struct cql_fit {
-    double alpha, scale;
+    double cql_alpha, scale;
     const double *head_grid; /* the head's tie rule; NULL: the gate's */
     cql_reward reward;
 } cql_fit;
@@ -75,7 +75,7 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
 /* The action that a fit of these means chooses: -1 when nothing was logged, -2 when the solver
  * fails, which only a bug makes it do. Where the counts of all logged actions are equal the order
  * of Q is that of the means, and nothing is solved. */
-int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
+int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double cql_alpha,
                const double *head_grid);
 /* Both in one. */
 int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit);

@@ -91,7 +91,7 @@ static ckvc_status table_of(const stability_side *s, const cql_subset *of, doubl
     for (size_t i = 0; i < s->l->n_states; ++i) {
         int a = -1;
         if (cql_logged_state(s->l, i, of, s->fit.reward, s->fit.scale, n, mean) > 0) {
-            a = cql_choice(s->l->n_actions, n, mean, s->fit.alpha, s->fit.head_grid);
+            a = cql_choice(s->l->n_actions, n, mean, s->fit.cql_alpha, s->fit.head_grid);
             if (a < -1) {
                 return ckvc_fail(err, CKVC_E_BUG, "state %zu: the exact solver failed", i);
             }

@@ -207,9 +207,9 @@ static uint64_t about(ckvc_rng *rng, double mean) {
     return (uint64_t)llround(mean + sqrt(mean) * sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
-double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
-                            const double *head_grid, uint32_t draws, uint64_t seed,
-                            uint64_t state) {
+double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean,
+                            double cql_alpha, const double *head_grid, uint32_t draws,
+                            uint64_t seed, uint64_t state) {
     uint64_t drawn[CQL_MAX_ACTIONS], total = 0, even[CQL_MAX_ACTIONS];
     uint32_t logged[CQL_MAX_ACTIONS], k = 0, differ = 0;
     for (size_t a = 0; a < n_actions; ++a) {
@@ -217,7 +217,7 @@ double variance_count_noise(size_t n_actions, const uint64_t *n, const double *m
         total += n[a];
         if (n[a] > 0) { logged[k++] = (uint32_t)a; }
     }
-    int fair = k > 0 ? cql_choice(n_actions, even, mean, alpha, head_grid) : -1;
+    int fair = k > 0 ? cql_choice(n_actions, even, mean, cql_alpha, head_grid) : -1;
     if (fair < 0 || draws == 0) { return NAN; }
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, state, STAGE_NOISE);
@@ -232,7 +232,7 @@ double variance_count_noise(size_t n_actions, const uint64_t *n, const double *m
                 drawn[logged[i]] = about(&rng, (double)total / k);
             }
         }
-        int a = cql_choice(n_actions, drawn, mean, alpha, head_grid);
+        int a = cql_choice(n_actions, drawn, mean, cql_alpha, head_grid);
         if (a < 0) { return NAN; }
         differ += a != fair;
     }

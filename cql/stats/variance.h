@@ -52,7 +52,8 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of);
 /* Share of `draws` in which the choice would be another had the state's records been drawn
  * uniformly over the logged actions, the means being what they are: what random counts alone would
  * do. NaN without records, 0 draws or a failing solver. */
-double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean, double alpha,
-                            const double *head_grid, uint32_t draws, uint64_t seed, uint64_t state);
+double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean,
+                            double cql_alpha, const double *head_grid, uint32_t draws,
+                            uint64_t seed, uint64_t state);
 
 #endif

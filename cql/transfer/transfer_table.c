@@ -46,7 +46,7 @@ static ckvc_status check_scan(mapping *m, ckvc_err *err) {
     const shard_header *h = &m->scan.h;
     char text[512];
     const ckvc_table *t = m->from->table;
-    const char *alpha = json_string_value(json_object_get(m->from->meta, "alpha_kind"));
+    const char *cql_alpha = json_string_value(json_object_get(m->from->meta, "alpha_kind"));
     uint32_t heads = t->head_axis ? h->n_heads : h->n_kv_heads;
     if (m->to.n_layers != h->n_layers || m->to.n_heads != heads) {
         return ckvc_fail(err, CKVC_E_MISMATCH,
@@ -59,9 +59,9 @@ static ckvc_status check_scan(mapping *m, ckvc_err *err) {
                  t->window, h->window);
         st = doubtful(m, text, err);
     }
-    if (st == CKVC_OK && alpha && strcmp(alpha, h->alpha_kind) != 0) {
+    if (st == CKVC_OK && cql_alpha && strcmp(cql_alpha, h->alpha_kind) != 0) {
         snprintf(text, sizeof text, "was made with --alpha %.32s, the target's scan with %.32s",
-                 alpha, h->alpha_kind);
+                 cql_alpha, h->alpha_kind);
         st = doubtful(m, text, err);
     }
     return st;

@@ -162,10 +162,10 @@ static ckvc_status get_hash(const json_t *o, score_row *row, const place *at, ck
 static ckvc_status get_score(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
     const json_t *alpha = json_object_get(o, "alpha");
     const char *name = json_string_value(alpha);
-    row->setting.alpha = name && strcmp(name, ckvc_alpha_name(CKVC_ALPHA_VISIBLE)) == 0
-                             ? CKVC_ALPHA_VISIBLE
-                             : CKVC_ALPHA_PAPER;
-    if (alpha && (!name || strcmp(name, ckvc_alpha_name(row->setting.alpha)) != 0)) {
+    row->setting.alpha_kind = name && strcmp(name, ckvc_alpha_name(CKVC_ALPHA_VISIBLE)) == 0
+                                  ? CKVC_ALPHA_VISIBLE
+                                  : CKVC_ALPHA_PAPER;
+    if (alpha && (!name || strcmp(name, ckvc_alpha_name(row->setting.alpha_kind)) != 0)) {
         return wrong(at, err, "alpha", alpha, "paper or visible");
     }
     row->setting.window = SCORE_NEUTRAL_WINDOW;
@@ -295,7 +295,7 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
 }
 
 int scores_compare_settings(const score_setting *a, const score_setting *b) {
-    int c = (a->alpha > b->alpha) - (a->alpha < b->alpha);
+    int c = (a->alpha_kind > b->alpha_kind) - (a->alpha_kind < b->alpha_kind);
     c = c ? c : (a->keep_window > b->keep_window) - (a->keep_window < b->keep_window);
     return c ? c : (a->window > b->window) - (a->window < b->window);
 }

@@ -24,7 +24,7 @@ enum { SCORE_NEUTRAL_WINDOW = 64 }; /* W of lines that name none */
 
 /* The score that a row was made under: rewards of two are not of one policy. */
 typedef struct score_setting {
-    ckvc_alpha_kind alpha;
+    ckvc_alpha_kind alpha_kind;
     uint32_t keep_window, window; /* tokens */
 } score_setting;
 

@@ -141,10 +141,10 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
                          "%s: attribute n_heads=%u is not a multiple of n_kv_heads=%u", where,
                          h->n_heads, h->n_kv_heads);
     }
-    if (!isfinite(h->lambda) || h->lambda < 0) {
+    if (!isfinite(h->beta_bud) || h->beta_bud < 0) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%s: attribute lambda is %g, must be a number of at least 0", where,
-                         h->lambda);
+                         h->beta_bud);
     }
     ckvc_status st = check_grid(where, "budgets", h->budgets, h->n_budgets, 0, false, false, err);
     for (uint32_t i = 0; st == CKVC_OK && i < h->n_budgets; i++) {

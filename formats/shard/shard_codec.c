@@ -257,7 +257,7 @@ void shard_header_encode(const shard_header *h, ckvc_buffer *out) {
         ckvc_buffer_u32(out, *(const uint32_t *)(const void *)((const char *)h +
                                                                shard_u32_attributes[i].offset));
     }
-    ckvc_buffer_f64(out, h->lambda);
+    ckvc_buffer_f64(out, h->beta_bud);
     ckvc_buffer_u64(out, h->seed);
     ckvc_buffer_u32(out, h->n_budgets);
     ckvc_buffer_u32(out, h->n_head_actions);
@@ -302,7 +302,7 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err) 
     for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
         *(uint32_t *)(void *)((char *)h + shard_u32_attributes[i].offset) = ckvc_cursor_u32(c);
     }
-    h->lambda = ckvc_cursor_f64(c);
+    h->beta_bud = ckvc_cursor_f64(c);
     h->seed = ckvc_cursor_u64(c);
     h->n_budgets = ckvc_cursor_u32(c);
     h->n_head_actions = ckvc_cursor_u32(c);

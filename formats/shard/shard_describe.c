@@ -20,7 +20,7 @@ json_t *shard_describe(const shard *s) {
             json_integer(*(const uint32_t *)(const void *)((const char *)h +
                                                            shard_u32_attributes[i].offset)));
     }
-    json_object_set_new(out, "lambda", ckvc_json_real(h->lambda));
+    json_object_set_new(out, "lambda", ckvc_json_real(h->beta_bud));
     if (h->reduction != CKVC_LOSS_MEAN) {
         json_object_set_new(out, "loss_reduction",
                             json_string(ckvc_loss_reduction_name(h->reduction)));

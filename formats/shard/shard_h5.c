@@ -106,7 +106,7 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
     }
     st = st ? st
             : write_attribute(file, "lambda", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, NULL,
-                              &h->lambda, err);
+                              &h->beta_bud, err);
     st = st ? st
             : write_attribute(file, "seed", H5T_STD_U64LE, H5T_NATIVE_UINT64, 0, NULL, &h->seed,
                               err);

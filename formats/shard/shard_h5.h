@@ -26,7 +26,7 @@ typedef struct shard_header {
     char compute[8];        /* bf16; "": float32 */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     uint32_t window, continuation, keep_window;
-    double lambda; /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
+    double beta_bud; /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
     ckvc_loss_reduction reduction; /* of the rewards; in the file only where it is not the mean */
     uint64_t seed;
     uint32_t n_budgets, n_head_actions, n_gate_actions, n_entropy_bins, n_ppl_bins;

@@ -277,7 +277,7 @@ static ckvc_status read_header(reader *r) {
         const shard_attribute *a = &shard_u32_attributes[i];
         st = read_single(r, a->name, a->optional, false, SHARD_U32, 0, (char *)h + a->offset);
     }
-    st = st ? st : read_single(r, "lambda", false, false, SHARD_F64, 0, &h->lambda);
+    st = st ? st : read_single(r, "lambda", false, false, SHARD_F64, 0, &h->beta_bud);
     st = st ? st : read_single(r, "seed", false, false, SHARD_U64, 0, &h->seed);
     char reduction[16] = "mean";
     st = st ? st

@@ -46,7 +46,7 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->window = 8;
     h->continuation = 16;
     h->keep_window = 1;
-    h->lambda = 1.0;
+    h->beta_bud = 1.0;
     h->seed = 0xfedcba9876543210u;
     if (scan) { return; }
     h->n_budgets = 3;

@@ -159,20 +159,20 @@ static void test_coarse_is_part_of_fine(void **state) {
     for (int i = 0; i < 2; i++) {
         action_grid grids[CKVC_SIDE_COUNT];
         ckvc_err err = {0};
-        keep *k;
+        prompt_sets *k;
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
             assert_int_equal(parse((ckvc_side)side, grids_of[i][side], &grids[side], &err),
                              CKVC_OK);
         }
         assert_int_equal(start_table_of_grids(L, G, 1, 1, budgets, 2, W, grids, &table[i], &err),
                          CKVC_OK);
-        assert_int_equal(keep_create(table[i], T, W, 0, &k, &err), CKVC_OK);
-        keep_prompt(k, T, alpha, rho, 4.0, 20.0);
+        assert_int_equal(prompt_sets_create(table[i], T, W, 0, &k, &err), CKVC_OK);
+        prompt_sets_build(k, T, alpha, rho, 4.0, 20.0);
         assert_int_equal(variants_build(&v[i], k, both, BEHAVIOUR_BALANCED, -1, 1, "p", &err),
                          CKVC_OK);
         assert_int_equal(v[i].n_actions,
                          2 * L * (G * grids[CKVC_SIDE_HEAD].n + grids[CKVC_SIDE_GATE].n));
-        keep_destroy(k);
+        prompt_sets_destroy(k);
     }
     assert_true(v[1].n < v[0].n);
     size_t shared = 0;

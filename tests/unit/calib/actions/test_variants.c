@@ -18,7 +18,7 @@ enum { L = 4, G = 3, T = 96, W = 16 };
 
 typedef struct fixture {
     ckvc_table *table;
-    keep *k;
+    prompt_sets *k;
     float alpha[T], rho[L * G * T];
 } fixture;
 
@@ -36,12 +36,12 @@ static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t
     }
     assert_int_equal(start_table_create(L, G, 1, 1, budgets, n_budgets, W, &f->table, &err),
                      CKVC_OK);
-    assert_int_equal(keep_create(f->table, T, W, 0, &f->k, &err), CKVC_OK);
-    keep_prompt(f->k, T, f->alpha, f->rho, 4.0, 20.0);
+    assert_int_equal(prompt_sets_create(f->table, T, W, 0, &f->k, &err), CKVC_OK);
+    prompt_sets_build(f->k, T, f->alpha, f->rho, 4.0, 20.0);
 }
 
 static void drop(fixture *f) {
-    keep_destroy(f->k);
+    prompt_sets_destroy(f->k);
     ckvc_table_free(f->table);
 }
 
@@ -63,11 +63,12 @@ static void test_full_grid(void **state) {
         const taken_action *a = &v.actions[i];
         uint32_t n =
             a->side == CKVC_SIDE_HEAD
-                ? keep_head_action(f.k, a->budget, a->layer, a->head, a->action, set, &candidates)
-                : keep_gate_action(f.k, a->budget, a->layer, a->action, set, &candidates);
+                ? prompt_sets_head_action(f.k, a->budget, a->layer, a->head, a->action, set,
+                                          &candidates)
+                : prompt_sets_gate_action(f.k, a->budget, a->layer, a->action, set, &candidates);
         assert_int_equal(a->n_kept, n);
         assert_int_equal(a->n_candidates, candidates);
-        const keep_layer *base = keep_at(f.k, a->budget, a->layer);
+        const layer_set *base = prompt_sets_at(f.k, a->budget, a->layer);
         bool same = n == base->n_kept && memcmp(set, base->positions, n * sizeof *set) == 0;
         assert_int_equal(same, a->variant == VARIANT_NONE);
         at_baseline += same;

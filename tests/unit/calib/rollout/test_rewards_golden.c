@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "calib/actions/keep.h"
+#include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
 #include "calib/actions/start_table.h"
 #include "lib/base/files.h"
@@ -72,15 +72,17 @@ static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint
 }
 
 /* One perturbation: its set, count, loss, reward and advantage. */
-static void check_action(session *s, keep *k, ckvc_side side, const json_t *a, const json_t *block,
-                         double L_full, const int32_t *next, uint32_t C, worst *w) {
+static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_t *a,
+                         const json_t *block, double L_full, const int32_t *next, uint32_t C,
+                         worst *w) {
     ckvc_err err = {0};
     uint32_t l = (uint32_t)number(a, "l"), n_candidates, set[1024];
-    const keep_layer *base = keep_at(k, 0, l);
-    uint32_t n = side == CKVC_SIDE_HEAD
-                     ? keep_head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"),
-                                        set, &n_candidates)
-                     : keep_gate_action(k, 0, l, (uint32_t)number(a, "a"), set, &n_candidates);
+    const layer_set *base = prompt_sets_at(k, 0, l);
+    uint32_t n =
+        side == CKVC_SIDE_HEAD
+            ? prompt_sets_head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"),
+                                      set, &n_candidates)
+            : prompt_sets_gate_action(k, 0, l, (uint32_t)number(a, "a"), set, &n_candidates);
     bool same = n == base->n_kept && memcmp(set, base->positions, n * sizeof *set) == 0;
     assert_int_equal(n, (uint32_t)number(a, "S_size"));
     assert_int_equal(n_candidates, (uint32_t)number(a, "n_cand"));
@@ -163,11 +165,11 @@ static void run_golden(const char *golden, const char *dir) {
         w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
-            keep *k;
-            assert_int_equal(keep_create(t, T, W, 0, &k, &err), CKVC_OK);
-            keep_prompt(k, T, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+            prompt_sets *k;
+            assert_int_equal(prompt_sets_create(t, T, W, 0, &k, &err), CKVC_OK);
+            prompt_sets_build(k, T, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
             for (uint32_t l = 0; l < L; l++) {
-                const keep_layer *at = keep_at(k, 0, l);
+                const layer_set *at = prompt_sets_at(k, 0, l);
                 assert_int_equal(at->n_candidates, json_integer_value(json_array_get(
                                                        json_object_get(block, "n_cand"), l)));
                 check_set(json_array_get(json_object_get(block, "S"), l), at->positions,
@@ -182,7 +184,7 @@ static void run_golden(const char *golden, const char *dir) {
                 check_action(s, k, CKVC_SIDE_GATE, a, block, L_full, ids + T, C, &w);
                 n_actions++;
             }
-            keep_destroy(k);
+            prompt_sets_destroy(k);
             ckvc_table_free(t);
         }
     }

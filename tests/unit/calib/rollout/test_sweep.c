@@ -28,7 +28,7 @@ typedef struct rig {
     model *m;
     session *s;
     ckvc_table *table;
-    keep *k;
+    prompt_sets *k;
     variant_list v;
     sweep w;
     kept_set sets[64];
@@ -49,7 +49,7 @@ static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *
     assert_int_equal(start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1,
                                         budgets, n_budgets, 16, &r->table, &err),
                      CKVC_OK);
-    assert_int_equal(keep_create(r->table, MAX_T, 16, 0, &r->k, &err), CKVC_OK);
+    assert_int_equal(prompt_sets_create(r->table, MAX_T, 16, 0, &r->k, &err), CKVC_OK);
     const variant_extent most = variants_extent(r->table, MAX_T, both, -1);
     assert_int_equal(variants_reserve(&r->v, &most, &err), CKVC_OK);
     assert_int_equal(
@@ -61,7 +61,7 @@ static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *
 static void rig_close(rig *r) {
     sweep_fini(&r->w);
     variants_fini(&r->v);
-    keep_destroy(r->k);
+    prompt_sets_destroy(r->k);
     ckvc_table_free(r->table);
     session_destroy(r->s);
     model_close(r->m);
@@ -83,7 +83,7 @@ static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W
     ckvc_status st = session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
-    keep_prompt(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
+    prompt_sets_build(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
 }
 
 typedef struct losses {
@@ -300,7 +300,8 @@ static void golden(void **state) {
         free(ids);
         assert_int_equal(
             session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err), CKVC_OK);
-        keep_prompt(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
+        prompt_sets_build(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct,
+                          r->stats.r_sem);
         assert_int_equal(
             variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p", &err),
             CKVC_OK);
@@ -444,7 +445,7 @@ static void plan_is_true(void **state) {
         bench b = bench_open(2);
         model *m;
         session *s;
-        keep *k;
+        prompt_sets *k;
         ckvc_table *table;
         variant_list v = {0};
         sweep w;
@@ -468,7 +469,7 @@ static void plan_is_true(void **state) {
         with.max_lanes = plan.lanes;
         const size_t before = in_use();
         assert_int_equal(session_create(m, with, &s, &err), CKVC_OK);
-        assert_int_equal(keep_create(table, MAX_T, 16, 0, &k, &err), CKVC_OK);
+        assert_int_equal(prompt_sets_create(table, MAX_T, 16, 0, &k, &err), CKVC_OK);
         assert_int_equal(variants_reserve(&v, &most, &err), CKVC_OK);
         assert_int_equal(sweep_create(&w, plan.lanes, MAX_C, 2, 8, most.n_variants, &err), CKVC_OK);
         const double took = (double)(in_use() - before), said = (double)plan.total;
@@ -477,7 +478,7 @@ static void plan_is_true(void **state) {
                     0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
         sweep_fini(&w);
         variants_fini(&v);
-        keep_destroy(k);
+        prompt_sets_destroy(k);
         session_destroy(s);
         ckvc_table_free(table);
         model_close(m);

@@ -126,7 +126,7 @@ static shard *new_shard(void) {
     h->n_kv_heads = G;
     h->window = 16;
     h->continuation = 32;
-    h->lambda = 1.0;
+    h->beta_bud = 1.0;
     h->seed = 1;
     h->n_budgets = NB;
     h->n_head_actions = A_H;
@@ -540,7 +540,7 @@ static void pools_are_checked(void **state) {
             snprintf(s->h.alpha_kind, sizeof s->h.alpha_kind, "visible");
             break;
         case 3:
-            s->h.lambda = 0.5;
+            s->h.beta_bud = 0.5;
             break;
         case 4:
             s->h.budgets[0] = 65.0;

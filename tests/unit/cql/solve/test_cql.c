@@ -154,7 +154,7 @@ static void adamw_agrees_with_golden(void **state) {
                                       (uint32_t)json_integer_value(json_array_get(r, 1)),
                                       json_number_value(json_array_get(r, 2))};
         }
-        cql_adamw_options o = {.alpha = at(run, "alpha"),
+        cql_adamw_options o = {.cql_alpha = at(run, "alpha"),
                                .lr = at(run, "lr"),
                                .weight_decay = at(run, "weight_decay"),
                                .beta1 = json_number_value(json_array_get(betas, 0)),
@@ -211,7 +211,7 @@ static void adamw_reaches_the_exact_minimum(void **state) {
     ckvc_err err = {0};
     cql_certificate cert;
     assert_int_equal(cql_adamw(records, N, 1, A, &o, cql_seeded_order, &seed, q, &err), CKVC_OK);
-    assert_true(cql_solve_exact(A, n, rbar, o.alpha, exact, &cert));
+    assert_true(cql_solve_exact(A, n, rbar, o.cql_alpha, exact, &cert));
     for (int a = 0; a < A; ++a) {
         assert_true(fabs(q[a] - exact[a]) < 1e-6);
     }

@@ -100,10 +100,10 @@ static void tells_scores_apart(void **state) {
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
-    assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
+    assert_true(s->rows[0].setting.alpha_kind == CKVC_ALPHA_PAPER &&
                 s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
-    assert_int_equal(s->rows[1].setting.alpha, CKVC_ALPHA_VISIBLE);
+    assert_int_equal(s->rows[1].setting.alpha_kind, CKVC_ALPHA_VISIBLE);
     assert_int_equal(s->rows[2].setting.keep_window, 8);
     assert_int_equal(s->rows[3].setting.window, 16);
     for (size_t i = 1; i < 4; i++) {

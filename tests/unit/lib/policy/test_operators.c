@@ -68,18 +68,18 @@ static void test_sets_by_hand(void **state) {
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ckvc_table *t;
-        keep *k;
+        prompt_sets *k;
         ckvc_err err = {0};
         const double budget = 2;
         assert_int_equal(start_table_create(1, 2, 1, 1, &budget, 1, 1, &t, &err), CKVC_OK);
         t->op = want[i].op;
-        assert_int_equal(keep_create(t, 4, 1, 0, &k, &err), CKVC_OK);
-        keep_prompt(k, 4, alpha, rho, 1.0, 2.0);
-        const keep_layer *at = keep_at(k, 0, 0);
+        assert_int_equal(prompt_sets_create(t, 4, 1, 0, &k, &err), CKVC_OK);
+        prompt_sets_build(k, 4, alpha, rho, 1.0, 2.0);
+        const layer_set *at = prompt_sets_at(k, 0, 0);
         assert_int_equal(at->n_kept, want[i].n);
         assert_memory_equal(at->positions, want[i].kept, want[i].n * sizeof(uint32_t));
         assert_int_equal(at->n_candidates, want[i].n_candidates);
-        keep_destroy(k);
+        prompt_sets_destroy(k);
         ckvc_table_free(t);
     }
 }
@@ -141,7 +141,7 @@ static void test_actions_against_definition(void **state) {
         }
         for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
             ckvc_table *t;
-            keep *k;
+            prompt_sets *k;
             ckvc_err err = {0};
             assert_int_equal(start_table_create(L, G, E, 1, budgets, 2, W, &t, &err), CKVC_OK);
             t->op = (ckvc_operator)op;
@@ -153,9 +153,9 @@ static void test_actions_against_definition(void **state) {
             for (uint32_t i = 0; i < L * E * 2; i++) {
                 t->tau[i] = (float)ckvc_gate_action((int)ckvc_rng_below(&rng, CKVC_GATE_ACTIONS));
             }
-            assert_int_equal(keep_create(t, T, W, keep_window, &k, &err), CKVC_OK);
-            if (layered) { keep_by_layer(k, by_layer); }
-            keep_prompt(k, T, alpha, rho, 4.0, 20.0); /* entropy bin 1 */
+            assert_int_equal(prompt_sets_create(t, T, W, keep_window, &k, &err), CKVC_OK);
+            if (layered) { prompt_sets_by_layer(k, by_layer); }
+            prompt_sets_build(k, T, alpha, rho, 4.0, 20.0); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
             for (uint32_t b = 0; b < k->n_budgets; b++) {
                 for (uint32_t l = 0; l < L; l++) {
@@ -169,7 +169,7 @@ static void test_actions_against_definition(void **state) {
                     const float *rho_l = rho + (size_t)l * G * T;
                     double w[G], tau = (double)t->tau[ckvc_tau_index(t, l, 1, 0, block)];
                     uint32_t want[T], got[T], n_want, n_got;
-                    const keep_layer *base = keep_at(k, b, l);
+                    const layer_set *base = prompt_sets_at(k, b, l);
                     tau = round(tau * 100) / 100; /* the grid's double */
                     for (int g = 0; g < G; g++) {
                         w[g] =
@@ -184,7 +184,7 @@ static void test_actions_against_definition(void **state) {
                     assert_int_equal(base->n_kept, n);
                     assert_int_equal(base->n_candidates, n_want);
                     assert_memory_equal(base->positions, want, n * sizeof *want);
-                    assert_int_equal(keep_layer_at_budget(k, block, l, B, got, &n_got), n);
+                    assert_int_equal(prompt_sets_layer_at_budget(k, block, l, B, got, &n_got), n);
                     assert_memory_equal(got, want, n * sizeof *want);
                     for (uint32_t g = 0; g < G; g++) {
                         const double was = w[g];
@@ -193,7 +193,8 @@ static void test_actions_against_definition(void **state) {
                             w[g] = ckvc_head_action((int)a);
                             n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want,
                                               &n_want);
-                            assert_int_equal(keep_head_action(k, b, l, g, a, got, &n_got), n);
+                            assert_int_equal(prompt_sets_head_action(k, b, l, g, a, got, &n_got),
+                                             n);
                             assert_int_equal(n_got, n_want);
                             assert_memory_equal(got, want, n * sizeof *want);
                         }
@@ -202,13 +203,13 @@ static void test_actions_against_definition(void **state) {
                     for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
                         n = by_definition(t, alpha, rho_l, w, ckvc_gate_action((int)a), B,
                                           keep_window, want, &n_want);
-                        assert_int_equal(keep_gate_action(k, b, l, a, got, &n_got), n);
+                        assert_int_equal(prompt_sets_gate_action(k, b, l, a, got, &n_got), n);
                         assert_int_equal(n_got, n_want);
                         assert_memory_equal(got, want, n * sizeof *want);
                     }
                 }
             }
-            keep_destroy(k);
+            prompt_sets_destroy(k);
             ckvc_table_free(t);
         }
     }
@@ -231,18 +232,18 @@ static void test_extent_by_layer(void **state) {
     const int64_t limits[] = {-1, 1, 20, 1000};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         ckvc_table *t;
-        keep *k;
+        prompt_sets *k;
         variant_list v = {0};
         ckvc_err err = {0};
         assert_int_equal(start_table_create(L, G, 1, 1, &budget, 1, W, &t, &err), CKVC_OK);
-        assert_int_equal(keep_create(t, T, W, 0, &k, &err), CKVC_OK);
-        keep_by_layer(k, by_layer);
+        assert_int_equal(prompt_sets_create(t, T, W, 0, &k, &err), CKVC_OK);
+        prompt_sets_by_layer(k, by_layer);
         const variant_extent most = variants_extent_by_layer(t, by_layer, T, both, limits[i]);
         assert_int_equal(most.max_kept, 60);
         assert_int_equal(most.n_actions, L * (G * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
         assert_int_equal(variants_reserve(&v, &most, &err), CKVC_OK);
         ckvc_alloc_forbid("a prompt with budgets by layer");
-        keep_prompt(k, T, alpha, rho, 4.0, 20.0);
+        prompt_sets_build(k, T, alpha, rho, 4.0, 20.0);
         const ckvc_status st =
             variants_build(&v, k, both, BEHAVIOUR_BALANCED, limits[i], 1, "p", &err);
         ckvc_alloc_permit();
@@ -253,7 +254,7 @@ static void test_extent_by_layer(void **state) {
             assert_true(v.actions[a].n_kept <= ckvc_budget_tokens(by_layer[v.actions[a].layer], T));
         }
         variants_fini(&v);
-        keep_destroy(k);
+        prompt_sets_destroy(k);
         ckvc_table_free(t);
     }
 }

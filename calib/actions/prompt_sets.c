@@ -1,5 +1,5 @@
-/* Kept sets of one prompt: see keep.h. */
-#include "calib/actions/keep.h"
+/* Kept sets of one prompt: see prompt_sets.h. */
+#include "calib/actions/prompt_sets.h"
 
 #include <assert.h>
 #include <math.h>
@@ -13,34 +13,35 @@ static uint32_t max_actions(const ckvc_table *t) {
     return t->n_head_actions > t->n_gate_actions ? t->n_head_actions : t->n_gate_actions;
 }
 
-size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens) {
+size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens) {
     const size_t cells = (size_t)table->n_budgets * table->n_layers, T = max_tokens;
-    return sizeof(keep) + cells * (sizeof(keep_layer) + sizeof(kept_set) + T * sizeof(uint32_t)) +
+    return sizeof(prompt_sets) +
+           cells * (sizeof(layer_set) + sizeof(kept_set) + T * sizeof(uint32_t)) +
            T * (2 * sizeof(double) + sizeof(uint32_t)) +
            (table->n_heads + table->n_gate_actions) * sizeof(double) +
            ckvc_retain_many_bytes(max_tokens, max_actions(table));
 }
 
-ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
-                        uint32_t keep_window, keep **out, ckvc_err *err) {
+ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
+                               uint32_t keep_window, prompt_sets **out, ckvc_err *err) {
     *out = NULL;
-    if (table->n_budgets > KEEP_MAX_BUDGETS) {
+    if (table->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
         return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets,
-                         KEEP_MAX_BUDGETS);
+                         PROMPT_SETS_MAX_BUDGETS);
     }
     size_t cells = (size_t)table->n_budgets * table->n_layers, pool;
-    keep *k = ckvc_calloc(1, sizeof *k);
+    prompt_sets *k = ckvc_calloc(1, sizeof *k);
     if (!k || !ckvc_mul_size(cells, max_tokens, &pool)) {
         free(k);
         return ckvc_fail_memory(err, "kept sets", cells);
     }
-    *k = (keep){.n_layers = table->n_layers,
-                .n_heads = table->n_heads,
-                .n_budgets = table->n_budgets,
-                .max_tokens = max_tokens,
-                .window = window,
-                .keep_window = keep_window,
-                .table = table};
+    *k = (prompt_sets){.n_layers = table->n_layers,
+                       .n_heads = table->n_heads,
+                       .n_budgets = table->n_budgets,
+                       .max_tokens = max_tokens,
+                       .window = window,
+                       .keep_window = keep_window,
+                       .table = table};
     k->layers = ckvc_calloc(cells, sizeof *k->layers);
     k->sets = ckvc_calloc(cells, sizeof *k->sets);
     k->pool = ckvc_alloc(pool, sizeof *k->pool);
@@ -52,7 +53,7 @@ ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t w
     const bool many = ckvc_retain_many_init(&k->many, max_tokens, max_actions(table));
     if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch || !k->own ||
         !k->taus || !many) {
-        keep_destroy(k);
+        prompt_sets_destroy(k);
         return ckvc_fail_memory(err, "kept sets", pool * sizeof *k->pool);
     }
     for (size_t i = 0; i < cells; i++) {
@@ -65,12 +66,12 @@ ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t w
     return CKVC_OK;
 }
 
-void keep_by_layer(keep *k, const double *budgets) {
+void prompt_sets_by_layer(prompt_sets *k, const double *budgets) {
     k->layer_budgets = budgets;
     k->n_budgets = 1;
 }
 
-void keep_destroy(keep *k) {
+void prompt_sets_destroy(prompt_sets *k) {
     if (k) {
         free(k->layers);
         free(k->sets);
@@ -85,7 +86,7 @@ void keep_destroy(keep *k) {
     }
 }
 
-uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window) {
+uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window) {
     uint32_t count = 0;
     while (count < n && positions[n - 1 - count] + window >= n_tokens) {
         count++;
@@ -94,7 +95,8 @@ uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens
 }
 
 /* u of one layer under the table's weights of a block, that of `head` replaced (G: none). */
-static void layer_utility(keep *k, uint32_t block, uint32_t layer, uint32_t head, double weight) {
+static void layer_utility(prompt_sets *k, uint32_t block, uint32_t layer, uint32_t head,
+                          double weight) {
     k->state.valid = false; /* k->u is what a state stands on */
     for (uint32_t g = 0; g < k->n_heads; g++) {
         k->weight[g] = g == head ? weight : ckvc_table_weight(k->table, layer, g, block);
@@ -103,7 +105,7 @@ static void layer_utility(keep *k, uint32_t block, uint32_t layer, uint32_t head
                           k->rho + (size_t)layer * k->n_heads * k->n_tokens, k->weight, k->u);
 }
 
-static uint32_t count_candidates(const keep *k, double tau) {
+static uint32_t count_candidates(const prompt_sets *k, double tau) {
     uint32_t n = 0;
     for (uint32_t t = 0; t < k->n_tokens; t++) {
         n += k->u[t] >= tau || t + k->keep_window >= k->n_tokens;
@@ -111,8 +113,8 @@ static uint32_t count_candidates(const keep *k, double tau) {
     return n;
 }
 
-void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct,
-                 double r_sem) {
+void prompt_sets_build(prompt_sets *k, uint32_t n_tokens, const float *alpha, const float *rho,
+                       double r_struct, double r_sem) {
     const ckvc_table *t = k->table;
     assert(n_tokens <= k->max_tokens);
     k->n_tokens = n_tokens;
@@ -125,7 +127,7 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
     }
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         for (uint32_t l = 0; l < k->n_layers; l++) {
-            keep_layer *at = keep_at(k, b, l);
+            layer_set *at = prompt_sets_at(k, b, l);
             at->block = k->layer_budgets ? ckvc_nearest_budget(t->budgets, t->n_budgets,
                                                                k->layer_budgets[l], n_tokens)
                                          : b;
@@ -137,7 +139,7 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
             at->n_kept = ckvc_retain(
                 n_tokens, k->u, ckvc_table_tau(t, l, k->bin_entropy, k->bin_ppl, at->block),
                 at->tokens, k->keep_window, at->positions, &at->n_candidates, k->scratch);
-            at->n_kept_window = keep_in_window(at->positions, at->n_kept, n_tokens, k->window);
+            at->n_kept_window = kept_in_window(at->positions, at->n_kept, n_tokens, k->window);
             at->offsets[0] = 0;
             at->offsets[1] = at->n_kept;
             k->sets[(size_t)b * k->n_layers + l] = (kept_set){1, at->offsets, at->positions};
@@ -146,14 +148,15 @@ void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rh
 }
 
 /* Makes (side, budget, layer, head) the state in hand. */
-static void enter_state(keep *k, uint32_t side, uint32_t budget, uint32_t layer, uint32_t head) {
+static void enter_state(prompt_sets *k, uint32_t side, uint32_t budget, uint32_t layer,
+                        uint32_t head) {
     const struct keep_state *at = &k->state;
     if (at->valid && at->side == side && at->budget == budget && at->layer == layer &&
         at->head == head) {
         return;
     }
     const ckvc_table *t = k->table;
-    const keep_layer *base = keep_at(k, budget, layer);
+    const layer_set *base = prompt_sets_at(k, budget, layer);
     if (side == CKVC_SIDE_HEAD) {
         const float *rho = k->rho + ((size_t)layer * k->n_heads + head) * k->n_tokens;
         layer_utility(k, base->block, layer, head, 0.0); /* no utility is below 0 */
@@ -172,12 +175,12 @@ static void enter_state(keep *k, uint32_t side, uint32_t budget, uint32_t layer,
     k->state = (struct keep_state){true, side, budget, layer, head};
 }
 
-uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action,
-                          uint32_t *positions, uint32_t *n_candidates) {
+uint32_t prompt_sets_head_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t head,
+                                 uint32_t action, uint32_t *positions, uint32_t *n_candidates) {
     if (k->table->op == CKVC_OPERATOR_MEAN_POOL) {
         /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the
          * order of the heads: done whole. */
-        const keep_layer *base = keep_at(k, budget, layer);
+        const layer_set *base = prompt_sets_at(k, budget, layer);
         layer_utility(k, base->block, layer, head, k->table->head_grid[action]);
         return ckvc_retain(k->n_tokens, k->u,
                            ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, base->block),
@@ -187,14 +190,14 @@ uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t hea
     return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
-uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action,
-                          uint32_t *positions, uint32_t *n_candidates) {
+uint32_t prompt_sets_gate_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t action,
+                                 uint32_t *positions, uint32_t *n_candidates) {
     enter_state(k, CKVC_SIDE_GATE, budget, layer, 0);
     return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
-uint32_t keep_layer_at_budget(keep *k, uint32_t block, uint32_t layer, uint32_t tokens,
-                              uint32_t *positions, uint32_t *n_candidates) {
+uint32_t prompt_sets_layer_at_budget(prompt_sets *k, uint32_t block, uint32_t layer,
+                                     uint32_t tokens, uint32_t *positions, uint32_t *n_candidates) {
     layer_utility(k, block, layer, k->n_heads, 0.0);
     return ckvc_retain(k->n_tokens, k->u,
                        ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, block), tokens,

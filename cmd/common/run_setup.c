@@ -1,5 +1,5 @@
-/* A run in the making: see job.h. */
-#include "cmd/common/job.h"
+/* A run in the making: see run_setup.h. */
+#include "cmd/common/run_setup.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,72 +13,72 @@
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
-job_options job_defaults(void) {
-    return (job_options){.engine = engine_defaults(),
-                         .side = "both",
-                         .behaviour = "balanced",
-                         .variants = "256",
-                         .bin_edges = "quantile",
-                         .rollouts = "sweep",
-                         .operator_name = "paper",
-                         .budget = {{"512"}, 1},
-                         .bins = {{"20", "4"}, 2},
-                         .head_grid = {{ACTION_GRID_HEADS}, 1},
-                         .gate_grid = {{ACTION_GRID_GATES}, 1},
-                         .beta_bud = 1,
-                         .reduction = "mean",
-                         .cql_alpha = fit_defaults().cql_alpha,
-                         .reward = "advantage",
-                         .shard_prompts = 16,
-                         .min_cell = 8};
+run_setup_options run_setup_defaults(void) {
+    return (run_setup_options){.inputs = inputs_defaults(),
+                               .side = "both",
+                               .behaviour = "balanced",
+                               .variants = "256",
+                               .bin_edges = "quantile",
+                               .rollouts = "sweep",
+                               .operator_name = "paper",
+                               .budget = {{"512"}, 1},
+                               .bins = {{"20", "4"}, 2},
+                               .head_grid = {{ACTION_GRID_HEADS}, 1},
+                               .gate_grid = {{ACTION_GRID_GATES}, 1},
+                               .beta_bud = 1,
+                               .reduction = "mean",
+                               .cql_alpha = fit_defaults().cql_alpha,
+                               .reward = "advantage",
+                               .shard_prompts = 16,
+                               .min_cell = 8};
 }
 
-ckvc_table *job_table(const job *j) {
+ckvc_table *run_setup_table(const run_setup *j) {
     return j->tables ? j->tables->table : j->start;
 }
 
-void job_close(job *j) {
+void run_setup_close(run_setup *j) {
     json_decref(j->plan.leak_check);
     run_close(j->run);
     run_close(j->scan_run);
     ckvc_table_free(j->start);
     table_file_free(j->tables);
     free(j->layer_budgets);
-    engine_close(&j->e);
+    inputs_close(&j->e);
 }
 
-ckvc_status job_open(const job_options *c, job *j, ckvc_err *err) {
-    ckvc_status st = engine_open_model(&c->engine, &j->e, err);
-    if (st == CKVC_OK) { st = engine_open_prompts(&c->engine, &j->e, err); }
+ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    ckvc_status st = inputs_open_model(&c->inputs, &j->e, err);
+    if (st == CKVC_OK) { st = inputs_open_prompts(&c->inputs, &j->e, err); }
     if (st != CKVC_OK) { return st; }
     if (!c->out && !c->dry_run) {
         return ckvc_fail(err, CKVC_E_USAGE, "--out RUN is needed: the run directory to make");
     }
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
     j->options = (calibrate_options){
-        .window = c->engine.window,
-        .continuation = c->engine.continuation,
-        .alpha = engine_alpha(&c->engine),
-        .keep_window = (uint32_t)c->engine.keep_window,
-        .lambda = c->beta_bud,
+        .window = c->inputs.window,
+        .continuation = c->inputs.continuation,
+        .alpha_kind = inputs_alpha(&c->inputs),
+        .keep_window = (uint32_t)c->inputs.keep_window,
+        .beta_bud = c->beta_bud,
         .reduction = strcmp(c->reduction, "sum") == 0 ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN,
-        .seed = (uint64_t)c->engine.seed,
+        .seed = (uint64_t)c->inputs.seed,
         .shard_prompts = (uint32_t)c->shard_prompts,
         .max_failures = c->max_failures,
         .limit_time_s = (double)c->limit_time,
         .until_stable = c->until_stable,
-        .until_alpha = c->cql_alpha,
+        .until_cql_alpha = c->cql_alpha,
         .until_reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE,
         .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
         .check_rollouts = c->check_rollouts,
-        .memory = (size_t)c->engine.memory,
-        .quiet = c->engine.quiet};
+        .memory = (size_t)c->inputs.memory,
+        .quiet = c->inputs.quiet};
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,
                      .tokenizer = j->e.tok ? tokenizer_fingerprint(j->e.tok) : NULL};
     st = leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err);
-    if (st == CKVC_OK && !c->engine.quiet) {
+    if (st == CKVC_OK && !c->inputs.quiet) {
         const prompt_list *p = j->e.prompts;
         fprintf(stderr,
                 "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n",
@@ -87,7 +87,7 @@ ckvc_status job_open(const job_options *c, job *j, ckvc_err *err) {
     return st;
 }
 
-ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err) {
+ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const opt_list *list = &c->bins;
     long v[2] = {0, 0};
     for (size_t i = 0; i < list->n && i < 2; i++) {
@@ -107,7 +107,7 @@ ckvc_status job_open_bins(const job_options *c, job *j, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_operator operator_of(const job_options *c) {
+static ckvc_operator operator_of(const run_setup_options *c) {
     ckvc_operator op = CKVC_OPERATOR_PAPER;
     while (strcmp(c->operator_name, ckvc_operator_name(op)) !=
            0) { /* the option's choices are these names */
@@ -116,7 +116,8 @@ static ckvc_operator operator_of(const job_options *c) {
     return op;
 }
 
-static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ckvc_err *err) {
+static ckvc_status open_tables(const run_setup_options *c, const opt *opts, run_setup *j,
+                               ckvc_err *err) {
     if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || (c->scan && c->sample == 0)) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--tables brings its own risk bins: leave out --bins, --bin-edges and "
@@ -126,7 +127,7 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--tables brings its own actions: leave out --head-grid and --gate-grid");
     }
-    ckvc_status st = engine_read_table(&c->engine, &j->e, c->tables, &j->tables, err);
+    ckvc_status st = inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err);
     if (st != CKVC_OK) { return st; }
     const ckvc_table *t = j->tables->table;
     if (opts_given(opts, "operator") && t->op != operator_of(c)) {
@@ -155,7 +156,8 @@ static ckvc_status open_tables(const job_options *c, const opt *opts, job *j, ck
 }
 
 /* A scan serves another run only when it measured the same thing. *hash receives its plan's. */
-static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ckvc_err *err) {
+static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const char **hash,
+                             ckvc_err *err) {
     ckvc_status st = run_open(c->scan, &j->scan_run, err);
     if (st != CKVC_OK) { return st; }
     const json_t *theirs = run_plan(j->scan_run);
@@ -167,7 +169,7 @@ static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ck
     const struct {
         const char *key;
         int64_t ours;
-    } numbers[] = {{"window", c->engine.window}, {"continuation", c->engine.continuation}};
+    } numbers[] = {{"window", c->inputs.window}, {"continuation", c->inputs.continuation}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         int64_t v = json_integer_value(json_object_get(theirs, numbers[i].key));
         if (v != numbers[i].ours) {
@@ -176,23 +178,24 @@ static ckvc_status open_scan(const job_options *c, job *j, const char **hash, ck
         }
     }
     const char *alpha = json_string_value(json_object_get(theirs, "alpha"));
-    if (!alpha || strcmp(alpha, c->engine.alpha) != 0) {
+    if (!alpha || strcmp(alpha, c->inputs.alpha) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s",
-                         c->scan, alpha ? alpha : "?", c->engine.alpha);
+                         c->scan, alpha ? alpha : "?", c->inputs.alpha);
     }
     const char *compute = json_string_value(json_object_get(theirs, "compute"));
-    if (!compute || strcmp(compute, c->engine.compute) != 0) {
+    if (!compute || strcmp(compute, c->inputs.compute) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s",
-                         c->scan, compute ? compute : "?", c->engine.compute);
+                         c->scan, compute ? compute : "?", c->inputs.compute);
     }
     *hash = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }
 
 /* --budget, or without it a block for each of --layer-budgets' values. */
-static ckvc_status open_budgets(const job_options *c, const opt *opts, job *j, ckvc_err *err) {
+static ckvc_status open_budgets(const run_setup_options *c, const opt *opts, run_setup *j,
+                                ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    ckvc_status st = engine_budgets(&c->budget, j->budgets, &j->n_budgets, err);
+    ckvc_status st = inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err);
     if (st == CKVC_OK && c->layer_budgets) {
         st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
     }
@@ -200,19 +203,21 @@ static ckvc_status open_budgets(const job_options *c, const opt *opts, job *j, c
     j->options.layer_budgets = j->plan.layer_budgets = j->layer_budgets;
     j->plan.n_layers = L;
     if (!opts_given(opts, "budget") && !c->tables) {
-        j->n_budgets = layer_budgets_distinct(j->layer_budgets, L, j->budgets, KEEP_MAX_BUDGETS);
-        if (j->n_budgets > KEEP_MAX_BUDGETS) {
+        j->n_budgets =
+            layer_budgets_distinct(j->layer_budgets, L, j->budgets, PROMPT_SETS_MAX_BUDGETS);
+        if (j->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "%s: %u different budgets, a table has at most %d blocks; name fewer "
                              "with --budget, and each layer is "
                              "calibrated under the nearest",
-                             c->layer_budgets, j->n_budgets, KEEP_MAX_BUDGETS);
+                             c->layer_budgets, j->n_budgets, PROMPT_SETS_MAX_BUDGETS);
         }
     }
     return CKVC_OK;
 }
 
-ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_err *err) {
+ckvc_status run_setup_open_start(const run_setup_options *c, const opt *opts, run_setup *j,
+                                 ckvc_err *err) {
     ckvc_status st = open_budgets(c, opts, j, err);
     if (st != CKVC_OK) { return st; }
     const char *side = c->side;
@@ -221,7 +226,7 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     while (strcmp(c->behaviour, behaviour_name(j->options.behaviour)) != 0) {
         j->options.behaviour++; /* the option is one of the names */
     }
-    st = engine_variants(c->variants, &j->options.variants, err);
+    st = inputs_variants(c->variants, &j->options.variants, err);
     if (st != CKVC_OK) { return st; }
     st = action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n,
                            &j->grids[CKVC_SIDE_HEAD], err);
@@ -231,7 +236,7 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
     }
     if (st != CKVC_OK) { return st; }
     j->plan.grids = j->grids;
-    st = job_open_bins(c, j, err);
+    st = run_setup_open_bins(c, j, err);
     if (st != CKVC_OK) { return st; }
     j->plan.sample = c->sample;
     j->plan.start_table = "identity";
@@ -245,19 +250,20 @@ ckvc_status job_open_start(const job_options *c, const opt *opts, job *j, ckvc_e
             const model_shape *s = model_get_shape(j->e.model);
             st = start_table_of_grids((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads,
                                       j->plan.n_entropy_bins, j->plan.n_ppl_bins, j->budgets,
-                                      j->n_budgets, (uint32_t)c->engine.window, j->grids, &j->start,
+                                      j->n_budgets, (uint32_t)c->inputs.window, j->grids, &j->start,
                                       err);
         }
     }
     if (st == CKVC_OK && j->start) { j->start->op = operator_of(c); }
-    if (st == CKVC_OK) { j->plan.op = job_table(j)->op; }
+    if (st == CKVC_OK) { j->plan.op = run_setup_table(j)->op; }
     j->plan.budgets = j->budgets;
     j->plan.n_budgets = j->n_budgets;
-    if (st == CKVC_OK) { engine_warn_kept_window(&c->engine, &j->e, j->budgets, j->n_budgets); }
+    if (st == CKVC_OK) { inputs_warn_kept_window(&c->inputs, &j->e, j->budgets, j->n_budgets); }
     return st;
 }
 
-ckvc_status job_begin_run(const job_options *c, job *j, const json_t *whole, ckvc_err *err) {
+ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,
+                                ckvc_err *err) {
     json_t *own = whole ? NULL : plan_json(&j->plan);
     if (!whole && !own) { return ckvc_fail_memory(err, "the plan", 4096); }
     ckvc_status st = run_create(c->out, whole ? whole : own, c->resume, &j->run, err);
@@ -276,7 +282,8 @@ static ckvc_status publish(run_dir *run, const char *name, json_t *o, ckvc_err *
 }
 
 /* The start table's edges, and how many of the scan's prompts fall between them. */
-static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from, ckvc_err *err) {
+static ckvc_status edges_from_scan(run_setup *j, const scanned *s, const run_dir *from,
+                                   ckvc_err *err) {
     ckvc_table *t = j->start;
     const uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
     ckvc_status st =
@@ -298,7 +305,7 @@ static ckvc_status edges_from_scan(job *j, const scanned *s, const run_dir *from
     return st;
 }
 
-ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err) {
+ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const run_dir *from = j->scan_run;
     if (!j->start && c->sample == 0) { return CKVC_OK; /* --tables has them */ }
     if (!from) {
@@ -312,7 +319,7 @@ ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err) {
     ckvc_status st = scanned_read(from, &s, err);
     if (st != CKVC_OK) { return st; }
     if (j->start) { st = edges_from_scan(j, &s, from, err); }
-    const ckvc_table *t = job_table(j);
+    const ckvc_table *t = run_setup_table(j);
     const sample_options o = {.n_entropy_bins = t->n_entropy_bins,
                               .n_ppl_bins = t->n_ppl_bins,
                               .min_cell = j->plan.min_cell,
@@ -324,13 +331,13 @@ ckvc_status job_set_edges(const job_options *c, job *j, ckvc_err *err) {
                               .seed = j->options.seed};
     st = st ? st : sample_prompts(&s, &o, j->e.prompts, &cover, err);
     st = st ? st : publish(j->run, COVERAGE_FILE, coverage_json(&cover), err);
-    if (st == CKVC_OK && !c->engine.quiet) { coverage_say(&cover, stderr); }
+    if (st == CKVC_OK && !c->inputs.quiet) { coverage_say(&cover, stderr); }
     coverage_fini(&cover);
     scanned_fini(&s);
     return st;
 }
 
-ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) {
+ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) {
     const uint32_t E = j->plan.n_entropy_bins, P = j->plan.n_ppl_bins;
     scanned s;
     *out = (coverage){0};
@@ -353,10 +360,11 @@ ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) {
     return st;
 }
 
-ckvc_status job_dry_run(const job_options *c, job *j, job_cost *out, ckvc_err *err) {
+ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost *out,
+                              ckvc_err *err) {
     dry_run *d = &out->longest;
-    *out = (job_cost){0};
-    ckvc_status st = calibrate_dry_run(&j->inputs, &j->options, job_table(j), d, err);
+    *out = (run_cost){0};
+    ckvc_status st = calibrate_dry_run(&j->inputs, &j->options, run_setup_table(j), d, err);
     if (st != CKVC_OK) { return st; }
     const size_t all = j->e.prompts->n, most = all - j->e.prompts->n_heldout;
     out->logged = c->sample > 0 && (size_t)c->sample < most ? (size_t)c->sample : most;
@@ -375,7 +383,7 @@ ckvc_status job_dry_run(const job_options *c, job *j, job_cost *out, ckvc_err *e
     return CKVC_OK;
 }
 
-void job_print_cost(const job *j, const job_cost *cost) {
+void run_setup_print_cost(const run_setup *j, const run_cost *cost) {
     const dry_run *d = &cost->longest;
     const memory_plan *m = &d->memory;
     printf("prompts            %zu (%zu logged, %zu held out)\n", j->e.prompts->n, cost->logged,

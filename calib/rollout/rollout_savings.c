@@ -1,20 +1,20 @@
-/* Memo rates: see memo.h. */
-#include "calib/rollout/memo.h"
+/* Memo rates: see rollout_savings.h. */
+#include "calib/rollout/rollout_savings.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "lib/base/memory.h"
 
-ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err) {
-    memo *m = *out = ckvc_calloc(1, sizeof *m);
+ckvc_status savings_create(uint32_t n_layers, rollout_savings **out, ckvc_err *err) {
+    rollout_savings *m = *out = ckvc_calloc(1, sizeof *m);
     bool all = m != NULL;
     for (int i = 0; all && i < CKVC_SIDE_COUNT; i++) {
         m->sides[i] = ckvc_calloc(n_layers, sizeof *m->sides[i]);
         all = m->sides[i] != NULL;
     }
     if (!all) {
-        memo_free(m);
+        savings_free(m);
         *out = NULL;
         return ckvc_fail_memory(err, "memo rates", n_layers * sizeof **m->sides);
     }
@@ -22,7 +22,7 @@ ckvc_status memo_create(uint32_t n_layers, memo **out, ckvc_err *err) {
     return CKVC_OK;
 }
 
-void memo_free(memo *m) {
+void savings_free(rollout_savings *m) {
     if (m) {
         for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
             free(m->sides[i]);
@@ -31,7 +31,7 @@ void memo_free(memo *m) {
     }
 }
 
-void memo_add(memo *m, const variant_list *v) {
+void savings_add(rollout_savings *m, const variant_list *v) {
     if (v->n_actions == 0) { return; }
     for (size_t i = 0; i < v->n_actions; i++) {
         const taken_action *t = &v->actions[i];
@@ -53,8 +53,8 @@ void memo_add(memo *m, const variant_list *v) {
     m->prompts++;
 }
 
-static memo_count all_layers(const memo *m, ckvc_side side) {
-    memo_count sum = {0};
+static savings_count all_layers(const rollout_savings *m, ckvc_side side) {
+    savings_count sum = {0};
     for (uint32_t l = 0; l < m->n_layers; l++) {
         sum.actions += m->sides[side][l].actions;
         sum.at_baseline += m->sides[side][l].at_baseline;
@@ -68,7 +68,7 @@ static double rate(uint64_t actions, uint64_t distinct) {
     return actions ? 1.0 - (double)distinct / (double)actions : 0.0;
 }
 
-void memo_text(const memo *m, ckvc_buffer *out) {
+void savings_text(const rollout_savings *m, ckvc_buffer *out) {
     if (m->prompts == 0) { return; }
     ckvc_buffer_printf(
         out,
@@ -78,13 +78,13 @@ void memo_text(const memo *m, ckvc_buffer *out) {
         m->most[0], (double)m->distinct / (double)m->prompts, m->least[1], m->most[1]);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const ckvc_side side = (ckvc_side)i;
-        const memo_count sum = all_layers(m, side);
+        const savings_count sum = all_layers(m, side);
         if (sum.actions == 0) { continue; }
         ckvc_buffer_printf(out, "  %s %.1f%% (%.1f%% at the baseline's set), by layer",
                            ckvc_side_name(side), 100 * rate(sum.actions, sum.distinct),
                            100 * (double)sum.at_baseline / (double)sum.actions);
         for (uint32_t l = 0; l < m->n_layers; l++) {
-            const memo_count *c = &m->sides[side][l];
+            const savings_count *c = &m->sides[side][l];
             ckvc_buffer_printf(out, " %.0f", 100 * rate(c->actions, c->distinct));
         }
         ckvc_buffer_text(out, "\n");
@@ -93,7 +93,7 @@ void memo_text(const memo *m, ckvc_buffer *out) {
 
 enum { ACTIONS, AT_BASELINE, DISTINCT };
 
-static void json_counts(const memo_count *c, uint32_t n, int which, ckvc_buffer *out) {
+static void json_counts(const savings_count *c, uint32_t n, int which, ckvc_buffer *out) {
     static const char *const names[] = {"actions", "at_baseline", "distinct"};
     ckvc_buffer_printf(out, "\"%s\":[", names[which]);
     for (uint32_t l = 0; l < n; l++) {
@@ -105,7 +105,7 @@ static void json_counts(const memo_count *c, uint32_t n, int which, ckvc_buffer 
     ckvc_buffer_text(out, "]");
 }
 
-void memo_json(const memo *m, ckvc_buffer *out) {
+void savings_json(const rollout_savings *m, ckvc_buffer *out) {
     ckvc_buffer_printf(
         out, "\"memo\":{\"prompts\":%" PRIu64 ",\"actions\":%" PRIu64 ",\"distinct\":%" PRIu64,
         m->prompts, m->actions, m->distinct);

@@ -2,11 +2,11 @@
  * retention action would keep instead.
  *
  * The operator itself is lib/policy's; this holds a prompt's vectors, the baseline's sets and
- * scratch. Buffers are sized once for the longest prompt (keep_create); keep_prompt points it at a
- * prompt's statistics, which must stay valid while it is used.
+ * scratch. Buffers are sized once for the longest prompt (prompt_sets_create); prompt_sets_build
+ * points it at a prompt's statistics, which must stay valid while it is used.
  */
-#ifndef CKVC_KEEP_H
-#define CKVC_KEEP_H
+#ifndef CKVC_PROMPT_SETS_H
+#define CKVC_PROMPT_SETS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 #include "lib/policy/retain_many.h"
 
 /* One layer's decision. Positions are borrowed from the keep. */
-typedef struct keep_layer {
+typedef struct layer_set {
     uint32_t n_candidates, n_kept, n_kept_window; /* |I|, |S|, |S in the window| */
     uint32_t n_candidates_lo,
         n_candidates_hi; /* |I| at the lowest and highest threshold of the grid */
@@ -25,9 +25,9 @@ typedef struct keep_layer {
         tokens; /* whose entries of the table, and B: the budget's own unless budgets go by layer */
     uint32_t *positions; /* [n_kept], ascending; room for T */
     uint32_t offsets[2]; /* for kept_set */
-} keep_layer;
+} layer_set;
 
-typedef struct keep {
+typedef struct prompt_sets {
     uint32_t n_layers, n_heads,
         n_budgets; /* L, G, nB: of the table; one "budget" when budgets go by layer */
     uint32_t max_tokens, window, keep_window;
@@ -37,7 +37,7 @@ typedef struct keep {
     uint32_t n_tokens, bin_entropy, bin_ppl;
     const float *alpha, *rho; /* [T], [L][G][T], borrowed */
     uint32_t budget[64];      /* tokens of each of the table's budgets for this prompt */
-    keep_layer *layers;       /* [nB][L]: the baseline under the table */
+    layer_set *layers;        /* [nB][L]: the baseline under the table */
     kept_set *sets;           /* [nB][L]: the same as kept sets */
     uint32_t *pool;           /* [nB][L][max_tokens] */
     double *u, *weight;       /* [T], [G] scratch */
@@ -51,39 +51,40 @@ typedef struct keep {
         bool valid;
         uint32_t side, budget, layer, head;
     } state;
-} keep;
+} prompt_sets;
 
-#define KEEP_MAX_BUDGETS 64
+#define PROMPT_SETS_MAX_BUDGETS 64
 
-ckvc_status keep_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
-                        uint32_t keep_window, keep **out, ckvc_err *err) CKVC_MUST_CHECK;
-void keep_destroy(keep *k);
+ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
+                               uint32_t keep_window, prompt_sets **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+void prompt_sets_destroy(prompt_sets *k);
 /* Budgets by layer (tokens from 1 up, a share of T below; [n_layers], borrowed): from the next
  * prompt on there is one budget, number 0, under which layer l keeps at most its own B_l by the
  * entries of the table's block nearest to it (ckvc_nearest_budget). */
-void keep_by_layer(keep *k, const double *budgets);
-size_t keep_bytes(const ckvc_table *table, uint32_t max_tokens);
+void prompt_sets_by_layer(prompt_sets *k, const double *budgets);
+size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens);
 
 /* Baseline of a prompt: bins from r_struct and r_sem, then every budget and layer under the table.
  */
-void keep_prompt(keep *k, uint32_t n_tokens, const float *alpha, const float *rho, double r_struct,
-                 double r_sem);
+void prompt_sets_build(prompt_sets *k, uint32_t n_tokens, const float *alpha, const float *rho,
+                       double r_struct, double r_sem);
 /* The set that head action `action` of (layer, head, budget) keeps, everything else as the table
  * has it; positions [>= T] receives it. Returns |S|; *n_candidates the count before the clamp. */
-uint32_t keep_head_action(keep *k, uint32_t budget, uint32_t layer, uint32_t head, uint32_t action,
-                          uint32_t *positions, uint32_t *n_candidates);
+uint32_t prompt_sets_head_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t head,
+                                 uint32_t action, uint32_t *positions, uint32_t *n_candidates);
 /* What the table's block `block` keeps in a layer when the clamp is at `tokens` instead (a block
  * serving a budget near its own). */
-uint32_t keep_layer_at_budget(keep *k, uint32_t block, uint32_t layer, uint32_t tokens,
-                              uint32_t *positions, uint32_t *n_candidates);
+uint32_t prompt_sets_layer_at_budget(prompt_sets *k, uint32_t block, uint32_t layer,
+                                     uint32_t tokens, uint32_t *positions, uint32_t *n_candidates);
 /* The set of threshold action `action` of `layer` in the prompt's own risk cell. */
-uint32_t keep_gate_action(keep *k, uint32_t budget, uint32_t layer, uint32_t action,
-                          uint32_t *positions, uint32_t *n_candidates);
+uint32_t prompt_sets_gate_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t action,
+                                 uint32_t *positions, uint32_t *n_candidates);
 
-static inline keep_layer *keep_at(const keep *k, uint32_t budget, uint32_t layer) {
+static inline layer_set *prompt_sets_at(const prompt_sets *k, uint32_t budget, uint32_t layer) {
     return &k->layers[(size_t)budget * k->n_layers + layer];
 }
 /* How many of the ascending positions lie in the window [T-W, T). */
-uint32_t keep_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window);
+uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window);
 
 #endif

@@ -1,5 +1,5 @@
-/* Opening what most verbs need: see engine.h. */
-#include "cmd/common/engine.h"
+/* Opening what most verbs need: see opened_inputs.h. */
+#include "cmd/common/opened_inputs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
-engine_options engine_defaults(void) {
-    return (engine_options){.backend = "auto",
+inputs_options inputs_defaults(void) {
+    return (inputs_options){.backend = "auto",
                             .compute = "f32",
                             .threads = ckvc_cpu_count(),
                             .window = 64,
@@ -22,11 +22,11 @@ engine_options engine_defaults(void) {
                             .chat_date = CHAT_DATE};
 }
 
-ckvc_alpha_kind engine_alpha(const engine_options *o) {
+ckvc_alpha_kind inputs_alpha(const inputs_options *o) {
     return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
 }
 
-void engine_warn_kept_window(const engine_options *o, const engine *e, const double *budgets,
+void inputs_warn_kept_window(const inputs_options *o, const opened_inputs *e, const double *budgets,
                              size_t n) {
     uint32_t shortest = UINT32_MAX;
     for (size_t i = 0; i < e->prompts->n; i++) {
@@ -46,8 +46,8 @@ void engine_warn_kept_window(const engine_options *o, const engine *e, const dou
     }
 }
 
-ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err) {
-    *e = (engine){0};
+ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
+    *e = (opened_inputs){0};
     ckvc_status st = ckvc_pool_create((int)o->threads, &e->pool, err);
     if (st == CKVC_OK) { st = backend_create(o->backend, e->pool, &e->be, err); }
     if (st == CKVC_OK && strcmp(o->compute, "bf16") == 0) {
@@ -61,11 +61,11 @@ ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *er
                                                       : ckvc_available_memory() / 4 * 3);
     }
     if (st == CKVC_OK && backend_warning(e->be)) { ckvc_warn("%s", backend_warning(e->be)); }
-    if (st != CKVC_OK) { engine_close(e); }
+    if (st != CKVC_OK) { inputs_close(e); }
     return st;
 }
 
-ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
+ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
     *out = NULL;
     token_spec *spec = NULL;
     char *path = NULL;
@@ -78,15 +78,15 @@ ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *er
     return st;
 }
 
-ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err) {
-    *e = (engine){0};
+ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
+    *e = (opened_inputs){0};
     if (!o->model) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     }
-    ckvc_status st = engine_open_machine(o, e, err);
+    ckvc_status st = inputs_open_machine(o, e, err);
     if (st == CKVC_OK) { st = model_open(o->model, e->be, &e->model, err); }
-    if (st == CKVC_OK) { st = engine_open_tokenizer(o->model, &e->tok, err); }
+    if (st == CKVC_OK) { st = inputs_open_tokenizer(o->model, &e->tok, err); }
     if (st == CKVC_OK) {
         st = chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok,
                                   &e->chat, err);
@@ -94,11 +94,11 @@ ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err)
     if (st == CKVC_OK && strcmp(o->chat_date, CHAT_DATE) != 0) {
         st = chat_template_date(&e->chat, o->chat_date, err);
     }
-    if (st != CKVC_OK) { engine_close(e); }
+    if (st != CKVC_OK) { inputs_close(e); }
     return st;
 }
 
-ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) {
+ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     if (!o->manifest) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--manifest FILE is needed: `ckvc manifest build` makes one from text");
@@ -121,7 +121,7 @@ ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *er
     return st;
 }
 
-ckvc_status engine_read_table(const engine_options *o, const engine *e, const char *path,
+ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) {
     const model_shape *s = model_get_shape(e->model);
     table_file *f = NULL;
@@ -154,17 +154,17 @@ ckvc_status engine_read_table(const engine_options *o, const engine *e, const ch
     return CKVC_OK;
 }
 
-void engine_close(engine *e) {
+void inputs_close(opened_inputs *e) {
     prompts_free(e->prompts);
     manifest_free(e->manifest);
     tokenizer_free(e->tok);
     model_close(e->model);
     backend_destroy(e->be);
     ckvc_pool_destroy(e->pool);
-    *e = (engine){0};
+    *e = (opened_inputs){0};
 }
 
-ckvc_status engine_variants(const char *text, int64_t *variants, ckvc_err *err) {
+ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) {
     char *end;
     long v = strtol(text, &end, 10);
     if (strcmp(text, "all") == 0) {
@@ -177,7 +177,7 @@ ckvc_status engine_variants(const char *text, int64_t *variants, ckvc_err *err) 
     return CKVC_OK;
 }
 
-ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err) {
+ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err) {
     *n = 0;
     for (size_t i = 0; i < list->n; i++) {
         char *end;

@@ -1,7 +1,7 @@
 /* What most verbs open before they work: threads, backend, model, tokenizer, manifest, prompts; and
  * the option rows for them, so that the same option means the same in every verb. */
-#ifndef CKVC_ENGINE_H
-#define CKVC_ENGINE_H
+#ifndef CKVC_OPENED_INPUTS_H
+#define CKVC_OPENED_INPUTS_H
 
 #include "calib/prompt/prompts.h"
 #include "cmd/common/options.h"
@@ -12,7 +12,7 @@
 #include "lib/model/model.h"
 #include "lib/token/tokenizer.h"
 
-typedef struct engine_options {
+typedef struct inputs_options {
     const char *model, *manifest, *backend, *compute;
     int64_t threads, memory; /* memory in bytes, 0: three quarters of what is free */
     bool quiet, json;
@@ -24,9 +24,9 @@ typedef struct engine_options {
     double holdout;
     const char *alpha;
     int64_t keep_window;
-} engine_options;
+} inputs_options;
 
-engine_options engine_defaults(void);
+inputs_options inputs_defaults(void);
 
 #define OPTS_MODEL(o)                                                                               \
     {OPT_TITLE, "model and machine", 0, NULL, NULL, NULL, 0, 0},                                    \
@@ -111,7 +111,7 @@ engine_options engine_defaults(void);
             "a budget of its own for each layer, one number a line", 0, 0                          \
     }
 
-typedef struct engine {
+typedef struct opened_inputs {
     ckvc_pool *pool;
     backend *be;
     model *model;
@@ -120,30 +120,33 @@ typedef struct engine {
     prompt_list *prompts;
     prompt_options prompt_options;
     chat_template chat;
-} engine;
+} opened_inputs;
 
 /* Threads and backend alone. Warns on stderr of a slow BLAS kernel. */
-ckvc_status engine_open_machine(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 /* Threads, backend, model, tokenizer (when the directory has one) and chat template. */
-ckvc_status engine_open_model(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 /* The tokenizer of a model directory; NULL when it has none. */
-ckvc_status engine_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
-ckvc_status engine_open_prompts(const engine_options *o, engine *e, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 /* A table for this model that was made under this run's --alpha, --keep-window and --window;
  * otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
-ckvc_status engine_read_table(const engine_options *o, const engine *e, const char *path,
+ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
-void engine_close(engine *e);
+void inputs_close(opened_inputs *e);
 /* --budget values: >= 1 whole tokens, < 1 a share of T; distinct. [256] */
-ckvc_status engine_budgets(const opt_list *list, double *budgets, uint32_t *n,
+ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* --variants: distinct rollouts, -1 for all. */
-ckvc_status engine_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_alpha_kind engine_alpha(const engine_options *o);
+ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_alpha_kind inputs_alpha(const inputs_options *o);
 /* Warns, once, when --keep-window leaves nothing of a budget for the rest of the prompt: of the
  * shortest prompt, under the smallest of budgets [n]. */
-void engine_warn_kept_window(const engine_options *o, const engine *e, const double *budgets,
+void inputs_warn_kept_window(const inputs_options *o, const opened_inputs *e, const double *budgets,
                              size_t n);
 
 #endif

@@ -1,17 +1,17 @@
 /* A run in the making, as scan, calibrate and compile share it: options -> model, prompts, start
  * table, bin edges, budgets, plan, run directory. */
-#ifndef CKVC_JOB_H
-#define CKVC_JOB_H
+#ifndef CKVC_RUN_SETUP_H
+#define CKVC_RUN_SETUP_H
 
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
-#include "cmd/common/engine.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/common/leak_guard.h"
 #include "formats/run/coverage.h"
 #include "formats/table/table_file.h"
 
-typedef struct job_options {
-    engine_options engine;
+typedef struct run_setup_options {
+    inputs_options inputs;
     const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts,
         *operator_name, *layer_budgets, *leak_check;
     opt_list budget, bins, head_grid, gate_grid;
@@ -21,9 +21,9 @@ typedef struct job_options {
     double cql_alpha; /* these two: the fit that until_stable judges by */
     const char *reward;
     bool resume, dry_run;
-} job_options;
+} run_setup_options;
 
-job_options job_defaults(void);
+run_setup_options run_setup_defaults(void);
 
 #define OPTS_BINS(o)                                                                               \
     {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                           \
@@ -133,8 +133,8 @@ job_options job_defaults(void);
             "check everything, time the longest prompt, write nothing", 0, 0                       \
     }
 
-typedef struct job {
-    engine e;
+typedef struct run_setup {
+    opened_inputs e;
     calibrate_inputs inputs;
     calibrate_options options;
     plan plan;                          /* all but its verb */
@@ -146,42 +146,45 @@ typedef struct job {
     ckvc_table *start;     /* own table, when there is no --tables */
     run_dir *scan_run;     /* --scan */
     run_dir *run;
-} job;
+} run_setup;
 
 /* Model, prompts, options of every pass. Names the prompts on stderr. Points into itself: a job
  * stays where it was opened. */
-ckvc_status job_open(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
-/* --bins, --bin-edges, --min-cell into the plan; part of job_open_start. */
-ckvc_status job_open_bins(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_setup_open(const run_setup_options *o, run_setup *j, ckvc_err *err) CKVC_MUST_CHECK;
+/* --bins, --bin-edges, --min-cell into the plan; part of run_setup_open_start. */
+ckvc_status run_setup_open_bins(const run_setup_options *o, run_setup *j,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 /* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its
  * edges come from. opts tells what was given. */
-ckvc_status job_open_start(const job_options *o, const opt *opts, job *j,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_setup_open_start(const run_setup_options *o, const opt *opts, run_setup *j,
+                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */
-ckvc_status job_begin_run(const job_options *o, job *j, const json_t *whole,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 /* This run's own scan or another run's -> the start table's edges, published as scan/edges.json
  * with the occupancy of the cells; with
  * --sample-prompts the ones that are not drawn are marked. Cells, sources and what was drawn go to
  * scan/coverage.json. Nothing to do under --tables without --sample-prompts. */
-ckvc_status job_set_edges(const job_options *o, job *j, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_setup_set_edges(const run_setup_options *o, run_setup *j,
+                                ckvc_err *err) CKVC_MUST_CHECK;
 /* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is
  * the caller's to coverage_fini, zero when every prompt is held out. */
-ckvc_status job_scan_coverage(job *j, coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* What one logging pass costs, from the longest prompt done once: an upper bound where prompts
  * differ in length. */
-typedef struct job_cost {
+typedef struct run_cost {
     dry_run longest;
     size_t logged;                 /* prompts */
     double scan_hours, pass_hours; /* scan_hours 0 where nothing is scanned */
     double records, disk_bytes;    /* of the pass */
-} job_cost;
-ckvc_status job_dry_run(const job_options *o, job *j, job_cost *out, ckvc_err *err) CKVC_MUST_CHECK;
+} run_cost;
+ckvc_status run_setup_dry_run(const run_setup_options *o, run_setup *j, run_cost *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 /* Prompts, the longest one's times, rollouts and memory, on stdout. */
-void job_print_cost(const job *j, const job_cost *cost);
+void run_setup_print_cost(const run_setup *j, const run_cost *cost);
 /* The table that a run starts under. Borrowed. */
-ckvc_table *job_table(const job *j);
-void job_close(job *j);
+ckvc_table *run_setup_table(const run_setup *j);
+void run_setup_close(run_setup *j);
 
 #endif
