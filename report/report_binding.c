@@ -64,7 +64,8 @@ static json_t *budget_json(const report_run *run, size_t b) {
     json_object_set_new(o, "alive", thresholds ? json_boolean(gate_is_alive(&all)) : json_null());
     if (thresholds && all.n && !gate_is_alive(&all)) {
         char advice[256];
-        gate_advice(&all, h->gate_actions[h->n_gate_actions - 1], advice, sizeof advice);
+        gate_advice(&all, h->side[CKVC_SIDE_GATE].actions[h->side[CKVC_SIDE_GATE].n_actions - 1],
+                    advice, sizeof advice);
         json_object_set_new(o, "advice", json_string(advice));
     }
     json_object_set_new(o, "cells_occupied", json_integer(occupied));
@@ -152,7 +153,7 @@ static void draw_budgets(report_pen *p, size_t i) {
         const shard_header *h = &run->h;
         const char *series[SERIES] = {
             pen_text(p, "binding: fewer candidates than the budget at τ = %.3g",
-                     h->gate_actions[h->n_gate_actions - 1]),
+                     h->side[CKVC_SIDE_GATE].actions[h->side[CKVC_SIDE_GATE].n_actions - 1]),
             "two thresholds of the grid keep different sets",
             pen_text(p, "thresholds of %s that the loss alone would choose",
                      table ? table->tag : "")};
@@ -191,7 +192,8 @@ static void draw_layers(report_pen *p, const report_run *run, const json_t *budg
             pen_csv_number(p, report_num(of, "share_of_kept_in_window"), '\n');
         }
         const shard_header *h = &run->h;
-        const double low = h->gate_actions[0], high = h->gate_actions[h->n_gate_actions - 1];
+        const double low = h->side[CKVC_SIDE_GATE].actions[0],
+                     high = h->side[CKVC_SIDE_GATE].actions[h->side[CKVC_SIDE_GATE].n_actions - 1];
         const char *series[] = {
             pen_text(p, "fewer candidates than the budget at τ = %.3g", high),
             pen_text(p, "τ = %.3g and τ = %.3g keep different sets", low, high)};

@@ -194,13 +194,7 @@ void report_unload(report *r) {
         free(run->cells);
         free(run->memo);
         free(run->sources_sum);
-        free(run->h.budgets);
-        free(run->h.head_actions);
-        free(run->h.gate_actions);
-        free(run->h.edges_entropy);
-        free(run->h.edges_ppl);
-        free(run->h.start_weight);
-        free(run->h.start_tau);
+        shard_header_fini(&run->h);
     }
     for (size_t i = 0; i < r->n_scores; i++) {
         scores_free(r->scores[i]);
@@ -234,14 +228,16 @@ bool report_gate_supported(const report_table *t, size_t l, size_t e, size_t p, 
         return true; /* nothing is known: a transferred table shows all of its cells */
     }
     size_t cell = ckvc_tau_index(k, (uint32_t)l, (uint32_t)e, (uint32_t)p, (uint32_t)b);
-    return any_count(t->f->evidence.n_gate + cell * k->n_gate_actions, k->n_gate_actions);
+    return any_count(t->f->evidence[CKVC_SIDE_GATE].n + cell * k->n_gate_actions,
+                     k->n_gate_actions);
 }
 
 bool report_head_supported(const report_table *t, size_t l, size_t g, size_t b) {
     const ckvc_table *k = t->f->table;
     if (!t->f->has_evidence) { return true; }
     size_t state = ckvc_weight_index(k, (uint32_t)l, (uint32_t)g, (uint32_t)b);
-    return any_count(t->f->evidence.n_head + state * k->n_head_actions, k->n_head_actions);
+    return any_count(t->f->evidence[CKVC_SIDE_HEAD].n + state * k->n_head_actions,
+                     k->n_head_actions);
 }
 
 double report_num(const json_t *o, const char *key) {

@@ -20,14 +20,15 @@ static bool lists(const json_t *array, const char *text) {
 }
 
 static uint64_t start_hash(const shard_header *h) {
-    size_t L = h->n_layers, nB = h->n_budgets;
-    uint64_t parts[3] = {
-        h->start_weight ? ckvc_xxh64(h->start_weight, L * h->n_kv_heads * nB * sizeof(float)) : 0,
-        h->start_tau
-            ? ckvc_xxh64(h->start_tau, L * h->n_entropy_bins * h->n_ppl_bins * nB * sizeof(float))
-            : 0,
-        h->layer_budgets ? ckvc_xxh64(h->layer_budgets, h->n_layer_budgets * sizeof(double)) : 0,
-    };
+    uint64_t parts[CKVC_SIDE_COUNT + 1] = {0};
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        const float *start = h->side[s].start;
+        const size_t n = shard_start_entries(h, (ckvc_side)s);
+        parts[s] = start ? ckvc_xxh64(start, n * sizeof *start) : 0;
+    }
+    if (h->layer_budgets) {
+        parts[CKVC_SIDE_COUNT] = ckvc_xxh64(h->layer_budgets, h->n_layer_budgets * sizeof(double));
+    }
     return ckvc_xxh64(parts, sizeof parts);
 }
 
@@ -82,8 +83,9 @@ static const run_pass *pass_at(const report_run *run, const report_table *t, int
         strcmp(p->kind, ckvc_side_name((ckvc_side)side)) == 0 || strcmp(p->kind, "both") == 0;
     bool shaped = h->n_layers == f->n_layers && h->n_kv_heads == f->n_heads &&
                   h->n_budgets == f->n_budgets && h->n_entropy_bins == f->n_entropy_bins &&
-                  h->n_ppl_bins == f->n_ppl_bins && h->n_head_actions == f->n_head_actions &&
-                  h->n_gate_actions == f->n_gate_actions;
+                  h->n_ppl_bins == f->n_ppl_bins &&
+                  h->side[CKVC_SIDE_HEAD].n_actions == f->n_head_actions &&
+                  h->side[CKVC_SIDE_GATE].n_actions == f->n_gate_actions;
     bool named = lists(json_object_get(t->f->meta, "plans"), run->origins[k].plan);
     return has && shaped && named && p->complete && p->n_shards > 0 ? p : NULL;
 }

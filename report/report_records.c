@@ -179,9 +179,8 @@ static ckvc_status read_shard(const shard *s, int side, cql_logged *into, prompt
  * refits would be another fit's. Passes of two rounds that log every action have the same counts;
  * their means tell them apart. */
 static bool same_evidence(const report_table *t, int side, const report_side *s) {
-    const table_evidence *e = &t->f->evidence;
-    const uint64_t *own = side == CKVC_SIDE_HEAD ? e->n_head : e->n_gate;
-    const double *own_mean = side == CKVC_SIDE_HEAD ? e->m_head : e->m_gate;
+    const uint64_t *own = t->f->evidence[side].n;
+    const double *own_mean = t->f->evidence[side].m;
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
     const size_t A = s->logged->n_actions;
@@ -200,11 +199,10 @@ static bool same_evidence(const report_table *t, int side, const report_side *s)
 
 static ckvc_status table_actions(const report_table *t, int side, const shard_header *h,
                                  report_side *s, ckvc_err *err) {
-    const ckvc_table *k = t->f->table;
-    bool head = side == CKVC_SIDE_HEAD;
     size_t n = s->logged->n_states;
     uint32_t A = (uint32_t)s->logged->n_actions;
-    const float *own = head ? k->weight : k->tau, *start = head ? h->start_weight : h->start_tau;
+    const float *own = table_side_of(t->f->table, (ckvc_side)side).entries,
+                *start = h->side[side].start;
     s->incoming = ckvc_alloc(n, sizeof *s->incoming);
     s->chosen = ckvc_alloc(n, sizeof *s->chosen);
     for (size_t i = 0; i < n; i++) {

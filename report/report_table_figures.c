@@ -67,7 +67,7 @@ static void draw_weights(report_pen *p, const report_table *t, size_t b) {
             int a = ckvc_grid_index(k->head_grid, k->n_head_actions, k->weight[i]);
             double w = a >= 0 ? k->head_grid[a] : NAN, records = t->f->has_evidence ? 0 : NAN;
             for (uint32_t c = 0; t->f->has_evidence && c < k->n_head_actions; c++) {
-                records += (double)t->f->evidence.n_head[i * k->n_head_actions + c];
+                records += (double)t->f->evidence[CKVC_SIDE_HEAD].n[i * k->n_head_actions + c];
             }
             values[(size_t)l * k->n_heads + g] = w;
             pen_csv_number(p, l, ',');
@@ -273,7 +273,7 @@ static void draw_records(report_pen *p, const report_table *t, size_t b, bool he
                 head ? ckvc_weight_index(k, (uint32_t)l, (uint32_t)g, (uint32_t)b)
                      : ckvc_tau_index(k, (uint32_t)l, (uint32_t)e, (uint32_t)q, (uint32_t)b);
             const uint64_t *counts =
-                (head ? t->f->evidence.n_head : t->f->evidence.n_gate) + state * A;
+                t->f->evidence[head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE].n + state * A;
             double sum = 0;
             for (size_t a = 0; a < A; a++) {
                 sum += (double)counts[a];

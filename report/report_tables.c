@@ -342,46 +342,35 @@ done:
 
 static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *err) {
     const ckvc_table *k = t->f->table;
-    const table_evidence *e = &t->f->evidence;
     *out = json_null();
     if (!t->f->has_evidence) { return CKVC_OK; }
     /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain
      * mean stands in. */
     double alpha = report_num(t->f->meta, "cql_alpha");
     alpha = isfinite(alpha) && alpha >= 0 ? alpha : 0;
-    side_view head = {(size_t)k->n_layers * k->n_heads * k->n_budgets,
-                      k->n_head_actions,
-                      0,
-                      0,
-                      k->n_budgets,
-                      k->head_grid,
-                      e->q_head,
-                      e->m_head,
-                      NULL,
-                      e->n_head,
-                      t->f->share_head,
-                      alpha};
-    side_view gate = {(size_t)k->n_layers * k->n_entropy_bins * k->n_ppl_bins * k->n_budgets,
-                      k->n_gate_actions,
-                      k->n_entropy_bins,
-                      k->n_ppl_bins,
-                      k->n_budgets,
-                      k->gate_grid,
-                      e->q_gate,
-                      e->m_gate,
-                      e->l_gate,
-                      e->n_gate,
-                      t->f->share_gate,
-                      alpha};
-    json_t *head_o = NULL, *gate_o = NULL;
-    ckvc_status rc = side_json(&head, &head_o, err);
-    if (rc == CKVC_OK && (rc = side_json(&gate, &gate_o, err)) != CKVC_OK) { json_decref(head_o); }
-    if (rc == CKVC_OK) {
-        *out = json_object();
-        json_object_set_new(*out, "head", head_o);
-        json_object_set_new(*out, "gate", gate_o);
+    json_auto_t *sides = json_object();
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        const bool gate = s == CKVC_SIDE_GATE;
+        const table_side shape = table_side_of(k, (ckvc_side)s);
+        const table_evidence *e = &t->f->evidence[s];
+        side_view v = {shape.n_entries,
+                       shape.n_actions,
+                       gate ? k->n_entropy_bins : 0,
+                       gate ? k->n_ppl_bins : 0,
+                       k->n_budgets,
+                       shape.grid,
+                       e->q,
+                       e->m,
+                       e->l,
+                       e->n,
+                       e->share,
+                       alpha};
+        json_t *o = NULL;
+        CKVC_TRY(side_json(&v, &o, err));
+        json_object_set_new(sides, ckvc_side_name((ckvc_side)s), o);
     }
-    return rc;
+    *out = ckvc_take(&sides);
+    return CKVC_OK;
 }
 
 ckvc_status report_tables_json(report *r, ckvc_err *err) {

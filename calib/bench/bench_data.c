@@ -18,24 +18,9 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
     ckvc_table *t;
     ckvc_status st = start_table_create(8, 3, 1, 1, &budget, 1, 32, &t, err);
     if (st != CKVC_OK) { return st; }
-    shard_header h = {.n_layers = 8,
-                      .n_heads = 6,
-                      .n_kv_heads = 3,
-                      .window = 32,
-                      .continuation = 64,
-                      .beta_bud = 1,
-                      .n_budgets = 1,
-                      .n_head_actions = t->n_head_actions,
-                      .n_gate_actions = t->n_gate_actions,
-                      .n_entropy_bins = 1,
-                      .n_ppl_bins = 1,
-                      .budgets = t->budgets,
-                      .head_actions = t->head_grid,
-                      .gate_actions = t->gate_grid,
-                      .edges_entropy = t->edges_entropy,
-                      .edges_ppl = t->edges_ppl,
-                      .start_weight = t->weight,
-                      .start_tau = t->tau};
+    shard_header h = {
+        .n_layers = 8, .n_heads = 6, .n_kv_heads = 3, .continuation = 64, .beta_bud = 1};
+    shard_header_borrow(&h, t);
     snprintf(h.pass, sizeof h.pass, "head");
     snprintf(h.behaviour, sizeof h.behaviour, "balanced");
     snprintf(h.alpha_kind, sizeof h.alpha_kind, "paper");

@@ -334,26 +334,11 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass,
              table ? behaviour_name(o->behaviour) : "none");
     snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha_kind));
     if (table) {
-        h->n_budgets = table->n_budgets;
-        h->n_head_actions = table->n_head_actions;
-        h->n_gate_actions = table->n_gate_actions;
-        h->n_entropy_bins = table->n_entropy_bins;
-        h->n_ppl_bins = table->n_ppl_bins;
-        h->budgets = table->budgets;
-        h->head_actions = table->head_grid;
-        h->gate_actions = table->gate_grid;
-        h->edges_entropy = table->edges_entropy;
-        h->edges_ppl = table->edges_ppl;
-        h->start_weight = table->weight;
-        if (table->op != CKVC_OPERATOR_PAPER) {
-            snprintf(h->operator_name, sizeof h->operator_name, "%s",
-                     ckvc_operator_name(table->op));
-        }
+        shard_header_borrow(h, table);
         if (o->layer_budgets) {
             h->n_layer_budgets = table->n_layers;
             h->layer_budgets = (double *)(uintptr_t)o->layer_budgets; /* borrowed like the rest */
         }
-        h->start_tau = table->tau;
     } else {
         h->n_entropy_bins = h->n_ppl_bins = 1;
     }
@@ -525,7 +510,7 @@ ckvc_status calibrate_binding(const run_dir *run, const char *pass,
             return CKVC_OK;
         }
         *n_budgets = s->h.n_budgets;
-        *top = s->h.gate_actions[s->h.n_gate_actions - 1];
+        *top = s->h.side[CKVC_SIDE_GATE].actions[s->h.side[CKVC_SIDE_GATE].n_actions - 1];
         memcpy(budgets, s->h.budgets, s->h.n_budgets * sizeof *budgets);
         add_baselines(s, out);
         shard_free(s);

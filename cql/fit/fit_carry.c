@@ -23,31 +23,16 @@ bool fit_carries(const table_file *in, ckvc_side side, const fit_options *o) {
            strcmp(kind_of(in->meta, "solver"), o->solver == FIT_EXACT ? "exact" : "adamw") == 0;
 }
 
-static ckvc_status copy_share(float **to, const float *from, size_t n, ckvc_err *err) {
-    if (!from) { return CKVC_OK; }
-    *to = ckvc_alloc(n, sizeof **to);
-    if (!*to) { return ckvc_fail_memory(err, "the bootstrap's shares", n * sizeof **to); }
-    memcpy(*to, from, n * sizeof **to);
-    return CKVC_OK;
-}
-
-ckvc_status fit_carry_evidence(table_file *to, const table_file *in, ckvc_side side,
-                               ckvc_err *err) {
-    const ckvc_table *t = in->table;
-    if (side == CKVC_SIDE_HEAD) {
-        size_t n = (size_t)t->n_layers * t->n_heads * t->n_budgets * t->n_head_actions;
-        memcpy(to->evidence.q_head, in->evidence.q_head, n * sizeof(double));
-        memcpy(to->evidence.m_head, in->evidence.m_head, n * sizeof(double));
-        memcpy(to->evidence.n_head, in->evidence.n_head, n * sizeof(uint64_t));
-        return copy_share(&to->share_head, in->share_head, n, err);
-    }
-    size_t n =
-        (size_t)t->n_layers * t->n_entropy_bins * t->n_ppl_bins * t->n_budgets * t->n_gate_actions;
-    memcpy(to->evidence.q_gate, in->evidence.q_gate, n * sizeof(double));
-    memcpy(to->evidence.m_gate, in->evidence.m_gate, n * sizeof(double));
-    memcpy(to->evidence.l_gate, in->evidence.l_gate, n * sizeof(double));
-    memcpy(to->evidence.n_gate, in->evidence.n_gate, n * sizeof(uint64_t));
-    return copy_share(&to->share_gate, in->share_gate, n, err);
+void fit_carry_evidence(table_file *to, const table_file *in, ckvc_side side) {
+    const table_side shape = table_side_of(in->table, side);
+    const size_t n = shape.n_entries * shape.n_actions;
+    const table_evidence *from = &in->evidence[side];
+    table_evidence *e = &to->evidence[side];
+    memcpy(e->q, from->q, n * sizeof *e->q);
+    memcpy(e->m, from->m, n * sizeof *e->m);
+    memcpy(e->n, from->n, n * sizeof *e->n);
+    if (from->l) { memcpy(e->l, from->l, n * sizeof *e->l); }
+    if (from->share) { e->share = ckvc_copy(from->share, n, sizeof *e->share); }
 }
 
 /* meta[object][key] = the incoming table's. */

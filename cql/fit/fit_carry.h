@@ -10,8 +10,7 @@
  * (solver, alpha, reward). */
 bool fit_carries(const table_file *incoming, ckvc_side side, const fit_options *o);
 /* Copies evidence and bootstrap shares of the side; the shapes agree (the fit has checked it). */
-ckvc_status fit_carry_evidence(table_file *to, const table_file *incoming, ckvc_side side,
-                               ckvc_err *err) CKVC_MUST_CHECK;
+void fit_carry_evidence(table_file *to, const table_file *incoming, ckvc_side side);
 /* Rewrites what META says of the side: diagnostics, scale, counts, unsupported; the greater
  * certificate; plans and passes of both. */
 ckvc_status fit_carry_meta(json_t *meta, const table_file *incoming, ckvc_side side,

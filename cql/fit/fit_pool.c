@@ -115,13 +115,12 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
         st = same_doubles("budgets", a_where, a->budgets, a->n_budgets, b_where, b->budgets,
                           b->n_budgets, err);
     }
-    if (st == CKVC_OK) {
-        st = same_doubles("head_actions", a_where, a->head_actions, a->n_head_actions, b_where,
-                          b->head_actions, b->n_head_actions, err);
-    }
-    if (st == CKVC_OK) {
-        st = same_doubles("gate_actions", a_where, a->gate_actions, a->n_gate_actions, b_where,
-                          b->gate_actions, b->n_gate_actions, err);
+    static const char *const grids[] = {"head_actions", "gate_actions"}, *const starts[] = {
+                                                                             "start_weight",
+                                                                             "start_tau"};
+    for (int s = 0; s < CKVC_SIDE_COUNT && st == CKVC_OK; s++) {
+        st = same_doubles(grids[s], a_where, a->side[s].actions, a->side[s].n_actions, b_where,
+                          b->side[s].actions, b->side[s].n_actions, err);
     }
     if (st == CKVC_OK) {
         st = same_doubles("edges_entropy", a_where, a->edges_entropy, a->n_entropy_bins - 1,
@@ -138,14 +137,9 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     if (st == CKVC_OK && side == CKVC_SIDE_GATE) {
         st = same_number("lambda", a_where, a->beta_bud, b_where, b->beta_bud, err);
     }
-    if (st == CKVC_OK) {
-        st = same_floats("start_weight", a_where, a->start_weight, b_where, b->start_weight,
-                         (size_t)a->n_layers * a->n_kv_heads * a->n_budgets, err);
-    }
-    if (st == CKVC_OK) {
-        st = same_floats("start_tau", a_where, a->start_tau, b_where, b->start_tau,
-                         (size_t)a->n_layers * a->n_entropy_bins * a->n_ppl_bins * a->n_budgets,
-                         err);
+    for (int s = 0; s < CKVC_SIDE_COUNT && st == CKVC_OK; s++) {
+        st = same_floats(starts[s], a_where, a->side[s].start, b_where, b->side[s].start,
+                         shard_start_entries(a, (ckvc_side)s), err);
     }
     return st;
 }
@@ -259,7 +253,7 @@ static ckvc_status side_begin(fit_pool *pool, int side, const shard_header *h, c
     bool head = side == CKVC_SIDE_HEAD;
     p->n_states = (size_t)h->n_layers * h->n_budgets *
                   (head ? h->n_kv_heads : (size_t)h->n_entropy_bins * h->n_ppl_bins);
-    p->n_actions = head ? h->n_head_actions : h->n_gate_actions;
+    p->n_actions = h->side[side].n_actions;
     if (p->n_actions > CQL_MAX_ACTIONS) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: %zu actions, at most %d are fitted", where,
                          p->n_actions, CQL_MAX_ACTIONS);

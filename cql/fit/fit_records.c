@@ -391,21 +391,7 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
                                             pool->where, "calibrate with", err);
     if (st != CKVC_OK) { return st; }
     shard_header h = *pool->first; /* arrays borrowed from both; never freed through this copy */
-    h.n_layers = table->n_layers;
-    h.n_kv_heads = table->n_heads;
-    h.window = table->window;
-    h.n_budgets = table->n_budgets;
-    h.n_head_actions = table->n_head_actions;
-    h.n_gate_actions = table->n_gate_actions;
-    h.n_entropy_bins = table->n_entropy_bins;
-    h.n_ppl_bins = table->n_ppl_bins;
-    h.budgets = table->budgets;
-    h.head_actions = table->head_grid;
-    h.gate_actions = table->gate_grid;
-    h.edges_entropy = table->edges_entropy;
-    h.edges_ppl = table->edges_ppl;
-    snprintf(h.operator_name, sizeof h.operator_name, "%s",
-             table->op ? ckvc_operator_name(table->op) : "");
+    shard_header_borrow(&h, table);
     if (json_is_string(fingerprint)) {
         snprintf(h.fingerprint, sizeof h.fingerprint, "%s", json_string_value(fingerprint));
     }
@@ -420,8 +406,10 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
         t->op++; /* a shard's header has one of the names */
     }
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
-    memcpy(t->head_grid, h->head_actions, h->n_head_actions * sizeof *t->head_grid);
-    memcpy(t->gate_grid, h->gate_actions, h->n_gate_actions * sizeof *t->gate_grid);
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        const table_side side = table_side_of(t, (ckvc_side)s);
+        memcpy(side.grid, h->side[s].actions, side.n_actions * sizeof *side.grid);
+    }
     memcpy(t->edges_entropy, h->edges_entropy, (h->n_entropy_bins - 1) * sizeof *t->edges_entropy);
     memcpy(t->edges_ppl, h->edges_ppl, (h->n_ppl_bins - 1) * sizeof *t->edges_ppl);
 }
@@ -429,17 +417,17 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
 static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     const shard_header *h = pool->first;
     table_file *t = r->table;
-    table_evidence *e = &t->evidence;
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
         bool head = side == CKVC_SIDE_HEAD;
+        const table_side shape = table_side_of(t->table, (ckvc_side)side);
+        table_evidence *e = &t->evidence[side];
         /* The start table of the side's own shards; a side without records takes it from the other
          * side's, which were logged under it. */
         const fit_pool_side *from =
             pool->sides[side].start != NULL ? &pool->sides[side] : &pool->sides[1 - side];
-        const float *start = head ? from->start->start_weight : from->start->start_tau;
-        if (o->incoming != NULL) {
-            start = head ? o->incoming->table->weight : o->incoming->table->tau;
-        }
+        const float *start = o->incoming
+                                 ? table_side_of(o->incoming->table, (ckvc_side)side).entries
+                                 : from->start->side[side].start;
         side_fit f = {
             .side = (ckvc_side)side,
             .o = o,
@@ -449,20 +437,20 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
             .X = head ? h->n_kv_heads : (size_t)h->n_entropy_bins * h->n_ppl_bins,
             .nB = h->n_budgets,
             .P = head ? 1 : h->n_ppl_bins,
-            .A = head ? h->n_head_actions : h->n_gate_actions,
-            .grid = head ? h->head_actions : h->gate_actions,
-            .entries = head ? t->table->weight : t->table->tau,
-            .q = head ? e->q_head : e->q_gate,
-            .mean = head ? e->m_head : e->m_gate,
-            .part = head ? NULL : e->l_gate,
-            .n = head ? e->n_head : e->n_gate,
-            .share = head ? &t->share_head : &t->share_gate,
+            .A = shape.n_actions,
+            .grid = shape.grid,
+            .entries = shape.entries,
+            .q = e->q,
+            .mean = e->m,
+            .part = e->l,
+            .n = e->n,
+            .share = &e->share,
         };
         f.S = f.L * f.X * f.nB;
         ckvc_status st = fit_one_side(&f, from->where, start, err);
         f.out->carried = !f.out->fitted && fit_carries(o->incoming, (ckvc_side)side, o);
         if (st == CKVC_OK && f.out->carried) {
-            st = fit_carry_evidence(t, o->incoming, (ckvc_side)side, err);
+            fit_carry_evidence(t, o->incoming, (ckvc_side)side);
         }
         if (st != CKVC_OK) { return st; }
     }
@@ -494,7 +482,8 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     r->n_duplicates = pool.n_duplicates;
     const shard_header *h = pool.first;
     r->table = table_file_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
-                                 h->n_budgets, h->n_head_actions, h->n_gate_actions, true);
+                                 h->n_budgets, h->side[CKVC_SIDE_HEAD].n_actions,
+                                 h->side[CKVC_SIDE_GATE].n_actions, true);
     if (r->table == NULL) {
         st = ckvc_fail(err, CKVC_E_DATA,
                        "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "

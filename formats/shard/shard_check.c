@@ -126,8 +126,8 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         {"continuation", h->continuation, 0, 1u << 24},
         {"keep_window", h->keep_window, 0, 1u << 20},
         {"budgets (its length)", h->n_budgets, least, SHARD_MAX_BUDGETS},
-        {"head_actions (its length)", h->n_head_actions, least, SHARD_MAX_ACTIONS},
-        {"gate_actions (its length)", h->n_gate_actions, least, SHARD_MAX_ACTIONS},
+        {"head_actions (its length)", h->side[CKVC_SIDE_HEAD].n_actions, least, SHARD_MAX_ACTIONS},
+        {"gate_actions (its length)", h->side[CKVC_SIDE_GATE].n_actions, least, SHARD_MAX_ACTIONS},
         {"edges_entropy (bins)", h->n_entropy_bins, least, SHARD_MAX_BINS},
         {"edges_perplexity (bins)", h->n_ppl_bins, least, SHARD_MAX_BINS},
     };
@@ -170,11 +170,11 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         }
     }
     st = st ? st
-            : check_grid(where, "head_actions", h->head_actions, h->n_head_actions, 0, true, false,
-                         err);
+            : check_grid(where, "head_actions", h->side[CKVC_SIDE_HEAD].actions,
+                         h->side[CKVC_SIDE_HEAD].n_actions, 0, true, false, err);
     st = st ? st
-            : check_grid(where, "gate_actions", h->gate_actions, h->n_gate_actions, 0, true, false,
-                         err);
+            : check_grid(where, "gate_actions", h->side[CKVC_SIDE_GATE].actions,
+                         h->side[CKVC_SIDE_GATE].n_actions, 0, true, false, err);
     st = st ? st
             : check_grid(where, "edges_entropy", h->edges_entropy,
                          h->n_entropy_bins ? h->n_entropy_bins - 1 : 0, -HUGE_VAL, true, true, err);
@@ -189,16 +189,17 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
                          "%s: start tables of %zu and %zu entries, at most %zu are read", where,
                          n_weight, n_tau, SHARD_MAX_TABLE);
     }
-    if (!h->start_weight || !h->start_tau) {
+    if (!h->side[CKVC_SIDE_HEAD].start || !h->side[CKVC_SIDE_GATE].start) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%s: attribute %s is missing; only scan shards may lack it", where,
-                         h->start_weight ? "start_tau" : "start_weight");
+                         h->side[CKVC_SIDE_HEAD].start ? "start_tau" : "start_weight");
     }
-    st = check_table(where, "start_weight", h->start_weight, n_weight, h->head_actions,
-                     h->n_head_actions, err);
+    st = check_table(where, "start_weight", h->side[CKVC_SIDE_HEAD].start, n_weight,
+                     h->side[CKVC_SIDE_HEAD].actions, h->side[CKVC_SIDE_HEAD].n_actions, err);
     return st ? st
-              : check_table(where, "start_tau", h->start_tau, n_tau, h->gate_actions,
-                            h->n_gate_actions, err);
+              : check_table(where, "start_tau", h->side[CKVC_SIDE_GATE].start, n_tau,
+                            h->side[CKVC_SIDE_GATE].actions, h->side[CKVC_SIDE_GATE].n_actions,
+                            err);
 }
 
 /* An index or a number of row i: got must be below `below`. */
@@ -295,7 +296,7 @@ ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
                              r->head, CKVC_NO_HEAD);
         }
         INDEX("record/budget", r->budget, h->n_budgets);
-        INDEX("record/action", r->action, head ? h->n_head_actions : h->n_gate_actions);
+        INDEX("record/action", r->action, h->side[r->side].n_actions);
         if (h->reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0) {
             return ckvc_fail(err, CKVC_E_DATA,
                              "%s: prompt/n_continuation, row %u, is 0, must be at least 1 where "

@@ -233,7 +233,8 @@ enum {
 };
 
 static uint8_t parts_of(const shard_header *h) {
-    unsigned parts = (h->start_weight ? HAS_WEIGHT : 0) | (h->start_tau ? HAS_TAU : 0) |
+    unsigned parts = (h->side[CKVC_SIDE_HEAD].start ? HAS_WEIGHT : 0) |
+                     (h->side[CKVC_SIDE_GATE].start ? HAS_TAU : 0) |
                      (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0) |
                      (h->reduction == CKVC_LOSS_SUM ? HAS_SUM : 0);
     unsigned bit = HAS_TEXT;
@@ -260,8 +261,8 @@ void shard_header_encode(const shard_header *h, ckvc_buffer *out) {
     ckvc_buffer_f64(out, h->beta_bud);
     ckvc_buffer_u64(out, h->seed);
     ckvc_buffer_u32(out, h->n_budgets);
-    ckvc_buffer_u32(out, h->n_head_actions);
-    ckvc_buffer_u32(out, h->n_gate_actions);
+    ckvc_buffer_u32(out, h->side[CKVC_SIDE_HEAD].n_actions);
+    ckvc_buffer_u32(out, h->side[CKVC_SIDE_GATE].n_actions);
     ckvc_buffer_u32(out, h->n_entropy_bins);
     ckvc_buffer_u32(out, h->n_ppl_bins);
     const uint8_t parts = parts_of(h);
@@ -305,8 +306,8 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err) 
     h->beta_bud = ckvc_cursor_f64(c);
     h->seed = ckvc_cursor_u64(c);
     h->n_budgets = ckvc_cursor_u32(c);
-    h->n_head_actions = ckvc_cursor_u32(c);
-    h->n_gate_actions = ckvc_cursor_u32(c);
+    h->side[CKVC_SIDE_HEAD].n_actions = ckvc_cursor_u32(c);
+    h->side[CKVC_SIDE_GATE].n_actions = ckvc_cursor_u32(c);
     h->n_entropy_bins = ckvc_cursor_u32(c);
     h->n_ppl_bins = ckvc_cursor_u32(c);
     uint8_t parts = ckvc_cursor_u8(c);
@@ -322,8 +323,9 @@ ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err) 
         const shard_array *a = &shard_arrays[i];
         void **to = (void **)(void *)((char *)h + a->offset);
         float present; /* dims of a table are given only where its pointer is set */
-        if (a->table &&
-            !(parts & (a->offset == offsetof(shard_header, start_weight) ? HAS_WEIGHT : HAS_TAU))) {
+        if (a->table && !(parts & (a->offset == offsetof(shard_header, side[CKVC_SIDE_HEAD].start)
+                                       ? HAS_WEIGHT
+                                       : HAS_TAU))) {
             continue;
         }
         *to = a->table ? &present : NULL;

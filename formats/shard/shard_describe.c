@@ -31,8 +31,8 @@ json_t *shard_describe(const shard *s) {
         json_object_set_new(out, "layer_budgets",
                             ckvc_json_reals(h->layer_budgets, h->n_layer_budgets));
     }
-    json_object_set_new(out, "n_head_actions", json_integer(h->n_head_actions));
-    json_object_set_new(out, "n_gate_actions", json_integer(h->n_gate_actions));
+    json_object_set_new(out, "n_head_actions", json_integer(h->side[CKVC_SIDE_HEAD].n_actions));
+    json_object_set_new(out, "n_gate_actions", json_integer(h->side[CKVC_SIDE_GATE].n_actions));
     json_object_set_new(
         out, "edges_entropy",
         ckvc_json_reals(h->edges_entropy, h->n_entropy_bins ? h->n_entropy_bins - 1 : 0));

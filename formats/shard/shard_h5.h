@@ -11,6 +11,7 @@
 #include "lib/base/hash.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
+#include "lib/policy/ckvc_policy.h"
 
 #define SHARD_STRING 256 /* fixed string length, NUL included */
 
@@ -29,13 +30,17 @@ typedef struct shard_header {
     double beta_bud; /* beta_bud: the gate's penalty per surplus candidate is lambda / T */
     ckvc_loss_reduction reduction; /* of the rewards; in the file only where it is not the mean */
     uint64_t seed;
-    uint32_t n_budgets, n_head_actions, n_gate_actions, n_entropy_bins, n_ppl_bins;
-    double *budgets, *head_actions, *gate_actions;
+    uint32_t n_budgets, n_entropy_bins, n_ppl_bins;
+    double *budgets;
     double *edges_entropy, *edges_ppl; /* [E-1], [P-1] */
-    float *start_weight;               /* [L][G][nB]; NULL in scan shards */
-    float *start_tau;                  /* [L][E][P][nB]; NULL in scan shards */
-    uint32_t n_layer_budgets;          /* L, or 0: every layer has each of the budgets */
-    double *layer_budgets;             /* [n_layer_budgets] B of each layer, or NULL */
+    struct shard_side {
+        uint32_t n_actions;
+        double *actions;      /* the grid, ascending */
+        float *start;         /* the table it starts from; NULL in scan shards. Head: [L][G][nB],
+                                 gate: [L][E][P][nB] */
+    } side[CKVC_SIDE_COUNT];  /* by ckvc_side */
+    uint32_t n_layer_budgets; /* L, or 0: every layer has each of the budgets */
+    double *layer_budgets;    /* [n_layer_budgets] B of each layer, or NULL */
 } shard_header;
 
 /* Columns. prompt/baseline/record indices are within the shard. Owned; grown by shard_append. */
@@ -72,6 +77,12 @@ typedef struct shard {
 
 shard *shard_create(void); /* empty, zero header; NULL when memory is out */
 void shard_free(shard *s);
+void shard_header_fini(shard_header *h);
+/* Shape, window, operator, budgets, bins, grids and start entries of a table; the arrays stay the
+ * table's. */
+void shard_header_borrow(shard_header *h, const ckvc_table *table);
+/* Entries of the side's start table: L x G x nB, L x E x P x nB. */
+size_t shard_start_entries(const shard_header *h, ckvc_side side);
 ckvc_status shard_header_copy(shard_header *dst, const shard_header *src,
                               ckvc_err *err) CKVC_MUST_CHECK;
 /* Adds rows; *index (may be NULL) receives the row's number. For per-layer arrays of the row, see

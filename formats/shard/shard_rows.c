@@ -2,6 +2,7 @@
 #include "formats/shard/shard_rows.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,12 +104,14 @@ const shard_attribute shard_u32_attributes[SHARD_U32_ATTRIBUTES] = {
     }
 const shard_array shard_arrays[SHARD_ARRAYS] = {
     A("budgets", SHARD_F64, budgets, n_budgets, 0, false),
-    A("head_actions", SHARD_F64, head_actions, n_head_actions, 0, false),
-    A("gate_actions", SHARD_F64, gate_actions, n_gate_actions, 0, false),
+    A("head_actions", SHARD_F64, side[CKVC_SIDE_HEAD].actions, side[CKVC_SIDE_HEAD].n_actions, 0,
+      false),
+    A("gate_actions", SHARD_F64, side[CKVC_SIDE_GATE].actions, side[CKVC_SIDE_GATE].n_actions, 0,
+      false),
     A("edges_entropy", SHARD_F64, edges_entropy, n_entropy_bins, 1, false),
     A("edges_perplexity", SHARD_F64, edges_ppl, n_ppl_bins, 1, false),
-    A("start_weight", SHARD_F32, start_weight, n_kv_heads, 0, true),
-    A("start_tau", SHARD_F32, start_tau, n_kv_heads, 0, true),
+    A("start_weight", SHARD_F32, side[CKVC_SIDE_HEAD].start, n_kv_heads, 0, true),
+    A("start_tau", SHARD_F32, side[CKVC_SIDE_GATE].start, n_kv_heads, 0, true),
     {"layer_budgets", SHARD_F64, offsetof(shard_header, layer_budgets),
      offsetof(shard_header, n_layer_budgets), 0, false, true},
 };
@@ -131,7 +134,7 @@ int shard_array_dims(const shard_header *h, const shard_array *a, size_t dims[4]
     }
     if (*(void *const *)(const void *)((const char *)h + a->offset) == NULL) { return 0; }
     dims[0] = h->n_layers;
-    if (a->offset == offsetof(shard_header, start_weight)) {
+    if (a->offset == offsetof(shard_header, side[CKVC_SIDE_HEAD].start)) {
         dims[1] = h->n_kv_heads;
         dims[2] = h->n_budgets;
         return 3;
@@ -155,18 +158,40 @@ bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, 
 }
 
 /* ---- the struct ---- */
+void shard_header_borrow(shard_header *h, const ckvc_table *t) {
+    h->n_layers = t->n_layers;
+    h->n_kv_heads = t->n_heads;
+    h->window = t->window;
+    h->n_budgets = t->n_budgets;
+    h->n_entropy_bins = t->n_entropy_bins;
+    h->n_ppl_bins = t->n_ppl_bins;
+    h->budgets = t->budgets;
+    h->edges_entropy = t->edges_entropy;
+    h->edges_ppl = t->edges_ppl;
+    h->side[CKVC_SIDE_HEAD] = (struct shard_side){t->n_head_actions, t->head_grid, t->weight};
+    h->side[CKVC_SIDE_GATE] = (struct shard_side){t->n_gate_actions, t->gate_grid, t->tau};
+    snprintf(h->operator_name, sizeof h->operator_name, "%s",
+             t->op ? ckvc_operator_name(t->op) : "");
+}
+
+size_t shard_start_entries(const shard_header *h, ckvc_side side) {
+    const size_t states =
+        side == CKVC_SIDE_HEAD ? h->n_kv_heads : (size_t)h->n_entropy_bins * h->n_ppl_bins;
+    return h->n_layers * states * h->n_budgets;
+}
+
 shard *shard_create(void) {
     return ckvc_calloc(1, sizeof(shard));
 }
 
 void shard_header_fini(shard_header *h) {
     free(h->budgets);
-    free(h->head_actions);
-    free(h->gate_actions);
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        free(h->side[s].actions);
+        free(h->side[s].start);
+    }
     free(h->edges_entropy);
     free(h->edges_ppl);
-    free(h->start_weight);
-    free(h->start_tau);
     free(h->layer_budgets);
     *h = (shard_header){0};
 }

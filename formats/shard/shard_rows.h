@@ -101,7 +101,6 @@ extern const shard_array shard_arrays[SHARD_ARRAYS];
 int shard_array_dims(const shard_header *h, const shard_array *a, size_t dims[4]);
 
 bool shard_is_scan(const shard_header *h);
-void shard_header_fini(shard_header *h);
 /* Makes room for n_* rows in all arrays of the group (0 prompt, 1 baseline, 2 record); new rows are
  * not yet counted. */
 ckvc_status shard_reserve(shard *s, int group, size_t rows, ckvc_err *err) CKVC_MUST_CHECK;

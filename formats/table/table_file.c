@@ -67,79 +67,73 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]) {
     return true;
 }
 
-void *ckvt_values(const table_file *t, ckvt_section s) {
-    const table_evidence *e = &t->evidence;
-    void *const values[CKVT_SECTION_COUNT] = {
-        [CKVT_BUDGET] = t->table->budgets,
-        [CKVT_GRIDHEAD] = t->table->head_grid,
-        [CKVT_GRIDGATE] = t->table->gate_grid,
-        [CKVT_WEIGHT] = t->table->weight,
-        [CKVT_TAU] = t->table->tau,
-        [CKVT_EDGEENT] = t->table->edges_entropy,
-        [CKVT_EDGEPPL] = t->table->edges_ppl,
-        [CKVT_QHEAD] = e->q_head,
-        [CKVT_QGATE] = e->q_gate,
-        [CKVT_NHEAD] = e->n_head,
-        [CKVT_NGATE] = e->n_gate,
-        [CKVT_MHEAD] = e->m_head,
-        [CKVT_MGATE] = e->m_gate,
-        [CKVT_LGATE] = e->l_gate,
-        [CKVT_SHARE_HEAD] = t->share_head,
-        [CKVT_SHARE_GATE] = t->share_gate,
-        [CKVT_SIGNATURE] = t->signature,
+void **ckvt_slot(table_file *t, ckvt_section s) {
+    ckvc_table *c = t->table;
+    table_evidence *head = &t->evidence[CKVC_SIDE_HEAD], *gate = &t->evidence[CKVC_SIDE_GATE];
+    void *const slots[CKVT_SECTION_COUNT] = {
+        [CKVT_BUDGET] = &c->budgets,
+        [CKVT_GRIDHEAD] = &c->head_grid,
+        [CKVT_GRIDGATE] = &c->gate_grid,
+        [CKVT_WEIGHT] = &c->weight,
+        [CKVT_TAU] = &c->tau,
+        [CKVT_EDGEENT] = &c->edges_entropy,
+        [CKVT_EDGEPPL] = &c->edges_ppl,
+        [CKVT_QHEAD] = &head->q,
+        [CKVT_QGATE] = &gate->q,
+        [CKVT_NHEAD] = &head->n,
+        [CKVT_NGATE] = &gate->n,
+        [CKVT_MHEAD] = &head->m,
+        [CKVT_MGATE] = &gate->m,
+        [CKVT_LGATE] = &gate->l,
+        [CKVT_SHARE_HEAD] = &head->share,
+        [CKVT_SHARE_GATE] = &gate->share,
+        [CKVT_SIGNATURE] = &t->signature,
     };
-    return values[s];
+    return slots[s];
+}
+
+void *ckvt_values(const table_file *t, ckvt_section s) {
+    void **slot = ckvt_slot((table_file *)(uintptr_t)t, s);
+    return slot ? *slot : NULL;
+}
+
+table_side table_side_of(const ckvc_table *t, ckvc_side side) {
+    return side == CKVC_SIDE_HEAD ? (table_side){t->n_head_actions, t->head_grid, t->weight,
+                                                 ckvc_weight_index(t, t->n_layers, 0, 0)}
+                                  : (table_side){t->n_gate_actions, t->gate_grid, t->tau,
+                                                 ckvc_tau_index(t, t->n_layers, 0, 0, 0)};
 }
 
 table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB,
                               uint32_t n_head_actions, uint32_t n_gate_actions,
                               bool with_evidence) {
     table_file *t = ckvc_calloc(1, sizeof *t);
-    if (!t) { return NULL; }
     t->table = ckvc_table_create(L, G, E, P, nB, n_head_actions, n_gate_actions);
     t->meta = json_object();
     ckvt_spec specs[CKVT_SECTION_COUNT];
-    if (!t->table || !t->meta || !ckvt_specs(t->table, specs)) { goto fail; }
-    if (with_evidence) {
-        table_evidence *e = &t->evidence;
-        t->has_evidence = true;
-        e->q_head = ckvc_calloc(1, specs[CKVT_QHEAD].bytes);
-        e->q_gate = ckvc_calloc(1, specs[CKVT_QGATE].bytes);
-        e->n_head = ckvc_calloc(1, specs[CKVT_NHEAD].bytes);
-        e->n_gate = ckvc_calloc(1, specs[CKVT_NGATE].bytes);
-        e->m_head = ckvc_calloc(1, specs[CKVT_MHEAD].bytes);
-        e->m_gate = ckvc_calloc(1, specs[CKVT_MGATE].bytes);
-        e->l_gate = ckvc_calloc(1, specs[CKVT_LGATE].bytes);
-        if (!e->q_head || !e->q_gate || !e->n_head || !e->n_gate || !e->m_head || !e->m_gate ||
-            !e->l_gate) {
-            goto fail;
-        }
-        for (size_t i = 0; i < specs[CKVT_QHEAD].bytes / sizeof(double); i++) {
-            e->q_head[i] = -INFINITY;
-        }
-        for (size_t i = 0; i < specs[CKVT_QGATE].bytes / sizeof(double); i++) {
-            e->q_gate[i] = -INFINITY;
+    if (!t->table || !ckvt_specs(t->table, specs)) {
+        table_file_free(t);
+        return NULL;
+    }
+    t->has_evidence = with_evidence;
+    for (int i = CKVT_EVIDENCE_BEGIN; with_evidence && i < CKVT_EVIDENCE_END; i++) {
+        *ckvt_slot(t, (ckvt_section)i) = ckvc_calloc(1, specs[i].bytes);
+    }
+    for (int s = 0; with_evidence && s < CKVC_SIDE_COUNT; s++) {
+        const table_side side = table_side_of(t->table, (ckvc_side)s);
+        for (size_t i = 0; i < side.n_entries * side.n_actions; i++) {
+            t->evidence[s].q[i] = -INFINITY;
         }
     }
     return t;
-fail:
-    table_file_free(t);
-    return NULL;
 }
 
 void table_file_free(table_file *t) {
     if (!t) { return; }
+    for (int i = CKVT_EVIDENCE_BEGIN; t->table && i <= CKVT_SIGNATURE; i++) {
+        free(*ckvt_slot(t, (ckvt_section)i));
+    }
     ckvc_table_free(t->table);
-    free(t->evidence.q_head);
-    free(t->evidence.q_gate);
-    free(t->evidence.n_head);
-    free(t->evidence.n_gate);
-    free(t->evidence.m_head);
-    free(t->evidence.m_gate);
-    free(t->evidence.l_gate);
-    free(t->share_head);
-    free(t->share_gate);
-    free(t->signature);
     json_decref(t->meta);
     json_decref(t->prov);
     json_decref(t->xfer);
@@ -154,21 +148,23 @@ void table_file_free(table_file *t) {
 /* Counts are exact as doubles, and sums of them do not overflow. */
 #define RECORDS_MAX ((uint64_t)1 << 53)
 
-static int check_side(const char *side, const double *q, const uint64_t *n, const double *m,
-                      const double *l, size_t count, char *message, size_t message_size) {
+static int check_side(const char *side, const table_evidence *e, size_t count, char *message,
+                      size_t message_size) {
     for (size_t i = 0; i < count; i++) {
-        if (n[i] ? !isfinite(q[i]) : !(isinf(q[i]) && q[i] < 0)) {
+        if (e->n[i] ? !isfinite(e->q[i]) : !(isinf(e->q[i]) && e->q[i] < 0)) {
             return FAIL("Q%s[%zu] is %g with %llu records: want a finite value where an action was "
                         "logged, -inf elsewhere",
-                        side, i, q[i], (unsigned long long)n[i]);
+                        side, i, e->q[i], (unsigned long long)e->n[i]);
         }
-        if (n[i] > RECORDS_MAX) {
+        if (e->n[i] > RECORDS_MAX) {
             return FAIL("N%s[%zu] is %llu, over the limit of 2^53", side, i,
-                        (unsigned long long)n[i]);
+                        (unsigned long long)e->n[i]);
         }
-        if (!isfinite(m[i])) { return FAIL("M%s[%zu] is %g, want a finite value", side, i, m[i]); }
-        if (l && !isfinite(l[i])) {
-            return FAIL("L%s[%zu] is %g, want a finite value", side, i, l[i]);
+        if (!isfinite(e->m[i])) {
+            return FAIL("M%s[%zu] is %g, want a finite value", side, i, e->m[i]);
+        }
+        if (e->l && !isfinite(e->l[i])) {
+            return FAIL("L%s[%zu] is %g, want a finite value", side, i, e->l[i]);
         }
     }
     return 0;
@@ -185,20 +181,19 @@ static int check_shares(const char *name, const float *share, size_t count, char
 }
 
 int ckvt_check_evidence(const table_file *t, char *message, size_t message_size) {
-    const ckvc_table *c = t->table;
-    const table_evidence *e = &t->evidence;
-    size_t n_head = ckvc_weight_index(c, c->n_layers, 0, 0) * c->n_head_actions;
-    size_t n_gate = ckvc_tau_index(c, c->n_layers, 0, 0, 0) * c->n_gate_actions,
-           n_signature = (size_t)c->n_layers * c->n_heads * 3;
-    if (t->has_evidence &&
-        (check_side("HEAD", e->q_head, e->n_head, e->m_head, NULL, n_head, message, message_size) ||
-         check_side("GATE", e->q_gate, e->n_gate, e->m_gate, e->l_gate, n_gate, message,
-                    message_size))) {
-        return -1;
+    static const char *const sides[] = {"HEAD", "GATE"}, *const shares[] = {"sHEAD", "sGATE"};
+    size_t n[CKVC_SIDE_COUNT], n_signature = (size_t)t->table->n_layers * t->table->n_heads * 3;
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        const table_side side = table_side_of(t->table, (ckvc_side)s);
+        n[s] = side.n_entries * side.n_actions;
+        if (t->has_evidence && check_side(sides[s], &t->evidence[s], n[s], message, message_size)) {
+            return -1;
+        }
     }
-    if (check_shares("sHEAD", t->share_head, n_head, message, message_size) ||
-        check_shares("sGATE", t->share_gate, n_gate, message, message_size)) {
-        return -1;
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        if (check_shares(shares[s], t->evidence[s].share, n[s], message, message_size)) {
+            return -1;
+        }
     }
     for (size_t i = 0; t->signature && i < n_signature; i++) {
         if (!isfinite(t->signature[i])) {
@@ -293,56 +288,57 @@ fail:
 
 /* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
  * `neutral` (as float32). */
-static json_t *describe_values(const float *values, size_t n, uint32_t n_budgets, uint32_t b,
-                               double budget, const char *neutral_name, double neutral) {
+static json_t *describe_values(const table_side *side, const double *budgets, uint32_t n_budgets,
+                               uint32_t b, bool head) {
+    const float *values = side->entries, neutral = head ? 1.0f : 0.9f;
     double least = INFINITY, most = -INFINITY, sum = 0.0;
     size_t count = 0, n_neutral = 0;
-    for (size_t i = b; i < n; i += n_budgets, count++) {
+    for (size_t i = b; i < side->n_entries; i += n_budgets, count++) {
         double x = (double)values[i];
         least = x < least ? x : least;
         most = x > most ? x : most;
         sum += x;
-        n_neutral += values[i] == (float)neutral;
+        n_neutral += values[i] == neutral;
     }
-    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budget), "entries",
-                     (json_int_t)count, "min", ckvc_json_real(least), "mean",
-                     ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), neutral_name,
+    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budgets[b]),
+                     "entries", (json_int_t)count, "min", ckvc_json_real(least), "mean",
+                     ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most),
+                     head ? "share_at_1.0" : "share_at_0.9",
                      ckvc_json_real((double)n_neutral / (double)count));
 }
 
-static json_t *describe_side(const char *side, const uint64_t *n, size_t n_states,
-                             uint32_t n_actions) {
+static json_t *describe_side(ckvc_side side, const uint64_t *n, const table_side *of) {
+    const size_t n_states = of->n_entries, n_actions = of->n_actions;
     uint64_t records = 0, supported = 0, fewest = UINT64_MAX;
     for (size_t s = 0; s < n_states; s++) {
         uint64_t of_state = 0;
-        for (uint32_t a = 0; a < n_actions; a++) {
+        for (size_t a = 0; a < n_actions; a++) {
             of_state += n[s * n_actions + a];
         }
         records += of_state;
         supported += of_state > 0;
         if (of_state && of_state < fewest) { fewest = of_state; }
     }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", side, "states", (json_int_t)n_states,
-                     "supported", (json_int_t)supported, "records", (json_int_t)records,
-                     "fewest_records", (json_int_t)(supported ? fewest : 0));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", ckvc_side_name(side), "states",
+                     (json_int_t)n_states, "supported", (json_int_t)supported, "records",
+                     (json_int_t)records, "fewest_records", (json_int_t)(supported ? fewest : 0));
 }
 
 static json_t *describe_summary(const table_file *t) {
     const ckvc_table *c = t->table;
-    size_t n_weight = ckvc_weight_index(c, c->n_layers, 0, 0),
-           n_tau = ckvc_tau_index(c, c->n_layers, 0, 0, 0);
-    json_t *weight = json_array(), *tau = json_array(), *evidence = json_array();
-    for (uint32_t b = 0; b < c->n_budgets; b++) {
-        json_array_append_new(weight, describe_values(c->weight, n_weight, c->n_budgets, b,
-                                                      c->budgets[b], "share_at_1.0", 1.0));
-        json_array_append_new(tau, describe_values(c->tau, n_tau, c->n_budgets, b, c->budgets[b],
-                                                   "share_at_0.9", 0.9));
-    }
-    if (t->has_evidence) {
-        json_array_append_new(
-            evidence, describe_side("head", t->evidence.n_head, n_weight, c->n_head_actions));
-        json_array_append_new(evidence,
-                              describe_side("gate", t->evidence.n_gate, n_tau, c->n_gate_actions));
+    json_t *values[CKVC_SIDE_COUNT], *evidence = json_array();
+    bool shares = false;
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        const table_side side = table_side_of(c, (ckvc_side)s);
+        values[s] = json_array();
+        for (uint32_t b = 0; b < c->n_budgets; b++) {
+            json_array_append_new(values[s], describe_values(&side, c->budgets, c->n_budgets, b,
+                                                             s == CKVC_SIDE_HEAD));
+        }
+        if (t->has_evidence) {
+            json_array_append_new(evidence, describe_side((ckvc_side)s, t->evidence[s].n, &side));
+        }
+        shares = shares || t->evidence[s].share;
     }
     json_t *out =
         json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:O}", "content_id",
@@ -351,9 +347,9 @@ static json_t *describe_summary(const table_file *t) {
                   ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
                   ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
                   ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
-                  ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", weight, "tau", tau,
-                  "evidence", evidence, "bootstrap", t->share_head || t->share_gate, "signature",
-                  t->signature != NULL, "meta", t->meta);
+                  ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight",
+                  values[CKVC_SIDE_HEAD], "tau", values[CKVC_SIDE_GATE], "evidence", evidence,
+                  "bootstrap", shares, "signature", t->signature != NULL, "meta", t->meta);
     if (out && ((t->xfer && json_object_set(out, "transfer", t->xfer)) ||
                 (t->prov && json_object_set(out, "provenance", t->prov)))) {
         json_decref(out);

@@ -7,29 +7,36 @@
 #include <stdbool.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/names.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
-/* What the fit saw: all arrays there, or all NULL. A_h = table->n_head_actions, A_g =
- * table->n_gate_actions. Q is in the fit's units, -inf where an action was never logged. */
+/* A side of a table as it stands there: borrowed. */
+typedef struct table_side {
+    uint32_t n_actions;
+    double *grid;     /* [n_actions] */
+    float *entries;   /* weights [L][G][nB] or thresholds [L][E][P][nB] */
+    size_t n_entries; /* states x budgets */
+} table_side;
+table_side table_side_of(const ckvc_table *t, ckvc_side side);
+
+/* What the fit saw of a side, [n_entries][n_actions]: all there, or all NULL, but for `l` and
+ * `share`. */
 typedef struct table_evidence {
-    double *q_head;   /* [L][G][nB][A_h] */
-    double *q_gate;   /* [L][E][P][nB][A_g] */
-    uint64_t *n_head; /* counts, as q_head */
-    uint64_t *n_gate;
-    double *m_head; /* mean rewards, fit's units */
-    double *m_gate;
-    double *l_gate; /* mean loss part of the gate's rewards, fit's units */
+    double *q;    /* in the fit's units, -inf where an action was never logged */
+    uint64_t *n;  /* counts */
+    double *m;    /* mean rewards, fit's units */
+    double *l;    /* gate: mean loss part of the rewards, fit's units; NULL of the heads */
+    float *share; /* sHEAD, sGATE: of bootstrap refits; NULL: not there */
 } table_evidence;
 
 typedef struct table_file {
-    ckvc_table *table;       /* owned */
-    table_evidence evidence; /* owned arrays */
+    ckvc_table *table;                        /* owned */
+    table_evidence evidence[CKVC_SIDE_COUNT]; /* owned arrays */
     bool has_evidence;
-    float *share_head, *share_gate; /* sHEAD, sGATE: as q_head, q_gate; NULL: not there */
-    double *signature;              /* hSIG [L][G][3]; NULL: not there */
-    json_t *meta;                   /* META, an object; owned */
-    json_t *prov, *xfer;            /* pROV, xFER or NULL; owned */
+    double *signature;   /* hSIG [L][G][3]; NULL: not there */
+    json_t *meta;        /* META, an object; owned */
+    json_t *prov, *xfer; /* pROV, xFER or NULL; owned */
     char content_id[CKVC_SHA256_HEX];
 } table_file;
 

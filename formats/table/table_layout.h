@@ -105,6 +105,7 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]);
 const char *ckvt_name(ckvt_section s);
 size_t ckvt_type_bytes(ckvt_type type);
 /* Where the section's numbers are in t, NULL when absent: SHAPE and JSON sections have none. */
+void **ckvt_slot(table_file *t, ckvt_section s); /* the pointer itself */
 void *ckvt_values(const table_file *t, ckvt_section s);
 
 /* Evidence, bootstrap shares and signature: no NaN, Q = -inf exactly where nothing was logged,

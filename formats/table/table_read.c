@@ -165,8 +165,6 @@ static ckvc_status store_json(const char *path, const file_section *s, const uin
  */
 static ckvc_status store(table_file *t, const char *path, const file_section *s, const uint8_t *raw,
                          ckvc_err *err) {
-    table_evidence *e = &t->evidence;
-    void *values = NULL;
     switch (s->known) {
     case CKVT_META:
         json_decref(t->meta);
@@ -179,40 +177,7 @@ static ckvc_status store(table_file *t, const char *path, const file_section *s,
     default:
         if ((int)s->known < CKVT_REQUIRED || s->known == CKVT_SECTION_COUNT) { return CKVC_OK; }
     }
-    values = decode(s, raw);
-    if (!values) { return ckvc_fail_memory(err, "a table section", (size_t)s->raw); }
-    switch (s->known) {
-    case CKVT_QHEAD:
-        e->q_head = values;
-        break;
-    case CKVT_QGATE:
-        e->q_gate = values;
-        break;
-    case CKVT_NHEAD:
-        e->n_head = values;
-        break;
-    case CKVT_NGATE:
-        e->n_gate = values;
-        break;
-    case CKVT_MHEAD:
-        e->m_head = values;
-        break;
-    case CKVT_MGATE:
-        e->m_gate = values;
-        break;
-    case CKVT_LGATE:
-        e->l_gate = values;
-        break;
-    case CKVT_SHARE_HEAD:
-        t->share_head = values;
-        break;
-    case CKVT_SHARE_GATE:
-        t->share_gate = values;
-        break;
-    default:
-        t->signature = values;
-        break;
-    }
+    *ckvt_slot(t, s->known) = decode(s, raw);
     return CKVC_OK;
 }
 

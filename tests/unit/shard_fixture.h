@@ -52,27 +52,27 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->n_budgets = 3;
     h->budgets = fixture_reals(
         3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
-    h->n_head_actions = CKVC_HEAD_ACTIONS;
-    h->head_actions = ckvc_alloc(CKVC_HEAD_ACTIONS, sizeof(double));
+    h->side[CKVC_SIDE_HEAD].n_actions = CKVC_HEAD_ACTIONS;
+    h->side[CKVC_SIDE_HEAD].actions = ckvc_alloc(CKVC_HEAD_ACTIONS, sizeof(double));
     for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
-        h->head_actions[a] = ckvc_head_action(a);
+        h->side[CKVC_SIDE_HEAD].actions[a] = ckvc_head_action(a);
     }
-    h->n_gate_actions = CKVC_GATE_ACTIONS;
-    h->gate_actions = ckvc_alloc(CKVC_GATE_ACTIONS, sizeof(double));
+    h->side[CKVC_SIDE_GATE].n_actions = CKVC_GATE_ACTIONS;
+    h->side[CKVC_SIDE_GATE].actions = ckvc_alloc(CKVC_GATE_ACTIONS, sizeof(double));
     for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
-        h->gate_actions[a] = ckvc_gate_action(a);
+        h->side[CKVC_SIDE_GATE].actions[a] = ckvc_gate_action(a);
     }
     h->n_entropy_bins = 3;
     h->edges_entropy = fixture_reals(2, 1.5, 0.5);
     h->n_ppl_bins = 2;
     h->edges_ppl = fixture_reals(1, 12.0, 1);
-    h->start_weight = ckvc_alloc(2 * 2 * 3, sizeof(float));
-    h->start_tau = ckvc_alloc(2 * 3 * 2 * 3, sizeof(float));
+    h->side[CKVC_SIDE_HEAD].start = ckvc_alloc(2 * 2 * 3, sizeof(float));
+    h->side[CKVC_SIDE_GATE].start = ckvc_alloc(2 * 3 * 2 * 3, sizeof(float));
     for (int i = 0; i < 12; i++) {
-        h->start_weight[i] = (float)ckvc_head_action(i);
+        h->side[CKVC_SIDE_HEAD].start[i] = (float)ckvc_head_action(i);
     }
     for (int i = 0; i < 36; i++) {
-        h->start_tau[i] = (float)ckvc_gate_action(i % CKVC_GATE_ACTIONS);
+        h->side[CKVC_SIDE_GATE].start[i] = (float)ckvc_gate_action(i % CKVC_GATE_ACTIONS);
     }
 }
 

@@ -50,22 +50,22 @@ static table_file *small(const char *label, const int weights[4], bool evidence)
  * records at two actions each, no conflict. Gate: layer 0 both cells and layer 1 cell 0 have
  * records; in cell 0 of layer 0 the loss prefers 0.80 and the penalty turns it to 0.95. */
 static void give_evidence(table_file *t) {
-    table_evidence *e = &t->evidence;
+    table_evidence *e = t->evidence;
     enum { A = CKVC_HEAD_ACTIONS, B = CKVC_GATE_ACTIONS };
     for (int s = 0; s < 4; s++) {
         uint64_t n = s == 0 ? 4 : 2;
         for (int a = 8; a <= 12; a += 4) {
-            e->n_head[s * A + a] = n;
-            e->m_head[s * A + a] = a == 8 ? (s == 0 ? 0.0 : 1.0) : (s == 0 ? 1.0 : 0.0);
-            e->q_head[s * A + a] = a == 8 ? 0.5 : 0.25;
+            e[CKVC_SIDE_HEAD].n[s * A + a] = n;
+            e[CKVC_SIDE_HEAD].m[s * A + a] = a == 8 ? (s == 0 ? 0.0 : 1.0) : (s == 0 ? 1.0 : 0.0);
+            e[CKVC_SIDE_HEAD].q[s * A + a] = a == 8 ? 0.5 : 0.25;
         }
     }
     for (int s = 0; s < 3; s++) {
         for (int a = 0; a <= 15; a += 15) {
-            e->n_gate[s * B + a] = 3;
-            e->l_gate[s * B + a] = s == 0 ? (a == 0 ? 5.0 : 0.0) : 0.0;
-            e->m_gate[s * B + a] = a == 0 ? -9.0 : 1.0;
-            e->q_gate[s * B + a] = e->m_gate[s * B + a];
+            e[CKVC_SIDE_GATE].n[s * B + a] = 3;
+            e[CKVC_SIDE_GATE].l[s * B + a] = s == 0 ? (a == 0 ? 5.0 : 0.0) : 0.0;
+            e[CKVC_SIDE_GATE].m[s * B + a] = a == 0 ? -9.0 : 1.0;
+            e[CKVC_SIDE_GATE].q[s * B + a] = e[CKVC_SIDE_GATE].m[s * B + a];
         }
     }
 }

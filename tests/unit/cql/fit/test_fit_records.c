@@ -129,24 +129,24 @@ static shard *new_shard(void) {
     h->beta_bud = 1.0;
     h->seed = 1;
     h->n_budgets = NB;
-    h->n_head_actions = A_H;
-    h->n_gate_actions = A_G;
+    h->side[CKVC_SIDE_HEAD].n_actions = A_H;
+    h->side[CKVC_SIDE_GATE].n_actions = A_G;
     h->n_entropy_bins = E;
     h->n_ppl_bins = P;
     h->budgets = doubles(budgets, NB);
-    h->head_actions = doubles(head, A_H);
-    h->gate_actions = doubles(gate, A_G);
+    h->side[CKVC_SIDE_HEAD].actions = doubles(head, A_H);
+    h->side[CKVC_SIDE_GATE].actions = doubles(gate, A_G);
     h->edges_entropy = doubles(edges_entropy, E - 1);
     h->edges_ppl = doubles(edges_ppl, P - 1);
-    h->start_weight = malloc(L * G * NB * sizeof(float));
-    h->start_tau = malloc(L * E * P * NB * sizeof(float));
-    assert_non_null(h->start_weight);
-    assert_non_null(h->start_tau);
+    h->side[CKVC_SIDE_HEAD].start = malloc(L * G * NB * sizeof(float));
+    h->side[CKVC_SIDE_GATE].start = malloc(L * E * P * NB * sizeof(float));
+    assert_non_null(h->side[CKVC_SIDE_HEAD].start);
+    assert_non_null(h->side[CKVC_SIDE_GATE].start);
     for (int i = 0; i < L * G * NB; ++i) {
-        h->start_weight[i] = 1.0f;
+        h->side[CKVC_SIDE_HEAD].start[i] = 1.0f;
     }
     for (int i = 0; i < L * E * P * NB; ++i) {
-        h->start_tau[i] = 0.9f;
+        h->side[CKVC_SIDE_GATE].start[i] = 0.9f;
     }
     return s;
 }
@@ -316,7 +316,7 @@ static void best_actions_are_found(void **state) {
     }
     assert_int_equal(r->n_heldout, 6);
     assert_int_equal(r->sides[0].n_records, 54 * L * G * NB * A_H);
-    assert_int_equal(r->table->evidence.n_head[0], 54);
+    assert_int_equal(r->table->evidence[CKVC_SIDE_HEAD].n[0], 54);
     fit_result_free(r);
 }
 
@@ -391,9 +391,11 @@ static void cuts_and_order_of_shards_never_show(void **state) {
         write_and_compare(r, "one.ckvt", one);
         write_and_compare(r3, "many.ckvt", many);
         assert_string_equal(one, many);
-        assert_memory_equal(r->table->share_head, r3->table->share_head,
+        assert_memory_equal(r->table->evidence[CKVC_SIDE_HEAD].share,
+                            r3->table->evidence[CKVC_SIDE_HEAD].share,
                             L * G * NB * A_H * sizeof(float));
-        assert_memory_equal(r->table->share_gate, r3->table->share_gate,
+        assert_memory_equal(r->table->evidence[CKVC_SIDE_GATE].share,
+                            r3->table->evidence[CKVC_SIDE_GATE].share,
                             L * E * P * NB * A_G * sizeof(float));
         assert_memory_equal(r->sides[0].choices, r3->sides[0].choices,
                             30 * L * G * NB * sizeof(uint16_t));
@@ -423,8 +425,8 @@ static void unsupported_cells_get_what_was_asked_for(void **state) {
         }
         assert_int_equal(head_action(r, 2, 1, 1), want_head);
         assert_int_equal(gate_action(r, 2, 0, 1, 1), want_gate);
-        assert_true(isinf(r->table->evidence.q_head[((2 * G + 1) * NB + 1) * A_H]));
-        assert_int_equal(r->table->evidence.n_head[((2 * G + 1) * NB + 1) * A_H], 0);
+        assert_true(isinf(r->table->evidence[CKVC_SIDE_HEAD].q[((2 * G + 1) * NB + 1) * A_H]));
+        assert_int_equal(r->table->evidence[CKVC_SIDE_HEAD].n[((2 * G + 1) * NB + 1) * A_H], 0);
         json_t *u = json_object_get(r->table->meta, "unsupported");
         assert_int_equal(json_integer_value(json_object_get(u, "head")), G * NB);
         fit_result_free(r);
@@ -549,10 +551,10 @@ static void pools_are_checked(void **state) {
             s->h.edges_entropy[0] = 5.5;
             break;
         case 6:
-            s->h.start_tau[3] = 0.91f;
+            s->h.side[CKVC_SIDE_GATE].start[3] = 0.91f;
             break;
         case 7:
-            s->h.start_weight[1] = 1.025f;
+            s->h.side[CKVC_SIDE_HEAD].start[1] = 1.025f;
             break;
         case 8:
             memset(s->h.fingerprint, 'd', 64);
@@ -670,7 +672,8 @@ static void penalty_and_loss_are_told_apart(void **state) {
     assert_true(s->n_by_penalty >=
                 s->n_supported - 2); /* at most two states have their best action near the top */
     assert_true(s->scale < 0.5);     /* from the loss part: not the penalty's size */
-    const double *m = r->table->evidence.m_gate, *l = r->table->evidence.l_gate;
+    const double *m = r->table->evidence[CKVC_SIDE_GATE].m,
+                 *l = r->table->evidence[CKVC_SIDE_GATE].l;
     assert_true(fabs((m[1] - l[1]) - (m[0] - l[0]) - w.penalty / s->scale) < 1e-6);
     fit_result_free(r);
 }
@@ -735,7 +738,7 @@ static void halves_agree_where_there_is_something_to_agree_on(void **state) {
         w.effect = k == 0 ? plain.effect : 0.0;
         fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60), &o);
         double sum = 0.0;
-        assert_null(r->table->share_head); /* shares are the bootstrap's */
+        assert_null(r->table->evidence[CKVC_SIDE_HEAD].share); /* shares are the bootstrap's */
         for (int pair = 0; pair < R / 2; ++pair) {
             double x[S], y[S];
             for (int s = 0; s < S; ++s) {
@@ -758,7 +761,7 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
     bool done[64] = {false};
     snprintf(header->h.pass, sizeof header->h.pass, "%s", kind);
     if (start_weight != NULL) {
-        memcpy(header->h.start_weight, start_weight, L * G * NB * sizeof(float));
+        memcpy(header->h.side[CKVC_SIDE_HEAD].start, start_weight, L * G * NB * sizeof(float));
     }
     if (run_pass_begin(run, pass, (uint32_t)n, 4, &header->h, "cpu", done, &err) != CKVC_OK) {
         fail_msg("%s", err.text);

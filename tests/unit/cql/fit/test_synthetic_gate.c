@@ -91,7 +91,8 @@ static int best(int world, int state) {
 static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, int b, int a,
                        double tilt, double base, ckvc_rng *rng) {
     int state = state_of(l, cell, b),
-        start = ckvc_grid_index(s->h.gate_actions, A, s->h.start_tau[state]);
+        start = ckvc_grid_index(s->h.side[CKVC_SIDE_GATE].actions, A,
+                                s->h.side[CKVC_SIDE_GATE].start[state]);
     ckvc_err err = {0};
     double gain = 0; /* what keeps the start's threshold, or cannot act, keeps the set */
     if (b != FLAT && a != start) {
@@ -211,7 +212,7 @@ static void the_best_thresholds_are_found(void **state) {
                                  FREE); /* the lowest threshold without a price */
                 for (int a = 0; a < A; a++) {
                     size_t at = (size_t)state_of(l, cell, BOTH) * A + (size_t)a;
-                    assert_int_equal(r->table->evidence.n_gate[at], prompts[cell]);
+                    assert_int_equal(r->table->evidence[CKVC_SIDE_GATE].n[at], prompts[cell]);
                 }
             }
         }

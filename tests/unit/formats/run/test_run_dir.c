@@ -214,14 +214,14 @@ static void test_pass_mismatch(void **state) {
     assert_int_equal(
         run_pass_begin(r, RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, &h, "cpu/test", done, &err),
         CKVC_E_MISMATCH);
-    h.start_tau[0] += 0.01f;
+    h.side[CKVC_SIDE_GATE].start[0] += 0.01f;
     err.status = CKVC_OK;
     assert_int_equal(
         run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err),
         CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "start tables"));
-    h.start_tau[0] -= 0.01f;
-    h.start_tau[0] = (float)ckvc_gate_action(0);
+    h.side[CKVC_SIDE_GATE].start[0] -= 0.01f;
+    h.side[CKVC_SIDE_GATE].start[0] = (float)ckvc_gate_action(0);
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
     assert_int_equal(
         run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);

@@ -86,18 +86,19 @@ static void test_large_attributes(void **state) {
     s->h.n_ppl_bins = 16;
     free(s->h.edges_entropy);
     free(s->h.edges_ppl);
-    free(s->h.start_weight);
-    free(s->h.start_tau);
+    free(s->h.side[CKVC_SIDE_HEAD].start);
+    free(s->h.side[CKVC_SIDE_GATE].start);
     s->h.edges_entropy = fixture_reals(63, 0, 0.1);
     s->h.edges_ppl = fixture_reals(15, 0, 1);
-    s->h.start_weight = ckvc_alloc(80 * 2 * 3, sizeof(float));
+    s->h.side[CKVC_SIDE_HEAD].start = ckvc_alloc(80 * 2 * 3, sizeof(float));
     for (int i = 0; i < 80 * 2 * 3; i++) {
-        s->h.start_weight[i] = 1.0f;
+        s->h.side[CKVC_SIDE_HEAD].start[i] = 1.0f;
     }
     size_t n = 80 * 64 * 16 * 3;
-    s->h.start_tau = ckvc_alloc(n, sizeof(float));
+    s->h.side[CKVC_SIDE_GATE].start = ckvc_alloc(n, sizeof(float));
     for (size_t i = 0; i < n; i++) {
-        s->h.start_tau[i] = (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
+        s->h.side[CKVC_SIDE_GATE].start[i] =
+            (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
     assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
@@ -290,7 +291,7 @@ static void test_header_copy(void **state) {
     ckvc_err err = {0};
     assert_int_equal(shard_header_copy(&t->h, &s->h, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
-    assert_ptr_not_equal(s->h.start_tau, t->h.start_tau);
+    assert_ptr_not_equal(s->h.side[CKVC_SIDE_GATE].start, t->h.side[CKVC_SIDE_GATE].start);
     ckvc_buffer b = {0};
     shard_header_encode(&s->h, &b);
     for (size_t n = 0; n < b.size; n++) {
@@ -360,12 +361,12 @@ CHANGE(no_window, s->h.window = 0)
 CHANGE(nan_lambda, s->h.beta_bud = NAN)
 CHANGE(zero_budget, s->h.budgets[1] = 0)
 CHANGE(nan_budget, s->h.budgets[1] = NAN)
-CHANGE(bad_grid, s->h.head_actions[3] = s->h.head_actions[2])
+CHANGE(bad_grid, s->h.side[CKVC_SIDE_HEAD].actions[3] = s->h.side[CKVC_SIDE_HEAD].actions[2])
 CHANGE(bad_edges, s->h.edges_entropy[1] = s->h.edges_entropy[0] - 1)
 CHANGE(nan_edges, s->h.edges_ppl[0] = INFINITY)
-CHANGE(bad_weight, s->h.start_weight[5] = 1.6f)
-CHANGE(nan_tau, s->h.start_tau[5] = NAN)
-CHANGE(no_tau, free(s->h.start_tau); s->h.start_tau = NULL)
+CHANGE(bad_weight, s->h.side[CKVC_SIDE_HEAD].start[5] = 1.6f)
+CHANGE(nan_tau, s->h.side[CKVC_SIDE_GATE].start[5] = NAN)
+CHANGE(no_tau, free(s->h.side[CKVC_SIDE_GATE].start); s->h.side[CKVC_SIDE_GATE].start = NULL)
 CHANGE(bad_operator, strcpy(s->h.operator_name, "max"))
 CHANGE(bad_compute, strcpy(s->h.compute, "f16"))
 CHANGE(short_layers, s->h.n_layer_budgets = 1; s->h.layer_budgets = fixture_reals(1, 8, 8))

@@ -59,22 +59,22 @@ static table_file *sample(void) {
     for (int i = 0; i < 8; i++) {
         c->tau[i] = (float)c->gate_grid[i % 3];
     }
-    table_evidence *e = &t->evidence;
+    table_evidence *e = t->evidence;
     for (int i = 0; i < 12; i += 2) { /* every other action was logged */
-        e->q_head[i] = -0.125 * i;
-        e->n_head[i] = (uint64_t)i + 1;
-        e->m_head[i] = 0.5 * i;
+        e[CKVC_SIDE_HEAD].q[i] = -0.125 * i;
+        e[CKVC_SIDE_HEAD].n[i] = (uint64_t)i + 1;
+        e[CKVC_SIDE_HEAD].m[i] = 0.5 * i;
     }
     for (int i = 0; i < 24; i += 3) {
-        e->q_gate[i] = 0.25 * i;
-        e->n_gate[i] = 2;
-        e->m_gate[i] = -1.0;
-        e->l_gate[i] = -0.75;
+        e[CKVC_SIDE_GATE].q[i] = 0.25 * i;
+        e[CKVC_SIDE_GATE].n[i] = 2;
+        e[CKVC_SIDE_GATE].m[i] = -1.0;
+        e[CKVC_SIDE_GATE].l[i] = -0.75;
     }
-    t->share_head = calloc(12, sizeof(float));
-    t->share_gate = calloc(24, sizeof(float));
+    t->evidence[CKVC_SIDE_HEAD].share = calloc(12, sizeof(float));
+    t->evidence[CKVC_SIDE_GATE].share = calloc(24, sizeof(float));
     t->signature = calloc(6, sizeof(double));
-    t->share_head[3] = 1.0f;
+    t->evidence[CKVC_SIDE_HEAD].share[3] = 1.0f;
     t->signature[5] = 0.5;
     json_object_set_new(t->meta, "label", json_string("sample"));
     json_object_set_new(t->meta, "cql_alpha", json_real(0.75));
@@ -299,7 +299,7 @@ static void test_without_evidence(void **state) {
     write_table(t, path);
     table_file *r = read_table(path);
     assert_false(r->has_evidence);
-    assert_null(r->evidence.q_head);
+    assert_null(r->evidence[CKVC_SIDE_HEAD].q);
     json_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
     assert_non_null(d);
     assert_int_equal(json_array_size(json_object_get(d, "evidence")), 0);
@@ -381,7 +381,7 @@ static void test_refuses_to_write(void **state) {
     assert_int_equal(table_file_write(t, path2, true, &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "WEIGHT[1]"));
     t->table->weight[1] = 1.0f;
-    t->evidence.q_head[1] = 0.0; /* never logged, must be -inf */
+    t->evidence[CKVC_SIDE_HEAD].q[1] = 0.0; /* never logged, must be -inf */
     err = (ckvc_err){0};
     assert_int_equal(table_file_write(t, path2, true, &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "QHEAD[1]"));
