@@ -126,8 +126,8 @@ void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b);
 ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err);
 size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w); /* of its own */
 ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err);
-void cpu_bf16_drop(cpu_backend *c, be_weight *w); /* before its own memory goes to another weight */
-void cpu_bf16_weight_free(cpu_backend *c, be_weight *w);
+void cpu_bf16_drop(be_weight *w); /* before its own memory goes to another weight */
+void cpu_bf16_weight_free(be_weight *w);
 size_t cpu_bf16_scratch_bytes(const cpu_backend *c);
 bool cpu_bf16_packed(const cpu_backend *c); /* matrices are oneDNN's pieces, not rounded float32;
                                                false without bf16 */

@@ -138,7 +138,7 @@ static ckvc_status weight_create(backend *be, const void *bytes, be_type type, i
 static void weight_free(backend *be, be_weight *w) {
     if (w == NULL) { return; }
     if (w->own) { cpu_of(be)->bytes_now -= copy_floats(cpu_of(be), w) * sizeof *w->own; }
-    if (w->bf16) { cpu_bf16_weight_free(cpu_of(be), w); }
+    if (w->bf16) { cpu_bf16_weight_free(w); }
     free(w->own);
     free(w);
 }
@@ -221,7 +221,7 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
 static void weight_release(backend *be, be_weight *w) {
     cpu_backend *c = cpu_of(be);
     if (w->own == NULL || c->bytes_max == 0 || c->bytes_now <= c->bytes_max) { return; }
-    if (w->bf16) { cpu_bf16_drop(c, w); }
+    if (w->bf16) { cpu_bf16_drop(w); }
     const size_t n = copy_floats(c, w);
     int n_same = 0;
     for (int i = 0; i < c->n_spare; i++) {

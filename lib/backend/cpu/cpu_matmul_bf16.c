@@ -19,16 +19,10 @@
 #include "lib/backend/cpu/cpu_onednn.h"
 #include "lib/base/memory.h"
 
-typedef struct piece_shape {
-    int64_t n, k;
-    onednn_shape *shape;
-} piece_shape;
-
 struct cpu_bf16 {
-    const onednn_api *api;
     onednn *dnn; /* NULL: emulated */
     bool halves; /* oneDNN's elements are bf16, not float32 that holds rounded numbers */
-    piece_shape *shapes;
+    onednn_shape **shapes;
     size_t n_shapes, cap_shapes;
     float **x; /* emulated: [n_threads] rounded rows, [CPU_MOST_ROWS][max_in] */
     int64_t max_in;
@@ -63,38 +57,14 @@ void kernel_round_bf16(const float *src, float *dst, int64_t n) {
 
 /* ---- life ---- */
 
-static ckvc_status create(cpu_backend *c, cpu_bf16_way way, cpu_bf16 **out, ckvc_err *err) {
-    cpu_bf16 *b = *out = ckvc_calloc(1, sizeof *b);
-    if (b == NULL) { return ckvc_fail_memory(err, "products in bf16", sizeof *b); }
-    const char *why = "this ckvc was built without oneDNN's headers (Debian package libdnnl-dev)";
-    b->api = onednn_get();
-    if (way != CPU_BF16_EMULATED && b->api) { b->dnn = b->api->open(c->n_threads, &why); }
-    if (b->dnn && way == CPU_BF16_BEST && !b->api->has_bf16(b->dnn)) {
-        why = "this CPU has no bf16 arithmetic (AVX512_BF16 or AMX)";
-        b->api->close(b->dnn);
-        b->dnn = NULL;
-    }
-    if (b->dnn) {
-        b->halves = way == CPU_BF16_BEST;
-        return CKVC_OK;
-    }
-    if (way == CPU_BF16_WIDE) { return ckvc_fail(err, CKVC_E_DEVICE, "%s", why); }
-    snprintf(b->warning, sizeof b->warning,
-             "--compute bf16 is emulated in float32: its rounding can be measured here, but it "
-             "saves no time (%s)",
-             way == CPU_BF16_EMULATED ? "as asked for" : why);
-    b->x = ckvc_calloc((size_t)c->n_threads, sizeof *b->x);
-    return b->x ? CKVC_OK : ckvc_fail_memory(err, "products in bf16", sizeof *b->x);
-}
-
 void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b) {
-    if (b == NULL) { return; }
+    if (!b) { return; }
     for (size_t i = 0; i < b->n_shapes; i++) {
-        b->api->shape_free(b->shapes[i].shape);
+        onednn_shape_free(b->shapes[i]);
     }
-    if (b->dnn) { b->api->close(b->dnn); }
+    onednn_close(b->dnn);
     free(b->shapes);
-    for (int i = 0; b->x && i < c->n_threads; i++) {
+    for (int i = 0; i < c->n_threads; i++) {
         free(b->x[i]);
     }
     free(b->x);
@@ -103,17 +73,28 @@ void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b) {
 
 ckvc_status cpu_backend_use_bf16(backend *be, cpu_bf16_way way, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
-    cpu_bf16 *b;
-    assert(c->bf16 == NULL);
-    const ckvc_status rc = create(c, way, &b, err);
-    if (rc != CKVC_OK) {
-        cpu_bf16_destroy(c, b);
-        return rc;
+    assert(!c->bf16);
+    const char *why = "as asked for";
+    CKVC_AUTO(onednn_close_at)
+    onednn *dnn = way == CPU_BF16_EMULATED ? NULL : onednn_open(c->n_threads, &why);
+    if (!dnn && way == CPU_BF16_WIDE) { return ckvc_fail(err, CKVC_E_DEVICE, "%s", why); }
+    if (dnn && way == CPU_BF16_BEST && !dnn->bf16) {
+        why = "this CPU has no bf16 arithmetic (AVX512_BF16 or AMX)";
+        onednn_close(ckvc_take(&dnn));
+    }
+    cpu_bf16 *b = c->bf16 = ckvc_calloc(1, sizeof *b);
+    b->x = ckvc_calloc((size_t)c->n_threads, sizeof *b->x);
+    b->halves = dnn && way == CPU_BF16_BEST;
+    b->dnn = ckvc_take(&dnn);
+    if (!b->dnn) {
+        snprintf(b->warning, sizeof b->warning,
+                 "--compute bf16 is emulated in float32: its rounding can be measured here, but it "
+                 "saves no time (%s)",
+                 why);
     }
     const size_t used = strlen(c->kernel);
     snprintf(c->kernel + used, sizeof c->kernel - used, "+bf16-%s%s",
-             b->dnn ? b->api->name(b->dnn) : "emulated", b->dnn && !b->halves ? "-wide" : "");
-    c->bf16 = b;
+             b->dnn ? b->dnn->name : "emulated", b->dnn && !b->halves ? "-wide" : "");
     return CKVC_OK;
 }
 
@@ -124,7 +105,7 @@ const char *cpu_backend_bf16_warning(const backend *be) {
 
 size_t cpu_backend_bf16_value_bytes(const backend *be) {
     const cpu_bf16 *b = ((const cpu_backend *)be)->bf16;
-    return b == NULL ? 0 : b->halves ? sizeof(uint16_t) : sizeof(float);
+    return !b ? 0 : b->halves ? sizeof(uint16_t) : sizeof(float);
 }
 
 bool cpu_bf16_packed(const cpu_backend *c) {
@@ -135,7 +116,7 @@ size_t cpu_bf16_scratch_bytes(const cpu_backend *c) {
     const cpu_bf16 *b = c->bf16;
     size_t bytes = b->dnn ? 0 : (size_t)(c->n_threads * CPU_MOST_ROWS * b->max_in) * sizeof(float);
     for (size_t i = 0; i < b->n_shapes; i++) {
-        bytes += b->api->buffer_bytes(b->shapes[i].shape);
+        bytes += b->shapes[i]->buffer_bytes;
     }
     return bytes;
 }
@@ -152,41 +133,33 @@ static int64_t n_pieces(const be_weight *w) {
 
 static const onednn_shape *shape_of(const cpu_bf16 *b, int64_t n, int64_t k) {
     for (size_t i = 0; i < b->n_shapes; i++) {
-        if (b->shapes[i].n == n && b->shapes[i].k == k) { return b->shapes[i].shape; }
+        if (b->shapes[i]->n == n && b->shapes[i]->k == k) { return b->shapes[i]; }
     }
     return NULL;
 }
 
 static ckvc_status need_shape(cpu_bf16 *b, int64_t n, int64_t k, ckvc_err *err) {
     if (shape_of(b, n, k)) { return CKVC_OK; }
-    ckvc_status rc =
-        ckvc_grow((void **)&b->shapes, &b->cap_shapes, b->n_shapes + 1, sizeof *b->shapes, err);
-    onednn_shape *shape = NULL;
-    if (rc == CKVC_OK) {
-        rc = b->api->shape_create(b->dnn, b->halves, BE_ROW_TILE, n, k, &shape, err);
-    }
-    if (rc == CKVC_OK) { b->shapes[b->n_shapes++] = (piece_shape){n, k, shape}; }
-    return rc;
+    CKVC_GROW(b->shapes, b->cap_shapes, b->n_shapes + 1);
+    CKVC_TRY(
+        onednn_shape_create(b->dnn, b->halves, BE_ROW_TILE, n, k, &b->shapes[b->n_shapes], err));
+    b->n_shapes++;
+    return CKVC_OK;
 }
 
 ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err) {
     cpu_bf16 *b = c->bf16;
     w->bf16 = true;
     if (b->dnn) {
-        ckvc_status rc = need_shape(b, piece_width(w->rows, 0), w->cols, err);
-        if (rc == CKVC_OK) {
-            rc = need_shape(b, piece_width(w->rows, (n_pieces(w) - 1) * BF16_PIECE), w->cols, err);
-        }
-        if (rc != CKVC_OK) { return rc; }
+        const int64_t last = (n_pieces(w) - 1) * BF16_PIECE;
+        CKVC_TRY(need_shape(b, piece_width(w->rows, 0), w->cols, err));
+        CKVC_TRY(need_shape(b, piece_width(w->rows, last), w->cols, err));
         w->pieces = ckvc_calloc((size_t)n_pieces(w), sizeof *w->pieces);
-        return w->pieces ? CKVC_OK
-                         : ckvc_fail_memory(err, "a weight in bf16",
-                                            (size_t)n_pieces(w) * sizeof *w->pieces);
+        return CKVC_OK;
     }
     for (int i = 0; w->cols > b->max_in && i < c->n_threads; i++) {
-        float *x = ckvc_alloc_aligned((size_t)(CPU_MOST_ROWS * w->cols), sizeof *x);
         free(b->x[i]);
-        b->x[i] = x;
+        b->x[i] = ckvc_alloc_aligned((size_t)(CPU_MOST_ROWS * w->cols), sizeof **b->x);
     }
     b->max_in = w->cols > b->max_in ? w->cols : b->max_in;
     return CKVC_OK;
@@ -196,7 +169,7 @@ ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err) {
 static size_t piece_floats(const cpu_bf16 *b, const be_weight *w, int64_t col) {
     const int64_t width = piece_width(w->rows, col);
     if (!b->dnn) { return (size_t)(width * w->cols); }
-    return (b->api->packed_bytes(shape_of(b, width, w->cols)) + 63) / 64 * (64 / sizeof(float));
+    return (shape_of(b, width, w->cols)->packed_bytes + 63) / 64 * (64 / sizeof(float));
 }
 
 size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w) {
@@ -219,22 +192,22 @@ static void pack_task(void *ctx, int64_t task, int worker) {
     const int64_t col = task * BF16_PIECE, width = piece_width(w->rows, col), k = w->cols;
     float *copy = w->own + (size_t)task * piece_floats(b, w, 0);
     const onednn_shape *shape = b->dnn ? shape_of(b, width, k) : NULL;
+    void *to = shape ? shape->worker[worker].w : copy;
     float row[4096];
     for (int64_t r = 0; r < width; r++) {
         for (int64_t at = 0; at < k; at += 4096) {
             const int64_t n = at + 4096 < k ? 4096 : k - at;
             job->read(w, col + r, at, row, n);
             if (b->halves) {
-                kernel_to_bf16(row, (uint16_t *)b->api->w(shape, worker) + r * k + at, n);
+                kernel_to_bf16(row, (uint16_t *)to + r * k + at, n);
             } else {
-                kernel_round_bf16(
-                    row, (shape ? (float *)b->api->w(shape, worker) : copy) + r * k + at, n);
+                kernel_round_bf16(row, (float *)to + r * k + at, n);
             }
         }
     }
     if (shape) {
-        w->pieces[task] = b->api->pack(shape, worker, copy);
-        if (w->pieces[task] == NULL) { atomic_store(&b->failed, true); }
+        w->pieces[task] = onednn_pack(shape, worker, copy);
+        if (!w->pieces[task]) { atomic_store(&b->failed, true); }
     }
 }
 
@@ -250,15 +223,15 @@ ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc
     return CKVC_OK;
 }
 
-void cpu_bf16_drop(cpu_backend *c, be_weight *w) {
+void cpu_bf16_drop(be_weight *w) {
     for (int64_t i = 0; w->pieces && i < n_pieces(w); i++) {
-        c->bf16->api->unpack(c->bf16->dnn, w->pieces[i]);
+        onednn_unpack(w->pieces[i]);
         w->pieces[i] = NULL;
     }
 }
 
-void cpu_bf16_weight_free(cpu_backend *c, be_weight *w) {
-    cpu_bf16_drop(c, w);
+void cpu_bf16_weight_free(be_weight *w) {
+    cpu_bf16_drop(w);
     free(w->pieces);
 }
 
@@ -269,17 +242,18 @@ void cpu_bf16_weight_free(cpu_backend *c, be_weight *w) {
 static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t col, int64_t width,
                       bool onto, float *y, int64_t ldy, int worker) {
     const onednn_shape *shape = shape_of(b, width, w->cols);
+    const onednn_buffers *buffers = &shape->worker[worker];
     const int64_t n = BE_ROW_TILE * w->cols;
     if (b->halves) {
-        kernel_to_bf16(x, b->api->x(shape, worker), n);
+        kernel_to_bf16(x, buffers->x, n);
     } else {
-        kernel_round_bf16(x, b->api->x(shape, worker), n);
+        kernel_round_bf16(x, buffers->x, n);
     }
-    if (!b->api->run(shape, worker, w->pieces[col / BF16_PIECE])) {
+    if (!onednn_run(shape, worker, w->pieces[col / BF16_PIECE])) {
         atomic_store(&b->failed, true);
         return;
     }
-    const float *from = b->api->y(shape, worker);
+    const float *from = buffers->y;
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
         for (int64_t i = 0; i < width; i++) {
             y[r * ldy + i] = (onto ? y[r * ldy + i] : 0.0f) + from[r * width + i];
