@@ -78,8 +78,8 @@ static ckvc_status damage_json(const report *r, const score_row *const *rows, si
             m++;
         }
         partial_columns c = {.x = columns + n, .y = columns, .n = m};
-        partial_result of;
-        st = partial_interval(&c, true, r->o->replicates, r->o->seed, stream, &of, err);
+        const partial_result of =
+            partial_correlation(&c, true, r->o->replicates, r->o->seed, stream);
         json_t *v = json_object();
         json_object_set_new(v, "spearman", ckvc_json_real(of.r));
         json_object_set_new(v, "lo", ckvc_json_real(of.lo));

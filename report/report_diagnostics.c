@@ -147,13 +147,8 @@ static ckvc_status weights_json(const report *r, json_t *list, ckvc_err *err) {
                     if (a >= 0 && report_head_supported(t, l, g, b)) { count[a] += 1; }
                 }
             }
-            bimodality of;
-            ckvc_status st = bimodality_test(k->head_grid, count, k->n_head_actions, DIP_SAMPLES,
-                                             r->o->seed, &of, err);
-            if (st != CKVC_OK) {
-                free(count);
-                return st;
-            }
+            const bimodality of =
+                bimodality_test(k->head_grid, count, k->n_head_actions, DIP_SAMPLES, r->o->seed);
             json_t *o = json_object();
             json_object_set_new(o, "table", json_string(t->title));
             json_object_set_new(o, "budget", ckvc_json_real(k->budgets[b]));
@@ -198,9 +193,8 @@ static ckvc_status cells_json(const damage *d, json_t *o, ckvc_err *err) {
     for (size_t k = 0; k < RISK_CELLS - 1; k++) {
         at[k] = (double)(k + 1) / RISK_CELLS;
     }
-    ckvc_status st = rank_quantile(d->first, d->n, at, RISK_CELLS - 1, edges[0], err);
-    st = st ? st : rank_quantile(d->second, d->n, at, RISK_CELLS - 1, edges[1], err);
-    if (st != CKVC_OK) { return st; }
+    rank_quantile(d->first, d->n, at, RISK_CELLS - 1, edges[0]);
+    rank_quantile(d->second, d->n, at, RISK_CELLS - 1, edges[1]);
     for (size_t i = 0; i < d->n; i++) {
         size_t e = cell_of(d->first[i], edges[0]), q = cell_of(d->second[i], edges[1]);
         sum[e][q] += d->damage[i];
@@ -234,10 +228,8 @@ static ckvc_status correlations_json(const report *r, const damage *d, uint64_t 
             for (int ranks = 1; ranks >= 0; ranks--) {
                 static const char *const givens[] = {"nothing", "T", "T and the other risk"};
                 partial_columns c = {x, d->damage, {d->tokens, other}, (size_t)given, d->n};
-                partial_result of;
-                ckvc_status st =
-                    partial_interval(&c, ranks, r->o->replicates, r->o->seed, stream, &of, err);
-                if (st != CKVC_OK) { return st; }
+                const partial_result of =
+                    partial_correlation(&c, ranks, r->o->replicates, r->o->seed, stream);
                 json_t *v = json_object();
                 json_object_set_new(v, "risk", json_string(risk ? "r_sem" : "r_struct"));
                 json_object_set_new(v, "given", json_string(givens[given]));
@@ -255,9 +247,8 @@ static ckvc_status correlations_json(const report *r, const damage *d, uint64_t 
 
 static ckvc_status worst_json(const report *r, const damage *d, uint64_t stream, json_t *o,
                               ckvc_err *err) {
-    worst_share w;
-    ckvc_status st = worst_low_risk(d->damage, d->first, d->second, d->n, r->o->replicates,
-                                    r->o->seed, stream, &w, err);
+    const worst_rows rows = {d->damage, d->first, d->second, d->n};
+    const worst_share w = worst_low_risk(&rows, r->o->replicates, r->o->seed, stream);
     json_t *v = json_object();
     json_object_set_new(v, "n_worst", json_integer((json_int_t)w.n_worst));
     json_object_set_new(v, "n_worst_low_risk", json_integer((json_int_t)w.n_worst_low));
@@ -266,7 +257,7 @@ static ckvc_status worst_json(const report *r, const damage *d, uint64_t stream,
     json_object_set_new(v, "hi", ckvc_json_real(w.hi));
     json_object_set_new(v, "share_of_all_low_risk", ckvc_json_real(w.base));
     json_object_set_new(o, "worst_tenth", v);
-    return st;
+    return CKVC_OK;
 }
 
 static ckvc_status one_damage_json(const report *r, const report_rows *s, size_t at, damage *d,

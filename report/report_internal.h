@@ -145,7 +145,7 @@ typedef struct report_pool {
  * several runs that were logged under the same tables. of NULL: there are no more. */
 ckvc_status report_pool_nth(const report *r, const report_table *t, int side, size_t k,
                             report_pool *out, ckvc_err *err) CKVC_MUST_CHECK;
-stability_side report_stability_side(const report_table *t, int side);
+stability_fit report_stability_fit(const report_table *t, int side);
 
 /* Each fills one member of r->json. */
 ckvc_status report_tables_json(report *r, ckvc_err *err) CKVC_MUST_CHECK; /* report_tables.c */

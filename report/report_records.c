@@ -137,8 +137,8 @@ static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, prompt_lis
         const struct shard_record *r = &x->s->records[x->order[k]];
         double before = x->losses[i * x->s->h.n_budgets + r->budget];
         if (r->side != x->side) { continue; }
-        ckvc_status rc = named ? CKVC_OK : cql_logged_prompt(into, p->id, err);
-        rc = rc || named ? rc : add_key(seen, p, err);
+        if (!named) { cql_logged_prompt(into, p->id); }
+        ckvc_status rc = named ? CKVC_OK : add_key(seen, p, err);
         named = true;
         if (rc == CKVC_OK) {
             double tokens = x->s->h.reduction == CKVC_LOSS_SUM ? (double)p->n_continuation : 1;
@@ -249,7 +249,8 @@ static ckvc_status read_pool(const report *r, report_table *t, int side, const r
         }
         end_pass(&seen);
     }
-    if (rc == CKVC_OK && (rc = cql_logged_finish(s->logged, &trouble)) == CKVC_OK) {
+    if (rc == CKVC_OK) {
+        cql_logged_finish(s->logged);
         if (s->logged->n_blocks > 0 && same_evidence(t, side, s)) {
             rc = table_actions(t, side, &last->h, s, &trouble);
             *stop = true;
@@ -306,8 +307,11 @@ static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_er
     snprintf(s->why, sizeof s->why, "%s: no complete %s pass of the shape of %s", names,
              ckvc_side_name((ckvc_side)side), t->tag);
     s->grid = head ? k->head_grid : k->gate_grid;
-    s->fit = (cql_fit){alpha, scale, head ? k->head_grid : NULL,
-                       strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
+    s->fit = (cql_fit){
+        .cql_alpha = alpha,
+        .scale = scale,
+        .actions = {head ? k->n_head_actions : k->n_gate_actions, s->grid, head ? 1.0 : 0.0},
+        .reward = strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
     s->neutral =
         ckvc_neutral_action((ckvc_side)side, s->grid, head ? k->n_head_actions : k->n_gate_actions);
     bool stop = false;
@@ -335,18 +339,14 @@ static ckvc_status refit(const report *r, report_side *s, ckvc_err *err) {
     s->n_halves = 2 * REPORT_SPLITS < s->n_boot ? 2 * REPORT_SPLITS : s->n_boot / 2 * 2;
     s->boot_choices = ckvc_alloc((size_t)s->n_boot * l->n_states, sizeof *s->boot_choices);
     s->half_choices = ckvc_alloc((size_t)s->n_halves * l->n_states, sizeof *s->half_choices);
-    uint8_t *halves = NULL;
-    ckvc_status rc =
-        cql_logged_weights(l, s->n_boot, CQL_RESAMPLE_BOOTSTRAP, r->o->seed, &s->boot, err);
-    if (rc == CKVC_OK) {
-        rc = cql_logged_choices(l, s->boot, s->n_boot, &s->fit, s->boot_choices, err);
-    }
-    if (rc == CKVC_OK && (rc = cql_logged_weights(l, s->n_halves, CQL_RESAMPLE_HALVES, r->o->seed,
-                                                  &halves, err)) == CKVC_OK) {
-        rc = cql_logged_choices(l, halves, s->n_halves, &s->fit, s->half_choices, err);
-    }
-    free(halves);
-    return rc;
+    s->boot = cql_logged_weights(l, s->n_boot, CQL_RESAMPLE_BOOTSTRAP, r->o->seed);
+    CKVC_AUTO_FREE uint8_t *halves =
+        cql_logged_weights(l, s->n_halves, CQL_RESAMPLE_HALVES, r->o->seed);
+    const cql_fit *f = &s->fit;
+    const cql_resampled boots = cql_logged_resampled(l, s->boot, s->n_boot, f->reward, f->scale),
+                        split = cql_logged_resampled(l, halves, s->n_halves, f->reward, f->scale);
+    CKVC_TRY(cql_resampled_choices(&boots, &f->actions, f->cql_alpha, s->boot_choices, err));
+    return cql_resampled_choices(&split, &f->actions, f->cql_alpha, s->half_choices, err);
 }
 
 ckvc_status report_records(report *r, ckvc_err *err) {
@@ -371,7 +371,7 @@ void report_records_free(report_side *s) {
     free(s->half_choices);
 }
 
-stability_side report_stability_side(const report_table *t, int side) {
+stability_fit report_stability_fit(const report_table *t, int side) {
     const report_side *s = &t->sides[side];
-    return (stability_side){s->logged, s->fit, s->grid, s->incoming, t->f->table->n_budgets};
+    return (stability_fit){s->logged, s->fit, s->incoming, t->f->table->n_budgets};
 }

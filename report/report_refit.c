@@ -105,8 +105,8 @@ static ckvc_status compare(const comparison *c, json_t *o, const char *const *na
         uint32_t n = which < 0 ? boots : halves[which];
         replicate_measures(c, which, n, values);
         for (size_t m = 0; m < c->n_measures && rc == CKVC_OK; m++) {
-            rc = stability_spread_of(values + m * n, n,
-                                     &spreads[(size_t)(which + 1) * c->n_measures + m], err);
+            spreads[(size_t)(which + 1) * c->n_measures + m] =
+                stability_spread_of(values + m * n, n);
         }
     }
     for (size_t m = 0; m < c->n_measures && rc == CKVC_OK; m++) {

@@ -101,20 +101,17 @@ static void resampled_add(resampled *b, const char *id, double d) {
 /* The 2.5% and 97.5% quantiles of the replicates' means; a replicate that drew no prompt has none.
  */
 static ckvc_status resampled_json(resampled *b, json_t *o, ckvc_err *err) {
-    static const double ends[2] = {0.025, 0.975};
-    double at[2];
+    double lo, hi;
     size_t n = 0;
     for (uint32_t k = 0; k < b->n; k++) {
         if (b->count[k] > 0) { b->sum[n++] = b->sum[k] / b->count[k]; }
     }
     if (n < 2) { return CKVC_OK; }
-    ckvc_status st = rank_quantile(b->sum, n, ends, 2, at, err);
-    if (st == CKVC_OK) {
-        json_object_set_new(o, "bootstrap",
-                            json_pack("{s:o, s:o, s:I}", "lo", ckvc_json_real(at[0]), "hi",
-                                      ckvc_json_real(at[1]), "replicates", (json_int_t)n));
-    }
-    return st;
+    rank_ends(b->sum, n, &lo, &hi);
+    json_object_set_new(o, "bootstrap",
+                        json_pack("{s:o, s:o, s:I}", "lo", ckvc_json_real(lo), "hi",
+                                  ckvc_json_real(hi), "replicates", (json_int_t)n));
+    return CKVC_OK;
 }
 
 /* Rows of series a against the rows of the same prompts in series b; boot, or NULL, takes each

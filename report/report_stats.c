@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cql/solve/cql.h"
+#include "cql/solve/adamw.h"
 #include "cql/stats/rank.h"
 #include "cql/stats/variance.h"
 #include "lib/base/json.h"
@@ -49,6 +49,7 @@ static ckvc_status entries_json(const report_side *s, json_t *o, ckvc_err *err) 
     double *agree = ckvc_alloc(3 * l->n_states, sizeof *agree), *advantage = agree + l->n_states,
            *bound = agree + 2 * l->n_states;
     double agree_sum = 0;
+    const cql_resampled boots = cql_logged_resampled(l, s->boot, s->n_boot, CQL_ADVANTAGE, 1.0);
     json_t *verdicts = json_array(), *e = json_object();
     for (size_t i = 0; i < l->n_states; i++) {
         agree[i] = advantage[i] = bound[i] = NAN;
@@ -67,8 +68,7 @@ static ckvc_status entries_json(const report_side *s, json_t *o, ckvc_err *err) 
             cql_logged_state(l, i, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
             /* the advantage of the unperturbed action is 0 by definition, logged or not */
             int other = s->neutral >= 0 && n[s->neutral] > 0 ? s->neutral : -1;
-            bound[i] =
-                cql_logged_bound(l, i, s->boot, s->n_boot, s->chosen[i], other, &advantage[i]);
+            bound[i] = cql_lower_bound(&boots, i, s->chosen[i], other, &advantage[i]);
             kind = bound[i] > 0 ? 3 : 2;
         }
         counts[kind]++;
@@ -107,7 +107,7 @@ static json_t *point_json(const stability_point *p, double rollouts) {
                      p->corrected, "to_full", spread_json(&p->to_full));
 }
 
-static ckvc_status curve_json(const report *r, const report_side *s, const stability_side *side,
+static ckvc_status curve_json(const report *r, const report_side *s, const stability_fit *side,
                               json_t *o, ckvc_err *err) {
     const cql_logged *l = s->logged;
     json_t *prompts = json_array(), *thinned = json_array();
@@ -134,7 +134,7 @@ static ckvc_status curve_json(const report *r, const report_side *s, const stabi
     return rc;
 }
 
-static ckvc_status left_out_json(const report *r, const report_side *s, const stability_side *side,
+static ckvc_status left_out_json(const report *r, const report_side *s, const stability_fit *side,
                                  json_t *o, ckvc_err *err) {
     size_t N = s->logged->n_prompts, most = N * 9 / 10;
     json_t *list = json_array();
@@ -164,42 +164,35 @@ static ckvc_status left_out_json(const report *r, const report_side *s, const st
     return rc;
 }
 
-static ckvc_status ranks_json(const report *r, const stability_side *side, json_t *o,
+static ckvc_status ranks_json(const report *r, const stability_fit *side, json_t *o,
                               ckvc_err *err) {
-    stability_ranks k;
+    CKVC_AUTO(stability_ranks_free)
+    stability_ranks k = stability_rank_curve(side->l, RANK_REPEATS, r->o->seed);
     size_t A = side->l->n_actions;
-    ckvc_status rc = stability_rank_curve(side, RANK_REPEATS, r->o->seed, &k, err);
-    if (rc == CKVC_OK) {
-        json_object_set_new(o, "ranks",
-                            json_pack("{s:I, s:o, s:o, s:o, s:o}", "states", (json_int_t)k.n_states,
-                                      "same", ckvc_json_reals(k.same, A), "lo",
-                                      ckvc_json_reals(k.lo, A), "hi", ckvc_json_reals(k.hi, A),
-                                      "other", ckvc_json_reals(k.other, A)));
-    }
-    stability_ranks_free(&k);
-    return rc;
+    json_object_set_new(o, "ranks",
+                        json_pack("{s:I, s:o, s:o, s:o, s:o}", "states", (json_int_t)k.n_states,
+                                  "same", ckvc_json_reals(k.same, A), "lo",
+                                  ckvc_json_reals(k.lo, A), "hi", ckvc_json_reals(k.hi, A), "other",
+                                  ckvc_json_reals(k.other, A)));
+    return CKVC_OK;
 }
 
 /* ---- variance and bound ---- */
 
 static ckvc_status variance_json(const report_side *s, bool head, json_t *o, ckvc_err *err) {
-    variance_split v;
-    ckvc_status rc = variance_of(s->logged, head ? CQL_ADVANTAGE : CQL_LOSS_PART, &v, err);
-    if (rc == CKVC_OK) {
-        json_object_set_new(
-            o, "variance",
-            json_pack(
-                "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "states",
-                (json_int_t)v.n_states, "prompts_per_state", ckvc_json_real(v.n_prompts),
-                "prompt_raw", ckvc_json_real(v.prompt_raw), "prompt", ckvc_json_real(v.prompt),
-                "action", ckvc_json_real(v.action), "rest", ckvc_json_real(v.rest),
-                "share_prompt_raw", ckvc_json_real(v.share_prompt_raw), "share_prompt",
-                ckvc_json_real(v.share_prompt), "share_action", ckvc_json_real(v.share_action),
-                "share_rest", ckvc_json_real(v.share_rest), "common_one",
-                ckvc_json_real(v.common_one), "common_all", ckvc_json_real(v.common_all),
-                "action_interval", interval_json(&v.action_interval)));
-    }
-    return rc;
+    const variance_split v = variance_of(s->logged, head ? CQL_ADVANTAGE : CQL_LOSS_PART);
+    json_object_set_new(
+        o, "variance",
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "states",
+                  (json_int_t)v.n_states, "prompts_per_state", ckvc_json_real(v.n_prompts),
+                  "prompt_raw", ckvc_json_real(v.prompt_raw), "prompt", ckvc_json_real(v.prompt),
+                  "action", ckvc_json_real(v.action), "rest", ckvc_json_real(v.rest),
+                  "share_prompt_raw", ckvc_json_real(v.share_prompt_raw), "share_prompt",
+                  ckvc_json_real(v.share_prompt), "share_action", ckvc_json_real(v.share_action),
+                  "share_rest", ckvc_json_real(v.share_rest), "common_one",
+                  ckvc_json_real(v.common_one), "common_all", ckvc_json_real(v.common_all),
+                  "action_interval", interval_json(&v.action_interval)));
+    return CKVC_OK;
 }
 
 /* The paper's uniform bound with every state's own numbers: arrays [states] in the order of the
@@ -266,7 +259,7 @@ static json_t *changed(const int *a, const int *b, size_t n, size_t supported) {
 
 /* Conservatism at other weights, from the same records: changed choices, mean entry, mean advantage
  * on prompts left out. */
-static ckvc_status alpha_json(const report *r, const report_side *s, const stability_side *side,
+static ckvc_status alpha_json(const report *r, const report_side *s, const stability_fit *side,
                               size_t supported, json_t *o, ckvc_err *err) {
     static const double alphas[] = {0, 0.1, 0.25, 0.5, 0.75, 1, 2, 5};
     enum { N_ALPHAS = sizeof alphas / sizeof *alphas };
@@ -278,7 +271,7 @@ static ckvc_status alpha_json(const report *r, const report_side *s, const stabi
     json_object_set_new(o, "alpha", list);
     ckvc_status rc =
         choices && gain ? CKVC_OK : ckvc_fail_memory(err, "report", N_ALPHAS * S * sizeof *choices);
-    stability_side with = *side;
+    stability_fit with = *side;
     for (size_t k = 0; k < N_ALPHAS && rc == CKVC_OK; k++) {
         with.fit.cql_alpha = alphas[k];
         choices_of(l, &with.fit, choices + k * S);
@@ -343,7 +336,8 @@ static ckvc_status adamw_json(const report *r, const report_side *s, const int *
         }
     }
     if (rc == CKVC_OK) {
-        rc = cql_adamw(records, k, S, A, &options, cql_seeded_order, &seed, q, err);
+        rc = cql_adamw(&(cql_records){records, k, S, A}, &options,
+                       (cql_shuffle){cql_seeded_order, &seed}, q, err);
     }
     size_t differ = 0;
     for (size_t i = 0; i < S && rc == CKVC_OK; i++) {
@@ -358,8 +352,7 @@ static ckvc_status adamw_json(const report *r, const report_side *s, const int *
             distance = n[a] > 0 ? fmax(distance, fabs(q[i * A + a] - best[a])) : distance;
             best[a] = n[a] > 0 ? q[i * A + a] : -INFINITY;
         }
-        differ += (s->fit.head_grid ? cql_choose_head(A, best, s->fit.head_grid)
-                                    : cql_choose_gate(A, best)) != exact[i];
+        differ += cql_choose(&s->fit.actions, best) != exact[i];
     }
     if (rc == CKVC_OK) {
         json_object_set_new(o, "adamw",
@@ -372,7 +365,7 @@ static ckvc_status adamw_json(const report *r, const report_side *s, const int *
     return rc;
 }
 
-static ckvc_status settings_json(const report *r, const report_side *s, const stability_side *side,
+static ckvc_status settings_json(const report *r, const report_side *s, const stability_fit *side,
                                  json_t *o, ckvc_err *err) {
     const cql_logged *l = s->logged;
     size_t S = l->n_states, supported = 0;
@@ -384,8 +377,7 @@ static ckvc_status settings_json(const report *r, const report_side *s, const st
         double mean[CQL_MAX_ACTIONS];
         if (cql_logged_state(l, i, &cql_all, s->fit.reward, s->fit.scale, n, mean) > 0) {
             supported++;
-            noise += variance_count_noise(l->n_actions, n, mean, s->fit.cql_alpha, s->fit.head_grid,
-                                          NOISE_DRAWS, r->o->seed, i);
+            noise += variance_count_noise(&s->fit, n, mean, NOISE_DRAWS, r->o->seed, i);
         }
     }
     bool raw = s->fit.reward == CQL_RAW;
@@ -413,7 +405,7 @@ static ckvc_status side_json(const report *r, const report_table *t, int side, j
     *out = o;
     json_object_set_new(o, "missing", *s->why ? json_string(s->why) : json_null());
     if (*s->why) { return CKVC_OK; }
-    stability_side all = report_stability_side(t, side);
+    stability_fit all = report_stability_fit(t, side);
     json_object_set_new(o, "prompts", json_integer((json_int_t)s->logged->n_prompts));
     json_object_set_new(o, "records", json_integer((json_int_t)s->logged->n_records));
     json_object_set_new(o, "rollouts", ckvc_json_real(s->rollouts));

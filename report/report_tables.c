@@ -134,7 +134,7 @@ typedef struct side_view {
 } side_view;
 
 static int choose(const side_view *v, const double *q) {
-    return v->part ? cql_choose_gate(v->actions, q) : cql_choose_head(v->actions, q, v->grid);
+    return cql_choose(&(cql_actions){v->actions, v->grid, v->part ? 0.0 : 1.0}, q);
 }
 
 /* values [A] with the never-logged actions out of the running */

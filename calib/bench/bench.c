@@ -498,18 +498,14 @@ static ckvc_status bench_count(bench *b) {
         b->rewards[i] = 0.02 * (ckvc_rng_double(&rng) - 0.5);
     }
     size_t n_states = COUNT_RECORDS / COUNT_PROMPTS / CKVC_HEAD_ACTIONS + 1;
-    ckvc_status st = cql_counts_create(n_states, CKVC_HEAD_ACTIONS, 0, CQL_RESAMPLE_BOOTSTRAP,
-                                       b->o->seed, SIZE_MAX, &b->counts, b->err);
+    b->counts = cql_counts_create(n_states, CKVC_HEAD_ACTIONS);
     char shape[64];
     snprintf(shape, sizeof shape, "%zu states x %d actions", n_states, CKVC_HEAD_ACTIONS);
-    if (st == CKVC_OK) {
-        st = measure(
-            b, stage_count,
-            &(bench_row){
-                .stage = "fit-count", .shape = shape, .unit = "records", .work = COUNT_RECORDS},
-            seconds);
-    }
-    return st;
+    return measure(
+        b, stage_count,
+        &(bench_row){
+            .stage = "fit-count", .shape = shape, .unit = "records", .work = COUNT_RECORDS},
+        seconds);
 }
 
 static ckvc_status bench_shard(bench *b) {

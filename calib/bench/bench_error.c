@@ -68,8 +68,7 @@ static ckvc_status open_arm(pair *p, arm *a, backend *be, model *m, ckvc_err *er
     for (int side = 0; st == CKVC_OK && side < CKVC_SIDE_COUNT; side++) {
         const size_t n_actions =
             side == CKVC_SIDE_HEAD ? p->table->n_head_actions : p->table->n_gate_actions;
-        st = cql_counts_create(p->n_states[side], n_actions, 0, CQL_RESAMPLE_BOOTSTRAP, 0, SIZE_MAX,
-                               &a->counts[side], err);
+        a->counts[side] = cql_counts_create(p->n_states[side], n_actions);
     }
     return st;
 }
@@ -200,16 +199,17 @@ static ckvc_status one_prompt(pair *p, const prompt *at, bench_error *out, ckvc_
 static ckvc_status choose(const pair *p, const arm *a, int side, size_t state, double scale,
                           uint64_t *n, double *mean, int *choice, ckvc_err *err) {
     const ckvc_table *t = p->table;
-    const size_t n_actions = cql_counts_actions(a->counts[side]);
+    const cql_actions actions = side == CKVC_SIDE_HEAD
+                                    ? (cql_actions){t->n_head_actions, t->head_grid, 1.0}
+                                    : (cql_actions){t->n_gate_actions, t->gate_grid, 0.0};
     double q[CQL_MAX_ACTIONS];
     cql_certificate certificate;
-    cql_counts_state(a->counts[side], state, scale, n, mean, NULL, NULL);
-    if (!cql_solve_exact(n_actions, n, mean, CQL_ALPHA, q, &certificate)) {
+    cql_counts_state(a->counts[side], state, scale, n, mean, NULL);
+    if (!cql_solve_exact(actions.n, n, mean, CQL_ALPHA, q, &certificate)) {
         return ckvc_fail(err, CKVC_E_BUG, "the exact solver's certificate failed at gradient %g",
                          certificate.gradient);
     }
-    *choice = side == CKVC_SIDE_HEAD ? cql_choose_head(n_actions, q, t->head_grid)
-                                     : cql_choose_gate(n_actions, q);
+    *choice = cql_choose(&actions, q);
     return CKVC_OK;
 }
 

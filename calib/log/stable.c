@@ -27,10 +27,9 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
     s->cql_alpha = cql_alpha;
     s->reward = reward;
     s->grid = ckvc_alloc(s->n_actions, sizeof *s->grid);
-    ckvc_status st =
-        s->grid ? cql_counts_create(s->n_heads * s->n_budgets, s->n_actions, 2 * STABLE_SPLITS,
-                                    CQL_RESAMPLE_HALVES, seed, memory_max, &s->counts, err)
-                : ckvc_fail_memory(err, "--until-stable", s->n_actions * sizeof *s->grid);
+    s->counts = cql_counts_create(s->n_heads * s->n_budgets, s->n_actions);
+    ckvc_status st = cql_counts_resample(s->counts, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES, seed,
+                                         memory_max, err);
     if (st != CKVC_OK) {
         stable_free(s);
         return st;
@@ -78,8 +77,9 @@ ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) {
                                                      S * 2 * STABLE_SPLITS * sizeof *choices);
     *out = NAN;
     if (st == CKVC_OK) {
-        st = cql_counts_choices(s->counts, s->cql_alpha, scale > 0 ? scale : 1.0, s->grid, choices,
-                                err);
+        const cql_resampled halves = cql_counts_resampled(s->counts, scale > 0 ? scale : 1.0);
+        const cql_actions actions = {s->n_actions, s->grid, 1.0};
+        st = cql_resampled_choices(&halves, &actions, s->cql_alpha, choices, err);
     }
     for (size_t k = 0; st == CKVC_OK && k < STABLE_SPLITS; k++) {
         const uint16_t *a = choices + 2 * k * S, *b = a + S;

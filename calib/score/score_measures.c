@@ -95,8 +95,7 @@ ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *sta
     if (!m->utilities) { return CKVC_OK; }
     const size_t T = (size_t)stats->n_tokens;
     double q[SCORE_QUANTILE_COUNT];
-    ckvc_status st = rank_quantile(stats->alpha, T, quantiles, SCORE_QUANTILE_COUNT, q, err);
-    if (st != CKVC_OK) { return st; }
+    rank_quantile(stats->alpha, T, quantiles, SCORE_QUANTILE_COUNT, q);
     json_object_set_new(line, "alpha_quantiles", ckvc_json_reals(q, SCORE_QUANTILE_COUNT));
     json_t *layers = json_array();
     json_object_set_new(line, "utility_quantiles", layers);
@@ -108,8 +107,7 @@ ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *sta
             for (size_t t = 0; t < T; t++) {
                 m->u[t] = stats->alpha[t] * (double)rho[t];
             }
-            st = rank_quantile(m->u, T, quantiles, SCORE_QUANTILE_COUNT, q, err);
-            if (st != CKVC_OK) { return st; }
+            rank_quantile(m->u, T, quantiles, SCORE_QUANTILE_COUNT, q);
             json_array_append_new(heads, ckvc_json_reals(q, SCORE_QUANTILE_COUNT));
         }
     }

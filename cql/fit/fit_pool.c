@@ -258,10 +258,9 @@ static ckvc_status side_begin(fit_pool *pool, int side, const shard_header *h, c
         return ckvc_fail(err, CKVC_E_DATA, "%s: %zu actions, at most %d are fitted", where,
                          p->n_actions, CQL_MAX_ACTIONS);
     }
-    ckvc_status st = cql_counts_create(p->n_states, p->n_actions, pool->options->replicates,
-                                       pool->options->resample, pool->options->seed,
-                                       pool->options->memory_max, &p->counts, err);
-    if (st != CKVC_OK) { return st; }
+    p->counts = cql_counts_create(p->n_states, p->n_actions);
+    CKVC_TRY(cql_counts_resample(p->counts, pool->options->replicates, pool->options->resample,
+                                 pool->options->seed, pool->options->memory_max, err));
     p->start = header_clone(h, err);
     p->where = ckvc_strdup(where);
     if (p->start == NULL || p->where == NULL) {

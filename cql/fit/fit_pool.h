@@ -13,7 +13,7 @@
 #include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_records.h"
 #include "cql/solve/counts.h"
-#include "cql/solve/cql.h"
+#include "cql/solve/adamw.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"

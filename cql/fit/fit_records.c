@@ -39,8 +39,13 @@ typedef struct side_fit {
     int *chosen;              /* [S] -1: unsupported */
 } side_fit;
 
+static cql_actions actions_of(const side_fit *f) {
+    return (cql_actions){f->A, f->grid, f->side == CKVC_SIDE_HEAD ? 1.0 : 0.0};
+}
+
 static int choose(const side_fit *f, const double *q) {
-    return f->side == CKVC_SIDE_HEAD ? cql_choose_head(f->A, q, f->grid) : cql_choose_gate(f->A, q);
+    const cql_actions actions = actions_of(f);
+    return cql_choose(&actions, q);
 }
 
 /* ---- pass 1: scale and fit ---- */
@@ -79,7 +84,8 @@ static ckvc_status run_adamw(side_fit *f, double *q, ckvc_err *err) {
     cql_adamw_options o = cql_adamw_defaults();
     o.cql_alpha = f->o->cql_alpha;
     uint64_t seed = f->o->seed;
-    ckvc_status st = cql_adamw(records, p->n_rows, f->S, f->A, &o, cql_seeded_order, &seed, q, err);
+    ckvc_status st = cql_adamw(&(cql_records){records, p->n_rows, f->S, f->A}, &o,
+                               (cql_shuffle){cql_seeded_order, &seed}, q, err);
     free(records);
     return st;
 }
@@ -105,7 +111,7 @@ static ckvc_status fit_states(side_fit *f, ckvc_err *err) {
         uint64_t *n = f->n + s * f->A;
         double *q = f->q + s * f->A, *mean = f->mean + s * f->A;
         cql_certificate cert;
-        cql_counts_state(f->pool->counts, s, f->out->scale, n, mean, NULL,
+        cql_counts_state(f->pool->counts, s, f->out->scale, n, mean,
                          f->part != NULL ? f->part + s * f->A : NULL);
         if (!cql_solve_exact(f->A, n, mean, f->o->cql_alpha, q, &cert)) {
             st = ckvc_fail(err, CKVC_E_BUG,
@@ -200,9 +206,8 @@ static ckvc_status what_decided(side_fit *f, ckvc_err *err) {
         if (f->chosen[s] < 0) { continue; }
         const uint64_t *n = f->n + s * f->A;
         struct fit_split *split = &f->out->by_budget[s % f->nB];
-        noise += variance_count_noise(f->A, n, f->mean + s * f->A, f->o->cql_alpha,
-                                      f->side == CKVC_SIDE_HEAD ? f->grid : NULL, NOISE_DRAWS,
-                                      f->o->seed, s);
+        const cql_fit fit = {.cql_alpha = f->o->cql_alpha, .actions = actions_of(f)};
+        noise += variance_count_noise(&fit, n, f->mean + s * f->A, NOISE_DRAWS, f->o->seed, s);
         masked(f->A, n, f->mean + s * f->A, values);
         f->out->n_alpha_decided += choose(f, values) != f->chosen[s] ? 1 : 0;
         if (f->side == CKVC_SIDE_HEAD) { continue; }
@@ -253,12 +258,13 @@ static bool logged(const side_fit *f, size_t state, int action) {
 }
 
 static ckvc_status resample(side_fit *f, ckvc_err *err) {
-    uint32_t R = cql_counts_replicates(f->pool->counts);
+    const cql_resampled resampled = cql_counts_resampled(f->pool->counts, f->out->scale);
+    const cql_actions actions = actions_of(f);
+    uint32_t R = resampled.n_replicates;
     if (R == 0) { return CKVC_OK; }
     f->out->choices = ckvc_alloc((size_t)R * f->S, sizeof *f->out->choices);
     ckvc_status st =
-        cql_counts_choices(f->pool->counts, f->o->cql_alpha, f->out->scale,
-                           f->side == CKVC_SIDE_HEAD ? f->grid : NULL, f->out->choices, err);
+        cql_resampled_choices(&resampled, &actions, f->o->cql_alpha, f->out->choices, err);
     if (st != CKVC_OK || f->o->resample != CQL_RESAMPLE_BOOTSTRAP) { return st; }
     *f->share = ckvc_alloc(f->S * f->A, sizeof **f->share);
     if (*f->share == NULL) {
@@ -266,6 +272,7 @@ static ckvc_status resample(side_fit *f, ckvc_err *err) {
     }
     cql_choice_shares(f->out->choices, R, f->S, f->A, *f->share);
     if (!f->o->shrink) { return CKVC_OK; }
+    const cql_resampled unscaled = cql_counts_resampled(f->pool->counts, 1.0);
     int neutral = ckvc_neutral_action(f->side, f->grid, (uint32_t)f->A);
     for (size_t s = 0; s < f->S; ++s) {
         int a = f->chosen[s],
@@ -275,7 +282,7 @@ static ckvc_status resample(side_fit *f, ckvc_err *err) {
          * records. */
         bool by_definition =
             f->o->reward == FIT_ADVANTAGE && stay == f->incoming[s] && !logged(f, s, stay);
-        if (!cql_counts_better(f->pool->counts, s, a, by_definition ? -1 : stay)) {
+        if (!(cql_lower_bound(&unscaled, s, a, by_definition ? -1 : stay, NULL) > 0.0)) {
             f->chosen[s] = stay;
             f->out->n_shrunk++;
         }

@@ -1,43 +1,31 @@
-/* Exact horizon-1 CQL for one state, the choice of an action, and the paper's AdamW (see cql.h for
- * the objective).
+/* Exact horizon-1 CQL for one state, and the choice of an action (see cql.h for the objective).
  *
- * Stationary point (method.md section 6), p = softmax(Q):  (Q_a - rbar_a) + alpha * (p_a / pi_a -
- * 1) = 0 for every logged a. With z = logsumexp(Q) and w_a = alpha * p_a / pi_a this reads w_a + ln
- * w_a = x_a, so w_a = omega(x_a) and x_a = ln(alpha / pi_a) + rbar_a + alpha - z,   Q_a = rbar_a +
- * alpha - w_a, which leaves one unknown: z, the root of f(z) = sum_a pi_a omega(x_a) - alpha,
- * decreasing and convex. As |f''/f'| <= 1 and |f'''/f'| <= 1 everywhere (omega'' / omega' = 1 / (1
- * + w)^2, omega''' / omega' = (1 - 2 w) / (1 + w)^4), Halley's step turns a small error e into one
- * below e^3 / 2 in any state. The bracket holds far steps.
+ * Stationary point (method.md section 6), p = softmax(Q), for every logged a:
+ *   (Q_a - rbar_a) + alpha * (p_a / pi_a - 1) = 0
+ * With z = logsumexp(Q) and w_a = alpha * p_a / pi_a this reads w_a + ln w_a = x_a, so
+ *   w_a = omega(x_a),   x_a = ln(alpha / pi_a) + rbar_a + alpha - z,   Q_a = rbar_a + alpha - w_a
+ * which leaves one unknown: z, the root of f(z) = sum_a pi_a omega(x_a) - alpha, decreasing and
+ * convex. As |f''/f'| <= 1 and |f'''/f'| <= 1 everywhere (omega'' / omega' = 1 / (1 + w)^2,
+ * omega''' / omega' = (1 - 2 w) / (1 + w)^4), Halley's step turns a small error e into one below
+ * e^3 / 2 in any state. The bracket holds far steps.
  */
 #include "cql/solve/cql.h"
 
 #include <assert.h>
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "lib/base/memory.h"
-#include "lib/base/rng.h"
 
 #define TIE         1e-9  /* of the maximum, in the fit's units (method.md section 6) */
 #define CERTIFICATE 1e-10 /* relative to max(1, max |rbar|) */
 #define MAX_STEPS   200
 #define LAST_STEP   0x1p-18 /* Halley's step after a shorter one would be below 2^-54 */
-#define STAGE_SHUFFLE                                                                              \
-    0x61640000u /* the stage of the RNG's stream for AdamW's order, plus the epoch */
 
 /* Fritsch, Shafer and Crowley's iteration (CACM 16, 1973, algorithm 443): fourth order, so that two
  * rounds reach rounding from the first guesses below. */
 double cql_omega(double x) {
     if (isnan(x)) { return x; }
-    if (x < -50.0) { /* w = exp(x - w), and w is below half an ulp of x */
-        return exp(x);
-    }
-    if (x > 1e18) { /* ln x is below half an ulp of x */
-        return x;
-    }
-
+    if (x < -50.0) { return exp(x); /* w = exp(x - w), and w is below half an ulp of x */ }
+    if (x > 1e18) { return x; /* ln x is below half an ulp of x */ }
     double w;
     if (x < -2.0) {
         w = exp(x);
@@ -59,14 +47,12 @@ double cql_omega(double x) {
     return w;
 }
 
-/* -inf entries count for nothing. */
-static double logsumexp(size_t n, const double *x) {
-    double top = -INFINITY;
+double cql_logsumexp(size_t n, const double *x) {
+    double top = -INFINITY, sum = 0.0;
     for (size_t i = 0; i < n; ++i) {
         if (x[i] > top) { top = x[i]; }
     }
     if (!isfinite(top)) { return top; }
-    double sum = 0.0;
     for (size_t i = 0; i < n; ++i) {
         sum += exp(x[i] - top);
     }
@@ -77,30 +63,89 @@ static double logsumexp(size_t n, const double *x) {
  * pi_a is small. */
 static double scaled_gradient(size_t n_actions, const uint64_t *n, const double *rbar,
                               double cql_alpha, double total, const double *q) {
-    double z = logsumexp(n_actions, q);
+    double z = cql_logsumexp(n_actions, q);
     double worst = 0.0;
     for (size_t a = 0; a < n_actions; ++a) {
         if (n[a] == 0) { continue; }
         double g = q[a] - rbar[a];
         if (cql_alpha > 0.0) { g += cql_alpha * (exp(q[a] - z) * (total / (double)n[a]) - 1.0); }
-        if (!(fabs(g) <= worst)) { /* a NaN ends up in the certificate */
-            worst = fabs(g);
-        }
+        if (!(fabs(g) <= worst)) { worst = fabs(g); /* a NaN ends up in the certificate */ }
     }
     return worst;
 }
 
+/* The equation of one state: logged actions only, packed. */
+typedef struct equation {
+    size_t k;
+    double cql_alpha;
+    double offset[CQL_MAX_ACTIONS]; /* ln(alpha / pi_a) + m_a + alpha, so that x_a = offset_a - z */
+    double share[CQL_MAX_ACTIONS];  /* pi_a */
+    double lo, hi, z;               /* the bracket, and where to begin */
+} equation;
+
+/* The bracket sum pi m + H(pi) <= z <= logsumexp(m) + alpha, m the means relative to the largest,
+ * so that an offset common to all costs no precision. Its left end is Jensen's bound, at which the
+ * mean x solves omega(x) = alpha; the spread of x about that mean moves the root right by omega'' /
+ * (2 omega') of its variance. */
+static void set_up(equation *e, size_t n_actions, const uint64_t *n, const double *rbar,
+                   double total, double top) {
+    double lo = 0.0, exp_sum = 0.0, square = 0.0;
+    const double alpha = e->cql_alpha, log_alpha = log(alpha);
+    e->k = 0;
+    for (size_t a = 0; a < n_actions; ++a) {
+        if (n[a] == 0) { continue; }
+        double m = rbar[a] - top;
+        double pi = (double)n[a] / total;
+        double y = m - log(pi);
+        e->offset[e->k] = log_alpha + y + alpha;
+        e->share[e->k++] = pi;
+        lo += pi * y;
+        exp_sum += exp(m);
+    }
+    for (size_t i = 0; i < e->k; ++i) {
+        double d = e->offset[i] - (log_alpha + lo + alpha);
+        square += e->share[i] * d * d;
+    }
+    double hi = log(exp_sum) + alpha;
+    double slack = 1e-12 * (1.0 + fabs(lo) + fabs(hi));
+    e->z = fmin(lo + 0.5 * square / ((1.0 + alpha) * (1.0 + alpha)), hi);
+    e->lo = lo - slack;
+    e->hi = hi + slack;
+}
+
+/* f(z) = 0. Returns the number of steps. */
+static int find_root(equation *e) {
+    for (int steps = 1;; ++steps) {
+        double f = -e->cql_alpha, slope = 0.0, bend = 0.0; /* f, -f', f'' */
+        double noise = e->cql_alpha; /* f's own rounding error, in units of DBL_EPSILON */
+        for (size_t i = 0; i < e->k; ++i) {
+            double x = e->offset[i] - e->z;
+            double w = cql_omega(x);
+            double w1 = 1.0 / (1.0 + w);
+            double d = e->share[i] * w * w1;
+            f += e->share[i] * w;
+            slope += d;
+            bend += d * w1 * w1;
+            noise += e->share[i] * w + d * fabs(x);
+        }
+        *(f > 0.0 ? &e->lo : &e->hi) = e->z;
+        /* Far from the root Halley's denominator may vanish: there at most twice Newton's step. */
+        double newton = f / slope;
+        double step = newton / fmax(1.0 - 0.5 * newton * bend / slope, 0.5);
+        if (!(e->z + step >= e->lo && e->z + step <= e->hi)) {
+            step = e->lo + 0.5 * (e->hi - e->lo) - e->z;
+        }
+        e->z += step;
+        bool done = fabs(step) <= LAST_STEP || fabs(f) <= 4.0 * DBL_EPSILON * noise;
+        if (done || steps == MAX_STEPS) { return steps; }
+    }
+}
+
 bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, double cql_alpha,
                      double *q, cql_certificate *cert) {
-    double offset[CQL_MAX_ACTIONS]; /* ln(alpha / pi_a) + m_a + alpha, so that x_a = offset_a - z;
-                                       logged actions only, packed */
-    double share[CQL_MAX_ACTIONS];  /* pi_a, packed */
+    double total = 0.0, top = -INFINITY, size = 1.0;
     assert(n_actions <= CQL_MAX_ACTIONS);
     *cert = (cql_certificate){0};
-
-    /* pass 1: totals. Means are taken relative to the largest, so that an offset common to all
-     * costs no precision. */
-    double total = 0.0, top = -INFINITY, size = 1.0;
     for (size_t a = 0; a < n_actions; ++a) {
         q[a] = -INFINITY;
         if (n[a] == 0) { continue; }
@@ -111,230 +156,65 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
     }
     if (!(cql_alpha >= 0.0) || !isfinite(cql_alpha)) { return false; }
     if (total == 0.0) { return true; }
-    if (cql_alpha == 0.0) {
-        for (size_t a = 0; a < n_actions; ++a) {
-            if (n[a] > 0) { q[a] = rbar[a]; }
-        }
-        return true;
+    equation e;
+    e.cql_alpha = cql_alpha;
+    if (cql_alpha > 0.0) {
+        set_up(&e, n_actions, n, rbar, total, top);
+        cert->iterations = find_root(&e);
     }
-
-    /* pass 2: the bracket sum pi m + H(pi) <= z <= logsumexp(m) + alpha. Its left end is Jensen's
-     * bound, at which the mean x solves omega(x) = alpha; the spread of x about that mean moves the
-     * root right by omega'' / (2 omega') of its variance. */
-    size_t k = 0;
-    double lo = 0.0, exp_sum = 0.0, square = 0.0;
-    const double log_alpha = log(cql_alpha);
-    for (size_t a = 0; a < n_actions; ++a) {
+    for (size_t a = 0, k = 0; a < n_actions; ++a) {
         if (n[a] == 0) { continue; }
-        double m = rbar[a] - top;
-        double pi = (double)n[a] / total;
-        double y = m - log(pi);
-        offset[k] = log_alpha + y + cql_alpha;
-        share[k++] = pi;
-        lo += pi * y;
-        exp_sum += exp(m);
-    }
-    for (size_t i = 0; i < k; ++i) {
-        double d = offset[i] - (log_alpha + lo + cql_alpha);
-        square += share[i] * d * d;
-    }
-    double hi = log(exp_sum) + cql_alpha;
-    double slack = 1e-12 * (1.0 + fabs(lo) + fabs(hi));
-    double z = fmin(lo + 0.5 * square / ((1.0 + cql_alpha) * (1.0 + cql_alpha)), hi);
-    lo -= slack;
-    hi += slack;
-
-    /* pass 3: f(z) = 0 */
-    while (cert->iterations < MAX_STEPS) {
-        cert->iterations++;
-        double f = -cql_alpha, slope = 0.0, bend = 0.0; /* f, -f', f'' */
-        double noise = cql_alpha; /* f's own rounding error, in units of DBL_EPSILON */
-        for (size_t i = 0; i < k; ++i) {
-            double x = offset[i] - z;
-            double w = cql_omega(x);
-            double w1 = 1.0 / (1.0 + w);
-            double d = share[i] * w * w1;
-            f += share[i] * w;
-            slope += d;
-            bend += d * w1 * w1;
-            noise += share[i] * w + d * fabs(x);
-        }
-        if (f > 0.0) {
-            lo = z;
-        } else {
-            hi = z;
-        }
-        /* Far from the root Halley's denominator may vanish: there at most twice Newton's step. */
-        double newton = f / slope;
-        double step = newton / fmax(1.0 - 0.5 * newton * bend / slope, 0.5);
-        if (!(z + step >= lo && z + step <= hi)) { step = lo + 0.5 * (hi - lo) - z; }
-        z += step;
-        if (fabs(step) <= LAST_STEP || fabs(f) <= 4.0 * DBL_EPSILON * noise) { break; }
-    }
-
-    /* pass 4: Q and its certificate */
-    k = 0;
-    for (size_t a = 0; a < n_actions; ++a) {
-        if (n[a] > 0) { q[a] = rbar[a] + (cql_alpha - cql_omega(offset[k++] - z)); }
+        q[a] = rbar[a];
+        if (cql_alpha > 0.0) { q[a] += cql_alpha - cql_omega(e.offset[k++] - e.z); }
     }
     cert->gradient = scaled_gradient(n_actions, n, rbar, cql_alpha, total, q);
     return cert->gradient <= CERTIFICATE * size;
 }
 
-double cql_objective(size_t n_actions, const uint64_t *n, const double *rbar, const double *sumsq,
-                     double cql_alpha, const double *q) {
-    double total = 0.0, conservative = 0.0, regression = 0.0;
-    for (size_t a = 0; a < n_actions; ++a) {
-        total += (double)n[a];
-    }
-    if (total == 0.0) { return 0.0; }
-    for (size_t a = 0; a < n_actions; ++a) {
-        if (n[a] == 0) { continue; }
-        double pi = (double)n[a] / total;
-        double variance = sumsq[a] / (double)n[a] - rbar[a] * rbar[a];
-        conservative -= pi * q[a];
-        regression += pi * ((q[a] - rbar[a]) * (q[a] - rbar[a]) + variance);
-    }
-    if (cql_alpha > 0.0) {
-        conservative = cql_alpha * (conservative + logsumexp(n_actions, q));
-    } else {
-        conservative = 0.0;
-    }
-    return conservative + 0.5 * regression;
-}
-
-static double largest(size_t n_actions, const double *q) {
-    double top = -INFINITY;
-    for (size_t a = 0; a < n_actions; ++a) {
+int cql_choose(const cql_actions *actions, const double *q) {
+    double top = -INFINITY, nearest = INFINITY;
+    int best = -1;
+    for (size_t a = 0; a < actions->n; ++a) {
         top = fmax(top, q[a]);
     }
-    return top;
-}
-
-int cql_choose_head(size_t n_actions, const double *q, const double *grid) {
-    double top = largest(n_actions, q);
     if (!isfinite(top)) { return -1; }
-    int best = -1;
-    double best_distance = INFINITY;
-    for (size_t a = 0; a < n_actions; ++a) {
-        double distance = fabs(grid[a] - 1.0);
-        /* Ascending: of two equally near the first is the lower. Distances of decimal weights
-         * differ by rounding, hence the slack. */
-        if (q[a] >= top - TIE && distance < best_distance - 1e-12) {
+    for (size_t a = 0; a < actions->n; ++a) {
+        double distance = actions->grid ? fabs(actions->grid[a] - actions->safe) : 0.0;
+        /* Ascending: of two equally near the first is the lower. Distances of decimal values differ
+         * by rounding, hence the slack. */
+        if (q[a] >= top - TIE && distance < nearest - 1e-12) {
             best = (int)a;
-            best_distance = distance;
+            nearest = distance;
         }
     }
     return best;
 }
 
-int cql_choose_gate(size_t n_actions, const double *q) {
-    double top = largest(n_actions, q);
-    if (!isfinite(top)) { return -1; }
-    for (size_t a = 0; a < n_actions; ++a) {
-        if (q[a] >= top - TIE) { return (int)a; }
+/* With equal counts Q rises with the mean by a slope of at least 1 / (1 + alpha A): means that are
+ * equal, or further apart than the ties' width over that slope, need no solving. */
+static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double cql_alpha,
+                            double *q) {
+    uint64_t count = 0;
+    double top = -INFINITY, far = 2.0 * TIE * (1.0 + cql_alpha * (double)A);
+    for (size_t a = 0; a < A; ++a) {
+        if (n[a] > 0 && count > 0 && n[a] != count) { return false; }
+        count = n[a] > 0 ? n[a] : count;
+        q[a] = n[a] > 0 ? mean[a] : -INFINITY;
+        top = fmax(top, q[a]);
     }
-    return -1;
+    for (size_t a = 0; a < A; ++a) {
+        if (q[a] < top && q[a] > top - far) { return false; }
+    }
+    return true;
 }
 
-cql_adamw_options cql_adamw_defaults(void) {
-    return (cql_adamw_options){.cql_alpha = 0.75,
-                               .lr = 3e-4,
-                               .weight_decay = 0.01,
-                               .beta1 = 0.9,
-                               .beta2 = 0.999,
-                               .eps = 1e-8,
-                               .batch = 4096,
-                               .epochs = 10};
-}
-
-/* Adds one batch's gradient of the mean loss to g [S][A]: alpha * (softmax(Q_s) - onehot_a) +
- * onehot_a * (Q_sa - r), over all A. The softmax of a state is taken once for its `seen` records of
- * the batch. */
-static void batch_gradient(const cql_record *records, const uint32_t *order, size_t n,
-                           size_t n_states, size_t n_actions, double cql_alpha, const double *q,
-                           double *g, uint32_t *seen) {
-    memset(g, 0, n_states * n_actions * sizeof *g);
-    memset(seen, 0, n_states * sizeof *seen);
-    for (size_t i = 0; i < n; ++i) {
-        const cql_record *r = &records[order[i]];
-        size_t cell = (size_t)r->state * n_actions + r->action;
-        seen[r->state]++;
-        g[cell] += q[cell] - r->reward - cql_alpha;
+int cql_choice(const cql_actions *actions, const uint64_t *n, const double *mean,
+               double cql_alpha) {
+    double q[CQL_MAX_ACTIONS];
+    cql_certificate cert;
+    if (!solved_by_means(actions->n, n, mean, cql_alpha, q) &&
+        !cql_solve_exact(actions->n, n, mean, cql_alpha, q, &cert)) {
+        return -2;
     }
-    for (size_t s = 0; s < n_states; ++s) {
-        const double *q_s = q + s * n_actions;
-        double *g_s = g + s * n_actions;
-        if (seen[s] > 0) {
-            double z = logsumexp(n_actions, q_s);
-            for (size_t a = 0; a < n_actions; ++a) {
-                g_s[a] += cql_alpha * seen[s] * exp(q_s[a] - z);
-            }
-        }
-        for (size_t a = 0; a < n_actions; ++a) {
-            g_s[a] /= (double)n;
-        }
-    }
-}
-
-ckvc_status cql_adamw(const cql_record *records, size_t n, size_t n_states, size_t n_actions,
-                      const cql_adamw_options *o, cql_order_fn order_fn, void *order_ctx, double *q,
-                      ckvc_err *err) {
-    ckvc_status st = CKVC_OK;
-    size_t cells = n_states * n_actions;
-    double *g = ckvc_alloc(cells, sizeof *g);            /* [S][A] gradient of the batch */
-    double *first = ckvc_calloc(cells, sizeof *first);   /* [S][A] running mean of g */
-    double *second = ckvc_calloc(cells, sizeof *second); /* [S][A] running mean of g^2 */
-    uint32_t *seen = ckvc_alloc(n_states, sizeof *seen);
-    uint32_t *order = ckvc_alloc(n, sizeof *order);
-    if (n > UINT32_MAX || o->batch == 0) {
-        st = ckvc_fail(err, CKVC_E_USAGE,
-                       "AdamW takes at most 4294967295 records and a batch of at least 1; got %zu "
-                       "records, batch %u",
-                       n, o->batch);
-        goto done;
-    }
-    for (size_t i = 0; i < n; ++i) {
-        assert(records[i].state < n_states && records[i].action < n_actions);
-    }
-
-    memset(q, 0, cells * sizeof *q);
-    uint64_t step = 0;
-    for (uint32_t epoch = 0; epoch < o->epochs; ++epoch) {
-        order_fn(order_ctx, epoch, order, n);
-        for (size_t at = 0; at < n; at += o->batch) {
-            size_t batch =
-                n - at < o->batch
-                    ? n - at
-                    : o->batch; /* the last one is short: the mean is over its own length */
-            batch_gradient(records, order + at, batch, n_states, n_actions, o->cql_alpha, q, g,
-                           seen);
-            step++;
-            double lift1 = 1.0 - pow(o->beta1, (double)step);
-            double lift2 = sqrt(1.0 - pow(o->beta2, (double)step));
-            double shrink = 1.0 - o->lr * o->weight_decay;
-            for (size_t i = 0; i < cells; ++i) {
-                first[i] = o->beta1 * first[i] + (1.0 - o->beta1) * g[i];
-                second[i] = o->beta2 * second[i] + (1.0 - o->beta2) * g[i] * g[i];
-                q[i] =
-                    shrink * q[i] - o->lr / lift1 * first[i] / (sqrt(second[i]) / lift2 + o->eps);
-            }
-        }
-    }
-done:
-    free(g);
-    free(first);
-    free(second);
-    free(seen);
-    free(order);
-    return st;
-}
-
-void cql_seeded_order(void *seed_u64, uint32_t epoch, uint32_t *order, size_t n) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, *(const uint64_t *)seed_u64, ckvc_rng_key("adamw"), STAGE_SHUFFLE + epoch);
-    for (size_t i = 0; i < n; ++i) {
-        order[i] = (uint32_t)i;
-    }
-    ckvc_rng_shuffle_u32(&rng, order, n);
+    return cql_choose(actions, q);
 }

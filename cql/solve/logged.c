@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/solve/bound.h"
-#include "cql/solve/cql.h"
+#include "cql/solve/counts.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "lib/base/sizes.h"
@@ -28,21 +27,19 @@ ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part,
                          n_states, memory_max);
     }
     cql_logged *l = ckvc_calloc(1, sizeof *l);
-    *l = (cql_logged){.n_states = n_states, .n_actions = n_actions, .memory_max = memory_max};
+    l->n_states = n_states;
+    l->n_actions = n_actions;
+    l->with_part = with_part;
+    l->memory_max = memory_max;
     l->latest = ckvc_alloc(n_states, sizeof *l->latest);
     l->first = ckvc_calloc(n_states + 1, sizeof *l->first);
-    l->part = with_part ? ckvc_alloc(0, sizeof *l->part) : NULL;
-    if (l->latest == NULL || l->first == NULL || (with_part && l->part == NULL)) {
-        cql_logged_free(l);
-        return ckvc_fail_memory(err, "logged rewards", states);
-    }
     memset(l->latest, 0xff, n_states * sizeof *l->latest);
     *out = l;
     return CKVC_OK;
 }
 
 void cql_logged_free(cql_logged *l) {
-    if (l == NULL) { return; }
+    if (!l) { return; }
     free(l->key);
     free(l->blocks);
     free(l->n);
@@ -54,25 +51,15 @@ void cql_logged_free(cql_logged *l) {
     free(l);
 }
 
-ckvc_status cql_logged_prompt(cql_logged *l, const char *id, ckvc_err *err) {
-    if (l->n_prompts >= NO_BLOCK) {
-        return ckvc_fail(err, CKVC_E_DATA, "more than 4294967294 prompts");
-    }
-    ckvc_status st =
-        ckvc_grow((void **)&l->key, &l->cap_prompts, l->n_prompts + 1, sizeof *l->key, err);
-    if (st == CKVC_OK) { l->key[l->n_prompts++] = ckvc_rng_key(id); }
-    return st;
-}
-
-static bool grow_to(void **array, size_t n, size_t size) {
-    void *bigger = ckvc_realloc_array(*array, n, size);
-    *array = bigger != NULL ? bigger : *array;
-    return bigger != NULL;
+void cql_logged_prompt(cql_logged *l, const char *id) {
+    assert(l->n_prompts < NO_BLOCK);
+    CKVC_GROW(l->key, l->cap_prompts, l->n_prompts + 1);
+    l->key[l->n_prompts++] = ckvc_rng_key(id);
 }
 
 static ckvc_status grow_blocks(cql_logged *l, ckvc_err *err) {
     size_t want = l->cap_blocks > 0 ? 2 * l->cap_blocks : 256, cells = 0, bytes = 0;
-    size_t per = sizeof *l->n + sizeof *l->sum + (l->part != NULL ? sizeof *l->part : 0);
+    size_t per = sizeof *l->n + sizeof *l->sum + (l->with_part ? sizeof *l->part : 0);
     size_t blocks = want * (sizeof *l->blocks + sizeof *l->order);
     if (want >= NO_BLOCK || !ckvc_mul_size(want, l->n_actions, &cells) ||
         !ckvc_mul_size(cells, per, &bytes) || bytes + blocks > l->memory_max) {
@@ -80,12 +67,10 @@ static ckvc_status grow_blocks(cql_logged *l, ckvc_err *err) {
                          "records of %zu prompts need more than the %zu bytes allowed",
                          l->n_prompts, l->memory_max);
     }
-    if (!grow_to((void **)&l->blocks, want, sizeof *l->blocks) ||
-        !grow_to((void **)&l->n, cells, sizeof *l->n) ||
-        !grow_to((void **)&l->sum, cells, sizeof *l->sum) ||
-        (l->part != NULL && !grow_to((void **)&l->part, cells, sizeof *l->part))) {
-        return ckvc_fail_memory(err, "logged rewards", bytes + blocks);
-    }
+    l->blocks = ckvc_realloc_array(l->blocks, want, sizeof *l->blocks);
+    l->n = ckvc_realloc_array(l->n, cells, sizeof *l->n);
+    l->sum = ckvc_realloc_array(l->sum, cells, sizeof *l->sum);
+    if (l->with_part) { l->part = ckvc_realloc_array(l->part, cells, sizeof *l->part); }
     l->cap_blocks = want;
     return CKVC_OK;
 }
@@ -97,25 +82,18 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
         !(fabs(baseline) <= CQL_MAX_REWARD)) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "an advantage of %.17g (loss part %.17g, baseline %.17g) nats per token; "
-                         "wanted magnitudes "
-                         "up to %g",
+                         "wanted magnitudes up to %g",
                          advantage, part, baseline, CQL_MAX_REWARD);
     }
     size_t A = l->n_actions, prompt = l->n_prompts - 1, i = l->latest[state];
     if (i == NO_BLOCK || l->blocks[i].prompt != prompt) {
-        ckvc_status st = l->n_blocks == l->cap_blocks ? grow_blocks(l, err) : CKVC_OK;
-        if (st != CKVC_OK) { return st; }
+        if (l->n_blocks == l->cap_blocks) { CKVC_TRY(grow_blocks(l, err)); }
         i = l->n_blocks++;
         l->latest[state] = (uint32_t)i;
-        l->blocks[i] =
-            (cql_block){.prompt = (uint32_t)prompt, .state = (uint32_t)state, .baseline = 0.0};
+        l->blocks[i] = (cql_block){.prompt = (uint32_t)prompt, .state = (uint32_t)state};
         memset(l->n + i * A, 0, A * sizeof *l->n);
-        for (size_t a = 0; a < A; ++a) {
-            l->sum[i * A + a] = 0.0;
-        }
-        for (size_t a = 0; l->part != NULL && a < A; ++a) {
-            l->part[i * A + a] = 0.0;
-        }
+        memset(l->sum + i * A, 0, A * sizeof *l->sum);
+        if (l->part) { memset(l->part + i * A, 0, A * sizeof *l->part); }
     }
     uint64_t before = 0;
     for (size_t a = 0; a < A; ++a) {
@@ -124,12 +102,12 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
     l->blocks[i].baseline += (baseline - l->blocks[i].baseline) / (double)(before + 1);
     l->n[i * A + action]++;
     l->sum[i * A + action] += advantage;
-    if (l->part != NULL) { l->part[i * A + action] += part; }
+    if (l->part) { l->part[i * A + action] += part; }
     l->n_records++;
     return CKVC_OK;
 }
 
-ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err) {
+void cql_logged_finish(cql_logged *l) {
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
     /* a stable counting sort by state: prompts stay in their order */
     for (size_t i = 0; i < l->n_blocks; ++i) {
@@ -149,7 +127,6 @@ ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err) {
     }
     free(l->latest);
     l->latest = NULL;
-    return CKVC_OK;
 }
 
 size_t cql_logged_prompts(const cql_logged *l, size_t state) {
@@ -168,15 +145,13 @@ static bool kept(const cql_logged *l, const cql_block *b, const cql_subset *of) 
 size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward,
                         double scale, uint64_t *n, double *mean) {
     size_t A = l->n_actions, prompts = 0;
-    const double *sums = reward == CQL_LOSS_PART && l->part != NULL ? l->part : l->sum;
-    for (size_t a = 0; a < A; ++a) {
-        n[a] = 0;
-        mean[a] = 0.0;
-    }
+    const double *sums = reward == CQL_LOSS_PART && l->part ? l->part : l->sum;
+    memset(n, 0, A * sizeof *n);
+    memset(mean, 0, A * sizeof *mean);
     for (size_t k = l->first[state]; k < l->first[state + 1]; ++k) {
         size_t i = l->order[k];
         const cql_block *b = &l->blocks[i];
-        uint64_t w = of->weight != NULL ? of->weight[b->prompt] : 1;
+        uint64_t w = of->weight ? of->weight[b->prompt] : 1;
         if (w == 0 || !kept(l, b, of)) { continue; }
         const uint32_t *bn = l->n + i * A;
         const double *bs = sums + i * A;
@@ -193,98 +168,41 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
     return prompts;
 }
 
-/* With equal counts Q rises with the mean by a slope of at least 1 / (1 + alpha A): means that are
- * equal, or further apart than the ties' width over that slope, need no solving. */
-static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, double cql_alpha,
-                            double *q) {
-    uint64_t count = 0;
-    double top = -INFINITY, far = 2e-9 * (1.0 + cql_alpha * (double)A);
-    for (size_t a = 0; a < A; ++a) {
-        if (n[a] > 0 && count > 0 && n[a] != count) { return false; }
-        count = n[a] > 0 ? n[a] : count;
-        q[a] = n[a] > 0 ? mean[a] : -INFINITY;
-        top = fmax(top, q[a]);
-    }
-    for (size_t a = 0; a < A; ++a) {
-        if (q[a] < top && q[a] > top - far) { return false; }
-    }
-    return true;
-}
-
-int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double cql_alpha,
-               const double *head_grid) {
-    double q[CQL_MAX_ACTIONS];
-    cql_certificate cert;
-    if (!solved_by_means(n_actions, n, mean, cql_alpha, q) &&
-        !cql_solve_exact(n_actions, n, mean, cql_alpha, q, &cert)) {
-        return -2;
-    }
-    return head_grid != NULL ? cql_choose_head(n_actions, q, head_grid)
-                             : cql_choose_gate(n_actions, q);
-}
-
 int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
     if (cql_logged_state(l, state, of, fit->reward, fit->scale, n, mean) == 0) { return -1; }
-    return cql_choice(l->n_actions, n, mean, fit->cql_alpha, fit->head_grid);
+    return cql_choice(&fit->actions, n, mean, fit->cql_alpha);
 }
 
-ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
-                               uint64_t seed, uint8_t **out, ckvc_err *err) {
-    uint8_t *one = ckvc_alloc(n_replicates, 1);
-    *out = ckvc_alloc(l->n_prompts, n_replicates);
-    if (one == NULL || *out == NULL) {
-        free(one);
-        free(*out);
-        *out = NULL;
-        return ckvc_fail_memory(err, "weights of replicates", l->n_prompts * n_replicates);
-    }
+uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
+                            uint64_t seed) {
+    CKVC_AUTO_FREE uint8_t *one = ckvc_alloc(n_replicates, 1);
+    uint8_t *weight = ckvc_alloc(l->n_prompts, n_replicates);
     for (size_t p = 0; p < l->n_prompts; ++p) {
         cql_resample_weights(seed, l->key[p], kind, n_replicates, one);
         for (uint32_t r = 0; r < n_replicates; ++r) {
-            (*out)[(size_t)r * l->n_prompts + p] = one[r];
+            weight[(size_t)r * l->n_prompts + p] = one[r];
         }
     }
-    free(one);
-    return CKVC_OK;
+    return weight;
 }
 
-ckvc_status cql_logged_choices(const cql_logged *l, const uint8_t *weight, uint32_t n_replicates,
-                               const cql_fit *fit, uint16_t *choices, ckvc_err *err) {
-    for (size_t s = 0; s < l->n_states; ++s) {
-        for (uint32_t r = 0; r < n_replicates; ++r) {
-            const cql_subset of = {weight + (size_t)r * l->n_prompts, 1.0, 0};
-            int a = cql_logged_choice(l, s, &of, fit);
-            if (a < -1) {
-                return ckvc_fail(err, CKVC_E_BUG,
-                                 "replicate %u, state %zu: the exact solver failed", r, s);
-            }
-            choices[(size_t)r * l->n_states + s] = a < 0 ? CQL_NO_CHOICE : (uint16_t)a;
-        }
-    }
-    return CKVC_OK;
+static size_t state_of(const cql_resampled *s, uint32_t r, size_t state, uint64_t *n,
+                       double *mean) {
+    const cql_logged *l = s->store;
+    const cql_subset of = {r == CQL_SAMPLE ? NULL : s->weight + (size_t)r * l->n_prompts, 1.0, 0};
+    return cql_logged_state(l, state, &of, s->reward, s->scale, n, mean);
 }
 
-typedef struct one_state {
-    const cql_logged *l;
-    const uint8_t *weight;
-    size_t state;
-} one_state;
-
-static void replicate_of(const void *ctx, uint32_t r, uint64_t *n, double *mean) {
-    const one_state *o = ctx;
-    const cql_subset of = {o->weight + (size_t)r * o->l->n_prompts, 1.0, 0};
-    cql_logged_state(o->l, o->state, &of, CQL_ADVANTAGE, 1.0, n, mean);
-}
-
-double cql_logged_bound(const cql_logged *l, size_t state, const uint8_t *weight,
-                        uint32_t n_replicates, int chosen, int other, double *difference) {
-    uint64_t n[CQL_MAX_ACTIONS];
-    double mean[CQL_MAX_ACTIONS];
-    one_state ctx = {l, weight, state};
-    cql_logged_state(l, state, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
-    cql_resampled s = {l->n_actions, n_replicates, cql_logged_prompts(l, state), n, mean,
-                       replicate_of, &ctx};
-    return cql_lower_bound(&s, chosen, other, difference);
+cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
+                                   uint32_t n_replicates, cql_reward reward, double scale) {
+    return (cql_resampled){.store = l,
+                           .weight = weight,
+                           .n_states = l->n_states,
+                           .n_actions = l->n_actions,
+                           .n_replicates = n_replicates,
+                           .reward = reward,
+                           .scale = scale,
+                           .state = state_of};
 }

@@ -12,13 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cql/solve/counts.h"
+#include "cql/solve/resampled.h"
 #include "lib/base/status.h"
 
 typedef struct cql_block {
     uint32_t prompt, state;
-    double baseline; /* the reward of the unperturbed table, mean over the block's records: raw
-                        reward = advantage + baseline */
+    double baseline; /* reward of the unperturbed table, mean over the block's records: raw reward =
+                        advantage + baseline */
 } cql_block;
 
 typedef struct cql_logged {
@@ -28,36 +28,28 @@ typedef struct cql_logged {
     cql_block *blocks; /* [n_blocks] in the order of the prompts */
     uint32_t *n;       /* [n_blocks][A] */
     double *sum;       /* [n_blocks][A] advantages, nats per token */
-    double
-        *part; /* [n_blocks][A] their loss part; NULL when the two are the same (the head side) */
-    size_t *first;   /* [S+1] where a state's blocks begin in `order` */
-    uint32_t *order; /* [n_blocks] block numbers by state, within it by prompt */
-    bool whole;      /* every block has the same number of records of every action */
+    double *part;      /* [n_blocks][A] their loss part; NULL when the two are the same */
+    size_t *first;     /* [S+1] where a state's blocks begin in `order` */
+    uint32_t *order;   /* [n_blocks] block numbers by state, within it by prompt */
+    bool whole;        /* every block has the same number of records of every action */
     /* while filling */
     size_t cap_prompts, cap_blocks, memory_max;
+    bool with_part;
     uint32_t *latest; /* [S] number of the state's latest block */
 } cql_logged;
 
-/* An advantage and a loss part per record; with_part false: part is not kept. */
+/* An advantage and a loss part per record; with_part false: part is not kept. CKVC_E_MEMORY beyond
+ * memory_max bytes, here and in cql_logged_add. */
 ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
                               cql_logged **out, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_logged_free(cql_logged *l);
 /* The records that follow are this prompt's. Give all records of a prompt under one call. */
-ckvc_status cql_logged_prompt(cql_logged *l, const char *id, ckvc_err *err) CKVC_MUST_CHECK;
-/* CKVC_E_DATA when a number is not finite or beyond CQL_MAX_REWARD, CKVC_E_MEMORY beyond
- * memory_max. */
+void cql_logged_prompt(cql_logged *l, const char *id);
+/* CKVC_E_DATA when a number is not finite or beyond CQL_MAX_REWARD. */
 ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,
                            double part, double baseline, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status cql_logged_finish(cql_logged *l, ckvc_err *err) CKVC_MUST_CHECK;
+void cql_logged_finish(cql_logged *l);
 size_t cql_logged_prompts(const cql_logged *l, size_t state); /* with a record of the state */
-
-/* What a fit is made from. */
-typedef enum cql_reward { CQL_ADVANTAGE, CQL_RAW, CQL_LOSS_PART } cql_reward;
-typedef struct cql_fit {
-    double cql_alpha, scale;
-    const double *head_grid; /* the head's tie rule; NULL: the gate's */
-    cql_reward reward;
-} cql_fit;
 
 /* Which records enter: prompts by weight [n_prompts] (NULL: each once); then each block with
  * probability `keep` (1: all), drawn from (salt, prompt, state). */
@@ -72,25 +64,20 @@ extern const cql_subset cql_all;
  * that have records of it. */
 size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward,
                         double scale, uint64_t *n, double *mean);
-/* The action that a fit of these means chooses: -1 when nothing was logged, -2 when the solver
- * fails, which only a bug makes it do. Where the counts of all logged actions are equal the order
- * of Q is that of the means, and nothing is solved. */
-int cql_choice(size_t n_actions, const uint64_t *n, const double *mean, double cql_alpha,
-               const double *head_grid);
-/* Both in one. */
+typedef struct cql_fit {
+    double cql_alpha, scale;
+    cql_actions actions;
+    cql_reward reward;
+} cql_fit;
+/* What a fit of the subset chooses, as cql_choice. */
 int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit);
 
 /* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same
- * seed. */
-ckvc_status cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
-                               uint64_t seed, uint8_t **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* choices [R][S] of refits under weight [R][n_prompts]; CQL_NO_CHOICE where a replicate has no
- * record of the state. */
-ckvc_status cql_logged_choices(const cql_logged *l, const uint8_t *weight, uint32_t n_replicates,
-                               const cql_fit *fit, uint16_t *choices,
-                               ckvc_err *err) CKVC_MUST_CHECK;
-/* cql_lower_bound (bound.h) of advantages in one state over bootstrap weights [R][n_prompts]. */
-double cql_logged_bound(const cql_logged *l, size_t state, const uint8_t *weight,
-                        uint32_t n_replicates, int chosen, int other, double *difference);
+ * seed. The caller frees. */
+uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resample kind,
+                            uint64_t seed);
+/* Replicates by these weights, for what resampled.h does with them; valid as long as both. */
+cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
+                                   uint32_t n_replicates, cql_reward reward, double scale);
 
 #endif

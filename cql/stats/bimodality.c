@@ -13,20 +13,23 @@
 
 typedef struct dip_work {
     double *x, *cumulative; /* of a histogram: the bars' ends */
-    double
-        *minorant; /* greatest convex minorant of (x, lower), at each x of the interval in hand */
-    double *majorant;            /* least concave majorant of (x, upper) */
+    double *minorant; /* greatest convex one of (x, lower), at each x of the interval in hand */
+    double *majorant; /* least concave one of (x, upper) */
     size_t *touch_lo, *touch_hi; /* where they touch */
 } dip_work;
 
-static ckvc_status work_create(dip_work *w, size_t k, ckvc_err *err) {
+static dip_work work_of(size_t k) {
     double *reals = ckvc_alloc(4 * k + 1, sizeof *reals);
     size_t *places = ckvc_alloc(2 * k + 1, sizeof *places);
-    *w = (dip_work){reals, reals + k, reals + 2 * k, reals + 3 * k, places, places + k};
-    return CKVC_OK;
+    return (dip_work){.x = reals,
+                      .cumulative = reals + k,
+                      .minorant = reals + 2 * k,
+                      .majorant = reals + 3 * k,
+                      .touch_lo = places,
+                      .touch_hi = places + k};
 }
 
-static void work_free(dip_work *w) {
+static void work_fini(dip_work *w) {
     free(w->x);
     free(w->touch_lo);
 }
@@ -119,15 +122,11 @@ static double dip_of_counts(dip_work *w, const double *count, size_t k, double n
     return dip_of(w, w->x, w->cumulative, w->cumulative, k + 1, 0) / (2 * n);
 }
 
-ckvc_status bimodality_dip(const double *x, const double *lower, const double *upper, size_t k,
-                           double at_least, double *dip2, ckvc_err *err) {
-    dip_work w = {0};
-    ckvc_status st = work_create(&w, k, err);
-    if (st == CKVC_OK) {
-        *dip2 = k > 0 ? dip_of(&w, x, lower, upper, k, at_least) : NAN;
-        work_free(&w);
-    }
-    return st;
+double bimodality_dip(const double *x, const double *lower, const double *upper, size_t k,
+                      double at_least) {
+    if (k == 0) { return NAN; }
+    CKVC_AUTO(work_fini) dip_work w = work_of(k);
+    return dip_of(&w, x, lower, upper, k, at_least);
 }
 
 /* (skewness^2 + 1) / (kurtosis excess + 3 (n-1)^2 / ((n-2)(n-3))) of count [k] values at x [k]. */
@@ -150,39 +149,30 @@ static double sarle_of(const double *x, const double *count, size_t k) {
     return (skewness * skewness + 1) / (excess + 3 * (n - 1) * (n - 1) / ((n - 2) * (n - 3)));
 }
 
-ckvc_status bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
-                            uint64_t seed, bimodality *out, ckvc_err *err) {
+bimodality bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
+                           uint64_t seed) {
     double total = 0;
-    *out = (bimodality){.dip = NAN, .sarle = NAN, .p = NAN, .at_ends = NAN};
     for (size_t i = 0; i < k; i++) {
         total += count[i];
     }
-    out->n = (uint64_t)total;
-    if (out->n == 0) { return CKVC_OK; }
-    dip_work w = {0};
-    double *drawn = ckvc_alloc(k, sizeof *drawn);
-    ckvc_status st = work_create(&w, k + 1, err);
-    if (st != CKVC_OK || !drawn) {
-        free(drawn);
-        if (st == CKVC_OK) { work_free(&w); }
-        return st ? st : ckvc_fail_memory(err, "a dip test", k * sizeof *drawn);
-    }
-    out->dip = dip_of_counts(&w, count, k, total);
-    out->sarle = sarle_of(grid, count, k);
-    out->at_ends = (count[0] + (k > 1 ? count[k - 1] : 0)) / total;
+    bimodality out = {.n = (uint64_t)total, .dip = NAN, .sarle = NAN, .p = NAN, .at_ends = NAN};
+    if (out.n == 0) { return out; }
+    CKVC_AUTO(work_fini) dip_work w = work_of(k + 1);
+    CKVC_AUTO_FREE double *drawn = ckvc_alloc(k, sizeof *drawn);
+    out.dip = dip_of_counts(&w, count, k, total);
+    out.sarle = sarle_of(grid, count, k);
+    out.at_ends = (count[0] + (k > 1 ? count[k - 1] : 0)) / total;
     ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, out->n, STAGE_DIP);
+    ckvc_rng_init(&rng, seed, out.n, STAGE_DIP);
     uint32_t as_large = 0;
     for (uint32_t s = 0; s < samples; s++) {
         memset(drawn, 0, k * sizeof *drawn);
-        for (uint64_t i = 0; i < out->n; i++) {
+        for (uint64_t i = 0; i < out.n; i++) {
             drawn[ckvc_rng_below(&rng, k)] += 1;
         }
         /* equal dips compare as equal, whatever the rounding on their way */
-        as_large += dip_of_counts(&w, drawn, k, total) >= out->dip - 1e-12;
+        as_large += dip_of_counts(&w, drawn, k, total) >= out.dip - 1e-12;
     }
-    if (samples > 0) { out->p = (1.0 + as_large) / (1.0 + samples); }
-    free(drawn);
-    work_free(&w);
-    return CKVC_OK;
+    if (samples > 0) { out.p = (1.0 + as_large) / (1.0 + samples); }
+    return out;
 }

@@ -11,19 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/status.h"
-
 /* Twice the dip of a distribution function F that is lower[i] just left of x[i] and upper[i] at it,
  * x [k] strictly ascending: a sample's steps, or the straight pieces of a histogram, where lower
  * and upper are equal. The dip is the largest distance of F from the unimodal function nearest to
  * it. At least `at_least`, which for a sample of n is 1/n by convention. NaN when k is 0. */
-ckvc_status bimodality_dip(const double *x, const double *lower, const double *upper, size_t k,
-                           double at_least, double *dip2, ckvc_err *err) CKVC_MUST_CHECK;
+double bimodality_dip(const double *x, const double *lower, const double *upper, size_t k,
+                      double at_least);
 
 typedef struct bimodality {
     double dip;
-    double sarle;   /* 5/9 for a uniform distribution, 1 for two points, 1/3 for a normal one; NaN
-                       when n < 4 or all values are equal */
+    /* 5/9 for a uniform distribution, 1 for two points, 1/3 for a normal one; NaN when n < 4 or all
+     * values are equal */
+    double sarle;
     double p;       /* of the dip; NaN when it is undefined or without samples */
     uint64_t n;     /* values */
     double at_ends; /* share of values at the two ends of the grid */
@@ -34,7 +33,7 @@ typedef struct bimodality {
  * would seem to have peaks. p is (1 + samples whose dip is at least as large) / (1 + samples), each
  * sample n values drawn evenly from the grid, which of unimodal distributions is the least
  * favourable. The same seed gives the same samples. */
-ckvc_status bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
-                            uint64_t seed, bimodality *out, ckvc_err *err) CKVC_MUST_CHECK;
+bimodality bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
+                           uint64_t seed);
 
 #endif

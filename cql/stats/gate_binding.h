@@ -12,9 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GATE_ALIVE_SHARE                                                                           \
-    0.05 /* fewer different sets than this: choices of thresholds rest on the penalty and on       \
-            chance */
+/* Fewer different sets than this: choices of thresholds rest on the penalty and on chance. */
+#define GATE_ALIVE_SHARE 0.05
 
 typedef struct gate_binding {
     uint64_t n;            /* (prompt, layer) */

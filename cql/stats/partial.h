@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/status.h"
-
 #define PARTIAL_CONTROLS_MAX 4
 
 /* What is correlated: columns of n values each. */
@@ -19,23 +17,19 @@ typedef struct partial_columns {
 } partial_columns;
 
 typedef struct partial_result {
-    double r;      /* NaN: undefined */
-    double lo, hi; /* percentiles 2.5 and 97.5 of r over resampled rows; NaN when fewer than half of
-                      them define it */
-    size_t n_controls; /* controls that say something: a constant one, or one that others give, is
-                          left out */
+    double r; /* NaN: undefined */
+    /* percentiles 2.5 and 97.5 of r over resampled rows; NaN when fewer than half of them define it
+     */
+    double lo, hi;
+    size_t n_controls; /* that say something: not a constant one, nor one that others give */
 } partial_result;
 
 /* Pearson's correlation of the residuals of x and y after least squares on the controls and a
  * constant; of the values or, with `ranks`, of their average ranks (then it is Spearman's partial
- * correlation; without controls Spearman's rho). Undefined when n < controls + 3 or when a residual
- * is zero to rounding. */
-ckvc_status partial_correlation(const partial_columns *c, bool ranks, partial_result *out,
-                                ckvc_err *err) CKVC_MUST_CHECK;
-/* The same with its interval: `replicates` samples of n rows with replacement, drawn from (seed,
- * stream); ranks are taken anew in each. */
-ckvc_status partial_interval(const partial_columns *c, bool ranks, uint32_t replicates,
-                             uint64_t seed, uint64_t stream, partial_result *out,
-                             ckvc_err *err) CKVC_MUST_CHECK;
+ * correlation; without controls Spearman's rho). Undefined when n < controls + 3, when a residual
+ * is zero to rounding, or where a value is NaN. Its interval from `replicates` (0: none) samples of
+ * n rows with replacement, drawn from (seed, stream); ranks are taken anew in each. */
+partial_result partial_correlation(const partial_columns *c, bool ranks, uint32_t replicates,
+                                   uint64_t seed, uint64_t stream);
 
 #endif

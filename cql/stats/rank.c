@@ -1,4 +1,4 @@
-/* Spearman's rho, quantiles and t intervals. */
+/* See rank.h. */
 #include "cql/stats/rank.h"
 
 #include <assert.h>
@@ -22,57 +22,53 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* out[i] = 2 * (average rank of x[i]) - (n + 1): twice the centred rank, an integer, so that all
- * sums below are exact in double up to about 100,000 values. False when a value is NaN. */
-static bool centred_ranks(const double *x, size_t n, keyed *scratch, double *out) {
+ * sums below are exact in double up to about 100,000 values. All NaN when a value is NaN. */
+static void centred_ranks(const double *x, size_t n, double *out) {
+    CKVC_AUTO_FREE keyed *sorted = ckvc_alloc(n, sizeof *sorted);
+    bool defined = true;
     for (size_t i = 0; i < n; ++i) {
-        if (isnan(x[i])) { return false; }
-        scratch[i] = (keyed){x[i], i};
+        sorted[i] = (keyed){x[i], i};
+        defined &= !isnan(x[i]);
     }
-    qsort(scratch, n, sizeof *scratch, by_value);
+    if (!defined) {
+        for (size_t i = 0; i < n; ++i) {
+            out[i] = NAN;
+        }
+        return;
+    }
+    qsort(sorted, n, sizeof *sorted, by_value);
     for (size_t first = 0; first < n;) {
         size_t last = first;
-        while (last + 1 < n && scratch[last + 1].value == scratch[first].value) {
+        while (last + 1 < n && sorted[last + 1].value == sorted[first].value) {
             last++;
         }
         /* ranks first+1 ... last+1 average to (first + last + 2) / 2 */
         for (size_t i = first; i <= last; ++i) {
-            out[scratch[i].index] = (double)(first + last + 2) - (double)(n + 1);
+            out[sorted[i].index] = (double)(first + last + 2) - (double)(n + 1);
         }
         first = last + 1;
     }
-    return true;
 }
 
 double rank_spearman(const double *x, const double *y, size_t n) {
     if (n < 2) { return NAN; }
-    double rho = NAN;
-    keyed *scratch = ckvc_alloc(n, sizeof *scratch);
-    double *rx = ckvc_alloc(n, sizeof *rx), *ry = ckvc_alloc(n, sizeof *ry);
-    if (scratch != NULL && rx != NULL && ry != NULL && centred_ranks(x, n, scratch, rx) &&
-        centred_ranks(y, n, scratch, ry)) {
-        double xx = 0.0, yy = 0.0, xy = 0.0;
-        for (size_t i = 0; i < n; ++i) {
-            xx += rx[i] * rx[i];
-            yy += ry[i] * ry[i];
-            xy += rx[i] * ry[i];
-        }
-        if (xx > 0.0 && yy > 0.0) { rho = fmax(-1.0, fmin(1.0, xy / (sqrt(xx) * sqrt(yy)))); }
+    CKVC_AUTO_FREE double *rx = ckvc_alloc(2 * n, sizeof *rx);
+    double *ry = rx + n, xx = 0.0, yy = 0.0, xy = 0.0;
+    centred_ranks(x, n, rx);
+    centred_ranks(y, n, ry);
+    for (size_t i = 0; i < n; ++i) {
+        xx += rx[i] * rx[i];
+        yy += ry[i] * ry[i];
+        xy += rx[i] * ry[i];
     }
-    free(scratch);
-    free(rx);
-    free(ry);
-    return rho;
+    return xx > 0.0 && yy > 0.0 ? fmax(-1.0, fmin(1.0, xy / (sqrt(xx) * sqrt(yy)))) : NAN;
 }
 
-ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err) {
-    keyed *scratch = ckvc_alloc(n + 1, sizeof *scratch);
-    const bool ok = centred_ranks(x, n, scratch, out);
-    free(scratch);
-    for (size_t i = 0; ok && i < n; ++i) {
+void rank_average(const double *x, size_t n, double *out) {
+    centred_ranks(x, n, out);
+    for (size_t i = 0; i < n; ++i) {
         out[i] = (out[i] + (double)(n + 1)) / 2;
     }
-    return ok ? CKVC_OK
-              : ckvc_fail(err, CKVC_E_DATA, "ranks of values with a NaN among them were asked for");
 }
 
 size_t rank_bin_size(size_t n, size_t n_bins, size_t bin) {
@@ -159,22 +155,27 @@ rank_interval rank_mean_interval(const double *d, size_t n) {
     return r;
 }
 
-ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out,
-                          ckvc_err *err) {
-    if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "a quantile of no values was asked for"); }
-    double *sorted = ckvc_alloc(n, sizeof *sorted);
-    memcpy(sorted, x, n * sizeof *sorted);
+void rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out) {
+    CKVC_AUTO_FREE double *sorted = ckvc_copy(x, n, sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, ckvc_order_double);
     for (size_t i = 0; i < n_p; ++i) {
         assert(p[i] >= 0.0 && p[i] <= 1.0);
+        if (n == 0) {
+            out[i] = NAN;
+            continue;
+        }
         double at = p[i] * (double)(n - 1);
         size_t below = (size_t)at;
         double t = at - (double)below;
         double a = sorted[below], b = sorted[below + 1 < n ? below + 1 : below];
-        out[i] = t < 0.5 ? a + (b - a) * t
-                         : b - (b - a) *
-                                   (1.0 - t); /* NumPy's two branches, so that the bits agree too */
+        /* NumPy's two branches, so that the bits agree too */
+        out[i] = t < 0.5 ? a + (b - a) * t : b - (b - a) * (1.0 - t);
     }
-    free(sorted);
-    return CKVC_OK;
+}
+
+void rank_ends(const double *x, size_t n, double *lo, double *hi) {
+    double ends[2];
+    rank_quantile(x, n, (const double[]){0.025, 0.975}, 2, ends);
+    *lo = ends[0];
+    *hi = ends[1];
 }

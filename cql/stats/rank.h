@@ -1,25 +1,21 @@
-/* Rank statistics: Spearman's rho with average ranks, per layer-bin, and intervals. Plain arrays.
- */
+/* Rank statistics: Spearman's rho with average ranks, per layer-bin; intervals and quantiles. Plain
+ * arrays; NaN is what is undefined. */
 #ifndef CKVC_RANK_H
 #define CKVC_RANK_H
 
 #include <stddef.h>
 
-#include "lib/base/status.h"
-
-/* Spearman's rho of x, y [n]; NaN when undefined (n < 2 or a constant side). NaN also when memory
- * is out. */
+/* Spearman's rho of x, y [n]; NaN for n < 2, a constant side, or a NaN among the values. */
 double rank_spearman(const double *x, const double *y, size_t n);
-/* Average ranks of x [n], 1-based: ties share the mean of their places. CKVC_E_DATA when a value is
- * NaN. */
-ckvc_status rank_average(const double *x, size_t n, double *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Average ranks of x [n], 1-based: ties share the mean of their places. All NaN when a value is. */
+void rank_average(const double *x, size_t n, double *out);
 /* Sizes of n_bins consecutive groups of n things as NumPy's array_split: the first n mod n_bins are
  * one longer. */
 size_t rank_bin_size(size_t n, size_t n_bins, size_t bin);
 typedef struct rank_layers {
     double overall;
-    double bins[64];          /* as many as were asked for; NaN: undefined */
-    double bin_mean, bin_min; /* over the defined bins; NaN when there is none */
+    double bins[64];          /* as many as were asked for */
+    double bin_mean, bin_min; /* over the defined bins */
 } rank_layers;
 /* x, y [L][G]; n_bins <= 64 groups of layers, flattened within a group. */
 void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t n_bins,
@@ -31,9 +27,10 @@ typedef struct rank_interval {
 } rank_interval;
 /* Mean of paired differences d [n] with its 95% t interval; NaN bounds when n < 2. */
 rank_interval rank_mean_interval(const double *d, size_t n);
-/* The p-quantile (0..1) of x [n], linear interpolation between order statistics (NumPy's default).
- * x is not changed. */
-ckvc_status rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+/* The p-quantiles (0..1) of x [n], linear interpolation between order statistics (NumPy's default);
+ * NaN for n = 0. x is not changed. */
+void rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out);
+/* Percentiles 2.5 and 97.5. */
+void rank_ends(const double *x, size_t n, double *lo, double *hi);
 
 #endif

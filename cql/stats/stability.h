@@ -3,7 +3,7 @@
  *
  * A table of one side is [L*X][nB] states with one entry each; states without records keep the
  * incoming action, as in a fit. All subsets are drawn from (seed, number of the repeat); the same
- * arguments give the same bits.
+ * arguments give the same bits. CKVC_E_BUG when the solver fails.
  */
 #ifndef CKVC_CQL_STABILITY_H
 #define CKVC_CQL_STABILITY_H
@@ -14,13 +14,12 @@
 #include "cql/solve/logged.h"
 #include "lib/base/status.h"
 
-typedef struct stability_side {
+typedef struct stability_fit {
     const cql_logged *l;
     cql_fit fit;
-    const double *grid;  /* [A] */
     const int *incoming; /* [S] action of a state without records */
     size_t n_budgets;    /* the last index of a state */
-} stability_side;
+} stability_fit;
 
 /* Mean of what a repeat gives over the repeats where it is defined, with their 2.5% and 97.5%
  * quantiles. */
@@ -28,8 +27,7 @@ typedef struct stability_spread {
     double mean, lo, hi;
     size_t n; /* repeats that define it; 0: the rest is NaN */
 } stability_spread;
-ckvc_status stability_spread_of(const double *values, size_t n, stability_spread *out,
-                                ckvc_err *err) CKVC_MUST_CHECK;
+stability_spread stability_spread_of(const double *values, size_t n);
 
 /* Reliability of twice as much data from the correlation of two halves: 2 rho / (1 + rho); a
  * correlation below 0 is left as it is, since it shows no reliability that could be corrected.
@@ -42,18 +40,17 @@ double stability_ceiling(double reliability_a, double reliability_b);
 
 /* One size of a learning curve. */
 typedef struct stability_point {
-    size_t prompts;       /* of each table */
-    double keep;          /* share of each prompt's states that was used, 1: all */
-    double records;       /* of one table, mean */
-    double supported;     /* share of the states with records, mean */
-    stability_spread rho; /* two tables from disjoint prompts; when `corrected`, mean and ends after
-                             Spearman and Brown */
-    bool corrected;       /* each table had half of `prompts` */
+    size_t prompts;           /* of each table */
+    double keep;              /* share of each prompt's states that was used, 1: all */
+    double records;           /* of one table, mean */
+    double supported;         /* share of the states with records, mean */
+    stability_spread rho;     /* two tables from disjoint prompts */
+    bool corrected;           /* each had half of `prompts`: rho after Spearman and Brown */
     stability_spread to_full; /* a table of this size against that of all records */
 } stability_point;
 /* n <= n_prompts / 2: two disjoint random sets of n prompts; more: random halves of n random
  * prompts, corrected. */
-ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep, uint32_t repeats,
+ckvc_status stability_curve_point(const stability_fit *s, size_t n, double keep, uint32_t repeats,
                                   uint64_t seed, stability_point *out,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -61,19 +58,17 @@ ckvc_status stability_curve_point(const stability_side *s, size_t n, double keep
  * time: each record of a prompt left out under the chosen action, 0 where the table keeps the
  * incoming one. gain [n_prompts]: a prompt's mean over its states and over the repeats in which it
  * was left out, NaN when it never was. 0 < n < n_prompts. */
-ckvc_status stability_left_out(const stability_side *s, size_t n, uint32_t repeats, uint64_t seed,
+ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeats, uint64_t seed,
                                double *gain, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Sorted mean advantages of states with every action logged, best first, in nats: `same` on the
  * prompts that sorted them, `other` on the rest (random halves, mean over repeats). Per rank [A]:
- * mean over states, and for `same` the quartiles over states. *n_states: how many; 0: the rest is
- * NaN. */
+ * mean over states, and for `same` the quartiles over states. */
 typedef struct stability_ranks {
-    size_t n_states;
+    size_t n_states;                /* 0: the rest is NaN */
     double *same, *lo, *hi, *other; /* [A] each */
 } stability_ranks;
-ckvc_status stability_rank_curve(const stability_side *s, uint32_t repeats, uint64_t seed,
-                                 stability_ranks *out, ckvc_err *err) CKVC_MUST_CHECK;
+stability_ranks stability_rank_curve(const cql_logged *l, uint32_t repeats, uint64_t seed);
 void stability_ranks_free(stability_ranks *r);
 
 #endif

@@ -2,7 +2,6 @@
 #include "cql/stats/variance.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cql/solve/cql.h"
@@ -99,56 +98,47 @@ static double action_component(const sums *s) {
     return (s->action / s->df_action - s->rest / s->df_rest) / (s->n_prompts / (double)s->n_states);
 }
 
-ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *out,
-                        ckvc_err *err) {
+static double ratio(double part, double whole) {
+    return whole > 0.0 ? part / whole : NAN;
+}
+
+variance_split variance_of(const cql_logged *l, cql_reward reward) {
     size_t most = 0, A = l->n_actions;
-    *out = (variance_split){
-        0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, {NAN, NAN, NAN, NAN, 0}};
     for (size_t i = 0; i < l->n_states; ++i) {
         most = cql_logged_prompts(l, i) > most ? cql_logged_prompts(l, i) : most;
     }
-    matrix m = {.y = ckvc_alloc(most * A, sizeof(double)),
-                .base = ckvc_alloc(most, sizeof(double)),
-                .action = ckvc_alloc(A, sizeof(double))};
-    ckvc_status st = CKVC_OK;
-    if (m.y == NULL || m.base == NULL || m.action == NULL) {
-        st = ckvc_fail_memory(err, "a split of variance", most * A * sizeof(double));
-        goto done;
-    }
-    sums s = sums_of(l, reward, 0, 0, &m);
-    if (s.n_states == 0) { goto done; }
-    double k = (double)A, raw = s.prompt_raw + s.action + s.rest,
-           all = s.prompt + s.action + s.rest;
-    out->n_states = s.n_states;
-    out->n_prompts = s.n_prompts / (double)s.n_states;
-    out->rest = s.rest / s.df_rest;
-    out->action = action_component(&s);
-    out->prompt = (s.prompt / s.df_prompt - out->rest) / k;
-    out->prompt_raw = (s.prompt_raw / s.df_prompt - out->rest) / k;
-    out->share_prompt_raw = raw > 0.0 ? s.prompt_raw / raw : NAN;
-    out->share_prompt = all > 0.0 ? s.prompt / all : NAN;
-    out->share_action = all > 0.0 ? s.action / all : NAN;
-    out->share_rest = all > 0.0 ? s.rest / all : NAN;
-    double signal = fmax(out->action, 0.0);
-    out->common_one = signal + out->rest > 0.0 ? signal / (signal + out->rest) : NAN;
-    out->common_all =
-        signal + out->rest > 0.0 ? signal / (signal + out->rest / out->n_prompts) : NAN;
+    CKVC_AUTO_FREE double *memory = ckvc_alloc(most * A + most + A, sizeof *memory);
+    matrix m = {.y = memory, .base = memory + most * A, .action = memory + most * A + most};
+    const sums s = sums_of(l, reward, 0, 0, &m);
+    /* without states every component is 0/0, and so is what follows from it */
+    const double k = (double)A, raw = s.prompt_raw + s.action + s.rest,
+                 all = s.prompt + s.action + s.rest, rest = s.rest / s.df_rest,
+                 n_prompts = s.n_prompts / (double)s.n_states, action = action_component(&s),
+                 signal = fmax(action, 0.0);
 
     /* pass 2: the jackknife over groups of prompts; pseudo-values G theta - (G - 1) theta_(-g) */
     size_t G = l->n_prompts < GROUPS_MAX ? l->n_prompts : GROUPS_MAX, used = 0;
     double pseudo[GROUPS_MAX];
-    for (size_t g = 0; g < G; ++g) {
-        sums without = sums_of(l, reward, G, g, &m);
+    for (size_t g = 0; g < G && s.n_states > 0; ++g) {
+        const sums without = sums_of(l, reward, G, g, &m);
         if (without.n_states > 0) {
-            pseudo[used++] = (double)G * out->action - (double)(G - 1) * action_component(&without);
+            pseudo[used++] = (double)G * action - (double)(G - 1) * action_component(&without);
         }
     }
-    out->action_interval = rank_mean_interval(pseudo, used);
-done:
-    free(m.y);
-    free(m.base);
-    free(m.action);
-    return st;
+    return (variance_split){.n_states = s.n_states,
+                            .n_prompts = n_prompts,
+                            .prompt_raw = (s.prompt_raw / s.df_prompt - rest) / k,
+                            .prompt = (s.prompt / s.df_prompt - rest) / k,
+                            .action = action,
+                            .rest = rest,
+                            .share_prompt_raw = ratio(s.prompt_raw, raw),
+                            .share_prompt = ratio(s.prompt, all),
+                            .share_action = ratio(s.action, all),
+                            .share_rest = ratio(s.rest, all),
+                            .common_one = ratio(signal, signal + rest),
+                            .common_all =
+                                signal + rest > 0.0 ? signal / (signal + rest / n_prompts) : NAN,
+                            .action_interval = rank_mean_interval(pseudo, used)};
 }
 
 /* ---- the calibration bound ---- */
@@ -157,45 +147,46 @@ static double uniform_bound(double width, size_t n_actions, size_t n_prompts, do
     return width * sqrt(log(2.0 * (double)n_actions / delta) / (2.0 * (double)n_prompts));
 }
 
-void variance_bounds(const cql_logged *l, double delta, variance_bound *of) {
+static variance_bound bound_of(const cql_logged *l, size_t state, double delta) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
-    size_t A = l->n_actions, prompts[CQL_MAX_ACTIONS];
-    for (size_t s = 0; s < l->n_states; ++s) {
-        variance_bound *b = &of[s];
-        double lo = INFINITY, hi = -INFINITY, lo_raw = INFINITY, hi_raw = -INFINITY,
-               least = INFINITY, most = -INFINITY;
-        *b = (variance_bound){0, 0, NAN, NAN, NAN, NAN, NAN};
-        cql_logged_state(l, s, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
-        memset(prompts, 0, A * sizeof *prompts);
-        for (size_t k = l->first[s]; k < l->first[s + 1]; ++k) {
-            size_t i = l->order[k];
-            for (size_t a = 0; a < A; ++a) {
-                if (l->n[i * A + a] > 0) {
-                    double v = l->sum[i * A + a] / l->n[i * A + a];
-                    prompts[a]++;
-                    lo = fmin(lo, v);
-                    hi = fmax(hi, v);
-                    lo_raw = fmin(lo_raw, v + l->blocks[i].baseline);
-                    hi_raw = fmax(hi_raw, v + l->blocks[i].baseline);
-                }
-            }
-        }
+    size_t A = l->n_actions, prompts[CQL_MAX_ACTIONS] = {0};
+    double lo = INFINITY, hi = -INFINITY, lo_raw = INFINITY, hi_raw = -INFINITY, least = INFINITY,
+           most = -INFINITY;
+    variance_bound b = {0, 0, NAN, NAN, NAN, NAN, NAN};
+    cql_logged_state(l, state, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
+    for (size_t k = l->first[state]; k < l->first[state + 1]; ++k) {
+        size_t i = l->order[k];
         for (size_t a = 0; a < A; ++a) {
-            if (n[a] > 0) {
-                b->n_prompts =
-                    b->n_actions == 0 || prompts[a] < b->n_prompts ? prompts[a] : b->n_prompts;
-                b->n_actions++;
-                least = fmin(least, mean[a]);
-                most = fmax(most, mean[a]);
-            }
+            if (l->n[i * A + a] == 0) { continue; }
+            double v = l->sum[i * A + a] / l->n[i * A + a];
+            prompts[a]++;
+            lo = fmin(lo, v);
+            hi = fmax(hi, v);
+            lo_raw = fmin(lo_raw, v + l->blocks[i].baseline);
+            hi_raw = fmax(hi_raw, v + l->blocks[i].baseline);
         }
-        if (b->n_prompts == 0) { continue; }
-        b->width = hi - lo;
-        b->width_raw = hi_raw - lo_raw;
-        b->bound = uniform_bound(b->width, b->n_actions, b->n_prompts, delta);
-        b->bound_raw = uniform_bound(b->width_raw, b->n_actions, b->n_prompts, delta);
-        b->spread = most - least;
+    }
+    for (size_t a = 0; a < A; ++a) {
+        if (n[a] == 0) { continue; }
+        b.n_prompts = b.n_actions == 0 || prompts[a] < b.n_prompts ? prompts[a] : b.n_prompts;
+        b.n_actions++;
+        least = fmin(least, mean[a]);
+        most = fmax(most, mean[a]);
+    }
+    if (b.n_prompts > 0) {
+        b.width = hi - lo;
+        b.width_raw = hi_raw - lo_raw;
+        b.bound = uniform_bound(b.width, b.n_actions, b.n_prompts, delta);
+        b.bound_raw = uniform_bound(b.width_raw, b.n_actions, b.n_prompts, delta);
+        b.spread = most - least;
+    }
+    return b;
+}
+
+void variance_bounds(const cql_logged *l, double delta, variance_bound *of) {
+    for (size_t s = 0; s < l->n_states; ++s) {
+        of[s] = bound_of(l, s, delta);
     }
 }
 
@@ -207,22 +198,22 @@ static uint64_t about(ckvc_rng *rng, double mean) {
     return (uint64_t)llround(mean + sqrt(mean) * sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
 
-double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean,
-                            double cql_alpha, const double *head_grid, uint32_t draws,
-                            uint64_t seed, uint64_t state) {
-    uint64_t drawn[CQL_MAX_ACTIONS], total = 0, even[CQL_MAX_ACTIONS];
+double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double *mean,
+                            uint32_t draws, uint64_t seed, uint64_t state) {
+    const size_t A = fit->actions.n;
+    uint64_t drawn[CQL_MAX_ACTIONS], total = 0;
     uint32_t logged[CQL_MAX_ACTIONS], k = 0, differ = 0;
-    for (size_t a = 0; a < n_actions; ++a) {
-        even[a] = n[a] > 0 ? 1 : 0;
+    for (size_t a = 0; a < A; ++a) {
+        drawn[a] = n[a] > 0 ? 1 : 0;
         total += n[a];
         if (n[a] > 0) { logged[k++] = (uint32_t)a; }
     }
-    int fair = k > 0 ? cql_choice(n_actions, even, mean, cql_alpha, head_grid) : -1;
+    int fair = k > 0 ? cql_choice(&fit->actions, drawn, mean, fit->cql_alpha) : -1;
     if (fair < 0 || draws == 0) { return NAN; }
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, state, STAGE_NOISE);
     for (uint32_t d = 0; d < draws; ++d) {
-        memset(drawn, 0, n_actions * sizeof *drawn);
+        memset(drawn, 0, A * sizeof *drawn);
         if (total / k < MANY) {
             for (uint64_t i = 0; i < total; ++i) {
                 drawn[logged[ckvc_rng_below(&rng, k)]]++;
@@ -232,7 +223,7 @@ double variance_count_noise(size_t n_actions, const uint64_t *n, const double *m
                 drawn[logged[i]] = about(&rng, (double)total / k);
             }
         }
-        int a = cql_choice(n_actions, drawn, mean, cql_alpha, head_grid);
+        int a = cql_choice(&fit->actions, drawn, mean, fit->cql_alpha);
         if (a < 0) { return NAN; }
         differ += a != fair;
     }

@@ -10,50 +10,46 @@
 
 #include "cql/solve/logged.h"
 #include "cql/stats/rank.h"
-#include "lib/base/status.h"
-
 /* Two-way analysis of variance without replication per state, over the prompts that logged every
- * action of it, pooled over states with at least two such prompts: y_pa = m + prompt_p + action_a +
- * rest_pa. SS_prompt = A sum_p (y_p. - y..)^2, SS_action = N sum_a (y_.a - y..)^2, SS_rest =
- * SS_total - both;  MS = sum of SS / sum of degrees of freedom action = (MS_action - MS_rest) /
- * mean N,  prompt = (MS_prompt - MS_rest) / A,  rest = MS_rest        (components of variance,
- * unbiased) Components in squared nats per token; they may come out below 0, which means 0. */
+ * action of it, pooled over states with at least two such prompts:
+ *   y_pa = m + prompt_p + action_a + rest_pa
+ *   SS_prompt = A sum_p (y_p. - y..)^2,  SS_action = N sum_a (y_.a - y..)^2,
+ *   SS_rest = SS_total - both,           MS = sum of SS / sum of degrees of freedom
+ *   action = (MS_action - MS_rest) / mean N,  prompt = (MS_prompt - MS_rest) / A,  rest = MS_rest
+ * These are unbiased components of variance, in squared nats per token; they may come out below 0,
+ * which means 0. */
 typedef struct variance_split {
-    size_t n_states;  /* that entered; 0: the rest is NaN */
-    double n_prompts; /* mean prompts of a state */
-    double prompt_raw, prompt, action,
-        rest; /* components; prompt_raw of raw rewards, prompt of advantages */
-    double share_prompt_raw, share_prompt, share_action,
-        share_rest; /* sums of squares: of raw rewards, then of advantages */
+    size_t n_states;   /* that entered; 0: the rest is NaN */
+    double n_prompts;  /* mean prompts of a state */
+    double prompt_raw; /* of raw rewards; the other components are of advantages */
+    double prompt, action, rest;
+    double share_prompt_raw; /* sums of squares: of raw rewards, then of advantages */
+    double share_prompt, share_action, share_rest;
     /* Share of a mean profile of actions that is common to prompts: action / (action + rest / n),
      * for one prompt and for n_prompts. */
     double common_one, common_all;
-    rank_interval
-        action_interval; /* of `action`, t interval over a delete-a-group jackknife of prompts */
+    /* of `action`, t interval over a delete-a-group jackknife of prompts */
+    rank_interval action_interval;
 } variance_split;
 /* reward: CQL_ADVANTAGE or CQL_LOSS_PART (then prompt_raw is that of the raw reward's loss part
  * plus baseline). */
-ckvc_status variance_of(const cql_logged *l, cql_reward reward, variance_split *out,
-                        ckvc_err *err) CKVC_MUST_CHECK;
+variance_split variance_of(const cql_logged *l, cql_reward reward);
 
 typedef struct variance_bound {
-    size_t n_prompts,
-        n_actions;           /* prompts of the action that fewest logged; actions with records */
-    double width_raw, width; /* largest less smallest reward seen of one prompt and action: raw, and
-                                as advantage */
-    double bound_raw, bound; /* of them */
+    size_t n_prompts;        /* of the action that fewest logged; 0 where the state has no record */
+    size_t n_actions;        /* with records */
+    double width_raw, width; /* largest less smallest reward seen of one prompt and action */
+    double bound_raw, bound; /* of them: raw, and as advantage */
     double spread;           /* largest less smallest mean advantage of an action */
 } variance_bound;
 /* The paper's uniform calibration bound for every state: width sqrt(log(2 A / delta) / (2 N)); 2x
- * that bounds the excess of the empirical best. of [S]; n_prompts 0 where the state has no record.
- */
+ * that bounds the excess of the empirical best. of [S]. */
 void variance_bounds(const cql_logged *l, double delta, variance_bound *of);
 
 /* Share of `draws` in which the choice would be another had the state's records been drawn
- * uniformly over the logged actions, the means being what they are: what random counts alone would
- * do. NaN without records, 0 draws or a failing solver. */
-double variance_count_noise(size_t n_actions, const uint64_t *n, const double *mean,
-                            double cql_alpha, const double *head_grid, uint32_t draws,
-                            uint64_t seed, uint64_t state);
+ * uniformly over the logged actions, the means [A] being what they are: what random counts alone
+ * would do. NaN without records, 0 draws or a failing solver. */
+double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double *mean,
+                            uint32_t draws, uint64_t seed, uint64_t state);
 
 #endif

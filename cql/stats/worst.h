@@ -5,7 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/status.h"
+typedef struct worst_rows {
+    const double *damage, *first, *second; /* [n], all finite: a damage and its two risks */
+    size_t n;
+} worst_rows;
 
 /* The worst tenth: the ceil(n/10) largest damages, of equal ones those of later rows last. Low
  * risk: both risks below their medians over the same rows. */
@@ -14,14 +17,12 @@ typedef struct worst_share {
     size_t n_low, n_worst_low; /* rows of low risk; of the worst, those of low risk */
     double share;              /* n_worst_low / n_worst; NaN without rows */
     double base;   /* n_low / n: what it would be if damage had nothing to do with the risks */
-    double lo, hi; /* of share: percentiles 2.5 and 97.5 over resampled rows, medians and worst
-                      tenth taken anew; NaN: none asked */
+    double lo, hi; /* of share: percentiles 2.5 and 97.5 over resampled rows; NaN: none asked */
 } worst_share;
 
-/* damage, first, second [n], all finite; `replicates` samples of n rows with replacement, drawn
- * from (seed, stream). */
-ckvc_status worst_low_risk(const double *damage, const double *first, const double *second,
-                           size_t n, uint32_t replicates, uint64_t seed, uint64_t stream,
-                           worst_share *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* `replicates` samples of n rows with replacement, drawn from (seed, stream), medians and worst
+ * tenth taken anew in each. */
+worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t seed,
+                           uint64_t stream);
 
 #endif

@@ -5,20 +5,18 @@
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "lib/base/memory.h"
 
-ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column,
-                             ckvc_err *err) {
+void assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column) {
     assert(n >= 1 && n <= m && m <= ASSIGNMENT_MAX);
     /* Rows and columns from 1; row 0 is none, column 0 where a path begins. */
-    double *u = ckvc_calloc(n + 1, sizeof *u), *v = ckvc_calloc(m + 1, sizeof *v),
-           *least = ckvc_alloc(m + 1, sizeof *least);
-    uint32_t *row_of = ckvc_calloc(m + 1, sizeof *row_of),
-             *before = ckvc_calloc(m + 1, sizeof *before);
-    bool *done = ckvc_alloc(m + 1, sizeof *done);
-    ckvc_status st = CKVC_OK;
+    CKVC_AUTO_FREE double *u = ckvc_calloc(n + 1, sizeof *u);
+    CKVC_AUTO_FREE double *v = ckvc_calloc(m + 1, sizeof *v);
+    CKVC_AUTO_FREE double *least = ckvc_alloc(m + 1, sizeof *least);
+    CKVC_AUTO_FREE uint32_t *row_of = ckvc_calloc(m + 1, sizeof *row_of);
+    CKVC_AUTO_FREE uint32_t *before = ckvc_calloc(m + 1, sizeof *before);
+    CKVC_AUTO_FREE bool *done = ckvc_alloc(m + 1, sizeof *done);
     for (uint32_t i = 1; i <= n; i++) {
         uint32_t at = 0;
         row_of[0] = i;
@@ -60,12 +58,4 @@ ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_
     for (uint32_t j = 1; j <= m; j++) {
         if (row_of[j]) { column[row_of[j] - 1] = j - 1; }
     }
-cleanup:
-    free(u);
-    free(v);
-    free(least);
-    free(row_of);
-    free(before);
-    free(done);
-    return st;
 }

@@ -6,13 +6,10 @@
 
 #include <stdint.h>
 
-#include "lib/base/status.h"
-
 enum { ASSIGNMENT_MAX = 4096 }; /* rows and columns: 128 MiB of costs */
 
 /* cost [n][m] finite, 1 <= n <= m <= ASSIGNMENT_MAX; column [n] receives each row's. O(n^2 m). The
  * same costs give the same assignment. */
-ckvc_status assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column,
-                             ckvc_err *err) CKVC_MUST_CHECK;
+void assignment_solve(uint32_t n, uint32_t m, const double *cost, uint32_t *column);
 
 #endif

@@ -9,12 +9,13 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "cql/transfer/assignment.h"
 #include "cql/stats/rank.h"
+#include "cql/transfer/assignment.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 #define EXTENT_MAX 65536u
 #define INDEX_MAX  65535u
@@ -39,6 +40,10 @@ static uint64_t span_weight(const span *s, uint32_t k) {
     return k ? s->second : s->over - s->second;
 }
 
+static bool nearer_second(const span *s) {
+    return s->second && 2 * s->second > s->over;
+}
+
 static uint32_t round_half_down(uint64_t numerator, uint64_t denominator) {
     uint64_t whole = numerator / denominator, rest = numerator % denominator;
     return (uint32_t)(whole + (rest > denominator - rest));
@@ -46,14 +51,14 @@ static uint32_t round_half_down(uint64_t numerator, uint64_t denominator) {
 
 void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
                     uint32_t *target) {
-    assert(L >= 1 && L <= EXTENT_MAX && G >= 1 && G <= EXTENT_MAX);
-    assert(L2 >= 1 && L2 <= EXTENT_MAX && G2 >= 1 && G2 <= EXTENT_MAX);
+    assert(L >= 1 && L <= EXTENT_MAX && L2 >= 1 && L2 <= EXTENT_MAX && G >= 1 && G2 >= 1);
+    assert(G == G2 || (G <= EXTENT_MAX && G2 <= EXTENT_MAX));
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         span sl = span_of(L, L2, l2);
         for (uint32_t g2 = 0; g2 < G2; g2++) {
             span sg = span_of(G, G2, g2);
-            uint64_t sum =
-                0; /* weights add up to the denominators (at most 2^16 each): below 2^48 */
+            /* weights add up to the denominators (at most 2^16 each): below 2^48 */
+            uint64_t sum = 0;
             for (uint32_t i = 0; i < sl.count; i++) {
                 for (uint32_t j = 0; j < sg.count; j++) {
                     uint32_t index = source[(uint64_t)(sl.begin + i) * G + sg.begin + j];
@@ -62,23 +67,6 @@ void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2,
                 }
             }
             target[(uint64_t)l2 * G2 + g2] = round_half_down(sum, sl.over * sg.over);
-        }
-    }
-}
-
-void transfer_layers(uint32_t L, uint32_t cells, const uint32_t *source, uint32_t L2,
-                     uint32_t *target) {
-    assert(L >= 1 && L <= EXTENT_MAX && L2 >= 1 && L2 <= EXTENT_MAX);
-    for (uint32_t l2 = 0; l2 < L2; l2++) {
-        span s = span_of(L, L2, l2);
-        for (uint32_t c = 0; c < cells; c++) {
-            uint64_t sum = 0;
-            for (uint32_t i = 0; i < s.count; i++) {
-                uint32_t index = source[(uint64_t)(s.begin + i) * cells + c];
-                assert(index <= INDEX_MAX);
-                sum += span_weight(&s, i) * index;
-            }
-            target[(uint64_t)l2 * cells + c] = round_half_down(sum, s.over);
         }
     }
 }
@@ -96,24 +84,16 @@ static int by_spread(const void *a, const void *b) {
     return x->head < y->head ? -1 : 1;
 }
 
-static int by_index(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-ckvc_status transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2,
-                                uint32_t G2, const double *spread, uint32_t *target,
-                                ckvc_err *err) {
-    uint32_t *sorted = ckvc_alloc((size_t)L * G, sizeof *sorted),
-             *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
-    spread_of *order = ckvc_alloc(G2, sizeof *order);
-    ckvc_status st = CKVC_OK;
-    memcpy(sorted, source, (size_t)L * G * sizeof *sorted);
+void transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
+                         const double *spread, uint32_t *target) {
+    CKVC_AUTO_FREE uint32_t *sorted = ckvc_copy(source, (size_t)L * G, sizeof *sorted);
+    CKVC_AUTO_FREE uint32_t *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
+    CKVC_AUTO_FREE spread_of *order = ckvc_alloc(G2, sizeof *order);
     for (uint32_t l = 0; l < L; l++) {
-        qsort(sorted + (size_t)l * G, G, sizeof *sorted, by_index);
+        qsort(sorted + (size_t)l * G, G, sizeof *sorted, ckvc_order_u32);
     }
-    transfer_heads(L, G, sorted, L2, G2, mapped); /* ascending in every layer: so are means of
-                                                     ascending rows, and rounding keeps that */
+    /* ascending in every layer: so are means of ascending rows, and rounding keeps that */
+    transfer_heads(L, G, sorted, L2, G2, mapped);
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         for (uint32_t g = 0; g < G2; g++) {
             order[g] = (spread_of){spread[(size_t)l2 * G2 + g], g};
@@ -123,18 +103,13 @@ ckvc_status transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, 
             target[(size_t)l2 * G2 + order[k].head] = mapped[(size_t)l2 * G2 + k];
         }
     }
-done:
-    free(sorted);
-    free(mapped);
-    free(order);
-    return st;
 }
 
 double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index,
                                const double *spread) {
     double sum = 0, n = 0;
-    double *x = ckvc_alloc(G, sizeof *x);
-    for (uint32_t l = 0; x != NULL && l < L; l++) {
+    CKVC_AUTO_FREE double *x = ckvc_alloc(G, sizeof *x);
+    for (uint32_t l = 0; l < L; l++) {
         for (uint32_t g = 0; g < G; g++) {
             x[g] = index[(size_t)l * G + g];
         }
@@ -144,7 +119,6 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index,
             n += 1;
         }
     }
-    free(x);
     return n > 0 ? sum / n : NAN;
 }
 
@@ -180,10 +154,10 @@ static void z_scores(uint32_t G, const double *signature, double *z) {
     }
 }
 
-/* z [G][3] of a source layer, z2 [G2][3] of a target layer -> head [G2], mean cost. cost: scratch
- * [G2][G * times]. */
-static ckvc_status pair_layer(const transfer_pairing *p, const double *z, const double *z2,
-                              double *cost, uint32_t *head, double *mean, ckvc_err *err) {
+/* z [G][3] of a source layer, z2 [G2][3] of a target layer -> head [G2]; returns the mean cost.
+ * cost: scratch [G2][G * times]. */
+static double pair_layer(const transfer_pairing *p, const double *z, const double *z2, double *cost,
+                         uint32_t *head) {
     uint32_t times = (p->G2 + p->G - 1) / p->G, columns = p->G * times;
     for (uint32_t i = 0; i < p->G2; i++) {
         for (uint32_t j = 0; j < columns; j++) {
@@ -196,53 +170,43 @@ static ckvc_status pair_layer(const transfer_pairing *p, const double *z, const 
             cost[(size_t)i * columns + j] = sum;
         }
     }
-    ckvc_status st = assignment_solve(p->G2, columns, cost, head, err);
-    *mean = 0;
-    for (uint32_t i = 0; st == CKVC_OK && i < p->G2; i++) {
-        *mean += cost[(size_t)i * columns + head[i]] / p->G2;
+    assignment_solve(p->G2, columns, cost, head);
+    double mean = 0;
+    for (uint32_t i = 0; i < p->G2; i++) {
+        mean += cost[(size_t)i * columns + head[i]] / p->G2;
         head[i] %= p->G;
     }
-    return st;
+    return mean;
 }
 
-ckvc_status transfer_pair(uint32_t L, uint32_t G, const double *signature, uint32_t L2, uint32_t G2,
-                          const double *signature2, transfer_pairing *out, ckvc_err *err) {
-    *out = (transfer_pairing){.L = L, .G = G, .L2 = L2, .G2 = G2};
-    uint32_t times = (G2 + G - 1) / G;
+ckvc_status transfer_pair(transfer_pairing *p, const double *signature, const double *signature2,
+                          ckvc_err *err) {
+    const uint32_t L = p->L, G = p->G, L2 = p->L2, G2 = p->G2, times = (G2 + G - 1) / G;
     if (G > ASSIGNMENT_MAX || G2 > ASSIGNMENT_MAX || (uint64_t)G * times > ASSIGNMENT_MAX) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%u and %u heads: a pairing by signature takes at most %d", G, G2,
                          ASSIGNMENT_MAX);
     }
-    size_t steps = 0;
-    for (uint32_t l2 = 0; l2 < L2; l2++) {
-        steps += span_of(L, L2, l2).count;
-    }
-    out->head = ckvc_alloc(steps * G2, sizeof *out->head);
-    out->cost = ckvc_alloc(L2, sizeof *out->cost);
-    double *z = ckvc_alloc((size_t)L * G * TRANSFER_STATS, sizeof *z),
-           *z2 = ckvc_alloc((size_t)G2 * TRANSFER_STATS, sizeof *z2);
-    double *cost = ckvc_alloc((size_t)G2 * G * times, sizeof *cost);
-    ckvc_status st = CKVC_OK;
-    for (uint32_t l = 0; st == CKVC_OK && l < L; l++) {
+    size_t step = 0;
+    layers_of(p, L2, &step); /* how many there are in all */
+    p->head = ckvc_alloc(step * G2, sizeof *p->head);
+    p->cost = ckvc_alloc(L2, sizeof *p->cost);
+    CKVC_AUTO_FREE double *z = ckvc_alloc((size_t)L * G * TRANSFER_STATS, sizeof *z);
+    CKVC_AUTO_FREE double *z2 = ckvc_alloc((size_t)G2 * TRANSFER_STATS, sizeof *z2);
+    CKVC_AUTO_FREE double *cost = ckvc_alloc((size_t)G2 * G * times, sizeof *cost);
+    for (uint32_t l = 0; l < L; l++) {
         z_scores(G, signature + (size_t)l * G * TRANSFER_STATS, z + (size_t)l * G * TRANSFER_STATS);
     }
-    size_t step = 0;
-    for (uint32_t l2 = 0; st == CKVC_OK && l2 < L2; l2++) {
-        span s = span_of(L, L2, l2);
+    for (uint32_t l2 = 0; l2 < L2; l2++) {
+        span s = layers_of(p, l2, &step);
         z_scores(G2, signature2 + (size_t)l2 * G2 * TRANSFER_STATS, z2);
-        for (uint32_t k = 0; st == CKVC_OK && k < s.count; k++) {
-            double mean;
-            st = pair_layer(out, z + (size_t)(s.begin + k) * G * TRANSFER_STATS, z2, cost,
-                            out->head + step++ * G2, &mean, err);
-            if (k == 0 || (s.second && 2 * s.second > s.over)) { out->cost[l2] = mean; }
+        for (uint32_t k = 0; k < s.count; k++) {
+            double mean = pair_layer(p, z + (size_t)(s.begin + k) * G * TRANSFER_STATS, z2, cost,
+                                     p->head + (step + k) * G2);
+            if (k == 0 || nearer_second(&s)) { p->cost[l2] = mean; }
         }
     }
-    free(z);
-    free(z2);
-    free(cost);
-    if (st != CKVC_OK) { transfer_pairing_fini(out); }
-    return st;
+    return CKVC_OK;
 }
 
 void transfer_pairing_fini(transfer_pairing *p) {
@@ -252,9 +216,9 @@ void transfer_pairing_fini(transfer_pairing *p) {
 }
 
 void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, uint32_t *target) {
-    size_t step = 0;
     for (uint32_t l2 = 0; l2 < p->L2; l2++) {
-        span s = span_of(p->L, p->L2, l2);
+        size_t step;
+        span s = layers_of(p, l2, &step);
         for (uint32_t g = 0; g < p->G2; g++) {
             uint64_t sum = 0;
             for (uint32_t k = 0; k < s.count; k++) {
@@ -263,14 +227,13 @@ void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, ui
             }
             target[(size_t)l2 * p->G2 + g] = round_half_down(sum, s.over);
         }
-        step += s.count;
     }
 }
 
 uint32_t transfer_nearest(const transfer_pairing *p, uint32_t l2, const uint32_t **heads) {
     size_t first;
     span s = layers_of(p, l2, &first);
-    uint32_t k = s.second && 2 * s.second > s.over ? 1 : 0;
+    uint32_t k = nearer_second(&s);
     *heads = p->head + (first + k) * p->G2;
     return s.begin + k;
 }

@@ -7,26 +7,22 @@
 
 #include "lib/base/status.h"
 
-enum {
-    TRANSFER_STATS = 3
-}; /* per head: spread of rho over t, window attention on the window, entropy of the window
-      attention */
+/* Per head: spread of rho over t, window attention on the window, entropy of the window attention.
+ */
+enum { TRANSFER_STATS = 3 };
 
 /* source [L][G] action indices -> target [L2][G2], bilinear at relative positions, one rounding at
  * the end, exact halves down. A target axis of one takes the mean of the source axis; a source axis
- * of one repeats. All extents >= 1 and <= 65536. */
+ * of one repeats; G2 = G leaves the second axis as it is, whatever it is (cells of the gate). All
+ * extents are at least 1 and at most 65536, but for G = G2. */
 void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
                     uint32_t *target);
-/* source [L][cells] -> target [L2][cells]: layers only. */
-void transfer_layers(uint32_t L, uint32_t cells, const uint32_t *source, uint32_t L2,
-                     uint32_t *target);
 
 /* `rank`: every layer's indices ascending, mapped like transfer_heads; the k-th smallest of a
  * target layer goes to the head with the k-th smallest spread (of equal ones the earlier head).
  * spread [L2][G2]. */
-ckvc_status transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2,
-                                uint32_t G2, const double *spread, uint32_t *target,
-                                ckvc_err *err) CKVC_MUST_CHECK;
+void transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
+                         const double *spread, uint32_t *target);
 /* Whether `rank` makes sense in a table: mean over the layers where it is defined of Spearman's rho
  * between index and spread; NaN: nowhere. index, spread [L][G]. */
 double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index, const double *spread);
@@ -35,15 +31,14 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index, co
  * layer) source layers it lies between, the target heads are assigned to heads of that layer at the
  * least total squared distance of z-scores (over the heads of their own layer; a statistic without
  * spread counts 0). G2 <= G: to different heads. G2 > G: every source head may be taken ceil(G2/G)
- * times. signature [L][G][3], signature2 [L2][G2][3]. */
+ * times. signature [L][G][3], signature2 [L2][G2][3]; the extents of p are given, the rest is made.
+ */
 typedef struct transfer_pairing {
     uint32_t L, G, L2, G2;
-    uint32_t
-        *head; /* [steps][G2] heads of the source layer, in order of (target layer, source layer) */
-    double *cost; /* [L2] mean squared distance per head of the nearest source layer's pairing */
+    uint32_t *head; /* [steps][G2] of the source layer, by (target layer, source layer) */
+    double *cost;   /* [L2] mean squared distance per head of the nearest source layer's pairing */
 } transfer_pairing;
-ckvc_status transfer_pair(uint32_t L, uint32_t G, const double *signature, uint32_t L2, uint32_t G2,
-                          const double *signature2, transfer_pairing *out,
+ckvc_status transfer_pair(transfer_pairing *p, const double *signature, const double *signature2,
                           ckvc_err *err) CKVC_MUST_CHECK;
 void transfer_pairing_fini(transfer_pairing *p);
 /* source [L][G] -> target [L2][G2] through the pairing, linear between the source layers, rounded

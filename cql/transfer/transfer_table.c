@@ -113,7 +113,8 @@ static ckvc_status map_weights(mapping *m, uint32_t *source, uint32_t *target, c
         size_t most = (size_t)L * G > (size_t)L2 * G2 ? (size_t)L * G : (size_t)L2 * G2;
         spread = ckvc_alloc(most, sizeof *spread);
     } else if (m->o->heads == TRANSFER_SIGNATURE) {
-        st = transfer_pair(L, G, m->from->signature, L2, G2, m->scan.values, &m->pairing, err);
+        m->pairing = (transfer_pairing){.L = L, .G = G, .L2 = L2, .G2 = G2};
+        st = transfer_pair(&m->pairing, m->from->signature, m->scan.values, err);
     }
     for (uint32_t b = 0; b < nB && st == CKVC_OK; b++) {
         for (size_t i = 0; i < (size_t)L * G; i++) {
@@ -134,7 +135,7 @@ static ckvc_status map_weights(mapping *m, uint32_t *source, uint32_t *target, c
             for (size_t i = 0; i < (size_t)L2 * G2; i++) {
                 spread[i] = m->scan.values[i * TRANSFER_STATS];
             }
-            st = transfer_heads_rank(L, G, source, L2, G2, spread, target, err);
+            transfer_heads_rank(L, G, source, L2, G2, spread, target);
         }
         for (size_t i = 0; i < (size_t)L2 * G2 && st == CKVC_OK; i++) {
             to->weight[i * nB + b] = (float)to->head_grid[target[i]];
@@ -187,7 +188,8 @@ static ckvc_status map_values(mapping *m, ckvc_err *err) {
         source[i] = (uint32_t)ckvc_grid_index(from->gate_grid, from->n_gate_actions, from->tau[i]);
     }
     if (st == CKVC_OK) {
-        transfer_layers(from->n_layers, (uint32_t)cells, source, to->n_layers, target);
+        transfer_heads(from->n_layers, (uint32_t)cells, source, to->n_layers, (uint32_t)cells,
+                       target);
         for (size_t i = 0; i < cells * to->n_layers; i++) {
             to->tau[i] = (float)to->gate_grid[target[i]];
         }

@@ -55,6 +55,7 @@ static const world usual = {.seed = 1,
                             .base = 0.3};
 
 static double grid[A];
+static const cql_actions actions = {A, grid, 1.0};
 
 static int fill_grid(void **state) {
     (void)state;
@@ -95,10 +96,9 @@ static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, 
 /* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper fits them.
  */
 static cql_counts *log_corpus(const world *w, uint32_t replicates, cql_resample kind, bool raw) {
-    cql_counts *c = NULL;
+    cql_counts *c = cql_counts_create(STATES, A);
     ckvc_err err = {0};
-    assert_int_equal(cql_counts_create(STATES, A, replicates, kind, 5, (size_t)1 << 30, &c, &err),
-                     CKVC_OK);
+    assert_int_equal(cql_counts_resample(c, replicates, kind, 5, (size_t)1 << 30, &err), CKVC_OK);
     for (int i = 0; i < w->n_prompts; i++) {
         char id[32];
         ckvc_rng rng;
@@ -134,11 +134,11 @@ static int choose_all(const cql_counts *c, bool raw, double alpha, int choice[ST
     int decided = 0;
     for (size_t s = 0; s < STATES; s++) {
         cql_certificate cert;
-        cql_counts_state(c, s, scale, n, mean, NULL, NULL);
+        cql_counts_state(c, s, scale, n, mean, NULL);
         assert_true(cql_solve_exact(A, n, mean, alpha, q, &cert));
-        choice[s] = cql_choose_head(A, q, grid);
+        choice[s] = cql_choose(&actions, q);
         assert_true(cql_solve_exact(A, n, mean, 0.0, q, &cert));
-        decided += choice[s] != cql_choose_head(A, q, grid);
+        decided += choice[s] != cql_choose(&actions, q);
     }
     return decided;
 }
@@ -219,9 +219,10 @@ static void undecided_means_undecided(void **state) {
             if (!something) { w.effect = 0; }
             cql_counts *c = log_corpus(&w, 200, CQL_RESAMPLE_BOOTSTRAP, false);
             choose_all(c, false, 0.75, choice);
+            const cql_resampled boots = cql_counts_resampled(c, 1.0);
             for (int s = 0; s < SEEN; s++) {
                 bool better = choice[s] != CKVC_HEAD_NEUTRAL &&
-                              cql_counts_better(c, (size_t)s, choice[s], -1);
+                              cql_lower_bound(&boots, (size_t)s, choice[s], -1, NULL) > 0.0;
                 if (!something) {
                     quiet++;
                     wrong += better;
@@ -256,7 +257,6 @@ static void spearman_interval_covers_the_mean_rho(void **state) {
     (void)state;
     enum { WORLDS = 24, PAIRS = 24, R = 200 };
     static uint16_t choices[2][R * STATES];
-    const double ends_at[2] = {0.025, 0.975};
     int inside = 0, above = 0, n = 0, means = 0;
     for (int i = 0; i < WORLDS; i++) {
         world w = nth(&usual, i);
@@ -266,9 +266,9 @@ static void spearman_interval_covers_the_mean_rho(void **state) {
         for (int k = 0; k < 2; k++) {
             w.corpus = (uint64_t)k;
             cql_counts *c = log_corpus(&w, R, CQL_RESAMPLE_BOOTSTRAP, false);
-            assert_int_equal(
-                cql_counts_choices(c, 0.75, cql_counts_sd(c, false), grid, choices[k], &err),
-                CKVC_OK);
+            const cql_resampled boots = cql_counts_resampled(c, cql_counts_sd(c, false));
+            assert_int_equal(cql_resampled_choices(&boots, &actions, 0.75, choices[k], &err),
+                             CKVC_OK);
             cql_counts_free(c);
         }
         for (int r = 0; r < R; r++) {
@@ -278,7 +278,7 @@ static void spearman_interval_covers_the_mean_rho(void **state) {
             }
             rho[r] = rank_spearman(x, y, SEEN);
         }
-        assert_int_equal(rank_quantile(rho, R, ends_at, 2, ends, &err), CKVC_OK);
+        rank_ends(rho, R, &ends[0], &ends[1]);
         for (int pair = 1; pair <= PAIRS; pair++) {
             int a[STATES], b[STATES];
             for (int k = 0; k < 2; k++) {

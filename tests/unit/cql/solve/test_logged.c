@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/logged.h"
 #include "cql/stats/stability.h"
@@ -28,15 +29,11 @@ static cql_logged *new_logged(size_t states, size_t actions, bool part) {
 }
 
 static void prompt(cql_logged *l, const char *id) {
-    assert_int_equal(cql_logged_prompt(l, id, &err), CKVC_OK);
+    cql_logged_prompt(l, id);
 }
 
 static void add(cql_logged *l, size_t s, size_t a, double advantage, double baseline) {
     assert_int_equal(cql_logged_add(l, s, a, advantage, 0.5 * advantage, baseline, &err), CKVC_OK);
-}
-
-static void finish(cql_logged *l) {
-    assert_int_equal(cql_logged_finish(l, &err), CKVC_OK);
 }
 
 static void close_to(double got, double want) {
@@ -52,9 +49,9 @@ static void refits_are_those_of_counts(void **state) {
     enum { S = 5, A = 6, N = 30, R = 40 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3};
     for (int even = 0; even < 2; ++even) {
-        cql_counts *c = NULL;
+        cql_counts *c = cql_counts_create(S, A);
         cql_logged *l = new_logged(S, A, false);
-        assert_int_equal(cql_counts_create(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &c, &err),
+        assert_int_equal(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &err),
                          CKVC_OK);
         ckvc_rng rng;
         ckvc_rng_init(&rng, 5, (uint64_t)even, 0);
@@ -73,20 +70,22 @@ static void refits_are_those_of_counts(void **state) {
                 }
             }
         }
-        finish(l);
+        cql_logged_finish(l);
         assert_int_equal(l->n_records, cql_counts_records(c));
         uint16_t by_counts[R * S], by_blocks[R * S];
-        uint8_t *w = NULL;
-        const cql_fit fit = {0.75, 0.5, grid, CQL_ADVANTAGE};
-        assert_int_equal(cql_counts_choices(c, 0.75, 0.5, grid, by_counts, &err), CKVC_OK);
-        assert_int_equal(cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7, &w, &err), CKVC_OK);
-        assert_int_equal(cql_logged_choices(l, w, R, &fit, by_blocks, &err), CKVC_OK);
+        uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
+        const cql_actions actions = {A, grid, 1.0};
+        const cql_resampled counted = cql_counts_resampled(c, 0.5),
+                            blocked = cql_logged_resampled(l, w, R, CQL_ADVANTAGE, 0.5);
+        assert_int_equal(cql_resampled_choices(&counted, &actions, 0.75, by_counts, &err), CKVC_OK);
+        assert_int_equal(cql_resampled_choices(&blocked, &actions, 0.75, by_blocks, &err), CKVC_OK);
         assert_memory_equal(by_counts, by_blocks, sizeof by_counts);
         assert_int_equal(by_blocks[S - 1], CQL_NO_CHOICE);
         for (size_t s = 0; s < S - 1; ++s) {
             for (int a = 0; a < A; ++a) {
-                bool better = a != 2 && cql_logged_bound(l, s, w, R, a, 2, NULL) > 0.0;
-                assert_int_equal(better, cql_counts_better(c, s, a, 2));
+                bool better = cql_lower_bound(&blocked, s, a, 2, NULL) > 0.0;
+                assert_int_equal(better, cql_lower_bound(&counted, s, a, 2, NULL) > 0.0);
+                assert_false(a == 2 && better); /* than itself */
             }
         }
         free(w);
@@ -102,6 +101,7 @@ static void equal_counts_need_no_solver(void **state) {
     enum { A = 7 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
                  gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
+    const cql_actions head = {A, grid, 1.0}, gate = {A, grid, 0.0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 0, 0);
     for (int t = 0; t < 2000; ++t) {
@@ -114,8 +114,8 @@ static void equal_counts_need_no_solver(void **state) {
         }
         double alpha = (double)ckvc_rng_below(&rng, 3);
         assert_true(cql_solve_exact(A, n, mean, alpha, q, &cert));
-        assert_int_equal(cql_choice(A, n, mean, alpha, grid), cql_choose_head(A, q, grid));
-        assert_int_equal(cql_choice(A, n, mean, alpha, NULL), cql_choose_gate(A, q));
+        assert_int_equal(cql_choice(&head, n, mean, alpha), cql_choose(&head, q));
+        assert_int_equal(cql_choice(&gate, n, mean, alpha), cql_choose(&gate, q));
     }
 }
 
@@ -129,7 +129,7 @@ static void raw_rewards_and_loss_parts(void **state) {
     add(l, 0, 1, 2.0, -4.0);
     prompt(l, "b");
     add(l, 0, 1, 5.0, -1.0);
-    finish(l);
+    cql_logged_finish(l);
     assert_false(l->whole);
     assert_int_equal(cql_logged_state(l, 0, &cql_all, CQL_RAW, 2.0, n, mean), 2);
     assert_true(n[0] == 1 && n[1] == 2 && mean[0] == -1.5 && mean[1] == (-2.0 + 4.0) / 2.0 / 2.0);
@@ -164,9 +164,8 @@ static void variance_agrees_with_numpy(void **state) {
         }
         if (p == 2) { add(l, 2, 1, 0.0, 0.0); }
     }
-    finish(l);
-    variance_split v;
-    assert_int_equal(variance_of(l, CQL_ADVANTAGE, &v, &err), CKVC_OK);
+    cql_logged_finish(l);
+    variance_split v = variance_of(l, CQL_ADVANTAGE);
     assert_int_equal(v.n_states, 2);
     close_to(v.n_prompts, 3.5);
     close_to(v.rest, 0.049611111111111092);
@@ -199,8 +198,8 @@ static void variance_agrees_with_numpy(void **state) {
     cql_logged_free(l);
 
     l = new_logged(1, 3, false);
-    finish(l);
-    assert_int_equal(variance_of(l, CQL_ADVANTAGE, &v, &err), CKVC_OK);
+    cql_logged_finish(l);
+    v = variance_of(l, CQL_ADVANTAGE);
     assert_true(v.n_states == 0 && isnan(v.action) && isnan(v.common_all));
     cql_logged_free(l);
 }
@@ -235,14 +234,13 @@ static void prompts_left_out_by_hand(void **state) {
     add(l, 0, 0, 0.0, -2.0);
     add(l, 0, 1, 0.5, -2.0);
     add(l, 0, 2, 2.0, -2.0);
-    finish(l);
-    const stability_side s = {l, {0.75, 1.0, grid, CQL_ADVANTAGE}, grid, incoming, 1};
+    cql_logged_finish(l);
+    const stability_fit s = {l, {0.75, 1.0, {3, grid, 1.0}, CQL_ADVANTAGE}, incoming, 1};
     double gain[2];
     assert_int_equal(stability_left_out(&s, 1, 32, 1, gain, &err), CKVC_OK);
     close_to(gain[0], 0.2);
     close_to(gain[1], 0.5);
-    stability_ranks r;
-    assert_int_equal(stability_rank_curve(&s, 5, 1, &r, &err), CKVC_OK);
+    stability_ranks r = stability_rank_curve(l, 5, 1);
     assert_int_equal(r.n_states, 1);
     close_to(r.same[0], 1.1);
     close_to(r.same[1], 0.75);
@@ -286,8 +284,8 @@ static void learning_curves_tell_signal_from_noise(void **state) {
                 }
             }
         }
-        finish(l);
-        const stability_side side = {l, {0.75, 1.0, grid, CQL_ADVANTAGE}, grid, incoming, 2};
+        cql_logged_finish(l);
+        const stability_fit side = {l, {0.75, 1.0, {A, grid, 1.0}, CQL_ADVANTAGE}, incoming, 2};
         stability_point one, half, all, thin;
         assert_int_equal(stability_curve_point(&side, 1, 1.0, 20, 1, &one, &err), CKVC_OK);
         assert_int_equal(stability_curve_point(&side, 12, 1.0, 20, 1, &half, &err), CKVC_OK);
@@ -324,14 +322,14 @@ static void count_noise_by_hand(void **state) {
     (void)state;
     const uint64_t n[2] = {4, 4}, many[2] = {100000, 100000};
     const double mean[2] = {0.001, 0.0}, apart[2] = {5.0, 0.0};
+    const cql_fit fit = {.cql_alpha = 0.75, .actions = {.n = 2}}, plain = {.actions = {.n = 2}};
     enum { DRAWS = 20000 };
-    double share = variance_count_noise(2, n, mean, 0.75, NULL, DRAWS, 1, 0);
+    double share = variance_count_noise(&fit, n, mean, DRAWS, 1, 0);
     assert_true(fabs(share - 0.36328125) < 4.0 * sqrt(0.363 * 0.637 / DRAWS));
-    assert_true(variance_count_noise(2, n, mean, 0.0, NULL, 200, 1, 0) <
+    assert_true(variance_count_noise(&plain, n, mean, 200, 1, 0) <
                 0.02); /* only where one was not drawn at all: 2/2^8 */
-    assert_true(variance_count_noise(2, many, apart, 0.75, NULL, 200, 1, 0) == 0.0);
-    assert_true(
-        isnan(variance_count_noise(2, (const uint64_t[]){0, 0}, mean, 0.75, NULL, 9, 1, 0)));
+    assert_true(variance_count_noise(&fit, many, apart, 200, 1, 0) == 0.0);
+    assert_true(isnan(variance_count_noise(&fit, (const uint64_t[]){0, 0}, mean, 9, 1, 0)));
 }
 
 int main(void) {

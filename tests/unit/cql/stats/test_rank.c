@@ -108,15 +108,15 @@ static void quantiles_agree_with_numpy(void **state) {
     const double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, p[6] = {0.0, 0.025, 0.3, 0.5, 0.975, 1.0};
     const double want[6] = {-0.25, -0.215, 0.18, 0.5, 1.4249999999999998, 1.5};
     double got[6];
-    ckvc_err err = {0};
-    assert_int_equal(rank_quantile(d, 5, p, 6, got, &err), CKVC_OK);
+    rank_quantile(d, 5, p, 6, got);
     for (int i = 0; i < 6; ++i) {
         assert_true(fabs(got[i] - want[i]) <= 2e-16);
     }
     assert_true(d[0] == 0.5 && d[4] == 0.1);
-    assert_int_equal(rank_quantile(d, 1, p, 6, got, &err), CKVC_OK);
+    rank_quantile(d, 1, p, 6, got);
     assert_true(got[0] == 0.5 && got[5] == 0.5);
-    assert_int_equal(rank_quantile(d, 0, p, 1, got, &err), CKVC_E_DATA);
+    rank_quantile(d, 0, p, 1, got);
+    assert_true(isnan(got[0]));
 }
 
 int main(void) {

@@ -55,7 +55,7 @@ static void test_golden(void **state) {
                  *got = calloc((size_t)L2 * cells, 4);
         assert_int_equal(flatten(json_object_get(c, "source"), source, 0), (size_t)L * cells);
         assert_int_equal(flatten(json_object_get(c, "target"), want, 0), (size_t)L2 * cells);
-        transfer_layers(L, cells, source, L2, got);
+        transfer_heads(L, cells, source, L2, cells, got);
         assert_memory_equal(got, want, (size_t)L2 * cells * 4);
         n_checked++;
         free(source);
@@ -78,10 +78,10 @@ static void test_limits(void **state) {
     assert_int_equal(target[0], 65535);
     transfer_heads(256, 256, source, 1, 1, target);
     assert_int_equal(target[0], 65535);
-    transfer_layers(N, 1, source, 2, target);
+    transfer_heads(N, 1, source, 2, 1, target);
     assert_int_equal(target[1], 65535);
     uint32_t *wide = malloc(N * sizeof *wide);
-    transfer_layers(2, 1, source, N, wide);
+    transfer_heads(2, 1, source, N, 1, wide);
     assert_int_equal(wide[N / 2], 65535);
     free(source);
     free(wide);

@@ -1,0 +1,65 @@
+/* Resampling over prompts: how sure a choice is that was made from a sample of them.
+ *
+ * A replicate weighs every prompt anew; the weights come from (seed, prompt id, kind) alone, so two
+ * stores of the same records (counts.h, logged.h) give the same replicates.
+ */
+#ifndef CKVC_CQL_RESAMPLED_H
+#define CKVC_CQL_RESAMPLED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cql/solve/cql.h"
+#include "lib/base/status.h"
+
+typedef enum cql_resample {
+    CQL_RESAMPLE_BOOTSTRAP, /* Poisson(1) weights: the bootstrap over prompts */
+    CQL_RESAMPLE_HALVES     /* 2k and 2k+1 are the two halves of the k-th random split */
+} cql_resample;
+
+/* weight [R] of a prompt in every replicate; key: ckvc_rng_key(prompt id). */
+void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates,
+                          uint8_t *weight);
+
+/* What a fit is made from. */
+typedef enum cql_reward { CQL_ADVANTAGE, CQL_RAW, CQL_LOSS_PART } cql_reward;
+
+/* A view of a store: cql_counts_resampled and cql_logged_resampled make one. */
+typedef struct cql_resampled cql_resampled;
+struct cql_resampled {
+    const void *store;
+    const uint8_t *weight; /* logged: [R][n_prompts] */
+    size_t n_states, n_actions;
+    uint32_t n_replicates;
+    cql_reward reward;
+    double scale; /* of the means */
+    /* n, mean [A] of a state in replicate r, in the sample itself for CQL_SAMPLE; 0 where n = 0.
+     * Returns the number of prompts with records of the state. */
+    size_t (*state)(const cql_resampled *s, uint32_t r, size_t state, uint64_t *n, double *mean);
+};
+#define CQL_SAMPLE UINT32_MAX
+
+/* Refits every replicate and writes what it chooses: choices [R][S], CQL_NO_CHOICE where one has no
+ * record of the state. CKVC_E_BUG when the solver fails. */
+#define CQL_NO_CHOICE 65535
+ckvc_status cql_resampled_choices(const cql_resampled *s, const cql_actions *actions,
+                                  double cql_alpha, uint16_t *choices,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* share [S][A] = replicates that choose the action / R. */
+void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_states,
+                       size_t n_actions, float *share);
+
+/* Is one action better than another beyond chance? Lower end of the simultaneous one-sided 95%
+ * bound, over all logged actions, of the mean reward of `chosen` less that of `other`: from the
+ * bootstrap replicates' studentised maximum (single step, as Romano and Wolf 2005), so it holds
+ * although `chosen` was picked as the best of many. `other` < 0 stands for a reward of exactly 0
+ * (the unperturbed table, when rewards are advantages). *difference (may be NULL): the estimate.
+ * -INFINITY when prompts or replicates are too few, or one of the two was never logged. */
+double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int other,
+                       double *difference);
+
+/* Fewer, and resampling says nothing. */
+#define CQL_MIN_PROMPTS    8
+#define CQL_MIN_REPLICATES 20
+
+#endif
