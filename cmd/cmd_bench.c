@@ -32,7 +32,7 @@ static ckvc_status measure_error(const inputs_options *o, const opened_inputs *e
     ckvc_status st = backend_create(o->backend, e->pool, &be, err);
     if (st == CKVC_OK) {
         be->ops->weight_limit(be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
-        st = model_open(o->model, be, &reference, err);
+        st = inputs_load_model(o->model, be, &reference, err);
     }
     if (st == CKVC_OK) {
         st = bench_error_measure(be, reference, e->be, e->model, &options, &error, err);

@@ -12,6 +12,7 @@
 #include "formats/table/table_file.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "formats/model/model_files.h"
 #include "lib/model/model_info.h"
 
 typedef struct inspect_cli {
@@ -78,11 +79,13 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err) {
 /* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes.
  */
 static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *err) {
-    json_t *out = model_info(path, limits, err), *about = NULL;
+    json_t *out = NULL, *about = NULL;
     tokenizer *tok = NULL;
     chat_template chat;
-    if (!out) { return NULL; }
-    ckvc_status st = inputs_open_tokenizer(path, &tok, err);
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
+    ckvc_status st = model_files_read(path, &spec, err);
+    if (st == CKVC_OK) { st = model_info(spec, limits, &out, err); }
+    if (st == CKVC_OK) { st = inputs_open_tokenizer(path, &tok, err); }
     if (st == CKVC_OK) {
         st = chat_template_choose("auto", json_string_value(json_object_get(out, "family")), tok,
                                   &chat, err);

@@ -196,8 +196,11 @@ static ckvc_status run_job(perplexity_job *j, const inputs_options *o, bool toke
     if (!o->json) { printf("%-24s %8s %12s %12s\n", "id", "n", "mean_nll", "ppl"); }
     for (size_t i = 0; i < j->n; i++) {
         const sequence *s = &j->sequences[i];
-        ckvc_status st = session_score(j->session, s->ids, (int64_t)s->n, j->nll, j->positions,
-                                       (int64_t)j->n_positions, j->logits, err);
+        ckvc_status st = session_score(j->session, s->ids, (int64_t)s->n, j->nll, err);
+        const int64_t vocab = model_get_shape(j->e.model)->vocab;
+        for (size_t k = 0; st == CKVC_OK && k < j->n_positions; k++) {
+            st = session_logits(j->session, j->positions[k], j->logits + (int64_t)k * vocab, err);
+        }
         if (st != CKVC_OK) { return st; }
         const double mean = nll_mean(j->nll, (int64_t)s->n - 1);
         if (o->json) {

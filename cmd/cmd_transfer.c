@@ -9,7 +9,7 @@
 #include "cmd/common/options.h"
 #include "cmd/common/transfer_report.h"
 #include "cmd/verbs.h"
-#include "formats/model/model_config.h"
+#include "formats/model/model_files.h"
 #include "formats/table/table_file.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -53,7 +53,7 @@ static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, tr
                                char **name, char *family, ckvc_err *err) {
     if (c->to_shape) { return parse_shape(c->to_shape, to, err); }
     model_shape shape;
-    ckvc_status st = model_config_read(c->to_model, &shape, err);
+    ckvc_status st = model_files_shape(c->to_model, &shape, err);
     if (st != CKVC_OK) { return st; }
     to->n_layers = (uint32_t)shape.n_layers;
     to->n_query_heads = (uint32_t)shape.n_heads;

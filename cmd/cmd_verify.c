@@ -5,6 +5,7 @@
 #include "cmd/common/options.h"
 #include "cmd/verbs.h"
 #include "formats/lines/manifest.h"
+#include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
 #include "formats/shard/shard_h5.h"
 #include "formats/table/table_file.h"
@@ -16,6 +17,8 @@ static ckvc_status verify(const char *path, artifact kind, ckvc_err *err) {
     table_file *t = NULL;
     shard *s = NULL;
     manifest *m = NULL;
+    model_spec *spec = NULL;
+    char fingerprint[CKVC_SHA256_HEX];
     switch (kind) {
     case ARTIFACT_TABLE:
         st = table_file_read(path, &t, err);
@@ -29,7 +32,9 @@ static ckvc_status verify(const char *path, artifact kind, ckvc_err *err) {
         st = run_verify(path, err);
         break;
     case ARTIFACT_MODEL:
-        st = model_verify(path, err);
+        st = model_files_read(path, &spec, err);
+        if (st == CKVC_OK) { st = model_verify(spec, fingerprint, err); }
+        model_spec_free(spec);
         break;
     case ARTIFACT_MANIFEST:
         st = manifest_read(path, &m, err);

@@ -95,8 +95,12 @@ static ckvc_status try_prompt(search *s, const prompt *p, uint32_t cell[2], ckvc
     const int32_t *next = p->tokens + p->n_tokens;
     prefill_stats stats;
     double full, loss;
-    ckvc_status st = session_prefill(s->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + C,
-                                     s->o->window, s->o->alpha_kind, &stats, err);
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + C,
+                              .window = s->o->window,
+                              .alpha_kind = s->o->alpha_kind};
+    ckvc_status st = session_prefill(s->session, &in, &stats, err);
     st = st ? st : session_continue(s->session, next, C, NULL, s->nll, err);
     full = st ? NAN : nll_mean(s->nll, C);
     for (size_t a = 0; st == CKVC_OK && a < s->A; a++) {

@@ -103,9 +103,12 @@ static void copy_text(char dst[SHARD_STRING], const char *src) {
 /* Prefill and the prompt's row. loss_full is left to the caller. */
 static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_options *o,
                                prefill_stats *stats, struct shard_prompt *row, ckvc_err *err) {
-    ckvc_status st = session_prefill(w->session, p->tokens, p->n_tokens,
-                                     (int64_t)p->n_tokens + p->n_continuation, o->window,
-                                     o->alpha_kind, stats, err);
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .window = o->window,
+                              .alpha_kind = o->alpha_kind};
+    ckvc_status st = session_prefill(w->session, &in, stats, err);
     if (st != CKVC_OK) { return st; }
     *row = (struct shard_prompt){.line = p->entry->line,
                                  .n_tokens = p->n_tokens,

@@ -188,9 +188,12 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
 }
 
 static ckvc_status prefill(scorer *s, const prompt *p, ckvc_err *err) {
-    return session_prefill(s->session, p->tokens, p->n_tokens,
-                           (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha_kind,
-                           &s->stats, err);
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .window = s->o->window,
+                              .alpha_kind = s->o->alpha_kind};
+    return session_prefill(s->session, &in, &s->stats, err);
 }
 
 static void unit_utility(scorer *s, const prompt *p, uint32_t layer) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
@@ -65,6 +66,13 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_
     return st;
 }
 
+ckvc_status inputs_load_model(const char *path, backend *be, model **out, ckvc_err *err) {
+    model_spec *spec;
+    *out = NULL;
+    CKVC_TRY(model_files_read(path, &spec, err));
+    return model_open(spec, be, out, err);
+}
+
 ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
     *out = NULL;
     token_spec *spec = NULL;
@@ -85,7 +93,7 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
                          "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     }
     ckvc_status st = inputs_open_machine(o, e, err);
-    if (st == CKVC_OK) { st = model_open(o->model, e->be, &e->model, err); }
+    if (st == CKVC_OK) { st = inputs_load_model(o->model, e->be, &e->model, err); }
     if (st == CKVC_OK) { st = inputs_open_tokenizer(o->model, &e->tok, err); }
     if (st == CKVC_OK) {
         st = chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok,

@@ -128,6 +128,9 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e,
 /* Threads, backend, model, tokenizer (when the directory has one) and chat template. */
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e,
                               ckvc_err *err) CKVC_MUST_CHECK;
+/* A model alone, on a backend. */
+ckvc_status inputs_load_model(const char *path, backend *be, model **out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 /* The tokenizer of a model directory; NULL when it has none. */
 ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/model/gguf.h"
+#include "formats/model/model_files.h"
 #include "formats/tokenizer/sentencepiece.h"
 #include "formats/tokenizer/tiktoken.h"
 #include "formats/tokenizer/tokenizer_gguf.h"
@@ -41,6 +42,7 @@ ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char *
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
     *out = NULL;
     *path = NULL;
+    CKVC_TRY(model_path_check(model_dir, err));
     if (gguf_is_file(model_dir)) { return read_gguf(model_dir, out, path, err); }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *file = ckvc_path_join(model_dir, names[i]);
