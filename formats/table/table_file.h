@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
@@ -45,6 +46,7 @@ typedef struct table_file {
 table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB,
                               uint32_t n_head_actions, uint32_t n_gate_actions, bool with_evidence);
 void table_file_free(table_file *t);
+CKVC_AUTO_OF(table_file, table_file_free)
 
 /* Reads and checks everything that formats.md lists; messages name the byte or section. */
 ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
