@@ -20,9 +20,8 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 void tokenizer_free(tokenizer *t);
 CKVC_AUTO_OF(tokenizer, tokenizer_free)
-int32_t tokenizer_vocab_size(
-    const tokenizer
-        *t); /* largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps */
+/* Largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps. */
+int32_t tokenizer_vocab_size(const tokenizer *t);
 /* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
 const char *tokenizer_fingerprint(const tokenizer *t);
 
