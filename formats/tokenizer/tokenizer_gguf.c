@@ -268,9 +268,7 @@ static ckvc_status read_all(reader *r) {
 }
 
 ckvc_status tokenizer_gguf_read(token_reader *r) {
-    gguf *g;
+    CKVC_AUTO(gguf_close_at) gguf *g = NULL;
     CKVC_TRY(gguf_open(r->path, &g, r->err));
-    ckvc_status status = read_all(&(reader){.to = r, .g = g});
-    gguf_close(g);
-    return status;
+    return read_all(&(reader){.to = r, .g = g});
 }
