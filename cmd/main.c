@@ -2,6 +2,9 @@
  * exit codes are listed in README.md. */
 #include <errno.h>
 #include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,14 +50,55 @@ static _Noreturn void leave(int rc) {
 #endif
 }
 
+/* A failed write shows in the stream, whichever flush it came with; the last one is ours to ask
+ * for. Without a standard output nothing was to be written there, or writing it failed. */
+static int close_output(int rc) {
+    const bool failed_before = ferror(stdout) != 0;
+    if (fflush(stdout) != 0 || failed_before) {
+        fprintf(stderr, "ckvc: writing to standard output failed%s%s\n", failed_before ? "" : ": ",
+                failed_before ? "" : strerror(errno));
+        return 74;
+    }
+    if (fclose(stdout) != 0 && errno != EBADF) {
+        fprintf(stderr, "ckvc: writing to standard output failed: %s\n", strerror(errno));
+        return 74;
+    }
+    return rc;
+}
+
+typedef struct program {
+    int argc, rc;
+    char **argv;
+} program;
+
+static void *run(void *arg) {
+    program *p = arg;
+    p->rc = verbs_run((verb_list){verbs, sizeof verbs / sizeof *verbs}, p->argc, p->argv);
+    return NULL;
+}
+
+/* The work is done on a stack of a known size, and workers get as much: fits keep some hundred KB
+ * there, and `ulimit -s` may leave less. */
+static int run_on_own_stack(program *p) {
+    enum { STACK_BYTES = 8 << 20 };
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_setattr_default_np(&attributes);
+    const int problem = pthread_create(&thread, &attributes, run, p);
+    if (problem != 0) {
+        fprintf(stderr, "ckvc: no stack of %d MB can be had: %s\n", STACK_BYTES >> 20,
+                strerror(problem));
+        return 71;
+    }
+    pthread_join(thread, NULL);
+    return p->rc;
+}
+
 int main(int argc, char **argv) {
     ckvc_warn_set(warn_on_stderr);
     json_set_alloc_funcs(allocate, free);
-    int rc = verbs_run((verb_list){verbs, sizeof verbs / sizeof *verbs}, argc, argv);
-    /* A full disk shows when buffered output is flushed: the last chance to notice. */
-    if ((fflush(stdout) != 0 || fclose(stdout) != 0) && errno != EBADF && rc == 0) {
-        fprintf(stderr, "ckvc: writing to standard output failed: %s\n", strerror(errno));
-        rc = 74;
-    }
-    leave(rc);
+    signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails, and says so */
+    leave(close_output(run_on_own_stack(&(program){argc, 0, argv})));
 }
