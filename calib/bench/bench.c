@@ -137,9 +137,8 @@ static ckvc_status stage_attention(bench *b) {
 
 static ckvc_status stage_prefill(bench *b) {
     int64_t T = b->o->n_tokens;
-    const prefill_input in = {
-        .tokens = b->ids, .n = T, .n_total = T + b->continuation, .window = b->o->window};
-    return session_prefill(b->session, &in, &b->stats, b->err);
+    return session_prefill(b->session, b->ids, T, T + b->continuation, b->o->window,
+                           CKVC_ALPHA_PAPER, &b->stats, b->err);
 }
 
 static ckvc_status stage_variants(bench *b) {
