@@ -15,42 +15,48 @@ typedef struct bench_cli {
     const char *scratch, *variants;
 } bench_cli;
 
+typedef struct bench_job {
+    opened_inputs e;
+    backend *reference_be; /* float32 beside bf16 */
+    model *reference;
+    ckvc_buffer csv;
+} bench_job;
+
+static void job_fini(bench_job *j) {
+    model_close(j->reference);
+    backend_destroy(j->reference_be);
+    ckvc_buffer_fini(&j->csv);
+    inputs_close(&j->e);
+}
+
 /* What bf16 does to rewards and tables: float32 beside it, on a backend of its own and the same
  * threads. */
-static ckvc_status measure_error(const inputs_options *o, const opened_inputs *e,
-                                 const bench_options *b, ckvc_buffer *csv, ckvc_err *err) {
-    const bench_error_options options = {.prompts = e->prompts->items,
-                                         .n_prompts = e->prompts->n,
+static ckvc_status measure_error(const inputs_options *o, bench_job *j, const bench_options *b,
+                                 ckvc_err *err) {
+    const prompt_list *prompts = j->e.prompts;
+    const bench_error_options options = {.prompts = prompts->items,
+                                         .n_prompts = prompts->n,
                                          .window = o->window,
                                          .budget = b->budget,
                                          .variants = b->variants,
                                          .memory = (size_t)o->memory / 2,
                                          .seed = b->seed};
-    backend *be = NULL;
-    model *reference = NULL;
     bench_error error;
-    ckvc_status st = backend_create(o->backend, e->pool, &be, err);
-    if (st == CKVC_OK) {
-        be->ops->weight_limit(be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
-        st = model_open(o->model, be, &reference, err);
-    }
-    if (st == CKVC_OK) {
-        st = bench_error_measure(be, reference, e->be, e->model, &options, &error, err);
-    }
-    if (st == CKVC_OK) {
-        char shape[96], note[64];
-        ckvc_buffer text = {0};
-        snprintf(shape, sizeof shape, "T=%u B=%g C=%u", e->prompts->max_tokens, b->budget,
-                 e->prompts->max_continuation);
-        snprintf(note, sizeof note, "%zu prompts", e->prompts->n);
-        bench_error_rows(&error, shape, note, csv);
-        bench_error_text(&error, strstr(backend_kernel(e->be), "bf16"), &text);
-        if (!o->quiet && !text.failed) { fwrite(text.data, 1, text.size, stderr); }
-        ckvc_buffer_fini(&text);
-    }
-    model_close(reference);
-    backend_destroy(be);
-    return st;
+    CKVC_TRY(backend_create(o->backend, j->e.pool, &j->reference_be, err));
+    j->reference_be->ops->weight_limit(
+        j->reference_be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
+    CKVC_TRY(inputs_load_model(o->model, j->reference_be, &j->reference, err));
+    CKVC_TRY(bench_error_measure(j->reference_be, j->reference, j->e.be, j->e.model, &options,
+                                 &error, err));
+    char shape[96], note[64];
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    snprintf(shape, sizeof shape, "T=%u B=%g C=%u", prompts->max_tokens, b->budget,
+             prompts->max_continuation);
+    snprintf(note, sizeof note, "%zu prompts", prompts->n);
+    bench_error_rows(&error, shape, note, &j->csv);
+    bench_error_text(&error, strstr(backend_kernel(j->e.be), "bf16"), &text);
+    if (!o->quiet) { fwrite(text.data, 1, text.size, stderr); }
+    return CKVC_OK;
 }
 
 /* Whether to, or a mistake in what was asked for. */
@@ -69,65 +75,90 @@ static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err) {
                               : CKVC_OK;
 }
 
-static ckvc_status bench(void *cli, const opt *opts, ckvc_err *err) {
-    bench_cli *c = cli;
-    (void)opts;
-    opened_inputs e = {0};
+static ckvc_status bench(void *options, const verb_args *args, ckvc_err *err) {
+    bench_cli *c = options;
+    (void)args;
     double budgets[256];
     uint32_t n_budgets;
-    int64_t n_variants = -1;
-    bool with_error = false;
-    ckvc_buffer csv = {0};
-    ckvc_status st = inputs_budgets(&c->budget, budgets, &n_budgets, err);
-    if (st == CKVC_OK && n_budgets != 1) {
-        st = ckvc_fail(err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
+    int64_t n_variants;
+    bool with_error;
+    CKVC_AUTO(job_fini) bench_job j = {0};
+    CKVC_TRY(inputs_budgets(&c->budget, budgets, &n_budgets, err));
+    if (n_budgets != 1) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
     }
-    st = st ? st : inputs_variants(c->variants, &n_variants, err);
-    st = st ? st : wants_error(c, &with_error, err);
-    if (st == CKVC_OK && c->inputs.model) {
-        st = inputs_open_model(&c->inputs, &e, err);
-        if (st == CKVC_OK && c->inputs.manifest) {
-            c->inputs.limit = with_error ? c->error_prompts : 1;
-            st = inputs_open_prompts(&c->inputs, &e, err);
-        }
-    } else if (st == CKVC_OK) {
-        st = inputs_open_machine(&c->inputs, &e, err);
+    CKVC_TRY(inputs_variants(c->variants, &n_variants, err));
+    CKVC_TRY(wants_error(c, &with_error, err));
+    if (c->inputs.model) {
+        CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
+    } else {
+        CKVC_TRY(inputs_open_machine(&c->inputs, &j.e, err));
     }
-    if (st == CKVC_OK) {
-        bench_options b = {.n_tokens = c->inputs.max_tokens,
-                           .continuation = c->inputs.continuation,
-                           .window = c->inputs.window,
-                           .budget = budgets[0],
-                           .variants = n_variants,
-                           .repeats = (int)c->repeats,
-                           .memory = (size_t)c->inputs.memory,
-                           .sample = c->sample,
-                           .seed = (uint64_t)c->inputs.seed,
-                           .scratch_dir = c->scratch,
-                           .stages = c->stages.items,
-                           .n_stages = c->stages.n};
-        if (e.prompts) {
-            const prompt *p = &e.prompts->items[0];
-            b.n_tokens = p->n_tokens;
-            b.continuation = p->n_continuation;
-            b.tokens = p->tokens;
-        }
-        st = bench_run(e.be, e.model, &b, &csv, err);
-        st = st == CKVC_OK && with_error ? measure_error(&c->inputs, &e, &b, &csv, err) : st;
+    if (c->inputs.model && c->inputs.manifest) {
+        c->inputs.limit = with_error ? c->error_prompts : 1;
+        CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     }
-    if (st == CKVC_OK) {
-        printf("# kernel %s, %d threads\n", backend_kernel(e.be), ckvc_pool_threads(e.pool));
-        fwrite(csv.data, 1, csv.size, stdout);
+    bench_options b = {.n_tokens = c->inputs.max_tokens,
+                       .continuation = c->inputs.continuation,
+                       .window = c->inputs.window,
+                       .budget = budgets[0],
+                       .variants = n_variants,
+                       .repeats = (int)c->repeats,
+                       .memory = (size_t)c->inputs.memory,
+                       .sample = c->sample,
+                       .seed = (uint64_t)c->inputs.seed,
+                       .scratch_dir = c->scratch,
+                       .stages = c->stages.items,
+                       .n_stages = c->stages.n};
+    if (j.e.prompts) {
+        const prompt *p = &j.e.prompts->items[0];
+        b.n_tokens = p->n_tokens;
+        b.continuation = p->n_continuation;
+        b.tokens = p->tokens;
     }
-    ckvc_buffer_fini(&csv);
-    inputs_close(&e);
-    return st;
+    CKVC_TRY(bench_run(j.e.be, j.e.model, &b, &j.csv, err));
+    if (with_error) { CKVC_TRY(measure_error(&c->inputs, &j, &b, err)); }
+    printf("# kernel %s, %d threads\n", backend_kernel(j.e.be), ckvc_pool_threads(j.e.pool));
+    fwrite(j.csv.data, 1, j.csv.size, stdout);
+    return CKVC_OK;
 }
 
-int cmd_bench(int argc, char **argv) {
-    static const verb_text text = {
-        "bench", "time the stages of a calibration on this machine, as CSV",
-        "ckvc bench [--model DIR [--manifest FILE]] [options]",
+static void defaults(void *options) {
+    bench_cli *c = options;
+    *c = (bench_cli){.inputs = inputs_defaults(),
+                     .budget = {{"0.25"}, 1},
+                     .repeats = 7,
+                     .sample = 20,
+                     .error_prompts = 8,
+                     .scratch = "/tmp",
+                     .variants = "all"};
+    c->inputs.max_tokens = 512;
+}
+
+#define OPTIONS_OF bench_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_model, inputs),
+    OPT_TITLE("what is timed"),
+    OPT_LIST("stage", stages, "NAME,...", "only these stages"),
+    OPT_INPUT("manifest", inputs.manifest, "FILE", "its first prompt in place of random ids"),
+    OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens"),
+    OPT_INT("window", inputs.window, "N", 1, 1e6, "observation window", .letter = 'W'),
+    OPT_INT("continuation", inputs.continuation, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
+    OPT_LIST("budget", budget, "N", "tokens kept per layer, or a share", .letter = 'B'),
+    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side"),
+    OPT_INT("repeats", repeats, "N", 1, 1000, "runs of each stage; the median is printed"),
+    OPT_INT("sample", sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all"),
+    OPT_INT("error-prompts", error_prompts, "N", 0, 1e6, "prompts of stage error; 0: leave it out"),
+    OPT_INT("seed", inputs.seed, "N", 0, 9e15, "of the random prompt"),
+    OPT_TEXT("scratch", scratch, "DIR", "folder for the shard that is written and removed"),
+    {0}};
+
+const verb verb_bench = {
+    .name = "bench",
+    .about = "what this machine reaches, as CSV",
+    .summary = "time the stages of a calibration on this machine, as CSV",
+    .usage = "ckvc bench [--model DIR [--manifest FILE]] [options]",
+    .examples =
         "  ckvc bench                                       # arithmetic, fit and shards alone\n"
         "  ckvc bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
         "  ckvc bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
@@ -139,35 +170,9 @@ int cmd_bench(int argc, char **argv) {
         "shard-write, shard-read; with --compute\n"
         "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A "
         "stage stops repeating after a\n"
-        "minute.\n"};
-    bench_cli c = {.inputs = inputs_defaults(),
-                   .budget = {{"0.25"}, 1},
-                   .repeats = 7,
-                   .sample = 20,
-                   .error_prompts = 8,
-                   .scratch = "/tmp",
-                   .variants = "all"};
-    c.inputs.max_tokens = 512;
-    opt opts[] = {
-        OPTS_MODEL(c.inputs),
-        {OPT_TITLE, "what is timed", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_LIST, "stage", 0, &c.stages, "NAME,...", "only these stages", 0, 0},
-        {OPT_TEXT, "manifest", 0, &c.inputs.manifest, "FILE",
-         "its first prompt in place of random ids", 0, 0},
-        {OPT_INT, "max-tokens", 0, &c.inputs.max_tokens, "N", "prompt tokens", 2, 1e6},
-        {OPT_INT, "window", 'W', &c.inputs.window, "N", "observation window", 1, 1e6},
-        {OPT_INT, "continuation", 'C', &c.inputs.continuation, "N", "continuation tokens", 2, 1e6},
-        {OPT_LIST, "budget", 'B', &c.budget, "N", "tokens kept per layer, or a share", 0, 0},
-        {OPT_TEXT, "variants", 0, &c.variants, "N|all", "distinct rollouts per side", 0, 0},
-        {OPT_INT, "repeats", 0, &c.repeats, "N", "runs of each stage; the median is printed", 1,
-         1000},
-        {OPT_INT, "sample", 0, &c.sample, "N", "actions timed where all are extrapolated; 0: all",
-         0, 1e6},
-        {OPT_INT, "error-prompts", 0, &c.error_prompts, "N",
-         "prompts of stage error; 0: leave it out", 0, 1e6},
-        {OPT_INT, "seed", 0, &c.inputs.seed, "N", "of the random prompt", 0, 9e15},
-        {OPT_TEXT, "scratch", 0, &c.scratch, "DIR",
-         "folder for the shard that is written and removed", 0, 0},
-        {0}};
-    return verb_run(&text, opts, "--model and --manifest name the inputs", argc, argv, bench, &c);
-}
+        "minute.\n",
+    .options = rows,
+    .size = sizeof(bench_cli),
+    .defaults = defaults,
+    .instead = "--model and --manifest name the inputs",
+    .work = bench};

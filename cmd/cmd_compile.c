@@ -6,9 +6,10 @@
 
 #include "calib/compile/compile.h"
 #include "cmd/common/fit_options.h"
-#include "cmd/common/gate_text.h"
-#include "cmd/common/run_setup.h"
+#include "cmd/common/json_text.h"
 #include "cmd/common/leak_guard.h"
+#include "cmd/common/run_setup.h"
+#include "cmd/common/run_text.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -132,24 +133,28 @@ static json_t *gain_json(rank_interval g) {
                      ckvc_json_real(g.lo), "hi", ckvc_json_real(g.hi), "se", ckvc_json_real(g.se));
 }
 
-static ckvc_status print_json(const compile_cli *c, const run_setup *j, const compile_result *r,
-                              json_t *gate, ckvc_err *err) {
+static json_t *pass_json(const compile_pass *p) {
+    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "pass", p->name, "changed",
+                          (json_int_t)p->changed, "supported", (json_int_t)p->supported, "states",
+                          (json_int_t)p->states, "content_id", p->content_id);
+    if (p->n_heldout) {
+        json_object_set_new(o, "heldout",
+                            json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:f}", "prompts",
+                                      (json_int_t)p->n_heldout, "reward",
+                                      ckvc_json_real(p->reward.mean), "over_identity",
+                                      gain_json(p->over_identity), "over_matched",
+                                      gain_json(p->over_matched), "kept", p->kept, "identity_kept",
+                                      p->identity_kept, "matched_kept", p->matched_kept));
+    }
+    return o;
+}
+
+/* Takes gate. */
+static void print_json(const compile_cli *c, const run_setup *j, const compile_result *r,
+                       json_t *gate) {
     json_t *rounds = json_array(), *passes = json_array();
     for (size_t i = 0; i < r->n_passes; i++) {
-        const compile_pass *p = &r->passes[i];
-        json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "pass", p->name, "changed",
-                              (json_int_t)p->changed, "supported", (json_int_t)p->supported,
-                              "states", (json_int_t)p->states, "content_id", p->content_id);
-        if (o && p->n_heldout) {
-            json_object_set_new(
-                o, "heldout",
-                json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:f}", "prompts",
-                          (json_int_t)p->n_heldout, "reward", ckvc_json_real(p->reward.mean),
-                          "over_identity", gain_json(p->over_identity), "over_matched",
-                          gain_json(p->over_matched), "kept", p->kept, "identity_kept",
-                          p->identity_kept, "matched_kept", p->matched_kept));
-        }
-        json_array_append_new(passes, o);
+        json_array_append_new(passes, pass_json(&r->passes[i]));
     }
     for (size_t i = 0; i < r->n_rounds; i++) {
         const alternation_round *round = &r->rounds[i];
@@ -159,34 +164,26 @@ static ckvc_status print_json(const compile_cli *c, const run_setup *j, const co
                       (json_int_t)round->supported, "reward", ckvc_json_real(round->reward), "gain",
                       round->gain.n ? gain_json(round->gain) : json_null()));
     }
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:O}", "run", run_plan_hash(j->run), "probe",
-                  c->probe, "stop", stop_name(r->stop), "best_round", (json_int_t)r->best + 1,
-                  "content_id", r->passes[r->last_pass[r->best]].content_id, "rounds", rounds,
-                  "passes", passes, "gate", gate);
-    ckvc_buffer line = {0};
-    if (o) { ckvc_json_append(&line, o); }
-    json_decref(o);
-    ckvc_status st =
-        line.size > 0 && !line.failed ? CKVC_OK : ckvc_fail_memory(err, "the result", line.size);
-    if (st == CKVC_OK) { puts((const char *)line.data); }
-    ckvc_buffer_fini(&line);
-    return st;
+    json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:o}", "run", run_plan_hash(j->run),
+                         "probe", c->probe, "stop", stop_name(r->stop), "best_round",
+                         (json_int_t)r->best + 1, "content_id",
+                         r->passes[r->last_pass[r->best]].content_id, "rounds", rounds, "passes",
+                         passes, "gate", gate));
 }
 
 /* ---- options ---- */
 
 /* An option that a probe decides itself must not be given otherwise. */
-static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe, ckvc_err *err) {
+static ckvc_status check_probe(compile_cli *c, probe_kind probe, ckvc_err *err) {
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
-        if (opts_given(opts, "cql-alpha") && c->fit.cql_alpha != 0) {
+        if (opts_given("cql-alpha") && c->fit.cql_alpha != 0) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
         }
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
-        if (opts_given(opts, "behaviour") && strcmp(c->setup.behaviour, "epsilon-greedy") != 0) {
+        if (opts_given("behaviour") && strcmp(c->setup.behaviour, "epsilon-greedy") != 0) {
             return ckvc_fail(
                 err, CKVC_E_USAGE,
                 "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
@@ -203,7 +200,7 @@ static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe
                 "--probe grid-search has one weight for all layers: leave --layer-budgets out");
         }
         if (c->setup.tables ||
-            (opts_given(opts, "bin-edges") && strcmp(c->setup.bin_edges, "uniform") != 0)) {
+            (opts_given("bin-edges") && strcmp(c->setup.bin_edges, "uniform") != 0)) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "--probe grid-search has uniform bin edges of its own: leave --tables "
                              "and --bin-edges out");
@@ -218,6 +215,12 @@ static ckvc_status check_probe(compile_cli *c, const opt *opts, probe_kind probe
     return CKVC_OK;
 }
 
+static void log_sides(run_setup *j, const ckvc_side *sides, int n) {
+    for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+        j->options.sides[side] = sides[0] == (ckvc_side)side || sides[n - 1] == (ckvc_side)side;
+    }
+}
+
 static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind probe,
                                  ckvc_err *err) {
     ckvc_side sides[CKVC_SIDE_COUNT];
@@ -226,10 +229,8 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind 
     run_cost cost = {0};
     double hours = 0, records = 0, disk = 0;
     for (int i = 0; i < n_sides; i++) {
-        j->options.sides[CKVC_SIDE_HEAD] = sides[i] == CKVC_SIDE_HEAD;
-        j->options.sides[CKVC_SIDE_GATE] = sides[i] == CKVC_SIDE_GATE;
-        ckvc_status st = run_setup_dry_run(&c->setup, j, &cost, err);
-        if (st != CKVC_OK) { return st; }
+        log_sides(j, &sides[i], 1);
+        CKVC_TRY(run_setup_dry_run(&c->setup, j, &cost, err));
         /* Held-out prompts: two prefills, and one continuation each of the full cache and of three
          * policies at every budget. */
         hours += cost.pass_hours + (double)j->e.prompts->n_heldout *
@@ -244,11 +245,11 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind 
         }
     }
     if (c->setup.inputs.json) {
-        printf("{\"prompts\":%zu,\"rounds\":%u,\"hours_per_round\":%.6f,\"hours\":%.6f,\"records_"
-               "per_round\":%.0f,\"disk_bytes\":%."
-               "0f}\n",
-               j->e.prompts->n, rounds, hours, cost.scan_hours + rounds * hours, records,
-               rounds * disk);
+        json_print_as_given(json_pack(
+            "{s:I, s:I, s:f, s:f, s:I, s:I}", "prompts", (json_int_t)j->e.prompts->n, "rounds",
+            (json_int_t)rounds, "hours_per_round", hours, "hours", cost.scan_hours + rounds * hours,
+            "records_per_round", (json_int_t)llround(records), "disk_bytes",
+            (json_int_t)llround(rounds * disk)));
         return CKVC_OK;
     }
     char a_round[CKVC_DURATION], all[CKVC_DURATION];
@@ -260,77 +261,92 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind 
     return CKVC_OK;
 }
 
-static ckvc_status run_compile(compile_cli *c, const opt *opts, run_setup *j, ckvc_err *err) {
+/* The table that goes out says how it was held out only as far as the leak check went. */
+static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_err *err) {
+    if (!j->e.prompts->n_heldout) { return CKVC_OK; }
+    CKVC_AUTO_FREE char *path = ckvc_path_join(c->setup.out, "table.ckvt");
+    CKVC_AUTO(table_file_free_at) table_file *table = NULL;
+    CKVC_TRY(table_file_read(path, &table, err));
+    leak_guard_warn(table, path, j->e.manifest->sha256);
+    return CKVC_OK;
+}
+
+static ckvc_status compile(void *options, const verb_args *args, ckvc_err *err) {
+    compile_cli *c = options;
+    (void)args;
     const probe_kind probe = probe_named(c->probe);
-    ckvc_status st = check_probe(c, opts, probe, err);
+    CKVC_AUTO(run_setup_close) run_setup j = {0};
+    CKVC_TRY(check_probe(c, probe, err));
     c->setup.cql_alpha = c->fit.cql_alpha;
     c->setup.reward = c->fit.reward;
-    st = st ? st : run_setup_open(&c->setup, j, err);
-    st = st ? st : run_setup_open_start(&c->setup, opts, j, err);
-    if (st == CKVC_OK &&
-        strcmp(ckvc_operator_name(run_setup_table(j)->op), c->setup.operator_name) != 0) {
+    CKVC_TRY(run_setup_open(&c->setup, &j, err));
+    CKVC_TRY(run_setup_open_start(&c->setup, &j, err));
+    const char *op = ckvc_operator_name(run_setup_table(&j)->op);
+    if (strcmp(op, c->setup.operator_name) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH,
                          "%s: was made with the operator %s; --probe %s has %s", c->setup.tables,
-                         ckvc_operator_name(run_setup_table(j)->op), c->probe,
-                         c->setup.operator_name);
+                         op, c->probe, c->setup.operator_name);
     }
-    if (st != CKVC_OK || c->setup.dry_run) { return st ? st : print_dry_run(c, j, probe, err); }
+    if (c->setup.dry_run) { return print_dry_run(c, &j, probe, err); }
+    ckvc_side sides[CKVC_SIDE_COUNT];
+    log_sides(&j, sides, probe_sides(probe, sides));
     fit_options fit = fit_options_of(&c->fit);
     fit.seed = (uint64_t)c->setup.inputs.seed;
     if (c->setup.inputs.memory > 0) { fit.memory_max = (size_t)c->setup.inputs.memory; }
     const compile_options o = {.probe = probe,
                                .rounds = (uint32_t)c->rounds,
-                               .plan = &j->plan,
-                               .start = run_setup_table(j),
-                               .tables = j->tables,
+                               .plan = &j.plan,
+                               .start = run_setup_table(&j),
+                               .tables = j.tables,
                                .fit = &fit,
                                .on_pass = on_pass,
                                .on_round = on_round,
                                .ctx = c};
-    compile_result *r = ckvc_calloc(1, sizeof *r);
-    json_t *whole = r ? compile_plan_json(&o) : NULL;
-    st = whole ? run_setup_begin_run(&c->setup, j, whole, err)
-               : ckvc_fail_memory(err, "the plan", 4096);
-    json_decref(whole);
-    st = st ? st : compile_begin(j->run, &o, err);
-    st = st ? st : run_setup_set_edges(&c->setup, j, err);
-    st = st ? st : compile_run(j->run, &o, r, err);
-    table_file *table = NULL;
-    char *path = st ? NULL : ckvc_path_join(c->setup.out, "table.ckvt");
-    if (st == CKVC_OK && j->e.prompts->n_heldout) {
-        st = path ? table_file_read(path, &table, err)
-                  : ckvc_fail_memory(err, "a path", strlen(c->setup.out));
+    CKVC_AUTO_FREE compile_result *r = ckvc_calloc(1, sizeof *r);
+    json_auto_t *whole = compile_plan_json(&o);
+    CKVC_TRY(run_setup_begin_run(&c->setup, &j, whole, err));
+    CKVC_TRY(compile_begin(j.run, &o, err));
+    CKVC_TRY(run_setup_set_edges(&c->setup, &j, err));
+    CKVC_TRY(compile_run(j.run, &o, r, err));
+    json_t *gate;
+    CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name,
+                      c->setup.inputs.quiet ? NULL : stderr, &gate, err));
+    if (!c->setup.inputs.quiet) { print_summary(c, r); }
+    if (c->setup.inputs.json) {
+        print_json(c, &j, r, gate);
+    } else {
+        json_decref(gate);
     }
-    json_t *gate = NULL;
-    st = st ? st
-            : gate_say(j->run, r->passes[r->last_pass[r->best]].name,
-                       c->setup.inputs.quiet ? NULL : stderr, &gate, err);
-    if (st == CKVC_OK && !c->setup.inputs.quiet) { print_summary(c, r); }
-    if (st == CKVC_OK && c->setup.inputs.json) { st = print_json(c, j, r, gate, err); }
-    if (st == CKVC_OK &&
-        table) { /* what was said of held-out prompts holds as far as the leak check does */
-        leak_guard_warn(table, path, j->e.manifest->sha256);
-    }
-    table_file_free(table);
-    free(path);
-    json_decref(gate);
-    free(r);
-    return st;
+    return warn_of_leaks(c, &j, err);
 }
 
-static ckvc_status compile(void *cli, const opt *opts, ckvc_err *err) {
-    run_setup j = {0};
-    ckvc_status st = run_compile(cli, opts, &j, err);
-    run_setup_close(&j);
-    return st;
+static void defaults(void *options) {
+    *(compile_cli *)options = (compile_cli){
+        .setup = run_setup_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
 }
 
-int cmd_compile(int argc, char **argv) {
-    static const verb_text text = {
-        "compile",
-        "prompts to a table: head pass, fit, gate pass, fit, until nothing changes or nothing is "
-        "gained",
-        "ckvc compile --model DIR --manifest FILE --out RUN [options]",
+#define OPTIONS_OF compile_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_inputs, setup),
+    OPT_TITLE("the loop"),
+    OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS,
+            "rounds of a head and a gate pass at most"),
+    OPT_CHOICE("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
+    OPT_TITLE("actions"),
+    OPT_GROUP(opts_actions, setup),
+    OPT_LAYER_BUDGETS(setup.layer_budgets),
+    OPT_GROUP(opts_fit, fit),
+    OPT_GROUP(opts_run, setup),
+    OPT_GROUP(opts_dry_run, setup),
+    {0}};
+
+const verb verb_compile = {
+    .name = "compile",
+    .about = "the loop: calibrate heads, fit, calibrate the gate, fit, until it is done",
+    .summary = "prompts to a table: head pass, fit, gate pass, fit, until nothing changes or "
+               "nothing is gained",
+    .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
+    .examples =
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
@@ -339,29 +355,13 @@ int cmd_compile(int argc, char **argv) {
         "says which probe it is\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
         "The table is RUN/table.ckvt: that of the round with the best held-out reward (of the last "
-        "round when nothing is held "
-        "out).\n"
+        "round when nothing is held out).\n"
         "--holdout draws prompts, not documents: two prompts of one document may stand on both "
         "sides. Whether they share text:\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
-        "compile ... --leak-check "
-        "check.json\n"};
-    compile_cli c = {
-        .setup = run_setup_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
-    opt opts[] = {OPTS_MODEL(c.setup.inputs),
-                  OPTS_PROMPTS(c.setup.inputs),
-                  OPTS_STATISTICS(c.setup.inputs, 1),
-                  {OPT_TITLE, "the loop", 0, NULL, NULL, NULL, 0, 0},
-                  {OPT_INT, "rounds", 0, &c.rounds, "N", "rounds of a head and a gate pass at most",
-                   1, ALTERNATION_MAX_ROUNDS},
-                  {OPT_CHOICE, "probe", 0, &c.probe, PROBE_NAMES,
-                   "the loop, or a part of it to compare with", 0, 0},
-                  {OPT_TITLE, "actions", 0, NULL, NULL, NULL, 0, 0},
-                  OPTS_ACTIONS(c.setup),
-                  OPT_LAYER_BUDGETS(c.setup.layer_budgets),
-                  OPTS_FIT(c.fit),
-                  OPTS_RUN(c.setup),
-                  OPT_DRY_RUN(c.setup),
-                  {0}};
-    return verb_run(&text, opts, "--manifest names the prompts", argc, argv, compile, &c);
-}
+        "compile ... --leak-check check.json\n",
+    .options = rows,
+    .size = sizeof(compile_cli),
+    .defaults = defaults,
+    .instead = "--manifest names the prompts",
+    .work = compile};

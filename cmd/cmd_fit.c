@@ -8,21 +8,12 @@
 
 #include "cql/fit/fit_records.h"
 #include "cmd/common/fit_options.h"
+#include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
 #include "formats/table/table_file.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
 #include "lib/base/names.h"
-
-static const verb_text text = {
-    "fit",
-    "records to tables: horizon-1 conservative Q-learning, one state at a time",
-    "ckvc fit RUN... --out T.ckvt [options]\n       ckvc fit SHARD.h5... --out T.ckvt [options]",
-    "  ckvc fit runs/books --out books.ckvt\n"
-    "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
-    "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
-};
 
 typedef struct fit_cli {
     fit_choices choices;
@@ -33,30 +24,23 @@ typedef struct fit_cli {
 } fit_cli;
 
 /* Where a table came from, outside what is hashed (pROV). */
-static json_t *provenance(int argc, char **argv, const opt_args *args) {
-    ckvc_buffer command = {0};
+static json_t *provenance(const verb_args *args) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer command = {0};
     ckvc_buffer_text(&command, "ckvc");
-    for (int i = 0; i < argc; i++) {
-        ckvc_buffer_text(&command, " ");
-        ckvc_buffer_text(&command, argv[i]);
+    for (int i = 0; i < args->argc; i++) {
+        ckvc_buffer_printf(&command, " %s", args->argv[i]);
     }
     char created[32] = "", host[256] = "";
     time_t now = time(NULL);
     struct tm utc;
-    if (gmtime_r(&now, &utc) != NULL) {
-        strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    }
+    if (gmtime_r(&now, &utc)) { strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc); }
     gethostname(host, sizeof host - 1);
     json_t *inputs = json_array();
-    for (int i = 0; i < args->n; i++) {
+    for (size_t i = 0; i < args->n; i++) {
         json_array_append_new(inputs, json_string(args->items[i]));
     }
-    json_t *o = command.failed ? NULL
-                               : json_pack("{s:s, s:s, s:s, s:s, s:o}", "command",
-                                           (const char *)command.data, "created", created, "host",
-                                           host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
-    ckvc_buffer_fini(&command);
-    return o;
+    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", (const char *)command.data, "created",
+                     created, "host", host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
 }
 
 static void print_side(const fit_side *s, ckvc_side side, const double *budgets, const fit_cli *c) {
@@ -110,7 +94,7 @@ static void print_side(const fit_side *s, ckvc_side side, const double *budgets,
     }
 }
 
-static int print_result(const fit_result *r, const fit_cli *c) {
+static void print_result(const fit_result *r, const fit_cli *c) {
     if (!c->quiet) {
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
             print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
@@ -121,32 +105,47 @@ static int print_result(const fit_result *r, const fit_cli *c) {
         }
         fprintf(stderr, "wrote %s, content id %s\n", c->out, r->table->content_id);
     }
-    if (!c->json) { return 0; }
-    json_t *o = fit_describe(r);
-    ckvc_buffer line = {0};
-    if (o != NULL && json_object_set_new(o, "out", json_string(c->out)) == 0 &&
-        json_object_set_new(o, "content_id", json_string(r->table->content_id)) == 0) {
-        ckvc_json_append(&line, o);
+    if (c->json) {
+        json_t *o = fit_describe(r);
+        json_object_set_new(o, "out", json_string(c->out));
+        json_object_set_new(o, "content_id", json_string(r->table->content_id));
+        json_print(o);
     }
-    json_decref(o);
-    bool ok = line.size > 0 && !line.failed;
-    if (ok) { puts((const char *)line.data); }
-    ckvc_buffer_fini(&line);
-    return ok ? 0 : 71;
 }
 
-static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **argv, int *rc,
-                       ckvc_err *err) {
+typedef struct leak_checks {
+    leak_record *items;
+    size_t n;
+} leak_checks;
+
+static void leak_checks_fini(leak_checks *l) {
+    for (size_t i = 0; i < l->n; i++) {
+        leak_record_fini(&l->items[i]);
+    }
+    free(l->items);
+}
+
+static ckvc_status fit(void *options, const verb_args *args, ckvc_err *err) {
+    const fit_cli *c = options;
+    if (args->n == 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "which records? name run directories or shard files");
+    }
+    if (!c->out) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--out T.ckvt is needed: the table to write");
+    }
     /* Said before the work, not after it. */
     if (!c->force && ckvc_file_exists(c->out)) {
         return ckvc_fail(err, CKVC_E_CREATE,
                          "%s: exists; name another --out, or overwrite it with --force", c->out);
     }
-    table_file *incoming = NULL;
-    fit_result *result = NULL;
-    leak_record checks[sizeof c->leak_checks.items / sizeof *c->leak_checks.items] = {0};
-    ckvc_status st = c->tables != NULL ? table_file_read(c->tables, &incoming, err) : CKVC_OK;
-    if (st != CKVC_OK) { return st; }
+    CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;
+    CKVC_AUTO(fit_result_free_at) fit_result *result = NULL;
+    CKVC_AUTO(leak_checks_fini)
+    leak_checks checks = {ckvc_calloc(c->leak_checks.n, sizeof *checks.items), 0};
+    if (c->tables) { CKVC_TRY(table_file_read(c->tables, &incoming, err)); }
+    for (; checks.n < c->leak_checks.n; checks.n++) {
+        CKVC_TRY(leak_record_read(c->leak_checks.items[checks.n], &checks.items[checks.n], err));
+    }
     fit_options o = fit_options_of(&c->choices);
     o.pass = (int)c->pass;
     o.splits = c->split.items;
@@ -154,61 +153,54 @@ static ckvc_status fit(const fit_cli *c, const opt_args *args, int argc, char **
     o.seed = (uint64_t)c->seed;
     o.memory_max = (size_t)c->memory;
     o.incoming = incoming;
-    o.leak_checks = checks;
-    for (; o.n_leak_checks < c->leak_checks.n && st == CKVC_OK; o.n_leak_checks++) {
-        st = leak_record_read(c->leak_checks.items[o.n_leak_checks], &checks[o.n_leak_checks], err);
-    }
-    if (st == CKVC_OK) { st = fit_records(args->items, (size_t)args->n, &o, &result, err); }
-    if (st == CKVC_OK && !c->no_prov &&
-        (result->table->prov = provenance(argc, argv, args)) == NULL) {
-        st = ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a table's provenance");
-    }
-    if (st == CKVC_OK) { st = table_file_write(result->table, c->out, c->force, err); }
-    if (st == CKVC_OK) { *rc = print_result(result, c); }
-    for (size_t i = 0; i < o.n_leak_checks; i++) {
-        leak_record_fini(&checks[i]);
-    }
-    fit_result_free(result);
-    table_file_free(incoming);
-    return st;
+    o.leak_checks = checks.items;
+    o.n_leak_checks = checks.n;
+    CKVC_TRY(fit_records(args->items, args->n, &o, &result, err));
+    if (!c->no_prov) { result->table->prov = provenance(args); }
+    CKVC_TRY(table_file_write(result->table, c->out, c->force, err));
+    print_result(result, c);
+    return CKVC_OK;
 }
 
-int cmd_fit(int argc, char **argv) {
-    fit_cli c = {.choices = fit_choice_defaults(), .seed = 1, .memory = (int64_t)4 << 30};
-    opt opts[] = {
-        {OPT_TITLE, "input and output", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "out", 0, &c.out, "T.ckvt", "the table to write", 0, 0},
-        {OPT_TEXT, "tables", 0, &c.tables, "T.ckvt",
-         "incoming table (default: the start table of the records)", 0, 0},
-        {OPT_INT, "pass", 0, &c.pass, "N",
-         "pass of every run (0: the last complete one of each side)", 0, 9999},
-        {OPT_LIST, "split", 0, &c.split, "NAME[,...]",
-         "only prompts of these splits; held-out prompts never enter", 0, 0},
-        {OPT_LIST, "leak-check", 0, &c.leak_checks, "CHECK.json,...",
-         "records of `manifest check`, where runs hold none", 0, 0},
-        {OPT_FLAG, "no-prov", 0, &c.no_prov, NULL,
-         "leave out command line, time and host: equal inputs, equal bytes", 0, 0},
-        {OPT_FLAG, "force", 0, &c.force, NULL, "overwrite --out", 0, 0},
-        OPTS_FIT(c.choices),
-        {OPT_INT, "seed", 0, &c.seed, "N", "of the bootstrap and of adamw's order", 0,
-         9007199254740992.0},
-        {OPT_SIZE, "memory", 0, &c.memory, "SIZE", "limit for statistics and replicates", 0, 0},
-        {OPT_TITLE, "talk", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_FLAG, "json", 0, &c.json, NULL, "diagnostics as one JSON object on stdout", 0, 0},
-        {OPT_FLAG, "quiet", 'q', &c.quiet, NULL, "say nothing but warnings and errors", 0, 0},
-        {0},
-    };
-    opt_args args = {0};
-    int rc = 0;
-    ckvc_err err = {0};
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) { return rc; }
-    if (args.n == 0) {
-        rc = cmd_usage("fit", "which records? name run directories or shard files");
-    } else if (c.out == NULL) {
-        rc = cmd_usage("fit", "--out T.ckvt is needed: the table to write");
-    } else if (fit(&c, &args, argc, argv, &rc, &err) != CKVC_OK) {
-        rc = cmd_fail("fit", &err);
-    }
-    free(args.items);
-    return rc;
+static void defaults(void *options) {
+    *(fit_cli *)options =
+        (fit_cli){.choices = fit_choice_defaults(), .seed = 1, .memory = (int64_t)4 << 30};
 }
+
+#define OPTIONS_OF fit_cli
+static const opt rows[] = {
+    OPT_TITLE("input and output"),
+    OPT_OUTPUT("out", out, "T.ckvt", "the table to write"),
+    OPT_INPUT("tables", tables, "T.ckvt",
+              "incoming table (default: the start table of the records)"),
+    OPT_INT("pass", pass, "N", 0, 9999,
+            "pass of every run (0: the last complete one of each side)"),
+    OPT_LIST("split", split, "NAME[,...]",
+             "only prompts of these splits; held-out prompts never enter"),
+    OPT_INPUTS("leak-check", leak_checks, "CHECK.json,...",
+               "records of `manifest check`, where runs hold none"),
+    OPT_FLAG("no-prov", no_prov,
+             "leave out command line, time and host: equal inputs, equal bytes"),
+    OPT_FLAG("force", force, "overwrite --out"),
+    OPT_GROUP(opts_fit, choices),
+    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order"),
+    OPT_SIZE("memory", memory, "limit for statistics and replicates"),
+    OPT_TITLE("talk"),
+    OPT_FLAG("json", json, "diagnostics as one JSON object on stdout"),
+    OPT_FLAG("quiet", quiet, "say nothing but warnings and errors", .letter = 'q'),
+    {0}};
+
+const verb verb_fit = {
+    .name = "fit",
+    .about = "records to tables: horizon-1 conservative Q-learning",
+    .summary = "records to tables: horizon-1 conservative Q-learning, one state at a time",
+    .usage = "ckvc fit RUN... --out T.ckvt [options]\n"
+             "       ckvc fit SHARD.h5... --out T.ckvt [options]",
+    .examples = "  ckvc fit runs/books --out books.ckvt\n"
+                "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
+                "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
+    .options = rows,
+    .size = sizeof(fit_cli),
+    .defaults = defaults,
+    .reads_args = true,
+    .work = fit};

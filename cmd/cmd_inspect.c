@@ -2,16 +2,14 @@
 #include <stdio.h>
 
 #include "cmd/common/artifact.h"
-#include "cmd/common/opened_inputs.h"
 #include "cmd/common/json_text.h"
-#include "cmd/common/options.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "formats/lines/manifest.h"
+#include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
 #include "formats/shard/shard_h5.h"
 #include "formats/table/table_file.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/model/model_info.h"
 
 typedef struct inspect_cli {
@@ -78,33 +76,26 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err) {
 /* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes.
  */
 static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *err) {
-    json_t *out = model_info(path, limits, err), *about = NULL;
-    tokenizer *tok = NULL;
+    json_auto_t *out = NULL;
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     chat_template chat;
-    if (!out) { return NULL; }
-    ckvc_status st = inputs_open_tokenizer(path, &tok, err);
-    if (st == CKVC_OK) {
-        st = chat_template_choose("auto", json_string_value(json_object_get(out, "family")), tok,
-                                  &chat, err);
-    }
-    if (st == CKVC_OK && tok) {
-        about = json_pack("{s:s, s:i, s:s}", "fingerprint", tokenizer_fingerprint(tok), "vocab",
-                          tokenizer_vocab_size(tok), "chat_template", chat_style_name(chat.style));
-    }
-    tokenizer_free(tok);
-    if (st != CKVC_OK || json_object_set_new(out, "tokenizer", about ? about : json_null()) != 0) {
-        json_decref(out);
+    if (model_files_read(path, &spec, err) != CKVC_OK ||
+        model_info(spec, limits, &out, err) != CKVC_OK ||
+        inputs_open_tokenizer(path, &tok, err) != CKVC_OK) {
         return NULL;
     }
-    return out;
+    const char *family = json_string_value(json_object_get(out, "family"));
+    if (chat_template_choose("auto", family, tok, &chat, err) != CKVC_OK) { return NULL; }
+    json_object_set_new(
+        out, "tokenizer",
+        tok ? json_pack("{s:s, s:i, s:s}", "fingerprint", tokenizer_fingerprint(tok), "vocab",
+                        tokenizer_vocab_size(tok), "chat_template", chat_style_name(chat.style))
+            : json_null());
+    return json_incref(out);
 }
 
-static json_t *inspect(const inspect_cli *c, const char *path, artifact kind, ckvc_err *err) {
-    if (c->cells && kind != ARTIFACT_TABLE) {
-        ckvc_fail(err, CKVC_E_USAGE, "%s: --cells prints the sections of a table, and this is a %s",
-                  path, artifact_name(kind));
-        return NULL;
-    }
+static json_t *describe(const inspect_cli *c, const char *path, artifact kind, ckvc_err *err) {
     switch (kind) {
     case ARTIFACT_TABLE:
         return inspect_table(path, c->cells, err);
@@ -120,55 +111,54 @@ static json_t *inspect(const inspect_cli *c, const char *path, artifact kind, ck
     return NULL;
 }
 
-static ckvc_status print(const char *path, artifact kind, json_t *what, bool as_json,
-                         ckvc_err *err) {
-    if (!as_json) {
-        printf("%s: %s\n", path, artifact_name(kind));
-        json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
-        json_text(stdout, what, 2);
+static ckvc_status inspect(void *options, const verb_args *args, ckvc_err *err) {
+    const inspect_cli *c = options;
+    const char *path = args->items[0];
+    artifact kind;
+    CKVC_TRY(artifact_of(path, &kind, err));
+    if (c->cells && kind != ARTIFACT_TABLE) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "%s: --cells prints the sections of a table, and this is a %s", path,
+                         artifact_name(kind));
+    }
+    json_t *what = describe(c, path, kind, err);
+    if (!what) { return err->status; }
+    if (c->json || c->cells) {
+        json_object_set_new(what, "file", json_string(path));
+        json_object_set_new(what, "kind", json_string(artifact_name(kind)));
+        json_print(what);
         return CKVC_OK;
     }
-    ckvc_buffer line = {0};
-    if (json_object_set_new(what, "file", json_string(path)) == 0 &&
-        json_object_set_new(what, "kind", json_string(artifact_name(kind))) == 0) {
-        ckvc_json_append(&line, what);
-    }
-    ckvc_status st =
-        line.failed || !line.data ? ckvc_fail_memory(err, "the description", line.size) : CKVC_OK;
-    if (st == CKVC_OK) { printf("%s\n", (const char *)line.data); }
-    ckvc_buffer_fini(&line);
-    return st;
-}
-
-static ckvc_status inspect_path(const void *cli, const char *path, ckvc_err *err) {
-    const inspect_cli *c = cli;
-    artifact kind;
-    ckvc_status st = artifact_of(path, &kind, err);
-    if (st != CKVC_OK) { return st; }
-    json_t *what = inspect(c, path, kind, err);
-    st = what ? print(path, kind, what, c->json || c->cells, err)
-              : ckvc_fail(err, CKVC_E_MEMORY, "%s: out of memory", path);
+    printf("%s: %s\n", path, artifact_name(kind));
+    json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
+    json_text(stdout, what, 2);
     json_decref(what);
-    return st;
+    return CKVC_OK;
 }
 
-int cmd_inspect(int argc, char **argv) {
-    static const verb_text text = {"inspect", "say what a file, model or run is",
-                                   "ckvc inspect PATH... [options]",
-                                   "  ckvc inspect tables.ckvt\n"
-                                   "  ckvc inspect run/ models/small --json\n"
-                                   "  ckvc inspect Meta-Llama-3-8B-Instruct --max-tokens 8000\n"
-                                   "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n"};
-    inspect_cli c = {.limits = {.max_continuation = 128, .max_window = 64}};
-    opt opts[] = {
-        {OPT_FLAG, "json", 0, &c.json, "", "one JSON object a path and line", 0, 0},
-        {OPT_FLAG, "cells", 0, &c.cells, "", "of a table: every section as nested lists (JSON)", 0,
-         0},
-        {OPT_INT, "max-tokens", 0, &c.limits.max_prompt, "N",
-         "of a model: prompt length that memory is stated for; 0: 2,048", 0, 1e9},
-        {OPT_INT, "continuation", 'C', &c.limits.max_continuation, "N",
-         "of a model: tokens of a rollout", 0, 1e6},
-        {0},
-    };
-    return artifact_run(&text, opts, argc, argv, inspect_path, &c);
+static void defaults(void *options) {
+    *(inspect_cli *)options = (inspect_cli){.limits = {.max_continuation = 128, .max_window = 64}};
 }
+
+#define OPTIONS_OF inspect_cli
+static const opt rows[] = {
+    OPT_FLAG("json", json, "one JSON object a path and line"),
+    OPT_FLAG("cells", cells, "of a table: every section as nested lists (JSON)"),
+    OPT_INT("max-tokens", limits.max_prompt, "N", 0, 1e9,
+            "of a model: prompt length that memory is stated for; 0: 2,048"),
+    OPT_INT("continuation", limits.max_continuation, "N", 0, 1e6, "of a model: tokens of a rollout",
+            .letter = 'C'),
+    {0}};
+
+const verb verb_inspect = {.name = "inspect",
+                           .about = "say what a file, model or run is",
+                           .usage = "ckvc inspect PATH... [options]",
+                           .examples = "  ckvc inspect tables.ckvt\n"
+                                       "  ckvc inspect run/ models/small --json\n"
+                                       "  ckvc inspect Meta-Llama-3-8B-Instruct --max-tokens 8000\n"
+                                       "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n",
+                           .options = rows,
+                           .size = sizeof(inspect_cli),
+                           .defaults = defaults,
+                           .each = ARTIFACTS_WANTED,
+                           .work = inspect};

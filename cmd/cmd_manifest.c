@@ -3,86 +3,63 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"
-#include "cmd/common/options.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "corpus/build/documents.h"
 #include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
-#include "formats/lines/manifest.h"
-#include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
-#include "lib/token/tokenizer.h"
+#include "lib/base/hash.h"
 
-static const verb_text overview = {
-    "manifest", "build prompt manifests from text, check them",
-    "ckvc manifest build [SOURCE=]PATH... --out FILE | ckvc manifest check FILE",
-    "  ckvc manifest build --help\n"
-    "  ckvc manifest check --help\n"};
+/* ---- build ---- */
 
-static const verb_text build_verb = {
-    "manifest build", "cut text files into prompts",
-    "ckvc manifest build [SOURCE=]PATH... --out FILE [options]",
-    "  ckvc manifest build notes.txt --out prompts.jsonl\n"
-    "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 postfix=doc/postfix "
-    "tcl=doc/tcl --out tech.jsonl\n"
-    "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 --retrieval 0.25 "
-    "--split-share heldout=0.3 ... \n"
-    "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, each also as "
-    ".gz.\n"
-    "Documents that are short or not mostly ASCII, repeated paragraphs and spans that are no prose "
-    "are left out.\n"};
+typedef struct build_cli {
+    const char *model, *out, *source, *retrieval_source, *rest;
+    int64_t prompts, min_length, max_length, continuation, seed;
+    double retrieval;
+    bool force, json;
+    opt_list shares;
+} build_cli;
 
-static const verb_text check_verb = {
-    "manifest check",
-    "read every line; repeats, lengths in tokens, and what an evaluation shares with it",
-    "ckvc manifest check FILE [--model DIR] [--min-length N] [--against EVAL.jsonl,... [--out "
-    "CHECK.json] [--clean CLEAN.jsonl]]",
-    "  ckvc manifest check prompts.jsonl --model models/ckvc-tiny-8l --min-length 97\n"
-    "  ckvc manifest check prompts.jsonl --against longbench/multi_news.jsonl,heldout.jsonl --out "
-    "check.json\n"
-    "  ckvc manifest check prompts.jsonl --against prompts.jsonl    # its held-out prompts against "
-    "the others\n"
-    "  ckvc manifest check all.jsonl --against all.jsonl --clean prompts.jsonl    # a manifest of "
-    "what shares nothing\n"
-    "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. Every "
-    "string of a line is read.\n"
-    "Exit 1 when something is shared, with --clean, too; 65 when --clean leaves nothing.\n"};
+typedef struct build_job {
+    corpus documents;
+    built_manifest built;
+    tokenizer *tok;
+    ckvc_buffer bytes;
+    char *split_names[BUILD_MAX_SPLITS];
+} build_job;
 
-static ckvc_status load_tokenizer(const char *model, tokenizer **out, ckvc_err *err) {
-    *out = NULL;
-    if (!model) { return CKVC_OK; }
-    token_spec *spec;
-    char *name;
-    ckvc_status status = tokenizer_files_read(model, &spec, &name, err);
-    if (status == CKVC_OK) { status = tokenizer_build(spec, name, out, err); }
-    free(name);
-    return status;
+static void build_job_fini(build_job *j) {
+    for (int i = 0; i < BUILD_MAX_SPLITS; i++) {
+        free(j->split_names[i]);
+    }
+    ckvc_buffer_fini(&j->bytes);
+    built_manifest_fini(&j->built);
+    corpus_fini(&j->documents);
+    tokenizer_free(j->tok);
 }
 
-/* "heldout=0.3,test=0.1": names point into the option's own text, which is copied for that. */
-static ckvc_status parse_shares(const opt_list *shares, build_options *o, char **copies,
+/* "heldout=0.3,test=0.1" */
+static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_options *o,
                                 ckvc_err *err) {
     double total = 0.0;
     for (size_t i = 0; i < shares->n; i++) {
-        char *text = ckvc_strdup(shares->items[i]), *equals = text ? strchr(text, '=') : NULL,
-             *end = NULL;
-        copies[i] = text;
-        double share = equals ? strtod(equals + 1, &end) : -1.0;
+        const char *text = shares->items[i], *equals = strchr(text, '=');
+        char *end = NULL;
+        const double share = equals ? strtod(equals + 1, &end) : -1.0;
         if (!equals || equals == text || *end || end == equals + 1 ||
             !(share >= 0.0 && share <= 1.0)) {
             return ckvc_fail(err, CKVC_E_USAGE,
-                             "--split-share %s: want NAME=SHARE with a share from 0 to 1",
-                             shares->items[i]);
+                             "--split-share %s: want NAME=SHARE with a share from 0 to 1", text);
         }
         if (o->n_splits == BUILD_MAX_SPLITS) {
             return ckvc_fail(err, CKVC_E_USAGE, "--split-share: more than %d splits",
                              BUILD_MAX_SPLITS);
         }
-        *equals = '\0';
-        o->splits[o->n_splits].name = text;
+        char *name = ckvc_format("%.*s", (int)(equals - text), text);
+        o->splits[o->n_splits].name = j->split_names[o->n_splits] = name;
         o->splits[o->n_splits++].share = share;
         total += share;
     }
@@ -92,154 +69,169 @@ static ckvc_status parse_shares(const opt_list *shares, build_options *o, char *
                : CKVC_OK;
 }
 
-/* "SOURCE=PATH", or a path alone that belongs to the default source. */
-static ckvc_status add_input(corpus *c, const char *arg, const char *source, ckvc_err *err) {
+/* "SOURCE=PATH", or a path alone that belongs to the default source. A text is not overwritten. */
+static ckvc_status add_input(const build_cli *c, corpus *documents, const char *arg,
+                             ckvc_err *err) {
     const char *equals = strchr(arg, '=');
-    if (!equals || ckvc_file_exists(arg)) { return corpus_add(c, source, arg, err); }
-    size_t n = (size_t)(equals - arg);
-    if (n == 0 || n > 128) {
+    const bool named = equals && !ckvc_file_exists(arg);
+    const size_t n = named ? (size_t)(equals - arg) : strlen(c->source);
+    const char *path = named ? equals + 1 : arg;
+    if (named && (n == 0 || n > 128)) {
         return ckvc_fail(err, CKVC_E_USAGE, "%s: a source's name has 1 to 128 characters", arg);
     }
-    char name[129];
-    memcpy(name, arg, n);
-    name[n] = '\0';
-    return corpus_add(c, name, equals + 1, err);
+    if (ckvc_file_exists(c->out) && ckvc_path_within(c->out, path)) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--out %s: is in %s, which is read; an input is never written to", c->out,
+                         path);
+    }
+    CKVC_AUTO_FREE char *source = ckvc_format("%.*s", (int)n, named ? arg : c->source);
+    return corpus_add(documents, source, path, err);
 }
 
-static int run_build(int argc, char **argv) {
-    const char *model = NULL, *out_path = NULL, *source = "text", *retrieval_source = "retrieval",
-               *rest = "fit";
-    int64_t prompts = 100, min_length = 0, max_length = 0, continuation = -1, seed = 1;
-    double retrieval = 0.0;
-    bool force = false, json = false;
-    opt_list shares = {{0}, 0};
-    opt opts[] = {
-        {OPT_TITLE, "what", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "out", 'o', &out_path, "FILE", "manifest to write", 0, 0},
-        {OPT_TEXT, "source", 0, &source, "NAME", "source of the PATHs without one of their own", 0,
-         0},
-        {OPT_INT, "prompts", 'n', &prompts, "N", "how many, retrieval included", 1, 1000000},
-        {OPT_DOUBLE, "retrieval", 0, &retrieval, "SHARE",
-         "of the prompts that ask for facts hidden in the text", 0, 1},
-        {OPT_TEXT, "retrieval-source", 0, &retrieval_source, "NAME", "source of those", 0, 0},
-        {OPT_TITLE, "lengths", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "model", 'm', &model, "DIR",
-         "count its tokenizer's tokens (BOS included); without: characters", 0, 0},
-        {OPT_INT, "min-length", 0, &min_length, "N",
-         "shortest prompt; 0: 320 tokens, 1280 characters", 0, 1 << 24},
-        {OPT_INT, "max-length", 0, &max_length, "N",
-         "longest prompt; 0: 448 tokens, 1792 characters", 0, 1 << 24},
-        {OPT_INT, "continuation", 0, &continuation, "N",
-         "at least so much follows each; -1: 128 tokens, 512 characters", -1, 1 << 20},
-        {OPT_TITLE, "splits and order", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_LIST, "split-share", 0, &shares, "NAME=SHARE",
-         "share of the documents whose prompts get this split", 0, 0},
-        {OPT_TEXT, "split-rest", 0, &rest, "NAME", "split of the others", 0, 0},
-        {OPT_INT, "seed", 0, &seed, "N", "of every draw and shuffle", 0, 9007199254740992.0},
-        {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_FLAG, "force", 'f', &force, NULL, "overwrite FILE", 0, 0},
-        {OPT_FLAG, "json", 0, &json, NULL, "print what was made as JSON", 0, 0},
-        {0}};
-    opt_args args;
-    int rc = 0;
-    if (!opts_parse(&build_verb, opts, argc, argv, &args, &rc)) { return rc; }
-    ckvc_err err = {0};
-    corpus c = {0};
-    built_manifest built = {0};
-    tokenizer *tok = NULL;
-    ckvc_buffer bytes = {0};
-    char *copies[256] = {0};
-    int64_t unit = model ? 1 : 4;
-    build_options o = {.prompts = prompts,
-                       .min_length = min_length ? min_length : 320 * unit,
-                       .max_length = max_length ? max_length : 448 * unit,
-                       .continuation = continuation >= 0 ? continuation : 128 * unit,
-                       .retrieval = retrieval,
-                       .retrieval_source = retrieval_source,
-                       .split_rest = rest,
-                       .seed = (uint64_t)seed};
-    ckvc_publish publish = {0};
-    ckvc_status status = CKVC_OK;
-    if (args.n == 0 || !out_path) {
-        status =
-            ckvc_fail(&err, CKVC_E_USAGE,
-                      args.n ? "--out FILE is needed" : "no PATH to take text from; see --help");
-    } else if (o.min_length > o.max_length) {
-        status = ckvc_fail(&err, CKVC_E_USAGE, "--min-length %lld is above --max-length %lld",
-                           (long long)o.min_length, (long long)o.max_length);
-    } else {
-        status = parse_shares(&shares, &o, copies, &err);
-    }
-    if (status == CKVC_OK) { /* before the work: an output that is in the way is known at once */
-        status = ckvc_publish_begin(&publish, out_path, force, &err);
-        ckvc_publish_abort(&publish);
-    }
-    if (status == CKVC_OK) {
-        status = load_tokenizer(model, &tok, &err);
-        o.tok = tok;
-    }
-    for (int i = 0; i < args.n && status == CKVC_OK; i++) {
-        status = add_input(&c, args.items[i], source, &err);
-    }
-    if (status == CKVC_OK) { status = manifest_build(&c, &o, &built, &err); }
-    if (status == CKVC_OK) { status = built_manifest_write(&built, &bytes, &err); }
-    if (status == CKVC_OK) {
-        status = ckvc_publish_bytes(out_path, bytes.data, bytes.size, force, &err);
-    }
-    if (status == CKVC_OK && json) {
+static void print_built(const build_cli *c, const build_job *j) {
+    const built_manifest *m = &j->built;
+    const corpus *d = &j->documents;
+    if (c->json) {
         char sha[CKVC_SHA256_HEX];
-        ckvc_sha256_hex(bytes.data, bytes.size, sha);
-        printf("{\"documents\":%zu,\"files\":%zu,\"longest\":%lld,\"prompts\":%zu,\"retrieval\":%"
-               "zu,\"sha256\":\"%s\",\"shortest\":"
-               "%lld}\n",
-               c.n_documents, c.n_files, (long long)built.longest, built.n_entries,
-               built.n_retrieval, sha, (long long)built.shortest);
-    } else if (status == CKVC_OK) {
-        fprintf(stderr,
-                "%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents; left out: "
-                "%zu short, %zu not ASCII, %zu binary "
-                "files, %zu repeated paragraphs, %zu spans that are no prose\n",
-                out_path, built.n_entries, built.n_retrieval, (long long)built.shortest,
-                (long long)built.longest, model ? "tokens" : "characters", c.n_documents, c.n_short,
-                c.n_foreign, c.n_binary, c.n_repeated_paragraphs, built.n_junk);
-    }
-    for (size_t i = 0; i < shares.n; i++) {
-        free(copies[i]);
-    }
-    free(args.items);
-    ckvc_buffer_fini(&bytes);
-    built_manifest_fini(&built);
-    corpus_fini(&c);
-    tokenizer_free(tok);
-    return status == CKVC_OK ? 0 : cmd_fail(build_verb.name, &err);
-}
-
-static void print_facts(const manifest *m, const manifest_facts *f, const char *unit, bool json,
-                        json_t *leaks) {
-    if (json) {
-        json_t *groups = json_array(), *root;
-        for (size_t i = 0; i < f->n_groups; i++) {
-            const check_group *g = &f->groups[i];
-            json_array_append_new(groups,
-                                  json_pack("{s:s,s:s,s:I,s:I,s:I,s:I}", "source", g->source,
-                                            "split", g->split, "prompts", (json_int_t)g->n,
-                                            "shortest", (json_int_t)g->shortest, "longest",
-                                            (json_int_t)g->longest, "total", (json_int_t)g->total));
-        }
-        root =
-            json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "manifest", m->path,
-                      "sha256", m->sha256, "unit", unit, "prompts", (json_int_t)m->n_entries,
-                      "shortest", (json_int_t)f->shortest, "longest", (json_int_t)f->longest,
-                      "total", (json_int_t)f->total, "shortest_continuation",
-                      (json_int_t)f->shortest_continuation, "repeated", (json_int_t)f->n_repeated,
-                      "short", (json_int_t)f->n_short, "groups", groups);
-        if (leaks) { json_object_set(root, "leaks", leaks); }
-        char *text = root ? ckvc_json_canonical(root) : NULL;
-        printf("%s\n", text ? text : "{}");
-        free(text);
-        json_decref(root);
+        ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
+        json_print(json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I}", "documents",
+                             (json_int_t)d->n_documents, "files", (json_int_t)d->n_files, "longest",
+                             (json_int_t)m->longest, "prompts", (json_int_t)m->n_entries,
+                             "retrieval", (json_int_t)m->n_retrieval, "sha256", sha, "shortest",
+                             (json_int_t)m->shortest));
         return;
     }
+    fprintf(stderr,
+            "%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents; left out: %zu "
+            "short, %zu not ASCII, %zu binary files, %zu repeated paragraphs, %zu spans that are "
+            "no prose\n",
+            c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
+            c->model ? "tokens" : "characters", d->n_documents, d->n_short, d->n_foreign,
+            d->n_binary, d->n_repeated_paragraphs, m->n_junk);
+}
+
+static ckvc_status build(void *options, const verb_args *args, ckvc_err *err) {
+    const build_cli *c = options;
+    const int64_t unit = c->model ? 1 : 4;
+    CKVC_AUTO(build_job_fini) build_job j = {0};
+    build_options o = {.prompts = c->prompts,
+                       .min_length = c->min_length ? c->min_length : 320 * unit,
+                       .max_length = c->max_length ? c->max_length : 448 * unit,
+                       .continuation = c->continuation >= 0 ? c->continuation : 128 * unit,
+                       .retrieval = c->retrieval,
+                       .retrieval_source = c->retrieval_source,
+                       .split_rest = c->rest,
+                       .seed = (uint64_t)c->seed};
+    if (args->n == 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "no PATH to take text from; see --help");
+    }
+    if (!c->out) { return ckvc_fail(err, CKVC_E_USAGE, "--out FILE is needed"); }
+    if (o.min_length > o.max_length) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--min-length %lld is above --max-length %lld",
+                         (long long)o.min_length, (long long)o.max_length);
+    }
+    CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
+    CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
+    if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
+    o.tok = j.tok;
+    for (size_t i = 0; i < args->n; i++) {
+        CKVC_TRY(add_input(c, &j.documents, args->items[i], err));
+    }
+    CKVC_TRY(manifest_build(&j.documents, &o, &j.built, err));
+    CKVC_TRY(built_manifest_write(&j.built, &j.bytes, err));
+    CKVC_TRY(ckvc_publish_bytes(c->out, j.bytes.data, j.bytes.size, c->force, err));
+    print_built(c, &j);
+    return CKVC_OK;
+}
+
+static void build_defaults(void *options) {
+    *(build_cli *)options = (build_cli){.source = "text",
+                                        .retrieval_source = "retrieval",
+                                        .rest = "fit",
+                                        .prompts = 100,
+                                        .continuation = -1,
+                                        .seed = 1};
+}
+
+#define OPTIONS_OF build_cli
+static const opt build_rows[] = {
+    OPT_TITLE("what"),
+    OPT_OUTPUT("out", out, "FILE", "manifest to write", .letter = 'o'),
+    OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own"),
+    OPT_INT("prompts", prompts, "N", 1, 1000000, "how many, retrieval included", .letter = 'n'),
+    OPT_DOUBLE("retrieval", retrieval, "SHARE", 0, 1,
+               "of the prompts that ask for facts hidden in the text"),
+    OPT_TEXT("retrieval-source", retrieval_source, "NAME", "source of those"),
+    OPT_TITLE("lengths"),
+    OPT_INPUT("model", model, "DIR",
+              "count its tokenizer's tokens (BOS included); without: characters", .letter = 'm'),
+    OPT_INT("min-length", min_length, "N", 0, 1 << 24,
+            "shortest prompt; 0: 320 tokens, 1280 characters"),
+    OPT_INT("max-length", max_length, "N", 0, 1 << 24,
+            "longest prompt; 0: 448 tokens, 1792 characters"),
+    OPT_INT("continuation", continuation, "N", -1, 1 << 20,
+            "at least so much follows each; -1: 128 tokens, 512 characters"),
+    OPT_TITLE("splits and order"),
+    OPT_LIST("split-share", shares, "NAME=SHARE",
+             "share of the documents whose prompts get this split"),
+    OPT_TEXT("split-rest", rest, "NAME", "split of the others"),
+    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of every draw and shuffle"),
+    OPT_TITLE("output"),
+    OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),
+    OPT_FLAG("json", json, "print what was made as JSON"),
+    {0}};
+#undef OPTIONS_OF
+
+const verb verb_manifest_build = {
+    .name = "manifest build",
+    .summary = "cut text files into prompts",
+    .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE [options]",
+    .examples =
+        "  ckvc manifest build notes.txt --out prompts.jsonl\n"
+        "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 postfix=doc/postfix "
+        "tcl=doc/tcl --out tech.jsonl\n"
+        "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 --retrieval "
+        "0.25 --split-share heldout=0.3 ... \n"
+        "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, each "
+        "also as .gz.\n"
+        "Documents that are short or not mostly ASCII, repeated paragraphs and spans that are no "
+        "prose are left out.\n",
+    .options = build_rows,
+    .size = sizeof(build_cli),
+    .defaults = build_defaults,
+    .work = build};
+
+/* ---- check ---- */
+
+typedef struct check_cli {
+    const char *model;
+    int64_t min_length;
+    bool json;
+    leaks_cli leaks;
+} check_cli;
+
+/* Takes leaks, which may be NULL. */
+static void print_facts_json(const manifest *m, const manifest_facts *f, const char *unit,
+                             json_t *leaks) {
+    json_t *groups = json_array();
+    for (size_t i = 0; i < f->n_groups; i++) {
+        const check_group *g = &f->groups[i];
+        json_array_append_new(
+            groups, json_pack("{s:s,s:s,s:I,s:I,s:I,s:I}", "source", g->source, "split", g->split,
+                              "prompts", (json_int_t)g->n, "shortest", (json_int_t)g->shortest,
+                              "longest", (json_int_t)g->longest, "total", (json_int_t)g->total));
+    }
+    json_t *o = json_pack(
+        "{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "manifest", m->path, "sha256", m->sha256,
+        "unit", unit, "prompts", (json_int_t)m->n_entries, "shortest", (json_int_t)f->shortest,
+        "longest", (json_int_t)f->longest, "total", (json_int_t)f->total, "shortest_continuation",
+        (json_int_t)f->shortest_continuation, "repeated", (json_int_t)f->n_repeated, "short",
+        (json_int_t)f->n_short, "groups", groups);
+    if (leaks) { json_object_set_new(o, "leaks", leaks); }
+    json_print(o);
+}
+
+static void print_facts(const manifest_facts *f, const char *unit) {
     printf("source\tsplit\tprompts\tshortest\tmean\tlongest\t(%s)\n", unit);
     for (size_t i = 0; i < f->n_groups; i++) {
         const check_group *g = &f->groups[i];
@@ -249,74 +241,95 @@ static void print_facts(const manifest *m, const manifest_facts *f, const char *
     }
 }
 
-static int run_check(int argc, char **argv) {
-    const char *model = NULL;
-    int64_t min_length = 0;
-    bool json = false;
-    leaks_cli leaks = LEAKS_DEFAULTS;
-    opt opts[] = {{OPT_TEXT, "model", 'm', &model, "DIR",
-                   "count its tokenizer's tokens, check ids against it; without: characters", 0, 0},
-                  {OPT_INT, "min-length", 0, &min_length, "N",
-                   "a shorter prompt fails the check (W + 1 tokens are needed)", 0, 1 << 24},
-                  {OPT_FLAG, "json", 0, &json, NULL, "one JSON object", 0, 0},
-                  OPTS_LEAKS(leaks),
-                  {0}};
-    opt_args args;
-    int rc = 0;
-    if (!opts_parse(&check_verb, opts, argc, argv, &args, &rc)) { return rc; }
-    ckvc_err err = {0};
-    manifest *m = NULL;
-    tokenizer *tok = NULL;
-    manifest_facts facts = {0};
-    ckvc_status status = CKVC_OK;
-    if (args.n != 1) {
-        status = ckvc_fail(&err, CKVC_E_USAGE, "want one manifest, got %d", args.n);
-    } else if ((leaks.out || leaks.clean) && leaks.against.n == 0) {
-        status = ckvc_fail(&err, CKVC_E_USAGE, "%s it needs --against EVAL.jsonl",
-                           leaks.out ? "--out is the record of a comparison:"
-                                     : "--clean leaves out what a comparison finds:");
-    } else {
-        status = load_tokenizer(model, &tok, &err);
+static ckvc_status check(void *options, const verb_args *args, ckvc_err *err) {
+    const check_cli *c = options;
+    const char *unit = c->model ? "tokens" : "characters";
+    CKVC_AUTO(manifest_free_at) manifest *m = NULL;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
+    CKVC_AUTO(manifest_facts_fini) manifest_facts facts = {0};
+    if (args->n != 1) {
+        return ckvc_fail(err, CKVC_E_USAGE, "want one manifest, got %zu", args->n);
     }
-    if (status == CKVC_OK) { status = manifest_read(args.items[0], &m, &err); }
-    if (status == CKVC_OK) { status = manifest_look(m, tok, min_length, &facts, &err); }
-    ckvc_status leaked = CKVC_OK;
+    if ((c->leaks.out || c->leaks.clean) && c->leaks.against.n == 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s it needs --against EVAL.jsonl",
+                         c->leaks.out ? "--out is the record of a comparison:"
+                                      : "--clean leaves out what a comparison finds:");
+    }
+    if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &tok, err)); }
+    CKVC_TRY(manifest_read(args->items[0], &m, err));
+    CKVC_TRY(manifest_look(m, tok, c->min_length, &facts, err));
+    ckvc_err leaked = {0};
     json_t *found = NULL;
-    if (status == CKVC_OK && leaks.against.n) {
-        leaked = manifest_leaks(&leaks, m, tok, facts.repeats, json, &found, &err);
-        status = leaked == CKVC_CHECK_FAILED ? CKVC_OK : leaked;
+    if (c->leaks.against.n &&
+        manifest_leaks(&c->leaks, m, tok, facts.repeats, c->json, &found, &leaked) != CKVC_OK &&
+        leaked.status != CKVC_CHECK_FAILED) {
+        return ckvc_fail(err, leaked.status, "%s", leaked.text);
     }
-    if (status == CKVC_OK) {
-        print_facts(m, &facts, model ? "tokens" : "characters", json, found);
-        status = leaked;
-        if (facts.n_repeated) {
-            status = ckvc_fail(&err, CKVC_CHECK_FAILED,
-                               "%s:%u: repeats the prompt of line %u (%zu such prompts)", m->path,
-                               facts.first_repeated, facts.first_original, facts.n_repeated);
-        } else if (facts.n_short) {
-            status =
-                ckvc_fail(&err, CKVC_CHECK_FAILED, "%s:%u: shorter than %lld %s (%zu such prompts)",
-                          m->path, facts.first_short, (long long)min_length,
-                          model ? "tokens" : "characters", facts.n_short);
-        }
+    if (c->json) {
+        print_facts_json(m, &facts, unit, found);
+    } else {
+        print_facts(&facts, unit);
     }
-    json_decref(found);
-    free(args.items);
-    manifest_facts_fini(&facts);
-    manifest_free(m);
-    tokenizer_free(tok);
-    return status == CKVC_OK ? 0 : cmd_fail(check_verb.name, &err);
+    if (leaked.status != CKVC_OK) { return ckvc_fail(err, leaked.status, "%s", leaked.text); }
+    if (facts.n_repeated) {
+        return ckvc_fail(err, CKVC_CHECK_FAILED,
+                         "%s:%u: repeats the prompt of line %u (%zu such prompts)", m->path,
+                         facts.first_repeated, facts.first_original, facts.n_repeated);
+    }
+    if (facts.n_short) {
+        return ckvc_fail(err, CKVC_CHECK_FAILED, "%s:%u: shorter than %lld %s (%zu such prompts)",
+                         m->path, facts.first_short, (long long)c->min_length, unit, facts.n_short);
+    }
+    return CKVC_OK;
 }
 
-int cmd_manifest(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "build") == 0) { return run_build(argc - 1, argv + 1); }
-    if (argc > 1 && strcmp(argv[1], "check") == 0) { return run_check(argc - 1, argv + 1); }
-    opt none[] = {{0}};
-    opt_args args;
-    int rc = 0;
-    if (!opts_parse(&overview, none, argc, argv, &args, &rc)) { return rc; }
-    int rc_usage = args.n ? cmd_usage("manifest", "'%s' is neither build nor check", args.items[0])
-                          : cmd_usage("manifest", "want build or check; see --help");
-    free(args.items);
-    return rc_usage;
+static void check_defaults(void *options) {
+    *(check_cli *)options = (check_cli){.leaks = LEAKS_DEFAULTS};
 }
+
+#define OPTIONS_OF check_cli
+static const opt check_rows[] = {
+    OPT_INPUT("model", model, "DIR",
+              "count its tokenizer's tokens, check ids against it; without: characters",
+              .letter = 'm'),
+    OPT_INT("min-length", min_length, "N", 0, 1 << 24,
+            "a shorter prompt fails the check (W + 1 tokens are needed)"),
+    OPT_FLAG("json", json, "one JSON object"),
+    OPT_GROUP(opts_leaks, leaks),
+    {0}};
+
+const verb verb_manifest_check = {
+    .name = "manifest check",
+    .summary = "read every line; repeats, lengths in tokens, and what an evaluation shares with it",
+    .usage = "ckvc manifest check FILE [--model DIR] [--min-length N] [--against EVAL.jsonl,... "
+             "[--out CHECK.json] [--clean CLEAN.jsonl]]",
+    .examples =
+        "  ckvc manifest check prompts.jsonl --model models/ckvc-tiny-8l --min-length 97\n"
+        "  ckvc manifest check prompts.jsonl --against longbench/multi_news.jsonl,heldout.jsonl "
+        "--out check.json\n"
+        "  ckvc manifest check prompts.jsonl --against prompts.jsonl    # its held-out prompts "
+        "against the others\n"
+        "  ckvc manifest check all.jsonl --against all.jsonl --clean prompts.jsonl    # a manifest "
+        "of what shares nothing\n"
+        "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. "
+        "Every string of a line is read.\n"
+        "Exit 1 when something is shared, with --clean, too; 65 when --clean leaves nothing.\n",
+    .options = check_rows,
+    .size = sizeof(check_cli),
+    .defaults = check_defaults,
+    .reads_args = true,
+    .work = check};
+
+static ckvc_status neither(void *options, const verb_args *args, ckvc_err *err) {
+    (void)options;
+    return args->n ? ckvc_fail(err, CKVC_E_USAGE, "'%s' is neither build nor check", args->items[0])
+                   : ckvc_fail(err, CKVC_E_USAGE, "want build or check; see --help");
+}
+
+const verb verb_manifest = {
+    .name = "manifest",
+    .about = "build prompt manifests from text, check them",
+    .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE | ckvc manifest check FILE",
+    .examples = "  ckvc manifest build --help\n"
+                "  ckvc manifest check --help\n",
+    .work = neither};

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "lib/base/buffer.h"
@@ -28,7 +29,6 @@ typedef struct perplexity_cli {
 
 typedef struct perplexity_job {
     opened_inputs e;
-    manifest *manifest;
     sequence *sequences;
     size_t n, longest;
     int64_t positions[256]; /* --logits */
@@ -46,19 +46,17 @@ static void job_fini(perplexity_job *j) {
     free(j->nll);
     free(j->logits);
     session_destroy(j->session);
-    manifest_free(j->manifest);
     inputs_close(&j->e);
 }
 
 /* Ids of one manifest line, cut in the middle to max_tokens (0: not cut): the first half rounded
  * up, the last rounded down. */
-static ckvc_status read_sequence(const perplexity_job *j, const manifest_entry *entry,
+static ckvc_status read_sequence(const opened_inputs *e, const manifest_entry *entry,
                                  int64_t max_tokens, sequence *out, ckvc_err *err) {
-    const model_shape *shape = model_get_shape(j->e.model);
-    const char *path = j->manifest->path;
+    const model_shape *shape = model_get_shape(e->model);
+    const char *path = e->manifest->path;
     *out = (sequence){.entry = entry};
-    ckvc_status st = prompt_ids(j->manifest, entry, j->e.tok, &j->e.chat, &out->ids, &out->n, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(prompt_ids(e->manifest, entry, e->tok, &e->chat, &out->ids, &out->n, err));
     for (size_t i = 0; i < out->n; i++) {
         if (out->ids[i] < 0 || out->ids[i] >= shape->vocab) {
             return ckvc_fail(err, CKVC_E_DATA,
@@ -106,27 +104,22 @@ static ckvc_status open_job(perplexity_job *j, const inputs_options *o, ckvc_err
             err, CKVC_E_USAGE,
             "--manifest FILE is needed: one JSON object a line with id and text or tokens");
     }
-    ckvc_status st = inputs_open_model(o, &j->e, err);
-    if (st == CKVC_OK) { st = manifest_read(o->manifest, &j->manifest, err); }
-    if (st != CKVC_OK) { return st; }
-    size_t n = j->manifest->n_entries;
+    CKVC_TRY(inputs_open_model(o, &j->e, err));
+    CKVC_TRY(manifest_read(o->manifest, &j->e.manifest, err));
+    size_t n = j->e.manifest->n_entries;
     if (o->limit && n > (size_t)o->limit) { n = (size_t)o->limit; }
     j->sequences = ckvc_calloc(n, sizeof *j->sequences);
-    for (; j->n < n; j->n++) {
+    while (j->n < n) {
         sequence *s = &j->sequences[j->n];
-        st = read_sequence(j, &j->manifest->entries[j->n], o->max_tokens, s, err);
-        if (st != CKVC_OK) {
-            free(s->ids);
-            return st;
-        }
+        const manifest_entry *entry = &j->e.manifest->entries[j->n++];
+        CKVC_TRY(read_sequence(&j->e, entry, o->max_tokens, s, err));
         j->longest = s->n > j->longest ? s->n : j->longest;
         for (size_t k = 0; k < j->n_positions; k++) {
             if ((size_t)j->positions[k] >= s->n) {
-                free(s->ids);
                 return ckvc_fail(err, CKVC_E_USAGE,
                                  "--logits %lld: %s:%u has %zu tokens, positions are 0 ... %zu",
-                                 (long long)j->positions[k], j->manifest->path, s->entry->line,
-                                 s->n, s->n - 1);
+                                 (long long)j->positions[k], j->e.manifest->path, entry->line, s->n,
+                                 s->n - 1);
             }
         }
     }
@@ -134,77 +127,71 @@ static ckvc_status open_job(perplexity_job *j, const inputs_options *o, ckvc_err
     j->nll = ckvc_alloc(j->longest, sizeof *j->nll);
     j->logits =
         ckvc_alloc(j->n_positions * (size_t)model_get_shape(j->e.model)->vocab, sizeof *j->logits);
-    if (!j->nll || !j->logits) {
-        return ckvc_fail_memory(err, "the losses", j->longest * sizeof *j->nll);
-    }
     return session_create(j->e.model, (session_limits){.max_prompt = (int64_t)j->longest},
                           &j->session, err);
 }
 
-/* One float32 so that it reads back to the same bits. */
-static void append_float(ckvc_buffer *b, float v) {
-    if (isfinite(v)) {
-        ckvc_buffer_printf(b, "%.9g", (double)v);
-    } else {
-        ckvc_buffer_text(b, "null");
-    }
-}
-
-static void append_number(ckvc_buffer *b, double v) {
-    json_t *real = ckvc_json_real(v);
-    ckvc_json_append(b, real);
-    json_decref(real);
-}
-
-static ckvc_status print_json(const perplexity_job *j, const sequence *s, double mean, bool tokens,
-                              ckvc_err *err) {
-    ckvc_buffer b = {0};
-    json_t *id = json_string(s->entry->id);
+static void print_json(const perplexity_job *j, const sequence *s, double mean, bool tokens) {
     const size_t vocab = (size_t)model_get_shape(j->e.model)->vocab;
-    ckvc_buffer_text(&b, "{\"id\":");
-    ckvc_json_append(&b, id);
-    json_decref(id);
-    ckvc_buffer_printf(&b, ",\"n\":%zu,\"mean_nll\":", s->n);
-    append_number(&b, mean);
-    ckvc_buffer_text(&b, ",\"ppl\":");
-    append_number(&b, exp(mean));
-    if (tokens) {
-        ckvc_buffer_text(&b, ",\"nll\":[");
-        for (size_t i = 0; i + 1 < s->n; i++) {
-            ckvc_buffer_text(&b, i ? "," : "");
-            append_number(&b, j->nll[i]);
-        }
-        ckvc_buffer_text(&b, "]");
-    }
+    json_t *o = json_pack("{s:s, s:I, s:o, s:o}", "id", s->entry->id, "n", (json_int_t)s->n,
+                          "mean_nll", ckvc_json_real(mean), "ppl", ckvc_json_real(exp(mean)));
+    if (tokens) { json_object_set_new(o, "nll", ckvc_json_reals(j->nll, s->n - 1)); }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer line = {0};
+    ckvc_json_append_as_given(&line, o);
+    json_decref(o);
+    /* Logits are many and float32: nine digits read back to the same bits. */
+    line.size--;
     for (size_t k = 0; k < j->n_positions; k++) {
-        ckvc_buffer_printf(&b, "%s\"%lld\":[", k ? "," : ",\"logits\":{",
+        ckvc_buffer_printf(&line, "%s\"%lld\":[", k ? "," : ",\"logits\":{",
                            (long long)j->positions[k]);
         for (size_t v = 0; v < vocab; v++) {
-            ckvc_buffer_text(&b, v ? "," : "");
-            append_float(&b, j->logits[k * vocab + v]);
+            const double logit = (double)j->logits[k * vocab + v];
+            ckvc_buffer_printf(&line, isfinite(logit) ? "%s%.9g" : "%snull", v ? "," : "", logit);
         }
-        ckvc_buffer_text(&b, k + 1 == j->n_positions ? "]}" : "]");
+        ckvc_buffer_text(&line, k + 1 == j->n_positions ? "]}" : "]");
     }
-    ckvc_buffer_text(&b, "}\n");
-    ckvc_status st = b.failed ? ckvc_fail_memory(err, "a line of output", b.size) : CKVC_OK;
-    if (st == CKVC_OK) { fwrite(b.data, 1, b.size, stdout); }
-    ckvc_buffer_fini(&b);
-    return st;
+    ckvc_buffer_text(&line, "}\n");
+    fwrite(line.data, 1, line.size, stdout);
+}
+
+#define ROW "%-24s %8zu %12.6f %12.4f\n"
+
+/* Over prompts and over tokens: what one would compare first. */
+static void print_means(const perplexity_job *j, double sum_of_means, double sum, size_t scored,
+                        bool json) {
+    const double by_prompt = sum_of_means / (double)j->n, by_token = sum / (double)scored;
+    if (json) {
+        json_print_as_given(json_pack(
+            "{s:{s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}}}", "mean", "prompts", (json_int_t)j->n,
+            "scored_tokens", (json_int_t)scored, "mean_nll", "over_prompts",
+            ckvc_json_real(by_prompt), "over_tokens", ckvc_json_real(by_token), "ppl",
+            "over_prompts", ckvc_json_real(exp(by_prompt)), "over_tokens",
+            ckvc_json_real(exp(by_token))));
+        return;
+    }
+    printf(ROW, "mean over prompts", j->n, by_prompt, exp(by_prompt));
+    printf(ROW, "mean over tokens", scored, by_token, exp(by_token));
 }
 
 static ckvc_status run_job(perplexity_job *j, const inputs_options *o, bool tokens, ckvc_err *err) {
+    const size_t vocab = (size_t)model_get_shape(j->e.model)->vocab;
+    double sum_of_means = 0, sum = 0;
+    size_t scored = 0;
     if (!o->json) { printf("%-24s %8s %12s %12s\n", "id", "n", "mean_nll", "ppl"); }
     for (size_t i = 0; i < j->n; i++) {
         const sequence *s = &j->sequences[i];
-        ckvc_status st = session_score(j->session, s->ids, (int64_t)s->n, j->nll, j->positions,
-                                       (int64_t)j->n_positions, j->logits, err);
-        if (st != CKVC_OK) { return st; }
+        CKVC_TRY(session_score(j->session, s->ids, (int64_t)s->n, j->nll, err));
+        for (size_t k = 0; k < j->n_positions; k++) {
+            CKVC_TRY(session_logits(j->session, j->positions[k], j->logits + k * vocab, err));
+        }
         const double mean = nll_mean(j->nll, (int64_t)s->n - 1);
+        sum_of_means += mean;
+        sum += mean * (double)(s->n - 1);
+        scored += s->n - 1;
         if (o->json) {
-            st = print_json(j, s, mean, tokens, err);
-            if (st != CKVC_OK) { return st; }
+            print_json(j, s, mean, tokens);
         } else {
-            printf("%-24s %8zu %12.6f %12.4f\n", s->entry->id, s->n, mean, exp(mean));
+            printf(ROW, s->entry->id, s->n, mean, exp(mean));
             for (size_t k = 0; tokens && k + 1 < s->n; k++) {
                 printf("  nll[%zu] %.6f (id %d)\n", k, j->nll[k], s->ids[k + 1]);
             }
@@ -215,46 +202,51 @@ static ckvc_status run_job(perplexity_job *j, const inputs_options *o, bool toke
                              j->n);
         }
     }
+    if (j->n) { print_means(j, sum_of_means, sum, scored, o->json); }
     return CKVC_OK;
 }
 
-static ckvc_status perplexity(void *cli, const opt *opts, ckvc_err *err) {
-    const perplexity_cli *c = cli;
-    (void)opts;
+static ckvc_status perplexity(void *options, const verb_args *args, ckvc_err *err) {
+    const perplexity_cli *c = options;
+    (void)args;
     if (c->logits.n && !c->inputs.json) {
         return ckvc_fail(err, CKVC_E_USAGE, "--logits needs --json");
     }
-    perplexity_job j = {0};
+    CKVC_AUTO(job_fini) perplexity_job j = {0};
     ckvc_stop_install();
-    ckvc_status st = read_positions(&j, &c->logits, err);
-    if (st == CKVC_OK) { st = open_job(&j, &c->inputs, err); }
-    if (st == CKVC_OK) { st = run_job(&j, &c->inputs, c->tokens, err); }
-    job_fini(&j);
-    return st;
+    CKVC_TRY(read_positions(&j, &c->logits, err));
+    CKVC_TRY(open_job(&j, &c->inputs, err));
+    return run_job(&j, &c->inputs, c->tokens, err);
 }
 
-int cmd_perplexity(int argc, char **argv) {
-    static const verb_text verb = {
-        "perplexity",
-        "teacher-forced losses of token sequences: is the runtime right for my model?",
-        "ckvc perplexity --model DIR --manifest FILE [options]",
-        "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"
-        "  ckvc perplexity --model DIR --manifest prompts.jsonl --json --tokens --logits 0,17\n"};
-    perplexity_cli c = {.inputs = inputs_defaults()};
-    opt opts[] = {
-        OPTS_MODEL(c.inputs),
-        {OPT_TITLE, "prompts", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "manifest", 0, &c.inputs.manifest, "FILE", "prompts, one JSON object a line", 0,
-         0},
-        {OPT_INT, "limit", 0, &c.inputs.limit, "N", "prompts at most; 0: all", 0, 4e9},
-        {OPT_INT, "max-tokens", 0, &c.inputs.max_tokens, "N",
-         "cut longer prompts in the middle; 0: never", 0, 1e9},
-        OPT_CHAT_TEMPLATE(c.inputs),
-        {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_FLAG, "tokens", 0, &c.tokens, "", "the loss of every token", 0, 0},
-        {OPT_LIST, "logits", 0, &c.logits, "I,J,...",
-         "logits of these positions (from 0; needs --json)", 0, 0},
-        {0},
-    };
-    return verb_run(&verb, opts, "prompts come from --manifest", argc, argv, perplexity, &c);
+static void defaults(void *options) {
+    *(perplexity_cli *)options = (perplexity_cli){.inputs = inputs_defaults()};
 }
+
+#define OPTIONS_OF perplexity_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_model, inputs),
+    OPT_TITLE("prompts"),
+    OPT_INPUT("manifest", inputs.manifest, "FILE", "prompts, one JSON object a line"),
+    OPT_INT("limit", inputs.limit, "N", 0, 4e9, "prompts at most; 0: all"),
+    OPT_INT("max-tokens", inputs.max_tokens, "N", 0, 1e9,
+            "cut longer prompts in the middle; 0: never"),
+    OPT_GROUP(opts_chat, inputs),
+    OPT_TITLE("output"),
+    OPT_FLAG("tokens", tokens, "the loss of every token"),
+    OPT_LIST("logits", logits, "I,J,...", "logits of these positions (from 0; needs --json)"),
+    {0}};
+
+const verb verb_perplexity = {
+    .name = "perplexity",
+    .about = "teacher-forced losses: is the runtime right for my model?",
+    .summary = "teacher-forced losses of token sequences: is the runtime right for my model?",
+    .usage = "ckvc perplexity --model DIR --manifest FILE [options]",
+    .examples =
+        "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"
+        "  ckvc perplexity --model DIR --manifest prompts.jsonl --json --tokens --logits 0,17\n",
+    .options = rows,
+    .size = sizeof(perplexity_cli),
+    .defaults = defaults,
+    .instead = "prompts come from --manifest",
+    .work = perplexity};

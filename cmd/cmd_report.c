@@ -1,68 +1,76 @@
 /* ckvc report: tables, runs and scores as one page. */
-#include <stdio.h>
-#include <stdlib.h>
+#include "cmd/cmd_report.h"
 
-#include "cmd/common/options.h"
+#include <stdio.h>
+
 #include "cmd/verbs.h"
+#include "lib/base/memory.h"
 #include "report/report.h"
 
-int cmd_report(int argc, char **argv) {
-    static const verb_text text = {
-        "report", "how good and how stable tables are, as one page without scripts",
-        "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] --out DIR",
+ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n, ckvc_err *err) {
+    const report_options o = {.inputs = inputs,
+                              .n_inputs = n,
+                              .scores = c->scores.items,
+                              .n_scores = c->scores.n,
+                              .out = c->out,
+                              .force = c->force,
+                              .layer_bins = (uint32_t)c->layer_bins,
+                              .replicates = (uint32_t)c->bootstrap,
+                              .seed = (uint64_t)c->seed,
+                              .memory_max = (size_t)c->memory};
+    CKVC_AUTO_FREE char *summary = NULL, *numbers = NULL;
+    CKVC_TRY(report_write(&o, &summary, &numbers, err));
+    if (!c->quiet) {
+        fputs(c->json ? numbers : summary, stdout);
+        fprintf(stderr, "ckvc report: %s/report.html\n", c->out);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status report(void *options, const verb_args *args, ckvc_err *err) {
+    const report_cli *c = options;
+    if (!c->out) { return ckvc_fail(err, CKVC_E_USAGE, "no --out DIR: where should the page go?"); }
+    if (args->n == 0 && c->scores.n == 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "nothing to report on; give tables, runs or --scores");
+    }
+    return report_run(c, args->items, args->n, err);
+}
+
+static void defaults(void *options) {
+    *(report_cli *)options =
+        (report_cli){.layer_bins = 4, .bootstrap = 1000, .seed = 1, .memory = (int64_t)1 << 30};
+}
+
+#define OPTIONS_OF report_cli
+static const opt rows[] = {
+    OPT_OUTPUT("out", out, "DIR",
+               "folder for report.html, report.json and a .svg and .csv per figure", .letter = 'o'),
+    OPT_INPUTS("scores", scores, "S.jsonl,...",
+               "output of `ckvc score` on held-out prompts: what the tables bring"),
+    OPT_TITLE("rank agreement"),
+    OPT_INT("layer-bins", layer_bins, "N", 1, 64, "groups of consecutive layers for Spearman"),
+    OPT_INT("bootstrap", bootstrap, "R", 0, 10000,
+            "refits from resampled prompts, for intervals; needs the tables' runs; 0: none"),
+    OPT_INT("seed", seed, "N", 0, 9e15, "of the resampling"),
+    OPT_SIZE("memory", memory, "for the refits' counts"),
+    OPT_TITLE("output"),
+    OPT_FLAG("force", force, "replace an earlier report in DIR"),
+    OPT_FLAG("json", json, "print report.json instead of the verdict"),
+    OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
+    {0}};
+
+const verb verb_report = {
+    .name = "report",
+    .about = "stability and truth of tables, as a page",
+    .summary = "how good and how stable tables are, as one page without scripts",
+    .usage = "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] --out DIR",
+    .examples =
         "  ckvc report technical.ckvt narrative.ckvt runs/technical runs/narrative --scores "
         "heldout.jsonl --out report\n"
         "  ckvc report t.ckvt --out report          (the table alone: maps, counts, what its "
-        "choices rest on)\n"};
-    const char *out = NULL;
-    opt_list scores = {0};
-    int64_t layer_bins = 4, bootstrap = 1000, seed = 1, memory = (int64_t)1 << 30;
-    bool force = false, quiet = false, json = false;
-    opt opts[] = {
-        {OPT_TEXT, "out", 'o', &out, "DIR",
-         "folder for report.html, report.json and a .svg and .csv per figure", 0, 0},
-        {OPT_LIST, "scores", 0, &scores, "S.jsonl,...",
-         "output of `ckvc score` on held-out prompts: what the tables bring", 0, 0},
-        {OPT_TITLE, "rank agreement", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_INT, "layer-bins", 0, &layer_bins, "N", "groups of consecutive layers for Spearman", 1,
-         64},
-        {OPT_INT, "bootstrap", 0, &bootstrap, "R",
-         "refits from resampled prompts, for intervals; needs the tables' runs; 0: none", 0, 10000},
-        {OPT_INT, "seed", 0, &seed, "N", "of the resampling", 0, 9e15},
-        {OPT_SIZE, "memory", 0, &memory, "SIZE", "for the refits' counts", 0, 0},
-        {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_FLAG, "force", 0, &force, "", "replace an earlier report in DIR", 0, 0},
-        {OPT_FLAG, "json", 0, &json, "", "print report.json instead of the verdict", 0, 0},
-        {OPT_FLAG, "quiet", 'q', &quiet, "", "print nothing", 0, 0},
-        {0}};
-    opt_args args;
-    int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) { return rc; }
-    if (!out || (args.n == 0 && scores.n == 0)) {
-        bool nothing = out != NULL;
-        free(args.items);
-        return cmd_usage(text.name, nothing ? "nothing to report on; give tables, runs or --scores"
-                                            : "no --out DIR: where should the page go?");
-    }
-    const report_options o = {.inputs = args.items,
-                              .n_inputs = (size_t)args.n,
-                              .scores = scores.items,
-                              .n_scores = scores.n,
-                              .out = out,
-                              .force = force,
-                              .layer_bins = (uint32_t)layer_bins,
-                              .replicates = (uint32_t)bootstrap,
-                              .seed = (uint64_t)seed,
-                              .memory_max = (size_t)memory};
-    ckvc_err err = {0};
-    char *summary = NULL, *numbers = NULL;
-    ckvc_status st = report_write(&o, &summary, &numbers, &err);
-    if (st == CKVC_OK && !quiet) {
-        fputs(json ? numbers : summary, stdout);
-        fprintf(stderr, "ckvc report: %s/report.html\n", out);
-    }
-    free(summary);
-    free(numbers);
-    free(args.items);
-    return st == CKVC_OK ? 0 : cmd_fail(text.name, &err);
-}
+        "choices rest on)\n",
+    .options = rows,
+    .size = sizeof(report_cli),
+    .defaults = defaults,
+    .reads_args = true,
+    .work = report};

@@ -1,26 +1,18 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
+#include "cmd/cmd_score.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calib/score/score.h"
-#include "cmd/common/opened_inputs.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/verbs.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/files.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 enum { MAX_TABLES = 64 };
-
-typedef struct score_cli {
-    inputs_options inputs;
-    const char *out, *vectors;
-    opt_list tables, policies, budget;
-    const char *layer_budgets;
-    bool sets, attention_error, utilities, nearest_budget, equal_tokens, force;
-} score_cli;
 
 typedef struct score_job {
     opened_inputs e;
@@ -49,12 +41,11 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) 
         return ckvc_fail(err, CKVC_E_USAGE, "--table: %zu tables, at most %d", c->tables.n,
                          MAX_TABLES);
     }
-    ckvc_status st = CKVC_OK;
-    for (size_t i = 0; st == CKVC_OK && i < c->tables.n; i++) {
-        st = inputs_read_table(&c->inputs, &j->e, c->tables.items[i], &j->tables[i], err);
-        j->n_tables += st == CKVC_OK;
+    for (; j->n_tables < c->tables.n; j->n_tables++) {
+        CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables.items[j->n_tables],
+                                   &j->tables[j->n_tables], err));
     }
-    return st;
+    return CKVC_OK;
 }
 
 /* What --policy names, in words. */
@@ -103,20 +94,19 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
 
 /* --budget, or the first table's; --layer-budgets goes before both, with one budget that stands for
  * all layers: their mean. */
-static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job *j,
-                                  ckvc_err *err) {
+static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     if (c->layer_budgets) {
-        ckvc_status st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
-        for (uint32_t l = 0; st == CKVC_OK && l < L; l++) {
+        CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
+        for (uint32_t l = 0; l < L; l++) {
             j->budgets[0] += j->layer_budgets[l];
         }
         j->budgets[0] /= L;
         j->n_budgets = 1;
-        return st;
+        return CKVC_OK;
     }
-    ckvc_status st = inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err);
-    if (st == CKVC_OK && j->n_tables && !opts_given(opts, "budget")) {
+    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
+    if (j->n_tables && !c->budget_given) {
         const ckvc_table *t = j->tables[0]->table;
         if (t->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
             return ckvc_fail(err, CKVC_E_USAGE,
@@ -126,7 +116,7 @@ static ckvc_status choose_budgets(const score_cli *c, const opt *opts, score_job
         j->n_budgets = t->n_budgets;
         memcpy(j->budgets, t->budgets, j->n_budgets * sizeof *j->budgets);
     }
-    return st;
+    return CKVC_OK;
 }
 
 static void print_summary(const score_cli *c, const score_job *j) {
@@ -146,97 +136,101 @@ static void print_summary(const score_cli *c, const score_job *j) {
     }
 }
 
-static ckvc_status run_score(const score_cli *c, const opt *opts, score_job *j, ckvc_err *err) {
-    ckvc_status st = inputs_open_model(&c->inputs, &j->e, err);
-    if (st == CKVC_OK) { st = inputs_open_prompts(&c->inputs, &j->e, err); }
-    if (st == CKVC_OK) { st = read_tables(c, j, err); }
-    if (st == CKVC_OK) { st = choose_policies(c, j, err); }
-    if (st == CKVC_OK) { st = choose_budgets(c, opts, j, err); }
-    if (st != CKVC_OK) { return st; }
-    inputs_warn_kept_window(&c->inputs, &j->e, j->layer_budgets ? j->layer_budgets : j->budgets,
-                            j->layer_budgets ? (size_t)model_get_shape(j->e.model)->n_layers
-                                             : j->n_budgets);
-    j->summary = ckvc_calloc(j->n_policies * j->n_budgets, sizeof *j->summary);
-    if (c->out && !c->force && ckvc_file_exists(c->out)) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it",
-                         c->out);
-    }
-    calibrate_inputs inputs = {j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    score_options o = {.window = c->inputs.window,
-                       .alpha_kind = inputs_alpha(&c->inputs),
-                       .keep_window = (uint32_t)c->inputs.keep_window,
-                       .budgets = j->budgets,
-                       .n_budgets = j->n_budgets,
-                       .nearest_budget = c->nearest_budget,
-                       .layer_budgets = j->layer_budgets,
-                       .seed = (uint64_t)c->inputs.seed,
-                       .sets = c->sets,
-                       .attention_error = c->attention_error,
-                       .utilities = c->utilities,
-                       .vectors = c->vectors,
-                       .force = c->force,
-                       .quiet = c->inputs.quiet};
-    ckvc_buffer lines = {0};
+ckvc_status score_run(const score_cli *c, ckvc_err *err) {
+    CKVC_AUTO(job_fini) score_job j = {0};
+    if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
+    if (c->vectors) { CKVC_TRY(ckvc_publish_check(c->vectors, c->force, err)); }
+    CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
+    CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
+    CKVC_TRY(read_tables(c, &j, err));
+    CKVC_TRY(choose_policies(c, &j, err));
+    CKVC_TRY(choose_budgets(c, &j, err));
+    inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.budgets,
+                        j.layer_budgets ? (size_t)model_get_shape(j.e.model)->n_layers
+                                        : j.n_budgets);
+    j.summary = ckvc_calloc(j.n_policies * j.n_budgets, sizeof *j.summary);
+    const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
+    const score_options o = {.window = c->inputs.window,
+                             .alpha_kind = inputs_alpha(&c->inputs),
+                             .keep_window = (uint32_t)c->inputs.keep_window,
+                             .budgets = j.budgets,
+                             .n_budgets = j.n_budgets,
+                             .nearest_budget = c->nearest_budget,
+                             .layer_budgets = j.layer_budgets,
+                             .seed = (uint64_t)c->inputs.seed,
+                             .sets = c->sets,
+                             .attention_error = c->attention_error,
+                             .utilities = c->utilities,
+                             .vectors = c->vectors,
+                             .force = c->force,
+                             .quiet = c->inputs.quiet};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_stop_install();
-    st = score_prompts(&inputs, j->policies, j->n_policies, &o, &lines, j->summary, err);
-    if (st == CKVC_OK && c->out) {
-        st = ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err);
-    } else if (st == CKVC_OK) {
+    CKVC_TRY(score_prompts(&inputs, j.policies, j.n_policies, &o, &lines, j.summary, err));
+    if (c->out) {
+        CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
+    } else {
         fwrite(lines.data, 1, lines.size, stdout);
     }
-    ckvc_buffer_fini(&lines);
-    if (st == CKVC_OK && !c->inputs.quiet) { print_summary(c, j); }
-    for (size_t i = 0; st == CKVC_OK && i < j->n_tables; i++) {
-        leak_guard_warn(j->tables[i], c->tables.items[i], j->e.manifest->sha256);
+    if (!c->inputs.quiet) { print_summary(c, &j); }
+    for (size_t i = 0; i < j.n_tables; i++) {
+        leak_guard_warn(j.tables[i], c->tables.items[i], j.e.manifest->sha256);
     }
-    return st;
+    return CKVC_OK;
 }
 
-static ckvc_status score(void *cli, const opt *opts, ckvc_err *err) {
-    score_job j = {0};
-    ckvc_status st = run_score(cli, opts, &j, err);
-    job_fini(&j);
-    return st;
+static ckvc_status score(void *options, const verb_args *args, ckvc_err *err) {
+    score_cli *c = options;
+    (void)args;
+    c->budget_given = opts_given("budget");
+    return score_run(c, err);
 }
 
-int cmd_score(int argc, char **argv) {
-    static const verb_text text = {
-        "score", "losses of prompts under tables and reference policies, as JSON lines",
-        "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] [--out "
-        "S.jsonl]",
+static void defaults(void *options) {
+    *(score_cli *)options = (score_cli){.inputs = inputs_defaults(), .budget = {{"512"}, 1}};
+}
+
+#define OPTIONS_OF score_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_model, inputs),
+    OPT_GROUP(opts_prompts, inputs),
+    OPT_GROUP(opts_statistics, inputs),
+    OPT_TITLE("policies"),
+    OPT_INPUTS("table", tables, "T.ckvt,...", "tables to score"),
+    OPT_LIST("policy", policies, "NAME,...", POLICY_NAMES),
+    OPT_FLAG("equal-tokens", equal_tokens,
+             "references keep as many as each --table, by prompt and layer"),
+    OPT_LIST("budget", budget, "N,...",
+             "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B'),
+    OPT_LAYER_BUDGETS(layer_budgets),
+    OPT_FLAG("nearest-budget", nearest_budget, "a table without a budget's block uses its nearest"),
+    OPT_TITLE("output"),
+    OPT_OUTPUT("out", out, "S.jsonl", "file to write; default: standard output", .letter = 'o'),
+    OPT_FLAG("sets", sets, "print the kept positions of every layer"),
+    OPT_FLAG("attention-error", attention_error,
+             "measure the attention that is left out, per layer, and its bound"),
+    OPT_FLAG("utilities", utilities,
+             "quantiles of the utility scores by head, on each prompt's first line"),
+    OPT_OUTPUT("vectors", vectors, "FILE.h5", "write alpha and rho of every prompt"),
+    OPT_FLAG("force", force, "replace existing output"),
+    {0}};
+
+const verb verb_score = {
+    .name = "score",
+    .about = "losses of prompts under tables and reference policies",
+    .summary = "losses of prompts under tables and reference policies, as JSON lines",
+    .usage = "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] "
+             "[--out S.jsonl]",
+    .examples =
         "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt --policy "
         "identity,matched --out s.jsonl\n"
         "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would "
         "be kept\n\n"
         "Policy matched is identity at the one threshold that keeps as many tokens as its table "
-        "does, on average over the held-out "
-        "prompts\n"
-        "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n"};
-    score_cli c = {.inputs = inputs_defaults(), .budget = {{"512"}, 1}};
-    opt opts[] = {
-        OPTS_MODEL(c.inputs),
-        OPTS_PROMPTS(c.inputs),
-        OPTS_STATISTICS(c.inputs, 0),
-        {OPT_TITLE, "policies", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_LIST, "table", 0, &c.tables, "T.ckvt,...", "tables to score", 0, 0},
-        {OPT_LIST, "policy", 0, &c.policies, "NAME,...", POLICY_NAMES, 0, 0},
-        {OPT_FLAG, "equal-tokens", 0, &c.equal_tokens, "",
-         "references keep as many as each --table, by prompt and layer", 0, 0},
-        {OPT_LIST, "budget", 'B', &c.budget, "N,...",
-         "tokens kept per layer, or a share; with --table: the first table's", 0, 0},
-        OPT_LAYER_BUDGETS(c.layer_budgets),
-        {OPT_FLAG, "nearest-budget", 0, &c.nearest_budget, "",
-         "a table without a budget's block uses its nearest", 0, 0},
-        {OPT_TITLE, "output", 0, NULL, NULL, NULL, 0, 0},
-        {OPT_TEXT, "out", 'o', &c.out, "S.jsonl", "file to write; default: standard output", 0, 0},
-        {OPT_FLAG, "sets", 0, &c.sets, "", "print the kept positions of every layer", 0, 0},
-        {OPT_FLAG, "attention-error", 0, &c.attention_error, "",
-         "measure the attention that is left out, per layer, and its bound", 0, 0},
-        {OPT_FLAG, "utilities", 0, &c.utilities, "",
-         "quantiles of the utility scores by head, on each prompt's first line", 0, 0},
-        {OPT_TEXT, "vectors", 0, &c.vectors, "FILE.h5", "write alpha and rho of every prompt", 0,
-         0},
-        {OPT_FLAG, "force", 0, &c.force, "", "replace existing output", 0, 0},
-        {0}};
-    return verb_run(&text, opts, "tables go with --table", argc, argv, score, &c);
-}
+        "does, on average over the held-out prompts\n"
+        "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
+    .options = rows,
+    .size = sizeof(score_cli),
+    .defaults = defaults,
+    .instead = "tables go with --table",
+    .work = score};

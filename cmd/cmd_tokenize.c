@@ -3,13 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/common/options.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/buffer.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/token/tokenizer.h"
 
 enum { MAX_INPUT_BYTES = 1 << 30 };
 
@@ -17,12 +15,6 @@ typedef struct tokenize_cli {
     const char *model;
     bool decode, no_special, json;
 } tokenize_cli;
-
-static const verb_text verb = {
-    "tokenize", "text to ids, ids to text",
-    "ckvc tokenize --model DIR [--decode] [options] < INPUT",
-    "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
-    "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n"};
 
 static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err) {
     char block[65536];
@@ -36,39 +28,38 @@ static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err) {
                          MAX_INPUT_BYTES);
     }
     ckvc_buffer_append(in, "", 0);
-    return in->failed ? ckvc_fail_memory(err, "standard input", in->size) : CKVC_OK;
+    return CKVC_OK;
 }
 
-/* Ids as ours are printed: numbers apart by spaces, commas or brackets of a JSON array. */
+static bool is_gap(char c) {
+    return isspace((unsigned char)c) || c == ',' || c == '[' || c == ']';
+}
+
+/* Ids as ours are printed: numbers apart by spaces, commas or brackets of a JSON array. *ids is the
+ * caller's, also after a failure. */
 static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *n_ids,
                              ckvc_err *err) {
-    void *list = NULL;
-    size_t capacity = 0, count = 0;
-    ckvc_status status = CKVC_OK;
-    for (size_t i = 0; i < n && status == CKVC_OK;) {
-        if (isspace((unsigned char)text[i]) || text[i] == ',' || text[i] == '[' || text[i] == ']') {
+    size_t capacity = 0;
+    for (size_t i = 0; i < n;) {
+        if (is_gap(text[i])) {
             i++;
             continue;
         }
         int64_t id = 0;
-        size_t start = i;
+        const size_t start = i;
         while (i < n && isdigit((unsigned char)text[i]) && id <= INT32_MAX) {
             id = id * 10 + (text[i++] - '0');
         }
-        if (i == start || id > INT32_MAX ||
-            (i < n && !isspace((unsigned char)text[i]) && text[i] != ',' && text[i] != ']')) {
-            status = ckvc_fail(err, CKVC_E_DATA,
-                               "standard input: byte %zu: \"%.20s\" is not an id; want whole "
-                               "numbers apart by spaces",
-                               start, text + start);
-            break;
+        if (i == start || id > INT32_MAX || (i < n && (!is_gap(text[i]) || text[i] == '['))) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "standard input: byte %zu: \"%.20s\" is not an id; want whole numbers "
+                             "apart by spaces",
+                             start, text + start);
         }
-        status = ckvc_grow(&list, &capacity, count + 1, sizeof(int32_t), err);
-        if (status == CKVC_OK) { ((int32_t *)list)[count++] = (int32_t)id; }
+        CKVC_GROW(*ids, capacity, *n_ids + 1);
+        (*ids)[(*n_ids)++] = (int32_t)id;
     }
-    *ids = list;
-    *n_ids = count;
-    return status;
+    return CKVC_OK;
 }
 
 /* Digits by hand: printf took as long as the tokenizer itself. */
@@ -86,61 +77,63 @@ static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json)
     ckvc_buffer_text(out, json ? "]\n" : "\n");
 }
 
-static ckvc_status tokenize(void *cli, const opt *opts, ckvc_err *err) {
-    const tokenize_cli *c = cli;
-    (void)opts;
-    if (!c->model) { return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed"); }
-    ckvc_buffer in = {0}, out = {0};
-    token_spec *spec = NULL;
-    tokenizer *t = NULL;
-    int32_t *ids = NULL;
-    char *text = NULL;
-    size_t n = 0;
-    char *name = NULL;
-    ckvc_status status = tokenizer_files_read(c->model, &spec, &name, err);
-    if (status == CKVC_OK) { status = tokenizer_build(spec, name, &t, err); }
-    if (status == CKVC_OK) { status = read_stdin(&in, err); }
-    if (status == CKVC_OK && c->decode) {
-        status = parse_ids((char *)in.data, in.size, &ids, &n, err);
-        size_t size = 0;
-        if (status == CKVC_OK) {
-            status = tokenizer_decode(t, ids, n, c->no_special, &text, &size, err);
-        }
-        if (status == CKVC_OK && c->json) {
-            json_t *value = json_stringn(text, size);
-            ckvc_json_append(&out, value);
-            ckvc_buffer_text(&out, "\n");
-            json_decref(value);
-        } else if (status == CKVC_OK) {
-            ckvc_buffer_append(&out, text, size);
-        }
-    } else if (status == CKVC_OK) {
-        status = tokenizer_encode(t, (char *)in.data, in.size, !c->no_special, &ids, &n, err);
-        if (status == CKVC_OK) { write_ids(&out, ids, n, c->json); }
+static ckvc_status decode(const tokenize_cli *c, const tokenizer *t, const ckvc_buffer *in,
+                          ckvc_buffer *out, ckvc_err *err) {
+    CKVC_AUTO_FREE int32_t *ids = NULL;
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t n = 0, size = 0;
+    CKVC_TRY(parse_ids((char *)in->data, in->size, &ids, &n, err));
+    CKVC_TRY(tokenizer_decode(t, ids, n, c->no_special, &text, &size, err));
+    if (c->json) {
+        json_auto_t *value = json_stringn(text, size);
+        ckvc_json_append(out, value);
+        ckvc_buffer_text(out, "\n");
+    } else {
+        ckvc_buffer_append(out, text, size);
     }
-    if (status == CKVC_OK && out.failed) { status = ckvc_fail_memory(err, "output", out.size); }
-    if (status == CKVC_OK && out.size && fwrite(out.data, 1, out.size, stdout) != out.size) {
-        status = ckvc_fail_errno(err, CKVC_E_IO, "standard output");
-    }
-    free(ids);
-    free(text);
-    free(name);
-    tokenizer_free(t);
-    ckvc_buffer_fini(&in);
-    ckvc_buffer_fini(&out);
-    return status;
+    return CKVC_OK;
 }
 
-int cmd_tokenize(int argc, char **argv) {
-    tokenize_cli c = {0};
-    opt opts[] = {{OPT_TEXT, "model", 'm', &c.model, "DIR",
-                   "model directory with a tokenizer, or GGUF file", 0, 0},
-                  {OPT_FLAG, "decode", 'd', &c.decode, NULL,
-                   "ids on stdin (numbers or a JSON array) to text", 0, 0},
-                  {OPT_FLAG, "no-special", 0, &c.no_special, NULL,
-                   "no BOS or EOS is added; with --decode: special tokens are left out", 0, 0},
-                  {OPT_FLAG, "json", 0, &c.json, NULL,
-                   "a JSON array of ids; with --decode: a JSON string", 0, 0},
-                  {0}};
-    return verb_run(&verb, opts, "the text comes on standard input", argc, argv, tokenize, &c);
+static ckvc_status encode(const tokenize_cli *c, const tokenizer *t, const ckvc_buffer *in,
+                          ckvc_buffer *out, ckvc_err *err) {
+    CKVC_AUTO_FREE int32_t *ids = NULL;
+    size_t n = 0;
+    CKVC_TRY(tokenizer_encode(t, (char *)in->data, in->size, !c->no_special, &ids, &n, err));
+    write_ids(out, ids, n, c->json);
+    return CKVC_OK;
 }
+
+static ckvc_status tokenize(void *options, const verb_args *args, ckvc_err *err) {
+    const tokenize_cli *c = options;
+    (void)args;
+    if (!c->model) { return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed"); }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
+    CKVC_TRY(inputs_need_tokenizer(c->model, &t, err));
+    CKVC_TRY(read_stdin(&in, err));
+    CKVC_TRY(c->decode ? decode(c, t, &in, &out, err) : encode(c, t, &in, &out, err));
+    fwrite(out.data, 1, out.size, stdout);
+    return CKVC_OK;
+}
+
+#define OPTIONS_OF tokenize_cli
+static const opt rows[] = {
+    OPT_INPUT("model", model, "DIR", "model directory with a tokenizer, or GGUF file",
+              .letter = 'm'),
+    OPT_FLAG("decode", decode, "ids on stdin (numbers or a JSON array) to text", .letter = 'd'),
+    OPT_FLAG("no-special", no_special,
+             "no BOS or EOS is added; with --decode: special tokens are left out"),
+    OPT_FLAG("json", json, "a JSON array of ids; with --decode: a JSON string"),
+    {0}};
+
+const verb verb_tokenize = {
+    .name = "tokenize",
+    .about = "text to ids, ids to text",
+    .usage = "ckvc tokenize --model DIR [--decode] [options] < INPUT",
+    .examples = "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
+                "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n",
+    .options = rows,
+    .size = sizeof(tokenize_cli),
+    .instead = "the text comes on standard input",
+    .work = tokenize};

@@ -1,23 +1,22 @@
 /* ckvc transfer: a table mapped to another model's layers and heads (method.md section 9), and how
  * it does there. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cql/transfer/transfer_table.h"
-#include "cmd/common/options.h"
-#include "cmd/common/transfer_report.h"
+#include "cmd/cmd_report.h"
+#include "cmd/cmd_score.h"
+#include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
-#include "formats/model/model_config.h"
-#include "formats/table/table_file.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
+#include "formats/model/model_files.h"
+#include "lib/base/files.h"
 
 typedef struct transfer_cli {
     const char *to_model, *to_shape, *out, *heads, *scan;
     bool force, force_mapping, json;
-    transfer_report_cli report;
+    /* what it brings there: the table against one that was compiled for the target, and identity */
+    const char *report, *against, *manifest;
+    opt_list scores, split;
 } transfer_cli;
 
 static ckvc_status parse_shape(const char *text, transfer_target *to, ckvc_err *err) {
@@ -53,32 +52,20 @@ static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, tr
                                char **name, char *family, ckvc_err *err) {
     if (c->to_shape) { return parse_shape(c->to_shape, to, err); }
     model_shape shape;
-    ckvc_status st = model_config_read(c->to_model, &shape, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(model_files_shape(c->to_model, &shape, err));
     to->n_layers = (uint32_t)shape.n_layers;
     to->n_query_heads = (uint32_t)shape.n_heads;
     to->n_heads = from->head_axis ? to->n_query_heads : (uint32_t)shape.n_kv_heads;
     memcpy(family, shape.family, sizeof shape.family);
     to->family = family;
     to->model_name = *name = folder_name(c->to_model);
-    return *name ? CKVC_OK : ckvc_fail_memory(err, "a model's name", strlen(c->to_model));
-}
-
-static bool same_file(const char *a, const char *b) {
-    struct stat sa, sb;
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev &&
-           sa.st_ino == sb.st_ino;
+    return CKVC_OK;
 }
 
 static void print_result(const transfer_cli *c, const table_file *from, const table_file *out) {
     if (c->json) {
-        ckvc_buffer line = {0};
-        json_t *o = json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
-                              "transfer", out->xfer);
-        ckvc_json_append(&line, o);
-        printf("%s\n", line.data ? (const char *)line.data : "");
-        ckvc_buffer_fini(&line);
-        json_decref(o);
+        json_print(json_pack("{s:s, s:s, s:O}", "file", c->out, "content_id", out->content_id,
+                             "transfer", out->xfer));
     } else {
         printf("%s: %u layers x %u heads -> %u x %u, heads by %s, content id %s\n", c->out,
                from->table->n_layers, from->table->n_heads, out->table->n_layers,
@@ -86,92 +73,156 @@ static void print_result(const transfer_cli *c, const table_file *from, const ta
     }
 }
 
-static ckvc_status transfer(const transfer_cli *c, const char *path, int *rc, ckvc_err *err) {
-    table_file *from = NULL, *out = NULL;
-    run_dir *scan = NULL;
-    transfer_target to = {0};
-    char *name = NULL, family[sizeof((model_shape *)0)->family] = "";
-    ckvc_status st = table_file_read(path, &from, err);
-    if (st == CKVC_OK && same_file(path, c->out)) {
-        st = ckvc_fail(
-            err, CKVC_E_CREATE,
-            "%s: is the table that is read; an input is never overwritten, give another --out",
-            c->out);
+/* ---- what it brings there ---- */
+
+/* Before the work: options and tables that do not go together. */
+static ckvc_status check_report(const transfer_cli *c, const table_file *from, ckvc_err *err) {
+    if (c->manifest && !c->to_model) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "--manifest needs --to-model DIR: prompts are scored with the target");
     }
-    if (st == CKVC_OK && c->scan) { st = run_open(c->scan, &scan, err); }
-    if (st == CKVC_OK && (c->to_model || c->to_shape)) {
-        st = read_target(c, from->table, &to, &name, family, err);
+    if (!c->against) { return CKVC_OK; }
+    CKVC_AUTO(table_file_free_at) table_file *t = NULL;
+    CKVC_TRY(table_file_read(c->against, &t, err));
+    if (t->table->head_axis != from->table->head_axis) {
+        return ckvc_fail(err, CKVC_E_MISMATCH,
+                         "%s: its rows are %s heads, those of the transferred table are not",
+                         c->against, t->table->head_axis ? "query" : "KV");
     }
-    if (st == CKVC_OK && c->report.out) {
-        st = transfer_report_check(&c->report, c->to_model, from, err);
-    }
-    if (st == CKVC_OK) {
-        const transfer_options o = {.heads = strcmp(c->heads, "rank") == 0 ? TRANSFER_RANK
-                                             : strcmp(c->heads, "signature") == 0
-                                                 ? TRANSFER_SIGNATURE
-                                                 : TRANSFER_INDEX,
-                                    .scan = scan,
-                                    .force = c->force_mapping};
-        st = transfer_table(from, path, to.n_layers ? &to : NULL, &o, &out, err);
-    }
-    if (st == CKVC_OK) { st = table_file_write(out, c->out, c->force, err); }
-    if (st == CKVC_OK) {
-        print_result(c, from, out);
-        *rc = c->report.out ? transfer_report(&c->report, c->to_model, c->out, out, c->force) : 0;
-    }
-    free(name);
-    run_close(scan);
-    table_file_free(from);
-    table_file_free(out);
-    return st;
+    const json_t *keep = json_object_get(from->meta, "keep_window");
+    return table_file_check_score(
+        t, c->against, json_string_value(json_object_get(from->meta, "alpha_kind")),
+        json_is_integer(keep) ? json_integer_value(keep) : -1, from->table->window,
+        "the transferred table", "transfer one that has", err);
 }
 
-int cmd_transfer(int argc, char **argv) {
-    static const verb_text text = {
-        "transfer", "map a table to another model by relative depth",
-        "ckvc transfer T.ckvt (--to-model DIR | --to-shape L,G | --scan RUN) --out T2.ckvt "
-        "[options]",
-        "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt\n"
-        "  ckvc transfer tables.ckvt --to-shape 24,8 --out mapped.ckvt\n"
-        "  ckvc transfer tables.ckvt --heads signature --scan small-scan --out small.ckvt\n"
-        "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt --report report \\\n"
-        "      --against compiled.ckvt --manifest heldout.jsonl\n"};
-    transfer_cli c = {.heads = "index"};
-    opt opts[] = {
-        {OPT_TEXT, "to-model", 0, &c.to_model, "DIR",
-         "target model, folder or GGUF file; only its shape is read", 0, 0},
-        {OPT_TEXT, "to-shape", 0, &c.to_shape, "L,G", "target layers and heads, without a model", 0,
-         0},
-        {OPT_TEXT, "out", 'o', &c.out, "FILE", "the table to write", 0, 0},
-        {OPT_CHOICE, "heads", 0, &c.heads, "index|rank|signature",
-         "by position; sorted weights by spread of value norms; by three statistics of each head",
-         0, 0},
-        {OPT_TEXT, "scan", 0, &c.scan, "RUN",
-         "scan of the target: statistics of its heads, its own bin edges, its shape", 0, 0},
-        {OPT_FLAG, "force-mapping", 0, &c.force_mapping, "",
-         "warn where a mapping makes no sense, in place of refusing", 0, 0},
-        {OPT_FLAG, "force", 'f', &c.force, "", "overwrite FILE", 0, 0},
-        {OPT_FLAG, "json", 0, &c.json, "", "machine-readable output", 0, 0},
-        OPTS_TRANSFER_REPORT(c.report),
-        {0},
-    };
-    opt_args args;
-    int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) { return rc; }
-    ckvc_err err = {0};
-    if (args.n != 1) {
-        rc = cmd_usage(
-            "transfer",
-            "got %d tables, wanted one: ckvc transfer T.ckvt --to-model DIR --out T2.ckvt", args.n);
-    } else if (c.to_model && c.to_shape) {
-        rc = cmd_usage("transfer", "wanted one of --to-model DIR and --to-shape L,G");
-    } else if (!c.to_model && !c.to_shape && !c.scan) {
-        rc = cmd_usage("transfer", "wanted a target: --to-model DIR, --to-shape L,G or --scan RUN");
-    } else if (!c.out) {
-        rc = cmd_usage("transfer", "--out FILE is needed: the table to write");
-    } else if (transfer(&c, args.items[0], &rc, &err) != CKVC_OK) {
-        rc = cmd_fail("transfer", &err);
-    }
-    free(args.items);
-    return rc;
+/* The scores that one would make by hand: both tables and identity under the transferred table's
+ * own settings. */
+static ckvc_status write_scores(const transfer_cli *c, const table_file *table, const char *scores,
+                                ckvc_err *err) {
+    score_cli s;
+    CKVC_TRY(verb_values(&verb_score, &s, err));
+    const char *alpha = json_string_value(json_object_get(table->meta, "alpha_kind"));
+    const json_t *continuation = json_object_get(table->meta, "continuation"),
+                 *keep = json_object_get(table->meta, "keep_window");
+    s.inputs.model = c->to_model;
+    s.inputs.manifest = c->manifest;
+    if (c->split.n) { s.inputs.split = c->split; }
+    s.inputs.window = table->table->window;
+    if (json_is_integer(continuation)) { s.inputs.continuation = json_integer_value(continuation); }
+    if (json_is_integer(keep)) { s.inputs.keep_window = json_integer_value(keep); }
+    if (alpha) { s.inputs.alpha = alpha; }
+    s.tables = (opt_list){{c->out, c->against}, c->against ? 2 : 1};
+    s.policies = (opt_list){{"identity", "matched"}, 2};
+    s.out = scores;
+    s.force = c->force;
+    return score_run(&s, err);
 }
+
+static ckvc_status write_report(const transfer_cli *c, const table_file *table, ckvc_err *err) {
+    CKVC_AUTO_FREE char *scores = ckvc_path_join(c->report, "scores.jsonl");
+    report_cli r;
+    CKVC_TRY(ckvc_make_dirs(c->report, err));
+    if (c->manifest) { CKVC_TRY(write_scores(c, table, scores, err)); }
+    CKVC_TRY(verb_values(&verb_report, &r, err));
+    r.scores = c->scores;
+    if (c->manifest && r.scores.n < sizeof r.scores.items / sizeof *r.scores.items) {
+        r.scores.items[r.scores.n++] = scores;
+    }
+    r.out = c->report;
+    r.force = c->force;
+    return report_run(&r, (const char *const[]){c->out, c->against}, c->against ? 2 : 1, err);
+}
+
+/* ---- the verb ---- */
+
+static ckvc_status check_options(const transfer_cli *c, const verb_args *args, ckvc_err *err) {
+    if (args->n != 1) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "got %zu tables, wanted one: ckvc transfer T.ckvt --to-model DIR --out "
+                         "T2.ckvt",
+                         args->n);
+    }
+    if (c->to_model && c->to_shape) {
+        return ckvc_fail(err, CKVC_E_USAGE, "wanted one of --to-model DIR and --to-shape L,G");
+    }
+    if (!c->to_model && !c->to_shape && !c->scan) {
+        return ckvc_fail(err, CKVC_E_USAGE,
+                         "wanted a target: --to-model DIR, --to-shape L,G or --scan RUN");
+    }
+    return c->out ? CKVC_OK
+                  : ckvc_fail(err, CKVC_E_USAGE, "--out FILE is needed: the table to write");
+}
+
+static ckvc_status transfer(void *options, const verb_args *args, ckvc_err *err) {
+    const transfer_cli *c = options;
+    CKVC_TRY(check_options(c, args, err));
+    const char *path = args->items[0];
+    CKVC_AUTO(table_file_free_at) table_file *from = NULL;
+    CKVC_AUTO(table_file_free_at) table_file *out = NULL;
+    CKVC_AUTO(run_close_at) run_dir *scan = NULL;
+    CKVC_AUTO_FREE char *name = NULL;
+    char family[sizeof((model_shape *)0)->family] = "";
+    transfer_target to = {0};
+    CKVC_TRY(table_file_read(path, &from, err));
+    if (c->scan) { CKVC_TRY(run_open(c->scan, &scan, err)); }
+    if (c->to_model || c->to_shape) {
+        CKVC_TRY(read_target(c, from->table, &to, &name, family, err));
+    }
+    if (c->report) { CKVC_TRY(check_report(c, from, err)); }
+    const transfer_options o = {.heads = strcmp(c->heads, "rank") == 0        ? TRANSFER_RANK
+                                         : strcmp(c->heads, "signature") == 0 ? TRANSFER_SIGNATURE
+                                                                              : TRANSFER_INDEX,
+                                .scan = scan,
+                                .force = c->force_mapping};
+    CKVC_TRY(transfer_table(from, path, to.n_layers ? &to : NULL, &o, &out, err));
+    CKVC_TRY(table_file_write(out, c->out, c->force, err));
+    print_result(c, from, out);
+    return c->report ? write_report(c, out, err) : CKVC_OK;
+}
+
+static void defaults(void *options) {
+    *(transfer_cli *)options = (transfer_cli){.heads = "index"};
+}
+
+#define OPTIONS_OF transfer_cli
+static const opt rows[] = {
+    OPT_INPUT("to-model", to_model, "DIR",
+              "target model, folder or GGUF file; only its shape is read"),
+    OPT_TEXT("to-shape", to_shape, "L,G", "target layers and heads, without a model"),
+    OPT_OUTPUT("out", out, "FILE", "the table to write", .letter = 'o'),
+    OPT_CHOICE(
+        "heads", heads, "index|rank|signature",
+        "by position; sorted weights by spread of value norms; by three statistics of each head"),
+    OPT_INPUT("scan", scan, "RUN",
+              "scan of the target: statistics of its heads, its own bin edges, its shape"),
+    OPT_FLAG("force-mapping", force_mapping,
+             "warn where a mapping makes no sense, in place of refusing"),
+    OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),
+    OPT_FLAG("json", json, "machine-readable output"),
+    OPT_TITLE("what it brings there"),
+    OPT_OUTPUT("report", report, "DIR", "write a report of the new table, as `ckvc report` does"),
+    OPT_INPUT("against", against, "T3.ckvt",
+              "a table compiled for the target: compared in the report"),
+    OPT_INPUT("manifest", manifest, "FILE",
+              "score both tables and identity on these prompts (needs --to-model)"),
+    OPT_LIST("split", split, "NAME,...", "only prompts of these splits"),
+    OPT_INPUTS("scores", scores, "S.jsonl,...", "scores that are there already, for the report"),
+    {0}};
+
+const verb verb_transfer = {
+    .name = "transfer",
+    .about = "map a table to another model by relative depth",
+    .usage = "ckvc transfer T.ckvt (--to-model DIR | --to-shape L,G | --scan RUN) --out T2.ckvt "
+             "[options]",
+    .examples = "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt\n"
+                "  ckvc transfer tables.ckvt --to-shape 24,8 --out mapped.ckvt\n"
+                "  ckvc transfer tables.ckvt --heads signature --scan small-scan --out small.ckvt\n"
+                "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt --report "
+                "report \\\n"
+                "      --against compiled.ckvt --manifest heldout.jsonl\n",
+    .options = rows,
+    .size = sizeof(transfer_cli),
+    .defaults = defaults,
+    .reads_args = true,
+    .work = transfer};

@@ -2,20 +2,26 @@
 #include <stdio.h>
 
 #include "cmd/common/artifact.h"
-#include "cmd/common/options.h"
+#include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
 #include "formats/lines/manifest.h"
+#include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
 #include "formats/shard/shard_h5.h"
 #include "formats/table/table_file.h"
-#include "lib/base/json.h"
 #include "lib/model/model_info.h"
 
-static ckvc_status verify(const char *path, artifact kind, ckvc_err *err) {
+typedef struct verify_cli {
+    bool json;
+} verify_cli;
+
+static ckvc_status check(const char *path, artifact kind, ckvc_err *err) {
     ckvc_status st = CKVC_E_BUG;
     table_file *t = NULL;
     shard *s = NULL;
     manifest *m = NULL;
+    model_spec *spec = NULL;
+    char fingerprint[CKVC_SHA256_HEX];
     switch (kind) {
     case ARTIFACT_TABLE:
         st = table_file_read(path, &t, err);
@@ -29,7 +35,9 @@ static ckvc_status verify(const char *path, artifact kind, ckvc_err *err) {
         st = run_verify(path, err);
         break;
     case ARTIFACT_MODEL:
-        st = model_verify(path, err);
+        st = model_files_read(path, &spec, err);
+        if (st == CKVC_OK) { st = model_verify(spec, fingerprint, err); }
+        model_spec_free(spec);
         break;
     case ARTIFACT_MANIFEST:
         st = manifest_read(path, &m, err);
@@ -39,48 +47,37 @@ static ckvc_status verify(const char *path, artifact kind, ckvc_err *err) {
     return st;
 }
 
-static void print_json(const char *path, const char *kind, const ckvc_err *err) {
-    json_t *o =
-        json_pack("{s:s, s:s?, s:b}", "file", path, "kind", kind, "ok", err->status == CKVC_OK);
-    if (o && err->status != CKVC_OK) {
-        json_object_set_new(o, "code", json_integer(ckvc_exit_code(err->status)));
-        json_object_set_new(o, "error", json_string(err->text));
-    }
-    ckvc_buffer line = {0};
-    if (o) {
-        ckvc_json_append(&line, o);
-        printf("%s\n", line.data ? (const char *)line.data : "");
-    }
-    ckvc_buffer_fini(&line);
-    json_decref(o);
-}
-
-static ckvc_status verify_path(const void *cli, const char *path, ckvc_err *err) {
-    const bool *json = cli;
+static ckvc_status verify(void *options, const verb_args *args, ckvc_err *err) {
+    const verify_cli *c = options;
+    const char *path = args->items[0], *name = NULL;
     artifact kind;
-    const char *name = NULL;
     ckvc_status st = artifact_of(path, &kind, err);
     if (st == CKVC_OK) {
         name = artifact_name(kind);
-        st = verify(path, kind, err);
+        st = check(path, kind, err);
     }
-    if (*json) {
-        print_json(path, name, err);
+    if (c->json) {
+        json_t *o = json_pack("{s:s, s:s?, s:b}", "file", path, "kind", name, "ok", st == CKVC_OK);
+        if (st != CKVC_OK) {
+            json_object_set_new(o, "code", json_integer(ckvc_exit_code(st)));
+            json_object_set_new(o, "error", json_string(err->text));
+        }
+        json_print(o);
     } else if (st == CKVC_OK) {
         printf("%s: ok, %s\n", path, name);
     }
     return st;
 }
 
-int cmd_verify(int argc, char **argv) {
-    static const verb_text text = {"verify", "check a file, model or run whole",
-                                   "ckvc verify PATH... [options]",
-                                   "  ckvc verify tables.ckvt run/\n"
-                                   "  ckvc verify models/small && echo sound\n"};
-    bool json = false;
-    opt opts[] = {
-        {OPT_FLAG, "json", 0, &json, "", "one JSON object a path and line", 0, 0},
-        {0},
-    };
-    return artifact_run(&text, opts, argc, argv, verify_path, &json);
-}
+#define OPTIONS_OF verify_cli
+static const opt rows[] = {OPT_FLAG("json", json, "one JSON object a path and line"), {0}};
+
+const verb verb_verify = {.name = "verify",
+                          .about = "check a file, model or run whole",
+                          .usage = "ckvc verify PATH... [options]",
+                          .examples = "  ckvc verify tables.ckvt run/\n"
+                                      "  ckvc verify models/small && echo sound\n",
+                          .options = rows,
+                          .size = sizeof(verify_cli),
+                          .each = ARTIFACTS_WANTED,
+                          .work = verify};

@@ -2,72 +2,68 @@
 #include <hdf5.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <zstd.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include "cmd/common/options.h"
+#include "cmd/common/json_text.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "lib/backend/backend.h"
 #include "lib/base/names.h"
-#include "lib/base/pool.h"
 #include "lib/base/version.h"
 
-int cmd_version(int argc, char **argv) {
-    static const verb_text text = {"version", "build flags, libraries, BLAS kernel in use",
-                                   "ckvc version [--json]", "  ckvc version\n"};
-    bool json = false;
-    opt opts[] = {{OPT_FLAG, "json", 0, &json, "", "one JSON object", 0, 0}, {0}};
-    opt_args args;
-    int rc;
-    if (!opts_parse(&text, opts, argc, argv, &args, &rc)) { return rc; }
-    free(args.items);
-    ckvc_err err = {0};
-    ckvc_pool *pool = NULL;
-    backend *be = NULL;
-    ckvc_status st = ckvc_pool_create(1, &pool, &err);
-    if (st == CKVC_OK) { st = backend_create("cpu", pool, &be, &err); }
-    if (st != CKVC_OK) {
-        ckvc_pool_destroy(pool);
-        return cmd_fail(text.name, &err);
-    }
+typedef struct version_cli {
+    bool json;
+} version_cli;
+
+static ckvc_status version(void *options, const verb_args *args, ckvc_err *err) {
+    const version_cli *c = options;
+    (void)args;
+    CKVC_AUTO(inputs_close) opened_inputs e = {0};
+    CKVC_TRY(ckvc_pool_create(1, &e.pool, err));
+    CKVC_TRY(backend_create("cpu", e.pool, &e.be, err));
     unsigned major, minor, release;
-    char pcre2[64] = "";
+    char pcre2[64] = "", hdf5[32];
     H5get_libversion(&major, &minor, &release);
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
-    char hdf5[32];
     snprintf(hdf5, sizeof hdf5, "%u.%u.%u", major, minor, release);
-    const char *rows[][2] = {{"ckvc", CKVC_VERSION},
-                             {"commit", ckvc_build_git()},
-                             {"compiler", ckvc_build_compiler()},
-                             {"flags", ckvc_build_flags()},
-                             {"hdf5", hdf5},
-                             {"zstd", ZSTD_versionString()},
-                             {"jansson", JANSSON_VERSION},
-                             {"pcre2", pcre2},
-                             {"kernel", backend_kernel(be)},
-                             {"backends", "cpu, openblas"}};
-    const char *warning = backend_warning(be);
-    if (json) {
-        json_t *o = json_object();
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            json_object_set_new(o, rows[i][0], json_string(rows[i][1]));
-        }
+    const char *warning = backend_warning(e.be), *rows[][2] = {{"ckvc", CKVC_VERSION},
+                                                               {"commit", ckvc_build_git()},
+                                                               {"compiler", ckvc_build_compiler()},
+                                                               {"flags", ckvc_build_flags()},
+                                                               {"hdf5", hdf5},
+                                                               {"zstd", ZSTD_versionString()},
+                                                               {"jansson", JANSSON_VERSION},
+                                                               {"pcre2", pcre2},
+                                                               {"kernel", backend_kernel(e.be)},
+                                                               {"backends", "cpu, openblas"}};
+    const size_t n_rows = sizeof rows / sizeof *rows;
+    json_t *o = json_object();
+    for (size_t i = 0; i < n_rows; i++) {
+        json_object_set_new(o, rows[i][0], json_string(rows[i][1]));
+        if (!c->json) { printf("%-10s %s\n", rows[i][0], rows[i][1]); }
+    }
+    if (c->json) {
         json_object_set_new(o, "cores", json_integer(ckvc_cpu_count()));
         json_object_set_new(o, "warning", warning ? json_string(warning) : json_null());
-        json_dumpf(o, stdout, JSON_COMPACT | JSON_SORT_KEYS);
-        putchar('\n');
-        json_decref(o);
-    } else {
-        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-            printf("%-10s %s\n", rows[i][0], rows[i][1]);
-        }
-        printf("%-10s %d\n", "cores", ckvc_cpu_count());
-        if (warning) { printf("%-10s %s\n", "warning", warning); }
+        json_print(o);
+        return CKVC_OK;
     }
-    backend_destroy(be);
-    ckvc_pool_destroy(pool);
-    return 0;
+    json_decref(o);
+    printf("%-10s %d\n", "cores", ckvc_cpu_count());
+    if (warning) { printf("%-10s %s\n", "warning", warning); }
+    return CKVC_OK;
 }
+
+#define OPTIONS_OF version_cli
+static const opt options_rows[] = {OPT_FLAG("json", json, "one JSON object"), {0}};
+
+const verb verb_version = {.name = "version",
+                           .about = "build flags, libraries, BLAS kernel",
+                           .summary = "build flags, libraries, BLAS kernel in use",
+                           .usage = "ckvc version [--json]",
+                           .examples = "  ckvc version\n",
+                           .options = options_rows,
+                           .size = sizeof(version_cli),
+                           .work = version};

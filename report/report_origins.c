@@ -26,8 +26,8 @@ static uint64_t start_hash(const shard_header *h) {
         const size_t n = shard_start_entries(h, (ckvc_side)s);
         parts[s] = start ? ckvc_xxh64(start, n * sizeof *start) : 0;
     }
-    if (h->setting.layer_budgets.v) {
-        parts[CKVC_SIDE_COUNT] = ckvc_xxh64(h->setting.layer_budgets.v, h->setting.layer_budgets.n * sizeof(double));
+    if (h->layer_budgets) {
+        parts[CKVC_SIDE_COUNT] = ckvc_xxh64(h->layer_budgets, h->n_layer_budgets * sizeof(double));
     }
     return ckvc_xxh64(parts, sizeof parts);
 }

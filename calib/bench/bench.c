@@ -137,8 +137,9 @@ static ckvc_status stage_attention(bench *b) {
 
 static ckvc_status stage_prefill(bench *b) {
     int64_t T = b->o->n_tokens;
-    return session_prefill(b->session, b->ids, T, T + b->continuation, b->o->window,
-                           CKVC_ALPHA_PAPER, &b->stats, b->err);
+    const prefill_input in = {
+        .tokens = b->ids, .n = T, .n_total = T + b->continuation, .window = b->o->window};
+    return session_prefill(b->session, &in, &b->stats, b->err);
 }
 
 static ckvc_status stage_variants(bench *b) {

@@ -13,22 +13,25 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
                                ckvc_err *err) {
     shard *s = shard_create();
     *out = s;
+    if (!s) { return ckvc_fail_memory(err, "a shard", sizeof *s); }
     double budget = 128;
     ckvc_table *t;
     ckvc_status st = start_table_create(8, 3, 1, 1, &budget, 1, 32, &t, err);
     if (st != CKVC_OK) { return st; }
-    shard_header h = {.n_heads = 6, .setting = setting_neutral()};
+    shard_header h = {
+        .n_layers = 8, .n_heads = 6, .n_kv_heads = 3, .continuation = 64, .beta_bud = 1};
     shard_header_borrow(&h, t);
     snprintf(h.pass, sizeof h.pass, "head");
     snprintf(h.behaviour, sizeof h.behaviour, "balanced");
+    snprintf(h.alpha_kind, sizeof h.alpha_kind, "paper");
     memset(h.plan, '0', sizeof h.plan - 1);
     memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
     memset(h.manifest, '0', sizeof h.manifest - 1);
-    shard_header_copy(&s->h, &h);
+    st = shard_header_copy(&s->h, &h, err);
     ckvc_table_free(t);
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 5, 0);
-    for (uint32_t p = 0; p < n_prompts; p++) {
+    for (uint32_t p = 0; st == CKVC_OK && p < n_prompts; p++) {
         struct shard_prompt row = {.line = p + 1,
                                    .n_tokens = 512,
                                    .n_continuation = 64,
@@ -37,10 +40,10 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
                                    .loss_full = 2};
         struct shard_baseline base = {p, 0, 2.1};
         snprintf(row.id, sizeof row.id, "bench-%u", p);
-        shard_add_prompt(s, &row);
-        shard_add_baseline(s, &base);
+        st = shard_add_prompt(s, &row, NULL, err);
+        if (st == CKVC_OK) { st = shard_add_baseline(s, &base, NULL, err); }
     }
-    for (uint32_t i = 0; i < n_records; i++) {
+    for (uint32_t i = 0; st == CKVC_OK && i < n_records; i++) {
         double loss = 2 + ckvc_rng_double(&rng) * 0.1;
         struct shard_record r = {.prompt = i % n_prompts,
                                  .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
@@ -52,9 +55,9 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
                                  .n_candidates = 200,
                                  .n_kept = 128,
                                  .set_hash = ckvc_rng_u64(&rng)};
-        shard_add_record(s, &r);
+        st = shard_add_record(s, &r, err);
     }
-    return CKVC_OK;
+    return st;
 }
 
 /* n values in [-1, 1) in a buffer of the backend. */

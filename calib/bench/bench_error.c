@@ -84,9 +84,11 @@ static void close_arm(arm *a) {
 }
 
 static ckvc_status prefill(const pair *p, arm *a, const prompt *at, ckvc_err *err) {
-    ckvc_status st = session_prefill(a->session, at->tokens, at->n_tokens,
-                                     (int64_t)at->n_tokens + at->n_continuation, p->o->window,
-                                     CKVC_ALPHA_PAPER, &a->stats, err);
+    const prefill_input in = {.tokens = at->tokens,
+                              .n = at->n_tokens,
+                              .n_total = (int64_t)at->n_tokens + at->n_continuation,
+                              .window = p->o->window};
+    ckvc_status st = session_prefill(a->session, &in, &a->stats, err);
     if (st == CKVC_OK) {
         prompt_sets_build(a->kept, at->n_tokens, a->stats.alpha_f32, a->stats.rho,
                           a->stats.r_struct, a->stats.r_sem);

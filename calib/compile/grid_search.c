@@ -95,8 +95,12 @@ static ckvc_status try_prompt(search *s, const prompt *p, uint32_t cell[2], ckvc
     const int32_t *next = p->tokens + p->n_tokens;
     prefill_stats stats;
     double full, loss;
-    ckvc_status st = session_prefill(s->session, p->tokens, p->n_tokens, (int64_t)p->n_tokens + C,
-                                     s->o->window, s->o->alpha_kind, &stats, err);
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + C,
+                              .window = s->o->window,
+                              .alpha_kind = s->o->alpha_kind};
+    ckvc_status st = session_prefill(s->session, &in, &stats, err);
     st = st ? st : session_continue(s->session, next, C, NULL, s->nll, err);
     full = st ? NAN : nll_mean(s->nll, C);
     for (size_t a = 0; st == CKVC_OK && a < s->A; a++) {
@@ -280,19 +284,19 @@ static ckvc_status write_meta(search *s, const ckvc_table *start, ckvc_err *err)
                                   (json_int_t)prompts, "states", (json_int_t)states[s->side],
                                   "supported", (json_int_t)supported, "changed",
                                   (json_int_t)changed));
-    json_t *meta = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:[s], s:o, s:o, s:s}", "label", model_name(s->in->model),
-        "model_name", model_name(s->in->model), "family", shape->family, "fingerprint",
-        model_fingerprint(s->in->model), "probe", "grid-search", "plans", run_plan_hash(s->run),
-        "diagnostics", sides, "grid_search", means, "side", side);
+    json_t *meta =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:s, s:[s], s:o, s:o, s:s}", "label",
+                  model_name(s->in->model), "model_name", model_name(s->in->model), "family",
+                  shape->family, "fingerprint", model_fingerprint(s->in->model), "alpha_kind",
+                  ckvc_alpha_name(s->o->alpha_kind), "keep_window", (json_int_t)s->o->keep_window,
+                  "continuation", (json_int_t)s->o->continuation, "lambda", s->o->beta_bud, "probe",
+                  "grid-search", "plans", run_plan_hash(s->run), "diagnostics", sides,
+                  "grid_search", means, "side", side);
     if (!meta) { return ckvc_fail_memory(err, "a table's META", 4096); }
-    const setting made = {.alpha = s->o->alpha_kind,
-                          .compute = (ckvc_compute)backend_get_compute(s->in->backend),
-                          .continuation = (uint32_t)s->o->continuation,
-                          .keep_window = s->o->keep_window,
-                          .beta_bud = s->o->beta_bud,
-                          .reduction = s->o->reduction};
-    setting_write(meta, SETTING_META, &made, 0);
+    if (s->o->reduction != CKVC_LOSS_MEAN) {
+        json_object_set_new(meta, "loss_reduction",
+                            json_string(ckvc_loss_reduction_name(s->o->reduction)));
+    }
     json_decref(s->file->meta);
     s->file->meta = meta;
     fit_leaks leaks = {0};

@@ -103,9 +103,12 @@ static void copy_text(char dst[SHARD_STRING], const char *src) {
 /* Prefill and the prompt's row. loss_full is left to the caller. */
 static ckvc_status prefill_row(worker *w, const prompt *p, const calibrate_options *o,
                                prefill_stats *stats, struct shard_prompt *row, ckvc_err *err) {
-    ckvc_status st = session_prefill(w->session, p->tokens, p->n_tokens,
-                                     (int64_t)p->n_tokens + p->n_continuation, o->window,
-                                     o->alpha_kind, stats, err);
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .window = o->window,
+                              .alpha_kind = o->alpha_kind};
+    ckvc_status st = session_prefill(w->session, &in, stats, err);
     if (st != CKVC_OK) { return st; }
     *row = (struct shard_prompt){.line = p->entry->line,
                                  .n_tokens = p->n_tokens,
@@ -142,12 +145,15 @@ static ckvc_status scan_prompt(worker *w, const prompt *p, const calibrate_optio
         *bad = "the full-cache loss or a risk is not finite";
         return CKVC_OK;
     }
-    const size_t index = shard_add_prompt(w->rows, &row),
-                 n = (size_t)w->rows->h.n_layers * w->rows->h.n_kv_heads;
-    memcpy(w->rows->rho_sd + index * n, stats.rho_sd, n * sizeof(double));
-    memcpy(w->rows->own_recent + index * n, stats.own_recent, n * sizeof(double));
-    memcpy(w->rows->own_entropy + index * n, stats.own_entropy, n * sizeof(double));
-    return CKVC_OK;
+    size_t index;
+    st = shard_add_prompt(w->rows, &row, &index, err);
+    if (st == CKVC_OK) {
+        size_t n = (size_t)w->rows->h.n_layers * w->rows->h.n_kv_heads;
+        memcpy(w->rows->rho_sd + index * n, stats.rho_sd, n * sizeof(double));
+        memcpy(w->rows->own_recent + index * n, stats.own_recent, n * sizeof(double));
+        memcpy(w->rows->own_entropy + index * n, stats.own_entropy, n * sizeof(double));
+    }
+    return st;
 }
 
 /* Does a layer of budget b draw on this block of the table? With budgets by layer there is one
@@ -161,17 +167,19 @@ static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
 
 /* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
  * that its layers draw on. */
-static void log_baselines(worker *w, const char **bad) {
+static ckvc_status log_baselines(worker *w, const char **bad, ckvc_err *err) {
     const prompt_sets *k = w->kept;
     for (uint32_t block = 0; block < k->table->n_budgets; block++) {
         const uint32_t b = k->layer_budgets ? 0 : block;
         if (!isfinite(w->baseline[b])) {
             *bad = "a baseline loss is not finite";
-            return;
+            return CKVC_OK;
         }
         if (!block_in_use(k, b, block)) { continue; }
+        size_t row;
         struct shard_baseline base = {0, (uint16_t)block, w->baseline[b]};
-        const size_t row = shard_add_baseline(w->rows, &base);
+        ckvc_status st = shard_add_baseline(w->rows, &base, &row, err);
+        if (st != CKVC_OK) { return st; }
         for (uint32_t l = 0; l < k->n_layers; l++) {
             const layer_set *at = prompt_sets_at(k, b, l);
             size_t i = row * k->n_layers + l;
@@ -182,10 +190,12 @@ static void log_baselines(worker *w, const char **bad) {
             w->rows->n_candidates_hi[i] = at->n_candidates_hi;
         }
     }
+    return CKVC_OK;
 }
 
-static void log_actions(worker *w, const prompt *p, const calibrate_options *o, double loss_full,
-                        pass_counts *counts, const char **bad) {
+static ckvc_status log_actions(worker *w, const prompt *p, const calibrate_options *o,
+                               double loss_full, pass_counts *counts, const char **bad,
+                               ckvc_err *err) {
     const prompt_sets *k = w->kept;
     for (size_t i = 0; i < w->variants.n_actions; i++) {
         const taken_action *t = &w->variants.actions[i];
@@ -195,7 +205,7 @@ static void log_actions(worker *w, const prompt *p, const calibrate_options *o, 
         ckvc_side side = (ckvc_side)t->side;
         if (!isfinite(loss)) {
             *bad = "the loss of a rollout is not finite";
-            return;
+            return CKVC_OK;
         }
         struct shard_record r = {
             .prompt = 0,
@@ -214,10 +224,12 @@ static void log_actions(worker *w, const prompt *p, const calibrate_options *o, 
             .n_candidates = t->n_candidates,
             .n_kept = t->n_kept,
             .set_hash = t->set_hash};
-        shard_add_record(w->rows, &r);
+        ckvc_status st = shard_add_record(w->rows, &r, err);
+        if (st != CKVC_OK) { return st; }
         counts->records++;
         counts->actions_equal += t->variant == VARIANT_NONE;
     }
+    return CKVC_OK;
 }
 
 /* Full cache, baselines, variants: every loss that the prompt needs. */
@@ -283,9 +295,9 @@ static ckvc_status log_prompt(worker *w, const prompt *p, const calibrate_option
                             &w->variants, w->baseline, p->tokens + p->n_tokens, p->n_continuation,
                             w->sets, w->nll, &counts->checked, err);
     }
-    if (st == CKVC_OK && !*bad) { shard_add_prompt(w->rows, &row); }
-    if (st == CKVC_OK && !*bad) { log_baselines(w, bad); }
-    if (st == CKVC_OK && !*bad) { log_actions(w, p, o, row.loss_full, counts, bad); }
+    if (st == CKVC_OK && !*bad) { st = shard_add_prompt(w->rows, &row, NULL, err); }
+    if (st == CKVC_OK && !*bad) { st = log_baselines(w, bad, err); }
+    if (st == CKVC_OK && !*bad) { st = log_actions(w, p, o, row.loss_full, counts, bad, err); }
     if (st == CKVC_OK && !*bad && o->savings) { savings_add(o->savings, &w->variants); }
     return st;
 }
@@ -304,19 +316,17 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass,
     *h = (shard_header){.n_layers = (uint32_t)shape->n_layers,
                         .n_heads = (uint32_t)shape->n_heads,
                         .n_kv_heads = (uint32_t)shape->n_kv_heads,
-                        .setting = {.alpha = o->alpha_kind,
-                                    .compute = (ckvc_compute)backend_get_compute(in->backend),
-                                    .window = (uint32_t)o->window,
-                                    .continuation = (uint32_t)o->continuation,
-                                    .keep_window = o->keep_window,
-                                    .beta_bud = o->beta_bud,
-                                    .seed = o->seed,
-                                    .reduction = o->reduction}};
-    if (o->layer_budgets) { /* borrowed like the rest */
-        h->setting.layer_budgets =
-            (setting_list){(double *)(uintptr_t)o->layer_budgets, (uint32_t)shape->n_layers};
-    }
+                        .window = (uint32_t)o->window,
+                        .continuation = (uint32_t)o->continuation,
+                        .keep_window = o->keep_window,
+                        .beta_bud = table ? o->beta_bud : 1.0, /* a scan knows no rewards */
+                        .reduction = table ? o->reduction : CKVC_LOSS_MEAN,
+                        .seed = o->seed};
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
+    if (backend_get_compute(in->backend) != BE_COMPUTE_F32) {
+        snprintf(h->compute, sizeof h->compute, "%s",
+                 be_compute_name(backend_get_compute(in->backend)));
+    }
     snprintf(h->plan, sizeof h->plan, "%s", run_plan_hash(run));
     snprintf(h->fingerprint, sizeof h->fingerprint, "%s", model_fingerprint(in->model));
     snprintf(h->manifest, sizeof h->manifest, "%s", in->manifest->sha256);
@@ -325,10 +335,14 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass,
     snprintf(h->pass, sizeof h->pass, "%s", pass);
     snprintf(h->behaviour, sizeof h->behaviour, "%s",
              table ? behaviour_name(o->behaviour) : "none");
+    snprintf(h->alpha_kind, sizeof h->alpha_kind, "%s", ckvc_alpha_name(o->alpha_kind));
     if (table) {
         shard_header_borrow(h, table);
+        if (o->layer_budgets) {
+            h->n_layer_budgets = table->n_layers;
+            h->layer_budgets = (double *)(uintptr_t)o->layer_budgets; /* borrowed like the rest */
+        }
     } else {
-        setting_for_scan(&h->setting);
         h->n_entropy_bins = h->n_ppl_bins = 1;
     }
 }
@@ -369,7 +383,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
     fill_header(&header, run, kind, in, o, table);
     st = run_pass_begin(run, name, n, o->shard_prompts, &header, backend_kernel(in->backend), done,
                         err);
-    if (st == CKVC_OK) { shard_header_copy(&w.rows->h, &header); }
+    if (st == CKVC_OK) { st = shard_header_copy(&w.rows->h, &header, err); }
     if (st != CKVC_OK) { goto out; }
     bool stopped = false, end = false;
     if (table && o->until_stable > 0) {

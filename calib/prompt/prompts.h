@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "formats/lines/manifest.h"
-#include "formats/model/model_config.h"
+#include "lib/model/model_shape.h"
 #include "lib/base/status.h"
 #include "lib/token/chat_template.h"
 #include "lib/token/tokenizer.h"

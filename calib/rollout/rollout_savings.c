@@ -91,32 +91,21 @@ void savings_text(const rollout_savings *m, ckvc_buffer *out) {
     }
 }
 
-enum { ACTIONS, AT_BASELINE, DISTINCT };
-
-static void json_counts(const savings_count *c, uint32_t n, int which, ckvc_buffer *out) {
-    static const char *const names[] = {"actions", "at_baseline", "distinct"};
-    ckvc_buffer_printf(out, "\"%s\":[", names[which]);
-    for (uint32_t l = 0; l < n; l++) {
-        const uint64_t value = which == ACTIONS       ? c[l].actions
-                               : which == AT_BASELINE ? c[l].at_baseline
-                                                      : c[l].distinct;
-        ckvc_buffer_printf(out, "%s%" PRIu64, l ? "," : "", value);
-    }
-    ckvc_buffer_text(out, "]");
-}
-
-void savings_json(const rollout_savings *m, ckvc_buffer *out) {
-    ckvc_buffer_printf(
-        out, "\"memo\":{\"prompts\":%" PRIu64 ",\"actions\":%" PRIu64 ",\"distinct\":%" PRIu64,
-        m->prompts, m->actions, m->distinct);
+json_t *savings_json(const rollout_savings *m) {
+    json_t *o = json_pack("{s:I, s:I, s:I}", "prompts", (json_int_t)m->prompts, "actions",
+                          (json_int_t)m->actions, "distinct", (json_int_t)m->distinct);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         if (all_layers(m, (ckvc_side)i).actions == 0) { continue; }
-        ckvc_buffer_printf(out, ",\"%s\":{", ckvc_side_name((ckvc_side)i));
-        for (int which = ACTIONS; which <= DISTINCT; which++) {
-            ckvc_buffer_text(out, which ? "," : "");
-            json_counts(m->sides[i], m->n_layers, which, out);
+        json_t *actions = json_array(), *at_baseline = json_array(), *distinct = json_array();
+        for (uint32_t l = 0; l < m->n_layers; l++) {
+            const savings_count *c = &m->sides[i][l];
+            json_array_append_new(actions, json_integer((json_int_t)c->actions));
+            json_array_append_new(at_baseline, json_integer((json_int_t)c->at_baseline));
+            json_array_append_new(distinct, json_integer((json_int_t)c->distinct));
         }
-        ckvc_buffer_text(out, "}");
+        json_object_set_new(o, ckvc_side_name((ckvc_side)i),
+                            json_pack("{s:o, s:o, s:o}", "actions", actions, "at_baseline",
+                                      at_baseline, "distinct", distinct));
     }
-    ckvc_buffer_text(out, "}");
+    return o;
 }

@@ -8,6 +8,7 @@
 #ifndef CKVC_ROLLOUT_SAVINGS_H
 #define CKVC_ROLLOUT_SAVINGS_H
 
+#include <jansson.h>
 #include <stdint.h>
 
 #include "calib/actions/variants.h"
@@ -33,8 +34,8 @@ void savings_add(rollout_savings *m,
                  const variant_list *v); /* one prompt; does not allocate. None logged: left out. */
 /* Lines for people: per prompt, per side and, where layers differ, per layer. */
 void savings_text(const rollout_savings *m, ckvc_buffer *out);
-/* "memo":{"prompts":...,"head":{"actions":[L],"at_baseline":[L],"distinct":[L]},...}, without
- * braces around it; a side that logged nothing is left out. */
-void savings_json(const rollout_savings *m, ckvc_buffer *out);
+/* {"prompts":...,"head":{"actions":[L],"at_baseline":[L],"distinct":[L]},...}; a side that logged
+ * nothing is left out. New reference. */
+json_t *savings_json(const rollout_savings *m);
 
 #endif

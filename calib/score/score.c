@@ -188,9 +188,12 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
 }
 
 static ckvc_status prefill(scorer *s, const prompt *p, ckvc_err *err) {
-    return session_prefill(s->session, p->tokens, p->n_tokens,
-                           (int64_t)p->n_tokens + p->n_continuation, s->o->window, s->o->alpha_kind,
-                           &s->stats, err);
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .window = s->o->window,
+                              .alpha_kind = s->o->alpha_kind};
+    return session_prefill(s->session, &in, &s->stats, err);
 }
 
 static void unit_utility(scorer *s, const prompt *p, uint32_t layer) {
@@ -370,14 +373,23 @@ static ckvc_status append_line(scorer *s, size_t i, uint32_t b, const prompt *p,
                         policy->kind == SCORE_MATCHED
                             ? json_real(s->summary[i * s->o->n_budgets + b].tau)
                             : json_null());
-    const setting made = {.alpha = s->o->alpha_kind,
-                          .op = policy->kind == SCORE_TABLE ? policy->table->table->op
-                                                            : CKVC_OPERATOR_PAPER,
-                          .window = (uint32_t)s->o->window,
-                          .keep_window = s->o->keep_window,
-                          .layer_budgets = {(double *)(uintptr_t)s->o->layer_budgets,
-                                            s->o->layer_budgets ? s->L : 0}};
-    setting_write(o, SETTING_LINE, &made, 0);
+    /* Keys that only say something where they are not neutral. */
+    if (policy->kind == SCORE_TABLE && policy->table->table->op != CKVC_OPERATOR_PAPER) {
+        json_object_set_new(o, "operator",
+                            json_string(ckvc_operator_name(policy->table->table->op)));
+    }
+    if (s->o->layer_budgets) {
+        json_object_set_new(o, "layer_budgets", ckvc_json_reals(s->o->layer_budgets, s->L));
+    }
+    if (s->o->alpha_kind != CKVC_ALPHA_PAPER) {
+        json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->o->alpha_kind)));
+    }
+    if (s->o->keep_window != 0) {
+        json_object_set_new(o, "keep_window", json_integer(s->o->keep_window));
+    }
+    if (s->o->window != SCORE_NEUTRAL_WINDOW) {
+        json_object_set_new(o, "window", json_integer(s->o->window));
+    }
     json_object_set_new(o, "T", json_integer(p->n_tokens));
     json_object_set_new(o, "C", json_integer(p->n_continuation));
     json_object_set_new(o, "budget", json_real(s->o->budgets[b]));

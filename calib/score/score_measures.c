@@ -14,27 +14,18 @@ static const double quantiles[SCORE_QUANTILE_COUNT] = {0.05, 0.25, 0.5, 0.75, 0.
 ckvc_status score_measures_create(score_measures *m, const model_shape *shape,
                                   session_limits limits, bool attention, bool utilities,
                                   ckvc_err *err) {
-    const size_t rows = limits.max_continuation > 1 ? (size_t)limits.max_continuation - 1 : 1;
     *m = (score_measures){.attention = attention,
                           .utilities = utilities,
                           .n_layers = shape->n_layers,
                           .n_heads = shape->n_heads,
                           .n_kv_heads = shape->n_kv_heads};
-    if (attention) {
-        m->rows = ckvc_calloc((size_t)shape->n_heads * rows, sizeof *m->rows);
-        m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers);
-    }
+    if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
     if (utilities) { m->u = ckvc_calloc((size_t)limits.max_prompt, sizeof *m->u); }
-    if ((attention && (!m->rows || !m->layers)) || (utilities && !m->u)) {
-        score_measures_fini(m);
-        return ckvc_fail_memory(err, "the measures of a score",
-                                (size_t)shape->n_heads * rows * sizeof *m->rows);
-    }
+    (void)err;
     return CKVC_OK;
 }
 
 void score_measures_fini(score_measures *m) {
-    free(m->rows);
     free(m->layers);
     free(m->u);
     *m = (score_measures){0};
@@ -44,8 +35,7 @@ ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t
                                     int64_t n, const kept_set *sets, double *nll, ckvc_err *err) {
     m->n_rows = 0;
     if (!m->attention || n < 2) { return session_continue(s, continuation, n, sets, nll, err); }
-    ckvc_status st =
-        session_attention_error(s, continuation, n, sets, nll, m->rows, m->layers, err);
+    ckvc_status st = session_attention_error(s, continuation, n, sets, nll, m->layers, err);
     for (int64_t i = 0; st == CKVC_OK && i < n; i++) {
         nll[i] = nll[n + i];
     }

@@ -11,7 +11,6 @@
 typedef struct score_measures {
     bool attention, utilities;
     int64_t n_layers, n_heads, n_kv_heads; /* L, H, G */
-    be_row_error *rows;                    /* [H][max C - 1] */
     layer_error *layers;                   /* [L], of the last measured rollout */
     int64_t n_rows;                        /* its C - 1; 0: there is none */
     double *u;                             /* [max T] */

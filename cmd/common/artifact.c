@@ -1,4 +1,4 @@
-/* What a path is, and verbs over paths: see artifact.h. */
+/* What a path is: see artifact.h. */
 #include "cmd/common/artifact.h"
 
 #include <stdbool.h>
@@ -21,24 +21,20 @@ static bool ends_with(const char *path, const char *suffix) {
     return n >= k && strcmp(path + n - k, suffix) == 0;
 }
 
-static ckvc_status folder_has(const char *folder, const char *name, bool *out, ckvc_err *err) {
-    char *path = ckvc_path_join(folder, name);
-    *out = ckvc_file_exists(path);
-    free(path);
-    return CKVC_OK;
+static bool folder_has(const char *folder, const char *name) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(folder, name);
+    return ckvc_file_exists(path);
 }
 
 static ckvc_status kind_of_folder(const char *path, artifact *out, ckvc_err *err) {
-    bool run = false, model = false;
-    ckvc_status st = folder_has(path, "run.json", &run, err);
-    if (st == CKVC_OK) { st = folder_has(path, "config.json", &model, err); }
-    if (st == CKVC_OK && !run && !model) {
-        st =
-            ckvc_fail(err, CKVC_E_DATA,
-                      "%s: a folder with neither run.json (a run) nor config.json (a model)", path);
+    const bool run = folder_has(path, "run.json");
+    if (!run && !folder_has(path, "config.json")) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: a folder with neither run.json (a run) nor config.json (a model)",
+                         path);
     }
     *out = run ? ARTIFACT_RUN : ARTIFACT_MODEL;
-    return st;
+    return CKVC_OK;
 }
 
 ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err) {
@@ -70,24 +66,4 @@ ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err) {
                          path);
     }
     return CKVC_OK;
-}
-
-int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work,
-                 const void *cli) {
-    opt_args args;
-    int rc;
-    if (!opts_parse(verb, opts, argc, argv, &args, &rc)) { return rc; }
-    if (args.n < 1) {
-        rc = cmd_usage(verb->name, "wanted a table, shard, run, model or manifest: ckvc %s PATH...",
-                       verb->name);
-    }
-    for (int i = 0; i < args.n; i++) {
-        ckvc_err err = {0};
-        if (work(cli, args.items[i], &err) != CKVC_OK) {
-            const int code = cmd_fail(verb->name, &err);
-            rc = rc ? rc : code;
-        }
-    }
-    free(args.items);
-    return rc;
 }

@@ -2,7 +2,6 @@
 #ifndef CKVC_ARTIFACT_H
 #define CKVC_ARTIFACT_H
 
-#include "cmd/common/options.h"
 #include "lib/base/status.h"
 
 typedef enum artifact {
@@ -19,11 +18,6 @@ const char *artifact_name(artifact kind);
  * about the damage. */
 ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* A whole verb over paths: opts are parsed into cli's members, `work` takes each path in turn
- * whatever became of the one before, its error is printed. Returns the first failure's exit code.
- */
-typedef ckvc_status artifact_work(const void *cli, const char *path, ckvc_err *err);
-int artifact_run(const verb_text *verb, opt *opts, int argc, char **argv, artifact_work *work,
-                 const void *cli);
+#define ARTIFACTS_WANTED "a table, shard, run, model or manifest"
 
 #endif

@@ -3,6 +3,22 @@
 
 #include <string.h>
 
+#define OPTIONS_OF fit_choices
+const opt opts_fit[] = {
+    OPT_TITLE("the fit"),
+    OPT_CQL_ALPHA(cql_alpha),
+    OPT_CHOICE("solver", solver, "exact|adamw", "exact minimum, or the paper's optimiser"),
+    OPT_REWARD(reward),
+    OPT_CHOICE("unsupported", unsupported, "incoming|safest|neighbour",
+               "what cells without records get"),
+    OPT_INT("bootstrap", bootstrap, "R", 0, 100000,
+            "refits over resampled prompts; stores each action's share"),
+    OPT_FLAG("shrink", shrink,
+             "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
+             "action"),
+    OPT_TEXT("label", label, "TEXT", "the table's name in reports (default: the model's)"),
+    {0}};
+
 fit_choices fit_choice_defaults(void) {
     return (fit_choices){.solver = "exact",
                          .reward = "advantage",

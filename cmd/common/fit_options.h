@@ -16,53 +16,12 @@ fit_choices fit_choice_defaults(void);
 /* Everything that they decide; the rest as fit_defaults has it. label is borrowed. */
 fit_options fit_options_of(const fit_choices *c);
 
+extern const opt opts_fit[]; /* rows of fit_choices: the fit */
 /* These two are calibrate's, too: what --until-stable judges by. */
-#define OPT_CQL_ALPHA(v)                                                                           \
-    {                                                                                              \
-        OPT_DOUBLE, "cql-alpha", 0, &(v), "X",                                                     \
-            "weight of the conservative term; 0 is plain regression", 0, 1000                      \
-    }
-#define OPT_REWARD(v)                                                                              \
-    {                                                                                              \
-        OPT_CHOICE, "reward", 0, &(v), "advantage|raw",                                            \
-            "over the baseline on unit scale, or as logged", 0, 0                                  \
-    }
-
-#define OPTS_FIT(c)                                                                                \
-    {OPT_TITLE, "the fit", 0, NULL, NULL, NULL, 0, 0}, OPT_CQL_ALPHA((c).cql_alpha),               \
-        {OPT_CHOICE,                                                                               \
-         "solver",                                                                                 \
-         0,                                                                                        \
-         &(c).solver,                                                                              \
-         "exact|adamw",                                                                            \
-         "exact minimum, or the paper's optimiser",                                                \
-         0,                                                                                        \
-         0},                                                                                       \
-        OPT_REWARD((c).reward),                                                                    \
-        {OPT_CHOICE,                                                                               \
-         "unsupported",                                                                            \
-         0,                                                                                        \
-         &(c).unsupported,                                                                         \
-         "incoming|safest|neighbour",                                                              \
-         "what cells without records get",                                                         \
-         0,                                                                                        \
-         0},                                                                                       \
-        {OPT_INT, "bootstrap",                                                                     \
-         0,       &(c).bootstrap,                                                                  \
-         "R",     "refits over resampled prompts; stores each action's share",                     \
-         0,       100000},                                                                         \
-        {OPT_FLAG,                                                                                 \
-         "shrink",                                                                                 \
-         0,                                                                                        \
-         &(c).shrink,                                                                              \
-         NULL,                                                                                     \
-         "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "   \
-         "action",                                                                                 \
-         0,                                                                                        \
-         0},                                                                                       \
-    {                                                                                              \
-        OPT_TEXT, "label", 0, &(c).label, "TEXT",                                                  \
-            "the table's name in reports (default: the model's)", 0, 0                             \
-    }
+#define OPT_CQL_ALPHA(member)                                                                      \
+    OPT_DOUBLE("cql-alpha", member, "X", 0, 1000,                                                  \
+               "weight of the conservative term; 0 is plain regression")
+#define OPT_REWARD(member)                                                                         \
+    OPT_CHOICE("reward", member, "advantage|raw", "over the baseline on unit scale, or as logged")
 
 #endif

@@ -1,4 +1,4 @@
-/* A JSON object as text: see json_text.h. */
+/* JSON on standard output: see json_text.h. */
 #include "cmd/common/json_text.h"
 
 #include <ctype.h>
@@ -6,6 +6,27 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/base/json.h"
+
+static void print_line(ckvc_buffer *line, json_t *o) {
+    ckvc_buffer_u8(line, '\n');
+    fwrite(line->data, 1, line->size, stdout);
+    ckvc_buffer_fini(line);
+    json_decref(o);
+}
+
+void json_print(json_t *o) {
+    ckvc_buffer line = {0};
+    ckvc_json_append(&line, o);
+    print_line(&line, o);
+}
+
+void json_print_as_given(json_t *o) {
+    ckvc_buffer line = {0};
+    ckvc_json_append_as_given(&line, o);
+    print_line(&line, o);
+}
 
 enum { LIST_WHOLE = 8, LIST_HEAD = 3, ROWS_MAX = 24, CELL_MAX = 512 };
 

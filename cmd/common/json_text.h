@@ -1,11 +1,15 @@
-/* A JSON object as text for people: aligned keys, short lists on one line, lists of objects as
- * small tables. */
+/* JSON on standard output: one line for programs, or text for people. */
 #ifndef CKVC_JSON_TEXT_H
 #define CKVC_JSON_TEXT_H
 
 #include <jansson.h>
 #include <stdio.h>
 
+/* One canonical line; takes the reference. */
+void json_print(json_t *o);
+/* The same with keys in the order in which they were set. */
+void json_print_as_given(json_t *o);
+/* Aligned keys, short lists on one line, lists of objects as small tables. */
 void json_text(FILE *out, const json_t *object, int indent);
 
 #endif

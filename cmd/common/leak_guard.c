@@ -12,28 +12,26 @@
 ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **out, ckvc_err *err) {
     *out = NULL;
     if (!path) { return CKVC_OK; }
-    leak_record r;
-    ckvc_status st = leak_record_read(path, &r, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_AUTO(leak_record_fini) leak_record r = {0};
+    CKVC_TRY(leak_record_read(path, &r, err));
     const prompt_options *o = &e->prompt_options;
     if (strcmp(r.manifest, e->manifest->sha256) != 0) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH,
-                       "%s: is of manifest %.12s..., %s is %.12s...; check that one", path,
-                       r.manifest, e->manifest->path, e->manifest->sha256);
-    } else if (r.holdout > 0 && (r.holdout != o->holdout || r.seed != o->seed)) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH,
-                       "%s: left out the prompts of --holdout %g --seed %" PRIu64
-                       ", this run has %g and %" PRIu64,
-                       path, r.holdout, r.seed, o->holdout, o->seed);
-    } else if (!(*out = leak_record_json(&r))) {
-        st = ckvc_fail_memory(err, "a leak check", 0);
+        return ckvc_fail(err, CKVC_E_MISMATCH,
+                         "%s: is of manifest %.12s..., %s is %.12s...; check that one", path,
+                         r.manifest, e->manifest->path, e->manifest->sha256);
     }
-    if (st == CKVC_OK && r.leaked_prompts) {
+    if (r.holdout > 0 && (r.holdout != o->holdout || r.seed != o->seed)) {
+        return ckvc_fail(err, CKVC_E_MISMATCH,
+                         "%s: left out the prompts of --holdout %g --seed %" PRIu64
+                         ", this run has %g and %" PRIu64,
+                         path, r.holdout, r.seed, o->holdout, o->seed);
+    }
+    if (r.leaked_prompts) {
         ckvc_warn("%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean",
                   path, r.leaked_prompts, r.prompts);
     }
-    leak_record_fini(&r);
-    return st;
+    *out = leak_record_json(&r);
+    return CKVC_OK;
 }
 
 void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest) {

@@ -8,12 +8,6 @@
 #include "cmd/common/opened_inputs.h"
 #include "formats/table/table_file.h"
 
-#define OPT_LEAK_CHECK(path)                                                                       \
-    {                                                                                              \
-        OPT_TEXT, "leak-check", 0, &(path), "CHECK.json",                                          \
-            "record of `manifest check --against --out`, kept in run and table", 0, 0              \
-    }
-
 /* *out: the record as the plan keeps it, a new reference; NULL when path is NULL. A record of
  * another manifest, or of fewer prompts than this run takes, is CKVC_E_MISMATCH. Warns when it
  * found leaks. */

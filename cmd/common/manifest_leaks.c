@@ -14,13 +14,28 @@
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
+#define OPTIONS_OF leaks_cli
+const opt opts_leaks[] = {
+    OPT_TITLE("leaks"),
+    OPT_INPUTS("against", against, "EVAL.jsonl,...",
+               "evaluation files, also .gz: shared spans and near-duplicates"),
+    OPT_DOUBLE("near", near, "J", 0.01, 1,
+               "near-duplicates share this much of their 5-word shingles (Jaccard)"),
+    OPT_DOUBLE("holdout", holdout, "F", 0, 1,
+               "prompts that this draw holds out are not compared, as in calibrate"),
+    OPT_INT("seed", seed, "N", 0, 9e15, "of that draw"),
+    OPT_INT("max-findings", max_findings, "N", 0, 1e6, "findings printed; all are counted"),
+    OPT_OUTPUT("out", out, "CHECK.json", "record of the check, for --leak-check", .letter = 'o'),
+    OPT_OUTPUT("clean", clean, "CLEAN.jsonl",
+               "the manifest without prompts that share something or repeat"),
+    OPT_FLAG("force", force, "overwrite CHECK.json and CLEAN.jsonl", .letter = 'f'),
+    {0}};
+
 /* Text from outside as a JSON string: control characters do not reach the terminal. */
 static void print_quoted(const char *text) {
-    json_t *s = json_string(text);
-    char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
+    json_auto_t *s = json_string(text);
+    CKVC_AUTO_FREE char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
     fputs(quoted ? quoted : "\"?\"", stdout);
-    free(quoted);
-    json_decref(s);
 }
 
 static void print_finding(const leak_finding *f, const manifest *m, const char *const *paths) {
@@ -59,24 +74,17 @@ static json_t *finding_json(const leak_finding *f, const char *const *paths) {
                           leak_kind_name(f->kind), "prompt", f->entry->id, "prompt_line",
                           (json_int_t)f->entry->line, "id", f->id, "line", (json_int_t)f->line,
                           "words", (json_int_t)f->n_words, "jaccard", f->jaccard, "text", f->text);
-    if (o && f->kind != LEAK_WITHIN) {
-        json_object_set_new(o, "file", json_string(paths[f->against]));
-    }
-    if (o && f->field) { json_object_set_new(o, "field", json_string(f->field)); }
+    if (f->kind != LEAK_WITHIN) { json_object_set_new(o, "file", json_string(paths[f->against])); }
+    if (f->field) { json_object_set_new(o, "field", json_string(f->field)); }
     return o;
 }
 
 static ckvc_status write_record(const leaks_cli *c, const leak_record *r, ckvc_err *err) {
-    ckvc_buffer bytes = {0};
-    json_t *o = leak_record_json(r);
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer bytes = {0};
+    json_auto_t *o = leak_record_json(r);
     ckvc_json_append(&bytes, o);
     ckvc_buffer_text(&bytes, "\n");
-    json_decref(o);
-    ckvc_status st = !o || bytes.failed
-                         ? ckvc_fail_memory(err, "a leak check", bytes.size)
-                         : ckvc_publish_bytes(c->out, bytes.data, bytes.size, c->force, err);
-    ckvc_buffer_fini(&bytes);
-    return st;
+    return ckvc_publish_bytes(c->out, bytes.data, bytes.size, c->force, err);
 }
 
 static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err) {
@@ -95,91 +103,92 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
                                const bool *shares, const bool *repeats, json_t *found,
                                ckvc_err *err) {
     size_t n_left_out = 0;
-    bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
+    CKVC_AUTO_FREE bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
     for (size_t i = 0; i < m->n_entries; i++) {
         left_out[i] = !held_out[i] && (shares[i] || repeats[i]);
         n_left_out += left_out[i];
     }
-    ckvc_status st = manifest_clean_write(m, left_out, c->clean, c->force, err);
-    free(left_out);
-    if (st == CKVC_OK && found) {
+    CKVC_TRY(manifest_clean_write(m, left_out, c->clean, c->force, err));
+    const size_t left = m->n_entries - n_left_out;
+    if (found) {
         json_object_set_new(found, "clean",
-                            json_pack("{s:I, s:I}", "prompts",
-                                      (json_int_t)(m->n_entries - n_left_out), "left_out",
+                            json_pack("{s:I, s:I}", "prompts", (json_int_t)left, "left_out",
                                       (json_int_t)n_left_out));
-    } else if (st == CKVC_OK) {
-        fprintf(stderr, "%s: %zu of %zu lines, %zu left out\n", c->clean, m->n_entries - n_left_out,
-                m->n_entries, n_left_out);
+    } else {
+        fprintf(stderr, "%s: %zu of %zu lines, %zu left out\n", c->clean, left, m->n_entries,
+                n_left_out);
     }
-    return st;
+    return CKVC_OK;
+}
+
+/* Before the work: an output that is in the way is known at once. */
+static ckvc_status check_outputs(const leaks_cli *c, const manifest *m, ckvc_err *err) {
+    if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
+    if (!c->clean) { return CKVC_OK; }
+    if (c->out && strcmp(c->out, c->clean) == 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--out and --clean both name %s", c->out);
+    }
+    return manifest_clean_ready(m, c->against.items, c->against.n, c->clean, c->force, err);
+}
+
+static void say_speed(const leak_record *r, double seconds) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < r->n_against; i++) {
+        bytes += r->against[i].bytes;
+    }
+    fprintf(stderr, "leaks: %.1f MB in %.2f s (%.0f MB/s)\n", (double)bytes / 1e6, seconds,
+            (double)bytes / 1e6 / seconds);
+}
+
+static json_t *findings_json(const leaks_cli *c, const leak_result *result) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < result->n_findings; i++) {
+        json_array_append_new(list, finding_json(&result->findings[i], c->against.items));
+    }
+    return json_pack("{s:o, s:o}", "findings", list, "record", leak_record_json(&result->record));
 }
 
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
                            const bool *repeats, bool json, json_t **found, ckvc_err *err) {
     *found = NULL;
-    leak_result result = {0};
-    ckvc_publish publish = {0};
-    bool *held_out = ckvc_calloc(m->n_entries, sizeof *held_out);
-    ckvc_status st = held_out ? refuse_repeats(&c->against, err)
-                              : ckvc_fail_memory(err, "prompts", m->n_entries);
-    if (st == CKVC_OK &&
-        c->out) { /* before the work: an output that is in the way is known at once */
-        st = ckvc_publish_begin(&publish, c->out, c->force, err);
-        ckvc_publish_abort(&publish);
-    }
-    if (st == CKVC_OK && c->clean) {
-        st = c->out && strcmp(c->out, c->clean) == 0
-                 ? ckvc_fail(err, CKVC_E_USAGE, "--out and --clean both name %s", c->out)
-                 : manifest_clean_ready(m, c->against.items, c->against.n, c->clean, c->force, err);
-    }
-    for (size_t i = 0; i < m->n_entries && st == CKVC_OK; i++) {
+    CKVC_AUTO(leak_result_fini) leak_result result = {0};
+    CKVC_AUTO_FREE bool *held_out = ckvc_calloc(m->n_entries, sizeof *held_out);
+    CKVC_TRY(refuse_repeats(&c->against, err));
+    CKVC_TRY(check_outputs(c, m, err));
+    for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         held_out[i] = prompt_is_heldout((uint64_t)c->seed, e->id, c->holdout) ||
                       (e->split && strcmp(e->split, "heldout") == 0);
     }
     const leak_options o = {
         .near = c->near, .tok = tok, .held_out = held_out, .max_findings = (size_t)c->max_findings};
-    double start = ckvc_now_s();
-    if (st == CKVC_OK) { st = leak_check(m, c->against.items, c->against.n, &o, &result, err); }
+    const double start = ckvc_now_s();
+    CKVC_TRY(leak_check(m, c->against.items, c->against.n, &o, &result, err));
     leak_record *r = &result.record;
-    if (st == CKVC_OK) {
-        r->holdout = c->holdout;
-        r->seed = (uint64_t)c->seed;
-        uint64_t bytes = 0;
-        for (size_t i = 0; i < r->n_against; i++) {
-            bytes += r->against[i].bytes;
-        }
-        double seconds = ckvc_now_s() - start;
-        fprintf(stderr, "leaks: %.1f MB in %.2f s (%.0f MB/s)\n", (double)bytes / 1e6, seconds,
-                (double)bytes / 1e6 / seconds);
-    }
-    if (st == CKVC_OK && json) {
-        json_t *list = json_array();
-        for (size_t i = 0; i < result.n_findings; i++) {
-            json_array_append_new(list, finding_json(&result.findings[i], c->against.items));
-        }
-        *found = json_pack("{s:o, s:o}", "findings", list, "record", leak_record_json(r));
-    } else if (st == CKVC_OK) {
+    r->holdout = c->holdout;
+    r->seed = (uint64_t)c->seed;
+    say_speed(r, ckvc_now_s() - start);
+    if (json) {
+        *found = findings_json(c, &result);
+    } else {
         for (size_t i = 0; i < result.n_findings; i++) {
             print_finding(&result.findings[i], m, c->against.items);
         }
         print_counts(r, c->against.items);
     }
-    if (st == CKVC_OK && c->out) { st = write_record(c, r, err); }
-    if (st == CKVC_OK && c->clean) {
-        st = write_clean(c, m, held_out, result.shares, repeats, *found, err);
+    if (c->out) { CKVC_TRY(write_record(c, r, err)); }
+    if (c->clean) { CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, *found, err)); }
+    if (r->leaked_prompts) {
+        return ckvc_fail(err, CKVC_CHECK_FAILED,
+                         "%s: %" PRIu64 " of %" PRIu64
+                         " prompts share text or ids with the evaluation",
+                         m->path, r->leaked_prompts, r->prompts);
     }
-    if (st == CKVC_OK && r->leaked_prompts) {
-        st = ckvc_fail(err, CKVC_CHECK_FAILED,
-                       "%s: %" PRIu64 " of %" PRIu64
-                       " prompts share text or ids with the evaluation",
-                       m->path, r->leaked_prompts, r->prompts);
-    } else if (st == CKVC_OK && r->near_within) {
-        st = ckvc_fail(err, CKVC_CHECK_FAILED,
-                       "%s: %" PRIu64 " of %" PRIu64 " prompts are near-duplicates of earlier ones",
-                       m->path, r->near_within, r->prompts);
+    if (r->near_within) {
+        return ckvc_fail(err, CKVC_CHECK_FAILED,
+                         "%s: %" PRIu64 " of %" PRIu64
+                         " prompts are near-duplicates of earlier ones",
+                         m->path, r->near_within, r->prompts);
     }
-    free(held_out);
-    leak_result_fini(&result);
-    return st;
+    return CKVC_OK;
 }

@@ -5,10 +5,57 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
+
+#define OPTIONS_OF inputs_options
+const opt opts_model[] = {
+    OPT_TITLE("model and machine"),
+    OPT_INPUT("model", model, "DIR", "Hugging Face model directory, or GGUF file", .letter = 'm'),
+    OPT_CHOICE("backend", backend, "auto|cpu|openblas|cuda", "where to compute"),
+    OPT_CHOICE("compute", compute, "f32|bf16", "arithmetic of products with weights"),
+    OPT_INT("threads", threads, "N", 1, 1024, "worker threads; results do not depend on it",
+            .letter = 't'),
+    OPT_SIZE("memory", memory, "use at most, as far as a model allows; 0: 3/4 of what is free"),
+    OPT_FLAG("quiet", quiet, "no progress on stderr", .letter = 'q'),
+    OPT_FLAG("json", json, "machine-readable output"),
+    {0}};
+
+const opt opts_chat[] = {
+    OPT_CHOICE("chat-template", chat_template, "auto|llama3|mistral|chatml|internlm2|none",
+               "how \"messages\" become text; auto: by the tokenizer's tokens"),
+    OPT_TEXT("chat-date", chat_date, "TEXT", "\"Today Date\" of Llama 3.1's and 3.2's template"),
+    {0}};
+
+const opt opts_prompts[] = {
+    OPT_TITLE("prompts"),
+    OPT_INPUT("manifest", manifest, "FILE", "prompts, one JSON object a line"),
+    OPT_LIST("split", split, "NAME,...", "only prompts of these splits"),
+    OPT_INT("limit", limit, "N", 0, 4e9, "prompts at most; 0: all"),
+    OPT_INT("max-tokens", max_tokens, "N", 0, 1e9,
+            "cut longer prompts in the middle; 0: context - continuation"),
+    OPT_ROWS(opts_chat),
+    OPT_FLAG("skip-short", skip_short,
+             "drop prompts of window tokens or fewer instead of refusing them"),
+    {0}};
+
+const opt opts_statistics[] = {
+    OPT_TITLE("statistics"),
+    OPT_INT("window", window, "N", 1, 1e6, "observation window, the prompt's last N tokens",
+            .letter = 'W'),
+    OPT_INT("continuation", continuation, "N", 0, 1e6, "tokens that a decision is scored on",
+            .letter = 'C'),
+    OPT_CHOICE("alpha", alpha, "paper|visible",
+               "attention mass as the paper has it, or per row that can see it"),
+    OPT_INT("keep-window", keep_window, "N", 0, 1e6,
+            "always keep the last N tokens (within the budget)"),
+    OPT_DOUBLE("holdout", holdout, "F", 0, 1,
+               "share of prompts held out, drawn by seed and id, not by document"),
+    OPT_INT("seed", seed, "N", 0, 9e15, "names every random stream"),
+    {0}};
 
 inputs_options inputs_defaults(void) {
     return (inputs_options){.backend = "auto",
@@ -26,76 +73,100 @@ ckvc_alpha_kind inputs_alpha(const inputs_options *o) {
     return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
 }
 
-void inputs_warn_kept_window(const inputs_options *o, const opened_inputs *e, const double *budgets,
-                             size_t n) {
-    uint32_t shortest = UINT32_MAX;
-    for (size_t i = 0; i < e->prompts->n; i++) {
-        const uint32_t T = e->prompts->items[i].n_tokens;
-        shortest = T < shortest ? T : shortest;
-    }
-    for (size_t b = 0; o->keep_window > 0 && e->prompts->n && b < n; b++) {
+static void warn_kept_window(const inputs_options *o, const double *budgets, size_t n,
+                             uint32_t shortest) {
+    for (size_t b = 0; o->keep_window > 0 && b < n; b++) {
         const uint32_t tokens = ckvc_budget_tokens(budgets[b], shortest);
         if (o->keep_window >= tokens) {
             ckvc_warn("--keep-window %lld takes all of budget %g, %u tokens of a prompt of %u: "
-                      "nothing outside the window can be "
-                      "kept there; "
-                      "give a smaller --keep-window or a larger --budget",
+                      "nothing outside the window can be kept there; give a smaller --keep-window "
+                      "or a larger --budget",
                       (long long)o->keep_window, budgets[b], tokens, shortest);
             return;
         }
     }
 }
 
+void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const double *budgets,
+                         size_t n) {
+    const prompt_list *list = e->prompts;
+    const long long context = model_shape_context(model_get_shape(e->model));
+    uint32_t shortest = UINT32_MAX;
+    for (size_t i = 0; i < list->n; i++) {
+        const uint32_t T = list->items[i].n_tokens;
+        shortest = T < shortest ? T : shortest;
+    }
+    if (list->n == 0) { return; }
+    warn_kept_window(o, budgets, n, shortest);
+    for (size_t b = 0; b < n; b++) {
+        size_t whole = 0, same = 0; /* prompts that it keeps all of; the first of this value */
+        for (size_t i = 0; i < list->n; i++) {
+            const uint32_t T = list->items[i].n_tokens;
+            whole += ckvc_budget_tokens(budgets[b], T) >= T;
+        }
+        while (budgets[same] != budgets[b]) {
+            same++;
+        }
+        if (same < b || whole == 0) { continue; }
+        if (budgets[b] >= (double)context) {
+            ckvc_warn("budget %.10g is not below the model's context of %lld tokens: nothing is "
+                      "evicted; give a smaller --budget",
+                      budgets[b], context);
+        } else {
+            ckvc_warn("budget %.10g keeps all of %zu of the %zu prompts (%u to %u tokens): nothing "
+                      "is evicted there; give a smaller --budget",
+                      budgets[b], whole, list->n, shortest, list->max_tokens);
+        }
+    }
+}
+
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
-    *e = (opened_inputs){0};
-    ckvc_status st = ckvc_pool_create((int)o->threads, &e->pool, err);
-    if (st == CKVC_OK) { st = backend_create(o->backend, e->pool, &e->be, err); }
-    if (st == CKVC_OK && strcmp(o->compute, "bf16") == 0) {
-        st = backend_set_compute(e->be, BE_COMPUTE_BF16, err);
+    CKVC_TRY(ckvc_pool_create((int)o->threads, &e->pool, err));
+    CKVC_TRY(backend_create(o->backend, e->pool, &e->be, err));
+    if (strcmp(o->compute, "bf16") == 0) {
+        CKVC_TRY(backend_set_compute(e->be, BE_COMPUTE_BF16, err));
     }
-    if (st == CKVC_OK && backend_compute_warning(e->be)) {
-        ckvc_warn("%s", backend_compute_warning(e->be));
-    }
-    if (st == CKVC_OK) {
-        e->be->ops->weight_limit(e->be, o->memory > 0 ? (size_t)o->memory
-                                                      : ckvc_available_memory() / 4 * 3);
-    }
-    if (st == CKVC_OK && backend_warning(e->be)) { ckvc_warn("%s", backend_warning(e->be)); }
-    if (st != CKVC_OK) { inputs_close(e); }
-    return st;
+    if (backend_compute_warning(e->be)) { ckvc_warn("%s", backend_compute_warning(e->be)); }
+    e->be->ops->weight_limit(e->be,
+                             o->memory > 0 ? (size_t)o->memory : ckvc_available_memory() / 4 * 3);
+    if (backend_warning(e->be)) { ckvc_warn("%s", backend_warning(e->be)); }
+    return CKVC_OK;
+}
+
+ckvc_status inputs_load_model(const char *path, backend *be, model **out, ckvc_err *err) {
+    model_spec *spec;
+    *out = NULL;
+    CKVC_TRY(model_files_read(path, &spec, err));
+    return model_open(spec, be, out, err);
+}
+
+ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
+    token_spec *spec = NULL;
+    CKVC_AUTO_FREE char *path = NULL;
+    *out = NULL;
+    CKVC_TRY(tokenizer_files_read(dir, &spec, &path, err));
+    return tokenizer_build(spec, path, out, err);
 }
 
 ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
-    *out = NULL;
-    token_spec *spec = NULL;
-    char *path = NULL;
-    ckvc_err missing = {0};
-    ckvc_status st = tokenizer_files_read(dir, &spec, &path, &missing);
-    if (st == CKVC_E_NOINPUT) { return CKVC_OK; /* prompts may be given as ids */ }
-    if (st != CKVC_OK) { return ckvc_fail(err, st, "%s", missing.text); }
-    st = tokenizer_build(spec, path, out, err);
-    free(path);
-    return st;
+    ckvc_err problem = {0};
+    const ckvc_status st = inputs_need_tokenizer(dir, out, &problem);
+    if (st == CKVC_OK || st == CKVC_E_NOINPUT) { return CKVC_OK; /* prompts may be given as ids */ }
+    return ckvc_fail(err, st, "%s", problem.text);
 }
 
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
-    *e = (opened_inputs){0};
     if (!o->model) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     }
-    ckvc_status st = inputs_open_machine(o, e, err);
-    if (st == CKVC_OK) { st = model_open(o->model, e->be, &e->model, err); }
-    if (st == CKVC_OK) { st = inputs_open_tokenizer(o->model, &e->tok, err); }
-    if (st == CKVC_OK) {
-        st = chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok,
-                                  &e->chat, err);
-    }
-    if (st == CKVC_OK && strcmp(o->chat_date, CHAT_DATE) != 0) {
-        st = chat_template_date(&e->chat, o->chat_date, err);
-    }
-    if (st != CKVC_OK) { inputs_close(e); }
-    return st;
+    CKVC_TRY(inputs_open_machine(o, e, err));
+    CKVC_TRY(inputs_load_model(o->model, e->be, &e->model, err));
+    CKVC_TRY(inputs_open_tokenizer(o->model, &e->tok, err));
+    CKVC_TRY(chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok,
+                                  &e->chat, err));
+    return strcmp(o->chat_date, CHAT_DATE) == 0 ? CKVC_OK
+                                                : chat_template_date(&e->chat, o->chat_date, err);
 }
 
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
@@ -113,12 +184,9 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
                                          .holdout = o->holdout,
                                          .seed = (uint64_t)o->seed,
                                          .chat = e->chat};
-    ckvc_status st = manifest_read(o->manifest, &e->manifest, err);
-    if (st == CKVC_OK) {
-        st = prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
-                           &e->prompts, err);
-    }
-    return st;
+    CKVC_TRY(manifest_read(o->manifest, &e->manifest, err));
+    return prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
+                         &e->prompts, err);
 }
 
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
@@ -143,11 +211,8 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
             "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
             fingerprint, model_fingerprint(e->model));
     } else {
-        const setting made = setting_of_table(t, f->meta),
-                      ours = {.alpha = inputs_alpha(o),
-                              .window = (uint32_t)o->window,
-                              .keep_window = (uint32_t)o->keep_window};
-        st = setting_match(&made, path, &ours, "this run", SETTING_SCORE, "give --", err);
+        st = table_file_check_score(f, path, o->alpha, o->keep_window, (uint32_t)o->window,
+                                    "this run", "give", err);
     }
     if (st != CKVC_OK) {
         table_file_free(f);
@@ -190,6 +255,12 @@ ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n, c
                              "--budget: got '%s', wanted whole tokens (256) or a share of the "
                              "prompt below 1 (0.25)",
                              list->items[i]);
+        }
+        if (v >= 1 && strchr(list->items[i], '.')) {
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "--budget: got '%s', which may be tokens or a share: write %.0f for "
+                             "%.0f token%s, 0.99 for nearly all of a prompt",
+                             list->items[i], v, v, v == 1 ? "" : "s");
         }
         for (uint32_t k = 0; k < *n; k++) {
             if (budgets[k] == v) {

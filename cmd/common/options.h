@@ -1,5 +1,18 @@
-/* One option table a verb: parsing, --help, --print-config, environment (CKVC_*), --config files,
- * near-miss suggestions. */
+/* Tables of options: what a verb can be told, where it is kept, what help says of it. A table
+ * serves flags, `--help`, `--print-config`, CKVC_* variables and --config files (option_values.h).
+ *
+ * A row belongs to a member of a struct. A file with tables says which before the first one,
+ *
+ *     #define OPTIONS_OF score_cli
+ *     static const opt options[] = {
+ *         OPT_GROUP(opts_model, inputs),                        rows of another struct, a member
+ *         OPT_TITLE("output"),
+ *         OPT_INT("limit", limit, "N", 0, 4e9, "prompts at most; 0: all"),
+ *         OPT_OUTPUT("out", out, "FILE", "where to write", .letter = 'o'),
+ *         {0}};
+ *
+ * and a member of another type than its row's does not compile. Values: command line > environment
+ * > config file > what the struct holds before. */
 #ifndef CKVC_OPTIONS_H
 #define CKVC_OPTIONS_H
 
@@ -7,17 +20,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/status.h"
-
 typedef enum opt_type {
-    OPT_FLAG,   /* bool *            --name, or name = true|false in a config file   */
-    OPT_INT,    /* int64_t *         checked against min..max    */
-    OPT_DOUBLE, /* double *          checked against min..max */
-    OPT_TEXT,   /* const char **   */
-    OPT_CHOICE, /* const char **     one of choices, "a|b|c" */
-    OPT_SIZE,   /* int64_t * bytes   1048576, 512M, 2G   */
-    OPT_LIST,   /* opt_list *        --name a,b,c ; may be repeated, values are appended   */
-    OPT_TITLE   /* a heading in --help   */
+    OPT_IS_TITLE,  /* a heading in --help */
+    OPT_IS_GROUP,  /* another table's rows */
+    OPT_IS_FLAG,   /* --name, or name = true|false in a config file */
+    OPT_IS_INT,    /* min to max */
+    OPT_IS_DOUBLE, /* min to max */
+    OPT_IS_SIZE,   /* bytes: 1048576, 512M, 2G */
+    OPT_IS_TEXT,
+    OPT_IS_CHOICE, /* one of metavar, "a|b|c" */
+    OPT_IS_INPUT,  /* a path that is read */
+    OPT_IS_OUTPUT, /* a path that is written: not "", and nothing that is an input or inside one */
+    OPT_IS_LIST,   /* --name a,b,c; may be repeated, values are appended */
+    OPT_IS_INPUTS, /* the same, of paths that are read */
 } opt_type;
 
 typedef struct opt_list {
@@ -26,42 +41,48 @@ typedef struct opt_list {
 } opt_list;
 
 typedef struct opt {
+    const char *name; /* long name without dashes; OPT_IS_TITLE: the heading; NULL ends a table */
     opt_type type;
-    const char *name; /* long name without dashes; OPT_TITLE: the heading */
-    char letter;      /* short option or 0 */
-    void *value;      /* holds the built-in default before parsing */
-    const char *arg;  /* "N", "FILE" in help; OPT_CHOICE: "a|b|c" */
+    size_t at;           /* of the value (a group: its struct) in the struct */
+    const char *metavar; /* "N", "FILE" */
     const char *help;
-    double min, max; /* OPT_INT, OPT_DOUBLE: used when min < max */
+    double min, max;
+    const struct opt *group;
+    char letter; /* short option or 0 */
 } opt;
 
-typedef struct verb_text {
-    const char *name;     /* "fit" */
-    const char *summary;  /* one line */
-    const char *usage;    /* "ckvc fit RUN... --out T.ckvt [options]" */
-    const char *examples; /* two or three lines, each "  ckvc ...\n" */
-} verb_text;
+#define OPT_AT(member, c_type)                                                                     \
+    (offsetof(OPTIONS_OF, member) +                                                                \
+     0 * sizeof(char[_Generic(((OPTIONS_OF *)0)->member, c_type : 1)]))
+#define OPT_ROW(kind, c_type, long_name, member, var, ...)                                         \
+    {                                                                                              \
+        .name = long_name, .type = OPT_IS_##kind, .at = OPT_AT(member, c_type), .metavar = var,    \
+        .help = __VA_ARGS__                                                                        \
+    }
+#define OPT_TITLE(text)                                                                            \
+    { .name = text, .type = OPT_IS_TITLE }
+#define OPT_GROUP(table, member)                                                                   \
+    { .name = "", .type = OPT_IS_GROUP, .at = offsetof(OPTIONS_OF, member), .group = table }
+#define OPT_ROWS(table) /* of the same struct */                                                   \
+    { .name = "", .type = OPT_IS_GROUP, .group = table }
+#define OPT_FLAG(name, member, ...) OPT_ROW(FLAG, bool, name, member, NULL, __VA_ARGS__)
+#define OPT_SIZE(name, member, ...) OPT_ROW(SIZE, int64_t, name, member, "SIZE", __VA_ARGS__)
+#define OPT_INT(name, member, var, lo, hi, ...)                                                    \
+    OPT_ROW(INT, int64_t, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
+#define OPT_DOUBLE(name, member, var, lo, hi, ...)                                                 \
+    OPT_ROW(DOUBLE, double, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
+#define OPT_TEXT(name, member, var, ...) OPT_ROW(TEXT, const char *, name, member, var, __VA_ARGS__)
+#define OPT_CHOICE(name, member, var, ...)                                                         \
+    OPT_ROW(CHOICE, const char *, name, member, var, __VA_ARGS__)
+#define OPT_INPUT(name, member, var, ...)                                                          \
+    OPT_ROW(INPUT, const char *, name, member, var, __VA_ARGS__)
+#define OPT_OUTPUT(name, member, var, ...)                                                         \
+    OPT_ROW(OUTPUT, const char *, name, member, var, __VA_ARGS__)
+#define OPT_LIST(name, member, var, ...)   OPT_ROW(LIST, opt_list, name, member, var, __VA_ARGS__)
+#define OPT_INPUTS(name, member, var, ...) OPT_ROW(INPUTS, opt_list, name, member, var, __VA_ARGS__)
 
-typedef struct opt_args {
-    const char **items; /* positional arguments, borrowed from argv; free(items) */
-    int n;
-} opt_args;
-
-/* Parses. Returns true when the verb should go on; false when it is over (help or config printed:
- * *rc = 0; or an error, already printed: *rc = exit code). The array ends with {0} (name NULL). */
-bool opts_parse(const verb_text *verb, opt *opts, int argc, char **argv, opt_args *args, int *rc);
-/* A whole verb without positional arguments: opts are parsed into cli's members, an argument is
- * refused (`instead` says where the inputs are named), work does the rest, its error is printed.
- * Returns the exit code. */
-typedef ckvc_status verb_work(void *cli, const opt *opts, ckvc_err *err);
-int verb_run(const verb_text *verb, opt *opts, const char *instead, int argc, char **argv,
-             verb_work *work, void *cli);
-/* True when the option was given on the command line, in the environment or in a config file. */
-bool opts_given(const opt *opts, const char *name);
-
-/* Prints err as the one line "ckvc VERB: ..." on stderr (with --json also as an object) and returns
- * its exit code. */
-int cmd_fail(const char *verb, const ckvc_err *err);
-int cmd_usage(const char *verb, const char *fmt, ...) CKVC_PRINTF(2, 3);
+/* True when the running verb's option was given on the command line, in the environment or in a
+ * config file. */
+bool opts_given(const char *name);
 
 #endif

@@ -7,11 +7,67 @@
 
 #include "calib/prompt/sample.h"
 #include "calib/actions/start_table.h"
-#include "cmd/common/coverage_text.h"
+#include "cmd/common/run_text.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
+
+#define OPTIONS_OF run_setup_options
+const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
+                           OPT_GROUP(opts_prompts, inputs),
+                           OPT_GROUP(opts_statistics, inputs),
+                           {0}};
+
+const opt opts_bins[] = {
+    OPT_TITLE("risk bins"),
+    OPT_LIST("bins", bins, "E,P", "entropy and perplexity bins"),
+    OPT_CHOICE("bin-edges", bin_edges, "quantile|uniform", "equal mass or equal steps"),
+    OPT_INT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed"),
+    {0}};
+
+const opt opts_actions[] = {
+    OPT_LIST("budget", budget, "N,...", "tokens kept per layer; below 1: a share of the prompt",
+             .letter = 'B'),
+    OPT_LIST("head-grid", head_grid, "LO:HI:STEP",
+             "head weights to try, or a list; 1 is one of them"),
+    OPT_LIST("gate-grid", gate_grid, "LO:HI:STEP",
+             "thresholds to try, or a list; starts nearest to 0.9"),
+    OPT_DOUBLE("beta-bud", beta_bud, "X", 0, 1e6,
+               "the gate pays X/T for each candidate over the budget"),
+    OPT_CHOICE("loss-reduction", reduction, "mean|sum",
+               "of the continuation's losses, in a reward"),
+    OPT_CHOICE("behaviour", behaviour, "balanced|uniform|epsilon-greedy",
+               "which actions are logged"),
+    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side"),
+    OPT_CHOICE("rollouts", rollouts, "sweep|plain",
+               "many rollouts at once, or one by one (the same losses)"),
+    OPT_DOUBLE("check-rollouts", check_rollouts, "SHARE", 0, 1,
+               "do this share again one by one; exit 1 if they differ"),
+    OPT_INPUT("tables", tables, "T.ckvt", "start from this table in place of identity"),
+    OPT_INPUT("leak-check", leak_check, "CHECK.json",
+              "record of `manifest check --against --out`, kept in run and table"),
+    OPT_DOUBLE("until-stable", until_stable, "RHO", 0, 1,
+               "end a pass of heads when its table's split-half reliability is RHO; 0: never"),
+    OPT_ROWS(opts_bins),
+    OPT_INPUT("scan", scan, "RUN", "bin edges from another run's scan"),
+    OPT_INT("sample-prompts", sample, "N", 0, 1e9,
+            "log N prompts, drawn evenly over the risk cells; 0: all"),
+    {0}};
+
+const opt opts_run[] = {
+    OPT_TITLE("run"),
+    OPT_OUTPUT("out", out, "RUN", "run directory to make", .letter = 'o'),
+    OPT_FLAG("resume", resume, "go on with a run of the same plan"),
+    OPT_INT("shard-prompts", shard_prompts, "N", 1, 1e6, "prompts per shard file"),
+    OPT_INT("max-failures", max_failures, "N", 0, 1e9,
+            "prompts that may fail (non-finite loss) before the run stops"),
+    OPT_INT("limit-time", limit_time, "S", 0, 1e9,
+            "stop cleanly after S seconds (exit 75); 0: no limit"),
+    {0}};
+
+const opt opts_dry_run[] = {
+    OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"), {0}};
 
 run_setup_options run_setup_defaults(void) {
     return (run_setup_options){.inputs = inputs_defaults(),
@@ -39,6 +95,7 @@ ckvc_table *run_setup_table(const run_setup *j) {
 
 void run_setup_close(run_setup *j) {
     json_decref(j->plan.leak_check);
+    savings_free(j->options.savings);
     run_close(j->run);
     run_close(j->scan_run);
     ckvc_table_free(j->start);
@@ -48,9 +105,11 @@ void run_setup_close(run_setup *j) {
 }
 
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    ckvc_status st = inputs_open_model(&c->inputs, &j->e, err);
-    if (st == CKVC_OK) { st = inputs_open_prompts(&c->inputs, &j->e, err); }
-    if (st != CKVC_OK) { return st; }
+    if (c->inputs.continuation < 1) {
+        return ckvc_fail(err, CKVC_E_USAGE, "--continuation: got 0, wanted 1 to 1000000");
+    }
+    CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
+    CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     if (!c->out && !c->dry_run) {
         return ckvc_fail(err, CKVC_E_USAGE, "--out RUN is needed: the run directory to make");
     }
@@ -77,14 +136,14 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,
                      .tokenizer = j->e.tok ? tokenizer_fingerprint(j->e.tok) : NULL};
-    st = leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err);
-    if (st == CKVC_OK && !c->inputs.quiet) {
+    CKVC_TRY(leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err));
+    if (!c->inputs.quiet) {
         const prompt_list *p = j->e.prompts;
         fprintf(stderr,
                 "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n",
                 p->n, p->n_heldout, p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
     }
-    return st;
+    return CKVC_OK;
 }
 
 ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_err *err) {
@@ -109,44 +168,29 @@ ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_e
 
 static ckvc_operator operator_of(const run_setup_options *c) {
     ckvc_operator op = CKVC_OPERATOR_PAPER;
-    while (strcmp(c->operator_name, ckvc_operator_name(op)) !=
-           0) { /* the option's choices are these names */
-        op++;
+    while (strcmp(c->operator_name, ckvc_operator_name(op)) != 0) {
+        op++; /* the option is one of the names */
     }
     return op;
 }
 
-/* As far as options say it. */
-static setting setting_of_options(const run_setup_options *c, const run_setup *j) {
-    return (setting){.alpha = inputs_alpha(&c->inputs),
-                     .op = operator_of(c),
-                     .compute = strcmp(c->inputs.compute, "bf16") == 0 ? CKVC_COMPUTE_BF16
-                                                                       : CKVC_COMPUTE_F32,
-                     .window = (uint32_t)c->inputs.window,
-                     .continuation = (uint32_t)c->inputs.continuation,
-                     .keep_window = (uint32_t)c->inputs.keep_window,
-                     .budgets = {(double *)(uintptr_t)j->budgets, j->n_budgets}};
-}
-
-static ckvc_status open_tables(const run_setup_options *c, const opt *opts, run_setup *j,
-                               ckvc_err *err) {
-    if (opts_given(opts, "bins") || opts_given(opts, "bin-edges") || (c->scan && c->sample == 0)) {
+static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    if (opts_given("bins") || opts_given("bin-edges") || (c->scan && c->sample == 0)) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--tables brings its own risk bins: leave out --bins, --bin-edges and "
                          "--scan (which --sample-prompts can use)");
     }
-    if (opts_given(opts, "head-grid") || opts_given(opts, "gate-grid")) {
+    if (opts_given("head-grid") || opts_given("gate-grid")) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--tables brings its own actions: leave out --head-grid and --gate-grid");
     }
-    ckvc_status st = inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err));
     const ckvc_table *t = j->tables->table;
-    if (opts_given(opts, "operator") && t->op != operator_of(c)) {
+    if (opts_given("operator") && t->op != operator_of(c)) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --operator %s, this run has %s",
                          c->tables, ckvc_operator_name(t->op), c->operator_name);
     }
-    if (j->n_budgets && opts_given(opts, "budget")) {
+    if (j->n_budgets && opts_given("budget")) {
         bool same = j->n_budgets == t->n_budgets;
         for (uint32_t b = 0; same && b < t->n_budgets; b++) {
             same = t->budgets[b] == j->budgets[b];
@@ -170,34 +214,47 @@ static ckvc_status open_tables(const run_setup_options *c, const opt *opts, run_
 /* A scan serves another run only when it measured the same thing. *hash receives its plan's. */
 static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const char **hash,
                              ckvc_err *err) {
-    ckvc_status st = run_open(c->scan, &j->scan_run, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(run_open(c->scan, &j->scan_run, err));
     const json_t *theirs = run_plan(j->scan_run);
     const char *of = json_string_value(json_object_get(theirs, "model"));
     if (!of || strcmp(of, model_fingerprint(j->e.model)) != 0) {
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...",
                          c->scan, of ? of : "?", model_fingerprint(j->e.model));
     }
-    setting made = setting_neutral();
-    const setting ours = setting_of_options(c, j);
-    setting_read(theirs, SETTING_PLAN, &made);
-    CKVC_TRY(setting_match(&made, c->scan, &ours, "this run", SETTING_SCAN, NULL, err));
+    const struct {
+        const char *key;
+        int64_t ours;
+    } numbers[] = {{"window", c->inputs.window}, {"continuation", c->inputs.continuation}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        int64_t v = json_integer_value(json_object_get(theirs, numbers[i].key));
+        if (v != numbers[i].ours) {
+            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --%s %lld, this run has %lld",
+                             c->scan, numbers[i].key, (long long)v, (long long)numbers[i].ours);
+        }
+    }
+    const char *alpha = json_string_value(json_object_get(theirs, "alpha"));
+    if (!alpha || strcmp(alpha, c->inputs.alpha) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s",
+                         c->scan, alpha ? alpha : "?", c->inputs.alpha);
+    }
+    const char *compute = json_string_value(json_object_get(theirs, "compute"));
+    if (!compute || strcmp(compute, c->inputs.compute) != 0) {
+        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s",
+                         c->scan, compute ? compute : "?", c->inputs.compute);
+    }
     *hash = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }
 
 /* --budget, or without it a block for each of --layer-budgets' values. */
-static ckvc_status open_budgets(const run_setup_options *c, const opt *opts, run_setup *j,
-                                ckvc_err *err) {
+static ckvc_status open_budgets(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    ckvc_status st = inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err);
-    if (st == CKVC_OK && c->layer_budgets) {
-        st = layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err);
-    }
-    if (st != CKVC_OK || !c->layer_budgets) { return st; }
+    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
+    if (!c->layer_budgets) { return CKVC_OK; }
+    CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
     j->options.layer_budgets = j->plan.layer_budgets = j->layer_budgets;
     j->plan.n_layers = L;
-    if (!opts_given(opts, "budget") && !c->tables) {
+    if (!opts_given("budget") && !c->tables) {
         j->n_budgets =
             layer_budgets_distinct(j->layer_budgets, L, j->budgets, PROMPT_SETS_MAX_BUDGETS);
         if (j->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
@@ -211,69 +268,58 @@ static ckvc_status open_budgets(const run_setup_options *c, const opt *opts, run
     return CKVC_OK;
 }
 
-ckvc_status run_setup_open_start(const run_setup_options *c, const opt *opts, run_setup *j,
-                                 ckvc_err *err) {
-    ckvc_status st = open_budgets(c, opts, j, err);
-    if (st != CKVC_OK) { return st; }
-    const char *side = c->side;
-    j->options.sides[CKVC_SIDE_HEAD] = strcmp(side, "gate") != 0;
-    j->options.sides[CKVC_SIDE_GATE] = strcmp(side, "head") != 0;
-    while (strcmp(c->behaviour, behaviour_name(j->options.behaviour)) != 0) {
-        j->options.behaviour++; /* the option is one of the names */
-    }
-    st = inputs_variants(c->variants, &j->options.variants, err);
-    if (st != CKVC_OK) { return st; }
-    st = action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n,
-                           &j->grids[CKVC_SIDE_HEAD], err);
-    if (st == CKVC_OK) {
-        st = action_grid_parse(CKVC_SIDE_GATE, c->gate_grid.items, c->gate_grid.n,
-                               &j->grids[CKVC_SIDE_GATE], err);
-    }
-    if (st != CKVC_OK) { return st; }
-    j->plan.grids = j->grids;
-    st = run_setup_open_bins(c, j, err);
-    if (st != CKVC_OK) { return st; }
-    j->plan.sample = c->sample;
+static ckvc_status open_start_table(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    const model_shape *s = model_get_shape(j->e.model);
     j->plan.start_table = "identity";
     j->plan.edges_from = "this run's scan";
     if (c->tables) {
-        st = open_tables(c, opts, j, err);
-        if (st == CKVC_OK && c->scan) { st = open_scan(c, j, &j->plan.sample_from, err); }
-    } else {
-        if (c->scan) { st = open_scan(c, j, &j->plan.edges_from, err); }
-        if (st == CKVC_OK) {
-            const model_shape *s = model_get_shape(j->e.model);
-            st = start_table_of_grids((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads,
-                                      j->plan.n_entropy_bins, j->plan.n_ppl_bins, j->budgets,
-                                      j->n_budgets, (uint32_t)c->inputs.window, j->grids, &j->start,
-                                      err);
-        }
+        CKVC_TRY(open_tables(c, j, err));
+        return c->scan ? open_scan(c, j, &j->plan.sample_from, err) : CKVC_OK;
     }
-    if (st == CKVC_OK && j->start) { j->start->op = operator_of(c); }
-    if (st == CKVC_OK) { j->plan.op = run_setup_table(j)->op; }
+    if (c->scan) { CKVC_TRY(open_scan(c, j, &j->plan.edges_from, err)); }
+    CKVC_TRY(start_table_of_grids(
+        (uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
+        j->budgets, j->n_budgets, (uint32_t)c->inputs.window, j->grids, &j->start, err));
+    j->start->op = operator_of(c);
+    return CKVC_OK;
+}
+
+ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    CKVC_TRY(open_budgets(c, j, err));
+    j->options.sides[CKVC_SIDE_HEAD] = strcmp(c->side, "gate") != 0;
+    j->options.sides[CKVC_SIDE_GATE] = strcmp(c->side, "head") != 0;
+    while (strcmp(c->behaviour, behaviour_name(j->options.behaviour)) != 0) {
+        j->options.behaviour++; /* the option is one of the names */
+    }
+    CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
+    CKVC_TRY(action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n,
+                               &j->grids[CKVC_SIDE_HEAD], err));
+    CKVC_TRY(action_grid_parse(CKVC_SIDE_GATE, c->gate_grid.items, c->gate_grid.n,
+                               &j->grids[CKVC_SIDE_GATE], err));
+    CKVC_TRY(run_setup_open_bins(c, j, err));
+    CKVC_TRY(open_start_table(c, j, err));
+    j->plan.grids = j->grids;
+    j->plan.sample = c->sample;
+    j->plan.op = run_setup_table(j)->op;
     j->plan.budgets = j->budgets;
     j->plan.n_budgets = j->n_budgets;
-    if (st == CKVC_OK) { inputs_warn_kept_window(&c->inputs, &j->e, j->budgets, j->n_budgets); }
-    return st;
+    inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    return CKVC_OK;
 }
 
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,
                                 ckvc_err *err) {
-    json_t *own = whole ? NULL : plan_json(&j->plan);
-    if (!whole && !own) { return ckvc_fail_memory(err, "the plan", 4096); }
-    ckvc_status st = run_create(c->out, whole ? whole : own, c->resume, &j->run, err);
-    json_decref(own);
+    json_auto_t *own = whole ? NULL : plan_json(&j->plan);
+    const ckvc_status st = run_create(c->out, whole ? whole : own, c->resume, &j->run, err);
     ckvc_stop_install();
     return st;
 }
 
+/* Takes o. */
 static ckvc_status publish(run_dir *run, const char *name, json_t *o, ckvc_err *err) {
-    char *text = o ? ckvc_json_canonical(o) : NULL;
-    ckvc_status st = text ? run_publish_file(run, name, text, strlen(text), true, err)
-                          : ckvc_fail_memory(err, name, json_object_size(o));
-    free(text);
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     json_decref(o);
-    return st;
+    return run_publish_file(run, name, text, strlen(text), true, err);
 }
 
 /* The start table's edges, and how many of the scan's prompts fall between them. */
@@ -281,39 +327,31 @@ static ckvc_status edges_from_scan(run_setup *j, const scanned *s, const run_dir
                                    ckvc_err *err) {
     ckvc_table *t = j->start;
     const uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
-    ckvc_status st =
-        scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err);
-    uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
-    if (st == CKVC_OK) {
-        for (size_t i = 0; i < s->n; i++) {
-            cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
-                  ckvc_bin_index(t->edges_ppl, P - 1, s->items[i].r_sem)]++;
-        }
-        st = publish(j->run, "scan/edges.json",
-                     json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy",
-                               ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
-                               ckvc_json_reals(t->edges_ppl, P - 1), "occupancy",
-                               ckvc_json_u32s(cells, (size_t)E * P), "from", j->plan.edges_from),
-                     err);
+    CKVC_TRY(scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err));
+    CKVC_AUTO_FREE uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
+    for (size_t i = 0; i < s->n; i++) {
+        cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
+              ckvc_bin_index(t->edges_ppl, P - 1, s->items[i].r_sem)]++;
     }
-    free(cells);
-    return st;
+    return publish(j->run, "scan/edges.json",
+                   json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy",
+                             ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
+                             ckvc_json_reals(t->edges_ppl, P - 1), "occupancy",
+                             ckvc_json_u32s(cells, (size_t)E * P), "from", j->plan.edges_from),
+                   err);
 }
 
 ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    const run_dir *from = j->scan_run;
     if (!j->start && c->sample == 0) { return CKVC_OK; /* --tables has them */ }
-    if (!from) {
+    if (!j->scan_run) {
         pass_counts counts;
-        ckvc_status st = calibrate_scan(j->run, &j->inputs, &j->options, &counts, err);
-        if (st != CKVC_OK) { return st; }
-        from = j->run;
+        CKVC_TRY(calibrate_scan(j->run, &j->inputs, &j->options, &counts, err));
     }
-    scanned s;
-    coverage cover = {0};
-    ckvc_status st = scanned_read(from, &s, err);
-    if (st != CKVC_OK) { return st; }
-    if (j->start) { st = edges_from_scan(j, &s, from, err); }
+    const run_dir *from = j->scan_run ? j->scan_run : j->run;
+    CKVC_AUTO(scanned_fini) scanned s = {0};
+    CKVC_AUTO(coverage_fini) coverage cover = {0};
+    CKVC_TRY(scanned_read(from, &s, err));
+    if (j->start) { CKVC_TRY(edges_from_scan(j, &s, from, err)); }
     const ckvc_table *t = run_setup_table(j);
     const sample_options o = {.n_entropy_bins = t->n_entropy_bins,
                               .n_ppl_bins = t->n_ppl_bins,
@@ -324,43 +362,36 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
                               .logged = true,
                               .sample = c->sample,
                               .seed = j->options.seed};
-    st = st ? st : sample_prompts(&s, &o, j->e.prompts, &cover, err);
-    st = st ? st : publish(j->run, COVERAGE_FILE, coverage_json(&cover), err);
-    if (st == CKVC_OK && !c->inputs.quiet) { coverage_say(&cover, stderr); }
-    coverage_fini(&cover);
-    scanned_fini(&s);
-    return st;
+    CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
+    CKVC_TRY(publish(j->run, COVERAGE_FILE, coverage_json(&cover), err));
+    const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;
+    if (!c->inputs.quiet) { coverage_say(&cover, thresholds, stderr); }
+    return CKVC_OK;
 }
 
 ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) {
     const uint32_t E = j->plan.n_entropy_bins, P = j->plan.n_ppl_bins;
-    scanned s;
+    CKVC_AUTO(scanned_fini) scanned s = {0};
     *out = (coverage){0};
-    ckvc_status st = scanned_read(j->run, &s, err);
-    if (st != CKVC_OK) { return st; }
-    double *edges = ckvc_calloc((size_t)E + P, sizeof *edges);
-    if (st == CKVC_OK && s.n > 0) {
-        const sample_options o = {.n_entropy_bins = E,
-                                  .n_ppl_bins = P,
-                                  .min_cell = j->plan.min_cell,
-                                  .edges_entropy = edges,
-                                  .edges_ppl = edges + E,
-                                  .from = "this run's scan"};
-        st = scanned_edges(&s, j->run, E, P, j->plan.edges, edges, edges + E, err);
-        st = st ? st : sample_prompts(&s, &o, j->e.prompts, out, err);
-        st = st ? st : publish(j->run, COVERAGE_FILE, coverage_json(out), err);
-    }
-    free(edges);
-    scanned_fini(&s);
-    return st;
+    CKVC_TRY(scanned_read(j->run, &s, err));
+    if (s.n == 0) { return CKVC_OK; }
+    CKVC_AUTO_FREE double *edges = ckvc_calloc((size_t)E + P, sizeof *edges);
+    const sample_options o = {.n_entropy_bins = E,
+                              .n_ppl_bins = P,
+                              .min_cell = j->plan.min_cell,
+                              .edges_entropy = edges,
+                              .edges_ppl = edges + E,
+                              .from = "this run's scan"};
+    CKVC_TRY(scanned_edges(&s, j->run, E, P, j->plan.edges, edges, edges + E, err));
+    CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, out, err));
+    return publish(j->run, COVERAGE_FILE, coverage_json(out), err);
 }
 
 ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost *out,
                               ckvc_err *err) {
     dry_run *d = &out->longest;
     *out = (run_cost){0};
-    ckvc_status st = calibrate_dry_run(&j->inputs, &j->options, run_setup_table(j), d, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(calibrate_dry_run(&j->inputs, &j->options, run_setup_table(j), d, err));
     const size_t all = j->e.prompts->n, most = all - j->e.prompts->n_heldout;
     out->logged = c->sample > 0 && (size_t)c->sample < most ? (size_t)c->sample : most;
     const double logged = (double)out->logged,

@@ -25,113 +25,12 @@ typedef struct run_setup_options {
 
 run_setup_options run_setup_defaults(void);
 
-#define OPTS_BINS(o)                                                                               \
-    {OPT_TITLE, "risk bins", 0, NULL, NULL, NULL, 0, 0},                                           \
-        {OPT_LIST, "bins", 0, &(o).bins, "E,P", "entropy and perplexity bins", 0, 0},              \
-        {OPT_CHOICE,                                                                               \
-         "bin-edges",                                                                              \
-         0,                                                                                        \
-         &(o).bin_edges,                                                                           \
-         "quantile|uniform",                                                                       \
-         "equal mass or equal steps",                                                              \
-         0,                                                                                        \
-         0},                                                                                       \
-    {                                                                                              \
-        OPT_INT, "min-cell", 0, &(o).min_cell, "N", "risk cells with fewer prompts are listed", 0, \
-            1e9                                                                                    \
-    }
-
-#define OPTS_ACTIONS(o)                                                                              \
-    {OPT_LIST,    "budget", 'B',                                                                     \
-     &(o).budget, "N,...",  "tokens kept per layer; below 1: a share of the prompt",                 \
-     0,           0},                                                                                \
-        {OPT_LIST,                                                                                   \
-         "head-grid",                                                                                \
-         0,                                                                                          \
-         &(o).head_grid,                                                                             \
-         "LO:HI:STEP",                                                                               \
-         "head weights to try, or a list; 1 is one of them",                                         \
-         0,                                                                                          \
-         0},                                                                                         \
-        {OPT_LIST,                                                                                   \
-         "gate-grid",                                                                                \
-         0,                                                                                          \
-         &(o).gate_grid,                                                                             \
-         "LO:HI:STEP",                                                                               \
-         "thresholds to try, or a list; starts nearest to 0.9",                                      \
-         0,                                                                                          \
-         0},                                                                                         \
-        {OPT_DOUBLE, "beta-bud",                                                                     \
-         0,          &(o).beta_bud,                                                                  \
-         "X",        "the gate pays X/T for each candidate over the budget",                         \
-         0,          1e6},                                                                           \
-        {OPT_CHOICE, "loss-reduction",                                                               \
-         0,          &(o).reduction,                                                                 \
-         "mean|sum", "of the continuation's losses, in a reward",                                    \
-         0,          0},                                                                             \
-        {OPT_CHOICE,                                                                                 \
-         "behaviour",                                                                                \
-         0,                                                                                          \
-         &(o).behaviour,                                                                             \
-         "balanced|uniform|epsilon-greedy",                                                          \
-         "which actions are logged",                                                                 \
-         0,                                                                                          \
-         0},                                                                                         \
-        {OPT_TEXT, "variants", 0, &(o).variants, "N|all", "distinct rollouts per prompt and side",   \
-         0,        0},                                                                               \
-        {OPT_CHOICE,                                                                                 \
-         "rollouts",                                                                                 \
-         0,                                                                                          \
-         &(o).rollouts,                                                                              \
-         "sweep|plain",                                                                              \
-         "many rollouts at once, or one by one (the same losses)",                                   \
-         0,                                                                                          \
-         0},                                                                                         \
-        {OPT_DOUBLE, "check-rollouts",                                                               \
-         0,          &(o).check_rollouts,                                                            \
-         "SHARE",    "do this share again one by one; exit 1 if they differ",                        \
-         0,          1},                                                                             \
-        {OPT_TEXT, "tables", 0, &(o).tables, "T.ckvt", "start from this table in place of identity", \
-         0,        0},                                                                               \
-        OPT_LEAK_CHECK((o).leak_check),                                                              \
-        {OPT_DOUBLE, "until-stable",                                                                 \
-         0,          &(o).until_stable,                                                              \
-         "RHO",      "end a pass of heads when its table's split-half reliability is RHO; 0: never", \
-         0,          1},                                                                             \
-        OPTS_BINS(o),                                                                                \
-        {OPT_TEXT, "scan", 0, &(o).scan, "RUN", "bin edges from another run's scan", 0, 0}, {        \
-        OPT_INT, "sample-prompts", 0, &(o).sample, "N",                                              \
-            "log N prompts, drawn evenly over the risk cells; 0: all", 0, 1e9                        \
-    }
-
-#define OPT_OPERATOR(o)                                                                            \
-    {                                                                                              \
-        OPT_CHOICE, "operator", 0, &(o).operator_name, "paper|no-utility|no-threshold|mean-pool",  \
-            "how sets are kept: as in the paper; without value norms; without thresholds; by the " \
-            "mean "                                                                                \
-            "over heads",                                                                          \
-            0, 0                                                                                   \
-    }
-
-#define OPTS_RUN(o)                                                                                \
-    {OPT_TITLE, "run", 0, NULL, NULL, NULL, 0, 0},                                                 \
-        {OPT_TEXT, "out", 'o', &(o).out, "RUN", "run directory to make", 0, 0},                    \
-        {OPT_FLAG, "resume", 0, &(o).resume, "", "go on with a run of the same plan", 0, 0},       \
-        {OPT_INT, "shard-prompts", 0, &(o).shard_prompts, "N", "prompts per shard file", 1, 1e6},  \
-        {OPT_INT, "max-failures",                                                                  \
-         0,       &(o).max_failures,                                                               \
-         "N",     "prompts that may fail (non-finite loss) before the run stops",                  \
-         0,       1e9},                                                                            \
-    {                                                                                              \
-        OPT_INT, "limit-time", 0, &(o).limit_time, "S",                                            \
-            "stop cleanly after S seconds (exit 75); 0: no limit", 0, 1e9                          \
-    }
-
-#define OPT_DRY_RUN(o)                                                                             \
-    {                                                                                              \
-        OPT_FLAG, "dry-run", 0, &(o).dry_run, "",                                                  \
-            "check everything, time the longest prompt, write nothing", 0, 0                       \
-    }
+/* Rows of run_setup_options. */
+extern const opt opts_inputs[];  /* model, prompts, statistics */
+extern const opt opts_bins[];    /* risk bins */
+extern const opt opts_actions[]; /* what is tried, and opts_bins */
+extern const opt opts_run[];     /* run */
+extern const opt opts_dry_run[];
 
 typedef struct run_setup {
     opened_inputs e;
@@ -155,8 +54,8 @@ ckvc_status run_setup_open(const run_setup_options *o, run_setup *j, ckvc_err *e
 ckvc_status run_setup_open_bins(const run_setup_options *o, run_setup *j,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* What logging needs besides: budgets, operator, sides, behaviour, the start table and where its
- * edges come from. opts tells what was given. */
-ckvc_status run_setup_open_start(const run_setup_options *o, const opt *opts, run_setup *j,
+ * edges come from. */
+ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
                                  ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */

@@ -393,9 +393,10 @@ done:
 static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err) {
     const ckvc_table *table = t->table;
     const json_t *fingerprint = json_object_get(t->meta, "fingerprint");
-    const setting made = setting_of_table(table, t->meta), ours = shard_setting(pool->first);
-    CKVC_TRY(setting_match(&made, "the incoming table", &ours, pool->where,
-                           SETTING_SCORE | SETTING_TABLE, "calibrate with --", err));
+    ckvc_status st = table_file_check_score(t, "the incoming table", pool->first->alpha_kind,
+                                            pool->first->keep_window, pool->first->window,
+                                            pool->where, "calibrate with", err);
+    if (st != CKVC_OK) { return st; }
     shard_header h = *pool->first; /* arrays borrowed from both; never freed through this copy */
     shard_header_borrow(&h, table);
     if (json_is_string(fingerprint)) {
@@ -405,10 +406,12 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
 }
 
 static void fill_shape(ckvc_table *t, const shard_header *h) {
-    t->window = h->setting.window;
+    t->window = h->window;
     t->n_query_heads = h->n_heads;
     t->head_axis = 0;
-    t->op = h->setting.op;
+    while (*h->operator_name && strcmp(h->operator_name, ckvc_operator_name(t->op))) {
+        t->op++; /* a shard's header has one of the names */
+    }
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
         const table_side side = table_side_of(t, (ckvc_side)s);

@@ -88,6 +88,7 @@ typedef struct fit_result {
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
                         fit_result **out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_result_free(fit_result *r);
+CKVC_AUTO_OF(fit_result, fit_result_free)
 /* The diagnostics as an object. New reference; NULL when memory is out. */
 json_t *fit_describe(const fit_result *r);
 

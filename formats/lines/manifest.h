@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 
 typedef struct manifest_message {
@@ -54,6 +55,7 @@ ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text
                                manifest_entry *out, ckvc_err *err) CKVC_MUST_CHECK;
 void manifest_entry_fini(manifest_entry *e);
 void manifest_free(manifest *m);
+CKVC_AUTO_OF(manifest, manifest_free)
 /* A canonical manifest line, without newline: for builders. The caller frees; NULL when memory is
  * out. */
 char *manifest_line(const manifest_entry *e);

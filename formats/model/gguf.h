@@ -10,8 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "formats/model/weights.h"
 #include "lib/base/files.h"
+#include "lib/base/memory.h"
+#include "lib/model/tensor.h"
 
 /* Caps, an order of magnitude above what there is; a file beyond them is refused. */
 #define GGUF_MAX_KEYS      (1u << 16)
@@ -38,7 +39,7 @@ typedef enum gguf_type {
 } gguf_type;
 
 typedef struct gguf_value {
-    char *key; /* printable ASCII */
+    char *key; /* printable ASCII; first, as gguf_tensor's name: both are found by it */
     gguf_type type;
     gguf_type item;      /* of an array; never GGUF_ARRAY */
     uint64_t n;          /* items of an array; bytes of a string; else 1 */
@@ -69,6 +70,7 @@ typedef struct gguf {
 bool gguf_is_file(const char *path);
 ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) CKVC_MUST_CHECK;
 void gguf_close(gguf *g);
+CKVC_AUTO_OF(gguf, gguf_close)
 
 const gguf_value *gguf_find(const gguf *g, const char *key);
 const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);

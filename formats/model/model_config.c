@@ -1,4 +1,4 @@
-/* config.json of a Hugging Face model directory.
+/* config.json: see model_config.h.
  *
  * Keys and defaults are those of transformers' LlamaConfig, MistralConfig and Qwen2Config and of
  * InternLM2's own InternLM2Config. Two spellings of the rotary part are read: `rope_theta` with
@@ -14,9 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "formats/model/gguf.h"
-#include "formats/model/gguf_model.h"
-#include "lib/base/buffer.h"
+#include "formats/model/reading.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
@@ -67,100 +65,72 @@ static const family families[] = {
 };
 #define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"internlm2\""
 
-typedef struct reader {
-    const char *path;
-    ckvc_err *err;
-    ckvc_status rc; /* of the first failure; reads after it do nothing */
-} reader;
-
-static void refuse(reader *r, ckvc_status rc) {
-    if (r->rc == CKVC_OK) { r->rc = rc; }
-}
-
 /* The member, or NULL when it is missing or null: transformers treats both alike. */
 static const json_t *member(const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
     return json_is_null(v) ? NULL : v;
 }
 
+static bool is_text(const json_t *v, const char *text) {
+    return json_is_string(v) && strcmp(json_string_value(v), text) == 0;
+}
+
 /* "4", "\"abc\"" ... of a value, for messages; short. */
-static void value_text(const json_t *v, char *out, size_t size) {
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    snprintf(out, size, "%.*s%s", 40, text ? text : "nothing",
+typedef char short_text[48];
+static const char *value_text(const json_t *v, short_text out) {
+    CKVC_AUTO_FREE char *text = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    snprintf(out, sizeof(short_text), "%.*s%s", 40, text ? text : "nothing",
              text && strlen(text) > 40 ? "..." : "");
-    free(text);
+    return out;
+}
+#define TEXT(v) value_text(v, (short_text){0})
+
+/* True when the key has a value to look at; one that is required and is not there is refused. */
+static bool given(reading *r, const json_t *v, const char *key, bool required) {
+    if (r->status != CKVC_OK) { return false; }
+    if (!v && required) { refuse(r, "%s is missing", key); }
+    return v != NULL;
 }
 
 /* An integer in min ... max. otherwise < min: the key is required; else it stands for a missing
  * one. */
-static int32_t read_int(reader *r, const json_t *object, const char *key, int64_t min, int64_t max,
+static int32_t read_int(reading *r, const json_t *object, const char *key, int64_t min, int64_t max,
                         int64_t otherwise) {
     const json_t *v = member(object, key);
-    if (r->rc != CKVC_OK) { return 0; }
-    if (v == NULL && otherwise >= min) { return (int32_t)otherwise; }
-    if (v == NULL) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is missing", r->path, key));
-        return 0;
-    }
+    if (!given(r, v, key, otherwise < min)) { return (int32_t)otherwise; }
     if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max) {
-        char got[64];
-        value_text(v, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not an integer in %lld ... %lld",
-                            r->path, key, got, (long long)min, (long long)max));
-        return 0;
+        refuse(r, "%s=%s is not an integer in %lld ... %lld", key, TEXT(v), (long long)min,
+               (long long)max);
     }
     return (int32_t)json_integer_value(v);
 }
 
 /* A number in (above, max]. otherwise <= above: the key is required. */
-static double read_number(reader *r, const json_t *object, const char *key, double above,
+static double read_number(reading *r, const json_t *object, const char *key, double above,
                           double max, double otherwise) {
     const json_t *v = member(object, key);
-    if (r->rc != CKVC_OK) { return 0; }
-    if (v == NULL && otherwise > above) { return otherwise; }
-    if (v == NULL) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is missing", r->path, key));
-        return 0;
-    }
-    double x = json_number_value(v);
+    if (!given(r, v, key, otherwise <= above)) { return otherwise; }
+    const double x = json_number_value(v);
     if (!json_is_number(v) || !isfinite(x) || x <= above || x > max) {
-        char got[64];
-        value_text(v, got, sizeof got);
-        refuse(r,
-               ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not a number above %g and at most %g",
-                         r->path, key, got, above, max));
-        return 0;
+        refuse(r, "%s=%s is not a number above %g and at most %g", key, TEXT(v), above, max);
     }
     return x;
 }
 
-static bool read_bool(reader *r, const json_t *object, const char *key, bool otherwise) {
+static bool read_bool(reading *r, const json_t *object, const char *key, bool otherwise) {
     const json_t *v = member(object, key);
-    if (r->rc == CKVC_OK && v != NULL && !json_is_boolean(v)) {
-        char got[64];
-        value_text(v, got, sizeof got);
-        refuse(r,
-               ckvc_fail(r->err, CKVC_E_DATA, "%s: %s=%s is not true or false", r->path, key, got));
-    }
-    return v ? json_is_true(v) : otherwise;
+    if (!given(r, v, key, false)) { return otherwise; }
+    if (!json_is_boolean(v)) { refuse(r, "%s=%s is not true or false", key, TEXT(v)); }
+    return json_is_true(v);
 }
 
-static const family *read_family(reader *r, const json_t *config) {
-    char got[64];
+static const family *read_family(reading *r, const json_t *config) {
     const json_t *type = member(config, "model_type");
-    if (type == NULL) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: model_type is missing", r->path));
-        return NULL;
-    }
+    if (!given(r, type, "model_type", true)) { return NULL; }
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (json_is_string(type) && strcmp(json_string_value(type), families[i].model_type) == 0) {
-            return &families[i];
-        }
+        if (is_text(type, families[i].model_type)) { return &families[i]; }
     }
-    value_text(type, got, sizeof got);
-    refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                        "%s: model_type %s is not supported (supported: " SUPPORTED_TYPES ")",
-                        r->path, got));
+    refuse(r, "model_type %s is not supported (supported: " SUPPORTED_TYPES ")", TEXT(type));
     return NULL;
 }
 
@@ -181,324 +151,214 @@ static const struct {
 };
 
 /* What we do not run, by name. */
-static void check_supported(reader *r, const json_t *config, const family *f) {
-    char got[64];
+static ckvc_status check_supported(reading *r, const json_t *config, const family *f) {
     const json_t *arch = json_array_get(member(config, "architectures"), 0);
     /* "LLaMA..." is how the first converted checkpoints spell it */
-    if (arch != NULL &&
+    if (arch &&
         (!json_is_string(arch) || strcasecmp(json_string_value(arch), f->architecture) != 0)) {
-        value_text(arch, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                            "%s: architecture %s is not supported (supported: \"%s\")", r->path,
-                            got, f->architecture));
+        return refuse(r, "architecture %s is not supported (supported: \"%s\")", TEXT(arch),
+                      f->architecture);
     }
     const json_t *act = member(config, "hidden_act");
-    if (act != NULL && (!json_is_string(act) || (strcmp(json_string_value(act), "silu") != 0 &&
-                                                 strcmp(json_string_value(act), "swish") != 0))) {
-        value_text(act, got, sizeof got);
-        refuse(r,
-               ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: hidden_act %s is not supported (supported: \"silu\")", r->path, got));
+    if (act && !is_text(act, "silu") && !is_text(act, "swish")) {
+        return refuse(r, "hidden_act %s is not supported (supported: \"silu\")", TEXT(act));
     }
     for (size_t i = 0; i < sizeof foreign_keys / sizeof *foreign_keys; i++) {
         const json_t *v = member(config, foreign_keys[i].key);
-        if (v == NULL || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0.0) ||
+        if (!v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0.0) ||
             (json_is_array(v) && json_array_size(v) == 0)) {
             continue;
         }
-        value_text(json_is_object(v) ? json_object_get(v, "quant_method") : v, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s (%s%s) is not supported: %s", r->path,
-                            foreign_keys[i].key, json_is_object(v) ? "quant_method " : "", got,
-                            foreign_keys[i].why));
+        const bool object = json_is_object(v);
+        return refuse(r, "%s (%s%s) is not supported: %s", foreign_keys[i].key,
+                      object ? "quant_method " : "",
+                      TEXT(object ? json_object_get(v, "quant_method") : v), foreign_keys[i].why);
     }
     const json_t *partial = member(config, "partial_rotary_factor");
-    if (partial != NULL && json_number_value(partial) != 1.0) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                            "%s: partial_rotary_factor other than 1 is not supported", r->path));
+    if (partial && json_number_value(partial) != 1.0) {
+        return refuse(r, "partial_rotary_factor other than 1 is not supported");
     }
+    return CKVC_OK;
+}
+
+/* Whether layer_types gives layer l the window; s->sliding_window and `windowed` are what the rest
+ * of the configuration says. A family without the rule ignores the list in transformers: then it
+ * must not say anything else than the family does. */
+static bool read_layer_type(reading *r, const json_t *types, int32_t l, const family *f,
+                            const model_shape *s, bool windowed) {
+    const json_t *t = json_array_get(types, (size_t)l);
+    const bool sliding = is_text(t, "sliding_attention");
+    if ((!sliding && !is_text(t, "full_attention")) || (sliding && s->sliding_window == 0) ||
+        (!f->sliding_layer && sliding != windowed)) {
+        refuse(r, "layer_types[%d]=%s is not supported (supported: %s)", l, TEXT(t),
+               s->sliding_window == 0 ? "\"full_attention\", as no sliding window is on"
+               : f->sliding_layer     ? "\"full_attention\", \"sliding_attention\""
+                                      : "\"sliding_attention\", as sliding_window is set");
+    }
+    return sliding;
 }
 
 /* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Qwen2
  * (Qwen2Config.__post_init__): only while use_sliding_window is true, then for the layers that
  * layer_types calls sliding_attention, by default those from max_window_layers on. */
-static void read_window(reader *r, const json_t *config, const family *f, model_shape *s) {
+static ckvc_status read_window(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *types = member(config, "layer_types");
     const bool on =
         f->window > 0 && (!f->sliding_layer || read_bool(r, config, "use_sliding_window", false));
-    if (on && (json_object_get(config, "sliding_window") == NULL ||
-               member(config, "sliding_window") != NULL)) {
+    if (on && !json_is_null(json_object_get(config, "sliding_window"))) {
         s->sliding_window =
             read_int(r, config, "sliding_window", 1, MODEL_POSITIONS_MAX, f->window);
     }
     const int32_t from =
         on && f->sliding_layer ? read_int(r, config, "max_window_layers", 0, INT32_MAX, 28) : 0;
-    if (types != NULL && (!json_is_array(types) || json_array_size(types) != (size_t)s->n_layers)) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                            "%s: layer_types is not a list of num_hidden_layers=%d names", r->path,
-                            s->n_layers));
-        return;
+    if (types && (!json_is_array(types) || json_array_size(types) != (size_t)s->n_layers)) {
+        refuse(r, "layer_types is not a list of num_hidden_layers=%d names", s->n_layers);
     }
     int32_t n_windowed = 0;
-    for (int32_t l = 0; l < s->n_layers && r->rc == CKVC_OK; l++) {
+    for (int32_t l = 0; l < s->n_layers && r->status == CKVC_OK; l++) {
         bool windowed = s->sliding_window > 0 && l >= from;
-        const json_t *t = json_array_get(types, (size_t)l);
-        if (t != NULL) {
-            const char *name = json_is_string(t) ? json_string_value(t) : "";
-            const bool sliding = strcmp(name, "sliding_attention") == 0;
-            /* a family without the rule ignores the list in transformers: then it must not say
-             * anything else than the family does */
-            if ((!sliding && strcmp(name, "full_attention") != 0) ||
-                (sliding && s->sliding_window == 0) || (!f->sliding_layer && sliding != windowed)) {
-                char got[64];
-                value_text(t, got, sizeof got);
-                refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                                    "%s: layer_types[%d]=%s is not supported (supported: %s)",
-                                    r->path, l, got,
-                                    s->sliding_window == 0
-                                        ? "\"full_attention\", as no sliding window is on"
-                                    : f->sliding_layer
-                                        ? "\"full_attention\", \"sliding_attention\""
-                                        : "\"sliding_attention\", as sliding_window is set"));
-            }
-            windowed = sliding;
-        }
-        if (!windowed && s->sliding_window > 0) {
-            s->full_layers[l / 64] |= UINT64_C(1) << (l % 64);
-        }
+        if (types) { windowed = read_layer_type(r, types, l, f, s, windowed); }
+        if (!windowed) { s->full_layers[l / 64] |= UINT64_C(1) << (l % 64); }
         n_windowed += windowed;
     }
     if (n_windowed == 0) { /* one spelling of a model without windows */
         s->sliding_window = 0;
         memset(s->full_layers, 0, sizeof s->full_layers);
     }
+    return r->status;
 }
 
-static void read_rope(reader *r, const json_t *config, model_shape *s) {
+static void read_rope_kind(reading *r, const json_t *rope, const char *where, model_shape *s) {
+    s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
+    if (s->rope != ROPE_LLAMA3) {
+        if (r->status == CKVC_OK && s->rope_factor < 1.0) {
+            refuse(r, "%s.factor=%g must be at least 1", where, s->rope_factor);
+        }
+        return;
+    }
+    s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
+    s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
+    s->rope_original_positions =
+        read_int(r, rope, "original_max_position_embeddings", 1, MODEL_POSITIONS_MAX, 0);
+    if (r->status == CKVC_OK && s->rope_high_freq <= s->rope_low_freq) {
+        refuse(r, "%s.high_freq_factor=%g must be above low_freq_factor=%g", where,
+               s->rope_high_freq, s->rope_low_freq);
+    }
+}
+
+static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
     const json_t *parameters = member(config, "rope_parameters"),
                  *scaling = member(config, "rope_scaling");
-    char got[64];
-    if (parameters != NULL && scaling != NULL && !json_equal(parameters, scaling)) {
-        refuse(r, ckvc_fail(
-                      r->err, CKVC_E_DATA,
-                      "%s: rope_parameters and rope_scaling are both given and differ: remove one",
-                      r->path));
-        return;
+    if (parameters && scaling && !json_equal(parameters, scaling)) {
+        return refuse(r, "rope_parameters and rope_scaling are both given and differ: remove one");
     }
     const char *where = parameters ? "rope_parameters" : "rope_scaling";
     const json_t *rope = parameters ? parameters : scaling;
-    if (rope != NULL && !json_is_object(rope)) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is not an object", r->path, where));
-        return;
-    }
+    if (rope && !json_is_object(rope)) { return refuse(r, "%s is not an object", where); }
     s->rope_theta = read_number(r, config, "rope_theta", 1.0, 1e15, 10000.0);
-    if (member(rope, "rope_theta") != NULL) {
-        double inner = read_number(r, rope, "rope_theta", 1.0, 1e15, 0.0);
-        if (r->rc == CKVC_OK && member(config, "rope_theta") != NULL && inner != s->rope_theta) {
-            refuse(r,
-                   ckvc_fail(r->err, CKVC_E_DATA, "%s: rope_theta is %g, but %s.rope_theta is %g",
-                             r->path, s->rope_theta, where, inner));
+    if (member(rope, "rope_theta")) {
+        const double inner = read_number(r, rope, "rope_theta", 1.0, 1e15, 0.0);
+        if (r->status == CKVC_OK && member(config, "rope_theta") && inner != s->rope_theta) {
+            refuse(r, "rope_theta is %g, but %s.rope_theta is %g", s->rope_theta, where, inner);
         }
         s->rope_theta = inner;
     }
+    CKVC_TRY(r->status);
     const json_t *type = member(rope, "rope_type");
-    if (type == NULL) { type = member(rope, "type"); }
-    if (rope == NULL ||
-        (type == NULL &&
-         parameters != NULL)) { /* rope_parameters alone may hold nothing but the base */
-        return;
+    if (!type) { type = member(rope, "type"); }
+    if (!rope || (!type && parameters)) { /* which may hold nothing but the base */
+        return CKVC_OK;
     }
-    if (member(rope, "partial_rotary_factor") != NULL &&
-        json_number_value(member(rope, "partial_rotary_factor")) != 1.0) {
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                            "%s: %s.partial_rotary_factor other than 1 is not supported", r->path,
-                            where));
+    const json_t *partial = member(rope, "partial_rotary_factor");
+    if (partial && json_number_value(partial) != 1.0) {
+        return refuse(r, "%s.partial_rotary_factor other than 1 is not supported", where);
     }
-    if (json_is_string(type) && strcmp(json_string_value(type), "default") == 0) { return; }
-    for (rope_kind k = ROPE_LLAMA3; json_is_string(type) && k <= ROPE_DYNAMIC; k++) {
-        if (strcmp(json_string_value(type), rope_kind_name(k)) == 0) { s->rope = k; }
+    if (is_text(type, "default")) { return CKVC_OK; }
+    for (rope_kind k = ROPE_LLAMA3; k <= ROPE_DYNAMIC; k++) {
+        if (is_text(type, rope_kind_name(k))) { s->rope = k; }
     }
-    switch (s->rope) {
-    case ROPE_DEFAULT:
-        value_text(type, got, sizeof got);
-        refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                            "%s: %s.rope_type %s is not supported (supported: \"default\", "
-                            "\"llama3\", \"linear\", \"dynamic\")",
-                            r->path, where, got));
-        return;
-    case ROPE_LLAMA3:
-        s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
-        s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
-        s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
-        s->rope_original_positions =
-            read_int(r, rope, "original_max_position_embeddings", 1, MODEL_POSITIONS_MAX, 0);
-        if (r->rc == CKVC_OK && s->rope_high_freq <= s->rope_low_freq) {
-            refuse(r, ckvc_fail(r->err, CKVC_E_DATA,
-                                "%s: %s.high_freq_factor=%g must be above low_freq_factor=%g",
-                                r->path, where, s->rope_high_freq, s->rope_low_freq));
-        }
-        return;
-    case ROPE_LINEAR:
-    case ROPE_DYNAMIC:
-        s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
-        if (r->rc == CKVC_OK && s->rope_factor < 1.0) {
-            refuse(r, ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.factor=%g must be at least 1", r->path,
-                                where, s->rope_factor));
-        }
-        return;
+    if (s->rope == ROPE_DEFAULT) {
+        return refuse(r,
+                      "%s.rope_type %s is not supported (supported: \"default\", \"llama3\", "
+                      "\"linear\", \"dynamic\")",
+                      where, TEXT(type));
     }
+    read_rope_kind(r, rope, where, s);
+    if (r->status == CKVC_OK && s->rope == ROPE_DYNAMIC && s->head_dim == 2) {
+        refuse(r, "head_dim=2 is too small for dynamic rotary scaling"); /* exponent D / (D - 2) */
+    }
+    return r->status;
 }
 
-/* Token ids say nothing about what the network computes; one outside the vocabulary counts as none.
- */
+/* The id, or -1: token ids say nothing about what the network computes; one outside the vocabulary
+ * counts as none. */
+static int32_t token_id(const json_t *id, const model_shape *s) {
+    const json_int_t v = json_integer_value(id);
+    return json_is_integer(id) && v >= 0 && v < s->vocab ? (int32_t)v : -1;
+}
+
 static void read_ids(const json_t *config, model_shape *s) {
-    const json_t *bos = member(config, "bos_token_id"), *eos = member(config, "eos_token_id");
-    s->bos_id =
-        json_is_integer(bos) && json_integer_value(bos) >= 0 && json_integer_value(bos) < s->vocab
-            ? (int32_t)json_integer_value(bos)
-            : -1;
-    size_t n = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
-    for (size_t i = 0; i < n && s->n_eos < (int32_t)(sizeof s->eos_ids / sizeof *s->eos_ids); i++) {
-        const json_t *id = json_is_array(eos) ? json_array_get(eos, i) : eos;
-        if (json_is_integer(id) && json_integer_value(id) >= 0 &&
-            json_integer_value(id) < s->vocab) {
-            s->eos_ids[s->n_eos++] = (int32_t)json_integer_value(id);
-        }
+    const json_t *eos = member(config, "eos_token_id");
+    s->bos_id = token_id(member(config, "bos_token_id"), s);
+    const size_t n = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
+    for (size_t i = 0; i < n && s->n_eos < MODEL_EOS_MAX; i++) {
+        const int32_t id = token_id(json_is_array(eos) ? json_array_get(eos, i) : eos, s);
+        if (id >= 0) { s->eos_ids[s->n_eos++] = id; }
     }
 }
 
-ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) {
-    if (gguf_is_file(dir)) { return gguf_shape_read(dir, out, err); }
-    *out = (model_shape){.bos_id = -1};
-    json_t *config = NULL;
-    char *path = ckvc_path_join(dir, "config.json");
-    reader r = {path, err, CKVC_OK};
-    r.rc = ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err);
-    if (r.rc != CKVC_OK) { goto done; }
-    if (!json_is_object(config)) {
-        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: not a JSON object", path);
-        goto done;
-    }
-    const family *f = read_family(&r, config);
-    if (f == NULL) { goto done; }
-    check_supported(&r, config, f);
-    model_shape *s = out;
-    snprintf(s->family, sizeof s->family, "%s", f->model_type);
-    s->n_layers = read_int(&r, config, "num_hidden_layers", 1, MODEL_LAYERS_MAX, 0);
-    s->n_heads = read_int(&r, config, "num_attention_heads", 1, MODEL_HEADS_MAX, 0);
-    const bool kv_heads_missing = json_object_get(config, "num_key_value_heads") == NULL;
-    s->n_kv_heads = read_int(&r, config, "num_key_value_heads", 1, MODEL_HEADS_MAX,
+static ckvc_status read_dims(reading *r, const json_t *config, const family *f, model_shape *s) {
+    s->n_layers = read_int(r, config, "num_hidden_layers", 1, MODEL_LAYERS_MAX, 0);
+    s->n_heads = read_int(r, config, "num_attention_heads", 1, MODEL_HEADS_MAX, 0);
+    const bool kv_heads_missing = !json_object_get(config, "num_key_value_heads");
+    s->n_kv_heads = read_int(r, config, "num_key_value_heads", 1, MODEL_HEADS_MAX,
                              f->kv_heads > 0 && kv_heads_missing ? f->kv_heads : s->n_heads);
-    s->width = read_int(&r, config, "hidden_size", 1, MODEL_WIDTH_MAX, 0);
-    s->intermediate = read_int(&r, config, "intermediate_size", 1, MODEL_INTERMEDIATE_MAX, 0);
-    s->vocab = read_int(&r, config, "vocab_size", 1, MODEL_VOCAB_MAX, 0);
+    s->width = read_int(r, config, "hidden_size", 1, MODEL_WIDTH_MAX, 0);
+    s->intermediate = read_int(r, config, "intermediate_size", 1, MODEL_INTERMEDIATE_MAX, 0);
+    s->vocab = read_int(r, config, "vocab_size", 1, MODEL_VOCAB_MAX, 0);
     s->max_positions =
-        read_int(&r, config, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, f->positions);
-    s->rms_eps = read_number(&r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
-    if (r.rc != CKVC_OK) { goto done; }
+        read_int(r, config, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, f->positions);
+    s->rms_eps = read_number(r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
+    CKVC_TRY(r->status);
     if (s->n_heads % s->n_kv_heads != 0) {
-        r.rc = ckvc_fail(err, CKVC_E_DATA,
-                         "%s: num_attention_heads=%d is not a multiple of num_key_value_heads=%d",
-                         path, s->n_heads, s->n_kv_heads);
-        goto done;
+        return refuse(r, "num_attention_heads=%d is not a multiple of num_key_value_heads=%d",
+                      s->n_heads, s->n_kv_heads);
     }
-    const bool given = f->head_dim && member(config, "head_dim") != NULL;
-    if (!given && s->width % s->n_heads != 0) {
-        r.rc = ckvc_fail(err, CKVC_E_DATA,
-                         "%s: hidden_size=%d is not a multiple of num_attention_heads=%d%s", path,
-                         s->width, s->n_heads, f->head_dim ? " and head_dim is not given" : "");
-        goto done;
+    const bool has_head_dim = f->head_dim && member(config, "head_dim");
+    if (!has_head_dim && s->width % s->n_heads != 0) {
+        return refuse(r, "hidden_size=%d is not a multiple of num_attention_heads=%d%s", s->width,
+                      s->n_heads, f->head_dim ? " and head_dim is not given" : "");
     }
-    s->head_dim =
-        given ? read_int(&r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, 0) : s->width / s->n_heads;
-    if (r.rc == CKVC_OK && (s->head_dim > MODEL_HEAD_DIM_MAX || s->head_dim % 2 != 0)) {
-        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=%d is not an even number up to %d", path,
-                         s->head_dim, MODEL_HEAD_DIM_MAX);
+    s->head_dim = has_head_dim ? read_int(r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, 0)
+                               : s->width / s->n_heads;
+    CKVC_TRY(r->status);
+    if (s->head_dim > MODEL_HEAD_DIM_MAX || s->head_dim % 2 != 0) {
+        return refuse(r, "head_dim=%d is not an even number up to %d", s->head_dim,
+                      MODEL_HEAD_DIM_MAX);
     }
-    read_rope(&r, config, s);
-    if (r.rc == CKVC_OK && s->rope == ROPE_DYNAMIC &&
-        s->head_dim == 2) { /* its exponent is D / (D - 2) */
-        r.rc = ckvc_fail(err, CKVC_E_DATA, "%s: head_dim=2 is too small for dynamic rotary scaling",
-                         path);
-    }
+    return CKVC_OK;
+}
+
+ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
+    *s = (model_shape){.bos_id = -1};
+    json_auto_t *config = NULL;
+    CKVC_AUTO_FREE char *path = ckvc_path_join(dir, "config.json");
+    reading r = {.path = path, .err = err};
+    CKVC_TRY(ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err));
+    if (!json_is_object(config)) { return refuse(&r, "not a JSON object"); }
+    const family *f = read_family(&r, config);
+    CKVC_TRY(r.status);
+    snprintf(s->family, sizeof s->family, "%s", f->model_type);
+    CKVC_TRY(check_supported(&r, config, f));
+    CKVC_TRY(read_dims(&r, config, f, s));
+    CKVC_TRY(read_rope(&r, config, s));
     s->tied = read_bool(&r, config, "tie_word_embeddings", false);
     /* LlamaAttention and InternLM2Attention: one flag for q, k, v and o; Qwen2Attention: q, k, v
      * always, o never */
     s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
     s->qkv_bias = f->qkv_bias || s->output_bias;
     s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);
-    read_window(&r, config, f, s);
-    if (r.rc == CKVC_OK) { read_ids(config, s); }
-done:
-    json_decref(config);
-    free(path);
-    return r.rc;
-}
-
-int32_t model_shape_window(const model_shape *s, int32_t layer) {
-    return s->full_layers[layer / 64] >> (layer % 64) & 1 ? 0 : s->sliding_window;
-}
-
-int64_t model_shape_context(const model_shape *s) {
-    const bool stretched = s->rope == ROPE_LINEAR || s->rope == ROPE_DYNAMIC;
-    const double context = (double)s->max_positions * (stretched ? s->rope_factor : 1.0);
-    return context < MODEL_POSITIONS_MAX ? (int64_t)context : MODEL_POSITIONS_MAX;
-}
-
-const char *rope_kind_name(rope_kind kind) {
-    static const char *const names[] = {[ROPE_DEFAULT] = "default",
-                                        [ROPE_LLAMA3] = "llama3",
-                                        [ROPE_LINEAR] = "linear",
-                                        [ROPE_DYNAMIC] = "dynamic"};
-    return names[kind];
-}
-
-/* The fields that decide what the network computes, in this order; one that has its neutral value
- * is left out, so that a later version that knows more fields gives an old model the same lines.
- * The context length is a limit, not arithmetic. */
-char *model_shape_lines(const model_shape *s) {
-    ckvc_buffer b = {0};
-    ckvc_buffer_printf(&b,
-                       "family=%s\nlayers=%d\nheads=%d\nkv_heads=%d\nhead_dim=%d\nwidth=%"
-                       "d\nintermediate=%d\nvocab=%d\n",
-                       s->family, s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim, s->width,
-                       s->intermediate, s->vocab);
-    ckvc_buffer_printf(&b, "rms_eps=%.17g\nrope_theta=%.17g\n", s->rms_eps, s->rope_theta);
-    if (s->rope == ROPE_LLAMA3) {
-        ckvc_buffer_printf(&b,
-                           "rope=llama3\nrope_factor=%.17g\nrope_low_freq=%.17g\nrope_high_freq=%."
-                           "17g\nrope_original_positions=%d\n",
-                           s->rope_factor, s->rope_low_freq, s->rope_high_freq,
-                           s->rope_original_positions);
-    }
-    if (s->rope == ROPE_LINEAR) {
-        ckvc_buffer_printf(&b, "rope=linear\nrope_factor=%.17g\n", s->rope_factor);
-    }
-    if (s->rope ==
-        ROPE_DYNAMIC) { /* here the context length is arithmetic: the base grows beyond it */
-        ckvc_buffer_printf(&b, "rope=dynamic\nrope_factor=%.17g\nmax_positions=%d\n",
-                           s->rope_factor, s->max_positions);
-    }
-    if (s->tied) { ckvc_buffer_text(&b, "tied=1\n"); }
-    if (s->qkv_bias) { ckvc_buffer_text(&b, "qkv_bias=1\n"); }
-    if (s->output_bias) { ckvc_buffer_text(&b, "output_bias=1\n"); }
-    if (s->mlp_bias) { ckvc_buffer_text(&b, "mlp_bias=1\n"); }
-    if (s->sliding_window) { ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window); }
-    for (int32_t l = 0; s->sliding_window && l < s->n_layers; l++) {
-        if (model_shape_window(s, l) == 0) { ckvc_buffer_printf(&b, "full_layer=%d\n", l); }
-    }
-    if (b.failed) {
-        ckvc_buffer_fini(&b);
-        return NULL;
-    }
-    return (char *)b.data;
-}
-
-int64_t model_shape_parameters(const model_shape *s) {
-    const int64_t m = s->width, q = (int64_t)s->n_heads * s->head_dim,
-                  kv = (int64_t)s->n_kv_heads * s->head_dim, f = s->intermediate;
-    int64_t layer = m * (q + 2 * kv) + q * m + 3 * m * f + 2 * m;
-    if (s->qkv_bias) { layer += q + 2 * kv; }
-    if (s->output_bias) { layer += m; }
-    if (s->mlp_bias) { layer += 2 * f + m; }
-    return s->n_layers * layer + (int64_t)s->vocab * m * (s->tied ? 1 : 2) + m;
+    CKVC_TRY(read_window(&r, config, f, s));
+    read_ids(config, s);
+    return CKVC_OK;
 }

@@ -37,19 +37,14 @@ json_t *coverage_json(const coverage *c) {
         prompts += r->prompts;
         drawn += r->drawn;
     }
-    json_t *o = json_pack("{s:s, s:[i,i], s:o, s:o, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "schema",
-                          "ckvc-coverage-1", "bins", (int)c->n_entropy_bins, (int)c->n_ppl_bins,
-                          "edges_entropy", ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1),
-                          "edges_perplexity", ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1),
-                          "from", c->from, "min_cell", (json_int_t)c->min_cell, "sample",
-                          (json_int_t)c->sample, "unscanned", (json_int_t)c->n_unscanned, "prompts",
-                          (json_int_t)prompts, "sources", sources, "cells", rows);
-    if (o && json_object_set_new(o, "drawn",
-                                 c->logged ? json_integer((json_int_t)drawn) : json_null())) {
-        json_decref(o);
-        return NULL;
-    }
-    return o;
+    return json_pack("{s:[i,i], s:o, s:o, s:o, s:o, s:s, s:I, s:I, s:I, s:s, s:o, s:I}", "bins",
+                     (int)c->n_entropy_bins, (int)c->n_ppl_bins, "cells", rows, "drawn",
+                     c->logged ? json_integer((json_int_t)drawn) : json_null(), "edges_entropy",
+                     ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
+                     ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "from", c->from, "min_cell",
+                     (json_int_t)c->min_cell, "prompts", (json_int_t)prompts, "sample",
+                     (json_int_t)c->sample, "schema", "ckvc-coverage-1", "sources", sources,
+                     "unscanned", (json_int_t)c->n_unscanned);
 }
 
 /* ---- reading ---- */

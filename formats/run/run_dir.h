@@ -13,8 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "formats/shard/shard.h"
+#include "formats/shard/shard_h5.h"
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 
 typedef struct run_dir run_dir;
@@ -29,6 +30,7 @@ ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_di
  * there with its size. */
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
 void run_close(run_dir *r); /* releases the lock */
+CKVC_AUTO_OF(run_dir, run_close)
 const char *run_path(const run_dir *r);
 const json_t *run_plan(const run_dir *r); /* borrowed */
 const char *run_plan_hash(

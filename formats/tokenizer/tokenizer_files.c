@@ -2,65 +2,52 @@
 #include "formats/tokenizer/tokenizer_files.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "formats/model/gguf.h"
-#include "formats/tokenizer/sentencepiece.h"
-#include "formats/tokenizer/tiktoken.h"
-#include "formats/tokenizer/tokenizer_gguf.h"
-#include "formats/tokenizer/tokenizer_json.h"
-#include "formats/tokenizer/vocab_merges.h"
+#include "formats/model/model_files.h"
+#include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
 /* tokenizer.model is SentencePiece's name, which Llama-3 kept for its tiktoken file. */
-static ckvc_status read_either(const char *model_dir, const char *path, token_spec **out,
-                               ckvc_err *err) {
-    ckvc_map map;
-    ckvc_status status = ckvc_map_open(path, &map, err);
-    if (status != CKVC_OK) { return status; }
-    bool ranks = tiktoken_looks_like(map.data, map.size);
-    ckvc_map_close(&map);
-    return ranks ? tiktoken_read(model_dir, out, err) : sentencepiece_read(model_dir, out, err);
-}
-
-/* A GGUF file holds its tokenizer in its metadata. */
-static ckvc_status read_gguf(const char *file, token_spec **out, char **path, ckvc_err *err) {
-    *path = ckvc_strdup(file);
-    if (!*path) { return ckvc_fail_memory(err, "a path", strlen(file)); }
-    ckvc_status status = tokenizer_gguf_read(file, out, err);
-    if (status != CKVC_OK) {
-        free(*path);
-        *path = NULL;
+static ckvc_status model_file_read(token_reader *r) {
+    CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
+    CKVC_TRY(ckvc_map_open(r->path, &map, r->err));
+    if (map.size > TOKENIZER_MAX_BYTES) {
+        return token_refuse(r, "%llu bytes; at most %d are read", (unsigned long long)map.size,
+                            TOKENIZER_MAX_BYTES);
     }
-    return status;
+    return (tiktoken_looks_like(&map) ? tiktoken_read : sentencepiece_read)(r, &map);
 }
 
-ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char **path,
-                                 ckvc_err *err) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+ckvc_status tokenizer_files_read(const char *model, token_spec **out, char **path, ckvc_err *err) {
+    static const struct {
+        const char *name;
+        ckvc_status (*read)(token_reader *r);
+    } files[] = {{"tokenizer.json", tokenizer_json_read},
+                 {"tokenizer.model", model_file_read},
+                 {"vocab.json", vocab_merges_read}};
+    CKVC_AUTO(token_spec_free_at) token_spec *spec = ckvc_calloc(1, sizeof *spec);
+    CKVC_AUTO_FREE char *file = gguf_is_file(model) ? ckvc_strdup(model) : NULL;
+    ckvc_status (*read)(token_reader * r) = file ? tokenizer_gguf_read : NULL;
     *out = NULL;
     *path = NULL;
-    if (gguf_is_file(model_dir)) { return read_gguf(model_dir, out, path, err); }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *file = ckvc_path_join(model_dir, names[i]);
-        if (!ckvc_file_exists(file)) {
-            free(file);
-            continue;
-        }
-        ckvc_status status = i == 0   ? tokenizer_json_read(model_dir, out, err)
-                             : i == 1 ? read_either(model_dir, file, out, err)
-                                      : vocab_merges_read(model_dir, out, err);
-        if (status != CKVC_OK) {
-            free(file);
-            return status;
-        }
-        *path = file;
-        return CKVC_OK;
+    CKVC_TRY(model_path_check(model, err));
+    spec->unk_id = -1;
+    for (size_t i = 0; !read && i < sizeof files / sizeof *files; i++) {
+        free(file);
+        file = ckvc_path_join(model, files[i].name);
+        read = ckvc_file_exists(file) ? files[i].read : NULL;
     }
-    return ckvc_fail(err, CKVC_E_NOINPUT,
-                     "%s: no tokenizer.json, tokenizer.model or vocab.json; give prompts as "
-                     "\"tokens\", or a model directory with a "
-                     "tokenizer",
-                     model_dir);
+    if (!read) {
+        return ckvc_fail(err, CKVC_E_NOINPUT,
+                         "%s: no tokenizer.json, tokenizer.model or vocab.json; give prompts as "
+                         "\"tokens\", or a model directory with a tokenizer",
+                         model);
+    }
+    token_reader r = {model, file, spec, err};
+    CKVC_TRY(read(&r));
+    *out = ckvc_take(&spec);
+    *path = ckvc_take(&file);
+    return CKVC_OK;
 }

@@ -1,523 +1,438 @@
-/* tokenizer.json of Hugging Face `tokenizers`, read into a token_spec. What the file asks for and
- * we do not do is refused by its name: a tokenizer that is nearly right would shift every id that
- * follows and look like a bad model. */
-#include "formats/tokenizer/tokenizer_json.h"
-
-#include <stdlib.h>
+/* tokenizer.json of Hugging Face `tokenizers`, read into a token_spec. */
+#include <stdio.h>
 #include <string.h>
 
-#include "formats/tokenizer/tokenizer_parts.h"
-#include "lib/base/files.h"
+#include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 enum { MAX_STEPS = 64 /* of a sequence of normalizers, pre-tokenizers, decoders */ };
 
 typedef token_reader reader;
 
 /* ---- small readers ---- */
+
 static ckvc_status bad(reader *r, const char *place, const json_t *got, const char *want) {
-    return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s is %s; want %s", r->path, place,
-                     token_json_kind(got), want);
+    return token_refuse(r, "%s is %s; want %s", place, token_json_kind(got), want);
 }
 
 static ckvc_status unsupported(reader *r, const char *place, const char *what) {
-    return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s: \"%.64s\" is not supported", r->path, place,
-                     what);
+    return token_refuse(r, "%s: \"%.64s\" is not supported", place, what);
 }
 
 static ckvc_status take_text(reader *r, const char *place, const json_t *v, token_text *out) {
     if (!json_is_string(v)) { return bad(r, place, v, "a string"); }
-    return token_take_bytes(r, json_string_value(v), json_string_length(v), out);
+    *out = token_copy(json_string_value(v), json_string_length(v));
+    return CKVC_OK;
+}
+
+static const char *string_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
 }
 
 static const char *type_of(const json_t *object) {
-    const char *type = json_string_value(json_object_get(object, "type"));
+    const char *type = string_of(object, "type");
     return type ? type : "(no type)";
 }
 
+/* The index of text in a NULL-ended list, or of its end. */
+static size_t index_of(const char *text, const char *const *list) {
+    size_t i = 0;
+    while (list[i] && strcmp(list[i], text) != 0) {
+        i++;
+    }
+    return i;
+}
+
 /* ---- model ---- */
+
 /* Both spellings: "left right" and ["left", "right"]. */
 static ckvc_status read_merge(reader *r, size_t i, const json_t *merge) {
-    const char *left = NULL, *right = NULL;
-    size_t n_left = 0, n_right = 0;
+    const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
+    const char *left = json_string_value(a), *right = json_string_value(b);
+    size_t n_left = json_string_length(a), n_right = json_string_length(b);
     if (json_is_string(merge)) {
+        const size_t n = json_string_length(merge);
         left = json_string_value(merge);
-        size_t n = json_string_length(merge);
         const char *space = memchr(left, ' ', n);
-        if (space) {
-            n_left = (size_t)(space - left);
-            right = space + 1;
-            n_right = n - n_left - 1;
-        }
+        n_left = space ? (size_t)(space - left) : 0;
+        n_right = space ? n - n_left - 1 : 0;
+        right = space ? space + 1 : left;
         if (!space || memchr(right, ' ', n_right)) {
-            return ckvc_fail(r->err, CKVC_E_DATA,
-                             "%s: model.merges[%zu]: \"%.64s\"; want two parts and one space",
-                             r->path, i, left);
+            return token_refuse(r, "model.merges[%zu]: \"%.64s\"; want two parts and one space", i,
+                                left);
         }
-    } else if (json_is_array(merge) && json_array_size(merge) == 2 &&
-               json_is_string(json_array_get(merge, 0)) &&
-               json_is_string(json_array_get(merge, 1))) {
-        const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
-        left = json_string_value(a);
-        n_left = json_string_length(a);
-        right = json_string_value(b);
-        n_right = json_string_length(b);
-    } else {
-        return ckvc_fail(
-            r->err, CKVC_E_DATA,
-            "%s: model.merges[%zu] is %s; want \"left right\" or [\"left\", \"right\"]", r->path, i,
-            token_json_kind(merge));
+    } else if (!left || !right || json_array_size(merge) != 2) {
+        return token_refuse(r,
+                            "model.merges[%zu] is %s; want \"left right\" or [\"left\", \"right\"]",
+                            i, token_json_kind(merge));
     }
     if (n_left == 0 || n_right == 0) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: model.merges[%zu]: the %s part is empty",
-                         r->path, i, n_left ? "right" : "left");
+        return token_refuse(r, "model.merges[%zu]: the %s part is empty", i,
+                            n_left ? "right" : "left");
     }
-    return token_take_merge(r, i, left, n_left, right, n_right);
+    token_add_merge(r->spec, left, n_left, right, n_right);
+    return CKVC_OK;
 }
 
 static ckvc_status read_merges(reader *r, const json_t *merges) {
     if (!json_is_array(merges)) { return bad(r, "model.merges", merges, "an array"); }
-    size_t n = json_array_size(merges);
-    if (n > TOKENIZER_MAX_MERGES) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: model.merges has %zu entries; at most %d are read", r->path, n,
-                         TOKENIZER_MAX_MERGES);
-    }
-    r->spec->merges = ckvc_calloc(n, sizeof *r->spec->merges);
-    for (size_t i = 0; i < n; i++) {
-        ckvc_status status = read_merge(r, i, json_array_get(merges, i));
-        if (status != CKVC_OK) { return status; }
+    CKVC_TRY(token_reserve_merges(r, "model.merges", json_array_size(merges)));
+    for (size_t i = 0; i < json_array_size(merges); i++) {
+        CKVC_TRY(read_merge(r, i, json_array_get(merges, i)));
     }
     return CKVC_OK;
+}
+
+static ckvc_status read_unknown(reader *r, const json_t *unk) {
+    if (!unk || json_is_null(unk)) { return CKVC_OK; }
+    if (!json_is_string(unk)) { return bad(r, "model.unk_token", unk, "a string or null"); }
+    r->spec->unk_id = token_id_of(r->spec, json_string_value(unk));
+    return r->spec->unk_id >= 0
+               ? CKVC_OK
+               : token_refuse(r, "model.unk_token \"%.64s\" is not in the vocabulary",
+                              json_string_value(unk));
 }
 
 static ckvc_status read_model(reader *r, const json_t *model) {
     static const char *const keys[] = {"type",
                                        "dropout",
                                        "unk_token",
-                                       "continuing_subword_prefix",
-                                       "end_of_word_suffix",
                                        "fuse_unk",
                                        "byte_fallback",
                                        "ignore_merges",
                                        "vocab",
                                        "merges",
+                                       "continuing_subword_prefix",
+                                       "end_of_word_suffix",
                                        NULL};
+    token_spec *spec = r->spec;
     if (!json_is_object(model)) { return bad(r, "model", model, "an object"); }
     /* Files of before 2021 have no type; merges say that it is BPE. */
     if (strcmp(type_of(model), "BPE") != 0 &&
         (json_object_get(model, "type") || !json_object_get(model, "merges"))) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: model: type \"%.64s\" is not supported; BPE is",
-                         r->path, type_of(model));
+        return token_refuse(r, "model: type \"%.64s\" is not supported; BPE is", type_of(model));
     }
-    ckvc_status status = token_only_keys(r, "model", model, keys);
-    if (status != CKVC_OK) { return status; }
-    const json_t *dropout = json_object_get(model, "dropout");
-    if (token_given(model, "dropout") && json_number_value(dropout) != 0) {
+    CKVC_TRY(token_only_keys(r, "model", model, keys));
+    if (token_given(model, "dropout") &&
+        json_number_value(json_object_get(model, "dropout")) != 0) {
         return unsupported(r, "model", "dropout");
     }
-    for (int i = 3; i <= 4; i++) { /* an affix, null or empty */
-        const json_t *affix = json_object_get(model, keys[i]);
-        if (token_given(model, keys[i]) &&
-            !(json_is_string(affix) && json_string_length(affix) == 0)) {
+    for (int i = 8; i <= 9; i++) { /* an affix, null or empty */
+        const char *affix = string_of(model, keys[i]);
+        if (token_given(model, keys[i]) && !(affix && !*affix)) {
             return unsupported(r, "model", keys[i]);
         }
     }
-    status = token_take_flag(r, "model", model, "fuse_unk", false, &r->spec->fuse_unk);
-    if (status == CKVC_OK) {
-        status =
-            token_take_flag(r, "model", model, "byte_fallback", false, &r->spec->byte_fallback);
-    }
-    if (status == CKVC_OK) {
-        status =
-            token_take_flag(r, "model", model, "ignore_merges", false, &r->spec->ignore_merges);
-    }
-    if (status == CKVC_OK) {
-        status = token_take_vocab(r, "model.vocab", json_object_get(model, "vocab"));
-    }
-    if (status == CKVC_OK) { status = read_merges(r, json_object_get(model, "merges")); }
-    r->spec->unk_id = -1;
-    if (status == CKVC_OK && token_given(model, "unk_token")) {
-        const json_t *unk = json_object_get(model, "unk_token");
-        if (!json_is_string(unk)) { return bad(r, "model.unk_token", unk, "a string or null"); }
-        r->spec->unk_id = token_id_of(r->spec, json_string_value(unk));
-        if (r->spec->unk_id < 0) {
-            return ckvc_fail(r->err, CKVC_E_DATA,
-                             "%s: model.unk_token \"%.64s\" is not in the vocabulary", r->path,
-                             json_string_value(unk));
-        }
-    }
-    return status;
+    CKVC_TRY(token_take_flag(r, "model", model, "fuse_unk", false, &spec->fuse_unk));
+    CKVC_TRY(token_take_flag(r, "model", model, "byte_fallback", false, &spec->byte_fallback));
+    CKVC_TRY(token_take_flag(r, "model", model, "ignore_merges", false, &spec->ignore_merges));
+    CKVC_TRY(token_take_vocab(r, "model.vocab", json_object_get(model, "vocab")));
+    CKVC_TRY(read_merges(r, json_object_get(model, "merges")));
+    return read_unknown(r, json_object_get(model, "unk_token"));
 }
 
 /* ---- added tokens ---- */
+
 static ckvc_status read_added(reader *r, const json_t *list) {
     if (!list || json_is_null(list)) { return CKVC_OK; }
     if (!json_is_array(list)) { return bad(r, "added_tokens", list, "an array"); }
-    ckvc_status status = token_reserve_added(r, "added_tokens", json_array_size(list));
-    for (size_t i = 0; i < json_array_size(list) && status == CKVC_OK; i++) {
+    CKVC_TRY(token_reserve_added(r, "added_tokens", json_array_size(list)));
+    for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
         char place[64];
         snprintf(place, sizeof place, "added_tokens[%zu]", i);
-        if (json_is_object(entry) && (!json_is_integer(id) || json_integer_value(id) < 0 ||
-                                      json_integer_value(id) > INT32_MAX)) {
-            return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.id is %s; want a whole number from 0",
-                             r->path, place, token_json_kind(id));
+        if (json_is_object(entry) && !token_is_id(id)) {
+            return token_refuse(r, "%s.id is %s; want a whole number from 0", place,
+                                token_json_kind(id));
         }
-        status = token_take_added(r, place, entry, json_integer_value(id));
+        CKVC_TRY(token_take_added(r, place, entry, json_integer_value(id)));
     }
-    return status;
+    return CKVC_OK;
 }
 
 /* ---- steps: an object with a type, or a Sequence of them ---- */
-typedef ckvc_status (*step_fn)(reader *r, const char *place, const json_t *step, size_t i,
-                               size_t n);
 
-static ckvc_status each_step(reader *r, const char *place, const json_t *value,
-                             const char *list_key, step_fn fn) {
-    if (!value || json_is_null(value)) { return CKVC_OK; }
+/* last, alone: its place in the sequence. */
+typedef ckvc_status (*step_fn)(reader *r, const char *place, const json_t *step, bool last,
+                               bool alone);
+
+static ckvc_status each_step(reader *r, const json_t *root, const char *place, const char *list_key,
+                             step_fn fn) {
+    const json_t *value = json_object_get(root, place);
+    if (!token_given(root, place)) { return CKVC_OK; }
     if (!json_is_object(value)) { return bad(r, place, value, "an object or null"); }
-    if (strcmp(type_of(value), "Sequence") != 0) { return fn(r, place, value, 0, 1); }
+    if (strcmp(type_of(value), "Sequence") != 0) { return fn(r, place, value, true, true); }
     const json_t *list = json_object_get(value, list_key);
-    size_t n = json_array_size(list);
+    const size_t n = json_array_size(list);
     if (!json_is_array(list) || n > MAX_STEPS) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.%s is %s of %zu; want an array of at most %d",
-                         r->path, place, list_key, token_json_kind(list), n, MAX_STEPS);
+        return token_refuse(r, "%s.%s is %s of %zu; want an array of at most %d", place, list_key,
+                            token_json_kind(list), n, MAX_STEPS);
     }
-    ckvc_status status = CKVC_OK;
-    for (size_t i = 0; i < n && status == CKVC_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
+        const json_t *step = json_array_get(list, i);
         char inner[64];
         snprintf(inner, sizeof inner, "%s[%zu]", place, i);
-        status = json_is_object(json_array_get(list, i))
-                     ? fn(r, inner, json_array_get(list, i), i, n)
-                     : bad(r, inner, json_array_get(list, i), "an object");
+        CKVC_TRY(json_is_object(step) ? fn(r, inner, step, i + 1 == n, n == 1)
+                                      : bad(r, inner, step, "an object"));
     }
-    return status;
+    return CKVC_OK;
 }
 
-/* {"String": "..."}: a plain text. {"Regex": ...} is told apart by the caller. */
-static const json_t *plain_pattern(const json_t *step) {
-    return json_object_get(json_object_get(step, "pattern"), "String");
+/* {"pattern": {"String": from}, "content": to} of a Replace. */
+static ckvc_status read_replace(reader *r, const char *place, const json_t *step, token_text *from,
+                                token_text *to) {
+    const json_t *plain = json_object_get(json_object_get(step, "pattern"), "String");
+    if (!plain) { return unsupported(r, place, "Replace of a Regex"); }
+    CKVC_TRY(take_text(r, place, plain, from));
+    return take_text(r, place, json_object_get(step, "content"), to);
 }
 
-static ckvc_status normalizer_step(reader *r, const char *place, const json_t *step, size_t i,
-                                   size_t n) {
-    (void)i, (void)n;
-    const char *type = type_of(step);
+static ckvc_status normalizer_step(reader *r, const char *place, const json_t *step, bool last,
+                                   bool alone) {
+    static const char *const types[] = {[TOKEN_NORM_PREPEND] = "Prepend",
+                                        [TOKEN_NORM_REPLACE] = "Replace",
+                                        [TOKEN_NORM_NFC] = "NFC",
+                                        NULL};
+    const token_normalizer_kind kind = (token_normalizer_kind)index_of(type_of(step), types);
+    (void)last, (void)alone;
+    if (!types[kind]) {
+        return token_refuse(
+            r, "%s: type \"%.64s\" is not supported; NFC, Prepend, Replace and Sequence are", place,
+            type_of(step));
+    }
+    token_normalizer *rule = token_add_normalizer(r->spec, kind, NULL, NULL);
+    return kind == TOKEN_NORM_NFC ? CKVC_OK
+           : kind == TOKEN_NORM_PREPEND
+               ? take_text(r, place, json_object_get(step, "prepend"), &rule->to)
+               : read_replace(r, place, step, &rule->from, &rule->to);
+}
+
+static ckvc_status read_split(reader *r, const char *place, const json_t *step) {
+    const char *regex = string_of(json_object_get(step, "pattern"), "Regex");
+    const char *behavior = string_of(step, "behavior");
+    bool invert;
+    CKVC_TRY(token_take_flag(r, place, step, "invert", false, &invert));
+    if (!regex) { return unsupported(r, place, "Split by a pattern that is not a Regex"); }
+    if (!behavior || strcmp(behavior, "Isolated") != 0 || invert) {
+        return token_refuse(r, "%s: Split with behavior \"%.32s\"%s is not supported; Isolated is",
+                            place, behavior ? behavior : "(none)", invert ? " and invert" : "");
+    }
+    token_add_split(r->spec, regex);
+    return CKVC_OK;
+}
+
+static ckvc_status read_byte_level(reader *r, const char *place, const json_t *step) {
     token_spec *spec = r->spec;
-    ckvc_status status = token_add_normalizer(r, TOKEN_NORM_NFC, NULL, NULL);
-    if (status != CKVC_OK) { return status; }
-    token_normalizer *rule = &spec->normalizers[spec->n_normalizers - 1];
-    if (strcmp(type, "NFC") == 0) { return CKVC_OK; }
-    if (strcmp(type, "Prepend") == 0) {
-        rule->kind = TOKEN_NORM_PREPEND;
-        return take_text(r, place, json_object_get(step, "prepend"), &rule->to);
+    bool use_regex;
+    CKVC_TRY(token_take_flag(r, place, step, "add_prefix_space", true, &spec->add_prefix_space));
+    CKVC_TRY(token_take_flag(r, place, step, "use_regex", true, &use_regex));
+    if (spec->add_prefix_space && spec->n_splits) {
+        return unsupported(r, place, "add_prefix_space after a Split");
     }
-    if (strcmp(type, "Replace") == 0) {
-        rule->kind = TOKEN_NORM_REPLACE;
-        if (!plain_pattern(step)) { return unsupported(r, place, "Replace of a Regex"); }
-        status = take_text(r, place, plain_pattern(step), &rule->from);
-        return status == CKVC_OK ? take_text(r, place, json_object_get(step, "content"), &rule->to)
-                                 : status;
-    }
-    return ckvc_fail(
-        r->err, CKVC_E_DATA,
-        "%s: %s: type \"%.64s\" is not supported; NFC, Prepend, Replace and Sequence are", r->path,
-        place, type);
+    spec->byte_level = true;
+    if (use_regex) { token_add_split(spec, token_pattern_gpt2); }
+    return CKVC_OK;
 }
 
 /* Both generations: prepend_scheme and split, or add_prefix_space (true: always) with split always
  * on. */
 static ckvc_status read_metaspace(reader *r, const char *place, const json_t *step) {
-    static const char *const schemes[] = {"never", "first", "always"};
-    const char *scheme = json_string_value(json_object_get(step, "prepend_scheme"));
+    static const char *const schemes[] = {[TOKEN_PREFIX_NEVER] = "never",
+                                          [TOKEN_PREFIX_FIRST] = "first",
+                                          [TOKEN_PREFIX_ALWAYS] = "always",
+                                          NULL};
+    const char *scheme = string_of(step, "prepend_scheme");
     token_spec *spec = r->spec;
     bool older, split;
-    ckvc_status status =
-        take_text(r, place, json_object_get(step, "replacement"), &spec->metaspace);
-    if (status == CKVC_OK) {
-        status = token_take_flag(r, place, step, "add_prefix_space", true, &older);
+    CKVC_TRY(take_text(r, place, json_object_get(step, "replacement"), &spec->metaspace));
+    CKVC_TRY(token_take_flag(r, place, step, "add_prefix_space", true, &older));
+    CKVC_TRY(token_take_flag(r, place, step, "split", true, &split));
+    if (strcmp(spec->metaspace.bytes, TOKEN_SPACE_MARK) != 0) {
+        return token_refuse(r, "%s.replacement is \"%.16s\"; want U+2581", place,
+                            spec->metaspace.bytes);
     }
-    if (status == CKVC_OK) { status = token_take_flag(r, place, step, "split", true, &split); }
-    if (status != CKVC_OK) { return status; }
-    if (strcmp(spec->metaspace.bytes, "\xE2\x96\x81") != 0) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.replacement is \"%.16s\"; want U+2581",
-                         r->path, place, spec->metaspace.bytes);
-    }
-    int k = 0;
-    while (scheme && k < 3 && strcmp(schemes[k], scheme) != 0) {
-        k++;
-    }
-    if (k == 3 || (token_given(step, "prepend_scheme") && !scheme)) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: %s.prepend_scheme is not one of never, first and always", r->path,
-                         place);
+    const size_t k = scheme ? index_of(scheme, schemes) : 0;
+    if (!schemes[k] || (token_given(step, "prepend_scheme") && !scheme)) {
+        return token_refuse(r, "%s.prepend_scheme is not one of never, first and always", place);
     }
     spec->metaspace_prefix = scheme  ? (token_prefix)k
                              : older ? TOKEN_PREFIX_ALWAYS
                                      : TOKEN_PREFIX_NEVER;
-    return split ? token_add_split(r, "\\x{2581}[^\\x{2581}]*") : CKVC_OK;
+    if (split) { token_add_split(spec, "\\x{2581}[^\\x{2581}]*"); }
+    return CKVC_OK;
 }
 
-static ckvc_status pre_tokenizer_step(reader *r, const char *place, const json_t *step, size_t i,
-                                      size_t n) {
+static ckvc_status pre_tokenizer_step(reader *r, const char *place, const json_t *step, bool last,
+                                      bool alone) {
     const char *type = type_of(step);
-    token_spec *spec = r->spec;
-    if (strcmp(type, "Split") == 0) {
-        const json_t *regex = json_object_get(json_object_get(step, "pattern"), "Regex");
-        const char *behavior = json_string_value(json_object_get(step, "behavior"));
-        bool invert;
-        ckvc_status status = token_take_flag(r, place, step, "invert", false, &invert);
-        if (status != CKVC_OK) { return status; }
-        if (!json_is_string(regex)) {
-            return unsupported(r, place, "Split by a pattern that is not a Regex");
-        }
-        if (!behavior || strcmp(behavior, "Isolated") != 0 || invert) {
-            return ckvc_fail(
-                r->err, CKVC_E_DATA,
-                "%s: %s: Split with behavior \"%.32s\"%s is not supported; Isolated is", r->path,
-                place, behavior ? behavior : "(none)", invert ? " and invert" : "");
-        }
-        return token_add_split(r, json_string_value(regex));
-    }
+    if (strcmp(type, "Split") == 0) { return read_split(r, place, step); }
     if (strcmp(type, "Digits") == 0) {
         bool individual;
-        ckvc_status status =
-            token_take_flag(r, place, step, "individual_digits", false, &individual);
-        return status != CKVC_OK ? status : token_add_split(r, individual ? "\\p{N}" : "\\p{N}+");
+        CKVC_TRY(token_take_flag(r, place, step, "individual_digits", false, &individual));
+        token_add_split(r->spec, individual ? "\\p{N}" : "\\p{N}+");
+        return CKVC_OK;
     }
     if (strcmp(type, "ByteLevel") == 0) {
-        if (i + 1 != n) { return unsupported(r, place, "ByteLevel before another pre-tokenizer"); }
-        bool use_regex;
-        ckvc_status status =
-            token_take_flag(r, place, step, "add_prefix_space", true, &spec->add_prefix_space);
-        if (status == CKVC_OK) {
-            status = token_take_flag(r, place, step, "use_regex", true, &use_regex);
-        }
-        if (status != CKVC_OK) { return status; }
-        if (spec->add_prefix_space && spec->n_splits) {
-            return unsupported(r, place, "add_prefix_space after a Split");
-        }
-        spec->byte_level = true;
-        return use_regex ? token_add_split(r, token_pattern_gpt2) : CKVC_OK;
+        return last ? read_byte_level(r, place, step)
+                    : unsupported(r, place, "ByteLevel before another pre-tokenizer");
     }
     if (strcmp(type, "Metaspace") == 0) {
-        return n == 1 ? read_metaspace(r, place, step)
-                      : unsupported(r, place, "Metaspace beside another pre-tokenizer");
+        return alone ? read_metaspace(r, place, step)
+                     : unsupported(r, place, "Metaspace beside another pre-tokenizer");
     }
-    return ckvc_fail(r->err, CKVC_E_DATA,
-                     "%s: %s: type \"%.64s\" is not supported; Split, Digits, ByteLevel, Metaspace "
-                     "and Sequence are",
-                     r->path, place, type);
+    return token_refuse(
+        r,
+        "%s: type \"%.64s\" is not supported; Split, Digits, ByteLevel, Metaspace and Sequence are",
+        place, type);
 }
 
 /* ---- decoder: ByteLevel, or the steps Replace, ByteFallback, Fuse, Strip in this order ---- */
-static ckvc_status check_decoder(reader *r, const json_t *decoder) {
-    static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
+
+static bool is_leading_space(const json_t *strip) {
+    const char *content = string_of(strip, "content");
+    return content && strcmp(content, " ") == 0 &&
+           json_integer_value(json_object_get(strip, "start")) == 1 &&
+           json_integer_value(json_object_get(strip, "stop")) == 0;
+}
+
+static ckvc_status read_decoder_steps(reader *r, const json_t *list) {
+    enum { REPLACE, BYTE_FALLBACK, FUSE, STRIP };
+    static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip", NULL};
     token_spec *spec = r->spec;
-    const char *type = type_of(decoder);
-    if (spec->byte_level || strcmp(type, "ByteLevel") == 0) {
-        if (spec->byte_level && strcmp(type, "ByteLevel") == 0) { return CKVC_OK; }
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: decoder \"%.64s\" does not belong to a pre_tokenizer %s ByteLevel",
-                         r->path, type, spec->byte_level ? "with" : "without");
-    }
-    const json_t *list = json_object_get(decoder, "decoders");
-    if (strcmp(type, "Sequence") != 0 || !json_is_array(list)) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: decoder: type \"%.64s\" is not supported; ByteLevel and Sequence are",
-                         r->path, type);
-    }
+    bool done[4] = {false};
     size_t next = 0;
-    bool byte_fallback = false, fused = false;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *step = json_array_get(list, i);
+        const size_t k = next + index_of(type_of(step), order + next);
         char place[40];
         snprintf(place, sizeof place, "decoder[%zu]", i);
-        type = type_of(step);
-        size_t k = next;
-        while (k < 4 && strcmp(order[k], type) != 0) {
-            k++;
+        if (!order[k]) {
+            return token_refuse(r,
+                                "%s: \"%.64s\" is not supported here; Replace, ByteFallback, Fuse "
+                                "and Strip, each once in this order, are",
+                                place, type_of(step));
         }
-        if (k == 4) {
-            return ckvc_fail(r->err, CKVC_E_DATA,
-                             "%s: %s: \"%.64s\" is not supported here; Replace, ByteFallback, Fuse "
-                             "and Strip, each once in this order, are",
-                             r->path, place, type);
+        if (k == REPLACE) {
+            CKVC_TRY(read_replace(r, place, step, &spec->decode_from, &spec->decode_to));
         }
+        if (k == STRIP && !(is_leading_space(step) && done[FUSE])) {
+            return unsupported(r, place,
+                               "Strip of anything but one space at the start of the fused text");
+        }
+        done[k] = true;
         next = k + 1;
-        ckvc_status status = CKVC_OK;
-        if (k == 0) {
-            status = plain_pattern(step)
-                         ? take_text(r, place, plain_pattern(step), &spec->decode_from)
-                         : unsupported(r, place, "Replace of a Regex");
-            if (status == CKVC_OK) {
-                status = take_text(r, place, json_object_get(step, "content"), &spec->decode_to);
-            }
-        } else if (k == 1) {
-            byte_fallback = true;
-        } else if (k == 2) {
-            fused = true;
-        } else {
-            const char *content = json_string_value(json_object_get(step, "content"));
-            if (!content || strcmp(content, " ") != 0 ||
-                json_integer_value(json_object_get(step, "start")) != 1 ||
-                json_integer_value(json_object_get(step, "stop")) != 0 || !fused) {
-                status = unsupported(
-                    r, place, "Strip of anything but one space at the start of the fused text");
-            }
-            spec->decode_strip_left = true;
-        }
-        if (status != CKVC_OK) { return status; }
     }
-    if (byte_fallback != spec->byte_fallback) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: model.byte_fallback is %s, but the decoder has %s ByteFallback",
-                         r->path, spec->byte_fallback ? "true" : "false",
-                         byte_fallback ? "a" : "no");
+    spec->decode_strip_left = done[STRIP];
+    return done[BYTE_FALLBACK] == spec->byte_fallback
+               ? CKVC_OK
+               : token_refuse(r, "model.byte_fallback is %s, but the decoder has %s ByteFallback",
+                              spec->byte_fallback ? "true" : "false",
+                              done[BYTE_FALLBACK] ? "a" : "no");
+}
+
+static ckvc_status read_decoder(reader *r, const json_t *decoder) {
+    const char *type = type_of(decoder);
+    const bool bytes = strcmp(type, "ByteLevel") == 0;
+    const json_t *list = json_object_get(decoder, "decoders");
+    if (bytes && r->spec->byte_level) { return CKVC_OK; }
+    if (bytes || r->spec->byte_level) {
+        return token_refuse(r, "decoder \"%.64s\" does not belong to a pre_tokenizer %s ByteLevel",
+                            type, bytes ? "without" : "with");
     }
-    return CKVC_OK;
+    return strcmp(type, "Sequence") == 0 && json_is_array(list)
+               ? read_decoder_steps(r, list)
+               : token_refuse(
+                     r, "decoder: type \"%.64s\" is not supported; ByteLevel and Sequence are",
+                     type);
 }
 
 /* ---- template ---- */
-static ckvc_status read_template(reader *r, const char *place, const json_t *step) {
+
+/* The ids of a special token, behind those of prefix or suffix. */
+static ckvc_status add_special(reader *r, const char *place, const json_t *step,
+                               const char *special, bool after) {
     token_spec *spec = r->spec;
-    const json_t *single = json_object_get(step, "single");
-    bool after = false;
-    if (!json_is_array(single) || json_array_size(single) > MAX_STEPS) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.single is %s; want an array of at most %d",
-                         r->path, place, token_json_kind(single), MAX_STEPS);
+    const json_t *ids =
+        json_object_get(json_object_get(json_object_get(step, "special_tokens"), special), "ids");
+    if (json_array_size(ids) == 0 || json_array_size(ids) > MAX_STEPS) {
+        return token_refuse(r, "%s.special_tokens has no ids for \"%.64s\"", place, special);
     }
-    for (size_t i = 0; i < json_array_size(single); i++) {
-        const json_t *part = json_array_get(single, i);
-        const char *sequence =
-            json_string_value(json_object_get(json_object_get(part, "Sequence"), "id"));
-        const char *special =
-            json_string_value(json_object_get(json_object_get(part, "SpecialToken"), "id"));
-        if (sequence && strcmp(sequence, "A") == 0 && !after) {
-            after = true;
-            continue;
+    for (size_t k = 0; k < json_array_size(ids); k++) {
+        const json_t *id = json_array_get(ids, k);
+        if (!token_is_id(id)) {
+            return token_refuse(
+                r, "%s.special_tokens: \"%.64s\" has an id that is no whole number from 0", place,
+                special);
         }
-        if (!special) {
-            return ckvc_fail(r->err, CKVC_E_DATA,
-                             "%s: %s.single[%zu] is neither a SpecialToken nor the one Sequence A",
-                             r->path, place, i);
-        }
-        const json_t *ids = json_object_get(
-            json_object_get(json_object_get(step, "special_tokens"), special), "ids");
-        if (!json_is_array(ids) || json_array_size(ids) == 0 || json_array_size(ids) > MAX_STEPS) {
-            return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.special_tokens has no ids for \"%.64s\"",
-                             r->path, place, special);
-        }
-        for (size_t k = 0; k < json_array_size(ids); k++) {
-            const json_t *id = json_array_get(ids, k);
-            if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-                json_integer_value(id) > INT32_MAX) {
-                return ckvc_fail(
-                    r->err, CKVC_E_DATA,
-                    "%s: %s.special_tokens: \"%.64s\" has an id that is no whole number from 0",
-                    r->path, place, special);
-            }
-            ckvc_status status = after ? token_push_id(r, &spec->suffix_ids, &spec->n_suffix,
-                                                       (int32_t)json_integer_value(id))
-                                       : token_push_id(r, &spec->prefix_ids, &spec->n_prefix,
-                                                       (int32_t)json_integer_value(id));
-            if (status != CKVC_OK) { return status; }
-        }
-    }
-    if (!after) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s.single has no Sequence A", r->path, place);
+        token_add_id(after ? &spec->suffix_ids : &spec->prefix_ids,
+                     after ? &spec->n_suffix : &spec->n_prefix, (int32_t)json_integer_value(id));
     }
     return CKVC_OK;
 }
 
-static ckvc_status post_processor_step(reader *r, const char *place, const json_t *step, size_t i,
-                                       size_t n) {
-    (void)i, (void)n;
+static ckvc_status read_template(reader *r, const char *place, const json_t *step) {
+    const json_t *single = json_object_get(step, "single");
+    bool after = false;
+    if (!json_is_array(single) || json_array_size(single) > MAX_STEPS) {
+        return token_refuse(r, "%s.single is %s; want an array of at most %d", place,
+                            token_json_kind(single), MAX_STEPS);
+    }
+    for (size_t i = 0; i < json_array_size(single); i++) {
+        const json_t *part = json_array_get(single, i);
+        const char *sequence = string_of(json_object_get(part, "Sequence"), "id");
+        const char *special = string_of(json_object_get(part, "SpecialToken"), "id");
+        if (sequence && strcmp(sequence, "A") == 0 && !after) {
+            after = true;
+        } else if (special) {
+            CKVC_TRY(add_special(r, place, step, special, after));
+        } else {
+            return token_refuse(
+                r, "%s.single[%zu] is neither a SpecialToken nor the one Sequence A", place, i);
+        }
+    }
+    return after ? CKVC_OK : token_refuse(r, "%s.single has no Sequence A", place);
+}
+
+static ckvc_status post_processor_step(reader *r, const char *place, const json_t *step, bool last,
+                                       bool alone) {
     const char *type = type_of(step);
+    (void)last, (void)alone;
     if (strcmp(type, "ByteLevel") == 0) {
         return CKVC_OK; /* trims offsets, which we do not have */
     }
     if (strcmp(type, "TemplateProcessing") == 0) {
-        if (r->spec->n_prefix || r->spec->n_suffix) {
-            return unsupported(r, place, "a second TemplateProcessing");
-        }
-        return read_template(r, place, step);
+        return r->spec->n_prefix || r->spec->n_suffix
+                   ? unsupported(r, place, "a second TemplateProcessing")
+                   : read_template(r, place, step);
     }
-    return ckvc_fail(
-        r->err, CKVC_E_DATA,
-        "%s: %s: type \"%.64s\" is not supported; TemplateProcessing, ByteLevel and Sequence are",
-        r->path, place, type);
+    return token_refuse(
+        r, "%s: type \"%.64s\" is not supported; TemplateProcessing, ByteLevel and Sequence are",
+        place, type);
 }
 
-/* For Llama's and InternLM2's own tokenizer classes add_bos_token and add_eos_token rebuild the
- * template when a model is loaded (update_post_processor in transformers,
- * models/llama/tokenization_llama_fast.py), so they decide; for every other class the template of
- * tokenizer.json does. */
-static bool config_rebuilds_template(const char *class_name) {
-    static const char *const classes[] = {"LlamaTokenizer", "LlamaTokenizerFast",
-                                          "InternLM2Tokenizer", "InternLM2TokenizerFast"};
-    for (size_t i = 0; class_name && i < sizeof classes / sizeof *classes; i++) {
-        if (strcmp(class_name, classes[i]) == 0) { return true; }
-    }
-    return false;
-}
+/* ---- the whole ---- */
 
-static ckvc_status read_all(reader *r, const json_t *root) {
+ckvc_status tokenizer_json_read(token_reader *r) {
     /* truncation and padding belong to a batch, not to the tokenizer: whoever loads one sets them
      * anew at each call. */
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+    CKVC_AUTO(token_config_fini) token_config config = {0};
+    json_auto_t *root = NULL;
+    CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &root, r->err));
     if (!json_is_object(root)) { return bad(r, "the file", root, "an object"); }
-    ckvc_status status = token_only_keys(r, "top level", root, keys);
-    if (status == CKVC_OK) { status = read_added(r, json_object_get(root, "added_tokens")); }
-    if (status == CKVC_OK) { status = read_model(r, json_object_get(root, "model")); }
-    if (status == CKVC_OK) {
-        status = each_step(r, "normalizer", json_object_get(root, "normalizer"), "normalizers",
-                           normalizer_step);
-    }
-    if (status == CKVC_OK) {
-        status = each_step(r, "pre_tokenizer", json_object_get(root, "pre_tokenizer"),
-                           "pretokenizers", pre_tokenizer_step);
-    }
-    if (status == CKVC_OK) { status = check_decoder(r, json_object_get(root, "decoder")); }
-    if (status == CKVC_OK) {
-        status = each_step(r, "post_processor", json_object_get(root, "post_processor"),
-                           "processors", post_processor_step);
-    }
-    return status;
-}
-
-ckvc_status tokenizer_json_read(const char *model_dir, token_spec **out, ckvc_err *err) {
-    *out = NULL;
-    char *path = ckvc_path_join(model_dir, "tokenizer.json");
-    token_config config = {0};
-    reader r = {path, ckvc_calloc(1, sizeof(token_spec)), err};
-    json_t *root = NULL;
-    ckvc_status status = CKVC_OK;
-    if (!path || !r.spec) {
-        status = ckvc_fail_memory(err, "tokenizer", sizeof(token_spec));
-    } else if (!ckvc_file_exists(path)) {
-        status = ckvc_fail(
-            err, CKVC_E_NOINPUT,
-            "%s: no such file; give prompts as \"tokens\", or a model directory with a tokenizer",
-            path);
-    }
-    if (status == CKVC_OK) { status = ckvc_json_read(path, TOKENIZER_MAX_BYTES, &root, err); }
-    if (status == CKVC_OK) { status = read_all(&r, root); }
-    if (status == CKVC_OK) { status = token_config_read(model_dir, &config, err); }
-    if (status == CKVC_OK && config_rebuilds_template(config.class_name)) {
-        status = token_config_ends(&r, &config);
-    }
-    json_decref(root);
-    free(path);
-    token_config_free(&config);
-    if (status != CKVC_OK) {
-        token_spec_free(r.spec);
-        return status;
-    }
-    *out = r.spec;
-    return CKVC_OK;
+    CKVC_TRY(token_only_keys(r, "top level", root, keys));
+    CKVC_TRY(read_added(r, json_object_get(root, "added_tokens")));
+    CKVC_TRY(read_model(r, json_object_get(root, "model")));
+    CKVC_TRY(each_step(r, root, "normalizer", "normalizers", normalizer_step));
+    CKVC_TRY(each_step(r, root, "pre_tokenizer", "pretokenizers", pre_tokenizer_step));
+    CKVC_TRY(read_decoder(r, json_object_get(root, "decoder")));
+    CKVC_TRY(each_step(r, root, "post_processor", "processors", post_processor_step));
+    CKVC_TRY(token_config_read(r, &config));
+    /* For Llama's and InternLM2's own tokenizer classes add_bos_token and add_eos_token rebuild the
+     * template when a model is loaded (update_post_processor in transformers,
+     * models/llama/tokenization_llama_fast.py), so they decide; for every other class the template
+     * of tokenizer.json does. */
+    return token_config_is_llama(&config) ? token_config_ends(r, &config) : CKVC_OK;
 }

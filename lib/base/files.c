@@ -89,6 +89,32 @@ bool ckvc_is_dir(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+static bool same_file(const char *path, const struct stat *other) {
+    struct stat info;
+    return stat(path, &info) == 0 && info.st_dev == other->st_dev && info.st_ino == other->st_ino;
+}
+
+bool ckvc_path_within(const char *path, const char *other) {
+    struct stat info;
+    if (stat(other, &info) != 0) { return false; }
+    char *at = ckvc_strdup(path), *real = NULL;
+    while (!(real = realpath(at, NULL)) && strcmp(at, ".") != 0 && strcmp(at, "/") != 0) {
+        char *up = ckvc_path_dir(at);
+        free(at);
+        at = up;
+    }
+    free(at);
+    bool within = real && same_file(real, &info);
+    while (real && !within && strcmp(real, "/") != 0) {
+        char *up = ckvc_path_dir(real);
+        free(real);
+        real = up;
+        within = same_file(real, &info);
+    }
+    free(real);
+    return within;
+}
+
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) {
     CKVC_AUTO_FREE char *part = ckvc_strdup(path);
     for (size_t i = 1;; i++) {
@@ -125,12 +151,18 @@ ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) {
 
 ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) {
     static atomic_uint counter;
+    struct stat info;
     *p = (ckvc_publish){.force = force};
-    if (!force && ckvc_file_exists(path)) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it", path);
-    }
-    if (ckvc_is_dir(path)) {
+    const bool exists = lstat(path, &info) == 0;
+    if (exists && S_ISDIR(info.st_mode)) {
         return ckvc_fail(err, CKVC_E_CREATE, "%s: is a folder; give a file name", path);
+    }
+    if (exists && !S_ISREG(info.st_mode)) {
+        return ckvc_fail(err, CKVC_E_CREATE, "%s: is %s, which nothing replaces; give another name",
+                         path, S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
+    }
+    if (exists && !force) {
+        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it", path);
     }
     CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
     if (!ckvc_is_dir(dir)) {
@@ -147,6 +179,11 @@ void ckvc_publish_abort(ckvc_publish *p) {
     free(p->path);
     free(p->tmp_path);
     *p = (ckvc_publish){0};
+}
+
+ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) {
+    CKVC_AUTO(ckvc_publish_abort) ckvc_publish p = {0};
+    return ckvc_publish_begin(&p, path, force, err);
 }
 
 static ckvc_status into_place(const ckvc_publish *p, ckvc_err *err) {

@@ -31,6 +31,9 @@ ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *siz
                            ckvc_err *err) CKVC_MUST_CHECK;
 bool ckvc_file_exists(const char *path);
 bool ckvc_is_dir(const char *path);
+/* Is path the file or folder `other`, or below it, links followed? Also where path is not there
+ * yet. */
+bool ckvc_path_within(const char *path, const char *other);
 /* mkdir -p of path itself; an existing folder is fine. */
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
@@ -44,10 +47,12 @@ typedef struct ckvc_publish {
     char *tmp_path; /* where to write: same folder, pid and counter in its name */
     bool force;
 } ckvc_publish;
-/* Refuses (CKVC_E_CREATE) when path exists and force is false, or the folder is missing. Creates no
- * file yet. */
+/* Refuses (CKVC_E_CREATE) when path exists and force is false, when it is anything but a regular
+ * file, or the folder is missing. Creates no file yet. */
 ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force,
                                ckvc_err *err) CKVC_MUST_CHECK;
+/* Would publish_begin take it? Asked before the work whose result goes there. */
+ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
 /* The file at tmp_path is complete and closed: fsync, rename, fsync folder. Frees p's strings in
  * every case. */
 ckvc_status ckvc_publish_commit(ckvc_publish *p, ckvc_err *err) CKVC_MUST_CHECK;

@@ -48,7 +48,11 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinite) {
+typedef struct json_style {
+    bool null_for_nonfinite, keys_as_given;
+} json_style;
+
+static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
     switch (json_typeof(v)) {
     case JSON_OBJECT: {
         size_t n = json_object_size(v), i = 0;
@@ -58,13 +62,13 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
         json_object_foreach((json_t *)(uintptr_t)v, key, value) {
             keys[i++] = key;
         }
-        qsort(keys, n, sizeof *keys, by_bytes);
+        if (!style.keys_as_given) { qsort(keys, n, sizeof *keys, by_bytes); }
         ckvc_buffer_u8(b, '{');
         for (i = 0; i < n; i++) {
             if (i) { ckvc_buffer_u8(b, ','); }
             append_string(b, keys[i], strlen(keys[i]));
             ckvc_buffer_u8(b, ':');
-            append_value(b, json_object_get(v, keys[i]), null_for_nonfinite);
+            append_value(b, json_object_get(v, keys[i]), style);
         }
         ckvc_buffer_u8(b, '}');
         free(keys);
@@ -74,7 +78,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
         ckvc_buffer_u8(b, '[');
         for (size_t i = 0; i < json_array_size(v); i++) {
             if (i) { ckvc_buffer_u8(b, ','); }
-            append_value(b, json_array_get(v, i), null_for_nonfinite);
+            append_value(b, json_array_get(v, i), style);
         }
         ckvc_buffer_u8(b, ']');
         break;
@@ -87,7 +91,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
     case JSON_REAL:
         if (isfinite(json_real_value(v))) {
             ckvc_buffer_printf(b, "%.17g", json_real_value(v));
-        } else if (null_for_nonfinite) {
+        } else if (style.null_for_nonfinite) {
             ckvc_buffer_text(b, "null");
         } else {
             assert(!"a number that is not finite in canonical JSON"); /* jansson holds none */
@@ -107,12 +111,16 @@ static void append_value(ckvc_buffer *b, const json_t *v, bool null_for_nonfinit
 
 char *ckvc_json_canonical(const json_t *value) {
     ckvc_buffer b = {0};
-    append_value(&b, value, false);
+    append_value(&b, value, (json_style){0});
     return (char *)b.data;
 }
 
 void ckvc_json_append(ckvc_buffer *b, const json_t *value) {
-    append_value(b, value, true);
+    append_value(b, value, (json_style){.null_for_nonfinite = true});
+}
+
+void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value) {
+    append_value(b, value, (json_style){.null_for_nonfinite = true, .keys_as_given = true});
 }
 
 json_t *ckvc_json_real(double v) {

@@ -22,6 +22,8 @@ char *ckvc_json_canonical(const json_t *value);
 /* Appends one canonical value to b (a non-finite real is written as null: the rule of score lines,
  * formats/lines/scores.md). */
 void ckvc_json_append(ckvc_buffer *b, const json_t *value);
+/* The same with the keys of objects in the order in which they were set. */
+void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value);
 /* A JSON real, or null where v is not finite. New reference. */
 json_t *ckvc_json_real(double v);
 /* An array of n reals / floats (shortest text that reads back to the same bits is the writer's

@@ -23,21 +23,21 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
-    const layer_weights *w = &m->layers[il];
+    be_weight *const *w = m->layers[il];
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
     be_buf *cache_k = p->prompt->k[il], *cache_v = p->prompt->v[il];
 
     op->cache_rows(m->be, s, p->inv_freq, 0, p->n_rows, 1, a->k, a->v, cache_k, cache_v,
                    p->prompt->capacity);
-    if (il == m->shape.n_layers - 1 &&
+    if (il == m->shape->n_layers - 1 &&
         forward_top_row(p) > 0) { /* whole tiles, so that the rows' bits stay what they were */
         at->row0 = forward_top_row(p);
         at->n_rows = p->n_rows - at->row0;
-        op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->n_rows), m->shape.width);
+        op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->n_rows), m->shape->width);
         op->copy_rows(m->be, a->norm, at->row0, a->norm, 0, be_padded_rows(at->n_rows),
-                      m->shape.width);
+                      m->shape->width);
     }
-    op->matmul(m->be, w->q, w->q_bias, a->norm, at->n_rows, false, a->q);
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
     op->rope(m->be, s, p->inv_freq, at->row0, at->n_rows, 1, a->q);
     op->attention_causal(m->be, s, at->row0, at->n_rows, a->q, cache_k, cache_v,
                          p->prompt->capacity, a->mix);
@@ -67,11 +67,11 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
-    const layer_weights *w = &m->layers[il];
+    be_weight *const *w = m->layers[il];
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
 
-    op->matmul(m->be, w->q, w->q_bias, a->norm, at->n_rows, false, a->q);
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
     op->rope(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->q);
     op->cache_rows(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->k, a->v,
                    p->own->k[0], p->own->v[0], p->own->capacity);
@@ -85,7 +85,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
                        n, a->mix);
     for (int64_t i = at->n_lanes; i < joined; i++) {
         op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
-                      m->shape.width);
+                      m->shape->width);
     }
     at->n_lanes = joined;
     at->n_rows = joined * lane_rows;
@@ -94,22 +94,21 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
 }
 
 /* Output product and MLP of n rows from `row` on. */
-static void behind_attention(const forward_pass *p, const layer_weights *w, int64_t row,
-                             int64_t n) {
+static void behind_attention(const forward_pass *p, be_weight *const *w, int64_t row, int64_t n) {
     model *m = p->m;
     backend *be = m->be;
     const backend_ops *op = be->ops;
     const activations *a = p->act;
-    const int64_t rows = be_padded_rows(n), width = m->shape.width,
-                  heads = (int64_t)m->shape.n_heads * m->shape.head_dim;
+    const int64_t rows = be_padded_rows(n), width = m->shape->width,
+                  heads = (int64_t)m->shape->n_heads * m->shape->head_dim;
     op->buf_view(be, a->x_part, a->x, (size_t)(row * width), (size_t)(rows * width));
     op->buf_view(be, a->mix_part, a->mix, (size_t)(row * heads), (size_t)(rows * heads));
-    op->matmul(be, w->o, w->o_bias, a->mix_part, n, true, a->x_part);
-    op->rmsnorm(be, a->x_part, n, w->mlp_norm, (float)m->shape.rms_eps, a->norm);
-    op->matmul(be, w->gate, w->gate_bias, a->norm, n, false, a->gate);
-    op->matmul(be, w->up, w->up_bias, a->norm, n, false, a->up);
-    op->silu_mul(be, a->gate, a->up, n, m->shape.intermediate, a->gate);
-    op->matmul(be, w->down, w->down_bias, a->gate, n, true, a->x_part);
+    op->matmul(be, w[W_O], w[W_O_BIAS], a->mix_part, n, true, a->x_part);
+    op->rmsnorm(be, a->x_part, n, w[W_MLP_NORM], (float)m->shape->rms_eps, a->norm);
+    op->matmul(be, w[W_GATE], w[W_GATE_BIAS], a->norm, n, false, a->gate);
+    op->matmul(be, w[W_UP], w[W_UP_BIAS], a->norm, n, false, a->up);
+    op->silu_mul(be, a->gate, a->up, n, m->shape->intermediate, a->gate);
+    op->matmul(be, w[W_DOWN], w[W_DOWN_BIAS], a->gate, n, true, a->x_part);
 }
 
 static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
@@ -117,14 +116,13 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     backend *be = m->be;
     const backend_ops *op = be->ops;
     const activations *a = p->act;
-    const layer_weights *w = &m->layers[il];
-    const float eps = (float)m->shape.rms_eps;
+    be_weight *const *w = m->layers[il];
+    const float eps = (float)m->shape->rms_eps;
 
-    op->rmsnorm(be, a->x, at->n_rows, w->attention_norm, eps, a->norm);
-    op->matmul(be, w->k, w->k_bias, a->norm, at->n_rows, false, a->k);
-    op->matmul(be, w->v, w->v_bias, a->norm, at->n_rows, false, a->v);
-    ckvc_status rc = p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err);
-    if (rc != CKVC_OK) { return rc; }
+    op->rmsnorm(be, a->x, at->n_rows, w[W_ATTENTION_NORM], eps, a->norm);
+    op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
+    op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
+    CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
     for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS) {
         behind_attention(p, w, row,
                          row + FORWARD_ROWS < at->n_rows ? FORWARD_ROWS : at->n_rows - row);
@@ -137,7 +135,6 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
     progress at = {.n_rows = p->n_rows};
-    ckvc_status rc = CKVC_OK;
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
     if (p->lanes) {
         while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) {
@@ -145,38 +142,36 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err) {
         }
         at.n_rows = at.n_lanes * lane_rows;
         for (int64_t i = 1; i < at.n_lanes; i++) {
-            op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows, m->shape.width);
+            op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows,
+                          m->shape->width);
         }
     }
-    for (int32_t il = 0; il < m->shape.n_layers; il++) {
-        rc = layer_acquire(m, il, err);
-        if (rc == CKVC_OK) { rc = layer(p, il, &at, err); }
+    for (int32_t il = 0; il < m->shape->n_layers; il++) {
+        ckvc_status st = layer_acquire(m, il, err);
+        if (st == CKVC_OK) { st = layer(p, il, &at, err); }
         layer_release(m, il);
-        if (rc != CKVC_OK) { return rc; }
+        CKVC_TRY(st);
     }
-    rc = op->weight_acquire(m->be, m->final_norm, err);
-    if (rc != CKVC_OK) { return rc; }
-    op->rmsnorm(m->be, p->act->x, at.n_rows, m->final_norm, (float)m->shape.rms_eps, p->act->norm);
+    CKVC_TRY(op->weight_acquire(m->be, m->final_norm, err));
+    op->rmsnorm(m->be, p->act->x, at.n_rows, m->final_norm, (float)m->shape->rms_eps, p->act->norm);
     op->weight_release(m->be, m->final_norm);
     return op->sync(m->be, err);
 }
 
-ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
-                           const int32_t *target, double *nll, ckvc_err *err) {
-    ckvc_status rc = m->be->ops->weight_acquire(m->be, m->head, err);
-    if (rc == CKVC_OK) {
-        rc = m->be->ops->head_nll(m->be, m->head, x, row0, n_rows, n_lanes, target, nll, err);
-        m->be->ops->weight_release(m->be, m->head);
-    }
-    return rc;
+ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, double *nll,
+                           ckvc_err *err) {
+    const backend_ops *op = m->be->ops;
+    CKVC_TRY(op->weight_acquire(m->be, m->head, err));
+    const ckvc_status st = op->head_nll(m->be, m->head, rows.x, rows.row0, rows.n_rows,
+                                        rows.n_lanes, target, nll, err);
+    op->weight_release(m->be, m->head);
+    return st;
 }
 
-ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits,
-                              ckvc_err *err) {
-    ckvc_status rc = m->be->ops->weight_acquire(m->be, m->head, err);
-    if (rc == CKVC_OK) {
-        rc = m->be->ops->head_logits(m->be, m->head, x, row, logits, err);
-        m->be->ops->weight_release(m->be, m->head);
-    }
-    return rc;
+ckvc_status model_head_logits(model *m, head_rows row, float *logits, ckvc_err *err) {
+    const backend_ops *op = m->be->ops;
+    CKVC_TRY(op->weight_acquire(m->be, m->head, err));
+    const ckvc_status st = op->head_logits(m->be, m->head, row.x, row.row0, logits, err);
+    op->weight_release(m->be, m->head);
+    return st;
 }

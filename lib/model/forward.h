@@ -62,9 +62,13 @@ static inline int64_t forward_top_row(const forward_pass *p) {
 /* lm_head of LlamaForCausalLM and the loss of ForCausalLMLoss (loss/loss_utils.py): the backend's
  * head_nll and head_logits with the model's head, which is acquired for the call alone: it is a
  * model's largest matrix. */
-ckvc_status model_head_nll(model *m, const be_buf *x, int64_t row0, int64_t n_rows, int64_t n_lanes,
-                           const int32_t *target, double *nll, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status model_head_logits(model *m, const be_buf *x, int64_t row, float *logits,
+typedef struct head_rows {
+    const be_buf *x; /* normed */
+    int64_t row0, n_rows, n_lanes;
+} head_rows;
+ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, double *nll,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status model_head_logits(model *m, head_rows row, float *logits,
                               ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

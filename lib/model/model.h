@@ -1,4 +1,4 @@
-/* The reference runtime: a model directory, and sessions that prefill a prompt and score
+/* The reference runtime: an open model, and sessions that prefill a prompt and score
  * continuations from kept caches.
  *
  * A model is immutable once open and shared; a session owns the buffers of one prompt at a time (KV
@@ -13,23 +13,25 @@
 #ifndef CKVC_MODEL_H
 #define CKVC_MODEL_H
 
-#include "formats/model/model_config.h"
 #include "lib/backend/backend.h"
 #include "lib/base/kept_set.h"
+#include "lib/base/memory.h"
 #include "lib/base/names.h"
-#include "lib/base/status.h"
+#include "lib/model/model_spec.h"
 
 typedef struct model model;
 typedef struct session session;
 
-/* Opens dir, a model directory (config.json and weights) or a GGUF file; every tensor of the
- * family's state dict (modeling_*.py; GGUF: TENSOR_NAMES of llama.cpp's gguf-py/gguf/constants.py)
- * must be there with the shape that config.json asks for, and finite (the same pass computes the
- * fingerprint). The head is lm_head.weight, or the embedding under tie_word_embeddings. The backend
- * is borrowed and must outlive the model. */
-ckvc_status model_open(const char *dir, backend *be, model **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Opens a model from a spec (formats/model reads one), which it takes over: it is freed with the
+ * model, and when opening fails. Every tensor of the family's state dict (modeling_*.py; GGUF:
+ * TENSOR_NAMES of llama.cpp's gguf-py/gguf/constants.py) must be there with the shape that
+ * config.json asks for, and finite (the same pass computes the fingerprint). The head is
+ * lm_head.weight, or the embedding under tie_word_embeddings. The backend is borrowed and must
+ * outlive the model. */
+ckvc_status model_open(model_spec *spec, backend *be, model **out, ckvc_err *err) CKVC_MUST_CHECK;
 void model_close(model *m);
-const model_shape *model_get_shape(const model *m); /* of config.json: model_config.h */
+CKVC_AUTO_OF(model, model_close)
+const model_shape *model_get_shape(const model *m);
 const char *model_fingerprint(const model *m); /* 64 hex digits, formats.md "Model fingerprint" */
 const char *model_name(const model *m);        /* last component of the path, without .gguf */
 
@@ -42,6 +44,7 @@ typedef struct session_limits {
 ckvc_status session_create(model *m, session_limits limits, session **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
 void session_destroy(session *s);
+CKVC_AUTO_OF(session, session_destroy)
 /* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect.
  * Besides them come the backend's scratch (session_scratch_bytes) and the weights in float32 where
  * the file has another type (model_converted_bytes). All of it is there when session_create
@@ -69,13 +72,20 @@ typedef struct prefill_stats {
     double r_sem;     /* perplexity of the window's tokens */
 } prefill_stats;
 
-/* Prefills tokens[0..n) (T >= W + 1 else CKVC_E_DATA) and fills stats. After it the session holds
- * the prompt's KV cache. The pass is LlamaModel.forward with use_cache on positions 0 ... T-1
- * (modeling_*.py), keys cached after the rotation, as past_key_values has them. n_total is T + C,
- * the seq_len that dynamic rope scaling looks at (modeling_rope_utils.py, dynamic_frequency_update,
- * would change the base as the sequence grows; method.md has one for both). */
-ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total,
-                            int64_t window, ckvc_alpha_kind alpha_kind, prefill_stats *stats,
+typedef struct prefill_input {
+    const int32_t *tokens; /* [n] */
+    int64_t n;             /* T */
+    /* T + C, the seq_len that dynamic rope scaling looks at (modeling_rope_utils.py,
+     * dynamic_frequency_update, would change the base as the sequence grows; method.md has one for
+     * both) */
+    int64_t n_total;
+    int64_t window; /* W; T >= W + 1, else CKVC_E_DATA */
+    ckvc_alpha_kind alpha_kind;
+} prefill_input;
+/* Prefills the tokens and fills stats. After it the session holds the prompt's KV cache. The pass
+ * is LlamaModel.forward with use_cache on positions 0 ... T-1 (modeling_*.py), keys cached after
+ * the rotation, as past_key_values has them. */
+ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
                             ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled
@@ -118,18 +128,20 @@ typedef struct layer_error {
 } layer_error;
 
 /* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n],
- * bits as from session_continue, and the layers' errors -> layers [L]. rows: scratch [H][n-1]. The
- * session needs 2 lanes. */
+ * bits as from session_continue, and the layers' errors -> layers [L]. The session needs 2 lanes;
+ * its scratch for this [H][C-1] is there from the first use on. */
 ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
-                                    const kept_set *sets, double *nll, be_row_error *rows,
-                                    layer_error *layers, ckvc_err *err) CKVC_MUST_CHECK;
+                                    const kept_set *sets, double *nll, layer_error *layers,
+                                    ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Teacher-forced losses of a whole sequence: nll [n-1], as ForCausalLMLoss shifts them
- * (loss/loss_utils.py); and the logits of n_positions chosen rows, [n_positions][V] (or NULL, 0),
- * as LlamaForCausalLM.forward returns them (modeling_llama.py: lm_head over the final norm). */
+ * (loss/loss_utils.py). */
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
-                          const int64_t *positions, int64_t n_positions, float *logits,
                           ckvc_err *err) CKVC_MUST_CHECK;
+/* After session_score: the logits of one of its rows, [V], as LlamaForCausalLM.forward returns them
+ * (modeling_llama.py: lm_head over the final norm). */
+ckvc_status session_logits(session *s, int64_t position, float *logits,
+                           ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);

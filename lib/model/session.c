@@ -2,10 +2,7 @@
  * score. */
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 #include "lib/model/forward.h"
 #include "lib/model/window_stats.h"
@@ -14,11 +11,12 @@ struct session {
     model *m;
     session_limits limits;
     activations act;
-    kv_cache prompt; /* [L] */
-    kv_cache own;    /* one layer's worth, of every lane */
-    be_lane *order;  /* [max_lanes] */
-    be_buf *last;    /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
-    be_buf **caches; /* what prompt.k, prompt.v, own.k, own.v point into: [2L + 2] */
+    kv_cache prompt;          /* [L] */
+    kv_cache own;             /* one layer's worth, of every lane */
+    be_lane *order;           /* [max_lanes] */
+    be_buf *last;             /* [BE_ROW_TILE][M], row 0: the normed top row of the last token */
+    be_buf **caches;          /* what prompt.k, prompt.v, own.k, own.v point into: [2L + 2] */
+    be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
     window_stats stats;
     double *nll;      /* [max_window] */
     double *inv_freq; /* [D/2], of the sequence in hand */
@@ -33,10 +31,14 @@ struct session {
 
 /* ---- sizes ---- */
 
-typedef struct buffer_size {
-    size_t rows, mlp_rows;          /* of activations */
-    size_t prompt_cache, own_cache; /* values of one layer's K (or V) */
-} buffer_size;
+/* Products and sums that stay SIZE_MAX once they do not fit. */
+static size_t times(size_t a, size_t b) {
+    return ckvc_mul_size(a, b, &a) ? a : SIZE_MAX;
+}
+
+static size_t plus(size_t a, size_t b) {
+    return ckvc_add_size(a, b, &a) ? a : SIZE_MAX;
+}
 
 static int64_t max_lanes(session_limits l) {
     return l.max_lanes > 1 ? l.max_lanes : 1;
@@ -48,37 +50,32 @@ static int64_t lane_rows(session_limits l) {
     return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
 }
 
-static bool sizes_of(const model_shape *s, session_limits l, buffer_size *b,
-                     size_t *activation_values) {
-    size_t lanes;
-    if (!ckvc_mul_size((size_t)lane_rows(l), (size_t)max_lanes(l), &lanes) || lanes > INT64_MAX) {
-        return false;
-    }
-    const int64_t longest = l.max_prompt > (int64_t)lanes ? l.max_prompt : (int64_t)lanes;
-    const size_t per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim,
-                 heads = (size_t)s->n_heads * (size_t)s->head_dim;
-    const size_t per_row = 2 * (size_t)s->width + 2 * heads + 2 * per_slot;
-    size_t mlp;
-    b->rows = (size_t)be_padded_rows(longest);
-    b->mlp_rows = b->rows < (size_t)FORWARD_ROWS ? b->rows : (size_t)FORWARD_ROWS;
-    return ckvc_mul_size(b->rows, per_row, activation_values) &&
-           ckvc_mul_size(b->mlp_rows, 2 * (size_t)s->intermediate, &mlp) &&
-           ckvc_add_size(*activation_values, mlp, activation_values) &&
-           ckvc_mul_size((size_t)be_padded_rows(l.max_prompt), per_slot, &b->prompt_cache) &&
-           ckvc_mul_size(lanes, per_slot, &b->own_cache);
+typedef struct buffer_sizes {
+    size_t rows, mlp_rows;          /* of activations */
+    size_t prompt_cache, own_cache; /* values of one layer's K (or V) */
+} buffer_sizes;
+
+static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
+    const size_t lanes = times((size_t)lane_rows(l), (size_t)max_lanes(l)),
+                 prompt = (size_t)be_padded_rows(l.max_prompt),
+                 per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+                 rows = prompt > lanes ? prompt : lanes;
+    return (buffer_sizes){.rows = rows,
+                          .mlp_rows = rows < FORWARD_ROWS ? rows : FORWARD_ROWS,
+                          .prompt_cache = times(prompt, per_slot),
+                          .own_cache = times(lanes, per_slot)};
 }
 
 size_t session_bytes(const model_shape *s, session_limits l) {
-    buffer_size b;
-    size_t values, cache;
-    if (!sizes_of(s, l, &b, &values) ||
-        !ckvc_mul_size(b.prompt_cache, 2 * (size_t)s->n_layers, &cache) ||
-        !ckvc_add_size(values, cache, &values) ||
-        !ckvc_add_size(values, 2 * b.own_cache, &values) || values > SIZE_MAX / 8) {
-        return SIZE_MAX;
-    }
-    return values * sizeof(float) + (size_t)BE_ROW_TILE * (size_t)s->width * sizeof(float) +
-           window_stats_bytes(s, l.max_prompt);
+    const buffer_sizes b = sizes_of(s, l);
+    const size_t width = (size_t)s->width, d = (size_t)s->head_dim,
+                 per_row = 2 * (width + ((size_t)s->n_heads + (size_t)s->n_kv_heads) * d);
+    size_t values = times(b.rows, per_row);
+    values = plus(values, times(b.mlp_rows, 2 * (size_t)s->intermediate));
+    values = plus(values, times(b.prompt_cache, 2 * (size_t)s->n_layers));
+    values = plus(values, times(b.own_cache, 2));
+    if (values > SIZE_MAX / 8) { return SIZE_MAX; }
+    return (values + BE_ROW_TILE * width) * sizeof(float) + window_stats_bytes(s, l.max_prompt);
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
@@ -97,8 +94,46 @@ size_t session_scratch_bytes(const backend *be, const model_shape *shape, sessio
 
 /* ---- life ---- */
 
+static ckvc_status create_buffers(session *s, ckvc_err *err) {
+    const model_shape *shape = s->m->shape;
+    backend *be = s->m->be;
+    const buffer_sizes b = sizes_of(shape, s->limits);
+    const size_t width = (size_t)shape->width, mlp = (size_t)shape->intermediate,
+                 q = (size_t)shape->n_heads * (size_t)shape->head_dim,
+                 kv = (size_t)shape->n_kv_heads * (size_t)shape->head_dim;
+    const struct {
+        be_buf **buf;
+        size_t values;
+    } wanted[] = {
+        {&s->act.x, b.rows * width},
+        {&s->act.norm, b.rows * width},
+        {&s->act.q, b.rows * q},
+        {&s->act.mix, b.rows * q},
+        {&s->act.k, b.rows * kv},
+        {&s->act.v, b.rows * kv},
+        {&s->act.gate, b.mlp_rows * mlp},
+        {&s->act.up, b.mlp_rows * mlp},
+        {&s->act.x_part, 0},
+        {&s->act.mix_part, 0},
+        {&s->last, BE_ROW_TILE * width},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        CKVC_TRY(be->ops->buf_create(be, wanted[i].values, wanted[i].buf, err));
+    }
+    const size_t n_layers = (size_t)shape->n_layers;
+    s->caches = ckvc_calloc(2 * n_layers + 2, sizeof *s->caches);
+    for (size_t i = 0; i < 2 * n_layers + 2; i++) {
+        CKVC_TRY(be->ops->buf_create(be, i < 2 * n_layers ? b.prompt_cache : b.own_cache,
+                                     &s->caches[i], err));
+    }
+    be_buf **own = s->caches + 2 * n_layers;
+    s->prompt = (kv_cache){s->caches, s->caches + n_layers, be_padded_rows(s->limits.max_prompt)};
+    s->own = (kv_cache){own, own + 1, lane_rows(s->limits)};
+    return CKVC_OK;
+}
+
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
-    const model_shape *shape = &m->shape;
+    const model_shape *shape = m->shape;
     *out = NULL;
     if (limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0) {
         return ckvc_fail(
@@ -110,79 +145,38 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
                          "a session for prompts of %lld tokens does not fit the address space",
                          (long long)limits.max_prompt);
     }
-    buffer_size b;
-    size_t ignored;
-    const bool fits = sizes_of(shape, limits, &b, &ignored);
-    assert(fits); /* session_bytes has computed it */
-    (void)fits;
-
-    const size_t n_layers = (size_t)shape->n_layers, n_caches = 2 * n_layers + 2;
-    session *s = ckvc_calloc(1, sizeof *s);
+    CKVC_AUTO(session_destroy_at) session *s = ckvc_calloc(1, sizeof *s);
     s->m = m;
     s->limits = limits;
-    s->caches = ckvc_calloc(n_caches, sizeof *s->caches);
     s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
-    ckvc_status rc = CKVC_OK;
-    if (rc == CKVC_OK) { rc = window_stats_create(&s->stats, shape, limits.max_prompt, err); }
-
-    const size_t q_width = (size_t)shape->n_heads * (size_t)shape->head_dim,
-                 kv_width = (size_t)shape->n_kv_heads * (size_t)shape->head_dim;
-    const struct {
-        be_buf **buf;
-        size_t values;
-    } wanted[] = {
-        {&s->act.x, b.rows * (size_t)shape->width},
-        {&s->act.norm, b.rows * (size_t)shape->width},
-        {&s->act.q, b.rows * q_width},
-        {&s->act.mix, b.rows * q_width},
-        {&s->act.k, b.rows * kv_width},
-        {&s->act.v, b.rows * kv_width},
-        {&s->act.gate, b.mlp_rows * (size_t)shape->intermediate},
-        {&s->act.up, b.mlp_rows * (size_t)shape->intermediate},
-        {&s->act.x_part, 0},
-        {&s->act.mix_part, 0},
-        {&s->last, BE_ROW_TILE * (size_t)shape->width},
-    };
-    for (size_t i = 0; rc == CKVC_OK && i < sizeof wanted / sizeof *wanted; i++) {
-        rc = m->be->ops->buf_create(m->be, wanted[i].values, wanted[i].buf, err);
-    }
-    for (size_t i = 0; rc == CKVC_OK && i < n_caches; i++) {
-        rc = m->be->ops->buf_create(m->be, i < 2 * n_layers ? b.prompt_cache : b.own_cache,
-                                    &s->caches[i], err);
-    }
+    window_stats_init(&s->stats, shape, limits.max_prompt);
+    CKVC_TRY(create_buffers(s, err));
     const be_extent most = extent_of(shape, limits);
-    if (rc == CKVC_OK) {
-        const be_attention_shape attention = layer_attention(m, 0);
-        rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
-        rc = m->be->ops->reserve(m->be, &attention, s->inv_freq, &most, err);
-    }
-    if (rc == CKVC_OK) { rc = model_acquire(m, err); }
-    if (rc != CKVC_OK) {
-        session_destroy(s);
-        return rc;
-    }
-    s->prompt = (kv_cache){s->caches, s->caches + n_layers, be_padded_rows(limits.max_prompt)};
-    s->own = (kv_cache){s->caches + 2 * n_layers, s->caches + 2 * n_layers + 1, lane_rows(limits)};
-    *out = s;
+    const be_attention_shape attention = layer_attention(m, 0);
+    rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
+    CKVC_TRY(m->be->ops->reserve(m->be, &attention, s->inv_freq, &most, err));
+    CKVC_TRY(model_acquire(m, err));
+    *out = ckvc_take(&s);
     return CKVC_OK;
 }
 
 void session_destroy(session *s) {
-    if (s == NULL) { return; }
-    const backend_ops *op = s->m->be->ops;
+    if (!s) { return; }
+    backend *be = s->m->be;
     be_buf *const act[] = {s->act.x,      s->act.norm,     s->act.q,    s->act.mix,
                            s->act.k,      s->act.v,        s->act.gate, s->act.up,
                            s->act.x_part, s->act.mix_part, s->last};
     for (size_t i = 0; i < sizeof act / sizeof *act; i++) {
-        op->buf_free(s->m->be, act[i]);
+        be->ops->buf_free(be, act[i]);
     }
-    for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape.n_layers + 2; i++) {
-        op->buf_free(s->m->be, s->caches[i]);
+    for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape->n_layers + 2; i++) {
+        be->ops->buf_free(be, s->caches[i]);
     }
     window_stats_fini(&s->stats);
     free(s->caches);
+    free(s->row_errors);
     free(s->nll);
     free(s->order);
     free(s->inv_freq);
@@ -191,25 +185,23 @@ void session_destroy(session *s) {
 
 /* ---- work ---- */
 
+/* Tokens [n] inside the vocabulary, of a sequence of n_total that fits the context. */
 static ckvc_status check_tokens(const session *s, const char *what, const int32_t *tokens,
-                                int64_t n, ckvc_err *err) {
-    for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= s->m->shape.vocab) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: token %lld is id %d, outside the model's vocabulary of %d", what,
-                             (long long)i, tokens[i], s->m->shape.vocab);
-        }
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status check_context(const session *s, int64_t n_total, ckvc_err *err) {
-    const int64_t context = model_shape_context(&s->m->shape);
+                                int64_t n, int64_t n_total, ckvc_err *err) {
+    const model_shape *shape = s->m->shape;
+    const int64_t context = model_shape_context(shape);
     if (n_total > context) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%lld tokens are more than the model's context of %lld (config.json, "
                          "max_position_embeddings)",
                          (long long)n_total, (long long)context);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (tokens[i] < 0 || tokens[i] >= shape->vocab) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: token %lld is id %d, outside the model's vocabulary of %d", what,
+                             (long long)i, tokens[i], shape->vocab);
+        }
     }
     return CKVC_OK;
 }
@@ -225,22 +217,20 @@ static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
     session *s = t->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    ckvc_status rc = be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k,
-                                          s->prompt.capacity, s->stats.mass, err);
-    if (rc == CKVC_OK) {
-        rc = be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm,
-                                  err);
-    }
-    if (rc == CKVC_OK) { window_stats_layer(&s->stats, layer, t->n, t->window); }
-    return rc;
+    CKVC_TRY(be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k,
+                                  s->prompt.capacity, s->stats.mass, err));
+    CKVC_TRY(be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm,
+                                  err));
+    window_stats_layer(&s->stats, layer, t->n, t->window);
+    return CKVC_OK;
 }
 
-ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_t n_total,
-                            int64_t window, ckvc_alpha_kind alpha_kind, prefill_stats *stats,
+ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
                             ckvc_err *err) {
     backend *be = s->m->be;
+    const int64_t n = in->n, window = in->window;
     assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
-           n_total >= n);
+           in->n_total >= n);
     s->n_prompt = 0;
     s->first_known = false;
     if (n < window + 1) {
@@ -248,16 +238,13 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
                          "the prompt has %lld tokens, need at least %lld (window %lld + 1)",
                          (long long)n, (long long)window + 1, (long long)window);
     }
-    ckvc_status rc = check_context(s, n_total, err);
-    if (rc == CKVC_OK) { rc = check_tokens(s, "prompt", tokens, n, err); }
-    if (rc != CKVC_OK) { return rc; }
-
+    CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     window_stats_begin(&s->stats, n);
-    rope_frequencies(&s->m->shape, n_total, s->inv_freq);
+    rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
     tap_ctx ctx = {s, n, window};
     const forward_pass pass = {.m = s->m,
                                .act = &s->act,
-                               .tokens = tokens,
+                               .tokens = in->tokens,
                                .inv_freq = s->inv_freq,
                                .n_rows = n,
                                .first_row = n - window - 1,
@@ -265,79 +252,93 @@ ckvc_status session_prefill(session *s, const int32_t *tokens, int64_t n, int64_
                                .tap = tap,
                                .tap_ctx = &ctx};
     const int64_t top = forward_top_row(&pass);
-    rc = forward(&pass, err);
-    if (rc == CKVC_OK) { /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-        rc = model_head_nll(s->m, s->act.norm, n - window - 1 - top, window, 1, tokens + n - window,
-                            s->nll, err);
-    }
-    if (rc != CKVC_OK) { return rc; }
-    be->ops->copy_rows(be, s->act.norm, n - 1 - top, s->last, 0, 1, s->m->shape.width);
-    window_stats_finish(&s->stats, n, window, alpha_kind, stats);
+    CKVC_TRY(forward(&pass, err));
+    /* the window's tokens are predicted by rows T-W-1 ... T-2 */
+    const head_rows rows = {s->act.norm, n - window - 1 - top, window, 1};
+    CKVC_TRY(model_head_nll(s->m, rows, in->tokens + n - window, s->nll, err));
+    be->ops->copy_rows(be, s->act.norm, n - 1 - top, s->last, 0, 1, s->m->shape->width);
+    window_stats_finish(&s->stats, n, window, in->alpha_kind, stats);
     stats->r_sem = exp(nll_mean(s->nll, window));
     s->n_prompt = n;
-    s->n_total = n_total;
+    s->n_total = in->n_total;
     return be->ops->sync(be, err);
 }
 
-static ckvc_status roll_out(session *s, const int32_t *continuation, int64_t n,
-                            const rollout_lane *lanes, int64_t n_lanes, layer_tap on_layer,
-                            void *on_layer_ctx, double *nll, ckvc_err *err) {
+typedef struct rollout_batch {
+    const int32_t *continuation; /* [n] */
+    int64_t n;
+    const rollout_lane *lanes; /* [n_lanes] */
+    int64_t n_lanes;
+    layer_tap tap; /* or NULL */
+    void *tap_ctx;
+} rollout_batch;
+
+static ckvc_status roll_out(session *s, const rollout_batch *b, double *nll, ckvc_err *err) {
+    const int32_t *continuation = b->continuation;
+    const int64_t n = b->n, n_lanes = b->n_lanes;
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
            n_lanes <= max_lanes(s->limits));
-    assert(s->m->shape.rope != ROPE_DYNAMIC ||
+    assert(s->m->shape->rope != ROPE_DYNAMIC ||
            s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
     for (int64_t i = 0; i < n_lanes; i++) {
-        const rollout_lane *lane = &lanes[i];
-        assert(lane->parent < 0 ? i == 0 || lanes[i - 1].parent < 0
-                                : lane->parent < i && lanes[lane->parent].parent < 0);
-        assert(lane->parent < 0 || lanes[i - 1].parent < 0 || lanes[i - 1].layer <= lane->layer);
+        const rollout_lane *lane = &b->lanes[i];
+        assert(lane->parent < 0 ? i == 0 || lane[-1].parent < 0
+                                : lane->parent < i && b->lanes[lane->parent].parent < 0);
+        assert(lane->parent < 0 || lane[-1].parent < 0 || lane[-1].layer <= lane->layer);
     }
-    ckvc_status rc = check_context(s, s->n_prompt + n, err);
-    if (rc == CKVC_OK) { rc = check_tokens(s, "continuation", continuation, n, err); }
-    if (rc == CKVC_OK && !(s->first_known && s->first_token == continuation[0])) {
-        rc = model_head_nll(s->m, s->last, 0, 1, 1, continuation, &s->first_nll, err);
-        s->first_known = rc == CKVC_OK;
+    CKVC_TRY(check_tokens(s, "continuation", continuation, n, s->n_prompt + n, err));
+    if (!s->first_known || s->first_token != continuation[0]) {
+        s->first_known = false;
+        const head_rows last = {s->last, 0, 1, 1};
+        CKVC_TRY(model_head_nll(s->m, last, continuation, &s->first_nll, err));
+        s->first_known = true;
         s->first_token = continuation[0];
     }
-    if (rc == CKVC_OK && n > 1) {
+    if (n > 1) {
         const forward_pass pass = {.m = s->m,
                                    .act = &s->act,
                                    .tokens = continuation,
                                    .inv_freq = s->inv_freq,
                                    .n_rows = n - 1,
                                    .prompt = &s->prompt,
-                                   .lanes = lanes,
+                                   .lanes = b->lanes,
                                    .n_lanes = n_lanes,
                                    .n_prompt = s->n_prompt,
                                    .own = &s->own,
                                    .order = s->order,
-                                   .tap = on_layer,
-                                   .tap_ctx = on_layer_ctx};
-        rc = forward(&pass, err);
-        if (rc == CKVC_OK) { /* behind the places of the first losses: what is moved up below is
-                                read before it is written over */
-            rc = model_head_nll(s->m, s->act.norm, 0, n - 1, n_lanes, continuation + 1,
-                                nll + n_lanes, err);
-        }
+                                   .tap = b->tap,
+                                   .tap_ctx = b->tap_ctx};
+        CKVC_TRY(forward(&pass, err));
+        /* behind the places of the first losses: what is moved up below is read before it is
+         * written over */
+        const head_rows rows = {s->act.norm, 0, n - 1, n_lanes};
+        CKVC_TRY(model_head_nll(s->m, rows, continuation + 1, nll + n_lanes, err));
     }
-    for (int64_t i = 0; rc == CKVC_OK && i < n_lanes; i++) {
+    for (int64_t i = 0; i < n_lanes; i++) {
         nll[i * n] = s->first_nll;
         memmove(nll + i * n + 1, nll + n_lanes + i * (n - 1), (size_t)(n - 1) * sizeof *nll);
     }
-    return rc;
+    return CKVC_OK;
 }
 
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) {
-    return roll_out(s, continuation, n, lanes, n_lanes, NULL, NULL, nll, err);
+    const rollout_batch batch = {
+        .continuation = continuation, .n = n, .lanes = lanes, .n_lanes = n_lanes};
+    return roll_out(s, &batch, nll, err);
+}
+
+ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
+                             const kept_set *sets, double *nll, ckvc_err *err) {
+    const rollout_lane alone = {.parent = -1, .sets = sets};
+    return session_rollouts(s, continuation, n, &alone, 1, nll, err);
 }
 
 typedef struct error_ctx {
     session *s;
     int64_t n_rows;
     const kept_set *sets;
-    be_row_error *rows;
     layer_error *layers;
 } error_ctx;
 
@@ -347,17 +348,17 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     (void)own_v;
     const error_ctx *e = ctx;
     session *s = e->s;
+    backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    ckvc_status rc = s->m->be->ops->attention_error(
-        s->m->be, &attention, e->n_rows, row0, q, s->prompt.k[layer], s->prompt.capacity, own_k,
-        s->own.capacity, 0, 1, &e->sets[layer], e->rows, err);
-    if (rc != CKVC_OK) { return rc; }
+    CKVC_TRY(be->ops->attention_error(be, &attention, e->n_rows, row0, q, s->prompt.k[layer],
+                                      s->prompt.capacity, own_k, s->own.capacity, 0, 1,
+                                      &e->sets[layer], s->row_errors, err));
     layer_error *out = &e->layers[layer];
     *out = (layer_error){0};
     for (int32_t h = 0; h < attention.n_heads; h++) {
         double mass = 0, restricted = 0, actual = 0;
         for (int64_t j = 0; j < e->n_rows; j++) {
-            const be_row_error *r = &e->rows[h * e->n_rows + j];
+            const be_row_error *r = &s->row_errors[h * e->n_rows + j];
             mass += r->mass * r->mass;
             restricted += r->restricted;
             actual += r->actual;
@@ -370,45 +371,46 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
 }
 
 ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
-                                    const kept_set *sets, double *nll, be_row_error *rows,
-                                    layer_error *layers, ckvc_err *err) {
+                                    const kept_set *sets, double *nll, layer_error *layers,
+                                    ckvc_err *err) {
     assert(max_lanes(s->limits) >= 2 && n >= 2);
-    const rollout_lane lanes[2] = {{.parent = -1, .sets = NULL}, {.parent = -1, .sets = sets}};
-    error_ctx ctx = {s, n - 1, sets, rows, layers};
-    return roll_out(s, continuation, n, lanes, 2, error_tap, &ctx, nll, err);
-}
-
-ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
-                             const kept_set *sets, double *nll, ckvc_err *err) {
-    const rollout_lane alone = {.parent = -1, .sets = sets};
-    return session_rollouts(s, continuation, n, &alone, 1, nll, err);
+    if (!s->row_errors) {
+        s->row_errors =
+            ckvc_alloc((size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1),
+                       sizeof *s->row_errors);
+    }
+    const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
+    error_ctx ctx = {s, n - 1, sets, layers};
+    const rollout_batch batch = {.continuation = continuation,
+                                 .n = n,
+                                 .lanes = lanes,
+                                 .n_lanes = 2,
+                                 .tap = error_tap,
+                                 .tap_ctx = &ctx};
+    return roll_out(s, &batch, nll, err);
 }
 
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
-                          const int64_t *positions, int64_t n_positions, float *logits,
                           ckvc_err *err) {
     assert(n >= 1 && n <= s->limits.max_prompt);
     s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
-    ckvc_status rc = check_context(s, n, err);
-    if (rc == CKVC_OK) { rc = check_tokens(s, "sequence", tokens, n, err); }
-    if (rc != CKVC_OK) { return rc; }
-    rope_frequencies(&s->m->shape, n, s->inv_freq);
+    CKVC_TRY(check_tokens(s, "sequence", tokens, n, n, err));
+    rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = {.m = s->m,
                                .act = &s->act,
                                .tokens = tokens,
                                .inv_freq = s->inv_freq,
                                .n_rows = n,
                                .prompt = &s->prompt};
-    rc = forward(&pass, err);
-    if (rc == CKVC_OK) {
-        rc = model_head_nll(s->m, s->act.norm, 0, n - 1, 1, tokens + 1, nll, err);
-    }
-    for (int64_t i = 0; rc == CKVC_OK && i < n_positions; i++) {
-        assert(positions[i] >= 0 && positions[i] < n);
-        rc =
-            model_head_logits(s->m, s->act.norm, positions[i], logits + i * s->m->shape.vocab, err);
-    }
-    return rc;
+    CKVC_TRY(forward(&pass, err));
+    const head_rows rows = {s->act.norm, 0, n - 1, 1};
+    return model_head_nll(s->m, rows, tokens + 1, nll, err);
+}
+
+ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {
+    assert(position >= 0 && position < s->limits.max_prompt);
+    const head_rows row = {s->act.norm, position, 1, 1};
+    return model_head_logits(s->m, row, logits, err);
 }
 
 double nll_mean(const double *nll, int64_t n) {

@@ -13,8 +13,7 @@
 
 #include "lib/base/memory.h"
 
-ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt,
-                                ckvc_err *err) {
+void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_prompt) {
     const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads,
                  lg = (size_t)shape->n_layers * g;
     *s = (window_stats){
@@ -27,13 +26,6 @@ ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64
     s->own_entropy = ckvc_calloc(lg, sizeof *s->own_entropy);
     s->mass = ckvc_calloc(g * t, sizeof *s->mass);
     s->norm = ckvc_calloc(g * t, sizeof *s->norm);
-    if (s->alpha && s->alpha_f32 && s->rho && s->rho_sd && s->own_recent && s->own_entropy &&
-        s->mass && s->norm) {
-        return CKVC_OK;
-    }
-    window_stats_fini(s);
-    return ckvc_fail_memory(err, "the statistics of a prompt",
-                            window_stats_bytes(shape, max_prompt));
 }
 
 void window_stats_fini(window_stats *s) {

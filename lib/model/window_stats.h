@@ -15,8 +15,7 @@ typedef struct window_stats {
     double *mass, *norm;                       /* [G][T] of the layer in hand */
 } window_stats;
 
-ckvc_status window_stats_create(window_stats *s, const model_shape *shape, int64_t max_prompt,
-                                ckvc_err *err) CKVC_MUST_CHECK;
+void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_prompt);
 void window_stats_fini(window_stats *s);
 size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt);
 

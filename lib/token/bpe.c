@@ -12,21 +12,11 @@
 
 enum {
     MAX_WORD_BYTES = 1 << 30, /* symbol positions are 31-bit */
-    NO_ATOM = INT32_MAX, /* symbol of a character that occurs in no piece; the others: FIRST_ATOM */
-    SCAN_SYMBOLS = 24    /* up to here a linear scan for the best pair beats the heap (measured on
-                            manuals and code) */
+    /* Symbol of a character that occurs in no piece; the others: FIRST_ATOM. */
+    NO_ATOM = INT32_MAX,
+    /* Up to here a linear scan for the best pair beats the heap (measured on manuals and code). */
+    SCAN_SYMBOLS = 24
 };
-
-ckvc_status id_list_push(id_list *list, int32_t id, ckvc_err *err) {
-    if (list->n == list->capacity) {
-        void *ids = list->ids;
-        ckvc_status status = ckvc_grow(&ids, &list->capacity, list->n + 1, sizeof *list->ids, err);
-        list->ids = ids;
-        if (status != CKVC_OK) { return status; }
-    }
-    list->ids[list->n++] = id;
-    return CKVC_OK;
-}
 
 struct bpe_symbol {
     int32_t id;         /* -1: joined to the symbol before it */
@@ -50,6 +40,15 @@ static void symbol_add(bpe_scratch *s, size_t *n, int32_t id) {
     ++*n;
 }
 
+/* Whether every byte of a character without a piece has a byte piece that stands in. */
+static bool as_bytes(const bpe *b, const char *text, size_t step) {
+    bool all = b->spec->byte_fallback && !b->spec->byte_level;
+    for (size_t k = 0; all && k < step; k++) {
+        all = b->byte_piece[(uint8_t)text[k]] >= 0;
+    }
+    return all;
+}
+
 /* Writes the word's smallest symbols; room for n of them is there. A run of unknown characters is
  * one symbol under fuse_unk. An unknown symbol waits until the next known one, byte pieces overtake
  * it: the order of the reference implementation. */
@@ -57,38 +56,24 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     const token_spec *spec = b->spec;
     size_t used = 0;
     bool waiting = false;
-    for (size_t i = 0; i < n;) {
-        size_t step = 1;
-        int32_t id;
-        if (spec->byte_level) {
-            id = b->byte_piece[(uint8_t)word[i]];
-        } else {
-            step = ckvc_utf8_step(word + i, n - i, NULL);
-            assert(step > 0);
-            id = step == 1 ? b->ascii[(uint8_t)word[i]] : piece_id(b, &b->by_word, word + i, step);
-        }
+    for (size_t i = 0, step; i < n; i += step) {
+        step = symbol_step(b, word + i, n - i);
+        assert(step > 0);
+        const int32_t id = character_id(b, word + i, step);
         if (id >= 0) {
             if (waiting) { symbol_add(s, &used, spec->unk_id); }
             waiting = false;
             symbol_add(s, &used, id);
-            i += step;
-            continue;
-        }
-        bool as_bytes = spec->byte_fallback && !spec->byte_level;
-        for (size_t k = 0; as_bytes && k < step; k++) {
-            as_bytes = b->byte_piece[(uint8_t)word[i + k]] >= 0;
-        }
-        for (size_t k = 0; as_bytes && k < step; k++) {
-            symbol_add(s, &used, b->byte_piece[(uint8_t)word[i + k]]);
-        }
-        if (!as_bytes && spec->unk_id >= 0) {
+        } else if (as_bytes(b, word + i, step)) {
+            for (size_t k = 0; k < step; k++) {
+                symbol_add(s, &used, b->byte_piece[(uint8_t)word[i + k]]);
+            }
+        } else if (spec->unk_id >= 0) {
             if (waiting && !spec->fuse_unk) { symbol_add(s, &used, spec->unk_id); }
             waiting = true;
         }
-        i += step;
     }
     if (waiting) { symbol_add(s, &used, spec->unk_id); }
-    if (used) { s->symbols[used - 1].next = -1; }
     return used;
 }
 
@@ -98,50 +83,38 @@ static size_t first_scored_symbols(const bpe *b, bpe_scratch *s, const char *wor
     size_t used = 0;
     uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
     for (size_t i = 0, step; i < n; i += step) {
-        int32_t index = -1, id = -1;
-        step = b->whole.first[(uint8_t)word[i]]
-                   ? trie_longest(&b->whole, word + i, n - i, &index, &steps)
-                   : 0;
+        int32_t index, id;
+        step = trie_longest(&b->whole, word + i, n - i, &index, &steps);
         if (step) {
             id = b->spec->pieces[index].id;
         } else {
             step = symbol_step(b, word + i, n - i);
             assert(step > 0);
-            id = b->spec->byte_level ? b->byte_piece[(uint8_t)word[i]]
-                 : step == 1         ? b->ascii[(uint8_t)word[i]]
-                                     : piece_id(b, &b->by_word, word + i, step);
-            for (size_t k = 0; id < 0 && k < b->n_atoms; k++) {
-                if (b->atoms[k].size == step && memcmp(b->atoms[k].bytes, word + i, step) == 0) {
-                    id = FIRST_ATOM + (int32_t)k;
-                }
+            id = character_id(b, word + i, step);
+            if (id < 0) {
+                const int32_t atom = atom_index(b, word + i, step);
+                id = atom < 0 ? NO_ATOM : FIRST_ATOM + atom;
             }
-            id = id < 0 ? NO_ATOM : id;
         }
         symbol_add(s, &used, id);
         s->symbols[used - 1].start = (int32_t)i;
     }
-    if (used) { s->symbols[used - 1].next = -1; }
     return used;
 }
 
 /* A symbol that is no piece: its bytes, or the unknown piece, once for a run of them under
  * fuse_unk. */
-static ckvc_status push_unknown(const bpe *b, const char *text, size_t step, bool *after_unknown,
-                                id_list *out, ckvc_err *err) {
+static void push_unknown(const bpe *b, const char *text, size_t step, bool *after_unknown,
+                         id_list *out) {
     const token_spec *spec = b->spec;
-    bool as_bytes = spec->byte_fallback && !spec->byte_level;
-    for (size_t k = 0; as_bytes && k < step; k++) {
-        as_bytes = b->byte_piece[(uint8_t)text[k]] >= 0;
+    const bool bytes = as_bytes(b, text, step);
+    for (size_t k = 0; bytes && k < step; k++) {
+        id_list_push(out, b->byte_piece[(uint8_t)text[k]]);
     }
-    ckvc_status status = CKVC_OK;
-    for (size_t k = 0; as_bytes && k < step && status == CKVC_OK; k++) {
-        status = id_list_push(out, b->byte_piece[(uint8_t)text[k]], err);
+    if (!bytes && spec->unk_id >= 0 && !(*after_unknown && spec->fuse_unk)) {
+        id_list_push(out, spec->unk_id);
     }
-    if (!as_bytes && spec->unk_id >= 0 && !(*after_unknown && spec->fuse_unk)) {
-        status = id_list_push(out, spec->unk_id, err);
-    }
-    *after_unknown = !as_bytes;
-    return status;
+    *after_unknown = !bytes;
 }
 
 static void join(struct bpe_symbol *symbols, int32_t at, int32_t joined) {
@@ -236,52 +209,46 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
     }
     if (b->spec->ignore_merges) {
         int32_t id = piece_id(b, &b->by_word, word, n);
-        if (id >= 0) { return id_list_push(out, id, err); }
-    }
-    ckvc_status status = CKVC_OK;
-    if (scratch->symbol_capacity < n) {
-        void *symbols = scratch->symbols;
-        status = ckvc_grow(&symbols, &scratch->symbol_capacity, n, sizeof *scratch->symbols, err);
-        scratch->symbols = symbols;
-        if (status != CKVC_OK) { return status; }
-    }
-    size_t used = b->spec->merge_by_score ? first_scored_symbols(b, scratch, word, n)
-                                          : first_symbols(b, scratch, word, n);
-    assert(used <= n);
-    if (used <= SCAN_SYMBOLS) {
-        if (used > 1) { merge_by_scan(b, scratch->symbols, used); }
-    } else {
-        /* n-1 pairs at the start, and each of the at most n-1 joins adds two */
-        if (scratch->heap_capacity < 3 * used) {
-            void *heap = scratch->heap;
-            status =
-                ckvc_grow(&heap, &scratch->heap_capacity, 3 * used, sizeof *scratch->heap, err);
-            scratch->heap = heap;
-            if (status != CKVC_OK) { return status; }
+        if (id >= 0) {
+            id_list_push(out, id);
+            return CKVC_OK;
         }
+    }
+    if (scratch->symbol_capacity < n) { CKVC_GROW(scratch->symbols, scratch->symbol_capacity, n); }
+    const bool by_score = b->spec->merge_by_score;
+    size_t used =
+        by_score ? first_scored_symbols(b, scratch, word, n) : first_symbols(b, scratch, word, n);
+    assert(used <= n);
+    if (used == 0) { return CKVC_OK; }
+    scratch->symbols[used - 1].next = -1;
+    if (used > SCAN_SYMBOLS) {
+        /* n-1 pairs at the start, and each of the at most n-1 joins adds two */
+        CKVC_GROW(scratch->heap, scratch->heap_capacity, 3 * used);
         merge_by_heap(b, scratch, used);
+    } else if (used > 1) {
+        merge_by_scan(b, scratch->symbols, used);
     }
     bool after_unknown = false;
-    for (int32_t i = used ? 0 : -1; i >= 0 && status == CKVC_OK; i = scratch->symbols[i].next) {
+    for (int32_t i = 0; i >= 0; i = scratch->symbols[i].next) {
         const struct bpe_symbol *symbol = &scratch->symbols[i];
-        if (symbol->id >= FIRST_ATOM && b->spec->merge_by_score) {
+        if (by_score && symbol->id >= FIRST_ATOM) {
             const char *text = word + symbol->start;
-            status = push_unknown(b, text, symbol_step(b, text, n - (size_t)symbol->start),
-                                  &after_unknown, out, err);
+            push_unknown(b, text, symbol_step(b, text, n - (size_t)symbol->start), &after_unknown,
+                         out);
         } else {
-            status = id_list_push(out, symbol->id, err);
+            id_list_push(out, symbol->id);
             after_unknown = false;
         }
     }
-    return status;
+    return CKVC_OK;
 }
 
 size_t bpe_part(const bpe *b, const char *text, size_t n) {
     if (!b->parts) { return n; }
     for (const char *at = text + 1, *end = text + n; at < end; at++) {
-        at = memchr(at, METASPACE[0], (size_t)(end - at));
+        at = memchr(at, TOKEN_SPACE_MARK[0], (size_t)(end - at));
         if (!at) { break; }
-        if (starts_with_metaspace(at, (size_t)(end - at)) && !b->crossing[(uint8_t)at[-1]]) {
+        if (starts_with_space_mark(at, (size_t)(end - at)) && !b->crossing[(uint8_t)at[-1]]) {
             return (size_t)(at - text);
         }
     }

@@ -8,6 +8,7 @@
 #ifndef CKVC_TOKEN_BPE_H
 #define CKVC_TOKEN_BPE_H
 
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
@@ -17,10 +18,13 @@ typedef struct id_list { /* zero-initialise; free(ids) */
     int32_t *ids;
     size_t n, capacity;
 } id_list;
-ckvc_status id_list_push(id_list *list, int32_t id, ckvc_err *err) CKVC_MUST_CHECK;
+static inline void id_list_push(id_list *list, int32_t id) {
+    if (list->n == list->capacity) { CKVC_GROW(list->ids, list->capacity, list->n + 1); }
+    list->ids[list->n++] = id;
+}
 
-typedef struct bpe_scratch { /* one a caller: a bpe is shared between threads, this is not.
-                                Zero-initialise, bpe_scratch_fini. */
+/* One a caller: a bpe is shared between threads, this is not. Zero-initialise, bpe_scratch_fini. */
+typedef struct bpe_scratch {
     struct bpe_symbol *symbols;
     size_t symbol_capacity;
     struct bpe_candidate *heap;

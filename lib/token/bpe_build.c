@@ -1,22 +1,24 @@
 /* From a token_spec to the tables that byte-pair merging looks things up in. */
+#include "lib/token/bpe.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/base/memory.h"
 #include "lib/token/bpe_internal.h"
 
-static ckvc_status piece_map_init(piece_map *map, const token_text *texts, size_t n,
-                                  ckvc_err *err) {
+CKVC_AUTO_OF(bpe, bpe_free)
+
+/* ---- pieces ---- */
+
+static void piece_map_init(piece_map *map, const token_text *texts, size_t n) {
     size_t capacity = 16;
     while (capacity < n * 2) {
         capacity *= 2;
     }
-    map->slots = ckvc_calloc(capacity, sizeof *map->slots);
-    map->mask = capacity - 1;
-    map->key = ckvc_hash_key();
-    map->texts = texts;
-    return map->slots ? CKVC_OK
-                      : ckvc_fail_memory(err, "tokenizer pieces", capacity * sizeof *map->slots);
+    *map = (piece_map){.key = ckvc_hash_key(),
+                       .slots = ckvc_calloc(capacity, sizeof *map->slots),
+                       .mask = capacity - 1,
+                       .texts = texts};
 }
 
 /* False when the text is there already. */
@@ -29,23 +31,33 @@ static bool piece_map_add(piece_map *map, size_t piece) {
     return true;
 }
 
-static ckvc_status build_raw(bpe *b, ckvc_err *err) {
+static ckvc_status map_pieces(bpe *b, const char *name, ckvc_err *err) {
     const token_spec *spec = b->spec;
-    size_t total = 1;
+    size_t total = 0;
+    b->spelled = ckvc_alloc(spec->n_pieces, sizeof *b->spelled);
+    piece_map_init(&b->by_spelling, b->spelled, spec->n_pieces);
     for (size_t i = 0; i < spec->n_pieces; i++) {
-        total += spec->pieces[i].text.size; /* all of them are in memory already: no overflow */
+        b->spelled[i] = spec->pieces[i].text;
+        total += b->spelled[i].size; /* all of them are in memory already: no overflow */
+        if (!piece_map_add(&b->by_spelling, i)) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: model.vocab: piece \"%.64s\" stands there twice", name,
+                             b->spelled[i].bytes);
+        }
     }
+    b->by_word = b->by_spelling;
+    if (!spec->byte_level) { return CKVC_OK; }
     b->raw = ckvc_calloc(spec->n_pieces, sizeof *b->raw);
     b->raw_bytes = ckvc_alloc(total, 1);
+    piece_map_init(&b->by_word, b->raw, spec->n_pieces);
     char *at = b->raw_bytes;
     for (size_t i = 0; i < spec->n_pieces; i++) {
-        const token_text *text = &spec->pieces[i].text;
         b->raw[i].bytes = at;
-        if (token_unspell_bytes(text->bytes, text->size, at, &b->raw[i].size)) {
-            at += b->raw[i].size;
-        } else {
+        if (!token_unspell_bytes(b->spelled[i].bytes, b->spelled[i].size, at, &b->raw[i].size)) {
             b->raw[i].size = 0;
         }
+        at += b->raw[i].size;
+        if (b->raw[i].size) { piece_map_add(&b->by_word, i); /* the alphabet is one to one */ }
     }
     return CKVC_OK;
 }
@@ -56,9 +68,7 @@ static int hex_digit(char c) {
 
 static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err) {
     const token_spec *spec = b->spec;
-    for (int i = 0; i < 256; i++) {
-        b->byte_piece[i] = -1;
-    }
+    memset(b->byte_piece, -1, sizeof b->byte_piece);
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_text *text = &spec->pieces[i].text;
         if (spec->byte_level) {
@@ -80,7 +90,9 @@ static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status merges_init(bpe *b, size_t n, ckvc_err *err) {
+/* ---- merges that the file lists ---- */
+
+static void merges_init(bpe *b, size_t n) {
     size_t capacity = 16;
     b->merge_shift = 60;
     for (; capacity < n * 2; capacity *= 2) {
@@ -92,7 +104,6 @@ static ckvc_status merges_init(bpe *b, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < capacity; i++) {
         b->merges[i].joined = -1;
     }
-    return CKVC_OK;
 }
 
 static bool is_byte_piece(const bpe *b, int32_t id) {
@@ -102,107 +113,99 @@ static bool is_byte_piece(const bpe *b, int32_t id) {
     return false;
 }
 
-static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err) {
-    const token_spec *spec = b->spec;
-    char *joined = NULL;
-    size_t room = 0;
-    ckvc_status status = merges_init(b, spec->n_merges, err);
-    for (size_t i = 0; i < spec->n_merges && status == CKVC_OK; i++) {
-        const token_text *left = &spec->merges[i].left, *right = &spec->merges[i].right;
-        int32_t left_id = bpe_piece_id(b, left->bytes, left->size),
-                right_id = bpe_piece_id(b, right->bytes, right->size);
-        size_t size = left->size + right->size;
-        if (size > room) {
-            free(joined);
-            room = size * 2;
-            joined = ckvc_alloc(room, 1);
-            if (!joined) {
-                status = ckvc_fail_memory(err, "tokenizer merges", room);
-                break;
-            }
-        }
-        if (size) {
-            memcpy(joined, left->bytes, left->size);
-            memcpy(joined + left->size, right->bytes, right->size);
-        }
-        int32_t joined_id =
-            left_id < 0 || right_id < 0 || !size ? -1 : bpe_piece_id(b, joined, size);
-        if (joined_id < 0) {
-            status = ckvc_fail(err, CKVC_E_DATA,
-                               "%s: model.merges[%zu]: \"%.64s %.64s\": %s \"%.64s%.64s\" is not "
-                               "in the vocabulary",
-                               name, i, left->bytes, right->bytes,
-                               left_id < 0    ? "left part"
-                               : right_id < 0 ? "right part"
-                                              : "the joined piece",
-                               left_id < 0 || right_id >= 0 ? left->bytes : "",
-                               left_id < 0 ? "" : right->bytes);
-            break;
-        }
-        merge_slot *slot = merge_find(b, pair_of(left_id, right_id));
-        if (slot->joined >= 0) {
-            status = ckvc_fail(err, CKVC_E_DATA,
-                               "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u",
-                               name, i, left->bytes, right->bytes, slot->rank);
-        }
-        *slot = (merge_slot){pair_of(left_id, right_id), (uint32_t)i, joined_id};
-        if (starts_with_metaspace(right->bytes, right->size)) {
-            b->crossing[(uint8_t)left->bytes[left->size - 1]] = true;
-            if (left_id == spec->unk_id || is_byte_piece(b, left_id)) {
-                b->parts = false; /* such a piece stands for another character than it spells */
-            }
+static ckvc_status add_merge(bpe *b, size_t i, char *joined, const char *name, ckvc_err *err) {
+    const token_text *left = &b->spec->merges[i].left, *right = &b->spec->merges[i].right;
+    const size_t size = left->size + right->size;
+    const int32_t left_id = bpe_piece_id(b, left->bytes, left->size),
+                  right_id = bpe_piece_id(b, right->bytes, right->size);
+    if (size) {
+        memcpy(joined, left->bytes, left->size);
+        memcpy(joined + left->size, right->bytes, right->size);
+    }
+    int32_t joined_id = left_id < 0 || right_id < 0 || !size ? -1 : bpe_piece_id(b, joined, size);
+    if (joined_id < 0) {
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: model.merges[%zu]: \"%.64s %.64s\": %s \"%.64s%.64s\" is not in the vocabulary",
+            name, i, left->bytes, right->bytes,
+            left_id < 0    ? "left part"
+            : right_id < 0 ? "right part"
+                           : "the joined piece",
+            left_id < 0 || right_id >= 0 ? left->bytes : "", left_id < 0 ? "" : right->bytes);
+    }
+    merge_slot *slot = merge_find(b, pair_of(left_id, right_id));
+    if (slot->joined >= 0) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u", name,
+                         i, left->bytes, right->bytes, slot->rank);
+    }
+    *slot = (merge_slot){pair_of(left_id, right_id), (uint32_t)i, joined_id};
+    if (starts_with_space_mark(right->bytes, right->size)) {
+        b->crossing[(uint8_t)left->bytes[left->size - 1]] = true;
+        if (left_id == b->spec->unk_id || is_byte_piece(b, left_id)) {
+            b->parts = false; /* such a piece stands for another character than it spells */
         }
     }
-    free(joined);
-    return status;
+    return CKVC_OK;
+}
+
+static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err) {
+    const token_spec *spec = b->spec;
+    size_t longest = 0;
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        const size_t size = spec->merges[i].left.size + spec->merges[i].right.size;
+        longest = size > longest ? size : longest;
+    }
+    CKVC_AUTO_FREE char *joined = ckvc_alloc(longest, 1);
+    merges_init(b, spec->n_merges);
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        CKVC_TRY(add_merge(b, i, joined, name, err));
+    }
+    return CKVC_OK;
 }
 
 /* ---- merges that follow from the pieces and their scores ---- */
-static int32_t piece_index(const piece_map *map, const char *text, size_t n) {
-    const piece_slot *slot = piece_map_slot(map, text, n);
-    return (int32_t)slot->piece - 1;
+
+typedef struct merge_list {
+    merge_slot *items;
+    size_t n, capacity;
+} merge_list;
+
+static void merge_list_fini(merge_list *list) {
+    free(list->items);
 }
 
 /* The symbol of one character or byte of a piece, an atom when it has no piece. */
 static ckvc_status symbol_of_character(bpe *b, const char *text, size_t n, int32_t *id,
                                        ckvc_err *err) {
-    int32_t index = piece_index(&b->by_word, text, n);
-    if (index >= 0) {
-        *id = b->spec->pieces[index].id;
-        return CKVC_OK;
-    }
-    for (size_t i = 0; i < b->n_atoms; i++) {
-        if (b->atoms[i].size == n && memcmp(b->atoms[i].bytes, text, n) == 0) {
-            *id = FIRST_ATOM + (int32_t)i;
-            return CKVC_OK;
-        }
-    }
     enum {
         MAX_ATOMS = 256
-    }; /* a vocabulary holds the characters of its pieces; they are searched one by one */
-    if (b->n_atoms == MAX_ATOMS) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "tokenizer: more than %d characters of pieces are no pieces themselves",
-                         MAX_ATOMS);
-    }
-    void *atoms = b->atoms;
-    ckvc_status status =
-        ckvc_grow(&atoms, &b->atom_capacity, b->n_atoms + 1, sizeof *b->atoms, err);
-    b->atoms = atoms;
-    if (status == CKVC_OK) {
-        *id = FIRST_ATOM + (int32_t)b->n_atoms;
+    }; /* a vocabulary holds the characters of its pieces; they are searched
+          one by one */
+    *id = character_id(b, text, n);
+    if (*id >= 0) { return CKVC_OK; }
+    int32_t atom = atom_index(b, text, n);
+    if (atom < 0) {
+        if (b->n_atoms == MAX_ATOMS) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "tokenizer: more than %d characters of pieces are no pieces "
+                             "themselves",
+                             MAX_ATOMS);
+        }
+        CKVC_GROW(b->atoms, b->atom_capacity, b->n_atoms + 1);
+        atom = (int32_t)b->n_atoms;
         b->atoms[b->n_atoms++] = (token_text){(char *)(uintptr_t)text, n};
     }
-    return status;
+    *id = FIRST_ATOM + atom;
+    return CKVC_OK;
 }
 
 /* A half of a piece: one character, or a piece that merging makes. -1: neither. */
 static ckvc_status half_id(bpe *b, const char *text, size_t n, int32_t *id, ckvc_err *err) {
     if (symbol_step(b, text, n) == n) { return symbol_of_character(b, text, n, id, err); }
-    int32_t index = piece_index(&b->by_word, text, n);
-    *id = index >= 0 && b->spec->pieces[index].kind == TOKEN_PIECE_NORMAL
-              ? b->spec->pieces[index].id
-              : -1;
+    const uint32_t piece = piece_map_slot(&b->by_word, text, n)->piece;
+    const token_piece *found = piece ? &b->spec->pieces[piece - 1] : NULL;
+    *id = found && found->kind == TOKEN_PIECE_NORMAL ? found->id : -1;
     return CKVC_OK;
 }
 
@@ -212,154 +215,94 @@ static int descending(const void *a, const void *b) {
 }
 
 /* Pieces of one score share a rank, so that the leftmost of their pairs goes first. */
-static ckvc_status score_ranks(const bpe *b, const char *name, uint32_t **out, ckvc_err *err) {
-    const token_spec *spec = b->spec;
-    float *scores = ckvc_alloc(spec->n_pieces, sizeof *scores);
-    uint32_t *ranks = ckvc_alloc(spec->n_pieces, sizeof *ranks);
-    *out = ranks;
-    ckvc_status status = scores && ranks ? CKVC_OK
-                                         : ckvc_fail_memory(err, "tokenizer scores",
-                                                            spec->n_pieces * sizeof *scores);
+static ckvc_status score_ranks(const token_spec *spec, uint32_t *ranks, const char *name,
+                               ckvc_err *err) {
+    CKVC_AUTO_FREE float *scores = ckvc_alloc(spec->n_pieces, sizeof *scores);
     size_t distinct = 0;
-    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
+    for (size_t i = 0; i < spec->n_pieces; i++) {
         scores[i] = spec->pieces[i].score;
         if (scores[i] != scores[i]) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA, "%s: piece %zu, \"%.64s\": its score is not a number",
-                          name, i, spec->pieces[i].text.bytes);
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
+                             spec->pieces[i].text.bytes);
         }
     }
-    if (status == CKVC_OK) { qsort(scores, spec->n_pieces, sizeof *scores, descending); }
-    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
+    qsort(scores, spec->n_pieces, sizeof *scores, descending);
+    for (size_t i = 0; i < spec->n_pieces; i++) {
         if (i == 0 || scores[i] != scores[distinct - 1]) { scores[distinct++] = scores[i]; }
     }
-    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
+    for (size_t i = 0; i < spec->n_pieces; i++) {
         const float *found =
             bsearch(&spec->pieces[i].score, scores, distinct, sizeof *scores, descending);
         ranks[i] = (uint32_t)(found - scores);
     }
-    free(scores);
-    return status;
+    return CKVC_OK;
 }
 
 /* Pairs of halves of one piece, appended to list. */
-static ckvc_status add_halves(bpe *b, size_t piece, uint32_t rank, const char *name, void **list,
-                              size_t *n, size_t *capacity, ckvc_err *err) {
-    const token_text *text = &b->by_word.texts[piece];
-    if (text->size > MAX_SCORED_BYTES) {
+static ckvc_status add_halves(bpe *b, size_t i, uint32_t rank, merge_list *list, const char *name,
+                              ckvc_err *err) {
+    const token_piece *piece = &b->spec->pieces[i];
+    const char *text = b->by_word.texts[i].bytes;
+    const size_t size = b->by_word.texts[i].size;
+    if (size > MAX_SCORED_BYTES) {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: piece %zu has %zu bytes; at most %d can be merged by score", name,
-                         piece, text->size, MAX_SCORED_BYTES);
+                         "%s: piece %zu has %zu bytes; at most %d can be merged by score", name, i,
+                         size, MAX_SCORED_BYTES);
     }
-    ckvc_status status = CKVC_OK;
-    size_t step;
-    for (size_t at = 0; at < text->size && status == CKVC_OK; at += step) {
-        step = symbol_step(b, text->bytes + at, text->size - at);
+    for (size_t at = 0, step; at < size; at += step) {
+        step = symbol_step(b, text + at, size - at);
         if (step == 0) {
             return ckvc_fail(err, CKVC_E_DATA, "%s: piece %zu is not UTF-8 at its byte %zu", name,
-                             piece, at);
+                             i, at);
         }
-        if (at > 0 && starts_with_metaspace(text->bytes + at, text->size - at)) {
-            b->crossing[(uint8_t)text->bytes[at - 1]] = true;
+        if (at == 0) { continue; }
+        if (starts_with_space_mark(text + at, size - at)) {
+            b->crossing[(uint8_t)text[at - 1]] = true;
         }
         int32_t left = -1, right = -1;
-        if (at > 0 && b->spec->pieces[piece].kind == TOKEN_PIECE_NORMAL) {
-            status = half_id(b, text->bytes, at, &left, err);
-        }
-        if (status == CKVC_OK && left >= 0) {
-            status = half_id(b, text->bytes + at, text->size - at, &right, err);
-        }
-        if (status != CKVC_OK || right < 0) { continue; }
-        status = ckvc_grow(list, capacity, *n + 1, sizeof(merge_slot), err);
-        if (status == CKVC_OK) {
-            ((merge_slot *)*list)[(*n)++] =
-                (merge_slot){pair_of(left, right), rank, b->spec->pieces[piece].id};
-        }
+        if (piece->kind == TOKEN_PIECE_NORMAL) { CKVC_TRY(half_id(b, text, at, &left, err)); }
+        if (left >= 0) { CKVC_TRY(half_id(b, text + at, size - at, &right, err)); }
+        if (right < 0) { continue; }
+        CKVC_GROW(list->items, list->capacity, list->n + 1);
+        list->items[list->n++] = (merge_slot){pair_of(left, right), rank, piece->id};
     }
-    return status;
+    return CKVC_OK;
 }
 
 static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
     const token_spec *spec = b->spec;
-    uint32_t *ranks;
-    void *list = NULL;
-    size_t n = 0, capacity = 0, whole_bytes = 0;
-    ckvc_status status = score_ranks(b, name, &ranks, err);
-    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
-        if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE) { whole_bytes += b->by_word.texts[i].size; }
-        if (spec->pieces[i].kind != TOKEN_PIECE_RESERVED) {
-            status = add_halves(b, i, ranks[i], name, &list, &n, &capacity, err);
+    CKVC_AUTO_FREE uint32_t *ranks = ckvc_alloc(spec->n_pieces, sizeof *ranks);
+    CKVC_AUTO(merge_list_fini) merge_list list = {0};
+    CKVC_TRY(score_ranks(spec, ranks, name, err));
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_text *text = &b->by_word.texts[i];
+        if (spec->pieces[i].kind == TOKEN_PIECE_RESERVED) { continue; }
+        CKVC_TRY(add_halves(b, i, ranks[i], &list, name, err));
+        if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && text->size) {
+            trie_add(&b->whole, text->bytes, text->size, (int32_t)i);
         }
     }
-    if (status == CKVC_OK) {
-        status = trie_init(&b->whole, whole_bytes, "user-defined pieces", err);
+    merges_init(b, list.n);
+    for (size_t i = 0; i < list.n; i++) { /* pieces and halves are distinct, so are the pairs */
+        *merge_find(b, list.items[i].pair) = list.items[i];
     }
-    for (size_t i = 0; i < spec->n_pieces && status == CKVC_OK; i++) {
-        if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && b->by_word.texts[i].size) {
-            trie_add(&b->whole, b->by_word.texts[i].bytes, b->by_word.texts[i].size, (int32_t)i);
-        }
-    }
-    if (status == CKVC_OK) { status = merges_init(b, n, err); }
-    for (size_t i = 0; i < n && status == CKVC_OK; i++) {
-        const merge_slot *merge = &((merge_slot *)list)[i];
-        *merge_find(b, merge->pair) =
-            *merge; /* pieces and their halves are distinct, so are the pairs */
-    }
-    free(list);
-    free(ranks);
-    return status;
+    return CKVC_OK;
 }
 
 ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_err *err) {
+    CKVC_AUTO(bpe_free_at) bpe *b = ckvc_calloc(1, sizeof *b);
     *out = NULL;
-    bpe *b = ckvc_calloc(1, sizeof *b);
     b->spec = spec;
-    ckvc_status status = CKVC_OK;
-    b->spelled = ckvc_alloc(spec->n_pieces, sizeof *b->spelled);
-    for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++) {
-        b->spelled[i] = spec->pieces[i].text;
+    CKVC_TRY(map_pieces(b, name, err));
+    CKVC_TRY(find_byte_pieces(b, name, err));
+    for (int c = 0; c < 128; c++) {
+        b->ascii[c] = bpe_piece_id(b, &(char){(char)c}, 1);
     }
-    if (status == CKVC_OK) {
-        status = piece_map_init(&b->by_spelling, b->spelled, spec->n_pieces, err);
-    }
-    for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++) {
-        if (!piece_map_add(&b->by_spelling, i)) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab: piece \"%.64s\" stands there twice",
-                          name, b->spelled[i].bytes);
-        }
-    }
-    if (status == CKVC_OK && spec->byte_level) {
-        status = build_raw(b, err);
-        if (status == CKVC_OK) {
-            status = piece_map_init(&b->by_word, b->raw, spec->n_pieces, err);
-        }
-        for (size_t i = 0; status == CKVC_OK && i < spec->n_pieces; i++) {
-            if (b->raw[i].size) {
-                piece_map_add(&b->by_word, i); /* the alphabet is one to one: no duplicates */
-            }
-        }
-    } else if (status == CKVC_OK) {
-        b->by_word = b->by_spelling;
-    }
-    if (status == CKVC_OK) { status = find_byte_pieces(b, name, err); }
-    b->parts = !spec->byte_level && !spec->ignore_merges;
-    if (status == CKVC_OK) {
-        status =
-            spec->merge_by_score ? build_score_merges(b, name, err) : build_merges(b, name, err);
-    }
-    if (status == CKVC_OK && b->parts) {
-        b->parts = bpe_piece_id(b, METASPACE, METASPACE_BYTES) >= 0;
-    }
-    for (int c = 0; status == CKVC_OK && c < 128; c++) {
-        char text = (char)c;
-        b->ascii[c] = bpe_piece_id(b, &text, 1);
-    }
-    if (status != CKVC_OK) {
-        bpe_free(b);
-        return status;
-    }
-    *out = b;
+    b->parts = !spec->byte_level && !spec->ignore_merges &&
+               bpe_piece_id(b, TOKEN_SPACE_MARK, strlen(TOKEN_SPACE_MARK)) >= 0;
+    CKVC_TRY(spec->merge_by_score ? build_score_merges(b, name, err) : build_merges(b, name, err));
+    *out = ckvc_take(&b);
     return CKVC_OK;
 }
 

@@ -7,15 +7,15 @@
 
 #include "lib/base/hash.h"
 #include "lib/base/utf8.h"
-#include "lib/token/bpe.h"
+#include "lib/token/token_spec.h"
 #include "lib/token/trie.h"
 
 enum {
     /* Symbols of characters without a piece, under merge_by_score: those that occur in pieces are
-       numbered from here. */
+     * numbered from here. */
     FIRST_ATOM = 1 << 30,
-    MAX_SCORED_BYTES =
-        1024 /* of a piece that merging may make: every way to cut it in two is tried */
+    /* Of a piece that merging may make: every way to cut it in two is tried. */
+    MAX_SCORED_BYTES = 1024
 };
 
 /* ---- pieces by their bytes: open addressing, at most half full ---- */
@@ -52,10 +52,11 @@ typedef struct merge_slot {
     int32_t joined; /* id; -1: free slot */
 } merge_slot;
 
-struct bpe {
+typedef struct bpe {
     const token_spec *spec;
-    token_text *raw; /* [n_pieces] under byte_level: bytes meant; size 0 and unreachable for pieces
-                        outside the alphabet */
+    /* [n_pieces] under byte_level: bytes meant; size 0 and unreachable for pieces outside the
+     * alphabet */
+    token_text *raw;
     char *raw_bytes;
     token_text *spelled;            /* [n_pieces] as in the file; strings borrowed from the spec */
     piece_map by_spelling, by_word; /* by_word: what words are compared with */
@@ -63,19 +64,16 @@ struct bpe {
     size_t merge_mask;
     uint64_t merge_key;
     int merge_shift;
-    int32_t byte_piece[256]; /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>;
-                                -1: none */
-    int32_t ascii[128];      /* not byte_level: the one-character piece; -1: none */
+    /* byte_level: the byte's symbol; else the byte-fallback piece <0xNN>; -1: none */
+    int32_t byte_piece[256];
+    int32_t ascii[128]; /* not byte_level: the one-character piece; -1: none */
     /* merge_by_score */
     trie whole;        /* pieces that stay whole, by index */
     token_text *atoms; /* characters of pieces that are no pieces themselves; borrowed */
     size_t n_atoms, atom_capacity;
     /* bpe_part: words may end before U+2581 unless a piece holds this byte and U+2581 behind it. */
     bool parts, crossing[256];
-};
-
-#define METASPACE "\xE2\x96\x81"
-enum { METASPACE_BYTES = 3 };
+} bpe;
 
 static inline uint64_t pair_of(int32_t left, int32_t right) {
     return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
@@ -95,8 +93,24 @@ static inline int32_t piece_id(const bpe *b, const piece_map *map, const char *t
     return slot->piece ? b->spec->pieces[slot->piece - 1].id : -1;
 }
 
-static inline bool starts_with_metaspace(const char *text, size_t n) {
-    return n >= METASPACE_BYTES && memcmp(text, METASPACE, METASPACE_BYTES) == 0;
+/* The symbol of a character that has a piece of its own; -1: it has none. */
+static inline int32_t character_id(const bpe *b, const char *text, size_t n) {
+    return b->spec->byte_level ? b->byte_piece[(uint8_t)*text]
+           : n == 1            ? b->ascii[(uint8_t)*text]
+                               : piece_id(b, &b->by_word, text, n);
+}
+
+/* The index of the atom, a character of pieces that has none of its own; -1: it occurs in none. */
+static inline int32_t atom_index(const bpe *b, const char *text, size_t n) {
+    for (size_t i = 0; i < b->n_atoms; i++) {
+        if (b->atoms[i].size == n && memcmp(b->atoms[i].bytes, text, n) == 0) { return (int32_t)i; }
+    }
+    return -1;
+}
+
+static inline bool starts_with_space_mark(const char *text, size_t n) {
+    return n >= strlen(TOKEN_SPACE_MARK) &&
+           memcmp(text, TOKEN_SPACE_MARK, strlen(TOKEN_SPACE_MARK)) == 0;
 }
 
 static inline size_t symbol_step(const bpe *b, const char *text, size_t n) {

@@ -7,23 +7,18 @@
 #include "lib/base/buffer.h"
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
+#include "lib/token/chars.h"
 
 /* ---- which template ---- */
 
-/* Whether text is one token of its own: it becomes a single id that stands for exactly this text.
- */
+/* Whether text is one token of its own: one id that stands for exactly this text. */
 static bool has_token(const tokenizer *tok, const char *text) {
-    int32_t *ids = NULL;
-    char *back = NULL;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
+    CKVC_AUTO_FREE char *back = NULL;
     size_t n = 0, size = 0;
-    ckvc_err err = {0};
-    bool found = tok &&
-                 tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err) == CKVC_OK &&
-                 n == 1 && tokenizer_decode(tok, ids, n, false, &back, &size, &err) == CKVC_OK;
-    found = found && size == strlen(text) && memcmp(back, text, size) == 0;
-    free(ids);
-    free(back);
-    return found;
+    return tok && tokenizer_encode(tok, text, strlen(text), false, &ids, &n, NULL) == CKVC_OK &&
+           n == 1 && tokenizer_decode(tok, ids, n, false, &back, &size, NULL) == CKVC_OK &&
+           size == strlen(text) && memcmp(back, text, size) == 0;
 }
 
 static const char *chatml_system(const char *family, const tokenizer *tok) {
@@ -39,28 +34,28 @@ static const char *chatml_system(const char *family, const tokenizer *tok) {
 }
 
 static const struct {
-    const char *name, *marker, *bos; /* tokens that the template writes; bos NULL: none */
+    const char *name;
+    chat_style style;           /* its oldest version */
+    const char *marker, *other; /* tokens that the template writes */
 } named[] = {
-    {"llama3", "<|start_header_id|>", "<|begin_of_text|>"},
-    {"mistral", "<s>", "</s>"},
-    {"chatml", "<|im_start|>", "<|im_end|>"},
-    {"internlm2", "<|im_start|>", "<s>"},
+    {"llama3", CHAT_LLAMA3, "<|start_header_id|>", "<|begin_of_text|>"},
+    {"mistral", CHAT_MISTRAL, "<s>", "</s>"},
+    {"chatml", CHAT_CHATML, "<|im_start|>", "<|im_end|>"},
+    {"internlm2", CHAT_INTERNLM2, "<|im_start|>", "<s>"},
 };
+
+static const char *name_of_family(const char *family, const tokenizer *tok) {
+    return has_token(tok, "<|start_header_id|>") ? "llama3"
+           : has_token(tok, "<|im_start|>")
+               ? (strcmp(family, "internlm2") == 0 ? "internlm2" : "chatml")
+           : tok && strcmp(family, "mistral") == 0 ? "mistral"
+                                                   : "none";
+}
 
 ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok,
                                  chat_template *out, ckvc_err *err) {
     *out = (chat_template){.style = CHAT_NONE};
-    if (strcmp(name, "auto") == 0) {
-        if (has_token(tok, "<|start_header_id|>")) {
-            name = "llama3";
-        } else if (has_token(tok, "<|im_start|>")) {
-            name = strcmp(family, "internlm2") == 0 ? "internlm2" : "chatml";
-        } else if (tok && strcmp(family, "mistral") == 0) {
-            name = "mistral";
-        } else {
-            name = "none";
-        }
-    }
+    if (strcmp(name, "auto") == 0) { name = name_of_family(family, tok); }
     if (strcmp(name, "none") == 0) { return CKVC_OK; }
     size_t i = 0;
     while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0) {
@@ -72,37 +67,27 @@ ckvc_status chat_template_choose(const char *name, const char *family, const tok
             "--chat-template %s is unknown; use auto, llama3, mistral, chatml, internlm2 or none",
             name);
     }
-    const char *missing = !has_token(tok, named[i].marker) ? named[i].marker
-                          : !has_token(tok, named[i].bos)  ? named[i].bos
-                                                           : NULL;
-    if (missing) {
+    const bool marked = has_token(tok, named[i].marker);
+    if (!marked || !has_token(tok, named[i].other)) {
         return ckvc_fail(
             err, CKVC_E_USAGE,
             "--chat-template %s writes %s, which is not a token of this model's tokenizer", name,
-            missing);
+            marked ? named[i].other : named[i].marker);
     }
-    switch (i) {
-    case 0:
-        out->style = has_token(tok, "<|eom_id|>") ? CHAT_LLAMA31 : CHAT_LLAMA3;
-        return CKVC_OK;
-    case 1:
-        /* v0.3 has 32,768 ids; the larger vocabularies with [INST] belong to templates of other
-         * spacing */
-        if (has_token(tok, "[INST]") && tokenizer_vocab_size(tok) > 32768) {
+    out->style = named[i].style;
+    if (out->style == CHAT_LLAMA3 && has_token(tok, "<|eom_id|>")) { out->style = CHAT_LLAMA31; }
+    if (out->style == CHAT_CHATML) { out->system = chatml_system(family, tok); }
+    if (out->style == CHAT_MISTRAL && has_token(tok, "[INST]")) {
+        /* v0.3 has 32,768 ids; larger vocabularies belong to templates of other spacing */
+        if (tokenizer_vocab_size(tok) > 32768) {
             return ckvc_fail(err, CKVC_E_USAGE,
                              "--chat-template mistral: this tokenizer is newer than Mistral v0.3, "
-                             "whose templates are the "
-                             "last we know; render the messages to \"text\"");
+                             "whose templates are the last we know; render the messages to "
+                             "\"text\"");
         }
-        out->style = has_token(tok, "[INST]") ? CHAT_MISTRAL3 : CHAT_MISTRAL;
-        return CKVC_OK;
-    case 2:
-        *out = (chat_template){.style = CHAT_CHATML, .system = chatml_system(family, tok)};
-        return CKVC_OK;
-    default:
-        out->style = CHAT_INTERNLM2;
-        return CKVC_OK;
+        out->style = CHAT_MISTRAL3;
     }
+    return CKVC_OK;
 }
 
 ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err) {
@@ -141,29 +126,17 @@ static bool is_role(const chat_message *m, const char *role) {
     return strcmp(m->role, role) == 0;
 }
 
-static bool is_space(uint32_t c) {
-    static const uint32_t others[] = {0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (c == others[i]) { return true; }
-    }
-    return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || (c >= 0x2000 && c <= 0x200A);
-}
-
 /* Jinja's `trim` is Python's str.strip(): white space as str.isspace() has it, at both ends. */
 static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
     size_t begin = m->content_size, end = 0;
-    for (size_t i = 0; i < m->content_size;) {
-        const unsigned char *p = (const unsigned char *)m->content + i;
-        size_t n = ckvc_utf8_step(m->content + i, m->content_size - i, NULL);
-        uint32_t c = p[0];
-        if (n == 2) { c = (uint32_t)(p[0] & 31) << 6 | (p[1] & 63); }
-        if (n == 3) { c = (uint32_t)(p[0] & 15) << 12 | (uint32_t)(p[1] & 63) << 6 | (p[2] & 63); }
+    for (size_t i = 0, n; i < m->content_size; i += n) {
+        const int32_t c = char_at(m->content + i, m->content_size - i);
+        n = ckvc_utf8_step(m->content + i, m->content_size - i, NULL);
         n = n ? n : 1;
-        if (n == 4 || !is_space(c)) {
+        if (!is_white_space(c) && !(c >= 28 && c <= 31)) {
             begin = i < begin ? i : begin;
             end = i + n;
         }
-        i += n;
     }
     if (end > begin) { ckvc_buffer_append(b, m->content + begin, end - begin); }
 }
@@ -248,8 +221,7 @@ static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_
 
 ckvc_status chat_render(const chat_template *t, const chat_message *messages, size_t n, char **text,
                         size_t *size, ckvc_err *err) {
-    ckvc_buffer b = {0};
-    ckvc_status st = CKVC_OK;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     *text = NULL;
     *size = 0;
     if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "no messages"); }
@@ -267,24 +239,16 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
         break;
     case CHAT_MISTRAL:
     case CHAT_MISTRAL3:
-        st = mistral(&b, t->style == CHAT_MISTRAL3, messages, n, err);
+        CKVC_TRY(mistral(&b, t->style == CHAT_MISTRAL3, messages, n, err));
         break;
     case CHAT_INTERNLM2:
-        ckvc_buffer_text(&b, "<s>");
-        chatml(&b, NULL, messages, n);
-        ckvc_buffer_text(&b, open ? "<|im_start|>assistant\n" : "");
-        break;
     case CHAT_CHATML:
+        ckvc_buffer_text(&b, t->style == CHAT_INTERNLM2 ? "<s>" : "");
         chatml(&b, t->system, messages, n);
         ckvc_buffer_text(&b, open ? "<|im_start|>assistant\n" : "");
         break;
     }
-    if (st == CKVC_OK && b.failed) { st = ckvc_fail_memory(err, "a rendered prompt", b.size); }
-    if (st != CKVC_OK) {
-        ckvc_buffer_fini(&b);
-        return st;
-    }
-    *text = (char *)b.data;
     *size = b.size;
+    *text = ckvc_take(&b.data);
     return CKVC_OK;
 }

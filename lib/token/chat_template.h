@@ -20,22 +20,24 @@ typedef struct chat_message {
 } chat_message;
 
 typedef enum chat_style {
-    CHAT_NONE,      /* no template: messages are refused */
-    CHAT_LLAMA3,    /* Meta-Llama-3-Instruct */
-    CHAT_LLAMA31,   /* Llama-3.1 and 3.2-Instruct: a system turn with dates comes first */
-    CHAT_MISTRAL,   /* Mistral-7B-Instruct-v0.1 and v0.2: "[INST] ... [/INST]", no system message */
-    CHAT_MISTRAL3,  /* v0.3: "[INST] ...[/INST]" with [INST] a token of its own; the system message
-                       joins the last user turn */
+    CHAT_NONE,    /* no template: messages are refused */
+    CHAT_LLAMA3,  /* Meta-Llama-3-Instruct */
+    CHAT_LLAMA31, /* Llama-3.1 and 3.2-Instruct: a system turn with dates comes first */
+    CHAT_MISTRAL, /* Mistral-7B-Instruct-v0.1 and v0.2: "[INST] ... [/INST]", no system message */
+    /* v0.3: "[INST] ...[/INST]" with [INST] a token of its own; the system message joins the last
+     * user turn */
+    CHAT_MISTRAL3,
     CHAT_CHATML,    /* Qwen2, Qwen2.5, SmolLM2 */
     CHAT_INTERNLM2, /* ChatML behind a BOS */
 } chat_style;
 
 typedef struct chat_template {
     chat_style style;
-    const char *system; /* CHAT_CHATML: the family's system message where the first message is none;
-                           NULL: none. Static */
-    const char *date;   /* CHAT_LLAMA31: "Today Date", the template's date_string; NULL: CHAT_DATE.
-                           Borrowed */
+    /* CHAT_CHATML: the family's system message where the first message is none; NULL: none. Static
+     */
+    const char *system;
+    /* CHAT_LLAMA31: "Today Date", the template's date_string; NULL: CHAT_DATE. Borrowed */
+    const char *date;
 } chat_template;
 
 /* Llama 3.1's template has this date where the caller gives none; Llama 3.2's has it where the

@@ -4,17 +4,17 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
+#include "lib/token/chars.h"
 
 enum { GROWTH = 64, GROWTH_FREE = 1 << 20 };
 
 void token_replace(const token_normalizer *rule, const char *text, size_t n, size_t most,
                    ckvc_buffer *out) {
     const char *end = text + n;
-    while (text < end && out->size <= most && !out->failed) {
+    while (text < end && out->size <= most) {
         const char *hit = memmem(text, (size_t)(end - text), rule->from.bytes, rule->from.size);
         ckvc_buffer_append(out, text, (size_t)((hit ? hit : end) - text));
         if (!hit) { break; }
@@ -33,7 +33,7 @@ static void squeeze(const char *text, size_t n, ckvc_buffer *out) {
     for (;;) {
         if (n >= 1 && text[n - 1] == ' ') {
             n--;
-        } else if (n >= 3 && memcmp(text + n - 3, "\xE2\x96\x81", 3) == 0) {
+        } else if (n >= 3 && memcmp(text + n - 3, TOKEN_SPACE_MARK, 3) == 0) {
             n -= 3;
         } else {
             break;
@@ -82,10 +82,8 @@ static size_t nfc_stretch(const char *text, size_t n, bool *young) {
         size_t step = ckvc_utf8_step(text + at, n - at, NULL);
         if ((uint8_t)text[at] < 0xCC) {
             if (at + step >= n || (uint8_t)text[at + step] < 0xCC) { return at; }
-        } else {
-            utf8proc_int32_t c;
-            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
-            if ((*young = is_young_mark(c))) { return at; }
+        } else if ((*young = is_young_mark(char_at(text + at, n - at)))) {
+            return at;
         }
         at += step;
     }
@@ -94,7 +92,7 @@ static size_t nfc_stretch(const char *text, size_t n, bool *young) {
 
 /* Canonical ordering: a stable sort of every run of marks by their class, by counting. utf8proc
  * sorts by exchanging neighbours, which takes the square of a long run. */
-static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err) {
+static void order_marks(utf8proc_int32_t *c, size_t n) {
     for (size_t i = 0; i < n;) {
         size_t end = i, count[257] = {0};
         bool sorted = true;
@@ -107,119 +105,87 @@ static ckvc_status order_marks(utf8proc_int32_t *c, size_t n, ckvc_err *err) {
             count[class + 1]++;
         }
         if (!sorted) {
-            utf8proc_int32_t *run = ckvc_alloc(end - i, sizeof *run);
-            memcpy(run, c + i, (end - i) * sizeof *run);
+            CKVC_AUTO_FREE utf8proc_int32_t *run = ckvc_copy(c + i, end - i, sizeof *run);
             for (int k = 1; k < 257; k++) {
                 count[k] += count[k - 1];
             }
             for (size_t k = 0; k < end - i; k++) {
                 c[i + count[utf8proc_get_property(run[k])->combining_class]++] = run[k];
             }
-            free(run);
         }
         i = end + (end == i);
     }
-    return CKVC_OK;
 }
 
-/* NFC of a stretch that stands alone. */
-static ckvc_status compose_stretch(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err) {
+/* NFC of a stretch that stands alone. The text is UTF-8 by now, so that no step of it can fail. */
+static void compose_stretch(const char *text, size_t n, ckvc_buffer *out) {
     const utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
     const size_t room = 2 * n + 8; /* two bytes become three characters at most, three bytes four */
-    utf8proc_int32_t *c = ckvc_alloc(room + 1, sizeof *c);
-    size_t used = 0;
-    utf8proc_ssize_t got = 0;
-    for (size_t at = 0; at < n && got >= 0;) {
-        utf8proc_int32_t code;
-        const utf8proc_ssize_t step = utf8proc_iterate((const utf8proc_uint8_t *)text + at,
-                                                       (utf8proc_ssize_t)(n - at), &code);
-        assert(step > 0); /* the text is UTF-8 by now */
-        got =
-            utf8proc_decompose_char(code, c + used, (utf8proc_ssize_t)(room - used), options, NULL);
-        assert(got <= (utf8proc_ssize_t)(room - used));
-        used += got > 0 ? (size_t)got : 0;
-        at += (size_t)step;
+    CKVC_AUTO_FREE utf8proc_int32_t *c = ckvc_alloc(room + 1, sizeof *c);
+    utf8proc_ssize_t used = 0, got;
+    for (size_t at = 0; at < n; at += ckvc_utf8_step(text + at, n - at, NULL)) {
+        got = utf8proc_decompose_char(char_at(text + at, n - at), c + used,
+                                      (utf8proc_ssize_t)room - used, options, NULL);
+        assert(got >= 0 && got <= (utf8proc_ssize_t)room - used);
+        used += got;
     }
-    ckvc_status status = got < 0 ? CKVC_OK : order_marks(c, used, err);
-    if (status == CKVC_OK && got >= 0) {
-        got = utf8proc_reencode(c, (utf8proc_ssize_t)used, options);
-    }
-    if (status == CKVC_OK && got < 0) {
-        status =
-            ckvc_fail(err, CKVC_E_DATA, "NFC of %zu bytes of text: %s", n, utf8proc_errmsg(got));
-    }
-    if (status == CKVC_OK) { ckvc_buffer_append(out, c, (size_t)got); }
-    free(c);
-    return status;
+    order_marks(c, (size_t)used);
+    got = utf8proc_reencode(c, used, options);
+    assert(got >= 0);
+    ckvc_buffer_append(out, c, (size_t)got);
 }
 
-static ckvc_status compose(const char *text, size_t n, ckvc_buffer *out, ckvc_err *err) {
+static void compose(const char *text, size_t n, ckvc_buffer *out) {
     for (size_t at = 0; at < n;) {
         size_t plain = at; /* lead bytes from 0xCC on begin the characters from U+0300 on */
         while (plain < n && ((uint8_t)text[plain] < 0xCC)) {
             plain++;
         }
         if (plain < n && plain > at) { /* the character before it is its base */
-            for (plain--; plain > at && ((uint8_t)text[plain] & 0xC0) == 0x80;) {
-                plain--;
-            }
+            plain = at + char_before(text + at, plain - at);
         }
         ckvc_buffer_append(out, text + at, plain - at);
         at = plain;
         bool young;
         size_t size = nfc_stretch(text + at, n - at, &young);
-        if (size) {
-            ckvc_status status = compose_stretch(text + at, size, out, err);
-            if (status != CKVC_OK) { return status; }
-            at += size;
-        }
+        if (size) { compose_stretch(text + at, size, out); }
+        at += size;
         if (young) {
             size_t step = ckvc_utf8_step(text + at, n - at, NULL);
             ckvc_buffer_append(out, text + at, step);
             at += step;
         }
     }
-    return CKVC_OK;
 }
 
 ckvc_status token_normalize(const token_spec *spec, const char *name, const char *text, size_t n,
                             size_t most, ckvc_buffer *out, ckvc_err *err) {
-    ckvc_buffer now = {0};
-    ckvc_buffer_append(&now, text, n);
-    ckvc_status status = CKVC_OK;
-    for (size_t i = 0; i < spec->n_normalizers && status == CKVC_OK; i++) {
+    ckvc_buffer_append(out, text, n);
+    for (size_t i = 0; i < spec->n_normalizers; i++) {
         const token_normalizer *rule = &spec->normalizers[i];
-        ckvc_buffer next = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer now = *out;
         const char *bytes = now.data ? (const char *)now.data : "";
+        *out = (ckvc_buffer){0};
         switch (rule->kind) {
         case TOKEN_NORM_PREPEND:
-            if (now.size) { ckvc_buffer_append(&next, rule->to.bytes, rule->to.size); }
-            ckvc_buffer_append(&next, bytes, now.size);
+            if (now.size) { ckvc_buffer_append(out, rule->to.bytes, rule->to.size); }
+            ckvc_buffer_append(out, bytes, now.size);
             break;
         case TOKEN_NORM_REPLACE:
-            token_replace(rule, bytes, now.size, most, &next);
+            token_replace(rule, bytes, now.size, most, out);
             break;
         case TOKEN_NORM_NFC:
-            status = compose(bytes, now.size, &next, err);
+            compose(bytes, now.size, out);
             break;
         case TOKEN_NORM_SQUEEZE:
-            squeeze(bytes, now.size, &next);
+            squeeze(bytes, now.size, out);
             break;
         }
-        next.failed |= now.failed;
-        if (status == CKVC_OK && next.size > most) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA,
-                          "%s: normalizer: the text grows too much (over %zu bytes)", name, most);
+        if (out->size > most) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: normalizer: the text grows too much (over %zu bytes)", name,
+                             most);
         }
-        ckvc_buffer_fini(&now);
-        now = next;
     }
-    if (status == CKVC_OK && now.failed) { status = ckvc_fail_memory(err, "normalised text", n); }
-    if (status != CKVC_OK) {
-        ckvc_buffer_fini(&now);
-    } else {
-        *out = now;
-    }
-    return status;
+    return CKVC_OK;
 }

@@ -8,14 +8,14 @@
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
+/* Appends text with rule->to for every rule->from. Stops where out is beyond `most` bytes. */
+void token_replace(const token_normalizer *rule, const char *text, size_t n, size_t most,
+                   ckvc_buffer *out);
 /* text (UTF-8) under all rules of the spec in turn; `name` stands for the file in messages. *out is
  * empty on entry and the caller's to ckvc_buffer_fini. CKVC_E_DATA when a rule makes more than
  * `most` bytes. */
 ckvc_status token_normalize(const token_spec *spec, const char *name, const char *text, size_t n,
                             size_t most, ckvc_buffer *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* Appends text with rule->to for every rule->from. Stops where out is beyond `most` bytes. */
-void token_replace(const token_normalizer *rule, const char *text, size_t n, size_t most,
-                   ckvc_buffer *out);
 /* How many bytes normalisation and Metaspace may make of n, in all: 64 for each and a MiB. NFC
  * makes three of one at most, a Replace as many as it says. */
 size_t token_growth_limit(size_t n);

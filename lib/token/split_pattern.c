@@ -81,7 +81,11 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
         }
         ckvc_buffer_u8(out, (uint8_t)c);
     }
-    return out->failed ? ckvc_fail_memory(err, where, n) : CKVC_OK;
+    return CKVC_OK;
+}
+
+static void context_fini(pcre2_compile_context **context) {
+    pcre2_compile_context_free(*context);
 }
 
 ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
@@ -93,31 +97,24 @@ ckvc_status split_pattern_compile(const token_text *pattern, const char *name, s
         return ckvc_fail(err, CKVC_E_DATA, "%s: %zu bytes; at most %d are read", where,
                          pattern->size, MAX_PATTERN_BYTES);
     }
-    ckvc_buffer text = {0};
-    ckvc_status status = translate_pattern(pattern, where, &text, err);
-    pcre2_compile_context *context = status == CKVC_OK ? pcre2_compile_context_create(NULL) : NULL;
-    if (status == CKVC_OK && !context) {
-        status = ckvc_fail_memory(err, "regular expression", pattern->size);
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    ckvc_buffer_text(&text, ""); /* bytes to point at, also for an empty pattern */
+    CKVC_TRY(translate_pattern(pattern, where, &text, err));
+    CKVC_AUTO(context_fini) pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    if (!context) { ckvc_out_of_memory(1, sizeof(void *)); }
+    int code = 0;
+    PCRE2_SIZE at = 0;
+    pcre2_set_parens_nest_limit(context, MAX_PATTERN_NESTING);
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    *out = pcre2_compile(text.data, text.size,
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
+                         &at, context);
+    if (!*out) {
+        PCRE2_UCHAR reason[160];
+        pcre2_get_error_message(code, reason, sizeof reason);
+        return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at,
+                         (const char *)reason);
     }
-    if (status == CKVC_OK) {
-        int code = 0;
-        PCRE2_SIZE at = 0;
-        pcre2_set_parens_nest_limit(context, MAX_PATTERN_NESTING);
-        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-        *out = pcre2_compile(text.data ? text.data : (PCRE2_SPTR) "", text.size,
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
-                             &code, &at, context);
-        if (*out) {
-            pcre2_jit_compile(*out,
-                              PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter matches */
-        } else {
-            PCRE2_UCHAR reason[160];
-            pcre2_get_error_message(code, reason, sizeof reason);
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, (size_t)at,
-                               (const char *)reason);
-        }
-    }
-    pcre2_compile_context_free(context);
-    ckvc_buffer_fini(&text);
-    return status;
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* where it cannot, the interpreter matches */
+    return CKVC_OK;
 }

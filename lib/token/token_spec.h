@@ -11,6 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/memory.h"
+
+#define TOKEN_SPACE_MARK                                                                           \
+    "\xE2\x96\x81" /* U+2581, which stands for a space in SentencePiece's pieces */
+
 typedef struct token_text {
     char *bytes; /* owned by the spec, NUL behind size */
     size_t size;
@@ -38,13 +43,15 @@ typedef struct token_added { /* found in the text before anything else */
     bool special, lstrip, rstrip, single_word, normalized;
 } token_added;
 
+/* SQUEEZE is SentencePiece's remove_extra_whitespaces: none at the ends (U+2581 at the right too),
+ * runs become one. */
 typedef enum token_normalizer_kind {
     TOKEN_NORM_PREPEND,
     TOKEN_NORM_REPLACE,
     TOKEN_NORM_NFC,
-    TOKEN_NORM_SQUEEZE /* SentencePiece's remove_extra_whitespaces: none at the ends (U+2581 at the
-                          right too), runs become one */
+    TOKEN_NORM_SQUEEZE
 } token_normalizer_kind;
+
 typedef struct token_normalizer {
     token_normalizer_kind kind;
     token_text from, to; /* replace: both; prepend: to */
@@ -56,13 +63,15 @@ typedef enum token_prefix {
     TOKEN_PREFIX_ALWAYS
 } token_prefix;
 
+typedef struct token_pair {
+    token_text left, right;
+} token_pair;
+
 typedef struct token_spec {
     /* model: BPE */
     token_piece *pieces;
     size_t n_pieces;
-    struct token_merge {
-        token_text left, right;
-    } * merges; /* by rank */
+    token_pair *merges; /* by rank */
     size_t n_merges;
     /* No merges are listed: any two neighbours join whose text together is a piece, the highest
      * score first, leftmost of equals (SentencePiece's BPE; tiktoken with score = -rank). Unknown
@@ -73,8 +82,9 @@ typedef struct token_spec {
     /* added tokens */
     token_added *added;
     size_t n_added;
-    bool added_over_pieces; /* an added token may take the id of a piece: the piece still encodes to
-                               it, the id decodes to the token */
+    /* An added token may take the id of a piece: the piece still encodes to it, the id decodes to
+     * the token. */
+    bool added_over_pieces;
     /* text -> words */
     token_normalizer *normalizers;
     size_t n_normalizers;
@@ -85,8 +95,8 @@ typedef struct token_spec {
     token_prefix metaspace_prefix;
     bool byte_level;       /* words are spelled in GPT-2's byte alphabet */
     bool add_prefix_space; /* byte level: a space is put in front */
-    token_text
-        *splits; /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
+    /* PCRE2 patterns, applied in turn, matches isolated; none: the text is one word */
+    token_text *splits;
     size_t n_splits;
     /* put around the ids when special tokens are asked for (TemplateProcessing "single") */
     int32_t *prefix_ids, *suffix_ids;
@@ -105,5 +115,6 @@ size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out);
  * alphabet. */
 bool token_unspell_bytes(const char *text, size_t n, char *raw, size_t *raw_size);
 void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
+CKVC_AUTO_OF(token_spec, token_spec_free)
 
 #endif

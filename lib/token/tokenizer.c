@@ -3,9 +3,9 @@
  *
  *   1. tokens that are matched in the raw text (normalized: false) cut it into pieces;
  *   2. each piece is normalised on its own, and the other added tokens (themselves normalised) are
- * matched in it;
+ *      matched in it;
  *   3. what is left is cut into words by the split patterns, each applied to the spans that the one
- * before left;
+ *      before left;
  *   4. each word is merged (bpe.c).
  */
 #include "lib/token/tokenizer.h"
@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <utf8proc.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
+#include "lib/token/chars.h"
 #include "lib/token/normalize.h"
 #include "lib/token/tokenizer_internal.h"
 
@@ -30,7 +30,7 @@ enum {
     MATCH_DEPTH = 100000,
     MATCH_HEAP_KIB = 65536,
     /* Many slow matches, each below the limit, end here: seconds of one text, and more for each MiB
-       of it. */
+     * of it. */
     PATIENCE_S = 10,
     PATIENCE_S_PER_MIB = 5,
     /* Looking for added tokens: steps a byte of the text, where real vocabularies take one or two.
@@ -42,8 +42,8 @@ enum {
 };
 
 /* ---- encoding ---- */
-typedef struct memo_slot { /* where a word was met before: its ids are copied instead of merged
-                              again */
+
+typedef struct memo_slot { /* a word met before: its ids are copied instead of merged again */
     uint64_t hash;
     const char *word;
     uint32_t size;
@@ -71,68 +71,57 @@ typedef struct encoder { /* of one call */
     ckvc_err *err;
 } encoder;
 
-static ckvc_status encoder_keep(encoder *e, char *text) {
-    void *kept = e->kept_texts;
-    ckvc_status status =
-        ckvc_grow(&kept, &e->kept_capacity, e->n_kept + 1, sizeof *e->kept_texts, e->err);
-    e->kept_texts = kept;
-    if (status != CKVC_OK) {
-        free(text);
-    } else {
-        e->kept_texts[e->n_kept++] = text;
-    }
-    return status;
+/* A text that was made on the way: it lives as long as the words in it may be asked for. */
+static void encoder_keep(encoder *e, char *text) {
+    CKVC_GROW(e->kept_texts, e->kept_capacity, e->n_kept + 1);
+    e->kept_texts[e->n_kept++] = text;
 }
 
 static ckvc_status encode_word(encoder *e, const char *word, size_t n) {
     enum { MEMO_WORD = 64 }; /* longer words seldom come back */
-    if (n > MEMO_WORD || !e->memo) {
-        return bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err);
-    }
-    uint64_t hash = ckvc_xxh64(word, n);
+    if (n > MEMO_WORD) { return bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err); }
+    const uint64_t hash = ckvc_xxh64(word, n);
     memo_slot *slot = &e->memo[hash & e->memo_mask];
-    ckvc_status status = CKVC_OK;
     if (slot->n_ids && slot->hash == hash && slot->size == n && memcmp(slot->word, word, n) == 0) {
-        for (uint32_t i = 0; i < slot->n_ids && status == CKVC_OK; i++) {
-            status = id_list_push(&e->ids, e->ids.ids[slot->first_id + i], e->err);
+        for (uint32_t i = 0; i < slot->n_ids; i++) {
+            id_list_push(&e->ids, e->ids.ids[slot->first_id + i]);
         }
-        return status;
+        return CKVC_OK;
     }
-    size_t before = e->ids.n;
-    status = bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err);
+    const size_t before = e->ids.n;
+    CKVC_TRY(bpe_encode(e->t->model, &e->scratch, word, n, &e->ids, e->err));
     *slot = (memo_slot){hash, word, (uint32_t)n, (uint32_t)(e->ids.n - before), before};
-    return status;
+    return CKVC_OK;
 }
 
 static ckvc_status match_failed(encoder *e, size_t level, int code) {
     PCRE2_UCHAR reason[160];
+    if (code == PCRE2_ERROR_NOMEMORY) { ckvc_out_of_memory(1, MATCH_HEAP_KIB); }
     pcre2_get_error_message(code, reason, sizeof reason);
-    if (code == PCRE2_ERROR_NOMEMORY) { return ckvc_fail_memory(e->err, "regular expression", 0); }
     return ckvc_fail(e->err, CKVC_E_DATA,
                      "%s: pre_tokenizer: pattern %zu takes too long on this text (%s)", e->t->name,
                      level, (const char *)reason);
+}
+
+static double seconds_since(const struct timespec *then) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - then->tv_sec) + 1e-9 * (double)(now.tv_nsec - then->tv_nsec);
 }
 
 /* One search from `from` on. Returns CKVC_OK with *found, and the match in data[level]. */
 static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from,
                           bool *found) {
     const pcre2_code *pattern = e->t->splits[level];
-    if ((++e->matches & 63) == 0) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        if ((double)(now.tv_sec - e->started.tv_sec) +
-                1e-9 * (double)(now.tv_nsec - e->started.tv_nsec) >
-            e->patience_s) {
-            return ckvc_fail(
-                e->err, CKVC_E_DATA,
-                "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
-                e->t->name, level, e->patience_s);
-        }
+    if ((++e->matches & 63) == 0 && seconds_since(&e->started) > e->patience_s) {
+        return ckvc_fail(e->err, CKVC_E_DATA,
+                         "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
+                         e->t->name, level, e->patience_s);
     }
     int rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level],
                          e->match);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) { /* the interpreter keeps its stack on the heap, within
-                                               MATCH_HEAP_KIB */
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+        /* the interpreter keeps its stack on the heap, within MATCH_HEAP_KIB */
         rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
                          e->data[level], e->match);
     }
@@ -145,38 +134,29 @@ static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, 
 static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n) {
     if (n == 0) { return CKVC_OK; }
     if (level == e->t->spec->n_splits) {
-        ckvc_status status = CKVC_OK;
-        for (size_t part; n > 0 && status == CKVC_OK; text += part, n -= part) {
+        for (size_t part; n > 0; text += part, n -= part) {
             part = bpe_part(e->t->model, text, n);
-            status = encode_word(e, text, part);
+            CKVC_TRY(encode_word(e, text, part));
         }
-        return status;
+        return CKVC_OK;
     }
     size_t done = 0, from = 0;
     while (from <= n) {
         bool found = false;
-        ckvc_status status = search(e, level, text, n, from, &found);
-        if (status != CKVC_OK) { return status; }
+        CKVC_TRY(search(e, level, text, n, from, &found));
         if (!found) { break; }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(e->data[level]);
-        size_t start = span[0], end = span[1];
-        if (start < done || end < start) { /* a look-behind can move a match's start back; such
-                                              patterns match nothing sensible */
+        const size_t start = span[0], end = span[1];
+        if (start < done || end < start) {
+            /* a look-behind can move a match's start back; such patterns match nothing sensible */
             return match_failed(e, level, PCRE2_ERROR_BADOFFSET);
         }
-        if (end == start) { /* an empty match cuts here; the search goes on one character later */
-            if (start >= n) { break; }
-            from = start + ckvc_utf8_step(text + start, n - start, NULL);
-            status = encode_span(e, level + 1, text + done, start - done);
-            done = start;
-        } else {
-            status = encode_span(e, level + 1, text + done, start - done);
-            if (status == CKVC_OK) {
-                status = encode_span(e, level + 1, text + start, end - start);
-            }
-            done = from = end;
-        }
-        if (status != CKVC_OK) { return status; }
+        if (end == start && start >= n) { break; }
+        CKVC_TRY(encode_span(e, level + 1, text + done, start - done));
+        CKVC_TRY(encode_span(e, level + 1, text + start, end - start));
+        done = end;
+        /* an empty match cuts here; the search goes on one character later */
+        from = end > start ? end : start + ckvc_utf8_step(text + start, n - start, NULL);
     }
     return encode_span(e, level + 1, text + done, n - done);
 }
@@ -190,25 +170,22 @@ static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n) {
     bool wanted =
         spec->metaspace_prefix == TOKEN_PREFIX_ALWAYS ||
         (spec->metaspace_prefix == TOKEN_PREFIX_FIRST && e->first_piece && text == e->piece);
-    ckvc_buffer out = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     if (wanted && text[0] != ' ' &&
         !(n >= mark->size && memcmp(text, mark->bytes, mark->size) == 0)) {
         ckvc_buffer_append(&out, mark->bytes, mark->size);
     }
     token_replace(&spaces, text, n, e->most_made - e->made, &out);
-    if (out.failed || out.size > e->most_made - e->made) {
-        const bool failed = out.failed;
-        ckvc_buffer_fini(&out);
-        return failed
-                   ? ckvc_fail_memory(e->err, "text", n)
-                   : ckvc_fail(
-                         e->err, CKVC_E_DATA,
+    if (out.size > e->most_made - e->made) {
+        return ckvc_fail(e->err, CKVC_E_DATA,
                          "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
                          e->t->name, e->most_made);
     }
-    e->made += out.size;
-    ckvc_status status = encoder_keep(e, (char *)out.data);
-    return status == CKVC_OK ? encode_span(e, 0, (char *)out.data, out.size) : status;
+    const size_t size = out.size;
+    char *made = ckvc_take(&out.data);
+    e->made += size;
+    encoder_keep(e, made);
+    return encode_span(e, 0, made, size);
 }
 
 static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
@@ -217,52 +194,21 @@ static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
         char *spaced = ckvc_alloc(n + 1, 1);
         spaced[0] = ' ';
         memcpy(spaced + 1, text, n);
-        ckvc_status status = encoder_keep(e, spaced);
-        return status == CKVC_OK ? encode_span(e, 0, spaced, n + 1) : status;
+        encoder_keep(e, spaced);
+        return encode_span(e, 0, spaced, n + 1);
     }
     return encode_span(e, 0, text, n);
 }
 
-static bool is_word_char(const char *text, size_t n) {
-    utf8proc_int32_t code;
-    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &code) <= 0) {
-        return false;
-    }
-    switch (utf8proc_category(
-        code)) { /* \w of the reference implementation: letters, marks, digits, connectors */
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-        return true;
-    default:
-        return code == 0x200C || code == 0x200D; /* the joiners */
-    }
-}
-
-static bool is_space_char(const char *text, size_t n) {
-    utf8proc_int32_t c;
-    if (utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c) <= 0) {
-        return false;
-    }
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-           c == 0x205F || c == 0x3000;
-}
-
-static size_t char_before(const char *text, size_t at) {
-    size_t start = at - 1;
-    while (start > 0 && ((uint8_t)text[start] & 0xC0) == 0x80) {
-        start--;
-    }
-    return start;
+/* \w of the reference implementation: letters, marks, digits, connectors, the joiners. */
+static bool is_word_char(int32_t c) {
+    enum {
+        WORD = 1 << UTF8PROC_CATEGORY_LU | 1 << UTF8PROC_CATEGORY_LL | 1 << UTF8PROC_CATEGORY_LT |
+               1 << UTF8PROC_CATEGORY_LM | 1 << UTF8PROC_CATEGORY_LO | 1 << UTF8PROC_CATEGORY_MN |
+               1 << UTF8PROC_CATEGORY_MC | 1 << UTF8PROC_CATEGORY_ME | 1 << UTF8PROC_CATEGORY_ND |
+               1 << UTF8PROC_CATEGORY_NL | 1 << UTF8PROC_CATEGORY_PC
+    };
+    return (WORD >> utf8proc_category(c) & 1) || c == 0x200C || c == 0x200D;
 }
 
 typedef ckvc_status (*rest_fn)(encoder *e, const char *text, size_t n);
@@ -272,7 +218,7 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
                              rest_fn rest) {
     size_t done = 0;
     for (size_t at = 0; at < n;) {
-        int32_t index = -1;
+        int32_t index;
         size_t length = added->first[(uint8_t)text[at]]
                             ? trie_longest(added, text + at, n - at, &index, &e->added_steps)
                             : 0;
@@ -286,23 +232,23 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
             continue;
         }
         const token_added *token = &e->t->spec->added[index];
-        size_t start = at, end = at + length;
+        size_t start = at, end = at + length, before = start ? char_before(text, start) : 0;
         at = end;
         if (token->single_word &&
-            ((start > 0 && is_word_char(text + char_before(text, start), start)) ||
-             (end < n && is_word_char(text + end, n - end)))) {
+            ((start > 0 && is_word_char(char_at(text + before, start - before))) ||
+             (end < n && is_word_char(char_at(text + end, n - end))))) {
             continue;
         }
-        while (token->lstrip && start > done && is_space_char(text + char_before(text, start), n)) {
-            start = char_before(text, start);
+        while (token->lstrip && start > done &&
+               is_white_space(char_at(text + before, start - before))) {
+            start = before;
+            before = start ? char_before(text, start) : 0;
         }
-        while (token->rstrip && end < n && is_space_char(text + end, n - end)) {
+        while (token->rstrip && end < n && is_white_space(char_at(text + end, n - end))) {
             end += ckvc_utf8_step(text + end, n - end, NULL);
         }
-        ckvc_status status = CKVC_OK;
-        if (start > done) { status = rest(e, text + done, start - done); }
-        if (status == CKVC_OK) { status = id_list_push(&e->ids, token->id, e->err); }
-        if (status != CKVC_OK) { return status; }
+        if (start > done) { CKVC_TRY(rest(e, text + done, start - done)); }
+        id_list_push(&e->ids, token->id);
         done = end;
         at = at > done ? at : done;
     }
@@ -310,51 +256,48 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
 }
 
 static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n) {
-    const token_spec *spec = e->t->spec;
+    const tokenizer *t = e->t;
     e->first_piece = text == e->text;
     e->piece = text;
-    if (spec->n_normalizers == 0) {
-        return cut_added(e, &e->t->normal_added, text, n, encode_words);
+    if (t->spec->n_normalizers) {
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer normal = {0};
+        CKVC_TRY(
+            token_normalize(t->spec, t->name, text, n, e->most_made - e->made, &normal, e->err));
+        if (!normal.data) { return CKVC_OK; }
+        e->made += n = normal.size;
+        e->piece = text = ckvc_take(&normal.data);
+        encoder_keep(e, (char *)(uintptr_t)text);
     }
-    ckvc_buffer normal = {0};
-    ckvc_status status =
-        token_normalize(spec, e->t->name, text, n, e->most_made - e->made, &normal, e->err);
-    if (status != CKVC_OK || !normal.data) { return status; }
-    e->made += normal.size;
-    e->piece = (char *)normal.data;
-    status = encoder_keep(e, (char *)normal.data);
-    return status == CKVC_OK
-               ? cut_added(e, &e->t->normal_added, (char *)normal.data, normal.size, encode_words)
-               : status;
+    return cut_added(e, &t->normal_added, text, n, encode_words);
 }
 
-static ckvc_status encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err) {
-    *e = (encoder){.t = t,
-                   .err = err,
-                   .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0)};
-    e->most_added_steps = ADDED_STEPS + ADDED_STEPS_PER_BYTE * (uint64_t)n;
-    e->most_made = token_growth_limit(n);
-    clock_gettime(CLOCK_MONOTONIC, &e->started);
+static void *pcre2_made(void *object) {
+    if (!object) { ckvc_out_of_memory(1, sizeof object); }
+    return object;
+}
+
+static void encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err) {
+    const uint64_t steps = MATCH_STEPS + MATCH_STEPS_PER_BYTE * (uint64_t)n;
     size_t slots = 16;
     while (slots < MEMO_SLOTS && slots < n / 8) {
         slots *= 2;
     }
-    e->memo = ckvc_calloc(slots, sizeof *e->memo);
-    e->memo_mask = slots - 1;
-    e->match = pcre2_match_context_create(NULL);
-    if (!e->memo || !e->match) {
-        return ckvc_fail_memory(err, "tokenizer", slots * sizeof *e->memo);
-    }
-    uint64_t steps = MATCH_STEPS + MATCH_STEPS_PER_BYTE * (uint64_t)n;
+    *e = (encoder){.t = t,
+                   .err = err,
+                   .memo = ckvc_calloc(slots, sizeof *e->memo),
+                   .memo_mask = slots - 1,
+                   .match = pcre2_made(pcre2_match_context_create(NULL)),
+                   .patience_s = PATIENCE_S + PATIENCE_S_PER_MIB * ((double)n / 1048576.0),
+                   .most_added_steps = ADDED_STEPS + ADDED_STEPS_PER_BYTE * (uint64_t)n,
+                   .most_made = token_growth_limit(n)};
+    clock_gettime(CLOCK_MONOTONIC, &e->started);
     pcre2_set_match_limit(e->match, steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
     pcre2_set_depth_limit(e->match, MATCH_DEPTH);
     pcre2_set_heap_limit(e->match, MATCH_HEAP_KIB);
     for (size_t i = 0; i < t->spec->n_splits; i++) {
-        e->data[i] =
-            pcre2_match_data_create(1, NULL); /* only the span of the whole match is read */
-        if (!e->data[i]) { return ckvc_fail_memory(err, "regular expression", 0); }
+        /* only the span of the whole match is read */
+        e->data[i] = pcre2_made(pcre2_match_data_create(1, NULL));
     }
-    return CKVC_OK;
 }
 
 static void encoder_fini(encoder *e) {
@@ -375,34 +318,22 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
                              int32_t **ids, size_t *n_ids, ckvc_err *err) {
     *ids = NULL;
     *n_ids = 0;
-    encoder e;
-    ckvc_status status = encoder_init(&e, t, n, err);
-    char *replaced = NULL;
-    if (status == CKVC_OK && ckvc_utf8_check(text, n) < n) {
-        size_t size = n;
-        replaced = ckvc_utf8_replace(text, size, &n);
-        text = replaced;
-    }
+    CKVC_AUTO(encoder_fini) encoder e;
+    encoder_init(&e, t, n, err);
+    CKVC_AUTO_FREE char *replaced = NULL;
+    if (ckvc_utf8_check(text, n) < n) { text = replaced = ckvc_utf8_replace(text, n, &n); }
     e.text = text;
-    for (size_t i = 0; add_special && i < t->spec->n_prefix && status == CKVC_OK; i++) {
-        status = id_list_push(&e.ids, t->spec->prefix_ids[i], err);
+    for (size_t i = 0; add_special && i < t->spec->n_prefix; i++) {
+        id_list_push(&e.ids, t->spec->prefix_ids[i]);
     }
-    if (status == CKVC_OK) { status = cut_added(&e, &t->raw_added, text, n, encode_raw_piece); }
-    for (size_t i = 0; add_special && i < t->spec->n_suffix && status == CKVC_OK; i++) {
-        status = id_list_push(&e.ids, t->spec->suffix_ids[i], err);
+    CKVC_TRY(cut_added(&e, &t->raw_added, text, n, encode_raw_piece));
+    for (size_t i = 0; add_special && i < t->spec->n_suffix; i++) {
+        id_list_push(&e.ids, t->spec->suffix_ids[i]);
     }
-    if (status == CKVC_OK && !e.ids.ids) {
-        e.ids.ids = ckvc_alloc(1, sizeof *e.ids.ids); /* no ids at all: still something to free */
-        status = e.ids.ids ? CKVC_OK : ckvc_fail_memory(err, "ids", sizeof *e.ids.ids);
-    }
-    if (status == CKVC_OK) {
-        *ids = e.ids.ids;
-        *n_ids = e.ids.n;
-        e.ids.ids = NULL;
-    }
-    encoder_fini(&e);
-    free(replaced);
-    return status;
+    CKVC_GROW(e.ids.ids, e.ids.capacity, 1); /* no ids at all: still something to free */
+    *n_ids = e.ids.n;
+    *ids = ckvc_take(&e.ids.ids);
+    return CKVC_OK;
 }
 
 /* ---- decoding ---- */
@@ -435,7 +366,7 @@ static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids,
                            ckvc_buffer *out) {
     const token_spec *spec = t->spec;
     const token_normalizer undo = {TOKEN_NORM_REPLACE, spec->decode_from, spec->decode_to};
-    ckvc_buffer run = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer run = {0};
     for (size_t i = 0; i < n_ids && out->size <= MAX_DECODED; i++) {
         const id_text *text = &t->texts[ids[i]];
         if (skip_special && text->special) { continue; }
@@ -452,10 +383,16 @@ static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids,
         }
     }
     if (run.size) { flush_bytes(&run, out); }
-    out->failed |= run.failed;
-    ckvc_buffer_fini(&run);
     if (spec->decode_strip_left && out->size && out->data[0] == ' ') {
         memmove(out->data, out->data + 1, out->size--); /* the NUL behind moves along */
+    }
+}
+
+static void decode_bytes(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
+                         ckvc_buffer *out) {
+    for (size_t i = 0; i < n_ids && out->size <= MAX_DECODED; i++) {
+        const id_text *text = &t->texts[ids[i]];
+        if (!(skip_special && text->special)) { ckvc_buffer_append(out, text->bytes, text->size); }
     }
 }
 
@@ -464,43 +401,21 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
     *text = NULL;
     *n = 0;
     for (size_t i = 0; i < n_ids; i++) {
-        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->texts[ids[i]].bytes) {
+        if (!tokenizer_has_id(t, ids[i])) {
             return ckvc_fail(err, CKVC_E_DATA, "%s: id %d (number %zu) is not in the vocabulary",
                              t->name, ids[i], i);
         }
     }
-    ckvc_buffer out = {0};
-    ckvc_buffer_append(&out, "", 0);
-    if (t->spec->byte_level) {
-        for (size_t i = 0; i < n_ids && out.size <= MAX_DECODED; i++) {
-            if (!(skip_special && t->texts[ids[i]].special)) {
-                ckvc_buffer_append(&out, t->texts[ids[i]].bytes, t->texts[ids[i]].size);
-            }
-        }
-    } else {
-        decode_spelled(t, ids, n_ids, skip_special, &out);
-    }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
+    ckvc_buffer_text(&out, ""); /* no text at all: still something to free */
+    (t->spec->byte_level ? decode_bytes : decode_spelled)(t, ids, n_ids, skip_special, &out);
     if (out.size > MAX_DECODED) {
-        ckvc_buffer_fini(&out);
         return ckvc_fail(err, CKVC_E_DATA, "%s: %zu ids stand for more than %d bytes of text",
                          t->name, n_ids, MAX_DECODED);
     }
-    if (!out.failed && !out.data) {
-        ckvc_buffer_u8(&out, 0), out.size = 0; /* no text at all: still something to free */
-    }
-    if (!out.failed && ckvc_utf8_check((const char *)out.data, out.size) < out.size) {
-        size_t size;
-        char *replaced = ckvc_utf8_replace((const char *)out.data, out.size, &size);
-        ckvc_buffer_fini(&out);
-        *text = replaced;
-        *n = size;
-        return CKVC_OK;
-    }
-    if (out.failed) {
-        ckvc_buffer_fini(&out);
-        return ckvc_fail_memory(err, "decoded text", n_ids);
-    }
-    *text = (char *)out.data;
     *n = out.size;
+    *text = ckvc_utf8_check((const char *)out.data, out.size) == out.size
+                ? ckvc_take(&out.data)
+                : ckvc_utf8_replace((const char *)out.data, out.size, n);
     return CKVC_OK;
 }

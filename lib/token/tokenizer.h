@@ -7,6 +7,7 @@
 #ifndef CKVC_TOKENIZER_H
 #define CKVC_TOKENIZER_H
 
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
@@ -18,9 +19,9 @@ typedef struct tokenizer tokenizer;
 ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 void tokenizer_free(tokenizer *t);
-int32_t tokenizer_vocab_size(
-    const tokenizer
-        *t); /* largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps */
+CKVC_AUTO_OF(tokenizer, tokenizer_free)
+/* Largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps. */
+int32_t tokenizer_vocab_size(const tokenizer *t);
 /* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
 const char *tokenizer_fingerprint(const tokenizer *t);
 

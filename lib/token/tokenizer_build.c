@@ -1,5 +1,7 @@
 /* From a token_spec to a tokenizer: checks, what each id decodes to, added tokens, and the
  * fingerprint. */
+#include "lib/token/tokenizer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,86 +13,82 @@
 
 enum { MAX_ID = 1 << 24 };
 
-static ckvc_status build_added(tokenizer *t, ckvc_err *err) {
-    const token_spec *spec = t->spec;
-    size_t raw_bytes = 0, normal_bytes = 0;
-    token_text *normal = ckvc_calloc(spec->n_added, sizeof *normal);
-    ckvc_status status = CKVC_OK;
-    for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
-        const token_added *added = &spec->added[i];
-        int32_t piece = bpe_piece_id(t->model, added->text.bytes, added->text.size);
-        if (added->text.size == 0) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: content is empty", t->name, i);
-        } else if (piece >= 0 && piece != added->id) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA,
-                          "%s: added_tokens[%zu]: \"%.64s\" has id %d, but model.vocab gives it %d",
-                          t->name, i, added->text.bytes, added->id, piece);
-        } else if (!spec->added_over_pieces && piece < 0 && added->id >= 0 &&
-                   added->id < t->vocab_size && t->texts[added->id].bytes) {
-            status = ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
-                t->name, i, added->text.bytes, added->id);
-        }
-        if (status != CKVC_OK) { break; }
-        if (added->normalized) {
-            ckvc_buffer text = {0};
-            status = token_normalize(spec, t->name, added->text.bytes, added->text.size,
-                                     token_growth_limit(added->text.size), &text, err);
-            normal[i] = (token_text){(char *)text.data, text.size};
-            normal_bytes += text.size;
-        } else {
-            raw_bytes += added->text.size;
-        }
+/* ---- what each id decodes to ---- */
+
+/* Under byte_level a token whose characters are all of the alphabet stands for their bytes. */
+static void set_text(tokenizer *t, int32_t id, const token_text *text, char **at) {
+    size_t size = text->size;
+    if (!t->spec->byte_level || !token_unspell_bytes(text->bytes, text->size, *at, &size)) {
+        memcpy(*at, text->bytes, size = text->size);
     }
-    if (status == CKVC_OK) { status = trie_init(&t->raw_added, raw_bytes, "added tokens", err); }
-    if (status == CKVC_OK) {
-        status = trie_init(&t->normal_added, normal_bytes, "added tokens", err);
-    }
-    for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
-        const token_added *added = &spec->added[i];
-        int32_t other = -1;
-        if (!added->normalized) {
-            other = trie_add(&t->raw_added, added->text.bytes, added->text.size, (int32_t)i);
-        } else if (normal[i].size) {
-            other = trie_add(&t->normal_added, normal[i].bytes, normal[i].size, (int32_t)i);
-        }
-        if (other >= 0) {
-            status = ckvc_fail(err, CKVC_E_DATA,
-                               "%s: added_tokens[%zu]: \"%.64s\" is added_tokens[%d] over again",
-                               t->name, i, added->text.bytes, other);
-        }
-    }
-    for (size_t i = 0; i < spec->n_added; i++) {
-        free(normal[i].bytes);
-    }
-    free(normal);
-    return status;
+    t->texts[id] = (id_text){*at, (uint32_t)size, false};
+    *at += size;
 }
 
-/* What each id decodes to. Under byte_level a token whose characters are all of the alphabet stands
- * for their bytes. */
-static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
+static ckvc_status taken_id(const tokenizer *t, size_t i, ckvc_err *err) {
+    const token_added *added = &t->spec->added[i];
+    return ckvc_fail(err, CKVC_E_DATA,
+                     "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
+                     t->name, i, added->text.bytes, added->id);
+}
+
+/* One added token, once the pieces have their texts: into the set that it is searched in. */
+static ckvc_status add_added(tokenizer *t, size_t i, ckvc_err *err) {
+    const token_spec *spec = t->spec;
+    const token_added *added = &spec->added[i];
+    const token_text *text = &added->text;
+    const int32_t piece = bpe_piece_id(t->model, text->bytes, text->size);
+    int32_t other = -1;
+    if (text->size == 0) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: content is empty", t->name, i);
+    }
+    if (piece >= 0 && piece != added->id) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: added_tokens[%zu]: \"%.64s\" has id %d, but model.vocab gives it %d",
+                         t->name, i, text->bytes, added->id, piece);
+    }
+    if (!spec->added_over_pieces && piece < 0 && tokenizer_has_id(t, added->id)) {
+        return taken_id(t, i, err);
+    }
+    if (added->normalized) {
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer normal = {0};
+        CKVC_TRY(token_normalize(spec, t->name, text->bytes, text->size,
+                                 token_growth_limit(text->size), &normal, err));
+        if (normal.size) {
+            other = trie_add(&t->normal_added, (char *)normal.data, normal.size, (int32_t)i);
+        }
+    } else {
+        other = trie_add(&t->raw_added, text->bytes, text->size, (int32_t)i);
+    }
+    return other < 0 ? CKVC_OK
+                     : ckvc_fail(err, CKVC_E_DATA,
+                                 "%s: added_tokens[%zu]: \"%.64s\" is added_tokens[%d] over again",
+                                 t->name, i, text->bytes, other);
+}
+
+/* Room for the texts of all ids. */
+static ckvc_status make_room(tokenizer *t, ckvc_err *err) {
     const token_spec *spec = t->spec;
     size_t total = 1;
-    int32_t largest = -1;
     for (size_t i = 0; i < spec->n_pieces + spec->n_added; i++) {
-        bool piece = i < spec->n_pieces;
-        const token_text *text =
-            piece ? &spec->pieces[i].text : &spec->added[i - spec->n_pieces].text;
-        int32_t id = piece ? spec->pieces[i].id : spec->added[i - spec->n_pieces].id;
+        const token_added *added = i < spec->n_pieces ? NULL : &spec->added[i - spec->n_pieces];
+        const token_text *text = added ? &added->text : &spec->pieces[i].text;
+        const int32_t id = added ? added->id : spec->pieces[i].id;
         if (id < 0 || id >= MAX_ID) {
             return ckvc_fail(err, CKVC_E_DATA, "%s: token \"%.64s\" has id %d; want 0 ... %d",
                              t->name, text->bytes, id, MAX_ID - 1);
         }
-        largest = id > largest ? id : largest;
+        t->vocab_size = id >= t->vocab_size ? id + 1 : t->vocab_size;
         total += text->size;
     }
-    t->vocab_size = largest + 1;
     t->texts = ckvc_calloc((size_t)t->vocab_size, sizeof *t->texts);
     t->text_bytes = ckvc_alloc(total, 1);
+    return CKVC_OK;
+}
+
+static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
+    const token_spec *spec = t->spec;
+    CKVC_TRY(make_room(t, err));
     char *at = t->text_bytes;
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_piece *piece = &spec->pieces[i];
@@ -99,41 +97,30 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
                              "%s: model.vocab: id %d stands for \"%.64s\" and for another piece",
                              t->name, piece->id, piece->text.bytes);
         }
-        size_t size = piece->text.size;
-        if (!spec->byte_level || !token_unspell_bytes(piece->text.bytes, size, at, &size)) {
-            memcpy(at, piece->text.bytes, size = piece->text.size);
-        }
-        t->texts[piece->id] = (id_text){at, (uint32_t)size, false};
-        at += size;
+        set_text(t, piece->id, &piece->text, &at);
     }
-    ckvc_status status = build_added(t, err); /* compares the ids with those of the pieces */
-    for (size_t i = 0; i < spec->n_added && status == CKVC_OK; i++) {
+    for (size_t i = 0; i < spec->n_added; i++) {
+        CKVC_TRY(add_added(t, i, err));
+    }
+    for (size_t i = 0; i < spec->n_added; i++) {
         const token_added *added = &spec->added[i];
-        id_text *text = &t->texts[added->id];
         bool is_piece = bpe_piece_id(t->model, added->text.bytes, added->text.size) == added->id;
         bool again = i > 0 && spec->added[i - 1].id == added->id;
-        if (!text->bytes || (spec->added_over_pieces && !is_piece && !again)) {
-            size_t size = added->text.size;
-            if (!spec->byte_level || !token_unspell_bytes(added->text.bytes, size, at, &size)) {
-                memcpy(at, added->text.bytes, size = added->text.size);
-            }
-            *text = (id_text){at, (uint32_t)size, false};
-            at += size;
+        if (!t->texts[added->id].bytes || (spec->added_over_pieces && !is_piece && !again)) {
+            set_text(t, added->id, &added->text, &at);
         } else if (!is_piece) {
-            status = ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s: added_tokens[%zu]: \"%.64s\" has id %d, which stands for another token",
-                t->name, i, added->text.bytes, added->id);
+            return taken_id(t, i, err);
         }
-        text->special = added->special;
+        t->texts[added->id].special = added->special;
     }
-    return status;
+    return CKVC_OK;
 }
 
+/* ---- the fingerprint ---- */
+
 static void hash_text(ckvc_sha256 *s, const token_text *text) {
-    uint64_t size = text->size; /* lengths in front: no two lists of strings look alike */
-    char number[24];
-    int n = snprintf(number, sizeof number, "%llu:", (unsigned long long)size);
+    char number[24]; /* lengths in front: no two lists of strings look alike */
+    int n = snprintf(number, sizeof number, "%zu:", text->size);
     ckvc_sha256_update(s, number, (size_t)n);
     ckvc_sha256_update(s, text->bytes, text->size);
 }
@@ -144,14 +131,11 @@ static void hash_number(ckvc_sha256 *s, const char *key, int64_t value) {
     ckvc_sha256_update(s, line, (size_t)n);
 }
 
-static int by_id(const void *a, const void *b) {
-    const token_piece *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-static int added_by_id(const void *a, const void *b) {
-    const token_added *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
+static void hash_ids(ckvc_sha256 *s, const char *key, const int32_t *ids, size_t n) {
+    hash_number(s, key, (int64_t)n);
+    for (size_t i = 0; i < n; i++) {
+        hash_number(s, "id", ids[i]);
+    }
 }
 
 /* Everything that decides ids, in an order that the file's layout does not touch (build sorts
@@ -206,21 +190,27 @@ static void take_fingerprint(tokenizer *t) {
     for (size_t i = 0; i < spec->n_splits; i++) {
         hash_text(&s, &spec->splits[i]);
     }
-    hash_number(&s, "prefix", (int64_t)spec->n_prefix);
-    for (size_t i = 0; i < spec->n_prefix; i++) {
-        hash_number(&s, "id", spec->prefix_ids[i]);
-    }
-    hash_number(&s, "suffix", (int64_t)spec->n_suffix);
-    for (size_t i = 0; i < spec->n_suffix; i++) {
-        hash_number(&s, "id", spec->suffix_ids[i]);
-    }
+    hash_ids(&s, "prefix", spec->prefix_ids, spec->n_prefix);
+    hash_ids(&s, "suffix", spec->suffix_ids, spec->n_suffix);
     ckvc_sha256_final(&s, digest);
     ckvc_hex(digest, sizeof digest, t->fingerprint);
 }
 
+/* ---- the whole ---- */
+
+static int by_id(const void *a, const void *b) {
+    const token_piece *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static int added_by_id(const void *a, const void *b) {
+    const token_added *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
 static ckvc_status check_template(const tokenizer *t, const int32_t *ids, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= t->vocab_size || !t->texts[ids[i]].bytes) {
+        if (!tokenizer_has_id(t, ids[i])) {
             return ckvc_fail(err, CKVC_E_DATA, "%s: post_processor: id %d is not in the vocabulary",
                              t->name, ids[i]);
         }
@@ -229,42 +219,34 @@ static ckvc_status check_template(const tokenizer *t, const int32_t *ids, size_t
 }
 
 ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out, ckvc_err *err) {
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = ckvc_calloc(1, sizeof *t);
     *out = NULL;
-    tokenizer *t = ckvc_calloc(1, sizeof *t);
     t->spec = spec;
     t->name = ckvc_strdup(name);
-    ckvc_status status = t->name ? CKVC_OK : ckvc_fail_memory(err, "tokenizer", strlen(name));
-    if (status == CKVC_OK && spec->n_pieces == 0) {
-        status = ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab is empty", name);
+    if (spec->n_pieces == 0) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab is empty", name);
     }
-    if (status == CKVC_OK && spec->n_splits > MAX_SPLITS) {
-        status =
-            ckvc_fail(err, CKVC_E_DATA, "%s: pre_tokenizer has %zu patterns; at most %d are read",
-                      name, spec->n_splits, MAX_SPLITS);
+    if (spec->n_splits > MAX_SPLITS) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: pre_tokenizer has %zu patterns; at most %d are read", name,
+                         spec->n_splits, MAX_SPLITS);
     }
-    for (size_t i = 0; status == CKVC_OK && i < spec->n_normalizers; i++) {
-        if (spec->normalizers[i].kind == TOKEN_NORM_REPLACE &&
-            spec->normalizers[i].from.size == 0) {
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: normalizer: Replace of an empty text", name);
+    for (size_t i = 0; i < spec->n_normalizers; i++) {
+        if (spec->normalizers[i].kind == TOKEN_NORM_REPLACE && !spec->normalizers[i].from.size) {
+            return ckvc_fail(err, CKVC_E_DATA, "%s: normalizer: Replace of an empty text", name);
         }
     }
-    if (status == CKVC_OK) {
-        qsort(spec->pieces, spec->n_pieces, sizeof *spec->pieces, by_id);
-        if (spec->n_added) { qsort(spec->added, spec->n_added, sizeof *spec->added, added_by_id); }
-        status = bpe_build(spec, name, &t->model, err);
-    }
-    if (status == CKVC_OK) { status = build_texts(t, err); }
-    if (status == CKVC_OK) { status = check_template(t, spec->prefix_ids, spec->n_prefix, err); }
-    if (status == CKVC_OK) { status = check_template(t, spec->suffix_ids, spec->n_suffix, err); }
-    for (size_t i = 0; status == CKVC_OK && i < spec->n_splits; i++) {
-        status = split_pattern_compile(&spec->splits[i], name, i, &t->splits[i], err);
-    }
-    if (status != CKVC_OK) {
-        tokenizer_free(t);
-        return status;
+    qsort(spec->pieces, spec->n_pieces, sizeof *spec->pieces, by_id);
+    if (spec->n_added) { qsort(spec->added, spec->n_added, sizeof *spec->added, added_by_id); }
+    CKVC_TRY(bpe_build(spec, name, &t->model, err));
+    CKVC_TRY(build_texts(t, err));
+    CKVC_TRY(check_template(t, spec->prefix_ids, spec->n_prefix, err));
+    CKVC_TRY(check_template(t, spec->suffix_ids, spec->n_suffix, err));
+    for (size_t i = 0; i < spec->n_splits; i++) {
+        CKVC_TRY(split_pattern_compile(&spec->splits[i], name, i, &t->splits[i], err));
     }
     take_fingerprint(t);
-    *out = t;
+    *out = ckvc_take(&t);
     return CKVC_OK;
 }
 

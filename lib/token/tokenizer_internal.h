@@ -6,7 +6,7 @@
 #include "lib/base/hash.h"
 #include "lib/token/bpe.h"
 #include "lib/token/split_pattern.h"
-#include "lib/token/tokenizer.h"
+#include "lib/token/token_spec.h"
 #include "lib/token/trie.h"
 
 enum { MAX_SPLITS = 16 };
@@ -17,7 +17,7 @@ typedef struct id_text {
     bool special;
 } id_text;
 
-struct tokenizer {
+typedef struct tokenizer {
     token_spec *spec;
     char *name;
     bpe *model;
@@ -27,6 +27,11 @@ struct tokenizer {
     char *text_bytes;
     int32_t vocab_size;
     char fingerprint[CKVC_SHA256_HEX];
-};
+} tokenizer;
+
+/* Whether the id stands for something. */
+static inline bool tokenizer_has_id(const tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->vocab_size && t->texts[id].bytes;
+}
 
 #endif

@@ -7,20 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lib/base/status.h"
-
-typedef struct trie { /* zero-initialise; trie_fini is fine on that */
+typedef struct trie { /* zero-initialise, trie_fini */
     struct trie_edge *edges;
     uint64_t key;
     int shift;
     size_t mask;
     int32_t *found; /* [n_nodes] index given with the string that ends here, or -1 */
+    size_t found_capacity;
     uint32_t n_nodes;
     bool first[256]; /* some string begins with this byte */
 } trie;
 
-/* Room for strings of total_bytes together. `what` names them when memory is out. */
-ckvc_status trie_init(trie *t, size_t total_bytes, const char *what, ckvc_err *err) CKVC_MUST_CHECK;
 void trie_fini(trie *t);
 /* The index that the string had already, or -1 when it is new. n >= 1. */
 int32_t trie_add(trie *t, const char *text, size_t n, int32_t index);

@@ -64,11 +64,9 @@ VERBS="bench calibrate compile fit inspect manifest perplexity report scan score
         "$CKVC" calibrate --config "$c" --print-config >/dev/null || { echo "$c"; return 1; }
         "$CKVC" fit --config "$c" --print-config >/dev/null || { echo "$c"; return 1; }
     done
-    # every key that any verb may find in a file is some verb's option
-    all=$(for v in $VERBS; do "$CKVC" "$v" --help; done)
-    for key in $(grep -o '"[a-z-]*"' cmd/common/config_keys.inc | tr -d '"'); do
-        [[ $all == *"--$key"* ]] || { echo "$key"; return 1; }
-    done
+    # any verb's option may stand in a file that serves several verbs
+    echo 'rounds = 2' >"$DIR/c.conf"
+    "$CKVC" fit --config "$DIR/c.conf" --print-config >/dev/null
     # default.conf names every knob that a run or a fit has a default for, and says where its value is another than the built-in one
     for v in calibrate fit compile; do
         "$CKVC" "$v" --print-config | sed 's/ *#.*//' | grep = >"$DIR/built-in"

@@ -6,9 +6,10 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "formats/model/model_files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/model/model.h"
+#include "lib/model/model_info.h"
 
 /* A backend on n threads, destroyed by bench_close. */
 typedef struct bench {
@@ -31,6 +32,21 @@ static inline bench bench_open(int n_threads) {
 static inline void bench_close(bench *b) {
     backend_destroy(b->be);
     ckvc_pool_destroy(b->pool);
+}
+
+static inline ckvc_status model_open_path(const char *path, backend *be, model **out,
+                                          ckvc_err *err) {
+    model_spec *spec;
+    *out = NULL;
+    CKVC_TRY(model_files_read(path, &spec, err));
+    return model_open(spec, be, out, err);
+}
+
+static inline ckvc_status model_verify_path(const char *path, ckvc_err *err) {
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
+    char fingerprint[CKVC_SHA256_HEX];
+    CKVC_TRY(model_files_read(path, &spec, err));
+    return model_verify(spec, fingerprint, err);
 }
 
 static inline json_t *golden_read(const char *path) {

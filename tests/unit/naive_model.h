@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/model/model_config.h"
-#include "formats/model/weights.h"
+#include "formats/model/model_files.h"
 
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);
@@ -34,19 +33,21 @@ static inline double naive_value(const tensor_view *t, int64_t i) {
     return (double)f;
 }
 
-static inline const tensor_view *naive_tensor(const weights *w, int32_t layer, const char *name) {
+static inline const tensor_view *naive_tensor(const model_spec *w, int32_t layer,
+                                              const char *name) {
     char full[128];
     if (layer < 0) {
         snprintf(full, sizeof full, "%s", name);
     } else {
         snprintf(full, sizeof full, "model.layers.%d.%s", layer, name);
     }
-    return weights_find(w, full);
+    return model_spec_find(w, full);
 }
 
 /* y[r] = W x[r] + b, or + y with add */
-static inline void naive_linear(const weights *w, int32_t layer, const char *name, const double *x,
-                                int64_t n, int64_t n_in, int64_t n_out, bool add, double *y) {
+static inline void naive_linear(const model_spec *w, int32_t layer, const char *name,
+                                const double *x, int64_t n, int64_t n_in, int64_t n_out, bool add,
+                                double *y) {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
     const tensor_view *m = naive_tensor(w, layer, full);
@@ -63,7 +64,7 @@ static inline void naive_linear(const weights *w, int32_t layer, const char *nam
     }
 }
 
-static inline void naive_norm(const weights *w, int32_t layer, const char *name, double eps,
+static inline void naive_norm(const model_spec *w, int32_t layer, const char *name, double eps,
                               const double *x, int64_t n, int64_t width, double *y) {
     const tensor_view *t = naive_tensor(w, layer, name);
     for (int64_t r = 0; r < n; r++) {
@@ -81,12 +82,10 @@ static inline void naive_norm(const weights *w, int32_t layer, const char *name,
 /* nll[i] = -log P(ids[i+1] | what position i sees), [n-1] */
 static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, naive_sees sees,
                                 const void *ctx, double *nll) {
-    model_shape s;
     ckvc_err err = {0};
-    weights *w;
-    if (model_config_read(dir, &s, &err) != CKVC_OK || weights_open(dir, &w, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    model_spec *w;
+    if (model_files_read(dir, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    const model_shape s = w->shape;
     const int64_t m = s.width, d = s.head_dim, q_width = s.n_heads * d, kv_width = s.n_kv_heads * d,
                   f = s.intermediate;
     double *x = calloc((size_t)(n * m), sizeof *x), *norm = calloc((size_t)(n * m), sizeof *x),
@@ -162,7 +161,7 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(all[i]);
     }
-    weights_close(w);
+    model_spec_free(w);
 }
 
 #endif

@@ -24,6 +24,7 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "formats/model/model_files.h"
 #include "lib/model/model.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
@@ -141,7 +142,11 @@ static void run_golden(const char *golden, const char *dir) {
              W = (uint32_t)number(root, "W");
     assert_int_equal(ckvc_pool_create(2, &pool, &err), CKVC_OK);
     assert_int_equal(backend_create("cpu", pool, &be, &err), CKVC_OK);
-    if (model_open(dir, be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    model_spec *spec;
+    if (model_files_read(dir, &spec, &err) != CKVC_OK ||
+        model_open(spec, be, &m, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
     uint32_t L = (uint32_t)model_get_shape(m)->n_layers,
              G = (uint32_t)model_get_shape(m)->n_kv_heads;
     assert_int_equal(
@@ -158,8 +163,9 @@ static void run_golden(const char *golden, const char *dir) {
         }
         prefill_stats stats;
         double nll[512];
-        assert_int_equal(session_prefill(s, ids, T, T + C, W, CKVC_ALPHA_PAPER, &stats, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(s, &(prefill_input){ids, T, T + C, W, CKVC_ALPHA_PAPER}, &stats, &err),
+            CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
         double L_full = nll_mean(nll, C);
         w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));

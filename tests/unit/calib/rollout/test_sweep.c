@@ -41,7 +41,7 @@ static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *
     ckvc_err err = {0};
     rig *r = ckvc_calloc(1, sizeof *r);
     r->b = bench_open(threads);
-    if (model_open(dir, r->b.be, &r->m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (model_open_path(dir, r->b.be, &r->m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     const model_shape *s = model_get_shape(r->m);
     const session_limits limits = {
         .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
@@ -80,7 +80,8 @@ static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W
         r->ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? vocab : 9);
     }
     ckvc_alloc_forbid("a prefill of the test");
-    ckvc_status st = session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err);
+    ckvc_status st = session_prefill(r->s, &(prefill_input){r->ids, T, T + C, W, CKVC_ALPHA_PAPER},
+                                     &r->stats, &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
     prompt_sets_build(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
@@ -298,8 +299,10 @@ static void golden(void **state) {
         int32_t *ids = golden_ids(json_object_get(json_array_get(prompts, p), "ids"), &n);
         memcpy(r->ids, ids, (size_t)n * sizeof *ids);
         free(ids);
-        assert_int_equal(
-            session_prefill(r->s, r->ids, T, T + C, W, CKVC_ALPHA_PAPER, &r->stats, &err), CKVC_OK);
+        assert_int_equal(session_prefill(r->s,
+                                         &(prefill_input){r->ids, T, T + C, W, CKVC_ALPHA_PAPER},
+                                         &r->stats, &err),
+                         CKVC_OK);
         prompt_sets_build(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct,
                           r->stats.r_sem);
         assert_int_equal(
@@ -449,7 +452,7 @@ static void plan_is_true(void **state) {
         ckvc_table *table;
         variant_list v = {0};
         sweep w;
-        assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
+        assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
         assert_int_equal(start_table_create(8, 3, 1, 1, budgets, 2, 16, &table, &err), CKVC_OK);
         const variant_extent most = variants_extent(table, MAX_T, both, 100);
         session_limits with = limits;

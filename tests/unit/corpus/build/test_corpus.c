@@ -18,8 +18,8 @@
 #include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
 #include "corpus/build/retrieval.h"
-#include "formats/tokenizer/tokenizer_json.h"
 #include "lib/base/files.h"
+#include "tests/unit/load_tokenizer.h"
 
 static char folder[] = "/tmp/ckvc-corpus-XXXXXX";
 
@@ -211,13 +211,9 @@ static void damaged_gzip(void **state) {
 }
 
 static tokenizer *embedded(void) {
-    token_spec *spec;
-    tokenizer *t = NULL;
-    ckvc_err err = {0};
-    if (tokenizer_json_read("models/ckvc-tiny-8l", &spec, &err) != CKVC_OK ||
-        tokenizer_build(spec, "tokenizer.json", &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    tokenizer *t;
+    ckvc_err err;
+    if (load_tokenizer("models/ckvc-tiny-8l", &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return t;
 }
 

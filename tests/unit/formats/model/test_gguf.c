@@ -10,11 +10,9 @@
 #include <unistd.h>
 
 #include "formats/model/gguf.h"
-#include "formats/model/gguf_model.h"
 #include "formats/tokenizer/tokenizer_files.h"
-#include "formats/model/weights.h"
+#include "formats/model/model_files.h"
 #include "lib/base/rng.h"
-#include "lib/model/model_info.h"
 #include "lib/token/tokenizer.h"
 #include "tests/unit/gguf_maker.h"
 #include "tests/unit/golden_model.h"
@@ -189,7 +187,7 @@ static void sound_file(void **state) {
         gguf_close(f);
 
         model_shape s;
-        if (gguf_shape_read(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        if (model_files_shape(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         assert_string_equal(s.family, "llama");
         assert_int_equal(s.n_layers, LAYERS);
         assert_int_equal(s.n_heads, HEADS);
@@ -201,19 +199,19 @@ static void sound_file(void **state) {
         assert_int_equal(s.bos_id, 63);
         assert_int_equal(s.n_eos, 1);
 
-        weights *w;
-        if (weights_open(path, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-        assert_int_equal(weights_count(w), 2 + 9 * LAYERS);
-        const tensor_view *q = weights_find(w, "model.layers.1.self_attn.q_proj.weight");
+        model_spec *w;
+        if (model_files_read(path, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        assert_int_equal(w->n_tensors, 2 + 9 * LAYERS);
+        const tensor_view *q = model_spec_find(w, "model.layers.1.self_attn.q_proj.weight");
         assert_non_null(q);
         assert_string_equal(q->stored, "blk.1.attn_q.weight");
         assert_string_equal(q->dtype, "F32");
         assert_int_equal(q->pairwise, DIM);
         assert_int_equal(q->dims[0], HEADS * DIM);
         assert_int_equal(q->dims[1], WIDTH);
-        assert_int_equal(weights_find(w, "model.layers.1.self_attn.v_proj.weight")->pairwise, 0);
-        weights_close(w);
-        assert_int_equal(model_verify(path, &err), CKVC_OK);
+        assert_int_equal(model_spec_find(w, "model.layers.1.self_attn.v_proj.weight")->pairwise, 0);
+        model_spec_free(w);
+        assert_int_equal(model_verify_path(path, &err), CKVC_OK);
     }
 }
 
@@ -391,10 +389,8 @@ static void blocks_by_hand(void **state) {
 
 static void must_refuse(const char *word) {
     ckvc_err err = {0};
-    model_shape s;
-    weights *w = NULL;
-    ckvc_status rc = model_config_read(path, &s, &err);
-    if (rc == CKVC_OK) { rc = weights_open(path, &w, &err); }
+    model_spec *w = NULL;
+    const ckvc_status rc = model_files_read(path, &w, &err);
     if (rc != CKVC_E_DATA) { fail_msg("status %d where \"%s\" was expected", (int)rc, word); }
     if (strstr(err.text, word) == NULL || strncmp(err.text, path, strlen(path)) != 0 ||
         strchr(err.text, '\n') != NULL) {
@@ -705,7 +701,7 @@ static void tensors_against_shape(void **state) {
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
     put(&g);
-    assert_int_equal(model_verify(path, &err), CKVC_E_DATA);
+    assert_int_equal(model_verify_path(path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "model.norm.weight"));
 
     g = tiny();
@@ -716,7 +712,7 @@ static void tensors_against_shape(void **state) {
     tiny_layers(&g, true, false);
     put(&g);
     err = (ckvc_err){0};
-    assert_int_equal(model_verify(path, &err), CKVC_E_DATA);
+    assert_int_equal(model_verify_path(path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token_embd.weight[5][0] is NaN"));
 }
 
@@ -725,22 +721,22 @@ static void tensors_against_shape(void **state) {
 static void use_all(void) {
     ckvc_err err = {0};
     model_shape s;
-    weights *w;
+    model_spec *w;
     token_spec *spec;
     tokenizer *t;
     char *name;
-    ckvc_status rc = gguf_shape_read(path, &s, &err);
+    ckvc_status rc = model_files_shape(path, &s, &err);
     assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
     err = (ckvc_err){0};
-    rc = weights_open(path, &w, &err);
+    rc = model_files_read(path, &w, &err);
     assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
-    for (size_t i = 0; rc == CKVC_OK && i < weights_count(w); i++) {
-        const tensor_view *v = weights_at(w, i);
+    for (size_t i = 0; rc == CKVC_OK && i < w->n_tensors; i++) {
+        const tensor_view *v = &w->tensors[i];
         float *values = ckvc_alloc((size_t)tensor_n_values(v), sizeof *values);
         tensor_decode(v, 0, tensor_n_values(v), values);
         free(values);
     }
-    if (rc == CKVC_OK) { weights_close(w); }
+    if (rc == CKVC_OK) { model_spec_free(w); }
     err = (ckvc_err){0};
     rc = tokenizer_files_read(path, &spec, &name, &err);
     assert_true(rc == CKVC_OK || ((rc == CKVC_E_DATA || rc == CKVC_E_NOINPUT) && err.text[0]));
@@ -804,11 +800,11 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
     for (int64_t i = 0; i < n; i++) {
         ids[i] = (int32_t)((i * 37 + 11) % vocab);
     }
-    const int64_t last = n - 1;
-    if (model_open(model_path, b.be, &m, &err) != CKVC_OK ||
+    if (model_open_path(model_path, b.be, &m, &err) != CKVC_OK ||
         session_create(m, (session_limits){.max_prompt = n, .max_window = 8}, &s, &err) !=
             CKVC_OK ||
-        session_score(s, ids, n, nll, &last, 1, logits, &err) != CKVC_OK) {
+        session_score(s, ids, n, nll, &err) != CKVC_OK ||
+        session_logits(s, n - 1, logits, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
     session_destroy(s);
@@ -820,10 +816,9 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
  * a converter would. */
 static void write_embedded(const char *model_dir, bool as_f32) {
     ckvc_err err = {0};
-    model_shape s;
-    weights *w;
-    assert_int_equal(model_config_read(model_dir, &s, &err), CKVC_OK);
-    assert_int_equal(weights_open(model_dir, &w, &err), CKVC_OK);
+    model_spec *w;
+    assert_int_equal(model_files_read(model_dir, &w, &err), CKVC_OK);
+    const model_shape s = w->shape;
     gguf_maker g = g_begin();
     g_string(&g, "general.architecture", "llama");
     g_u32(&g, "llama.block_count", (uint32_t)s.n_layers);
@@ -851,8 +846,8 @@ static void write_embedded(const char *model_dir, bool as_f32) {
                 snprintf(theirs, sizeof theirs, "blk.%d.%s.weight", l, names[i][1]);
                 snprintf(ours, sizeof ours, "model.layers.%d.%s.weight", l, names[i][0]);
             }
-            const tensor_view *t = weights_find(w, ours);
-            if (t == NULL && l < 0) { t = weights_find(w, "lm_head.weight"); }
+            const tensor_view *t = model_spec_find(w, ours);
+            if (t == NULL && l < 0) { t = model_spec_find(w, "lm_head.weight"); }
             assert_non_null(t);
             assert_int_equal(t->type, TENSOR_BF16);
             const bool rotary = l >= 0 && (i == 1 || i == 2);
@@ -876,7 +871,7 @@ static void write_embedded(const char *model_dir, bool as_f32) {
             free(bytes);
         }
     }
-    weights_close(w);
+    model_spec_free(w);
     put(&g);
 }
 
@@ -916,7 +911,7 @@ static void rows_and_biases(void **state) {
     tiny_tensors(&g, false, false);
     put(&g);
     ckvc_err err = {0};
-    assert_int_equal(model_verify(path, &err), CKVC_E_DATA);
+    assert_int_equal(model_verify_path(path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "self_attn.q_proj.bias\" is missing"));
 }
 
@@ -1008,7 +1003,7 @@ static void llama3_rope(void **state) {
         put(&g);
         model_shape s;
         ckvc_err err = {0};
-        if (gguf_shape_read(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        if (model_files_shape(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         assert_int_equal(s.rope, ROPE_LLAMA3);
         assert_true(s.rope_factor == factor && s.rope_low_freq == 1 && s.rope_high_freq == 4);
         assert_int_equal(s.rope_original_positions, 8192);
@@ -1029,7 +1024,7 @@ static void linear_rope(void **state) {
         put(&g);
         model_shape s;
         ckvc_err err = {0};
-        assert_int_equal(gguf_shape_read(path, &s, &err), CKVC_OK);
+        assert_int_equal(model_files_shape(path, &s, &err), CKVC_OK);
         assert_int_equal(s.rope, ROPE_LINEAR);
         assert_true(s.rope_factor == 4);
     }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "formats/model/model_config.h"
+#include "formats/model/model_files.h"
 
 static char dir[] = "/tmp/ckvc-config-XXXXXX";
 
@@ -390,6 +391,33 @@ static void refusals(void **state) {
     }
 }
 
+/* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
+ * missing.
+ */
+static void hub_ids(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        bool id;
+    } cases[] = {{"meta-llama/Llama-3.2-1B", true},
+                 {"gone_owner/model.v2", true},
+                 {"models/not-there", false}, /* models is a folder here */
+                 {"not-there", false},
+                 {"/not/there", false},
+                 {"./not/there", false},
+                 {"gone_owner/a/b", false},
+                 {"gone_owner/", false},
+                 {"gone_owner/model.gguf", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        model_shape s;
+        ckvc_err err = {0};
+        assert_int_equal(model_files_shape(cases[i].path, &s, &err), CKVC_E_NOINPUT);
+        const char *told = strstr(err.text, "huggingface-cli download ");
+        assert_true(cases[i].id == (told != NULL));
+        if (told) { assert_non_null(strstr(told, cases[i].path)); }
+    }
+}
+
 static int make_dir(void **state) {
     (void)state;
     return mkdtemp(dir) == NULL;
@@ -406,6 +434,7 @@ static int remove_dir(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),  cmocka_unit_test(fields),
                                        cmocka_unit_test(rope),      cmocka_unit_test(families),
-                                       cmocka_unit_test(published), cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(published), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(hub_ids)};
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/model/weights.h"
+#include "formats/model/safetensors.h"
 #include "lib/base/bytes.h"
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
@@ -49,10 +49,18 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
     put(name, bytes, 8 + n + n_data);
 }
 
+static ckvc_status read_dir(model_spec **out, ckvc_err *err) {
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(dir);
+    *out = NULL;
+    CKVC_TRY(safetensors_read(dir, spec, err));
+    *out = ckvc_take(&spec);
+    return CKVC_OK;
+}
+
 static void refused(const char *word) {
     ckvc_err err = {0};
-    weights *w = NULL;
-    const ckvc_status rc = weights_open(dir, &w, &err);
+    model_spec *w = NULL;
+    const ckvc_status rc = read_dir(&w, &err);
     if (rc != CKVC_E_DATA || w != NULL) {
         fail_msg("status %d where \"%s\" was expected", (int)rc, word);
     }
@@ -74,27 +82,27 @@ static void sound_file(void **state) {
                 "\"ids\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[16,24]}}   ",
                 24);
     ckvc_err err = {0};
-    weights *w;
-    if (weights_open(dir, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_int_equal(weights_count(w), 4);
+    model_spec *w;
+    if (read_dir(&w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    assert_int_equal(w->n_tensors, 4);
     const char *const names[] = {"B", "a.scalar", "b", "ids"};
     for (size_t i = 0; i < 4; i++) {
-        assert_string_equal(weights_at(w, i)->name, names[i]);
+        assert_string_equal(w->tensors[i].name, names[i]);
     }
-    const tensor_view *b = weights_find(w, "b"), *ids = weights_find(w, "ids"),
-                      *empty = weights_find(w, "B");
+    const tensor_view *b = model_spec_find(w, "b"), *ids = model_spec_find(w, "ids"),
+                      *empty = model_spec_find(w, "B");
     assert_true(b->type == TENSOR_BF16 && b->rank == 2 && b->dims[0] == 2 && b->dims[1] == 3 &&
                 b->bytes == 12 && b->data[0] == 4);
     assert_true(ids->type == TENSOR_OTHER && strcmp(ids->dtype, "I64") == 0 && ids->bytes == 8 &&
                 ids->data[0] == 16);
-    assert_true(empty->bytes == 0 && weights_find(w, "a.scalar")->rank == 0);
-    assert_null(weights_find(w, "missing"));
-    weights_close(w);
+    assert_true(empty->bytes == 0 && model_spec_find(w, "a.scalar")->rank == 0);
+    assert_null(model_spec_find(w, "missing"));
+    model_spec_free(w);
     put_tensors("model.safetensors", "{}", 0); /* no tensors at all is a file of the format */
-    assert_int_equal(weights_open(dir, &w, &err), CKVC_OK);
-    assert_null(weights_find(w, "b"));
-    weights_close(w);
-    weights_close(NULL);
+    assert_int_equal(read_dir(&w, &err), CKVC_OK);
+    assert_null(model_spec_find(w, "b"));
+    model_spec_free(w);
+    model_spec_free(NULL);
 }
 
 #define T(dtype, shape, offsets)                                                                   \
@@ -185,9 +193,9 @@ static void count_warning(const char *line) {
 static void several_files(void **state) {
     (void)state;
     ckvc_err err = {0};
-    weights *w;
+    model_spec *w;
     drop("model.safetensors");
-    assert_int_equal(weights_open(dir, &w, &err), CKVC_E_NOINPUT);
+    assert_int_equal(read_dir(&w, &err), CKVC_E_NOINPUT);
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
     put_tensors("two.safetensors",
                 "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
@@ -196,15 +204,15 @@ static void several_files(void **state) {
           "safetensors\"}}");
     ckvc_warn_set(count_warning);
     err = (ckvc_err){0};
-    if (weights_open(dir, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_int_equal(weights_count(w), 2);
-    assert_non_null(strstr(weights_find(w, "u")->file, "two.safetensors"));
-    weights_close(w);
+    if (read_dir(&w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    assert_int_equal(w->n_tensors, 2);
+    assert_non_null(strstr(model_spec_find(w, "u")->file, "two.safetensors"));
+    model_spec_free(w);
     assert_int_equal(n_warnings, 0);
     INDEX("{\"metadata\":{\"total_size\":9},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
           "safetensors\"}}");
-    assert_int_equal(weights_open(dir, &w, &err), CKVC_OK);
-    weights_close(w);
+    assert_int_equal(read_dir(&w, &err), CKVC_OK);
+    model_spec_free(w);
     assert_int_equal(n_warnings, 1);
     ckvc_warn_set(NULL);
 
@@ -235,7 +243,7 @@ static void several_files(void **state) {
     refused("another file");
     INDEX("{\"weight_map\":{\"t\":\"absent.safetensors\"}}");
     err = (ckvc_err){0};
-    assert_int_equal(weights_open(dir, &w, &err), CKVC_E_NOINPUT);
+    assert_int_equal(read_dir(&w, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "absent.safetensors"));
     put_tensors("two.safetensors",
                 "{" T("F32", "[1]",
@@ -274,21 +282,21 @@ static void random_damage(void **state) {
         const size_t size = ckvc_rng_below(&rng, 8) ? n : ckvc_rng_below(&rng, n);
         put("model.safetensors", bytes, size);
         ckvc_err err = {0};
-        weights *w;
-        const ckvc_status rc = weights_open(dir, &w, &err);
+        model_spec *w;
+        const ckvc_status rc = read_dir(&w, &err);
         assert_true(rc == CKVC_OK || (rc == CKVC_E_DATA && err.text[0]));
         if (rc != CKVC_OK) { continue; }
         n_read++;
         uint64_t sum = 0, volatile_sum = 0;
-        for (size_t t = 0; t < weights_count(w); t++) {
-            const tensor_view *v = weights_at(w, t);
+        for (size_t t = 0; t < w->n_tensors; t++) {
+            const tensor_view *v = &w->tensors[t];
             sum += v->bytes;
             for (uint64_t b = 0; b < v->bytes; b++) {
                 volatile_sum += v->data[b];
             }
         }
         assert_true(sum <= size && volatile_sum < UINT64_MAX);
-        weights_close(w);
+        model_spec_free(w);
     }
     assert_true(n_read > 0 && n_read < 3000);
 }

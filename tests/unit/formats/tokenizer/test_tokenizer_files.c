@@ -10,47 +10,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/buffer.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/rng.h"
 #include "lib/token/tokenizer.h"
+#include "tests/unit/load_tokenizer.h"
+#include "tests/unit/temp_folder.h"
 
-static char folder[] = "/tmp/ckvc-tokenizer-files-XXXXXX";
-static const char *const names[] = {"tokenizer.json", "tokenizer.model",       "vocab.json",
-                                    "merges.txt",     "tokenizer_config.json", "added_tokens.json"};
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static void clear(void) {
-    char path[256];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-}
-
+/* Each test begins with an empty folder. */
 static int clear_before(void **state) {
-    (void)state;
-    clear();
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    clear();
-    return rmdir(folder);
+    return temp_folder_remove(state) || mkdir(temp_folder, 0700);
 }
 
 static void put_bytes(const char *name, const void *bytes, size_t n) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    const char *path = in_temp_folder(name);
     unlink(path);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -62,21 +39,10 @@ static void put(const char *name, const char *text) {
     put_bytes(name, text, strlen(text));
 }
 
-static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err) {
-    token_spec *spec;
-    char *path;
-    *err = (ckvc_err){0};
-    *out = NULL;
-    ckvc_status status = tokenizer_files_read(dir, &spec, &path, err);
-    if (status == CKVC_OK) { status = tokenizer_build(spec, path, out, err); }
-    free(path);
-    return status;
-}
-
 static void refuses(const char *said) {
     tokenizer *t;
     ckvc_err err;
-    ckvc_status status = load(folder, &t, &err);
+    ckvc_status status = load_tokenizer(temp_folder, &t, &err);
     if (status != CKVC_E_DATA || !strstr(err.text, said) || strchr(err.text, '\n')) {
         fail_msg("want \"%s\", got status %d: %s", said, status, err.text);
     }
@@ -87,7 +53,7 @@ static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
                        const int32_t *want) {
     tokenizer *t;
     ckvc_err err;
-    if (load(folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     int32_t *ids;
     size_t n_ids;
     assert_int_equal(tokenizer_encode(t, text, n_text, special, &ids, &n_ids, &err), CKVC_OK);
@@ -106,7 +72,7 @@ static void decodes_to(int32_t id, const char *want) {
     ckvc_err err;
     char *text;
     size_t n;
-    assert_int_equal(load(folder, &t, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
     assert_int_equal(tokenizer_decode(t, &id, 1, false, &text, &n, &err), CKVC_OK);
     assert_string_equal(text, want);
     free(text);
@@ -434,7 +400,8 @@ static void vocab_merges_refused(void **state) {
     put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
     tokenizer *none;
     ckvc_err missing;
-    assert_int_equal(load(folder, &none, &missing), CKVC_E_NOINPUT); /* of merges.txt */
+    assert_int_equal(load_tokenizer(temp_folder, &none, &missing),
+                     CKVC_E_NOINPUT); /* of merges.txt */
     const struct {
         const char *vocab, *merges, *config, *said;
     } cases[] = {
@@ -451,13 +418,13 @@ static void vocab_merges_refused(void **state) {
         {"{\"a\":0,\"b\":1,\"ab\":2}", "b a", QWEN2_CONFIG, "\"ba\" is not in the vocabulary"},
         {"{\"a\":0,\"b\":1,\"ab\":2}", "a \xFF", QWEN2_CONFIG, "not UTF-8"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        clear();
+        clear_before(NULL);
         put("vocab.json", cases[i].vocab);
         put("merges.txt", cases[i].merges);
         if (cases[i].config) { put("tokenizer_config.json", cases[i].config); }
         tokenizer *t;
         ckvc_err err;
-        ckvc_status status = load(folder, &t, &err);
+        ckvc_status status = load_tokenizer(temp_folder, &t, &err);
         if ((status != CKVC_E_DATA) || !strstr(err.text, cases[i].said)) {
             fail_msg("want \"%s\", got status %d: %s", cases[i].said, status, err.text);
         }
@@ -469,7 +436,7 @@ static void picks_in_order(void **state) {
     (void)state;
     tokenizer *t;
     ckvc_err err;
-    assert_int_equal(load(folder, &t, &err), CKVC_E_NOINPUT);
+    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_E_NOINPUT);
     put("vocab.json", "not JSON");
     put("merges.txt", "");
     refuses("vocab.json");
@@ -502,7 +469,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
         free(bad);
         tokenizer *t;
         ckvc_err err;
-        if (load(folder, &t, &err) == CKVC_OK) {
+        if (load_tokenizer(temp_folder, &t, &err) == CKVC_OK) {
             int32_t *ids;
             size_t n_ids;
             ckvc_status status =
@@ -526,7 +493,7 @@ static void damaged_files(void **state) {
     damage("tokenizer.model", b.data, b.size, 1000);
     ckvc_buffer_fini(&b);
     damage("tokenizer_config.json", (const uint8_t *)LLAMA3_CONFIG, strlen(LLAMA3_CONFIG), 500);
-    clear();
+    clear_before(NULL);
     put("tokenizer_config.json", QWEN2_CONFIG);
     const char vocab[] = "{\"a\":0,\"b\":1,\"ab\":2,\"1\":5,\"11\":6}",
                merges[] = "#version: 0.2\na b\n1 1\n";
@@ -538,12 +505,11 @@ static void damaged_files(void **state) {
 
 /* ---- published vectors: texts and ids without BOS ---- */
 static void link_to(const char *dir, const char *from, const char *to) {
-    char file[640], target[PATH_MAX], path[256];
+    char file[640], target[PATH_MAX];
     snprintf(file, sizeof file, "%s/%s", dir, from);
-    snprintf(path, sizeof path, "%s/%s", folder, to);
-    assert_non_null(
-        realpath(file, target)); /* CKVC_SHARED may be relative, the link lies elsewhere */
-    assert_int_equal(symlink(target, path), 0);
+    /* CKVC_SHARED may be relative, the link lies elsewhere */
+    assert_non_null(realpath(file, target));
+    assert_int_equal(symlink(target, in_temp_folder(to)), 0);
 }
 
 static void check_vectors(const char *vectors, const char *name) {
@@ -553,7 +519,7 @@ static void check_vectors(const char *vectors, const char *name) {
     size_t n_texts, n_lists, count = 0;
     tokenizer *t;
     ckvc_err err;
-    if (load(folder, &t, &err) != CKVC_OK) { fail_msg("%s: %s", name, err.text); }
+    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s: %s", name, err.text); }
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.inp", vectors, name);
     assert_int_equal(ckvc_file_read(path, 1 << 20, &texts, &n_texts, &err), CKVC_OK);
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.out", vectors, name);
@@ -614,7 +580,7 @@ static void published_vectors(void **state) {
         skip();
     }
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-        clear();
+        clear_before(NULL);
         snprintf(dir, sizeof dir, "%s/data/tokenizers/%s", shared ? shared : "../shared",
                  sets[i].dir);
         for (size_t k = 0; k < 4 && sets[i].files[k]; k++) {
@@ -643,5 +609,5 @@ int main(void) {
         cmocka_unit_test_setup(damaged_files, clear_before),
         cmocka_unit_test_setup(published_vectors, clear_before),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

@@ -210,7 +210,9 @@ static void layers(void **state) {
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
-    if (model_open("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
     const model_shape *shape = model_get_shape(m);
     const int32_t L = shape->n_layers;
     assert_true(L <= MAX_LAYERS);
@@ -223,8 +225,9 @@ static void layers(void **state) {
         ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? (uint64_t)shape->vocab : 9);
     }
     prefill_stats stats;
-    assert_int_equal(session_prefill(s, ids, T, T + C, 16, CKVC_ALPHA_PAPER, &stats, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){ids, T, T + C, 16, CKVC_ALPHA_PAPER}, &stats, &err),
+        CKVC_OK);
 
     uint32_t all[T], few[KEPT];
     const uint32_t all_offsets[2] = {0, T}, few_offsets[2] = {0, KEPT};
@@ -240,16 +243,12 @@ static void layers(void **state) {
         sets[l] = (kept_set){1, few_offsets, few};
     }
     double nll[2 * C], full[C], compressed[C];
-    be_row_error *rows_scratch =
-        ckvc_alloc((size_t)(shape->n_heads * (C - 1)), sizeof *rows_scratch);
     layer_error e[MAX_LAYERS];
-    assert_int_equal(session_attention_error(s, ids + T, C, whole, nll, rows_scratch, e, &err),
-                     CKVC_OK);
+    assert_int_equal(session_attention_error(s, ids + T, C, whole, nll, e, &err), CKVC_OK);
     for (int32_t l = 0; l < L; l++) {
         assert_true(e[l].epsilon == 0 && e[l].restricted < 1e-6 && e[l].actual < 1e-5);
     }
-    assert_int_equal(session_attention_error(s, ids + T, C, sets, nll, rows_scratch, e, &err),
-                     CKVC_OK);
+    assert_int_equal(session_attention_error(s, ids + T, C, sets, nll, e, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, full, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, sets, compressed, &err), CKVC_OK);
     assert_memory_equal(nll, full, sizeof full); /* measuring changes no loss */
@@ -264,7 +263,6 @@ static void layers(void **state) {
      * its own. */
     assert_true(fabs(e[0].actual - e[0].restricted) < 1e-6);
     assert_true(fabs(e[L - 1].actual - e[L - 1].restricted) > 1e-3);
-    free(rows_scratch);
     session_destroy(s);
     model_close(m);
     bench_close(&b);

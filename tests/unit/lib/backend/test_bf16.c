@@ -306,7 +306,9 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o) {
     session *s;
     int32_t ids[T + C];
     prefill_stats stats;
-    if (model_open("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
     assert_int_equal(backend_get_compute(b.be), BE_COMPUTE_BF16);
     o->copies = model_converted_bytes(m);
     const session_limits limits = {
@@ -316,7 +318,9 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o) {
         ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab;
     }
     ckvc_alloc_forbid("a prompt in bf16");
-    assert_int_equal(session_prefill(s, ids, T, T + C, W, CKVC_ALPHA_PAPER, &stats, &err), CKVC_OK);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){ids, T, T + C, W, CKVC_ALPHA_PAPER}, &stats, &err),
+        CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, o->full, &err), CKVC_OK);
     ckvc_alloc_permit();
     o->r_struct = stats.r_struct;
@@ -406,7 +410,7 @@ static void stated(void **state) {
     assert_non_null(strstr(backend_kernel(b.be), "+bf16-emulated"));
     assert_non_null(strstr(backend_compute_warning(b.be), "saves no time"));
     model *m;
-    assert_int_equal(model_open("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
     const model_shape *s = model_get_shape(m);
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,
@@ -433,10 +437,10 @@ static void measured_error(void **state) {
     prompt prompts[N]; /* short ones: all their variants run three times under ASan, too */
     bench b = bench_open(2), other = bench_open(2);
     model *reference, *same, *m;
-    assert_int_equal(model_open("models/ckvc-tiny-4l", b.be, &reference, &err), CKVC_OK);
-    assert_int_equal(model_open("models/ckvc-tiny-4l", b.be, &same, &err), CKVC_OK);
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &reference, &err), CKVC_OK);
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &same, &err), CKVC_OK);
     assert_int_equal(cpu_backend_use_bf16(other.be, CPU_BF16_EMULATED, &err), CKVC_OK);
-    assert_int_equal(model_open("models/ckvc-tiny-4l", other.be, &m, &err), CKVC_OK);
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", other.be, &m, &err), CKVC_OK);
     for (int p = 0; p < N; p++) {
         for (int i = 0; i < T + C; i++) {
             ids[p][i] = i % 7 == 0 ? 300 + p : 256 + (i * 7919 + 13 * p) % 1000;

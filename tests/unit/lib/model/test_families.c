@@ -66,7 +66,7 @@ static opened open_model(const char *path, int n_threads, size_t memory) {
     opened o = {.b = bench_open(n_threads)};
     ckvc_err err = {0};
     o.b.be->ops->weight_limit(o.b.be, memory);
-    if (model_open(path, o.b.be, &o.m, &err) != CKVC_OK ||
+    if (model_open_path(path, o.b.be, &o.m, &err) != CKVC_OK ||
         session_create(
             o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16},
             &o.s, &err) != CKVC_OK) {
@@ -83,9 +83,7 @@ static void close_model(opened *o) {
 
 static void score(opened *o, const int32_t *ids, int64_t n, double *nll) {
     ckvc_err err = {0};
-    if (session_score(o->s, ids, n, nll, NULL, 0, NULL, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (session_score(o->s, ids, n, nll, &err) != CKVC_OK) { fail_msg("%s", err.text); }
 }
 
 /* prefill of n_prompt ids, then the n - n_prompt others under sets: losses -> nll [n - n_prompt] */
@@ -93,7 +91,8 @@ static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int6
                            const kept_set *sets, double *nll) {
     ckvc_err err = {0};
     prefill_stats stats;
-    if (session_prefill(o->s, ids, n_prompt, n, 16, CKVC_ALPHA_PAPER, &stats, &err) != CKVC_OK ||
+    if (session_prefill(o->s, &(prefill_input){ids, n_prompt, n, 16, CKVC_ALPHA_PAPER}, &stats,
+                        &err) != CKVC_OK ||
         session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }

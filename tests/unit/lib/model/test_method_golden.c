@@ -146,7 +146,7 @@ static void check_file(const char *name, const char *golden, const char *dir) {
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
-    if (model_open(dir, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (model_open_path(dir, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     json_t *root = golden_read(golden);
     const int64_t n_tokens = (int64_t)golden_number(root, "T"),
                   n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
@@ -167,8 +167,8 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         int32_t *ids = golden_ids(json_object_get(p, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         prefill_stats stats;
-        if (session_prefill(s, ids, n_tokens, total, window, CKVC_ALPHA_PAPER, &stats, &err) !=
-            CKVC_OK) {
+        if (session_prefill(s, &(prefill_input){ids, n_tokens, total, window, CKVC_ALPHA_PAPER},
+                            &stats, &err) != CKVC_OK) {
             fail_msg("%s", err.text);
         }
         check_stats(p, &stats, model_get_shape(m)->n_kv_heads, w);
@@ -234,7 +234,7 @@ static void alpha_identities(void **state) {
     bench b = bench_open(2);
     model *m;
     session *s;
-    assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
+    assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
     assert_int_equal(
         session_create(m, (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n},
@@ -248,7 +248,9 @@ static void alpha_identities(void **state) {
         const int64_t window = windows[k];
         prefill_stats st;
         double paper[150], sum = 0, recent = 0;
-        assert_int_equal(session_prefill(s, ids, n, n + 1, window, CKVC_ALPHA_PAPER, &st, &err),
+        assert_int_equal(session_prefill(s,
+                                         &(prefill_input){ids, n, n + 1, window, CKVC_ALPHA_PAPER},
+                                         &st, &err),
                          CKVC_OK);
         for (int64_t t = 0; t < n; t++) {
             paper[t] = st.alpha[t];
@@ -265,8 +267,10 @@ static void alpha_identities(void **state) {
         }
         assert_true(fabs(own - recent / sum) < 1e-9);
 
-        assert_int_equal(session_prefill(s, ids, n, n + 1, window, CKVC_ALPHA_VISIBLE, &st, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(s, &(prefill_input){ids, n, n + 1, window, CKVC_ALPHA_VISIBLE}, &st,
+                            &err),
+            CKVC_OK);
         double visible[150], want_sum = 0;
         for (int64_t t = 0; t < n; t++) {
             const double rows = t < n - window ? (double)window : (double)(n - t);
@@ -306,7 +310,7 @@ static void same_bytes(void **state) {
         session *s;
         prefill_stats st;
         double nll[C];
-        assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
+        assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
         assert_int_equal(session_create(m,
                                         (session_limits){.max_prompt = T + 100 * run,
                                                          .max_continuation = C + 30 * run,
@@ -319,13 +323,15 @@ static void same_bytes(void **state) {
                 other[i] = (i * 97) % 4096;
             }
             assert_int_equal(
-                session_prefill(s, other, T + 100, T + 150, 32, CKVC_ALPHA_PAPER, &st, &err),
+                session_prefill(s, &(prefill_input){other, T + 100, T + 150, 32, CKVC_ALPHA_PAPER},
+                                &st, &err),
                 CKVC_OK);
             double wide[C + 30];
             assert_int_equal(session_continue(s, other, C + 30, NULL, wide, &err), CKVC_OK);
         }
-        assert_int_equal(session_prefill(s, ids, T, T + C, 32, CKVC_ALPHA_PAPER, &st, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(s, &(prefill_input){ids, T, T + C, 32, CKVC_ALPHA_PAPER}, &st, &err),
+            CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, kept, nll, &err), CKVC_OK);
         if (run == 0) {
             memcpy(first, nll, sizeof first);
@@ -356,14 +362,16 @@ static void continuation_equals_one_piece(void **state) {
     for (int i = 0; i < T + C; i++) {
         ids[i] = (i * 41 + i * i * 13) % 4096;
     }
-    assert_int_equal(model_open("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
+    assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
     assert_int_equal(
         session_create(
             m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, &s,
             &err),
         CKVC_OK);
-    assert_int_equal(session_score(s, ids, T + C, whole, NULL, 0, NULL, &err), CKVC_OK);
-    assert_int_equal(session_prefill(s, ids, T, T + C, 16, CKVC_ALPHA_PAPER, &st, &err), CKVC_OK);
+    assert_int_equal(session_score(s, ids, T + C, whole, &err), CKVC_OK);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){ids, T, T + C, 16, CKVC_ALPHA_PAPER}, &st, &err),
+        CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
     assert_true(fabs(st.r_sem - exp(nll_mean(whole + T - 17, 16))) < 1e-9 * st.r_sem);
     for (int i = 0; i < C; i++) {

@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-#include "lib/model/model_info.h"
 #include "tests/unit/golden_model.h"
 
 #define MODELS "tests/golden/models/"
@@ -27,7 +26,8 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
     ckvc_err err = {0};
     prefill_stats got;
     const int64_t window = (int64_t)golden_number(want, "window");
-    if (session_prefill(s, ids, n, n, window, CKVC_ALPHA_PAPER, &got, &err) != CKVC_OK) {
+    if (session_prefill(s, &(prefill_input){ids, n, n, window, CKVC_ALPHA_PAPER}, &got, &err) !=
+        CKVC_OK) {
         fail_msg("%s", err.text);
     }
     const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho");
@@ -67,7 +67,7 @@ static void check_model(const char *name) {
     bench b = bench_open(2);
     model *m;
     snprintf(path, sizeof path, MODELS "%s", name);
-    if (model_open(path, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (model_open_path(path, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_string_equal(model_name(m), name);
     session *s;
     assert_int_equal(
@@ -93,8 +93,9 @@ static void check_model(const char *name) {
         }
         double *nll = ckvc_alloc((size_t)n, sizeof *nll), max = 0;
         float *got = ckvc_alloc(n_positions * vocab, sizeof *got);
-        if (session_score(s, ids, n, nll, positions, (int64_t)n_positions, got, &err) != CKVC_OK) {
-            fail_msg("%s", err.text);
+        if (session_score(s, ids, n, nll, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        for (size_t k = 0; k < n_positions; k++) {
+            assert_int_equal(session_logits(s, positions[k], got + k * vocab, &err), CKVC_OK);
         }
         for (size_t k = 0; k < n_positions; k++) {
             const json_t *row = json_array_get(json_object_get(logits, "values"), k);
@@ -192,7 +193,7 @@ static void bad_models_are_refused(void **state) {
         model *m;
         char path[256];
         snprintf(path, sizeof path, MODELS "bad/%s", bad_models[i].dir);
-        ckvc_status rc = model_open(path, b.be, &m, &err);
+        ckvc_status rc = model_open_path(path, b.be, &m, &err);
         if (rc != CKVC_E_DATA || m != NULL) {
             fail_msg("%s: status %d, wanted %d", path, (int)rc, (int)CKVC_E_DATA);
         }
@@ -202,14 +203,16 @@ static void bad_models_are_refused(void **state) {
                          bad_models[i].words[k]);
             }
         }
-        assert_int_equal(model_verify(path, &again), CKVC_E_DATA);
+        assert_int_equal(model_verify_path(path, &again), CKVC_E_DATA);
         assert_string_equal(again.text, err.text);
     }
     ckvc_err err = {0};
     model *m;
-    if (model_open(MODELS "bad/control", b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (model_open_path(MODELS "bad/control", b.be, &m, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
     model_close(m);
-    assert_int_equal(model_verify(MODELS "bad/control", &err), CKVC_OK);
+    assert_int_equal(model_verify_path(MODELS "bad/control", &err), CKVC_OK);
     bench_close(&b);
 }
 
@@ -218,7 +221,7 @@ static void missing_directory(void **state) {
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
-    assert_int_equal(model_open(MODELS "no-such-model", b.be, &m, &err), CKVC_E_NOINPUT);
+    assert_int_equal(model_open_path(MODELS "no-such-model", b.be, &m, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "no-such-model"));
     bench_close(&b);
 }
@@ -233,28 +236,31 @@ static void bad_tokens(void **state) {
     prefill_stats stats;
     int32_t ids[20] = {0};
     double nll[20];
-    assert_int_equal(model_open(MODELS "llama-mha", b.be, &m, &err), CKVC_OK);
+    assert_int_equal(model_open_path(MODELS "llama-mha", b.be, &m, &err), CKVC_OK);
     assert_int_equal(
         session_create(m,
                        (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
                        &s, &err),
         CKVC_OK);
-    assert_int_equal(session_prefill(s, ids, 16, 16, 16, CKVC_ALPHA_PAPER, &stats, &err),
-                     CKVC_E_DATA);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){ids, 16, 16, 16, CKVC_ALPHA_PAPER}, &stats, &err),
+        CKVC_E_DATA);
     assert_non_null(strstr(err.text, "need at least 17"));
     err = (ckvc_err){0};
     ids[7] = 257;
-    assert_int_equal(session_prefill(s, ids, 20, 20, 16, CKVC_ALPHA_PAPER, &stats, &err),
-                     CKVC_E_DATA);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){ids, 20, 20, 16, CKVC_ALPHA_PAPER}, &stats, &err),
+        CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
     err = (ckvc_err){0};
     ids[7] = -1;
-    assert_int_equal(session_score(s, ids, 20, nll, NULL, 0, NULL, &err), CKVC_E_DATA);
+    assert_int_equal(session_score(s, ids, 20, nll, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id -1"));
     err = (ckvc_err){0};
     ids[7] = 256;
-    assert_int_equal(session_prefill(s, ids, 20, 257, 16, CKVC_ALPHA_PAPER, &stats, &err),
-                     CKVC_E_DATA);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){ids, 20, 257, 16, CKVC_ALPHA_PAPER}, &stats, &err),
+        CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
     session_destroy(s);
     model_close(m);

@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/tokenizer/tokenizer_json.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/token/chat_template.h"
+#include "tests/unit/load_tokenizer.h"
 
 /* A tokenizer with a piece a letter and the given special tokens; BOS is the first of them, put in
  * front when asked for. */
@@ -207,11 +207,9 @@ static void one_bos(void **state) {
         skip();
     }
     ckvc_err err = {0};
-    token_spec *spec;
     tokenizer *tok;
     chat_template t;
-    if (tokenizer_json_read(dir, &spec, &err) != CKVC_OK ||
-        tokenizer_build(spec, dir, &tok, &err) != CKVC_OK ||
+    if (load_tokenizer(dir, &tok, &err) != CKVC_OK ||
         chat_template_choose("auto", "mistral", tok, &t, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }

@@ -12,48 +12,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/tokenizer/tokenizer_json.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
 #include "lib/base/utf8.h"
 #include "lib/token/tokenizer.h"
-
-static char folder[] = "/tmp/ckvc-tokenizer-XXXXXX";
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
+#include "tests/unit/load_tokenizer.h"
+#include "tests/unit/temp_folder.h"
 
 static void put(const char *name, const char *text) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(in_temp_folder(name), "w");
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
     assert_int_equal(fclose(f), 0);
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    put("x", "");
-    char path[256];
-    const char *const names[] = {"x", "tokenizer.json", "tokenizer_config.json"};
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
-}
-
-static ckvc_status load(const char *dir, tokenizer **out, ckvc_err *err) {
-    token_spec *spec;
-    *err = (ckvc_err){0};
-    *out = NULL;
-    ckvc_status status = tokenizer_json_read(dir, &spec, err);
-    return status == CKVC_OK ? tokenizer_build(spec, "tokenizer.json", out, err) : status;
 }
 
 /* ---- golden ---- */
@@ -77,7 +49,7 @@ static void check_golden(const char *dir, const char *name) {
     json_t *golden;
     assert_int_equal(ckvc_json_read(path, 16 << 20, &golden, &err), CKVC_OK);
     tokenizer *t;
-    if (load(dir, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (load_tokenizer(dir, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     for (size_t i = 0; i < json_array_size(golden); i++) {
         const json_t *entry = json_array_get(golden, i), *want = json_object_get(entry, "ids");
         char *text, *want_text, *got_text;
@@ -157,7 +129,7 @@ static void encodes_to(const char *json, const char *text, bool special, size_t 
     tokenizer *t;
     ckvc_err err;
     put("tokenizer.json", json);
-    if (load(folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     int32_t *ids;
     size_t n_ids;
     assert_int_equal(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err), CKVC_OK);
@@ -245,7 +217,7 @@ static void refuses(const char *json, const char *said) {
     tokenizer *t;
     ckvc_err err;
     put("tokenizer.json", json);
-    ckvc_status status = load(folder, &t, &err);
+    ckvc_status status = load_tokenizer(temp_folder, &t, &err);
     if (status != CKVC_E_DATA || !strstr(err.text, said) || strchr(err.text, '\n')) {
         fail_msg("want \"%s\", got status %d: %s", said, status, err.text);
     }
@@ -381,7 +353,7 @@ static void catastrophic_patterns(void **state) {
         put("tokenizer.json", patterns[i]);
         tokenizer *t;
         ckvc_err err;
-        assert_int_equal(load(folder, &t, &err), CKVC_OK);
+        assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
         int32_t *ids;
         size_t n;
         double start = ckvc_now_s();
@@ -409,7 +381,7 @@ static void long_words(void **state) {
     ckvc_err err;
     int32_t *ids;
     size_t n;
-    assert_int_equal(load(folder, &t, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
     double start = ckvc_now_s();
     assert_int_equal(tokenizer_encode(t, text, N, true, &ids, &n, &err), CKVC_OK);
     assert_true(ckvc_now_s() - start < 20.0);
@@ -430,7 +402,7 @@ static double encode_timed(const char *file, const char *text, size_t n, ckvc_st
     size_t n_ids;
     put("tokenizer.json", file);
     *err = (ckvc_err){0};
-    if (load(folder, &t, err) != CKVC_OK) { fail_msg("%s", err->text); }
+    if (load_tokenizer(temp_folder, &t, err) != CKVC_OK) { fail_msg("%s", err->text); }
     const double start = ckvc_now_s();
     *status = tokenizer_encode(t, text, n, false, &ids, &n_ids, err);
     const double seconds = ckvc_now_s() - start;
@@ -511,7 +483,7 @@ static void marks_out_of_order(void **state) {
     put("tokenizer.json", "{\"normalizer\":{\"type\":\"NFC\"}," BYTE_LEVEL
                           "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":"
                           "2,\"\u00A7\":3},\"merges\":[]}}");
-    assert_int_equal(load(folder, &t, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
     const double start = ckvc_now_s();
     assert_int_equal(tokenizer_encode(t, text, 1 + 4 * N, false, &ids, &n, &err), CKVC_OK);
     assert_true(ckvc_now_s() - start < 10.0);
@@ -531,7 +503,7 @@ static void decode_refuses_unknown_ids(void **state) {
     ckvc_err err;
     put("tokenizer.json", HEAD BYTE_LEVEL
         "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":5},\"merges\":[]}}"); /* a gap */
-    assert_int_equal(load(folder, &t, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
     assert_int_equal(tokenizer_vocab_size(t), 6);
     const int32_t bad[] = {-1, 3, 6, INT32_MAX};
     for (size_t i = 0; i < 4; i++) {
@@ -547,7 +519,7 @@ static void missing_file(void **state) {
     (void)state;
     tokenizer *t;
     ckvc_err err;
-    assert_int_equal(load("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
+    assert_int_equal(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
 static void fingerprint_follows_what_decides_ids(void **state) {
@@ -555,17 +527,17 @@ static void fingerprint_follows_what_decides_ids(void **state) {
     tokenizer *a, *b;
     ckvc_err err;
     put("tokenizer.json", HEAD BYTE_LEVEL MODEL);
-    assert_int_equal(load(folder, &a, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &a, &err), CKVC_OK);
     put("tokenizer.json",
         "{" BYTE_LEVEL "\"model\":{\"merges\":[[\"a\",\"b\"],\"a "
         "ab\"],\"vocab\":{\"aab\":3,\"ab\":2,\"b\":1,\"a\":0},\"type\":\"BPE\"}}");
-    assert_int_equal(load(folder, &b, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &b, &err), CKVC_OK);
     assert_string_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(b);
     put("tokenizer.json", HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
                                           "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},"
                                           "\"merges\":[\"a b\",[\"a\",\"ab\"]]}}");
-    assert_int_equal(load(folder, &b, &err), CKVC_OK);
+    assert_int_equal(load_tokenizer(temp_folder, &b, &err), CKVC_OK);
     assert_string_not_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(a);
     tokenizer_free(b);
@@ -602,5 +574,5 @@ int main(void) {
         cmocka_unit_test(fingerprint_follows_what_decides_ids),
         cmocka_unit_test(utf8_steps),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

@@ -1,5 +1,8 @@
-/* Coverage in words and as lines: see coverage_text.h. */
-#include "cmd/common/coverage_text.h"
+/* What a run says to people: see run_text.h. */
+#include "cmd/common/run_text.h"
+
+#include "calib/log/calibrate.h"
+#include "lib/base/json.h"
 
 enum { NAMED = 60 }; /* thin cells in a message; the file names all */
 
@@ -15,7 +18,7 @@ static size_t next_cell(const coverage *c, size_t i, uint64_t *prompts, uint64_t
     return i;
 }
 
-void coverage_say(const coverage *c, FILE *f) {
+void coverage_say(const coverage *c, bool thresholds, FILE *f) {
     uint64_t prompts, drawn, all = 0, all_drawn = 0, occupied = 0, thin = 0;
     const uint64_t cells = (uint64_t)c->n_entropy_bins * c->n_ppl_bins;
     for (size_t i = 0; i < c->n_rows; occupied++) {
@@ -34,7 +37,7 @@ void coverage_say(const coverage *c, FILE *f) {
                 c->sample > 0 ? " and cannot be drawn" : "");
     }
     fputc('\n', f);
-    if (thin == 0 && occupied == cells) { return; }
+    if (!thresholds || (thin == 0 && occupied == cells)) { return; }
     fprintf(f, "risk cells below --min-cell %u, whose thresholds rest on little: %llu", c->min_cell,
             (unsigned long long)thin);
     if (occupied < cells) {
@@ -82,4 +85,42 @@ void coverage_print(const coverage *c, FILE *f) {
         }
         fputc('\n', f);
     }
+}
+
+static void print_budget(FILE *f, double budget) {
+    fprintf(f, budget < 1 ? "%.4g of the prompt" : "%.0f", budget);
+}
+
+ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json, ckvc_err *err) {
+    gate_binding of[PROMPT_SETS_MAX_BUDGETS];
+    double budgets[PROMPT_SETS_MAX_BUDGETS], top;
+    uint32_t n;
+    CKVC_TRY(calibrate_binding(run, pass, of, budgets, &n, &top, err));
+    if (f && n == 0) { fputs("gate: no thresholds are in use\n", f); }
+    for (uint32_t b = 0; f && b < n; b++) {
+        fprintf(f,
+                b ? ", %.1f%% at "
+                  : "gate: thresholds keep different sets on %.1f%% of (prompt, layer) at budget ",
+                100 * gate_binding_differ_share(&of[b]));
+        print_budget(f, budgets[b]);
+        if (b + 1 == n) { fputc('\n', f); }
+    }
+    for (uint32_t b = 0; f && b < n; b++) {
+        char advice[256];
+        if (gate_is_alive(&of[b])) { continue; }
+        gate_advice(&of[b], top, advice, sizeof advice);
+        fputs("gate: not alive at budget ", f);
+        print_budget(f, budgets[b]);
+        fprintf(f, ", choices there rest on its penalty: %s\n", advice);
+    }
+    if (json) {
+        *json = json_array();
+        for (uint32_t b = 0; b < n; b++) {
+            json_array_append_new(
+                *json, json_pack("{s:b, s:o, s:f, s:o}", "alive", gate_is_alive(&of[b]), "binding",
+                                 ckvc_json_real(gate_binding_share(&of[b])), "budget", budgets[b],
+                                 "sets_differ", ckvc_json_real(gate_binding_differ_share(&of[b]))));
+        }
+    }
+    return CKVC_OK;
 }

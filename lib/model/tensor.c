@@ -4,23 +4,48 @@
  * block holds a few float16 scales and small integers; values come out in the order and with the
  * float32 operations of ggml's dequantize_row functions, so that they are the same bits.
  */
+#include "lib/model/tensor.h"
+
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/model/weights.h"
 #include "lib/base/bytes.h"
 #include "lib/base/memory.h"
 
+static const struct {
+    const char *name;
+    tensor_block block;
+} types[TENSOR_OTHER] = {
+    [TENSOR_F32] = {"F32", {1, 4}},       [TENSOR_F16] = {"F16", {1, 2}},
+    [TENSOR_BF16] = {"BF16", {1, 2}},     [TENSOR_Q4_0] = {"Q4_0", {32, 18}},
+    [TENSOR_Q4_1] = {"Q4_1", {32, 20}},   [TENSOR_Q5_0] = {"Q5_0", {32, 22}},
+    [TENSOR_Q5_1] = {"Q5_1", {32, 24}},   [TENSOR_Q8_0] = {"Q8_0", {32, 34}},
+    [TENSOR_Q4_K] = {"Q4_K", {256, 144}}, [TENSOR_Q6_K] = {"Q6_K", {256, 210}},
+};
+
+tensor_type tensor_type_named(const char *name) {
+    tensor_type t = 0;
+    while (t < TENSOR_OTHER && strcmp(types[t].name, name) != 0) {
+        t++;
+    }
+    return t;
+}
+
 tensor_block tensor_block_of(tensor_type type) {
-    static const tensor_block blocks[] = {
-        [TENSOR_F32] = {1, 4},      [TENSOR_F16] = {1, 2},    [TENSOR_BF16] = {1, 2},
-        [TENSOR_Q4_0] = {32, 18},   [TENSOR_Q4_1] = {32, 20}, [TENSOR_Q5_0] = {32, 22},
-        [TENSOR_Q5_1] = {32, 24},   [TENSOR_Q8_0] = {32, 34}, [TENSOR_Q4_K] = {256, 144},
-        [TENSOR_Q6_K] = {256, 210},
-    };
     assert(type < TENSOR_OTHER);
-    return blocks[type];
+    return types[type].block;
+}
+
+const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]) {
+    size_t n = (size_t)snprintf(text, TENSOR_DIMS_TEXT, "[");
+    for (int32_t i = 0; i < rank; i++) {
+        n += (size_t)snprintf(text + n, TENSOR_DIMS_TEXT - n, "%s%" PRId64, i ? "," : "", dims[i]);
+    }
+    snprintf(text + n, TENSOR_DIMS_TEXT - n, "]");
+    return text;
 }
 
 int64_t tensor_n_values(const tensor_view *t) {
@@ -164,10 +189,9 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
     }
 }
 
-ckvc_status tensor_order_rows(const tensor_view *t, float *values, ckvc_err *err) {
-    if (t->pairwise == 0) { return CKVC_OK; }
-    /* Row 2i + h of a head becomes row i + h D/2: what llama.cpp's converter did
-     * (LlamaModel.permute), undone. */
+/* Row 2i + h of a head becomes row i + h D/2. */
+void tensor_order_rows(const tensor_view *t, float *values) {
+    if (t->pairwise == 0) { return; }
     const int64_t head = t->pairwise, half_head = head / 2, cols = t->rank > 1 ? t->dims[1] : 1;
     assert(head % 2 == 0 && t->dims[0] % head == 0);
     float *rows = ckvc_alloc((size_t)(head * cols), sizeof *rows);
@@ -179,5 +203,4 @@ ckvc_status tensor_order_rows(const tensor_view *t, float *values, ckvc_err *err
         }
     }
     free(rows);
-    return CKVC_OK;
 }

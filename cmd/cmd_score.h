@@ -1,0 +1,18 @@
+/* The work of `ckvc score`, for transfer's report. */
+#ifndef CKVC_CMD_SCORE_H
+#define CKVC_CMD_SCORE_H
+
+#include "cmd/common/opened_inputs.h"
+
+typedef struct score_cli {
+    inputs_options inputs;
+    const char *out, *vectors;
+    opt_list tables, policies, budget;
+    bool budget_given; /* in place of the first table's */
+    const char *layer_budgets;
+    bool sets, attention_error, utilities, nearest_budget, equal_tokens, force;
+} score_cli;
+
+ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif

@@ -1,0 +1,433 @@
+/* The values of a verb's options: see option_values.h. */
+#include "cmd/common/option_values.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/files.h"
+#include "lib/base/memory.h"
+
+enum { CONFIG_MAX_BYTES = 1 << 20, WORD_MAX = 64 };
+
+/* ---- near misses ---- */
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Letters to insert, leave out, replace or swap with their neighbour, to make b of a. Both are
+ * shorter than WORD_MAX. */
+static size_t edit_distance(const char *a, const char *b) {
+    size_t row[3][WORD_MAX], n = strlen(b);
+    size_t *before = row[0], *above = row[1], *now = row[2];
+    for (size_t j = 0; j <= n; j++) {
+        now[j] = j;
+    }
+    for (size_t i = 1; a[i - 1]; i++) {
+        size_t *oldest = before;
+        before = above;
+        above = now;
+        now = oldest;
+        now[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            now[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), least(above[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                now[j] = least(now[j], before[j - 2] + 1);
+            }
+        }
+    }
+    return now[n];
+}
+
+void nearest_try(nearest *n, const char *candidate) {
+    const size_t length = strlen(n->word);
+    if (length >= WORD_MAX || strlen(candidate) >= WORD_MAX) { return; }
+    size_t d = edit_distance(n->word, candidate);
+    if (length >= 3 && strncmp(n->word, candidate, length) == 0) { d = least(d, 1); }
+    if (d <= least(2, length / 2) && (!n->found[0] || d < n->distance)) {
+        snprintf(n->found, sizeof n->found, "%s", candidate);
+        n->distance = d;
+    }
+}
+
+/* ---- the list ---- */
+
+static opt_values *running; /* of the verb that this process is */
+
+bool opts_given(const char *name) {
+    for (size_t i = 0; running && i < running->n; i++) {
+        const opt_value *v = &running->items[i];
+        if (v->o->type != OPT_IS_TITLE && strcmp(v->o->name, name) == 0) {
+            return v->from != FROM_DEFAULT;
+        }
+    }
+    return false;
+}
+
+void opt_values_add(opt_values *v, const opt *table, void *base) {
+    running = running ? running : v;
+    for (const opt *o = table; o->name; o++) {
+        void *at = (char *)base + o->at;
+        if (o->type == OPT_IS_GROUP) {
+            opt_values_add(v, o->group, at);
+        } else {
+            assert(v->n < OPT_VALUES_MAX);
+            v->items[v->n++] = (opt_value){o, at, FROM_DEFAULT};
+        }
+    }
+}
+
+static opt_value *find(opt_values *v, const char *name, size_t n) {
+    for (size_t i = 0; i < v->n; i++) {
+        const opt *o = v->items[i].o;
+        if (o->type != OPT_IS_TITLE && strlen(o->name) == n && strncmp(o->name, name, n) == 0) {
+            return &v->items[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_list(const opt *o) {
+    return o->type == OPT_IS_LIST || o->type == OPT_IS_INPUTS;
+}
+
+char *opt_value_text(const opt_value *v) {
+    const char *const *text = v->at;
+    switch (v->o->type) {
+    case OPT_IS_FLAG:
+        return ckvc_strdup(*(bool *)v->at ? "true" : "false");
+    case OPT_IS_INT:
+    case OPT_IS_SIZE:
+        return ckvc_format("%lld", (long long)*(int64_t *)v->at);
+    case OPT_IS_DOUBLE:
+        return ckvc_format("%.10g", *(double *)v->at);
+    case OPT_IS_TEXT:
+    case OPT_IS_CHOICE:
+    case OPT_IS_INPUT:
+    case OPT_IS_OUTPUT:
+        return *text ? ckvc_strdup(*text) : NULL;
+    case OPT_IS_LIST:
+    case OPT_IS_INPUTS: {
+        const opt_list *list = v->at;
+        ckvc_buffer b = {0};
+        for (size_t i = 0; i < list->n; i++) {
+            ckvc_buffer_printf(&b, "%s%s", i ? "," : "", list->items[i]);
+        }
+        return (char *)b.data;
+    }
+    case OPT_IS_TITLE:
+    case OPT_IS_GROUP:
+        break;
+    }
+    return NULL;
+}
+
+/* ---- one value ---- */
+
+static ckvc_status set_flag(bool *value, const char *text, const char *where, ckvc_err *err) {
+    const bool yes = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
+    if (!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted true or false", where, text);
+    }
+    *value = yes;
+    return CKVC_OK;
+}
+
+static ckvc_status set_int(const opt *o, int64_t *value, const char *text, const char *where,
+                           ckvc_err *err) {
+    char *end;
+    errno = 0;
+    const long long v = strtoll(text, &end, 10);
+    if (end == text || *end || errno) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a whole number", where, text);
+    }
+    if ((double)v < o->min || (double)v > o->max) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got %lld, wanted %.10g to %.10g", where, v, o->min,
+                         o->max);
+    }
+    *value = v;
+    return CKVC_OK;
+}
+
+static ckvc_status set_double(const opt *o, double *value, const char *text, const char *where,
+                              ckvc_err *err) {
+    char *end;
+    const double v = strtod(text, &end);
+    if (end == text || *end || !isfinite(v)) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a number", where, text);
+    }
+    if (v < o->min || v > o->max) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got %.10g, wanted %.10g to %.10g", where, v,
+                         o->min, o->max);
+    }
+    *value = v;
+    return CKVC_OK;
+}
+
+static ckvc_status set_size(int64_t *value, const char *text, const char *where, ckvc_err *err) {
+    char *end;
+    const double v = strtod(text, &end);
+    const int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
+    const double bytes = v * (double)(1LL << shift);
+    if (end == text || end[shift ? 1 : 0] || !(v >= 0) || bytes > 9e18) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a size such as 512M or 8G", where,
+                         text);
+    }
+    *value = (int64_t)bytes;
+    return CKVC_OK;
+}
+
+static bool is_choice(const char *choices, const char *text) {
+    const size_t n = strlen(text);
+    for (const char *p = choices; *p;) {
+        const size_t length = strcspn(p, "|");
+        if (length == n && strncmp(p, text, n) == 0) { return true; }
+        p += length + (p[length] == '|');
+    }
+    return false;
+}
+
+/* The list's items point into a copy that lives as long as the process. */
+static ckvc_status add_items(opt_list *list, const char *text, const char *where, ckvc_err *err) {
+    static char **copies;
+    static size_t n_copies, capacity;
+    CKVC_GROW(copies, capacity, n_copies + 1);
+    char *p = copies[n_copies++] = ckvc_strdup(text);
+    for (bool last = false; !last;) {
+        const size_t length = strcspn(p, ",");
+        last = p[length] == 0;
+        p[length] = 0;
+        if (length == 0) {
+            return ckvc_fail(err, CKVC_E_USAGE,
+                             "%s: got '%s', wanted values separated by single commas", where, text);
+        }
+        if (list->n == sizeof list->items / sizeof *list->items) {
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: more than %zu values", where, list->n);
+        }
+        list->items[list->n++] = p;
+        p += length + 1;
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, const char *where,
+                             ckvc_err *err) {
+    /* A list from a stronger source replaces the weaker one's; the same source appends. */
+    if (is_list(v->o) && v->from != from) { ((opt_list *)v->at)->n = 0; }
+    v->from = from;
+    switch (v->o->type) {
+    case OPT_IS_FLAG:
+        return set_flag(v->at, text, where, err);
+    case OPT_IS_INT:
+        return set_int(v->o, v->at, text, where, err);
+    case OPT_IS_DOUBLE:
+        return set_double(v->o, v->at, text, where, err);
+    case OPT_IS_SIZE:
+        return set_size(v->at, text, where, err);
+    case OPT_IS_CHOICE:
+        if (!is_choice(v->o->metavar, text)) {
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted one of %s", where, text,
+                             v->o->metavar);
+        }
+        break;
+    case OPT_IS_OUTPUT:
+        if (!*text) {
+            return ckvc_fail(err, CKVC_E_USAGE, "%s: got an empty name, wanted %s", where,
+                             v->o->metavar);
+        }
+        break;
+    case OPT_IS_LIST:
+    case OPT_IS_INPUTS:
+        return add_items(v->at, text, where, err);
+    case OPT_IS_TEXT:
+    case OPT_IS_INPUT:
+    case OPT_IS_TITLE:
+    case OPT_IS_GROUP:
+        break;
+    }
+    *(const char **)v->at = text;
+    return CKVC_OK;
+}
+
+/* The same from a file or the environment: what is wrong is the configuration. */
+static ckvc_status configure(opt_value *v, const char *text, opt_origin from, const char *where,
+                             ckvc_err *err) {
+    if (set_value(v, text, from, where, err) == CKVC_OK) { return CKVC_OK; }
+    err->status = CKVC_E_CONFIG;
+    return CKVC_E_CONFIG;
+}
+
+/* ---- config files ---- */
+
+static char *trim(char *s) {
+    while (isspace((unsigned char)*s)) {
+        s++;
+    }
+    size_t n = strlen(s);
+    while (n && isspace((unsigned char)s[n - 1])) {
+        s[--n] = 0;
+    }
+    return s;
+}
+
+/* `--config default`: PREFIX/share/ckvc beside the installed program's bin, configs in the checkout
+ * that it was built in. The caller frees. */
+static char *find_config(const char *name) {
+    static const char *const folders[] = {"../share/ckvc", "../../configs"};
+    char program[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (n < 0 || strchr(name, '/') || ckvc_file_exists(name)) { return ckvc_strdup(name); }
+    program[n] = 0;
+    CKVC_AUTO_FREE char *bin = ckvc_path_dir(program);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char *path = ckvc_format("%s/%s/%s.conf", bin, folders[i], name);
+        if (ckvc_file_exists(path)) { return path; }
+        free(path);
+    }
+    return ckvc_strdup(name);
+}
+
+ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known, ckvc_err *err) {
+    static char *text; /* values point into it */
+    size_t n;
+    CKVC_AUTO_FREE char *found = find_config(path);
+    CKVC_TRY(ckvc_file_read(found, CONFIG_MAX_BYTES, &text, &n, err));
+    int line = 0;
+    for (char *p = text, *next; p && *p; p = next) {
+        line++;
+        next = strchr(p, '\n');
+        if (next) { *next++ = 0; }
+        p[strcspn(p, "#")] = 0;
+        char *key = trim(p);
+        if (!*key) { continue; }
+        char *equals = strchr(key, '=');
+        if (!equals) {
+            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: got '%s', wanted option = value", found,
+                             line, key);
+        }
+        *equals = 0;
+        key = trim(key);
+        opt_value *value = find(v, key, strlen(key));
+        nearest near = {.word = key};
+        if (value) {
+            CKVC_AUTO_FREE char *where = ckvc_format("%s:%d: %s", found, line, key);
+            CKVC_TRY(configure(value, trim(equals + 1), FROM_CONFIG, where, err));
+        } else if (!known(key, &near)) {
+            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: unknown option '%s'%s%s%s", found, line,
+                             key, near.found[0] ? "; did you mean '" : "", near.found,
+                             near.found[0] ? "'?" : "");
+        }
+    }
+    return CKVC_OK;
+}
+
+/* ---- the environment ---- */
+
+/* CKVC_MIN_CELL <-> min-cell */
+static void rename_word(char out[WORD_MAX], const char *name, size_t n, bool to_variable) {
+    size_t i = 0;
+    for (; i < n && i + 1 < WORD_MAX; i++) {
+        const unsigned char c = (unsigned char)name[i];
+        out[i] = c == '-' || c == '_' ? (to_variable ? '_' : '-')
+                                      : (char)(to_variable ? toupper(c) : tolower(c));
+    }
+    out[i] = 0;
+}
+
+/* Names that are no option's: --config's own, and what the tests tell each other. */
+static bool is_other_variable(const char *option) {
+    static const char *const names[] = {"config", "asan", "shared"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i], option) == 0) { return true; }
+    }
+    return false;
+}
+
+ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err *err) {
+    static const char prefix[] = "CKVC_";
+    const size_t n_prefix = sizeof prefix - 1;
+    for (char **e = environ; *e; e++) {
+        const size_t n = strcspn(*e, "=");
+        if (strncmp(*e, prefix, n_prefix) != 0 || (*e)[n] == 0 || (*e)[n + 1] == 0) { continue; }
+        char option[WORD_MAX], variable[WORD_MAX];
+        rename_word(option, *e + n_prefix, n - n_prefix, false);
+        opt_value *value = find(v, option, strlen(option));
+        nearest near = {.word = option};
+        if (value) {
+            CKVC_AUTO_FREE char *where = ckvc_format("%.*s", (int)n, *e);
+            CKVC_TRY(configure(value, *e + n + 1, FROM_ENVIRONMENT, where, err));
+        } else if (!is_other_variable(option) && !known(option, &near)) {
+            rename_word(variable, near.found, strlen(near.found), true);
+            ckvc_warn("%.*s is set, and no option is named so%s%s%s", (int)n, *e,
+                      near.found[0] ? "; did you mean CKVC_" : "", variable,
+                      near.found[0] ? "?" : "");
+        }
+    }
+    return CKVC_OK;
+}
+
+/* ---- flags ---- */
+
+static ckvc_status find_flag(opt_values *v, const char *word, size_t n, opt_value **out,
+                             ckvc_err *err) {
+    if (word[1] != '-') {
+        for (size_t i = 0; i < v->n; i++) {
+            *out = &v->items[i];
+            if ((*out)->o->letter && (*out)->o->letter == word[1]) { return CKVC_OK; }
+        }
+        return ckvc_fail(err, CKVC_E_USAGE, "unknown option %s; see --help", word);
+    }
+    *out = find(v, word + 2, n);
+    if (*out) { return CKVC_OK; }
+    CKVC_AUTO_FREE char *name = ckvc_format("%.*s", (int)n, word + 2);
+    nearest near = {.word = name};
+    for (size_t i = 0; i < v->n; i++) {
+        if (v->items[i].o->type != OPT_IS_TITLE) { nearest_try(&near, v->items[i].o->name); }
+    }
+    return ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s%s%s; see --help", name,
+                     near.found[0] ? ", did you mean --" : "", near.found,
+                     near.found[0] ? "?" : "");
+}
+
+ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,
+                             size_t *n_args, ckvc_err *err) {
+    bool only_args = false;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (only_args || word[0] != '-' || word[1] == 0) {
+            args[(*n_args)++] = word;
+            continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            only_args = true;
+            continue;
+        }
+        if (strcmp(word, "--print-config") == 0) { continue; }
+        const bool is_long = word[1] == '-';
+        const size_t n = is_long ? strcspn(word + 2, "=") : 0;
+        const char *value =
+            is_long ? (word[2 + n] ? word + 3 + n : NULL) : (word[2] ? word + 2 : NULL);
+        if (n == 6 && strncmp(word + 2, "config", 6) == 0) {
+            i += value ? 0 : 1;
+            continue;
+        }
+        opt_value *at = NULL;
+        CKVC_TRY(find_flag(v, word, n, &at, err));
+        if (!value && at->o->type == OPT_IS_FLAG) { value = "true"; }
+        if (!value && i + 1 >= argc) {
+            return ckvc_fail(err, CKVC_E_USAGE, "--%s needs a value (%s)", at->o->name,
+                             at->o->metavar);
+        }
+        CKVC_AUTO_FREE char *where = ckvc_format("--%s", at->o->name);
+        CKVC_TRY(set_value(at, value ? value : argv[++i], FROM_FLAG, where, err));
+    }
+    return CKVC_OK;
+}

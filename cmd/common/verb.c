@@ -1,0 +1,275 @@
+/* Verbs: dispatch, help, errors: see verb.h. */
+#include "cmd/common/verb.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/common/option_values.h"
+#include "lib/base/files.h"
+#include "lib/base/memory.h"
+#include "lib/base/names.h"
+
+static verb_list all_verbs;
+static const char *config_path;
+static bool errors_as_json;
+
+static int fail(const verb *v, const ckvc_err *err) {
+    const int code = ckvc_exit_code(err->status);
+    fflush(stdout);
+    fprintf(stderr, "ckvc %s: %s\n", v->name, err->text);
+    if (errors_as_json) {
+        json_auto_t *o =
+            json_pack("{s:s,s:i,s:s}", "verb", v->name, "code", code, "error", err->text);
+        json_dumpf(o, stderr, JSON_COMPACT | JSON_SORT_KEYS);
+        fputc('\n', stderr);
+    }
+    return code;
+}
+
+/* ---- what there is ---- */
+
+static bool table_has(const opt *table, const char *name, nearest *near) {
+    bool found = false;
+    for (const opt *o = table; o && o->name && !found; o++) {
+        if (o->type == OPT_IS_GROUP) {
+            found = table_has(o->group, name, near);
+        } else if (o->type != OPT_IS_TITLE) {
+            found = strcmp(o->name, name) == 0;
+            nearest_try(near, o->name);
+        }
+    }
+    return found;
+}
+
+static bool some_verb_has(const char *name, nearest *near) {
+    for (size_t i = 0; i < all_verbs.n; i++) {
+        if (table_has(all_verbs.items[i]->options, name, near)) { return true; }
+    }
+    return false;
+}
+
+/* Of one word or two. *n_words: how many. */
+static const verb *find_verb(char **words, int n, int *n_words) {
+    CKVC_AUTO_FREE char *two = ckvc_format("%s %s", words[0], n > 1 ? words[1] : "");
+    const verb *one = NULL;
+    *n_words = 2;
+    for (size_t i = 0; i < all_verbs.n; i++) {
+        const verb *v = all_verbs.items[i];
+        if (v->name && strcmp(v->name, two) == 0) { return v; }
+        if (v->name && strcmp(v->name, words[0]) == 0) { one = v; }
+    }
+    *n_words = 1;
+    return one;
+}
+
+static void print_verbs(FILE *f) {
+    fprintf(f,
+            "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]    "
+            "  ckvc help VERB\n",
+            CKVC_VERSION);
+    for (size_t i = 0; i < all_verbs.n; i++) {
+        const verb *v = all_verbs.items[i];
+        if (!v->name) {
+            fprintf(f, "\n%s\n", v->about);
+        } else if (v->about) {
+            fprintf(f, "  %-12s %s\n", v->name, v->about);
+        }
+    }
+}
+
+static int unknown_verb(const char *name) {
+    nearest near = {.word = name};
+    for (size_t i = 0; i < all_verbs.n; i++) {
+        if (all_verbs.items[i]->name) { nearest_try(&near, all_verbs.items[i]->name); }
+    }
+    fprintf(stderr, "ckvc: unknown verb '%s'%s%s%s; `ckvc help` lists them\n", name,
+            near.found[0] ? ", did you mean '" : "", near.found, near.found[0] ? "'?" : "");
+    return 64;
+}
+
+/* ---- one verb's options ---- */
+
+static void print_option(const opt_value *v) {
+    const opt *o = v->o;
+    CKVC_AUTO_FREE char *value = o->type == OPT_IS_FLAG ? NULL : opt_value_text(v);
+    CKVC_AUTO_FREE char *left = ckvc_format(
+        "%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
+        o->letter ? ", " : "  ", o->name, o->metavar ? " " : "", o->metavar ? o->metavar : "");
+    const bool wide = strlen(left) > 34; /* the explanation on a line of its own */
+    printf(wide ? "  %s\n  %34s " : "  %-34s%s ", left, "");
+    printf("%s%s%s%s\n", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");
+}
+
+static void print_help(const verb *v, const opt_values *values) {
+    printf("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", v->name, v->summary ? v->summary : v->about,
+           v->usage, v->examples);
+    if (values->n && values->items[0].o->type != OPT_IS_TITLE) { printf("\noptions:\n"); }
+    for (size_t i = 0; i < values->n; i++) {
+        if (values->items[i].o->type == OPT_IS_TITLE) {
+            printf("\n%s:\n", values->items[i].o->name);
+        } else {
+            print_option(&values->items[i]);
+        }
+    }
+    printf("\n      --config FILE                  option = value lines; below flags and CKVC_* "
+           "variables\n"
+           "      --print-config                 each value with its origin, then exit\n"
+           "      --help                         this text\n");
+}
+
+static void print_config(const opt_values *values) {
+    static const char *const origins[] = {"default", "config file", "environment", "flag"};
+    for (size_t i = 0; i < values->n; i++) {
+        const opt_value *v = &values->items[i];
+        CKVC_AUTO_FREE char *text = opt_value_text(v);
+        if (text) {
+            printf("%s = %s  # %s\n", v->o->name, text, origins[v->from]);
+        } else if (v->o->type != OPT_IS_TITLE) {
+            printf("# %s is not set\n", v->o->name);
+        }
+    }
+}
+
+/* ---- running one ---- */
+
+static ckvc_status read_values(opt_values *values, ckvc_err *err) {
+    if (config_path && *config_path) {
+        CKVC_TRY(opt_values_config(values, config_path, some_verb_has, err));
+    }
+    return opt_values_environment(values, some_verb_has, err);
+}
+
+ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) {
+    opt_values values = {0};
+    if (v->defaults) { v->defaults(options); }
+    opt_values_add(&values, v->options, options);
+    return read_values(&values, err);
+}
+
+/* An input is never written to, whatever --force says. */
+static ckvc_status check_output(const char *path, const char *option, const char *input,
+                                ckvc_err *err) {
+    if (!ckvc_path_within(path, input)) { return CKVC_OK; }
+    return ckvc_fail(err, CKVC_E_USAGE,
+                     "--%s %s: is %s, which is read; an input is never written to", option, path,
+                     input);
+}
+
+static ckvc_status check_outputs(const verb *v, const opt_values *values, const verb_args *args,
+                                 ckvc_err *err) {
+    for (size_t i = 0; i < values->n; i++) {
+        const opt_value *out = &values->items[i];
+        const char *path = out->o->type == OPT_IS_OUTPUT ? *(const char **)out->at : NULL;
+        for (size_t k = 0; path && k < values->n; k++) {
+            const opt_type type = values->items[k].o->type;
+            const void *at = values->items[k].at;
+            const opt_list one = {{type == OPT_IS_INPUT ? *(const char *const *)at : NULL}, 1},
+                           *list = type == OPT_IS_INPUTS ? at : &one;
+            for (size_t j = 0; j < list->n && list->items[j]; j++) {
+                CKVC_TRY(check_output(path, out->o->name, list->items[j], err));
+            }
+        }
+        for (size_t k = 0; path && v->reads_args && k < args->n; k++) {
+            CKVC_TRY(check_output(path, out->o->name, args->items[k], err));
+        }
+    }
+    return CKVC_OK;
+}
+
+/* The arguments one after the other; the first failure's exit code. */
+static int work_each(const verb *v, void *options, const verb_args *args) {
+    int rc = 0;
+    for (size_t i = 0; i < args->n; i++) {
+        const verb_args one = {&args->items[i], 1, args->argc, args->argv};
+        ckvc_err err = {0};
+        if (v->work(options, &one, &err) == CKVC_OK) { continue; }
+        const int code = fail(v, &err);
+        rc = rc ? rc : code;
+    }
+    return rc;
+}
+
+static int work(const verb *v, void *options, const opt_values *values, const verb_args *args) {
+    ckvc_err err = {0};
+    ckvc_status st = check_outputs(v, values, args, &err);
+    if (v->instead && args->n) {
+        st = ckvc_fail(&err, CKVC_E_USAGE, "takes no arguments besides options; %s", v->instead);
+    } else if (v->each && args->n == 0) {
+        st = ckvc_fail(&err, CKVC_E_USAGE, "wanted %s: ckvc %s PATH...", v->each, v->name);
+    }
+    if (st == CKVC_OK && v->each) { return work_each(v, options, args); }
+    return st == CKVC_OK && v->work(options, args, &err) == CKVC_OK ? 0 : fail(v, &err);
+}
+
+static bool is_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* What counts wherever it stands, before other flags are looked at. */
+static ckvc_status look_ahead(int argc, char **argv, bool *help, bool *config, ckvc_err *err) {
+    config_path = getenv("CKVC_CONFIG");
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        *help = *help || is_help(argv[i]);
+        *config = *config || strcmp(argv[i], "--print-config") == 0;
+        errors_as_json = errors_as_json || strcmp(argv[i], "--json") == 0;
+        if (strncmp(argv[i], "--config=", 9) == 0) {
+            config_path = argv[i] + 9;
+        } else if (strcmp(argv[i], "--config") == 0) {
+            if (i + 1 >= argc) {
+                return ckvc_fail(err, CKVC_E_USAGE, "--config needs a value (FILE)");
+            }
+            config_path = argv[++i];
+        }
+    }
+    return CKVC_OK;
+}
+
+static int verb_run(const verb *v, bool help, int argc, char **argv) {
+    CKVC_AUTO_FREE void *options = ckvc_calloc(1, v->size);
+    CKVC_AUTO_FREE const char **items = ckvc_calloc((size_t)argc, sizeof *items);
+    static opt_values values;
+    verb_args args = {items, 0, argc, argv};
+    bool config = false;
+    ckvc_err err = {0};
+    if (v->defaults) { v->defaults(options); }
+    if (v->options) { opt_values_add(&values, v->options, options); }
+    const ckvc_status ahead = look_ahead(argc, argv, &help, &config, &err);
+    if (help) { /* with the built-in defaults */
+        print_help(v, &values);
+        return 0;
+    }
+    if (ahead != CKVC_OK || read_values(&values, &err) != CKVC_OK ||
+        opt_values_flags(&values, argc, argv, items, &args.n, &err) != CKVC_OK) {
+        return fail(v, &err);
+    }
+    if (config) {
+        print_config(&values);
+        return 0;
+    }
+    return work(v, options, &values, &args);
+}
+
+int verbs_run(verb_list all, int argc, char **argv) {
+    all_verbs = all;
+    if (argc < 2) {
+        print_verbs(stderr);
+        return 64;
+    }
+    const bool help = strcmp(argv[1], "help") == 0;
+    if (is_help(argv[1]) || (help && argc == 2)) {
+        print_verbs(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        printf("ckvc %s\n", CKVC_VERSION);
+        return 0;
+    }
+    int n_words;
+    const int first = help ? 2 : 1;
+    const verb *v = find_verb(argv + first, argc - first, &n_words);
+    if (!v) { return unknown_verb(argv[first]); }
+    const int at = first + n_words - 1;
+    return verb_run(v, help, argc - at, argv + at);
+}

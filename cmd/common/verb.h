@@ -1,0 +1,45 @@
+/* A verb: one constant each, listed in main.c, that dispatch, help and the work go by. */
+#ifndef CKVC_VERB_H
+#define CKVC_VERB_H
+
+#include "cmd/common/options.h"
+#include "lib/base/status.h"
+
+typedef struct verb_args {
+    const char *const *items; /* positional arguments */
+    size_t n;
+    int argc; /* the command line from the verb's name on */
+    char **argv;
+} verb_args;
+
+typedef struct verb {
+    const char *name;     /* "fit", "manifest build"; NULL: a heading of the list of verbs */
+    const char *about;    /* in the list of verbs; a heading's text; NULL: not listed */
+    const char *summary;  /* in its own help; NULL: `about` */
+    const char *usage;    /* "ckvc fit RUN... --out T.ckvt [options]" */
+    const char *examples; /* two or three lines, each "  ckvc ...\n" */
+    const opt *options;   /* rows of a struct of `size` bytes */
+    size_t size;
+    void (*defaults)(void *options); /* the built-in values; NULL: zeros */
+    /* What it does with its options and arguments. */
+    ckvc_status (*work)(void *options, const verb_args *args, ckvc_err *err);
+    const char *instead; /* takes no arguments, and this says where its inputs are named */
+    const char *each;    /* needs arguments, and `work` gets one after the other, whatever became of
+                            the one before: "a table or run" */
+    bool reads_args;     /* its arguments are paths that it reads */
+} verb;
+
+/* Every verb and heading, in the list's order; the program's. */
+typedef struct verb_list {
+    const verb *const *items;
+    size_t n;
+} verb_list;
+
+/* The program: what argv asks for. Errors are one line "ckvc VERB: ..." on stderr, with --json also
+ * an object. Returns the exit code. */
+int verbs_run(verb_list all, int argc, char **argv);
+/* A verb's struct as it is without flags: built-in values, the environment's. For a verb that does
+ * another one's work. */
+ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif

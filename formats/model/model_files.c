@@ -1,0 +1,51 @@
+/* Which files a model has: see model_files.h. */
+#include "formats/model/model_files.h"
+
+#include <string.h>
+
+#include "formats/model/gguf_model.h"
+#include "formats/model/model_config.h"
+#include "formats/model/safetensors.h"
+#include "lib/base/files.h"
+
+/* "meta-llama/Llama-3.2-1B": an owner that is no folder here, and a name, of the characters that
+ * the Hub allows. */
+static bool looks_like_hub_id(const char *path) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    CKVC_AUTO_FREE char *owner = ckvc_path_dir(path);
+    const size_t n = strspn(path, allowed);
+    const char *name = path + n + 1;
+    return n > 0 && path[n] == '/' && *name && name[strspn(name, allowed)] == '\0' &&
+           !strstr(name, ".gguf") && !ckvc_is_dir(owner);
+}
+
+ckvc_status model_path_check(const char *path, ckvc_err *err) {
+    if (ckvc_file_exists(path) || !looks_like_hub_id(path)) { return CKVC_OK; }
+    return ckvc_fail(err, CKVC_E_NOINPUT,
+                     "%s: no such folder or file; a model of the Hugging Face Hub is downloaded "
+                     "first: huggingface-cli download %s --local-dir DIR, then --model DIR",
+                     path, path);
+}
+
+ckvc_status model_files_shape(const char *path, model_shape *out, ckvc_err *err) {
+    CKVC_TRY(model_path_check(path, err));
+    if (!gguf_is_file(path)) { return model_config_read(path, out, err); }
+    CKVC_AUTO(gguf_close_at) gguf *g = NULL;
+    CKVC_TRY(gguf_open(path, &g, err));
+    return gguf_shape(g, out, err);
+}
+
+ckvc_status model_files_read(const char *path, model_spec **out, ckvc_err *err) {
+    *out = NULL;
+    CKVC_TRY(model_path_check(path, err));
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(path);
+    if (gguf_is_file(path)) {
+        CKVC_TRY(gguf_model_read(path, spec, err));
+    } else {
+        CKVC_TRY(model_config_read(path, &spec->shape, err));
+        CKVC_TRY(safetensors_read(path, spec, err));
+    }
+    *out = ckvc_take(&spec);
+    return CKVC_OK;
+}

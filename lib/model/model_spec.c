@@ -1,0 +1,79 @@
+/* A spec's life and its list of tensors: see model_spec.h. */
+#include "lib/model/model_spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* "Llama-3" of "models/Llama-3/" and of "Llama-3.gguf". */
+static char *last_component(const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') {
+        begin--;
+    }
+    if (end - begin > 5 && strncmp(path + end - 5, ".gguf", 5) == 0) { end -= 5; }
+    return ckvc_format("%.*s", (int)(end - begin), path + begin);
+}
+
+model_spec *model_spec_create(const char *path) {
+    model_spec *spec = ckvc_calloc(1, sizeof *spec);
+    spec->path = ckvc_strdup(path);
+    spec->name = last_component(path);
+    return spec;
+}
+
+void model_spec_free(model_spec *spec) {
+    if (!spec) { return; }
+    for (size_t i = 0; i < spec->n_tensors; i++) {
+        free((char *)(uintptr_t)spec->tensors[i].name);
+    }
+    if (spec->release) { spec->release(spec->source); }
+    free(spec->by_name);
+    free(spec->tensors);
+    free(spec->path);
+    free(spec->name);
+    free(spec);
+}
+
+tensor_view *model_spec_add(model_spec *spec, const char *name) {
+    CKVC_GROW(spec->tensors, spec->cap_tensors, spec->n_tensors + 1);
+    tensor_view *t = &spec->tensors[spec->n_tensors++];
+    *t = (tensor_view){.name = ckvc_strdup(name)};
+    return t;
+}
+
+static int by_stored_name(const void *a, const void *b) {
+    return strcmp(((const tensor_view *)a)->stored, ((const tensor_view *)b)->stored);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const tensor_view *const *)a)->name, (*(const tensor_view *const *)b)->name);
+}
+
+ckvc_status model_spec_order(model_spec *spec, ckvc_err *err) {
+    const size_t n = spec->n_tensors;
+    spec->by_name = ckvc_alloc(n, sizeof *spec->by_name);
+    if (n) { qsort(spec->tensors, n, sizeof *spec->tensors, by_stored_name); }
+    for (size_t i = 0; i < n; i++) {
+        spec->by_name[i] = &spec->tensors[i];
+    }
+    qsort(spec->by_name, n, sizeof *spec->by_name, by_name);
+    for (size_t i = 1; i < n; i++) {
+        const tensor_view *a = spec->by_name[i - 1], *b = spec->by_name[i];
+        if (strcmp(a->name, b->name) == 0) {
+            return ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" is in %s too", b->file, b->stored,
+                             a->file);
+        }
+    }
+    return CKVC_OK;
+}
+
+const tensor_view *model_spec_find(const model_spec *spec, const char *name) {
+    const tensor_view wanted = {.name = name}, *key = &wanted;
+    const tensor_view *const *hit =
+        bsearch(&key, spec->by_name, spec->n_tensors, sizeof *spec->by_name, by_name);
+    return hit ? *hit : NULL;
+}

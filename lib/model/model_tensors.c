@@ -1,0 +1,352 @@
+/* Which tensor is which, and the pass over all bytes (finite? fingerprint): see model_tensors.h. */
+#include "lib/model/model_tensors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/buffer.h"
+
+/* ---- names and shapes ---- */
+
+typedef struct family_names {
+    const char *embedding, *head, *final_norm;
+    const char *layer[LAYER_PARTS]; /* behind "model.layers.N." */
+    /* q, k and v are one tensor: for each KV head in turn its H/G query heads, its key head, its
+     * value head (modeling_internlm2.py, InternLM2Attention.forward, the rearrange "b q (h gs d) ->
+     * b q h gs d"). */
+    bool fused;
+} family_names;
+
+/* transformers: modeling_llama.py, modeling_mistral.py, modeling_qwen2.py */
+static const family_names llama = {
+    .embedding = "model.embed_tokens.weight",
+    .head = "lm_head.weight",
+    .final_norm = "model.norm.weight",
+    .layer = {[W_ATTENTION_NORM] = "input_layernorm.weight",
+              [W_Q] = "self_attn.q_proj.weight",
+              [W_K] = "self_attn.k_proj.weight",
+              [W_V] = "self_attn.v_proj.weight",
+              [W_O] = "self_attn.o_proj.weight",
+              [W_Q_BIAS] = "self_attn.q_proj.bias",
+              [W_K_BIAS] = "self_attn.k_proj.bias",
+              [W_V_BIAS] = "self_attn.v_proj.bias",
+              [W_O_BIAS] = "self_attn.o_proj.bias",
+              [W_MLP_NORM] = "post_attention_layernorm.weight",
+              [W_GATE] = "mlp.gate_proj.weight",
+              [W_UP] = "mlp.up_proj.weight",
+              [W_DOWN] = "mlp.down_proj.weight",
+              [W_GATE_BIAS] = "mlp.gate_proj.bias",
+              [W_UP_BIAS] = "mlp.up_proj.bias",
+              [W_DOWN_BIAS] = "mlp.down_proj.bias"},
+};
+
+/* modeling_internlm2.py; w1 is the gate, w3 goes up, w2 down (InternLM2MLP.forward) */
+static const family_names internlm2 = {
+    .embedding = "model.tok_embeddings.weight",
+    .head = "output.weight",
+    .final_norm = "model.norm.weight",
+    .layer = {[W_ATTENTION_NORM] = "attention_norm.weight",
+              [W_Q] = "attention.wqkv.weight",
+              [W_K] = "attention.wqkv.weight",
+              [W_V] = "attention.wqkv.weight",
+              [W_O] = "attention.wo.weight",
+              [W_Q_BIAS] = "attention.wqkv.bias",
+              [W_K_BIAS] = "attention.wqkv.bias",
+              [W_V_BIAS] = "attention.wqkv.bias",
+              [W_O_BIAS] = "attention.wo.bias",
+              [W_MLP_NORM] = "ffn_norm.weight",
+              [W_GATE] = "feed_forward.w1.weight",
+              [W_UP] = "feed_forward.w3.weight",
+              [W_DOWN] = "feed_forward.w2.weight"},
+    .fused = true,
+};
+
+static const family_names *names_of(const model_shape *s) {
+    return strcmp(s->family, "internlm2") == 0 ? &internlm2 : &llama;
+}
+
+/* Of a GGUF file: its reader has made it the shape's rope fields. */
+#define ROPE_FREQS "rope_freqs.weight"
+
+bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer_tensor *out) {
+    const family_names *names = names_of(s);
+    const int64_t d = s->head_dim, width = s->width, mlp = s->intermediate, heads = s->n_heads * d,
+                  kv_heads = s->n_kv_heads * d;
+    const struct {
+        int64_t rows, cols;
+        bool wanted;
+    } parts[LAYER_PARTS] = {
+        [W_ATTENTION_NORM] = {width, 1, true},
+        [W_Q] = {heads, width, true},
+        [W_K] = {kv_heads, width, true},
+        [W_V] = {kv_heads, width, true},
+        [W_O] = {width, heads, true},
+        [W_Q_BIAS] = {heads, 1, s->qkv_bias},
+        [W_K_BIAS] = {kv_heads, 1, s->qkv_bias},
+        [W_V_BIAS] = {kv_heads, 1, s->qkv_bias},
+        [W_O_BIAS] = {width, 1, s->output_bias},
+        [W_MLP_NORM] = {width, 1, true},
+        [W_GATE] = {mlp, width, true},
+        [W_UP] = {mlp, width, true},
+        [W_DOWN] = {width, mlp, true},
+        [W_GATE_BIAS] = {mlp, 1, s->mlp_bias},
+        [W_UP_BIAS] = {mlp, 1, s->mlp_bias},
+        [W_DOWN_BIAS] = {width, 1, s->mlp_bias},
+    };
+    if (!parts[part].wanted) { return false; }
+    *out = (layer_tensor){
+        .rows = parts[part].rows, .cols = parts[part].cols, .own_rows = parts[part].rows};
+    snprintf(out->name, sizeof out->name, "model.layers.%d.%s", layer, names->layer[part]);
+    const bool q = part == W_Q || part == W_Q_BIAS, k = part == W_K || part == W_K_BIAS,
+               v = part == W_V || part == W_V_BIAS;
+    if (names->fused && (q || k || v)) {
+        const int64_t queries = s->n_heads / s->n_kv_heads * d;
+        out->rows = heads + 2 * kv_heads;
+        out->first = q ? 0 : k ? queries : queries + d;
+        out->block = q ? queries : d;
+        out->stride = queries + 2 * d;
+    }
+    return true;
+}
+
+/* The tensor, checked: there, of a type that we compute with, [rows][cols] or, for cols == 1,
+ * [rows]. */
+static ckvc_status find(const model_spec *spec, const char *name, int64_t rows, int64_t cols,
+                        const tensor_view **out, ckvc_err *err) {
+    const tensor_view *t = model_spec_find(spec, name);
+    if (!t) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" is missing; config.json asks for it",
+                         spec->path, name);
+    }
+    if (t->type == TENSOR_OTHER) {
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "%s: tensor \"%s\" has dtype %s; the runtime computes with F32, F16 and BF16", t->file,
+            t->stored, t->dtype);
+    }
+    const int64_t dims[2] = {rows, cols};
+    const int32_t rank = cols == 1 ? 1 : 2;
+    if (t->rank != rank || memcmp(t->dims, dims, (size_t)rank * sizeof *dims) != 0) {
+        char got[TENSOR_DIMS_TEXT], want[TENSOR_DIMS_TEXT];
+        return ckvc_fail(
+            err, CKVC_E_DATA, "%s: tensor \"%s\" has shape %s, config.json asks for %s", t->file,
+            t->stored, tensor_dims(t->dims, t->rank, got), tensor_dims(dims, rank, want));
+    }
+    *out = t;
+    return CKVC_OK;
+}
+
+ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *err) {
+    const model_shape *s = &spec->shape;
+    const family_names *names = names_of(s);
+    const bool has_embedding = model_spec_find(spec, names->embedding),
+               has_head = model_spec_find(spec, names->head);
+    const bool one = s->tied && has_embedding != has_head;
+    CKVC_TRY(find(spec, one && has_head ? names->head : names->embedding, s->vocab, s->width,
+                  &out->embedding, err));
+    out->head = out->embedding;
+    if (!one && (has_head || !s->tied)) {
+        CKVC_TRY(find(spec, names->head, s->vocab, s->width, &out->head, err));
+    }
+    if (s->tied && out->head != out->embedding) {
+        if (out->head->type != out->embedding->type ||
+            memcmp(out->head->data, out->embedding->data, out->head->bytes) != 0) {
+            return ckvc_fail(
+                err, CKVC_E_DATA,
+                "%s: tie_word_embeddings is true, but %s and %s differ: one of them is wrong",
+                spec->path, names->head, names->embedding);
+        }
+        out->head = out->embedding;
+    }
+    return find(spec, names->final_norm, s->width, 1, &out->final_norm, err);
+}
+
+/* ---- the pass over all bytes ---- */
+
+typedef struct tensor_check {
+    char sha256[CKVC_SHA256_HEX];
+    int64_t bad; /* index of the first value that is not finite; -1: none */
+    bool nan;
+} tensor_check;
+
+typedef struct check_job {
+    const tensor_view *tensors;
+    tensor_check *out; /* [n tensors] */
+} check_job;
+
+/* Index of the first value whose exponent is all ones, among n values of 2 or 4 bytes at p; -1:
+ * none. */
+static int64_t first_not_finite(const uint8_t *p, tensor_type type, int64_t n, bool *nan) {
+    static const uint32_t exponents[] = {0x7f800000u, 0x7c00u, 0x7f80u},
+                          mantissas[] = {0x007fffffu, 0x03ffu, 0x007fu}; /* F32, F16, BF16 */
+    const uint32_t exponent = exponents[type];
+    union {
+        uint32_t w[1024];
+        uint16_t h[1024];
+    } piece;
+    for (int64_t i = 0; i < n; i += 1024) {
+        const int m = i + 1024 < n ? 1024 : (int)(n - i);
+        uint32_t any = 0;
+        if (type == TENSOR_F32) {
+            memcpy(piece.w, p + i * 4, (size_t)m * 4);
+            for (int j = 0; j < m; j++) {
+                any |= (piece.w[j] & exponent) == exponent;
+            }
+        } else {
+            memcpy(piece.h, p + i * 2, (size_t)m * 2);
+            for (int j = 0; j < m; j++) {
+                any |= (piece.h[j] & exponent) == exponent;
+            }
+        }
+        for (int j = 0; any && j < m; j++) {
+            const uint32_t v = type == TENSOR_F32 ? piece.w[j] : piece.h[j];
+            if ((v & exponent) == exponent) {
+                *nan = (v & mantissas[type]) != 0;
+                return i + j;
+            }
+        }
+    }
+    return -1;
+}
+
+/* The same for n values of a quantised tensor from value `first` on: they are decoded, a few blocks
+ * at a time. */
+static int64_t first_not_finite_decoded(const tensor_view *t, int64_t first, int64_t n, bool *nan) {
+    float values[8 * TENSOR_BLOCK_VALUES];
+    const int64_t room = (int64_t)(sizeof values / sizeof *values);
+    for (int64_t i = 0; i < n; i += room) {
+        const int64_t m = i + room < n ? room : n - i;
+        tensor_decode(t, first + i, m, values);
+        const int64_t bad = first_not_finite((const uint8_t *)values, TENSOR_F32, m, nan);
+        if (bad >= 0) { return i + bad; }
+    }
+    return -1;
+}
+
+/* Blocks small enough that the hash finds in the cache what the scan has just read. */
+#define CHECK_BLOCK (1 << 18)
+
+static void check_task(void *ctx, int64_t task, int worker) {
+    (void)worker;
+    const check_job *job = ctx;
+    const tensor_view *t = &job->tensors[task];
+    tensor_check *out = &job->out[task];
+    const tensor_block block =
+        t->type == TENSOR_OTHER ? (tensor_block){1, 1} : tensor_block_of(t->type);
+    const uint64_t step = CHECK_BLOCK / block.bytes * block.bytes;
+    ckvc_sha256 hash;
+    uint8_t digest[CKVC_SHA256_BYTES];
+    ckvc_sha256_init(&hash);
+    out->bad = -1;
+    for (uint64_t at = 0; at < t->bytes; at += step) {
+        const uint64_t n = at + step < t->bytes ? step : t->bytes - at;
+        if (t->type != TENSOR_OTHER && out->bad < 0) {
+            const int64_t first = (int64_t)(at / block.bytes * block.values),
+                          m = (int64_t)(n / block.bytes * block.values);
+            out->bad = block.values == 1 ? first_not_finite(t->data + at, t->type, m, &out->nan)
+                                         : first_not_finite_decoded(t, first, m, &out->nan);
+            out->bad += out->bad < 0 ? 0 : first;
+        }
+        ckvc_sha256_update(&hash, t->data + at, (size_t)n);
+    }
+    ckvc_sha256_final(&hash, digest);
+    ckvc_hex(digest, sizeof digest, out->sha256);
+}
+
+/* "model.safetensors: model.layers.0.mlp.up_proj.weight[1][2] is NaN" */
+static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, ckvc_err *err) {
+    char index[128] = "";
+    int64_t at[TENSOR_MAX_RANK], rest = c->bad;
+    for (int32_t i = t->rank; i-- > 0; rest /= t->dims[i]) {
+        at[i] = rest % t->dims[i];
+    }
+    for (int32_t i = 0; i < t->rank; i++) {
+        snprintf(index + strlen(index), sizeof index - strlen(index), "[%lld]", (long long)at[i]);
+    }
+    return ckvc_fail(err, CKVC_E_DATA, "%s: %s%s is %s; the weights are damaged", t->file,
+                     t->stored, index, c->nan ? "NaN" : "infinite");
+}
+
+/* Every tensor that the shape asks for is there; warns of those that it does not ask for. */
+static ckvc_status check_names(const model_spec *spec, ckvc_err *err) {
+    const model_shape *s = &spec->shape;
+    const family_names *names = names_of(s);
+    const tensor_view *found;
+    model_ends ends;
+    CKVC_TRY(model_ends_find(spec, &ends, err));
+    size_t n_used = 2 + (model_spec_find(spec, ROPE_FREQS) != NULL) +
+                    (model_spec_find(spec, names->embedding) && model_spec_find(spec, names->head));
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        for (layer_part part = 0; part < LAYER_PARTS; part++) {
+            layer_tensor t;
+            if (layer_tensor_of(s, l, part, &t)) {
+                CKVC_TRY(find(spec, t.name, t.rows, t.cols, &found, err));
+                n_used += t.first == 0;
+            }
+        }
+    }
+    if (spec->n_tensors > n_used) {
+        ckvc_warn("%s: %zu of %zu tensors are not part of a %s model of this config.json and are "
+                  "not used",
+                  spec->path, spec->n_tensors - n_used, spec->n_tensors, s->family);
+    }
+    return CKVC_OK;
+}
+
+ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
+                                char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) {
+    CKVC_TRY(check_names(spec, err));
+    CKVC_AUTO_FREE char *lines = model_shape_lines(&spec->shape);
+    CKVC_AUTO_FREE tensor_check *checks = ckvc_calloc(spec->n_tensors, sizeof *checks);
+    check_job job = {spec->tensors, checks};
+    ckvc_pool_run(pool, (int64_t)spec->n_tensors, check_task, &job);
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    ckvc_buffer_printf(&text, "%s%s", spec->fingerprint_kind, lines);
+    for (size_t i = 0; i < spec->n_tensors; i++) {
+        const tensor_view *t = &spec->tensors[i];
+        char dims[TENSOR_DIMS_TEXT];
+        if (checks[i].bad >= 0) { return fail_not_finite(t, &checks[i], err); }
+        ckvc_buffer_printf(&text, "%s\t%s\t%s\t%s\n", t->stored, t->dtype,
+                           tensor_dims(t->dims, t->rank, dims), checks[i].sha256);
+    }
+    ckvc_sha256_hex(text.data, text.size, fingerprint);
+    return CKVC_OK;
+}
+
+/* ---- memory ---- */
+
+/* Of a weight of so many values: float32 that lies in one piece is used in place, unless matrices
+ * get copies of matrix_value bytes a value. */
+static uint64_t copy_of(const model_spec *spec, const char *name, bool fused, int64_t values,
+                        size_t matrix_value) {
+    const tensor_view *t = model_spec_find(spec, name);
+    if (t && t->rank > 1 && matrix_value) { return (uint64_t)values * matrix_value; }
+    const bool copied = t && (fused || t->type != TENSOR_F32 || !tensor_is_plain(t));
+    return copied ? (uint64_t)values * sizeof(float) : 0;
+}
+
+copy_bytes model_copy_bytes(const model_spec *spec, size_t matrix_value) {
+    const model_shape *s = &spec->shape;
+    const family_names *names = names_of(s);
+    copy_bytes b = {0};
+    uint64_t layer = 0;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        uint64_t here = 0;
+        for (layer_part part = 0; part < LAYER_PARTS; part++) {
+            layer_tensor t;
+            if (layer_tensor_of(s, l, part, &t)) {
+                here += copy_of(spec, t.name, t.block > 0, t.own_rows * t.cols, matrix_value);
+            }
+        }
+        b.all += here;
+        layer = here > layer ? here : layer;
+    }
+    /* the embedding is read row by row as it lies; only as a tied head it is copied */
+    const char *head_name = model_spec_find(spec, names->head) ? names->head : names->embedding;
+    const uint64_t head =
+        copy_of(spec, head_name, false, (int64_t)s->vocab * s->width, matrix_value) +
+        copy_of(spec, names->final_norm, false, s->width, matrix_value);
+    b.all += head;
+    b.least = layer + head;
+    return b;
+}

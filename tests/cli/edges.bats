@@ -1,0 +1,229 @@
+#!/usr/bin/env bats
+# What one stumbles over, and what an attack found: names that are nearly right, outputs that are in the way, limits of the system.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 4 >"$DIR/prompts.jsonl"
+    calibrate "$DIR/run" --limit 3
+    "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --policy recent "$@"; }
+
+@test "-V is the version" {
+    [ "$("$CKVC" -V)" = "$("$CKVC" --version)" ]
+    [[ $("$CKVC" -V) == ckvc\ * ]]
+}
+
+@test "did you mean: by edit distance, a beginning, or not at all" {
+    verb() { run "$CKVC" "$1"; [ "$status" -eq 64 ] && one_line && [[ $output == *"$2"* ]] || { echo "$1: $output"; return 1; }; }
+    verb compule "did you mean 'compile'"
+    verb vesion "did you mean 'version'"
+    verb perp "did you mean 'perplexity'"
+    verb inpsect "did you mean 'inspect'"
+    run "$CKVC" frobnicate
+    [ "$status" -eq 64 ] && [[ $output != *"did you mean"* ]]
+    run "$CKVC" calibrate --bugdet 3
+    [[ $output == *"did you mean --budget?"* ]]
+    run "$CKVC" calibrate --cont 3
+    [[ $output == *"did you mean --continuation?"* ]]
+    run "$CKVC" calibrate --qqq 3
+    [[ $output != *"did you mean"* ]]
+}
+
+@test "a CKVC_ variable that is no option is named, with the nearest that is one" {
+    run --separate-stderr env CKVC_WINDWO=3 "$CKVC" version
+    [ "$status" -eq 0 ]
+    [ "$stderr" = "warning: CKVC_WINDWO is set, and no option is named so; did you mean CKVC_WINDOW?" ]
+    run --separate-stderr env CKVC_FROBNICATE=3 "$CKVC" version
+    [ "$stderr" = "warning: CKVC_FROBNICATE is set, and no option is named so" ]
+    # another verb's option, one that is set to nothing, and the tests' own are none to speak of
+    run --separate-stderr env CKVC_KEEP_WINDOW=3 CKVC_NOTHING= CKVC_SHARED=/x CKVC_ASAN=/y "$CKVC" version
+    [ -z "$stderr" ]
+}
+
+@test "--config NAME finds the configuration of the checkout, and of an installed program" {
+    for name in default paper; do
+        diff <("$CKVC" calibrate --config "$name" --print-config) <("$CKVC" calibrate --config "configs/$name.conf" --print-config)
+    done
+    mkdir -p "$DIR/prefix/bin" "$DIR/prefix/share/ckvc"
+    cp "$CKVC" "$DIR/prefix/bin/ckvc"
+    echo 'window = 29' >"$DIR/prefix/share/ckvc/default.conf"
+    (cd "$DIR" && prefix/bin/ckvc score --config default --print-config) | grep -q '^window = 29  # config file'
+    (cd "$DIR" && echo 'window = 31' >default && prefix/bin/ckvc score --config default --print-config) | grep -q '^window = 31 '
+    run "$DIR/prefix/bin/ckvc" score --config none
+    [ "$status" -eq 66 ]
+    one_line
+}
+
+@test "a budget that could be one token or everything is refused with what to write" {
+    run score --budget 1.0
+    [ "$status" -eq 64 ]
+    one_line
+    [[ $output == *"'1.0'"*"write 1 for 1 token, 0.99 for nearly all of a prompt"* ]]
+    score --budget 1 --limit 1 -q >/dev/null
+    score --budget 0.99 --limit 1 -q >/dev/null
+}
+
+@test "budgets under which nothing is evicted are named, with the prompts or the context" {
+    run --separate-stderr score --budget 82,16 --limit 3 -q
+    [ "$status" -eq 0 ]
+    [[ $stderr == "warning: budget 82 keeps all of 1 of the 3 prompts (80 to 88 tokens): nothing is evicted there"* ]] || { echo "$stderr"; return 1; }
+    run --separate-stderr score --budget 1000000 --limit 1 -q
+    [[ $stderr == "warning: budget 1000000 is not below the model's context of "* ]]
+    run --separate-stderr "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --budget 500 --dry-run --limit 2
+    [[ $stderr == *"budget 500 keeps all of 2 of the 2 prompts"* ]]
+    run --separate-stderr score --budget 16,0.5 --limit 3 -q
+    [ -z "$stderr" ]
+}
+
+@test "perplexity ends with the means over prompts and over tokens, as text and as JSON" {
+    "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" --json -q >"$DIR/p.json"
+    "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" -q >"$DIR/p.txt"
+    python3 - "$DIR" <<'PY'
+import json, math, sys
+*rows, last = map(json.loads, open(sys.argv[1] + "/p.json"))
+mean = last["mean"]
+assert mean["prompts"] == len(rows) == 4 and mean["scored_tokens"] == sum(r["n"] - 1 for r in rows)
+by_prompt = sum(r["mean_nll"] for r in rows) / len(rows)
+by_token = sum(r["mean_nll"] * (r["n"] - 1) for r in rows) / mean["scored_tokens"]
+for got, want in ((mean["mean_nll"]["over_prompts"], by_prompt), (mean["mean_nll"]["over_tokens"], by_token),
+                  (mean["ppl"]["over_prompts"], math.exp(by_prompt)), (mean["ppl"]["over_tokens"], math.exp(by_token))):
+    assert abs(got - want) < 1e-12 * want, (got, want)
+lines = [l.split() for l in open(sys.argv[1] + "/p.txt")][-2:]
+assert lines[0][:4] == ["mean", "over", "prompts", "4"] and abs(float(lines[0][4]) - by_prompt) < 1e-6, lines
+assert lines[1][:4] == ["mean", "over", "tokens", str(mean["scored_tokens"])] and abs(float(lines[1][5]) - math.exp(by_token)) < 1e-3, lines
+PY
+}
+
+@test "where no threshold is tried nobody speaks of thresholds that rest on little" {
+    small() { "$CKVC" "$1" --model "$MODEL" --window 16 --continuation 16 --budget 0.5 --bins 2,2 --variants 4 --manifest "$DIR/prompts.jsonl" --out "$DIR/$2" "${@:3}" 2>&1; }
+    run small calibrate thin --side both
+    [[ $output == *"thresholds rest on little"* ]]
+    run small calibrate thin-heads --side head
+    [ "$status" -eq 0 ]
+    [[ $output == *"risk cells:"* && $output != *threshold*"rest on little"* ]]
+    run small calibrate thin-none --side head --operator no-threshold
+    [[ $output == *"risk cells:"* && $output != *"rest on little"* ]]
+    run small compile thin-compile --probe no-threshold --rounds 1
+    [ "$status" -eq 0 ]
+    [[ $output != *"rest on little"* ]]
+}
+
+@test "score looks at its outputs before it works" {
+    echo mine >"$DIR/taken"
+    run score --model "$DIR/none" --out "$DIR/taken"
+    [ "$status" -eq 73 ]
+    run score --model "$DIR/none" --vectors "$DIR/taken"
+    [ "$status" -eq 73 ]
+    run score --model "$DIR/none" --out "$DIR/no/s.jsonl"
+    [ "$status" -eq 73 ]
+}
+
+@test "standard output that is cut short is exit 74, however much was written" {
+    [ -w /dev/full ] || skip "no /dev/full"
+    for verb in "version" "inspect --json --cells $DIR/t.ckvt" "inspect $DIR/t.ckvt" "help" "score --print-config" \
+        "perplexity --model $MODEL --manifest $DIR/prompts.jsonl --json --tokens --logits 0 -q" "manifest check $DIR/prompts.jsonl"; do
+        # shellcheck disable=SC2086
+        run bash -c '"$CKVC" "$@" >/dev/full' - $verb
+        [ "$status" -eq 74 ] || { echo "$verb: $status $output"; return 1; }
+        [[ $output == "ckvc: writing to standard output failed"* ]]
+    done
+    (
+        ulimit -f 4
+        "$CKVC" inspect --json --cells "$DIR/t.ckvt" >"$DIR/cut" || [ $? -eq 74 ]
+    )
+}
+
+@test "an empty output name is refused" {
+    for verb in "fit $DIR/run --out" "score --out" "score --vectors" "report $DIR/t.ckvt --out" "calibrate --out" "manifest build x --out"; do
+        # shellcheck disable=SC2086
+        run "$CKVC" $verb ""
+        [ "$status" -eq 64 ] || { echo "$verb: $status $output"; return 1; }
+        one_line
+        [[ $output == *"empty name"* ]]
+    done
+}
+
+@test "an input, and whatever is inside one, is never written to, with --force either" {
+    find "$DIR/run" -type f -exec sha256sum {} + | sort >"$DIR/before"
+    refused() {
+        run "$CKVC" "$@"
+        [ "$status" -eq 64 ] || { echo "$*: $status $output"; return 1; }
+        one_line
+        [[ $output == *"an input is never written to" ]]
+    }
+    refused fit "$DIR/run" --out "$DIR/run/run.json" --force
+    refused fit "$DIR/run" --out "$DIR/run/pass-01-both/shard-00000.h5" --force
+    refused fit "$DIR/run" --out "$DIR/run/new/t.ckvt"
+    refused fit "$DIR/run/../run" --out "$DIR/./run/t.ckvt"
+    refused fit "$DIR/run" --tables "$DIR/t.ckvt" --out "$DIR/t.ckvt" --force
+    refused transfer "$DIR/t.ckvt" --to-shape 4,3 --out "$DIR/t.ckvt" --force
+    refused score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --policy recent --out "$DIR/prompts.jsonl" --force
+    refused score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --policy recent --vectors "$MODEL/config.json" --force
+    refused report "$DIR/t.ckvt" "$DIR/run" --out "$DIR/run" --force
+    refused calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --scan "$DIR/run" --out "$DIR/run/again"
+    ln -s run "$DIR/link"
+    refused fit "$DIR/run" --out "$DIR/link/t.ckvt"
+    mkdir "$DIR/texts"
+    for i in $(seq 400); do echo "The quick brown fox number $i jumps over the lazy dog, and then it rests for a while."; done >"$DIR/texts/a.txt"
+    refused manifest build "x=$DIR/texts" --prompts 1 --out "$DIR/texts/a.txt" --force
+    find "$DIR/run" -type f -exec sha256sum {} + | sort | diff "$DIR/before" -
+    "$CKVC" verify "$DIR/run" "$DIR/t.ckvt"
+}
+
+@test "--force replaces regular files alone: no links, no pipes" {
+    cp "$DIR/t.ckvt" "$DIR/other.ckvt"
+    ln -s other.ckvt "$DIR/link.ckvt"
+    ln -s nowhere "$DIR/dangling"
+    mkfifo "$DIR/pipe"
+    for name in link.ckvt dangling pipe; do
+        run "$CKVC" fit "$DIR/run" --out "$DIR/$name" --force -q
+        [ "$status" -eq 73 ] || { echo "$name: $status $output"; return 1; }
+        one_line
+    done
+    [ -L "$DIR/link.ckvt" ] && [ -p "$DIR/pipe" ] && [ -L "$DIR/dangling" ]
+    cmp "$DIR/t.ckvt" "$DIR/other.ckvt"
+}
+
+@test "--force leaves device nodes where they are" {
+    mknod "$DIR/null" c 1 3 2>/dev/null || skip "no device node can be made here (that wants root)"
+    for verb in "fit $DIR/run --out" "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent --out" \
+        "transfer $DIR/t.ckvt --to-shape 4,3 --out"; do
+        # shellcheck disable=SC2086
+        run "$CKVC" $verb "$DIR/null" --force
+        [ "$status" -eq 73 ] || { echo "$verb: $status $output"; return 1; }
+        [ -c "$DIR/null" ]
+    done
+}
+
+@test "a small stack is enough for every verb" {
+    on_small_stack() { (ulimit -s 256 && "$CKVC" "$@") || { echo "$*"; return 1; }; }
+    on_small_stack calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/small"
+    on_small_stack fit "$DIR/small" --out "$DIR/small.ckvt" --bootstrap 20 -q
+    on_small_stack report "$DIR/small.ckvt" "$DIR/small" --out "$DIR/small-report" -q
+    on_small_stack compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --rounds 1 --holdout 0.3 --bootstrap 5 --out "$DIR/small-compile" 2>/dev/null
+    on_small_stack score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy recent --limit 1 -q >/dev/null
+    on_small_stack tokenize --model "$MODEL" </dev/null
+    on_small_stack manifest check "$DIR/prompts.jsonl" >/dev/null
+    on_small_stack verify "$DIR/small" "$DIR/small.ckvt" "$MODEL" >/dev/null
+    on_small_stack bench --max-tokens 64 --repeats 1 --stage matmul,fit-exact >/dev/null
+}
+
+@test "a limit on file sizes is an error, not a signal" {
+    limited() {
+        run bash -c 'ulimit -f 1; exec "$CKVC" "$@"' - "$@"
+        [ "$status" -eq 74 ] || { echo "$*: $status $output"; return 1; }
+        one_line
+    }
+    limited fit "$DIR/run" --out "$DIR/big.ckvt" -q
+    limited calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/big-run"
+    limited report "$DIR/t.ckvt" "$DIR/run" --out "$DIR/big-report" -q
+    limited score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy recent --out "$DIR/big.jsonl" -q
+    [ ! -e "$DIR/big.ckvt" ] && [ ! -e "$DIR/big.jsonl" ]
+}

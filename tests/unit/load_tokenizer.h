@@ -1,0 +1,22 @@
+/* The tokenizer of a model directory or GGUF file; *err is cleared first, *out NULL after a
+ * failure. */
+#ifndef CKVC_TEST_LOAD_TOKENIZER_H
+#define CKVC_TEST_LOAD_TOKENIZER_H
+
+#include <stdlib.h>
+
+#include "formats/tokenizer/tokenizer_files.h"
+#include "lib/token/tokenizer.h"
+
+static inline ckvc_status load_tokenizer(const char *model, tokenizer **out, ckvc_err *err) {
+    token_spec *spec;
+    char *path;
+    *err = (ckvc_err){0};
+    *out = NULL;
+    ckvc_status status = tokenizer_files_read(model, &spec, &path, err);
+    if (status == CKVC_OK) { status = tokenizer_build(spec, path, out, err); }
+    free(path);
+    return status;
+}
+
+#endif
