@@ -43,8 +43,11 @@ static json_t *provenance(const verb_args *args) {
                      created, "host", host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
 }
 
-static void print_side(const fit_side *s, ckvc_side side, const double *budgets, const fit_cli *c) {
+static void print_side(const fitted_side *s, ckvc_side side, const double *budgets,
+                       const fit_cli *c) {
     const char *name = ckvc_side_name(side);
+    const decided *d = &s->why;
+    const size_t n = d->n_supported;
     if (!s->fitted) {
         fprintf(stderr, "%s: no records; copied from the incoming table%s\n", name,
                 s->carried ? ", with its evidence" : "");
@@ -54,32 +57,31 @@ static void print_side(const fit_side *s, ckvc_side side, const double *budgets,
             "%s: %" PRIu64 " records of %" PRIu64
             " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %" PRIu64
             " / %" PRIu64 " least, median, most); %zu entries changed\n",
-            name, s->n_records, s->n_prompts, s->n_supported, s->n_states, s->count_min,
-            s->count_median, s->count_max, s->n_changed);
+            name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0,
+            n ? d->records[n / 2] : 0, n ? d->records[n - 1] : 0, s->n_changed);
     fprintf(stderr,
             "  scale %.3g nats per token; choices that the plain mean reward would not make: %zu "
             "of %zu (%.1f%%)",
-            s->scale, s->n_alpha_decided, s->n_supported,
-            100.0 * (double)s->n_alpha_decided / (double)s->n_supported);
-    if (isnan(s->count_correlation)) {
+            s->scale, d->n_alpha, n, 100.0 * (double)d->n_alpha / (double)n);
+    if (isnan(d->correlation)) {
         fprintf(stderr, "; action counts are equal\n");
     } else {
-        fprintf(stderr, "; rank correlation of choice and count %+.3f\n", s->count_correlation);
+        fprintf(stderr, "; rank correlation of choice and count %+.3f\n", d->correlation);
     }
     fprintf(stderr, "  counts drawn uniformly, as many in all, would turn %.1f%% of the choices\n",
             100.0 * s->count_noise);
-    if (side == CKVC_SIDE_GATE) {
+    if (d->split) {
+        const decided_split all = decided_sum(d, d->nB);
         fprintf(stderr,
                 "  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; "
                 "states where no action changes the "
                 "loss: %zu\n",
-                s->n_by_loss, s->n_by_penalty, s->n_flat_loss);
+                all.by_loss, all.supported - all.by_loss, all.flat);
     }
-    for (size_t b = 0; side == CKVC_SIDE_GATE && s->n_budgets > 1 && b < s->n_budgets; b++) {
+    for (size_t b = 0; d->split && d->nB > 1 && b < d->nB; b++) {
+        const decided_split of = decided_sum(d, b);
         fprintf(stderr, "    budget %g: %zu by the loss, %zu by the penalty, %zu flat\n",
-                budgets[b], s->by_budget[b].n_by_loss,
-                s->by_budget[b].n_supported - s->by_budget[b].n_by_loss,
-                s->by_budget[b].n_flat_loss);
+                budgets[b], of.by_loss, of.supported - of.by_loss, of.flat);
     }
     if (!isnan(s->adamw_distance)) {
         fprintf(stderr,

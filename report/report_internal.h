@@ -10,6 +10,7 @@
 #include "cql/stats/stability.h"
 #include "formats/run/run_dir.h"
 #include "formats/lines/scores.h"
+#include "formats/shard/shard_side.h"
 #include "formats/table/table_file.h"
 #include "lib/base/buffer.h"
 #include "lib/base/names.h"
@@ -24,10 +25,10 @@ typedef struct report_side {
     size_t *runs, n_runs;   /* whose records these are: indices of the runs, one or, of a pooled
                                table, several */
     cql_fit fit;            /* as the table's META says */
-    const double *grid;     /* the table's */
+    struct side of;         /* the table's */
     int *incoming;          /* [S] what a state without records gets */
     int *chosen;            /* [S] the table's own actions */
-    int neutral;            /* ckvc_neutral_action of the grid */
+    int neutral;            /* side_neutral */
     double rollouts;        /* distinct ones behind the records */
     uint32_t n_boot;        /* replicates; 0: none asked for */
     uint8_t *boot;          /* [n_boot][prompts] weights */

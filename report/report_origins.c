@@ -22,9 +22,9 @@ static bool lists(const json_t *array, const char *text) {
 static uint64_t start_hash(const shard_header *h) {
     uint64_t parts[CKVC_SIDE_COUNT + 1] = {0};
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
-        const float *start = h->side[s].start;
-        const size_t n = shard_start_entries(h, (ckvc_side)s);
-        parts[s] = start ? ckvc_xxh64(start, n * sizeof *start) : 0;
+        const struct side side = shard_side_of(h, (ckvc_side)s);
+        parts[s] =
+            side.entries ? ckvc_xxh64(side.entries, side.n_states * sizeof *side.entries) : 0;
     }
     if (h->layer_budgets) {
         parts[CKVC_SIDE_COUNT] = ckvc_xxh64(h->layer_budgets, h->n_layer_budgets * sizeof(double));

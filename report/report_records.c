@@ -118,20 +118,11 @@ static void close_reader(reader *x) {
     free(x->rollouts);
 }
 
-static size_t state_of(const shard_header *h, const struct shard_record *k,
-                       const struct shard_prompt *p) {
-    if (k->side == CKVC_SIDE_HEAD) {
-        return ((size_t)k->layer * h->n_kv_heads + k->head) * h->n_budgets + k->budget;
-    }
-    return (((size_t)k->layer * h->n_entropy_bins + p->bin_entropy) * h->n_ppl_bins + p->bin_ppl) *
-               h->n_budgets +
-           k->budget;
-}
-
 /* The records of prompt i, if there are any. */
 static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, prompt_list *seen,
                                ckvc_err *err) {
     const struct shard_prompt *p = &x->s->prompts[i];
+    const struct side side = shard_side_of(&x->s->h, (ckvc_side)x->side);
     bool named = false;
     for (size_t k = x->first[i]; k < x->first[i + 1]; k++) {
         const struct shard_record *r = &x->s->records[x->order[k]];
@@ -143,7 +134,7 @@ static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, prompt_lis
         if (rc == CKVC_OK) {
             double tokens = x->s->h.reduction == CKVC_LOSS_SUM ? (double)p->n_continuation : 1;
             double part = isnan(before) ? r->reward - r->baseline : -(r->loss - before) * tokens;
-            rc = cql_logged_add(into, state_of(&x->s->h, r, p), r->action, r->reward - r->baseline,
+            rc = cql_logged_add(into, shard_state(&side, r, p), r->action, r->reward - r->baseline,
                                 part, r->baseline, err);
         }
         if (rc) { return rc; }
@@ -199,15 +190,12 @@ static bool same_evidence(const report_table *t, int side, const report_side *s)
 
 static ckvc_status table_actions(const report_table *t, int side, const shard_header *h,
                                  report_side *s, ckvc_err *err) {
-    size_t n = s->logged->n_states;
-    uint32_t A = (uint32_t)s->logged->n_actions;
-    const float *own = table_side_of(t->f->table, (ckvc_side)side).entries,
-                *start = h->side[side].start;
+    size_t n = s->of.n_states;
+    const float *start = h->side[side].start;
     s->incoming = ckvc_alloc(n, sizeof *s->incoming);
     s->chosen = ckvc_alloc(n, sizeof *s->chosen);
     for (size_t i = 0; i < n; i++) {
-        int chosen = ckvc_grid_index(s->grid, A, own[i]),
-            before = ckvc_grid_index(s->grid, A, start[i]);
+        int chosen = side_action(&s->of, s->of.entries[i]), before = side_action(&s->of, start[i]);
         if (chosen < 0 || before < 0) {
             snprintf(s->why, sizeof s->why, "%s has an entry that is not on its grid", t->tag);
             return CKVC_OK;
@@ -224,18 +212,14 @@ static ckvc_status table_actions(const report_table *t, int side, const shard_he
  * s->why says what is the matter. *stop: more pools would not help. */
 static ckvc_status read_pool(const report *r, report_table *t, int side, const report_pool *pool,
                              bool *stop, ckvc_err *err) {
-    const ckvc_table *k = t->f->table;
     report_side *s = &t->sides[side];
-    bool head = side == CKVC_SIDE_HEAD;
-    size_t states = (size_t)k->n_layers * k->n_budgets *
-                    (head ? k->n_heads : (size_t)k->n_entropy_bins * k->n_ppl_bins);
     prompt_list seen = {0};
     shard *last = NULL;
     ckvc_err trouble = {0};
     *s->why = 0;
     s->rollouts = 0;
     ckvc_status failed = CKVC_OK;
-    ckvc_status rc = cql_logged_create(states, head ? k->n_head_actions : k->n_gate_actions, !head,
+    ckvc_status rc = cql_logged_create(s->of.n_states, s->of.actions.n, s->of.kind->penalty,
                                        r->o->memory_max / (2 * r->n_tables), &s->logged, &trouble);
     for (size_t i = 0; i < pool->n && rc == CKVC_OK; i++) {
         for (size_t n = 0; n < pool->of[i].pass->n_shards && rc == CKVC_OK; n++) {
@@ -289,10 +273,10 @@ static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_er
     const ckvc_table *k = t->f->table;
     const json_t *meta = t->f->meta, *reward = json_object_get(meta, "reward");
     report_side *s = &t->sides[side];
-    bool head = side == CKVC_SIDE_HEAD;
-    double alpha = report_num(meta, "cql_alpha"),
-           scale = report_num(reward, head ? "scale_head" : "scale_gate");
+    const struct side of = side_of_table(k, (ckvc_side)side);
     char names[REPORT_TAGS];
+    snprintf(names, sizeof names, "scale_%s", ckvc_side_name(of.which));
+    double alpha = report_num(meta, "cql_alpha"), scale = report_num(reward, names);
     if (t->f->xfer) {
         snprintf(s->why, sizeof s->why, "%s was mapped from another table, not fitted", t->tag);
     } else if (t->n_runs == 0) {
@@ -306,14 +290,13 @@ static ckvc_status read_side(const report *r, report_table *t, int side, ckvc_er
     report_run_tags(r, t->runs, t->n_runs, names);
     snprintf(s->why, sizeof s->why, "%s: no complete %s pass of the shape of %s", names,
              ckvc_side_name((ckvc_side)side), t->tag);
-    s->grid = head ? k->head_grid : k->gate_grid;
-    s->fit = (cql_fit){
-        .cql_alpha = alpha,
-        .scale = scale,
-        .actions = {head ? k->n_head_actions : k->n_gate_actions, s->grid, head ? 1.0 : 0.0},
-        .reward = strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
-    s->neutral =
-        ckvc_neutral_action((ckvc_side)side, s->grid, head ? k->n_head_actions : k->n_gate_actions);
+    s->of = of;
+    s->fit =
+        (cql_fit){.cql_alpha = alpha,
+                  .scale = scale,
+                  .actions = of.actions,
+                  .reward = strcmp(report_str(reward, "kind"), "raw") ? CQL_ADVANTAGE : CQL_RAW};
+    s->neutral = side_neutral(&of);
     bool stop = false;
     for (size_t i = 0; !stop; i++) {
         report_pool pool;

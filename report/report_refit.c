@@ -35,7 +35,7 @@ static void column(const comparison *c, int which, const report_side *s, const u
     for (size_t i = 0; i < c->n; i++) {
         size_t state = i * nB + c->b[which];
         uint16_t a = choices[(size_t)replicate * S + state];
-        out[i] = s->grid[a == CQL_NO_CHOICE ? s->incoming[state] : a];
+        out[i] = s->of.grid[a == CQL_NO_CHOICE ? s->incoming[state] : a];
     }
 }
 
@@ -160,7 +160,7 @@ static comparison begin(const report *r, const report_table *const t[2], int sid
     comparison c = {.r = r, .t = {t[0], t[1]}, .side = side, .x = x, .y = y};
     c.b[0] = budget_index(k, budget);
     c.b[1] = budget_index(t[1]->f->table, budget);
-    c.X = head ? k->n_heads : (size_t)k->n_entropy_bins * k->n_ppl_bins;
+    c.X = side_of_table(k, (ckvc_side)side).X;
     c.n = k->n_layers * c.X;
     size_t bins = r->o->layer_bins < k->n_layers ? r->o->layer_bins : k->n_layers;
     c.n_measures = head ? 1 + bins : 3;

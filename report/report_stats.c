@@ -84,7 +84,7 @@ static ckvc_status entries_json(const report_side *s, json_t *o, ckvc_err *err) 
     json_object_set_new(o, "undecided", json_integer((json_int_t)counts[2]));
     json_object_set_new(o, "neutral", json_integer((json_int_t)counts[1]));
     json_object_set_new(o, "neutral_choice",
-                        ckvc_json_real(s->neutral >= 0 ? s->grid[s->neutral] : NAN));
+                        ckvc_json_real(s->neutral >= 0 ? s->of.grid[s->neutral] : NAN));
     json_object_set_new(o, "without_records", json_integer((json_int_t)counts[0]));
     json_object_set_new(o, "agree", ckvc_json_real(agree_sum / (double)(l->n_states - counts[0])));
     json_object_set_new(o, "replicates", json_integer((json_int_t)s->n_boot));
@@ -280,7 +280,7 @@ static ckvc_status alpha_json(const report *r, const report_side *s, const stabi
         double sum = 0;
         rank_interval i = {NAN, NAN, NAN, NAN, 0};
         for (size_t n = 0; n < S; n++) {
-            sum += choices[k * S + n] >= 0 ? s->grid[choices[k * S + n]] : 0;
+            sum += choices[k * S + n] >= 0 ? s->of.grid[choices[k * S + n]] : 0;
         }
         with.fit.cql_alpha = alphas[k];
         if (half > 0 && (rc = stability_left_out(&with, half, repeats_for(l, 8), r->o->seed, gain,

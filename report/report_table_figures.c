@@ -219,10 +219,8 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
     if (values && names) {
         pen_begin(p);
         ckvc_buffer_text(&p->csv, head ? "weight,records,chosen\n" : "tau,records,chosen\n");
-        const ckvc_table *k = t->f->table;
-        const double *grid = head ? k->head_grid : k->gate_grid;
-        const long mark = ckvc_neutral_action(head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE, grid,
-                                              head ? k->n_head_actions : k->n_gate_actions);
+        const struct side of = side_of_table(t->f->table, head ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
+        const long mark = side_neutral(&of);
         for (size_t a = 0; a < n; a++) {
             double v = json_number_value(json_array_get(action, a));
             values[a] = json_number_value(json_array_get(logged, a));
@@ -245,7 +243,7 @@ static void draw_actions(report_pen *p, const report_table *t, const json_t *sid
         chart_bars(&p->s,
                    &(chart_bars_spec){title, head ? "head weight" : "threshold τ", "per cent", n, 2,
                                       names, series, both, mark,
-                                      mark >= 0 ? pen_text(p, "%g = start", grid[mark]) : NULL});
+                                      mark >= 0 ? pen_text(p, "%g = start", of.grid[mark]) : NULL});
         pen_finish(p, "evidence", pen_text(p, "actions-%s-%s", head ? "head" : "gate", t->tag),
                    title,
                    "Even blue bars mean balanced logging: then counts cannot decide the choice.");

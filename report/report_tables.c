@@ -3,11 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cql/solve/cql.h"
-#include "cql/stats/rank.h"
+#include "cql/stats/decided.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/order.h"
 #include "report/report_internal.h"
 
 static json_t *weights_json(const report_table *t, size_t b) {
@@ -123,65 +121,6 @@ static json_t *gate_json(const report_table *t, size_t b) {
     return o;
 }
 
-typedef struct side_view {
-    size_t states, actions;
-    size_t entropy, perplexity,
-        budgets; /* a gate state is [layer][entropy][perplexity][budget]; 0 bins on the head side */
-    const double *grid, *q, *mean, *part; /* part: mean loss part, NULL on the head side */
-    const uint64_t *n;
-    const float *share; /* bootstrap's choices, or NULL */
-    double alpha;       /* of the fit */
-} side_view;
-
-static int choose(const side_view *v, const double *q) {
-    return cql_choose(&(cql_actions){v->actions, v->grid, v->part ? 0.0 : 1.0}, q);
-}
-
-/* values [A] with the never-logged actions out of the running */
-static void masked(const side_view *v, size_t state, const double *values, double *out) {
-    for (size_t a = 0; a < v->actions; a++) {
-        out[a] = v->n[state * v->actions + a] ? values[state * v->actions + a] : -INFINITY;
-    }
-}
-
-/* The action that the loss part alone would choose, by the same solver; -1: the solver failed,
- * which no sound evidence makes it do. */
-static int choose_by_loss(const side_view *v, size_t state, double *row) {
-    cql_certificate cert;
-    if (!cql_solve_exact(v->actions, v->n + state * v->actions, v->part + state * v->actions,
-                         v->alpha, row, &cert)) {
-        return -1;
-    }
-    return choose(v, row);
-}
-
-/* Whether counts choose: Spearman, over the logged actions of all states, of chosen or not against
- * count / mean count of the state. */
-static ckvc_status count_correlation(const side_view *v, const int *by_q, double *out,
-                                     ckvc_err *err) {
-    double *is_chosen = ckvc_alloc(v->states * v->actions, sizeof *is_chosen);
-    double *relative = ckvc_alloc(v->states * v->actions, sizeof *relative);
-    size_t k = 0;
-    for (size_t s = 0; s < v->states; s++) {
-        const uint64_t *n = v->n + s * v->actions;
-        double total = 0, logged = 0;
-        for (size_t a = 0; a < v->actions; a++) {
-            total += (double)n[a];
-            logged += n[a] > 0;
-        }
-        for (size_t a = 0; a < v->actions; a++) {
-            if (n[a] > 0) {
-                is_chosen[k] = by_q[s] == (int)a;
-                relative[k++] = (double)n[a] * logged / total;
-            }
-        }
-    }
-    *out = rank_spearman(is_chosen, relative, k);
-    free(is_chosen);
-    free(relative);
-    return CKVC_OK;
-}
-
 /* Where the chosen action's count stands among the state's logged counts: 0 lowest, 1 highest, ties
  * in the middle. */
 static double count_percentile(const uint64_t *n, size_t actions, int chosen) {
@@ -195,48 +134,19 @@ static double count_percentile(const uint64_t *n, size_t actions, int chosen) {
     return others > 0 ? below / others : 0.5;
 }
 
-static bool constant(const side_view *v, size_t state, const double *values) {
-    double lo = INFINITY, hi = -INFINITY;
-    for (size_t a = 0; a < v->actions; a++) {
-        if (v->n[state * v->actions + a]) {
-            lo = fmin(lo, values[state * v->actions + a]);
-            hi = fmax(hi, values[state * v->actions + a]);
-        }
-    }
-    return !(hi - lo > 1e-9); /* the tie width of extraction */
-}
-
-/* Gate choices: that the loss part alone would make too, and those where it is the same for all
- * actions. */
-typedef struct split {
-    size_t supported, by_loss, flat;
-} split;
-
-static split sum_of(const split *cells, size_t n) {
-    split all = {0, 0, 0};
-    for (size_t i = 0; i < n; i++) {
-        all.supported += cells[i].supported;
-        all.by_loss += cells[i].by_loss;
-        all.flat += cells[i].flat;
-    }
-    return all;
-}
-
 /* One budget: shares, and numbers of layers per cell [E][P]. */
-static json_t *split_json(const side_view *v, const split *of) {
-    split all = sum_of(of, v->entropy * v->perplexity);
+static json_t *split_json(const decided *d, size_t b, size_t P) {
+    const decided_split all = decided_sum(d, b);
     json_t *cells = json_array();
-    for (size_t e = 0; e < v->entropy; e++) {
-        json_t *row = json_array();
-        for (size_t p = 0; p < v->perplexity; p++) {
-            const split *cell = &of[e * v->perplexity + p];
-            json_array_append_new(row, json_pack("{s:I, s:I, s:I, s:I}", "supported",
-                                                 (json_int_t)cell->supported, "by_loss",
-                                                 (json_int_t)cell->by_loss, "by_penalty",
-                                                 (json_int_t)(cell->supported - cell->by_loss),
-                                                 "loss_flat", (json_int_t)cell->flat));
-        }
-        json_array_append_new(cells, row);
+    for (size_t x = 0; x < d->X; x++) {
+        const decided_split *cell = &d->split[b * d->X + x];
+        if (x % P == 0) { json_array_append_new(cells, json_array()); }
+        json_array_append_new(json_array_get(cells, x / P),
+                              json_pack("{s:I, s:I, s:I, s:I}", "supported",
+                                        (json_int_t)cell->supported, "by_loss",
+                                        (json_int_t)cell->by_loss, "by_penalty",
+                                        (json_int_t)(cell->supported - cell->by_loss), "loss_flat",
+                                        (json_int_t)cell->flat));
     }
     double n = (double)all.supported;
     return json_pack("{s:I, s:o, s:o, s:o, s:o}", "supported", (json_int_t)all.supported, "by_loss",
@@ -245,132 +155,86 @@ static json_t *split_json(const side_view *v, const split *of) {
                      ckvc_json_real((double)all.flat / n), "cells", cells);
 }
 
-static ckvc_status side_json(const side_view *v, json_t **out, ckvc_err *err) {
-    uint64_t *totals = ckvc_calloc(v->states + 1, sizeof *totals);
-    double *logged = ckvc_calloc(v->actions, sizeof *logged),
-           *chosen = ckvc_calloc(v->actions, sizeof *chosen);
-    double *row = ckvc_calloc(v->actions, sizeof *row), correlation = NAN;
-    int *choice = ckvc_alloc(v->states, sizeof *choice);
-    size_t cells = v->entropy * v->perplexity;
-    split *splits = ckvc_calloc(v->budgets * cells, sizeof *splits);
-    json_t *loss_states = json_array(), *flat_states = json_array();
-    ckvc_status rc = CKVC_OK;
-    size_t supported = 0, decided = 0;
-    double percentile = 0, stability = 0, records = 0;
-    for (size_t s = 0; s < v->states; s++) {
-        uint64_t total = 0;
-        choice[s] = -1;
-        for (size_t a = 0; a < v->actions; a++) {
-            total += v->n[s * v->actions + a];
-            logged[a] += (double)v->n[s * v->actions + a];
-        }
-        json_array_append_new(loss_states, json_null());
-        json_array_append_new(flat_states, json_null());
-        if (total == 0) { continue; }
-        totals[supported++] = total;
-        records += (double)total;
-        masked(v, s, v->q, row);
-        int by_q = choose(v, row);
-        masked(v, s, v->mean, row);
-        int by_mean = choose(v, row);
-        if (by_q < 0) { continue; }
-        choice[s] = by_q;
-        chosen[by_q]++;
-        decided += by_q != by_mean;
-        percentile += count_percentile(v->n + s * v->actions, v->actions, by_q);
-        if (v->share) { stability += v->share[s * v->actions + (size_t)by_q]; }
-        if (v->part) {
-            bool same = by_q == choose_by_loss(v, s, row), flat = constant(v, s, v->part);
-            split *of = &splits[s % v->budgets * cells + s / v->budgets % cells];
-            of->supported++;
-            of->by_loss += same;
-            of->flat += flat;
-            json_array_set_new(loss_states, s, json_boolean(same));
-            json_array_set_new(flat_states, s, json_boolean(flat));
-        }
+/* What the penalty is to blame for: every budget, every entry, all. */
+static void penalty_json(const decided *d, size_t P, json_t *o) {
+    json_t *by_budget = json_array(), *loss_states = json_array(), *flat_states = json_array();
+    for (size_t b = 0; b < d->nB; b++) {
+        json_array_append_new(by_budget, split_json(d, b, P));
     }
-    if ((rc = count_correlation(v, choice, &correlation, err))) { goto done; }
-    qsort(totals, supported, sizeof *totals, ckvc_order_u64);
-    double n = (double)supported;
-    json_t *o = json_object(), *per_state = json_object();
-    json_object_set_new(o, "states", json_integer((json_int_t)v->states));
-    json_object_set_new(o, "supported", json_integer((json_int_t)supported));
-    json_object_set_new(o, "records", json_integer((json_int_t)records));
-    json_object_set_new(per_state, "min",
-                        supported ? json_integer((json_int_t)totals[0]) : json_null());
-    double median =
-        supported ? ((double)totals[(supported - 1) / 2] + (double)totals[supported / 2]) / 2 : NAN;
-    json_object_set_new(per_state, "median", ckvc_json_real(median));
-    json_object_set_new(per_state, "mean", ckvc_json_real(records / n));
-    json_object_set_new(per_state, "max",
-                        supported ? json_integer((json_int_t)totals[supported - 1]) : json_null());
-    json_object_set_new(o, "records_per_supported_state", per_state);
-    json_object_set_new(o, "action", ckvc_json_reals(v->grid, v->actions));
-    json_object_set_new(o, "logged", ckvc_json_reals(logged, v->actions));
-    json_object_set_new(o, "chosen", ckvc_json_reals(chosen, v->actions));
-    json_object_set_new(o, "alpha_decided", ckvc_json_real((double)decided / n));
-    json_object_set_new(o, "count_correlation", ckvc_json_real(correlation));
-    json_object_set_new(o, "count_percentile", ckvc_json_real(percentile / n));
-    json_object_set_new(o, "choice_stability", ckvc_json_real(v->share ? stability / n : NAN));
-    if (v->part) {
-        json_t *by_budget = json_array();
-        for (size_t b = 0; b < v->budgets; b++) {
-            json_array_append_new(by_budget, split_json(v, splits + b * cells));
-        }
-        split all = sum_of(splits, v->budgets * cells);
-        json_object_set_new(o, "budgets", by_budget);
-        json_object_set_new(
-            o, "entries",
-            json_pack("{s:O, s:O}", "by_loss", loss_states, "loss_flat", flat_states));
-        json_object_set_new(o, "by_loss", ckvc_json_real((double)all.by_loss / n));
-        json_object_set_new(o, "by_penalty",
-                            ckvc_json_real(n > 0 ? 1 - (double)all.by_loss / n : NAN));
-        json_object_set_new(o, "loss_flat", ckvc_json_real((double)all.flat / n));
+    for (size_t i = 0; i < d->S; i++) {
+        const bool there = d->chosen[i] >= 0;
+        json_array_append_new(loss_states, there ? json_boolean(d->by_loss[i]) : json_null());
+        json_array_append_new(flat_states, there ? json_boolean(d->flat[i]) : json_null());
     }
-    *out = o;
-done:
-    free(totals);
-    free(logged);
-    free(chosen);
-    free(row);
-    free(choice);
-    free(splits);
-    json_decref(loss_states);
-    json_decref(flat_states);
-    return rc;
+    const decided_split all = decided_sum(d, d->nB);
+    double n = (double)d->n_supported;
+    json_object_set_new(o, "budgets", by_budget);
+    json_object_set_new(o, "entries",
+                        json_pack("{s:o, s:o}", "by_loss", loss_states, "loss_flat", flat_states));
+    json_object_set_new(o, "by_loss", ckvc_json_real((double)all.by_loss / n));
+    json_object_set_new(o, "by_penalty", ckvc_json_real(n > 0 ? 1 - (double)all.by_loss / n : NAN));
+    json_object_set_new(o, "loss_flat", ckvc_json_real((double)all.flat / n));
 }
 
-static ckvc_status evidence_json(const report_table *t, json_t **out, ckvc_err *err) {
-    const ckvc_table *k = t->f->table;
-    *out = json_null();
-    if (!t->f->has_evidence) { return CKVC_OK; }
+static json_t *side_json(const table_file *f, const struct side *s, double cql_alpha) {
+    const table_evidence *e = &f->evidence[s->which];
+    const size_t A = s->actions.n;
+    const decided_from from = {.S = s->n_states,
+                               .X = s->X,
+                               .nB = s->nB,
+                               .actions = s->actions,
+                               .n = e->n,
+                               .q = e->q,
+                               .mean = e->m,
+                               .part = e->l,
+                               .cql_alpha = cql_alpha,
+                               .exact = true};
+    CKVC_AUTO(decided_fini) decided d = decided_of(&from);
+    CKVC_AUTO_FREE double *logged = ckvc_calloc(A, sizeof *logged);
+    CKVC_AUTO_FREE double *chosen = ckvc_calloc(A, sizeof *chosen);
+    double percentile = 0, stability = 0, records = 0;
+    for (size_t i = 0; i < d.S; i++) {
+        for (size_t a = 0; a < A; a++) {
+            logged[a] += (double)e->n[i * A + a];
+            records += (double)e->n[i * A + a];
+        }
+        if (d.chosen[i] < 0) { continue; }
+        chosen[d.chosen[i]]++;
+        percentile += count_percentile(e->n + i * A, A, d.chosen[i]);
+        if (e->share) { stability += e->share[i * A + (size_t)d.chosen[i]]; }
+    }
+    const size_t k = d.n_supported;
+    double n = (double)k;
+    double median = k ? ((double)d.records[(k - 1) / 2] + (double)d.records[k / 2]) / 2 : NAN;
+    json_t *o =
+        json_pack("{s:I, s:I, s:I, s:{s:o, s:o, s:o, s:o}}", "states", (json_int_t)d.S, "supported",
+                  (json_int_t)k, "records", (json_int_t)records, "records_per_supported_state",
+                  "min", k ? json_integer((json_int_t)d.records[0]) : json_null(), "median",
+                  ckvc_json_real(median), "mean", ckvc_json_real(records / n), "max",
+                  k ? json_integer((json_int_t)d.records[k - 1]) : json_null());
+    json_object_set_new(o, "action", ckvc_json_reals(s->grid, A));
+    json_object_set_new(o, "logged", ckvc_json_reals(logged, A));
+    json_object_set_new(o, "chosen", ckvc_json_reals(chosen, A));
+    json_object_set_new(o, "alpha_decided", ckvc_json_real((double)d.n_alpha / n));
+    json_object_set_new(o, "count_correlation", ckvc_json_real(d.correlation));
+    json_object_set_new(o, "count_percentile", ckvc_json_real(percentile / n));
+    json_object_set_new(o, "choice_stability", ckvc_json_real(e->share ? stability / n : NAN));
+    if (e->l) { penalty_json(&d, s->P, o); }
+    return o;
+}
+
+static json_t *evidence_json(const report_table *t) {
+    if (!t->f->has_evidence) { return json_null(); }
     /* cql_alpha is META's; a table without it cannot tell the loss part's own choice: the plain
      * mean stands in. */
-    double alpha = report_num(t->f->meta, "cql_alpha");
-    alpha = isfinite(alpha) && alpha >= 0 ? alpha : 0;
-    json_auto_t *sides = json_object();
-    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
-        const bool gate = s == CKVC_SIDE_GATE;
-        const table_side shape = table_side_of(k, (ckvc_side)s);
-        const table_evidence *e = &t->f->evidence[s];
-        side_view v = {shape.n_entries,
-                       shape.n_actions,
-                       gate ? k->n_entropy_bins : 0,
-                       gate ? k->n_ppl_bins : 0,
-                       k->n_budgets,
-                       shape.grid,
-                       e->q,
-                       e->m,
-                       e->l,
-                       e->n,
-                       e->share,
-                       alpha};
-        json_t *o = NULL;
-        CKVC_TRY(side_json(&v, &o, err));
-        json_object_set_new(sides, ckvc_side_name((ckvc_side)s), o);
+    const double alpha = report_num(t->f->meta, "cql_alpha");
+    json_t *sides = json_object();
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        const struct side s = side_of_table(t->f->table, (ckvc_side)i);
+        json_object_set_new(sides, ckvc_side_name(s.which),
+                            side_json(t->f, &s, isfinite(alpha) && alpha >= 0 ? alpha : 0));
     }
-    *out = ckvc_take(&sides);
-    return CKVC_OK;
+    return sides;
 }
 
 ckvc_status report_tables_json(report *r, ckvc_err *err) {
@@ -380,7 +244,7 @@ ckvc_status report_tables_json(report *r, ckvc_err *err) {
         const report_table *t = &r->tables[i];
         const ckvc_table *k = t->f->table;
         json_t *o = json_object(), *shape = json_object(), *weights = json_array(),
-               *gates = json_array(), *evidence = NULL;
+               *gates = json_array();
         json_array_append_new(list, o);
         json_object_set_new(o, "tag", json_string(t->tag));
         json_object_set_new(o, "name", json_string(t->name));
@@ -409,10 +273,8 @@ ckvc_status report_tables_json(report *r, ckvc_err *err) {
         }
         json_object_set_new(o, "head", weights);
         json_object_set_new(o, "gate", gates);
-        ckvc_status rc = evidence_json(t, &evidence, err);
-        json_object_set_new(o, "evidence", evidence ? evidence : json_null());
+        json_object_set_new(o, "evidence", evidence_json(t));
         if (t->f->xfer) { json_object_set(o, "transfer", t->f->xfer); }
-        if (rc) { return rc; }
     }
     return CKVC_OK;
 }

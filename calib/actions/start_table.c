@@ -27,7 +27,7 @@ ckvc_status start_table_of_grids(uint32_t n_layers, uint32_t n_heads, uint32_t n
     size_t n_weights = (size_t)n_layers * n_heads * n_budgets;
     size_t n_taus = (size_t)n_layers * n_entropy_bins * n_ppl_bins * n_budgets;
     const double weight = ckvc_head_action(CKVC_HEAD_NEUTRAL); /* on every head grid */
-    const double tau = gates->values[ckvc_neutral_action(CKVC_SIDE_GATE, gates->values, gates->n)];
+    const double tau = gates->values[side_neutral_of(CKVC_SIDE_GATE, gates->values, gates->n)];
     for (size_t i = 0; i < n_weights; i++) {
         t->weight[i] = (float)weight;
     }

@@ -201,9 +201,9 @@ static ckvc_status one_prompt(pair *p, const prompt *at, bench_error *out, ckvc_
 static ckvc_status choose(const pair *p, const arm *a, int side, size_t state, double scale,
                           uint64_t *n, double *mean, int *choice, ckvc_err *err) {
     const ckvc_table *t = p->table;
-    const cql_actions actions = side == CKVC_SIDE_HEAD
-                                    ? (cql_actions){t->n_head_actions, t->head_grid, 1.0}
-                                    : (cql_actions){t->n_gate_actions, t->gate_grid, 0.0};
+    const ckvc_actions actions = side == CKVC_SIDE_HEAD
+                                     ? (ckvc_actions){t->n_head_actions, t->head_grid, 1.0}
+                                     : (ckvc_actions){t->n_gate_actions, t->gate_grid, 0.0};
     double q[CQL_MAX_ACTIONS];
     cql_certificate certificate;
     cql_counts_state(a->counts[side], state, scale, n, mean, NULL);

@@ -247,8 +247,8 @@ static size_t choose(search *s, const ckvc_table *start, json_t *means, size_t *
             for (size_t a = 0; a < s->A; a++) {
                 mean[a] /= s->n[c];
             }
-            const cql_actions actions = {s->A, head ? t->head_grid : t->gate_grid,
-                                         head ? 1.0 : 0.0};
+            const ckvc_actions actions = {s->A, head ? t->head_grid : t->gate_grid,
+                                          head ? 1.0 : 0.0};
             const int best = cql_choose(&actions, mean);
             set_action(s, b, head ? SIZE_MAX : c, (size_t)best);
             *supported += t->n_layers * (head ? X : 1);

@@ -78,7 +78,7 @@ ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) {
     *out = NAN;
     if (st == CKVC_OK) {
         const cql_resampled halves = cql_counts_resampled(s->counts, scale > 0 ? scale : 1.0);
-        const cql_actions actions = {s->n_actions, s->grid, 1.0};
+        const ckvc_actions actions = {s->n_actions, s->grid, 1.0};
         st = cql_resampled_choices(&halves, &actions, s->cql_alpha, choices, err);
     }
     for (size_t k = 0; st == CKVC_OK && k < STABLE_SPLITS; k++) {

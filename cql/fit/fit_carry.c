@@ -24,8 +24,8 @@ bool fit_carries(const table_file *in, ckvc_side side, const fit_options *o) {
 }
 
 void fit_carry_evidence(table_file *to, const table_file *in, ckvc_side side) {
-    const table_side shape = table_side_of(in->table, side);
-    const size_t n = shape.n_entries * shape.n_actions;
+    const struct side shape = side_of_table(in->table, side);
+    const size_t n = shape.n_states * shape.actions.n;
     const table_evidence *from = &in->evidence[side];
     table_evidence *e = &to->evidence[side];
     memcpy(e->q, from->q, n * sizeof *e->q);

@@ -4,7 +4,7 @@
 #ifndef CKVC_FIT_CARRY_H
 #define CKVC_FIT_CARRY_H
 
-#include "cql/fit/fit_records.h"
+#include "cql/fit/fit_result.h"
 
 /* The incoming table's evidence of `side` is there and in the units of a fit with these options
  * (solver, alpha, reward). */

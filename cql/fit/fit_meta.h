@@ -1,10 +1,9 @@
-/* What a fit says of itself in the table's META (formats/table/table.md). fit_describe, for people,
- * is beside it. */
+/* What a fit says of itself in the table's META (formats/table/table.md). */
 #ifndef CKVC_FIT_META_H
 #define CKVC_FIT_META_H
 
 #include "cql/fit/fit_pool.h"
-#include "cql/fit/fit_records.h"
+#include "cql/fit/fit_result.h"
 
 /* r->table->meta anew, from both sides' numbers; of a side that was carried over also what the
  * incoming table says of it. */

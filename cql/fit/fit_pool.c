@@ -11,6 +11,7 @@
 #include "cql/fit/head_signature.h"
 #include "cql/solve/reward.h"
 #include "formats/run/run_dir.h"
+#include "formats/shard/shard_side.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
@@ -139,7 +140,7 @@ ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const sha
     }
     for (int s = 0; s < CKVC_SIDE_COUNT && st == CKVC_OK; s++) {
         st = same_floats(starts[s], a_where, a->side[s].start, b_where, b->side[s].start,
-                         shard_start_entries(a, (ckvc_side)s), err);
+                         shard_side_of(a, (ckvc_side)s).n_states, err);
     }
     return st;
 }

@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 #include "cql/fit/fit_leaks.h"
-#include "cql/fit/fit_records.h"
-#include "cql/solve/counts.h"
+#include "cql/fit/fit_result.h"
 #include "cql/solve/adamw.h"
+#include "cql/solve/counts.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"

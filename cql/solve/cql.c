@@ -171,7 +171,7 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
     return cert->gradient <= CERTIFICATE * size;
 }
 
-int cql_choose(const cql_actions *actions, const double *q) {
+int cql_choose(const ckvc_actions *actions, const double *q) {
     double top = -INFINITY, nearest = INFINITY;
     int best = -1;
     for (size_t a = 0; a < actions->n; ++a) {
@@ -208,7 +208,7 @@ static bool solved_by_means(size_t A, const uint64_t *n, const double *mean, dou
     return true;
 }
 
-int cql_choice(const cql_actions *actions, const uint64_t *n, const double *mean,
+int cql_choice(const ckvc_actions *actions, const uint64_t *n, const double *mean,
                double cql_alpha) {
     double q[CQL_MAX_ACTIONS];
     cql_certificate cert;

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/names.h"
+
 #define CQL_MAX_ACTIONS 4096
 
 /* max_a |g_a / pi_a| over logged actions: <= 1e-10 * max(1, max |rbar|) when solved. */
@@ -30,19 +32,13 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
 double cql_omega(double x);                      /* Wright omega: w + ln w = x */
 double cql_logsumexp(size_t n, const double *x); /* -inf entries count for nothing */
 
-/* The actions of a state. Those within 1e-9 of the maximum tie: the one whose value is nearest to
- * `safe` wins, of two equally near the lower. */
-typedef struct cql_actions {
-    size_t n;
-    const double *grid; /* [n] ascending values; NULL: the first of those that tie */
-    double safe;
-} cql_actions;
-
-/* Index of the chosen action, -1 when none was logged (q is -INFINITY everywhere). */
-int cql_choose(const cql_actions *actions, const double *q);
+/* Index of the chosen action, -1 when none was logged (q is -INFINITY everywhere). Those within
+ * 1e-9 of the maximum tie. */
+int cql_choose(const ckvc_actions *actions, const double *q);
 /* The action that a fit of these means chooses: -1 when nothing was logged, -2 when the solver
  * fails. Where the counts of all logged actions are equal the order of Q is that of the means, and
  * nothing is solved. */
-int cql_choice(const cql_actions *actions, const uint64_t *n, const double *mean, double cql_alpha);
+int cql_choice(const ckvc_actions *actions, const uint64_t *n, const double *mean,
+               double cql_alpha);
 
 #endif

@@ -66,7 +66,7 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
                         double scale, uint64_t *n, double *mean);
 typedef struct cql_fit {
     double cql_alpha, scale;
-    cql_actions actions;
+    ckvc_actions actions;
     cql_reward reward;
 } cql_fit;
 /* What a fit of the subset chooses, as cql_choice. */

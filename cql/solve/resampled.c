@@ -26,7 +26,7 @@ void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32
     }
 }
 
-ckvc_status cql_resampled_choices(const cql_resampled *s, const cql_actions *actions,
+ckvc_status cql_resampled_choices(const cql_resampled *s, const ckvc_actions *actions,
                                   double cql_alpha, uint16_t *choices, ckvc_err *err) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];

@@ -42,7 +42,7 @@ struct cql_resampled {
 /* Refits every replicate and writes what it chooses: choices [R][S], CQL_NO_CHOICE where one has no
  * record of the state. CKVC_E_BUG when the solver fails. */
 #define CQL_NO_CHOICE 65535
-ckvc_status cql_resampled_choices(const cql_resampled *s, const cql_actions *actions,
+ckvc_status cql_resampled_choices(const cql_resampled *s, const ckvc_actions *actions,
                                   double cql_alpha, uint16_t *choices,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* share [S][A] = replicates that choose the action / R. */

@@ -82,7 +82,7 @@ static ckvc_status table_of(const stability_fit *s, const cql_subset *of, double
                             stability_point *out, ckvc_err *err) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
-    const cql_actions *actions = &s->fit.actions;
+    const ckvc_actions *actions = &s->fit.actions;
     for (size_t i = 0; i < s->l->n_states; ++i) {
         int a = -1;
         if (cql_logged_state(s->l, i, of, s->fit.reward, s->fit.scale, n, mean) > 0) {

@@ -81,8 +81,6 @@ void shard_header_fini(shard_header *h);
 /* Shape, window, operator, budgets, bins, grids and start entries of a table; the arrays stay the
  * table's. */
 void shard_header_borrow(shard_header *h, const ckvc_table *table);
-/* Entries of the side's start table: L x G x nB, L x E x P x nB. */
-size_t shard_start_entries(const shard_header *h, ckvc_side side);
 ckvc_status shard_header_copy(shard_header *dst, const shard_header *src,
                               ckvc_err *err) CKVC_MUST_CHECK;
 /* Adds rows; *index (may be NULL) receives the row's number. For per-layer arrays of the row, see

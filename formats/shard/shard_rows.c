@@ -174,12 +174,6 @@ void shard_header_borrow(shard_header *h, const ckvc_table *t) {
              t->op ? ckvc_operator_name(t->op) : "");
 }
 
-size_t shard_start_entries(const shard_header *h, ckvc_side side) {
-    const size_t states =
-        side == CKVC_SIDE_HEAD ? h->n_kv_heads : (size_t)h->n_entropy_bins * h->n_ppl_bins;
-    return h->n_layers * states * h->n_budgets;
-}
-
 shard *shard_create(void) {
     return ckvc_calloc(1, sizeof(shard));
 }

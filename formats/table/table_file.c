@@ -97,13 +97,6 @@ void *ckvt_values(const table_file *t, ckvt_section s) {
     return slot ? *slot : NULL;
 }
 
-table_side table_side_of(const ckvc_table *t, ckvc_side side) {
-    return side == CKVC_SIDE_HEAD ? (table_side){t->n_head_actions, t->head_grid, t->weight,
-                                                 ckvc_weight_index(t, t->n_layers, 0, 0)}
-                                  : (table_side){t->n_gate_actions, t->gate_grid, t->tau,
-                                                 ckvc_tau_index(t, t->n_layers, 0, 0, 0)};
-}
-
 table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB,
                               uint32_t n_head_actions, uint32_t n_gate_actions,
                               bool with_evidence) {
@@ -120,8 +113,8 @@ table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, ui
         *ckvt_slot(t, (ckvt_section)i) = ckvc_calloc(1, specs[i].bytes);
     }
     for (int s = 0; with_evidence && s < CKVC_SIDE_COUNT; s++) {
-        const table_side side = table_side_of(t->table, (ckvc_side)s);
-        for (size_t i = 0; i < side.n_entries * side.n_actions; i++) {
+        const struct side side = side_of_table(t->table, (ckvc_side)s);
+        for (size_t i = 0; i < side.n_states * side.actions.n; i++) {
             t->evidence[s].q[i] = -INFINITY;
         }
     }
@@ -184,8 +177,8 @@ int ckvt_check_evidence(const table_file *t, char *message, size_t message_size)
     static const char *const sides[] = {"HEAD", "GATE"}, *const shares[] = {"sHEAD", "sGATE"};
     size_t n[CKVC_SIDE_COUNT], n_signature = (size_t)t->table->n_layers * t->table->n_heads * 3;
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
-        const table_side side = table_side_of(t->table, (ckvc_side)s);
-        n[s] = side.n_entries * side.n_actions;
+        const struct side side = side_of_table(t->table, (ckvc_side)s);
+        n[s] = side.n_states * side.actions.n;
         if (t->has_evidence && check_side(sides[s], &t->evidence[s], n[s], message, message_size)) {
             return -1;
         }
@@ -288,27 +281,27 @@ fail:
 
 /* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
  * `neutral` (as float32). */
-static json_t *describe_values(const table_side *side, const double *budgets, uint32_t n_budgets,
-                               uint32_t b, bool head) {
-    const float *values = side->entries, neutral = head ? 1.0f : 0.9f;
+static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b) {
+    const float *values = side->entries, neutral = (float)side->kind->start;
+    char share_at[32];
     double least = INFINITY, most = -INFINITY, sum = 0.0;
     size_t count = 0, n_neutral = 0;
-    for (size_t i = b; i < side->n_entries; i += n_budgets, count++) {
+    for (size_t i = b; i < side->n_states; i += side->nB, count++) {
         double x = (double)values[i];
         least = x < least ? x : least;
         most = x > most ? x : most;
         sum += x;
         n_neutral += values[i] == neutral;
     }
+    snprintf(share_at, sizeof share_at, "share_at_%.1f", side->kind->start);
     return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budgets[b]),
                      "entries", (json_int_t)count, "min", ckvc_json_real(least), "mean",
-                     ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most),
-                     head ? "share_at_1.0" : "share_at_0.9",
+                     ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), share_at,
                      ckvc_json_real((double)n_neutral / (double)count));
 }
 
-static json_t *describe_side(ckvc_side side, const uint64_t *n, const table_side *of) {
-    const size_t n_states = of->n_entries, n_actions = of->n_actions;
+static json_t *describe_side(const struct side *side, const uint64_t *n) {
+    const size_t n_states = side->n_states, n_actions = side->actions.n;
     uint64_t records = 0, supported = 0, fewest = UINT64_MAX;
     for (size_t s = 0; s < n_states; s++) {
         uint64_t of_state = 0;
@@ -319,7 +312,7 @@ static json_t *describe_side(ckvc_side side, const uint64_t *n, const table_side
         supported += of_state > 0;
         if (of_state && of_state < fewest) { fewest = of_state; }
     }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", ckvc_side_name(side), "states",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", ckvc_side_name(side->which), "states",
                      (json_int_t)n_states, "supported", (json_int_t)supported, "records",
                      (json_int_t)records, "fewest_records", (json_int_t)(supported ? fewest : 0));
 }
@@ -329,14 +322,13 @@ static json_t *describe_summary(const table_file *t) {
     json_t *values[CKVC_SIDE_COUNT], *evidence = json_array();
     bool shares = false;
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
-        const table_side side = table_side_of(c, (ckvc_side)s);
+        const struct side side = side_of_table(c, (ckvc_side)s);
         values[s] = json_array();
         for (uint32_t b = 0; b < c->n_budgets; b++) {
-            json_array_append_new(values[s], describe_values(&side, c->budgets, c->n_budgets, b,
-                                                             s == CKVC_SIDE_HEAD));
+            json_array_append_new(values[s], describe_values(&side, c->budgets, b));
         }
         if (t->has_evidence) {
-            json_array_append_new(evidence, describe_side((ckvc_side)s, t->evidence[s].n, &side));
+            json_array_append_new(evidence, describe_side(&side, t->evidence[s].n));
         }
         shares = shares || t->evidence[s].share;
     }

@@ -6,28 +6,20 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "formats/side/side.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
-/* A side of a table as it stands there: borrowed. */
-typedef struct table_side {
-    uint32_t n_actions;
-    double *grid;     /* [n_actions] */
-    float *entries;   /* weights [L][G][nB] or thresholds [L][E][P][nB] */
-    size_t n_entries; /* states x budgets */
-} table_side;
-table_side table_side_of(const ckvc_table *t, ckvc_side side);
-
-/* What the fit saw of a side, [n_entries][n_actions]: all there, or all NULL, but for `l` and
- * `share`. */
+/* What the fit saw of a side (formats/side/side.h), [n_states][A]: all there, or all NULL, but for
+ * `l` and `share`. */
 typedef struct table_evidence {
     double *q;    /* in the fit's units, -inf where an action was never logged */
     uint64_t *n;  /* counts */
     double *m;    /* mean rewards, fit's units */
-    double *l;    /* gate: mean loss part of the rewards, fit's units; NULL of the heads */
+    double *l;    /* mean loss part of the rewards, fit's units; NULL where no penalty is paid */
     float *share; /* sHEAD, sGATE: of bootstrap refits; NULL: not there */
 } table_evidence;
 

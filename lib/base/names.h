@@ -9,6 +9,7 @@
 #define CKVC_BASE_NAMES_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define CKVC_VERSION "0.1.0"
@@ -26,8 +27,29 @@ static inline double ckvc_gate_action(int a) {
     return (80 + a) / 100.0;
 }
 
-typedef enum ckvc_side { CKVC_SIDE_HEAD = 0, CKVC_SIDE_GATE = 1, CKVC_SIDE_COUNT } ckvc_side;
-#define CKVC_NO_HEAD 65535 /* record/head of a gate record */
+/* The sides of a table: what is decided apart from the rest. The order is that of record/side;
+ * formats/side/side_NAME.c says what each is. */
+#define CKVC_SIDES(X)                                                                              \
+    X(HEAD, head)                                                                                  \
+    X(GATE, gate)
+#define X(NAME, name) CKVC_SIDE_##NAME,
+typedef enum ckvc_side { CKVC_SIDES(X) CKVC_SIDE_COUNT } ckvc_side;
+#undef X
+static inline const char *ckvc_side_name(ckvc_side side) {
+#define X(NAME, name) #name,
+    static const char *const names[CKVC_SIDE_COUNT] = {CKVC_SIDES(X)};
+#undef X
+    return names[side];
+}
+#define CKVC_NO_HEAD 65535 /* record/head of a side that has cells */
+
+/* The actions of a state. Of those that tie, the one whose value is nearest to `safe` wins, of two
+ * equally near the lower. */
+typedef struct ckvc_actions {
+    size_t n;
+    const double *grid; /* [n] ascending values; NULL: the first of those that tie */
+    double safe;
+} ckvc_actions;
 
 /* The place of the grid's value nearest to `value`, of two equally near the lower: decimals such as
  * 0.805 lie between 0.80 and 0.81 but for rounding. n >= 1. */
@@ -37,19 +59,6 @@ static inline uint32_t ckvc_grid_nearest(const double *grid, uint32_t n, double 
         if (fabs(grid[a] - value) < fabs(grid[best] - value) - 1e-12) { best = a; }
     }
     return best;
-}
-/* The action that start tables of a grid take, and that others are compared with: weight 1, -1
- * where the grid has none; the threshold nearest to 0.9. */
-static inline int ckvc_neutral_action(ckvc_side side, const double *grid, uint32_t n) {
-    const uint32_t a =
-        ckvc_grid_nearest(grid, n,
-                          side == CKVC_SIDE_HEAD ? ckvc_head_action(CKVC_HEAD_NEUTRAL)
-                                                 : ckvc_gate_action(CKVC_GATE_START));
-    return side == CKVC_SIDE_HEAD && grid[a] != 1.0 ? -1 : (int)a;
-}
-
-static inline const char *ckvc_side_name(ckvc_side side) {
-    return side == CKVC_SIDE_HEAD ? "head" : "gate";
 }
 
 typedef enum ckvc_alpha_kind { CKVC_ALPHA_PAPER, CKVC_ALPHA_VISIBLE } ckvc_alpha_kind;

@@ -124,13 +124,12 @@ static void test_start(void **state) {
         assert_int_equal(ckvc_table_check(t, why, sizeof why), 0);
         ckvc_table_free(t);
         const action_grid *g = &grids[CKVC_SIDE_GATE];
-        assert_true(g->values[ckvc_neutral_action(CKVC_SIDE_GATE, g->values, g->n)] ==
-                    cases[i].start);
+        assert_true(g->values[side_neutral_of(CKVC_SIDE_GATE, g->values, g->n)] == cases[i].start);
     }
     /* Weight 1 changes nothing, the nearest one to it does. */
     const double heads[] = {0.9, 0.99, 1.0, 1.1};
-    assert_int_equal(ckvc_neutral_action(CKVC_SIDE_HEAD, heads, 4), 2);
-    assert_int_equal(ckvc_neutral_action(CKVC_SIDE_HEAD, heads, 2), -1);
+    assert_int_equal(side_neutral_of(CKVC_SIDE_HEAD, heads, 4), 2);
+    assert_int_equal(side_neutral_of(CKVC_SIDE_HEAD, heads, 2), -1);
     assert_int_equal(ckvc_grid_nearest(heads, 4, 0.95), 1);
     assert_int_equal(ckvc_grid_nearest(heads, 4, 0.945), 0); /* equally near, but for rounding */
 }

@@ -306,13 +306,16 @@ static void best_actions_are_found(void **state) {
     assert_true(head_right >= 11); /* of 12 */
     assert_true(gate_right >= 18); /* of 24 */
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
-        const fit_side *s = &r->sides[side];
-        assert_true(s->fitted && s->n_supported == s->n_states && s->n_prompts == 54);
+        const fitted_side *s = &r->sides[side];
+        assert_true(s->fitted && s->why.n_supported == s->n_states && s->n_prompts == 54);
         assert_true(s->certificate <= 1e-10);
-        assert_int_equal(s->n_alpha_decided, 0); /* equal counts: alpha decides nothing */
-        assert_true(isnan(s->count_correlation));
-        assert_int_equal(s->count_min,
-                         s->count_max - (side == CKVC_SIDE_GATE ? s->count_max - s->count_min : 0));
+        assert_int_equal(s->why.n_alpha, 0); /* equal counts: alpha decides nothing */
+        assert_true(isnan(s->why.correlation));
+        assert_int_equal(s->why.records[0],
+                         s->why.records[s->why.n_supported - 1] -
+                             (side == CKVC_SIDE_GATE
+                                  ? s->why.records[s->why.n_supported - 1] - s->why.records[0]
+                                  : 0));
     }
     assert_int_equal(r->n_heldout, 6);
     assert_int_equal(r->sides[0].n_records, 54 * L * G * NB * A_H);
@@ -330,22 +333,22 @@ static void uniform_counts_choose_balanced_ones_do_not(void **state) {
     w.repeats = 5; /* about 17 draws per action in 100 prompts */
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100), &o);
-    double share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided /
-                   (double)r->sides[CKVC_SIDE_HEAD].n_supported;
-    double correlation = r->sides[CKVC_SIDE_HEAD].count_correlation;
+    double share = (double)r->sides[CKVC_SIDE_HEAD].why.n_alpha /
+                   (double)r->sides[CKVC_SIDE_HEAD].why.n_supported;
+    double correlation = r->sides[CKVC_SIDE_HEAD].why.correlation;
     assert_true(r->sides[CKVC_SIDE_HEAD].scale > 0.0);
     fit_result_free(r);
     o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
     r = fit_one(in_folder("uniform.h5"), &o);
-    double raw_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided /
-                       (double)r->sides[CKVC_SIDE_HEAD].n_supported;
+    double raw_share = (double)r->sides[CKVC_SIDE_HEAD].why.n_alpha /
+                       (double)r->sides[CKVC_SIDE_HEAD].why.n_supported;
     assert_true(r->sides[CKVC_SIDE_HEAD].scale == 1.0);
     fit_result_free(r);
     w.effect = 0.0; /* nothing to find: whatever is chosen is noise, and now noise of the counts */
     o.reward = FIT_ADVANTAGE;
     r = fit_one(world_shard(&w, "uniform0.h5", 0, 100), &o);
-    double flat_share = (double)r->sides[CKVC_SIDE_HEAD].n_alpha_decided /
-                        (double)r->sides[CKVC_SIDE_HEAD].n_supported;
+    double flat_share = (double)r->sides[CKVC_SIDE_HEAD].why.n_alpha /
+                        (double)r->sides[CKVC_SIDE_HEAD].why.n_supported;
     fit_result_free(r);
     if (!(flat_share >= 0.25 && raw_share >= 0.25 && correlation > -0.5 && share >= 0.0)) {
         fail_msg("alpha decided %g (advantage), %g (raw), %g (no effect); correlation %g", share,
@@ -353,7 +356,7 @@ static void uniform_counts_choose_balanced_ones_do_not(void **state) {
     }
     w.uniform = false;
     r = fit_one(world_shard(&w, "balanced0.h5", 0, 100), &o);
-    assert_int_equal(r->sides[CKVC_SIDE_HEAD].n_alpha_decided, 0);
+    assert_int_equal(r->sides[CKVC_SIDE_HEAD].why.n_alpha, 0);
     fit_result_free(r);
 }
 
@@ -415,8 +418,8 @@ static void unsupported_cells_get_what_was_asked_for(void **state) {
     for (int kind = 0; kind < 3; ++kind) {
         o.unsupported = (fit_unsupported)kind;
         fit_result *r = fit_one(path, &o);
-        assert_int_equal(r->sides[0].n_supported, (L - 1) * G * NB);
-        assert_int_equal(r->sides[1].n_supported, (L - 1) * E * P * NB);
+        assert_int_equal(r->sides[0].why.n_supported, (L - 1) * G * NB);
+        assert_int_equal(r->sides[1].why.n_supported, (L - 1) * E * P * NB);
         int want_head = CKVC_HEAD_NEUTRAL, want_gate = CKVC_GATE_START;
         if (kind == FIT_SAFEST) { want_gate = 0; }
         if (kind == FIT_NEIGHBOUR) {
@@ -651,7 +654,7 @@ static void nothing_to_scale(void **state) {
     assert_non_null(strstr(last_warning, "not scaled"));
     assert_int_equal(head_action(r, 0, 0, 0), CKVC_HEAD_NEUTRAL);
     assert_int_equal(gate_action(r, 0, 0, 0, 0), 0);
-    assert_int_equal(r->sides[1].n_flat_loss, r->sides[1].n_supported);
+    assert_int_equal(decided_sum(&r->sides[1].why, NB).flat, r->sides[1].why.n_supported);
     fit_result_free(r);
 }
 
@@ -664,14 +667,15 @@ static void penalty_and_loss_are_told_apart(void **state) {
     w.penalty = 1.0;
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
-    const fit_side *s = &r->sides[CKVC_SIDE_GATE];
+    const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
     for (int l = 0; l < L; ++l) {
         assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1);
     }
-    assert_int_equal(s->n_by_loss + s->n_by_penalty, s->n_supported);
-    assert_true(s->n_by_penalty >=
-                s->n_supported - 2); /* at most two states have their best action near the top */
-    assert_true(s->scale < 0.5);     /* from the loss part: not the penalty's size */
+    assert_int_equal(decided_sum(&s->why, NB).supported, s->why.n_supported);
+    assert_true(s->why.n_supported - decided_sum(&s->why, NB).by_loss >=
+                s->why.n_supported -
+                    2);          /* at most two states have their best action near the top */
+    assert_true(s->scale < 0.5); /* from the loss part: not the penalty's size */
     const double *m = r->table->evidence[CKVC_SIDE_GATE].m,
                  *l = r->table->evidence[CKVC_SIDE_GATE].l;
     assert_true(fabs((m[1] - l[1]) - (m[0] - l[0]) - w.penalty / s->scale) < 1e-6);

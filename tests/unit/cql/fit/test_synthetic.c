@@ -55,7 +55,7 @@ static const world usual = {.seed = 1,
                             .base = 0.3};
 
 static double grid[A];
-static const cql_actions actions = {A, grid, 1.0};
+static const ckvc_actions actions = {A, grid, 1.0};
 
 static int fill_grid(void **state) {
     (void)state;

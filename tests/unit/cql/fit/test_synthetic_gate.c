@@ -203,9 +203,9 @@ static void the_best_thresholds_are_found(void **state) {
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
         fit_result *r = fit_world(world, false, FIT_INCOMING);
-        const fit_side *gate = &r->sides[CKVC_SIDE_GATE];
-        assert_int_equal(gate->n_supported, L * (CELLS - 1) * NB);
-        assert_int_equal(gate->n_alpha_decided, 0);
+        const fitted_side *gate = &r->sides[CKVC_SIDE_GATE];
+        assert_int_equal(gate->why.n_supported, L * (CELLS - 1) * NB);
+        assert_int_equal(gate->why.n_alpha, 0);
         for (int l = 0; l < L; l++) {
             for (int cell = 0; cell + 1 < CELLS; cell++) {
                 assert_int_equal(action_of(r, l, cell, FLAT),
@@ -216,11 +216,13 @@ static void the_best_thresholds_are_found(void **state) {
                 }
             }
         }
-        assert_int_equal(gate->by_budget[FLAT].n_flat_loss, L * (CELLS - 1));
-        assert_int_equal(gate->by_budget[FLAT].n_by_loss, 0);
-        assert_int_equal(gate->by_budget[LOSS].n_by_loss, L * (CELLS - 1)); /* nothing to pay */
-        assert_int_equal(gate->by_budget[BOTH].n_flat_loss + gate->by_budget[LOSS].n_flat_loss, 0);
-        assert_true(gate->by_budget[BOTH].n_by_loss < L * (CELLS - 1));
+        assert_int_equal(decided_sum(&gate->why, FLAT).flat, L * (CELLS - 1));
+        assert_int_equal(decided_sum(&gate->why, FLAT).by_loss, 0);
+        assert_int_equal(decided_sum(&gate->why, LOSS).by_loss,
+                         L * (CELLS - 1)); /* nothing to pay */
+        assert_int_equal(decided_sum(&gate->why, BOTH).flat + decided_sum(&gate->why, LOSS).flat,
+                         0);
+        assert_true(decided_sum(&gate->why, BOTH).by_loss < L * (CELLS - 1));
         count(r, world, &t);
         fit_result_free(r);
     }
@@ -244,7 +246,7 @@ static void unequal_counts_cost_rewards(void **state) {
     size_t decided = 0;
     for (int world = 0; world < WORLDS; world++) {
         fit_result *r = fit_world(world, true, FIT_INCOMING);
-        decided += r->sides[CKVC_SIDE_GATE].n_alpha_decided;
+        decided += r->sides[CKVC_SIDE_GATE].why.n_alpha;
         assert_true(r->sides[CKVC_SIDE_GATE].count_noise > 0);
         count(r, world, &t);
         fit_result_free(r);
@@ -270,7 +272,7 @@ static void cells_without_prompts_follow_the_rule(void **state) {
         fit_result *r[3];
         for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) {
             r[kind] = fit_world(world, false, (fit_unsupported)kind);
-            assert_int_equal(r[kind]->sides[CKVC_SIDE_GATE].n_supported, L * (CELLS - 1) * NB);
+            assert_int_equal(r[kind]->sides[CKVC_SIDE_GATE].why.n_supported, L * (CELLS - 1) * NB);
         }
         for (int l = 0; l < L; l++) {
             for (int b = 0; b < NB; b++) {

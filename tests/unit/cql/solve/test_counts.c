@@ -226,7 +226,7 @@ static void shares_tell_certain_from_uncertain(void **state) {
             }
         }
         const cql_resampled s = cql_counts_resampled(c, 1.0);
-        const cql_actions gate = {.n = A};
+        const ckvc_actions gate = {.n = A};
         uint16_t choices[R];
         float share[A], total = 0.0f;
         ckvc_err err = {0};
@@ -268,7 +268,7 @@ static void best_of_many_is_rarely_called_better(void **state) {
         uint64_t n[A];
         double mean[A];
         cql_counts_state(c, s, 1.0, n, mean, NULL);
-        passed += better(c, s, cql_choose(&(cql_actions){.n = A}, mean), 8) ? 1 : 0;
+        passed += better(c, s, cql_choose(&(ckvc_actions){.n = A}, mean), 8) ? 1 : 0;
     }
     assert_true(passed <=
                 24); /* 5% of 200 is 10; the bootstrap of 40 prompts is a little too narrow */

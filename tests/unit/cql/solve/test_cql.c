@@ -100,9 +100,9 @@ static void exact_solution_agrees_with_golden(void **state) {
             }
             double objective = objective_of(A, n, rbar, sumsq, alpha, got);
             assert_true(fabs(objective - at(fit, "objective")) <= 1e-9 * size * size);
-            assert_int_equal(cql_choose(&(cql_actions){.n = A}, got), (int)at(fit, "argmax_gate"));
+            assert_int_equal(cql_choose(&(ckvc_actions){.n = A}, got), (int)at(fit, "argmax_gate"));
             if (A == CKVC_HEAD_ACTIONS) {
-                assert_int_equal(cql_choose(&(cql_actions){A, grid, 1.0}, got),
+                assert_int_equal(cql_choose(&(ckvc_actions){A, grid, 1.0}, got),
                                  (int)at(fit, "argmax_head"));
             }
             fits++;

@@ -74,7 +74,7 @@ static void refits_are_those_of_counts(void **state) {
         assert_int_equal(l->n_records, cql_counts_records(c));
         uint16_t by_counts[R * S], by_blocks[R * S];
         uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
-        const cql_actions actions = {A, grid, 1.0};
+        const ckvc_actions actions = {A, grid, 1.0};
         const cql_resampled counted = cql_counts_resampled(c, 0.5),
                             blocked = cql_logged_resampled(l, w, R, CQL_ADVANTAGE, 0.5);
         assert_int_equal(cql_resampled_choices(&counted, &actions, 0.75, by_counts, &err), CKVC_OK);
@@ -101,7 +101,7 @@ static void equal_counts_need_no_solver(void **state) {
     enum { A = 7 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
                  gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
-    const cql_actions head = {A, grid, 1.0}, gate = {A, grid, 0.0};
+    const ckvc_actions head = {A, grid, 1.0}, gate = {A, grid, 0.0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 0, 0);
     for (int t = 0; t < 2000; ++t) {

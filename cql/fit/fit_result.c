@@ -1,0 +1,103 @@
+/* See fit_result.h. */
+#include "cql/fit/fit_result.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/base/json.h"
+
+fit_options fit_defaults(void) {
+    return (fit_options){.cql_alpha = 0.75, .seed = 1, .memory_max = (size_t)4 << 30};
+}
+
+const char *fit_unsupported_name(fit_unsupported u) {
+    static const char *const names[] = {"incoming", "safest", "neighbour"};
+    return names[u];
+}
+
+void fit_result_free(fit_result *r) {
+    if (!r) { return; }
+    table_file_free(r->table);
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        free(r->sides[i].choices);
+        decided_fini(&r->sides[i].why);
+    }
+    free(r);
+}
+
+/* A NaN is no JSON: it is left out. */
+static void set_real(json_t *o, const char *key, double v) {
+    if (isfinite(v)) { json_object_set_new(o, key, json_real(v)); }
+}
+
+static json_t *side_numbers(const fitted_side *s, bool penalty) {
+    const decided *d = &s->why;
+    const uint64_t *records = d->records;
+    const size_t n = d->n_supported;
+    json_t *o = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "fitted",
+                          s->fitted, "prompts", (json_int_t)s->n_prompts, "records",
+                          (json_int_t)s->n_records, "states", (json_int_t)s->n_states, "supported",
+                          (json_int_t)n, "records_per_state_min", (json_int_t)(n ? records[0] : 0),
+                          "records_per_state_median", (json_int_t)(n ? records[n / 2] : 0),
+                          "records_per_state_max", (json_int_t)(n ? records[n - 1] : 0),
+                          "alpha_decided", (json_int_t)d->n_alpha, "changed",
+                          (json_int_t)s->n_changed, "shrunk", (json_int_t)s->n_shrunk);
+    set_real(o, "alpha_decided_share", n ? (double)d->n_alpha / (double)n : NAN);
+    set_real(o, "count_correlation", d->correlation);
+    set_real(o, "adamw_distance", s->adamw_distance);
+    if (penalty) {
+        const decided_split all = decided_sum(d, d->nB);
+        json_object_set_new(o, "by_loss", json_integer((json_int_t)all.by_loss));
+        json_object_set_new(o, "by_penalty",
+                            json_integer((json_int_t)(all.supported - all.by_loss)));
+        json_object_set_new(o, "flat_loss", json_integer((json_int_t)all.flat));
+    }
+    return o;
+}
+
+json_t *fit_diagnostics(const fit_result *r) {
+    json_t *o = json_object();
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const ckvc_side which = (ckvc_side)i;
+        json_object_set_new(o, ckvc_side_name(which),
+                            side_numbers(&r->sides[i], side_kind_of(which)->penalty));
+    }
+    return o;
+}
+
+/* Choices per budget of the table: by the loss, by the penalty. */
+static json_t *split_json(const double *budgets, const decided *d) {
+    json_t *list = json_array();
+    for (size_t b = 0; b < d->nB; ++b) {
+        const decided_split s = decided_sum(d, b);
+        json_array_append_new(list, json_pack("{s:f, s:I, s:I, s:I, s:I}", "budget", budgets[b],
+                                              "supported", (json_int_t)s.supported, "by_loss",
+                                              (json_int_t)s.by_loss, "by_penalty",
+                                              (json_int_t)(s.supported - s.by_loss), "flat_loss",
+                                              (json_int_t)s.flat));
+    }
+    return list;
+}
+
+json_t *fit_describe(const fit_result *r) {
+    json_t *o = fit_diagnostics(r);
+    /* not in META, which is hashed: content ids of tables must not depend on what is printed beside
+     * them */
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const fitted_side *s = &r->sides[i];
+        json_t *of = json_object_get(o, ckvc_side_name((ckvc_side)i));
+        set_real(of, "count_noise_share", s->count_noise);
+        if (s->why.split) {
+            json_object_set_new(of, "by_budget", split_json(r->table->table->budgets, &s->why));
+        }
+    }
+    json_object_update_new(o, json_pack("{s:I, s:I, s:I, s:I, s:O?, s:O?, s:O?}", "replicates",
+                                        (json_int_t)r->n_replicates, "heldout_prompts",
+                                        (json_int_t)r->n_heldout, "filtered_prompts",
+                                        (json_int_t)r->n_filtered, "duplicate_prompts",
+                                        (json_int_t)r->n_duplicates, "solver",
+                                        json_object_get(r->table->meta, "solver"), "reward",
+                                        json_object_get(r->table->meta, "reward"), "unsupported",
+                                        json_object_get(r->table->meta, "unsupported")));
+    return o;
+}

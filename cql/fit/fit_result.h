@@ -1,0 +1,79 @@
+/* What a fit is asked for, and what comes out of it beside the table. */
+#ifndef CKVC_FIT_RESULT_H
+#define CKVC_FIT_RESULT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cql/solve/resampled.h"
+#include "cql/stats/decided.h"
+#include "formats/lines/leak_record.h"
+#include "formats/table/table_file.h"
+#include "lib/base/memory.h"
+#include "lib/base/names.h"
+
+typedef enum fit_solver { FIT_EXACT, FIT_ADAMW } fit_solver;
+typedef enum fit_reward { FIT_ADVANTAGE, FIT_RAW } fit_reward;
+typedef enum fit_unsupported { FIT_INCOMING, FIT_SAFEST, FIT_NEIGHBOUR } fit_unsupported;
+
+const char *fit_unsupported_name(fit_unsupported u); /* "incoming", ... */
+
+typedef struct fit_options {
+    double cql_alpha;
+    fit_solver solver;
+    fit_reward reward;
+    fit_unsupported unsupported;
+    int pass; /* of every run; 0: the last complete one of each side */
+    const char *const
+        *splits; /* only prompts of these splits; none: all. Held-out prompts never enter. */
+    size_t n_splits;
+    const char *label; /* NULL: the model's name */
+    uint32_t
+        replicates; /* 0: no resampling. With CQL_RESAMPLE_BOOTSTRAP the table gets its shares. */
+    cql_resample resample;
+    bool shrink;       /* what the bootstrap does not show to be better becomes side_neutral,
+                          unlogged the incoming one */
+    uint64_t seed;     /* of the resampling and of AdamW's order */
+    size_t memory_max; /* bytes for statistics */
+    const table_file *incoming;     /* NULL: the shards' start tables */
+    const char *probe;              /* META's probe; NULL: by the sides that were fitted */
+    const leak_record *leak_checks; /* of manifests, beside those that runs hold; borrowed */
+    size_t n_leak_checks;
+} fit_options;
+fit_options fit_defaults(void);
+
+/* What a fit found out about one side. */
+typedef struct fitted_side {
+    bool fitted;  /* had records; otherwise the side is the incoming table's */
+    bool carried; /* it is, with its evidence (fit_carry.h) */
+    uint64_t n_records, n_prompts;
+    size_t n_states;
+    double scale;          /* rewards were divided by it */
+    double certificate;    /* worst gradient of a state over max(1, max |mean reward|) */
+    double adamw_distance; /* largest |Q - exact Q| of a logged action; NaN with the exact solver */
+    decided why;           /* of the choices before --shrink; empty where nothing was fitted */
+    double count_noise;    /* share of supported states that random counts would turn, had as many
+                              records been drawn uniformly */
+    size_t n_shrunk;       /* choices that --shrink took back */
+    size_t n_changed;      /* entries that differ from the incoming table */
+    uint16_t *choices; /* [replicates][n_states] (NULL without), CQL_NO_CHOICE where undefined */
+} fitted_side;
+
+typedef struct fit_result {
+    table_file *table; /* owned; PROV is the caller's to add */
+    fitted_side sides[CKVC_SIDE_COUNT];
+    uint32_t n_replicates;
+    uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out */
+} fit_result;
+
+void fit_result_free(fit_result *r);
+CKVC_AUTO_OF(fit_result, fit_result_free)
+
+/* What META says under "diagnostics": an object a side. New reference. */
+json_t *fit_diagnostics(const fit_result *r);
+/* The same and what else people ask for, as one object: for `ckvc fit --json`. New reference. */
+json_t *fit_describe(const fit_result *r);
+
+#endif
