@@ -42,7 +42,7 @@ static ckvc_status measure_error(const inputs_options *o, bench_job *j, const be
                                          .memory = (size_t)o->memory / 2,
                                          .seed = b->seed};
     bench_error error;
-    CKVC_TRY(backend_create(o->backend, j->e.pool, &j->reference_be, err));
+    CKVC_TRY(backend_create(o->backend, BE_COMPUTE_F32, j->e.pool, &j->reference_be, err));
     j->reference_be->ops->weight_limit(
         j->reference_be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
     CKVC_TRY(inputs_load_model(o->model, j->reference_be, &j->reference, err));
@@ -54,7 +54,7 @@ static ckvc_status measure_error(const inputs_options *o, bench_job *j, const be
              prompts->max_continuation);
     snprintf(note, sizeof note, "%zu prompts", prompts->n);
     bench_error_rows(&error, shape, note, &j->csv);
-    bench_error_text(&error, strstr(backend_kernel(j->e.be), "bf16"), &text);
+    bench_error_text(&error, strstr(j->e.be->kernel, "bf16"), &text);
     if (!o->quiet) { fwrite(text.data, 1, text.size, stderr); }
     return CKVC_OK;
 }
@@ -118,7 +118,7 @@ static ckvc_status bench(void *options, const verb_args *args, ckvc_err *err) {
     }
     CKVC_TRY(bench_run(j.e.be, j.e.model, &b, &j.csv, err));
     if (with_error) { CKVC_TRY(measure_error(&c->inputs, &j, &b, err)); }
-    printf("# kernel %s, %d threads\n", backend_kernel(j.e.be), ckvc_pool_threads(j.e.pool));
+    printf("# kernel %s, %d threads\n", j.e.be->kernel, ckvc_pool_threads(j.e.pool));
     fwrite(j.csv.data, 1, j.csv.size, stdout);
     return CKVC_OK;
 }

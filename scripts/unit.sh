@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every cmocka binary below BUILD/tests. Prints what failed, the reasons of what was skipped, and last one line
+# Runs every cmocka binary below BUILD/tests. Prints what failed, the reasons of what was skipped, "ran: PATH" for what kernels were run,
+# and last one line
 #   unit BUILD: N passed, N failed, N skipped
 set -uo pipefail
 build=${1:?usage: unit.sh BUILD}
@@ -16,7 +17,7 @@ for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
         echo "--- $t (exit $rc)"
         tail -n 60 <<<"$out"
     fi
-    grep '^skipped:' <<<"$out" | sort -u
+    grep '^skipped:\|^ran:' <<<"$out" | sort -u
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
 echo "unit $build: $passed passed, $failed failed, $skipped skipped"

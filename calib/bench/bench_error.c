@@ -109,7 +109,7 @@ static ckvc_status roll(arm *a, arm *sets, const prompt *at, ckvc_err *err) {
     }
     return st == CKVC_OK && !finite
                ? ckvc_fail(err, CKVC_E_DATA, "prompt \"%s\": a loss is not finite; %s",
-                           at->entry->id, backend_kernel(a->be))
+                           at->entry->id, a->be->kernel)
                : st;
 }
 

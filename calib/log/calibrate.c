@@ -323,9 +323,9 @@ static void fill_header(shard_header *h, const run_dir *run, const char *pass,
                         .reduction = table ? o->reduction : CKVC_LOSS_MEAN,
                         .seed = o->seed};
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
-    if (backend_get_compute(in->backend) != BE_COMPUTE_F32) {
+    if (in->backend->compute != BE_COMPUTE_F32) {
         snprintf(h->compute, sizeof h->compute, "%s",
-                 be_compute_name(backend_get_compute(in->backend)));
+                 be_compute_name(in->backend->compute));
     }
     snprintf(h->plan, sizeof h->plan, "%s", run_plan_hash(run));
     snprintf(h->fingerprint, sizeof h->fingerprint, "%s", model_fingerprint(in->model));
@@ -381,7 +381,7 @@ static ckvc_status run_prompts(run_dir *run, const char *name, const char *kind,
         return st;
     }
     fill_header(&header, run, kind, in, o, table);
-    st = run_pass_begin(run, name, n, o->shard_prompts, &header, backend_kernel(in->backend), done,
+    st = run_pass_begin(run, name, n, o->shard_prompts, &header, in->backend->kernel, done,
                         err);
     if (st == CKVC_OK) { st = shard_header_copy(&w.rows->h, &header, err); }
     if (st != CKVC_OK) { goto out; }

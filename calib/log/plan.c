@@ -62,7 +62,7 @@ json_t *plan_json(const plan *p) {
     bad |= set(json, "seed", json_integer((json_int_t)o->seed));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
     bad |=
-        set(json, "compute", json_string(be_compute_name(backend_get_compute(p->inputs->backend))));
+        set(json, "compute", json_string(be_compute_name(p->inputs->backend->compute)));
     if (p->leak_check) { bad |= json_object_set(json, "leak_check", p->leak_check); }
     if (p->budgets) {
         const char *side = o->sides[0] && o->sides[1]

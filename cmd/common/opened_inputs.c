@@ -122,14 +122,12 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const 
 
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     CKVC_TRY(ckvc_pool_create((int)o->threads, &e->pool, err));
-    CKVC_TRY(backend_create(o->backend, e->pool, &e->be, err));
-    if (strcmp(o->compute, "bf16") == 0) {
-        CKVC_TRY(backend_set_compute(e->be, BE_COMPUTE_BF16, err));
-    }
-    if (backend_compute_warning(e->be)) { ckvc_warn("%s", backend_compute_warning(e->be)); }
+    const be_compute compute = strcmp(o->compute, "bf16") == 0 ? BE_COMPUTE_BF16 : BE_COMPUTE_F32;
+    CKVC_TRY(backend_create(o->backend, compute, e->pool, &e->be, err));
+    if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }
+    if (e->be->warning[0]) { ckvc_warn("%s", e->be->warning); }
     e->be->ops->weight_limit(e->be,
                              o->memory > 0 ? (size_t)o->memory : ckvc_available_memory() / 4 * 3);
-    if (backend_warning(e->be)) { ckvc_warn("%s", backend_warning(e->be)); }
     return CKVC_OK;
 }
 

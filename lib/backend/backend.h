@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "lib/base/kept_set.h"
+#include "lib/base/memory.h"
 #include "lib/base/pool.h"
 #include "lib/base/status.h"
 
@@ -175,8 +176,26 @@ typedef struct backend_ops {
                       int64_t n_rows, int64_t width);
 } backend_ops;
 
+/* How products with weights are computed: in float32, or both operands rounded to bf16 (nearest
+ * even) with float32 sums. Attention, norms and the embedding's rows are float32 either way. */
+typedef enum be_compute { BE_COMPUTE_F32, BE_COMPUTE_BF16 } be_compute;
+static inline const char *be_compute_name(be_compute compute) {
+    return compute == BE_COMPUTE_BF16 ? "bf16" : "f32";
+}
+
 struct backend {
     const backend_ops *ops;
+    ckvc_pool *pool; /* borrowed; for work beside it too, never while an operation runs */
+    be_compute compute;
+    /* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32
+     * get one, in float32. */
+    size_t matrix_copy_bytes;
+    /* "cpu/AVX2", "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in
+     * journals. */
+    char kernel[160];
+    /* What a person should know, "" none: a faster or a more trusted kernel is left out; bf16 is
+     * emulated. */
+    char warning[768], compute_warning[320];
 };
 
 /* Row counts of activation buffers and capacities of caches are rounded up to this by whoever sizes
@@ -189,30 +208,14 @@ static inline int64_t be_padded_rows(int64_t n) {
 /* kind: "auto", "cpu", "openblas" (the CPU with OpenBLAS's products, which "cpu" takes alone where
  * it has no kernels of its own; later "cuda"; asked for and absent is CKVC_E_DEVICE, never a silent
  * fallback). The pool is borrowed and must outlive the backend. Pins the BLAS to one thread;
- * parallel work is cut over the pool. */
-ckvc_status backend_create(const char *kind, ckvc_pool *pool, backend **out,
+ * parallel work is cut over the pool. Kernels are checked before they are trusted
+ * (cpu/cpu_selfcheck.h): one that fails and was not asked for by name gives way to the next, with a
+ * warning. */
+ckvc_status backend_create(const char *kind, be_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
-void backend_destroy(backend *be);
-/* How products with weights are computed: in float32, or both operands rounded to bf16 (nearest
- * even) with float32 sums. Attention, norms and the embedding's rows are float32 either way. */
-typedef enum be_compute { BE_COMPUTE_F32, BE_COMPUTE_BF16 } be_compute;
-/* Before the first weight is created; a new backend computes in float32. Where the machine has no
- * bf16 the rounding is emulated, which backend_compute_warning then says. */
-ckvc_status backend_set_compute(backend *be, be_compute compute, ckvc_err *err) CKVC_MUST_CHECK;
-be_compute backend_get_compute(const backend *be);
-const char *be_compute_name(be_compute compute);        /* "f32", "bf16" */
-const char *backend_compute_warning(const backend *be); /* NULL: none. Borrowed. */
-/* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32 get
- * one, in float32. */
-size_t backend_matrix_copy_bytes(const backend *be);
-/* "cpu/AVX2", "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in journals.
- * Borrowed. */
-const char *backend_kernel(const backend *be);
-/* A warning when the BLAS kernel in use is slower than this CPU allows (OPENBLAS_CORETYPE preset),
- * or NULL. Borrowed. */
-const char *backend_warning(const backend *be);
-/* The pool that it was created with: for work beside it (hashing weights), never while an operation
- * runs. Borrowed. */
-ckvc_pool *backend_pool(const backend *be);
+static inline void backend_destroy(backend *be) {
+    if (be) { be->ops->destroy(be); }
+}
+CKVC_AUTO_OF(backend, backend_destroy)
 
 #endif

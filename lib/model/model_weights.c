@@ -39,7 +39,7 @@ static const float *decode(model *m, const tensor_view *t) {
     CKVC_GROW(m->decoded, m->cap_decoded, m->n_decoded + 1);
     m->decoded[m->n_decoded++] = values;
     decode_job job = {t, values};
-    ckvc_pool_run(backend_pool(m->be), (n + DECODE_CHUNK - 1) / DECODE_CHUNK, decode_task, &job);
+    ckvc_pool_run(m->be->pool, (n + DECODE_CHUNK - 1) / DECODE_CHUNK, decode_task, &job);
     tensor_order_rows(t, values);
     return values;
 }
@@ -87,7 +87,7 @@ ckvc_status model_open(model_spec *spec, backend *be, model **out, ckvc_err *err
     m->shape = &spec->shape;
     m->be = be;
     m->layers = ckvc_calloc((size_t)spec->shape.n_layers, sizeof *m->layers);
-    CKVC_TRY(model_tensors_check(spec, backend_pool(be), m->fingerprint, err));
+    CKVC_TRY(model_tensors_check(spec, be->pool, m->fingerprint, err));
     CKVC_TRY(hand_over_all(m, err));
     *out = ckvc_take(&m);
     return CKVC_OK;
@@ -149,11 +149,11 @@ ckvc_status model_acquire(model *m, ckvc_err *err) {
 /* ---- asking ---- */
 
 size_t model_converted_bytes(const model *m) {
-    return (size_t)model_copy_bytes(m->spec, backend_matrix_copy_bytes(m->be)).all;
+    return (size_t)model_copy_bytes(m->spec, m->be->matrix_copy_bytes).all;
 }
 
 size_t model_converted_least(const model *m) {
-    return (size_t)model_copy_bytes(m->spec, backend_matrix_copy_bytes(m->be)).least;
+    return (size_t)model_copy_bytes(m->spec, m->be->matrix_copy_bytes).least;
 }
 
 const model_shape *model_get_shape(const model *m) {

@@ -55,11 +55,8 @@ typedef struct rope_table {
     float *cos, *sin;
 } rope_table;
 
-typedef struct cpu_bf16 cpu_bf16;
-
 typedef struct cpu_backend {
     backend base;
-    ckvc_pool *pool;
     int n_threads;
     const cpu_fma *fma;  /* NULL: products by OpenBLAS */
     cpu_scratch *worker; /* [n_threads] */
@@ -69,9 +66,8 @@ typedef struct cpu_backend {
     size_t bytes_now;
     spare_copy spare[SPARE_COPIES];
     int n_spare;
-    ckvc_err failure; /* first failure of a call that returns nothing; handed out by sync */
-    cpu_bf16 *bf16;   /* NULL: products in float32 */
-    char kernel[160], warning[256];
+    ckvc_err failure;      /* first failure of a call that returns nothing; handed out by sync */
+    struct cpu_bf16 *bf16; /* NULL: products in float32 */
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be) {
@@ -113,35 +109,6 @@ void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, co
                            size_t *per_worker, size_t *shared);
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,
                       size_t *shared);
-
-/* ---- products in bf16 (cpu_matmul_bf16.c); the backend's bf16 is not NULL ---- */
-#define BF16_PIECE                                                                                 \
-    256 /* columns that are packed together: what a product is asked for begins and ends at one,   \
-           or at the last column */
-/* n values of row `row` from value `first` on, as float32. */
-typedef void (*cpu_read_rows)(const be_weight *w, int64_t row, int64_t first, float *dst,
-                              int64_t n);
-void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b);
-/* A matrix of more than one column will come: makes room for it, so that no product allocates. */
-ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err);
-size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w); /* of its own */
-ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err);
-void cpu_bf16_drop(be_weight *w); /* before its own memory goes to another weight */
-void cpu_bf16_weight_free(be_weight *w);
-size_t cpu_bf16_scratch_bytes(const cpu_backend *c);
-bool cpu_bf16_packed(const cpu_backend *c); /* matrices are oneDNN's pieces, not rounded float32;
-                                               false without bf16 */
-/* The worker's rounded copy of rows x, at most CPU_MOST_ROWS of a weight's cols values: for a
- * product in float32. */
-const float *cpu_bf16_rows(const cpu_backend *c, const float *x, int64_t n_values, int worker);
-/* y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of packed W^T; whole row
- * tiles; columns begin at a piece and end at one, or at the last column. A failure is kept for
- * cpu_bf16_check. */
-void cpu_bf16_product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x,
-                      int64_t col, int64_t width, bool onto, float *y, int64_t ldy, int worker);
-void cpu_bf16_check(cpu_backend *c); /* hands a product's failure to sync */
-void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n);
-void kernel_round_bf16(const float *src, float *dst, int64_t n); /* src may be dst */
 
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector
  * code ---- */

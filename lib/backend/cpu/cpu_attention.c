@@ -148,7 +148,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
                        .v = cache_v->data,
                        .capacity = capacity,
                        .out = out->data};
-    ckvc_pool_run(c->pool, rows / BE_ROW_TILE * s->n_heads, causal_task, &a);
+    ckvc_pool_run(c->base.pool, rows / BE_ROW_TILE * s->n_heads, causal_task, &a);
 }
 
 /* ---- continuation rows over the kept prompt positions and themselves ---- */
@@ -278,8 +278,10 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows
         const int64_t n = take_lanes(&a, lanes, n_lanes, &n_keys, &n_gathered);
         if (!cpu_reserve(c, attend_floats(c, s, n_keys + rows), (size_t)n_gathered)) { return; }
         a.gathered = c->shared.data;
-        if (n_gathered > 0) { ckvc_pool_run(c->pool, a.n_sets * s->n_kv_heads, gather_task, &a); }
-        ckvc_pool_run(c->pool, n * a.n_tiles * s->n_heads, kept_task, &a);
+        if (n_gathered > 0) {
+            ckvc_pool_run(c->base.pool, a.n_sets * s->n_kv_heads, gather_task, &a);
+        }
+        ckvc_pool_run(c->base.pool, n * a.n_tiles * s->n_heads, kept_task, &a);
         lanes += n;
         n_lanes -= n;
     }
@@ -349,7 +351,7 @@ ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_
                        .capacity = capacity,
                        .window = window,
                        .head_mass = (double *)c->shared.data};
-    ckvc_pool_run(c->pool, s->n_heads, mass_task, &a);
+    ckvc_pool_run(c->base.pool, s->n_heads, mass_task, &a);
     for (int64_t g = 0; g < s->n_kv_heads; g++) {
         double *sum = mass + g * n_rows;
         memcpy(sum, a.head_mass + g * group * n_rows, (size_t)n_rows * sizeof *sum);

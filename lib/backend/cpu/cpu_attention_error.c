@@ -152,6 +152,6 @@ ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, int64_
                    .own_k = own_k->data,
                    .kept = kept,
                    .out = out};
-    ckvc_pool_run(c->pool, rows / BE_ROW_TILE * s->n_heads, error_task, &a);
+    ckvc_pool_run(c->base.pool, rows / BE_ROW_TILE * s->n_heads, error_task, &a);
     return be->ops->sync(be, err);
 }

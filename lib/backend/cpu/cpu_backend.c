@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "lib/backend/cpu/cpu.h"
+#include "lib/backend/cpu/cpu_selfcheck.h"
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 
@@ -50,7 +51,7 @@ static void destroy(backend *be) {
     while (c->n_spare > 0) {
         free(c->spare[--c->n_spare].data);
     }
-    cpu_bf16_destroy(c, c->bf16);
+    cpu_bf16_destroy(c);
     free(c);
 }
 
@@ -138,7 +139,8 @@ static ckvc_status weight_create(backend *be, const void *bytes, be_type type, i
 static void weight_free(backend *be, be_weight *w) {
     if (w == NULL) { return; }
     if (w->own) { cpu_of(be)->bytes_now -= copy_floats(cpu_of(be), w) * sizeof *w->own; }
-    if (w->bf16) { cpu_bf16_weight_free(w); }
+    cpu_bf16_drop(w);
+    free(w->pieces);
     free(w->own);
     free(w);
 }
@@ -209,7 +211,7 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     }
     if (w->bf16) { return cpu_bf16_pack(c, w, weight_read, err); }
     convert_job job = {w, w->cols < CONVERT_TILE ? (CONVERT_TILE + w->cols - 1) / w->cols : 1};
-    ckvc_pool_run(c->pool, (w->rows + job.rows - 1) / job.rows, convert_task, &job);
+    ckvc_pool_run(c->base.pool, (w->rows + job.rows - 1) / job.rows, convert_task, &job);
     w->f32 = w->own;
     return CKVC_OK;
 }
@@ -221,7 +223,7 @@ static ckvc_status weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
 static void weight_release(backend *be, be_weight *w) {
     cpu_backend *c = cpu_of(be);
     if (w->own == NULL || c->bytes_max == 0 || c->bytes_now <= c->bytes_max) { return; }
-    if (w->bf16) { cpu_bf16_drop(w); }
+    cpu_bf16_drop(w);
     const size_t n = copy_floats(c, w);
     int n_same = 0;
     for (int i = 0; i < c->n_spare; i++) {
@@ -273,7 +275,7 @@ typedef struct row_job {
 static void run_rows(cpu_backend *c, ckvc_task_fn fn, row_job *job, int64_t rows, int64_t values) {
     const int64_t n_tasks = (rows + BE_ROW_TILE - 1) / BE_ROW_TILE;
     if (values >= PARALLEL_MIN) {
-        ckvc_pool_run(c->pool, n_tasks, fn, job);
+        ckvc_pool_run(c->base.pool, n_tasks, fn, job);
     } else {
         for (int64_t t = 0; t < n_tasks; t++) {
             fn(job, t, 0);
@@ -510,63 +512,40 @@ static size_t scratch_bytes(const backend *be, const be_attention_shape *s, cons
 
 /* ---- which kernel ---- */
 
-/* OpenBLAS chooses its kernel by CPU model when it is loaded, or as OPENBLAS_CORETYPE says. Kernels
- * round differently, so the name goes into every journal line; one that leaves vector units idle is
- * worth a warning, since it halves the speed. */
-static void describe_kernel(cpu_backend *c) {
-    if (c->fma) {
-        snprintf(c->kernel, sizeof c->kernel, "cpu/%s", c->fma->name);
-        return;
+static bool is_one_of(const char *name, const char *const *names) {
+    for (; *names; names++) {
+        if (strcasecmp(name, *names) == 0) { return true; }
     }
-    const char *core = openblas_get_corename();
-    snprintf(c->kernel, sizeof c->kernel, "cpu/OpenBLAS-%s", core);
+    return false;
+}
+
+/* OpenBLAS chooses its kernel by CPU model when it is loaded, or as OPENBLAS_CORETYPE says. One
+ * that leaves vector units idle is worth a warning, since it halves the speed. */
+static void warn_of_slow_blas(backend *be, const char *core) {
 #if defined(__x86_64__)
-    static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "Sapphirerapids"};
-    static const char *const with_avx2[] = {"Haswell", "Zen", "Excavator"};
-    bool fast512 = false, fast2 = false;
-    for (size_t i = 0; i < sizeof with_avx512 / sizeof *with_avx512; i++) {
-        fast512 = fast512 || strcasecmp(core, with_avx512[i]) == 0;
-    }
-    for (size_t i = 0; i < sizeof with_avx2 / sizeof *with_avx2; i++) {
-        fast2 = fast2 || strcasecmp(core, with_avx2[i]) == 0;
-    }
+    static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "Sapphirerapids", NULL};
+    static const char *const with_avx2[] = {"Haswell", "Zen", "Excavator", NULL};
     __builtin_cpu_init();
-    const char *unused = NULL;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && !fast512) {
-        unused = "AVX-512";
-    } else if (__builtin_cpu_supports("avx2") && !fast512 && !fast2) {
-        unused = "AVX2";
-    }
-    if (unused == NULL) { return; }
-    const char *preset = getenv("OPENBLAS_CORETYPE"), *l2 = getenv("OPENBLAS_L2_SIZE");
-    if (preset || l2) {
-        snprintf(c->warning, sizeof c->warning,
-                 "OpenBLAS runs its %s kernel although this CPU has %s: %s=%s is set; unset it for "
-                 "speed (results change in the "
-                 "last bits)",
-                 core, unused, preset ? "OPENBLAS_CORETYPE" : "OPENBLAS_L2_SIZE",
-                 preset ? preset : l2);
+    if (is_one_of(core, with_avx512)) { return; }
+    const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl");
+    if (!has_avx512 && (!__builtin_cpu_supports("avx2") || is_one_of(core, with_avx2))) { return; }
+    const char *unused = has_avx512 ? "AVX-512" : "AVX2", *variable = "OPENBLAS_CORETYPE";
+    const char *preset = getenv(variable);
+    if (!preset) { preset = getenv(variable = "OPENBLAS_L2_SIZE"); }
+    char advice[128];
+    if (preset) {
+        snprintf(advice, sizeof advice, "%s=%s is set; unset it for speed", variable, preset);
     } else {
-        snprintf(c->warning, sizeof c->warning,
-                 "OpenBLAS runs its %s kernel although this CPU has %s: a newer OpenBLAS, or "
-                 "OPENBLAS_CORETYPE=%s, is faster "
-                 "(results change in the last bits)",
-                 core, unused, strcmp(unused, "AVX2") == 0 ? "Haswell" : "SkylakeX");
+        snprintf(advice, sizeof advice, "a newer OpenBLAS, or OPENBLAS_CORETYPE=%s, is faster",
+                 has_avx512 ? "SkylakeX" : "Haswell");
     }
+    snprintf(be->warning, sizeof be->warning,
+             "OpenBLAS runs its %s kernel although this CPU has %s: %s (results change in the "
+             "last bits)",
+             core, unused, advice);
+#else
+    (void)be, (void)core;
 #endif
-}
-
-const char *cpu_backend_kernel(const backend *be) {
-    return ((const cpu_backend *)be)->kernel;
-}
-
-const char *cpu_backend_warning(const backend *be) {
-    const cpu_backend *c = (const cpu_backend *)be;
-    return c->warning[0] ? c->warning : NULL;
-}
-
-ckvc_pool *cpu_backend_pool(const backend *be) {
-    return ((const cpu_backend *)be)->pool;
 }
 
 static const backend_ops ops = {
@@ -623,25 +602,65 @@ static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err) {
     return CKVC_OK;
 }
 
-ckvc_status cpu_backend_create(bool openblas, ckvc_pool *pool, backend **out, ckvc_err *err) {
+static void destroy_at(cpu_backend **c) {
+    if (*c) { destroy(&(*c)->base); }
+}
+
+/* fma NULL: products in float32, and attention, by OpenBLAS. */
+static ckvc_status make(const cpu_fma *fma, cpu_products products, ckvc_pool *pool,
+                        cpu_backend **out, ckvc_err *err) {
+    CKVC_AUTO(destroy_at) cpu_backend *c = ckvc_calloc(1, sizeof *c);
     *out = NULL;
-    cpu_backend *c = ckvc_calloc(1, sizeof *c);
     c->base.ops = &ops;
-    c->pool = pool;
+    c->base.pool = pool;
     c->n_threads = ckvc_pool_threads(pool);
     c->worker = ckvc_calloc((size_t)c->n_threads, sizeof *c->worker);
-    if (c->worker == NULL) {
-        destroy(&c->base);
-        return ckvc_fail_memory(err, "the CPU backend", sizeof *c);
-    }
+    c->fma = fma;
     openblas_set_num_threads(1);
-    c->fma = openblas ? NULL : cpu_fma_find();
-    const ckvc_status status = c->fma ? CKVC_OK : check_blas_buffers(c->n_threads, err);
-    if (status != CKVC_OK) {
-        destroy(&c->base);
-        return status;
+    if (fma) {
+        snprintf(c->base.kernel, sizeof c->base.kernel, "cpu/%s", fma->name);
+    } else {
+        const char *core = openblas_get_corename();
+        CKVC_TRY(check_blas_buffers(c->n_threads, err));
+        snprintf(c->base.kernel, sizeof c->base.kernel, "cpu/OpenBLAS-%s", core);
+        warn_of_slow_blas(&c->base, core);
     }
-    describe_kernel(c);
+    if (products != CPU_F32) { CKVC_TRY(cpu_bf16_create(c, products, err)); }
+    *out = ckvc_take(&c);
+    return CKVC_OK;
+}
+
+/* Makes one, and lets it show what it can. */
+static ckvc_status try_out(const cpu_fma *fma, cpu_products products, ckvc_pool *pool,
+                           const char *advice, ckvc_err *err) {
+    CKVC_AUTO(destroy_at) cpu_backend *c = NULL;
+    ckvc_err wrong = {0};
+    CKVC_TRY(make(fma, products, pool, &c, err));
+    const ckvc_status st = cpu_selfcheck(&c->base, &wrong);
+    return st == CKVC_OK ? st : ckvc_fail(err, st, "%s%s", wrong.text, advice);
+}
+
+ckvc_status cpu_backend_create(bool openblas, cpu_products products, ckvc_pool *pool, backend **out,
+                               ckvc_err *err) {
+    static const cpu_fma *const none = NULL;
+    const cpu_fma *const *fma = openblas ? &none : cpu_fma_list();
+    ckvc_err wrong = {0};
+    cpu_backend *c;
+    *out = NULL;
+    while (*fma && try_out(*fma, CPU_F32, pool, "", &wrong) != CKVC_OK) {
+        fma++;
+    }
+    if (!*fma) {
+        CKVC_TRY(try_out(NULL, CPU_F32, pool, openblas ? "; use --backend cpu" : "", err));
+    }
+    if (products != CPU_F32) {
+        CKVC_TRY(try_out(*fma, products, pool, "; use --compute f32", err));
+    }
+    CKVC_TRY(make(*fma, products, pool, &c, err));
+    if (wrong.status != CKVC_OK) {
+        snprintf(c->base.warning, sizeof c->base.warning, "%.500s; going on with %s", wrong.text,
+                 c->base.kernel);
+    }
     *out = &c->base;
     return CKVC_OK;
 }

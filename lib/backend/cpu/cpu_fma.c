@@ -85,13 +85,15 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
 static const cpu_fma avx2 = {"AVX2", product_8, attend_8, exp_sum_8},
                      avx512 = {"AVX-512", product_16, attend_16, exp_sum_16};
 
-const cpu_fma *cpu_fma_find(void) {
+const cpu_fma *const *cpu_fma_list(void) {
+    static const cpu_fma *const all[] = {&avx512, &avx2, NULL};
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) { return NULL; }
-    return __builtin_cpu_supports("avx512f") ? &avx512 : &avx2;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) { return all + 2; }
+    return __builtin_cpu_supports("avx512f") ? all : all + 1;
 }
 #else
-const cpu_fma *cpu_fma_find(void) {
-    return NULL;
+const cpu_fma *const *cpu_fma_list(void) {
+    static const cpu_fma *const none = NULL;
+    return &none;
 }
 #endif

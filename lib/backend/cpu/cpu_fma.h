@@ -53,7 +53,7 @@ typedef struct cpu_fma {
 
 size_t cpu_fma_scratch(int32_t head_dim);
 
-/* The widest of these that this CPU has; NULL: none. */
-const cpu_fma *cpu_fma_find(void);
+/* Those that this CPU has, the widest first; ends with NULL. */
+const cpu_fma *const *cpu_fma_list(void);
 
 #endif

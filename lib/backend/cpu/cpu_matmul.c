@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/backend/cpu/cpu.h"
+#include "lib/backend/cpu/cpu_bf16.h"
 
 #define HEAD_LOGITS 32768 /* of a task: 128 KiB */
 #define HEAD_CHUNK  8     /* row tiles that are in flight at once: bounds the partial sums */
@@ -119,7 +120,7 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
                     .n_rows = rows,
                     .add = add};
     cut(&m);
-    ckvc_pool_run(cpu_of(be)->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
+    ckvc_pool_run(be->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
     cpu_bf16_check(cpu_of(be));
 }
 
@@ -179,7 +180,7 @@ static void cut_head(head_job *h) {
 
 static void run_head(head_job *h) {
     const int64_t pieces = (h->n_row_tiles * BE_ROW_TILE + h->row_tile - 1) / h->row_tile;
-    ckvc_pool_run(h->c->pool, pieces * h->n_tiles, head_task, h);
+    ckvc_pool_run(h->c->base.pool, pieces * h->n_tiles, head_task, h);
 }
 
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,

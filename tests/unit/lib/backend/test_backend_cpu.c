@@ -662,16 +662,16 @@ static void kinds(void **state) {
     ckvc_pool *pool;
     backend *be;
     assert_int_equal(ckvc_pool_create(1, &pool, &err), CKVC_OK);
-    assert_int_equal(backend_create("cuda", pool, &be, &err), CKVC_E_DEVICE);
+    assert_int_equal(backend_create("cuda", BE_COMPUTE_F32, pool, &be, &err), CKVC_E_DEVICE);
     err = (ckvc_err){0};
-    assert_int_equal(backend_create("tpu", pool, &be, &err), CKVC_E_USAGE);
+    assert_int_equal(backend_create("tpu", BE_COMPUTE_F32, pool, &be, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "tpu"));
-    assert_int_equal(backend_create("auto", pool, &be, &err), CKVC_OK);
-    assert_int_equal(strncmp(backend_kernel(be), "cpu/", 4), 0);
-    assert_ptr_equal(backend_pool(be), pool);
+    assert_int_equal(backend_create("auto", BE_COMPUTE_F32, pool, &be, &err), CKVC_OK);
+    assert_int_equal(strncmp(be->kernel, "cpu/", 4), 0);
+    assert_ptr_equal(be->pool, pool);
     backend_destroy(be);
-    assert_int_equal(backend_create("openblas", pool, &be, &err), CKVC_OK);
-    assert_int_equal(strncmp(backend_kernel(be), "cpu/OpenBLAS-", 13), 0);
+    assert_int_equal(backend_create("openblas", BE_COMPUTE_F32, pool, &be, &err), CKVC_OK);
+    assert_int_equal(strncmp(be->kernel, "cpu/OpenBLAS-", 13), 0);
     backend_destroy(be);
     ckvc_pool_destroy(pool);
 }

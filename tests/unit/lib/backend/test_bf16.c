@@ -41,10 +41,11 @@ static float rounded(float x) {
 }
 
 /* Skips when the road is not there; true when it is. */
-static bool open_way(cpu_bf16_way way, int threads, bench *b) {
+static bool open_way(cpu_products way, int threads, bench *b) {
     ckvc_err err = {0};
-    *b = bench_open(threads);
-    const ckvc_status st = cpu_backend_use_bf16(b->be, way, &err);
+    *b = (bench){0};
+    assert_int_equal(ckvc_pool_create(threads, &b->pool, &err), CKVC_OK);
+    const ckvc_status st = cpu_backend_create(false, way, b->pool, &b->be, &err);
     if (st == CKVC_E_DEVICE && way == CPU_BF16_WIDE) {
         printf("skipped: products of oneDNN: %s\n", err.text);
         bench_close(b);
@@ -56,7 +57,7 @@ static bool open_way(cpu_bf16_way way, int threads, bench *b) {
 
 /* For the last lines of scripts/test.sh: what the products of a test that has passed ran on. */
 static void say_what_ran(const bench *b) {
-    const char *kernel = backend_kernel(b->be);
+    const char *kernel = b->be->kernel;
     if (strstr(kernel, "-wide")) { return; }
     printf("ran: bf16 %s\n", strstr(kernel, "-amx")           ? "by AMX"
                              : strstr(kernel, "-avx512_bf16") ? "by AVX512_BF16"
@@ -126,7 +127,7 @@ static void oracle(double *y, const float *y0, const float *bias, const float *w
     }
 }
 
-static void products(cpu_bf16_way way) {
+static void products(cpu_products way) {
     /* rows, out, in; out beyond one piece, at its edge, and below it. One column stays float32. */
     static const int64_t shapes[][3] = {
         {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
@@ -180,7 +181,7 @@ static void products(cpu_bf16_way way) {
 }
 
 /* y = W x for rows of x in the order `place`: row r of y is that of x's row place[r]. */
-static void ordered_product(cpu_bf16_way way, int threads, int repeats, const int *place,
+static void ordered_product(cpu_products way, int threads, int repeats, const int *place,
                             int64_t n_rows, const float *w, int64_t n_out, int64_t n_in,
                             const float *x, float *y) {
     bench b;
@@ -213,7 +214,7 @@ static void ordered_product(cpu_bf16_way way, int threads, int repeats, const in
 
 /* A row's bits do not depend on its place among the rows, on what lies beside it, or on how many
  * threads multiply at once, however often. */
-static void rows_alone(cpu_bf16_way way) {
+static void rows_alone(cpu_products way) {
     enum { N = 150, OUT = 300 };
     static const int64_t n_ins[] = {33, 256, 577};
     bench b;
@@ -246,7 +247,7 @@ static void rows_alone(cpu_bf16_way way) {
 }
 
 /* Losses and logits of the head, whose tiles are two pieces wide. */
-static void heads(cpu_bf16_way way) {
+static void heads(cpu_products way) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
     bench b;
     if (!open_way(way, 2, &b)) { skip(); }
@@ -297,7 +298,7 @@ static uint32_t kept_positions[LANES][50];
 
 /* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the
  * plain way and side by side. */
-static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o) {
+static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
     ckvc_err err = {0};
     bench b;
     if (!open_way(way, threads, &b)) { return false; }
@@ -309,7 +310,7 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o) {
     if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(backend_get_compute(b.be), BE_COMPUTE_BF16);
+    assert_int_equal(b.be->compute, BE_COMPUTE_BF16);
     o->copies = model_converted_bytes(m);
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
@@ -365,7 +366,7 @@ static bool run(cpu_bf16_way way, int threads, size_t limit, outcome *o) {
     return true;
 }
 
-static void whole_model(cpu_bf16_way way) {
+static void whole_model(cpu_products way) {
     static outcome one, three, tight;
     if (!run(way, 1, 0, &one)) { skip(); }
     run(way, 3, 0, &three);
@@ -389,7 +390,7 @@ static void whole_model(cpu_bf16_way way) {
     }                                                                                              \
     static void test##_best(void **state) {                                                        \
         (void)state;                                                                               \
-        test(CPU_BF16_BEST);                                                                       \
+        test(CPU_BF16);                                                                            \
     }
 BY_EVERY_ROAD(products)
 BY_EVERY_ROAD(heads)
@@ -401,14 +402,15 @@ static void stated(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
-    assert_int_equal(backend_get_compute(b.be), BE_COMPUTE_F32);
-    assert_null(backend_compute_warning(b.be));
-    assert_null(strstr(backend_kernel(b.be), "bf16"));
-    assert_int_equal(backend_set_compute(b.be, BE_COMPUTE_F32, &err), CKVC_OK);
-    assert_int_equal(backend_get_compute(b.be), BE_COMPUTE_F32);
-    assert_int_equal(cpu_backend_use_bf16(b.be, CPU_BF16_EMULATED, &err), CKVC_OK);
-    assert_non_null(strstr(backend_kernel(b.be), "+bf16-emulated"));
-    assert_non_null(strstr(backend_compute_warning(b.be), "saves no time"));
+    assert_int_equal(b.be->compute, BE_COMPUTE_F32);
+    assert_string_equal(b.be->compute_warning, "");
+    assert_null(strstr(b.be->kernel, "bf16"));
+    assert_int_equal(b.be->matrix_copy_bytes, 0);
+    bench_close(&b);
+    assert_true(open_way(CPU_BF16_EMULATED, 1, &b));
+    assert_non_null(strstr(b.be->kernel, "+bf16-emulated"));
+    assert_non_null(strstr(b.be->compute_warning, "saves no time"));
+    assert_int_equal(b.be->matrix_copy_bytes, sizeof(float));
     model *m;
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
     const model_shape *s = model_get_shape(m);
@@ -435,11 +437,11 @@ static void measured_error(void **state) {
         {.id = (char[]){"a"}}, {.id = (char[]){"b"}}, {.id = (char[]){"c"}}};
     int32_t ids[N][T + C];
     prompt prompts[N]; /* short ones: all their variants run three times under ASan, too */
-    bench b = bench_open(2), other = bench_open(2);
+    bench b = bench_open(2), other;
     model *reference, *same, *m;
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &reference, &err), CKVC_OK);
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &same, &err), CKVC_OK);
-    assert_int_equal(cpu_backend_use_bf16(other.be, CPU_BF16_EMULATED, &err), CKVC_OK);
+    assert_true(open_way(CPU_BF16_EMULATED, 2, &other));
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", other.be, &m, &err), CKVC_OK);
     for (int p = 0; p < N; p++) {
         for (int i = 0; i < T + C; i++) {
@@ -485,10 +487,7 @@ static void measured_error(void **state) {
  * process. */
 static bool try_other_way(void) {
     bench b;
-    ckvc_err err = {0};
-    b = bench_open(1);
-    const bool amx = cpu_backend_use_bf16(b.be, CPU_BF16_BEST, &err) == CKVC_OK &&
-                     strstr(backend_kernel(b.be), "-amx");
+    const bool amx = open_way(CPU_BF16, 1, &b) && strstr(b.be->kernel, "-amx");
     bench_close(&b);
     return amx && !getenv("ONEDNN_MAX_CPU_ISA") &&
            setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 1) == 0;

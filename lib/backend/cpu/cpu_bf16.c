@@ -1,13 +1,6 @@
-/* Products with weights in bfloat16: both operands rounded to nearest even, float32 accumulation.
- *
- *   y[r] (+)= sum_k bf16(W[o][k]) * bf16(x[r][k])     a product of two bf16 numbers is exact in
- * float32
- *
- * With a CPU that multiplies bf16 and oneDNN at hand, weights are packed once in 16 bits and a tile
- * of BE_ROW_TILE rows and a piece of BF16_PIECE columns goes through oneDNN. Elsewhere the same
- * arithmetic is emulated: weights and rows are rounded but stay float32 and take float32's
- * products, which costs a little more than plain float32. The two differ in the order of the
- * float32 sums alone (and in subnormal numbers, which the CPU's instruction flushes). */
+/* Products in bf16, through oneDNN or emulated: see cpu_bf16.h. */
+#include "lib/backend/cpu/cpu_bf16.h"
+
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,7 +8,6 @@
 #include <string.h>
 
 #include "lib/backend/cpu/cpu.h"
-#include "lib/backend/cpu/cpu_backend.h"
 #include "lib/backend/cpu/cpu_onednn.h"
 #include "lib/base/memory.h"
 
@@ -27,7 +19,6 @@ struct cpu_bf16 {
     float **x; /* emulated: [n_threads] rounded rows, [CPU_MOST_ROWS][max_in] */
     int64_t max_in;
     atomic_bool failed;
-    char warning[320];
 };
 
 /* ---- rounding ---- */
@@ -57,7 +48,8 @@ void kernel_round_bf16(const float *src, float *dst, int64_t n) {
 
 /* ---- life ---- */
 
-void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b) {
+void cpu_bf16_destroy(cpu_backend *c) {
+    cpu_bf16 *b = c->bf16;
     if (!b) { return; }
     for (size_t i = 0; i < b->n_shapes; i++) {
         onednn_shape_free(b->shapes[i]);
@@ -71,41 +63,32 @@ void cpu_bf16_destroy(cpu_backend *c, cpu_bf16 *b) {
     free(b);
 }
 
-ckvc_status cpu_backend_use_bf16(backend *be, cpu_bf16_way way, ckvc_err *err) {
-    cpu_backend *c = cpu_of(be);
-    assert(!c->bf16);
+ckvc_status cpu_bf16_create(cpu_backend *c, cpu_products products, ckvc_err *err) {
+    assert(!c->bf16 && products != CPU_F32);
     const char *why = "as asked for";
     CKVC_AUTO(onednn_close_at)
-    onednn *dnn = way == CPU_BF16_EMULATED ? NULL : onednn_open(c->n_threads, &why);
-    if (!dnn && way == CPU_BF16_WIDE) { return ckvc_fail(err, CKVC_E_DEVICE, "%s", why); }
-    if (dnn && way == CPU_BF16_BEST && !dnn->bf16) {
+    onednn *dnn = products == CPU_BF16_EMULATED ? NULL : onednn_open(c->n_threads, &why);
+    if (!dnn && products == CPU_BF16_WIDE) { return ckvc_fail(err, CKVC_E_DEVICE, "%s", why); }
+    if (dnn && products == CPU_BF16 && !dnn->bf16) {
         why = "this CPU has no bf16 arithmetic (AVX512_BF16 or AMX)";
         onednn_close(ckvc_take(&dnn));
     }
     cpu_bf16 *b = c->bf16 = ckvc_calloc(1, sizeof *b);
     b->x = ckvc_calloc((size_t)c->n_threads, sizeof *b->x);
-    b->halves = dnn && way == CPU_BF16_BEST;
+    b->halves = dnn && products == CPU_BF16;
     b->dnn = ckvc_take(&dnn);
     if (!b->dnn) {
-        snprintf(b->warning, sizeof b->warning,
+        snprintf(c->base.compute_warning, sizeof c->base.compute_warning,
                  "--compute bf16 is emulated in float32: its rounding can be measured here, but it "
                  "saves no time (%s)",
                  why);
     }
-    const size_t used = strlen(c->kernel);
-    snprintf(c->kernel + used, sizeof c->kernel - used, "+bf16-%s%s",
+    const size_t used = strlen(c->base.kernel);
+    snprintf(c->base.kernel + used, sizeof c->base.kernel - used, "+bf16-%s%s",
              b->dnn ? b->dnn->name : "emulated", b->dnn && !b->halves ? "-wide" : "");
+    c->base.compute = BE_COMPUTE_BF16;
+    c->base.matrix_copy_bytes = b->halves ? sizeof(uint16_t) : sizeof(float);
     return CKVC_OK;
-}
-
-const char *cpu_backend_bf16_warning(const backend *be) {
-    const cpu_bf16 *b = ((const cpu_backend *)be)->bf16;
-    return b && b->warning[0] ? b->warning : NULL;
-}
-
-size_t cpu_backend_bf16_value_bytes(const backend *be) {
-    const cpu_bf16 *b = ((const cpu_backend *)be)->bf16;
-    return !b ? 0 : b->halves ? sizeof(uint16_t) : sizeof(float);
 }
 
 bool cpu_bf16_packed(const cpu_backend *c) {
@@ -213,7 +196,7 @@ static void pack_task(void *ctx, int64_t task, int worker) {
 
 ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err) {
     pack_job job = {c->bf16, w, read};
-    ckvc_pool_run(c->pool, n_pieces(w), pack_task, &job);
+    ckvc_pool_run(c->base.pool, n_pieces(w), pack_task, &job);
     if (atomic_load(&c->bf16->failed)) {
         return ckvc_fail(err, CKVC_E_DEVICE,
                          "oneDNN failed to pack a weight of %lld x %lld; use --compute f32",
@@ -228,11 +211,6 @@ void cpu_bf16_drop(be_weight *w) {
         onednn_unpack(w->pieces[i]);
         w->pieces[i] = NULL;
     }
-}
-
-void cpu_bf16_weight_free(be_weight *w) {
-    cpu_bf16_drop(w);
-    free(w->pieces);
 }
 
 /* ---- product ---- */

@@ -1,0 +1,234 @@
+/* Kernels against plain loops: see cpu_selfcheck.h. */
+#include "lib/backend/cpu/cpu_selfcheck.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "lib/backend/cpu/cpu_bf16.h"
+#include "lib/base/progress.h"
+#include "lib/base/rng.h"
+
+/* sqrt(sum (got - want)^2 / sum want^2): rounding gives some 1e-7, a wrong tile 1e-2 and more. */
+#define MOST_ERROR 3e-6
+#define REPEATS    4 /* on all threads: what they do to each other shows only at times */
+#define MEET_S     0.0005 /* waits for the others so long */
+
+/* Whole tiles and a few rows; more inputs than FMA_DEPTH; one column more than BF16_PIECE. */
+enum { ROWS = 135, IN = 390, OUT = 257, HEADS = 10, KV_HEADS = 2, D = IN / HEADS, CAPACITY = 192 };
+static const be_attention_shape shape = {
+    .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = D, .scale = 0.2f};
+
+void (*cpu_selfcheck_spoil)(const char *kernel, int n_threads, float *y, size_t n);
+
+typedef struct scene {
+    backend *be;
+    float *x, *w, *k, *v;   /* [ROWS][IN], [OUT][IN], caches [KV_HEADS][CAPACITY][D] */
+    float *x_seen, *w_seen; /* as products see them: rounded with bf16 */
+    be_buf *bx, *by, *bk, *bv;
+    be_weight *bw;
+    int32_t target[ROWS];
+} scene;
+
+typedef struct trial {
+    const char *what;
+    int64_t width;  /* of y [ROWS][width] */
+    int64_t sample; /* every such value meets the plain loop; no factor of the width */
+    ckvc_status (*run)(const scene *s, float *y, ckvc_err *err);
+    double (*plain)(const scene *s, int64_t row, int64_t col); /* one value of y */
+} trial;
+
+static double dot(const float *a, const float *b, int64_t n) {
+    double sum[4] = {0}; /* not one chain of additions: most of the check's time is spent here */
+    for (int64_t i = 0; i < n; i++) {
+        sum[i % 4] += (double)a[i] * (double)b[i];
+    }
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+static ckvc_status run_product(const scene *s, float *y, ckvc_err *err) {
+    s->be->ops->matmul(s->be, s->bw, NULL, s->bx, ROWS, false, s->by);
+    return s->be->ops->read(s->be, s->by, 0, y, ROWS * OUT, err);
+}
+
+static double plain_product(const scene *s, int64_t row, int64_t col) {
+    return dot(s->x_seen + row * IN, s->w_seen + col * IN, IN);
+}
+
+static ckvc_status run_losses(const scene *s, float *y, ckvc_err *err) {
+    double nll[ROWS];
+    CKVC_TRY(s->be->ops->head_nll(s->be, s->bw, s->bx, 0, ROWS, 1, s->target, nll, err));
+    for (int r = 0; r < ROWS; r++) {
+        y[r] = (float)nll[r];
+    }
+    return CKVC_OK;
+}
+
+static double plain_loss(const scene *s, int64_t row, int64_t col) {
+    double sum = 0;
+    (void)col;
+    for (int64_t o = 0; o < OUT; o++) { /* logits are tens at most */
+        sum += exp(plain_product(s, row, o));
+    }
+    return log(sum) - plain_product(s, row, s->target[row]);
+}
+
+static ckvc_status run_attention(const scene *s, float *y, ckvc_err *err) {
+    s->be->ops->attention_causal(s->be, &shape, 0, ROWS, s->bx, s->bk, s->bv, CAPACITY, s->by);
+    return s->be->ops->read(s->be, s->by, 0, y, ROWS * IN, err);
+}
+
+static double plain_attention(const scene *s, int64_t row, int64_t col) {
+    const int64_t h = col / D, at = h / (HEADS / KV_HEADS) * CAPACITY * D;
+    double sum = 0, mixed = 0;
+    for (int64_t t = 0; t <= row; t++) {
+        const double e =
+            exp((double)shape.scale * dot(s->x + row * IN + h * D, s->k + at + t * D, D));
+        sum += e;
+        mixed += e * (double)s->v[at + t * D + col % D];
+    }
+    return mixed / sum;
+}
+
+static const trial trials[] = {{"products", OUT, 11, run_product, plain_product},
+                               {"losses", 1, 11, run_losses, plain_loss},
+                               {"attention", IN, 101, run_attention, plain_attention}};
+enum { N_TRIALS = sizeof trials / sizeof *trials };
+
+/* ---- the scene ---- */
+
+static float *values(ckvc_rng *rng, size_t n) {
+    float *v = ckvc_alloc_aligned(n, sizeof *v);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = (float)ckvc_rng_double(rng) * 2 - 1;
+    }
+    return v;
+}
+
+static float *seen(const backend *be, const float *v, size_t n) {
+    float *copy = ckvc_copy(v, n, sizeof *v);
+    if (be->compute == BE_COMPUTE_BF16) { kernel_round_bf16(v, copy, (int64_t)n); }
+    return copy;
+}
+
+static ckvc_status filled(backend *be, size_t n, const float *data, size_t n_data, be_buf **out,
+                          ckvc_err *err) {
+    CKVC_TRY(be->ops->buf_create(be, n, out, err));
+    if (n_data > 0) { be->ops->write(be, *out, 0, data, n_data); }
+    return CKVC_OK;
+}
+
+static ckvc_status scene_open(scene *s, ckvc_err *err) {
+    enum { CACHE = KV_HEADS * CAPACITY * D };
+    backend *be = s->be;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 1, 2, 3);
+    s->x = values(&rng, ROWS * IN);
+    s->w = values(&rng, OUT * IN);
+    s->k = values(&rng, CACHE);
+    s->v = values(&rng, CACHE);
+    s->x_seen = seen(be, s->x, ROWS * IN);
+    s->w_seen = seen(be, s->w, OUT * IN);
+    for (int r = 0; r < ROWS; r++) {
+        s->target[r] = r * 97 % OUT;
+    }
+    CKVC_TRY(filled(be, CAPACITY * IN, s->x, ROWS * IN, &s->bx, err));
+    CKVC_TRY(filled(be, CAPACITY * IN, NULL, 0, &s->by, err));
+    CKVC_TRY(filled(be, CACHE, s->k, CACHE, &s->bk, err));
+    CKVC_TRY(filled(be, CACHE, s->v, CACHE, &s->bv, err));
+    CKVC_TRY(be->ops->weight_create(be, s->w, BE_F32, OUT, IN, &s->bw, err));
+    return be->ops->weight_acquire(be, s->bw, err);
+}
+
+static void scene_close(scene *s) {
+    be_buf *const buffers[] = {s->bx, s->by, s->bk, s->bv};
+    float *const arrays[] = {s->x, s->w, s->k, s->v, s->x_seen, s->w_seen};
+    s->be->ops->weight_free(s->be, s->bw);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        s->be->ops->buf_free(s->be, buffers[i]);
+    }
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        free(arrays[i]);
+    }
+}
+
+/* ---- the check ---- */
+
+typedef struct meeting {
+    atomic_int arrived;
+    int n;
+    double until;
+} meeting;
+
+/* A task for each thread: all of them are running when it returns, unless the machine is busy with
+ * other things. What threads do to each other does not show while they take turns. */
+static void meet(void *ctx, int64_t task, int worker) {
+    meeting *m = ctx;
+    (void)task, (void)worker;
+    atomic_fetch_add(&m->arrived, 1);
+    while (atomic_load(&m->arrived) < m->n && ckvc_now_s() < m->until) {}
+}
+
+static ckvc_status run(const scene *s, const trial *t, float *y, ckvc_err *err) {
+    CKVC_TRY(t->run(s, y, err));
+    if (cpu_selfcheck_spoil) {
+        cpu_selfcheck_spoil(s->be->kernel, ckvc_pool_threads(s->be->pool), y,
+                            (size_t)(ROWS * t->width));
+    }
+    return CKVC_OK;
+}
+
+static double relative_error(const scene *s, const trial *t, const float *y) {
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < ROWS * t->width; i += t->sample) {
+        const double want = t->plain(s, i / t->width, i % t->width), off = (double)y[i] - want;
+        error += off * off;
+        size += want * want;
+    }
+    return sqrt(error / size);
+}
+
+static ckvc_status check(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err) {
+    const size_t n = (size_t)(ROWS * t->width);
+    CKVC_AUTO_FREE float *alone = ckvc_alloc(n, sizeof *alone);
+    CKVC_AUTO_FREE float *together = ckvc_alloc(n, sizeof *together);
+    ckvc_pool *all = s->be->pool;
+    s->be->pool = one;
+    const ckvc_status st = run(s, t, alone, err);
+    s->be->pool = all;
+    CKVC_TRY(st);
+    const double error = relative_error(s, t, alone);
+    if (!(error <= MOST_ERROR)) {
+        return ckvc_fail(err, CKVC_E_DEVICE,
+                         "%s gets %s wrong on this machine (self-check: off by %.2g, at most %.2g)",
+                         s->be->kernel, t->what, error, MOST_ERROR);
+    }
+    for (int i = 0; i < REPEATS && ckvc_pool_threads(all) > 1; i++) {
+        meeting m = {.n = ckvc_pool_threads(all), .until = ckvc_now_s() + MEET_S};
+        ckvc_pool_run(all, m.n, meet, &m);
+        CKVC_TRY(run(s, t, together, err));
+        if (memcmp(alone, together, n * sizeof *alone) != 0) {
+            return ckvc_fail(err, CKVC_E_DEVICE,
+                             "%s gets %s wrong on this machine (self-check: %d threads differ from "
+                             "one)",
+                             s->be->kernel, t->what, ckvc_pool_threads(all));
+        }
+    }
+    return CKVC_OK;
+}
+
+static void pool_destroy_at(ckvc_pool **pool) {
+    ckvc_pool_destroy(*pool);
+}
+
+ckvc_status cpu_selfcheck(backend *be, ckvc_err *err) {
+    CKVC_AUTO(scene_close) scene s = {.be = be};
+    CKVC_AUTO(pool_destroy_at) ckvc_pool *one = NULL;
+    CKVC_TRY(ckvc_pool_create(1, &one, err));
+    CKVC_TRY(scene_open(&s, err));
+    /* attention is not computed in bf16, and the kernels for float32 have been here before */
+    for (int i = 0; i < (be->compute == BE_COMPUTE_BF16 ? N_TRIALS - 1 : N_TRIALS); i++) {
+        CKVC_TRY(check(&s, &trials[i], one, err));
+    }
+    return CKVC_OK;
+}

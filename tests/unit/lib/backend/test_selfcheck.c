@@ -1,0 +1,149 @@
+/* No kernel is trusted because another one passed: what happens when the check at the start finds
+ * one wrong, on one thread or on several; and what the kernels that take its place compute. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "lib/backend/cpu/cpu_backend.h"
+#include "lib/backend/cpu/cpu_fma.h"
+#include "lib/backend/cpu/cpu_selfcheck.h"
+#include "tests/unit/golden_model.h"
+
+static const char *broken; /* kernels whose name has this are spoilt */
+static int from_threads;
+static size_t n_seen;
+
+static void spoil(const char *kernel, int n_threads, float *y, size_t n) {
+    n_seen++;
+    if (strstr(kernel, broken) && n_threads >= from_threads) { y[n / 2 / 1111 * 1111] += 0.01f; }
+}
+
+static int set_up(void **state) {
+    (void)state;
+    cpu_selfcheck_spoil = spoil;
+    broken = "nothing";
+    from_threads = 1;
+    n_seen = 0;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    cpu_selfcheck_spoil = NULL;
+    return 0;
+}
+
+static ckvc_status create(bool openblas, cpu_products products, bench *b, ckvc_err *err) {
+    *b = (bench){0};
+    *err = (ckvc_err){0};
+    assert_int_equal(ckvc_pool_create(3, &b->pool, err), CKVC_OK);
+    return cpu_backend_create(openblas, products, b->pool, &b->be, err);
+}
+
+static void whole(void **state) {
+    (void)state;
+    bench b;
+    ckvc_err err;
+    assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
+    assert_string_equal(b.be->warning, "");
+    assert_true(n_seen >= 3 * 5); /* three operations, on one thread once and on all a few times */
+    bench_close(&b);
+}
+
+/* Chosen by the program: the next kernel takes over, and a person is told. */
+static void gives_way(void **state) {
+    (void)state;
+    const cpu_fma *const *list = cpu_fma_list();
+    if (!*list) {
+        print_message("skipped: this CPU has no kernels of ours\n");
+        skip();
+    }
+    for (from_threads = 1; from_threads <= 3; from_threads += 2) {
+        for (int i = 0; list[i]; i++) {
+            bench b;
+            ckvc_err err;
+            char next[64];
+            snprintf(next, sizeof next, "cpu/%s", list[i + 1] ? list[i + 1]->name : "OpenBLAS-");
+            broken = i == 0 ? list[0]->name : "AVX"; /* the first, or all of ours */
+            assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
+            assert_int_equal(strncmp(b.be->kernel, next, strlen(next)), 0);
+            assert_non_null(strstr(b.be->warning, list[0]->name));
+            assert_non_null(strstr(b.be->warning, "going on with cpu/"));
+            assert_true(from_threads == 1 || strstr(b.be->warning, "3 threads differ from one"));
+            bench_close(&b);
+        }
+    }
+}
+
+/* Asked for by name, or the last: an error that says what else there is. */
+static void stops(void **state) {
+    (void)state;
+    static const struct {
+        const char *broken;
+        bool openblas;
+        cpu_products products;
+        const char *says;
+    } cases[] = {{"OpenBLAS", true, CPU_F32, "use --backend cpu"},
+                 {"+bf16", false, CPU_BF16, "use --compute f32"},
+                 {"+bf16", false, CPU_BF16_EMULATED, "use --compute f32"},
+                 {"cpu/", false, CPU_F32, "wrong on this machine"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (from_threads = 1; from_threads <= 3; from_threads += 2) {
+            bench b;
+            ckvc_err err;
+            broken = cases[i].broken;
+            assert_int_equal(create(cases[i].openblas, cases[i].products, &b, &err), CKVC_E_DEVICE);
+            assert_null(b.be);
+            assert_non_null(strstr(err.text, cases[i].says));
+            assert_non_null(strstr(err.text, "self-check"));
+            bench_close(&b);
+        }
+    }
+}
+
+/* The embedded model's losses on every kernel of ours that this CPU has: the same bytes. */
+static void same_model_on_every_width(void **state) {
+    (void)state;
+    enum { T = 100, C = 20 };
+    double nll[2][C];
+    const cpu_fma *const *list = cpu_fma_list();
+    if (!list[0] || !list[1]) {
+        print_message("skipped: this CPU does not have both AVX2 and AVX-512\n");
+        skip();
+    }
+    for (int i = 0; i < 2; i++) {
+        bench b;
+        ckvc_err err;
+        model *m;
+        session *s;
+        prefill_stats stats;
+        int32_t ids[T + C];
+        broken = i == 0 ? "nothing" : list[0]->name;
+        assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
+        assert_non_null(strstr(b.be->kernel, list[i]->name));
+        assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+        const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16};
+        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        for (int t = 0; t < T + C; t++) {
+            ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab;
+        }
+        assert_int_equal(
+            session_prefill(s, &(prefill_input){ids, T, T + C, 16, CKVC_ALPHA_PAPER}, &stats, &err),
+            CKVC_OK);
+        assert_int_equal(session_continue(s, ids + T, C, NULL, nll[i], &err), CKVC_OK);
+        printf("ran: %s\n", list[i]->name);
+        session_destroy(s);
+        model_close(m);
+        bench_close(&b);
+    }
+    assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {TEST(whole), TEST(gives_way), TEST(stops),
+                                       TEST(same_model_on_every_width)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
