@@ -10,7 +10,6 @@
 #include "formats/model/gguf.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +17,6 @@
 #include <sys/stat.h>
 
 #include "formats/model/reading.h"
-#include "lib/base/bytes.h"
 #include "lib/base/sizes.h"
 
 #define DEFAULT_ALIGNMENT 32u
@@ -28,15 +26,12 @@
 static const struct {
     const char *name;
     uint32_t bytes; /* of a fixed-size type; 0: string, array */
-    enum { NO_INTEGER, UNSIGNED, SIGNED } integer;
 } value_types[] = {
-    [GGUF_U8] = {"u8", 1, UNSIGNED},   [GGUF_I8] = {"i8", 1, SIGNED},
-    [GGUF_U16] = {"u16", 2, UNSIGNED}, [GGUF_I16] = {"i16", 2, SIGNED},
-    [GGUF_U32] = {"u32", 4, UNSIGNED}, [GGUF_I32] = {"i32", 4, SIGNED},
-    [GGUF_U64] = {"u64", 8, UNSIGNED}, [GGUF_I64] = {"i64", 8, SIGNED},
-    [GGUF_F32] = {"f32", 4, 0},        [GGUF_F64] = {"f64", 8, 0},
-    [GGUF_BOOL] = {"bool", 1, 0},      [GGUF_STRING] = {"string", 0, 0},
-    [GGUF_ARRAY] = {"array", 0, 0},
+    [GGUF_U8] = {"u8", 1},       [GGUF_I8] = {"i8", 1},     [GGUF_U16] = {"u16", 2},
+    [GGUF_I16] = {"i16", 2},     [GGUF_U32] = {"u32", 4},   [GGUF_I32] = {"i32", 4},
+    [GGUF_F32] = {"f32", 4},     [GGUF_BOOL] = {"bool", 1}, [GGUF_STRING] = {"string", 0},
+    [GGUF_ARRAY] = {"array", 0}, [GGUF_U64] = {"u64", 8},   [GGUF_I64] = {"i64", 8},
+    [GGUF_F64] = {"f64", 8},
 };
 #define N_VALUE_TYPES (sizeof value_types / sizeof *value_types)
 
@@ -64,34 +59,23 @@ bool gguf_is_file(const char *path) {
 
 /* ---- reading ---- */
 
-typedef struct reader {
-    reading in;
-    gguf *g;
-    ckvc_cursor c;
-} reader;
-
-static ckvc_status cut_off(reader *r, const char *what) {
-    return refuse_at(&r->in, r->c.pos,
-                     "the file ends inside %s (%" PRIu64 " bytes; is it cut off?)", what,
+static ckvc_status cut_off(reading *r, const char *what) {
+    return refuse_at(r, r->c.pos, "the file ends inside %s (%zu bytes; is it cut off?)", what,
                      r->c.size);
 }
 
 /* A key or a tensor's name, copied: printable ASCII, so that it can stand in a message and has no
  * NUL inside. */
-static ckvc_status read_name(reader *r, const char *what, size_t index, char **out) {
-    const uint64_t at = r->c.pos, n = ckvc_cursor_u64(&r->c);
-    if (!r->c.failed && (n == 0 || n > GGUF_MAX_NAME)) {
-        return refuse_at(&r->in, at, "%s %zu has a name of %" PRIu64 " bytes; 1 ... %u are read",
-                         what, index, n, GGUF_MAX_NAME);
-    }
+static ckvc_status read_name(reading *r, const char *what, size_t index, char **out) {
+    const size_t at = r->c.pos, n = ckvc_cursor_u64(&r->c);
+    MUST_AT(r, at, r->c.failed || (n >= 1 && n <= GGUF_MAX_NAME),
+            "%s %zu has a name of %zu bytes; 1 ... %u are read", what, index, n, GGUF_MAX_NAME);
     const uint8_t *p = ckvc_cursor_take(&r->c, n);
     if (!p) { return cut_off(r, what); }
-    for (uint64_t i = 0; i < n; i++) {
-        if (p[i] < 0x20 || p[i] > 0x7E) {
-            return refuse_at(&r->in, at + 8 + i,
-                             "the name of %s %zu holds the byte 0x%02X; want printable ASCII", what,
-                             index, p[i]);
-        }
+    for (size_t i = 0; i < n; i++) {
+        MUST_AT(r, at + 8 + i, p[i] >= 0x20 && p[i] <= 0x7E,
+                "the name of %s %zu holds the byte 0x%02X; want printable ASCII", what, index,
+                p[i]);
     }
     *out = ckvc_format("%.*s", (int)n, (const char *)p);
     return CKVC_OK;
@@ -99,70 +83,53 @@ static ckvc_status read_name(reader *r, const char *what, size_t index, char **o
 
 /* The items' bytes, all checked to be there: fixed sizes by one multiplication, strings by a walk
  * over their lengths. */
-static ckvc_status read_array(reader *r, gguf_value *v) {
+static ckvc_status read_array(reading *r, gguf_value *v) {
     ckvc_cursor *c = &r->c;
-    const uint64_t at = c->pos;
+    const size_t at = c->pos;
     const uint32_t item = ckvc_cursor_u32(c);
     v->n = ckvc_cursor_u64(c);
     if (c->failed) { return cut_off(r, v->key); }
-    if (item >= N_VALUE_TYPES || item == GGUF_ARRAY) {
-        return refuse_at(&r->in, at,
-                         "key %s is an array of type %u (%s); want numbers, bools or strings",
-                         v->key, item, item < N_VALUE_TYPES ? "array" : "of an unknown type");
-    }
+    MUST_AT(r, at, item < N_VALUE_TYPES && item != GGUF_ARRAY,
+            "key %s is an array of type %u (%s); want numbers, bools or strings", v->key, item,
+            item < N_VALUE_TYPES ? "array" : "of an unknown type");
     v->item = (gguf_type)item;
-    if (v->n > GGUF_MAX_ITEMS) {
-        return refuse_at(&r->in, at + 4,
-                         "key %s is an array of %" PRIu64 " items; at most %u are read", v->key,
-                         v->n, GGUF_MAX_ITEMS);
-    }
+    MUST_AT(r, at + 4, v->n <= GGUF_MAX_ITEMS,
+            "key %s is an array of %zu items; at most %u are read", v->key, v->n, GGUF_MAX_ITEMS);
     v->at = c->pos;
     v->data = c->data + c->pos;
-    const uint64_t size = value_types[item].bytes;
-    if (size && !ckvc_cursor_take(c, v->n * size)) { /* at most 2^24 * 8 */
-        return refuse_at(&r->in, at + 4,
-                         "key %s claims %" PRIu64 " items of %s, %" PRIu64 " bytes remain", v->key,
-                         v->n, value_types[item].name, c->size - c->pos);
-    }
-    for (uint64_t i = 0; !size && i < v->n; i++) {
-        const uint64_t place = c->pos, n = ckvc_cursor_u64(c);
-        if (!ckvc_cursor_take(c, n)) {
-            return refuse_at(&r->in, place,
-                             "string %" PRIu64 " of %" PRIu64
-                             " of key %s runs past the end of the file (%" PRIu64 " bytes)",
-                             i, v->n, v->key, c->size);
-        }
+    const size_t size = value_types[item].bytes;
+    MUST_AT(r, at + 4, !size || ckvc_cursor_take(c, v->n * size), /* at most 2^24 * 8 */
+            "key %s claims %zu items of %s, %zu bytes remain", v->key, v->n, value_types[item].name,
+            c->size - c->pos);
+    for (size_t i = 0; !size && i < v->n; i++) {
+        const size_t place = c->pos, n = ckvc_cursor_u64(c);
+        MUST_AT(r, place, ckvc_cursor_take(c, n),
+                "string %zu of %zu of key %s runs past the end of the file (%zu bytes)", i, v->n,
+                v->key, c->size);
     }
     v->bytes = c->pos - v->at;
     return CKVC_OK;
 }
 
-static ckvc_status read_value(reader *r, gguf_value *v) {
+static ckvc_status read_value(reading *r, gguf_value *v) {
     ckvc_cursor *c = &r->c;
-    const uint64_t at = c->pos;
+    const size_t at = c->pos;
     const uint32_t type = ckvc_cursor_u32(c);
     if (c->failed) { return cut_off(r, v->key); }
-    if (type >= N_VALUE_TYPES) {
-        return refuse_at(&r->in, at, "key %s has the unknown type %u", v->key, type);
-    }
+    MUST_AT(r, at, type < N_VALUE_TYPES, "key %s has the unknown type %u", v->key, type);
     v->type = (gguf_type)type;
     if (v->type == GGUF_ARRAY) { return read_array(r, v); }
     const bool string = v->type == GGUF_STRING;
-    const uint64_t length_at = c->pos;
+    const size_t length_at = c->pos;
     v->n = string ? ckvc_cursor_u64(c) : 1;
     v->bytes = string ? v->n : value_types[type].bytes;
     v->at = c->pos;
     v->data = ckvc_cursor_take(c, v->bytes);
-    if (!v->data && string && c->pos > length_at) {
-        return refuse_at(&r->in, length_at,
-                         "key %s is a string of %" PRIu64 " bytes, %" PRIu64 " remain", v->key,
-                         v->n, c->size - c->pos);
-    }
+    MUST_AT(r, length_at, v->data || !string || c->pos == length_at,
+            "key %s is a string of %zu bytes, %zu remain", v->key, v->n, c->size - c->pos);
     if (!v->data) { return cut_off(r, v->key); }
-    if (v->type == GGUF_BOOL && *v->data > 1) {
-        return refuse_at(&r->in, v->at, "key %s is a bool of value %u; want 0 or 1", v->key,
-                         *v->data);
-    }
+    MUST_AT(r, v->at, v->type != GGUF_BOOL || *v->data <= 1,
+            "key %s is a bool of value %u; want 0 or 1", v->key, *v->data);
     return CKVC_OK;
 }
 
@@ -171,211 +138,168 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static ckvc_status read_values(reader *r, uint64_t n) {
-    gguf *g = r->g;
-    g->values = ckvc_calloc((size_t)n, sizeof *g->values);
-    for (uint64_t i = 0; i < n; i++) {
-        gguf_value *v = &g->values[g->n_values];
-        CKVC_TRY(read_name(r, "key", (size_t)i, &v->key));
+static ckvc_status read_values(reading *r, gguf *g, size_t n) {
+    g->values = ckvc_calloc(n, sizeof *g->values);
+    for (size_t i = 0; i < n; i++) {
+        gguf_value *v = &g->values[i];
+        CKVC_TRY(read_name(r, "key", i, &v->key));
         g->n_values++;
         CKVC_TRY(read_value(r, v));
     }
-    qsort(g->values, g->n_values, sizeof *g->values, by_name);
-    for (size_t i = 1; i < g->n_values; i++) {
+    qsort(g->values, n, sizeof *g->values, by_name);
+    for (size_t i = 1; i < n; i++) {
         const gguf_value *v = &g->values[i];
-        if (strcmp(v[-1].key, v->key) == 0) {
-            return refuse_at(&r->in, v->at, "key %s is there twice (also at byte %" PRIu64 ")",
-                             v->key, v[-1].at);
-        }
+        MUST_AT(r, v->at, strcmp(v[-1].key, v->key) != 0,
+                "key %s is there twice (also at byte %zu)", v->key, v[-1].at);
     }
     return CKVC_OK;
 }
 
-static ckvc_status tensor_size(reader *r, gguf_tensor *t) {
-    uint64_t values = 1;
+/* The tensor's bytes, from its dimensions as they are in the file: the first one is contiguous. */
+static ckvc_status tensor_size(reading *r, tensor_view *t) {
+    char dims[TENSOR_DIMS_TEXT];
+    size_t values = 1;
     bool fits = true;
     for (int32_t i = 0; i < t->rank; i++) {
-        fits = fits && !__builtin_mul_overflow(values, (uint64_t)t->dims[i], &values);
+        fits = fits && ckvc_mul_size(values, (size_t)t->dims[i], &values);
     }
-    char dims[TENSOR_DIMS_TEXT];
     const tensor_block block = tensor_block_of(t->type);
     tensor_dims(t->dims, t->rank, dims);
-    if (t->dims[0] % block.values != 0) {
-        return refuse(&r->in,
-                      "tensor \"%s\" is %s %s: rows of %" PRId64 " values are no whole blocks of "
-                      "%u",
-                      t->name, t->dtype, dims, t->dims[0], block.values);
-    }
-    if (!fits || __builtin_mul_overflow(values / block.values, (uint64_t)block.bytes, &t->bytes)) {
-        return refuse(&r->in, "tensor \"%s\": %s %s overflows", t->name, t->dtype, dims);
-    }
+    MUST(r, t->dims[0] % block.values == 0,
+         "tensor \"%s\" is %s %s: rows of %lld values are no whole blocks of %u", t->name, t->dtype,
+         dims, (long long)t->dims[0], block.values);
+    MUST(r, fits && ckvc_mul_size(values / block.values, block.bytes, &t->bytes),
+         "tensor \"%s\": %s %s overflows", t->name, t->dtype, dims);
     return CKVC_OK;
 }
 
 /* One entry of the table. *offset is where this tensor begins, in the data. */
-static ckvc_status read_tensor(reader *r, size_t index, uint64_t alignment, gguf_tensor *t,
-                               uint64_t *offset) {
+static ckvc_status read_tensor(reading *r, tensor_view *t, size_t *offset) {
     ckvc_cursor *c = &r->c;
-    CKVC_TRY(read_name(r, "tensor", index, &t->name));
-    uint64_t at = c->pos;
+    size_t at = c->pos;
     const uint32_t rank = ckvc_cursor_u32(c);
-    if (!c->failed && (rank < 1 || rank > TENSOR_MAX_RANK)) {
-        return refuse_at(&r->in, at, "tensor \"%s\" has rank %u; 1 ... %d are read", t->name, rank,
-                         TENSOR_MAX_RANK);
-    }
+    MUST_AT(r, at, c->failed || (rank >= 1 && rank <= TENSOR_MAX_RANK),
+            "tensor \"%s\" has rank %u; 1 ... %d are read", t->name, rank, TENSOR_MAX_RANK);
     t->rank = (int32_t)rank;
     for (uint32_t i = 0; i < rank && !c->failed; i++) {
         at = c->pos;
         const uint64_t dim = ckvc_cursor_u64(c);
-        if (!c->failed && (dim < 1 || dim > (uint64_t)GGUF_MAX_DIM)) {
-            return refuse_at(&r->in, at,
-                             "tensor \"%s\": dimension %u is %" PRIu64 "; want 1 ... 2^48", t->name,
-                             i, dim);
-        }
+        MUST_AT(r, at, c->failed || (dim >= 1 && dim <= GGUF_MAX_DIM),
+                "tensor \"%s\": dimension %u is %zu; want 1 ... 2^48", t->name, i, dim);
         t->dims[i] = (int64_t)dim;
     }
-    const uint64_t type_at = c->pos;
+    at = c->pos;
     const uint32_t type = ckvc_cursor_u32(c);
-    const uint64_t offset_at = c->pos;
     *offset = ckvc_cursor_u64(c);
     if (c->failed) { return cut_off(r, "the table of tensors"); }
-    if (type >= N_TENSOR_TYPES || !tensor_types[type]) {
-        return refuse_at(&r->in, type_at,
-                         "tensor \"%s\" has the unknown type %u (read are " SUPPORTED_TYPES ")",
-                         t->name, type);
-    }
+    MUST_AT(r, at, type < N_TENSOR_TYPES && tensor_types[type],
+            "tensor \"%s\" has the unknown type %u (read are " SUPPORTED_TYPES ")", t->name, type);
     t->dtype = tensor_types[type];
     t->type = tensor_type_named(t->dtype);
-    if (t->type == TENSOR_OTHER) {
-        return refuse_at(
-            &r->in, type_at,
+    MUST_AT(r, at, t->type != TENSOR_OTHER,
             "tensor \"%s\" has type %s, which is not supported (read are " SUPPORTED_TYPES ")",
             t->name, t->dtype);
-    }
-    CKVC_TRY(tensor_size(r, t));
-    if (*offset % alignment != 0) {
-        return refuse_at(&r->in, offset_at,
-                         "tensor \"%s\" begins at %" PRIu64
-                         " of the data, no multiple of " ALIGNMENT_KEY " %" PRIu64,
-                         t->name, *offset, alignment);
-    }
-    return CKVC_OK;
+    return tensor_size(r, t);
 }
 
 /* n rounded up to a multiple of a power of two; false when that overflows. */
-static bool align_up(uint64_t n, uint64_t alignment, uint64_t *out) {
-    if (__builtin_add_overflow(n, alignment - 1, out)) { return false; }
+static bool align_up(size_t n, size_t alignment, size_t *out) {
+    const bool fits = ckvc_add_size(n, alignment - 1, out);
     *out &= ~(alignment - 1);
-    return true;
+    return fits;
 }
 
-static ckvc_status read_alignment(reader *r, uint64_t *out) {
-    const gguf_value *v = gguf_find(r->g, ALIGNMENT_KEY);
+static ckvc_status read_alignment(reading *r, const gguf *g, size_t *out) {
+    const gguf_value *v = gguf_find(g, ALIGNMENT_KEY);
     *out = DEFAULT_ALIGNMENT;
     if (!v) { return CKVC_OK; }
-    if (v->type != GGUF_U32) {
-        return refuse_at(&r->in, v->at, "key " ALIGNMENT_KEY " is %s; want u32",
-                         value_types[v->type].name);
-    }
+    MUST_AT(r, v->at, v->type == GGUF_U32, "key " ALIGNMENT_KEY " is %s; want u32",
+            value_types[v->type].name);
     *out = ckvc_get_u32(v->data);
-    if (*out < 8 || *out > GGUF_MAX_ALIGNMENT || (*out & (*out - 1)) != 0) {
-        return refuse_at(&r->in, v->at,
-                         "key " ALIGNMENT_KEY " is %" PRIu64 "; want a power of two in 8 ... %u",
-                         *out, GGUF_MAX_ALIGNMENT);
-    }
+    MUST_AT(r, v->at, *out >= 8 && *out <= GGUF_MAX_ALIGNMENT && (*out & (*out - 1)) == 0,
+            "key " ALIGNMENT_KEY " is %zu; want a power of two in 8 ... %u", *out,
+            GGUF_MAX_ALIGNMENT);
     return CKVC_OK;
 }
 
 /* Tensors lie one after the other in the order of the table, each begun at the next multiple of the
  * alignment, as every writer has them and llama.cpp demands: no overlap, and no bytes that belong
  * to nothing. */
-static ckvc_status place_tensors(reader *r, const uint64_t *offsets, uint64_t alignment) {
+static ckvc_status place_tensors(reading *r, gguf *g, const size_t *offsets, size_t alignment) {
     const ckvc_cursor *c = &r->c;
-    gguf *g = r->g;
-    uint64_t data, next = 0;
-    if (!align_up(c->pos, alignment, &data)) {
-        return refuse_at(&r->in, c->pos, "the data's place overflows");
-    }
+    size_t data, next = 0;
+    MUST_AT(r, c->pos, align_up(c->pos, alignment, &data), "the data's place overflows");
     if (g->n_tensors && data > c->size) { return cut_off(r, "the padding before the data"); }
     for (size_t i = 0; i < g->n_tensors; i++) {
-        gguf_tensor *t = &g->tensors[i];
-        if (offsets[i] != next) {
-            return refuse(
-                &r->in, "tensor \"%s\" begins at %" PRIu64 " of the data, %s; want %" PRIu64,
-                t->name, offsets[i],
-                offsets[i] < next ? "inside the tensor before it" : "behind bytes of no tensor",
-                next);
-        }
-        if (!ckvc_span_ok(offsets[i], t->bytes, c->size - data)) {
-            return refuse(&r->in,
-                          "tensor \"%s\" is %" PRIu64 " bytes at %" PRIu64
-                          " of the data, which has %" PRIu64 " (is the file cut off?)",
-                          t->name, t->bytes, offsets[i], c->size - data);
-        }
+        tensor_view *t = &g->tensors[i];
+        MUST(r, offsets[i] == next, "tensor \"%s\" begins at %zu of the data, %s; want %zu",
+             t->name, offsets[i],
+             offsets[i] < next ? "inside the tensor before it" : "behind bytes of no tensor", next);
+        MUST(r, ckvc_span_ok(offsets[i], t->bytes, c->size - data),
+             "tensor \"%s\" is %zu bytes at %zu of the data, which has %zu (is the file cut off?)",
+             t->name, t->bytes, offsets[i], c->size - data);
         t->data = c->data + data + offsets[i];
-        if (!align_up(offsets[i] + t->bytes, alignment, &next)) {
-            return refuse(&r->in, "tensor \"%s\": its end overflows", t->name);
-        }
+        MUST(r, align_up(offsets[i] + t->bytes, alignment, &next),
+             "tensor \"%s\": its end overflows", t->name);
     }
-    const uint64_t last = data + next;
-    if (c->size > last) {
-        return refuse_at(&r->in, last, "%" PRIu64 " bytes behind the last tensor belong to none",
-                         c->size - last);
+    MUST_AT(r, data + next, c->size <= data + next,
+            "%zu bytes behind the last tensor belong to none", c->size - data - next);
+    return CKVC_OK;
+}
+
+static ckvc_status read_tensors(reading *r, gguf *g, size_t n) {
+    size_t alignment;
+    CKVC_AUTO_FREE size_t *offsets = ckvc_calloc(n, sizeof *offsets);
+    g->tensors = ckvc_calloc(n, sizeof *g->tensors);
+    CKVC_TRY(read_alignment(r, g, &alignment));
+    for (size_t i = 0; i < n; i++) {
+        char *name = NULL;
+        CKVC_TRY(read_name(r, "tensor", i, &name));
+        g->tensors[g->n_tensors++] = (tensor_view){.name = name, .stored = name, .file = g->path};
+        CKVC_TRY(read_tensor(r, &g->tensors[i], &offsets[i]));
+        MUST_AT(r, r->c.pos - 8, offsets[i] % alignment == 0,
+                "tensor \"%s\" begins at %zu of the data, no multiple of " ALIGNMENT_KEY " %zu",
+                name, offsets[i], alignment);
+    }
+    CKVC_TRY(place_tensors(r, g, offsets, alignment));
+    qsort(g->tensors, n, sizeof *g->tensors, by_name);
+    for (size_t i = 0; i < n; i++) {
+        tensor_view *t = &g->tensors[i];
+        MUST(r, i == 0 || strcmp(t[-1].name, t->name) != 0, "tensor \"%s\" is there twice",
+             t->name);
+        for (int32_t a = 0, b = t->rank - 1; a < b; a++, b--) { /* to row-major */
+            const int64_t dim = t->dims[a];
+            t->dims[a] = t->dims[b];
+            t->dims[b] = dim;
+        }
     }
     return CKVC_OK;
 }
 
-static ckvc_status read_tensors(reader *r, uint64_t n) {
-    gguf *g = r->g;
-    uint64_t alignment;
-    CKVC_AUTO_FREE uint64_t *offsets = ckvc_calloc((size_t)n, sizeof *offsets);
-    g->tensors = ckvc_calloc((size_t)n, sizeof *g->tensors);
-    CKVC_TRY(read_alignment(r, &alignment));
-    for (uint64_t i = 0; i < n; i++) {
-        g->n_tensors++; /* a name that was read before the failure is freed with the rest */
-        CKVC_TRY(read_tensor(r, (size_t)i, alignment, &g->tensors[i], &offsets[i]));
-    }
-    CKVC_TRY(place_tensors(r, offsets, alignment));
-    qsort(g->tensors, g->n_tensors, sizeof *g->tensors, by_name);
-    for (size_t i = 1; i < g->n_tensors; i++) {
-        if (strcmp(g->tensors[i - 1].name, g->tensors[i].name) == 0) {
-            return refuse(&r->in, "tensor \"%s\" is there twice", g->tensors[i].name);
-        }
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status read_all(reader *r) {
-    /* The shortest key and the shortest tensor entry: what a count is held against before anything
-     * is allocated for it. */
-    enum { MIN_KEY = 8 + 1 + 4 + 1, MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8 };
+static ckvc_status read_all(reading *r, gguf *g) {
     ckvc_cursor *c = &r->c;
     const uint8_t *magic = ckvc_cursor_take(c, 4);
-    if (!magic || memcmp(magic, "GGUF", 4) != 0) {
-        return refuse_at(&r->in, 0, "does not begin with \"GGUF\"");
-    }
+    MUST_AT(r, 0, magic && memcmp(magic, "GGUF", 4) == 0, "does not begin with \"GGUF\"");
     const uint32_t version = ckvc_cursor_u32(c);
-    const uint64_t n_tensors = ckvc_cursor_u64(c), n_keys = ckvc_cursor_u64(c);
+    const size_t n_tensors = ckvc_cursor_u64(c), n_keys = ckvc_cursor_u64(c);
     if (c->failed) { return cut_off(r, "the header"); }
-    if (version != 2 && version != 3) {
-        return refuse_at(&r->in, 4, "GGUF version %u%s; versions 2 and 3 are read", version,
-                         version != 0 && (version & 0xFFFF) == 0 ? " (a big-endian file?)" : "");
-    }
+    MUST_AT(r, 4, version == 2 || version == 3, "GGUF version %u%s; versions 2 and 3 are read",
+            version, version != 0 && (version & 0xFFFF) == 0 ? " (a big-endian file?)" : "");
+    /* What a count is held against before anything is allocated for it: the shortest entry. */
     const struct {
         const char *what;
-        uint64_t n, most, bytes;
-    } counts[] = {{"tensors", n_tensors, GGUF_MAX_TENSORS, MIN_TENSOR},
-                  {"keys", n_keys, GGUF_MAX_KEYS, MIN_KEY}};
+        size_t n, most, bytes;
+    } counts[] = {{"tensors", n_tensors, GGUF_MAX_TENSORS, 8 + 1 + 4 + 8 + 4 + 8},
+                  {"keys", n_keys, GGUF_MAX_KEYS, 8 + 1 + 4 + 1}};
     for (size_t i = 0; i < 2; i++) {
-        if (counts[i].n > counts[i].most || counts[i].n > (c->size - c->pos) / counts[i].bytes) {
-            return refuse_at(&r->in, 8 + 8 * i,
-                             "%" PRIu64 " %s; the file's %" PRIu64
-                             " bytes and our limit of %" PRIu64 " allow fewer",
-                             counts[i].n, counts[i].what, c->size, counts[i].most);
-        }
+        MUST_AT(r, 8 + 8 * i,
+                counts[i].n <= counts[i].most &&
+                    counts[i].n <= (c->size - c->pos) / counts[i].bytes,
+                "%zu %s; the file's %zu bytes and our limit of %zu allow fewer", counts[i].n,
+                counts[i].what, c->size, counts[i].most);
     }
-    CKVC_TRY(read_values(r, n_keys));
-    return read_tensors(r, n_tensors);
+    CKVC_TRY(read_values(r, g, n_keys));
+    return read_tensors(r, g, n_tensors);
 }
 
 ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) {
@@ -383,9 +307,8 @@ ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) {
     CKVC_AUTO(gguf_close_at) gguf *g = ckvc_calloc(1, sizeof *g);
     CKVC_TRY(ckvc_map_open(path, &g->map, err));
     g->path = ckvc_strdup(path);
-    reader r = {
-        .in = {.path = path, .err = err}, .g = g, .c = {.data = g->map.data, .size = g->map.size}};
-    CKVC_TRY(read_all(&r));
+    reading r = {.path = path, .err = err, .c = {.data = g->map.data, .size = g->map.size}};
+    CKVC_TRY(read_all(&r, g));
     *out = ckvc_take(&g);
     return CKVC_OK;
 }
@@ -396,7 +319,7 @@ void gguf_close(gguf *g) {
         free(g->values[i].key);
     }
     for (size_t i = 0; i < g->n_tensors; i++) {
-        free(g->tensors[i].name);
+        free((char *)(uintptr_t)g->tensors[i].name);
     }
     free(g->values);
     free(g->tensors);
@@ -411,73 +334,75 @@ const gguf_value *gguf_find(const gguf *g, const char *key) {
     return bsearch(&key, g->values, g->n_values, sizeof *g->values, by_name);
 }
 
-const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name) {
+const tensor_view *gguf_find_tensor(const gguf *g, const char *name) {
     return bsearch(&name, g->tensors, g->n_tensors, sizeof *g->tensors, by_name);
 }
 
-static ckvc_status wrong_type(const gguf *g, const gguf_value *v, const char *want, ckvc_err *err) {
-    const bool array = v->type == GGUF_ARRAY;
-    return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": key %s is %s%s; want %s", g->path,
-                     v->at, v->key, array ? "an array of " : "",
-                     value_types[array ? v->item : v->type].name, want);
+/* The value when it is there and of one of the types (bits), of such items if it is an array. */
+static ckvc_status find_typed(const gguf *g, const char *key, unsigned types, gguf_type item,
+                              const char *want, const gguf_value **out, ckvc_err *err) {
+    const gguf_value *v = *out = gguf_find(g, key);
+    const bool array = v && v->type == GGUF_ARRAY;
+    if (!v || (types >> v->type & 1 && (!array || v->item == item))) { return CKVC_OK; }
+    reading r = {.path = g->path, .err = err};
+    return refuse_at(&r, v->at, "key %s is %s%s; want %s%s", key, array ? "an array of " : "",
+                     value_types[array ? v->item : v->type].name, want,
+                     types == 1u << GGUF_ARRAY ? value_types[item].name : "");
 }
 
 ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, int64_t *out,
                      ckvc_err *err) {
-    const gguf_value *v = gguf_find(g, key);
+    enum {
+        SIGNED = 1 << GGUF_I8 | 1 << GGUF_I16 | 1 << GGUF_I32 | 1 << GGUF_I64,
+        UNSIGNED = 1 << GGUF_U8 | 1 << GGUF_U16 | 1 << GGUF_U32 | 1 << GGUF_U64
+    };
+    const gguf_value *v;
+    CKVC_TRY(find_typed(g, key, SIGNED | UNSIGNED, 0, "an integer", &v, err));
     if (!v) { return CKVC_OK; }
-    if (!value_types[v->type].integer) { return wrong_type(g, v, "an integer", err); }
     uint64_t bits = 0;
-    for (uint32_t i = 0; i < v->bytes; i++) {
+    for (size_t i = 0; i < v->bytes; i++) {
         bits |= (uint64_t)v->data[i] << 8 * i;
     }
-    const unsigned unused = 64 - 8 * (unsigned)v->bytes;
-    const int64_t x = value_types[v->type].integer == SIGNED ? (int64_t)(bits << unused) >> unused
-                      : bits > INT64_MAX                     ? INT64_MAX
-                                                             : (int64_t)bits;
+    const size_t unused = 64 - 8 * v->bytes;
+    const int64_t x = SIGNED >> v->type & 1 ? (int64_t)(bits << unused) >> unused
+                      : bits > INT64_MAX    ? INT64_MAX
+                                            : (int64_t)bits;
     if (x < min || x > max) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: byte %" PRIu64 ": key %s is %" PRId64 "; want %" PRId64
-                         " ... %" PRId64,
-                         g->path, v->at, key, x, min, max);
+        reading r = {.path = g->path, .err = err};
+        return refuse_at(&r, v->at, "key %s is %lld; want %lld ... %lld", key, (long long)x,
+                         (long long)min, (long long)max);
     }
     *out = x;
     return CKVC_OK;
 }
 
 ckvc_status gguf_number(const gguf *g, const char *key, double *out, ckvc_err *err) {
-    const gguf_value *v = gguf_find(g, key);
+    const gguf_value *v;
+    CKVC_TRY(find_typed(g, key, 1 << GGUF_F32 | 1 << GGUF_F64, 0, "f32 or f64", &v, err));
     if (!v) { return CKVC_OK; }
-    if (v->type != GGUF_F32 && v->type != GGUF_F64) { return wrong_type(g, v, "f32 or f64", err); }
     const double x = v->type == GGUF_F32 ? (double)ckvc_get_f32(v->data) : ckvc_get_f64(v->data);
     if (!isfinite(x)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": key %s is %s", g->path, v->at,
-                         key, isnan(x) ? "NaN" : "infinite");
+        reading r = {.path = g->path, .err = err};
+        return refuse_at(&r, v->at, "key %s is %s", key, isnan(x) ? "NaN" : "infinite");
     }
     *out = x;
     return CKVC_OK;
 }
 
 ckvc_status gguf_flag(const gguf *g, const char *key, bool *out, ckvc_err *err) {
-    const gguf_value *v = gguf_find(g, key);
-    if (!v) { return CKVC_OK; }
-    if (v->type != GGUF_BOOL) { return wrong_type(g, v, "bool", err); }
-    *out = *v->data != 0;
+    const gguf_value *v;
+    CKVC_TRY(find_typed(g, key, 1 << GGUF_BOOL, 0, "bool", &v, err));
+    if (v) { *out = *v->data != 0; }
     return CKVC_OK;
 }
 
 ckvc_status gguf_string(const gguf *g, const char *key, const gguf_value **out, ckvc_err *err) {
-    *out = gguf_find(g, key);
-    return !*out || (*out)->type == GGUF_STRING ? CKVC_OK : wrong_type(g, *out, "a string", err);
+    return find_typed(g, key, 1 << GGUF_STRING, 0, "a string", out, err);
 }
 
 ckvc_status gguf_array(const gguf *g, const char *key, gguf_type item, const gguf_value **out,
                        ckvc_err *err) {
-    *out = gguf_find(g, key);
-    if (!*out || ((*out)->type == GGUF_ARRAY && (*out)->item == item)) { return CKVC_OK; }
-    char want[32];
-    snprintf(want, sizeof want, "an array of %s", value_types[item].name);
-    return wrong_type(g, *out, want, err);
+    return find_typed(g, key, 1 << GGUF_ARRAY, item, "an array of ", out, err);
 }
 
 bool gguf_string_is(const gguf_value *v, const char *text) {

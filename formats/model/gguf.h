@@ -20,7 +20,7 @@
 #define GGUF_MAX_NAME      255u       /* bytes of a key or of a tensor's name */
 #define GGUF_MAX_ITEMS     (1u << 24) /* of one array */
 #define GGUF_MAX_ALIGNMENT (1u << 16)
-#define GGUF_MAX_DIM       (INT64_C(1) << 48)
+#define GGUF_MAX_DIM       (UINT64_C(1) << 48)
 
 typedef enum gguf_type {
     GGUF_U8,
@@ -39,30 +39,23 @@ typedef enum gguf_type {
 } gguf_type;
 
 typedef struct gguf_value {
-    char *key; /* printable ASCII; first, as gguf_tensor's name: both are found by it */
+    char *key; /* printable ASCII; first, as a tensor's name: both are found by it */
     gguf_type type;
     gguf_type item;      /* of an array; never GGUF_ARRAY */
-    uint64_t n;          /* items of an array; bytes of a string; else 1 */
     const uint8_t *data; /* the number, the string's first byte, or the array's first item */
-    uint64_t at, bytes;  /* where data lies in the file, and how much */
+    size_t n;            /* items of an array; bytes of a string; else 1 */
+    size_t at, bytes;    /* where data lies in the file, and how much */
 } gguf_value;
-
-typedef struct gguf_tensor {
-    char *name;                    /* printable ASCII */
-    tensor_type type;              /* never TENSOR_OTHER */
-    const char *dtype;             /* "Q4_1" */
-    int32_t rank;                  /* 1 ... TENSOR_MAX_RANK */
-    int64_t dims[TENSOR_MAX_RANK]; /* as in the file: the first one is contiguous */
-    const uint8_t *data;
-    uint64_t bytes;
-} gguf_tensor;
+_Static_assert(sizeof(size_t) == 8, "a model's file may be larger than 4 GiB");
 
 typedef struct gguf {
     char *path;
     ckvc_map map;
     gguf_value *values; /* sorted by key */
     size_t n_values;
-    gguf_tensor *tensors; /* sorted by name */
+    /* Sorted by name, which is the stored one (printable ASCII, owned); never TENSOR_OTHER, rank 1
+     * or more. */
+    tensor_view *tensors;
     size_t n_tensors;
 } gguf;
 
@@ -73,7 +66,7 @@ void gguf_close(gguf *g);
 CKVC_AUTO_OF(gguf, gguf_close)
 
 const gguf_value *gguf_find(const gguf *g, const char *key);
-const gguf_tensor *gguf_find_tensor(const gguf *g, const char *name);
+const tensor_view *gguf_find_tensor(const gguf *g, const char *name);
 
 /* Scalars by key: CKVC_OK with *out left alone when the key is not there. Any integer type does for
  * an integer, f32 and f64 for a number; a value of another type, or outside min ... max, is

@@ -9,7 +9,6 @@
  */
 #include "formats/model/gguf_model.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,16 +31,12 @@ static const char *arch_key(const reader *r, const char *name, char key[64]) {
     return key;
 }
 
-static void keep(reader *r, ckvc_status st) {
-    if (r->in.status == CKVC_OK) { r->in.status = st; }
-}
-
 /* otherwise < min: the key is required; else it stands for a missing one. */
 static int32_t read_int(reader *r, const char *name, int64_t min, int64_t max, int64_t otherwise) {
     char key[64];
     int64_t v = otherwise;
     if (r->in.status != CKVC_OK) { return 0; }
-    keep(r, gguf_int(r->g, arch_key(r, name, key), min, max, &v, r->in.err));
+    r->in.status = gguf_int(r->g, arch_key(r, name, key), min, max, &v, r->in.err);
     if (r->in.status == CKVC_OK && v < min) { refuse(&r->in, "key %s is missing", key); }
     return (int32_t)v;
 }
@@ -51,7 +46,7 @@ static double read_number(reader *r, const char *name, double above, double max,
     char key[64];
     double v = otherwise;
     if (r->in.status != CKVC_OK) { return 0; }
-    keep(r, gguf_number(r->g, arch_key(r, name, key), &v, r->in.err));
+    r->in.status = gguf_number(r->g, arch_key(r, name, key), &v, r->in.err);
     if (r->in.status != CKVC_OK) { return 0; }
     if (otherwise <= above && !gguf_find(r->g, key)) {
         refuse(&r->in, "key %s is missing", key);
@@ -92,22 +87,16 @@ static ckvc_status check_supported(reader *r) {
             CKVC_TRY(gguf_int(r->g, key, INT64_MIN, INT64_MAX, &whole, r->in.err));
             got = (double)whole;
         }
-        if (got != foreign_keys[i].plain) {
-            return refuse(&r->in, "key %s is %g: %s, which is not supported", key, got,
-                          foreign_keys[i].why);
-        }
+        MUST(&r->in, got == foreign_keys[i].plain, "key %s is %g: %s, which is not supported", key,
+             got, foreign_keys[i].why);
     }
     int64_t parts = 0, version = 2;
     CKVC_TRY(gguf_int(r->g, "split.count", 0, INT64_MAX, &parts, r->in.err));
-    if (parts > 1) {
-        return refuse(&r->in,
-                      "key split.count is %" PRId64 ": one part of a model; join the parts first",
-                      parts);
-    }
+    MUST(&r->in, parts <= 1, "key split.count is %lld: one part of a model; join the parts first",
+         (long long)parts);
     CKVC_TRY(gguf_int(r->g, "general.quantization_version", 0, INT64_MAX, &version, r->in.err));
-    if (version != 2) {
-        return refuse(&r->in, "key general.quantization_version is %" PRId64 "; want 2", version);
-    }
+    MUST(&r->in, version == 2, "key general.quantization_version is %lld; want 2",
+         (long long)version);
     return CKVC_OK;
 }
 
@@ -118,17 +107,14 @@ static ckvc_status check_supported(reader *r) {
  * high 4 and 8,192 original positions; the last divisor is the factor. A tensor that these do not
  * reproduce is refused. */
 static ckvc_status read_rope_freqs(reader *r, model_shape *s) {
-    const gguf_tensor *t = gguf_find_tensor(r->g, ROPE_FREQS);
+    const tensor_view *t = gguf_find_tensor(r->g, ROPE_FREQS);
     const int32_t half = s->head_dim / 2;
     if (!t) { return CKVC_OK; }
-    if (s->rope != ROPE_DEFAULT) {
-        return refuse(&r->in,
-                      "tensor \"" ROPE_FREQS "\" beside a %s rotary scaling is not supported",
-                      rope_kind_name(s->rope));
-    }
-    if (t->type != TENSOR_F32 || t->rank != 1 || t->dims[0] != half) {
-        return refuse(&r->in, "tensor \"" ROPE_FREQS "\" is not F32 [%d]", half);
-    }
+    MUST(&r->in, s->rope == ROPE_DEFAULT,
+         "tensor \"" ROPE_FREQS "\" beside a %s rotary scaling is not supported",
+         rope_kind_name(s->rope));
+    MUST(&r->in, t->type == TENSOR_F32 && t->rank == 1 && t->dims[0] == half,
+         "tensor \"" ROPE_FREQS "\" is not F32 [%d]", half);
     double plain[MODEL_HEAD_DIM_MAX / 2], scaled[MODEL_HEAD_DIM_MAX / 2];
     model_shape with = *s;
     with.rope = ROPE_LLAMA3;
@@ -143,13 +129,10 @@ static ckvc_status read_rope_freqs(reader *r, model_shape *s) {
         const double got = (double)ckvc_get_f32(t->data + (size_t)i * 4),
                      want = plain[i] / scaled[i];
         ones = ones && got == 1.0;
-        if (!ones && !(fabs(got - want) <= 1e-5 * want)) {
-            return refuse(&r->in,
-                          "tensor \"" ROPE_FREQS "\"[%d] is %g; a llama3 scaling by %g (low 1, "
-                          "high 4, original 8192) has %g, and no other rotary factors are "
-                          "supported",
-                          i, got, with.rope_factor, want);
-        }
+        MUST(&r->in, ones || fabs(got - want) <= 1e-5 * want,
+             "tensor \"" ROPE_FREQS "\"[%d] is %g; a llama3 scaling by %g (low 1, high 4, original "
+                                    "8192) has %g, and no other rotary factors are supported",
+             i, got, with.rope_factor, want);
     }
     if (!ones) { *s = with; }
     return CKVC_OK;
@@ -161,27 +144,22 @@ static ckvc_status read_rope(reader *r, model_shape *s) {
     s->rope_theta = read_number(r, "rope.freq_base", 1.0, 1e15, 10000.0);
     const int32_t turned = read_int(r, "rope.dimension_count", 1, MODEL_HEAD_DIM_MAX, s->head_dim);
     CKVC_TRY(r->in.status);
-    if (turned != s->head_dim) {
-        return refuse(&r->in,
-                      "key %s.rope.dimension_count is %d, the head dimension %d: a partial rotary "
-                      "embedding is not supported",
-                      r->arch, turned, s->head_dim);
-    }
+    MUST(&r->in, turned == s->head_dim,
+         "key %s.rope.dimension_count is %d, the head dimension %d: a partial rotary embedding is "
+         "not supported",
+         r->arch, turned, s->head_dim);
     CKVC_TRY(gguf_string(r->g, arch_key(r, "rope.scaling.type", type_key), &type, r->in.err));
     const double legacy = read_number(r, "rope.scale_linear", 0.0, 1e6, 1.0);
     const double factor =
         read_number(r, "rope.scaling.factor", -1.0, 1e6, 1.0); /* 0 stands for none */
     CKVC_TRY(r->in.status);
     const bool is_linear = gguf_string_is(type, "linear");
-    if (type && !is_linear && !gguf_string_is(type, "none")) {
-        return refuse(&r->in, "key %s is \"%.*s\", which is not supported", type_key,
-                      (int)(type->n < 32 ? type->n : 32), (const char *)type->data);
-    }
+    MUST(&r->in, !type || is_linear || gguf_string_is(type, "none"),
+         "key %s is \"%.*s\", which is not supported", type_key, (int)(type->n < 32 ? type->n : 32),
+         (const char *)type->data);
     const double linear = is_linear && factor != 0.0 ? factor : legacy;
-    if (linear < 1.0) {
-        return refuse(&r->in, "key %s: a linear rotary scaling by %g is not at least 1",
-                      is_linear ? type_key : arch_key(r, "rope.scale_linear", legacy_key), linear);
-    }
+    MUST(&r->in, linear >= 1.0, "key %s: a linear rotary scaling by %g is not at least 1",
+         is_linear ? type_key : arch_key(r, "rope.scale_linear", legacy_key), linear);
     if (linear > 1.0) {
         s->rope = ROPE_LINEAR;
         s->rope_factor = linear;
@@ -200,38 +178,30 @@ static ckvc_status read_dims(reader *r, model_shape *s) {
     s->max_positions = read_int(r, "context_length", 1, MODEL_POSITIONS_MAX, 0);
     s->rms_eps = read_number(r, "attention.layer_norm_rms_epsilon", 0.0, 1.0, 0.0);
     CKVC_TRY(r->in.status);
-    if (s->n_heads % s->n_kv_heads != 0) {
-        return refuse(&r->in, "key %s.attention.head_count is %d, no multiple of head_count_kv %d",
-                      r->arch, s->n_heads, s->n_kv_heads);
-    }
+    MUST(&r->in, s->n_heads % s->n_kv_heads == 0,
+         "key %s.attention.head_count is %d, no multiple of head_count_kv %d", r->arch, s->n_heads,
+         s->n_kv_heads);
     s->head_dim = read_int(r, "attention.key_length", 2, MODEL_HEAD_DIM_MAX,
                            0 == s->width % s->n_heads ? s->width / s->n_heads : -1);
     const int32_t value_length =
         read_int(r, "attention.value_length", 1, MODEL_HEAD_DIM_MAX, s->head_dim);
     CKVC_TRY(r->in.status);
-    if (s->head_dim > MODEL_HEAD_DIM_MAX || s->head_dim % 2 != 0 || value_length != s->head_dim) {
-        return refuse(&r->in,
-                      "heads of %d key and %d value dimensions (%s.attention.key_length, "
-                      "value_length, or embedding_length / head_count); want one even number up "
-                      "to %d",
-                      s->head_dim, value_length, r->arch, MODEL_HEAD_DIM_MAX);
-    }
+    MUST(&r->in,
+         s->head_dim <= MODEL_HEAD_DIM_MAX && s->head_dim % 2 == 0 && value_length == s->head_dim,
+         "heads of %d key and %d value dimensions (%s.attention.key_length, value_length, or "
+         "embedding_length / head_count); want one even number up to %d",
+         s->head_dim, value_length, r->arch, MODEL_HEAD_DIM_MAX);
     /* llama.cpp runs these two architectures without a window. */
     const int32_t window = read_int(r, "attention.sliding_window", 0, INT32_MAX, 0);
     CKVC_TRY(r->in.status);
-    if (window > 0 && window < s->max_positions) {
-        return refuse(&r->in, "key %s.attention.sliding_window is %d, which is not supported",
-                      r->arch, window);
-    }
+    MUST(&r->in, window == 0 || window >= s->max_positions,
+         "key %s.attention.sliding_window is %d, which is not supported", r->arch, window);
     const double root = sqrt((double)s->head_dim),
                  scale = read_number(r, "attention.scale", 0.0, 1e6, 1.0 / root);
     CKVC_TRY(r->in.status);
-    if (fabs(scale * root - 1.0) > 1e-6) {
-        return refuse(&r->in,
-                      "key %s.attention.scale is %g, which is not supported (1/sqrt(head "
-                      "dimension) is)",
-                      r->arch, scale);
-    }
+    MUST(&r->in, fabs(scale * root - 1.0) <= 1e-6,
+         "key %s.attention.scale is %g, which is not supported (1/sqrt(head dimension) is)",
+         r->arch, scale);
     return CKVC_OK;
 }
 
@@ -242,20 +212,15 @@ static bool has_tensor(const reader *r, const char *name) {
 /* What the tensors say: the vocabulary's size and which optional ones there are. Their shapes are
  * checked by whoever loads them. */
 static ckvc_status read_tensors(reader *r, model_shape *s) {
-    const gguf_tensor *embedding = gguf_find_tensor(r->g, "token_embd.weight");
-    if (!embedding || embedding->rank != 2 || embedding->dims[1] > MODEL_VOCAB_MAX) {
-        return refuse(&r->in,
-                      "tensor \"token_embd.weight\" is missing, or not [width, vocabulary up to "
-                      "%d]",
-                      MODEL_VOCAB_MAX);
-    }
-    s->vocab = (int32_t)embedding->dims[1];
+    const tensor_view *embedding = gguf_find_tensor(r->g, "token_embd.weight");
+    MUST(&r->in, embedding && embedding->rank == 2 && embedding->dims[0] <= MODEL_VOCAB_MAX,
+         "tensor \"token_embd.weight\" is missing, or not [width, vocabulary up to %d]",
+         MODEL_VOCAB_MAX);
+    s->vocab = (int32_t)embedding->dims[0];
     const int32_t vocab = read_int(r, "vocab_size", 1, MODEL_VOCAB_MAX, s->vocab);
     CKVC_TRY(r->in.status);
-    if (vocab != s->vocab) {
-        return refuse(&r->in, "key %s.vocab_size is %d, token_embd.weight has %d rows", r->arch,
-                      vocab, s->vocab);
-    }
+    MUST(&r->in, vocab == s->vocab, "key %s.vocab_size is %d, token_embd.weight has %d rows",
+         r->arch, vocab, s->vocab);
     s->tied = !has_tensor(r, "output.weight");
     s->qkv_bias = has_tensor(r, "blk.0.attn_q.bias") || strcmp(r->arch, "qwen2") == 0;
     s->output_bias = has_tensor(r, "blk.0.attn_output.bias");
@@ -287,16 +252,13 @@ ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     reader r = {.in = {.path = g->path, .err = err}, .g = g};
     const gguf_value *arch;
     CKVC_TRY(gguf_string(g, "general.architecture", &arch, err));
-    if (!arch) { return refuse(&r.in, "key general.architecture is missing"); }
+    MUST(&r.in, arch, "key general.architecture is missing");
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         if (gguf_string_is(arch, archs[i])) { r.arch = archs[i]; }
     }
-    if (!r.arch) {
-        return refuse(&r.in,
-                      "key general.architecture is \"%.*s\", which is not supported (supported: "
-                      "llama, qwen2)",
-                      (int)(arch->n < 32 ? arch->n : 32), (const char *)arch->data);
-    }
+    MUST(&r.in, r.arch,
+         "key general.architecture is \"%.*s\", which is not supported (supported: llama, qwen2)",
+         (int)(arch->n < 32 ? arch->n : 32), (const char *)arch->data);
     snprintf(s->family, sizeof s->family, "%s", r.arch);
     CKVC_TRY(check_supported(&r));
     CKVC_TRY(read_dims(&r, s));
@@ -340,19 +302,17 @@ static bool rename_tensor(const model_shape *s, const char *stored, char name[96
             return true;
         }
     }
-    if (strncmp(stored, "blk.", 4) != 0 || stored[4] < '0' || stored[4] > '9') { return false; }
-    char *part;
-    const long layer = strtol(stored + 4, &part, 10);
-    const bool leading_zero = stored[4] == '0' && part > stored + 5;
-    if (*part++ != '.' || layer >= s->n_layers || leading_zero) { return false; }
-    const char *kind = strchr(part, '.');
-    for (size_t i = 0; kind && i < sizeof layer_names / sizeof *layer_names; i++) {
-        if (strlen(layer_names[i].stored) == (size_t)(kind - part) &&
-            strncmp(layer_names[i].stored, part, (size_t)(kind - part)) == 0 &&
-            (strcmp(kind, ".weight") == 0 || (layer_names[i].bias && strcmp(kind, ".bias") == 0))) {
-            snprintf(name, 96, "model.layers.%ld.%s%s", layer, layer_names[i].name, kind);
+    unsigned layer;
+    char part[16], kind[8], again[64];
+    if (sscanf(stored, "blk.%u.%15[^.].%7s", &layer, part, kind) != 3) { return false; }
+    snprintf(again, sizeof again, "blk.%u.%s.%s", layer, part, kind);
+    if (strcmp(again, stored) != 0 || layer >= (unsigned)s->n_layers) { return false; }
+    for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++) {
+        if (strcmp(layer_names[i].stored, part) == 0) {
+            snprintf(name, 96, "model.layers.%u.%s.%s", layer, layer_names[i].name, kind);
             *rotary = layer_names[i].rotary;
-            return true;
+            return strcmp(kind, "weight") == 0 ||
+                   (layer_names[i].bias && strcmp(kind, "bias") == 0);
         }
     }
     return false;
@@ -370,27 +330,16 @@ ckvc_status gguf_model_read(const char *path, model_spec *spec, ckvc_err *err) {
     spec->fingerprint_kind = "ckvc-model-gguf-1\n";
     CKVC_TRY(gguf_shape(g, &spec->shape, err));
     const model_shape *s = &spec->shape;
+    reading r = {.path = path, .err = err};
     const int32_t pairwise = strcmp(s->family, "llama") == 0 ? s->head_dim : 0;
-    for (const gguf_tensor *t = g->tensors; t < g->tensors + g->n_tensors; t++) {
+    for (const tensor_view *t = g->tensors; t < g->tensors + g->n_tensors; t++) {
         char name[96];
         bool rotary;
-        if (!rename_tensor(s, t->name, name, &rotary)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: tensor \"%s\" is none of a %s model of %d layers", path, t->name,
-                             s->family, s->n_layers);
-        }
-        tensor_view *view = model_spec_add(spec, name);
-        view->stored = t->name;
-        view->file = g->path;
-        view->type = t->type;
-        view->dtype = t->dtype;
-        view->rank = t->rank;
-        for (int32_t d = 0; d < t->rank; d++) {
-            view->dims[d] = t->dims[t->rank - 1 - d];
-        }
-        view->pairwise = rotary ? pairwise : 0;
-        view->data = t->data;
-        view->bytes = t->bytes;
+        MUST(&r, rename_tensor(s, t->name, name, &rotary),
+             "tensor \"%s\" is none of a %s model of %d layers", t->name, s->family, s->n_layers);
+        tensor_view view = *t;
+        view.pairwise = rotary ? pairwise : 0;
+        model_spec_add(spec, name, &view);
     }
     return model_spec_order(spec, err);
 }

@@ -154,15 +154,13 @@ static const struct {
 static ckvc_status check_supported(reading *r, const json_t *config, const family *f) {
     const json_t *arch = json_array_get(member(config, "architectures"), 0);
     /* "LLaMA..." is how the first converted checkpoints spell it */
-    if (arch &&
-        (!json_is_string(arch) || strcasecmp(json_string_value(arch), f->architecture) != 0)) {
-        return refuse(r, "architecture %s is not supported (supported: \"%s\")", TEXT(arch),
-                      f->architecture);
-    }
+    MUST(r,
+         !arch ||
+             (json_is_string(arch) && strcasecmp(json_string_value(arch), f->architecture) == 0),
+         "architecture %s is not supported (supported: \"%s\")", TEXT(arch), f->architecture);
     const json_t *act = member(config, "hidden_act");
-    if (act && !is_text(act, "silu") && !is_text(act, "swish")) {
-        return refuse(r, "hidden_act %s is not supported (supported: \"silu\")", TEXT(act));
-    }
+    MUST(r, !act || is_text(act, "silu") || is_text(act, "swish"),
+         "hidden_act %s is not supported (supported: \"silu\")", TEXT(act));
     for (size_t i = 0; i < sizeof foreign_keys / sizeof *foreign_keys; i++) {
         const json_t *v = member(config, foreign_keys[i].key);
         if (!v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0.0) ||
@@ -175,9 +173,8 @@ static ckvc_status check_supported(reading *r, const json_t *config, const famil
                       TEXT(object ? json_object_get(v, "quant_method") : v), foreign_keys[i].why);
     }
     const json_t *partial = member(config, "partial_rotary_factor");
-    if (partial && json_number_value(partial) != 1.0) {
-        return refuse(r, "partial_rotary_factor other than 1 is not supported");
-    }
+    MUST(r, !partial || json_number_value(partial) == 1.0,
+         "partial_rotary_factor other than 1 is not supported");
     return CKVC_OK;
 }
 
@@ -211,9 +208,8 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
     }
     const int32_t from =
         on && f->sliding_layer ? read_int(r, config, "max_window_layers", 0, INT32_MAX, 28) : 0;
-    if (types && (!json_is_array(types) || json_array_size(types) != (size_t)s->n_layers)) {
-        refuse(r, "layer_types is not a list of num_hidden_layers=%d names", s->n_layers);
-    }
+    MUST(r, !types || (json_is_array(types) && json_array_size(types) == (size_t)s->n_layers),
+         "layer_types is not a list of num_hidden_layers=%d names", s->n_layers);
     int32_t n_windowed = 0;
     for (int32_t l = 0; l < s->n_layers && r->status == CKVC_OK; l++) {
         bool windowed = s->sliding_window > 0 && l >= from;
@@ -228,39 +224,19 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
     return r->status;
 }
 
-static void read_rope_kind(reading *r, const json_t *rope, const char *where, model_shape *s) {
-    s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
-    if (s->rope != ROPE_LLAMA3) {
-        if (r->status == CKVC_OK && s->rope_factor < 1.0) {
-            refuse(r, "%s.factor=%g must be at least 1", where, s->rope_factor);
-        }
-        return;
-    }
-    s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
-    s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
-    s->rope_original_positions =
-        read_int(r, rope, "original_max_position_embeddings", 1, MODEL_POSITIONS_MAX, 0);
-    if (r->status == CKVC_OK && s->rope_high_freq <= s->rope_low_freq) {
-        refuse(r, "%s.high_freq_factor=%g must be above low_freq_factor=%g", where,
-               s->rope_high_freq, s->rope_low_freq);
-    }
-}
-
 static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
     const json_t *parameters = member(config, "rope_parameters"),
                  *scaling = member(config, "rope_scaling");
-    if (parameters && scaling && !json_equal(parameters, scaling)) {
-        return refuse(r, "rope_parameters and rope_scaling are both given and differ: remove one");
-    }
+    MUST(r, !parameters || !scaling || json_equal(parameters, scaling),
+         "rope_parameters and rope_scaling are both given and differ: remove one");
     const char *where = parameters ? "rope_parameters" : "rope_scaling";
     const json_t *rope = parameters ? parameters : scaling;
-    if (rope && !json_is_object(rope)) { return refuse(r, "%s is not an object", where); }
+    MUST(r, !rope || json_is_object(rope), "%s is not an object", where);
     s->rope_theta = read_number(r, config, "rope_theta", 1.0, 1e15, 10000.0);
     if (member(rope, "rope_theta")) {
         const double inner = read_number(r, rope, "rope_theta", 1.0, 1e15, 0.0);
-        if (r->status == CKVC_OK && member(config, "rope_theta") && inner != s->rope_theta) {
-            refuse(r, "rope_theta is %g, but %s.rope_theta is %g", s->rope_theta, where, inner);
-        }
+        MUST(r, !member(config, "rope_theta") || inner == s->rope_theta,
+             "rope_theta is %g, but %s.rope_theta is %g", s->rope_theta, where, inner);
         s->rope_theta = inner;
     }
     CKVC_TRY(r->status);
@@ -270,23 +246,30 @@ static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
         return CKVC_OK;
     }
     const json_t *partial = member(rope, "partial_rotary_factor");
-    if (partial && json_number_value(partial) != 1.0) {
-        return refuse(r, "%s.partial_rotary_factor other than 1 is not supported", where);
-    }
+    MUST(r, !partial || json_number_value(partial) == 1.0,
+         "%s.partial_rotary_factor other than 1 is not supported", where);
     if (is_text(type, "default")) { return CKVC_OK; }
     for (rope_kind k = ROPE_LLAMA3; k <= ROPE_DYNAMIC; k++) {
         if (is_text(type, rope_kind_name(k))) { s->rope = k; }
     }
-    if (s->rope == ROPE_DEFAULT) {
-        return refuse(r,
-                      "%s.rope_type %s is not supported (supported: \"default\", \"llama3\", "
-                      "\"linear\", \"dynamic\")",
-                      where, TEXT(type));
+    MUST(r, s->rope != ROPE_DEFAULT,
+         "%s.rope_type %s is not supported (supported: \"default\", \"llama3\", "
+         "\"linear\", \"dynamic\")",
+         where, TEXT(type));
+    s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
+    if (s->rope == ROPE_LLAMA3) {
+        s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
+        s->rope_high_freq = read_number(r, rope, "high_freq_factor", 0.0, 1e6, 0.0);
+        s->rope_original_positions =
+            read_int(r, rope, "original_max_position_embeddings", 1, MODEL_POSITIONS_MAX, 0);
+        MUST(r, s->rope_high_freq > s->rope_low_freq,
+             "%s.high_freq_factor=%g must be above low_freq_factor=%g", where, s->rope_high_freq,
+             s->rope_low_freq);
+        return r->status;
     }
-    read_rope_kind(r, rope, where, s);
-    if (r->status == CKVC_OK && s->rope == ROPE_DYNAMIC && s->head_dim == 2) {
-        refuse(r, "head_dim=2 is too small for dynamic rotary scaling"); /* exponent D / (D - 2) */
-    }
+    MUST(r, s->rope_factor >= 1.0, "%s.factor=%g must be at least 1", where, s->rope_factor);
+    MUST(r, s->rope != ROPE_DYNAMIC || s->head_dim > 2, /* its exponent is D / (D - 2) */
+         "head_dim=2 is too small for dynamic rotary scaling");
     return r->status;
 }
 
@@ -320,22 +303,18 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
         read_int(r, config, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, f->positions);
     s->rms_eps = read_number(r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
     CKVC_TRY(r->status);
-    if (s->n_heads % s->n_kv_heads != 0) {
-        return refuse(r, "num_attention_heads=%d is not a multiple of num_key_value_heads=%d",
-                      s->n_heads, s->n_kv_heads);
-    }
+    MUST(r, s->n_heads % s->n_kv_heads == 0,
+         "num_attention_heads=%d is not a multiple of num_key_value_heads=%d", s->n_heads,
+         s->n_kv_heads);
     const bool has_head_dim = f->head_dim && member(config, "head_dim");
-    if (!has_head_dim && s->width % s->n_heads != 0) {
-        return refuse(r, "hidden_size=%d is not a multiple of num_attention_heads=%d%s", s->width,
-                      s->n_heads, f->head_dim ? " and head_dim is not given" : "");
-    }
+    MUST(r, has_head_dim || s->width % s->n_heads == 0,
+         "hidden_size=%d is not a multiple of num_attention_heads=%d%s", s->width, s->n_heads,
+         f->head_dim ? " and head_dim is not given" : "");
     s->head_dim = has_head_dim ? read_int(r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, 0)
                                : s->width / s->n_heads;
     CKVC_TRY(r->status);
-    if (s->head_dim > MODEL_HEAD_DIM_MAX || s->head_dim % 2 != 0) {
-        return refuse(r, "head_dim=%d is not an even number up to %d", s->head_dim,
-                      MODEL_HEAD_DIM_MAX);
-    }
+    MUST(r, s->head_dim <= MODEL_HEAD_DIM_MAX && s->head_dim % 2 == 0,
+         "head_dim=%d is not an even number up to %d", s->head_dim, MODEL_HEAD_DIM_MAX);
     return CKVC_OK;
 }
 
@@ -345,7 +324,7 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(dir, "config.json");
     reading r = {.path = path, .err = err};
     CKVC_TRY(ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err));
-    if (!json_is_object(config)) { return refuse(&r, "not a JSON object"); }
+    MUST(&r, json_is_object(config), "not a JSON object");
     const family *f = read_family(&r, config);
     CKVC_TRY(r.status);
     snprintf(s->family, sizeof s->family, "%s", f->model_type);

@@ -2,19 +2,30 @@
 #ifndef CKVC_READING_H
 #define CKVC_READING_H
 
-#include <stdint.h>
-
+#include "lib/base/bytes.h"
 #include "lib/base/status.h"
 
 typedef struct reading {
     const char *path; /* borrowed */
     ckvc_err *err;
-    ckvc_status status; /* of the first failure: readers of single values give 0 after it, so that
-                           it is tested once for many */
+    ckvc_cursor c; /* the file's bytes, or the part of them in hand; unused of config.json */
+    /* Of the first failure: readers of single values do nothing after it, so that it is tested once
+     * for many. */
+    ckvc_status status;
 } reading;
 
 /* CKVC_E_DATA with the line "PATH: ..." or "PATH: byte AT: ...". */
 ckvc_status refuse(reading *r, const char *fmt, ...) CKVC_PRINTF(2, 3);
 ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF(3, 4);
+/* A rule of the format: leaves a function that returns a ckvc_status where it does not hold. After
+ * an earlier failure, whose text stays, it may see values that are none. */
+#define MUST(r, holds, ...)                                                                        \
+    do {                                                                                           \
+        if (!(holds)) { return refuse((r), __VA_ARGS__); }                                         \
+    } while (0)
+#define MUST_AT(r, at, holds, ...)                                                                 \
+    do {                                                                                           \
+        if (!(holds)) { return refuse_at((r), (at), __VA_ARGS__); }                                \
+    } while (0)
 
 #endif

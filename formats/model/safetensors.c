@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "formats/model/reading.h"
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/sizes.h"
@@ -59,95 +58,69 @@ static const char *base_name(const char *path) {
 
 /* ---- one file ---- */
 
-typedef struct reader {
-    reading in;
-    const uint8_t *data; /* behind the header */
-    uint64_t bytes;
-} reader;
-
-static bool natural(const json_t *v, int64_t *out) {
-    *out = json_integer_value(v);
-    return json_is_integer(v) && *out >= 0 && *out <= INTEGER_MAX;
+/* The value, or -1 when it is no integer that the format allows. */
+static long long natural(const json_t *v) {
+    const long long n = json_integer_value(v);
+    return json_is_integer(v) && n >= 0 && n <= INTEGER_MAX ? n : -1;
 }
 
-/* One header entry -> a view whose span lies inside the data and fits its type and shape. */
-static ckvc_status read_entry(reader *r, json_t *entry, tensor_view *out) {
-    const char *name = out->name, *key;
+/* One header entry -> a view whose span lies inside the data (r->c) and fits its type and shape. */
+static ckvc_status read_entry(reading *r, const char *name, json_t *entry, tensor_view *out) {
+    const char *key;
     json_t *value;
-    if (!json_is_object(entry)) {
-        return refuse(&r->in, "header: tensor \"%s\" is not an object", name);
-    }
+    MUST(r, json_is_object(entry), "header: tensor \"%s\" is not an object", name);
     json_object_foreach(entry, key, value) {
-        if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
-            strcmp(key, "data_offsets") != 0) {
-            return refuse(
-                &r->in,
-                "header: tensor \"%s\" has the unknown key \"%s\" (dtype, shape, data_offsets)",
-                name, key);
-        }
+        MUST(r,
+             strcmp(key, "dtype") == 0 || strcmp(key, "shape") == 0 ||
+                 strcmp(key, "data_offsets") == 0,
+             "header: tensor \"%s\" has the unknown key \"%s\" (dtype, shape, data_offsets)", name,
+             key);
     }
-    const json_t *dtype = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape");
-    const json_t *offsets = json_object_get(entry, "data_offsets");
-    if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets) ||
-        json_array_size(offsets) != 2) {
-        return refuse(&r->in,
-                      "header: tensor \"%s\" needs dtype (text), shape (list) and data_offsets "
-                      "(two integers)",
-                      name);
-    }
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    const json_t *shape = json_object_get(entry, "shape"),
+                 *offsets = json_object_get(entry, "data_offsets");
+    const size_t rank = json_array_size(shape);
+    MUST(r, dtype && json_is_array(shape) && json_array_size(offsets) == 2,
+         "header: tensor \"%s\" needs dtype (text), shape (list) and data_offsets (two integers)",
+         name);
     size_t kind = 0;
-    while (kind < N_DTYPES && strcmp(dtypes[kind].name, json_string_value(dtype)) != 0) {
+    while (kind < N_DTYPES && strcmp(dtypes[kind].name, dtype) != 0) {
         kind++;
     }
-    if (kind == N_DTYPES) {
-        return refuse(&r->in,
-                      "tensor \"%s\" has the unknown dtype \"%s\" (the runtime computes with "
-                      "F32, F16, BF16)",
-                      name, json_string_value(dtype));
-    }
-    if (json_array_size(shape) > TENSOR_MAX_RANK) {
-        return refuse(&r->in, "tensor \"%s\" has rank %zu, at most %d is read", name,
-                      json_array_size(shape), TENSOR_MAX_RANK);
-    }
+    MUST(r, kind < N_DTYPES,
+         "tensor \"%s\" has the unknown dtype \"%s\" (the runtime computes with F32, F16, BF16)",
+         name, dtype);
+    MUST(r, rank <= TENSOR_MAX_RANK, "tensor \"%s\" has rank %zu, at most %d is read", name, rank,
+         TENSOR_MAX_RANK);
     out->dtype = dtypes[kind].name;
     out->type = tensor_type_named(out->dtype);
-    out->rank = (int32_t)json_array_size(shape);
+    out->rank = (int32_t)rank;
     size_t bits = dtypes[kind].bits;
     bool fits = true;
-    for (int32_t i = 0; i < out->rank; i++) {
-        if (!natural(json_array_get(shape, (size_t)i), &out->dims[i])) {
-            return refuse(&r->in, "tensor \"%s\": shape[%d] is not an integer in 0 ... 2^48", name,
-                          i);
-        }
+    for (size_t i = 0; i < rank; i++) {
+        out->dims[i] = natural(json_array_get(shape, i));
+        MUST(r, out->dims[i] >= 0, "tensor \"%s\": shape[%zu] is not an integer in 0 ... 2^48",
+             name, i);
         fits = fits && ckvc_mul_size(bits, (size_t)out->dims[i], &bits);
     }
     char dims[TENSOR_DIMS_TEXT];
     tensor_dims(out->dims, out->rank, dims);
-    if (!fits) { return refuse(&r->in, "tensor \"%s\": %s %s overflows", name, out->dtype, dims); }
-    if (bits % 8 != 0) {
-        return refuse(&r->in, "tensor \"%s\": %s %s is not a whole number of bytes", name,
-                      out->dtype, dims);
-    }
+    MUST(r, fits, "tensor \"%s\": %s %s overflows", name, dtype, dims);
+    MUST(r, bits % 8 == 0, "tensor \"%s\": %s %s is not a whole number of bytes", name, dtype,
+         dims);
     out->bytes = bits / 8;
-    int64_t begin, end;
-    if (!natural(json_array_get(offsets, 0), &begin) ||
-        !natural(json_array_get(offsets, 1), &end)) {
-        return refuse(&r->in, "tensor \"%s\": data_offsets are not integers in 0 ... 2^48", name);
-    }
-    if (begin > end || (uint64_t)end > r->bytes) {
-        return refuse(
-            &r->in,
-            "tensor \"%s\": data_offsets [%lld,%lld) lie outside the file's %llu bytes of "
-            "data (is it cut off?)",
-            name, (long long)begin, (long long)end, (unsigned long long)r->bytes);
-    }
-    if ((uint64_t)(end - begin) != out->bytes) {
-        return refuse(
-            &r->in, "tensor \"%s\": data_offsets [%lld,%lld) hold %lld bytes but %s %s needs %llu",
-            name, (long long)begin, (long long)end, (long long)(end - begin), out->dtype, dims,
-            (unsigned long long)out->bytes);
-    }
-    out->data = r->data + begin;
+    const long long begin = natural(json_array_get(offsets, 0)),
+                    end = natural(json_array_get(offsets, 1));
+    MUST(r, begin >= 0 && end >= 0, "tensor \"%s\": data_offsets are not integers in 0 ... 2^48",
+         name);
+    MUST(r, begin <= end && (size_t)end <= r->c.size,
+         "tensor \"%s\": data_offsets [%lld,%lld) lie outside the file's %zu bytes of data (is it "
+         "cut off?)",
+         name, begin, end, r->c.size);
+    MUST(r, (size_t)(end - begin) == out->bytes,
+         "tensor \"%s\": data_offsets [%lld,%lld) hold %lld bytes but %s %s needs %zu", name, begin,
+         end, end - begin, dtype, dims, out->bytes);
+    out->data = r->c.data + begin;
     return CKVC_OK;
 }
 
@@ -159,64 +132,46 @@ static int by_data(const void *a, const void *b) {
 
 /* Sorted by place, the tensors must cover the data without holes or overlaps: a file that means two
  * things is refused. */
-static ckvc_status check_contiguous(reader *r, tensor_view *tensors, size_t n) {
+static ckvc_status check_contiguous(reading *r, tensor_view *tensors, size_t n) {
     if (n > 1) { qsort(tensors, n, sizeof *tensors, by_data); }
-    unsigned long long at = 0;
-    for (size_t i = 0; i < n; i++) {
-        const unsigned long long begin = (unsigned long long)(tensors[i].data - r->data);
-        if (begin < at) {
-            return refuse(&r->in,
-                          "tensor \"%s\" begins at %llu and overlaps \"%s\", which ends at %llu",
-                          tensors[i].name, begin, tensors[i - 1].name, at);
-        }
-        if (begin > at) {
-            return refuse(
-                &r->in,
-                "bytes %llu ... %llu of the data, before tensor \"%s\", belong to no tensor", at,
-                begin, tensors[i].name);
-        }
-        at = begin + tensors[i].bytes;
+    size_t at = 0;
+    for (const tensor_view *t = tensors; t < tensors + n; t++) {
+        const size_t begin = (size_t)(t->data - r->c.data);
+        MUST(r, begin >= at, "tensor \"%s\" begins at %zu and overlaps \"%s\", which ends at %zu",
+             t->name, begin, t[-1].name, at);
+        MUST(r, begin <= at,
+             "bytes %zu ... %zu of the data, before tensor \"%s\", belong to no tensor", at, begin,
+             t->name);
+        at = begin + t->bytes;
     }
-    if (at != r->bytes) {
-        return refuse(&r->in,
-                      "the tensors end at byte %llu of the data, the file has %llu bytes of data",
-                      at, (unsigned long long)r->bytes);
-    }
+    MUST(r, at == r->c.size,
+         "the tensors end at byte %zu of the data, the file has %zu bytes of data", at, r->c.size);
     return CKVC_OK;
 }
 
-/* Finds the header's end, and so the data's beginning. */
-static ckvc_status read_header(reader *r, const ckvc_map *map, json_t **header) {
-    const unsigned long long size = map->size;
-    if (size < 8) { return refuse(&r->in, "%llu bytes are too few for a safetensors file", size); }
-    const unsigned long long n = ckvc_get_u64(map->data);
-    if (n > HEADER_MAX) {
-        return refuse_at(&r->in, 0, "header length %llu is over the format's limit of %u", n,
-                         HEADER_MAX);
-    }
-    if (!ckvc_span_ok(8, n, size)) {
-        return refuse_at(&r->in, 0, "header length %llu runs past the end of the file (%llu bytes)",
-                         n, size);
-    }
-    if (n < 2 || map->data[8] != '{') {
-        return refuse_at(&r->in, 8, "the header is not a JSON object (it must begin with '{')");
-    }
-    r->data = map->data + 8 + n;
-    r->bytes = size - 8 - n;
-    CKVC_AUTO_FREE char *where = ckvc_format("%s: header", r->in.path);
-    return ckvc_json_parse((const char *)map->data + 8, (size_t)n, where, header, r->in.err);
+/* The header, and r->c becomes the data behind it. */
+static ckvc_status read_header(reading *r, json_t **header) {
+    const uint8_t *bytes = r->c.data;
+    const size_t size = r->c.size;
+    MUST(r, size >= 8, "%zu bytes are too few for a safetensors file", size);
+    const size_t n = ckvc_get_u64(bytes);
+    MUST_AT(r, 0, n <= HEADER_MAX, "header length %zu is over the format's limit of %u", n,
+            HEADER_MAX);
+    MUST_AT(r, 0, ckvc_span_ok(8, n, size),
+            "header length %zu runs past the end of the file (%zu bytes)", n, size);
+    MUST_AT(r, 8, n >= 2 && bytes[8] == '{',
+            "the header is not a JSON object (it must begin with '{')");
+    r->c = (ckvc_cursor){.data = bytes + 8 + n, .size = size - 8 - n};
+    CKVC_AUTO_FREE char *where = ckvc_format("%s: header", r->path);
+    return ckvc_json_parse((const char *)bytes + 8, n, where, header, r->err);
 }
 
-static ckvc_status check_metadata(reader *r, json_t *metadata) {
+static ckvc_status check_metadata(reading *r, json_t *metadata) {
     const char *key;
     json_t *value;
-    if (!json_is_object(metadata)) {
-        return refuse(&r->in, "header: __metadata__ is not an object");
-    }
+    MUST(r, json_is_object(metadata), "header: __metadata__ is not an object");
     json_object_foreach(metadata, key, value) {
-        if (!json_is_string(value)) {
-            return refuse(&r->in, "header: __metadata__[\"%s\"] is not text", key);
-        }
+        MUST(r, json_is_string(value), "header: __metadata__[\"%s\"] is not text", key);
     }
     return CKVC_OK;
 }
@@ -229,9 +184,10 @@ static ckvc_status add_file(model_spec *spec, const char *dir, const char *name,
     *file = (struct mapped_file){.path = ckvc_path_join(dir, name)};
     CKVC_TRY(ckvc_map_open(file->path, &file->map, err));
 
-    reader r = {.in = {.path = file->path, .err = err}};
+    const ckvc_map *map = &file->map;
+    reading r = {.path = file->path, .err = err, .c = {.data = map->data, .size = map->size}};
     json_auto_t *header = NULL;
-    CKVC_TRY(read_header(&r, &file->map, &header));
+    CKVC_TRY(read_header(&r, &header));
     const size_t first = spec->n_tensors;
     const char *tensor;
     json_t *entry;
@@ -240,10 +196,9 @@ static ckvc_status add_file(model_spec *spec, const char *dir, const char *name,
             CKVC_TRY(check_metadata(&r, entry));
             continue;
         }
-        tensor_view *view = model_spec_add(spec, tensor);
-        view->stored = view->name;
-        view->file = file->path;
-        CKVC_TRY(read_entry(&r, entry, view));
+        tensor_view view = {.file = file->path};
+        CKVC_TRY(read_entry(&r, tensor, entry, &view));
+        model_spec_add(spec, tensor, &view);
     }
     return check_contiguous(&r, spec->tensors + first, spec->n_tensors - first);
 }
@@ -268,31 +223,24 @@ static ckvc_status add_indexed(model_spec *spec, const char *dir, const char *pa
     CKVC_TRY(ckvc_json_read(path, INDEX_MAX, &index, err));
     const char *tensor;
     json_t *file, *map = json_object_get(index, "weight_map");
-    if (!json_is_object(map) || json_object_size(map) == 0) {
-        return refuse(&in, "weight_map is missing, empty or not an object");
-    }
+    MUST(&in, json_is_object(map) && json_object_size(map) > 0,
+         "weight_map is missing, empty or not an object");
     const mapped_files *all = spec->source;
     json_object_foreach(map, tensor, file) {
         const char *name = json_is_string(file) ? json_string_value(file) : NULL;
-        if (!name || !plain_name(name)) {
-            return refuse(&in,
-                          "weight_map[\"%s\"] names \"%s\": only plain names of files in the "
-                          "folder are allowed",
-                          tensor, name ? name : "(not text)");
-        }
+        MUST(&in, name && plain_name(name),
+             "weight_map[\"%s\"] names \"%s\": only plain names of files in the folder are allowed",
+             tensor, name ? name : "(not text)");
         if (mapped(all, name)) { continue; }
-        if (all->n == SHARDS_MAX) {
-            return refuse(&in, "weight_map names more than %d files", SHARDS_MAX);
-        }
+        MUST(&in, all->n < SHARDS_MAX, "weight_map names more than %d files", SHARDS_MAX);
         CKVC_TRY(add_file(spec, dir, name, err));
     }
     CKVC_TRY(model_spec_order(spec, err));
     json_object_foreach(map, tensor, file) {
         const tensor_view *view = model_spec_find(spec, tensor);
-        if (!view || strcmp(base_name(view->file), json_string_value(file)) != 0) {
-            return refuse(&in, "weight_map says that tensor \"%s\" is in %s, but it is %s", tensor,
-                          json_string_value(file), view ? "in another file" : "not there");
-        }
+        MUST(&in, view && strcmp(base_name(view->file), json_string_value(file)) == 0,
+             "weight_map says that tensor \"%s\" is in %s, but it is %s", tensor,
+             json_string_value(file), view ? "in another file" : "not there");
     }
     const json_t *total = json_object_get(json_object_get(index, "metadata"), "total_size");
     uint64_t bytes = 0;

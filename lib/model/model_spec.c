@@ -38,11 +38,12 @@ void model_spec_free(model_spec *spec) {
     free(spec);
 }
 
-tensor_view *model_spec_add(model_spec *spec, const char *name) {
+void model_spec_add(model_spec *spec, const char *name, const tensor_view *t) {
     CKVC_GROW(spec->tensors, spec->cap_tensors, spec->n_tensors + 1);
-    tensor_view *t = &spec->tensors[spec->n_tensors++];
-    *t = (tensor_view){.name = ckvc_strdup(name)};
-    return t;
+    tensor_view *own = &spec->tensors[spec->n_tensors++];
+    *own = *t;
+    own->name = ckvc_strdup(name);
+    if (!own->stored) { own->stored = own->name; }
 }
 
 static int by_stored_name(const void *a, const void *b) {

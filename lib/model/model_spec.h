@@ -30,9 +30,8 @@ typedef struct model_spec {
 
 model_spec *model_spec_create(const char *path); /* without tensors */
 void model_spec_free(model_spec *spec);          /* the spec and all it owns; NULL is fine */
-/* One tensor more, of this name (copied) and otherwise zero: the reader fills it. Valid until the
- * next one. */
-tensor_view *model_spec_add(model_spec *spec, const char *name);
+/* One tensor more: t under this name, which is copied; stored NULL: that is the stored one too. */
+void model_spec_add(model_spec *spec, const char *name, const tensor_view *t);
 /* The last step of a reader: puts the tensors into byte order of their stored names; a name that is
  * there twice is refused. */
 ckvc_status model_spec_order(model_spec *spec, ckvc_err *err) CKVC_MUST_CHECK;

@@ -8,98 +8,63 @@
 
 /* ---- names and shapes ---- */
 
-typedef struct family_names {
+typedef struct end_names {
     const char *embedding, *head, *final_norm;
-    const char *layer[LAYER_PARTS]; /* behind "model.layers.N." */
-    /* q, k and v are one tensor: for each KV head in turn its H/G query heads, its key head, its
-     * value head (modeling_internlm2.py, InternLM2Attention.forward, the rearrange "b q (h gs d) ->
-     * b q h gs d"). */
-    bool fused;
-} family_names;
+} end_names;
 
-/* transformers: modeling_llama.py, modeling_mistral.py, modeling_qwen2.py */
-static const family_names llama = {
-    .embedding = "model.embed_tokens.weight",
-    .head = "lm_head.weight",
-    .final_norm = "model.norm.weight",
-    .layer = {[W_ATTENTION_NORM] = "input_layernorm.weight",
-              [W_Q] = "self_attn.q_proj.weight",
-              [W_K] = "self_attn.k_proj.weight",
-              [W_V] = "self_attn.v_proj.weight",
-              [W_O] = "self_attn.o_proj.weight",
-              [W_Q_BIAS] = "self_attn.q_proj.bias",
-              [W_K_BIAS] = "self_attn.k_proj.bias",
-              [W_V_BIAS] = "self_attn.v_proj.bias",
-              [W_O_BIAS] = "self_attn.o_proj.bias",
-              [W_MLP_NORM] = "post_attention_layernorm.weight",
-              [W_GATE] = "mlp.gate_proj.weight",
-              [W_UP] = "mlp.up_proj.weight",
-              [W_DOWN] = "mlp.down_proj.weight",
-              [W_GATE_BIAS] = "mlp.gate_proj.bias",
-              [W_UP_BIAS] = "mlp.up_proj.bias",
-              [W_DOWN_BIAS] = "mlp.down_proj.bias"},
-};
+static bool is_internlm2(const model_shape *s) {
+    return strcmp(s->family, "internlm2") == 0;
+}
 
-/* modeling_internlm2.py; w1 is the gate, w3 goes up, w2 down (InternLM2MLP.forward) */
-static const family_names internlm2 = {
-    .embedding = "model.tok_embeddings.weight",
-    .head = "output.weight",
-    .final_norm = "model.norm.weight",
-    .layer = {[W_ATTENTION_NORM] = "attention_norm.weight",
-              [W_Q] = "attention.wqkv.weight",
-              [W_K] = "attention.wqkv.weight",
-              [W_V] = "attention.wqkv.weight",
-              [W_O] = "attention.wo.weight",
-              [W_Q_BIAS] = "attention.wqkv.bias",
-              [W_K_BIAS] = "attention.wqkv.bias",
-              [W_V_BIAS] = "attention.wqkv.bias",
-              [W_O_BIAS] = "attention.wo.bias",
-              [W_MLP_NORM] = "ffn_norm.weight",
-              [W_GATE] = "feed_forward.w1.weight",
-              [W_UP] = "feed_forward.w3.weight",
-              [W_DOWN] = "feed_forward.w2.weight"},
-    .fused = true,
-};
-
-static const family_names *names_of(const model_shape *s) {
-    return strcmp(s->family, "internlm2") == 0 ? &internlm2 : &llama;
+static const end_names *ends_of(const model_shape *s) {
+    static const end_names llama = {"model.embed_tokens.weight", "lm_head.weight",
+                                    "model.norm.weight"},
+                           internlm2 = {"model.tok_embeddings.weight", "output.weight",
+                                        "model.norm.weight"};
+    return is_internlm2(s) ? &internlm2 : &llama;
 }
 
 /* Of a GGUF file: its reader has made it the shape's rope fields. */
 #define ROPE_FREQS "rope_freqs.weight"
 
 bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer_tensor *out) {
-    const family_names *names = names_of(s);
     const int64_t d = s->head_dim, width = s->width, mlp = s->intermediate, heads = s->n_heads * d,
                   kv_heads = s->n_kv_heads * d;
+    /* The first name is that of transformers' modeling_llama.py, modeling_mistral.py and
+     * modeling_qwen2.py, the second that of modeling_internlm2.py, where w1 is the gate, w3 goes
+     * up, w2 down (InternLM2MLP.forward). */
     const struct {
+        const char *names[2];
         int64_t rows, cols;
         bool wanted;
     } parts[LAYER_PARTS] = {
-        [W_ATTENTION_NORM] = {width, 1, true},
-        [W_Q] = {heads, width, true},
-        [W_K] = {kv_heads, width, true},
-        [W_V] = {kv_heads, width, true},
-        [W_O] = {width, heads, true},
-        [W_Q_BIAS] = {heads, 1, s->qkv_bias},
-        [W_K_BIAS] = {kv_heads, 1, s->qkv_bias},
-        [W_V_BIAS] = {kv_heads, 1, s->qkv_bias},
-        [W_O_BIAS] = {width, 1, s->output_bias},
-        [W_MLP_NORM] = {width, 1, true},
-        [W_GATE] = {mlp, width, true},
-        [W_UP] = {mlp, width, true},
-        [W_DOWN] = {width, mlp, true},
-        [W_GATE_BIAS] = {mlp, 1, s->mlp_bias},
-        [W_UP_BIAS] = {mlp, 1, s->mlp_bias},
-        [W_DOWN_BIAS] = {width, 1, s->mlp_bias},
+        [W_ATTENTION_NORM] = {{"input_layernorm.weight", "attention_norm.weight"}, width, 1, true},
+        [W_Q] = {{"self_attn.q_proj.weight", "attention.wqkv.weight"}, heads, width, true},
+        [W_K] = {{"self_attn.k_proj.weight", "attention.wqkv.weight"}, kv_heads, width, true},
+        [W_V] = {{"self_attn.v_proj.weight", "attention.wqkv.weight"}, kv_heads, width, true},
+        [W_O] = {{"self_attn.o_proj.weight", "attention.wo.weight"}, width, heads, true},
+        [W_Q_BIAS] = {{"self_attn.q_proj.bias", "attention.wqkv.bias"}, heads, 1, s->qkv_bias},
+        [W_K_BIAS] = {{"self_attn.k_proj.bias", "attention.wqkv.bias"}, kv_heads, 1, s->qkv_bias},
+        [W_V_BIAS] = {{"self_attn.v_proj.bias", "attention.wqkv.bias"}, kv_heads, 1, s->qkv_bias},
+        [W_O_BIAS] = {{"self_attn.o_proj.bias", "attention.wo.bias"}, width, 1, s->output_bias},
+        [W_MLP_NORM] = {{"post_attention_layernorm.weight", "ffn_norm.weight"}, width, 1, true},
+        [W_GATE] = {{"mlp.gate_proj.weight", "feed_forward.w1.weight"}, mlp, width, true},
+        [W_UP] = {{"mlp.up_proj.weight", "feed_forward.w3.weight"}, mlp, width, true},
+        [W_DOWN] = {{"mlp.down_proj.weight", "feed_forward.w2.weight"}, width, mlp, true},
+        [W_GATE_BIAS] = {{"mlp.gate_proj.bias", NULL}, mlp, 1, s->mlp_bias},
+        [W_UP_BIAS] = {{"mlp.up_proj.bias", NULL}, mlp, 1, s->mlp_bias},
+        [W_DOWN_BIAS] = {{"mlp.down_proj.bias", NULL}, width, 1, s->mlp_bias},
     };
     if (!parts[part].wanted) { return false; }
     *out = (layer_tensor){
         .rows = parts[part].rows, .cols = parts[part].cols, .own_rows = parts[part].rows};
-    snprintf(out->name, sizeof out->name, "model.layers.%d.%s", layer, names->layer[part]);
+    snprintf(out->name, sizeof out->name, "model.layers.%d.%s", layer,
+             parts[part].names[is_internlm2(s)]);
     const bool q = part == W_Q || part == W_Q_BIAS, k = part == W_K || part == W_K_BIAS,
                v = part == W_V || part == W_V_BIAS;
-    if (names->fused && (q || k || v)) {
+    if (is_internlm2(s) && (q || k || v)) {
+        /* One tensor: for each KV head in turn its H/G query heads, its key head, its value head
+         * (InternLM2Attention.forward, the rearrange "b q (h gs d) -> b q h gs d"). */
         const int64_t queries = s->n_heads / s->n_kv_heads * d;
         out->rows = heads + 2 * kv_heads;
         out->first = q ? 0 : k ? queries : queries + d;
@@ -138,7 +103,7 @@ static ckvc_status find(const model_spec *spec, const char *name, int64_t rows, 
 
 ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *err) {
     const model_shape *s = &spec->shape;
-    const family_names *names = names_of(s);
+    const end_names *names = ends_of(s);
     const bool has_embedding = model_spec_find(spec, names->embedding),
                has_head = model_spec_find(spec, names->head);
     const bool one = s->tied && has_embedding != has_head;
@@ -270,7 +235,7 @@ static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, 
 /* Every tensor that the shape asks for is there; warns of those that it does not ask for. */
 static ckvc_status check_names(const model_spec *spec, ckvc_err *err) {
     const model_shape *s = &spec->shape;
-    const family_names *names = names_of(s);
+    const end_names *names = ends_of(s);
     const tensor_view *found;
     model_ends ends;
     CKVC_TRY(model_ends_find(spec, &ends, err));
@@ -327,7 +292,7 @@ static uint64_t copy_of(const model_spec *spec, const char *name, bool fused, in
 
 copy_bytes model_copy_bytes(const model_spec *spec, size_t matrix_value) {
     const model_shape *s = &spec->shape;
-    const family_names *names = names_of(s);
+    const end_names *names = ends_of(s);
     copy_bytes b = {0};
     uint64_t layer = 0;
     for (int32_t l = 0; l < s->n_layers; l++) {

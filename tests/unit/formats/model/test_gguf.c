@@ -180,9 +180,9 @@ static void sound_file(void **state) {
         assert_int_equal(gguf_int(f, "not.there", 0, 1, &v, &err), CKVC_OK);
         assert_int_equal(v, -5);
         assert_true(gguf_string_is(gguf_find(f, "general.architecture"), "llama"));
-        const gguf_tensor *t = gguf_find_tensor(f, "blk.1.ffn_down.weight");
+        const tensor_view *t = gguf_find_tensor(f, "blk.1.ffn_down.weight");
         assert_non_null(t);
-        assert_int_equal(t->dims[0], MLP);
+        assert_int_equal(t->dims[1], MLP);
         assert_int_equal((t->data - f->map.data) % 64, 0);
         gguf_close(f);
 
