@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "formats/model/reading.h"
+#include "formats/model/model_readers.h"
 #include "lib/base/sizes.h"
 
 #define DEFAULT_ALIGNMENT 32u

@@ -7,14 +7,14 @@
  * leaves them as they are; a tied head is left out; a llama3 rotary scaling arrives as the tensor
  * rope_freqs.weight.
  */
-#include "formats/model/gguf_model.h"
+#include "formats/model/gguf.h"
+#include "formats/model/model_readers.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/model/reading.h"
 #include "lib/base/bytes.h"
 
 #define ROPE_FREQS "rope_freqs.weight"
@@ -131,7 +131,7 @@ static ckvc_status read_rope_freqs(reader *r, model_shape *s) {
         ones = ones && got == 1.0;
         MUST(&r->in, ones || fabs(got - want) <= 1e-5 * want,
              "tensor \"" ROPE_FREQS "\"[%d] is %g; a llama3 scaling by %g (low 1, high 4, original "
-                                    "8192) has %g, and no other rotary factors are supported",
+             "8192) has %g, and no other rotary factors are supported",
              i, got, with.rope_factor, want);
     }
     if (!ones) { *s = with; }

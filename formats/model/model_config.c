@@ -1,4 +1,4 @@
-/* config.json: see model_config.h.
+/* config.json: see model_readers.h.
  *
  * Keys and defaults are those of transformers' LlamaConfig, MistralConfig and Qwen2Config and of
  * InternLM2's own InternLM2Config. Two spellings of the rotary part are read: `rope_theta` with
@@ -6,7 +6,7 @@
  * the model computes and that we do not run is refused by name; the rest (auto_map,
  * initializer_range, use_cache ...) means nothing here and is skipped.
  */
-#include "formats/model/model_config.h"
+#include "formats/model/model_readers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "formats/model/reading.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"

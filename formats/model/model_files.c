@@ -3,9 +3,8 @@
 
 #include <string.h>
 
-#include "formats/model/gguf_model.h"
-#include "formats/model/model_config.h"
-#include "formats/model/safetensors.h"
+#include "formats/model/gguf.h"
+#include "formats/model/model_readers.h"
 #include "lib/base/files.h"
 
 /* "meta-llama/Llama-3.2-1B": an owner that is no folder here, and a name, of the characters that

@@ -3,12 +3,11 @@
  * (README and src/tensor.rs); everything that the header claims is compared with the bytes that are
  * there before it is used, and nothing is allocated in proportion to a claim.
  */
-#include "formats/model/safetensors.h"
+#include "formats/model/model_readers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/model/reading.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/sizes.h"

@@ -139,51 +139,45 @@ typedef struct check_job {
     tensor_check *out; /* [n tensors] */
 } check_job;
 
-/* Index of the first value whose exponent is all ones, among n values of 2 or 4 bytes at p; -1:
- * none. */
-static int64_t first_not_finite(const uint8_t *p, tensor_type type, int64_t n, bool *nan) {
-    static const uint32_t exponents[] = {0x7f800000u, 0x7c00u, 0x7f80u},
-                          mantissas[] = {0x007fffffu, 0x03ffu, 0x007fu}; /* F32, F16, BF16 */
-    const uint32_t exponent = exponents[type];
+/* Index of the first value whose exponent is all ones, among n values from `first` on; -1: none.
+ * Values of a quantised tensor are decoded, a few blocks at a time. */
+static int64_t first_not_finite(const tensor_view *t, int64_t first, int64_t n, bool *nan) {
+    enum { ROOM = 8 * TENSOR_BLOCK_VALUES };
     union {
-        uint32_t w[1024];
-        uint16_t h[1024];
+        uint32_t w[ROOM];
+        uint16_t h[ROOM];
+        float f[ROOM];
     } piece;
-    for (int64_t i = 0; i < n; i += 1024) {
-        const int m = i + 1024 < n ? 1024 : (int)(n - i);
+    const bool half = t->type == TENSOR_F16 || t->type == TENSOR_BF16,
+               plain = half || t->type == TENSOR_F32;
+    const uint32_t exponent = t->type == TENSOR_F16 ? 0x7c00
+                              : half                ? 0x7f80
+                                                    : 0x7f800000,
+                   mantissa = t->type == TENSOR_F16 ? 0x03ff
+                              : half                ? 0x007f
+                                                    : 0x007fffff;
+    const size_t size = half ? 2 : 4;
+    for (int64_t i = first; i < first + n; i += ROOM) {
+        const int m = i + ROOM < first + n ? ROOM : (int)(first + n - i);
         uint32_t any = 0;
-        if (type == TENSOR_F32) {
-            memcpy(piece.w, p + i * 4, (size_t)m * 4);
-            for (int j = 0; j < m; j++) {
-                any |= (piece.w[j] & exponent) == exponent;
-            }
+        if (plain) {
+            memcpy(&piece, t->data + (size_t)i * size, (size_t)m * size);
         } else {
-            memcpy(piece.h, p + i * 2, (size_t)m * 2);
-            for (int j = 0; j < m; j++) {
-                any |= (piece.h[j] & exponent) == exponent;
-            }
+            tensor_decode(t, i, m, piece.f);
+        }
+        for (int j = 0; half && j < m; j++) {
+            any |= (piece.h[j] & exponent) == exponent;
+        }
+        for (int j = 0; !half && j < m; j++) {
+            any |= (piece.w[j] & exponent) == exponent;
         }
         for (int j = 0; any && j < m; j++) {
-            const uint32_t v = type == TENSOR_F32 ? piece.w[j] : piece.h[j];
+            const uint32_t v = half ? piece.h[j] : piece.w[j];
             if ((v & exponent) == exponent) {
-                *nan = (v & mantissas[type]) != 0;
+                *nan = (v & mantissa) != 0;
                 return i + j;
             }
         }
-    }
-    return -1;
-}
-
-/* The same for n values of a quantised tensor from value `first` on: they are decoded, a few blocks
- * at a time. */
-static int64_t first_not_finite_decoded(const tensor_view *t, int64_t first, int64_t n, bool *nan) {
-    float values[8 * TENSOR_BLOCK_VALUES];
-    const int64_t room = (int64_t)(sizeof values / sizeof *values);
-    for (int64_t i = 0; i < n; i += room) {
-        const int64_t m = i + room < n ? room : n - i;
-        tensor_decode(t, first + i, m, values);
-        const int64_t bad = first_not_finite((const uint8_t *)values, TENSOR_F32, m, nan);
-        if (bad >= 0) { return i + bad; }
     }
     return -1;
 }
@@ -206,11 +200,8 @@ static void check_task(void *ctx, int64_t task, int worker) {
     for (uint64_t at = 0; at < t->bytes; at += step) {
         const uint64_t n = at + step < t->bytes ? step : t->bytes - at;
         if (t->type != TENSOR_OTHER && out->bad < 0) {
-            const int64_t first = (int64_t)(at / block.bytes * block.values),
-                          m = (int64_t)(n / block.bytes * block.values);
-            out->bad = block.values == 1 ? first_not_finite(t->data + at, t->type, m, &out->nan)
-                                         : first_not_finite_decoded(t, first, m, &out->nan);
-            out->bad += out->bad < 0 ? 0 : first;
+            out->bad = first_not_finite(t, (int64_t)(at / block.bytes * block.values),
+                                        (int64_t)(n / block.bytes * block.values), &out->nan);
         }
         ckvc_sha256_update(&hash, t->data + at, (size_t)n);
     }

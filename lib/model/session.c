@@ -11,11 +11,12 @@ struct session {
     model *m;
     session_limits limits;
     activations act;
-    kv_cache prompt;          /* [L] */
-    kv_cache own;             /* one layer's worth, of every lane */
+    kv_cache prompt; /* [L] */
+    kv_cache own;    /* one layer's worth, of every lane */
+    be_buf *last;    /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
+    be_buf **bufs;   /* [n_bufs] all of the above */
+    size_t n_bufs;
     be_lane *order;           /* [max_lanes] */
-    be_buf *last;             /* [BE_ROW_TILE][M], row 0: the normed top row of the last token */
-    be_buf **caches;          /* what prompt.k, prompt.v, own.k, own.v point into: [2L + 2] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
     window_stats stats;
     double *nll;      /* [max_window] */
@@ -100,35 +101,36 @@ static ckvc_status create_buffers(session *s, ckvc_err *err) {
     const buffer_sizes b = sizes_of(shape, s->limits);
     const size_t width = (size_t)shape->width, mlp = (size_t)shape->intermediate,
                  q = (size_t)shape->n_heads * (size_t)shape->head_dim,
-                 kv = (size_t)shape->n_kv_heads * (size_t)shape->head_dim;
+                 kv = (size_t)shape->n_kv_heads * (size_t)shape->head_dim,
+                 n_layers = (size_t)shape->n_layers, n_caches = 2 * n_layers + 2;
+    activations *act = &s->act;
     const struct {
         be_buf **buf;
         size_t values;
     } wanted[] = {
-        {&s->act.x, b.rows * width},
-        {&s->act.norm, b.rows * width},
-        {&s->act.q, b.rows * q},
-        {&s->act.mix, b.rows * q},
-        {&s->act.k, b.rows * kv},
-        {&s->act.v, b.rows * kv},
-        {&s->act.gate, b.mlp_rows * mlp},
-        {&s->act.up, b.mlp_rows * mlp},
-        {&s->act.x_part, 0},
-        {&s->act.mix_part, 0},
+        {&act->x, b.rows * width},
+        {&act->norm, b.rows * width},
+        {&act->q, b.rows * q},
+        {&act->mix, b.rows * q},
+        {&act->k, b.rows * kv},
+        {&act->v, b.rows * kv},
+        {&act->gate, b.mlp_rows * mlp},
+        {&act->up, b.mlp_rows * mlp},
+        {&act->x_part, 0},
+        {&act->mix_part, 0},
         {&s->last, BE_ROW_TILE * width},
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-        CKVC_TRY(be->ops->buf_create(be, wanted[i].values, wanted[i].buf, err));
+    const size_t n_wanted = sizeof wanted / sizeof *wanted;
+    be_buf **bufs = s->bufs = ckvc_calloc(n_caches + n_wanted, sizeof *bufs);
+    for (; s->n_bufs < n_caches + n_wanted; s->n_bufs++) {
+        const size_t i = s->n_bufs, values = i < 2 * n_layers ? b.prompt_cache
+                                             : i < n_caches   ? b.own_cache
+                                                              : wanted[i - n_caches].values;
+        CKVC_TRY(be->ops->buf_create(be, values, &bufs[i], err));
+        if (i >= n_caches) { *wanted[i - n_caches].buf = bufs[i]; }
     }
-    const size_t n_layers = (size_t)shape->n_layers;
-    s->caches = ckvc_calloc(2 * n_layers + 2, sizeof *s->caches);
-    for (size_t i = 0; i < 2 * n_layers + 2; i++) {
-        CKVC_TRY(be->ops->buf_create(be, i < 2 * n_layers ? b.prompt_cache : b.own_cache,
-                                     &s->caches[i], err));
-    }
-    be_buf **own = s->caches + 2 * n_layers;
-    s->prompt = (kv_cache){s->caches, s->caches + n_layers, be_padded_rows(s->limits.max_prompt)};
-    s->own = (kv_cache){own, own + 1, lane_rows(s->limits)};
+    s->prompt = (kv_cache){bufs, bufs + n_layers, be_padded_rows(s->limits.max_prompt)};
+    s->own = (kv_cache){bufs + 2 * n_layers, bufs + 2 * n_layers + 1, lane_rows(s->limits)};
     return CKVC_OK;
 }
 
@@ -165,17 +167,11 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
 void session_destroy(session *s) {
     if (!s) { return; }
     backend *be = s->m->be;
-    be_buf *const act[] = {s->act.x,      s->act.norm,     s->act.q,    s->act.mix,
-                           s->act.k,      s->act.v,        s->act.gate, s->act.up,
-                           s->act.x_part, s->act.mix_part, s->last};
-    for (size_t i = 0; i < sizeof act / sizeof *act; i++) {
-        be->ops->buf_free(be, act[i]);
+    for (size_t i = 0; i < s->n_bufs; i++) {
+        be->ops->buf_free(be, s->bufs[i]);
     }
-    for (size_t i = 0; s->caches && i < 2 * (size_t)s->m->shape->n_layers + 2; i++) {
-        be->ops->buf_free(be, s->caches[i]);
-    }
+    free(s->bufs);
     window_stats_fini(&s->stats);
-    free(s->caches);
     free(s->row_errors);
     free(s->nll);
     free(s->order);
@@ -206,22 +202,32 @@ static ckvc_status check_tokens(const session *s, const char *what, const int32_
     return CKVC_OK;
 }
 
-typedef struct tap_ctx {
-    session *s;
-    int64_t n, window;
-} tap_ctx;
+/* Over rows 0 ... n-1 of a prompt, or of a continuation's lanes once they are filled in. */
+static forward_pass pass_over(session *s, const int32_t *tokens, int64_t n) {
+    return (forward_pass){.m = s->m,
+                          .act = &s->act,
+                          .tokens = tokens,
+                          .inv_freq = s->inv_freq,
+                          .n_rows = n,
+                          .prompt = &s->prompt};
+}
 
-static ckvc_status tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                       const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err) {
-    const tap_ctx *t = ctx;
-    session *s = t->s;
+typedef struct stats_ctx {
+    session *s;
+    const prefill_input *in;
+} stats_ctx;
+
+static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                             const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err) {
+    const prefill_input *in = ((stats_ctx *)ctx)->in;
+    session *s = ((stats_ctx *)ctx)->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    CKVC_TRY(be->ops->window_mass(be, &attention, t->n, t->window, q, row0, cache_k,
+    CKVC_TRY(be->ops->window_mass(be, &attention, in->n, in->window, q, row0, cache_k,
                                   s->prompt.capacity, s->stats.mass, err));
-    CKVC_TRY(be->ops->value_norms(be, &attention, t->n, cache_v, s->prompt.capacity, s->stats.norm,
+    CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache_v, s->prompt.capacity, s->stats.norm,
                                   err));
-    window_stats_layer(&s->stats, layer, t->n, t->window);
+    window_stats_layer(&s->stats, layer, in->n, in->window);
     return CKVC_OK;
 }
 
@@ -241,16 +247,11 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     window_stats_begin(&s->stats, n);
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
-    tap_ctx ctx = {s, n, window};
-    const forward_pass pass = {.m = s->m,
-                               .act = &s->act,
-                               .tokens = in->tokens,
-                               .inv_freq = s->inv_freq,
-                               .n_rows = n,
-                               .first_row = n - window - 1,
-                               .prompt = &s->prompt,
-                               .tap = tap,
-                               .tap_ctx = &ctx};
+    stats_ctx ctx = {s, in};
+    forward_pass pass = pass_over(s, in->tokens, n);
+    pass.first_row = n - window - 1;
+    pass.tap = stats_tap;
+    pass.tap_ctx = &ctx;
     const int64_t top = forward_top_row(&pass);
     CKVC_TRY(forward(&pass, err));
     /* the window's tokens are predicted by rows T-W-1 ... T-2 */
@@ -264,17 +265,57 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
     return be->ops->sync(be, err);
 }
 
+/* Loss of the first continuation token, of which the prompt's last row decides. */
+static ckvc_status first_loss(session *s, const int32_t *continuation, ckvc_err *err) {
+    if (s->first_known && s->first_token == continuation[0]) { return CKVC_OK; }
+    const head_rows last = {s->last, 0, 1, 1};
+    s->first_known = false;
+    CKVC_TRY(model_head_nll(s->m, last, continuation, &s->first_nll, err));
+    s->first_known = true;
+    s->first_token = continuation[0];
+    return CKVC_OK;
+}
+
 typedef struct rollout_batch {
+    session *s;
     const int32_t *continuation; /* [n] */
     int64_t n;
     const rollout_lane *lanes; /* [n_lanes] */
     int64_t n_lanes;
-    layer_tap tap; /* or NULL */
-    void *tap_ctx;
+    layer_error *errors; /* [L] of lane 1 against lane 0, or NULL: they are not measured */
 } rollout_batch;
 
-static ckvc_status roll_out(session *s, const rollout_batch *b, double *nll, ckvc_err *err) {
-    const int32_t *continuation = b->continuation;
+/* Lane 0 has the full cache, lane 1 the sets. */
+static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                             const be_buf *own_k, const be_buf *own_v, ckvc_err *err) {
+    (void)own_v;
+    const rollout_batch *b = ctx;
+    session *s = b->s;
+    backend *be = s->m->be;
+    const int64_t n_rows = b->n - 1;
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    CKVC_TRY(be->ops->attention_error(be, &attention, n_rows, row0, q, s->prompt.k[layer],
+                                      s->prompt.capacity, own_k, s->own.capacity, 0, 1,
+                                      &b->lanes[1].sets[layer], s->row_errors, err));
+    layer_error *out = &b->errors[layer];
+    *out = (layer_error){0};
+    for (int32_t h = 0; h < attention.n_heads; h++) {
+        double mass = 0, restricted = 0, actual = 0;
+        for (const be_row_error *r = s->row_errors + h * n_rows;
+             r < s->row_errors + (h + 1) * n_rows; r++) {
+            mass += r->mass * r->mass;
+            restricted += r->restricted;
+            actual += r->actual;
+        }
+        out->epsilon += sqrt(mass / (double)n_rows) / attention.n_heads;
+        out->restricted += sqrt(restricted) / attention.n_heads;
+        out->actual += sqrt(actual) / attention.n_heads;
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status roll_out(rollout_batch *b, double *nll, ckvc_err *err) {
+    session *s = b->s;
     const int64_t n = b->n, n_lanes = b->n_lanes;
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
            n_lanes <= max_lanes(s->limits));
@@ -286,33 +327,22 @@ static ckvc_status roll_out(session *s, const rollout_batch *b, double *nll, ckv
                                 : lane->parent < i && b->lanes[lane->parent].parent < 0);
         assert(lane->parent < 0 || lane[-1].parent < 0 || lane[-1].layer <= lane->layer);
     }
-    CKVC_TRY(check_tokens(s, "continuation", continuation, n, s->n_prompt + n, err));
-    if (!s->first_known || s->first_token != continuation[0]) {
-        s->first_known = false;
-        const head_rows last = {s->last, 0, 1, 1};
-        CKVC_TRY(model_head_nll(s->m, last, continuation, &s->first_nll, err));
-        s->first_known = true;
-        s->first_token = continuation[0];
-    }
+    CKVC_TRY(check_tokens(s, "continuation", b->continuation, n, s->n_prompt + n, err));
+    CKVC_TRY(first_loss(s, b->continuation, err));
     if (n > 1) {
-        const forward_pass pass = {.m = s->m,
-                                   .act = &s->act,
-                                   .tokens = continuation,
-                                   .inv_freq = s->inv_freq,
-                                   .n_rows = n - 1,
-                                   .prompt = &s->prompt,
-                                   .lanes = b->lanes,
-                                   .n_lanes = n_lanes,
-                                   .n_prompt = s->n_prompt,
-                                   .own = &s->own,
-                                   .order = s->order,
-                                   .tap = b->tap,
-                                   .tap_ctx = b->tap_ctx};
+        forward_pass pass = pass_over(s, b->continuation, n - 1);
+        pass.lanes = b->lanes;
+        pass.n_lanes = n_lanes;
+        pass.n_prompt = s->n_prompt;
+        pass.own = &s->own;
+        pass.order = s->order;
+        pass.tap = b->errors ? error_tap : NULL;
+        pass.tap_ctx = b;
         CKVC_TRY(forward(&pass, err));
         /* behind the places of the first losses: what is moved up below is read before it is
          * written over */
         const head_rows rows = {s->act.norm, 0, n - 1, n_lanes};
-        CKVC_TRY(model_head_nll(s->m, rows, continuation + 1, nll + n_lanes, err));
+        CKVC_TRY(model_head_nll(s->m, rows, b->continuation + 1, nll + n_lanes, err));
     }
     for (int64_t i = 0; i < n_lanes; i++) {
         nll[i * n] = s->first_nll;
@@ -324,9 +354,9 @@ static ckvc_status roll_out(session *s, const rollout_batch *b, double *nll, ckv
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) {
-    const rollout_batch batch = {
-        .continuation = continuation, .n = n, .lanes = lanes, .n_lanes = n_lanes};
-    return roll_out(s, &batch, nll, err);
+    rollout_batch b = {
+        .s = s, .continuation = continuation, .n = n, .lanes = lanes, .n_lanes = n_lanes};
+    return roll_out(&b, nll, err);
 }
 
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
@@ -335,59 +365,14 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
     return session_rollouts(s, continuation, n, &alone, 1, nll, err);
 }
 
-typedef struct error_ctx {
-    session *s;
-    int64_t n_rows;
-    const kept_set *sets;
-    layer_error *layers;
-} error_ctx;
-
-/* Lane 0 has the full cache, lane 1 the sets. */
-static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                             const be_buf *own_k, const be_buf *own_v, ckvc_err *err) {
-    (void)own_v;
-    const error_ctx *e = ctx;
-    session *s = e->s;
-    backend *be = s->m->be;
-    const be_attention_shape attention = layer_attention(s->m, layer);
-    CKVC_TRY(be->ops->attention_error(be, &attention, e->n_rows, row0, q, s->prompt.k[layer],
-                                      s->prompt.capacity, own_k, s->own.capacity, 0, 1,
-                                      &e->sets[layer], s->row_errors, err));
-    layer_error *out = &e->layers[layer];
-    *out = (layer_error){0};
-    for (int32_t h = 0; h < attention.n_heads; h++) {
-        double mass = 0, restricted = 0, actual = 0;
-        for (int64_t j = 0; j < e->n_rows; j++) {
-            const be_row_error *r = &s->row_errors[h * e->n_rows + j];
-            mass += r->mass * r->mass;
-            restricted += r->restricted;
-            actual += r->actual;
-        }
-        out->epsilon += sqrt(mass / (double)e->n_rows) / attention.n_heads;
-        out->restricted += sqrt(restricted) / attention.n_heads;
-        out->actual += sqrt(actual) / attention.n_heads;
-    }
-    return CKVC_OK;
-}
-
 ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
                                     const kept_set *sets, double *nll, layer_error *layers,
                                     ckvc_err *err) {
     assert(max_lanes(s->limits) >= 2 && n >= 2);
-    if (!s->row_errors) {
-        s->row_errors =
-            ckvc_alloc((size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1),
-                       sizeof *s->row_errors);
-    }
+    const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
+    if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
-    error_ctx ctx = {s, n - 1, sets, layers};
-    const rollout_batch batch = {.continuation = continuation,
-                                 .n = n,
-                                 .lanes = lanes,
-                                 .n_lanes = 2,
-                                 .tap = error_tap,
-                                 .tap_ctx = &ctx};
-    return roll_out(s, &batch, nll, err);
+    return roll_out(&(rollout_batch){s, continuation, n, lanes, 2, layers}, nll, err);
 }
 
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
@@ -396,12 +381,7 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
     s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
     CKVC_TRY(check_tokens(s, "sequence", tokens, n, n, err));
     rope_frequencies(s->m->shape, n, s->inv_freq);
-    const forward_pass pass = {.m = s->m,
-                               .act = &s->act,
-                               .tokens = tokens,
-                               .inv_freq = s->inv_freq,
-                               .n_rows = n,
-                               .prompt = &s->prompt};
+    const forward_pass pass = pass_over(s, tokens, n);
     CKVC_TRY(forward(&pass, err));
     const head_rows rows = {s->act.norm, 0, n - 1, 1};
     return model_head_nll(s->m, rows, tokens + 1, nll, err);

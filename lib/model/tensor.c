@@ -78,43 +78,37 @@ static float half(const uint8_t *p) {
 /* ---- blocks of 32: scale d, for _1 types a minimum m; nibbles, the low ones first half, the high
  * ones second ---- */
 
-static void q4_0(const uint8_t *b, float *out) {
-    const float d = half(b);
-    const uint8_t *q = b + 2;
+/* Scale, minimum if `has_min` (the others' values are around zero), fifth bits if `five` (of value
+ * i bit i of a 32-bit word), nibbles. */
+static inline __attribute__((always_inline)) void nibbles(const uint8_t *b, bool five, bool has_min,
+                                                          float *out) {
+    const float d = half(b), m = has_min ? half(b + 2) : 0;
+    const uint8_t *high_at = b + (has_min ? 4 : 2), *q = high_at + (five ? 4 : 0);
+    const uint32_t high = five ? ckvc_get_u32(high_at) : 0;
+    const int zero = has_min ? 0 : five ? 16 : 8;
     for (int i = 0; i < 16; i++) {
-        out[i] = (float)((q[i] & 15) - 8) * d;
-        out[i + 16] = (float)((q[i] >> 4) - 8) * d;
+        const uint32_t first = (q[i] & 15u) | (high >> i & 1) << 4,
+                       second = (uint32_t)q[i] >> 4 | (high >> (i + 16) & 1) << 4;
+        const float u = (float)((int)first - zero) * d, v = (float)((int)second - zero) * d;
+        out[i] = has_min ? u + m : u;
+        out[i + 16] = has_min ? v + m : v;
     }
+}
+
+static void q4_0(const uint8_t *b, float *out) {
+    nibbles(b, false, false, out);
 }
 
 static void q4_1(const uint8_t *b, float *out) {
-    const float d = half(b), m = half(b + 2);
-    const uint8_t *q = b + 4;
-    for (int i = 0; i < 16; i++) {
-        out[i] = (float)(q[i] & 15) * d + m;
-        out[i + 16] = (float)(q[i] >> 4) * d + m;
-    }
+    nibbles(b, false, true, out);
 }
 
-/* Five bits: the fifth of value i is bit i of a 32-bit word. */
 static void q5_0(const uint8_t *b, float *out) {
-    const float d = half(b);
-    const uint32_t high = ckvc_get_u32(b + 2);
-    const uint8_t *q = b + 6;
-    for (int i = 0; i < 16; i++) {
-        out[i] = (float)((int)((q[i] & 15u) | (high >> i & 1) << 4) - 16) * d;
-        out[i + 16] = (float)((int)((uint32_t)q[i] >> 4 | (high >> (i + 16) & 1) << 4) - 16) * d;
-    }
+    nibbles(b, true, false, out);
 }
 
 static void q5_1(const uint8_t *b, float *out) {
-    const float d = half(b), m = half(b + 2);
-    const uint32_t high = ckvc_get_u32(b + 4);
-    const uint8_t *q = b + 8;
-    for (int i = 0; i < 16; i++) {
-        out[i] = (float)((q[i] & 15u) | (high >> i & 1) << 4) * d + m;
-        out[i + 16] = (float)((uint32_t)q[i] >> 4 | (high >> (i + 16) & 1) << 4) * d + m;
-    }
+    nibbles(b, true, true, out);
 }
 
 static void q8_0(const uint8_t *b, float *out) {

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/model/model_config.h"
 #include "formats/model/model_files.h"
+#include "formats/model/model_readers.h"
 
 static char dir[] = "/tmp/ckvc-config-XXXXXX";
 

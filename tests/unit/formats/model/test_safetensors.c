@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/model/safetensors.h"
+#include "formats/model/model_readers.h"
 #include "lib/base/bytes.h"
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
