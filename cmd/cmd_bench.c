@@ -34,9 +34,7 @@ static void job_fini(bench_job *j) {
 static ckvc_status measure_error(const inputs_options *o, bench_job *j, const bench_options *b,
                                  ckvc_err *err) {
     const prompt_list *prompts = j->e.prompts;
-    const bench_error_options options = {.prompts = prompts->items,
-                                         .n_prompts = prompts->n,
-                                         .window = o->window,
+    const bench_error_options options = {.window = o->window,
                                          .budget = b->budget,
                                          .variants = b->variants,
                                          .memory = (size_t)o->memory / 2,
@@ -46,8 +44,10 @@ static ckvc_status measure_error(const inputs_options *o, bench_job *j, const be
     j->reference_be->ops->weight_limit(
         j->reference_be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
     CKVC_TRY(inputs_load_model(o->model, j->reference_be, &j->reference, err));
-    CKVC_TRY(bench_error_measure(j->reference_be, j->reference, j->e.be, j->e.model, &options,
-                                 &error, err));
+    const calibrate_inputs inputs[2] = {
+        {.model = j->reference, .backend = j->reference_be, .prompts = prompts},
+        {.model = j->e.model, .backend = j->e.be, .prompts = prompts}};
+    CKVC_TRY(bench_error_measure(inputs, &options, &error, err));
     char shape[96], note[64];
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     snprintf(shape, sizeof shape, "T=%u B=%g C=%u", prompts->max_tokens, b->budget,

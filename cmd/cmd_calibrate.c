@@ -109,8 +109,7 @@ static ckvc_status calibrate(void *options, const verb_args *args, ckvc_err *err
     if (c->dry_run) { return print_dry_run(c, &j, err); }
     CKVC_TRY(run_setup_begin_run(c, &j, NULL, err));
     CKVC_TRY(run_setup_set_edges(c, &j, err));
-    CKVC_TRY(
-        savings_create((uint32_t)model_get_shape(j.e.model)->n_layers, &j.options.savings, err));
+    j.options.savings = savings_create((uint32_t)model_get_shape(j.e.model)->n_layers);
     CKVC_TRY(calibrate_pass(j.run, pass, &j.inputs, &j.options, run_setup_table(&j), &counts, err));
     return print_counts(c, &j, &counts, pass, err);
 }

@@ -150,7 +150,9 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
                                         : j.n_budgets);
     j.summary = ckvc_calloc(j.n_policies * j.n_budgets, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
-    const score_options o = {.window = c->inputs.window,
+    const score_options o = {.policies = j.policies,
+                             .n_policies = j.n_policies,
+                             .window = c->inputs.window,
                              .alpha_kind = inputs_alpha(&c->inputs),
                              .keep_window = (uint32_t)c->inputs.keep_window,
                              .budgets = j.budgets,
@@ -166,7 +168,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
                              .quiet = c->inputs.quiet};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_stop_install();
-    CKVC_TRY(score_prompts(&inputs, j.policies, j.n_policies, &o, &lines, j.summary, err));
+    CKVC_TRY(score_prompts(&inputs, &o, &lines, j.summary, err));
     if (c->out) {
         CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
     } else {

@@ -22,14 +22,11 @@ struct epsilon_greedy {
     uint32_t bin_entropy, bin_ppl;
 };
 
-ckvc_status epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC_SIDE_COUNT],
-                                  epsilon_greedy **out, ckvc_err *err) {
+epsilon_greedy *epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC_SIDE_COUNT]) {
     epsilon_greedy *g = ckvc_calloc(1, sizeof *g);
-    *out = NULL;
     g->table = t;
     g->share = EPSILON_FIRST;
-    ckvc_status st = CKVC_OK;
-    for (int i = 0; st == CKVC_OK && i < CKVC_SIDE_COUNT; i++) {
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         greedy_side *s = &g->sides[i];
         const bool head = i == CKVC_SIDE_HEAD;
         const size_t one = (size_t)t->n_layers * t->n_budgets * (head ? t->n_heads : 1);
@@ -41,12 +38,7 @@ ckvc_status epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC_SID
         s->n = ckvc_calloc(states * s->n_actions, sizeof *s->n);
         s->tried = ckvc_calloc(s->n_tried, 1);
     }
-    if (st != CKVC_OK) {
-        epsilon_greedy_free(g);
-        return st;
-    }
-    *out = g;
-    return CKVC_OK;
+    return g;
 }
 
 void epsilon_greedy_free(epsilon_greedy *g) {

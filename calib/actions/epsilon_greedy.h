@@ -21,11 +21,9 @@
 typedef struct epsilon_greedy epsilon_greedy;
 
 /* For the states of a table, which gives the action to begin with; borrowed. */
-ckvc_status epsilon_greedy_create(const ckvc_table *table, const bool sides[CKVC_SIDE_COUNT],
-                                  epsilon_greedy **out, ckvc_err *err) CKVC_MUST_CHECK;
+epsilon_greedy *epsilon_greedy_create(const ckvc_table *table, const bool sides[CKVC_SIDE_COUNT]);
 void epsilon_greedy_free(epsilon_greedy *g);
-/* The share of random choices at logged prompt i of n: linear from EPSILON_FIRST to EPSILON_LAST.
- */
+/* The share of random choices at logged prompt i of n: from EPSILON_FIRST to EPSILON_LAST. */
 double epsilon_greedy_share(size_t i, size_t n);
 /* A prompt begins: its share of random choices, its cell, and no action tried yet. */
 void epsilon_greedy_begin(epsilon_greedy *g, double share, uint32_t bin_entropy, uint32_t bin_ppl);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 
 #include "lib/base/memory.h"
-#include "lib/base/names.h"
-#include "lib/base/sizes.h"
 
 static uint32_t max_actions(const ckvc_table *t) {
     return t->n_head_actions > t->n_gate_actions ? t->n_head_actions : t->n_gate_actions;
@@ -29,12 +27,8 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uin
         return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets,
                          PROMPT_SETS_MAX_BUDGETS);
     }
-    size_t cells = (size_t)table->n_budgets * table->n_layers, pool;
-    prompt_sets *k = ckvc_calloc(1, sizeof *k);
-    if (!k || !ckvc_mul_size(cells, max_tokens, &pool)) {
-        free(k);
-        return ckvc_fail_memory(err, "kept sets", cells);
-    }
+    const size_t cells = (size_t)table->n_budgets * table->n_layers;
+    prompt_sets *k = *out = ckvc_calloc(1, sizeof *k);
     *k = (prompt_sets){.n_layers = table->n_layers,
                        .n_heads = table->n_heads,
                        .n_budgets = table->n_budgets,
@@ -44,17 +38,14 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uin
                        .table = table};
     k->layers = ckvc_calloc(cells, sizeof *k->layers);
     k->sets = ckvc_calloc(cells, sizeof *k->sets);
-    k->pool = ckvc_alloc(pool, sizeof *k->pool);
+    k->pool = ckvc_alloc(cells, max_tokens * sizeof *k->pool);
     k->u = ckvc_alloc(max_tokens, sizeof *k->u);
     k->weight = ckvc_alloc(table->n_heads, sizeof *k->weight);
     k->scratch = ckvc_alloc(max_tokens, sizeof *k->scratch);
     k->own = ckvc_alloc(max_tokens, sizeof *k->own);
     k->taus = ckvc_alloc(table->n_gate_actions, sizeof *k->taus);
-    const bool many = ckvc_retain_many_init(&k->many, max_tokens, max_actions(table));
-    if (!k->layers || !k->sets || !k->pool || !k->u || !k->weight || !k->scratch || !k->own ||
-        !k->taus || !many) {
-        prompt_sets_destroy(k);
-        return ckvc_fail_memory(err, "kept sets", pool * sizeof *k->pool);
+    if (!ckvc_retain_many_init(&k->many, max_tokens, max_actions(table))) {
+        ckvc_out_of_memory(1, ckvc_retain_many_bytes(max_tokens, max_actions(table)));
     }
     for (size_t i = 0; i < cells; i++) {
         k->layers[i].positions = k->pool + i * max_tokens;
@@ -62,13 +53,12 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uin
     for (uint32_t a = 0; a < table->n_gate_actions; a++) {
         k->taus[a] = table->op == CKVC_OPERATOR_NO_THRESHOLD ? -INFINITY : table->gate_grid[a];
     }
-    *out = k;
     return CKVC_OK;
 }
 
 void prompt_sets_by_layer(prompt_sets *k, const double *budgets) {
     k->layer_budgets = budgets;
-    k->n_budgets = 1;
+    k->n_budgets = budgets ? 1 : k->table->n_budgets;
 }
 
 void prompt_sets_destroy(prompt_sets *k) {
@@ -94,15 +84,29 @@ uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens
     return count;
 }
 
+/* ---- the baseline ---- */
+
 /* u of one layer under the table's weights of a block, that of `head` replaced (G: none). */
 static void layer_utility(prompt_sets *k, uint32_t block, uint32_t layer, uint32_t head,
                           double weight) {
-    k->state.valid = false; /* k->u is what a state stands on */
+    k->has_state = false; /* k->u is what a state stands on */
     for (uint32_t g = 0; g < k->n_heads; g++) {
         k->weight[g] = g == head ? weight : ckvc_table_weight(k->table, layer, g, block);
     }
     ckvc_operator_utility(k->table->op, k->n_tokens, k->n_heads, k->alpha,
                           k->rho + (size_t)layer * k->n_heads * k->n_tokens, k->weight, k->u);
+}
+
+/* The layer's threshold in the prompt's risk cell. */
+static double layer_tau(const prompt_sets *k, uint32_t block, uint32_t layer) {
+    return ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, block);
+}
+
+/* What k->u keeps in a layer. */
+static uint32_t retain(prompt_sets *k, uint32_t block, uint32_t layer, uint32_t tokens,
+                       uint32_t *positions, uint32_t *n_candidates) {
+    return ckvc_retain(k->n_tokens, k->u, layer_tau(k, block, layer), tokens, k->keep_window,
+                       positions, n_candidates, k->scratch);
 }
 
 static uint32_t count_candidates(const prompt_sets *k, double tau) {
@@ -113,93 +117,106 @@ static uint32_t count_candidates(const prompt_sets *k, double tau) {
     return n;
 }
 
-void prompt_sets_build(prompt_sets *k, uint32_t n_tokens, const float *alpha, const float *rho,
-                       double r_struct, double r_sem) {
+static void build_layer(prompt_sets *k, uint32_t b, uint32_t l) {
     const ckvc_table *t = k->table;
-    assert(n_tokens <= k->max_tokens);
-    k->n_tokens = n_tokens;
-    k->alpha = alpha;
-    k->rho = rho;
-    k->bin_entropy = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, r_struct);
-    k->bin_ppl = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, r_sem);
+    layer_set *at = prompt_sets_at(k, b, l);
+    at->block = b;
+    at->tokens = k->budget[b];
+    if (k->layer_budgets) {
+        at->block = ckvc_nearest_budget(t->budgets, t->n_budgets, k->layer_budgets[l], k->n_tokens);
+        at->tokens = ckvc_budget_tokens(k->layer_budgets[l], k->n_tokens);
+    }
+    layer_utility(k, at->block, l, k->n_heads, 0.0);
+    at->n_candidates_lo = count_candidates(k, k->taus[0]);
+    at->n_candidates_hi = count_candidates(k, k->taus[t->n_gate_actions - 1]);
+    at->n_kept = retain(k, at->block, l, at->tokens, at->positions, &at->n_candidates);
+    at->n_kept_window = kept_in_window(at->positions, at->n_kept, k->n_tokens, k->window);
+    at->offsets[0] = 0;
+    at->offsets[1] = at->n_kept;
+    k->sets[(size_t)b * k->n_layers + l] = (kept_set){1, at->offsets, at->positions};
+}
+
+void prompt_sets_build(prompt_sets *k, const prefill_stats *stats) {
+    const ckvc_table *t = k->table;
+    assert(stats->n_tokens <= k->max_tokens);
+    k->n_tokens = (uint32_t)stats->n_tokens;
+    k->alpha = stats->alpha_f32;
+    k->rho = stats->rho;
+    k->bin_entropy = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, stats->r_struct);
+    k->bin_ppl = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, stats->r_sem);
     for (uint32_t b = 0; b < t->n_budgets; b++) {
-        k->budget[b] = ckvc_budget_tokens(t->budgets[b], n_tokens);
+        k->budget[b] = ckvc_budget_tokens(t->budgets[b], k->n_tokens);
     }
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         for (uint32_t l = 0; l < k->n_layers; l++) {
-            layer_set *at = prompt_sets_at(k, b, l);
-            at->block = k->layer_budgets ? ckvc_nearest_budget(t->budgets, t->n_budgets,
-                                                               k->layer_budgets[l], n_tokens)
-                                         : b;
-            at->tokens =
-                k->layer_budgets ? ckvc_budget_tokens(k->layer_budgets[l], n_tokens) : k->budget[b];
-            layer_utility(k, at->block, l, k->n_heads, 0.0);
-            at->n_candidates_lo = count_candidates(k, k->taus[0]);
-            at->n_candidates_hi = count_candidates(k, k->taus[t->n_gate_actions - 1]);
-            at->n_kept = ckvc_retain(
-                n_tokens, k->u, ckvc_table_tau(t, l, k->bin_entropy, k->bin_ppl, at->block),
-                at->tokens, k->keep_window, at->positions, &at->n_candidates, k->scratch);
-            at->n_kept_window = kept_in_window(at->positions, at->n_kept, n_tokens, k->window);
-            at->offsets[0] = 0;
-            at->offsets[1] = at->n_kept;
-            k->sets[(size_t)b * k->n_layers + l] = (kept_set){1, at->offsets, at->positions};
+            build_layer(k, b, l);
         }
     }
-}
-
-/* Makes (side, budget, layer, head) the state in hand. */
-static void enter_state(prompt_sets *k, uint32_t side, uint32_t budget, uint32_t layer,
-                        uint32_t head) {
-    const struct keep_state *at = &k->state;
-    if (at->valid && at->side == side && at->budget == budget && at->layer == layer &&
-        at->head == head) {
-        return;
-    }
-    const ckvc_table *t = k->table;
-    const layer_set *base = prompt_sets_at(k, budget, layer);
-    if (side == CKVC_SIDE_HEAD) {
-        const float *rho = k->rho + ((size_t)layer * k->n_heads + head) * k->n_tokens;
-        layer_utility(k, base->block, layer, head, 0.0); /* no utility is below 0 */
-        for (uint32_t i = 0; i < k->n_tokens; i++) {
-            k->own[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)k->alpha[i]
-                                                          : (double)k->alpha[i] * (double)rho[i];
-        }
-        ckvc_retain_heads(&k->many, k->n_tokens, k->u, k->own, t->head_grid, t->n_head_actions,
-                          ckvc_table_tau(t, layer, k->bin_entropy, k->bin_ppl, base->block),
-                          base->tokens, k->keep_window);
-    } else {
-        layer_utility(k, base->block, layer, k->n_heads, 0.0);
-        ckvc_retain_gates(&k->many, k->n_tokens, k->u, k->taus, t->n_gate_actions, base->tokens,
-                          k->keep_window);
-    }
-    k->state = (struct keep_state){true, side, budget, layer, head};
-}
-
-uint32_t prompt_sets_head_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t head,
-                                 uint32_t action, uint32_t *positions, uint32_t *n_candidates) {
-    if (k->table->op == CKVC_OPERATOR_MEAN_POOL) {
-        /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the
-         * order of the heads: done whole. */
-        const layer_set *base = prompt_sets_at(k, budget, layer);
-        layer_utility(k, base->block, layer, head, k->table->head_grid[action]);
-        return ckvc_retain(k->n_tokens, k->u,
-                           ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, base->block),
-                           base->tokens, k->keep_window, positions, n_candidates, k->scratch);
-    }
-    enter_state(k, CKVC_SIDE_HEAD, budget, layer, head);
-    return ckvc_retain_action(&k->many, action, positions, n_candidates);
-}
-
-uint32_t prompt_sets_gate_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t action,
-                                 uint32_t *positions, uint32_t *n_candidates) {
-    enter_state(k, CKVC_SIDE_GATE, budget, layer, 0);
-    return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }
 
 uint32_t prompt_sets_layer_at_budget(prompt_sets *k, uint32_t block, uint32_t layer,
                                      uint32_t tokens, uint32_t *positions, uint32_t *n_candidates) {
     layer_utility(k, block, layer, k->n_heads, 0.0);
-    return ckvc_retain(k->n_tokens, k->u,
-                       ckvc_table_tau(k->table, layer, k->bin_entropy, k->bin_ppl, block), tokens,
-                       k->keep_window, positions, n_candidates, k->scratch);
+    return retain(k, block, layer, tokens, positions, n_candidates);
+}
+
+/* ---- states and their actions ---- */
+
+uint32_t prompt_sets_states(const prompt_sets *k, ckvc_side side) {
+    return k->n_budgets * k->n_layers * (side == CKVC_SIDE_HEAD ? k->n_heads : 1);
+}
+
+prompt_state prompt_sets_state(const prompt_sets *k, ckvc_side side, uint32_t index) {
+    prompt_state s = {.side = side, .head = CKVC_NO_HEAD};
+    if (side == CKVC_SIDE_HEAD) {
+        s.head = index % k->n_heads;
+        index /= k->n_heads;
+    }
+    s.budget = index / k->n_layers;
+    s.layer = index % k->n_layers;
+    return s;
+}
+
+uint32_t prompt_sets_actions(const prompt_sets *k, ckvc_side side) {
+    return side == CKVC_SIDE_HEAD ? k->table->n_head_actions : k->table->n_gate_actions;
+}
+
+/* The layer's utility with the head's weight at 0 and beside it the head's own: a weight moves the
+ * latter alone. */
+static void enter_head(prompt_sets *k, const prompt_state *s, const layer_set *base) {
+    const ckvc_table *t = k->table;
+    const float *rho = k->rho + ((size_t)s->layer * k->n_heads + s->head) * k->n_tokens;
+    layer_utility(k, base->block, s->layer, s->head, 0.0); /* no utility is below 0 */
+    for (uint32_t i = 0; i < k->n_tokens; i++) {
+        k->own[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)k->alpha[i]
+                                                      : (double)k->alpha[i] * (double)rho[i];
+    }
+    ckvc_retain_heads(&k->many, k->n_tokens, k->u, k->own, t->head_grid, t->n_head_actions,
+                      layer_tau(k, base->block, s->layer), base->tokens, k->keep_window);
+}
+
+static void enter_gate(prompt_sets *k, const prompt_state *s, const layer_set *base) {
+    layer_utility(k, base->block, s->layer, k->n_heads, 0.0);
+    ckvc_retain_gates(&k->many, k->n_tokens, k->u, k->taus, k->table->n_gate_actions, base->tokens,
+                      k->keep_window);
+}
+
+uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t action,
+                            uint32_t *positions, uint32_t *n_candidates) {
+    static void (*const enter[CKVC_SIDE_COUNT])(prompt_sets *, const prompt_state *,
+                                                const layer_set *) = {enter_head, enter_gate};
+    const layer_set *base = prompt_sets_at(k, s->budget, s->layer);
+    if (s->side == CKVC_SIDE_HEAD && k->table->op == CKVC_OPERATOR_MEAN_POOL) {
+        /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the
+         * order of the heads: done whole. */
+        layer_utility(k, base->block, s->layer, s->head, k->table->head_grid[action]);
+        return retain(k, base->block, s->layer, base->tokens, positions, n_candidates);
+    }
+    if (!k->has_state || k->state.side != s->side || k->state.budget != s->budget ||
+        k->state.layer != s->layer || k->state.head != s->head) {
+        enter[s->side](k, s, base);
+        k->has_state = true;
+        k->state = *s;
+    }
+    return ckvc_retain_action(&k->many, action, positions, n_candidates);
 }

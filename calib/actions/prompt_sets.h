@@ -12,77 +12,88 @@
 #include <stdint.h>
 
 #include "lib/base/kept_set.h"
+#include "lib/base/names.h"
 #include "lib/base/status.h"
+#include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
 
-/* One layer's decision. Positions are borrowed from the keep. */
+#define PROMPT_SETS_MAX_BUDGETS 64
+
+/* One layer's decision. */
 typedef struct layer_set {
     uint32_t n_candidates, n_kept, n_kept_window; /* |I|, |S|, |S in the window| */
-    uint32_t n_candidates_lo,
-        n_candidates_hi; /* |I| at the lowest and highest threshold of the grid */
-    uint32_t block,
-        tokens; /* whose entries of the table, and B: the budget's own unless budgets go by layer */
-    uint32_t *positions; /* [n_kept], ascending; room for T */
+    uint32_t n_candidates_lo, n_candidates_hi;    /* |I| at both ends of the grid of thresholds */
+    uint32_t block;  /* whose entries of the table: the budget's own unless budgets go by layer */
+    uint32_t tokens; /* B, as the block */
+    uint32_t *positions; /* [n_kept], ascending; room for T; the prompt_sets' own */
     uint32_t offsets[2]; /* for kept_set */
 } layer_set;
 
+/* What actions are tried on: a head's weight, or a layer's threshold in the prompt's own risk cell,
+ * in one budget. */
+typedef struct prompt_state {
+    ckvc_side side;
+    uint32_t budget, layer, head; /* head CKVC_NO_HEAD on the gate side */
+} prompt_state;
+
 typedef struct prompt_sets {
-    uint32_t n_layers, n_heads,
-        n_budgets; /* L, G, nB: of the table; one "budget" when budgets go by layer */
+    uint32_t n_layers, n_heads; /* L, G */
+    uint32_t n_budgets;         /* the table's; one when budgets go by layer */
     uint32_t max_tokens, window, keep_window;
     const ckvc_table *table;     /* borrowed; its operator decides what is kept */
     const double *layer_budgets; /* [L], borrowed, or NULL */
     /* the prompt in hand */
     uint32_t n_tokens, bin_entropy, bin_ppl;
-    const float *alpha, *rho; /* [T], [L][G][T], borrowed */
-    uint32_t budget[64];      /* tokens of each of the table's budgets for this prompt */
-    layer_set *layers;        /* [nB][L]: the baseline under the table */
-    kept_set *sets;           /* [nB][L]: the same as kept sets */
-    uint32_t *pool;           /* [nB][L][max_tokens] */
-    double *u, *weight;       /* [T], [G] scratch */
-    uint32_t *scratch;        /* [T] */
+    const float *alpha, *rho;                 /* [T], [L][G][T], borrowed */
+    uint32_t budget[PROMPT_SETS_MAX_BUDGETS]; /* tokens of each of the table's budgets */
+    layer_set *layers;                        /* [nB][L]: the baseline under the table */
+    kept_set *sets;                           /* [nB][L]: the same as kept sets */
+    uint32_t *pool;                           /* [nB][L][max_tokens] */
+    double *u, *weight;                       /* [T], [G] scratch */
+    uint32_t *scratch;                        /* [T] */
     /* the state whose actions were asked for last: a whole grid of one state costs little more than
      * one action (retain_many.h) */
     ckvc_retain_many many;
     double *own;  /* [T] */
     double *taus; /* [A]: the grid of thresholds as the operator takes it */
-    struct keep_state {
-        bool valid;
-        uint32_t side, budget, layer, head;
-    } state;
+    bool has_state;
+    prompt_state state;
 } prompt_sets;
 
-#define PROMPT_SETS_MAX_BUDGETS 64
-
+/* CKVC_E_USAGE when the table has more than PROMPT_SETS_MAX_BUDGETS budgets. */
 ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
                                uint32_t keep_window, prompt_sets **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
 void prompt_sets_destroy(prompt_sets *k);
-/* Budgets by layer (tokens from 1 up, a share of T below; [n_layers], borrowed): from the next
- * prompt on there is one budget, number 0, under which layer l keeps at most its own B_l by the
- * entries of the table's block nearest to it (ckvc_nearest_budget). */
+/* Budgets by layer (tokens from 1 up, a share of T below; [n_layers], borrowed; NULL: none): from
+ * the next prompt on there is one budget, number 0, under which layer l keeps at most its own B_l
+ * by the entries of the table's block nearest to it (ckvc_nearest_budget). */
 void prompt_sets_by_layer(prompt_sets *k, const double *budgets);
 size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens);
 
-/* Baseline of a prompt: bins from r_struct and r_sem, then every budget and layer under the table.
- */
-void prompt_sets_build(prompt_sets *k, uint32_t n_tokens, const float *alpha, const float *rho,
-                       double r_struct, double r_sem);
-/* The set that head action `action` of (layer, head, budget) keeps, everything else as the table
- * has it; positions [>= T] receives it. Returns |S|; *n_candidates the count before the clamp. */
-uint32_t prompt_sets_head_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t head,
-                                 uint32_t action, uint32_t *positions, uint32_t *n_candidates);
+/* Baseline of a prompt: its bins, then every budget and layer under the table. */
+void prompt_sets_build(prompt_sets *k, const prefill_stats *stats);
+
+/* The states of a side in order, and how many actions each has. */
+uint32_t prompt_sets_states(const prompt_sets *k, ckvc_side side);
+prompt_state prompt_sets_state(const prompt_sets *k, ckvc_side side, uint32_t index);
+uint32_t prompt_sets_actions(const prompt_sets *k, ckvc_side side);
+/* The set that an action of a state keeps, everything else as the table has it; positions [>= T]
+ * receives it. Returns |S|; *n_candidates the count before the clamp. */
+uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t action,
+                            uint32_t *positions, uint32_t *n_candidates);
 /* What the table's block `block` keeps in a layer when the clamp is at `tokens` instead (a block
  * serving a budget near its own). */
 uint32_t prompt_sets_layer_at_budget(prompt_sets *k, uint32_t block, uint32_t layer,
                                      uint32_t tokens, uint32_t *positions, uint32_t *n_candidates);
-/* The set of threshold action `action` of `layer` in the prompt's own risk cell. */
-uint32_t prompt_sets_gate_action(prompt_sets *k, uint32_t budget, uint32_t layer, uint32_t action,
-                                 uint32_t *positions, uint32_t *n_candidates);
 
 static inline layer_set *prompt_sets_at(const prompt_sets *k, uint32_t budget, uint32_t layer) {
     return &k->layers[(size_t)budget * k->n_layers + layer];
+}
+/* The baseline of a budget, [L]. */
+static inline const kept_set *prompt_sets_baseline(const prompt_sets *k, uint32_t budget) {
+    return k->sets + (size_t)budget * k->n_layers;
 }
 /* How many of the ascending positions lie in the window [T-W, T). */
 uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window);

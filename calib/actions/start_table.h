@@ -10,18 +10,22 @@
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
-/* Default grids, edges at 0 (to be filled by the caller). budgets [n_budgets] is copied.
- * ckvc_table_free it. */
-ckvc_status start_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
-                               uint32_t n_ppl_bins, const double *budgets, uint32_t n_budgets,
-                               uint32_t window, ckvc_table **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same with other grids. */
-ckvc_status start_table_of_grids(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
-                                 uint32_t n_ppl_bins, const double *budgets, uint32_t n_budgets,
-                                 uint32_t window, const action_grid grids[CKVC_SIDE_COUNT],
-                                 ckvc_table **out, ckvc_err *err) CKVC_MUST_CHECK;
+typedef struct start_table_spec {
+    uint32_t n_layers, n_heads;          /* L, G */
+    uint32_t n_entropy_bins, n_ppl_bins; /* E, P; 0 counts as 1 */
+    uint32_t n_budgets, window;
+    const double *budgets;    /* [n_budgets], copied */
+    const action_grid *grids; /* [CKVC_SIDE_COUNT]; NULL: the default ones */
+} start_table_spec;
 
-/* A copy as a file in memory: no evidence, META empty. NULL when memory is out. */
+/* Edges at 0, to be filled by the caller. ckvc_table_free it. CKVC_E_USAGE over the format's
+ * limits. */
+ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+
+/* A copy; ckvc_table_free it. */
+ckvc_table *start_table_copy(const ckvc_table *t);
+/* A copy as a file in memory: no evidence, META empty. */
 table_file *start_table_file(const ckvc_table *t);
 
 #endif

@@ -21,16 +21,27 @@ typedef enum behaviour_kind {
 } behaviour_kind;
 const char *behaviour_name(behaviour_kind behaviour); /* "balanced", ... */
 
+/* The behaviour policy of a pass. */
+typedef struct behaviour_policy {
+    behaviour_kind kind;
+    bool sides[CKVC_SIDE_COUNT];
+    int64_t limit;          /* distinct rollouts per prompt and side; < 0: the full grid */
+    uint64_t seed;          /* names the random stream together with the prompt's id */
+    epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY: what the pass has learnt, begun for the
+                               prompt in hand; borrowed */
+} behaviour_policy;
+
 #define VARIANT_NONE UINT32_MAX /* the baseline's own set */
 
 typedef struct variant {
-    uint32_t budget, layer; /* the first budget it came from: any that shares its baseline in every
-                               layer is the same rollout */
-    uint32_t n_kept;
-    size_t first;                        /* positions[first ... first+n_kept) of the list */
+    uint32_t budget; /* the first that it came from: any that shares its baseline in every layer is
+                        the same rollout */
+    uint32_t layer;
+    uint32_t offsets[2];                 /* of its kept set: 0, |S| */
+    size_t first;                        /* positions[first ... first + |S|) of the list */
     uint64_t key;                        /* hash of (baseline group, layer, positions) */
-    uint32_t first_use[CKVC_SIDE_COUNT]; /* which take of the side asked for it first, from 1; 0:
-                                            none did */
+    uint32_t first_use[CKVC_SIDE_COUNT]; /* the take of the side that asked for it first, from 1;
+                                            0: none did */
     double loss;                         /* filled by the rollouts */
 } variant;
 
@@ -49,19 +60,17 @@ typedef struct variant_list {
     size_t n_positions, cap_positions;
     taken_action *actions;
     size_t n_actions, cap_actions;
-    uint32_t distinct[CKVC_SIDE_COUNT]; /* distinct rollouts a side asks for (a set that both use
-                                           counts in both) */
+    uint32_t distinct[CKVC_SIDE_COUNT]; /* rollouts that a side asks for (a set that both use counts
+                                           in both) */
     uint32_t group[PROMPT_SETS_MAX_BUDGETS]; /* first budget whose baseline agrees in every layer */
     uint32_t *slots;                         /* hash table of variant numbers + 1 */
     size_t n_slots;
-    uint8_t *key_bytes;
+    uint8_t *key_bytes; /* scratch of variants_set_hash */
     size_t cap_key;
-    uint32_t *order;
+    uint32_t *order; /* states as they are drawn */
     size_t cap_order;
     uint32_t *set; /* one action's positions */
     size_t cap_set;
-    epsilon_greedy *greedy; /* BEHAVIOUR_EPSILON_GREEDY: what the pass has learnt, begun for this
-                               prompt; borrowed */
 } variant_list;
 
 /* What a list can grow to, from the options alone. */
@@ -70,29 +79,27 @@ typedef struct variant_extent {
     uint32_t max_kept, max_tokens, max_states;
 } variant_extent;
 
-/* The extent for prompts of at most max_tokens under a table's shape and budgets; limit as in
- * variants_build. */
-variant_extent variants_extent(const ckvc_table *table, uint32_t max_tokens,
-                               const bool sides[CKVC_SIDE_COUNT], int64_t limit);
-/* The same with budgets by layer ([L], prompt_sets.h): one budget, whose layers keep at most their
- * own. */
-variant_extent variants_extent_by_layer(const ckvc_table *table, const double *layer_budgets,
-                                        uint32_t max_tokens, const bool sides[CKVC_SIDE_COUNT],
-                                        int64_t limit);
+/* The extent for prompts of at most max_tokens under a table's shape and budgets, or with budgets
+ * by layer ([L], prompt_sets.h; NULL: none): one budget, whose layers keep at most their own. */
+variant_extent variants_extent(const ckvc_table *table, const double *layer_budgets,
+                               uint32_t max_tokens, const behaviour_policy *how);
 size_t variants_bytes(const variant_extent *most);
 /* Makes room for that extent, so that variants_build does not allocate. */
-ckvc_status variants_reserve(variant_list *v, const variant_extent *most,
-                             ckvc_err *err) CKVC_MUST_CHECK;
-
+void variants_reserve(variant_list *v, const variant_extent *most);
 void variants_fini(variant_list *v);
-/* Rebuilds the list for the prompt that `k` holds. limit: distinct rollouts per side, < 0 for the
- * full grid. prompt_id names the random stream together with seed. */
-ckvc_status variants_build(variant_list *v, prompt_sets *k, const bool sides[CKVC_SIDE_COUNT],
-                           behaviour_kind behaviour, int64_t limit, uint64_t seed,
-                           const char *prompt_id, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Rebuilds the list for the prompt that `k` holds. */
+void variants_build(variant_list *v, prompt_sets *k, const behaviour_policy *how,
+                    const char *prompt_id);
+/* The kept set of variant i; valid while the list is. */
+static inline kept_set variant_set(const variant_list *v, size_t i) {
+    return (kept_set){1, v->items[i].offsets, v->positions + v->items[i].first};
+}
+/* Distinct rollouts of the prompt in all: the full cache's, a baseline's for each group of its
+ * n_budgets budgets, the variants'. */
+size_t variants_rollouts(const variant_list *v, uint32_t n_budgets);
 /* XXH64, seed 0, over u32 budget index, u32 layer, ascending u32 positions (all little-endian). */
-ckvc_status variants_set_hash(variant_list *v, uint32_t budget, uint32_t layer,
-                              const uint32_t *positions, uint32_t n, uint64_t *hash,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+uint64_t variants_set_hash(variant_list *v, uint32_t budget, uint32_t layer,
+                           const uint32_t *positions, uint32_t n);
 
 #endif

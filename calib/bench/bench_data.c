@@ -11,15 +11,13 @@
 
 ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t seed, shard **out,
                                ckvc_err *err) {
-    shard *s = shard_create();
-    *out = s;
-    if (!s) { return ckvc_fail_memory(err, "a shard", sizeof *s); }
-    double budget = 128;
+    const double budget = 128;
+    const start_table_spec spec = {
+        .n_layers = 8, .n_heads = 3, .budgets = &budget, .n_budgets = 1, .window = 32};
+    shard *s = *out = shard_create();
     ckvc_table *t;
-    ckvc_status st = start_table_create(8, 3, 1, 1, &budget, 1, 32, &t, err);
-    if (st != CKVC_OK) { return st; }
-    shard_header h = {
-        .n_layers = 8, .n_heads = 6, .n_kv_heads = 3, .continuation = 64, .beta_bud = 1};
+    CKVC_TRY(start_table_create(&spec, &t, err));
+    shard_header h = {.n_heads = 6, .continuation = 64, .beta_bud = 1};
     shard_header_borrow(&h, t);
     snprintf(h.pass, sizeof h.pass, "head");
     snprintf(h.behaviour, sizeof h.behaviour, "balanced");
@@ -27,11 +25,12 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
     memset(h.plan, '0', sizeof h.plan - 1);
     memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
     memset(h.manifest, '0', sizeof h.manifest - 1);
-    st = shard_header_copy(&s->h, &h, err);
+    const ckvc_status st = shard_header_copy(&s->h, &h, err);
     ckvc_table_free(t);
+    CKVC_TRY(st);
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 5, 0);
-    for (uint32_t p = 0; st == CKVC_OK && p < n_prompts; p++) {
+    for (uint32_t p = 0; p < n_prompts; p++) {
         struct shard_prompt row = {.line = p + 1,
                                    .n_tokens = 512,
                                    .n_continuation = 64,
@@ -40,10 +39,10 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
                                    .loss_full = 2};
         struct shard_baseline base = {p, 0, 2.1};
         snprintf(row.id, sizeof row.id, "bench-%u", p);
-        st = shard_add_prompt(s, &row, NULL, err);
-        if (st == CKVC_OK) { st = shard_add_baseline(s, &base, NULL, err); }
+        CKVC_TRY(shard_add_prompt(s, &row, NULL, err));
+        CKVC_TRY(shard_add_baseline(s, &base, NULL, err));
     }
-    for (uint32_t i = 0; st == CKVC_OK && i < n_records; i++) {
+    for (uint32_t i = 0; i < n_records; i++) {
         double loss = 2 + ckvc_rng_double(&rng) * 0.1;
         struct shard_record r = {.prompt = i % n_prompts,
                                  .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
@@ -55,23 +54,23 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
                                  .n_candidates = 200,
                                  .n_kept = 128,
                                  .set_hash = ckvc_rng_u64(&rng)};
-        st = shard_add_record(s, &r, err);
+        CKVC_TRY(shard_add_record(s, &r, err));
     }
-    return st;
+    return CKVC_OK;
 }
 
 /* n values in [-1, 1) in a buffer of the backend. */
 static ckvc_status random_buf(backend *be, ckvc_rng *rng, size_t n, be_buf **out, ckvc_err *err) {
-    ckvc_status st = be->ops->buf_create(be, n, out, err);
     float piece[4096];
-    for (size_t at = 0; st == CKVC_OK && at < n; at += 4096) {
+    CKVC_TRY(be->ops->buf_create(be, n, out, err));
+    for (size_t at = 0; at < n; at += 4096) {
         const size_t m = n - at < 4096 ? n - at : 4096;
         for (size_t i = 0; i < m; i++) {
             piece[i] = (float)(ckvc_rng_double(rng) * 2 - 1);
         }
         be->ops->write(be, *out, at, piece, m);
     }
-    return st;
+    return CKVC_OK;
 }
 
 ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int64_t n_tokens,
@@ -82,10 +81,10 @@ ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int
     *a = (bench_attention){.shape = *s, .n_tokens = n_tokens};
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 7, 0);
-    ckvc_status st = random_buf(be, &rng, q, &a->q, err);
-    st = st ? st : random_buf(be, &rng, kv, &a->k, err);
-    st = st ? st : random_buf(be, &rng, kv, &a->v, err);
-    return st ? st : be->ops->buf_create(be, q, &a->out, err);
+    CKVC_TRY(random_buf(be, &rng, q, &a->q, err));
+    CKVC_TRY(random_buf(be, &rng, kv, &a->k, err));
+    CKVC_TRY(random_buf(be, &rng, kv, &a->v, err));
+    return be->ops->buf_create(be, q, &a->out, err);
 }
 
 ckvc_status bench_attention_run(backend *be, const bench_attention *a, ckvc_err *err) {

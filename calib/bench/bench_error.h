@@ -3,13 +3,10 @@
 #ifndef CKVC_BENCH_ERROR_H
 #define CKVC_BENCH_ERROR_H
 
-#include "calib/prompt/prompts.h"
+#include "calib/rollout/worker.h"
 #include "lib/base/buffer.h"
-#include "lib/model/model.h"
 
 typedef struct bench_error_options {
-    const prompt *prompts; /* [n_prompts], borrowed */
-    size_t n_prompts;
     int64_t window;   /* W */
     double budget;    /* tokens, or a share of T */
     int64_t variants; /* distinct rollouts per side; < 0: all */
@@ -24,22 +21,21 @@ typedef struct bench_error {
     double advantage_mean, advantage_max; /* of advantages, which a table sees */
     double advantage_sd; /* of the reference's advantages: what these are to be held against */
     /* Each with its own statistics and kept sets, as a run has them. */
-    double kept_share; /* of the reference's kept positions (baselines), those that the other does
-                          not prompt_sets */
-    uint64_t n_cells, n_live; /* of both tables together; those with an action that changes a kept
-                                 set, in either arithmetic */
-    uint64_t n_changed;       /* cells whose chosen action differs */
+    double kept_share;  /* of the positions that the reference keeps (baselines), those that the
+                           other does not */
+    uint64_t n_cells;   /* of both tables together */
+    uint64_t n_live;    /* those with an action that changes a kept set, in either arithmetic */
+    uint64_t n_changed; /* whose chosen action differs */
     double regret; /* mean over changed cells of the reference's mean reward, its choice less the
                       other's; nats per token */
-    uint64_t n_side[2], n_side_changed[2];
+    uint64_t n_side[CKVC_SIDE_COUNT], n_side_changed[CKVC_SIDE_COUNT]; /* the same by side */
 } bench_error;
 
-/* Both models are the same directory's; backends are those that they were opened with. Tables start
- * from identity with one risk cell and are fitted exactly from advantages (alpha 0.75). CKVC_E_DATA
- * when a loss is not finite. */
-ckvc_status bench_error_measure(backend *reference_be, model *reference, backend *other_be,
-                                model *other, const bench_error_options *o, bench_error *out,
-                                ckvc_err *err) CKVC_MUST_CHECK;
+/* inputs [2]: the reference's and the other's, which have one directory's model and the same
+ * prompts. Tables start from identity with one risk cell and are fitted exactly from advantages
+ * (alpha 0.75). CKVC_E_DATA when a loss is not finite. */
+ckvc_status bench_error_measure(const calibrate_inputs inputs[2], const bench_error_options *o,
+                                bench_error *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* The same as rows of bench.h's CSV: the value stands in `rate`, its kind in `unit`, work is what
  * it was taken over. */
 void bench_error_rows(const bench_error *e, const char *shape, const char *note, ckvc_buffer *csv);

@@ -5,27 +5,25 @@
  * (heldout/pass-01.jsonl) are published and journaled one after the other, each a function of those
  * before it, so a run that was stopped anywhere ends with the same bytes. A pass carries the plan
  * of the one `calibrate` that logs the same: its shards are that run's shards, its table the one
- * that `fit
- * --tables` makes of them.
+ * that `fit --tables` makes of them.
  */
 #ifndef CKVC_COMPILE_H
 #define CKVC_COMPILE_H
 
 #include "calib/compile/alternation.h"
 #include "calib/log/calibrate.h"
-#include "cql/fit/fit_records.h"
 #include "calib/log/plan.h"
+#include "cql/fit/fit_records.h"
 
 typedef struct compile_pass {
     char name[32]; /* "pass-01-head" */
     ckvc_side side;
-    size_t changed, supported,
-        states; /* entries of that side: against the table before; with records; all */
+    /* entries of that side: that differ from the table before; with records; all */
+    size_t changed, supported, states;
     char content_id[CKVC_SHA256_HEX];
     size_t n_heldout; /* held-out prompts; 0: the rest is not measured */
-    rank_interval reward, over_identity,
-        over_matched; /* of the table; nats per token, paired over prompts */
-    double kept, identity_kept, matched_kept; /* tokens per layer */
+    rank_interval reward, over_identity, over_matched; /* of the table; nats per token, paired */
+    double kept, identity_kept, matched_kept;          /* tokens per layer */
 } compile_pass;
 
 typedef struct compile_result {
@@ -40,8 +38,8 @@ typedef struct compile_result {
 typedef struct compile_options {
     probe_kind probe;
     uint32_t rounds;
-    const plan *plan; /* as of the calibration that pass 1 is; its options are those of every pass
-                         but for sides */
+    const plan *plan;         /* of the calibration that pass 1 is; its options are those of every
+                                 pass but for sides */
     const ckvc_table *start;  /* with its edges set */
     const table_file *tables; /* --tables, which start is the table of; or NULL */
     const fit_options *fit;   /* pass, incoming and probe are the loop's own */
@@ -52,7 +50,7 @@ typedef struct compile_options {
     void *ctx;
 } compile_options;
 
-/* run.json of the whole run. New reference, or NULL when memory is out. */
+/* run.json of the whole run. New reference. */
 json_t *compile_plan_json(const compile_options *o);
 /* Called before the scan: what is logged from here on carries pass 1's plan. */
 ckvc_status compile_begin(run_dir *run, const compile_options *o, ckvc_err *err) CKVC_MUST_CHECK;

@@ -11,38 +11,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cql/fit/fit_records.h"
 #include "calib/rollout/rollout_savings.h"
-#include "calib/rollout/memory_plan.h"
-#include "calib/prompt/prompts.h"
-#include "calib/actions/variants.h"
+#include "calib/rollout/worker.h"
+#include "cql/fit/fit_records.h"
 #include "cql/stats/gate_binding.h"
 #include "formats/run/run_dir.h"
-#include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"
-
-/* What a pass runs on; all borrowed. */
-typedef struct calibrate_inputs {
-    model *model;
-    backend *backend;
-    const manifest *manifest;
-    const prompt_list *prompts;
-} calibrate_inputs;
-
-/* How losses are computed: all variants of a prompt in one sweep of the layers, or one continuation
- * each. The same bits either way. */
-typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
 
 typedef struct calibrate_options {
     int64_t window, continuation;
     ckvc_alpha_kind alpha_kind;
     uint32_t keep_window;
-    const double *layer_budgets; /* [L] or NULL: each layer's own budget, under the table's block
-                                    nearest to it (prompt_sets.h); borrowed */
+    const double *layer_budgets; /* [L] or NULL, borrowed: each layer's own budget, under the
+                                    table's block nearest to it (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
-    double beta_bud;  /* beta_bud */
+    double beta_bud;
     ckvc_loss_reduction reduction;
     rollout_way rollouts;
     double check_rollouts; /* share of the rollouts that is done again the plain way */
@@ -56,19 +41,23 @@ typedef struct calibrate_options {
     double until_cql_alpha; /* of the fit that it is the reliability of */
     fit_reward until_reward;
     rollout_savings *savings; /* counts what is logged now; borrowed, or NULL */
-    const char *plan; /* hash that the shards carry, for a run of several plans; NULL: the run's */
     bool quiet;
 } calibrate_options;
 
 typedef struct pass_counts {
     uint32_t prompts, resumed, skipped; /* done now, found done, failed */
-    uint64_t rollouts, records,
-        actions_equal; /* run; logged; logged actions that kept the baseline's set */
-    uint64_t checked;  /* rollouts done again the plain way */
+    uint64_t rollouts, records;
+    uint64_t actions_equal; /* records of actions that kept the baseline's set */
+    uint64_t checked;       /* rollouts done again the plain way */
     double seconds, rollout_seconds;
     bool stable;        /* ended by --until-stable */
     double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;
+
+/* The worker of a pass with these options. */
+worker_options calibrate_worker(const calibrate_options *o);
+/* Has a run that began at start_s to stop now: on request, or by limit_time_s? */
+bool calibrate_must_stop(const calibrate_options *o, double start_s);
 
 /* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
@@ -80,23 +69,27 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Where the gate can act, from a pass's published baseline rows, held-out prompts included: out [nB
- * of the pass's shards], zeroed here. *n_budgets is 0 when nothing is published, and when the pass
- * has no thresholds (--operator no-threshold); *top is the highest threshold of the grid, budgets
- * [nB] the pass's. */
-ckvc_status calibrate_binding(const run_dir *run, const char *pass,
-                              gate_binding out[PROMPT_SETS_MAX_BUDGETS],
-                              double budgets[PROMPT_SETS_MAX_BUDGETS], uint32_t *n_budgets,
-                              double *top, ckvc_err *err) CKVC_MUST_CHECK;
+/* Where the gate can act, budget by budget. */
+typedef struct pass_binding {
+    uint32_t n_budgets; /* 0 when nothing is published, and when the pass has no thresholds
+                           (--operator no-threshold) */
+    double budgets[PROMPT_SETS_MAX_BUDGETS];
+    double top; /* the highest threshold of the grid */
+    gate_binding by_budget[PROMPT_SETS_MAX_BUDGETS];
+} pass_binding;
+/* From a pass's published baseline rows, held-out prompts included. */
+ckvc_status calibrate_binding(const run_dir *run, const char *pass, pass_binding *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 
 /* For --dry-run: the longest prompt done once (prefill, sets, a batch of rollouts, nothing
  * written). */
 typedef struct dry_run {
     uint32_t n_tokens, n_continuation;
-    uint64_t actions, distinct;            /* of that prompt, both sides */
-    double prefill_s, rollout_s, single_s; /* rollout_s: one of many, the way that is asked for;
-                                              single_s: one alone, as in a scan */
-    uint64_t timed;                        /* rollouts behind rollout_s */
+    uint64_t actions, distinct; /* of that prompt, both sides */
+    double prefill_s;
+    double rollout_s; /* one of many, the way that is asked for */
+    double single_s;  /* one alone, as in a scan */
+    uint64_t timed;   /* rollouts behind rollout_s */
     memory_plan memory;
 } dry_run;
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,

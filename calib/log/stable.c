@@ -19,25 +19,18 @@ struct stable {
 
 ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward,
                           uint64_t seed, size_t memory_max, stable **out, ckvc_err *err) {
-    stable *s = ckvc_calloc(1, sizeof *s);
+    CKVC_AUTO(stable_free_at) stable *s = ckvc_calloc(1, sizeof *s);
     *out = NULL;
     s->n_heads = (size_t)table->n_layers * table->n_heads;
     s->n_budgets = table->n_budgets;
     s->n_actions = table->n_head_actions;
     s->cql_alpha = cql_alpha;
     s->reward = reward;
-    s->grid = ckvc_alloc(s->n_actions, sizeof *s->grid);
+    s->grid = ckvc_copy(table->head_grid, s->n_actions, sizeof *s->grid);
     s->counts = cql_counts_create(s->n_heads * s->n_budgets, s->n_actions);
-    ckvc_status st = cql_counts_resample(s->counts, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES, seed,
-                                         memory_max, err);
-    if (st != CKVC_OK) {
-        stable_free(s);
-        return st;
-    }
-    for (size_t a = 0; a < s->n_actions; a++) {
-        s->grid[a] = table->head_grid[a];
-    }
-    *out = s;
+    CKVC_TRY(cql_counts_resample(s->counts, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES, seed,
+                                 memory_max, err));
+    *out = ckvc_take(&s);
     return CKVC_OK;
 }
 
@@ -52,77 +45,77 @@ void stable_free(stable *s) {
 ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) {
     /* Our own shards hold a prompt's records one after the other. */
     uint32_t current = UINT32_MAX;
-    ckvc_status st = CKVC_OK;
-    for (size_t i = 0; st == CKVC_OK && i < rows->n_records; i++) {
+    for (size_t i = 0; i < rows->n_records; i++) {
         const struct shard_record *r = &rows->records[i];
         if (r->side != CKVC_SIDE_HEAD) { continue; }
         if (r->prompt != current) {
             current = r->prompt;
             cql_counts_prompt(s->counts, rows->prompts[current].id);
         }
-        size_t state = ((size_t)r->layer * rows->h.n_kv_heads + r->head) * s->n_budgets + r->budget;
+        const size_t state =
+            ((size_t)r->layer * rows->h.n_kv_heads + r->head) * s->n_budgets + r->budget;
         const double reward = s->reward == FIT_RAW ? r->reward : r->reward - r->baseline;
-        st = cql_counts_add(s->counts, state, r->action, reward, reward, err);
+        CKVC_TRY(cql_counts_add(s->counts, state, r->action, reward, reward, err));
     }
-    return st;
+    return CKVC_OK;
+}
+
+/* Spearman's rho of two halves' weights in one budget, over the states that both support; NaN when
+ * these are fewer than half. a, b: choices [states]; x, y: scratch [heads]. */
+static double halves_rho(const stable *s, size_t budget, const uint16_t *a, const uint16_t *b,
+                         double *x, double *y) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_heads; i++) {
+        const size_t at = i * s->n_budgets + budget;
+        if (a[at] != CQL_NO_CHOICE && b[at] != CQL_NO_CHOICE) {
+            x[n] = s->grid[a[at]];
+            y[n++] = s->grid[b[at]];
+        }
+    }
+    return 2 * n >= s->n_heads ? rank_spearman(x, y, n) : NAN;
 }
 
 ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) {
-    size_t S = s->n_heads * s->n_budgets, defined = 0;
-    double scale = s->reward == FIT_RAW ? 1.0 : cql_counts_sd(s->counts, false), sum = 0;
-    uint16_t *choices = ckvc_alloc(S * 2 * STABLE_SPLITS, sizeof *choices);
-    double *x = ckvc_alloc(2 * s->n_heads, sizeof *x), *y = x ? x + s->n_heads : NULL;
-    ckvc_status st = choices && x ? CKVC_OK
-                                  : ckvc_fail_memory(err, "--until-stable",
-                                                     S * 2 * STABLE_SPLITS * sizeof *choices);
+    const size_t S = s->n_heads * s->n_budgets;
+    const double scale = s->reward == FIT_RAW ? 1.0 : cql_counts_sd(s->counts, false);
+    CKVC_AUTO_FREE uint16_t *choices = ckvc_alloc(S * 2 * STABLE_SPLITS, sizeof *choices);
+    CKVC_AUTO_FREE double *x = ckvc_alloc(2 * s->n_heads, sizeof *x);
+    double sum = 0;
+    size_t defined = 0;
     *out = NAN;
-    if (st == CKVC_OK) {
-        const cql_resampled halves = cql_counts_resampled(s->counts, scale > 0 ? scale : 1.0);
-        const ckvc_actions actions = {s->n_actions, s->grid, 1.0};
-        st = cql_resampled_choices(&halves, &actions, s->cql_alpha, choices, err);
-    }
-    for (size_t k = 0; st == CKVC_OK && k < STABLE_SPLITS; k++) {
+    const cql_resampled halves = cql_counts_resampled(s->counts, scale > 0 ? scale : 1.0);
+    const ckvc_actions actions = {s->n_actions, s->grid, 1.0};
+    CKVC_TRY(cql_resampled_choices(&halves, &actions, s->cql_alpha, choices, err));
+    for (size_t k = 0; k < STABLE_SPLITS; k++) {
         const uint16_t *a = choices + 2 * k * S, *b = a + S;
         for (size_t j = 0; j < s->n_budgets; j++) {
-            size_t n = 0;
-            for (size_t i = 0; i < s->n_heads; i++) {
-                size_t at = i * s->n_budgets + j;
-                if (a[at] != CQL_NO_CHOICE && b[at] != CQL_NO_CHOICE) {
-                    x[n] = s->grid[a[at]];
-                    y[n++] = s->grid[b[at]];
-                }
-            }
-            double rho = 2 * n >= s->n_heads ? rank_spearman(x, y, n) : NAN;
+            const double rho = halves_rho(s, j, a, b, x, x + s->n_heads);
             if (isfinite(rho)) {
                 sum += rho;
                 defined++;
             }
         }
     }
-    if (st == CKVC_OK && 2 * defined >= STABLE_SPLITS * s->n_budgets) {
+    if (2 * defined >= STABLE_SPLITS * s->n_budgets) {
         *out = stability_spearman_brown(sum / (double)defined);
     }
-    free(choices);
-    free(x);
-    return st;
+    return CKVC_OK;
 }
 
 ckvc_status stable_watch(stable *s, run_dir *run, const char *name, double target,
                          double *reliability, bool *end, ckvc_err *err) {
     const run_pass *pass = run_pass_named(run, name);
     const bool more = pass->n_shards > s->n_shards;
-    ckvc_status st = CKVC_OK;
-    for (; st == CKVC_OK && s->n_shards < pass->n_shards; s->n_shards++) {
-        shard *rows = NULL;
-        st = run_read_shard(run, pass, s->n_shards, &rows, err);
-        if (st == CKVC_OK) { st = stable_add(s, rows, err); }
-        shard_free(rows);
+    for (; s->n_shards < pass->n_shards; s->n_shards++) {
+        CKVC_AUTO(shard_free_at) shard *rows = NULL;
+        CKVC_TRY(run_read_shard(run, pass, s->n_shards, &rows, err));
+        CKVC_TRY(stable_add(s, rows, err));
     }
-    if (st == CKVC_OK && more) { st = stable_reliability(s, reliability, err); }
-    if (st == CKVC_OK && more && !pass->stable.known &&
-        (*reliability >= target || pass->complete)) {
-        st = run_pass_stable(run, target, *reliability, *reliability >= target, err);
+    if (more) { CKVC_TRY(stable_reliability(s, reliability, err)); }
+    const bool reached = *reliability >= target;
+    if (more && !pass->stable.known && (reached || pass->complete)) {
+        CKVC_TRY(run_pass_stable(run, target, *reliability, reached, err));
     }
     *end = pass->stable.known && pass->stable.reached;
-    return st;
+    return CKVC_OK;
 }

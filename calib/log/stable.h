@@ -12,6 +12,7 @@
 
 #include "cql/fit/fit_records.h"
 #include "formats/run/run_dir.h"
+#include "lib/base/memory.h"
 #include "lib/policy/ckvc_policy.h"
 
 #define STABLE_SPLITS 20
@@ -24,10 +25,11 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
                           uint64_t seed, size_t memory_max, stable **out,
                           ckvc_err *err) CKVC_MUST_CHECK;
 void stable_free(stable *s);
+CKVC_AUTO_OF(stable, stable_free)
 /* The head records of a published shard; held-out prompts have none. */
 ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) CKVC_MUST_CHECK;
-/* NaN where undefined: a split and budget counts when both halves support at least half of its
- * states, and half of them all must count. */
+/* -> *out, NaN where undefined: a split and budget counts when both halves support at least half of
+ * its states, and half of them all must count. */
 ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Takes in the shards of the run's open pass that are published and new, and judges the pass when

@@ -2,21 +2,21 @@
 #include "calib/prompt/prompts.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 
-bool prompt_is_heldout(uint64_t seed, const char *id, double share) {
-    if (share <= 0) { return false; }
+uint64_t prompt_hash(const char *what, uint64_t seed, const char *id) {
     char number[24];
     snprintf(number, sizeof number, "%" PRIu64 "\n", seed);
     ckvc_sha256 s;
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_init(&s);
+    ckvc_sha256_update(&s, what, strlen(what));
     ckvc_sha256_update(&s, number, strlen(number));
     ckvc_sha256_update(&s, id, strlen(id));
     ckvc_sha256_final(&s, digest);
@@ -24,7 +24,11 @@ bool prompt_is_heldout(uint64_t seed, const char *id, double share) {
     for (int i = 0; i < 8; i++) {
         first = first << 8 | digest[i];
     }
-    return (double)first * 0x1p-64 < share;
+    return first;
+}
+
+bool prompt_is_heldout(uint64_t seed, const char *id, double share) {
+    return share > 0 && (double)prompt_hash("", seed, id) * 0x1p-64 < share;
 }
 
 /* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
@@ -44,216 +48,224 @@ static bool wanted_split(const manifest_entry *e, const prompt_options *o) {
     return o->n_splits == 0;
 }
 
-static ckvc_status copy_ids(const int32_t *given, size_t n_given, int32_t **ids, size_t *n,
-                            ckvc_err *err) {
-    *ids = ckvc_alloc(n_given, sizeof **ids);
-    if (!*ids) { return ckvc_fail_memory(err, "a prompt's ids", n_given * sizeof **ids); }
-    memcpy(*ids, given, n_given * sizeof **ids);
-    *n = n_given;
-    return CKVC_OK;
+/* ---- ids ---- */
+
+/* A line of a manifest, and what turns it into ids. */
+typedef struct source {
+    const manifest *m;
+    const manifest_entry *e;
+    const tokenizer *tok; /* or NULL */
+} source;
+
+typedef struct ids {
+    int32_t *items;
+    size_t n;
+} ids;
+
+static void ids_fini(ids *list) {
+    free(list->items);
 }
 
-static ckvc_status encode(const manifest *m, const manifest_entry *e, const tokenizer *tok,
-                          const char *text, size_t size, bool bos, int32_t **ids, size_t *n,
+/* "FILE:LINE: prompt "ID"" and the text behind it. */
+static ckvc_status refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt, ...)
+    CKVC_PRINTF(4, 5);
+static ckvc_status refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt,
+                          ...) {
+    char text[sizeof err->text];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return ckvc_fail(err, status, "%s:%u: prompt \"%s\"%s", s->m->path, s->e->line, s->e->id, text);
+}
+
+static ckvc_status encode(const source *s, const char *text, size_t size, bool bos, ids *out,
                           ckvc_err *err) {
-    if (!tok) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s:%u: prompt \"%s\" is text, but the model has no tokenizer; add its "
-                         "tokenizer.json or give \"tokens\"",
-                         m->path, e->line, e->id);
+    if (!s->tok) {
+        return refuse(s, err, CKVC_E_DATA,
+                      " is text, but the model has no tokenizer; add its tokenizer.json or give "
+                      "\"tokens\"");
     }
     ckvc_err inner = {0};
-    ckvc_status st = tokenizer_encode(tok, text, size, bos, ids, n, &inner);
-    if (st != CKVC_OK) {
-        return ckvc_fail(err, st, "%s:%u: prompt \"%s\": %s", m->path, e->line, e->id, inner.text);
-    }
-    return CKVC_OK;
+    const ckvc_status st = tokenizer_encode(s->tok, text, size, bos, &out->items, &out->n, &inner);
+    return st == CKVC_OK ? st : refuse(s, err, st, ": %s", inner.text);
 }
 
 /* A rendered conversation has its BOS in the text: the tokenizer adds none. */
-static ckvc_status encode_messages(const manifest *m, const manifest_entry *e, const tokenizer *tok,
-                                   const chat_template *chat, int32_t **ids, size_t *n,
+static ckvc_status encode_messages(const source *s, const chat_template *chat, ids *out,
                                    ckvc_err *err) {
-    chat_message *messages = ckvc_calloc(e->n_messages, sizeof *messages);
+    const manifest_entry *e = s->e;
+    CKVC_AUTO_FREE chat_message *messages = ckvc_calloc(e->n_messages, sizeof *messages);
     for (size_t i = 0; i < e->n_messages; i++) {
         messages[i] = (chat_message){e->messages[i].role, e->messages[i].content,
                                      e->messages[i].content_size};
     }
-    char *text;
+    CKVC_AUTO_FREE char *text = NULL;
     size_t size;
     ckvc_err inner = {0};
-    ckvc_status st = chat_render(chat, messages, e->n_messages, &text, &size, &inner);
-    free(messages);
-    if (st != CKVC_OK) {
-        return ckvc_fail(err, st, "%s:%u: prompt \"%s\": %s", m->path, e->line, e->id, inner.text);
+    const ckvc_status st = chat_render(chat, messages, e->n_messages, &text, &size, &inner);
+    return st == CKVC_OK ? encode(s, text, size, false, out, err)
+                         : refuse(s, err, st, ": %s", inner.text);
+}
+
+static ckvc_status ids_of(const source *s, const chat_template *chat, ids *out, ckvc_err *err) {
+    const manifest_entry *e = s->e;
+    if (e->has_tokens) {
+        *out = (ids){ckvc_copy(e->tokens, e->n_tokens, sizeof *e->tokens), e->n_tokens};
+        return CKVC_OK;
     }
-    st = encode(m, e, tok, text, size, false, ids, n, err);
-    free(text);
-    return st;
+    return e->n_messages ? encode_messages(s, chat, out, err)
+                         : encode(s, e->text, e->text_size, true, out, err);
 }
 
 ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok,
-                       const chat_template *chat, int32_t **ids, size_t *n, ckvc_err *err) {
-    if (e->has_tokens) { return copy_ids(e->tokens, e->n_tokens, ids, n, err); }
-    if (e->n_messages) { return encode_messages(m, e, tok, chat, ids, n, err); }
-    return encode(m, e, tok, e->text, e->text_size, true, ids, n, err);
+                       const chat_template *chat, int32_t **items, size_t *n, ckvc_err *err) {
+    ids list = {0};
+    CKVC_TRY(ids_of(&(source){m, e, tok}, chat, &list, err));
+    *items = list.items;
+    *n = list.n;
+    return CKVC_OK;
 }
 
-/* Fills p from one line. *is_short is set, with p untouched, when T < W + 1. */
-static ckvc_status build_one(const manifest *m, const manifest_entry *e, const tokenizer *tok,
-                             const model_shape *shape, const prompt_options *o, prompt *p,
-                             bool *is_short, ckvc_err *err) {
-    int32_t *ids = NULL, *next = NULL;
-    size_t n = 0, n_next = 0;
-    ckvc_status st = prompt_ids(m, e, tok, &o->chat, &ids, &n, err);
-    if (st == CKVC_OK && e->has_continuation_tokens) {
-        st = copy_ids(e->continuation_tokens, e->n_continuation_tokens, &next, &n_next, err);
-    } else if (st == CKVC_OK && e->has_continuation) {
-        st = encode(m, e, tok, e->continuation, e->continuation_size, false, &next, &n_next, err);
+/* The line's own continuation; n 0 where it has none. */
+static ckvc_status continuation_of(const source *s, ids *out, ckvc_err *err) {
+    const manifest_entry *e = s->e;
+    if (!e->has_continuation_tokens) {
+        return e->has_continuation
+                   ? encode(s, e->continuation, e->continuation_size, false, out, err)
+                   : CKVC_OK;
     }
-    if (st != CKVC_OK) { goto done; }
-    size_t T = n, C = (size_t)o->continuation;
-    const int32_t *continuation = next;
-    if (e->has_continuation || e->has_continuation_tokens) {
-        C = n_next < C ? n_next : C;
-        if (C == 0 && o->continuation > 0) {
-            st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\": the continuation is empty; leave it out or give "
-                           "at least one token",
-                           m->path, e->line, e->id);
-            goto done;
-        }
-    } else {
-        T = n > C ? n - C : 0;
-        continuation = ids + T;
-    }
-    if (T < (size_t)o->window + 1) {
-        *is_short = true;
-        if (!o->skip_short) {
-            st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\" has %zu tokens%s, need at least %" PRId64
-                           " (window %" PRId64 " + 1%s); use --skip-short to drop such prompts",
-                           m->path, e->line, e->id, n, next ? " before its continuation" : "",
-                           o->window + 1 + (next ? 0 : o->continuation), o->window,
-                           next ? "" : " + continuation");
-        }
-        goto done;
-    }
-    const int64_t context = model_shape_context(shape);
-    size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : (size_t)(context - o->continuation);
-    size_t kept = T < most ? T : most;
-    if (kept + C > (size_t)context) {
-        st = ckvc_fail(err, CKVC_E_DATA,
-                       "%s:%u: prompt \"%s\" has %zu + %zu tokens (prompt + continuation), the "
-                       "model's context is %" PRId64 "; use --max-tokens %" PRId64,
-                       m->path, e->line, e->id, kept, C, context, context - (int64_t)C);
-        goto done;
-    }
+    *out = (ids){ckvc_copy(e->continuation_tokens, e->n_continuation_tokens, sizeof *out->items),
+                 e->n_continuation_tokens};
+    return CKVC_OK;
+}
+
+/* ---- prompts ---- */
+
+static ckvc_status check_vocabulary(const source *s, const char *what, const int32_t *items,
+                                    size_t n, int32_t vocab, ckvc_err *err) {
     for (size_t i = 0; i < n; i++) {
-        if (ids[i] < 0 || ids[i] >= shape->vocab) {
-            st = ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s:%u: prompt \"%s\": token %zu is %d, the model's vocabulary has ids 0 to %d",
-                m->path, e->line, e->id, i, ids[i], shape->vocab - 1);
-            goto done;
+        if (items[i] < 0 || items[i] >= vocab) {
+            return refuse(s, err, CKVC_E_DATA,
+                          ": %s %zu is %d, the model's vocabulary has ids 0 to %d", what, i,
+                          items[i], vocab - 1);
         }
     }
-    for (size_t i = 0; i < C; i++) {
-        if (continuation[i] < 0 || continuation[i] >= shape->vocab) {
-            st = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\": continuation token %zu is %d, the model's "
-                           "vocabulary has ids 0 to %d",
-                           m->path, e->line, e->id, i, continuation[i], shape->vocab - 1);
-            goto done;
-        }
-    }
+    return CKVC_OK;
+}
+
+/* The ids of a prompt: the first `kept` of T by the LongBench convention (the first and the last
+ * half stay, the middle goes), and the continuation behind them. */
+static void fill(prompt *p, const ids *all, size_t T, size_t kept, const int32_t *continuation,
+                 size_t C) {
+    const size_t head = (kept + 1) / 2, tail = kept - head;
     p->tokens = ckvc_alloc(kept + C, sizeof *p->tokens);
-    /* The LongBench convention: the first and the last half stay, the middle goes. */
-    size_t head = (kept + 1) / 2, tail = kept - head;
-    memcpy(p->tokens, ids, head * sizeof *ids);
-    memcpy(p->tokens + head, ids + T - tail, tail * sizeof *ids);
-    memcpy(p->tokens + kept, continuation, C * sizeof *ids);
-    p->entry = e;
+    memcpy(p->tokens, all->items, head * sizeof *p->tokens);
+    memcpy(p->tokens + head, all->items + T - tail, tail * sizeof *p->tokens);
+    memcpy(p->tokens + kept, continuation, C * sizeof *p->tokens);
     p->n_tokens = (uint32_t)kept;
     p->n_continuation = (uint32_t)C;
     p->cut = kept < T;
-    p->heldout = held_out(e, o);
-    ckvc_buffer b = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     ckvc_buffer_u32(&b, p->n_tokens);
     ckvc_buffer_u32(&b, p->n_continuation);
     for (size_t i = 0; i < kept + C; i++) {
         ckvc_buffer_u32(&b, (uint32_t)p->tokens[i]);
     }
-    if (b.failed) {
-        st = ckvc_fail_memory(err, "a prompt's ids", (kept + C) * 4);
-    } else {
-        p->token_hash = ckvc_xxh64(b.data, b.size);
+    p->token_hash = ckvc_xxh64(b.data, b.size);
+}
+
+/* Fills p from one line; p->tokens stays NULL when T < W + 1 and such prompts are to be dropped. */
+static ckvc_status build_one(const source *s, const model_shape *shape, const prompt_options *o,
+                             prompt *p, ckvc_err *err) {
+    CKVC_AUTO(ids_fini) ids all = {0};
+    CKVC_AUTO(ids_fini) ids next = {0};
+    CKVC_TRY(ids_of(s, &o->chat, &all, err));
+    CKVC_TRY(continuation_of(s, &next, err));
+    const bool own = s->e->has_continuation || s->e->has_continuation_tokens;
+    const size_t wanted = (size_t)o->continuation, context = (size_t)model_shape_context(shape);
+    const size_t C = own && next.n < wanted ? next.n : wanted;
+    const size_t T = own ? all.n : all.n > C ? all.n - C : 0;
+    const int32_t *continuation = own ? next.items : all.items + T;
+    if (C == 0 && wanted > 0) {
+        return refuse(s, err, CKVC_E_DATA,
+                      ": the continuation is empty; leave it out or give at least one token");
     }
-    ckvc_buffer_fini(&b);
-done:
-    free(ids);
-    free(next);
-    return st;
+    if (T < (size_t)o->window + 1) {
+        return o->skip_short
+                   ? CKVC_OK
+                   : refuse(s, err, CKVC_E_DATA,
+                            " has %zu tokens%s, need at least %" PRId64 " (window %" PRId64
+                            " + 1%s); use --skip-short to drop such prompts",
+                            all.n, own ? " before its continuation" : "",
+                            o->window + 1 + (own ? 0 : o->continuation), o->window,
+                            own ? "" : " + continuation");
+    }
+    const size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : context - wanted,
+                 kept = T < most ? T : most;
+    if (kept + C > context) {
+        return refuse(s, err, CKVC_E_DATA,
+                      " has %zu + %zu tokens (prompt + continuation), the model's context is %zu; "
+                      "use --max-tokens %zu",
+                      kept, C, context, context - C);
+    }
+    CKVC_TRY(check_vocabulary(s, "token", all.items, all.n, shape->vocab, err));
+    CKVC_TRY(check_vocabulary(s, "continuation token", continuation, C, shape->vocab, err));
+    fill(p, &all, T, kept, continuation, C);
+    p->entry = s->e;
+    p->heldout = held_out(s->e, o);
+    return CKVC_OK;
+}
+
+void prompts_add(prompt_list *list) {
+    const prompt *p = &list->items[list->n++];
+    list->n_cut += p->cut;
+    list->n_heldout += p->heldout;
+    list->max_tokens = p->n_tokens > list->max_tokens ? p->n_tokens : list->max_tokens;
+    list->max_continuation =
+        p->n_continuation > list->max_continuation ? p->n_continuation : list->max_continuation;
 }
 
 ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
                           const prompt_options *o, prompt_list **out, ckvc_err *err) {
     *out = NULL;
-    prompt_list *list = ckvc_calloc(1, sizeof *list);
-    if (list) { list->items = ckvc_calloc(m->n_entries, sizeof *list->items); }
     if (o->max_tokens > 0 && o->max_tokens < o->window + 1) {
-        prompts_free(list);
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1",
                          o->max_tokens, o->window);
     }
     if (o->window + 1 + o->continuation > model_shape_context(shape)) {
-        prompts_free(list);
         return ckvc_fail(err, CKVC_E_USAGE,
                          "--window %" PRId64 " and --continuation %" PRId64
                          " do not fit the model's context of %" PRId64,
                          o->window, o->continuation, model_shape_context(shape));
     }
+    CKVC_AUTO(prompts_free_at) prompt_list *list = ckvc_calloc(1, sizeof *list);
+    list->items = ckvc_calloc(m->n_entries, sizeof *list->items);
     for (size_t i = 0; i < m->n_entries && (o->limit == 0 || list->n < (size_t)o->limit); i++) {
-        const manifest_entry *e = &m->entries[i];
-        if (!wanted_split(e, o)) { continue; }
+        const source s = {m, &m->entries[i], tok};
         prompt *p = &list->items[list->n];
-        bool is_short = false;
-        ckvc_status st = build_one(m, e, tok, shape, o, p, &is_short, err);
-        if (st != CKVC_OK) {
-            free(p->tokens);
-            p->tokens = NULL;
-            prompts_free(list);
-            return st;
-        }
-        if (is_short) {
+        if (!wanted_split(s.e, o)) { continue; }
+        CKVC_TRY(build_one(&s, shape, o, p, err));
+        if (p->tokens) {
+            prompts_add(list);
+        } else {
             list->n_short++;
-            continue;
         }
-        list->n++;
-        list->n_cut += p->cut;
-        list->n_heldout += p->heldout;
-        list->max_tokens = p->n_tokens > list->max_tokens ? p->n_tokens : list->max_tokens;
-        list->max_continuation =
-            p->n_continuation > list->max_continuation ? p->n_continuation : list->max_continuation;
     }
     if (list->n == 0) {
-        ckvc_status st =
-            ckvc_fail(err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)", m->path,
-                      m->n_entries, list->n_short,
-                      o->n_splits ? ", the rest in other splits; look at --split" : "");
-        prompts_free(list);
-        return st;
+        return ckvc_fail(err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)",
+                         m->path, m->n_entries, list->n_short,
+                         o->n_splits ? ", the rest in other splits; look at --split" : "");
     }
-    *out = list;
+    *out = ckvc_take(&list);
     return CKVC_OK;
 }
 
 void prompts_free(prompt_list *list) {
-    if (!list) { return; }
-    for (size_t i = 0; list->items && i < list->n; i++) {
+    for (size_t i = 0; list && i < list->n; i++) {
         free(list->items[i].tokens);
     }
-    free(list->items);
+    if (list) { free(list->items); }
     free(list);
 }

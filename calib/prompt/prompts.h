@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 #include "formats/lines/manifest.h"
-#include "lib/model/model_shape.h"
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
+#include "lib/model/model_shape.h"
 #include "lib/token/chat_template.h"
 #include "lib/token/tokenizer.h"
 
@@ -19,15 +20,13 @@ typedef struct prompt {
     uint32_t n_tokens, n_continuation; /* T, C */
     bool cut;                          /* shortened in the middle to max_tokens */
     bool heldout;
-    bool passed_over; /* not drawn by --sample-prompts (calib/prompt/sample.h): no part in a logging
-                         pass */
+    bool passed_over;    /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
     uint64_t token_hash; /* XXH64 of T, C and the ids */
 } prompt;
 
 typedef struct prompt_options {
-    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout);
-                                  n_splits 0: all */
-    size_t n_splits;
+    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout) */
+    size_t n_splits;           /* 0: all */
     int64_t window, continuation; /* W, C */
     int64_t max_tokens;           /* T at most; 0: context - C */
     bool skip_short;              /* drop prompts with T < W + 1 instead of refusing them */
@@ -56,8 +55,14 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
                           const prompt_options *o, prompt_list **out,
                           ckvc_err *err) CKVC_MUST_CHECK;
 void prompts_free(prompt_list *list);
-/* Held out when (first 8 bytes, big-endian, of SHA-256(seed in decimal, LF, id)) / 2^64 < share
- * (formats.md). */
+CKVC_AUTO_OF(prompt_list, prompts_free)
+/* Takes the prompt at items[n] into the list and its counts. */
+void prompts_add(prompt_list *list);
+/* First 8 bytes, big-endian, of SHA-256(what, seed in decimal, LF, id): a place in an order that
+ * depends on seed and id alone. `what` names the order and ends in LF; "" is that of the hold-out.
+ */
+uint64_t prompt_hash(const char *what, uint64_t seed, const char *id);
+/* Held out when prompt_hash / 2^64 < share (formats.md). */
 bool prompt_is_heldout(uint64_t seed, const char *id, double share);
 
 #endif

@@ -1,8 +1,6 @@
 /* Scanned prompts, risk cells, stratified sampling: see sample.h. */
 #include "calib/prompt/sample.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,19 +11,7 @@
 /* ---- the draw ---- */
 
 uint64_t sample_hash(uint64_t seed, const char *id) {
-    char head[40];
-    const int n = snprintf(head, sizeof head, "sample\n%" PRIu64 "\n", seed);
-    ckvc_sha256 s;
-    uint8_t digest[CKVC_SHA256_BYTES];
-    ckvc_sha256_init(&s);
-    ckvc_sha256_update(&s, head, (size_t)n);
-    ckvc_sha256_update(&s, id, strlen(id));
-    ckvc_sha256_final(&s, digest);
-    uint64_t first = 0;
-    for (int i = 0; i < 8; i++) {
-        first = first << 8 | digest[i];
-    }
-    return first;
+    return prompt_hash("sample\n", seed, id);
 }
 
 typedef struct ranked {
@@ -55,10 +41,10 @@ static size_t given(const ranked *items, size_t n, size_t level) {
     return total;
 }
 
-ckvc_status sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed, bool *drawn,
-                        ckvc_err *err) {
+void sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed, bool *drawn) {
     memset(drawn, 0, n * sizeof *drawn);
-    ranked *sorted = ckvc_calloc(n, sizeof *sorted), *next = ckvc_calloc(n, sizeof *next);
+    CKVC_AUTO_FREE ranked *sorted = ckvc_calloc(n, sizeof *sorted);
+    CKVC_AUTO_FREE ranked *next = ckvc_calloc(n, sizeof *next);
     for (size_t i = 0; i < n; i++) {
         sorted[i] = (ranked){items[i].cell, sample_hash(seed, items[i].id), items[i].id, i};
     }
@@ -86,9 +72,6 @@ ckvc_status sample_draw(const sample_item *items, size_t n, size_t want, uint64_
     for (size_t i = 0; i < n_next && i < left; i++) {
         drawn[next[i].index] = true;
     }
-    free(sorted);
-    free(next);
-    return CKVC_OK;
 }
 
 /* ---- a scan's prompts ---- */
@@ -109,58 +92,52 @@ static const run_pass *find_scan(const run_dir *run) {
     return NULL;
 }
 
-static ckvc_status take(scanned *out, const struct shard_prompt *p, ckvc_err *err) {
-    ckvc_status st =
-        ckvc_grow((void **)&out->items, &out->capacity, out->n + 1, sizeof *out->items, err);
-    if (st != CKVC_OK) { return st; }
-    struct scanned_prompt *q = &out->items[out->n];
-    *q = (struct scanned_prompt){ckvc_strdup(p->id), ckvc_strdup(p->source), p->token_hash,
-                                 p->r_struct, p->r_sem};
-    out->n++;
-    return q->id && q->source ? CKVC_OK : ckvc_fail_memory(err, "a scanned prompt", strlen(p->id));
+static void take(scanned *out, const struct shard_prompt *p) {
+    CKVC_GROW(out->items, out->capacity, out->n + 1);
+    out->items[out->n++] = (struct scanned_prompt){.id = ckvc_strdup(p->id),
+                                                   .source = ckvc_strdup(p->source),
+                                                   .token_hash = p->token_hash,
+                                                   .r_struct = p->r_struct,
+                                                   .r_sem = p->r_sem};
 }
 
 ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) {
-    *out = (scanned){0};
+    CKVC_AUTO(scanned_fini) scanned all = {0};
+    *out = all;
     const run_pass *scan = find_scan(run);
     if (!scan || !scan->complete) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: %s; finish it with `ckvc scan --resume`",
                          run_path(run), scan ? "its scan is not complete" : "holds no scan");
     }
-    ckvc_status st = CKVC_OK;
-    for (size_t k = 0; st == CKVC_OK && k < scan->n_shards; k++) {
-        shard *s = NULL;
-        st = run_read_shard(run, scan, k, &s, err);
-        for (size_t i = 0; st == CKVC_OK && i < s->n_prompts; i++) {
-            if (strcmp(s->prompts[i].split, "heldout") != 0) {
-                st = take(out, &s->prompts[i], err);
-            }
+    for (size_t k = 0; k < scan->n_shards; k++) {
+        CKVC_AUTO(shard_free_at) shard *s = NULL;
+        CKVC_TRY(run_read_shard(run, scan, k, &s, err));
+        for (size_t i = 0; i < s->n_prompts; i++) {
+            if (strcmp(s->prompts[i].split, "heldout") != 0) { take(&all, &s->prompts[i]); }
         }
-        shard_free(s);
     }
-    if (st != CKVC_OK) { scanned_fini(out); }
-    return st;
+    *out = all;
+    all = (scanned){0};
+    return CKVC_OK;
 }
 
-ckvc_status scanned_edges(const scanned *s, const run_dir *run, uint32_t E, uint32_t P,
-                          edge_kind kind, double *edges_entropy, double *edges_ppl, ckvc_err *err) {
+ckvc_status scanned_edges(const scanned *s, const run_dir *run, edge_kind kind,
+                          const risk_edges *out, ckvc_err *err) {
     if (s->n == 0) {
         return ckvc_fail(
             err, CKVC_E_DATA,
             "%s: every scanned prompt is held out or failed: no risk to take bin edges from",
             run_path(run));
     }
-    double *values = ckvc_alloc(s->n, sizeof *values);
+    CKVC_AUTO_FREE double *r_struct = ckvc_alloc(s->n, sizeof *r_struct);
+    CKVC_AUTO_FREE double *r_sem = ckvc_alloc(s->n, sizeof *r_sem);
     for (size_t i = 0; i < s->n; i++) {
-        values[i] = s->items[i].r_struct;
+        r_struct[i] = s->items[i].r_struct;
+        r_sem[i] = s->items[i].r_sem;
     }
-    ckvc_status st = edges_of(values, s->n, E, kind, edges_entropy, err);
-    for (size_t i = 0; i < s->n; i++) {
-        values[i] = s->items[i].r_sem;
-    }
-    st = st ? st : edges_of(values, s->n, P, kind, edges_ppl, err);
-    free(values);
-    return st;
+    edges_of(r_struct, s->n, out->n_entropy_bins, kind, out->entropy);
+    edges_of(r_sem, s->n, out->n_ppl_bins, kind, out->ppl);
+    return CKVC_OK;
 }
 
 /* ---- cells of this run's prompts ---- */
@@ -188,126 +165,104 @@ static int by_text(const void *a, const void *b) {
 }
 
 /* Names in byte order, each once. */
-static ckvc_status list_sources(const placed *all, size_t n, coverage *c, ckvc_err *err) {
-    const char **names = ckvc_calloc(n, sizeof *names);
+static void list_sources(const placed *all, size_t n, coverage *c) {
+    CKVC_AUTO_FREE const char **names = ckvc_calloc(n, sizeof *names);
     c->sources = ckvc_calloc(n, sizeof *c->sources);
-    ckvc_status st =
-        names && c->sources ? CKVC_OK : ckvc_fail_memory(err, "sources", n * sizeof *names);
-    for (size_t i = 0; st == CKVC_OK && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         names[i] = all[i].source;
     }
-    if (st == CKVC_OK) { qsort(names, n, sizeof *names, by_text); }
-    for (size_t i = 0; st == CKVC_OK && i < n; i++) {
-        if (i && strcmp(names[i], names[i - 1]) == 0) { continue; }
-        if (!(c->sources[c->n_sources] = ckvc_strdup(names[i]))) {
-            st = ckvc_fail_memory(err, "sources", strlen(names[i]));
-        } else {
-            c->n_sources++;
+    qsort(names, n, sizeof *names, by_text);
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0) {
+            c->sources[c->n_sources++] = ckvc_strdup(names[i]);
         }
     }
-    free(names);
-    return st;
 }
 
 /* all [n] -> the rows, one a cell and source. */
-static ckvc_status list_rows(placed *all, size_t n, coverage *c, ckvc_err *err) {
-    ckvc_status st = list_sources(all, n, c, err);
+static void list_rows(placed *all, size_t n, coverage *c) {
+    list_sources(all, n, c);
     c->rows = ckvc_calloc(n, sizeof *c->rows);
-    if (st != CKVC_OK) { return st; }
     qsort(all, n, sizeof *all, by_place);
     for (size_t i = 0; i < n; i++) {
         if (i == 0 || by_place(&all[i], &all[i - 1]) != 0) {
             char *const *at =
                 bsearch(&all[i].source, c->sources, c->n_sources, sizeof *c->sources, by_text);
-            c->rows[c->n_rows++] =
-                (coverage_row){all[i].entropy, all[i].ppl, (uint32_t)(at - c->sources), 0, 0};
+            c->rows[c->n_rows++] = (coverage_row){.entropy = all[i].entropy,
+                                                  .ppl = all[i].ppl,
+                                                  .source = (uint32_t)(at - c->sources)};
         }
         c->rows[c->n_rows - 1].prompts++;
         c->rows[c->n_rows - 1].drawn += all[i].drawn;
     }
-    return CKVC_OK;
 }
 
-static ckvc_status draw(placed *all, size_t n, const sample_options *o, prompt_list *prompts,
-                        ckvc_err *err) {
-    sample_item *items = ckvc_calloc(n, sizeof *items);
-    bool *drawn = ckvc_calloc(n, sizeof *drawn);
-    ckvc_status st =
-        items && drawn ? CKVC_OK : ckvc_fail_memory(err, "the sample", n * sizeof *items);
-    for (size_t i = 0; st == CKVC_OK && i < n; i++) {
+static void draw(placed *all, size_t n, const sample_options *o, prompt_list *prompts) {
+    CKVC_AUTO_FREE sample_item *items = ckvc_calloc(n, sizeof *items);
+    CKVC_AUTO_FREE bool *drawn = ckvc_calloc(n, sizeof *drawn);
+    for (size_t i = 0; i < n; i++) {
         items[i] = (sample_item){all[i].p->entry->id, (uint64_t)all[i].entropy << 32 | all[i].ppl};
     }
-    st = st ? st : sample_draw(items, n, (size_t)o->sample, o->seed, drawn, err);
-    if (st == CKVC_OK) {
-        for (size_t i = 0; i < prompts->n; i++) {
-            prompts->items[i].passed_over = !prompts->items[i].heldout;
-        }
-        for (size_t i = 0; i < n; i++) {
-            all[i].drawn = drawn[i];
-            all[i].p->passed_over = !drawn[i];
-        }
+    sample_draw(items, n, (size_t)o->sample, o->seed, drawn);
+    for (size_t i = 0; i < prompts->n; i++) {
+        prompts->items[i].passed_over = !prompts->items[i].heldout;
     }
-    free(items);
-    free(drawn);
-    return st;
-}
-
-static ckvc_status copy_edges(const double *from, uint32_t n, double **to, ckvc_err *err) {
-    *to = ckvc_calloc(n + 1, sizeof **to);
-    if (!*to) { return ckvc_fail_memory(err, "bin edges", n * sizeof **to); }
-    memcpy(*to, from, n * sizeof **to);
-    return CKVC_OK;
-}
-
-static ckvc_status fill_head(const sample_options *o, coverage *c, ckvc_err *err) {
-    *c = (coverage){.n_entropy_bins = o->n_entropy_bins,
-                    .n_ppl_bins = o->n_ppl_bins,
-                    .min_cell = o->min_cell,
-                    .sample = o->sample,
-                    .logged = o->logged,
-                    .from = ckvc_strdup(o->from)};
-    ckvc_status st = c->from ? CKVC_OK : ckvc_fail_memory(err, "coverage", strlen(o->from));
-    st = st ? st : copy_edges(o->edges_entropy, o->n_entropy_bins - 1, &c->edges_entropy, err);
-    return st ? st : copy_edges(o->edges_ppl, o->n_ppl_bins - 1, &c->edges_ppl, err);
-}
-
-ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_list *prompts,
-                           coverage *out, ckvc_err *err) {
-    ckvc_status st = fill_head(o, out, err);
-    struct scanned_prompt *known = ckvc_calloc(s->n, sizeof *known);
-    placed *all = ckvc_calloc(prompts->n, sizeof *all);
-    if (st == CKVC_OK && (!known || !all)) {
-        st = ckvc_fail_memory(err, "risk cells", prompts->n * sizeof *all);
+    for (size_t i = 0; i < n; i++) {
+        all[i].drawn = drawn[i];
+        all[i].p->passed_over = !drawn[i];
     }
+}
+
+/* The prompts that the scan knows, by id and tokens, at their places -> all; returns how many. */
+static size_t place(const scanned *s, const sample_options *o, const prompt_list *prompts,
+                    placed *all, uint32_t *n_unscanned) {
+    const risk_edges *e = &o->edges;
+    CKVC_AUTO_FREE struct scanned_prompt *known = ckvc_copy(s->items, s->n, sizeof *known);
     size_t n = 0;
-    if (st == CKVC_OK && s->n) {
-        memcpy(known, s->items, s->n * sizeof *known); /* shallow: to look prompts up by id */
-        qsort(known, s->n, sizeof *known, by_id);
-    }
-    for (size_t i = 0; st == CKVC_OK && i < prompts->n; i++) {
+    qsort(known, s->n, sizeof *known, by_id);
+    for (size_t i = 0; i < prompts->n; i++) {
         prompt *p = &prompts->items[i];
         if (p->heldout) { continue; }
         const struct scanned_prompt key = {.id = (char *)(uintptr_t)p->entry->id};
         const struct scanned_prompt *q = bsearch(&key, known, s->n, sizeof *known, by_id);
         if (!q || q->token_hash != p->token_hash) {
-            out->n_unscanned++;
+            ++*n_unscanned;
             continue;
         }
-        all[n++] = (placed){p, q->source,
-                            ckvc_bin_index(o->edges_entropy, o->n_entropy_bins - 1, q->r_struct),
-                            ckvc_bin_index(o->edges_ppl, o->n_ppl_bins - 1, q->r_sem), o->logged};
+        all[n++] =
+            (placed){.p = p,
+                     .source = q->source,
+                     .entropy = ckvc_bin_index(e->entropy, e->n_entropy_bins - 1, q->r_struct),
+                     .ppl = ckvc_bin_index(e->ppl, e->n_ppl_bins - 1, q->r_sem),
+                     .drawn = o->logged};
     }
-    if (st == CKVC_OK && o->sample > 0) {
-        st =
-            n ? draw(all, n, o, prompts, err)
-              : ckvc_fail(
-                    err, CKVC_E_DATA,
-                    "--sample-prompts: the scan knows none of the %zu prompts that could be logged",
-                    prompts->n);
+    return n;
+}
+
+ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_list *prompts,
+                           coverage *out, ckvc_err *err) {
+    CKVC_AUTO_FREE placed *all = ckvc_calloc(prompts->n, sizeof *all);
+    const risk_edges *e = &o->edges;
+    uint32_t n_unscanned = 0;
+    const size_t n = place(s, o, prompts, all, &n_unscanned);
+    *out = (coverage){0};
+    if (o->sample > 0 && n == 0) {
+        return ckvc_fail(
+            err, CKVC_E_DATA,
+            "--sample-prompts: the scan knows none of the %zu prompts that could be logged",
+            prompts->n);
     }
-    st = st ? st : list_rows(all, n, out, err);
-    free(known);
-    free(all);
-    if (st != CKVC_OK) { coverage_fini(out); }
-    return st;
+    if (o->sample > 0) { draw(all, n, o, prompts); }
+    *out = (coverage){.n_entropy_bins = e->n_entropy_bins,
+                      .n_ppl_bins = e->n_ppl_bins,
+                      .edges_entropy =
+                          ckvc_copy(e->entropy, e->n_entropy_bins - 1, sizeof *e->entropy),
+                      .edges_ppl = ckvc_copy(e->ppl, e->n_ppl_bins - 1, sizeof *e->ppl),
+                      .from = ckvc_strdup(o->from),
+                      .min_cell = o->min_cell,
+                      .sample = o->sample,
+                      .logged = o->logged,
+                      .n_unscanned = n_unscanned};
+    list_rows(all, n, out);
+    return CKVC_OK;
 }

@@ -27,10 +27,8 @@ typedef struct sample_item {
 /* drawn [n]: `want` of the items (all when there are fewer), cells as even as they allow: small
  * cells whole, the others one number of items each, what is left to those whose next item has the
  * smallest hash. */
-ckvc_status sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed, bool *drawn,
-                        ckvc_err *err) CKVC_MUST_CHECK;
-/* First 8 bytes, big-endian, of SHA-256("sample", LF, seed in decimal, LF, id): apart from the
- * hold-out's. */
+void sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed, bool *drawn);
+/* prompt_hash of "sample", LF: apart from the hold-out's. */
 uint64_t sample_hash(uint64_t seed, const char *id);
 
 /* ---- a scan's prompts, hold-out left out ---- */
@@ -47,16 +45,14 @@ typedef struct scanned {
  */
 ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) CKVC_MUST_CHECK;
 void scanned_fini(scanned *s);
-/* Edges from the scanned prompts: edges_entropy [E-1], edges_ppl [P-1]. CKVC_E_DATA when there are
- * none. */
-ckvc_status scanned_edges(const scanned *s, const run_dir *run, uint32_t E, uint32_t P,
-                          edge_kind kind, double *edges_entropy, double *edges_ppl,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+/* Edges from the scanned prompts into the arrays of `out`. CKVC_E_DATA when there are none. */
+ckvc_status scanned_edges(const scanned *s, const run_dir *run, edge_kind kind,
+                          const risk_edges *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- cells of this run's prompts ---- */
 typedef struct sample_options {
-    uint32_t n_entropy_bins, n_ppl_bins, min_cell;
-    const double *edges_entropy, *edges_ppl;
+    risk_edges edges;
+    uint32_t min_cell;
     const char *from; /* the edges' source, as in the plan */
     bool logged;      /* the prompts will be logged: not a scan alone */
     int64_t sample;   /* prompts to draw; 0: all */

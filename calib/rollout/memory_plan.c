@@ -5,76 +5,60 @@
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 
-typedef struct need {
-    const backend *be;
-    const model_shape *shape;
-    session_limits limits;
-    uint32_t n_budgets;
-    size_t fixed, n_variants; /* fixed: weights and sets */
-} need;
-
-/* Bytes with that many lanes; SIZE_MAX when they do not fit the address space. */
-static size_t bytes_with(const need *n, int64_t lanes) {
-    session_limits limits = n->limits;
+/* Bytes with that many lanes, beside weights and sets; SIZE_MAX when they do not fit the address
+ * space. */
+static size_t bytes_with(const memory_request *r, size_t fixed, int64_t lanes) {
+    session_limits limits = r->limits;
     limits.max_lanes = lanes;
-    const size_t of_session = session_bytes(n->shape, limits);
-    size_t total;
-    if (of_session == SIZE_MAX || !ckvc_add_size(of_session, n->fixed, &total) ||
-        !ckvc_add_size(total, session_scratch_bytes(n->be, n->shape, limits), &total)) {
-        return SIZE_MAX;
-    }
-    const size_t of_sweep =
-        lanes > 1 ? sweep_bytes(lanes, (uint32_t)limits.max_continuation, n->n_budgets,
-                                (uint32_t)n->shape->n_layers, n->n_variants)
-                  : 0;
-    return ckvc_add_size(total, of_sweep, &total) ? total : SIZE_MAX;
+    const rollout_extent extent = {.max_lanes = lanes,
+                                   .max_continuation = (uint32_t)limits.max_continuation,
+                                   .n_budgets = r->table ? r->table->n_budgets : 0,
+                                   .n_layers = (uint32_t)r->shape->n_layers,
+                                   .max_variants = r->most.n_variants};
+    size_t total = session_bytes(r->shape, limits);
+    const bool fits =
+        total != SIZE_MAX && ckvc_add_size(total, fixed, &total) &&
+        ckvc_add_size(total, session_scratch_bytes(r->backend, r->shape, limits), &total) &&
+        ckvc_add_size(total, rollout_scratch_bytes(&extent), &total);
+    return fits ? total : SIZE_MAX;
 }
 
-ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t weights,
-                             size_t weights_least, session_limits limits, const ckvc_table *table,
-                             const variant_extent *most, bool plain, size_t limit, memory_plan *out,
-                             ckvc_err *err) {
-    need n = {
-        .be = be, .shape = shape, .limits = limits, .n_budgets = table ? table->n_budgets : 0};
-    *out = (memory_plan){.limit = limit, .weights = weights};
-    if (table) {
-        out->sets = prompt_sets_bytes(table, most->max_tokens) + variants_bytes(most);
-        n.n_variants = most->n_variants;
+ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err *err) {
+    const bool one = r->plain || !r->table;
+    const int64_t least = one ? 1 : 2;
+    *out = (memory_plan){.limit = r->limit, .weights = r->weights, .lanes = least};
+    if (r->table) {
+        out->sets = prompt_sets_bytes(r->table, r->most.max_tokens) + variants_bytes(&r->most);
     }
-    n.fixed = weights + out->sets;
-    const bool one = plain || !table;
-    if (bytes_with(&n, one ? 1 : 2) >
-        limit) { /* the backend then converts weights again where they do not stay */
-        out->weights = weights_least;
-        n.fixed = weights_least + out->sets;
+    size_t fixed = r->weights + out->sets;
+    if (bytes_with(r, fixed, least) > r->limit) {
+        /* the backend then converts weights again where they do not stay */
+        out->weights = r->weights_least;
+        fixed = r->weights_least + out->sets;
     }
-    int64_t least = one ? 1 : 2, lanes = least;
-    if (bytes_with(&n, least) > limit) {
+    if (bytes_with(r, fixed, least) > r->limit) {
         return ckvc_fail(err, CKVC_E_MEMORY,
                          "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
                          "kept sets %.1f), there are %.1f: allow "
                          "more with --memory, or shorten prompts with --max-tokens",
-                         (long long)limits.max_prompt, (long long)limits.max_continuation,
-                         (double)bytes_with(&n, least) / 1e6, (double)out->weights / 1e6,
-                         (double)out->sets / 1e6, (double)limit / 1e6);
+                         (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
+                         (double)bytes_with(r, fixed, least) / 1e6, (double)out->weights / 1e6,
+                         (double)out->sets / 1e6, (double)r->limit / 1e6);
     }
     if (!one) { /* bisection: bytes grow with the lanes */
-        int64_t top =
-            (int64_t)(most->n_variants < SWEEP_MAX_LANES ? most->n_variants : SWEEP_MAX_LANES) +
-            n.n_budgets + 1;
-        for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; lanes < top;) {
-            const int64_t mid = lanes + (top - lanes + 1) / 2;
-            if (bytes_with(&n, mid) <= limit) {
-                lanes = mid;
+        int64_t top = (int64_t)r->most.n_variants + r->table->n_budgets + 1;
+        for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; out->lanes < top;) {
+            const int64_t mid = out->lanes + (top - out->lanes + 1) / 2;
+            if (bytes_with(r, fixed, mid) <= r->limit) {
+                out->lanes = mid;
             } else {
                 top = mid - 1;
             }
         }
     }
-    out->lanes = lanes;
-    out->total = bytes_with(&n, lanes);
-    out->prompt = bytes_with(&n, 1) - n.fixed;
-    out->batch = out->total - out->prompt - n.fixed;
+    out->total = bytes_with(r, fixed, out->lanes);
+    out->prompt = bytes_with(r, fixed, 1) - fixed;
+    out->batch = out->total - out->prompt - fixed;
     return CKVC_OK;
 }
 

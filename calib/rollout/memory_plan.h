@@ -6,6 +6,18 @@
 #include "calib/actions/variants.h"
 #include "lib/model/model.h"
 
+typedef struct memory_request {
+    const backend *backend;
+    const model_shape *shape;
+    size_t weights, weights_least; /* float32 copies: all of them, and the least that the backend's
+                                      weight_limit can keep to */
+    session_limits limits;         /* max_lanes is the plan's to choose */
+    const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan) */
+    variant_extent most;
+    bool plain;   /* rollouts one at a time */
+    size_t limit; /* what it has to fit into */
+} memory_request;
+
 typedef struct memory_plan {
     size_t limit;   /* what it has to fit into */
     size_t weights; /* float32 copies of weights that the file holds in another type */
@@ -16,13 +28,9 @@ typedef struct memory_plan {
     int64_t lanes; /* rollouts of a batch, its starts included */
 } memory_plan;
 
-/* limits.max_lanes is the plan's to choose: the most that fit and that can be used, at least 2.
- * table NULL: no rollouts under kept sets (a scan); plain: one at a time. weights: bytes of all
- * float32 copies; where these do not fit, weights_least is counted, which the backend's
- * weight_limit then keeps to. CKVC_E_MEMORY when the least does not fit. */
-ckvc_status memory_plan_make(const backend *be, const model_shape *shape, size_t weights,
-                             size_t weights_least, session_limits limits, const ckvc_table *table,
-                             const variant_extent *most, bool plain, size_t limit, memory_plan *out,
+/* The most lanes that fit and that can be used, at least 2 (1 without a sweep). Where all float32
+ * copies do not fit, the least is counted. CKVC_E_MEMORY when the least does not fit. */
+ckvc_status memory_plan_make(const memory_request *r, memory_plan *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
 /* --memory's default: three quarters of what is free now. */
 size_t memory_plan_default(void);

@@ -1,4 +1,4 @@
-/* Memo rates: see rollout_savings.h. */
+/* Rollouts saved: see rollout_savings.h. */
 #include "calib/rollout/rollout_savings.h"
 
 #include <inttypes.h>
@@ -6,29 +6,26 @@
 
 #include "lib/base/memory.h"
 
-ckvc_status savings_create(uint32_t n_layers, rollout_savings **out, ckvc_err *err) {
-    rollout_savings *m = *out = ckvc_calloc(1, sizeof *m);
-    bool all = m != NULL;
-    for (int i = 0; all && i < CKVC_SIDE_COUNT; i++) {
-        m->sides[i] = ckvc_calloc(n_layers, sizeof *m->sides[i]);
-        all = m->sides[i] != NULL;
-    }
-    if (!all) {
-        savings_free(m);
-        *out = NULL;
-        return ckvc_fail_memory(err, "memo rates", n_layers * sizeof **m->sides);
-    }
+rollout_savings *savings_create(uint32_t n_layers) {
+    rollout_savings *m = ckvc_calloc(1, sizeof *m);
     m->n_layers = n_layers;
-    return CKVC_OK;
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        m->sides[i] = ckvc_calloc(n_layers, sizeof *m->sides[i]);
+    }
+    return m;
 }
 
 void savings_free(rollout_savings *m) {
-    if (m) {
-        for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-            free(m->sides[i]);
-        }
-        free(m);
+    for (int i = 0; m && i < CKVC_SIDE_COUNT; i++) {
+        free(m->sides[i]);
     }
+    free(m);
+}
+
+static void add_to(savings_range *r, uint64_t n, bool first) {
+    r->least = first || n < r->least ? n : r->least;
+    r->most = n > r->most ? n : r->most;
+    r->sum += n;
 }
 
 void savings_add(rollout_savings *m, const variant_list *v) {
@@ -43,13 +40,8 @@ void savings_add(rollout_savings *m, const variant_list *v) {
             m->sides[side][v->items[i].layer].distinct += v->items[i].first_use[side] > 0;
         }
     }
-    const uint64_t here[2] = {v->n_actions, v->n};
-    for (int i = 0; i < 2; i++) {
-        m->least[i] = m->prompts == 0 || here[i] < m->least[i] ? here[i] : m->least[i];
-        m->most[i] = here[i] > m->most[i] ? here[i] : m->most[i];
-    }
-    m->actions += v->n_actions;
-    m->distinct += v->n;
+    add_to(&m->actions, v->n_actions, m->prompts == 0);
+    add_to(&m->distinct, v->n, m->prompts == 0);
     m->prompts++;
 }
 
@@ -63,29 +55,30 @@ static savings_count all_layers(const rollout_savings *m, ckvc_side side) {
     return sum;
 }
 
-/* 0 without actions. */
-static double rate(uint64_t actions, uint64_t distinct) {
-    return actions ? 1.0 - (double)distinct / (double)actions : 0.0;
+/* In percent; 0 without actions. */
+static double saved(uint64_t actions, uint64_t distinct) {
+    return actions ? 100 * (1.0 - (double)distinct / (double)actions) : 0.0;
 }
 
 void savings_text(const rollout_savings *m, ckvc_buffer *out) {
+    const savings_range *a = &m->actions, *d = &m->distinct;
+    const double n = (double)m->prompts;
     if (m->prompts == 0) { return; }
     ckvc_buffer_printf(
         out,
         "memo: %.1f%% of the actions cost no rollout; per prompt %.0f actions (%" PRIu64
         " to %" PRIu64 ") in %.0f rollouts (%" PRIu64 " to %" PRIu64 ")\n",
-        100 * rate(m->actions, m->distinct), (double)m->actions / (double)m->prompts, m->least[0],
-        m->most[0], (double)m->distinct / (double)m->prompts, m->least[1], m->most[1]);
+        saved(a->sum, d->sum), (double)a->sum / n, a->least, a->most, (double)d->sum / n, d->least,
+        d->most);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-        const ckvc_side side = (ckvc_side)i;
-        const savings_count sum = all_layers(m, side);
+        const savings_count sum = all_layers(m, (ckvc_side)i);
         if (sum.actions == 0) { continue; }
         ckvc_buffer_printf(out, "  %s %.1f%% (%.1f%% at the baseline's set), by layer",
-                           ckvc_side_name(side), 100 * rate(sum.actions, sum.distinct),
+                           ckvc_side_name((ckvc_side)i), saved(sum.actions, sum.distinct),
                            100 * (double)sum.at_baseline / (double)sum.actions);
         for (uint32_t l = 0; l < m->n_layers; l++) {
-            const savings_count *c = &m->sides[side][l];
-            ckvc_buffer_printf(out, " %.0f", 100 * rate(c->actions, c->distinct));
+            const savings_count *c = &m->sides[i][l];
+            ckvc_buffer_printf(out, " %.0f", saved(c->actions, c->distinct));
         }
         ckvc_buffer_text(out, "\n");
     }
@@ -93,7 +86,7 @@ void savings_text(const rollout_savings *m, ckvc_buffer *out) {
 
 json_t *savings_json(const rollout_savings *m) {
     json_t *o = json_pack("{s:I, s:I, s:I}", "prompts", (json_int_t)m->prompts, "actions",
-                          (json_int_t)m->actions, "distinct", (json_int_t)m->distinct);
+                          (json_int_t)m->actions.sum, "distinct", (json_int_t)m->distinct.sum);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         if (all_layers(m, (ckvc_side)i).actions == 0) { continue; }
         json_t *actions = json_array(), *at_baseline = json_array(), *distinct = json_array();

@@ -19,23 +19,26 @@ typedef struct savings_count {
     uint64_t distinct;             /* other sets, each once a prompt */
 } savings_count;
 
+/* Over prompts: of one, of all. */
+typedef struct savings_range {
+    uint64_t least, most, sum;
+} savings_range;
+
 typedef struct rollout_savings {
     uint32_t n_layers;
-    uint64_t prompts; /* with logged actions */
-    uint64_t least[2],
-        most[2]; /* over prompts: actions, distinct rollouts of both sides (each set once) */
-    uint64_t actions, distinct;            /* the same, summed */
+    uint64_t prompts;                      /* with logged actions */
+    savings_range actions, distinct;       /* of both sides, each set once */
     savings_count *sides[CKVC_SIDE_COUNT]; /* [L] */
 } rollout_savings;
 
-ckvc_status savings_create(uint32_t n_layers, rollout_savings **out, ckvc_err *err) CKVC_MUST_CHECK;
+rollout_savings *savings_create(uint32_t n_layers);
 void savings_free(rollout_savings *m);
-void savings_add(rollout_savings *m,
-                 const variant_list *v); /* one prompt; does not allocate. None logged: left out. */
+/* One prompt; does not allocate. None logged: left out. */
+void savings_add(rollout_savings *m, const variant_list *v);
 /* Lines for people: per prompt, per side and, where layers differ, per layer. */
 void savings_text(const rollout_savings *m, ckvc_buffer *out);
-/* {"prompts":...,"head":{"actions":[L],"at_baseline":[L],"distinct":[L]},...}; a side that logged
- * nothing is left out. New reference. */
+/* {"prompts","actions","distinct","head":{"actions":[L],"at_baseline":[L],"distinct":[L]},...}; a
+ * side that logged nothing is left out. New reference. */
 json_t *savings_json(const rollout_savings *m);
 
 #endif

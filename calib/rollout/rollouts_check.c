@@ -4,19 +4,18 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "calib/rollout/rollouts_plain.h"
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
 #include "lib/base/rng.h"
 
 /* By identity, not by place: the same rollouts in any order of prompts, on any threads, in any
  * batch. */
-static bool chosen(double share, uint64_t seed, uint64_t prompt, uint64_t key) {
+static bool chosen(const rollouts_sample *of, uint64_t key) {
     uint8_t bytes[24];
-    ckvc_put_u64(bytes, seed);
-    ckvc_put_u64(bytes + 8, prompt);
+    ckvc_put_u64(bytes, of->seed);
+    ckvc_put_u64(bytes + 8, ckvc_rng_key(of->prompt_id));
     ckvc_put_u64(bytes + 16, key);
-    return (double)(ckvc_xxh64(bytes, sizeof bytes) >> 11) * 0x1p-53 < share;
+    return (double)(ckvc_xxh64(bytes, sizeof bytes) >> 11) * 0x1p-53 < of->share;
 }
 
 static ckvc_status compare(const char *prompt_id, const char *what, double got, double plain,
@@ -48,29 +47,24 @@ static void describe(const variant_list *v, size_t i, char *text, size_t size) {
     }
 }
 
-ckvc_status rollouts_check(double share, uint64_t seed, const char *prompt_id, session *s,
-                           const prompt_sets *k, const variant_list *v, const double *baseline,
-                           const int32_t *continuation, uint32_t C, kept_set *sets, double *nll,
+ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts_sample *of,
                            uint64_t *n_checked, ckvc_err *err) {
-    const uint64_t prompt = ckvc_rng_key(prompt_id);
+    const variant_list *v = r->variants;
     char what[128];
     double loss;
-    ckvc_status st = CKVC_OK;
-    for (uint32_t b = 0; st == CKVC_OK && b < k->n_budgets; b++) {
-        if (v->group[b] == b && chosen(share, seed, prompt, b)) {
-            st = rollout_baseline(s, k, b, continuation, C, nll, &loss, err);
-            snprintf(what, sizeof what, "the baseline of budget %u", b);
-            if (st == CKVC_OK) { st = compare(prompt_id, what, baseline[b], loss, err); }
-            ++*n_checked;
-        }
+    for (uint32_t b = 0; b < r->sets->n_budgets; b++) {
+        if (v->group[b] != b || !chosen(of, b)) { continue; }
+        CKVC_TRY(rollout_baseline(w, r, b, &loss, err));
+        snprintf(what, sizeof what, "the baseline of budget %u", b);
+        CKVC_TRY(compare(of->prompt_id, what, r->baseline[b], loss, err));
+        ++*n_checked;
     }
-    for (size_t i = 0; st == CKVC_OK && i < v->n; i++) {
-        if (chosen(share, seed, prompt, v->items[i].key)) {
-            st = rollout_variant(s, k, v, i, continuation, C, sets, nll, &loss, err);
-            describe(v, i, what, sizeof what);
-            if (st == CKVC_OK) { st = compare(prompt_id, what, v->items[i].loss, loss, err); }
-            ++*n_checked;
-        }
+    for (size_t i = 0; i < v->n; i++) {
+        if (!chosen(of, v->items[i].key)) { continue; }
+        CKVC_TRY(rollout_variant(w, r, i, &loss, err));
+        describe(v, i, what, sizeof what);
+        CKVC_TRY(compare(of->prompt_id, what, v->items[i].loss, loss, err));
+        ++*n_checked;
     }
-    return st;
+    return CKVC_OK;
 }

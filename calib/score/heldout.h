@@ -8,17 +8,17 @@
 #include "calib/score/score.h"
 #include "cql/stats/rank.h"
 
+enum { HELDOUT_TABLE, HELDOUT_IDENTITY, HELDOUT_MATCHED, HELDOUT_POLICIES };
+
 typedef struct heldout {
-    size_t n; /* held-out prompts, in the plan's order */
-    double *table, *identity,
-        *matched; /* [n] rewards, nats per token; NaN where a loss was not finite */
-    double table_kept, matched_kept, identity_kept; /* tokens per layer, means */
+    size_t n;                         /* held-out prompts, in the plan's order */
+    double *reward[HELDOUT_POLICIES]; /* [n] nats per token; NaN where a loss was not finite */
+    double kept[HELDOUT_POLICIES];    /* tokens per layer, means */
 } heldout;
 
-/* The held-out prompts of a list as a list of their own; items are borrowed. Free list->items
- * alone. */
-ckvc_status heldout_prompts(const prompt_list *all, prompt_list *out,
-                            ckvc_err *err) CKVC_MUST_CHECK;
+/* The held-out prompts of a list as a list of their own; what they hold is borrowed. Free
+ * list->items alone. */
+prompt_list heldout_prompts(const prompt_list *all);
 /* Scores identity, matched and the table on them: JSON lines as `ckvc score` writes them. A stop is
  * CKVC_E_STOPPED. */
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
@@ -28,8 +28,8 @@ ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts
 ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
                          ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
+CKVC_AUTO_OF(heldout, heldout_free)
 /* Mean and paired interval of a - b [n], over the prompts where both are finite. b NULL: of a. */
-ckvc_status heldout_gain(const double *a, const double *b, size_t n, rank_interval *out,
-                         ckvc_err *err) CKVC_MUST_CHECK;
+rank_interval heldout_gain(const double *a, const double *b, size_t n);
 
 #endif

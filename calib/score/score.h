@@ -2,10 +2,13 @@
  * (formats/lines/scores.md).
  *
  * A policy decides the kept set of every layer from one prefill. Tables go through the same
- * retention operator as calibration, each through its own; so do: identity     every weight 1.0,
- * every threshold 0.9 matched      identity under the one threshold that keeps as many tokens as a
- * table does, on average over those of these prompts that are held out (over all, when none is):
- * the control for "more tokens kept" (method.md section 2, confound). One per table and budget.
+ * retention operator as calibration, each through its own; so do:
+ *
+ *   identity  every weight 1.0, every threshold 0.9
+ *   matched   identity under the one threshold that keeps as many tokens as a table does, on
+ * average over those of these prompts that are held out (over all, when none is): the control for
+ * "more tokens kept" (method.md section 2, confound). One per table and budget.
+ *
  * Controls of a table and references: score_policies.h. A reference keeps min(B, T) positions in
  * every layer; one that is given a table keeps in each layer of each prompt as many as that table
  * does there.
@@ -25,6 +28,8 @@ typedef struct score_policy {
 } score_policy;
 
 typedef struct score_options {
+    const score_policy *policies; /* [n_policies] */
+    size_t n_policies;
     int64_t window;
     ckvc_alpha_kind alpha_kind;
     uint32_t keep_window;
@@ -33,8 +38,8 @@ typedef struct score_options {
     bool nearest_budget;         /* a table that lacks a budget uses its block nearest by ratio
                                     (ckvc_nearest_budget), with B as asked */
     const double *layer_budgets; /* [L] or NULL: layer l keeps at most its own, each table by its
-                                  * nearest block; budgets[0], the only one, then stands for them in
-                                  * lines and summary */
+                                    nearest block; budgets[0], the only one, then stands for them in
+                                    lines and summary */
     uint64_t seed;
     bool sets;                       /* print the kept positions */
     bool attention_error, utilities; /* measures of score_measures.h */
@@ -51,8 +56,7 @@ typedef struct score_summary { /* one per policy x budget, in that order */
 
 /* Appends one JSON line per prompt x budget x policy to `lines`. summary [n_policies * n_budgets]
  * is filled. */
-ckvc_status score_prompts(const calibrate_inputs *in, const score_policy *policies,
-                          size_t n_policies, const score_options *o, ckvc_buffer *lines,
+ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

@@ -1,19 +1,18 @@
-/* See score_measures.h. */
+/* Measures beside the losses: see score_measures.h. */
 #include "calib/score/score_measures.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cql/stats/rank.h"
 #include "formats/lines/scores.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-static const double quantiles[SCORE_QUANTILE_COUNT] = {0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1};
-
-ckvc_status score_measures_create(score_measures *m, const model_shape *shape,
-                                  session_limits limits, bool attention, bool utilities,
-                                  ckvc_err *err) {
+void score_measures_init(score_measures *m, const model_shape *shape, session_limits limits,
+                         bool attention, bool utilities) {
     *m = (score_measures){.attention = attention,
                           .utilities = utilities,
                           .n_layers = shape->n_layers,
@@ -21,8 +20,6 @@ ckvc_status score_measures_create(score_measures *m, const model_shape *shape,
                           .n_kv_heads = shape->n_kv_heads};
     if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
     if (utilities) { m->u = ckvc_calloc((size_t)limits.max_prompt, sizeof *m->u); }
-    (void)err;
-    return CKVC_OK;
 }
 
 void score_measures_fini(score_measures *m) {
@@ -35,59 +32,44 @@ ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t
                                     int64_t n, const kept_set *sets, double *nll, ckvc_err *err) {
     m->n_rows = 0;
     if (!m->attention || n < 2) { return session_continue(s, continuation, n, sets, nll, err); }
-    ckvc_status st = session_attention_error(s, continuation, n, sets, nll, m->layers, err);
-    for (int64_t i = 0; st == CKVC_OK && i < n; i++) {
-        nll[i] = nll[n + i];
-    }
+    CKVC_TRY(session_attention_error(s, continuation, n, sets, nll, m->layers, err));
+    memcpy(nll, nll + n, (size_t)n * sizeof *nll); /* of the two rollouts the compressed one */
     m->n_rows = n - 1;
-    return st;
+    return CKVC_OK;
 }
 
-static void add_layers(const score_measures *m, json_t *line, const char *key,
-                       double (*of)(const layer_error *, int64_t)) {
+/* One number of every layer, times `scale`. */
+static void add_layers(const score_measures *m, json_t *line, const char *key, size_t offset,
+                       double scale) {
     json_t *list = m->n_rows ? json_array() : json_null();
     for (int64_t l = 0; m->n_rows && l < m->n_layers; l++) {
-        json_array_append_new(list, ckvc_json_real(of(&m->layers[l], m->n_rows)));
+        const char *at = (const char *)&m->layers[l] + offset;
+        json_array_append_new(list, ckvc_json_real(scale * *(const double *)(const void *)at));
     }
     json_object_set_new(line, key, list);
 }
 
-static double epsilon_of(const layer_error *e, int64_t n_rows) {
-    (void)n_rows;
-    return e->epsilon;
-}
-
-static double bound_of(const layer_error *e, int64_t n_rows) {
-    return 2 * sqrt((double)n_rows) * e->epsilon;
-}
-
-static double error_of(const layer_error *e, int64_t n_rows) {
-    (void)n_rows;
-    return e->restricted;
-}
-
-static double drift_of(const layer_error *e, int64_t n_rows) {
-    (void)n_rows;
-    return e->actual;
-}
-
 void score_measures_attention(const score_measures *m, json_t *line) {
-    if (m->attention) {
-        add_layers(m, line, "attention_epsilon", epsilon_of);
-        add_layers(m, line, "attention_bound", bound_of);
-        add_layers(m, line, "attention_error", error_of);
-        add_layers(m, line, "attention_drift", drift_of);
-    }
+    if (!m->attention) { return; }
+    add_layers(m, line, "attention_epsilon", offsetof(layer_error, epsilon), 1);
+    add_layers(m, line, "attention_bound", offsetof(layer_error, epsilon),
+               2 * sqrt((double)m->n_rows));
+    add_layers(m, line, "attention_error", offsetof(layer_error, restricted), 1);
+    add_layers(m, line, "attention_drift", offsetof(layer_error, actual), 1);
 }
 
-ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line,
-                                     ckvc_err *err) {
-    if (!m->utilities) { return CKVC_OK; }
-    const size_t T = (size_t)stats->n_tokens;
+static json_t *quantiles_of(const double *x, size_t n) {
+    static const double shares[SCORE_QUANTILE_COUNT] = {0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1};
     double q[SCORE_QUANTILE_COUNT];
-    rank_quantile(stats->alpha, T, quantiles, SCORE_QUANTILE_COUNT, q);
-    json_object_set_new(line, "alpha_quantiles", ckvc_json_reals(q, SCORE_QUANTILE_COUNT));
+    rank_quantile(x, n, shares, SCORE_QUANTILE_COUNT, q);
+    return ckvc_json_reals(q, SCORE_QUANTILE_COUNT);
+}
+
+void score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line) {
+    if (!m->utilities) { return; }
+    const size_t T = (size_t)stats->n_tokens;
     json_t *layers = json_array();
+    json_object_set_new(line, "alpha_quantiles", quantiles_of(stats->alpha, T));
     json_object_set_new(line, "utility_quantiles", layers);
     for (int64_t l = 0; l < m->n_layers; l++) {
         json_t *heads = json_array();
@@ -97,9 +79,7 @@ ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *sta
             for (size_t t = 0; t < T; t++) {
                 m->u[t] = stats->alpha[t] * (double)rho[t];
             }
-            rank_quantile(m->u, T, quantiles, SCORE_QUANTILE_COUNT, q);
-            json_array_append_new(heads, ckvc_json_reals(q, SCORE_QUANTILE_COUNT));
+            json_array_append_new(heads, quantiles_of(m->u, T));
         }
     }
-    return CKVC_OK;
 }

@@ -16,9 +16,8 @@ typedef struct score_measures {
     double *u;                             /* [max T] */
 } score_measures;
 
-ckvc_status score_measures_create(score_measures *m, const model_shape *shape,
-                                  session_limits limits, bool attention, bool utilities,
-                                  ckvc_err *err) CKVC_MUST_CHECK;
+void score_measures_init(score_measures *m, const model_shape *shape, session_limits limits,
+                         bool attention, bool utilities);
 void score_measures_fini(score_measures *m);
 /* session_continue under sets [L] -> nll [C] (room for 2 C), measured on the way where attention is
  * asked for and C >= 2. */
@@ -31,7 +30,6 @@ ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t
 void score_measures_attention(const score_measures *m, json_t *line);
 /* Adds "alpha_quantiles" and "utility_quantiles" [L][G] (scores.h) of a prompt to a line, the
  * utility being alpha[t] rho[l][g][t]. Nothing when utilities were not asked for. */
-ckvc_status score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line,
-                                     ckvc_err *err) CKVC_MUST_CHECK;
+void score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "calib/actions/start_table.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
@@ -42,10 +43,8 @@ static void fill(float *values, size_t n, double value) {
     }
 }
 
-ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc_table **out,
-                                ckvc_err *err) {
-    ckvc_table *t = *out = ckvc_table_clone(from);
-    if (!t) { return ckvc_fail(err, CKVC_E_MEMORY, "out of memory: a control's table"); }
+ckvc_table *score_control_table(score_kind control, const ckvc_table *from) {
+    ckvc_table *t = start_table_copy(from);
     switch (control) {
     case SCORE_NO_UTILITY:
         t->op = CKVC_OPERATOR_NO_UTILITY;
@@ -68,7 +67,7 @@ ckvc_status score_control_table(score_kind control, const ckvc_table *from, ckvc
         fill(t->weight, ckvc_weight_index(t, t->n_layers, 0, 0),
              snap(t->head_grid, t->n_head_actions, ckvc_head_action(CKVC_HEAD_NEUTRAL)));
     }
-    return CKVC_OK;
+    return t;
 }
 
 /* ---- references ---- */

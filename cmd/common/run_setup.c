@@ -277,9 +277,15 @@ static ckvc_status open_start_table(const run_setup_options *c, run_setup *j, ck
         return c->scan ? open_scan(c, j, &j->plan.sample_from, err) : CKVC_OK;
     }
     if (c->scan) { CKVC_TRY(open_scan(c, j, &j->plan.edges_from, err)); }
-    CKVC_TRY(start_table_of_grids(
-        (uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, j->plan.n_entropy_bins, j->plan.n_ppl_bins,
-        j->budgets, j->n_budgets, (uint32_t)c->inputs.window, j->grids, &j->start, err));
+    const start_table_spec spec = {.n_layers = (uint32_t)s->n_layers,
+                                   .n_heads = (uint32_t)s->n_kv_heads,
+                                   .n_entropy_bins = j->plan.n_entropy_bins,
+                                   .n_ppl_bins = j->plan.n_ppl_bins,
+                                   .n_budgets = j->n_budgets,
+                                   .window = (uint32_t)c->inputs.window,
+                                   .budgets = j->budgets,
+                                   .grids = j->grids};
+    CKVC_TRY(start_table_create(&spec, &j->start, err));
     j->start->op = operator_of(c);
     return CKVC_OK;
 }
@@ -327,7 +333,8 @@ static ckvc_status edges_from_scan(run_setup *j, const scanned *s, const run_dir
                                    ckvc_err *err) {
     ckvc_table *t = j->start;
     const uint32_t E = t->n_entropy_bins, P = t->n_ppl_bins;
-    CKVC_TRY(scanned_edges(s, from, E, P, j->plan.edges, t->edges_entropy, t->edges_ppl, err));
+    const risk_edges edges = {E, P, t->edges_entropy, t->edges_ppl};
+    CKVC_TRY(scanned_edges(s, from, j->plan.edges, &edges, err));
     CKVC_AUTO_FREE uint32_t *cells = ckvc_calloc((size_t)E * P, sizeof *cells);
     for (size_t i = 0; i < s->n; i++) {
         cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
@@ -353,15 +360,13 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
     CKVC_TRY(scanned_read(from, &s, err));
     if (j->start) { CKVC_TRY(edges_from_scan(j, &s, from, err)); }
     const ckvc_table *t = run_setup_table(j);
-    const sample_options o = {.n_entropy_bins = t->n_entropy_bins,
-                              .n_ppl_bins = t->n_ppl_bins,
-                              .min_cell = j->plan.min_cell,
-                              .edges_entropy = t->edges_entropy,
-                              .edges_ppl = t->edges_ppl,
-                              .from = j->plan.edges_from,
-                              .logged = true,
-                              .sample = c->sample,
-                              .seed = j->options.seed};
+    const sample_options o = {
+        .edges = {t->n_entropy_bins, t->n_ppl_bins, t->edges_entropy, t->edges_ppl},
+        .min_cell = j->plan.min_cell,
+        .from = j->plan.edges_from,
+        .logged = true,
+        .sample = c->sample,
+        .seed = j->options.seed};
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
     CKVC_TRY(publish(j->run, COVERAGE_FILE, coverage_json(&cover), err));
     const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;
@@ -376,13 +381,9 @@ ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) 
     CKVC_TRY(scanned_read(j->run, &s, err));
     if (s.n == 0) { return CKVC_OK; }
     CKVC_AUTO_FREE double *edges = ckvc_calloc((size_t)E + P, sizeof *edges);
-    const sample_options o = {.n_entropy_bins = E,
-                              .n_ppl_bins = P,
-                              .min_cell = j->plan.min_cell,
-                              .edges_entropy = edges,
-                              .edges_ppl = edges + E,
-                              .from = "this run's scan"};
-    CKVC_TRY(scanned_edges(&s, j->run, E, P, j->plan.edges, edges, edges + E, err));
+    const sample_options o = {
+        .edges = {E, P, edges, edges + E}, .min_cell = j->plan.min_cell, .from = "this run's scan"};
+    CKVC_TRY(scanned_edges(&s, j->run, j->plan.edges, &o.edges, err));
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, out, err));
     return publish(j->run, COVERAGE_FILE, coverage_json(out), err);
 }

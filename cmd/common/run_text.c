@@ -92,10 +92,11 @@ static void print_budget(FILE *f, double budget) {
 }
 
 ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json, ckvc_err *err) {
-    gate_binding of[PROMPT_SETS_MAX_BUDGETS];
-    double budgets[PROMPT_SETS_MAX_BUDGETS], top;
-    uint32_t n;
-    CKVC_TRY(calibrate_binding(run, pass, of, budgets, &n, &top, err));
+    pass_binding binding;
+    CKVC_TRY(calibrate_binding(run, pass, &binding, err));
+    const gate_binding *of = binding.by_budget;
+    const double *budgets = binding.budgets;
+    const uint32_t n = binding.n_budgets;
     if (f && n == 0) { fputs("gate: no thresholds are in use\n", f); }
     for (uint32_t b = 0; f && b < n; b++) {
         fprintf(f,
@@ -108,7 +109,7 @@ ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **jso
     for (uint32_t b = 0; f && b < n; b++) {
         char advice[256];
         if (gate_is_alive(&of[b])) { continue; }
-        gate_advice(&of[b], top, advice, sizeof advice);
+        gate_advice(&of[b], binding.top, advice, sizeof advice);
         fputs("gate: not alive at budget ", f);
         print_budget(f, budgets[b]);
         fprintf(f, ", choices there rest on its penalty: %s\n", advice);

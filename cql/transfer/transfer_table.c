@@ -178,8 +178,9 @@ static ckvc_status map_values(mapping *m, ckvc_err *err) {
         scanned prompts;
         st = scanned_read(m->o->scan, &prompts, err);
         if (st == CKVC_OK) {
-            st = scanned_edges(&prompts, m->o->scan, to->n_entropy_bins, to->n_ppl_bins,
-                               EDGES_QUANTILE, to->edges_entropy, to->edges_ppl, err);
+            const risk_edges edges = {to->n_entropy_bins, to->n_ppl_bins, to->edges_entropy,
+                                      to->edges_ppl};
+            st = scanned_edges(&prompts, m->o->scan, EDGES_QUANTILE, &edges, err);
             scanned_fini(&prompts);
         }
     }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
@@ -67,6 +68,7 @@ typedef struct scores {
  * budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
 void scores_free(scores *s);
+CKVC_AUTO_OF(scores, scores_free)
 /* By alpha, kept window, observation window; 0: one score. */
 int scores_compare_settings(const score_setting *a, const score_setting *b);
 

@@ -9,6 +9,7 @@
 
 #include "lib/base/buffer.h"
 #include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
@@ -77,6 +78,7 @@ typedef struct shard {
 
 shard *shard_create(void); /* empty, zero header; NULL when memory is out */
 void shard_free(shard *s);
+CKVC_AUTO_OF(shard, shard_free)
 void shard_header_fini(shard_header *h);
 /* Shape, window, operator, budgets, bins, grids and start entries of a table; the arrays stay the
  * table's. */

@@ -12,9 +12,8 @@
 
 #include "calib/actions/action_grid.h"
 #include "cql/solve/reward.h"
-#include "calib/actions/start_table.h"
-#include "calib/actions/variants.h"
 #include "lib/base/rng.h"
+#include "tests/unit/sets_fixture.h"
 
 static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_err *err) {
     const char *items[300];
@@ -115,8 +114,7 @@ static void test_start(void **state) {
         assert_int_equal(parse(CKVC_SIDE_HEAD, "0.5,1,1.5", &grids[CKVC_SIDE_HEAD], &err), CKVC_OK);
         assert_int_equal(parse(CKVC_SIDE_GATE, cases[i].gates, &grids[CKVC_SIDE_GATE], &err),
                          CKVC_OK);
-        assert_int_equal(start_table_of_grids(2, 2, 3, 2, &budget, 1, 16, grids, &t, &err),
-                         CKVC_OK);
+        t = new_start_table(2, 2, 3, 2, &budget, 1, 16, grids);
         assert_int_equal(t->n_head_actions, 3);
         assert_true(t->weight[0] == 1.0f && t->weight[3] == 1.0f);
         assert_true(t->tau[0] == (float)cases[i].start && t->tau[11] == (float)cases[i].start);
@@ -152,7 +150,6 @@ static void test_coarse_is_part_of_fine(void **state) {
         rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
     }
     const double budgets[] = {12, 0.5};
-    const bool both[CKVC_SIDE_COUNT] = {true, true};
     ckvc_table *table[2];
     variant_list v[2] = {{0}, {0}};
     for (int i = 0; i < 2; i++) {
@@ -163,12 +160,10 @@ static void test_coarse_is_part_of_fine(void **state) {
             assert_int_equal(parse((ckvc_side)side, grids_of[i][side], &grids[side], &err),
                              CKVC_OK);
         }
-        assert_int_equal(start_table_of_grids(L, G, 1, 1, budgets, 2, W, grids, &table[i], &err),
-                         CKVC_OK);
+        table[i] = new_start_table(L, G, 1, 1, budgets, 2, W, grids);
         assert_int_equal(prompt_sets_create(table[i], T, W, 0, &k, &err), CKVC_OK);
-        prompt_sets_build(k, T, alpha, rho, 4.0, 20.0);
-        assert_int_equal(variants_build(&v[i], k, both, BEHAVIOUR_BALANCED, -1, 1, "p", &err),
-                         CKVC_OK);
+        build_sets(k, T, alpha, rho);
+        build_variants(&v[i], k, BEHAVIOUR_BALANCED, -1, 1, "p");
         assert_int_equal(v[i].n_actions,
                          2 * L * (G * grids[CKVC_SIDE_HEAD].n + grids[CKVC_SIDE_GATE].n));
         prompt_sets_destroy(k);

@@ -11,16 +11,13 @@
 
 #include "calib/actions/epsilon_greedy.h"
 #include "calib/log/stable.h"
-#include "calib/actions/start_table.h"
+#include "tests/unit/sets_fixture.h"
 
 enum { L = 3, G = 4, A = CKVC_HEAD_ACTIONS };
 
 static ckvc_table *new_table(void) {
     const double budgets[1] = {64};
-    ckvc_table *t;
-    ckvc_err err = {0};
-    assert_int_equal(start_table_create(L, G, 2, 2, budgets, 1, 16, &t, &err), CKVC_OK);
-    return t;
+    return new_start_table(L, G, 2, 2, budgets, 1, 16, NULL);
 }
 
 static shard *new_rows(void) {
@@ -152,11 +149,9 @@ static void the_best_running_mean_is_tried_first(void **state) {
     (void)state;
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
     ckvc_table *t = new_table();
-    epsilon_greedy *g;
-    ckvc_err err = {0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
-    assert_int_equal(epsilon_greedy_create(t, sides, &g, &err), CKVC_OK);
+    epsilon_greedy *g = epsilon_greedy_create(t, sides);
     epsilon_greedy_begin(g, 0.0, 0, 0);
     assert_int_equal(epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng),
                      CKVC_HEAD_NEUTRAL); /* nothing is known: the table's own */

@@ -20,12 +20,12 @@
 
 #include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
-#include "calib/actions/start_table.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "formats/model/model_files.h"
 #include "lib/model/model.h"
+#include "tests/unit/sets_fixture.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
 
@@ -58,10 +58,9 @@ static void check_set(const json_t *expected, const uint32_t *positions, uint32_
 
 /* A block's tables as a ckvc_table with one budget and one cell. */
 static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint32_t W) {
-    ckvc_err err = {0};
     ckvc_table *t;
     double budget = number(block, "B");
-    assert_int_equal(start_table_create(L, G, 1, 1, &budget, 1, W, &t, &err), CKVC_OK);
+    t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
     for (uint32_t l = 0; l < L; l++) {
         for (uint32_t g = 0; g < G; g++) {
             t->weight[l * G + g] = (float)json_number_value(
@@ -79,11 +78,10 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     ckvc_err err = {0};
     uint32_t l = (uint32_t)number(a, "l"), n_candidates, set[1024];
     const layer_set *base = prompt_sets_at(k, 0, l);
-    uint32_t n =
-        side == CKVC_SIDE_HEAD
-            ? prompt_sets_head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"),
-                                      set, &n_candidates)
-            : prompt_sets_gate_action(k, 0, l, (uint32_t)number(a, "a"), set, &n_candidates);
+    uint32_t n = side == CKVC_SIDE_HEAD
+                     ? head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"), set,
+                                   &n_candidates)
+                     : gate_action(k, 0, l, (uint32_t)number(a, "a"), set, &n_candidates);
     bool same = n == base->n_kept && memcmp(set, base->positions, n * sizeof *set) == 0;
     assert_int_equal(n, (uint32_t)number(a, "S_size"));
     assert_int_equal(n_candidates, (uint32_t)number(a, "n_cand"));
@@ -173,7 +171,7 @@ static void run_golden(const char *golden, const char *dir) {
             ckvc_table *t = block_table(block, L, G, W);
             prompt_sets *k;
             assert_int_equal(prompt_sets_create(t, T, W, 0, &k, &err), CKVC_OK);
-            prompt_sets_build(k, T, stats.alpha_f32, stats.rho, stats.r_struct, stats.r_sem);
+            prompt_sets_build(k, &stats);
             for (uint32_t l = 0; l < L; l++) {
                 const layer_set *at = prompt_sets_at(k, 0, l);
                 assert_int_equal(at->n_candidates, json_integer_value(json_array_get(

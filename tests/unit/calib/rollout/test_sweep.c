@@ -12,15 +12,14 @@
 
 #include "calib/rollout/memory_plan.h"
 #include "calib/rollout/rollouts_check.h"
-#include "calib/rollout/rollouts_plain.h"
 #include "calib/rollout/rollouts_sweep.h"
-#include "calib/actions/start_table.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/sets_fixture.h"
 
 enum { MAX_T = 260, MAX_C = 70, MAX_W = 32, ALL = 80 };
 
-static const bool both[CKVC_SIDE_COUNT] = {true, true};
+static const behaviour_policy everything = {.sides = {true, true}, .limit = -1};
 
 /* Everything one rollout of losses stands on. */
 typedef struct rig {
@@ -30,8 +29,7 @@ typedef struct rig {
     ckvc_table *table;
     prompt_sets *k;
     variant_list v;
-    sweep w;
-    kept_set sets[64];
+    rollout_scratch w;
     int32_t ids[MAX_T + MAX_C];
     prefill_stats stats;
 } rig;
@@ -46,20 +44,22 @@ static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *
     const session_limits limits = {
         .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
     assert_int_equal(session_create(r->m, limits, &r->s, &err), CKVC_OK);
-    assert_int_equal(start_table_create((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1,
-                                        budgets, n_budgets, 16, &r->table, &err),
-                     CKVC_OK);
+    r->table = new_start_table((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, budgets,
+                               n_budgets, 16, NULL);
     assert_int_equal(prompt_sets_create(r->table, MAX_T, 16, 0, &r->k, &err), CKVC_OK);
-    const variant_extent most = variants_extent(r->table, MAX_T, both, -1);
-    assert_int_equal(variants_reserve(&r->v, &most, &err), CKVC_OK);
-    assert_int_equal(
-        sweep_create(&r->w, lanes, MAX_C, n_budgets, (uint32_t)s->n_layers, most.n_variants, &err),
-        CKVC_OK);
+    const variant_extent most = variants_extent(r->table, NULL, MAX_T, &everything);
+    variants_reserve(&r->v, &most);
+    const rollout_extent extent = {.max_lanes = lanes,
+                                   .max_continuation = MAX_C,
+                                   .n_budgets = n_budgets,
+                                   .n_layers = (uint32_t)s->n_layers,
+                                   .max_variants = most.n_variants};
+    rollout_scratch_init(&r->w, &extent);
     return r;
 }
 
 static void rig_close(rig *r) {
-    sweep_fini(&r->w);
+    rollout_scratch_fini(&r->w);
     variants_fini(&r->v);
     prompt_sets_destroy(r->k);
     ckvc_table_free(r->table);
@@ -84,7 +84,7 @@ static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W
                                      &r->stats, &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
-    prompt_sets_build(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct, r->stats.r_sem);
+    prompt_sets_build(r->k, &r->stats);
 }
 
 typedef struct losses {
@@ -101,20 +101,30 @@ static void take(const rig *r, losses *l) {
     }
 }
 
+/* What a prompt of T + C tokens asks for; baselines go to l. */
+static rollouts asked(rig *r, uint32_t T, uint32_t C, losses *l) {
+    return (rollouts){.session = r->s,
+                      .sets = r->k,
+                      .variants = &r->v,
+                      .continuation = r->ids + T,
+                      .n_continuation = C,
+                      .full = -1,
+                      .baseline = l->baseline};
+}
+
 static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l) {
     ckvc_err err = {0};
-    double nll[MAX_C];
+    rollouts all = asked(r, T, C, l);
     for (size_t i = 0; i < r->v.n; i++) {
         r->v.items[i].loss = -1;
     }
-    l->full = l->baseline[0] = -1;
+    l->baseline[0] = -1;
     ckvc_alloc_forbid("rollouts of the test");
-    const ckvc_status st = plain ? rollouts_plain(r->s, r->k, &r->v, r->ids + T, C, r->sets, nll,
-                                                  &l->full, l->baseline, &err)
-                                 : rollouts_sweep(&r->w, r->s, r->k, &r->v, r->ids + T, C, &l->full,
-                                                  l->baseline, &err);
+    const ckvc_status st =
+        plain ? rollouts_plain(&r->w, &all, &err) : rollouts_sweep(&r->w, &all, &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
+    l->full = all.full;
     take(r, l);
 }
 
@@ -140,11 +150,9 @@ static void check_case(const char *dir, const char *what, const double *budgets,
                        uint32_t T, uint32_t C, uint32_t W, int64_t limit, size_t *n_variants) {
     static losses plain, got;
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
-        ckvc_err err = {0};
         rig *r = rig_open(dir, (int)(i % 3) + 1, lane_counts[i], budgets, n_budgets);
         rig_prompt(r, T + C, T, C, W);
-        assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, limit, 1, "p", &err),
-                         CKVC_OK);
+        build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, limit, 1, "p");
         if (i == 0) { run(r, T, C, true, &plain); }
         run(r, T, C, false, &got);
         check_same(what, &plain, &got);
@@ -195,7 +203,8 @@ static void other_models(void **state) {
 
 /* Variants by hand: sets that no table would keep. */
 static void add_variant(variant_list *v, uint32_t layer, const uint32_t *positions, uint32_t n) {
-    v->items[v->n] = (variant){.layer = layer, .n_kept = n, .first = v->n_positions, .key = v->n};
+    v->items[v->n] =
+        (variant){.layer = layer, .offsets = {0, n}, .first = v->n_positions, .key = v->n};
     memcpy(v->positions + v->n_positions, positions, n * sizeof *positions);
     v->n_positions += n;
     v->n++;
@@ -264,14 +273,12 @@ static void any_order(void **state) {
     static losses l[2][3];
     const uint32_t T[3] = {240, 33, 100}, C[3] = {70, 2, 40};
     const double budgets[] = {16, 0.3};
-    ckvc_err err = {0};
     for (int order = 0; order < 2; order++) {
         rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, budgets, 2);
         for (int i = 0; i < 3; i++) {
             const int p = order ? 2 - i : i;
             rig_prompt(r, (uint64_t)p, T[p], C[p], 16);
-            assert_int_equal(
-                variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, 30, 1, "p", &err), CKVC_OK);
+            build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, 30, 1, "p");
             run(r, T[p], C[p], false, &l[order][p]);
         }
         rig_close(r);
@@ -303,11 +310,8 @@ static void golden(void **state) {
                                          &(prefill_input){r->ids, T, T + C, W, CKVC_ALPHA_PAPER},
                                          &r->stats, &err),
                          CKVC_OK);
-        prompt_sets_build(r->k, T, r->stats.alpha_f32, r->stats.rho, r->stats.r_struct,
-                          r->stats.r_sem);
-        assert_int_equal(
-            variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p", &err),
-            CKVC_OK);
+        prompt_sets_build(r->k, &r->stats);
+        build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p");
         run(r, T, C, true, &plain);
         run(r, T, C, false, &got);
         check_same("golden", &plain, &got);
@@ -323,16 +327,14 @@ static void check_rollouts(void **state) {
     const double budget = 16;
     const uint32_t T = 90, C = 12;
     ckvc_err err = {0};
-    double nll[MAX_C];
     uint64_t n = 0, half = 0, again = 0;
     rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, &budget, 1);
     rig_prompt(r, 1, T, C, 16);
-    assert_int_equal(variants_build(&r->v, r->k, both, BEHAVIOUR_BALANCED, 60, 1, "p", &err),
-                     CKVC_OK);
+    build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, 60, 1, "p");
     run(r, T, C, false, &got);
+    const rollouts all = asked(r, T, C, &got);
 #define CHECK(share, count)                                                                        \
-    rollouts_check(share, 7, "the prompt", r->s, r->k, &r->v, got.baseline, r->ids + T, C,         \
-                   r->sets, nll, count, &err)
+    rollouts_check(&r->w, &all, &(rollouts_sample){share, 7, "the prompt"}, count, &err)
     assert_int_equal(CHECK(1.0, &n), CKVC_OK);
     assert_int_equal(n, r->v.n + 1);
     assert_int_equal(CHECK(0.5, &half), CKVC_OK);
@@ -388,38 +390,42 @@ static void plan_of_a_large_prompt(void **state) {
         budgets[i] = 256 * (i + 1); /* up to 7,936 of 32,768 tokens */
     }
     ckvc_err err = {0};
-    ckvc_table *table;
     bench b = bench_open(2);
-    assert_int_equal(start_table_create(30, 3, 20, 4, budgets, 31, 64, &table, &err), CKVC_OK);
-    const variant_extent most = variants_extent(table, 32768, both, -1);
-    assert_true(most.n_actions >= 100000);
+    ckvc_table *table = new_start_table(30, 3, 20, 4, budgets, 31, 64, NULL);
     const size_t weights = (size_t)134515008 * 4, GB = 1000000000;
+    memory_request need = {.backend = b.be,
+                           .shape = &shape,
+                           .weights = weights,
+                           .weights_least = weights,
+                           .limits = limits,
+                           .table = table,
+                           .most = variants_extent(table, NULL, 32768, &everything),
+                           .limit = 24 * GB};
+    const variant_extent most = need.most;
+    assert_true(most.n_actions >= 100000);
     memory_plan plan, less;
-    if (memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false, 24 * GB,
-                         &plan, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    if (memory_plan_make(&need, &plan, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     printf("plan: %.2f GB: weights %.2f, prompt %.2f, kept sets %.2f, %lld lanes %.2f\n",
            (double)plan.total / 1e9, (double)plan.weights / 1e9, (double)plan.prompt / 1e9,
            (double)plan.sets / 1e9, (long long)plan.lanes, (double)plan.batch / 1e9);
     assert_true(plan.total <= 24 * GB && plan.lanes >= 256);
     assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
     /* less memory, smaller batches, until nothing fits */
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false,
-                                      4500000000, &less, &err),
-                     CKVC_OK);
+    need.limit = 4500000000;
+    assert_int_equal(memory_plan_make(&need, &less, &err), CKVC_OK);
     assert_true(less.lanes < plan.lanes && less.lanes >= 2 && less.total <= 4500000000);
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, table, &most, false,
-                                      2 * GB, &less, &err),
-                     CKVC_E_MEMORY);
+    need.limit = 2 * GB;
+    assert_int_equal(memory_plan_make(&need, &less, &err), CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "--memory"));
     err = (ckvc_err){0};
-    assert_int_equal(memory_plan_make(b.be, &shape, weights, weights, limits, NULL, NULL, false,
-                                      6 * GB, &less, &err),
-                     CKVC_OK); /* a scan */
+    need.table = NULL; /* a scan */
+    need.most = (variant_extent){0};
+    need.limit = 6 * GB;
+    assert_int_equal(memory_plan_make(&need, &less, &err), CKVC_OK);
     assert_int_equal(less.lanes, 1);
     /* a limit on distinct variants bounds what they take */
-    const variant_extent few = variants_extent(table, 32768, both, 256);
+    const behaviour_policy limited = {.sides = {true, true}, .limit = 256};
+    const variant_extent few = variants_extent(table, NULL, 32768, &limited);
     assert_true(few.n_variants == 2 * 256 + 29 + 21 &&
                 variants_bytes(&few) < variants_bytes(&most) / 10);
     ckvc_table_free(table);
@@ -449,37 +455,45 @@ static void plan_is_true(void **state) {
         model *m;
         session *s;
         prompt_sets *k;
-        ckvc_table *table;
         variant_list v = {0};
-        sweep w;
+        rollout_scratch w;
         assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
-        assert_int_equal(start_table_create(8, 3, 1, 1, budgets, 2, 16, &table, &err), CKVC_OK);
-        const variant_extent most = variants_extent(table, MAX_T, both, 100);
-        session_limits with = limits;
-        with.max_lanes = lanes;
+        ckvc_table *table = new_start_table(8, 3, 1, 1, budgets, 2, 16, NULL);
+        const behaviour_policy limited = {.sides = {true, true}, .limit = 100};
+        memory_request need = {.backend = b.be,
+                               .shape = model_get_shape(m),
+                               .weights = model_converted_bytes(m),
+                               .weights_least = model_converted_bytes(m),
+                               .limits = limits,
+                               .table = table,
+                               .most = variants_extent(table, NULL, MAX_T, &limited)};
         /* the least limit that gives this many lanes */
         memory_plan plan;
         size_t least = 0;
         for (size_t limit = 1 << 20; least == 0; limit += limit / 200) {
             err = (ckvc_err){0};
-            if (memory_plan_make(b.be, model_get_shape(m), model_converted_bytes(m),
-                                 model_converted_bytes(m), limits, table, &most, false, limit,
-                                 &plan, &err) == CKVC_OK &&
-                plan.lanes >= lanes) {
+            need.limit = limit;
+            if (memory_plan_make(&need, &plan, &err) == CKVC_OK && plan.lanes >= lanes) {
                 least = limit;
             }
         }
+        session_limits with = limits;
         with.max_lanes = plan.lanes;
+        const rollout_extent extent = {.max_lanes = plan.lanes,
+                                       .max_continuation = MAX_C,
+                                       .n_budgets = 2,
+                                       .n_layers = 8,
+                                       .max_variants = need.most.n_variants};
         const size_t before = in_use();
         assert_int_equal(session_create(m, with, &s, &err), CKVC_OK);
         assert_int_equal(prompt_sets_create(table, MAX_T, 16, 0, &k, &err), CKVC_OK);
-        assert_int_equal(variants_reserve(&v, &most, &err), CKVC_OK);
-        assert_int_equal(sweep_create(&w, plan.lanes, MAX_C, 2, 8, most.n_variants, &err), CKVC_OK);
+        variants_reserve(&v, &need.most);
+        rollout_scratch_init(&w, &extent);
         const double took = (double)(in_use() - before), said = (double)plan.total;
         printf("%lld lanes: said %.0f bytes, took %.0f\n", (long long)plan.lanes, said, took);
         assert_true(fabs(took - said) <
                     0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
-        sweep_fini(&w);
+        rollout_scratch_fini(&w);
         variants_fini(&v);
         prompt_sets_destroy(k);
         session_destroy(s);

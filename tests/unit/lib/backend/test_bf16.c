@@ -143,8 +143,8 @@ static void products(cpu_products way) {
         float *w16 = rounded_all(w, (size_t)(n_out * n_in)),
               *x16 = rounded_all(x, (size_t)(rows * n_in));
         double *want = ckvc_alloc(used, sizeof *want);
-        for (int variant = 0; variant < 4; variant++) {
-            const bool add = variant & 1, with_bias = variant & 2;
+        for (int kind = 0; kind < 4; kind++) {
+            const bool add = kind & 1, with_bias = kind & 2;
             ckvc_err err = {0};
             be_weight *bw, *bb;
             be_buf *bx, *by;
@@ -165,7 +165,7 @@ static void products(cpu_products way) {
             const double error = nmse(got, want, used);
             if (!(error <= NMSE_BOUND)) {
                 fail_msg("%ld x %ld x %ld, variant %d: NMSE %.3g", (long)n, (long)n_out, (long)n_in,
-                         variant, error);
+                         kind, error);
             }
             oracle(want, y0, with_bias ? bias : NULL, w, x, n, n_out, n_in, add);
             if (n_in > 2) { assert_true(nmse(got, want, used) > NMSE_ROUNDED); /* it did round */ }
@@ -452,27 +452,29 @@ static void measured_error(void **state) {
                               .n_tokens = (uint32_t)(120 - 20 * p),
                               .n_continuation = 12};
     }
-    const bench_error_options o = {.prompts = prompts,
-                                   .n_prompts = N,
-                                   .window = W,
+    prompt_list list = {.items = prompts};
+    while (list.n < N) {
+        prompts_add(&list);
+    }
+    const bench_error_options o = {.window = W,
                                    .budget = 0.25,
                                    .variants = -1,
                                    .memory = (size_t)1 << 30,
                                    .seed = 1};
     const model_shape *s = model_get_shape(reference);
     bench_error e;
-    if (bench_error_measure(b.be, reference, b.be, same, &o, &e, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    const calibrate_inputs alike[2] = {{.model = reference, .backend = b.be, .prompts = &list},
+                                       {.model = same, .backend = b.be, .prompts = &list}};
+    if (bench_error_measure(alike, &o, &e, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_true(e.n_rewards ==
                 N * (uint64_t)s->n_layers *
                     (uint64_t)(s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
     assert_true(e.n_cells == (uint64_t)s->n_layers * (uint64_t)(s->n_kv_heads + 1));
     assert_true(e.reward_max == 0 && e.advantage_max == 0 && e.kept_share == 0 &&
                 e.n_changed == 0 && e.advantage_sd > 0);
-    if (bench_error_measure(b.be, reference, other.be, m, &o, &e, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    const calibrate_inputs apart[2] = {alike[0],
+                                       {.model = m, .backend = other.be, .prompts = &list}};
+    if (bench_error_measure(apart, &o, &e, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_true(e.reward_mean > 0 && e.reward_mean <= e.reward_max && e.reward_max < 0.2);
     assert_true(e.advantage_mean > 0 && e.advantage_mean < e.advantage_sd);
     assert_true(e.n_changed <= e.n_live && e.n_live <= e.n_cells);

@@ -13,13 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "calib/actions/start_table.h"
-#include "calib/actions/variants.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
-
-static const bool both[CKVC_SIDE_COUNT] = {true, true};
+#include "tests/unit/sets_fixture.h"
 
 static void test_utilities_by_hand(void **state) {
     (void)state;
@@ -71,10 +68,10 @@ static void test_sets_by_hand(void **state) {
         prompt_sets *k;
         ckvc_err err = {0};
         const double budget = 2;
-        assert_int_equal(start_table_create(1, 2, 1, 1, &budget, 1, 1, &t, &err), CKVC_OK);
+        t = new_start_table(1, 2, 1, 1, &budget, 1, 1, NULL);
         t->op = want[i].op;
         assert_int_equal(prompt_sets_create(t, 4, 1, 0, &k, &err), CKVC_OK);
-        prompt_sets_build(k, 4, alpha, rho, 1.0, 2.0);
+        build_sets(k, 4, alpha, rho);
         const layer_set *at = prompt_sets_at(k, 0, 0);
         assert_int_equal(at->n_kept, want[i].n);
         assert_memory_equal(at->positions, want[i].kept, want[i].n * sizeof(uint32_t));
@@ -143,7 +140,7 @@ static void test_actions_against_definition(void **state) {
             ckvc_table *t;
             prompt_sets *k;
             ckvc_err err = {0};
-            assert_int_equal(start_table_create(L, G, E, 1, budgets, 2, W, &t, &err), CKVC_OK);
+            t = new_start_table(L, G, E, 1, budgets, 2, W, NULL);
             t->op = (ckvc_operator)op;
             t->edges_entropy[0] = 3.0;
             for (uint32_t i = 0; i < L * G * 2; i++) {
@@ -155,7 +152,7 @@ static void test_actions_against_definition(void **state) {
             }
             assert_int_equal(prompt_sets_create(t, T, W, keep_window, &k, &err), CKVC_OK);
             if (layered) { prompt_sets_by_layer(k, by_layer); }
-            prompt_sets_build(k, T, alpha, rho, 4.0, 20.0); /* entropy bin 1 */
+            build_sets(k, T, alpha, rho); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
             for (uint32_t b = 0; b < k->n_budgets; b++) {
                 for (uint32_t l = 0; l < L; l++) {
@@ -193,8 +190,7 @@ static void test_actions_against_definition(void **state) {
                             w[g] = ckvc_head_action((int)a);
                             n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want,
                                               &n_want);
-                            assert_int_equal(prompt_sets_head_action(k, b, l, g, a, got, &n_got),
-                                             n);
+                            assert_int_equal(head_action(k, b, l, g, a, got, &n_got), n);
                             assert_int_equal(n_got, n_want);
                             assert_memory_equal(got, want, n * sizeof *want);
                         }
@@ -203,7 +199,7 @@ static void test_actions_against_definition(void **state) {
                     for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
                         n = by_definition(t, alpha, rho_l, w, ckvc_gate_action((int)a), B,
                                           keep_window, want, &n_want);
-                        assert_int_equal(prompt_sets_gate_action(k, b, l, a, got, &n_got), n);
+                        assert_int_equal(gate_action(k, b, l, a, got, &n_got), n);
                         assert_int_equal(n_got, n_want);
                         assert_memory_equal(got, want, n * sizeof *want);
                     }
@@ -235,19 +231,18 @@ static void test_extent_by_layer(void **state) {
         prompt_sets *k;
         variant_list v = {0};
         ckvc_err err = {0};
-        assert_int_equal(start_table_create(L, G, 1, 1, &budget, 1, W, &t, &err), CKVC_OK);
+        t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
         assert_int_equal(prompt_sets_create(t, T, W, 0, &k, &err), CKVC_OK);
         prompt_sets_by_layer(k, by_layer);
-        const variant_extent most = variants_extent_by_layer(t, by_layer, T, both, limits[i]);
+        const behaviour_policy how = {.sides = {true, true}, .limit = limits[i], .seed = 1};
+        const variant_extent most = variants_extent(t, by_layer, T, &how);
         assert_int_equal(most.max_kept, 60);
         assert_int_equal(most.n_actions, L * (G * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
-        assert_int_equal(variants_reserve(&v, &most, &err), CKVC_OK);
+        variants_reserve(&v, &most);
         ckvc_alloc_forbid("a prompt with budgets by layer");
-        prompt_sets_build(k, T, alpha, rho, 4.0, 20.0);
-        const ckvc_status st =
-            variants_build(&v, k, both, BEHAVIOUR_BALANCED, limits[i], 1, "p", &err);
+        build_sets(k, T, alpha, rho);
+        variants_build(&v, k, &how, "p");
         ckvc_alloc_permit();
-        assert_int_equal(st, CKVC_OK);
         assert_true(v.n_actions >= CKVC_GATE_ACTIONS && v.n_actions <= most.n_actions);
         assert_true(v.n <= most.n_variants && v.n_positions <= most.n_positions);
         for (size_t a = 0; a < v.n_actions; a++) {

@@ -1,0 +1,56 @@
+/* The losses of one prompt: full cache, baselines, distinct variants. Here what is asked for, and
+ * the plain way to it: after one prefill, one continuation per distinct kept set. Slow and simple:
+ * the oracle that every faster way is held against (method.md section 4).
+ */
+#ifndef CKVC_ROLLOUTS_H
+#define CKVC_ROLLOUTS_H
+
+#include "calib/actions/prompt_sets.h"
+#include "calib/actions/variants.h"
+#include "lib/model/model.h"
+
+/* Losses are means over the continuation, nats per token, and may be non-finite. */
+typedef struct rollouts {
+    session *session;            /* holding the prefilled prompt */
+    const prompt_sets *sets;     /* of that prompt */
+    variant_list *variants;      /* of these sets; each item's loss is filled */
+    const int32_t *continuation; /* [C] */
+    uint32_t n_continuation;     /* C */
+    double full;                 /* filled */
+    double *baseline;            /* [nB], filled */
+} rollouts;
+
+/* How large scratch has to be. */
+typedef struct rollout_extent {
+    int64_t max_lanes; /* the session's; 1: for the plain way alone */
+    uint32_t max_continuation, n_budgets, n_layers;
+    size_t max_variants;
+} rollout_extent;
+
+/* Scratch, sized once. */
+typedef struct rollout_scratch {
+    rollout_extent most;
+    double *nll;    /* [max_lanes][C] */
+    kept_set *sets; /* [L] of a plain rollout */
+    /* of rollouts_sweep: */
+    uint32_t *order;     /* [max variants]: by group of budgets, then layer, then as listed */
+    uint32_t *first;     /* [nB * L + 1] */
+    uint32_t *item;      /* [max_lanes]: variants of a batch, as they were taken */
+    uint32_t *of_lane;   /* [max_lanes]: which variant a lane is */
+    rollout_lane *lanes; /* [max_lanes] */
+    kept_set *kept;      /* [max_lanes] */
+} rollout_scratch;
+
+size_t rollout_scratch_bytes(const rollout_extent *most);
+void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most);
+void rollout_scratch_fini(rollout_scratch *w);
+
+/* One loss: under the baseline of one budget, under variant i. */
+ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t budget, double *loss,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status rollout_variant(rollout_scratch *w, const rollouts *r, size_t i, double *loss,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* All of them. */
+ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif

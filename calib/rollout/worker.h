@@ -1,0 +1,70 @@
+/* One prompt at a time: a session, what the prompt keeps under a table and under its actions, and
+ * the losses of all of it. Calibration, the grid search and the benchmarks drive one; which
+ * prompts, in what order, and what becomes of the losses is theirs.
+ *
+ * Sized once, for the longest prompt (worker_open): from a prompt's tokens to its losses nothing
+ * allocates. A prompt goes worker_prefill, worker_keep, worker_rollouts.
+ */
+#ifndef CKVC_WORKER_H
+#define CKVC_WORKER_H
+
+#include "calib/actions/epsilon_greedy.h"
+#include "calib/actions/variants.h"
+#include "calib/prompt/prompts.h"
+#include "calib/rollout/memory_plan.h"
+#include "calib/rollout/rollouts.h"
+#include "lib/model/model.h"
+
+/* What a pass runs on; all borrowed. */
+typedef struct calibrate_inputs {
+    model *model;
+    backend *backend;
+    const manifest *manifest;
+    const prompt_list *prompts;
+} calibrate_inputs;
+
+/* How losses are computed: all variants of a prompt in one sweep of the layers, or one continuation
+ * each. The same bits either way. */
+typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
+
+typedef struct worker_options {
+    int64_t window;
+    ckvc_alpha_kind alpha_kind;
+    uint32_t keep_window;
+    const double *layer_budgets; /* [L] or NULL, borrowed: prompt_sets.h */
+    behaviour_policy behaviour;  /* greedy is the worker's own to make */
+    rollout_way rollouts;
+    size_t memory; /* bytes; 0: three quarters of what is free */
+} worker_options;
+
+typedef struct worker {
+    worker_options o;
+    session *session;
+    prompt_sets *sets; /* NULL without a table */
+    variant_list variants;
+    rollout_scratch scratch;
+    memory_plan plan;
+    double share; /* of random choices under BEHAVIOUR_EPSILON_GREEDY; set before worker_keep */
+    /* the prompt in hand */
+    prefill_stats stats;
+    rollouts losses; /* of these sets and variants */
+} worker;
+
+/* The longest of in->prompts is what it is sized for. table (borrowed) NULL: prefills and full
+ * caches alone. CKVC_E_MEMORY when the memory does not hold it; worker_close it even so. It points
+ * into itself and stays where it was opened. */
+ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,
+                        const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
+void worker_close(worker *w);
+
+/* -> stats. */
+ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) CKVC_MUST_CHECK;
+/* The loss of the full cache alone -> losses.full; NaN without a continuation. */
+ckvc_status worker_full(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
+/* Kept sets and distinct variants of the prefilled prompt; logged: false, of no action (a prompt
+ * that is held out). */
+void worker_keep(worker *w, const prompt *p, bool logged);
+/* Full cache, baselines, variants: every loss that the prompt needs. */
+ckvc_status worker_rollouts(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif
