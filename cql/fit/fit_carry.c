@@ -2,6 +2,7 @@
 #include "cql/fit/fit_carry.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,10 +37,9 @@ void fit_carry_evidence(table_file *to, const table_file *in, ckvc_side side) {
 }
 
 /* meta[object][key] = the incoming table's. */
-static int take(json_t *meta, const json_t *from, const char *object, const char *key) {
+static void take(json_t *meta, const json_t *from, const char *object, const char *key) {
     json_t *value = json_object_get(json_object_get(from, object), key);
-    return value ? json_object_set_new(json_object_get(meta, object), key, json_deep_copy(value))
-                 : 0;
+    if (value) { json_object_set_new(json_object_get(meta, object), key, json_deep_copy(value)); }
 }
 
 static int by_text(const void *a, const void *b) {
@@ -47,47 +47,43 @@ static int by_text(const void *a, const void *b) {
 }
 
 /* meta[key] = the texts of both lists, sorted, each once. */
-static int unite(json_t *meta, const json_t *from, const char *key) {
+static void unite(json_t *meta, const json_t *from, const char *key) {
     const json_t *lists[2] = {json_object_get(meta, key), json_object_get(from, key)};
     size_t n = 0, most = json_array_size(lists[0]) + json_array_size(lists[1]);
-    json_t **all = ckvc_alloc(most + 1, sizeof(json_t *)), *out = json_array();
-    for (int i = 0; all && i < 2; i++) {
+    CKVC_AUTO_FREE json_t **all = ckvc_alloc(most, sizeof(json_t *));
+    json_t *out = json_array();
+    for (int i = 0; i < 2; i++) {
         for (size_t k = 0; k < json_array_size(lists[i]); k++) {
             json_t *text = json_array_get(lists[i], k);
             if (json_is_string(text)) { all[n++] = text; }
         }
     }
-    int bad = !all || !out;
-    if (!bad) { qsort(all, n, sizeof(json_t *), by_text); }
-    for (size_t k = 0; !bad && k < n; k++) {
-        bad |=
-            (k == 0 || by_text(&all[k - 1], &all[k]) != 0) && json_array_append(out, all[k]) != 0;
+    qsort(all, n, sizeof(json_t *), by_text);
+    for (size_t k = 0; k < n; k++) {
+        if (k == 0 || by_text(&all[k - 1], &all[k]) != 0) { json_array_append(out, all[k]); }
     }
-    free(all);
-    if (bad) {
-        json_decref(out);
-        return -1;
-    }
-    return json_object_set_new(meta, key, out);
+    json_object_set_new(meta, key, out);
 }
 
-ckvc_status fit_carry_meta(json_t *meta, const table_file *in, ckvc_side side, ckvc_err *err) {
+void fit_carry_meta(json_t *meta, const table_file *in, ckvc_side side) {
     const char *name = ckvc_side_name(side);
-    int bad = take(meta, in->meta, "diagnostics", name) | take(meta, in->meta, "counts", name) |
-              take(meta, in->meta, "unsupported", name) |
-              take(meta, in->meta, "reward", side == CKVC_SIDE_HEAD ? "scale_head" : "scale_gate");
+    char scale[32];
+    snprintf(scale, sizeof scale, "scale_%s", name);
+    take(meta, in->meta, "diagnostics", name);
+    take(meta, in->meta, "counts", name);
+    take(meta, in->meta, "unsupported", name);
+    take(meta, in->meta, "reward", scale);
     json_t *solver = json_object_get(meta, "solver");
     double ours = json_real_value(json_object_get(solver, "certificate")),
            theirs =
                json_real_value(json_object_get(json_object_get(in->meta, "solver"), "certificate"));
-    bad |= json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
-    bad |= unite(meta, in->meta, "plans") | unite(meta, in->meta, "passes");
+    json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
+    unite(meta, in->meta, "plans");
+    unite(meta, in->meta, "passes");
     const json_t *stable = json_object_get(in->meta, "until_stable");
     if (json_is_array(stable)) {
         json_t *both = json_deep_copy(stable);
-        const json_t *own = json_object_get(meta, "until_stable");
-        bad |= !both || (own && json_array_extend(both, (json_t *)(uintptr_t)own)) ||
-               json_object_set_new(meta, "until_stable", both);
+        json_array_extend(both, json_object_get(meta, "until_stable"));
+        json_object_set_new(meta, "until_stable", both);
     }
-    return bad ? ckvc_fail_memory(err, "a table's META", 4096) : CKVC_OK;
 }

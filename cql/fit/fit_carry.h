@@ -13,7 +13,6 @@ bool fit_carries(const table_file *incoming, ckvc_side side, const fit_options *
 void fit_carry_evidence(table_file *to, const table_file *incoming, ckvc_side side);
 /* Rewrites what META says of the side: diagnostics, scale, counts, unsupported; the greater
  * certificate; plans and passes of both. */
-ckvc_status fit_carry_meta(json_t *meta, const table_file *incoming, ckvc_side side,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+void fit_carry_meta(json_t *meta, const table_file *incoming, ckvc_side side);
 
 #endif
