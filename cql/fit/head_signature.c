@@ -8,7 +8,7 @@
 #include "lib/base/memory.h"
 
 bool head_signature_there(const shard *s) {
-    return s->rho_sd != NULL && s->own_recent != NULL && s->own_entropy != NULL;
+    return s->rho_sd && s->own_recent && s->own_entropy;
 }
 
 void head_signature_add(double *sums, const shard *s, size_t p) {
@@ -26,9 +26,8 @@ static ckvc_status add_shard(head_signature *out, const shard *s, const char *wh
         return ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no statistics of heads", where);
     }
     size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
-    if (out->values == NULL) {
-        ckvc_status st = shard_header_copy(&out->h, &s->h, err);
-        if (st != CKVC_OK) { return st; }
+    if (!out->values) {
+        CKVC_TRY(shard_header_copy(&out->h, &s->h, err));
         out->values = ckvc_calloc(heads * 3, sizeof *out->values);
     }
     if (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads) {
@@ -36,10 +35,12 @@ static ckvc_status add_shard(head_signature *out, const shard *s, const char *wh
                          out->h.n_layers, out->h.n_kv_heads, s->h.n_layers, s->h.n_kv_heads);
     }
     for (size_t p = 0; p < s->n_prompts; ++p) {
-        if (strcmp(s->prompts[p].split, "heldout") != 0) {
-            head_signature_add(out->values, s, p);
-            out->n_prompts++;
-        }
+        if (strcmp(s->prompts[p].split, "heldout") == 0) { continue; }
+        head_signature_add(out->values, s, p);
+        CKVC_GROW(out->r_struct, out->capacity[0], out->n_prompts + 1);
+        CKVC_GROW(out->r_sem, out->capacity[1], out->n_prompts + 1);
+        out->r_struct[out->n_prompts] = s->prompts[p].r_struct;
+        out->r_sem[out->n_prompts++] = s->prompts[p].r_sem;
     }
     return CKVC_OK;
 }
@@ -48,38 +49,32 @@ ckvc_status head_signature_read(const run_dir *run, head_signature *out, ckvc_er
     *out = (head_signature){0};
     const run_pass *scan = NULL;
     for (size_t i = 0; i < run_pass_count(run); ++i) {
-        if (run_pass_at(run, i)->number == 0 && run_pass_at(run, i)->complete) {
-            scan = run_pass_at(run, i);
-        }
+        const run_pass *pass = run_pass_at(run, i);
+        if (pass->number == 0 && pass->complete) { scan = pass; }
     }
-    if (scan == NULL) {
+    if (!scan) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: has no complete scan; `ckvc scan` makes one",
                          run_path(run));
     }
-    ckvc_status st = CKVC_OK;
-    for (size_t k = 0; st == CKVC_OK && k < scan->n_shards; ++k) {
-        shard *rows = NULL;
-        if ((st = run_read_shard(run, scan, k, &rows, err)) == CKVC_OK) {
-            st = add_shard(out, rows, run_path(run), err);
-        }
-        shard_free(rows);
+    for (size_t k = 0; k < scan->n_shards; ++k) {
+        CKVC_AUTO(shard_free_at) shard *rows = NULL;
+        CKVC_TRY(run_read_shard(run, scan, k, &rows, err));
+        CKVC_TRY(add_shard(out, rows, run_path(run), err));
     }
-    if (st == CKVC_OK && out->n_prompts == 0) {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no prompts that are not held out",
-                       run_path(run));
+    if (out->n_prompts == 0) {
+        return ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no prompts that are not held out",
+                         run_path(run));
     }
-    if (st == CKVC_OK) {
-        for (size_t i = 0; i < (size_t)out->h.n_layers * out->h.n_kv_heads * 3; ++i) {
-            out->values[i] /= (double)out->n_prompts;
-        }
-    } else {
-        head_signature_fini(out);
+    for (size_t i = 0; i < (size_t)out->h.n_layers * out->h.n_kv_heads * 3; ++i) {
+        out->values[i] /= (double)out->n_prompts;
     }
-    return st;
+    return CKVC_OK;
 }
 
 void head_signature_fini(head_signature *s) {
     shard_header_fini(&s->h);
     free(s->values);
+    free(s->r_struct);
+    free(s->r_sem);
     *s = (head_signature){0};
 }
