@@ -89,11 +89,10 @@ static ckvc_status check_report(const transfer_cli *c, const table_file *from, c
                          "%s: its rows are %s heads, those of the transferred table are not",
                          c->against, t->table->head_axis ? "query" : "KV");
     }
-    const json_t *keep = json_object_get(from->meta, "keep_window");
-    return table_file_check_score(
-        t, c->against, json_string_value(json_object_get(from->meta, "alpha_kind")),
-        json_is_integer(keep) ? json_integer_value(keep) : -1, from->table->window,
-        "the transferred table", "transfer one that has", err);
+    const setting made = setting_of_table(t->table, t->meta),
+                  ours = setting_of_table(from->table, from->meta);
+    return setting_match(&made, c->against, &ours, "the transferred table", SETTING_SCORE,
+                         "transfer one that has --", err);
 }
 
 /* The scores that one would make by hand: both tables and identity under the transferred table's

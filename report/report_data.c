@@ -124,7 +124,7 @@ static ckvc_status load_run(report *r, const char *path, ckvc_err *err) {
         shard *s = NULL;
         if ((rc = run_read_shard(run->dir, use, k, &s, err))) { return rc; }
         if (k == 0) {
-            rc = shard_header_copy(&run->h, &s->h, err);
+            shard_header_copy(&run->h, &s->h);
             run->binned = use == run->pass;
             size_t cells = report_cell(&run->h, run->h.n_budgets, 0, 0, 0);
             run->cells = rc ? NULL : ckvc_calloc(cells, sizeof *run->cells);

@@ -26,8 +26,8 @@ static uint64_t start_hash(const shard_header *h) {
         parts[s] =
             side.entries ? ckvc_xxh64(side.entries, side.n_states * sizeof *side.entries) : 0;
     }
-    if (h->layer_budgets) {
-        parts[CKVC_SIDE_COUNT] = ckvc_xxh64(h->layer_budgets, h->n_layer_budgets * sizeof(double));
+    if (h->setting.layer_budgets.v) {
+        parts[CKVC_SIDE_COUNT] = ckvc_xxh64(h->setting.layer_budgets.v, h->setting.layer_budgets.n * sizeof(double));
     }
     return ckvc_xxh64(parts, sizeof parts);
 }

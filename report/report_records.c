@@ -132,7 +132,7 @@ static ckvc_status read_prompt(reader *x, size_t i, cql_logged *into, prompt_lis
         ckvc_status rc = named ? CKVC_OK : add_key(seen, p, err);
         named = true;
         if (rc == CKVC_OK) {
-            double tokens = x->s->h.reduction == CKVC_LOSS_SUM ? (double)p->n_continuation : 1;
+            double tokens = x->s->h.setting.reduction == CKVC_LOSS_SUM ? (double)p->n_continuation : 1;
             double part = isnan(before) ? r->reward - r->baseline : -(r->loss - before) * tokens;
             rc = cql_logged_add(into, shard_state(&side, r, p), r->action, r->reward - r->baseline,
                                 part, r->baseline, err);

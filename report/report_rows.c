@@ -16,13 +16,13 @@ static int compare_series(const report_series *a, const report_series *b) {
     c = c ? c : (a->continuation > b->continuation) - (a->continuation < b->continuation);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
-    c = c ? c : scores_compare_settings(&a->setting, &b->setting);
+    c = c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE);
     c = c ? c : strcmp(a->policy, b->policy);
     return c ? c : strcmp(a->table, b->table);
 }
 
 bool report_one_score(const report_series *a, const report_series *b) {
-    return scores_compare_settings(&a->setting, &b->setting) == 0;
+    return setting_compare(&a->setting, &b->setting, SETTING_SCORE) == 0;
 }
 
 bool report_one_setting(const report_series *a, const report_series *b) {
@@ -165,32 +165,23 @@ static bool is_heldout(const score_row *row) {
 }
 
 /* Titles name a part of the score only where the series differ in it. */
-static ckvc_status add_settings(report_rows *s, ckvc_err *err) {
-    bool alphas = false, kept = false, windows = false;
-    for (size_t k = 1; k < s->n_series; k++) {
-        const score_setting *a = &s->series[0].setting, *b = &s->series[k].setting;
-        alphas |= a->alpha_kind != b->alpha_kind;
-        kept |= a->keep_window != b->keep_window;
-        windows |= a->window != b->window;
-    }
-    for (size_t k = 0; k < s->n_series && (alphas || kept || windows); k++) {
-        report_series *of = &s->series[k];
-        ckvc_buffer b = {0};
-        ckvc_buffer_text(&b, of->title);
-        if (alphas) {
-            ckvc_buffer_printf(&b, ", %s \u03B1", ckvc_alpha_name(of->setting.alpha_kind));
+static void add_settings(report_rows *s) {
+    for (size_t i = 0; i < setting_n_fields; i++) {
+        const setting_field *f = &setting_fields[i];
+        bool differ = false;
+        for (size_t k = 1; k < s->n_series && f->title; k++) {
+            differ |= setting_number(f, &s->series[0].setting) !=
+                      setting_number(f, &s->series[k].setting);
         }
-        if (kept && of->setting.keep_window) {
-            ckvc_buffer_printf(&b, ", last %u kept", of->setting.keep_window);
+        for (size_t k = 0; k < s->n_series && differ; k++) {
+            char part[96];
+            report_series *of = &s->series[k];
+            if (!setting_title(f, &of->setting, part, sizeof part)) { continue; }
+            char *title = ckvc_format("%s, %s", of->title, part);
+            free(of->title);
+            of->title = title;
         }
-        if (windows) { ckvc_buffer_printf(&b, ", W = %u", of->setting.window); }
-        char *title = b.failed ? NULL : ckvc_strdup((const char *)b.data);
-        ckvc_buffer_fini(&b);
-        if (!title) { return ckvc_fail_memory(err, "report", 64); }
-        free(of->title);
-        of->title = title;
     }
-    return CKVC_OK;
 }
 
 /* Two files may hold the same prompt under the same policy (a table stands in each of them): it
@@ -292,7 +283,7 @@ ckvc_status report_rows_gather(const report *r, report_rows *s, ckvc_err *err) {
         of->title = rc == CKVC_OK ? series_title(r, of, s->rows[of->first].row) : NULL;
         if (rc == CKVC_OK && !of->title) { rc = ckvc_fail_memory(err, "report", 64); }
     }
-    rc = rc == CKVC_OK ? add_settings(s, err) : rc;
+    if (rc == CKVC_OK) { add_settings(s); }
 done:
     seen_free(&seen);
     free(is_seen);

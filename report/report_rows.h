@@ -18,7 +18,7 @@ typedef struct report_series {
     double budget;
     uint64_t layer_budgets; /* which budgets by layer; 0: none */
     uint32_t continuation;
-    score_setting setting;
+    setting setting;
     double *taus; /* [n_taus] the thresholds of a matched control, ascending: one for each `score`
                      that found its own */
     size_t n_taus;

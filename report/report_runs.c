@@ -35,14 +35,7 @@ ckvc_status report_runs_json(report *r, ckvc_err *err) {
         json_object_set_new(o, "fingerprint", json_string(h->fingerprint));
         json_object_set_new(o, "manifest", json_string(h->manifest));
         json_object_set_new(o, "behaviour", json_string(h->behaviour));
-        json_object_set_new(o, "alpha_kind", json_string(h->alpha_kind));
-        json_object_set_new(o, "window", json_integer(h->window));
-        json_object_set_new(o, "continuation", json_integer(h->continuation));
-        json_object_set_new(o, "keep_window", json_integer(h->keep_window));
-        json_object_set_new(o, "lambda", ckvc_json_real(h->beta_bud));
-        json_object_set_new(o, "loss_reduction",
-                            json_string(ckvc_loss_reduction_name(h->reduction)));
-        json_object_set_new(o, "seed", json_integer((json_int_t)h->seed));
+        setting_write(o, SETTING_REPORT, &h->setting, 0);
         size_t heldout = 0;
         for (size_t k = 0; k < run->n_prompts; k++) {
             const report_prompt *q = &run->prompts[k];

@@ -178,9 +178,7 @@ static json_t *series_json(const report_series *s) {
     json_object_set_new(o, "table", *s->table ? json_string(s->table) : json_null());
     json_object_set_new(o, "budget", ckvc_json_real(s->budget));
     json_object_set_new(o, "C", json_integer(s->continuation));
-    json_object_set_new(o, "alpha", json_string(ckvc_alpha_name(s->setting.alpha_kind)));
-    json_object_set_new(o, "keep_window", json_integer(s->setting.keep_window));
-    json_object_set_new(o, "window", json_integer(s->setting.window));
+    setting_write_all(o, SETTING_LINE, &s->setting, SETTING_SCORE);
     json_object_set_new(o, "taus", ckvc_json_reals(s->taus, s->n_taus));
     json_object_set_new(o, "by_layer", json_boolean(s->layer_budgets != 0));
     return o;

@@ -249,17 +249,18 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
                         json_pack("{s:b, s:I, s:I, s:I, s:I}", "fitted", 0, "prompts",
                                   (json_int_t)prompts, "states", (json_int_t)states, "supported",
                                   (json_int_t)supported, "changed", (json_int_t)changed));
-    json_t *meta = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:s, s:[s], s:o, s:o, s:s}", "label",
-        model_name(m), "model_name", model_name(m), "family", model_get_shape(m)->family,
-        "fingerprint", model_fingerprint(m), "alpha_kind", ckvc_alpha_name(s->o->alpha_kind),
-        "keep_window", (json_int_t)s->o->keep_window, "continuation",
-        (json_int_t)s->o->continuation, "lambda", s->o->beta_bud, "probe", "grid-search", "plans",
-        run_plan_hash(s->g->run), "diagnostics", sides, "grid_search", means, "side", side);
-    if (s->o->reduction != CKVC_LOSS_MEAN) {
-        json_object_set_new(meta, "loss_reduction",
-                            json_string(ckvc_loss_reduction_name(s->o->reduction)));
-    }
+    json_t *meta =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:[s], s:o, s:o, s:s}", "label", model_name(m),
+                  "model_name", model_name(m), "family", model_get_shape(m)->family, "fingerprint",
+                  model_fingerprint(m), "probe", "grid-search", "plans", run_plan_hash(s->g->run),
+                  "diagnostics", sides, "grid_search", means, "side", side);
+    const setting made = {.alpha = s->o->alpha_kind,
+                          .compute = (ckvc_compute)s->g->inputs->backend->compute,
+                          .continuation = (uint32_t)s->o->continuation,
+                          .keep_window = s->o->keep_window,
+                          .beta_bud = s->o->beta_bud,
+                          .reduction = s->o->reduction};
+    setting_write(meta, SETTING_META, &made, 0);
     json_decref(s->file->meta);
     s->file->meta = meta;
     CKVC_AUTO(fit_leaks_fini) fit_leaks leaks = {0};

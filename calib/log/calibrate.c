@@ -90,9 +90,8 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
         *bad = "the full-cache loss or a risk is not finite";
         return CKVC_OK;
     }
-    size_t index;
-    CKVC_TRY(shard_add_prompt(s->rows, &row, &index, err));
-    const size_t n = (size_t)s->rows->h.n_layers * s->rows->h.n_kv_heads;
+    const size_t index = shard_add_prompt(s->rows, &row),
+                 n = (size_t)s->rows->h.n_layers * s->rows->h.n_kv_heads;
     memcpy(s->rows->rho_sd + index * n, w->stats.rho_sd, n * sizeof(double));
     memcpy(s->rows->own_recent + index * n, w->stats.own_recent, n * sizeof(double));
     memcpy(s->rows->own_entropy + index * n, w->stats.own_entropy, n * sizeof(double));
@@ -110,19 +109,18 @@ static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
 
 /* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
  * that its layers draw on. */
-static ckvc_status log_baselines(pass *s, const char **bad, ckvc_err *err) {
+static void log_baselines(pass *s, const char **bad) {
     const prompt_sets *k = s->w.sets;
     for (uint32_t block = 0; block < k->table->n_budgets; block++) {
         const uint32_t b = k->layer_budgets ? 0 : block;
         const double loss = s->w.losses.baseline[b];
         if (!isfinite(loss)) {
             *bad = "a baseline loss is not finite";
-            return CKVC_OK;
+            return;
         }
         if (!block_in_use(k, b, block)) { continue; }
-        size_t row;
         const struct shard_baseline base = {.budget = (uint16_t)block, .loss = loss};
-        CKVC_TRY(shard_add_baseline(s->rows, &base, &row, err));
+        const size_t row = shard_add_baseline(s->rows, &base);
         for (uint32_t l = 0; l < k->n_layers; l++) {
             const layer_set *at = prompt_sets_at(k, b, l);
             const size_t i = row * k->n_layers + l;
@@ -133,7 +131,6 @@ static ckvc_status log_baselines(pass *s, const char **bad, ckvc_err *err) {
             s->rows->n_candidates_hi[i] = at->n_candidates_hi;
         }
     }
-    return CKVC_OK;
 }
 
 /* The reward of a loss and a count of candidates, on an action's side and in its layer. */
@@ -145,7 +142,7 @@ static double reward(const pass *s, const taken_action *t, double loss, uint32_t
                                     n_candidates, tokens));
 }
 
-static ckvc_status log_actions(pass *s, const char **bad, ckvc_err *err) {
+static void log_actions(pass *s, const char **bad) {
     const rollouts *r = &s->w.losses;
     const variant_list *v = r->variants;
     for (size_t i = 0; i < v->n_actions; i++) {
@@ -155,7 +152,7 @@ static ckvc_status log_actions(pass *s, const char **bad, ckvc_err *err) {
                      loss = t->variant == VARIANT_NONE ? base_loss : v->items[t->variant].loss;
         if (!isfinite(loss)) {
             *bad = "the loss of a rollout is not finite";
-            return CKVC_OK;
+            return;
         }
         const struct shard_record row = {.side = t->side,
                                          .action = t->action,
@@ -168,11 +165,10 @@ static ckvc_status log_actions(pass *s, const char **bad, ckvc_err *err) {
                                          .n_candidates = t->n_candidates,
                                          .n_kept = t->n_kept,
                                          .set_hash = t->set_hash};
-        CKVC_TRY(shard_add_record(s->rows, &row, err));
+        shard_add_record(s->rows, &row);
         s->counts->records++;
         s->counts->actions_equal += t->variant == VARIANT_NONE;
     }
-    return CKVC_OK;
 }
 
 /* From the prompt's tokens to all its losses, without an allocation. */
@@ -207,9 +203,9 @@ static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_e
     row.loss_full = w->losses.full;
     row.bin_entropy = (uint16_t)w->sets->bin_entropy;
     row.bin_ppl = (uint16_t)w->sets->bin_ppl;
-    CKVC_TRY(shard_add_prompt(s->rows, &row, NULL, err));
-    CKVC_TRY(log_baselines(s, bad, err));
-    if (!*bad) { CKVC_TRY(log_actions(s, bad, err)); }
+    shard_add_prompt(s->rows, &row);
+    log_baselines(s, bad);
+    if (!*bad) { log_actions(s, bad); }
     if (!*bad && s->o->savings) { savings_add(s->o->savings, &w->variants); }
     return CKVC_OK;
 }
@@ -226,16 +222,15 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .n_kv_heads = (uint32_t)shape->n_kv_heads,
                       .n_entropy_bins = 1,
                       .n_ppl_bins = 1,
-                      .window = (uint32_t)o->window,
-                      .continuation = (uint32_t)o->continuation,
-                      .keep_window = o->keep_window,
-                      .beta_bud = table ? o->beta_bud : 1.0, /* a scan knows no rewards */
-                      .reduction = table ? o->reduction : CKVC_LOSS_MEAN,
-                      .seed = o->seed};
+                      .setting = {.alpha = o->alpha_kind,
+                                  .compute = (ckvc_compute)s->in->backend->compute,
+                                  .window = (uint32_t)o->window,
+                                  .continuation = (uint32_t)o->continuation,
+                                  .keep_window = o->keep_window,
+                                  .beta_bud = o->beta_bud,
+                                  .seed = o->seed,
+                                  .reduction = o->reduction}};
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
-    if (s->in->backend->compute != BE_COMPUTE_F32) {
-        snprintf(h.compute, sizeof h.compute, "%s", be_compute_name(s->in->backend->compute));
-    }
     snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run));
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
     snprintf(h.manifest, sizeof h.manifest, "%s", s->in->manifest->sha256);
@@ -243,12 +238,14 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.family, sizeof h.family, "%s", shape->family);
     snprintf(h.pass, sizeof h.pass, "%s", kind);
     snprintf(h.behaviour, sizeof h.behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
-    snprintf(h.alpha_kind, sizeof h.alpha_kind, "%s", ckvc_alpha_name(o->alpha_kind));
-    if (!table) { return h; }
+    if (!table) {
+        setting_for_scan(&h.setting);
+        return h;
+    }
     shard_header_borrow(&h, table);
-    if (o->layer_budgets) {
-        h.n_layer_budgets = table->n_layers;
-        h.layer_budgets = (double *)(uintptr_t)o->layer_budgets; /* borrowed like the rest */
+    if (o->layer_budgets) { /* borrowed like the rest */
+        h.setting.layer_budgets =
+            (setting_list){(double *)(uintptr_t)o->layer_budgets, table->n_layers};
     }
     return h;
 }
@@ -300,7 +297,7 @@ static ckvc_status pass_open(pass *s, const char *kind, bool *end, ckvc_err *err
     s->rows = shard_create();
     CKVC_TRY(run_pass_begin(s->run, s->name, s->n, s->o->shard_prompts, &header,
                             s->in->backend->kernel, s->done, err));
-    CKVC_TRY(shard_header_copy(&s->rows->h, &header, err));
+    shard_header_copy(&s->rows->h, &header);
     if (s->table && s->o->until_stable > 0) {
         CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward, s->o->seed,
                                s->w.plan.limit, &s->until, err));

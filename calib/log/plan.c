@@ -28,6 +28,31 @@ static int set(json_t *o, const char *key, json_t *value) {
     return json_object_set_new(o, key, value);
 }
 
+static setting_list borrow(const double *v, uint32_t n) {
+    return (setting_list){(double *)(uintptr_t)v, v ? n : 0};
+}
+
+static setting setting_of(const plan *p) {
+    const calibrate_options *o = p->options;
+    setting s = {.alpha = o->alpha_kind,
+                 .op = p->op,
+                 .compute = (ckvc_compute)p->inputs->backend->compute,
+                 .window = (uint32_t)o->window,
+                 .continuation = (uint32_t)o->continuation,
+                 .keep_window = o->keep_window,
+                 .beta_bud = o->beta_bud,
+                 .seed = o->seed,
+                 .reduction = o->reduction,
+                 .budgets = borrow(p->budgets, p->n_budgets),
+                 .layer_budgets = borrow(p->layer_budgets, p->n_layers)};
+    for (int i = 0; p->budgets && i < CKVC_SIDE_COUNT; i++) {
+        if (strcmp(p->start_table, "identity") == 0) { /* a start table brings its own grids */
+            s.grid[i] = borrow(p->grids[i].values, p->grids[i].n);
+        }
+    }
+    return s;
+}
+
 json_t *plan_json(const plan *p) {
     const calibrate_options *o = p->options;
     const prompt_options *po = p->prompt_options;
@@ -50,26 +75,20 @@ json_t *plan_json(const plan *p) {
     bad |= set(json, "chat_template", json_string(chat_style_name(po->chat.style)));
     if (po->chat.date) { bad |= set(json, "chat_date", json_string(po->chat.date)); }
     bad |= set(json, "split", splits);
-    bad |= set(json, "window", json_integer(o->window));
-    bad |= set(json, "continuation", json_integer(o->continuation));
     bad |= set(json, "max_tokens", json_integer(po->max_tokens));
     bad |= set(json, "skip_short", json_boolean(po->skip_short));
     bad |= set(json, "limit", json_integer(po->limit));
     bad |= set(json, "holdout", json_real(po->holdout));
     bad |= set(json, "max_failures", json_integer(o->max_failures));
-    bad |= set(json, "alpha", json_string(ckvc_alpha_name(o->alpha_kind)));
-    bad |= set(json, "keep_window", json_integer(o->keep_window));
-    bad |= set(json, "seed", json_integer((json_int_t)o->seed));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
-    bad |=
-        set(json, "compute", json_string(be_compute_name(p->inputs->backend->compute)));
+    const setting s = setting_of(p);
+    setting_write(json, SETTING_PLAN, &s, p->budgets ? 0 : SETTING_LOGGED);
     if (p->leak_check) { bad |= json_object_set(json, "leak_check", p->leak_check); }
     if (p->budgets) {
         const char *side = o->sides[0] && o->sides[1]
                                ? "both"
                                : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
         bad |= set(json, "side", json_string(side));
-        bad |= set(json, "budget", ckvc_json_reals(p->budgets, p->n_budgets));
         bad |= set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
         bad |= set(json, "bin_edges",
                    json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
@@ -79,22 +98,9 @@ json_t *plan_json(const plan *p) {
         bad |=
             set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
-        bad |= set(json, "lambda", json_real(o->beta_bud));
         if (p->sample > 0) { bad |= set(json, "sample_prompts", json_integer(p->sample)); }
         if (p->sample > 0 && p->sample_from) {
             bad |= set(json, "sample_from", json_string(p->sample_from));
-        }
-        if (o->reduction != CKVC_LOSS_MEAN) {
-            bad |= set(json, "loss_reduction", json_string(ckvc_loss_reduction_name(o->reduction)));
-        }
-        const bool own_grids =
-            strcmp(p->start_table, "identity") == 0; /* a start table brings its own */
-        for (int i = 0; own_grids && i < CKVC_SIDE_COUNT; i++) {
-            const action_grid *g = &p->grids[i];
-            if (!action_grid_is_default((ckvc_side)i, g->values, g->n)) {
-                bad |= set(json, i == CKVC_SIDE_HEAD ? "head_grid" : "gate_grid",
-                           ckvc_json_reals(g->values, g->n));
-            }
         }
         bad |= set(json, "start_table", json_string(p->start_table));
         /* What later versions added is written only where it is not neutral: a plan without it
@@ -107,12 +113,6 @@ json_t *plan_json(const plan *p) {
             if (o->until_reward == FIT_RAW) {
                 bad |= set(json, "until_stable_reward", json_string("raw"));
             }
-        }
-        if (p->op != CKVC_OPERATOR_PAPER) {
-            bad |= set(json, "operator", json_string(ckvc_operator_name(p->op)));
-        }
-        if (p->layer_budgets) {
-            bad |= set(json, "layer_budgets", ckvc_json_reals(p->layer_budgets, p->n_layers));
         }
     }
     if (bad) {

@@ -335,22 +335,13 @@ static json_t *layer_numbers(const scorer *s, size_t offset) {
 /* Members that only say something where they are not neutral. */
 static void add_setting(const scorer *s, const score_policy *policy, json_t *line) {
     const score_options *o = s->o;
-    if (policy->kind == SCORE_TABLE && policy->table->table->op != CKVC_OPERATOR_PAPER) {
-        json_object_set_new(line, "operator",
-                            json_string(ckvc_operator_name(policy->table->table->op)));
-    }
-    if (o->layer_budgets) {
-        json_object_set_new(line, "layer_budgets", ckvc_json_reals(o->layer_budgets, s->L));
-    }
-    if (o->alpha_kind != CKVC_ALPHA_PAPER) {
-        json_object_set_new(line, "alpha", json_string(ckvc_alpha_name(o->alpha_kind)));
-    }
-    if (o->keep_window != 0) {
-        json_object_set_new(line, "keep_window", json_integer(o->keep_window));
-    }
-    if (o->window != SCORE_NEUTRAL_WINDOW) {
-        json_object_set_new(line, "window", json_integer(o->window));
-    }
+    const setting made = {
+        .alpha = o->alpha_kind,
+        .op = policy->kind == SCORE_TABLE ? policy->table->table->op : CKVC_OPERATOR_PAPER,
+        .window = (uint32_t)o->window,
+        .keep_window = o->keep_window,
+        .layer_budgets = {(double *)(uintptr_t)o->layer_budgets, o->layer_budgets ? s->L : 0}};
+    setting_write(line, SETTING_LINE, &made, 0);
 }
 
 static void append_line(scorer *s, size_t i, uint32_t b, double loss, ckvc_buffer *lines) {

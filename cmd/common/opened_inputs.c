@@ -209,8 +209,11 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
             "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
             fingerprint, model_fingerprint(e->model));
     } else {
-        st = table_file_check_score(f, path, o->alpha, o->keep_window, (uint32_t)o->window,
-                                    "this run", "give", err);
+        const setting made = setting_of_table(t, f->meta),
+                      ours = {.alpha = inputs_alpha(o),
+                              .window = (uint32_t)o->window,
+                              .keep_window = (uint32_t)o->keep_window};
+        st = setting_match(&made, path, &ours, "this run", SETTING_SCORE, "give --", err);
     }
     if (st != CKVC_OK) {
         table_file_free(f);

@@ -174,6 +174,18 @@ static ckvc_operator operator_of(const run_setup_options *c) {
     return op;
 }
 
+/* As far as options say it. */
+static setting setting_of_options(const run_setup_options *c, const run_setup *j) {
+    return (setting){.alpha = inputs_alpha(&c->inputs),
+                     .op = operator_of(c),
+                     .compute = strcmp(c->inputs.compute, "bf16") == 0 ? CKVC_COMPUTE_BF16
+                                                                       : CKVC_COMPUTE_F32,
+                     .window = (uint32_t)c->inputs.window,
+                     .continuation = (uint32_t)c->inputs.continuation,
+                     .keep_window = (uint32_t)c->inputs.keep_window,
+                     .budgets = {(double *)(uintptr_t)j->budgets, j->n_budgets}};
+}
+
 static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     if (opts_given("bins") || opts_given("bin-edges") || (c->scan && c->sample == 0)) {
         return ckvc_fail(err, CKVC_E_USAGE,
@@ -221,27 +233,10 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
         return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...",
                          c->scan, of ? of : "?", model_fingerprint(j->e.model));
     }
-    const struct {
-        const char *key;
-        int64_t ours;
-    } numbers[] = {{"window", c->inputs.window}, {"continuation", c->inputs.continuation}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        int64_t v = json_integer_value(json_object_get(theirs, numbers[i].key));
-        if (v != numbers[i].ours) {
-            return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --%s %lld, this run has %lld",
-                             c->scan, numbers[i].key, (long long)v, (long long)numbers[i].ours);
-        }
-    }
-    const char *alpha = json_string_value(json_object_get(theirs, "alpha"));
-    if (!alpha || strcmp(alpha, c->inputs.alpha) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --alpha %s, this run has %s",
-                         c->scan, alpha ? alpha : "?", c->inputs.alpha);
-    }
-    const char *compute = json_string_value(json_object_get(theirs, "compute"));
-    if (!compute || strcmp(compute, c->inputs.compute) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned with --compute %s, this run has %s",
-                         c->scan, compute ? compute : "?", c->inputs.compute);
-    }
+    setting made = setting_neutral();
+    const setting ours = setting_of_options(c, j);
+    setting_read(theirs, SETTING_PLAN, &made);
+    CKVC_TRY(setting_match(&made, c->scan, &ours, "this run", SETTING_SCAN, NULL, err));
     *hash = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }

@@ -48,15 +48,15 @@ ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_resul
                         : heads && gates          ? "joint"
                         : heads                   ? "head-only"
                                                   : "gate-only";
-    double beta_bud = pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->beta_bud;
-    bool advantage = o->reward == FIT_ADVANTAGE, sum = h->reduction == CKVC_LOSS_SUM;
+    setting made = h->setting;
+    made.beta_bud =
+        pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->setting.beta_bud;
+    bool advantage = o->reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
     json_t *leaks = fit_leaks_meta(&pool->leaks);
     json_t *meta = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:f, s:f, s:s, s:o, s:o, s:o}", "schema",
-        "ckvc-table-1", "label", o->label != NULL ? o->label : h->model_name, "model_name",
-        h->model_name, "family", h->family, "fingerprint", h->fingerprint, "alpha_kind",
-        h->alpha_kind, "keep_window", (json_int_t)h->keep_window, "continuation",
-        (json_int_t)h->continuation, "cql_alpha", o->cql_alpha, "lambda", beta_bud, "probe", probe,
+        "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o}", "schema", "ckvc-table-1", "label",
+        o->label != NULL ? o->label : h->model_name, "model_name", h->model_name, "family",
+        h->family, "fingerprint", h->fingerprint, "cql_alpha", o->cql_alpha, "probe", probe,
         "passes", names(pool->passes, pool->n_passes, sizeof *pool->passes), "plans",
         names(pool->plans, pool->n_plans, sizeof *pool->plans), "diagnostics", fit_diagnostics(r));
     if (meta == NULL ||
@@ -71,9 +71,6 @@ ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_resul
                             json_pack("{s:s, s:s, s:s, s:s}", "q", q_units(advantage, sum), "scale",
                                       reward_units(sum), "edges_entropy", "nats",
                                       "edges_perplexity", "perplexity")) ||
-        (*h->compute && json_object_set_new(meta, "compute", json_string(h->compute))) ||
-        (sum && json_object_set_new(meta, "loss_reduction",
-                                    json_string(ckvc_loss_reduction_name(h->reduction)))) ||
         json_object_set_new(meta, "counts",
                             json_pack("{s:{s:I, s:I}, s:{s:I, s:I}}", "head", "prompts",
                                       (json_int_t)head->n_prompts, "records",
@@ -86,15 +83,13 @@ ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_resul
                                       (json_int_t)(head->n_states - head->why.n_supported), "gate",
                                       (json_int_t)(gate->n_states - gate->why.n_supported))) ||
         (o->shrink && json_object_set_new(meta, "shrink", json_true())) ||
-        (h->n_layer_budgets &&
-         json_object_set_new(meta, "layer_budgets",
-                             ckvc_json_reals(h->layer_budgets, h->n_layer_budgets))) ||
         (leaks != NULL && json_object_set(meta, "leak_check", leaks))) {
         json_decref(leaks);
         json_decref(meta);
         return ckvc_fail_memory(err, "a table's META", 0);
     }
     json_decref(leaks);
+    setting_write(meta, SETTING_META, &made, 0);
     if (json_array_size(pool->stable) && json_object_set(meta, "until_stable", pool->stable)) {
         json_decref(meta);
         return ckvc_fail_memory(err, "a table's META", 0);

@@ -70,79 +70,31 @@ static ckvc_status same_floats(const char *field, const char *a_where, const flo
     return CKVC_OK;
 }
 
-static const char *operator_of(const shard_header *h) {
-    return *h->operator_name ? h->operator_name : ckvc_operator_name(CKVC_OPERATOR_PAPER);
-}
-
 ckvc_status fit_pool_check(const shard_header *a, const char *a_where, const shard_header *b,
                            const char *b_where, int side, ckvc_err *err) {
-    ckvc_status st =
-        same_text("fingerprint", a_where, a->fingerprint, b_where, b->fingerprint, err);
-    const struct {
-        const char *name;
-        double a, b;
-    } numbers[] = {
-        {"n_layers", a->n_layers, b->n_layers},
-        {"n_heads", a->n_heads, b->n_heads},
-        {"n_kv_heads", a->n_kv_heads, b->n_kv_heads},
-        {"window", a->window, b->window},
-    };
-    for (size_t i = 0; st == CKVC_OK && i < sizeof numbers / sizeof *numbers; ++i) {
-        st = same_number(numbers[i].name, a_where, numbers[i].a, b_where, numbers[i].b, err);
+    const bool scan = shard_is_scan(a) || shard_is_scan(b),
+               penalty = side >= 0 && side_kind_of((ckvc_side)side)->penalty;
+    const unsigned groups = scan ? SETTING_WINDOW
+                                 : SETTING_SCORE | SETTING_TABLE | SETTING_MEASURE |
+                                       (side < 0 ? 0 : SETTING_LAYERS) |
+                                       (penalty ? SETTING_PENALTY : 0);
+    const setting ours = shard_setting(a), theirs = shard_setting(b);
+    CKVC_TRY(same_text("fingerprint", a_where, a->fingerprint, b_where, b->fingerprint, err));
+    CKVC_TRY(same_number("n_layers", a_where, a->n_layers, b_where, b->n_layers, err));
+    CKVC_TRY(same_number("n_heads", a_where, a->n_heads, b_where, b->n_heads, err));
+    CKVC_TRY(same_number("n_kv_heads", a_where, a->n_kv_heads, b_where, b->n_kv_heads, err));
+    CKVC_TRY(setting_match(&theirs, b_where, &ours, a_where, groups, POOL_HINT, err));
+    if (scan) { return CKVC_OK; }
+    CKVC_TRY(same_doubles("edges_entropy", a_where, a->edges_entropy, a->n_entropy_bins - 1,
+                          b_where, b->edges_entropy, b->n_entropy_bins - 1, err));
+    CKVC_TRY(same_doubles("edges_perplexity", a_where, a->edges_ppl, a->n_ppl_bins - 1, b_where,
+                          b->edges_ppl, b->n_ppl_bins - 1, err));
+    for (int s = 0; s < CKVC_SIDE_COUNT && side >= 0; s++) {
+        CKVC_TRY(same_floats(side_kind_of((ckvc_side)s)->start_name, a_where, a->side[s].start,
+                             b_where, b->side[s].start, shard_side_of(a, (ckvc_side)s).n_states,
+                             err));
     }
-    if (st != CKVC_OK || strcmp(a->pass, "scan") == 0 || strcmp(b->pass, "scan") == 0) {
-        return st;
-    }
-
-    st = same_number("continuation", a_where, a->continuation, b_where, b->continuation, err);
-    if (st == CKVC_OK) {
-        st = same_number("keep_window", a_where, a->keep_window, b_where, b->keep_window, err);
-    }
-    if (st == CKVC_OK) {
-        st = same_text("loss_reduction", a_where, ckvc_loss_reduction_name(a->reduction), b_where,
-                       ckvc_loss_reduction_name(b->reduction), err);
-    }
-    if (st == CKVC_OK) {
-        st = same_text("alpha_kind", a_where, a->alpha_kind, b_where, b->alpha_kind, err);
-    }
-    if (st == CKVC_OK) {
-        st = same_text("compute", a_where, *a->compute ? a->compute : "f32", b_where,
-                       *b->compute ? b->compute : "f32", err);
-    }
-    if (st == CKVC_OK) {
-        st = same_text("operator", a_where, operator_of(a), b_where, operator_of(b), err);
-    }
-    if (st == CKVC_OK) {
-        st = same_doubles("budgets", a_where, a->budgets, a->n_budgets, b_where, b->budgets,
-                          b->n_budgets, err);
-    }
-    static const char *const grids[] = {"head_actions", "gate_actions"}, *const starts[] = {
-                                                                             "start_weight",
-                                                                             "start_tau"};
-    for (int s = 0; s < CKVC_SIDE_COUNT && st == CKVC_OK; s++) {
-        st = same_doubles(grids[s], a_where, a->side[s].actions, a->side[s].n_actions, b_where,
-                          b->side[s].actions, b->side[s].n_actions, err);
-    }
-    if (st == CKVC_OK) {
-        st = same_doubles("edges_entropy", a_where, a->edges_entropy, a->n_entropy_bins - 1,
-                          b_where, b->edges_entropy, b->n_entropy_bins - 1, err);
-    }
-    if (st == CKVC_OK) {
-        st = same_doubles("edges_perplexity", a_where, a->edges_ppl, a->n_ppl_bins - 1, b_where,
-                          b->edges_ppl, b->n_ppl_bins - 1, err);
-    }
-    if (st != CKVC_OK || side < 0) { return st; }
-
-    st = same_doubles("layer_budgets", a_where, a->layer_budgets, a->n_layer_budgets, b_where,
-                      b->layer_budgets, b->n_layer_budgets, err);
-    if (st == CKVC_OK && side == CKVC_SIDE_GATE) {
-        st = same_number("lambda", a_where, a->beta_bud, b_where, b->beta_bud, err);
-    }
-    for (int s = 0; s < CKVC_SIDE_COUNT && st == CKVC_OK; s++) {
-        st = same_floats(starts[s], a_where, a->side[s].start, b_where, b->side[s].start,
-                         shard_side_of(a, (ckvc_side)s).n_states, err);
-    }
-    return st;
+    return CKVC_OK;
 }
 
 /* ---- prompts already seen ---- */
@@ -205,16 +157,9 @@ static ckvc_status seen_find(fit_pool *pool, const struct shard_prompt *p, fit_s
 
 /* ---- one shard ---- */
 
-static shard_header *header_clone(const shard_header *h, ckvc_err *err) {
+static shard_header *header_clone(const shard_header *h) {
     shard *s = shard_create(); /* a header lives in a shard: shard_free knows how to free it */
-    if (s == NULL) {
-        (void)ckvc_fail_memory(err, "a shard's header", sizeof *s);
-        return NULL;
-    }
-    if (shard_header_copy(&s->h, h, err) != CKVC_OK) {
-        shard_free(s);
-        return NULL;
-    }
+    shard_header_copy(&s->h, h);
     return &s->h;
 }
 
@@ -262,7 +207,7 @@ static ckvc_status side_begin(fit_pool *pool, int side, const shard_header *h, c
     p->counts = cql_counts_create(p->n_states, p->n_actions);
     CKVC_TRY(cql_counts_resample(p->counts, pool->options->replicates, pool->options->resample,
                                  pool->options->seed, pool->options->memory_max, err));
-    p->start = header_clone(h, err);
+    p->start = header_clone(h);
     p->where = ckvc_strdup(where);
     if (p->start == NULL || p->where == NULL) {
         return ckvc_fail_memory(err, "a shard's header", 0);
@@ -354,7 +299,7 @@ static ckvc_status add_record(fit_pool *pool, const shard *s, const char *where,
                              "%s: /record row %zu: prompt %u has no /baseline row for budget %u",
                              where, row, r->prompt, r->budget);
         }
-        part = reward_loss_part(reference, r->loss, s->h.reduction, p->n_continuation);
+        part = reward_loss_part(reference, r->loss, s->h.setting.reduction, p->n_continuation);
     }
     size_t state = record_state(&s->h, r, p);
     ckvc_err inner;
@@ -398,7 +343,7 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const char *where, 
     }
     ckvc_status st = CKVC_OK;
     if (pool->first == NULL) {
-        pool->first = header_clone(h, err);
+        pool->first = header_clone(h);
         pool->where = ckvc_strdup(where);
         if (pool->first == NULL || pool->where == NULL) {
             return ckvc_fail_memory(err, "a shard's header", 0);

@@ -16,10 +16,9 @@
 static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err) {
     const ckvc_table *table = t->table;
     const json_t *fingerprint = json_object_get(t->meta, "fingerprint");
-    ckvc_status st = table_file_check_score(t, "the incoming table", pool->first->alpha_kind,
-                                            pool->first->keep_window, pool->first->window,
-                                            pool->where, "calibrate with", err);
-    if (st != CKVC_OK) { return st; }
+    const setting made = setting_of_table(table, t->meta), ours = shard_setting(pool->first);
+    CKVC_TRY(setting_match(&made, "the incoming table", &ours, pool->where,
+                           SETTING_SCORE | SETTING_TABLE, "calibrate with --", err));
     shard_header h = *pool->first; /* arrays borrowed from both; never freed through this copy */
     shard_header_borrow(&h, table);
     if (json_is_string(fingerprint)) {
@@ -29,12 +28,10 @@ static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckv
 }
 
 static void fill_shape(ckvc_table *t, const shard_header *h) {
-    t->window = h->window;
+    t->window = h->setting.window;
     t->n_query_heads = h->n_heads;
     t->head_axis = 0;
-    while (*h->operator_name && strcmp(h->operator_name, ckvc_operator_name(t->op))) {
-        t->op++; /* a shard's header has one of the names */
-    }
+    t->op = h->setting.op;
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
         const struct side side = side_of_table(t, (ckvc_side)s);

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <stdlib.h>
 
-#include "formats/shard/shard_rows.h"
+#include "formats/shard/shard.h"
 #include "lib/base/memory.h"
 
 bool head_signature_there(const shard *s) {
@@ -27,7 +27,7 @@ static ckvc_status add_shard(head_signature *out, const shard *s, const char *wh
     }
     size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
     if (!out->values) {
-        CKVC_TRY(shard_header_copy(&out->h, &s->h, err));
+        shard_header_copy(&out->h, &s->h);
         out->values = ckvc_calloc(heads * 3, sizeof *out->values);
     }
     if (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads) {

@@ -44,27 +44,19 @@ static ckvc_status doubtful(const mapping *m, const char *text, ckvc_err *err) {
 
 static ckvc_status check_scan(mapping *m, ckvc_err *err) {
     const shard_header *h = &m->scan.h;
-    char text[512];
     const ckvc_table *t = m->from->table;
-    const char *cql_alpha = json_string_value(json_object_get(m->from->meta, "alpha_kind"));
     uint32_t heads = t->head_axis ? h->n_heads : h->n_kv_heads;
     if (m->to.n_layers != h->n_layers || m->to.n_heads != heads) {
         return ckvc_fail(err, CKVC_E_MISMATCH,
                          "%s: scanned a model of %u layers x %u heads, the target has %u x %u",
                          run_path(m->o->scan), h->n_layers, heads, m->to.n_layers, m->to.n_heads);
     }
-    ckvc_status st = CKVC_OK;
-    if (h->window != t->window) {
-        snprintf(text, sizeof text, "its window is %u, the target's scan has --window %u",
-                 t->window, h->window);
-        st = doubtful(m, text, err);
-    }
-    if (st == CKVC_OK && cql_alpha && strcmp(cql_alpha, h->alpha_kind) != 0) {
-        snprintf(text, sizeof text, "was made with --alpha %.32s, the target's scan with %.32s",
-                 cql_alpha, h->alpha_kind);
-        st = doubtful(m, text, err);
-    }
-    return st;
+    const setting made = setting_of_table(t, m->from->meta);
+    ckvc_err why = {0};
+    return setting_match(&made, NULL, &h->setting, "the target's scan", SETTING_ATTENTION, NULL,
+                         &why) == CKVC_OK
+               ? CKVC_OK
+               : doubtful(m, why.text, err);
 }
 
 static ckvc_status check_source(mapping *m, ckvc_err *err) {

@@ -37,12 +37,7 @@ static const char *const keys[] = {"id",
                                    "loss_full",
                                    "loss_comp",
                                    "reward",
-                                   "tau",
-                                   "operator",
-                                   "layer_budgets",
-                                   "alpha",
-                                   "keep_window",
-                                   "window"};
+                                   "tau"};
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 typedef struct place {
@@ -158,41 +153,17 @@ static ckvc_status get_hash(const json_t *o, score_row *row, const place *at, ck
     return CKVC_OK;
 }
 
-/* Optional keys that are neutral when absent: which score was used. */
-static ckvc_status get_score(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    const json_t *alpha = json_object_get(o, "alpha");
-    const char *name = json_string_value(alpha);
-    row->setting.alpha_kind = name && strcmp(name, ckvc_alpha_name(CKVC_ALPHA_VISIBLE)) == 0
-                                  ? CKVC_ALPHA_VISIBLE
-                                  : CKVC_ALPHA_PAPER;
-    if (alpha && (!name || strcmp(name, ckvc_alpha_name(row->setting.alpha_kind)) != 0)) {
-        return wrong(at, err, "alpha", alpha, "paper or visible");
-    }
-    row->setting.window = SCORE_NEUTRAL_WINDOW;
-    ckvc_status st = json_object_get(o, "window")
-                         ? get_count(o, "window", &row->setting.window, at, err)
-                         : CKVC_OK;
-    if (st == CKVC_OK && json_object_get(o, "keep_window")) {
-        st = get_count(o, "keep_window", &row->setting.keep_window, at, err);
-    }
-    if (st == CKVC_OK && row->setting.window == 0) {
-        st = wrong(at, err, "window", json_object_get(o, "window"), "1 or more tokens");
-    }
-    return st;
-}
-
-/* Optional keys: the operator of a probe's table, and budgets by layer, of which rows have the same
- * when their hashes are. */
+/* Optional keys that are neutral when absent: under which setting the row was made; and budgets by
+ * layer, of which rows have the same when their hashes are. */
 static ckvc_status get_setting(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    const json_t *op = json_object_get(o, "operator"),
-                 *layers = json_object_get(o, "layer_budgets");
-    if (op) {
-        const char *name = json_string_value(op);
-        if (!name || (strcmp(name, "no-utility") && strcmp(name, "no-threshold") &&
-                      strcmp(name, "mean-pool"))) {
-            return wrong(at, err, "operator", op, "no-utility, no-threshold or mean-pool");
-        }
-        snprintf(row->operator_name, sizeof row->operator_name, "%s", name);
+    const json_t *layers = json_object_get(o, "layer_budgets");
+    row->setting = setting_neutral();
+    const setting_field *bad = setting_read(o, SETTING_LINE, &row->setting);
+    if (bad) {
+        char wanted[128], mark;
+        const char *key = setting_key(bad, SETTING_LINE, &mark);
+        setting_wanted(bad, mark, wanted, sizeof wanted);
+        return wrong(at, err, key, json_object_get(o, key), wanted);
     }
     if (!layers) { return CKVC_OK; }
     if (!json_is_array(layers) || json_array_size(layers) != row->n_layers) {
@@ -242,7 +213,8 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)o, key, value) {
         bool known = (strcmp(key, "sets") == 0 && json_is_array(value)) ||
-                     scores_is_measure(key); /* --sets: not needed here */
+                     scores_is_measure(key) || setting_of_key(SETTING_LINE, key);
+        /* --sets: not needed here */
         for (size_t i = 0; i < KEY_COUNT; i++) {
             known = known || strcmp(key, keys[i]) == 0;
         }
@@ -276,7 +248,7 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
         (rc = get_real(o, "reward", &row->reward, at, err)) ||
         (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) ||
-        (rc = get_setting(o, row, at, err)) || (rc = get_score(o, row, at, err)) ||
+        (rc = get_setting(o, row, at, err)) ||
         (rc = check_losses(row, at, err)) || (rc = scores_read_measures(o, at->path, row, err))) {
         return rc;
     }
@@ -294,12 +266,6 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
     return CKVC_OK;
 }
 
-int scores_compare_settings(const score_setting *a, const score_setting *b) {
-    int c = (a->alpha_kind > b->alpha_kind) - (a->alpha_kind < b->alpha_kind);
-    c = c ? c : (a->keep_window > b->keep_window) - (a->keep_window < b->keep_window);
-    return c ? c : (a->window > b->window) - (a->window < b->window);
-}
-
 static int compare_rows(const void *pa, const void *pb) {
     const score_row *a = *(const score_row *const *)pa, *b = *(const score_row *const *)pb;
     int c = strcmp(a->id, b->id);
@@ -309,7 +275,7 @@ static int compare_rows(const void *pa, const void *pb) {
     c = c ? c : strcmp(a->manifest, b->manifest);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
-    c = c ? c : scores_compare_settings(&a->setting, &b->setting);
+    c = c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE);
     return c ? c
              : (a->n_continuation > b->n_continuation) - (a->n_continuation < b->n_continuation);
 }

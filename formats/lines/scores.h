@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formats/setting/setting.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
@@ -21,14 +22,6 @@ enum {
     SCORE_QUANTILE_COUNT = 7
 };
 
-enum { SCORE_NEUTRAL_WINDOW = 64 }; /* W of lines that name none */
-
-/* The score that a row was made under: rewards of two are not of one policy. */
-typedef struct score_setting {
-    ckvc_alpha_kind alpha_kind;
-    uint32_t keep_window, window; /* tokens */
-} score_setting;
-
 typedef struct score_row {
     uint32_t line;                   /* 1-based */
     char *id, *source, *split;       /* source, split: NULL where the manifest had none */
@@ -39,11 +32,10 @@ typedef struct score_row {
         table[CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that
                                    a control is of, or whose tokens a reference keeps; "" none */
     double tau;                 /* the one threshold of a matched control, NaN elsewhere */
-    char operator_name[16];     /* of a table that is not the paper's operator's, else "" */
     uint32_t n_tokens, n_continuation; /* T, C */
     double budget;          /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
     uint64_t layer_budgets; /* hash of the budgets by layer; 0: all layers have the same */
-    score_setting setting;
+    setting setting;        /* rewards of two scores (SETTING_SCORE) are not of one policy */
     double r_struct, r_sem;              /* NaN where null */
     int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
     uint32_t n_layers;                   /* L */
@@ -69,7 +61,5 @@ typedef struct scores {
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
 void scores_free(scores *s);
 CKVC_AUTO_OF(scores, scores_free)
-/* By alpha, kept window, observation window; 0: one score. */
-int scores_compare_settings(const score_setting *a, const score_setting *b);
 
 #endif

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #include "formats/run/run_journal.h"
-#include "formats/shard/shard_rows.h"
+#include "formats/shard/shard_h5.h"
+#include "formats/shard/shard_schema.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"

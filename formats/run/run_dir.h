@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "formats/shard/shard_h5.h"
+#include "formats/shard/shard.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"

@@ -1,9 +1,11 @@
-/* HDF5's error stacks as one line of ours. */
+/* HDF5 as this program uses it: errors as one line of ours, ids that close themselves. */
 #ifndef CKVC_H5_ERROR_H
 #define CKVC_H5_ERROR_H
 
 #include <hdf5.h>
+#include <stdbool.h>
 
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
 
 /* Once at each door to HDF5: nothing is printed by the library, no plugin is loaded from a folder
@@ -12,5 +14,16 @@ ckvc_status h5_begin(ckvc_err *err) CKVC_MUST_CHECK;
 /* The usual text, then ": " and what HDF5 itself says of its innermost failure. Clears the stack.
  */
 ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
+
+/* Any id of ours; -1: none. Closes it, and says whether that went well. */
+static inline bool h5_close(hid_t *id) {
+    const hid_t was = *id;
+    *id = -1;
+    return was < 0 || H5Idec_ref(was) >= 0;
+}
+static inline void h5_close_at(hid_t *id) {
+    h5_close(id);
+}
+#define H5_AUTO CKVC_AUTO(h5_close_at)
 
 #endif

@@ -1,161 +1,135 @@
-/* Shard rows and header as plain bytes: for the durable prompt log and for the pipe from the child
- * that reads foreign files.
- *
- * Rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 scan; then the rows of
- * each kind, field after field in the order of the column tables, strings as u8 length and bytes;
- * behind each row its wide values (u32[L] or f64[L][G]).
+/* Shard rows and header as plain bytes: see shard_codec.h. One walk over the fields serves both
+ * ways.
  */
+#include "formats/shard/shard_codec.h"
+
 #include <string.h>
 
-#include "formats/shard/shard_rows.h"
-#include "lib/base/memory.h"
+#include "formats/shard/shard_schema.h"
 #include "lib/base/sizes.h"
 
-static void put_text(ckvc_buffer *out, const char *text, size_t size) {
-    size_t n = strnlen(text, size - 1);
-    ckvc_buffer_u8(out, (uint8_t)n);
-    ckvc_buffer_append(out, text, n);
-}
+/* Puts what the fields hold when `out` is set, else gets it from `in`. */
+typedef struct codec {
+    ckvc_buffer *out;
+    ckvc_cursor *in;
+} codec;
 
-static void put_field(ckvc_buffer *out, const shard_column *c, const char *row) {
-    const void *p = row + c->offset;
-    uint16_t u16;
-    uint32_t u32;
-    uint64_t u64;
-    double f64;
-    switch (c->type) {
-    case SHARD_U8:
-        ckvc_buffer_u8(out, *(const uint8_t *)p);
-        break;
-    case SHARD_U16:
-        memcpy(&u16, p, sizeof u16);
-        ckvc_buffer_u16(out, u16);
-        break;
-    case SHARD_U32:
-        memcpy(&u32, p, sizeof u32);
-        ckvc_buffer_u32(out, u32);
-        break;
-    case SHARD_U64:
-        memcpy(&u64, p, sizeof u64);
-        ckvc_buffer_u64(out, u64);
-        break;
-    case SHARD_F64:
-        memcpy(&f64, p, sizeof f64);
-        ckvc_buffer_f64(out, f64);
-        break;
-    case SHARD_TEXT:
-        put_text(out, p, SHARD_STRING);
-        break;
-    case SHARD_F32:
-        break;
+static void move_text(codec *c, char *text, size_t size) {
+    if (c->out) {
+        const size_t n = strnlen(text, size - 1);
+        ckvc_buffer_u8(c->out, (uint8_t)n);
+        ckvc_buffer_append(c->out, text, n);
+        return;
     }
-}
-
-static size_t wide_values(const shard_header *h, const shard_wide *w) {
-    return (size_t)h->n_layers * (w->rank == 3 ? h->n_kv_heads : 1);
-}
-
-void shard_encode(const shard *s, ckvc_buffer *out) {
-    bool scan = shard_is_scan(&s->h);
-    ckvc_buffer_u32(out, (uint32_t)s->n_prompts);
-    ckvc_buffer_u32(out, (uint32_t)s->n_baselines);
-    ckvc_buffer_u32(out, (uint32_t)s->n_records);
-    ckvc_buffer_u32(out, s->h.n_layers);
-    ckvc_buffer_u32(out, s->h.n_kv_heads);
-    ckvc_buffer_u8(out, scan);
-    for (int k = 0; k < SHARD_GROUPS; k++) {
-        const shard_group *g = &shard_groups[k];
-        size_t rows = *(const size_t *)(const void *)((const char *)s + g->count_offset);
-        const char *row = *(char *const *)(const void *)((const char *)s + g->rows_offset);
-        for (size_t i = 0; i < rows; i++, row += g->row_size) {
-            for (size_t c = 0; c < g->n_columns; c++) {
-                put_field(out, &g->columns[c], row);
-            }
-            for (size_t j = 0; j < g->n_wide && (scan || !g->wide_scan_only); j++) {
-                const shard_wide *w = &g->wide[j];
-                size_t n = wide_values(&s->h, w);
-                const char *values = *(char *const *)(const void *)((const char *)s + w->offset);
-                for (size_t v = 0; v < n; v++) {
-                    if (w->type == SHARD_U32) {
-                        ckvc_buffer_u32(out, ((const uint32_t *)(const void *)values)[i * n + v]);
-                    } else {
-                        ckvc_buffer_f64(out, ((const double *)(const void *)values)[i * n + v]);
-                    }
-                }
-            }
-        }
-    }
-}
-
-static void get_text(ckvc_cursor *c, char *text, size_t size) {
-    size_t n = ckvc_cursor_u8(c);
-    const uint8_t *p = ckvc_cursor_take(c, n);
+    const size_t n = ckvc_cursor_u8(c->in);
+    const uint8_t *p = ckvc_cursor_take(c->in, n);
     if (!p || n >= size || memchr(p, 0, n)) {
-        c->failed = true;
+        c->in->failed = true;
         return;
     }
     memset(text, 0, size);
     memcpy(text, p, n);
 }
 
-static void get_field(ckvc_cursor *c, const shard_column *column, char *row) {
-    void *p = row + column->offset;
+/* A number of 1, 2, 4 or 8 bytes, whatever it means. */
+static void move_number(codec *c, void *p, size_t size) {
+    uint8_t u8;
     uint16_t u16;
     uint32_t u32;
     uint64_t u64;
-    double f64;
-    switch (column->type) {
-    case SHARD_U8:
-        *(uint8_t *)p = ckvc_cursor_u8(c);
+    if (c->out) {
+        switch (size) {
+        case 1:
+            memcpy(&u8, p, 1), ckvc_buffer_u8(c->out, u8);
+            break;
+        case 2:
+            memcpy(&u16, p, 2), ckvc_buffer_u16(c->out, u16);
+            break;
+        case 4:
+            memcpy(&u32, p, 4), ckvc_buffer_u32(c->out, u32);
+            break;
+        default:
+            memcpy(&u64, p, 8), ckvc_buffer_u64(c->out, u64);
+        }
+        return;
+    }
+    switch (size) {
+    case 1:
+        u8 = ckvc_cursor_u8(c->in), memcpy(p, &u8, 1);
         break;
-    case SHARD_U16:
-        u16 = ckvc_cursor_u16(c);
-        memcpy(p, &u16, sizeof u16);
+    case 2:
+        u16 = ckvc_cursor_u16(c->in), memcpy(p, &u16, 2);
         break;
-    case SHARD_U32:
-        u32 = ckvc_cursor_u32(c);
-        memcpy(p, &u32, sizeof u32);
+    case 4:
+        u32 = ckvc_cursor_u32(c->in), memcpy(p, &u32, 4);
         break;
-    case SHARD_U64:
-        u64 = ckvc_cursor_u64(c);
-        memcpy(p, &u64, sizeof u64);
-        break;
-    case SHARD_F64:
-        f64 = ckvc_cursor_f64(c);
-        memcpy(p, &f64, sizeof f64);
-        break;
-    case SHARD_TEXT:
-        get_text(c, p, SHARD_STRING);
-        break;
-    case SHARD_F32:
-        break;
+    default:
+        u64 = ckvc_cursor_u64(c->in), memcpy(p, &u64, 8);
+    }
+}
+
+/* ---- rows ---- */
+
+/* Row i of a group: its columns, then its wide values. */
+static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
+    char *row = shard_array(s, g->rows_offset) + i * g->row_size;
+    if (!c->out) { memset(row, 0, g->row_size); }
+    for (size_t k = 0; k < g->n_columns; k++) {
+        const shard_column *column = &g->columns[k];
+        if (column->type == SHARD_TEXT) {
+            move_text(c, row + column->offset, SHARD_STRING);
+        } else {
+            move_number(c, row + column->offset, shard_type_size(column->type));
+        }
+    }
+    for (size_t j = 0; j < shard_n_wide(g, &s->h); j++) {
+        const shard_wide *w = &g->wide[j];
+        const size_t n = shard_wide_row(w, &s->h), size = shard_type_size(w->type);
+        char *values = shard_array(s, w->offset) + i * n * size;
+        for (size_t v = 0; v < n; v++) {
+            move_number(c, values + v * size, size);
+        }
+    }
+}
+
+void shard_encode(const shard *s, ckvc_buffer *out) {
+    codec c = {.out = out};
+    for (int k = 0; k < SHARD_GROUPS; k++) {
+        ckvc_buffer_u32(out, (uint32_t)shard_rows(s, &shard_groups[k]));
+    }
+    ckvc_buffer_u32(out, s->h.n_layers);
+    ckvc_buffer_u32(out, s->h.n_kv_heads);
+    ckvc_buffer_u8(out, shard_is_scan(&s->h));
+    for (int k = 0; k < SHARD_GROUPS; k++) {
+        for (size_t i = 0; i < shard_rows(s, &shard_groups[k]); i++) {
+            move_row(&c, (shard *)(uintptr_t)s, &shard_groups[k], i);
+        }
     }
 }
 
 /* The fewest bytes that a row of the group takes. */
-static size_t row_bytes(const shard_group *g, const shard_header *h, bool scan) {
+static size_t row_bytes(const shard_group *g, const shard_header *h) {
     size_t n = 0;
     for (size_t c = 0; c < g->n_columns; c++) {
         n += g->columns[c].type == SHARD_TEXT ? 1 : shard_type_size(g->columns[c].type);
     }
-    for (size_t j = 0; j < g->n_wide && (scan || !g->wide_scan_only); j++) {
-        n += wide_values(h, &g->wide[j]) * shard_type_size(g->wide[j].type);
+    for (size_t j = 0; j < shard_n_wide(g, h); j++) {
+        n += shard_wide_row(&g->wide[j], h) * shard_type_size(g->wide[j].type);
     }
     return n;
 }
 
-ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err) {
-    ckvc_cursor c = {bytes, n, 0, false};
-    const size_t before[SHARD_GROUPS] = {s->n_prompts, s->n_baselines, s->n_records};
-    uint32_t rows[SHARD_GROUPS];
+/* Counts of rows, and room for them. */
+static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_GROUPS],
+                                 ckvc_err *err) {
     for (int k = 0; k < SHARD_GROUPS; k++) {
-        rows[k] = ckvc_cursor_u32(&c);
+        rows[k] = ckvc_cursor_u32(c);
     }
-    uint32_t n_layers = ckvc_cursor_u32(&c), n_kv_heads = ckvc_cursor_u32(&c);
-    uint8_t is_scan = ckvc_cursor_u8(&c);
-    bool scan = shard_is_scan(&s->h);
-    if (c.failed) {
-        return ckvc_fail(err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21", n);
+    const uint32_t n_layers = ckvc_cursor_u32(c), n_kv_heads = ckvc_cursor_u32(c);
+    const bool is_scan = ckvc_cursor_u8(c), scan = shard_is_scan(&s->h);
+    if (c->failed) {
+        return ckvc_fail(err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
+                         (size_t)c->size);
     }
     if (n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || is_scan != scan) {
         return ckvc_fail(
@@ -166,200 +140,198 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
     }
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
-        size_t least = row_bytes(g, &s->h, scan);
-        if (rows[k] > g->max_rows || rows[k] > (n - c.pos) / least) {
+        const size_t least = row_bytes(g, &s->h);
+        if (rows[k] > g->max_rows || rows[k] > (c->size - c->pos) / least) {
             return ckvc_fail(
                 err, CKVC_E_DATA,
                 "shard rows: %u rows of %s need at least %zu bytes each, %zu bytes are there",
-                rows[k], g->name, least, n);
+                rows[k], g->name, least, (size_t)c->size);
         }
-        ckvc_status st = shard_reserve(s, k, before[k] + rows[k], err);
-        if (st != CKVC_OK) { return st; }
-    }
-    for (int k = 0; k < SHARD_GROUPS && !c.failed; k++) {
-        const shard_group *g = &shard_groups[k];
-        char *row = *(char **)(void *)((char *)s + g->rows_offset) + before[k] * g->row_size;
-        for (size_t i = 0; i < rows[k] && !c.failed; i++, row += g->row_size) {
-            memset(row, 0, g->row_size);
-            for (size_t j = 0; j < g->n_columns; j++) {
-                get_field(&c, &g->columns[j], row);
-            }
-            for (size_t j = 0; j < g->n_wide && (scan || !g->wide_scan_only); j++) {
-                const shard_wide *w = &g->wide[j];
-                size_t values = wide_values(&s->h, w);
-                char *to = *(char **)(void *)((char *)s + w->offset);
-                for (size_t v = 0; v < values; v++) {
-                    size_t at = (before[k] + i) * values + v;
-                    if (w->type == SHARD_U32) {
-                        ((uint32_t *)(void *)to)[at] = ckvc_cursor_u32(&c);
-                    } else {
-                        ((double *)(void *)to)[at] = ckvc_cursor_f64(&c);
-                    }
-                }
-            }
-            uint32_t *prompt = k == 1 ? &((struct shard_baseline *)(void *)row)->prompt
-                                      : &((struct shard_record *)(void *)row)->prompt;
-            if (k > 0 && !c.failed) { /* numbered within these bytes; shifted behind the rows that
-                                         were here before */
-                if (*prompt >= rows[0]) {
-                    return ckvc_fail(err, CKVC_E_DATA,
-                                     "shard rows: %s row %zu names prompt %u of %u", g->name, i,
-                                     *prompt, rows[0]);
-                }
-                *prompt += (uint32_t)before[0];
-            }
-        }
-    }
-    if (c.failed || c.pos != n) {
-        return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
-                         c.failed ? "cut short or damaged" : "bytes left over",
-                         (unsigned long long)c.pos, n);
-    }
-    for (int k = 0; k < SHARD_GROUPS; k++) {
-        *(size_t *)(void *)((char *)s + shard_groups[k].count_offset) = before[k] + rows[k];
+        shard_reserve(s, k, shard_rows(s, g) + rows[k]);
     }
     return CKVC_OK;
 }
 
-/* Which parts of a header follow that not every header has. What is neutral leaves no bit and no
- * byte: a pass that was begun before such a part existed goes on with the same hash of its header
- * (run_pass.c). */
-enum {
-    HAS_WEIGHT = 1,
-    HAS_TAU = 2,
-    HAS_LAYER_BUDGETS = 4,
-    HAS_TEXT = 8 /* and on: the optional texts in their order */,
-    HAS_SUM = 128
-};
-
-static uint8_t parts_of(const shard_header *h) {
-    unsigned parts = (h->side[CKVC_SIDE_HEAD].start ? HAS_WEIGHT : 0) |
-                     (h->side[CKVC_SIDE_GATE].start ? HAS_TAU : 0) |
-                     (h->n_layer_budgets ? HAS_LAYER_BUDGETS : 0) |
-                     (h->reduction == CKVC_LOSS_SUM ? HAS_SUM : 0);
-    unsigned bit = HAS_TEXT;
-    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        if (shard_text_attributes[i].optional) {
-            parts |= *((const char *)h + shard_text_attributes[i].offset) ? bit : 0;
-            bit <<= 1;
+ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err) {
+    ckvc_cursor in = {bytes, n, 0, false};
+    codec c = {.in = &in};
+    uint32_t rows[SHARD_GROUPS];
+    CKVC_TRY(decode_counts(s, &in, rows, err));
+    for (int k = 0; k < SHARD_GROUPS && !in.failed; k++) {
+        const shard_group *g = &shard_groups[k];
+        const size_t before = shard_rows(s, g);
+        for (size_t i = 0; i < rows[k] && !in.failed; i++) {
+            move_row(&c, s, g, before + i);
+            uint32_t *prompt = k == SHARD_GROUP_BASELINE ? &s->baselines[before + i].prompt
+                                                         : &s->records[before + i].prompt;
+            if (k == SHARD_GROUP_PROMPT || in.failed) { continue; }
+            if (*prompt >= rows[SHARD_GROUP_PROMPT]) { /* numbered within these bytes */
+                return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s row %zu names prompt %u of %u",
+                                 g->name, i, *prompt, rows[SHARD_GROUP_PROMPT]);
+            }
+            *prompt += (uint32_t)s->n_prompts;
         }
     }
-    return (uint8_t)parts;
+    if (in.failed || in.pos != n) {
+        return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
+                         in.failed ? "cut short or damaged" : "bytes left over",
+                         (unsigned long long)in.pos, n);
+    }
+    for (int k = 0; k < SHARD_GROUPS; k++) {
+        *shard_count(s, &shard_groups[k]) += rows[k];
+    }
+    return CKVC_OK;
+}
+
+/* ---- the header ---- */
+
+/* Which parts follow that not every header has. What is neutral leaves no bit and no byte: a pass
+ * that was begun before such a part existed goes on with the same hash of its header. */
+enum { HAS_START = 1 /* and 2: of each side */, HAS_LATER = 32 };
+static const struct {
+    const char *key;
+    uint8_t bit;
+    bool bare; /* its bit says it all */
+} early_parts[] = {
+    {"layer_budgets", 4, false},
+    {"operator", 8, false},
+    {"compute", 16, false},
+    {"loss_reduction", 128, true},
+};
+enum { N_EARLY = sizeof early_parts / sizeof *early_parts };
+
+static int early(const shard_attribute *a) {
+    for (int i = 0; i < N_EARLY; i++) {
+        if (strcmp(a->name, early_parts[i].key) == 0) { return i; }
+    }
+    return -1;
+}
+
+typedef struct header_codec {
+    codec c;
+    shard_header *h;
+    shard_attribute list[SHARD_MAX_ATTRIBUTES];
+    size_t n;
+    uint8_t parts;
+} header_codec;
+
+static uint8_t parts_of(const header_codec *k) {
+    uint8_t parts = 0;
+    size_t dims[4];
+    for (size_t i = 0; i < k->n; i++) {
+        const shard_attribute *a = &k->list[i];
+        if (shard_attribute_dims(k->h, a, false, dims) < 0) { continue; }
+        if (a->start != SHARD_SIDE_NONE) { parts |= (uint8_t)(HAS_START << a->start); }
+        if (a->sparse) { parts |= early(a) < 0 ? HAS_LATER : early_parts[early(a)].bit; }
+    }
+    return parts;
+}
+
+/* A single value of its type. */
+static void move_single(header_codec *k, const shard_attribute *a) {
+    char *p = (char *)k->h + a->offset, room[64] = "";
+    if (a->type == SHARD_TEXT) {
+        move_text(&k->c, p, a->size);
+    } else if (a->type == SHARD_NAME) {
+        if (k->c.out) { setting_name(a->setting, &k->h->setting, room, sizeof room); }
+        move_text(&k->c, room, sizeof room);
+        if (!k->c.out && !setting_set_name(a->setting, ' ', &k->h->setting, room)) {
+            k->c.in->failed = true;
+        }
+    } else {
+        move_number(&k->c, p, shard_type_size(a->type));
+    }
+}
+
+/* All single values that every header has, of the types [from, to]. */
+static void move_singles(header_codec *k, shard_type from, shard_type to) {
+    for (size_t i = 0; i < k->n; i++) {
+        const shard_attribute *a = &k->list[i];
+        if (a->type >= from && a->type <= to && !a->list && !a->sparse &&
+            a->start == SHARD_SIDE_NONE) {
+            move_single(k, a);
+        }
+    }
+}
+
+/* The sparse ones that are there. */
+static void move_sparse(header_codec *k) {
+    for (size_t i = 0; i < k->n; i++) {
+        const shard_attribute *a = &k->list[i];
+        const int e = early(a);
+        if (!a->sparse || !(k->parts & (e < 0 ? HAS_LATER : early_parts[e].bit))) { continue; }
+        if (a->list) { continue; }
+        if (e >= 0 && early_parts[e].bare) {
+            setting_set_number(a->setting, &k->h->setting, a->setting->most);
+        } else {
+            move_single(k, a);
+        }
+    }
+}
+
+static void move_counts(header_codec *k, bool sparse) {
+    for (size_t i = 0; i < k->n; i++) {
+        const shard_attribute *a = &k->list[i];
+        if (a->list && a->sparse == sparse &&
+            (!sparse || k->parts & (early(a) < 0 ? HAS_LATER : early_parts[early(a)].bit))) {
+            move_number(&k->c, (char *)k->h + a->count_offset, 4);
+        }
+    }
+}
+
+static void move_array(header_codec *k, const shard_attribute *a) {
+    size_t dims[4], size = shard_type_size(a->type), n = 1, bytes = size;
+    const bool given = a->start != SHARD_SIDE_NONE && k->parts & HAS_START << a->start;
+    const int rank = shard_attribute_dims(k->h, a, given, dims);
+    bool fits = true;
+    for (int d = 0; d < rank; d++) {
+        n *= dims[d];
+        fits = fits && ckvc_mul_size(bytes, dims[d], &bytes);
+    }
+    if (rank <= 0 || (a->start != SHARD_SIDE_NONE && !given)) { return; }
+    void **p = shard_pointer(k->h, a->offset);
+    if (!k->c.out) {
+        if (!fits || bytes > k->c.in->size - k->c.in->pos) {
+            k->c.in->failed = true;
+            return;
+        }
+        *p = ckvc_alloc(n, size);
+    }
+    for (size_t v = 0; v < n; v++) {
+        move_number(&k->c, (char *)*p + v * size, size);
+    }
+}
+
+static void move_header(header_codec *k) {
+    k->n = shard_attributes(k->list);
+    move_singles(k, SHARD_TEXT, SHARD_NAME);
+    move_singles(k, SHARD_U32, SHARD_U32);
+    move_singles(k, SHARD_F64, SHARD_F64);
+    move_singles(k, SHARD_U64, SHARD_U64);
+    move_counts(k, false);
+    if (k->c.out) { k->parts = parts_of(k); }
+    move_number(&k->c, &k->parts, 1);
+    move_counts(k, true);
+    move_sparse(k);
+    for (size_t i = 0; i < k->n; i++) {
+        const shard_attribute *a = &k->list[i];
+        if ((k->c.out || !k->c.in->failed) && (a->list || a->start != SHARD_SIDE_NONE)) {
+            move_array(k, a);
+        }
+    }
 }
 
 void shard_header_encode(const shard_header *h, ckvc_buffer *out) {
-    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        if (!shard_text_attributes[i].optional) {
-            put_text(out, (const char *)h + shard_text_attributes[i].offset,
-                     shard_text_attributes[i].size);
-        }
-    }
-    for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
-        ckvc_buffer_u32(out, *(const uint32_t *)(const void *)((const char *)h +
-                                                               shard_u32_attributes[i].offset));
-    }
-    ckvc_buffer_f64(out, h->beta_bud);
-    ckvc_buffer_u64(out, h->seed);
-    ckvc_buffer_u32(out, h->n_budgets);
-    ckvc_buffer_u32(out, h->side[CKVC_SIDE_HEAD].n_actions);
-    ckvc_buffer_u32(out, h->side[CKVC_SIDE_GATE].n_actions);
-    ckvc_buffer_u32(out, h->n_entropy_bins);
-    ckvc_buffer_u32(out, h->n_ppl_bins);
-    const uint8_t parts = parts_of(h);
-    ckvc_buffer_u8(out, parts);
-    if (parts & HAS_LAYER_BUDGETS) { ckvc_buffer_u32(out, h->n_layer_budgets); }
-    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        const shard_attribute *a = &shard_text_attributes[i];
-        if (a->optional && *((const char *)h + a->offset)) {
-            put_text(out, (const char *)h + a->offset, a->size);
-        }
-    }
-    for (size_t i = 0; i < SHARD_ARRAYS; i++) {
-        const shard_array *a = &shard_arrays[i];
-        const void *from = *(void *const *)(const void *)((const char *)h + a->offset);
-        size_t dims[4], n = 1;
-        int rank = shard_array_dims(h, a, dims);
-        for (int d = 0; d < rank; d++) {
-            n *= dims[d];
-        }
-        for (size_t v = 0; rank && v < n; v++) {
-            if (a->type == SHARD_F64) {
-                ckvc_buffer_f64(out, ((const double *)from)[v]);
-            } else {
-                uint8_t bits[4];
-                ckvc_put_f32(bits, ((const float *)from)[v]);
-                ckvc_buffer_append(out, bits, sizeof bits);
-            }
-        }
-    }
+    header_codec k = {.c = {.out = out}, .h = (shard_header *)(uintptr_t)h};
+    move_header(&k);
 }
 
 ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err) {
-    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        if (!shard_text_attributes[i].optional) {
-            get_text(c, (char *)h + shard_text_attributes[i].offset, shard_text_attributes[i].size);
-        }
-    }
-    for (size_t i = 0; i < SHARD_U32_ATTRIBUTES; i++) {
-        *(uint32_t *)(void *)((char *)h + shard_u32_attributes[i].offset) = ckvc_cursor_u32(c);
-    }
-    h->beta_bud = ckvc_cursor_f64(c);
-    h->seed = ckvc_cursor_u64(c);
-    h->n_budgets = ckvc_cursor_u32(c);
-    h->side[CKVC_SIDE_HEAD].n_actions = ckvc_cursor_u32(c);
-    h->side[CKVC_SIDE_GATE].n_actions = ckvc_cursor_u32(c);
-    h->n_entropy_bins = ckvc_cursor_u32(c);
-    h->n_ppl_bins = ckvc_cursor_u32(c);
-    uint8_t parts = ckvc_cursor_u8(c);
-    h->reduction = parts & HAS_SUM ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN;
-    h->n_layer_budgets = parts & HAS_LAYER_BUDGETS ? ckvc_cursor_u32(c) : 0;
-    unsigned bit = HAS_TEXT;
-    for (size_t i = 0; i < SHARD_TEXT_ATTRIBUTES; i++) {
-        const shard_attribute *a = &shard_text_attributes[i];
-        if (a->optional && parts & bit) { get_text(c, (char *)h + a->offset, a->size); }
-        bit <<= a->optional;
-    }
-    for (size_t i = 0; i < SHARD_ARRAYS && !c->failed; i++) {
-        const shard_array *a = &shard_arrays[i];
-        void **to = (void **)(void *)((char *)h + a->offset);
-        float present; /* dims of a table are given only where its pointer is set */
-        if (a->table && !(parts & (a->offset == offsetof(shard_header, side[CKVC_SIDE_HEAD].start)
-                                       ? HAS_WEIGHT
-                                       : HAS_TAU))) {
-            continue;
-        }
-        *to = a->table ? &present : NULL;
-        size_t dims[4], n = shard_type_size(a->type);
-        int rank = shard_array_dims(h, a, dims);
-        *to = NULL;
-        bool fits = true;
-        for (int d = 0; d < rank; d++) {
-            fits = fits && ckvc_mul_size(n, dims[d], &n);
-        }
-        if (rank == 0) { continue; }
-        const uint8_t *p = fits ? ckvc_cursor_take(c, n) : NULL;
-        if (!p) {
-            c->failed = true;
-            break;
-        }
-        *to = ckvc_alloc(n, 1);
-        if (!*to) {
-            shard_header_fini(h);
-            return ckvc_fail_memory(err, a->name, n);
-        }
-        size_t size = shard_type_size(a->type);
-        for (size_t v = 0; v < n / size; v++) {
-            if (a->type == SHARD_F64) {
-                ((double *)*to)[v] = ckvc_get_f64(p + v * size);
-            } else {
-                ((float *)*to)[v] = ckvc_get_f32(p + v * size);
-            }
-        }
-    }
-    if (c->failed) {
-        shard_header_fini(h);
-        return ckvc_fail(err, CKVC_E_DATA, "shard header: cut short at byte %llu of %llu",
-                         (unsigned long long)c->pos, (unsigned long long)c->size);
-    }
-    return CKVC_OK;
+    header_codec k = {.c = {.in = c}, .h = h};
+    h->setting = setting_neutral();
+    move_header(&k);
+    if (!c->failed) { return CKVC_OK; }
+    shard_header_fini(h);
+    return ckvc_fail(err, CKVC_E_DATA, "shard header: cut short at byte %llu of %llu",
+                     (unsigned long long)c->pos, (unsigned long long)c->size);
 }

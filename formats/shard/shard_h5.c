@@ -1,133 +1,94 @@
 /* The writer of HDF5 shards (formats/shard/shard.md): same rows, same bytes. The reader is
  * shard_h5_read.c. */
-#include <errno.h>
-#include <fcntl.h>
-#include <hdf5.h>
-#include <stdlib.h>
+#include "formats/shard/shard_h5.h"
+
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "formats/shard/h5_error.h"
 #include "formats/shard/h5_zstd.h"
-#include "formats/shard/shard_rows.h"
-#include "lib/base/memory.h"
+#include "formats/shard/shard_check.h"
+#include "formats/shard/shard_schema.h"
+#include "lib/base/bytes.h"
+#include "lib/base/files.h"
 
-/* Types in the file, little-endian whatever the machine. Text needs a size: see text_type. */
-static hid_t file_type(shard_type type) {
-    switch (type) {
-    case SHARD_U8:
-        return H5T_STD_U8LE;
-    case SHARD_U16:
-        return H5T_STD_U16LE;
-    case SHARD_U32:
-        return H5T_STD_U32LE;
-    case SHARD_U64:
-        return H5T_STD_U64LE;
-    case SHARD_F32:
-        return H5T_IEEE_F32LE;
-    default:
-        return H5T_IEEE_F64LE;
-    }
-}
+#define CHUNK_VALUES 65536u
 
-static hid_t memory_type(shard_type type) {
-    switch (type) {
-    case SHARD_U8:
-        return H5T_NATIVE_UINT8;
-    case SHARD_U16:
-        return H5T_NATIVE_UINT16;
-    case SHARD_U32:
-        return H5T_NATIVE_UINT32;
-    case SHARD_U64:
-        return H5T_NATIVE_UINT64;
-    case SHARD_F32:
-        return H5T_NATIVE_FLOAT;
-    default:
-        return H5T_NATIVE_DOUBLE;
-    }
+/* Types of numbers in the file, little-endian whatever the machine, and in memory. */
+static hid_t number_type(shard_type type, bool in_file) {
+    const hid_t types[][2] = {
+        {H5T_NATIVE_UINT8, H5T_STD_U8LE},   {H5T_NATIVE_UINT16, H5T_STD_U16LE},
+        {H5T_NATIVE_UINT32, H5T_STD_U32LE}, {H5T_NATIVE_UINT64, H5T_STD_U64LE},
+        {H5T_NATIVE_FLOAT, H5T_IEEE_F32LE}, {H5T_NATIVE_DOUBLE, H5T_IEEE_F64LE}};
+    return types[type][in_file];
 }
 
 /* Fixed length, NUL-padded, UTF-8. The caller closes it. */
 static hid_t text_type(size_t size) {
-    hid_t type = H5Tcopy(H5T_C_S1);
-    if (type >= 0 && (H5Tset_size(type, size) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 ||
-                      H5Tset_cset(type, H5T_CSET_UTF8) < 0)) {
-        H5Tclose(type);
-        type = -1;
+    H5_AUTO hid_t type = H5Tcopy(H5T_C_S1);
+    if (type < 0 || H5Tset_size(type, size) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 ||
+        H5Tset_cset(type, H5T_CSET_UTF8) < 0) {
+        return -1;
     }
-    return type;
+    const hid_t made = type;
+    type = -1;
+    return made;
 }
 
-static ckvc_status write_attribute(hid_t file, const char *name, hid_t type, hid_t memory, int rank,
-                                   const size_t *dims, const void *data, ckvc_err *err) {
+static ckvc_status write_value(hid_t file, const char *name, hid_t type, hid_t memory, int rank,
+                               const size_t *dims, const void *data, ckvc_err *err) {
+    static const char nothing[8];
     hsize_t extent[4] = {0};
     for (int i = 0; i < rank; i++) {
         extent[i] = dims[i];
     }
-    hid_t space = rank ? H5Screate_simple(rank, extent, NULL) : H5Screate(H5S_SCALAR);
-    hid_t attribute =
+    H5_AUTO hid_t space = rank ? H5Screate_simple(rank, extent, NULL) : H5Screate(H5S_SCALAR);
+    H5_AUTO hid_t attribute =
         space < 0 ? -1 : H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    ckvc_status st = CKVC_OK;
-    static const char nothing[8];
-    bool empty = rank == 1 && dims[0] == 0;
-    if (attribute < 0 || H5Awrite(attribute, memory, empty ? nothing : data) < 0) {
-        st = h5_fail(err, CKVC_E_MEMORY, "shard attribute %s: cannot be written", name);
-    }
-    if (attribute >= 0) { H5Aclose(attribute); }
-    if (space >= 0) { H5Sclose(space); }
-    return st;
+    const bool empty = rank == 1 && dims[0] == 0;
+    return attribute >= 0 && H5Awrite(attribute, memory, empty ? nothing : data) >= 0
+               ? CKVC_OK
+               : h5_fail(err, CKVC_E_MEMORY, "shard attribute %s: cannot be written", name);
 }
 
 static ckvc_status write_text(hid_t file, const char *name, const char *text, ckvc_err *err) {
-    size_t n = strlen(text);
-    hid_t type = text_type(n ? n : 1); /* HDF5 has no text of length 0: one NUL */
-    ckvc_status st = type < 0 ? h5_fail(err, CKVC_E_MEMORY, "shard attribute %s: no type", name)
-                              : write_attribute(file, name, type, type, 0, NULL, text, err);
-    if (type >= 0) { H5Tclose(type); }
-    return st;
+    const size_t n = strlen(text);
+    H5_AUTO hid_t type = text_type(n ? n : 1); /* HDF5 has no text of length 0: one NUL */
+    return type < 0 ? h5_fail(err, CKVC_E_MEMORY, "shard attribute %s: no type", name)
+                    : write_value(file, name, type, type, 0, NULL, text, err);
 }
 
 static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err) {
-    uint32_t version = 1;
-    ckvc_status st = write_text(file, "format", "ckvc-shard", err);
-    st = st ? st
-            : write_attribute(file, "version", H5T_STD_U32LE, H5T_NATIVE_UINT32, 0, NULL, &version,
-                              err);
-    for (size_t i = 0; st == CKVC_OK && i < SHARD_TEXT_ATTRIBUTES; i++) {
-        const char *text = (const char *)h + shard_text_attributes[i].offset;
-        st = shard_text_attributes[i].optional && !*text
-                 ? CKVC_OK
-                 : write_text(file, shard_text_attributes[i].name, text, err);
-    }
-    for (size_t i = 0; st == CKVC_OK && i < SHARD_U32_ATTRIBUTES; i++) {
-        const shard_attribute *a = &shard_u32_attributes[i];
-        st = write_attribute(file, a->name, H5T_STD_U32LE, H5T_NATIVE_UINT32, 0, NULL,
-                             (const char *)h + a->offset, err);
-    }
-    st = st ? st
-            : write_attribute(file, "lambda", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, 0, NULL,
-                              &h->beta_bud, err);
-    st = st ? st
-            : write_attribute(file, "seed", H5T_STD_U64LE, H5T_NATIVE_UINT64, 0, NULL, &h->seed,
-                              err);
-    if (st == CKVC_OK && h->reduction != CKVC_LOSS_MEAN) {
-        st = write_text(file, "loss_reduction", ckvc_loss_reduction_name(h->reduction), err);
-    }
-    for (size_t i = 0; st == CKVC_OK && i < SHARD_ARRAYS; i++) {
-        const shard_array *a = &shard_arrays[i];
+    const uint32_t version = 1;
+    shard_attribute list[SHARD_MAX_ATTRIBUTES];
+    const size_t n = shard_attributes(list);
+    CKVC_TRY(write_text(file, "format", "ckvc-shard", err));
+    CKVC_TRY(
+        write_value(file, "version", H5T_STD_U32LE, H5T_NATIVE_UINT32, 0, NULL, &version, err));
+    for (size_t i = 0; i < n; i++) {
+        const shard_attribute *a = &list[i];
+        const char *at = (const char *)h + a->offset;
         size_t dims[4];
-        int rank = shard_array_dims(h, a, dims);
-        if (rank) {
-            st =
-                write_attribute(file, a->name, file_type(a->type), memory_type(a->type), rank, dims,
-                                *(void *const *)(const void *)((const char *)h + a->offset), err);
+        char room[64];
+        const int rank = shard_attribute_dims(h, a, false, dims);
+        if (rank < 0) { continue; }
+        if (a->type == SHARD_TEXT || a->type == SHARD_NAME) {
+            CKVC_TRY(write_text(file, a->name,
+                                a->type == SHARD_TEXT
+                                    ? at
+                                    : setting_name(a->setting, &h->setting, room, sizeof room),
+                                err));
+        } else {
+            CKVC_TRY(write_value(file, a->name, number_type(a->type, true),
+                                 number_type(a->type, false), rank, dims,
+                                 rank ? shard_array(h, a->offset) : at, err));
         }
     }
-    return st;
+    return CKVC_OK;
 }
 
-/* One column: dims[0] rows, dims[1...] values of a row. The chunk rule of formats.md, which may
- * make a chunk longer than the column: the maximal extent is then the chunk's, since HDF5 refuses a
+/* One column: dims[0] rows, dims[1...] values of a row; The chunk rule of shard.md, which may make
+ * a chunk longer than the column: the maximal extent is then the chunk's, since HDF5 refuses a
  * fixed extent below the chunk. */
 static ckvc_status write_column(hid_t group, const char *name, hid_t type, hid_t memory, int rank,
                                 const hsize_t *dims, const void *data, ckvc_err *err) {
@@ -136,82 +97,68 @@ static ckvc_status write_column(hid_t group, const char *name, hid_t type, hid_t
         row *= dims[i];
         chunk[i] = most[i] = dims[i];
     }
-    if (rank == 1) {
-        chunk[0] = dims[0] < SHARD_CHUNK ? dims[0] : SHARD_CHUNK;
-    } else {
-        chunk[0] = SHARD_CHUNK / row;
-    }
+    chunk[0] = CHUNK_VALUES / row;
+    if (rank == 1 && dims[0] < chunk[0]) { chunk[0] = dims[0]; }
     chunk[0] = chunk[0] ? chunk[0] : 1;
     most[0] = dims[0] > chunk[0] ? dims[0] : chunk[0];
     const unsigned level = H5_ZSTD_LEVEL;
-    hid_t space = H5Screate_simple(rank, dims, most);
-    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
-    hid_t dataset = -1;
+    H5_AUTO hid_t space = H5Screate_simple(rank, dims, most);
+    H5_AUTO hid_t create = H5Pcreate(H5P_DATASET_CREATE);
+    H5_AUTO hid_t dataset = -1;
     if (space >= 0 && create >= 0 && H5Pset_obj_track_times(create, 0) >= 0 &&
         H5Pset_chunk(create, rank, chunk) >= 0 && H5Pset_shuffle(create) >= 0 &&
         H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 1, &level) >= 0 &&
         H5Pset_fletcher32(create) >= 0) {
         dataset = H5Dcreate2(group, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
     }
-    ckvc_status st = CKVC_OK;
     if (dataset < 0 ||
-        (dims[0] && H5Dwrite(dataset, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)) {
-        st = h5_fail(err, CKVC_E_MEMORY, "shard column %s: cannot be written", name);
+        (dims[0] && H5Dwrite(dataset, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) ||
+        !h5_close(&dataset)) {
+        return h5_fail(err, CKVC_E_MEMORY, "shard column %s: cannot be written", name);
     }
-    if (dataset >= 0 && H5Dclose(dataset) < 0 && st == CKVC_OK) {
-        st = h5_fail(err, CKVC_E_MEMORY, "shard column %s: cannot be closed", name);
+    return CKVC_OK;
+}
+
+/* A field of every row, dense. */
+static void gather(char *to, const char *rows, size_t row_size, const shard_column *c, size_t n) {
+    const bool text = c->type == SHARD_TEXT;
+    const size_t size = text ? SHARD_STRING - 1 : shard_type_size(c->type);
+    for (size_t i = 0; i < n; i++, to += size) {
+        const char *field = rows + i * row_size + c->offset;
+        /* what stands behind a text's end is not part of it */
+        const size_t used = text ? strnlen(field, size) : size;
+        memcpy(to, field, used);
+        memset(to + used, 0, size - used);
     }
-    if (create >= 0) { H5Pclose(create); }
-    if (space >= 0) { H5Sclose(space); }
-    return st;
 }
 
 static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g, ckvc_err *err) {
-    size_t rows = *(const size_t *)(const void *)((const char *)s + g->count_offset);
-    const char *base = *(char *const *)(const void *)((const char *)s + g->rows_offset);
-    char *column = ckvc_alloc(rows, SHARD_STRING);
-    hid_t create = H5Pcreate(H5P_GROUP_CREATE);
-    hid_t group = -1;
+    const size_t rows = shard_rows(s, g);
+    const hsize_t dims[3] = {rows, s->h.n_layers, s->h.n_kv_heads};
+    CKVC_AUTO_FREE char *column = ckvc_alloc(rows, SHARD_STRING);
+    H5_AUTO hid_t create = H5Pcreate(H5P_GROUP_CREATE);
+    H5_AUTO hid_t group = -1;
+    H5_AUTO hid_t text = text_type(SHARD_STRING - 1);
     if (create >= 0 && H5Pset_obj_track_times(create, 0) >= 0) {
         group = H5Gcreate2(file, g->name, H5P_DEFAULT, create, H5P_DEFAULT);
     }
-    hid_t text = text_type(SHARD_STRING - 1);
-    ckvc_status st = CKVC_OK;
-    if (!column) {
-        st = ckvc_fail_memory(err, g->name, rows * SHARD_STRING);
-    } else if (group < 0 || text < 0) {
-        st = h5_fail(err, CKVC_E_MEMORY, "shard group %s: cannot be made", g->name);
+    if (group < 0 || text < 0) {
+        return h5_fail(err, CKVC_E_MEMORY, "shard group %s: cannot be made", g->name);
     }
-    for (size_t i = 0; st == CKVC_OK && i < g->n_columns; i++) {
+    for (size_t i = 0; i < g->n_columns; i++) {
         const shard_column *c = &g->columns[i];
-        bool is_text = c->type == SHARD_TEXT;
-        size_t size = is_text ? SHARD_STRING - 1 : shard_type_size(c->type);
-        for (size_t r = 0; r < rows; r++) {
-            const char *field = base + r * g->row_size + c->offset;
-            if (is_text) { /* what stands behind the text's end is not part of it */
-                size_t n = strnlen(field, size);
-                memcpy(column + r * size, field, n);
-                memset(column + r * size + n, 0, size - n);
-            } else {
-                memcpy(column + r * size, field, size);
-            }
-        }
-        const hsize_t dims[1] = {rows};
-        st = write_column(group, c->name, is_text ? text : file_type(c->type),
-                          is_text ? text : memory_type(c->type), 1, dims, column, err);
+        const bool is_text = c->type == SHARD_TEXT;
+        gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
+        CKVC_TRY(write_column(group, c->name, is_text ? text : number_type(c->type, true),
+                              is_text ? text : number_type(c->type, false), 1, dims, column, err));
     }
-    for (size_t i = 0;
-         st == CKVC_OK && i < g->n_wide && (!g->wide_scan_only || shard_is_scan(&s->h)); i++) {
+    for (size_t i = 0; i < shard_n_wide(g, &s->h); i++) {
         const shard_wide *w = &g->wide[i];
-        const hsize_t dims[3] = {rows, s->h.n_layers, s->h.n_kv_heads};
-        st = write_column(group, w->name, file_type(w->type), memory_type(w->type), w->rank, dims,
-                          *(void *const *)(const void *)((const char *)s + w->offset), err);
+        CKVC_TRY(write_column(group, w->name, number_type(w->type, true),
+                              number_type(w->type, false), w->rank, dims, shard_array(s, w->offset),
+                              err));
     }
-    if (text >= 0) { H5Tclose(text); }
-    if (group >= 0) { H5Gclose(group); }
-    if (create >= 0) { H5Pclose(create); }
-    free(column);
-    return st;
+    return CKVC_OK;
 }
 
 static uint32_t rotate(uint32_t v, int by) {
@@ -247,16 +194,16 @@ static uint32_t lookup3(const uint8_t *p, size_t n) {
  * ("open for writing") and leaves the checksum as it was, so that nobody can open what it returns:
  * bytes 44-47 of superblock 3, over bytes 0-43, are made right. */
 static ckvc_status take_image(hid_t file, uint8_t **out, size_t *n, ckvc_err *err) {
-    ssize_t size = H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file, NULL, 0);
+    const ssize_t size =
+        H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file, NULL, 0);
     if (size < 48) { return h5_fail(err, CKVC_E_BUG, "a shard: has no image in memory"); }
-    uint8_t *image = ckvc_alloc((size_t)size, 1);
+    CKVC_AUTO_FREE uint8_t *image = ckvc_alloc((size_t)size, 1);
     if (H5Fget_file_image(file, image, (size_t)size) != size || image[8] != 3 || image[9] != 8) {
-        free(image);
         return h5_fail(err, CKVC_E_BUG,
                        "a shard: its image in memory is not a superblock 3 with 8-byte addresses");
     }
     ckvc_put_u32(image + 44, lookup3(image, 44));
-    *out = image;
+    *out = ckvc_take(&image);
     *n = (size_t)size;
     return CKVC_OK;
 }
@@ -265,56 +212,34 @@ ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *e
     *out = NULL;
     *n = 0;
     ckvc_err why = {0}; /* what the readers would refuse is never written: a bug of the caller */
-    if (shard_header_check(&s->h, "shard", &why) != CKVC_OK ||
-        shard_rows_check(s, "shard", &why) != CKVC_OK) {
+    if (shard_header_check(&s->h, "shard", &why) || shard_rows_check(s, "shard", &why)) {
         return ckvc_fail(err, CKVC_E_BUG, "%s", why.text);
     }
-    ckvc_status st = h5_begin(err);
-    if (st != CKVC_OK) { return st; }
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE), file = -1;
+    CKVC_TRY(h5_begin(err));
+    H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    H5_AUTO hid_t create = H5Pcreate(H5P_FILE_CREATE);
+    H5_AUTO hid_t file = -1;
     if (access >= 0 && create >= 0 && H5Pset_fapl_core(access, (size_t)1 << 20, 0) >= 0 &&
         H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110) >= 0 &&
         H5Pset_obj_track_times(create, 0) >= 0) {
         file = H5Fcreate("shard", H5F_ACC_TRUNC, create, access);
     }
-    if (file < 0) { st = h5_fail(err, CKVC_E_MEMORY, "a shard: cannot be made in memory"); }
-    st = st ? st : write_header(file, &s->h, err);
-    for (int k = 0; st == CKVC_OK && k < SHARD_GROUPS; k++) {
-        st = write_group(file, s, &shard_groups[k], err);
+    if (file < 0) { return h5_fail(err, CKVC_E_MEMORY, "a shard: cannot be made in memory"); }
+    CKVC_TRY(write_header(file, &s->h, err));
+    for (int k = 0; k < SHARD_GROUPS; k++) {
+        CKVC_TRY(write_group(file, s, &shard_groups[k], err));
     }
-    st = st ? st : take_image(file, out, n, err);
-    if (file >= 0 && H5Fclose(file) < 0 && st == CKVC_OK) {
-        st = h5_fail(err, CKVC_E_MEMORY, "a shard: cannot be closed");
-    }
-    if (create >= 0) { H5Pclose(create); }
-    if (access >= 0) { H5Pclose(access); }
-    if (st != CKVC_OK) {
-        free(*out);
-        *out = NULL;
-        *n = 0;
-    }
-    return st;
+    return take_image(file, out, n, err);
 }
 
 ckvc_status shard_h5_write(const shard *s, const char *path, ckvc_err *err) {
-    uint8_t *image;
-    size_t n, put = 0;
-    ckvc_status st = shard_h5_image(s, &image, &n, err);
-    if (st != CKVC_OK) { return st; }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) { st = ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", path); }
-    while (st == CKVC_OK && put < n) {
-        ssize_t got = write(fd, image + put, n - put);
-        if (got > 0) {
-            put += (size_t)got;
-        } else if (got == 0 || errno != EINTR) {
-            st = ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at byte %zu of %zu", path, put,
-                                 n);
-        }
-    }
-    if (fd >= 0 && close(fd) != 0 && st == CKVC_OK) {
-        st = ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at the end", path);
-    }
-    free(image);
-    return st;
+    CKVC_AUTO_FREE uint8_t *image = NULL;
+    size_t n;
+    CKVC_TRY(shard_h5_image(s, &image, &n, err));
+    FILE *file = fopen(path, "we");
+    if (!file) { return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", path); }
+    const bool written = fwrite(image, 1, n, file) == n;
+    return (fclose(file) == 0) & written
+               ? CKVC_OK
+               : ckvc_fail_errno(err, CKVC_E_IO, "%s: writing %zu bytes failed", path, n);
 }

@@ -19,7 +19,9 @@
 #include <unistd.h>
 
 #include "formats/shard/h5_error.h"
-#include "formats/shard/shard_rows.h"
+#include "formats/shard/shard_check.h"
+#include "formats/shard/shard_codec.h"
+#include "formats/shard/shard_h5.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
@@ -85,23 +87,16 @@ static _Noreturn void child(const char *path, int out, unsigned cpu_s) {
     ckvc_err err = {0};
     shard *s = NULL;
     ckvc_buffer body = {0};
-    uint8_t kind = 0, head[9];
-    ckvc_status st = shard_h5_read_foreign(path, &s, &err);
+    uint8_t head[9] = {0};
+    const ckvc_status st = shard_h5_read_foreign(path, &s, &err);
     if (st == CKVC_OK) {
         shard_header_encode(&s->h, &body);
         shard_encode(s, &body);
-        if (body.failed) {
-            st = ckvc_fail(&err, CKVC_E_MEMORY, "%s: out of memory for its rows", path);
-            ckvc_buffer_fini(&body);
-            body = (ckvc_buffer){0};
-        }
-    }
-    if (st != CKVC_OK) {
-        kind = 1;
+    } else {
+        head[0] = 1;
         ckvc_buffer_u32(&body, (uint32_t)st);
         ckvc_buffer_text(&body, err.text);
     }
-    head[0] = kind;
     ckvc_put_u64(head + 1, body.size);
     put_all(out, head, sizeof head);
     put_all(out, body.data, body.size);
@@ -125,64 +120,69 @@ static size_t get_all(int fd, uint8_t *data, size_t n, double deadline) {
     return got;
 }
 
+/* What came through the pipe. */
+typedef struct message {
+    uint8_t kind, *body;
+    size_t size;
+    bool whole;
+} message;
+
+static void message_fini(message *m) {
+    free(m->body);
+}
+
 /* The message of the child, in memory that grows with what arrives. */
-static ckvc_status receive(int fd, const char *path, double deadline, uint8_t *kind, uint8_t **body,
-                           size_t *size, bool *whole, ckvc_err *err) {
+static ckvc_status receive(int fd, const char *path, double deadline, message *m, ckvc_err *err) {
     uint8_t head[9];
-    *body = NULL;
-    *size = 0;
-    *whole = false;
     if (get_all(fd, head, sizeof head, deadline) != sizeof head) { return CKVC_OK; }
-    *kind = head[0];
-    uint64_t n = ckvc_get_u64(head + 1);
+    m->kind = head[0];
+    const uint64_t n = ckvc_get_u64(head + 1);
     if (n > MAX_MESSAGE) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: unfolds to %llu bytes, at most %llu are read", path,
                          (unsigned long long)n, (unsigned long long)MAX_MESSAGE);
     }
-    size_t capacity = 0;
-    while (*size < n) {
-        size_t room = capacity ? capacity * 2 : (size_t)1 << 20;
+    for (size_t room = (size_t)1 << 20; m->size < n; room *= 2) {
         room = room > n ? (size_t)n : room;
-        uint8_t *grown = ckvc_realloc_array(*body, room, 1);
-        *body = grown;
-        capacity = room;
-        size_t got = get_all(fd, *body + *size, capacity - *size, deadline);
-        *size += got;
-        if (*size < capacity) { return CKVC_OK; }
+        m->body = ckvc_realloc_array(m->body, room, 1);
+        m->size += get_all(fd, m->body + m->size, room - m->size, deadline);
+        if (m->size < room) { return CKVC_OK; }
     }
-    *whole = true;
+    m->whole = true;
     return CKVC_OK;
 }
 
-static ckvc_status take_rows(const uint8_t *body, size_t size, const char *path, shard **out,
-                             ckvc_err *err) {
-    shard *s = shard_create();
-    if (!s) { return ckvc_fail_memory(err, "a shard", sizeof(shard)); }
-    ckvc_cursor c = {body, size, 0, false};
-    ckvc_status st = shard_header_decode(&s->h, &c, err);
-    st = st ? st : shard_header_check(&s->h, path, err);
-    st = st ? st : shard_decode(s, body + c.pos, size - (size_t)c.pos, err);
-    st = st ? st : shard_rows_check(s, path, err);
-    if (st == CKVC_OK) {
-        *out = s;
-    } else {
-        shard_free(s);
-    }
-    return st;
+static ckvc_status take_rows(const message *m, const char *path, shard **out, ckvc_err *err) {
+    CKVC_AUTO(shard_free_at) shard *s = shard_create();
+    ckvc_cursor c = {m->body, m->size, 0, false};
+    CKVC_TRY(shard_header_decode(&s->h, &c, err));
+    CKVC_TRY(shard_header_check(&s->h, path, err));
+    CKVC_TRY(shard_decode(s, m->body + c.pos, m->size - (size_t)c.pos, err));
+    CKVC_TRY(shard_rows_check(s, path, err));
+    *out = ckvc_take(&s);
+    return CKVC_OK;
+}
+
+/* The child's error as our own; of what it may claim, a few codes. */
+static ckvc_status take_error(const message *m, ckvc_err *err) {
+    const uint32_t code = m->size >= 4 ? ckvc_get_u32(m->body) : 0;
+    const bool known = code == CKVC_E_NOINPUT || code == CKVC_E_MEMORY || code == CKVC_E_SYSTEM ||
+                       code == CKVC_E_IO;
+    return ckvc_fail(err, known ? (ckvc_status)code : CKVC_E_DATA, "%.*s",
+                     m->size > 4 ? (int)(m->size - 4) : 0,
+                     m->size > 4 ? (const char *)m->body + 4 : "");
 }
 
 ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wall_s, shard **out,
                                   ckvc_err *err) {
     *out = NULL;
     int ends[2];
-    ckvc_status ready = h5_begin(err); /* once here instead of in every child */
-    if (ready != CKVC_OK) { return ready; }
+    CKVC_TRY(h5_begin(err)); /* once here instead of in every child */
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no pipe for the reading process", path);
     }
-    pid_t pid = fork();
+    const pid_t pid = fork();
     if (pid < 0) {
-        ckvc_status failed =
+        const ckvc_status failed =
             ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no process for reading", path);
         close(ends[0]);
         close(ends[1]);
@@ -190,41 +190,30 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
     }
     if (pid == 0) { child(path, ends[1], cpu_s); }
     close(ends[1]);
-    uint8_t kind = 1, *body = NULL;
-    size_t size = 0;
-    bool whole = false;
-    double deadline = ckvc_now_s() + wall_s;
-    ckvc_status st = receive(ends[0], path, deadline, &kind, &body, &size, &whole, err);
-    bool late = !whole && ckvc_now_s() >= deadline;
+    CKVC_AUTO(message_fini) message m = {.kind = 1};
+    const double deadline = ckvc_now_s() + wall_s;
+    const ckvc_status st = receive(ends[0], path, deadline, &m, err);
+    const bool late = !m.whole && ckvc_now_s() >= deadline;
     close(ends[0]);
+    if (late || st != CKVC_OK) { kill(pid, SIGKILL); }
     int how = 0;
-    if (!whole) {
-        if (late || st != CKVC_OK) { kill(pid, SIGKILL); }
-    }
     while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {}
-    if (st == CKVC_OK && late) {
-        st = ckvc_fail(
+    CKVC_TRY(st);
+    if (late) {
+        return ckvc_fail(
             err, CKVC_E_DATA,
             "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted", path,
             wall_s);
-    } else if (st == CKVC_OK && !whole) {
-        bool signalled = WIFSIGNALED(how);
-        st = ckvc_fail(
+    }
+    if (!m.whole) {
+        const bool signalled = WIFSIGNALED(how);
+        return ckvc_fail(
             err, CKVC_E_DATA,
             "%s: the reading process ended early (%s %d%s); the file is damaged or crafted", path,
             signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
             signalled && WTERMSIG(how) == SIGXCPU ? ", over its CPU time" : "");
-    } else if (st == CKVC_OK && kind == 0) {
-        st = take_rows(body, size, path, out, err);
-    } else if (st == CKVC_OK) {
-        uint32_t code = size >= 4 ? ckvc_get_u32(body) : 0;
-        bool known = code == CKVC_E_NOINPUT || code == CKVC_E_MEMORY || code == CKVC_E_SYSTEM ||
-                     code == CKVC_E_IO;
-        st = ckvc_fail(err, known ? (ckvc_status)code : CKVC_E_DATA, "%.*s",
-                       size > 4 ? (int)(size - 4) : 0, (const char *)body + 4);
     }
-    free(body);
-    return st;
+    return m.kind == 0 ? take_rows(&m, path, out, err) : take_error(&m, err);
 }
 
 ckvc_status shard_h5_read_hostile(const char *path, shard **out, ckvc_err *err) {

@@ -2,7 +2,7 @@
 #ifndef CKVC_SHARD_SIDE_H
 #define CKVC_SHARD_SIDE_H
 
-#include "formats/shard/shard_h5.h"
+#include "formats/shard/shard.h"
 #include "formats/side/side.h"
 
 /* Entries are the start table's. */

@@ -353,34 +353,3 @@ static json_t *describe_summary(const table_file *t) {
 json_t *table_file_describe(const table_file *t, bool cells) {
     return cells ? describe_cells(t) : describe_summary(t);
 }
-
-ckvc_status table_file_check_score(const table_file *t, const char *path, const char *alpha,
-                                   int64_t keep_window, uint32_t window, const char *who,
-                                   const char *advice, ckvc_err *err) {
-    const json_t *made = json_object_get(t->meta, "alpha_kind"),
-                 *kept = json_object_get(t->meta, "keep_window");
-    if (alpha && json_is_string(made) && strcmp(json_string_value(made), alpha) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: was made with --alpha %.32s, %s has %s; %s --alpha %.32s", path,
-                         json_string_value(made), who, alpha, advice, json_string_value(made));
-    }
-    const struct {
-        const char *option;
-        int64_t made, here;
-    } numbers[] = {
-        {"keep-window",
-         keep_window >= 0 && json_is_integer(kept) ? (int64_t)json_integer_value(kept)
-                                                   : keep_window,
-         keep_window},
-        {"window", t->table->window, window},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (numbers[i].made != numbers[i].here) {
-            return ckvc_fail(
-                err, CKVC_E_MISMATCH, "%s: was made with --%s %lld, %s has %lld; %s --%s %lld",
-                path, numbers[i].option, (long long)numbers[i].made, who,
-                (long long)numbers[i].here, advice, numbers[i].option, (long long)numbers[i].made);
-        }
-    }
-    return CKVC_OK;
-}

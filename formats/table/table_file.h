@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "formats/setting/setting.h"
 #include "formats/side/side.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
@@ -47,13 +48,6 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) C
  * is CKVC_E_BUG that names the section. */
 ckvc_status table_file_write(table_file *t, const char *path, bool force,
                              ckvc_err *err) CKVC_MUST_CHECK;
-
-/* Was the table made under this score? --alpha (NULL: not compared), --keep-window (below 0: not
- * compared) and --window of `who` ("this run"); the first that differs is CKVC_E_MISMATCH, with
- * "ADVICE --OPTION VALUE" ("give") to do. What META does not say is not compared. */
-ckvc_status table_file_check_score(const table_file *t, const char *path, const char *alpha,
-                                   int64_t keep_window, uint32_t window, const char *who,
-                                   const char *advice, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its
  * name. New reference. */

@@ -61,15 +61,11 @@ static inline uint32_t ckvc_grid_nearest(const double *grid, uint32_t n, double 
     return best;
 }
 
+/* Settings of a measurement; their names stand in formats/setting. */
 typedef enum ckvc_alpha_kind { CKVC_ALPHA_PAPER, CKVC_ALPHA_VISIBLE } ckvc_alpha_kind;
-static inline const char *ckvc_alpha_name(ckvc_alpha_kind kind) {
-    return kind == CKVC_ALPHA_PAPER ? "paper" : "visible";
-}
-
+/* Arithmetic of products with weights. */
+typedef enum ckvc_compute { CKVC_COMPUTE_F32, CKVC_COMPUTE_BF16 } ckvc_compute;
 /* How the losses of the continuation's tokens become one reward. */
 typedef enum ckvc_loss_reduction { CKVC_LOSS_MEAN, CKVC_LOSS_SUM } ckvc_loss_reduction;
-static inline const char *ckvc_loss_reduction_name(ckvc_loss_reduction r) {
-    return r == CKVC_LOSS_MEAN ? "mean" : "sum";
-}
 
 #endif

@@ -64,7 +64,7 @@ P
 
 @test "shards of two plans that do not belong together: 65, the field and both values" {
     run -65 "$CKVC" fit "$T/a.h5" "$T/other.h5" --out "$T/x.ckvt"
-    [[ "$output" == *"continuation is 48, but "*"a.h5 has 32"* ]]
+    [[ "$output" == *"was made with --continuation 48, "*"a.h5 has 32"* ]]
     [ ! -e "$T/x.ckvt" ]
 }
 

@@ -285,7 +285,7 @@ PY
     [[ $output == *compute* ]]
     run calibrate "$DIR/mixed" --scan "$DIR/f32" --compute bf16 --limit 4
     [ "$status" -ne 0 ]
-    [[ $output == *"scanned with --compute f32"* ]]
+    [[ $output == *"was made with --compute f32"* ]]
 }
 
 @test "bench --compute bf16: what it does to rewards and tables" {

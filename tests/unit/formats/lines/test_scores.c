@@ -79,8 +79,8 @@ static void tells_budgets_by_layer_apart(void **state) {
     assert_int_equal(s->rows[0].layer_budgets, 0);
     assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets &&
                 s->rows[1].layer_budgets != s->rows[2].layer_budgets);
-    assert_string_equal(s->rows[1].operator_name, "");
-    assert_string_equal(s->rows[2].operator_name, "mean-pool");
+    assert_int_equal(s->rows[1].setting.op, CKVC_OPERATOR_PAPER);
+    assert_int_equal(s->rows[2].setting.op, CKVC_OPERATOR_MEAN_POOL);
     scores_free(s);
     append_with(text, layers[1]);
     assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
@@ -100,16 +100,16 @@ static void tells_scores_apart(void **state) {
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
-    assert_true(s->rows[0].setting.alpha_kind == CKVC_ALPHA_PAPER &&
+    assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
                 s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
-    assert_int_equal(s->rows[1].setting.alpha_kind, CKVC_ALPHA_VISIBLE);
+    assert_int_equal(s->rows[1].setting.alpha, CKVC_ALPHA_VISIBLE);
     assert_int_equal(s->rows[2].setting.keep_window, 8);
     assert_int_equal(s->rows[3].setting.window, 16);
     for (size_t i = 1; i < 4; i++) {
-        assert_true((scores_compare_settings(&s->rows[0].setting, &s->rows[i].setting) < 0) ==
-                    (i < 3));
-        assert_true(scores_compare_settings(&s->rows[i].setting, &s->rows[i].setting) == 0);
+        const setting *first = &s->rows[0].setting, *other = &s->rows[i].setting;
+        assert_true((setting_compare(first, other, SETTING_SCORE) < 0) == (i < 3));
+        assert_true(setting_compare(other, other, SETTING_SCORE) == 0);
     }
     scores_free(s);
     /* the default, said: the row is the first one again */

@@ -97,7 +97,7 @@ static void a_pass_ends_early_and_stays_so(void **state) {
         run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
     for (uint32_t i = 0; i < RUN_SHARD; i++) {
         shard *rows = shard_create();
-        assert_int_equal(shard_header_copy(&rows->h, &h, &err), CKVC_OK);
+        shard_header_copy(&rows->h, &h);
         fixture_prompt(rows, i, 5);
         assert_int_equal(run_log_prompt(r, i, rows, &err), CKVC_OK);
         shard_free(rows);

@@ -298,7 +298,7 @@ static void test_missing(void **state) {
     H5Adelete(f, "keep_window");
     shard *s;
     expect_taken(f, &s);
-    assert_int_equal(s->h.keep_window, 0);
+    assert_int_equal(s->h.setting.keep_window, 0);
     shard_free(s);
     /* The row widths follow n_layers, so a wrong one is seen at the start tables. */
     f = bend();

@@ -334,42 +334,6 @@ static void test_describe(void **state) {
     table_file_free(t);
 }
 
-/* What the table was made under against a run's: each difference alone, its option named; what META
- * does not say is not compared. */
-static void test_score_of_a_run(void **state) {
-    (void)state;
-    table_file *t = table_file_create(1, 1, 1, 1, 1, 1, 1, false);
-    ckvc_err err = {0};
-    t->table->window = 32;
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err),
-                     CKVC_OK);
-    json_object_set_new(t->meta, "alpha_kind", json_string("visible"));
-    json_object_set_new(t->meta, "keep_window", json_integer(8));
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err),
-                     CKVC_OK);
-    assert_int_equal(table_file_check_score(t, "t", NULL, -1, 32, "this run", "give", &err),
-                     CKVC_OK);
-    assert_int_equal(table_file_check_score(t, "t", "paper", 8, 32, "this run", "give", &err),
-                     CKVC_E_MISMATCH);
-    assert_string_equal(
-        err.text, "t: was made with --alpha visible, this run has paper; give --alpha visible");
-    err = (ckvc_err){0};
-    assert_int_equal(table_file_check_score(t, "t", "visible", 0, 32, "this run", "give", &err),
-                     CKVC_E_MISMATCH);
-    assert_string_equal(err.text,
-                        "t: was made with --keep-window 8, this run has 0; give --keep-window 8");
-    err = (ckvc_err){0};
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 64, "this run", "give", &err),
-                     CKVC_E_MISMATCH);
-    assert_string_equal(err.text,
-                        "t: was made with --window 32, this run has 64; give --window 32");
-    err = (ckvc_err){0};
-    json_object_set_new(t->meta, "keep_window", json_integer(0)); /* the default is a value, too */
-    assert_int_equal(table_file_check_score(t, "t", "visible", 8, 32, "this run", "give", &err),
-                     CKVC_E_MISMATCH);
-    table_file_free(t);
-}
-
 static void test_refuses_to_write(void **state) {
     (void)state;
     table_file *t = sample();
@@ -991,9 +955,8 @@ int main(void) {
         cmocka_unit_test(test_every_length),     cmocka_unit_test(test_kit_is_sound),
         cmocka_unit_test(test_accepted),         cmocka_unit_test(test_header_refusals),
         cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),
-        cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_score_of_a_run),
-        cmocka_unit_test(test_json_refusals),    cmocka_unit_test(test_zstd_refusals),
-        cmocka_unit_test(test_not_files),
+        cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_json_refusals),
+        cmocka_unit_test(test_zstd_refusals),    cmocka_unit_test(test_not_files),
     };
     return cmocka_run_group_tests_name("table_file", tests, setup, teardown);
 }

@@ -1,0 +1,402 @@
+/* The table of settings and what is done with it: see setting.h. */
+#include "formats/setting/setting.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/side/side.h"
+#include "lib/base/json.h"
+
+#define FIELD(option, type, member, names, neutral, least, most, groups, title, ...)               \
+    {                                                                                              \
+        option, type, offsetof(setting, member), names, neutral, least, most, groups,              \
+            {__VA_ARGS__}, title                                                                   \
+    }
+#define NAME(option, member, names, last, groups, title, ...)                                      \
+    FIELD(option, SETTING_NAME, member, names, 0, 0, last, groups, title, __VA_ARGS__)
+#define COUNT(option, member, neutral, least, most, groups, title, ...)                            \
+    FIELD(option, SETTING_COUNT, member, NULL, neutral, least, most, groups, title, __VA_ARGS__)
+#define LIST(option, member, most, groups, ...)                                                    \
+    FIELD(option, SETTING_LIST, member, NULL, 0, 0, most, groups, NULL, __VA_ARGS__)
+
+/* In the order of a shard's attributes. The last columns are the keys: plan, shard, META, score
+ * line, report.json. A new setting's are all "?": files without it are as they were. */
+const setting_field setting_fields[] = {
+    NAME("alpha", alpha, "paper|visible", 1, SETTING_ATTENTION | SETTING_SCORE | SETTING_SCAN,
+         "%s \u03B1", "alpha", "alpha_kind", "alpha_kind", "?alpha", "alpha_kind"),
+    NAME("operator", op, "paper|no-utility|no-threshold|mean-pool", 3,
+         SETTING_TABLE | SETTING_LOGGED, NULL, "?operator", "!operator", NULL, "!operator", NULL),
+    NAME("compute", compute, "f32|bf16", 1, SETTING_SCAN | SETTING_MEASURE, NULL, "compute",
+         "!compute", "?compute", NULL, NULL),
+    COUNT("window", window, 64, 1, 1 << 20,
+          SETTING_WINDOW | SETTING_ATTENTION | SETTING_SCORE | SETTING_SCAN, "W = %s", "window",
+          "window", NULL, "?window", "window"),
+    COUNT("continuation", continuation, 128, 0, 1 << 24, SETTING_SCAN | SETTING_MEASURE, NULL,
+          "continuation", "continuation", "continuation", NULL, "continuation"),
+    COUNT("keep-window", keep_window, 0, 0, 1 << 20, SETTING_SCORE, "?last %s kept", "keep_window",
+          "~keep_window", "keep_window", "?keep_window", "keep_window"),
+    FIELD("beta-bud", SETTING_REAL, beta_bud, NULL, 1, 0, HUGE_VAL,
+          SETTING_PENALTY | SETTING_LOGGED, NULL, "lambda", "lambda", "lambda", NULL, "lambda"),
+    FIELD("seed", SETTING_U64, seed, NULL, 1, 0, HUGE_VAL, 0, NULL, "seed", "seed", NULL, NULL,
+          "seed"),
+    NAME("loss-reduction", reduction, "mean|sum", 1, SETTING_MEASURE | SETTING_LOGGED, NULL,
+         "?loss_reduction", "?loss_reduction", "?loss_reduction", NULL, "loss_reduction"),
+    LIST("budget", budgets, 1e9, SETTING_TABLE | SETTING_LOGGED, "budget", NULL),
+#define X(NAME, name)                                                                              \
+    LIST(#name "-grid", grid[CKVC_SIDE_##NAME], HUGE_VAL, SETTING_TABLE | SETTING_LOGGED,          \
+         "?" #name "_grid", NULL),
+    CKVC_SIDES(X)
+#undef X
+        LIST("layer-budgets", layer_budgets, 1e9, SETTING_LAYERS | SETTING_LOGGED, "?layer_budgets",
+             "?layer_budgets", "?layer_budgets", "?layer_budgets", NULL),
+};
+const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
+_Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");
+_Static_assert(sizeof setting_fields / sizeof *setting_fields <= 32, "a bit each in `unknown`");
+
+static const char *at(const setting_field *f, const setting *s) {
+    return (const char *)s + f->offset;
+}
+static const setting_list *list_of(const setting_field *f, const setting *s) {
+    return (const setting_list *)(const void *)at(f, s);
+}
+static uint32_t bit_of(const setting_field *f) {
+    return (uint32_t)1 << (f - setting_fields);
+}
+#define EACH_FIELD(f)                                                                              \
+    const setting_field *f = setting_fields;                                                       \
+    f < setting_fields + setting_n_fields;                                                         \
+    f++
+
+const char *setting_key(const setting_field *f, setting_place place, char *mark) {
+    const char *key = f->key[place];
+    const bool marked = key && strchr("~?!", *key);
+    if (mark) { *mark = marked ? *key : ' '; }
+    return marked ? key + 1 : key;
+}
+
+const setting_field *setting_of_option(const char *option) {
+    for (EACH_FIELD(f)) {
+        if (strcmp(f->option, option) == 0) { return f; }
+    }
+    return NULL;
+}
+
+const setting_field *setting_of_key(setting_place place, const char *name) {
+    for (EACH_FIELD(f)) {
+        const char *key = setting_key(f, place, NULL);
+        if (key && strcmp(key, name) == 0) { return f; }
+    }
+    return NULL;
+}
+
+/* ---- values ---- */
+
+double setting_number(const setting_field *f, const setting *s) {
+    switch (f->type) {
+    case SETTING_REAL:
+        return *(const double *)(const void *)at(f, s);
+    case SETTING_U64:
+        return (double)*(const uint64_t *)(const void *)at(f, s);
+    default:
+        return *(const uint32_t *)(const void *)at(f, s);
+    }
+}
+
+bool setting_set_number(const setting_field *f, setting *s, double v) {
+    void *to = (char *)s + f->offset;
+    if (!(v >= f->least && v <= f->most) || !isfinite(v)) { return false; }
+    if (f->type != SETTING_REAL && v != floor(v)) { return false; }
+    if (f->type == SETTING_REAL) {
+        *(double *)to = v;
+    } else if (f->type == SETTING_U64) {
+        *(uint64_t *)to = (uint64_t)v;
+    } else {
+        *(uint32_t *)to = (uint32_t)v;
+    }
+    return true;
+}
+
+/* Name i of "a|b|c", its length in *n; NULL behind the last. */
+static const char *name_at(const char *names, uint32_t i, size_t *n) {
+    for (; i && names; i--) {
+        names = strchr(names, '|');
+        names += names != NULL;
+    }
+    *n = names ? strcspn(names, "|") : 0;
+    return names;
+}
+
+bool setting_set_name(const setting_field *f, char mark, setting *s, const char *name) {
+    size_t n;
+    for (uint32_t i = mark == '!'; f->type == SETTING_NAME && i <= f->most; i++) {
+        const char *one = name_at(f->names, i, &n);
+        if (strlen(name) == n && memcmp(name, one, n) == 0) { return setting_set_number(f, s, i); }
+    }
+    return false;
+}
+
+const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size) {
+    if (f->type == SETTING_NAME) {
+        size_t n;
+        const char *name = name_at(f->names, (uint32_t)setting_number(f, s), &n);
+        snprintf(room, size, "%.*s", (int)n, name ? name : "");
+    } else {
+        const double v = setting_number(f, s);
+        snprintf(room, size, "%.10g", v);
+        if (strtod(room, NULL) != v) { snprintf(room, size, "%.17g", v); }
+    }
+    return room;
+}
+
+static bool is_default_grid(const setting_list *list, ckvc_side side) {
+    const side_kind *kind = side_kind_of(side);
+    bool same = list->n == kind->n_default;
+    for (uint32_t a = 0; same && a < list->n; a++) {
+        same = list->v[a] == kind->default_action((int)a);
+    }
+    return same;
+}
+
+bool setting_is_neutral(const setting_field *f, const setting *s) {
+    if (f->type != SETTING_LIST) { return setting_number(f, s) == f->neutral; }
+    const setting_list *list = list_of(f, s);
+    bool neutral = list->n == 0;
+    for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+        neutral |= list == &s->grid[side] && is_default_grid(list, (ckvc_side)side);
+    }
+    return neutral;
+}
+
+static void set_neutral(const setting_field *f, setting *s) {
+    if (f->type == SETTING_LIST) {
+        *(setting_list *)(void *)((char *)s + f->offset) = (setting_list){0};
+    } else {
+        setting_set_number(f, s, f->neutral);
+    }
+}
+
+setting setting_neutral(void) {
+    setting s = {0};
+    for (EACH_FIELD(f)) {
+        set_neutral(f, &s);
+    }
+    return s;
+}
+
+void setting_for_scan(setting *s) {
+    for (EACH_FIELD(f)) {
+        if (f->groups & SETTING_LOGGED) { set_neutral(f, s); }
+    }
+}
+
+setting setting_of_table(const ckvc_table *t, const json_t *meta) {
+    setting s = setting_neutral();
+    setting_read(meta, SETTING_META, &s);
+    s.window = t->window;
+    s.op = t->op;
+    s.budgets = (setting_list){t->budgets, t->n_budgets};
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        const struct side side = side_of_table(t, (ckvc_side)i);
+        s.grid[i] = (setting_list){side.grid, (uint32_t)side.actions.n};
+    }
+    return s;
+}
+
+bool setting_title(const setting_field *f, const setting *s, char *out, size_t size) {
+    const char *title = f->title;
+    if (!title || (*title == '?' && setting_is_neutral(f, s))) { return false; }
+    title += *title == '?';
+    char value[64];
+    const char *hole = strstr(title, "%s");
+    snprintf(out, size, "%.*s%s%s", (int)(hole - title), title,
+             setting_name(f, s, value, sizeof value), hole + 2);
+    return true;
+}
+
+void setting_wanted(const setting_field *f, char mark, char *out, size_t size) {
+    const char *what =
+        f->type == SETTING_REAL || f->type == SETTING_LIST ? "a number" : "a whole number";
+    if (f->type != SETTING_NAME) {
+        snprintf(out, size, isfinite(f->most) ? "%s, %.10g to %.10g" : "%s of at least %.10g", what,
+                 f->least, f->most);
+        return;
+    }
+    size_t used = 0, n;
+    for (uint32_t i = mark == '!'; i <= f->most && used < size; i++) {
+        const char *name = name_at(f->names, i, &n), *comma = i < f->most ? ", " : " or ";
+        used +=
+            (size_t)snprintf(out + used, size - used, "%s%.*s", used ? comma : "", (int)n, name);
+    }
+}
+
+ckvc_status setting_check_values(const setting *s, setting_place place, const char *where,
+                                 ckvc_err *err) {
+    for (EACH_FIELD(f)) {
+        char wanted[128], mark;
+        const char *key = setting_key(f, place, &mark);
+        if (!key) { continue; }
+        setting_wanted(f, mark, wanted, sizeof wanted);
+        if (f->type != SETTING_LIST) {
+            const double v = setting_number(f, s);
+            if (!(v >= f->least && v <= f->most) || !isfinite(v)) {
+                return ckvc_fail(err, CKVC_E_DATA, "%s: attribute %s is %.10g, must be %s", where,
+                                 key, v, wanted);
+            }
+            continue;
+        }
+        const setting_list *list = list_of(f, s);
+        for (uint32_t i = 0; i < list->n; i++) {
+            if (!(list->v[i] > f->least && list->v[i] <= f->most)) {
+                return ckvc_fail(err, CKVC_E_DATA,
+                                 "%s: attribute %s[%u] is %g, must be above %g and at most %g",
+                                 where, key, i, list->v[i], f->least, f->most);
+            }
+        }
+    }
+    return CKVC_OK;
+}
+
+/* ---- JSON ---- */
+
+json_t *setting_json(const setting_field *f, const setting *s) {
+    char room[64];
+    switch (f->type) {
+    case SETTING_NAME:
+        return json_string(setting_name(f, s, room, sizeof room));
+    case SETTING_REAL:
+        return ckvc_json_real(setting_number(f, s));
+    case SETTING_LIST:
+        return ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n);
+    case SETTING_U64:
+        return json_integer((json_int_t) * (const uint64_t *)(const void *)at(f, s));
+    default:
+        return json_integer((json_int_t)setting_number(f, s));
+    }
+}
+
+void setting_write(json_t *o, setting_place place, const setting *s, unsigned but) {
+    for (EACH_FIELD(f)) {
+        char mark;
+        const char *key = setting_key(f, place, &mark);
+        const bool sparse = mark == '?' || mark == '!';
+        if (key && !(f->groups & but) && !(sparse && setting_is_neutral(f, s))) {
+            json_object_set_new(o, key, setting_json(f, s));
+        }
+    }
+}
+
+void setting_write_all(json_t *o, setting_place place, const setting *s, unsigned groups) {
+    for (EACH_FIELD(f)) {
+        const char *key = setting_key(f, place, NULL);
+        if (key && f->groups & groups) { json_object_set_new(o, key, setting_json(f, s)); }
+    }
+}
+
+const setting_field *setting_read(const json_t *o, setting_place place, setting *s) {
+    const setting_field *bad = NULL;
+    for (EACH_FIELD(f)) {
+        char mark;
+        const char *key = setting_key(f, place, &mark);
+        if (!key || f->type == SETTING_LIST) { continue; }
+        const json_t *v = json_object_get(o, key);
+        const bool fits =
+            f->type == SETTING_NAME
+                ? json_is_string(v) && setting_set_name(f, mark, s, json_string_value(v))
+                : (f->type == SETTING_REAL ? json_is_number(v) : json_is_integer(v)) &&
+                      setting_set_number(f, s, json_number_value(v));
+        if (!v && mark != ' ') {
+            set_neutral(f, s);
+        } else if (!fits) {
+            s->unknown |= bit_of(f);
+            bad = bad || !v ? bad : f;
+        }
+    }
+    return bad;
+}
+
+/* ---- comparison ---- */
+
+static int compare_numbers(double a, double b) {
+    return (a > b) - (a < b);
+}
+
+/* Of lists also the first place that differs. */
+static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
+    *i = 0;
+    if ((a->unknown | b->unknown) & bit_of(f)) { return 0; }
+    if (f->type != SETTING_LIST) {
+        return compare_numbers(setting_number(f, a), setting_number(f, b));
+    }
+    const setting_list *x = list_of(f, a), *y = list_of(f, b);
+    int c = compare_numbers(x->n, y->n);
+    for (; c == 0 && *i < x->n; ++*i) {
+        c = compare_numbers(x->v[*i], y->v[*i]);
+        if (c) { break; }
+    }
+    return c;
+}
+
+int setting_compare(const setting *a, const setting *b, unsigned groups) {
+    uint32_t i;
+    for (EACH_FIELD(f)) {
+        const int c = f->groups & groups ? compare_field(f, a, b, &i) : 0;
+        if (c) { return c; }
+    }
+    return 0;
+}
+
+/* A list's values, or false where they are too many to be read. */
+static bool list_text(const setting_list *list, char *out, size_t size) {
+    size_t used = 0;
+    *out = 0;
+    for (uint32_t i = 0; i < list->n && used < size; i++) {
+        used += (size_t)snprintf(out + used, size - used, "%s%.10g", i ? "," : "", list->v[i]);
+    }
+    return used < size;
+}
+
+/* What differs, as an option, and both values of it. */
+typedef struct difference {
+    char what[64], made[64], ours[64];
+} difference;
+
+static void describe(const setting_field *f, const setting *made, const setting *ours, uint32_t i,
+                     difference *d) {
+    snprintf(d->what, sizeof d->what, "%s", f->option);
+    if (f->type != SETTING_LIST) {
+        setting_name(f, made, d->made, sizeof d->made);
+        setting_name(f, ours, d->ours, sizeof d->ours);
+        return;
+    }
+    const setting_list *a = list_of(f, made), *b = list_of(f, ours);
+    const bool short_lists = list_text(a, d->made, 40) && list_text(b, d->ours, 40);
+    if (!short_lists || strcmp(d->made, d->ours) == 0) {
+        const bool same_length = a->n == b->n;
+        snprintf(d->what, sizeof d->what, same_length ? "%s[%u]" : "%s of length", f->option, i);
+        snprintf(d->made, sizeof d->made, "%.17g", same_length ? a->v[i] : a->n);
+        snprintf(d->ours, sizeof d->ours, "%.17g", same_length ? b->v[i] : b->n);
+    } else if (!b->n) {
+        snprintf(d->ours, sizeof d->ours, "none");
+    }
+}
+
+ckvc_status setting_match(const setting *made, const char *where, const setting *ours,
+                          const char *who, unsigned groups, const char *advice, ckvc_err *err) {
+    uint32_t i = 0;
+    const setting_field *f = setting_fields, *end = f + setting_n_fields;
+    while (f < end && (!(f->groups & groups) || compare_field(f, made, ours, &i) == 0)) {
+        f++;
+    }
+    if (f == end) { return CKVC_OK; }
+    difference d;
+    describe(f, made, ours, i, &d);
+    const size_t n = advice ? strlen(advice) : 0;
+    const bool goes_on = n > 2 && strcmp(advice + n - 2, "--") == 0;
+    return ckvc_fail(err, CKVC_E_MISMATCH, "%s%swas made with --%s %s, %s has %s%s%s%s%s%s",
+                     where ? where : "", where ? ": " : "", d.what, d.made, who, d.ours,
+                     advice ? "; " : "", advice ? advice : "", goes_on ? d.what : "",
+                     goes_on ? " " : "", goes_on ? d.made : "");
+}

@@ -1,0 +1,105 @@
+/* A shard in memory: state-action-reward records of a range of prompts (formats/shard/shard.md). */
+#ifndef CKVC_SHARD_H
+#define CKVC_SHARD_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "formats/setting/setting.h"
+#include "lib/base/hash.h"
+#include "lib/base/memory.h"
+#include "lib/base/names.h"
+#include "lib/base/status.h"
+#include "lib/policy/ckvc_policy.h"
+
+#define SHARD_STRING 256 /* fixed string length, NUL included */
+
+/* Root attributes: the same in every shard of a pass. Owned arrays. */
+typedef struct shard_header {
+    char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
+        manifest[CKVC_SHA256_HEX];
+    char model_name[SHARD_STRING], family[32];
+    char pass[8];                           /* scan, head, gate, both */
+    char behaviour[16];                     /* balanced, uniform, epsilon-greedy; scan: none */
+    uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
+    setting setting;                        /* but for budgets and grids, which stand below */
+    uint32_t n_budgets, n_entropy_bins, n_ppl_bins;
+    double *budgets;
+    double *edges_entropy, *edges_ppl; /* [E-1], [P-1] */
+    struct shard_side {
+        uint32_t n_actions;
+        double *actions;     /* the grid, ascending */
+        float *start;        /* the table it starts from; NULL in scan shards. Head: [L][G][nB],
+                                gate: [L][E][P][nB] */
+    } side[CKVC_SIDE_COUNT]; /* by ckvc_side */
+} shard_header;
+
+/* Columns. prompt/baseline/record indices are within the shard. Owned; grown by shard_append. */
+typedef struct shard {
+    shard_header h;
+    size_t capacity[3]; /* rows of prompts, baselines, records */
+    size_t n_prompts;
+    struct shard_prompt {
+        char id[SHARD_STRING], source[SHARD_STRING], split[SHARD_STRING];
+        uint32_t line, n_tokens, n_continuation;
+        uint8_t cut;
+        uint64_t token_hash;
+        double r_struct, r_sem, loss_full;
+        uint16_t bin_entropy, bin_ppl;
+    } * prompts;
+    double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G], scan shards only, else NULL */
+    size_t n_baselines;
+    struct shard_baseline {
+        uint32_t prompt;
+        uint16_t budget;
+        double loss;
+    } * baselines;
+    uint32_t *n_candidates, *n_kept, *n_kept_window; /* [n_baselines][L] */
+    uint32_t *n_candidates_lo, *n_candidates_hi;     /* [n_baselines][L] */
+    size_t n_records;
+    struct shard_record {
+        uint32_t prompt;
+        uint8_t side, action;
+        uint16_t layer, head, budget;
+        double reward, baseline, loss;
+        uint32_t n_candidates, n_kept;
+        uint64_t set_hash;
+    } * records;
+} shard;
+
+shard *shard_create(void); /* empty, zero header */
+void shard_free(shard *s);
+CKVC_AUTO_OF(shard, shard_free)
+
+void shard_header_fini(shard_header *h);
+/* dst's own arrays; dst is released first. */
+void shard_header_copy(shard_header *dst, const shard_header *src);
+/* Shape, window, operator, budgets, bins, grids and start entries of a table; the arrays stay the
+ * table's. */
+void shard_header_borrow(shard_header *h, const ckvc_table *table);
+/* The whole setting, budgets and grids borrowed from the header. */
+setting shard_setting(const shard_header *h);
+bool shard_is_scan(const shard_header *h);
+/* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
+bool shard_has_thresholds(const shard_header *h);
+/* The tokens that a baseline row of block `budget` allows a layer of a prompt of n_tokens; false
+ * where the layer draws on another block (budgets by layer: one baseline stands under every block
+ * that a layer of it draws on). */
+bool shard_layer_budget(const shard_header *h, uint32_t budget, uint32_t layer, uint32_t n_tokens,
+                        uint32_t *tokens);
+
+/* Add a row and return its number. Per-layer values of the row (n_candidates ...) are grown with
+ * it, zeroed, and the caller's to fill. Need h.n_layers (h.n_kv_heads for scans) to be set. */
+size_t shard_add_prompt(shard *s, const struct shard_prompt *p);
+size_t shard_add_baseline(shard *s, const struct shard_baseline *b);
+size_t shard_add_record(shard *s, const struct shard_record *r);
+/* Appends all rows of src (same header) behind dst's, shifting prompt indices. */
+void shard_append(shard *dst, const shard *src);
+void shard_clear(shard *s); /* drops the rows, keeps header and memory */
+
+/* For `ckvc inspect`. New reference. */
+json_t *shard_describe(const shard *s);
+
+#endif

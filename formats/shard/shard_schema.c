@@ -1,0 +1,216 @@
+/* The tables of a shard's columns and attributes: see shard_schema.h. */
+#include "formats/shard/shard_schema.h"
+
+#include <string.h>
+
+#include "formats/side/side.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+size_t shard_type_size(shard_type type) {
+    static const size_t size[] = {1, 2, 4, 8, 4, 8, SHARD_STRING, 4};
+    return size[type];
+}
+
+/* ---- rows ---- */
+#define P(name, type, field, required)                                                             \
+    { name, type, offsetof(struct shard_prompt, field), required }
+static const shard_column prompt_columns[] = {
+    P("id", SHARD_TEXT, id, true),
+    P("source", SHARD_TEXT, source, false),
+    P("split", SHARD_TEXT, split, false),
+    P("line", SHARD_U32, line, false),
+    P("n_tokens", SHARD_U32, n_tokens, false),
+    P("n_continuation", SHARD_U32, n_continuation, false),
+    P("cut", SHARD_U8, cut, false),
+    P("token_hash", SHARD_U64, token_hash, false),
+    P("r_struct", SHARD_F64, r_struct, false),
+    P("r_sem", SHARD_F64, r_sem, false),
+    P("loss_full", SHARD_F64, loss_full, false),
+    P("bin_entropy", SHARD_U16, bin_entropy, true),
+    P("bin_perplexity", SHARD_U16, bin_ppl, true),
+};
+#undef P
+static const shard_wide prompt_wide[] = {
+    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), 3},
+    {"own_recent", SHARD_F64, offsetof(shard, own_recent), 3},
+    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), 3},
+};
+#define B(name, type, field)                                                                       \
+    { name, type, offsetof(struct shard_baseline, field), true }
+static const shard_column baseline_columns[] = {
+    B("prompt", SHARD_U32, prompt),
+    B("budget", SHARD_U16, budget),
+    B("loss", SHARD_F64, loss),
+};
+#undef B
+static const shard_wide baseline_wide[] = {
+    {"n_candidates", SHARD_U32, offsetof(shard, n_candidates), 2},
+    {"n_kept", SHARD_U32, offsetof(shard, n_kept), 2},
+    {"n_kept_window", SHARD_U32, offsetof(shard, n_kept_window), 2},
+    {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), 2},
+    {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), 2},
+};
+#define R(name, type, field, required)                                                             \
+    { name, type, offsetof(struct shard_record, field), required }
+static const shard_column record_columns[] = {
+    R("prompt", SHARD_U32, prompt, true),  R("side", SHARD_U8, side, true),
+    R("layer", SHARD_U16, layer, true),    R("head", SHARD_U16, head, true),
+    R("budget", SHARD_U16, budget, true),  R("action", SHARD_U8, action, true),
+    R("reward", SHARD_F64, reward, true),  R("baseline", SHARD_F64, baseline, true),
+    R("loss", SHARD_F64, loss, true),      R("n_candidates", SHARD_U32, n_candidates, false),
+    R("n_kept", SHARD_U32, n_kept, false), R("set_hash", SHARD_U64, set_hash, false),
+};
+#undef R
+const shard_group shard_groups[SHARD_GROUPS] = {
+    {"prompt", prompt_columns, COUNT(prompt_columns), prompt_wide, COUNT(prompt_wide), true,
+     sizeof(struct shard_prompt), offsetof(shard, prompts), offsetof(shard, n_prompts),
+     SHARD_MAX_PROMPTS},
+    {"baseline", baseline_columns, COUNT(baseline_columns), baseline_wide, COUNT(baseline_wide),
+     false, sizeof(struct shard_baseline), offsetof(shard, baselines), offsetof(shard, n_baselines),
+     SHARD_MAX_BASELINES},
+    {"record", record_columns, COUNT(record_columns), NULL, 0, false, sizeof(struct shard_record),
+     offsetof(shard, records), offsetof(shard, n_records), SHARD_MAX_RECORDS},
+};
+
+size_t shard_n_wide(const shard_group *g, const shard_header *h) {
+    return g->wide_scan_only && !shard_is_scan(h) ? 0 : g->n_wide;
+}
+
+size_t shard_wide_row(const shard_wide *w, const shard_header *h) {
+    return (size_t)h->n_layers * (w->rank == 3 ? h->n_kv_heads : 1);
+}
+
+void **shard_pointer(void *in, size_t offset) {
+    return (void **)(void *)((char *)in + offset);
+}
+
+char *shard_array(const void *in, size_t offset) {
+    return *(char *const *)(const void *)((const char *)in + offset);
+}
+
+size_t *shard_count(shard *s, const shard_group *g) {
+    return (size_t *)(void *)((char *)s + g->count_offset);
+}
+
+size_t shard_rows(const shard *s, const shard_group *g) {
+    return *(const size_t *)(const void *)((const char *)s + g->count_offset);
+}
+
+/* ---- attributes ---- */
+#define T(name)                                                                                    \
+    {                                                                                              \
+#name, SHARD_TEXT, offsetof(shard_header, name), sizeof(((shard_header *)0)->name),        \
+            .start = SHARD_SIDE_NONE                                                               \
+    }
+#define U(name)                                                                                    \
+    { #name, SHARD_U32, offsetof(shard_header, name), .start = SHARD_SIDE_NONE }
+#define A(name, field, count, more, limit)                                                         \
+    {                                                                                              \
+        name, SHARD_F64, offsetof(shard_header, field),                                            \
+            .list = true, .count_offset = offsetof(shard_header, count), .extra = more,            \
+            .most = limit, .start = SHARD_SIDE_NONE                                                \
+    }
+/* The settings whose keys come before this one's, and after those of the marker before. */
+#define SETTINGS_BEFORE(key)                                                                       \
+    { .name = key, .start = SHARD_SIDE_NONE }
+static const shard_attribute own[] = {
+    T(ckvc_version),
+    T(plan),
+    T(fingerprint),
+    T(manifest),
+    T(model_name),
+    T(family),
+    T(pass),
+    T(behaviour),
+    SETTINGS_BEFORE("window"),
+    U(n_layers),
+    U(n_heads),
+    U(n_kv_heads),
+    SETTINGS_BEFORE("layer_budgets"),
+    A("budgets", budgets, n_budgets, 0, SHARD_MAX_BUDGETS),
+#define X(NAME, name)                                                                              \
+    A(#name "_actions", side[CKVC_SIDE_##NAME].actions, side[CKVC_SIDE_##NAME].n_actions, 0,       \
+      SHARD_MAX_ACTIONS),
+    CKVC_SIDES(X)
+#undef X
+        A("edges_entropy", edges_entropy, n_entropy_bins, 1, SHARD_MAX_BINS),
+    A("edges_perplexity", edges_ppl, n_ppl_bins, 1, SHARD_MAX_BINS),
+#define X(NAME, name)                                                                              \
+    {NULL, SHARD_F32, offsetof(shard_header, side[CKVC_SIDE_##NAME].start),                        \
+     .start = CKVC_SIDE_##NAME},
+    CKVC_SIDES(X) /* names: start_name of the side's kind */
+#undef X
+    SETTINGS_BEFORE(""),
+};
+#undef T
+#undef U
+#undef A
+
+static shard_attribute of_setting(const setting_field *f) {
+    static const shard_type types[] = {[SETTING_NAME] = SHARD_NAME,
+                                       [SETTING_COUNT] = SHARD_U32,
+                                       [SETTING_REAL] = SHARD_F64,
+                                       [SETTING_U64] = SHARD_U64,
+                                       [SETTING_LIST] = SHARD_F64};
+    char mark;
+    const size_t offset = offsetof(shard_header, setting) + f->offset;
+    const char *key = setting_key(f, SETTING_SHARD, &mark);
+    return (shard_attribute){.name = key,
+                             .type = types[f->type],
+                             .offset =
+                                 offset + (f->type == SETTING_LIST ? offsetof(setting_list, v) : 0),
+                             .list = f->type == SETTING_LIST,
+                             .count_offset = offset + offsetof(setting_list, n),
+                             .start = SHARD_SIDE_NONE,
+                             .setting = f,
+                             .mark = mark,
+                             .sparse = mark == '?' || mark == '!'};
+}
+
+size_t shard_attributes(shard_attribute out[SHARD_MAX_ATTRIBUTES]) {
+    size_t n = 0;
+    const setting_field *f = setting_fields, *end = setting_fields + setting_n_fields;
+    for (size_t i = 0; i < COUNT(own); i++) {
+        if (own[i].offset || i == 0) {
+            out[n] = own[i];
+            if (own[i].start != SHARD_SIDE_NONE) {
+                out[n].name = side_kind_of((ckvc_side)own[i].start)->start_name;
+            }
+            n++;
+            continue;
+        }
+        for (; f < end; f++) {
+            const char *key = setting_key(f, SETTING_SHARD, NULL);
+            if (key && strcmp(key, own[i].name) == 0) { break; }
+            if (key) { out[n++] = of_setting(f); }
+        }
+    }
+    return n;
+}
+
+const uint32_t *shard_attribute_count(const shard_header *h, const shard_attribute *a) {
+    return (const uint32_t *)(const void *)((const char *)h + a->count_offset);
+}
+
+int shard_attribute_dims(const shard_header *h, const shard_attribute *a, bool expected,
+                         size_t dims[4]) {
+    if (a->sparse && setting_is_neutral(a->setting, &h->setting)) { return -1; }
+    if (a->list) {
+        const uint32_t count = *shard_attribute_count(h, a);
+        dims[0] = count ? count - a->extra : 0;
+        return count ? 1 : -1;
+    }
+    if (a->start == SHARD_SIDE_NONE) { return 0; }
+    if (!expected && !shard_array(h, a->offset)) { return -1; }
+    dims[0] = h->n_layers;
+    if (side_kind_of((ckvc_side)a->start)->axis == SIDE_OF_HEADS) {
+        dims[1] = h->n_kv_heads;
+        dims[2] = h->n_budgets;
+        return 3;
+    }
+    dims[1] = h->n_entropy_bins;
+    dims[2] = h->n_ppl_bins;
+    dims[3] = h->n_budgets;
+    return 4;
+}

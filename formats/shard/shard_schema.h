@@ -1,0 +1,102 @@
+/* What a shard file holds: the one place where a field of the structs meets its name and type in
+ * the file. Writer, reader, checks, plain bytes and description follow these tables. */
+#ifndef CKVC_SHARD_SCHEMA_H
+#define CKVC_SHARD_SCHEMA_H
+
+#include "formats/shard/shard.h"
+
+/* What one shard file may hold; a run cuts its prompts into shards long before any of them. */
+#define SHARD_MAX_PROMPTS   ((size_t)1 << 20)
+#define SHARD_MAX_BASELINES ((size_t)1 << 22)
+#define SHARD_MAX_RECORDS   ((size_t)1 << 24)
+#define SHARD_MAX_LAYERS    1024u
+#define SHARD_MAX_HEADS     1024u
+#define SHARD_MAX_BUDGETS   256u
+#define SHARD_MAX_ACTIONS   256u /* record/action is one byte */
+#define SHARD_MAX_BINS      1024u
+/* Entries of a start table; values of a [rows, L] or [rows, L, G] column. */
+#define SHARD_MAX_TABLE        ((size_t)1 << 24)
+#define SHARD_MAX_LAYER_VALUES ((size_t)1 << 24)
+
+typedef enum shard_type {
+    SHARD_U8,
+    SHARD_U16,
+    SHARD_U32,
+    SHARD_U64,
+    SHARD_F32,
+    SHARD_F64,
+    SHARD_TEXT, /* in memory: `size` bytes */
+    SHARD_NAME  /* text in the file, an enum in memory: settings alone */
+} shard_type;
+size_t shard_type_size(shard_type type); /* of numbers */
+
+/* ---- rows ---- */
+typedef struct shard_column {
+    const char *name;
+    shard_type type;
+    size_t offset; /* in the row struct */
+    bool required; /* of foreign shards too */
+} shard_column;
+
+/* A column with L or L*G values a row; all of them optional in foreign shards. */
+typedef struct shard_wide {
+    const char *name;
+    shard_type type; /* SHARD_U32 or SHARD_F64 */
+    size_t offset;   /* of its pointer in struct shard */
+    int rank;        /* 2: [rows, L]; 3: [rows, L, G] */
+} shard_wide;
+
+typedef struct shard_group {
+    const char *name;
+    const shard_column *columns;
+    size_t n_columns;
+    const shard_wide *wide;
+    size_t n_wide;
+    bool wide_scan_only;
+    size_t row_size;
+    size_t rows_offset, count_offset; /* in struct shard: the array's pointer, its number of rows */
+    size_t max_rows;
+} shard_group;
+
+enum { SHARD_GROUP_PROMPT, SHARD_GROUP_BASELINE, SHARD_GROUP_RECORD, SHARD_GROUPS };
+extern const shard_group shard_groups[SHARD_GROUPS];
+
+/* Wide columns that the group has in this shard. */
+size_t shard_n_wide(const shard_group *g, const shard_header *h);
+size_t shard_wide_row(const shard_wide *w, const shard_header *h); /* values of a row */
+size_t *shard_count(shard *s, const shard_group *g);
+size_t shard_rows(const shard *s, const shard_group *g);
+/* Where the pointer of an array stands, and what it points to. */
+void **shard_pointer(void *in, size_t offset);
+char *shard_array(const void *in, size_t offset);
+/* Makes room for so many rows in all arrays of the group; new ones are not yet counted. */
+void shard_reserve(shard *s, int group, size_t rows);
+
+/* ---- attributes ---- */
+enum { SHARD_SIDE_NONE = -1, SHARD_MAX_ATTRIBUTES = 64 };
+typedef struct shard_attribute {
+    const char *name;
+    shard_type type;
+    size_t offset; /* in shard_header; of arrays: of the pointer */
+    size_t size;   /* of a text's field */
+    bool list;
+    size_t count_offset;          /* lists: of the u32 that counts them */
+    uint32_t extra;               /* and by how much more than there are: 1 for edges */
+    uint32_t most;                /* that it may count */
+    int start;                    /* a side's start table, else SHARD_SIDE_NONE */
+    const setting_field *setting; /* NULL: the header's own */
+    char mark;                    /* of the setting's key */
+    bool sparse;                  /* written only where it is not neutral */
+} shard_attribute;
+
+/* All root attributes in the file's order, settings among them (but for "format" and "version").
+ * Returns how many. */
+size_t shard_attributes(shard_attribute out[SHARD_MAX_ATTRIBUTES]);
+/* What counts a list. */
+const uint32_t *shard_attribute_count(const shard_header *h, const shard_attribute *a);
+/* Extents of an attribute under this header; returns its rank, 0 of single values, -1 when it is
+ * not there. A start table counts as there when `expected` or when it has entries. */
+int shard_attribute_dims(const shard_header *h, const shard_attribute *a, bool expected,
+                         size_t dims[4]);
+
+#endif

@@ -1,0 +1,172 @@
+/* formats/setting: the table against the enums it names, JSON there and back, what is compared. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "formats/setting/setting.h"
+#include "lib/backend/backend.h"
+#include "lib/base/json.h"
+
+/* Names in the table are those of the enums, in their order; neutral values are in range. */
+static void test_names(void **state) {
+    (void)state;
+    char room[64];
+    setting s = setting_neutral();
+    for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
+        s.op = (ckvc_operator)op;
+        assert_string_equal(setting_name(setting_of_option("operator"), &s, room, sizeof room),
+                            ckvc_operator_name(s.op));
+    }
+    for (int compute = 0; compute < 2; compute++) {
+        s.compute = (ckvc_compute)compute;
+        assert_string_equal(setting_name(setting_of_option("compute"), &s, room, sizeof room),
+                            be_compute_name((be_compute)compute));
+    }
+    ckvc_err err = {0};
+    s = setting_neutral();
+    assert_int_equal(setting_check_values(&s, SETTING_SHARD, "it", &err), CKVC_OK);
+    for (size_t i = 0; i < setting_n_fields; i++) {
+        const setting_field *f = &setting_fields[i];
+        assert_ptr_equal(setting_of_option(f->option), f);
+        assert_true(setting_is_neutral(f, &s));
+        assert_true(f->type != SETTING_NAME || !setting_set_name(f, ' ', &s, "bogus"));
+        for (int place = 0; place < SETTING_PLACES; place++) {
+            const char *key = setting_key(f, (setting_place)place, NULL);
+            if (key) { assert_ptr_equal(setting_of_key((setting_place)place, key), f); }
+        }
+    }
+    assert_null(setting_of_option("keep"));
+}
+
+static setting unusual(void) {
+    return (setting){.alpha = CKVC_ALPHA_VISIBLE,
+                     .op = CKVC_OPERATOR_MEAN_POOL,
+                     .compute = CKVC_COMPUTE_BF16,
+                     .window = 24,
+                     .continuation = 96,
+                     .keep_window = 8,
+                     .beta_bud = 0.5,
+                     .seed = UINT64_C(1) << 60,
+                     .reduction = CKVC_LOSS_SUM};
+}
+
+/* Every place that has a key gives the value back; what is neutral leaves no sparse key. */
+static void test_json(void **state) {
+    (void)state;
+    const setting from = unusual(), plain = setting_neutral();
+    for (int place = 0; place < SETTING_PLACES; place++) {
+        json_t *o = json_object(), *less = json_object();
+        setting_write(o, (setting_place)place, &from, 0);
+        setting_write(less, (setting_place)place, &plain, SETTING_LOGGED);
+        setting to = setting_neutral();
+        assert_null(setting_read(o, (setting_place)place, &to));
+        for (size_t i = 0; i < setting_n_fields; i++) {
+            const setting_field *f = &setting_fields[i];
+            char mark;
+            const char *key = setting_key(f, (setting_place)place, &mark);
+            const bool sparse = mark == '?' || mark == '!';
+            if (!key || f->type == SETTING_LIST) { continue; }
+            assert_non_null(json_object_get(o, key));
+            assert_true((json_object_get(less, key) != NULL) ==
+                        !(sparse || f->groups & SETTING_LOGGED));
+            assert_true(setting_number(f, &to) == setting_number(f, &from));
+        }
+        json_decref(o);
+        json_decref(less);
+    }
+    json_t *bad = json_pack("{s:s, s:i}", "alpha", "visible", "window", 0);
+    setting s = setting_neutral();
+    assert_string_equal(setting_read(bad, SETTING_LINE, &s)->option, "window");
+    json_decref(bad);
+}
+
+/* What the table was made under against a run's: each difference alone, its option named; what META
+ * does not say is not compared. */
+static void test_match(void **state) {
+    (void)state;
+    const struct {
+        const char *option, *key;
+        json_t *value;
+        const char *text;
+    } differ[] = {
+        {"alpha", "alpha_kind", json_string("paper"),
+         "t: was made with --alpha paper, this run has visible; give --alpha paper"},
+        {"keep-window", "keep_window", json_integer(0), /* the default is a value, too */
+         "t: was made with --keep-window 0, this run has 8; give --keep-window 0"},
+    };
+    ckvc_table *t = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
+    json_t *meta = json_object();
+    const setting ours = unusual();
+    ckvc_err err = {0};
+    t->window = 24;
+    setting made = setting_of_table(t, meta);
+    assert_int_equal(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
+                     CKVC_OK);
+    setting_write(meta, SETTING_META, &ours, 0);
+    made = setting_of_table(t, meta);
+    assert_int_equal(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
+                     CKVC_OK);
+    for (size_t i = 0; i < 2; i++) {
+        json_t *other = json_deep_copy(meta);
+        json_object_set_new(other, differ[i].key, differ[i].value);
+        made = setting_of_table(t, other);
+        err = (ckvc_err){0};
+        assert_int_equal(
+            setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
+            CKVC_E_MISMATCH);
+        assert_string_equal(err.text, differ[i].text);
+        json_decref(other);
+    }
+    t->window = 32;
+    made = setting_of_table(t, meta);
+    err = (ckvc_err){0};
+    assert_int_equal(setting_match(&made, NULL, &ours, "the scan", SETTING_WINDOW, NULL, &err),
+                     CKVC_E_MISMATCH);
+    assert_string_equal(err.text, "was made with --window 32, the scan has 24");
+    double more[] = {0.25, 64}, less[] = {0.25, 128};
+    setting a = ours, b = ours;
+    a.budgets = (setting_list){more, 2};
+    b.budgets = (setting_list){less, 2};
+    assert_true(setting_compare(&a, &b, SETTING_TABLE) < 0);
+    err = (ckvc_err){0};
+    assert_int_equal(setting_match(&a, "a", &b, "b", SETTING_TABLE, "fit them apart", &err),
+                     CKVC_E_MISMATCH);
+    assert_string_equal(err.text,
+                        "a: was made with --budget 0.25,64, b has 0.25,128; fit them apart");
+    b.budgets.n = 1;
+    err = (ckvc_err){0};
+    assert_int_equal(setting_match(&a, "a", &b, "b", SETTING_TABLE, NULL, &err), CKVC_E_MISMATCH);
+    assert_string_equal(err.text, "a: was made with --budget 0.25,64, b has 0.25");
+    json_decref(meta);
+    ckvc_table_free(t);
+}
+
+/* Of a scan, what only rewards know is neutral; titles name what is not. */
+static void test_scans_and_titles(void **state) {
+    (void)state;
+    setting s = unusual();
+    char title[64];
+    setting_for_scan(&s);
+    assert_true(s.op == CKVC_OPERATOR_PAPER && s.reduction == CKVC_LOSS_MEAN && s.beta_bud == 1);
+    assert_true(s.keep_window == 8 && s.alpha == CKVC_ALPHA_VISIBLE);
+    assert_true(setting_title(setting_of_option("keep-window"), &s, title, sizeof title));
+    assert_string_equal(title, "last 8 kept");
+    assert_true(setting_title(setting_of_option("window"), &s, title, sizeof title));
+    assert_string_equal(title, "W = 24");
+    s.keep_window = 0;
+    assert_false(setting_title(setting_of_option("keep-window"), &s, title, sizeof title));
+    assert_false(setting_title(setting_of_option("seed"), &s, title, sizeof title));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_match),
+        cmocka_unit_test(test_scans_and_titles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
