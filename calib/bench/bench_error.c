@@ -25,8 +25,9 @@ typedef struct pair {
     ckvc_table *table;
     arm arms[2];                 /* reference, other */
     bool *live[CKVC_SIDE_COUNT]; /* [states] */
-    size_t n_states[CKVC_SIDE_COUNT];
-    double sum, sum2; /* of the reference's advantages */
+    struct side sides[CKVC_SIDE_COUNT];
+    size_t n_states[CKVC_SIDE_COUNT]; /* that one prompt logs */
+    double sum, sum2;                 /* of the reference's advantages */
     uint64_t n_kept, n_lost;
 } pair;
 
@@ -48,9 +49,7 @@ static ckvc_status open_arm(pair *p, arm *a, const calibrate_inputs *in, ckvc_er
         .memory = p->o->memory ? p->o->memory : memory_plan_default() / 2};
     a->be = in->backend;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-        const size_t n_actions =
-            side == CKVC_SIDE_HEAD ? p->table->n_head_actions : p->table->n_gate_actions;
-        a->counts[side] = cql_counts_create(p->n_states[side], n_actions);
+        a->counts[side] = cql_counts_create(p->n_states[side], p->sides[side].actions.n);
     }
     return worker_open(&a->w, in, &o, p->table, err);
 }
@@ -88,10 +87,6 @@ static double action_loss(const arm *a, const arm *sets, size_t i) {
     return of == VARIANT_NONE ? baseline(a) : v->items[of].loss;
 }
 
-static size_t state_of(const ckvc_table *t, const taken_action *a) {
-    return a->side == CKVC_SIDE_HEAD ? (size_t)a->layer * t->n_heads + a->head : a->layer;
-}
-
 /* The arm's own rewards into its statistics. */
 static ckvc_status count(pair *p, arm *a, const prompt *at, ckvc_err *err) {
     const prompt_sets *k = a->w.sets;
@@ -101,12 +96,12 @@ static ckvc_status count(pair *p, arm *a, const prompt *at, ckvc_err *err) {
     for (size_t i = 0; i < a->w.variants.n_actions; i++) {
         const taken_action *t = &a->w.variants.actions[i];
         const ckvc_side side = (ckvc_side)t->side;
+        const double beta = side_beta_bud(side, 1.0);
         const uint32_t base = prompt_sets_at(k, 0, t->layer)->n_candidates;
         const double part = -(action_loss(a, a, i) - baseline(a)),
-                     penalty =
-                         reward_penalty(side, 1.0, k->n_tokens, t->n_candidates, k->budget[0]) -
-                         reward_penalty(side, 1.0, k->n_tokens, base, k->budget[0]);
-        const size_t state = state_of(p->table, t);
+                     penalty = reward_penalty(beta, k->n_tokens, t->n_candidates, k->budget[0]) -
+                               reward_penalty(beta, k->n_tokens, base, k->budget[0]);
+        const size_t state = side_prompt_state(&p->sides[side], t->layer, t->head, 0);
         CKVC_TRY(cql_counts_add(a->counts[side], state, t->action, part - penalty, part, err));
         p->live[side][state] |= t->variant != VARIANT_NONE;
     }
@@ -171,10 +166,7 @@ typedef struct fitted {
 
 static ckvc_status fit(const pair *p, const arm *a, ckvc_side side, size_t state, double scale,
                        fitted *out, ckvc_err *err) {
-    const ckvc_table *t = p->table;
-    const ckvc_actions actions = side == CKVC_SIDE_HEAD
-                                     ? (ckvc_actions){t->n_head_actions, t->head_grid, 1.0}
-                                     : (ckvc_actions){t->n_gate_actions, t->gate_grid, 0.0};
+    const ckvc_actions actions = p->sides[side].actions;
     double q[CQL_MAX_ACTIONS];
     cql_certificate certificate;
     cql_counts_state(a->counts[side], state, scale, out->n, out->mean, NULL);
@@ -190,7 +182,7 @@ static ckvc_status compare_side(const pair *p, ckvc_side side, bench_error *out,
     static fitted of[2];
     double scale[2];
     for (int i = 0; i < 2; i++) {
-        scale[i] = cql_counts_sd(p->arms[i].counts[side], side == CKVC_SIDE_GATE);
+        scale[i] = cql_counts_sd(p->arms[i].counts[side], side_kind_of(side)->penalty);
         scale[i] = scale[i] > 0 ? scale[i] : 1;
     }
     for (size_t s = 0; s < p->n_states[side]; s++) {
@@ -222,10 +214,12 @@ ckvc_status bench_error_measure(const calibrate_inputs inputs[2], const bench_er
                                    .window = (uint32_t)o->window};
     const prompt_list *prompts = inputs[0].prompts;
     CKVC_AUTO(pair_fini)
-    pair p = {.o = o, .n_states = {[CKVC_SIDE_HEAD] = (size_t)L * G, [CKVC_SIDE_GATE] = L}};
+    pair p = {.o = o};
     *out = (bench_error){0};
     CKVC_TRY(start_table_create(&spec, &p.table, err));
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+        p.sides[side] = side_of_table(p.table, (ckvc_side)side);
+        p.n_states[side] = (size_t)p.sides[side].L * side_of_prompt(&p.sides[side]);
         p.live[side] = ckvc_calloc(p.n_states[side], sizeof *p.live[side]);
     }
     CKVC_TRY(open_arm(&p, &p.arms[0], &inputs[0], err));

@@ -19,11 +19,10 @@ typedef struct search {
     const calibrate_options *o;
     pass_counts *counts;
     double start_s;
-    table_file *file;   /* the result; its table is what is tried */
-    ckvc_table *table;  /* of file */
-    size_t A, cells, X; /* actions; cells of the side: 1, E * P; entries of a layer and budget */
-    float *entries;     /* of the side, [L][X][nB] */
-    const double *grid; /* [A] */
+    table_file *file;  /* the result; its table is what is tried */
+    ckvc_table *table; /* of file */
+    struct side side;  /* of table */
+    size_t A, cells;   /* actions; cells of the side: 1, E * P */
     worker w;
     double *reward; /* [nB][A] of the prompt in hand */
     double *sum;    /* [cells][nB][A] */
@@ -40,17 +39,14 @@ static void search_fini(search *s) {
 }
 
 static ckvc_status search_init(search *s, ckvc_err *err) {
-    const bool head = s->g->side == CKVC_SIDE_HEAD;
     worker_options o = calibrate_worker(s->o);
     s->file = start_table_file(s->g->start);
     ckvc_table *t = s->table = s->file->table;
-    const size_t nB = t->n_budgets, n_cells = (size_t)t->n_entropy_bins * t->n_ppl_bins;
+    const size_t nB = t->n_budgets;
     t->n_query_heads = (uint32_t)model_get_shape(s->g->inputs->model)->n_heads;
-    s->A = head ? t->n_head_actions : t->n_gate_actions;
-    s->grid = head ? t->head_grid : t->gate_grid;
-    s->entries = head ? t->weight : t->tau;
-    s->X = head ? t->n_heads : n_cells;
-    s->cells = head ? 1 : n_cells;
+    s->side = side_of_table(t, s->g->side);
+    s->A = s->side.actions.n;
+    s->cells = s->side.X / side_of_prompt(&s->side);
     s->reward = ckvc_alloc(nB * s->A, sizeof *s->reward);
     s->sum = ckvc_calloc(s->cells * nB * s->A, sizeof *s->sum);
     s->n = ckvc_calloc(s->cells, sizeof *s->n);
@@ -63,12 +59,9 @@ static ckvc_status search_init(search *s, ckvc_err *err) {
 /* Every entry of the side in budget b (of one cell of the gate; SIZE_MAX: of all) becomes this
  * action. */
 static void set_action(search *s, uint32_t b, size_t cell, size_t a) {
-    const ckvc_table *t = s->table;
-    for (size_t l = 0; l < t->n_layers; l++) {
-        for (size_t x = 0; x < s->X; x++) {
-            if (cell == SIZE_MAX || x == cell) {
-                s->entries[(l * s->X + x) * t->n_budgets + b] = (float)s->grid[a];
-            }
+    for (size_t i = b; i < s->side.n_states; i += s->side.nB) {
+        if (cell == SIZE_MAX || i / s->side.nB % s->side.X == cell) {
+            s->side.entries[i] = (float)s->side.grid[a];
         }
     }
 }
@@ -80,7 +73,7 @@ static ckvc_status try_budget(search *s, uint32_t b, double *reward, ckvc_err *e
     const prompt_sets *k = s->w.sets;
     double penalty = 0, loss;
     for (uint32_t l = 0; l < k->n_layers; l++) {
-        penalty += reward_penalty(s->g->side, s->o->beta_bud, k->n_tokens,
+        penalty += reward_penalty(side_beta_bud(s->g->side, s->o->beta_bud), k->n_tokens,
                                   prompt_sets_at(k, b, l)->n_candidates, k->budget[b]);
     }
     CKVC_TRY(rollout_baseline(&s->w.scratch, &s->w.losses, b, &loss, err));
@@ -205,22 +198,19 @@ static ckvc_status add_file(search *s, const char *file, ckvc_err *err) {
 /* The best action of every budget and cell into the table; what was compared -> means. Returns how
  * many entries lie in cells with prompts; *changed: how many differ from the start table. */
 static size_t choose(search *s, json_t *means, size_t *changed) {
-    ckvc_table *t = s->table;
-    const size_t nB = t->n_budgets, S = t->n_layers * s->X * nB;
-    const bool head = s->g->side == CKVC_SIDE_HEAD;
-    const float *start = head ? s->g->start->weight : s->g->start->tau;
+    const size_t nB = s->side.nB, S = s->side.n_states;
+    const float *start = side_of_table(s->g->start, s->g->side).entries;
     size_t supported = 0;
-    memcpy(s->entries, start, S * sizeof *start); /* cells without prompts keep it */
+    memcpy(s->side.entries, start, S * sizeof *start); /* cells without prompts keep it */
     for (size_t c = 0; c < s->cells; c++) {
         for (uint32_t b = 0; s->n[c] && b < nB; b++) {
             double *mean = s->sum + (c * nB + b) * s->A;
             for (size_t a = 0; a < s->A; a++) {
                 mean[a] /= s->n[c];
             }
-            const ckvc_actions actions = {s->A, s->grid, head ? 1.0 : 0.0};
-            const int best = cql_choose(&actions, mean);
-            set_action(s, b, head ? SIZE_MAX : c, (size_t)best);
-            supported += t->n_layers * (head ? s->X : 1);
+            const int best = cql_choose(&s->side.actions, mean);
+            set_action(s, b, s->cells > 1 ? c : SIZE_MAX, (size_t)best);
+            supported += s->side.L * s->side.X / s->cells;
             json_array_append_new(means,
                                   json_pack("{s:I, s:I, s:I, s:o}", "cell", (json_int_t)c, "budget",
                                             (json_int_t)b, "prompts", (json_int_t)s->n[c],
@@ -229,7 +219,7 @@ static size_t choose(search *s, json_t *means, size_t *changed) {
     }
     *changed = 0;
     for (size_t i = 0; i < S; i++) {
-        *changed += start[i] != s->entries[i];
+        *changed += start[i] != s->side.entries[i];
     }
     return supported;
 }
@@ -238,13 +228,12 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
     const model *m = s->g->inputs->model;
     const char *side = ckvc_side_name(s->g->side);
     json_t *means = json_array(), *sides = json_object();
-    const ckvc_table *t = s->table;
     uint64_t prompts = 0;
     for (size_t c = 0; c < s->cells; c++) {
         prompts += s->n[c];
     }
     size_t changed;
-    const size_t supported = choose(s, means, &changed), states = t->n_layers * s->X * t->n_budgets;
+    const size_t supported = choose(s, means, &changed), states = s->side.n_states;
     json_object_set_new(sides, side,
                         json_pack("{s:b, s:I, s:I, s:I, s:I}", "fitted", 0, "prompts",
                                   (json_int_t)prompts, "states", (json_int_t)states, "supported",

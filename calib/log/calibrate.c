@@ -138,8 +138,8 @@ static double reward(const pass *s, const taken_action *t, double loss, uint32_t
     const rollouts *r = &s->w.losses;
     const uint32_t tokens = prompt_sets_at(r->sets, t->budget, t->layer)->tokens;
     return reward_of(r->full, loss, s->o->reduction, r->n_continuation,
-                     reward_penalty((ckvc_side)t->side, s->o->beta_bud, r->sets->n_tokens,
-                                    n_candidates, tokens));
+                     reward_penalty(side_beta_bud((ckvc_side)t->side, s->o->beta_bud),
+                                    r->sets->n_tokens, n_candidates, tokens));
 }
 
 static void log_actions(pass *s, const char **bad) {

@@ -7,12 +7,13 @@
 #include "cql/solve/counts.h"
 #include "cql/stats/rank.h"
 #include "cql/stats/stability.h"
+#include "formats/shard/shard_side.h"
 #include "lib/base/memory.h"
 
 struct stable {
-    cql_counts *counts;                             /* states [L][G][nB], CQL_RESAMPLE_HALVES */
-    size_t n_heads, n_budgets, n_actions, n_shards; /* n_shards: taken in */
-    double *grid;                                   /* [A] */
+    struct side side;   /* of the table, borrowed */
+    cql_counts *counts; /* its states, CQL_RESAMPLE_HALVES */
+    size_t n_shards;    /* taken in */
     double cql_alpha;
     fit_reward reward;
 };
@@ -21,13 +22,10 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
                           uint64_t seed, size_t memory_max, stable **out, ckvc_err *err) {
     CKVC_AUTO(stable_free_at) stable *s = ckvc_calloc(1, sizeof *s);
     *out = NULL;
-    s->n_heads = (size_t)table->n_layers * table->n_heads;
-    s->n_budgets = table->n_budgets;
-    s->n_actions = table->n_head_actions;
+    s->side = side_of_table(table, CKVC_SIDE_HEAD);
     s->cql_alpha = cql_alpha;
     s->reward = reward;
-    s->grid = ckvc_copy(table->head_grid, s->n_actions, sizeof *s->grid);
-    s->counts = cql_counts_create(s->n_heads * s->n_budgets, s->n_actions);
+    s->counts = cql_counts_create(s->side.n_states, s->side.actions.n);
     CKVC_TRY(cql_counts_resample(s->counts, 2 * STABLE_SPLITS, CQL_RESAMPLE_HALVES, seed,
                                  memory_max, err));
     *out = ckvc_take(&s);
@@ -37,7 +35,6 @@ ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward 
 void stable_free(stable *s) {
     if (s) {
         cql_counts_free(s->counts);
-        free(s->grid);
         free(s);
     }
 }
@@ -47,13 +44,12 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) {
     uint32_t current = UINT32_MAX;
     for (size_t i = 0; i < rows->n_records; i++) {
         const struct shard_record *r = &rows->records[i];
-        if (r->side != CKVC_SIDE_HEAD) { continue; }
+        if (r->side != s->side.which) { continue; }
         if (r->prompt != current) {
             current = r->prompt;
             cql_counts_prompt(s->counts, rows->prompts[current].id);
         }
-        const size_t state =
-            ((size_t)r->layer * rows->h.n_kv_heads + r->head) * s->n_budgets + r->budget;
+        const size_t state = shard_state(&s->side, r, &rows->prompts[r->prompt]);
         const double reward = s->reward == FIT_RAW ? r->reward : r->reward - r->baseline;
         CKVC_TRY(cql_counts_add(s->counts, state, r->action, reward, reward, err));
     }
@@ -65,38 +61,36 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) {
 static double halves_rho(const stable *s, size_t budget, const uint16_t *a, const uint16_t *b,
                          double *x, double *y) {
     size_t n = 0;
-    for (size_t i = 0; i < s->n_heads; i++) {
-        const size_t at = i * s->n_budgets + budget;
-        if (a[at] != CQL_NO_CHOICE && b[at] != CQL_NO_CHOICE) {
-            x[n] = s->grid[a[at]];
-            y[n++] = s->grid[b[at]];
+    for (size_t i = budget; i < s->side.n_states; i += s->side.nB) {
+        if (a[i] != CQL_NO_CHOICE && b[i] != CQL_NO_CHOICE) {
+            x[n] = s->side.grid[a[i]];
+            y[n++] = s->side.grid[b[i]];
         }
     }
-    return 2 * n >= s->n_heads ? rank_spearman(x, y, n) : NAN;
+    return 2 * n * s->side.nB >= s->side.n_states ? rank_spearman(x, y, n) : NAN;
 }
 
 ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) {
-    const size_t S = s->n_heads * s->n_budgets;
+    const size_t S = s->side.n_states;
     const double scale = s->reward == FIT_RAW ? 1.0 : cql_counts_sd(s->counts, false);
     CKVC_AUTO_FREE uint16_t *choices = ckvc_alloc(S * 2 * STABLE_SPLITS, sizeof *choices);
-    CKVC_AUTO_FREE double *x = ckvc_alloc(2 * s->n_heads, sizeof *x);
+    CKVC_AUTO_FREE double *x = ckvc_alloc(2 * S, sizeof *x);
     double sum = 0;
     size_t defined = 0;
     *out = NAN;
     const cql_resampled halves = cql_counts_resampled(s->counts, scale > 0 ? scale : 1.0);
-    const ckvc_actions actions = {s->n_actions, s->grid, 1.0};
-    CKVC_TRY(cql_resampled_choices(&halves, &actions, s->cql_alpha, choices, err));
+    CKVC_TRY(cql_resampled_choices(&halves, &s->side.actions, s->cql_alpha, choices, err));
     for (size_t k = 0; k < STABLE_SPLITS; k++) {
         const uint16_t *a = choices + 2 * k * S, *b = a + S;
-        for (size_t j = 0; j < s->n_budgets; j++) {
-            const double rho = halves_rho(s, j, a, b, x, x + s->n_heads);
+        for (size_t j = 0; j < s->side.nB; j++) {
+            const double rho = halves_rho(s, j, a, b, x, x + S);
             if (isfinite(rho)) {
                 sum += rho;
                 defined++;
             }
         }
     }
-    if (2 * defined >= STABLE_SPLITS * s->n_budgets) {
+    if (2 * defined >= (size_t)STABLE_SPLITS * s->side.nB) {
         *out = stability_spearman_brown(sum / (double)defined);
     }
     return CKVC_OK;

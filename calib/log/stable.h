@@ -19,7 +19,7 @@
 
 typedef struct stable stable;
 
-/* table: the shape and grid of what is logged. cql_alpha, reward: as in fit_options. memory_max:
+/* table: of what is logged; borrowed. cql_alpha, reward: as in fit_options. memory_max:
  * bytes for the statistics, CKVC_E_MEMORY when they do not fit. */
 ckvc_status stable_create(const ckvc_table *table, double cql_alpha, fit_reward reward,
                           uint64_t seed, size_t memory_max, stable **out,

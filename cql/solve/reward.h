@@ -3,9 +3,11 @@
  *
  *   L_full  mean loss (nats per token) of the C continuation tokens, teacher-forced, full cache
  *   L_comp  the same with layer l's prefill cache restricted to S[l]; continuation keys and values
- * are appended at T, T+1, ... r = -(L_comp - L_full) - lambda * max(0, |I[l]| - B)       nats per
- * token; 0 is "as good as the full cache" r = -C (L_comp - L_full) - lambda * max(0, |I[l]| - B)
- * nats, with --loss-reduction sum: the penalty then weighs C times less
+ *           are appended at T, T+1, ...
+ *   r = -(L_comp - L_full) - lambda * max(0, |I[l]| - B)
+ *           nats per token; 0 is "as good as the full cache"
+ *   r = -C (L_comp - L_full) - lambda * max(0, |I[l]| - B)
+ *           nats, with --loss-reduction sum: the penalty then weighs C times less
  *
  * The first continuation token is predicted by the last prompt token, before compression matters:
  * its loss is the same in both means and cancels, but it counts in C. Head side: lambda = 0. Gate
@@ -19,11 +21,11 @@
 
 #include "lib/base/names.h"
 
-/* Penalty of a gate decision in nats: 0 on the head side. */
-static inline double reward_penalty(ckvc_side side, double beta_bud, uint32_t n_tokens,
-                                    uint32_t n_candidates, uint32_t budget) {
-    if (side != CKVC_SIDE_GATE || n_candidates <= budget) { return 0.0; }
-    return beta_bud / (double)n_tokens * (double)(n_candidates - budget);
+/* In nats; beta_bud: 0 on a side that pays none (side_beta_bud). */
+static inline double reward_penalty(double beta_bud, uint32_t n_tokens, uint32_t n_candidates,
+                                    uint32_t budget) {
+    return n_candidates > budget ? beta_bud / (double)n_tokens * (double)(n_candidates - budget)
+                                 : 0.0;
 }
 
 /* What a reward says of the losses alone. Losses are means in nats per token whatever the

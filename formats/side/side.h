@@ -72,6 +72,16 @@ static inline size_t side_state(const struct side *s, uint32_t layer, uint32_t h
     const uint32_t x = s->kind->axis == SIDE_OF_HEADS ? head : e * s->P + p;
     return ((size_t)layer * s->X + x) * s->nB + budget;
 }
+/* Its place among the states that one prompt logs, [l][side_of_prompt][b]. */
+static inline size_t side_prompt_state(const struct side *s, uint32_t layer, uint32_t head,
+                                       uint32_t budget) {
+    const uint32_t each = side_of_prompt(s);
+    return ((size_t)layer * each + (each > 1 ? head : 0)) * s->nB + budget;
+}
+/* beta_bud of a reward (cql/solve/reward.h) on this side. */
+static inline double side_beta_bud(ckvc_side which, double beta_bud) {
+    return side_kind_of(which)->penalty ? beta_bud : 0.0;
+}
 /* Steps between two x: heads, or both bins. */
 uint32_t side_steps(const struct side *s, uint32_t x, uint32_t y);
 

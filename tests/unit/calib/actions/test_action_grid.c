@@ -201,9 +201,9 @@ static void test_coarse_is_part_of_fine(void **state) {
 /* Means in, one reward out: the reduction touches the losses and leaves the penalty alone. */
 static void test_reward(void **state) {
     (void)state;
-    const double penalty = reward_penalty(CKVC_SIDE_GATE, 0.5, 100, 30, 20);
+    const double penalty = reward_penalty(side_beta_bud(CKVC_SIDE_GATE, 0.5), 100, 30, 20);
     assert_true(penalty == 0.5 / 100 * 10);
-    assert_true(reward_penalty(CKVC_SIDE_HEAD, 0.5, 100, 30, 20) == 0.0);
+    assert_true(reward_penalty(side_beta_bud(CKVC_SIDE_HEAD, 0.5), 100, 30, 20) == 0.0);
     assert_true(reward_of(2.0, 2.25, CKVC_LOSS_MEAN, 64, penalty) == -0.25 - penalty);
     assert_true(reward_of(2.0, 2.25, CKVC_LOSS_SUM, 64, penalty) == -16.0 - penalty);
     assert_true(reward_loss_part(2.0, 2.25, CKVC_LOSS_SUM, 64) == -16.0);

@@ -110,13 +110,15 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     sets[l] = (kept_set){1, offsets, set};
     assert_int_equal(session_continue(s, next, C, sets, nll, &err), CKVC_OK);
     double loss = nll_mean(nll, C);
-    double reward = reward_of(L_full, loss, CKVC_LOSS_MEAN, 1,
-                              reward_penalty(side, 1.0, k->n_tokens, n_candidates, k->budget[0]));
+    double reward = reward_of(
+        L_full, loss, CKVC_LOSS_MEAN, 1,
+        reward_penalty(side_beta_bud(side, 1.0), k->n_tokens, n_candidates, k->budget[0]));
     /* The baseline is rolled out like everything else: equal sets must give the very same loss. */
     assert_int_equal(session_continue(s, next, C, k->sets, nll, &err), CKVC_OK);
     double base_loss = nll_mean(nll, C);
-    double r0 = reward_of(L_full, base_loss, CKVC_LOSS_MEAN, 1,
-                          reward_penalty(side, 1.0, k->n_tokens, base->n_candidates, k->budget[0]));
+    double r0 = reward_of(
+        L_full, base_loss, CKVC_LOSS_MEAN, 1,
+        reward_penalty(side_beta_bud(side, 1.0), k->n_tokens, base->n_candidates, k->budget[0]));
     if (same) { assert_true(loss == base_loss); }
     double r0_expected =
         side == CKVC_SIDE_HEAD
