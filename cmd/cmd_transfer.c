@@ -34,19 +34,6 @@ static ckvc_status parse_shape(const char *text, transfer_target *to, ckvc_err *
     return CKVC_OK;
 }
 
-/* The last component of a folder's path. */
-static char *folder_name(const char *path) {
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') {
-        n--;
-    }
-    size_t begin = n;
-    while (begin && path[begin - 1] != '/') {
-        begin--;
-    }
-    return ckvc_format("%.*s", (int)(n - begin), path + begin);
-}
-
 /* *name and family [16] hold what *to points to; *name is the caller's to free. */
 static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, transfer_target *to,
                                char **name, char *family, ckvc_err *err) {
@@ -58,7 +45,7 @@ static ckvc_status read_target(const transfer_cli *c, const ckvc_table *from, tr
     to->n_heads = from->head_axis ? to->n_query_heads : (uint32_t)shape.n_kv_heads;
     memcpy(family, shape.family, sizeof shape.family);
     to->family = family;
-    to->model_name = *name = folder_name(c->to_model);
+    to->model_name = *name = ckvc_path_name(c->to_model);
     return CKVC_OK;
 }
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 #include "formats/model/model_readers.h"
+#include "lib/base/order.h"
 #include "lib/base/sizes.h"
 
 #define DEFAULT_ALIGNMENT 32u
@@ -133,11 +134,6 @@ static ckvc_status read_value(reading *r, gguf_value *v) {
     return CKVC_OK;
 }
 
-/* Of values by key and of tensors by name, which come first in both. */
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static ckvc_status read_values(reading *r, gguf *g, size_t n) {
     g->values = ckvc_calloc(n, sizeof *g->values);
     for (size_t i = 0; i < n; i++) {
@@ -146,7 +142,7 @@ static ckvc_status read_values(reading *r, gguf *g, size_t n) {
         g->n_values++;
         CKVC_TRY(read_value(r, v));
     }
-    qsort(g->values, n, sizeof *g->values, by_name);
+    qsort(g->values, n, sizeof *g->values, ckvc_order_text);
     for (size_t i = 1; i < n; i++) {
         const gguf_value *v = &g->values[i];
         MUST_AT(r, v->at, strcmp(v[-1].key, v->key) != 0,
@@ -262,7 +258,7 @@ static ckvc_status read_tensors(reading *r, gguf *g, size_t n) {
                 name, offsets[i], alignment);
     }
     CKVC_TRY(place_tensors(r, g, offsets, alignment));
-    qsort(g->tensors, n, sizeof *g->tensors, by_name);
+    qsort(g->tensors, n, sizeof *g->tensors, ckvc_order_text);
     for (size_t i = 0; i < n; i++) {
         tensor_view *t = &g->tensors[i];
         MUST(r, i == 0 || strcmp(t[-1].name, t->name) != 0, "tensor \"%s\" is there twice",
@@ -285,19 +281,14 @@ static ckvc_status read_all(reading *r, gguf *g) {
     if (c->failed) { return cut_off(r, "the header"); }
     MUST_AT(r, 4, version == 2 || version == 3, "GGUF version %u%s; versions 2 and 3 are read",
             version, version != 0 && (version & 0xFFFF) == 0 ? " (a big-endian file?)" : "");
-    /* What a count is held against before anything is allocated for it: the shortest entry. */
-    const struct {
-        const char *what;
-        size_t n, most, bytes;
-    } counts[] = {{"tensors", n_tensors, GGUF_MAX_TENSORS, 8 + 1 + 4 + 8 + 4 + 8},
-                  {"keys", n_keys, GGUF_MAX_KEYS, 8 + 1 + 4 + 1}};
-    for (size_t i = 0; i < 2; i++) {
-        MUST_AT(r, 8 + 8 * i,
-                counts[i].n <= counts[i].most &&
-                    counts[i].n <= (c->size - c->pos) / counts[i].bytes,
-                "%zu %s; the file's %zu bytes and our limit of %zu allow fewer", counts[i].n,
-                counts[i].what, c->size, counts[i].most);
-    }
+    /* What a count is held against before anything is allocated for it: the shortest entries. */
+    const size_t rest = c->size - c->pos, tensor = 8 + 1 + 4 + 8 + 4 + 8, key = 8 + 1 + 4 + 1;
+    MUST_AT(r, 8, n_tensors <= GGUF_MAX_TENSORS && n_tensors <= rest / tensor,
+            "%zu tensors; the file's %zu bytes and our limit of %u allow fewer", n_tensors, c->size,
+            GGUF_MAX_TENSORS);
+    MUST_AT(r, 16, n_keys <= GGUF_MAX_KEYS && n_keys <= rest / key,
+            "%zu keys; the file's %zu bytes and our limit of %u allow fewer", n_keys, c->size,
+            GGUF_MAX_KEYS);
     CKVC_TRY(read_values(r, g, n_keys));
     return read_tensors(r, g, n_tensors);
 }
@@ -331,11 +322,11 @@ void gguf_close(gguf *g) {
 /* ---- asking ---- */
 
 const gguf_value *gguf_find(const gguf *g, const char *key) {
-    return bsearch(&key, g->values, g->n_values, sizeof *g->values, by_name);
+    return bsearch(&key, g->values, g->n_values, sizeof *g->values, ckvc_order_text);
 }
 
 const tensor_view *gguf_find_tensor(const gguf *g, const char *name) {
-    return bsearch(&name, g->tensors, g->n_tensors, sizeof *g->tensors, by_name);
+    return bsearch(&name, g->tensors, g->n_tensors, sizeof *g->tensors, ckvc_order_text);
 }
 
 /* The value when it is there and of one of the types (bits), of such items if it is an array. */

@@ -134,6 +134,17 @@ char *ckvc_path_dir(const char *path) {
     return slash == path ? ckvc_strdup("/") : ckvc_format("%.*s", (int)(slash - path), path);
 }
 
+char *ckvc_path_name(const char *path) {
+    size_t end = strlen(path), begin;
+    while (end > 1 && path[end - 1] == '/') {
+        end--;
+    }
+    for (begin = end; begin > 0 && path[begin - 1] != '/';) {
+        begin--;
+    }
+    return ckvc_format("%.*s", (int)(end - begin), path + begin);
+}
+
 char *ckvc_path_join(const char *dir, const char *name) {
     if (!dir || name[0] == '/') { return ckvc_strdup(name); }
     size_t n = strlen(dir);

@@ -39,6 +39,8 @@ ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* "dir/name", the caller's to free. An absolute name, or dir NULL, gives name alone. */
 char *ckvc_path_join(const char *dir, const char *name);
+/* The last component of path, trailing slashes left out; the caller's to free. */
+char *ckvc_path_name(const char *path);
 /* The folder part of path ("." if none), the caller's to free. */
 char *ckvc_path_dir(const char *path);
 

@@ -8,6 +8,7 @@
 
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_t **out,
                             ckvc_err *err) {
@@ -44,10 +45,6 @@ static void append_string(ckvc_buffer *b, const char *s, size_t n) {
     ckvc_buffer_u8(b, '"');
 }
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 typedef struct json_style {
     bool null_for_nonfinite, keys_as_given;
 } json_style;
@@ -62,7 +59,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
         json_object_foreach((json_t *)(uintptr_t)v, key, value) {
             keys[i++] = key;
         }
-        if (!style.keys_as_given) { qsort(keys, n, sizeof *keys, by_bytes); }
+        if (!style.keys_as_given) { qsort(keys, n, sizeof *keys, ckvc_order_text); }
         ckvc_buffer_u8(b, '{');
         for (i = 0; i < n; i++) {
             if (i) { ckvc_buffer_u8(b, ','); }

@@ -1,8 +1,9 @@
-/* Comparisons for qsort and bsearch: numbers ascending. */
+/* Comparisons for qsort and bsearch: numbers ascending, text in byte order. */
 #ifndef CKVC_BASE_ORDER_H
 #define CKVC_BASE_ORDER_H
 
 #include <stdint.h>
+#include <string.h>
 
 /* Of doubles without NaN. */
 static inline int ckvc_order_double(const void *pa, const void *pb) {
@@ -18,6 +19,11 @@ static inline int ckvc_order_u32(const void *pa, const void *pb) {
 static inline int ckvc_order_u64(const void *pa, const void *pb) {
     const uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
     return (a > b) - (a < b);
+}
+
+/* Of strings, and of structs that begin with one. */
+static inline int ckvc_order_text(const void *pa, const void *pb) {
+    return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }
 
 #endif

@@ -4,24 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "Llama-3" of "models/Llama-3/" and of "Llama-3.gguf". */
-static char *last_component(const char *path) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/') {
-        end--;
-    }
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/') {
-        begin--;
-    }
-    if (end - begin > 5 && strncmp(path + end - 5, ".gguf", 5) == 0) { end -= 5; }
-    return ckvc_format("%.*s", (int)(end - begin), path + begin);
-}
+#include "lib/base/files.h"
 
 model_spec *model_spec_create(const char *path) {
     model_spec *spec = ckvc_calloc(1, sizeof *spec);
     spec->path = ckvc_strdup(path);
-    spec->name = last_component(path);
+    spec->name = ckvc_path_name(path);
+    const size_t n = strlen(spec->name);
+    if (n > 5 && strcmp(spec->name + n - 5, ".gguf") == 0) { spec->name[n - 5] = '\0'; }
     return spec;
 }
 

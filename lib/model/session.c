@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <math.h>
 
-#include "lib/base/sizes.h"
 #include "lib/model/forward.h"
 #include "lib/model/window_stats.h"
 
@@ -32,15 +31,6 @@ struct session {
 
 /* ---- sizes ---- */
 
-/* Products and sums that stay SIZE_MAX once they do not fit. */
-static size_t times(size_t a, size_t b) {
-    return ckvc_mul_size(a, b, &a) ? a : SIZE_MAX;
-}
-
-static size_t plus(size_t a, size_t b) {
-    return ckvc_add_size(a, b, &a) ? a : SIZE_MAX;
-}
-
 static int64_t max_lanes(session_limits l) {
     return l.max_lanes > 1 ? l.max_lanes : 1;
 }
@@ -51,32 +41,39 @@ static int64_t lane_rows(session_limits l) {
     return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
 }
 
+/* With the caps of model_shape.h: what a session of as many tokens takes stays inside 63 bits. */
+#define TOKENS_MAX (INT64_C(1) << 30)
+
+static bool fits(session_limits l) {
+    return l.max_prompt <= TOKENS_MAX && l.max_continuation <= TOKENS_MAX &&
+           l.max_lanes <= TOKENS_MAX / lane_rows(l);
+}
+
 typedef struct buffer_sizes {
     size_t rows, mlp_rows;          /* of activations */
     size_t prompt_cache, own_cache; /* values of one layer's K (or V) */
 } buffer_sizes;
 
 static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
-    const size_t lanes = times((size_t)lane_rows(l), (size_t)max_lanes(l)),
+    const size_t lanes = (size_t)(lane_rows(l) * max_lanes(l)),
                  prompt = (size_t)be_padded_rows(l.max_prompt),
                  per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim,
                  rows = prompt > lanes ? prompt : lanes;
     return (buffer_sizes){.rows = rows,
                           .mlp_rows = rows < FORWARD_ROWS ? rows : FORWARD_ROWS,
-                          .prompt_cache = times(prompt, per_slot),
-                          .own_cache = times(lanes, per_slot)};
+                          .prompt_cache = prompt * per_slot,
+                          .own_cache = lanes * per_slot};
 }
 
 size_t session_bytes(const model_shape *s, session_limits l) {
+    if (!fits(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
-    const size_t width = (size_t)s->width, d = (size_t)s->head_dim,
-                 per_row = 2 * (width + ((size_t)s->n_heads + (size_t)s->n_kv_heads) * d);
-    size_t values = times(b.rows, per_row);
-    values = plus(values, times(b.mlp_rows, 2 * (size_t)s->intermediate));
-    values = plus(values, times(b.prompt_cache, 2 * (size_t)s->n_layers));
-    values = plus(values, times(b.own_cache, 2));
-    if (values > SIZE_MAX / 8) { return SIZE_MAX; }
-    return (values + BE_ROW_TILE * width) * sizeof(float) + window_stats_bytes(s, l.max_prompt);
+    const size_t width = (size_t)s->width,
+                 heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
+                 values = 2 * (b.rows * (width + heads) + b.mlp_rows * (size_t)s->intermediate +
+                               b.prompt_cache * (size_t)s->n_layers + b.own_cache) +
+                          BE_ROW_TILE * width;
+    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt);
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
@@ -142,7 +139,7 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
             err, CKVC_E_USAGE,
             "a session needs a prompt length of at least 1 token and no negative length");
     }
-    if (session_bytes(shape, limits) == SIZE_MAX) {
+    if (!fits(limits)) {
         return ckvc_fail(err, CKVC_E_MEMORY,
                          "a session for prompts of %lld tokens does not fit the address space",
                          (long long)limits.max_prompt);
