@@ -1,5 +1,5 @@
-/* GGUF files: what a sound one gives, every quantised type against values worked out another way,
- * one malformed file a rule, random damage, and whole models written both ways. */
+/* GGUF files: what a sound one gives, one malformed file a rule, random damage, and whole models
+ * written both ways. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,18 +7,17 @@
 #include <cmocka.h>
 
 #include <math.h>
-#include <unistd.h>
 
 #include "formats/model/gguf.h"
 #include "formats/tokenizer/tokenizer_files.h"
-#include "formats/model/model_files.h"
 #include "lib/base/rng.h"
 #include "lib/token/tokenizer.h"
 #include "tests/unit/gguf_maker.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/quantised_blocks.h"
+#include "tests/unit/temp_folder.h"
 
-static char dir[] = "/tmp/ckvc-gguf-XXXXXX";
-static char path[512];
+static const char *path; /* of the file that each test writes */
 static ckvc_rng rng;
 
 static void put(gguf_maker *g) {
@@ -212,176 +211,6 @@ static void sound_file(void **state) {
         assert_int_equal(model_spec_find(w, "model.layers.1.self_attn.v_proj.weight")->pairwise, 0);
         model_spec_free(w);
         assert_int_equal(model_verify_path(path, &err), CKVC_OK);
-    }
-}
-
-/* ---- quantised types ---- */
-
-static double half_of(const uint8_t *p) {
-    const int h = p[0] | p[1] << 8, exponent = h >> 10 & 31, mantissa = h & 1023;
-    const double v = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
-    return h & 0x8000 ? -v : v;
-}
-
-static int bits(const uint8_t *p, int from,
-                int n) /* n bits from bit `from` of a little-endian string of bits */
-{
-    int v = 0;
-    for (int i = 0; i < n; i++) {
-        v |= (p[(from + i) / 8] >> (from + i) % 8 & 1) << i;
-    }
-    return v;
-}
-
-/* Value i of a block, worked out alone, from bit positions, in double. Each is exact there, so one
- * rounding to float32 must give the reader's bits. */
-static double value_of(tensor_type type, const uint8_t *b, int i) {
-    const int at = i % 16 * 8 + i / 16 * 4; /* bit of the nibble of value i of 32 */
-    switch (type) {
-    case TENSOR_Q4_0:
-        return half_of(b) * (bits(b + 2, at, 4) - 8);
-    case TENSOR_Q4_1:
-        return half_of(b) * bits(b + 4, at, 4) + half_of(b + 2);
-    case TENSOR_Q5_0:
-        return half_of(b) * (bits(b + 6, at, 4) + 16 * bits(b + 2, i, 1) - 16);
-    case TENSOR_Q5_1:
-        return half_of(b) * (bits(b + 8, at, 4) + 16 * bits(b + 4, i, 1)) + half_of(b + 2);
-    case TENSOR_Q8_0:
-        return half_of(b) * (b[2 + i] < 128 ? b[2 + i] : b[2 + i] - 256);
-    case TENSOR_Q4_K: {
-        const int g = i / 32;
-        const int scale = g < 4
-                              ? bits(b + 4, g * 8, 6)
-                              : bits(b + 4, (g + 4) * 8, 4) + 16 * bits(b + 4, (g - 4) * 8 + 6, 2);
-        const int min = g < 4 ? bits(b + 4, (g + 4) * 8, 6)
-                              : bits(b + 4, (g + 4) * 8 + 4, 4) + 16 * bits(b + 4, g * 8 + 6, 2);
-        const int q = bits(b + 16, g / 2 * 256 + i % 32 * 8 + g % 2 * 4, 4);
-        return half_of(b) * scale * q - half_of(b + 2) * min;
-    }
-    default: { /* Q6_K */
-        const int part = i / 128, j = i % 128;
-        const int low = bits(b, part * 512 + j % 64 * 8 + j / 64 * 4, 4),
-                  high = bits(b + 128, part * 256 + j % 32 * 8 + j / 32 * 2, 2);
-        const int scale = b[192 + i / 16] < 128 ? b[192 + i / 16] : b[192 + i / 16] - 256;
-        return half_of(b + 208) * scale * (low + 16 * high - 32);
-    }
-    }
-}
-
-static const struct {
-    tensor_type type;
-    uint32_t ggml, values, bytes, halfs[2]; /* where the float16 scales are; equal: one */
-} types[] = {
-    {TENSOR_Q4_0, G_TYPE_Q4_0, 32, 18, {0, 0}},       {TENSOR_Q4_1, G_TYPE_Q4_1, 32, 20, {0, 2}},
-    {TENSOR_Q5_0, G_TYPE_Q5_0, 32, 22, {0, 0}},       {TENSOR_Q5_1, G_TYPE_Q5_1, 32, 24, {0, 2}},
-    {TENSOR_Q8_0, G_TYPE_Q8_0, 32, 34, {0, 0}},       {TENSOR_Q4_K, G_TYPE_Q4_K, 256, 144, {0, 2}},
-    {TENSOR_Q6_K, G_TYPE_Q6_K, 256, 210, {208, 208}},
-};
-#define N_TYPES (sizeof types / sizeof *types)
-
-static void random_block(size_t kind, uint8_t *b) {
-    for (uint32_t i = 0; i < types[kind].bytes; i++) {
-        b[i] = (uint8_t)ckvc_rng_below(&rng, 256);
-    }
-    for (int k = 0; k < 2; k++) { /* scales of moderate size, now and then subnormal or zero */
-        b[types[kind].halfs[k] + 1] =
-            (uint8_t)((b[types[kind].halfs[k] + 1] & 0x83) |
-                      (ckvc_rng_below(&rng, 8) ? 0x20 + ckvc_rng_below(&rng, 6) * 4 : 0));
-    }
-}
-
-static void blocks_of_every_type(void **state) {
-    (void)state;
-    for (size_t k = 0; k < N_TYPES; k++) {
-        const tensor_block block = tensor_block_of(types[k].type);
-        assert_int_equal(block.values, types[k].values);
-        assert_int_equal(block.bytes, types[k].bytes);
-        enum { BLOCKS = 40 };
-        static uint8_t data[BLOCKS * 210];
-        static float out[BLOCKS * 256];
-        for (int b = 0; b < BLOCKS; b++) {
-            random_block(k, data + (size_t)b * block.bytes);
-        }
-        const tensor_view t = {.type = types[k].type,
-                               .rank = 2,
-                               .dims = {BLOCKS / 2, 2 * (int64_t)block.values},
-                               .data = data,
-                               .bytes = (uint64_t)BLOCKS * block.bytes};
-        assert_int_equal(tensor_n_values(&t), BLOCKS * (int64_t)block.values);
-        tensor_decode(&t, 0, BLOCKS * (int64_t)block.values, out);
-        for (uint32_t i = 0; i < BLOCKS * block.values; i++) {
-            const float want = (float)value_of(types[k].type, data + i / block.values * block.bytes,
-                                               (int)(i % block.values));
-            if (out[i] != want) {
-                fail_msg("type %zu, value %u: got %a, wanted %a", k, i, (double)out[i],
-                         (double)want);
-            }
-        }
-        float part[256];
-        tensor_decode(&t, 3 * (int64_t)block.values, block.values, part);
-        assert_memory_equal(part, out + 3 * block.values, block.values * sizeof *part);
-    }
-}
-
-/* A few values worked out by hand from the definition: 0x3C00 is 1, 0x4000 is 2, 0xB800 is -0.5. */
-static void blocks_by_hand(void **state) {
-    (void)state;
-    float out[256];
-    {
-        uint8_t b[18] = {0x00, 0x40, 0x80, 0x1F}; /* d = 2; bytes 80 1F 00 ... */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q4_0, .rank = 1, .dims = {32}, .data = b}, 0,
-                      32, out);
-        assert_true(out[0] == -16 && out[16] == 0 && out[1] == 14 && out[17] == -14 &&
-                    out[2] == -16 && out[18] == -16);
-    }
-    {
-        uint8_t b[20] = {0x00, 0x3C, 0x00, 0xB8, 0xA3}; /* d = 1, m = -0.5 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q4_1, .rank = 1, .dims = {32}, .data = b}, 0,
-                      32, out);
-        assert_true(out[0] == 2.5f && out[16] == 9.5f && out[1] == -0.5f);
-    }
-    {
-        uint8_t b[22] = {0x00, 0x3C, 0x01, 0x00,
-                         0x02, 0x00, 0x51, 0xC2}; /* fifth bits of values 0 and 17 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q5_0, .rank = 1, .dims = {32}, .data = b}, 0,
-                      32, out);
-        assert_true(out[0] == 1 && out[16] == 5 - 16 && out[1] == 2 - 16 && out[17] == 12 &&
-                    out[5] == -16);
-    }
-    {
-        uint8_t b[24] = {0x00, 0x40, 0x00, 0xB8, 0x01,
-                         0x00, 0x02, 0x00, 0x51, 0xC2}; /* d = 2, m = -0.5 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q5_1, .rank = 1, .dims = {32}, .data = b}, 0,
-                      32, out);
-        assert_true(out[0] == 33.5f && out[16] == 9.5f && out[17] == 55.5f && out[5] == -0.5f);
-    }
-    {
-        uint8_t b[34] = {0x00, 0xB8, 0x7F, 0x80, 0xFF}; /* d = -0.5: 127, -128, -1 */
-        tensor_decode(&(tensor_view){.type = TENSOR_Q8_0, .rank = 1, .dims = {32}, .data = b}, 0,
-                      32, out);
-        assert_true(out[0] == -63.5f && out[1] == 64 && out[2] == 0.5f);
-    }
-    {
-        /* d = 1, dmin = 2. Group 0: scale 3, min 5. Group 5: low nibbles of byte 9 (scale 7, min
-         * 9), upper bits of bytes 1 and 5: scale 7 + 16 * 2 = 39, min 9 + 16 * 1 = 25. Its values
-         * are the high nibbles of bytes 64 ... 95. */
-        uint8_t b[144] = {0x00, 0x3C, 0x00, 0x40};
-        b[4] = 3, b[8] = 5, b[4 + 9] = 0x97, b[4 + 1] = 2 << 6, b[4 + 5] = 1 << 6;
-        b[16] = 0x0B, b[16 + 64] = 0x40;
-        tensor_decode(&(tensor_view){.type = TENSOR_Q4_K, .rank = 1, .dims = {256}, .data = b}, 0,
-                      256, out);
-        assert_true(out[0] == 3 * 11 - 2 * 5 && out[1] == -10 && out[5 * 32] == 39 * 4 - 2 * 25 &&
-                    out[5 * 32 + 1] == -50);
-    }
-    {
-        /* d = 0.5. Value 128 + 64 + 3 is the high nibble of byte 64 + 3 and bits 4-5 of byte 128 +
-         * 32 + 3; its scale is number 12. */
-        uint8_t b[210] = {0};
-        b[67] = 0xA0, b[163] = 3 << 4, b[192 + 12] = 0xFE, b[209] = 0x38;
-        tensor_decode(&(tensor_view){.type = TENSOR_Q6_K, .rank = 1, .dims = {256}, .data = b}, 0,
-                      256, out);
-        assert_true(out[195] == 0.5f * -2 * (10 + 48 - 32) && out[196] == 0.5f * -2 * -32 &&
-                    out[0] == 0);
     }
 }
 
@@ -751,14 +580,15 @@ static void use_all(void) {
 static void random_damage(void **state) {
     (void)state;
     gguf_maker g = tiny();
-    for (size_t k = 0; k < N_TYPES; k++) {
+    for (size_t k = 0; k < N_QUANTISED; k++) {
         uint8_t block[210];
         char name[64];
-        random_block(k, block);
+        random_block(&rng, k, block);
         static const char *const names[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
                                             "ffn_gate", "ffn_up", "ffn_down"};
         snprintf(name, sizeof name, "blk.0.%s.weight", names[k]);
-        g_tensor(&g, name, types[k].ggml, (uint64_t[2]){types[k].values, 1}, block, types[k].bytes);
+        g_tensor(&g, name, quantised[k].ggml, (uint64_t[2]){quantised[k].values, 1}, block,
+                 quantised[k].bytes);
     }
     const float ones[DIM / 2] = {1, 1};
     g_tensor(&g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){DIM / 2, 0}, ones, sizeof ones);
@@ -920,8 +750,8 @@ static void quantised_model(void **state) {
     enum { N = 40 };
     float logits[2][VOCAB];
     double nll[2][N];
-    for (size_t k = 0; k < N_TYPES; k++) {
-        if (types[k].values > WIDTH) { continue; }
+    for (size_t k = 0; k < N_QUANTISED; k++) {
+        if (quantised[k].values > WIDTH) { continue; }
         for (int as_f32 = 0; as_f32 < 2; as_f32++) {
             ckvc_rng_init(&rng, 99, k, 1); /* the same blocks both times */
             gguf_maker g = g_begin(), plain = g_begin();
@@ -941,25 +771,26 @@ static void quantised_model(void **state) {
                 memcpy(&offset, p, 8);
                 p += 8;
                 const size_t values = dims[0] * (rank == 2 ? dims[1] : 1);
-                if (rank == 1 || dims[0] % types[k].values) {
+                if (rank == 1 || dims[0] % quantised[k].values) {
                     g_tensor(&g, name, G_TYPE_F32, dims, plain.data.data + offset, values * 4);
                     continue;
                 }
-                const size_t n_blocks = values / types[k].values;
-                uint8_t *blocks = ckvc_alloc(n_blocks, types[k].bytes);
+                const size_t n_blocks = values / quantised[k].values;
+                uint8_t *blocks = ckvc_alloc(n_blocks, quantised[k].bytes);
                 float *decoded = ckvc_alloc(values, sizeof *decoded);
                 for (size_t b = 0; b < n_blocks; b++) {
-                    random_block(k, blocks + b * types[k].bytes);
+                    random_block(&rng, k, blocks + b * quantised[k].bytes);
                 }
                 for (size_t i = 0; i < values; i++) {
-                    decoded[i] = (float)value_of(types[k].type,
-                                                 blocks + i / types[k].values * types[k].bytes,
-                                                 (int)(i % types[k].values));
+                    decoded[i] = (float)quantised_value(
+                        quantised[k].type, blocks + i / quantised[k].values * quantised[k].bytes,
+                        (int)(i % quantised[k].values));
                 }
                 if (as_f32) {
                     g_tensor(&g, name, G_TYPE_F32, dims, decoded, values * 4);
                 } else {
-                    g_tensor(&g, name, types[k].ggml, dims, blocks, n_blocks * types[k].bytes);
+                    g_tensor(&g, name, quantised[k].ggml, dims, blocks,
+                             n_blocks * quantised[k].bytes);
                 }
                 free(blocks);
                 free(decoded);
@@ -1285,25 +1116,18 @@ static void tokenizer_refusals(void **state) {
     }
 }
 
-static int make_dir(void **state) {
-    (void)state;
+static int make_path(void **state) {
+    static char file[512];
     ckvc_rng_init(&rng, 1, 2, 3);
-    if (mkdtemp(dir) == NULL) { return 1; }
-    snprintf(path, sizeof path, "%s/model.gguf", dir);
+    if (temp_folder_make(state) != 0) { return -1; }
+    snprintf(file, sizeof file, "%s", in_temp_folder("model.gguf"));
+    path = file;
     return 0;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    unlink(path);
-    return rmdir(dir);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_file),
-        cmocka_unit_test(blocks_of_every_type),
-        cmocka_unit_test(blocks_by_hand),
         cmocka_unit_test(headers),
         cmocka_unit_test(one_thing_wrong),
         cmocka_unit_test(shape_keys),
@@ -1319,5 +1143,5 @@ int main(void) {
         cmocka_unit_test(score_ids),
         cmocka_unit_test(tokenizer_refusals),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_path, temp_folder_remove);
 }

@@ -15,21 +15,18 @@
 
 #include "formats/model/model_files.h"
 #include "formats/model/model_readers.h"
-
-static char dir[] = "/tmp/ckvc-config-XXXXXX";
+#include "tests/unit/temp_folder.h"
 
 static const char base[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_"
                            "heads\":4,\"hidden_size\":32,"
                            "\"intermediate_size\":40,\"vocab_size\":100}";
 
 static ckvc_status read_text(const char *text, model_shape *s, ckvc_err *err) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    FILE *f = fopen(path, "wb");
+    FILE *f = fopen(in_temp_folder("config.json"), "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
     assert_int_equal(fclose(f), 0);
-    return model_config_read(dir, s, err);
+    return model_config_read(temp_folder, s, err);
 }
 
 /* The base config with the keys of `patch` replaced; a key set to "-" is taken out. */
@@ -418,23 +415,10 @@ static void hub_ids(void **state) {
     }
 }
 
-static int make_dir(void **state) {
-    (void)state;
-    return mkdtemp(dir) == NULL;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    char path[512];
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    unlink(path);
-    return rmdir(dir);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),  cmocka_unit_test(fields),
                                        cmocka_unit_test(rope),      cmocka_unit_test(families),
                                        cmocka_unit_test(published), cmocka_unit_test(refusals),
                                        cmocka_unit_test(hub_ids)};
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

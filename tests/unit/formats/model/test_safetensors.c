@@ -14,26 +14,17 @@
 #include "lib/base/bytes.h"
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
-
-static char dir[] = "/tmp/ckvc-safetensors-XXXXXX";
-
-static void path_in(char *out, size_t size, const char *name) {
-    snprintf(out, size, "%s/%s", dir, name);
-}
+#include "tests/unit/temp_folder.h"
 
 static void put(const char *name, const void *data, size_t n) {
-    char path[512];
-    path_in(path, sizeof path, name);
-    FILE *f = fopen(path, "wb");
+    FILE *f = fopen(in_temp_folder(name), "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
 }
 
 static void drop(const char *name) {
-    char path[512];
-    path_in(path, sizeof path, name);
-    unlink(path);
+    unlink(in_temp_folder(name));
 }
 
 /* A file of the header text and n_data bytes 0, 1, 2 ... */
@@ -50,9 +41,9 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
 }
 
 static ckvc_status read_dir(model_spec **out, ckvc_err *err) {
-    CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(dir);
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(temp_folder);
     *out = NULL;
-    CKVC_TRY(safetensors_read(dir, spec, err));
+    CKVC_TRY(safetensors_read(temp_folder, spec, err));
     *out = ckvc_take(&spec);
     return CKVC_OK;
 }
@@ -64,7 +55,7 @@ static void refused(const char *word) {
     if (rc != CKVC_E_DATA || w != NULL) {
         fail_msg("status %d where \"%s\" was expected", (int)rc, word);
     }
-    if (strstr(err.text, word) == NULL || strstr(err.text, dir) == NULL ||
+    if (strstr(err.text, word) == NULL || strstr(err.text, temp_folder) == NULL ||
         strchr(err.text, '\n') != NULL) {
         fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, word);
     }
@@ -260,14 +251,12 @@ static void several_files(void **state) {
  * ASan). Every view must lie in the file. */
 static void random_damage(void **state) {
     (void)state;
-    char path[512];
     FILE *f = fopen("tests/golden/models/bad/control/model.safetensors", "rb");
     assert_non_null(f);
     static uint8_t whole[16384], bytes[16384];
     const size_t n = fread(whole, 1, sizeof whole, f);
     fclose(f);
     assert_true(n > 4096 && n < sizeof whole);
-    path_in(path, sizeof path, "model.safetensors");
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     int n_read = 0;
@@ -301,22 +290,11 @@ static void random_damage(void **state) {
     assert_true(n_read > 0 && n_read < 3000);
 }
 
-static int make_dir(void **state) {
-    (void)state;
-    return mkdtemp(dir) == NULL;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    drop("model.safetensors");
-    return rmdir(dir);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_file),        cmocka_unit_test(malformed_headers),
         cmocka_unit_test(malformed_lengths), cmocka_unit_test(several_files),
         cmocka_unit_test(random_damage),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

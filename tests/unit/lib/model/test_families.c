@@ -13,16 +13,9 @@
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/naive_model.h"
+#include "tests/unit/temp_folder.h"
 
 #define MODELS "tests/golden/models/"
-
-static char dir[] = "/tmp/ckvc-families-XXXXXX";
-
-static const char *in_dir(const char *name) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
 
 static void write_file(const char *path, const void *bytes, size_t n) {
     FILE *f = fopen(path, "wb");
@@ -31,7 +24,7 @@ static void write_file(const char *path, const void *bytes, size_t n) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* dir becomes golden model `base` with the keys of patch replaced; "-" takes a key out. */
+/* The folder becomes golden model `base` with the keys of patch replaced; "-" takes a key out. */
 static void patched_model(const char *base, const json_t *patch) {
     char path[256], *resolved;
     snprintf(path, sizeof path, MODELS "%s/config.json", base);
@@ -45,14 +38,14 @@ static void patched_model(const char *base, const json_t *patch) {
         }
     }
     char *text = json_dumps(config, 0);
-    write_file(in_dir("config.json"), text, strlen(text));
+    write_file(in_temp_folder("config.json"), text, strlen(text));
     free(text);
     json_decref(config);
     snprintf(path, sizeof path, MODELS "%s/model.safetensors", base);
     resolved = realpath(path, NULL);
     assert_non_null(resolved);
-    unlink(in_dir("model.safetensors"));
-    assert_int_equal(symlink(resolved, in_dir("model.safetensors")), 0);
+    unlink(in_temp_folder("model.safetensors"));
+    assert_int_equal(symlink(resolved, in_temp_folder("model.safetensors")), 0);
     free(resolved);
 }
 
@@ -122,7 +115,7 @@ static void configurations(void **state) {
         const json_t *c = json_array_get(cases, i), *want = json_object_get(c, "nll");
         worst w = {json_string_value(json_object_get(c, "name")), 0};
         patched_model(json_string_value(json_object_get(c, "base")), json_object_get(c, "patch"));
-        opened o = open_model(dir, 2, 0);
+        opened o = open_model(temp_folder, 2, 0);
         int64_t n;
         int32_t *ids = golden_ids(json_object_get(c, "ids"), &n);
         double *nll = ckvc_alloc((size_t)n, sizeof *nll);
@@ -208,7 +201,7 @@ static void kept_under_window(void **state) {
         "{\"use_sliding_window\":true,\"sliding_window\":20,\"max_window_layers\":2}", 0, NULL);
     patched_model("qwen2", patch);
     json_decref(patch);
-    check_kept(dir, ids, n, n - 32);
+    check_kept(temp_folder, ids, n, n - 32);
     free(ids);
 }
 
@@ -237,8 +230,8 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
     }
     at += (size_t)snprintf(header + at, sizeof header - at, "}");
     assert_true(at < sizeof header);
-    unlink(in_dir("model.safetensors"));
-    FILE *f = fopen(in_dir("model.safetensors"), "wb");
+    unlink(in_temp_folder("model.safetensors"));
+    FILE *f = fopen(in_temp_folder("model.safetensors"), "wb");
     assert_non_null(f);
     uint8_t length[8] = {0};
     for (int i = 0; i < 8; i++) {
@@ -250,7 +243,7 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
         fwrite(t[i].data, sizeof(float), (size_t)(t[i].rows * t[i].cols), f);
     }
     assert_int_equal(fclose(f), 0);
-    write_file(in_dir("config.json"), config, strlen(config));
+    write_file(in_temp_folder("config.json"), config, strlen(config));
 }
 
 /* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
@@ -343,12 +336,12 @@ static void fused_with_biases(void **state) {
     };
     write_model("{\"model_type\":\"internlm2\"," SHAPE, internlm2,
                 sizeof internlm2 / sizeof *internlm2);
-    opened o = open_model(dir, 2, 0);
+    opened o = open_model(temp_folder, 2, 0);
     score(&o, ids, N, fused);
     close_model(&o);
     write_model("{\"model_type\":\"llama\",\"attention_bias\":true," SHAPE, llama,
                 sizeof llama / sizeof *llama);
-    o = open_model(dir, 2, 0);
+    o = open_model(temp_folder, 2, 0);
     score(&o, ids, N, split);
     close_model(&o);
     for (int i = 0; i < N - 1; i++) {
@@ -412,22 +405,10 @@ static void memory_limits(void **state) {
     }
 }
 
-static int make_dir(void **state) {
-    (void)state;
-    return mkdtemp(dir) == NULL;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    unlink(in_dir("config.json"));
-    unlink(in_dir("model.safetensors"));
-    return rmdir(dir);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configurations), cmocka_unit_test(kept_under_window),
         cmocka_unit_test(fused_with_biases), cmocka_unit_test(dynamic_base),
         cmocka_unit_test(memory_limits)};
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
