@@ -2,16 +2,22 @@
 #include "corpus/leaks/json_strings.h"
 
 #include <string.h>
+#include <utf8proc.h>
 
 typedef struct scanner {
     const char *text, *at, *end, *where;
-    ckvc_buffer *scratch, *field;
+    json_scratch *scratch;
     json_leaf_fn fn;
     void *ctx;
     ckvc_err *err;
     size_t depth;
     char stack[JSON_STRINGS_MAX_DEPTH]; /* '{' or '[' of every open value */
 } scanner;
+
+void json_scratch_fini(json_scratch *scratch) {
+    ckvc_buffer_fini(&scratch->text);
+    ckvc_buffer_fini(&scratch->field);
+}
 
 static ckvc_status wrong(scanner *s, const char *wanted) {
     return ckvc_fail(s->err, CKVC_E_DATA, "%s: byte %zu: not valid JSON: %s", s->where,
@@ -55,27 +61,8 @@ static ckvc_status take_unicode(scanner *s, ckvc_buffer *out) {
         }
     }
     if (code >= 0xD800 && code <= 0xDFFF) { code = 0xFFFD; }
-    char utf8[4];
-    size_t n = 1;
-    if (code < 0x80) {
-        utf8[0] = (char)code;
-    } else if (code < 0x800) {
-        utf8[0] = (char)(0xC0 | code >> 6);
-        utf8[1] = (char)(0x80 | (code & 63));
-        n = 2;
-    } else if (code < 0x10000) {
-        utf8[0] = (char)(0xE0 | code >> 12);
-        utf8[1] = (char)(0x80 | (code >> 6 & 63));
-        utf8[2] = (char)(0x80 | (code & 63));
-        n = 3;
-    } else {
-        utf8[0] = (char)(0xF0 | code >> 18);
-        utf8[1] = (char)(0x80 | (code >> 12 & 63));
-        utf8[2] = (char)(0x80 | (code >> 6 & 63));
-        utf8[3] = (char)(0x80 | (code & 63));
-        n = 4;
-    }
-    ckvc_buffer_append(out, utf8, n);
+    utf8proc_uint8_t utf8[4];
+    ckvc_buffer_append(out, utf8, (size_t)utf8proc_encode_char((utf8proc_int32_t)code, utf8));
     return CKVC_OK;
 }
 
@@ -83,7 +70,7 @@ static ckvc_status take_unicode(scanner *s, ckvc_buffer *out) {
 static ckvc_status take_string(scanner *s, ckvc_buffer *out) {
     static const char escapes[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     out->size = 0;
-    ckvc_buffer_append(out, "", 0); /* a NUL also behind an empty one */
+    ckvc_buffer_text(out, ""); /* a NUL also behind an empty one */
     s->at++;
     for (;;) {
         const char *plain = s->at;
@@ -93,43 +80,41 @@ static ckvc_status take_string(scanner *s, ckvc_buffer *out) {
         ckvc_buffer_append(out, plain, (size_t)(s->at - plain));
         if (s->at < s->end && *s->at == '"') {
             s->at++;
-            return out->failed
-                       ? ckvc_fail(s->err, CKVC_E_MEMORY, "%s: out of memory: a string", s->where)
-                       : CKVC_OK;
+            return CKVC_OK;
         }
         if (s->end - s->at < 2) { return wrong(s, "a string without its end"); }
-        char c = s->at[1];
+        const char c = s->at[1], *found = c ? strchr(escapes, c) : NULL;
         s->at += 2;
         if (c == 'u') {
-            ckvc_status st = take_unicode(s, out);
-            if (st != CKVC_OK) { return st; }
-            continue;
+            CKVC_TRY(take_unicode(s, out));
+        } else if (found) {
+            ckvc_buffer_append(out, meant + (found - escapes), 1);
+        } else {
+            return wrong(s, "an unknown escape");
         }
-        const char *found = c ? strchr(escapes, c) : NULL;
-        if (!found) { return wrong(s, "an unknown escape"); }
-        ckvc_buffer_append(out, meant + (found - escapes), 1);
     }
 }
 
 static ckvc_status give(scanner *s, bool is_string, const char *text, size_t n) {
     if (!is_string && s->depth != 1) { return CKVC_OK; }
-    json_leaf leaf = {(const char *)s->field->data, s->depth, is_string, text, n};
-    return s->fn(s->ctx, &leaf, s->err);
+    return s->fn(s->ctx,
+                 &(json_leaf){(const char *)s->scratch->field.data, s->depth, is_string, text, n},
+                 s->err);
 }
 
 /* A scalar, or the opening of a container. */
 static ckvc_status take_value(scanner *s) {
     char c = *s->at;
     if (c == '"') {
-        ckvc_status st = take_string(s, s->scratch);
-        return st != CKVC_OK ? st : give(s, true, (const char *)s->scratch->data, s->scratch->size);
+        CKVC_TRY(take_string(s, &s->scratch->text));
+        return give(s, true, (const char *)s->scratch->text.data, s->scratch->text.size);
     }
     if (c == '{' || c == '[') {
         if (s->depth == JSON_STRINGS_MAX_DEPTH) { return wrong(s, "nested too deep"); }
-        ckvc_status st = give(s, false, s->at, 1);
+        CKVC_TRY(give(s, false, s->at, 1));
         s->stack[s->depth++] = c;
         s->at++;
-        return st;
+        return CKVC_OK;
     }
     const char *start = s->at;
     while (s->at < s->end &&
@@ -143,8 +128,7 @@ static ckvc_status take_value(scanner *s) {
 
 static ckvc_status take_key(scanner *s) {
     if (*s->at != '"') { return wrong(s, "wanted a key"); }
-    ckvc_status st = take_string(s, s->depth == 1 ? s->field : s->scratch);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(take_string(s, s->depth == 1 ? &s->scratch->field : &s->scratch->text));
     skip_space(s);
     if (s->at == s->end || *s->at != ':') { return wrong(s, "wanted a colon behind a key"); }
     s->at++;
@@ -152,11 +136,18 @@ static ckvc_status take_key(scanner *s) {
     return s->at == s->end ? wrong(s, "cut off behind a key") : CKVC_OK;
 }
 
-ckvc_status json_strings_scan(const char *line, size_t n, const char *where, ckvc_buffer *scratch,
-                              ckvc_buffer *field, json_leaf_fn fn, void *ctx, ckvc_err *err) {
-    scanner s = {line, line, line + n, where, scratch, field, fn, ctx, err, 0, {0}};
-    field->size = 0;
-    ckvc_buffer_append(field, "", 0);
+ckvc_status json_strings_scan(const char *line, size_t n, const char *where, json_scratch *scratch,
+                              json_leaf_fn fn, void *ctx, ckvc_err *err) {
+    scanner s = {.text = line,
+                 .at = line,
+                 .end = line + n,
+                 .where = where,
+                 .scratch = scratch,
+                 .fn = fn,
+                 .ctx = ctx,
+                 .err = err};
+    scratch->field.size = 0;
+    ckvc_buffer_text(&scratch->field, "");
     bool more = true;   /* a value is due (else: a comma or an end) */
     bool fresh = false; /* the container in hand is empty so far */
     for (;;) {
@@ -178,10 +169,9 @@ ckvc_status json_strings_scan(const char *line, size_t n, const char *where, ckv
             more = true;
             continue;
         }
-        ckvc_status st = inside == '{' ? take_key(&s) : CKVC_OK;
-        size_t depth = s.depth;
-        st = st != CKVC_OK ? st : take_value(&s);
-        if (st != CKVC_OK) { return st; }
+        const size_t depth = s.depth;
+        if (inside == '{') { CKVC_TRY(take_key(&s)); }
+        CKVC_TRY(take_value(&s));
         more = fresh = s.depth > depth;
     }
 }

@@ -18,22 +18,28 @@
 enum { JSON_STRINGS_MAX_DEPTH = 512 };
 
 typedef struct json_leaf {
-    const char *field; /* the top-level key that it stands below, unescaped; "" when the line is no
-                          object. NUL-terminated */
-    size_t depth;      /* 1: a member of the line's object itself */
+    /* The top-level key that it stands below, unescaped; "" when the line is no object.
+     * NUL-terminated. */
+    const char *field;
+    size_t depth; /* 1: a member of the line's object itself */
     bool is_string;
-    const char *text; /* a string's value, unescaped (NUL behind it); else the literal as it stands,
-                         NOT NUL-terminated */
+    /* A string's value, unescaped (NUL behind it); else the literal as it stands, NOT
+     * NUL-terminated. */
+    const char *text;
     size_t n;
 } json_leaf;
 
 typedef ckvc_status (*json_leaf_fn)(void *ctx, const json_leaf *leaf, ckvc_err *err);
 
+/* Reused from line to line; zero-initialise, json_scratch_fini. */
+typedef struct json_scratch {
+    ckvc_buffer text, field;
+} json_scratch;
+void json_scratch_fini(json_scratch *scratch);
+
 /* Calls fn for every string, and at depth 1 for numbers, true, false, null and the "{" or "[" that
- * opens a value. `where` names the line in messages. scratch and field are the caller's, reused
- * from line to line. The first error of fn ends it. */
-ckvc_status json_strings_scan(const char *line, size_t n, const char *where, ckvc_buffer *scratch,
-                              ckvc_buffer *field, json_leaf_fn fn, void *ctx,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+ * opens a value. `where` names the line in messages. The first error of fn ends it. */
+ckvc_status json_strings_scan(const char *line, size_t n, const char *where, json_scratch *scratch,
+                              json_leaf_fn fn, void *ctx, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

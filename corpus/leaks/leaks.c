@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "corpus/leaks/hash_filter.h"
 #include "lib/base/memory.h"
 
 enum { MAX_PLACES = 64 };
@@ -29,16 +30,10 @@ struct leak_index {
     size_t n_grams;
     uint32_t *next;    /* [words] place of the next equal N-gram */
     uint32_t *gram_of; /* [words] NOWHERE where no N-gram begins */
-    uint32_t *slots;   /* [n_slots] gram + 1, 0: free */
-    uint64_t *bits;    /* [n_bits / 64] */
-    size_t slot_mask, bit_mask;
+    uint32_t *slots;   /* [slot_mask + 1] gram + 1, 0: free */
+    size_t slot_mask;
+    hash_filter filter; /* of the grams */
 };
-
-static size_t mixed(uint64_t h) {
-    h ^= h >> 32;
-    h *= 0xD6E8FEB86659FD93u;
-    return (size_t)(h ^ h >> 32);
-}
 
 /* The text that holds place p. */
 static const leak_text *text_at(const leak_index *x, uint32_t p) {
@@ -57,7 +52,7 @@ static const leak_text *text_at(const leak_index *x, uint32_t p) {
 /* The gram of `text` at word i, or NOWHERE; *slot is where it would stand. */
 static uint32_t look_up(const leak_index *x, const word_list *text, size_t i, uint64_t hash,
                         size_t *slot) {
-    size_t s = mixed(hash) & x->slot_mask;
+    size_t s = hash_mixed(hash) & x->slot_mask;
     for (; x->slots[s]; s = (s + 1) & x->slot_mask) {
         const gram *g = &x->grams[x->slots[s] - 1];
         if (g->hash == hash && words_equal(x->words, g->first, text, i, LEAK_GRAM)) {
@@ -76,8 +71,7 @@ static void insert(leak_index *x, uint32_t place, uint64_t hash) {
         g = (uint32_t)x->n_grams++;
         x->grams[g] = (gram){hash, place, place};
         x->slots[slot] = g + 1;
-        size_t bit = mixed(hash) & x->bit_mask;
-        x->bits[bit >> 6] |= (uint64_t)1 << (bit & 63);
+        hash_filter_add(&x->filter, hash);
     } else {
         x->next[x->grams[g].last] = place;
         x->grams[g].last = place;
@@ -85,41 +79,25 @@ static void insert(leak_index *x, uint32_t place, uint64_t hash) {
     x->gram_of[place] = g;
 }
 
-ckvc_status leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts,
-                              leak_index **out, ckvc_err *err) {
-    *out = NULL;
-    size_t places = 0, longest = 0, n_slots = 64, n_bits = 1024;
+leak_index *leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts) {
+    size_t places = 0, longest = 0;
     for (size_t i = 0; i < n_texts; i++) {
         places += texts[i].count >= LEAK_GRAM ? texts[i].count - LEAK_GRAM + 1 : 0;
         longest = texts[i].count > longest ? texts[i].count : longest;
     }
-    while (n_slots < places * 2) {
-        n_slots *= 2;
-    }
-    while (n_bits < places * 16) {
-        n_bits *= 2;
-    }
-    leak_index *x = ckvc_calloc(1, sizeof *x);
-    uint64_t *hashes = ckvc_alloc(longest, sizeof *hashes);
-    if (x) {
-        *x = (leak_index){.words = words,
-                          .texts = texts,
-                          .n_texts = n_texts,
-                          .slot_mask = n_slots - 1,
-                          .bit_mask = n_bits - 1};
-        x->grams = ckvc_alloc(places, sizeof *x->grams);
-        x->found = ckvc_calloc(places, sizeof *x->found);
-        x->next = ckvc_alloc(words->n, sizeof *x->next);
-        x->gram_of = ckvc_alloc(words->n, sizeof *x->gram_of);
-        x->slots = ckvc_calloc(n_slots, sizeof *x->slots);
-        x->bits = ckvc_calloc(n_bits / 64, sizeof *x->bits);
-    }
-    if (!x || !hashes || !x->grams || !x->found || !x->next || !x->gram_of || !x->slots ||
-        !x->bits) {
-        free(hashes);
-        leak_index_free(x);
-        return ckvc_fail_memory(err, "an index of spans", places * 40);
-    }
+    const size_t n_slots = power_of_two(places * 2, 64);
+    CKVC_AUTO_FREE uint64_t *hashes = ckvc_alloc(longest, sizeof *hashes);
+    leak_index *x = ckvc_alloc(1, sizeof *x);
+    *x = (leak_index){.words = words,
+                      .texts = texts,
+                      .n_texts = n_texts,
+                      .grams = ckvc_alloc(places, sizeof *x->grams),
+                      .found = ckvc_calloc(places, sizeof *x->found),
+                      .next = ckvc_alloc(words->n, sizeof *x->next),
+                      .gram_of = ckvc_alloc(words->n, sizeof *x->gram_of),
+                      .slots = ckvc_calloc(n_slots, sizeof *x->slots),
+                      .slot_mask = n_slots - 1,
+                      .filter = hash_filter_make(places)};
     memset(x->next, 0xFF, words->n * sizeof *x->next);
     memset(x->gram_of, 0xFF, words->n * sizeof *x->gram_of);
     for (size_t i = 0; i < n_texts; i++) {
@@ -128,9 +106,7 @@ ckvc_status leak_index_create(const word_list *words, const leak_text *texts, si
             insert(x, texts[i].first + k, hashes[k]);
         }
     }
-    free(hashes);
-    *out = x;
-    return CKVC_OK;
+    return x;
 }
 
 void leak_index_free(leak_index *x) {
@@ -140,15 +116,15 @@ void leak_index_free(leak_index *x) {
     free(x->next);
     free(x->gram_of);
     free(x->slots);
-    free(x->bits);
+    free(x->filter.bits);
     free(x);
 }
 
 bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from,
                leak_span *span) {
     for (size_t i = *from; i + LEAK_GRAM <= text->n; i++) {
-        size_t bit = mixed(grams[i]) & x->bit_mask, slot;
-        if (!(x->bits[bit >> 6] >> (bit & 63) & 1)) { continue; }
+        size_t slot;
+        if (!hash_filter_may_have(&x->filter, grams[i])) { continue; }
         uint32_t g = look_up(x, text, i, grams[i], &slot);
         if (g == NOWHERE) { continue; }
         *span = (leak_span){.at = i};

@@ -12,12 +12,10 @@
 #include <stdint.h>
 
 #include "corpus/leaks/words.h"
-#include "lib/base/status.h"
 
-enum {
-    LEAK_GRAM = 13
-}; /* words in a row that count as shared (Brown et al. 2020, "Language Models are Few-Shot
-      Learners", appendix C) */
+/* Words in a row that count as shared (Brown et al. 2020, "Language Models are Few-Shot Learners",
+ * appendix C). */
+enum { LEAK_GRAM = 13 };
 
 typedef struct leak_text { /* words [first, first+count) of the collection's list */
     uint32_t first, count;
@@ -29,13 +27,12 @@ typedef struct leak_index leak_index;
 typedef struct leak_span {
     size_t at, n;   /* words of the text that was looked at */
     uint32_t place; /* where they stand in the collection's words */
-    uint32_t owner; /* whose they are: of several the one with the longest span, of equal ones the
-                       first */
+    /* Whose they are: of several the one with the longest span, of equal ones the first. */
+    uint32_t owner;
 } leak_span;
 
 /* words and texts (ascending, not overlapping) are borrowed and stay unchanged. */
-ckvc_status leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts,
-                              leak_index **out, ckvc_err *err) CKVC_MUST_CHECK;
+leak_index *leak_index_create(const word_list *words, const leak_text *texts, size_t n_texts);
 void leak_index_free(leak_index *x);
 /* The next span of `text` from word *from on; false when there is none. A span is as long as the
  * collection's place allows; the search goes on with the first N-gram that it does not cover.

@@ -28,25 +28,20 @@ struct line_stream {
 };
 
 ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err) {
-    *out = NULL;
-    line_stream *s = ckvc_calloc(1, sizeof *s);
-    s->fd = -1;
+    CKVC_AUTO(line_stream_close_at) line_stream *s = ckvc_calloc(1, sizeof *s);
     struct stat info;
-    ckvc_status st = CKVC_OK;
-    if (!(s->path = ckvc_strdup(path)) || !(s->raw = ckvc_alloc(BLOCK_BYTES, 1))) {
-        st = ckvc_fail_memory(err, path, BLOCK_BYTES);
-    } else if ((s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)) < 0 ||
-               fstat(s->fd, &info) != 0) {
-        st = ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
-    } else if (!S_ISREG(info.st_mode)) {
-        st = ckvc_fail(err, CKVC_E_NOINPUT, "%s: not a regular file", path);
+    *out = NULL;
+    s->path = ckvc_strdup(path);
+    s->raw = ckvc_alloc(BLOCK_BYTES, 1);
+    s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (s->fd < 0 || fstat(s->fd, &info) != 0) {
+        return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
     }
-    if (st != CKVC_OK) {
-        line_stream_close(s);
-        return st;
+    if (!S_ISREG(info.st_mode)) {
+        return ckvc_fail(err, CKVC_E_NOINPUT, "%s: not a regular file", path);
     }
     ckvc_sha256_init(&s->sha);
-    *out = s;
+    *out = ckvc_take(&s);
     return CKVC_OK;
 }
 
@@ -72,7 +67,7 @@ static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
     }
     if (s->bytes == 0 && got >= 2 && s->raw[0] == 0x1F && s->raw[1] == 0x8B) {
         s->packed = true;
-        if (inflateInit2(&s->z, 15 + 16) != Z_OK) { return ckvc_fail_memory(err, "zlib", 0); }
+        if (inflateInit2(&s->z, 15 + 16) != Z_OK) { ckvc_out_of_memory(1, sizeof s->z); }
         s->z_open = true;
     }
     ckvc_sha256_update(&s->sha, s->raw, (size_t)got);
@@ -84,8 +79,7 @@ static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
 static ckvc_status unpack(line_stream *s, ckvc_err *err) {
     if (s->z.avail_in == 0) {
         size_t n;
-        ckvc_status st = read_raw(s, &n, err);
-        if (st != CKVC_OK) { return st; }
+        CKVC_TRY(read_raw(s, &n, err));
         s->z.next_in = s->raw;
         s->z.avail_in = (unsigned)n;
         if (n == 0) {
@@ -112,18 +106,15 @@ static ckvc_status unpack(line_stream *s, ckvc_err *err) {
 
 /* More text behind end. */
 static ckvc_status fill(line_stream *s, ckvc_err *err) {
-    void *text = s->text;
+    size_t n;
     if (s->begin) {
         memmove(s->text, s->text + s->begin, s->end - s->begin);
         s->end -= s->begin;
         s->begin = 0;
     }
-    ckvc_status st = ckvc_grow(&text, &s->capacity, s->end + BLOCK_BYTES + 1, 1, err);
-    s->text = text;
-    if (st != CKVC_OK || s->packed) { return st == CKVC_OK ? unpack(s, err) : st; }
-    size_t n;
-    st = read_raw(s, &n, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_GROW(s->text, s->capacity, s->end + BLOCK_BYTES + 1);
+    if (s->packed) { return unpack(s, err); }
+    CKVC_TRY(read_raw(s, &n, err));
     if (s->packed) { /* seen by its first bytes */
         s->z.next_in = s->raw;
         s->z.avail_in = (unsigned)n;
@@ -161,8 +152,7 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
             return CKVC_OK;
         }
         looked = have;
-        ckvc_status st = fill(s, err);
-        if (st != CKVC_OK) { return st; }
+        CKVC_TRY(fill(s, err));
     }
 }
 

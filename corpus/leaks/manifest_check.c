@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "corpus/leaks/entry_part.h"
+#include "corpus/texts.h"
 #include "lib/base/memory.h"
 
 typedef struct body { /* what a prompt says, by its hash */
@@ -14,30 +16,15 @@ typedef struct body { /* what a prompt says, by its hash */
 
 static ckvc_status length_of(const manifest *m, const manifest_entry *e, const tokenizer *tok,
                              bool continuation, int64_t *length, ckvc_err *err) {
-    bool given_ids = continuation ? e->has_continuation_tokens : e->has_tokens;
-    const int32_t *ids = continuation ? e->continuation_tokens : e->tokens;
-    size_t n_ids = continuation ? e->n_continuation_tokens : e->n_tokens;
-    const char *text = continuation ? e->continuation : e->text;
-    size_t size = continuation ? e->continuation_size : e->text_size;
-    *length = (int64_t)n_ids;
-    for (size_t i = 0; given_ids && tok && i < n_ids; i++) {
-        if (ids[i] >= tokenizer_vocab_size(tok)) {
+    const entry_part part = entry_part_of(e, continuation);
+    if (!part.is_ids) { return text_length(tok, part.text, part.size, !continuation, length, err); }
+    *length = (int64_t)part.n_ids;
+    for (size_t i = 0; tok && i < part.n_ids; i++) {
+        if (part.ids[i] >= tokenizer_vocab_size(tok)) {
             return ckvc_fail(err, CKVC_E_DATA,
                              "%s:%u: token %zu is %d; the model's vocabulary ends at %d", m->path,
-                             e->line, i, ids[i], tokenizer_vocab_size(tok) - 1);
+                             e->line, i, part.ids[i], tokenizer_vocab_size(tok) - 1);
         }
-    }
-    if (given_ids) { return CKVC_OK; }
-    if (tok) {
-        int32_t *found;
-        ckvc_status status = tokenizer_encode(tok, text, size, !continuation, &found, &n_ids, err);
-        free(found);
-        *length = (int64_t)n_ids;
-        return status;
-    }
-    *length = 0;
-    for (size_t i = 0; i < size; i++) {
-        *length += ((unsigned char)text[i] & 0xC0) != 0x80;
     }
     return CKVC_OK;
 }
@@ -48,8 +35,8 @@ static int by_digest(const void *a, const void *b) {
     return order ? order : x->line < y->line ? -1 : 1;
 }
 
-static ckvc_status find_repeats(const manifest *m, manifest_facts *out, ckvc_err *err) {
-    body *bodies = ckvc_alloc(m->n_entries, sizeof *bodies);
+static void find_repeats(const manifest *m, manifest_facts *out) {
+    CKVC_AUTO_FREE body *bodies = ckvc_alloc(m->n_entries, sizeof *bodies);
     out->repeats = ckvc_calloc(m->n_entries, sizeof *out->repeats);
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
@@ -72,53 +59,61 @@ static ckvc_status find_repeats(const manifest *m, manifest_facts *out, ckvc_err
             }
         }
     }
-    free(bodies);
-    return CKVC_OK;
 }
 
 static check_group *group_of(manifest_facts *out, const manifest_entry *e) {
     const char *source = e->source ? e->source : "", *split = e->split ? e->split : "";
     for (size_t i = 0; i < out->n_groups; i++) {
-        if (strcmp(out->groups[i].source, source) == 0 &&
-            strcmp(out->groups[i].split, split) == 0) {
-            return &out->groups[i];
+        check_group *group = &out->groups[i];
+        if (strcmp(group->source, source) == 0 && strcmp(group->split, split) == 0) {
+            return group;
         }
     }
-    check_group *grown = ckvc_realloc_array(out->groups, out->n_groups + 1, sizeof *grown);
-    if (!grown) { return NULL; }
-    out->groups = grown;
-    out->groups[out->n_groups] = (check_group){source, split, 0, INT64_MAX, 0, 0};
+    out->groups = ckvc_realloc_array(out->groups, out->n_groups + 1, sizeof *out->groups);
+    out->groups[out->n_groups] =
+        (check_group){.source = source, .split = split, .shortest = INT64_MAX};
     return &out->groups[out->n_groups++];
+}
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                           int64_t min_length, manifest_facts *out, ckvc_err *err) {
+    check_group *group = group_of(out, e);
+    int64_t length, tail;
+    CKVC_TRY(length_of(m, e, tok, false, &length, err));
+    if (e->has_continuation || e->has_continuation_tokens) {
+        CKVC_TRY(length_of(m, e, tok, true, &tail, err));
+        out->shortest_continuation =
+            out->shortest_continuation < 0 ? tail : smaller(tail, out->shortest_continuation);
+    }
+    group->n++;
+    group->total += length;
+    group->shortest = smaller(length, group->shortest);
+    group->longest = larger(length, group->longest);
+    out->total += length;
+    out->shortest = smaller(length, out->shortest);
+    out->longest = larger(length, out->longest);
+    if (length < min_length) {
+        out->n_short++;
+        out->first_short = out->first_short ? out->first_short : e->line;
+    }
+    return CKVC_OK;
 }
 
 ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_length,
                           manifest_facts *out, ckvc_err *err) {
     *out = (manifest_facts){.shortest = INT64_MAX, .shortest_continuation = -1};
-    ckvc_status status = find_repeats(m, out, err);
+    find_repeats(m, out);
+    ckvc_status status = CKVC_OK;
     for (size_t i = 0; i < m->n_entries && status == CKVC_OK; i++) {
-        const manifest_entry *e = &m->entries[i];
-        check_group *group = group_of(out, e);
-        int64_t length = 0, tail = 0;
-        status = group ? length_of(m, e, tok, false, &length, err)
-                       : ckvc_fail_memory(err, "sources", sizeof *group);
-        if (status == CKVC_OK && (e->has_continuation || e->has_continuation_tokens)) {
-            status = length_of(m, e, tok, true, &tail, err);
-            if (out->shortest_continuation < 0 || tail < out->shortest_continuation) {
-                out->shortest_continuation = tail;
-            }
-        }
-        if (status != CKVC_OK) { break; }
-        group->n++;
-        group->total += length;
-        out->total += length;
-        group->shortest = length < group->shortest ? length : group->shortest;
-        group->longest = length > group->longest ? length : group->longest;
-        out->shortest = length < out->shortest ? length : out->shortest;
-        out->longest = length > out->longest ? length : out->longest;
-        if (length < min_length) {
-            out->n_short++;
-            out->first_short = out->first_short ? out->first_short : e->line;
-        }
+        status = look_at(m, &m->entries[i], tok, min_length, out, err);
     }
     if (status != CKVC_OK) { manifest_facts_fini(out); }
     return status;

@@ -23,8 +23,8 @@ typedef struct manifest_facts {
     bool *repeats;     /* [n_entries] such a prompt */
     size_t n_repeated; /* prompts whose text or tokens an earlier line has */
     size_t n_short;    /* prompts below min_length */
-    int64_t shortest, longest, total,
-        shortest_continuation; /* shortest_continuation: -1 where none is given */
+    int64_t shortest, longest, total;
+    int64_t shortest_continuation;                        /* -1 where none is given */
     uint32_t first_repeated, first_original, first_short; /* lines, 0: none */
 } manifest_facts;
 

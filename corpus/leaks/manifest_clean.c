@@ -22,19 +22,14 @@ static ckvc_status check_folder(const manifest *m, const char *path, ckvc_err *e
         i++;
     }
     if (i == m->n_entries) { return CKVC_OK; }
-    char *mine = ckvc_path_dir(m->path), *theirs = ckvc_path_dir(path);
-    ckvc_status st = CKVC_OK;
-    if (!mine || !theirs) {
-        st = ckvc_fail_memory(err, "a path", strlen(path));
-    } else if (!same_file(mine, theirs)) {
-        st = ckvc_fail(err, CKVC_E_USAGE,
-                       "%s: %s:%u names a \"file\" of the manifest's folder; write the clean "
-                       "manifest there, too",
-                       path, m->path, m->entries[i].line);
-    }
-    free(mine);
-    free(theirs);
-    return st;
+    CKVC_AUTO_FREE char *mine = ckvc_path_dir(m->path);
+    CKVC_AUTO_FREE char *theirs = ckvc_path_dir(path);
+    return same_file(mine, theirs)
+               ? CKVC_OK
+               : ckvc_fail(err, CKVC_E_USAGE,
+                           "%s: %s:%u names a \"file\" of the manifest's folder; write the clean "
+                           "manifest there, too",
+                           path, m->path, m->entries[i].line);
 }
 
 ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, size_t n_read,
@@ -51,10 +46,8 @@ ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, siz
                 path);
         }
     }
-    ckvc_publish p;
-    ckvc_status st = ckvc_publish_begin(&p, path, force, err);
-    ckvc_publish_abort(&p);
-    return st == CKVC_OK ? check_folder(m, path, err) : st;
+    CKVC_TRY(ckvc_publish_check(path, force, err));
+    return check_folder(m, path, err);
 }
 
 /* Every line's LF is written when the next line, or the file's end, shows that it has one. */
@@ -64,9 +57,9 @@ static ckvc_status copy_lines(const manifest *m, const bool *left_out, line_stre
     size_t n, i = 0;
     uint64_t line, with_newlines = 0, bytes;
     bool pending = false;
-    ckvc_status st;
-    while ((st = line_stream_next(s, &text, &n, &line, err)) == CKVC_OK && text &&
-           i < m->n_entries) {
+    for (;;) {
+        CKVC_TRY(line_stream_next(s, &text, &n, &line, err));
+        if (!text || i == m->n_entries) { break; }
         if (pending) { putc('\n', f); }
         pending = !left_out[i++];
         if (pending) { fwrite(text, 1, n, f); }
@@ -76,7 +69,6 @@ static ckvc_status copy_lines(const manifest *m, const bool *left_out, line_stre
                                    (unsigned long long)line);
         }
     }
-    if (st != CKVC_OK) { return st; }
     line_stream_digest(s, sha256, &bytes);
     if (text || i < m->n_entries || strcmp(sha256, m->sha256) != 0) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: changed while it was checked; check it again",
@@ -96,20 +88,16 @@ ckvc_status manifest_clean_write(const manifest *m, const bool *left_out, const 
         return ckvc_fail(err, CKVC_E_DATA, "%s: none of its %zu prompts is left; %s is not written",
                          m->path, m->n_entries, path);
     }
-    ckvc_publish p;
-    line_stream *s = NULL;
-    FILE *f = NULL;
-    ckvc_status st = ckvc_publish_begin(&p, path, force, err);
-    if (st == CKVC_OK) { st = line_stream_open(m->path, &s, err); }
-    if (st == CKVC_OK && !(f = fopen(p.tmp_path, "wbxe"))) {
-        st = ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", p.tmp_path);
+    CKVC_AUTO(ckvc_publish_abort) ckvc_publish p = {0};
+    CKVC_AUTO(line_stream_close_at) line_stream *s = NULL;
+    CKVC_TRY(ckvc_publish_begin(&p, path, force, err));
+    CKVC_TRY(line_stream_open(m->path, &s, err));
+    FILE *f = fopen(p.tmp_path, "wbxe");
+    if (!f) { return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", p.tmp_path); }
+    const ckvc_status st = copy_lines(m, left_out, s, f, path, err);
+    if (fclose(f) != 0 && st == CKVC_OK) {
+        return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at the end", path);
     }
-    if (st == CKVC_OK) { st = copy_lines(m, left_out, s, f, path, err); }
-    line_stream_close(s);
-    if (f && fclose(f) != 0 && st == CKVC_OK) {
-        st = ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at the end", path);
-    }
-    if (st == CKVC_OK) { return ckvc_publish_commit(&p, err); }
-    ckvc_publish_abort(&p);
-    return st;
+    CKVC_TRY(st);
+    return ckvc_publish_commit(&p, err);
 }

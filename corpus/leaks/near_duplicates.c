@@ -3,20 +3,20 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "corpus/leaks/hash_filter.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 enum { MAX_SHINGLES = 1 << 30, DISTINCT_BITS = 1 << 17 };
 
 typedef struct shingle { /* one of the collection */
     uint64_t hash;
-    uint32_t texts;         /* that have it */
-    uint32_t first_posting; /* texts in whose prefix it stands: postings[first_posting ... +
-                               n_postings) */
-    uint32_t n_postings;
+    uint32_t texts; /* that have it */
+    /* Texts in whose prefix it stands: postings[first_posting ... + n_postings). */
+    uint32_t first_posting, n_postings;
 } shingle;
 
 typedef struct set {
@@ -31,8 +31,8 @@ struct near_index {
     set *sets;
     size_t n_sets, cap_sets;
     shingle *slots; /* open addressing; texts 0: free */
-    uint64_t *bits;
-    size_t slot_mask, bit_mask;
+    size_t slot_mask;
+    hash_filter filter; /* of the shingles */
     uint32_t *postings;
     uint32_t *seen; /* [n_sets] number of the search that compared it last */
     uint32_t search;
@@ -41,20 +41,9 @@ struct near_index {
     size_t cap_query, cap_order;
 };
 
-static size_t mixed(uint64_t h) {
-    h ^= h >> 32;
-    h *= 0xD6E8FEB86659FD93u;
-    return (size_t)(h ^ h >> 32);
-}
-
-static int by_hash(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static size_t distinct(uint64_t *v, size_t n) {
     size_t kept = 0;
-    qsort(v, n, sizeof *v, by_hash);
+    qsort(v, n, sizeof *v, ckvc_order_u64);
     for (size_t i = 0; i < n; i++) {
         if (i == 0 || v[i] != v[kept - 1]) { v[kept++] = v[i]; }
     }
@@ -67,17 +56,17 @@ static size_t share_of(double t, size_t n) {
     return least < 1 ? 1 : (size_t)least;
 }
 
-ckvc_status near_index_create(double threshold, near_index **out, ckvc_err *err) {
+/* Shingles of n of which two sets that are near have to share one. */
+static size_t prefix_length(const near_index *x, size_t n) {
+    return n ? n - share_of(x->threshold, n) + 1 : 0;
+}
+
+near_index *near_index_create(double threshold) {
     assert(threshold > 0 && threshold <= 1);
-    *out = ckvc_calloc(1, sizeof **out);
-    if (!*out) { return ckvc_fail_memory(err, "an index of shingles", sizeof **out); }
-    (*out)->threshold = threshold;
-    if (!((*out)->distinct_bits = ckvc_alloc(DISTINCT_BITS / 64, sizeof(uint64_t)))) {
-        near_index_free(*out);
-        *out = NULL;
-        return ckvc_fail_memory(err, "an index of shingles", DISTINCT_BITS / 8);
-    }
-    return CKVC_OK;
+    near_index *x = ckvc_calloc(1, sizeof *x);
+    x->threshold = threshold;
+    x->distinct_bits = ckvc_alloc(DISTINCT_BITS / 64, sizeof *x->distinct_bits);
+    return x;
 }
 
 void near_index_free(near_index *x) {
@@ -85,7 +74,7 @@ void near_index_free(near_index *x) {
     free(x->hashes);
     free(x->sets);
     free(x->slots);
-    free(x->bits);
+    free(x->filter.bits);
     free(x->postings);
     free(x->seen);
     free(x->query);
@@ -97,15 +86,8 @@ void near_index_free(near_index *x) {
 ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,
                            ckvc_err *err) {
     size_t n = count >= NEAR_SHINGLE ? count - NEAR_SHINGLE + 1 : 0;
-    void *hashes = x->hashes, *sets = x->sets;
-    ckvc_status st =
-        ckvc_grow(&hashes, &x->cap_hashes, x->n_hashes + n + 1, sizeof *x->hashes, err);
-    x->hashes = hashes;
-    if (st == CKVC_OK) {
-        st = ckvc_grow(&sets, &x->cap_sets, x->n_sets + 1, sizeof *x->sets, err);
-        x->sets = sets;
-    }
-    if (st != CKVC_OK) { return st; }
+    CKVC_GROW(x->hashes, x->cap_hashes, x->n_hashes + n + 1);
+    CKVC_GROW(x->sets, x->cap_sets, x->n_sets + 1);
     uint64_t *mine = x->hashes + x->n_hashes;
     words_gram_hashes(w, first, count, NEAR_SHINGLE, mine);
     n = distinct(mine, n);
@@ -119,7 +101,7 @@ ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size
 
 /* The shingle's slot, or the free one where it would stand. */
 static shingle *slot_of(const near_index *x, uint64_t hash) {
-    size_t s = mixed(hash) & x->slot_mask;
+    size_t s = hash_mixed(hash) & x->slot_mask;
     while (x->slots[s].texts && x->slots[s].hash != hash) {
         s = (s + 1) & x->slot_mask;
     }
@@ -127,8 +109,7 @@ static shingle *slot_of(const near_index *x, uint64_t hash) {
 }
 
 static uint32_t texts_with(const near_index *x, uint64_t hash) {
-    size_t bit = mixed(hash) & x->bit_mask;
-    return x->bits[bit >> 6] >> (bit & 63) & 1 ? slot_of(x, hash)->texts : 0;
+    return hash_filter_may_have(&x->filter, hash) ? slot_of(x, hash)->texts : 0;
 }
 
 static int by_rarity(const void *a, const void *b, void *ctx) {
@@ -139,47 +120,34 @@ static int by_rarity(const void *a, const void *b, void *ctx) {
 
 /* order: the set's shingles, rarest first; returns how many of them the prefix has. */
 static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n) {
+    if (n == 0) { return 0; }
+    CKVC_GROW(x->order, x->cap_order, n);
     memcpy(x->order, hashes, n * sizeof *hashes);
     qsort_r(x->order, n, sizeof *x->order, by_rarity, x);
-    return n - share_of(x->threshold, n) + 1;
+    return prefix_length(x, n);
 }
 
-ckvc_status near_index_build(near_index *x, ckvc_err *err) {
-    size_t n_slots = 64, n_bits = 1024, longest = 1, n_postings = 0;
-    while (n_slots < x->n_hashes * 2) {
-        n_slots *= 2;
-    }
-    while (n_bits < x->n_hashes * 16) {
-        n_bits *= 2;
-    }
-    x->slot_mask = n_slots - 1;
-    x->bit_mask = n_bits - 1;
+void near_index_build(near_index *x) {
+    const size_t n_slots = power_of_two(x->n_hashes * 2, 64);
+    size_t n_postings = 0, k = 0, at = 0;
     for (size_t i = 0; i < x->n_sets; i++) {
-        longest = x->sets[i].n > longest ? x->sets[i].n : longest;
-        n_postings += x->sets[i].n ? x->sets[i].n - share_of(x->threshold, x->sets[i].n) + 1 : 0;
+        n_postings += prefix_length(x, x->sets[i].n);
     }
-    void *order = x->order;
-    ckvc_status st = ckvc_grow(&order, &x->cap_order, longest, sizeof *x->order, err);
-    x->order = order;
     x->slots = ckvc_calloc(n_slots, sizeof *x->slots);
-    x->bits = ckvc_calloc(n_bits / 64, sizeof *x->bits);
+    x->slot_mask = n_slots - 1;
+    x->filter = hash_filter_make(x->n_hashes);
     x->postings = ckvc_alloc(n_postings, sizeof *x->postings);
     x->seen = ckvc_calloc(x->n_sets, sizeof *x->seen);
-    if (st != CKVC_OK || !x->slots || !x->bits || !x->postings || !x->seen) {
-        return ckvc_fail_memory(err, "an index of shingles", n_slots * sizeof *x->slots);
-    }
     for (size_t i = 0; i < x->n_hashes; i++) {
         shingle *s = slot_of(x, x->hashes[i]);
         s->hash = x->hashes[i];
         s->texts++;
-        size_t bit = mixed(s->hash) & x->bit_mask;
-        x->bits[bit >> 6] |= (uint64_t)1 << (bit & 63);
+        hash_filter_add(&x->filter, s->hash);
     }
     /* Twice over the prefixes: count, then place. */
-    uint32_t *place = ckvc_alloc(n_postings, sizeof *place);
-    size_t k = 0, at = 0;
+    CKVC_AUTO_FREE uint32_t *place = ckvc_alloc(n_postings, sizeof *place);
     for (size_t i = 0; i < x->n_sets; i++) {
-        size_t prefix = x->sets[i].n ? prefix_of(x, x->hashes + x->sets[i].begin, x->sets[i].n) : 0;
+        const size_t prefix = prefix_of(x, x->hashes + x->sets[i].begin, x->sets[i].n);
         for (size_t j = 0; j < prefix; j++) {
             shingle *s = slot_of(x, x->order[j]);
             s->n_postings++;
@@ -193,14 +161,11 @@ ckvc_status near_index_build(near_index *x, ckvc_err *err) {
     }
     k = 0;
     for (size_t i = 0; i < x->n_sets; i++) {
-        size_t prefix = x->sets[i].n ? x->sets[i].n - share_of(x->threshold, x->sets[i].n) + 1 : 0;
-        for (size_t j = 0; j < prefix; j++) {
+        for (size_t j = prefix_length(x, x->sets[i].n); j > 0; j--) {
             shingle *s = &x->slots[place[k++]];
             x->postings[s->first_posting + s->n_postings++] = (uint32_t)i;
         }
     }
-    free(place);
-    return CKVC_OK;
 }
 
 static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t m) {
@@ -215,36 +180,27 @@ static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t 
 }
 
 /* query [n] ascending and distinct; texts from `end` on are not looked at. */
-static ckvc_status find(near_index *x, const uint64_t *query, size_t n, size_t end, int64_t *match,
-                        double *jaccard, ckvc_err *err) {
-    void *order = x->order;
-    ckvc_status st = ckvc_grow(&order, &x->cap_order, n, sizeof *x->order, err);
-    x->order = order;
-    if (st != CKVC_OK) { return st; }
+static bool find(near_index *x, const uint64_t *query, size_t n, size_t end, near_match *match) {
     if (++x->search == 0) { /* after 2^32 searches old marks would look new */
         memset(x->seen, 0, x->n_sets * sizeof *x->seen);
         x->search = 1;
     }
-    size_t prefix = prefix_of(x, query, n);
+    const size_t prefix = prefix_of(x, query, n);
     for (size_t j = 0; j < prefix; j++) {
         if (!texts_with(x, x->order[j])) { continue; }
         const shingle *s = slot_of(x, x->order[j]);
         for (uint32_t k = 0; k < s->n_postings; k++) {
-            uint32_t i = x->postings[s->first_posting + k];
+            const uint32_t i = x->postings[s->first_posting + k];
             if (i >= end) { break; /* ascending */ }
             if (x->seen[i] == x->search) { continue; }
             x->seen[i] = x->search;
-            size_t m = x->sets[i].n;
+            const size_t m = x->sets[i].n;
             if (m < share_of(x->threshold, n) || n < share_of(x->threshold, m)) { continue; }
-            double near = jaccard_of(query, n, x->hashes + x->sets[i].begin, m);
-            if (near >= x->threshold) {
-                *match = i;
-                *jaccard = near;
-                return CKVC_OK;
-            }
+            *match = (near_match){i, jaccard_of(query, n, x->hashes + x->sets[i].begin, m)};
+            if (match->jaccard >= x->threshold) { return true; }
         }
     }
-    return CKVC_OK;
+    return false;
 }
 
 /* Whether the n hashes (repeats among them) can hold at most `limit` different ones: false is sure.
@@ -257,7 +213,7 @@ static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size
     }
     memset(x->distinct_bits, 0, bits / 8);
     for (size_t i = 0; i < n && seen <= limit; i++) {
-        size_t bit = mixed(hashes[i]) & (bits - 1);
+        size_t bit = hash_mixed(hashes[i]) & (bits - 1);
         uint64_t mask = (uint64_t)1 << (bit & 63);
         seen += !(x->distinct_bits[bit >> 6] & mask);
         x->distinct_bits[bit >> 6] |= mask;
@@ -265,36 +221,29 @@ static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size
     return seen <= limit;
 }
 
-ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard,
-                      ckvc_err *err) {
-    *match = -1;
-    if (w->n < NEAR_SHINGLE || x->n_sets == 0) { return CKVC_OK; }
-    size_t n = w->n - NEAR_SHINGLE + 1, known = 0;
-    void *query = x->query;
-    ckvc_status st = ckvc_grow(&query, &x->cap_query, n, sizeof *x->query, err);
-    x->query = query;
-    if (st != CKVC_OK) { return st; }
-    words_gram_hashes(w, 0, w->n, NEAR_SHINGLE, x->query);
+static size_t count_known(const near_index *x, const uint64_t *hashes, size_t n) {
+    size_t known = 0;
     for (size_t i = 0; i < n; i++) {
-        known += texts_with(x, x->query[i]) > 0;
+        known += texts_with(x, hashes[i]) > 0;
     }
-    /* |A & B| is at most `known` and at least t|B|. */
-    if (known == 0 || !may_be_at_most(x, x->query, n, (size_t)((double)known / x->threshold) + 1)) {
-        return CKVC_OK;
-    }
-    n = distinct(x->query, n);
-    known = 0;
-    for (size_t i = 0; i < n; i++) {
-        known += texts_with(x, x->query[i]) > 0;
-    }
-    return known < share_of(x->threshold, n) ? CKVC_OK
-                                             : find(x, x->query, n, x->n_sets, match, jaccard, err);
+    return known;
 }
 
-ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard,
-                              ckvc_err *err) {
-    *match = -1;
-    return x->sets[i].n
-               ? find(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match, jaccard, err)
-               : CKVC_OK;
+bool near_find(near_index *x, const word_list *w, near_match *match) {
+    if (w->n < NEAR_SHINGLE || x->n_sets == 0) { return false; }
+    size_t n = w->n - NEAR_SHINGLE + 1;
+    CKVC_GROW(x->query, x->cap_query, n);
+    words_gram_hashes(w, 0, w->n, NEAR_SHINGLE, x->query);
+    const size_t known = count_known(x, x->query, n);
+    /* |A & B| is at most `known` and at least t|B|. */
+    if (known == 0 || !may_be_at_most(x, x->query, n, (size_t)((double)known / x->threshold) + 1)) {
+        return false;
+    }
+    n = distinct(x->query, n);
+    return count_known(x, x->query, n) >= share_of(x->threshold, n) &&
+           find(x, x->query, n, x->n_sets, match);
+}
+
+bool near_find_earlier(near_index *x, size_t i, near_match *match) {
+    return x->sets[i].n && find(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match);
 }

@@ -9,6 +9,7 @@
 #ifndef CKVC_CORPUS_NEAR_DUPLICATES_H
 #define CKVC_CORPUS_NEAR_DUPLICATES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,21 +20,24 @@ enum { NEAR_SHINGLE = 5 }; /* words */
 
 typedef struct near_index near_index;
 
+typedef struct near_match {
+    size_t text; /* number in the collection */
+    double jaccard;
+} near_match;
+
 /* threshold: above 0, at most 1. */
-ckvc_status near_index_create(double threshold, near_index **out, ckvc_err *err) CKVC_MUST_CHECK;
+near_index *near_index_create(double threshold);
 void near_index_free(near_index *x);
 /* The next text of the collection: words [first, first+count) of w. Fewer words than a shingle:
  * never a near-duplicate. */
 ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* After the last text, before the first search. */
-ckvc_status near_index_build(near_index *x, ckvc_err *err) CKVC_MUST_CHECK;
-/* A text of the collection that is near to w: *match (-1: there is none) and *jaccard. Of several
- * the first that is met; the same every time. */
-ckvc_status near_find(near_index *x, const word_list *w, int64_t *match, double *jaccard,
-                      ckvc_err *err) CKVC_MUST_CHECK;
+void near_index_build(near_index *x);
+/* Whether a text of the collection is near to w. Of several the first that is met; the same every
+ * time. */
+bool near_find(near_index *x, const word_list *w, near_match *match);
 /* The same for text i of the collection among those before it. */
-ckvc_status near_find_earlier(near_index *x, size_t i, int64_t *match, double *jaccard,
-                              ckvc_err *err) CKVC_MUST_CHECK;
+bool near_find_earlier(near_index *x, size_t i, near_match *match);
 
 #endif

@@ -10,6 +10,7 @@
 #ifndef CKVC_CORPUS_WORDS_H
 #define CKVC_CORPUS_WORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,7 +29,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
 void words_clear(word_list *w); /* drops the words, keeps the memory */
 void words_fini(word_list *w);
 /* True when the n words from i on are those of b from j on, compared in full. */
-int words_equal(const word_list *a, size_t i, const word_list *b, size_t j, size_t n);
+bool words_equal(const word_list *a, size_t i, const word_list *b, size_t j, size_t n);
 
 /* Hashes of the n-grams of words first ... first+count-1, in order: out [count-n+1], nothing when
  * count < n. Words in another order or split otherwise hash differently; equal n-grams hash equally

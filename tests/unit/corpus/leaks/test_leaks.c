@@ -20,19 +20,10 @@
 #include "corpus/leaks/near_duplicates.h"
 #include "corpus/leaks/words.h"
 #include "lib/base/rng.h"
-
-static char folder[] = "/tmp/ckvc-leaks-XXXXXX";
-
-static const char *in_folder(const char *name) {
-    static char path[4][128];
-    static int k;
-    k = (k + 1) % 4;
-    snprintf(path[k], sizeof path[k], "%s/%s", folder, name);
-    return path[k];
-}
+#include "tests/unit/temp_folder.h"
 
 static const char *file_of(const char *name, const void *bytes, size_t n) {
-    const char *path = in_folder(name);
+    const char *path = in_temp_folder(name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, n, f), n);
@@ -100,15 +91,14 @@ static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err) {
 }
 
 static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
-    ckvc_buffer scratch = {0}, field = {0};
+    json_scratch scratch = {0};
     char *exact = malloc(n ? n : 1);
     ckvc_err err = {0};
     memcpy(exact, text, n);
-    ckvc_status st = json_strings_scan(exact, n, "x", &scratch, &field, collect, got, &err);
+    ckvc_status st = json_strings_scan(exact, n, "x", &scratch, collect, got, &err);
     if (st != CKVC_OK) { assert_non_null(strstr(err.text, "x: byte ")); }
     free(exact);
-    ckvc_buffer_fini(&scratch);
-    ckvc_buffer_fini(&field);
+    json_scratch_fini(&scratch);
     return st;
 }
 
@@ -227,8 +217,7 @@ static void test_spans_brute_force(void **state) {
                     CKVC_OK);
             }
         }
-        leak_index *x;
-        assert_int_equal(leak_index_create(&w, texts, TEXTS, &x, NULL), CKVC_OK);
+        leak_index *x = leak_index_create(&w, texts, TEXTS);
         uint64_t *grams = malloc((text.n + 1) * sizeof *grams);
         words_gram_hashes(&text, 0, text.n, LEAK_GRAM, grams);
         bool *covered = calloc(text.n, 1), touched[TEXTS / 2] = {false},
@@ -273,10 +262,10 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
     for (size_t i = 0; i + NEAR_SHINGLE <= na; i++) {
         bool again = false, shared = false;
         for (size_t k = 0; k < i; k++) {
-            again |= words_equal(a, fa + k, a, fa + i, NEAR_SHINGLE) != 0;
+            again |= words_equal(a, fa + k, a, fa + i, NEAR_SHINGLE);
         }
         for (size_t k = 0; k + NEAR_SHINGLE <= nb; k++) {
-            shared |= words_equal(b, fb + k, a, fa + i, NEAR_SHINGLE) != 0;
+            shared |= words_equal(b, fb + k, a, fa + i, NEAR_SHINGLE);
         }
         both += !again && shared;
         only_a += !again && !shared;
@@ -284,10 +273,10 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
     for (size_t i = 0; i + NEAR_SHINGLE <= nb; i++) {
         bool again = false, shared = false;
         for (size_t k = 0; k < i; k++) {
-            again |= words_equal(b, fb + k, b, fb + i, NEAR_SHINGLE) != 0;
+            again |= words_equal(b, fb + k, b, fb + i, NEAR_SHINGLE);
         }
         for (size_t k = 0; k + NEAR_SHINGLE <= na; k++) {
-            shared |= words_equal(a, fa + k, b, fb + i, NEAR_SHINGLE) != 0;
+            shared |= words_equal(a, fa + k, b, fb + i, NEAR_SHINGLE);
         }
         only_b += !again && !shared;
     }
@@ -305,8 +294,7 @@ static void test_near_brute_force(void **state) {
         double t = thresholds[round % 4];
         size_t first[TEXTS + 1];
         word_list w = {0}, text = {0};
-        near_index *x;
-        assert_int_equal(near_index_create(t, &x, NULL), CKVC_OK);
+        near_index *x = near_index_create(t);
         for (int i = 0; i < TEXTS; i++) {
             first[i] = w.n;
             if (i && ckvc_rng_below(&rng, 2)) { /* an earlier text with some words changed */
@@ -330,25 +318,26 @@ static void test_near_brute_force(void **state) {
             assert_int_equal(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL),
                              CKVC_OK);
         }
-        assert_int_equal(near_index_build(x, NULL), CKVC_OK);
+        near_index_build(x);
         for (int i = 0; i < TEXTS; i++) {
-            int64_t match;
-            double jaccard, best = 0;
+            near_match match;
+            double best = 0;
             for (int k = 0; k < i; k++) {
                 double j = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[k],
                                          first[k + 1] - first[k]);
                 best = j > best ? j : best;
             }
-            assert_int_equal(near_find_earlier(x, (size_t)i, &match, &jaccard, NULL), CKVC_OK);
-            assert_int_equal(match >= 0, best >= t);
-            if (match >= 0) {
-                assert_true(match < i);
-                double want = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[match],
-                                            first[match + 1] - first[match]);
-                assert_float_equal(jaccard, want, 1e-12);
+            const bool found = near_find_earlier(x, (size_t)i, &match);
+            assert_int_equal(found, best >= t);
+            if (found) {
+                assert_true(match.text < (size_t)i);
+                double want =
+                    brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[match.text],
+                                  first[match.text + 1] - first[match.text]);
+                assert_float_equal(match.jaccard, want, 1e-12);
             }
-            n_near += match >= 0;
-            n_far += match < 0;
+            n_near += found;
+            n_far += !found;
             /* as a foreign text, with words of its own in front */
             words_clear(&text);
             random_words(&rng, 1000000, ckvc_rng_below(&rng, 20), &text);
@@ -360,8 +349,7 @@ static void test_near_brute_force(void **state) {
                 double j = brute_jaccard(&text, 0, text.n, &w, first[k], first[k + 1] - first[k]);
                 best = j > best ? j : best;
             }
-            assert_int_equal(near_find(x, &text, &match, &jaccard, NULL), CKVC_OK);
-            assert_int_equal(match >= 0, best >= t);
+            assert_int_equal(near_find(x, &text, &match), best >= t);
         }
         near_index_free(x);
         words_fini(&w);
@@ -529,11 +517,11 @@ static void test_hostile_files(void **state) {
         if (!strstr(err.text, bad[i].says)) { fail_msg("%zu: %s", i, err.text); }
     }
     ckvc_err err = {0};
-    assert_int_equal(check(m, folder, NULL, &r, &err), CKVC_E_NOINPUT);
+    assert_int_equal(check(m, temp_folder, NULL, &r, &err), CKVC_E_NOINPUT);
     err = (ckvc_err){0};
     assert_int_equal(check(m, "/dev/zero", NULL, &r, &err), CKVC_E_NOINPUT);
     /* A line without end, packed small: refused at the cap. */
-    gzFile z = gzopen(in_folder("long.gz"), "wb1");
+    gzFile z = gzopen(in_temp_folder("long.gz"), "wb1");
     static char zeros[1 << 20];
     memset(zeros, 'x', sizeof zeros);
     for (int i = 0; i < (LINE_STREAM_MAX_BYTES >> 20) + 2; i++) {
@@ -541,7 +529,7 @@ static void test_hostile_files(void **state) {
     }
     gzclose(z);
     err = (ckvc_err){0};
-    assert_int_equal(check(m, in_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
+    assert_int_equal(check(m, in_temp_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "long.gz:1: line of more than"));
     manifest_free(m);
 }
@@ -551,7 +539,7 @@ static void test_packed(void **state) {
     (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     for (int member = 0; member < 2; member++) {
-        gzFile z = gzopen(in_folder("e.gz"), member ? "ab" : "wb");
+        gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");
         for (int i = 0; i < 5000; i++) {
             gzprintf(z, "{\"id\":\"q%d\",\"x\":\"filler %d\"}\n", i, i);
         }
@@ -562,12 +550,12 @@ static void test_packed(void **state) {
     ckvc_err err = {0};
     char hash[CKVC_SHA256_HEX];
     struct stat about;
-    assert_int_equal(check(m, in_folder("e.gz"), NULL, &r, &err), CKVC_OK);
+    assert_int_equal(check(m, in_temp_folder("e.gz"), NULL, &r, &err), CKVC_OK);
     assert_int_equal(r.record.against[0].lines, 10002);
     assert_int_equal(r.record.against[0].spans, 2);
     assert_int_equal(r.findings[0].line, 5001);
-    assert_int_equal(ckvc_sha256_file(in_folder("e.gz"), hash, NULL), CKVC_OK);
-    assert_int_equal(stat(in_folder("e.gz"), &about), 0);
+    assert_int_equal(ckvc_sha256_file(in_temp_folder("e.gz"), hash, NULL), CKVC_OK);
+    assert_int_equal(stat(in_temp_folder("e.gz"), &about), 0);
     assert_string_equal(r.record.against[0].sha256, hash);
     assert_int_equal(r.record.against[0].bytes, about.st_size);
     /* The record through JSON and back. */
@@ -596,21 +584,6 @@ static void test_packed(void **state) {
     manifest_free(m);
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    static const char *const names[] = {"m.jsonl",   "e.jsonl", "copy.jsonl", "t.txt",
-                                        "bad.jsonl", "long.gz", "e.gz"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        unlink(in_folder(names[i]));
-    }
-    return rmdir(folder);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_json_strings),
@@ -622,5 +595,5 @@ int main(void) {
                                        cmocka_unit_test(test_references),
                                        cmocka_unit_test(test_hostile_files),
                                        cmocka_unit_test(test_packed)};
-    return cmocka_run_group_tests_name("leaks", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("leaks", tests, temp_folder_make, temp_folder_remove);
 }

@@ -14,19 +14,10 @@
 
 #include "corpus/leaks/manifest_clean.h"
 #include "lib/base/files.h"
-
-static char folder[] = "/tmp/ckvc-clean-XXXXXX";
-
-static const char *in(const char *name) {
-    static char path[4][128];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, 128, "%s/%s", folder, name);
-    return p;
-}
+#include "tests/unit/temp_folder.h"
 
 static void put(const char *name, const char *text) {
-    FILE *f = fopen(in(name), "wb");
+    FILE *f = fopen(in_temp_folder(name), "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
     assert_int_equal(fclose(f), 0);
@@ -36,7 +27,7 @@ static manifest *manifest_of(const char *text) {
     manifest *m;
     ckvc_err err = {0};
     put("m.jsonl", text);
-    if (manifest_read(in("m.jsonl"), &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (manifest_read(in_temp_folder("m.jsonl"), &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return m;
 }
 
@@ -44,7 +35,7 @@ static void holds(const char *name, const char *want) {
     char *text;
     size_t n;
     ckvc_err err = {0};
-    assert_int_equal(ckvc_file_read(in(name), 1 << 26, &text, &n, &err), CKVC_OK);
+    assert_int_equal(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err), CKVC_OK);
     assert_int_equal(n, strlen(want));
     assert_memory_equal(text, want, n);
     free(text);
@@ -68,7 +59,8 @@ static void lines_stay_as_they_are(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         manifest *m = manifest_of(cases[i].text);
         ckvc_err err = {0};
-        assert_int_equal(manifest_clean_write(m, cases[i].out, in("c.jsonl"), true, &err), CKVC_OK);
+        assert_int_equal(
+            manifest_clean_write(m, cases[i].out, in_temp_folder("c.jsonl"), true, &err), CKVC_OK);
         holds("c.jsonl", cases[i].want);
         manifest_free(m);
     }
@@ -82,7 +74,8 @@ static void lines_stay_as_they_are(void **state) {
     manifest *m = manifest_of(text);
     ckvc_err err = {0};
     assert_int_equal(
-        manifest_clean_write(m, (const bool[]){true, false}, in("c.jsonl"), true, &err), CKVC_OK);
+        manifest_clean_write(m, (const bool[]){true, false}, in_temp_folder("c.jsonl"), true, &err),
+        CKVC_OK);
     holds("c.jsonl", strchr(text, '\n') + 1);
     manifest_free(m);
     free(text);
@@ -93,8 +86,9 @@ static void refusals_leave_no_file(void **state) {
     const bool all[2] = {true, true}, none[2] = {false, false};
     manifest *m = manifest_of(A "\n" C "\n");
     ckvc_err err = {0};
-    unlink(in("c.jsonl"));
-    assert_int_equal(manifest_clean_write(m, all, in("c.jsonl"), true, &err), CKVC_E_DATA);
+    unlink(in_temp_folder("c.jsonl"));
+    assert_int_equal(manifest_clean_write(m, all, in_temp_folder("c.jsonl"), true, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "none of its 2 prompts is left"));
     static const char *const later[] = {A "\n" C "\n" B "\n", A "\n",
                                         A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
@@ -102,20 +96,23 @@ static void refusals_leave_no_file(void **state) {
          i++) { /* longer, shorter, of the same length, without its LF, empty */
         put("m.jsonl", later[i]);
         err = (ckvc_err){0};
-        assert_int_equal(manifest_clean_write(m, none, in("c.jsonl"), true, &err), CKVC_E_DATA);
+        assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err),
+                         CKVC_E_DATA);
         assert_non_null(strstr(err.text, "changed while it was checked"));
     }
-    unlink(in("m.jsonl"));
-    assert_int_equal(manifest_clean_write(m, none, in("c.jsonl"), true, &err), CKVC_E_NOINPUT);
+    unlink(in_temp_folder("m.jsonl"));
+    assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err),
+                     CKVC_E_NOINPUT);
     manifest_free(m);
-    assert_false(ckvc_file_exists(in("c.jsonl")));
+    assert_false(ckvc_file_exists(in_temp_folder("c.jsonl")));
     m = manifest_of(A "\n" C "\n");
     put("c.jsonl", "mine");
-    assert_int_equal(manifest_clean_write(m, none, in("c.jsonl"), false, &err), CKVC_E_CREATE);
+    assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), false, &err),
+                     CKVC_E_CREATE);
     holds("c.jsonl", "mine");
     manifest_free(m);
-    char command[160]; /* no temporary file is left */
-    snprintf(command, sizeof command, "test -z \"$(find %s -name '*.tmp.*')\"", folder);
+    char command[320]; /* no temporary file is left */
+    snprintf(command, sizeof command, "test -z \"$(find %s -name '*.tmp.*')\"", temp_folder);
     assert_int_equal(system(command), 0);
 }
 
@@ -124,22 +121,28 @@ static void ready_knows_what_is_in_the_way(void **state) {
     manifest *m = manifest_of(A "\n" C "\n");
     put("eval.jsonl", "{}\n");
     put("old.jsonl", "{}\n");
-    char eval[128], other[128];
-    snprintf(eval, sizeof eval, "%s/eval.jsonl", folder);
-    snprintf(other, sizeof other, "%s/sub/c.jsonl", folder);
+    char eval[320], other[320];
+    snprintf(eval, sizeof eval, "%s/eval.jsonl", temp_folder);
+    snprintf(other, sizeof other, "%s/sub/c.jsonl", temp_folder);
     const char *read[] = {eval};
-    assert_int_equal(symlink("m.jsonl", in("link.jsonl")), 0);
-    assert_int_equal(mkdir(in("sub"), 0777), 0);
+    assert_int_equal(symlink("m.jsonl", in_temp_folder("link.jsonl")), 0);
+    assert_int_equal(mkdir(in_temp_folder("sub"), 0777), 0);
     ckvc_err err = {0};
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("new.jsonl"), false, &err), CKVC_OK);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("old.jsonl"), false, &err), CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("old.jsonl"), true, &err), CKVC_OK);
-    assert_int_equal(manifest_clean_ready(m, read, 1, folder, true, &err), CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("none/c.jsonl"), true, &err),
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err),
+                     CKVC_OK);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), false, &err),
                      CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("m.jsonl"), true, &err), CKVC_E_USAGE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("link.jsonl"), true, &err), CKVC_E_USAGE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("eval.jsonl"), true, &err), CKVC_E_USAGE);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), true, &err),
+                     CKVC_OK);
+    assert_int_equal(manifest_clean_ready(m, read, 1, temp_folder, true, &err), CKVC_E_CREATE);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("none/c.jsonl"), true, &err),
+                     CKVC_E_CREATE);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("m.jsonl"), true, &err),
+                     CKVC_E_USAGE);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("link.jsonl"), true, &err),
+                     CKVC_E_USAGE);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("eval.jsonl"), true, &err),
+                     CKVC_E_USAGE);
     assert_int_equal(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_OK);
     manifest_free(m);
     /* A "file" is found from its manifest's folder only. */
@@ -148,20 +151,9 @@ static void ready_knows_what_is_in_the_way(void **state) {
     err = (ckvc_err){0};
     assert_int_equal(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "m.jsonl:2 names a \"file\""));
-    assert_int_equal(manifest_clean_ready(m, read, 1, in("new.jsonl"), false, &err), CKVC_OK);
+    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err),
+                     CKVC_OK);
     manifest_free(m);
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command) == 0 ? 0 : -1;
 }
 
 int main(void) {
@@ -170,5 +162,5 @@ int main(void) {
         cmocka_unit_test(refusals_leave_no_file),
         cmocka_unit_test(ready_knows_what_is_in_the_way),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

@@ -1,0 +1,40 @@
+/* What both stages ask of a text: its scripts, its length. */
+#ifndef CKVC_CORPUS_TEXTS_H
+#define CKVC_CORPUS_TEXTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <utf8proc.h>
+
+#include "lib/base/status.h"
+#include "lib/token/tokenizer.h"
+
+/* The code point that begins at text, -1 where the bytes are no UTF-8. n >= 1. */
+static inline int32_t text_char(const char *text, size_t n) {
+    utf8proc_int32_t c;
+    utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c);
+    return c;
+}
+
+/* The first letter of its general category: L letters, M marks, N numbers, P punctuation, S
+ * symbols, Z separators, C others. */
+static inline char char_category(int32_t c) {
+    return *utf8proc_category_string(c);
+}
+
+/* Of the blocks of scripts that put no space between words: Thai, Lao, Myanmar, Khmer, kana, Han.
+ */
+static inline bool char_without_spaces(int32_t c) {
+    return (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1000 && c <= 0x109F) ||
+           (c >= 0x1780 && c <= 0x17FF) || (c >= 0x3040 && c <= 0x30FF) ||
+           (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF) ||
+           (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x20000 && c <= 0x3FFFF);
+}
+
+/* In tokens (`special`: with those that the tokenizer puts around a text), in characters where tok
+ * is NULL. */
+ckvc_status text_length(const tokenizer *tok, const char *text, size_t n, bool special,
+                        int64_t *length, ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif
