@@ -3,6 +3,7 @@
 
 #include "cmd/common/artifact.h"
 #include "cmd/common/json_text.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "formats/lines/manifest.h"
 #include "formats/model/model_files.h"
@@ -15,13 +16,21 @@ typedef struct verify_cli {
     bool json;
 } verify_cli;
 
+/* Shape, weights, and the tokenizer where there is one. */
+static ckvc_status check_model(const char *path, ckvc_err *err) {
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
+    char fingerprint[CKVC_SHA256_HEX];
+    CKVC_TRY(model_files_read(path, &spec, err));
+    CKVC_TRY(model_verify(spec, fingerprint, err));
+    return inputs_open_tokenizer(path, &tok, err);
+}
+
 static ckvc_status check(const char *path, artifact kind, ckvc_err *err) {
     ckvc_status st = CKVC_E_BUG;
     table_file *t = NULL;
     shard *s = NULL;
     manifest *m = NULL;
-    model_spec *spec = NULL;
-    char fingerprint[CKVC_SHA256_HEX];
     switch (kind) {
     case ARTIFACT_TABLE:
         st = table_file_read(path, &t, err);
@@ -35,9 +44,7 @@ static ckvc_status check(const char *path, artifact kind, ckvc_err *err) {
         st = run_verify(path, err);
         break;
     case ARTIFACT_MODEL:
-        st = model_files_read(path, &spec, err);
-        if (st == CKVC_OK) { st = model_verify(spec, fingerprint, err); }
-        model_spec_free(spec);
+        st = check_model(path, err);
         break;
     case ARTIFACT_MANIFEST:
         st = manifest_read(path, &m, err);

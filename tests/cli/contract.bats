@@ -106,6 +106,21 @@ VERBS="bench calibrate compile fit inspect manifest perplexity report scan score
     done
 }
 
+@test "verify reads a model's tokenizer, where there is one" {
+    cp -rL "$MODEL" "$DIR/m"
+    chmod -R u+w "$DIR/m"
+    "$CKVC" verify "$DIR/m"
+    sed -i 's/"merges": *\[/"merges": [["no such","piece"],/' "$DIR/m/tokenizer.json"
+    run "$CKVC" verify "$DIR/m"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"tokenizer.json: model.merges[0]"* ]]
+    run "$CKVC" verify "$DIR/m" --json
+    [ "$status" -eq 65 ]
+    rm "$DIR/m/tokenizer.json"
+    "$CKVC" verify "$DIR/m" # prompts may be given as tokens
+}
+
 @test "missing inputs exit 66, missing outputs folders 73, missing devices 69" {
     prompts 2 >"$DIR/p.jsonl"
     run "$CKVC" perplexity --model "$DIR/none" --manifest "$DIR/p.jsonl"
