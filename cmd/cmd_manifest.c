@@ -88,26 +88,42 @@ static ckvc_status add_input(const build_cli *c, corpus *documents, const char *
     return corpus_add(documents, source, path, err);
 }
 
+/* What of the text made no prompt: {"short": N, ...}. */
+static json_t *left_out_json(const corpus *d, const built_manifest *m) {
+    json_t *o = json_pack("{s:I, s:I}", "no_prose", (json_int_t)m->n_junk, "repeated_paragraphs",
+                          (json_int_t)d->n_repeated_paragraphs);
+    for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
+        json_object_set_new(o, corpus_reason_key(r), json_integer((json_int_t)d->left_out[r].n));
+    }
+    return o;
+}
+
 static void print_built(const build_cli *c, const build_job *j) {
     const built_manifest *m = &j->built;
     const corpus *d = &j->documents;
     if (c->json) {
         char sha[CKVC_SHA256_HEX];
         ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
-        json_print(json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I}", "documents",
-                             (json_int_t)d->n_documents, "files", (json_int_t)d->n_files, "longest",
-                             (json_int_t)m->longest, "prompts", (json_int_t)m->n_entries,
-                             "retrieval", (json_int_t)m->n_retrieval, "sha256", sha, "shortest",
-                             (json_int_t)m->shortest));
+        json_print(json_pack(
+            "{s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:I}", "documents", (json_int_t)d->n_documents,
+            "files", (json_int_t)d->n_files, "left_out", left_out_json(d, m), "longest",
+            (json_int_t)m->longest, "prompts", (json_int_t)m->n_entries, "retrieval",
+            (json_int_t)m->n_retrieval, "sha256", sha, "shortest", (json_int_t)m->shortest));
         return;
     }
-    fprintf(stderr,
-            "%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents; left out: %zu "
-            "short, %zu not ASCII, %zu binary files, %zu repeated paragraphs, %zu spans that are "
-            "no prose\n",
+    fprintf(stderr, "%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents\n",
             c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
-            c->model ? "tokens" : "characters", d->n_documents, d->n_short, d->n_foreign,
-            d->n_binary, d->n_repeated_paragraphs, m->n_junk);
+            c->model ? "tokens" : "characters", d->n_documents);
+    fprintf(stderr, "left out: ");
+    for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
+        const size_t n = d->left_out[r].n;
+        if (n) {
+            fprintf(stderr, "%zu %s (%s%s), ", n, corpus_reason_text(r), d->left_out[r].first,
+                    n > 1 ? " ..." : "");
+        }
+    }
+    fprintf(stderr, "%zu repeated paragraphs, %zu spans that are no prose\n",
+            d->n_repeated_paragraphs, m->n_junk);
 }
 
 static ckvc_status build(void *options, const verb_args *args, ckvc_err *err) {
@@ -138,7 +154,7 @@ static ckvc_status build(void *options, const verb_args *args, ckvc_err *err) {
         CKVC_TRY(add_input(c, &j.documents, args->items[i], err));
     }
     CKVC_TRY(manifest_build(&j.documents, &o, &j.built, err));
-    CKVC_TRY(built_manifest_write(&j.built, &j.bytes, err));
+    built_manifest_write(&j.built, &j.bytes);
     CKVC_TRY(ckvc_publish_bytes(c->out, j.bytes.data, j.bytes.size, c->force, err));
     print_built(c, &j);
     return CKVC_OK;
@@ -194,8 +210,9 @@ const verb verb_manifest_build = {
         "0.25 --split-share heldout=0.3 ... \n"
         "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, each "
         "also as .gz.\n"
-        "Documents that are short or not mostly ASCII, repeated paragraphs and spans that are no "
-        "prose are left out.\n",
+        "Any language, as UTF-8. Documents that are short, repeated paragraphs and spans that are "
+        "no "
+        "prose are left out, and named.\n",
     .options = build_rows,
     .size = sizeof(build_cli),
     .defaults = build_defaults,

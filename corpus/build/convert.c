@@ -8,8 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <utf8proc.h>
 
+#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
+
+/* Share of ASCII characters from which on a text counts as ASCII. */
+#define MOSTLY_ASCII 0.97
 
 const char *text_kind_name(text_kind kind) {
     static const char *const names[] = {"text", "html", "man", "info", "rst"};
@@ -44,24 +49,6 @@ text_kind text_kind_guess(const char *name, const char *text, size_t n) {
 }
 
 /* ---- HTML ---- */
-static void put_code_point(ckvc_buffer *out, unsigned long code) {
-    if (code < 0x80) {
-        ckvc_buffer_u8(out, (uint8_t)code);
-    } else if (code < 0x800) {
-        ckvc_buffer_u8(out, (uint8_t)(0xC0 | code >> 6));
-        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code & 0x3F)));
-    } else if (code < 0x10000) {
-        ckvc_buffer_u8(out, (uint8_t)(0xE0 | code >> 12));
-        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code >> 6 & 0x3F)));
-        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code & 0x3F)));
-    } else {
-        ckvc_buffer_u8(out, (uint8_t)(0xF0 | code >> 18));
-        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code >> 12 & 0x3F)));
-        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code >> 6 & 0x3F)));
-        ckvc_buffer_u8(out, (uint8_t)(0x80 | (code & 0x3F)));
-    }
-}
-
 /* Text of the character reference at p ("&amp;"), and its length; 0 when there is none. */
 static size_t put_entity(const char *p, size_t n, ckvc_buffer *out) {
     static const struct {
@@ -86,7 +73,8 @@ static size_t put_entity(const char *p, size_t n, ckvc_buffer *out) {
         if (code == 0 || stop != end || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
             return 0;
         }
-        put_code_point(out, code);
+        utf8proc_uint8_t utf8[4];
+        ckvc_buffer_append(out, utf8, (size_t)utf8proc_encode_char((utf8proc_int32_t)code, utf8));
         return length;
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -115,8 +103,7 @@ static void end_line(ckvc_buffer *out, int lines) {
 }
 
 static void html_text(const char *text, size_t n, ckvc_buffer *out) {
-    /* Dropped with all that is in them. Tables too: their cells out of their columns read as noise.
-     */
+    /* Dropped with all that is in them. Tables too: cells out of their columns read as noise. */
     static const char *const dropped[] = {"head", "nav", "table", "svg", "math", NULL};
     static const char *const paragraphs[] = {"p",   "h1",  "h2", "h3", "h4", "h5",         "h6",
                                              "div", "pre", "ul", "ol", "dl", "blockquote", NULL};
@@ -290,8 +277,8 @@ static void info_text(const char *text, size_t n, ckvc_buffer *out) {
     for (size_t i = 0, length; i < n; i += length + 1) {
         const char *line = text + i;
         length = line_length(line, n - i);
-        if (length && line[0] == '\x1f') { /* a node: its header line follows; the tag tables at the
-                                              end are no text */
+        if (length && line[0] == '\x1f') {
+            /* a node: its header line follows; the tag tables at the end are no text */
             const char *next = i + length + 1 < n ? line + length + 1 : "";
             size_t left = i + length + 1 < n ? n - i - length - 1 : 0;
             if (begins(next, left, "Tag Table:") || begins(next, left, "Indirect:") ||
@@ -341,13 +328,15 @@ static void rst_text(const char *text, size_t n, ckvc_buffer *out) {
 }
 
 /* ---- the common last step ---- */
-static const char *fold(const char *p, size_t step) {
+
+/* What a character beyond ASCII becomes; NULL: it stays. */
+static const char *fold(const char *p, size_t step, bool typographic) {
     static const char *const pairs[][2] = {
+        {"\u00A0", " "},  {"\u00AD", ""},    {"\uFEFF", ""}, /* in every text; the others: */
         {"\u2018", "'"},  {"\u2019", "'"},   {"\u201C", "\""}, {"\u201D", "\""}, {"\u2013", "-"},
-        {"\u2014", "--"}, {"\u2026", "..."}, {"\u00A0", " "},  {"\u2022", "*"},  {"\u2192", "->"},
-        {"\u21D2", "=>"}, {"\u2010", "-"},   {"\u2011", "-"},  {"\u2212", "-"},  {"\u00AD", ""},
-        {"\uFEFF", ""},   {"\u200B", ""},    {"\u22A3", "-|"}};
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        {"\u2014", "--"}, {"\u2026", "..."}, {"\u2022", "*"},  {"\u2192", "->"}, {"\u21D2", "=>"},
+        {"\u2010", "-"},  {"\u2011", "-"},   {"\u2212", "-"},  {"\u200B", ""},   {"\u22A3", "-|"}};
+    for (size_t i = 0; i < (typographic ? sizeof pairs / sizeof *pairs : 3); i++) {
         if (strlen(pairs[i][0]) == step && memcmp(pairs[i][0], p, step) == 0) {
             return pairs[i][1];
         }
@@ -355,32 +344,35 @@ static const char *fold(const char *p, size_t step) {
     return NULL;
 }
 
-static void tidy(const char *text, size_t n, ckvc_buffer *out) {
-    size_t start = out->size, newlines = 0, blanks_from = SIZE_MAX;
-    for (size_t i = 0; i < n;) {
-        char c = text[i];
+/* The last character of out goes, unless it ends a line. */
+static void strike_back(ckvc_buffer *out) {
+    if (out->size == 0 || out->data[out->size - 1] == '\n') { return; }
+    while (--out->size > 0 && (out->data[out->size] & 0xC0) == 0x80) {}
+}
+
+static void tidy(const char *text, size_t n, bool typographic, ckvc_buffer *out) {
+    size_t newlines = 0, blanks_from = SIZE_MAX, step;
+    out->size = 0;
+    for (size_t i = 0; i < n; i += step) {
+        const char c = text[i];
+        step = 1;
         if ((uint8_t)c >= 0x80) {
-            size_t step = ckvc_utf8_step(text + i, n - i, NULL);
-            const char *ascii = step > 1 ? fold(text + i, step) : NULL;
+            step = ckvc_utf8_step(text + i, n - i, NULL);
+            const char *ascii = step > 1 ? fold(text + i, step, typographic) : NULL;
             if (ascii) {
                 ckvc_buffer_text(out, ascii);
-            } else if (step) {
+            } else {
                 ckvc_buffer_append(out, text + i, step);
             }
-            i += step ? step : 1;
+            step = step ? step : 1;
             newlines = 0;
             blanks_from = SIZE_MAX;
-            continue;
-        }
-        i++;
-        if (c == '\b') { /* overstrike: X BS X is a bold X */
-            if (out->size > start && out->data[out->size - 1] != '\n') { out->size--; }
+        } else if (c == '\b') { /* overstrike: X BS X is a bold X */
+            strike_back(out);
         } else if (c == '\n') {
-            if (blanks_from != SIZE_MAX) {
-                out->size = blanks_from; /* blanks at the end of the line */
-            }
+            if (blanks_from != SIZE_MAX) { out->size = blanks_from; /* at the end of the line */ }
             blanks_from = SIZE_MAX;
-            if (++newlines <= 2 && out->size > start) { ckvc_buffer_u8(out, '\n'); }
+            if (++newlines <= 2 && out->size > 0) { ckvc_buffer_u8(out, '\n'); }
         } else if (c == ' ' || c == '\t') {
             if (blanks_from == SIZE_MAX) { blanks_from = out->size; }
             ckvc_buffer_u8(out, (uint8_t)c);
@@ -390,32 +382,34 @@ static void tidy(const char *text, size_t n, ckvc_buffer *out) {
             blanks_from = SIZE_MAX;
         }
     }
-    while (out->size > start && isspace(out->data[out->size - 1])) {
+    while (out->size > 0 && isspace(out->data[out->size - 1])) {
         out->size--;
     }
     ckvc_buffer_append(out, "", 0); /* sets the NUL again */
 }
 
-void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out) {
-    ckvc_buffer raw = {0};
-    switch (kind) {
-    case TEXT_HTML:
-        html_text(text, n, &raw);
-        break;
-    case TEXT_MAN:
-        man_text(text, n, &raw);
-        break;
-    case TEXT_INFO:
-        info_text(text, n, &raw);
-        break;
-    case TEXT_RST:
-        rst_text(text, n, &raw);
-        break;
-    default:
-        tidy(text, n, out);
-        return;
+static bool is_mostly_ascii(const ckvc_buffer *text) {
+    size_t chars = 0, ascii = 0;
+    for (size_t i = 0; i < text->size; i++) {
+        chars += (text->data[i] & 0xC0) != 0x80;
+        ascii += text->data[i] < 0x80;
     }
-    out->failed |= raw.failed;
-    tidy(raw.data ? (const char *)raw.data : "", raw.size, out);
-    ckvc_buffer_fini(&raw);
+    return (double)ascii >= MOSTLY_ASCII * (double)chars;
+}
+
+void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out) {
+    static void (*const converters[TEXT_KIND_COUNT])(const char *, size_t,
+                                                     ckvc_buffer *) = {[TEXT_HTML] = html_text,
+                                                                       [TEXT_MAN] = man_text,
+                                                                       [TEXT_INFO] = info_text,
+                                                                       [TEXT_RST] = rst_text};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer raw = {0};
+    if (converters[kind]) {
+        ckvc_buffer_text(&raw, "");
+        converters[kind](text, n, &raw);
+        text = (const char *)raw.data;
+        n = raw.size;
+    }
+    tidy(text, n, true, out);
+    if (!is_mostly_ascii(out)) { tidy(text, n, false, out); }
 }

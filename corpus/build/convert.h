@@ -1,6 +1,8 @@
 /* Markup to plain text, good enough to be prompts: not a renderer. Input is UTF-8; output is UTF-8,
- * lines ended by LF, no control characters but LF and tab, typographic quotes, dashes and spaces
- * folded to ASCII, no trailing blanks, at most one blank line in a row. */
+ * lines ended by LF, no control characters but LF and tab, no trailing blanks, at most one blank
+ * line in a row. In a text that is mostly ASCII typographic quotes, dashes and spaces are folded to
+ * it; in others they stay: they are that language's own.
+ */
 #ifndef CKVC_CORPUS_CONVERT_H
 #define CKVC_CORPUS_CONVERT_H
 
@@ -20,7 +22,7 @@ typedef enum text_kind {
 const char *text_kind_name(text_kind kind);
 /* By the file's name (without .gz) and its first bytes. */
 text_kind text_kind_guess(const char *name, const char *text, size_t n);
-/* Appends the plain text of a document to out (out->failed when memory is out). */
+/* Appends the plain text of a document to out, which is empty. */
 void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out);
 
 #endif

@@ -11,6 +11,8 @@
 #include <zlib.h>
 
 #include "corpus/build/convert.h"
+#include "corpus/build/cuts.h"
+#include "corpus/texts.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
@@ -20,27 +22,43 @@
 enum {
     MAX_FILE_BYTES = 64 << 20,
     MAX_DEPTH = 32,
-    PART_BYTES =
-        32768 /* longer texts are cut into parts, so that a book too can lie in two splits */
+    /* Longer texts are cut into parts, so that a book too can lie in two splits. */
+    PART_BYTES = 32768
 };
 
+static const struct {
+    const char *text, *key;
+} reasons[CORPUS_REASON_COUNT] = {[LEFT_SHORT] = {"short documents", "short"},
+                                  [LEFT_GARBLED] = {"files that are no UTF-8 text", "no_utf8"},
+                                  [LEFT_BINARY] = {"binary files", "binary"}};
+
+const char *corpus_reason_text(corpus_reason reason) {
+    return reasons[reason].text;
+}
+
+const char *corpus_reason_key(corpus_reason reason) {
+    return reasons[reason].key;
+}
+
+static void leave_out(corpus *c, corpus_reason reason, const char *name) {
+    if (c->left_out[reason].n++ == 0) { c->left_out[reason].first = ckvc_strdup(name); }
+}
+
 /* ---- paragraphs met so far: open addressing over XXH64, 0 = free ---- */
+
 struct paragraph_set {
     uint64_t *slots;
     size_t capacity, used;
 };
 
-static bool set_add(struct paragraph_set *s, uint64_t hash, bool *is_new) {
+/* Whether it is new. */
+static bool set_add(struct paragraph_set *s, uint64_t hash) {
     hash += hash == 0;
     if (s->used * 2 >= s->capacity) {
         struct paragraph_set grown = {NULL, s->capacity ? s->capacity * 2 : 4096, 0};
         grown.slots = ckvc_calloc(grown.capacity, sizeof *grown.slots);
-        if (!grown.slots) { return false; }
-        bool ignored;
         for (size_t i = 0; i < s->capacity; i++) {
-            if (s->slots[i]) {
-                (void)set_add(&grown, s->slots[i], &ignored); /* has room: never fails */
-            }
+            if (s->slots[i]) { set_add(&grown, s->slots[i]); }
         }
         free(s->slots);
         *s = grown;
@@ -49,84 +67,54 @@ static bool set_add(struct paragraph_set *s, uint64_t hash, bool *is_new) {
     while (s->slots[at] && s->slots[at] != hash) {
         at = (at + 1) & (s->capacity - 1);
     }
-    *is_new = s->slots[at] == 0;
-    s->used += *is_new;
+    const bool is_new = s->slots[at] == 0;
+    s->used += is_new;
     s->slots[at] = hash;
-    return true;
+    return is_new;
 }
 
-/* ---- one file ---- */
-static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_buffer *out,
-                               ckvc_err *err) {
-    z_stream z = {0};
-    unsigned char block[65536];
-    if (inflateInit2(&z, 15 + 32) != Z_OK) { return ckvc_fail_memory(err, "zlib", 0); }
-    z.next_in = (unsigned char *)(uintptr_t)in;
-    z.avail_in = (unsigned)n;
-    int rc = Z_OK;
-    ckvc_status status = CKVC_OK;
-    while (status == CKVC_OK && (rc != Z_STREAM_END || z.avail_in)) {
-        if (rc == Z_STREAM_END && inflateReset(&z) != Z_OK) { break; }
-        z.next_out = block;
-        z.avail_out = sizeof block;
-        rc = inflate(&z, Z_NO_FLUSH);
-        if (rc != Z_OK && rc != Z_STREAM_END) {
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: byte %lu: damaged gzip data (%s)", path,
-                               z.total_in, z.msg ? z.msg : "truncated");
-        }
-        ckvc_buffer_append(out, block, sizeof block - z.avail_out);
-        if (out->size > MAX_FILE_BYTES) {
-            status = ckvc_fail(err, CKVC_E_DATA, "%s: more than %d bytes when unpacked", path,
-                               MAX_FILE_BYTES);
+/* Compared without regard to white space and case. */
+static bool is_new_paragraph(corpus *c, const char *text, size_t n, ckvc_buffer *folded) {
+    folded->size = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isspace((unsigned char)text[i])) {
+            ckvc_buffer_u8(folded, (uint8_t)tolower((unsigned char)text[i]));
         }
     }
-    inflateEnd(&z);
-    return status == CKVC_OK && out->failed ? ckvc_fail_memory(err, path, out->size) : status;
+    return set_add(c->seen, ckvc_xxh64(folded->data, folded->size));
 }
 
 /* Keeps the paragraphs that no document has had before. */
-static ckvc_status keep_new_paragraphs(corpus *c, ckvc_buffer *text, ckvc_err *err) {
-    ckvc_buffer out = {0}, folded = {0};
-    const char *at = (const char *)text->data, *end = at + text->size;
-    while (at < end) {
-        const char *stop = memmem(at, (size_t)(end - at), "\n\n", 2);
-        size_t n = (size_t)((stop ? stop : end) - at);
-        bool is_new = true;
-        if (n >= CORPUS_MIN_PARAGRAPH) { /* compared without regard to white space and case */
-            folded.size = 0;
-            for (size_t i = 0; i < n; i++) {
-                if (!isspace((unsigned char)at[i])) {
-                    ckvc_buffer_u8(&folded, (uint8_t)tolower((unsigned char)at[i]));
-                }
-            }
-            if (folded.failed || !set_add(c->seen, ckvc_xxh64(folded.data, folded.size), &is_new)) {
-                ckvc_buffer_fini(&out);
-                ckvc_buffer_fini(&folded);
-                return ckvc_fail_memory(err, "paragraphs", n);
-            }
-        }
-        if (is_new) {
-            ckvc_buffer_text(&out, out.size ? "\n\n" : "");
-            ckvc_buffer_append(&out, at, n);
+static void keep_new_paragraphs(corpus *c, ckvc_buffer *text) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer whole = *text, folded = {0};
+    *text = (ckvc_buffer){0};
+    for (size_t at = 0, n; at < whole.size; at += n + 2) {
+        const char *paragraph = (const char *)whole.data + at;
+        const char *stop = memmem(paragraph, whole.size - at, "\n\n", 2);
+        n = stop ? (size_t)(stop - paragraph) : whole.size - at;
+        if (n < CORPUS_MIN_PARAGRAPH || is_new_paragraph(c, paragraph, n, &folded)) {
+            ckvc_buffer_text(text, text->size ? "\n\n" : "");
+            ckvc_buffer_append(text, paragraph, n);
         } else {
             c->n_repeated_paragraphs++;
         }
-        at += n + 2;
-        if (!stop) { break; }
     }
-    ckvc_buffer_fini(&folded);
-    ckvc_buffer_fini(text);
-    *text = out;
-    return out.failed ? ckvc_fail_memory(err, "document", out.size) : CKVC_OK;
 }
 
-static bool mostly_ascii(const char *text, size_t n) {
-    size_t chars = 0, ascii = 0;
-    for (size_t i = 0; i < n; i++) {
-        chars += ((uint8_t)text[i] & 0xC0) != 0x80;
-        ascii += (uint8_t)text[i] < 0x80;
+/* ---- one file ---- */
+
+static bool is_readable(const char *text, size_t n) {
+    size_t chars = 0, bad = 0;
+    for (size_t i = 0, step; i < n; i += step) {
+        step = 1;
+        chars++;
+        if ((uint8_t)text[i] < 0x80) { continue; }
+        const int32_t c = text_char(text + i, n - i);
+        step = ckvc_utf8_step(text + i, n - i, NULL);
+        step = step ? step : 1;
+        bad += c == 0xFFFD || char_category(c) == 'C';
     }
-    return (double)ascii >= CORPUS_MIN_ASCII * (double)chars;
+    return (double)(chars - bad) >= CORPUS_MIN_READABLE * (double)chars;
 }
 
 static bool skipped_name(const char *name) {
@@ -141,40 +129,30 @@ static bool skipped_name(const char *name) {
     return false;
 }
 
-static ckvc_status add_document(corpus *c, const char *source, const char *name, const char *text,
-                                size_t n, ckvc_err *err) {
-    void *documents = c->documents;
-    ckvc_status status =
-        ckvc_grow(&documents, &c->capacity, c->n_documents + 1, sizeof *c->documents, err);
-    c->documents = documents;
-    if (status != CKVC_OK) { return status; }
-    corpus_document *d = &c->documents[c->n_documents++];
-    *d = (corpus_document){ckvc_strdup(source), ckvc_strdup(name), ckvc_alloc(n + 1, 1), n};
-    if (!d->source || !d->name || !d->text) { return ckvc_fail_memory(err, "document", n); }
-    memcpy(d->text, text, n);
-    d->text[n] = '\0';
-    return CKVC_OK;
+static void add_document(corpus *c, const char *source, const char *name, const char *text,
+                         size_t n) {
+    char *copy = ckvc_alloc(n + 1, 1);
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
+    c->documents[c->n_documents++] =
+        (corpus_document){ckvc_strdup(source), ckvc_strdup(name), copy, n};
 }
 
-/* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines, where
- * a paragraph is too long). */
-static ckvc_status add_parts(corpus *c, const char *source, const char *name, const char *text,
-                             size_t n, ckvc_err *err) {
-    if (n < 2 * PART_BYTES) { return add_document(c, source, name, text, n, err); }
-    ckvc_status status = CKVC_OK;
-    for (int part = 1; n > 0 && status == CKVC_OK; part++) {
+/* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
+ * sentences, where a paragraph is too long). */
+static void add_parts(corpus *c, const char *source, const char *name, const char *text, size_t n) {
+    if (n < 2 * PART_BYTES) {
+        add_document(c, source, name, text, n);
+        return;
+    }
+    for (int part = 1; n > 0; part++) {
+        CKVC_AUTO_FREE char *part_name = ckvc_format("%s#%d", name, part);
         size_t size = n;
-        if (n >= PART_BYTES + CORPUS_MIN_CHARS) {
-            const char *from = text + PART_BYTES, *stop = memmem(from, n - PART_BYTES, "\n\n", 2);
-            if (!stop || stop - from > PART_BYTES / 2) {
-                stop = memchr(from, '\n', n - PART_BYTES);
-            }
-            size = stop ? (size_t)(stop - text) : n;
+        if (n >= PART_BYTES + CORPUS_MIN_BYTES) {
+            size = PART_BYTES + cut_paragraph(text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
         }
-        char *part_name = ckvc_format("%s#%d", name, part);
-        status = part_name ? add_document(c, source, part_name, text, size, err)
-                           : ckvc_fail_memory(err, "a name", strlen(name));
-        free(part_name);
+        add_document(c, source, part_name, text, size);
         text += size;
         n -= size;
         while (n > 0 && *text == '\n') {
@@ -182,62 +160,89 @@ static ckvc_status add_parts(corpus *c, const char *source, const char *name, co
             n--;
         }
     }
-    return status;
+}
+
+static void inflate_end(z_stream *z) {
+    inflateEnd(z);
+}
+
+static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_buffer *out,
+                               ckvc_err *err) {
+    CKVC_AUTO(inflate_end) z_stream z = {0};
+    unsigned char block[65536];
+    if (inflateInit2(&z, 15 + 32) != Z_OK) { ckvc_out_of_memory(1, sizeof z); }
+    z.next_in = (unsigned char *)(uintptr_t)in;
+    z.avail_in = (unsigned)n;
+    for (int rc = Z_OK; rc != Z_STREAM_END || z.avail_in;) {
+        if (rc == Z_STREAM_END && inflateReset(&z) != Z_OK) { break; }
+        z.next_out = block;
+        z.avail_out = sizeof block;
+        rc = inflate(&z, Z_NO_FLUSH);
+        if (rc != Z_OK && rc != Z_STREAM_END) {
+            return ckvc_fail(err, CKVC_E_DATA, "%s: byte %lu: damaged gzip data (%s)", path,
+                             z.total_in, z.msg ? z.msg : "truncated");
+        }
+        ckvc_buffer_append(out, block, sizeof block - z.avail_out);
+        if (out->size > MAX_FILE_BYTES) {
+            return ckvc_fail(err, CKVC_E_DATA, "%s: more than %d bytes when unpacked", path,
+                             MAX_FILE_BYTES);
+        }
+    }
+    return CKVC_OK;
+}
+
+/* The bytes of a file that is no gzip file, or of what was in one. */
+static void add_bytes(corpus *c, const char *source, const char *name, const char *bytes,
+                      size_t n) {
+    if (n >= 2 && (memcmp(bytes, "\xFF\xFE", 2) == 0 || memcmp(bytes, "\xFE\xFF", 2) == 0)) {
+        leave_out(c, LEFT_GARBLED, name); /* UTF-16 */
+        return;
+    }
+    if (memchr(bytes, 0, n) || skipped_name(name)) {
+        leave_out(c, LEFT_BINARY, name);
+        return;
+    }
+    CKVC_AUTO_FREE char *clean = NULL;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    if (ckvc_utf8_check(bytes, n) < n) { bytes = clean = ckvc_utf8_replace(bytes, n, &n); }
+    text_convert(text_kind_guess(name, bytes, n), bytes, n, &text);
+    if (text.size >= CORPUS_MIN_BYTES && !is_readable((char *)text.data, text.size)) {
+        leave_out(c, LEFT_GARBLED, name);
+        return;
+    }
+    if (text.size >= CORPUS_MIN_BYTES) { keep_new_paragraphs(c, &text); }
+    if (text.size < CORPUS_MIN_BYTES) {
+        leave_out(c, LEFT_SHORT, name);
+    } else {
+        add_parts(c, source, name, (char *)text.data, text.size);
+    }
 }
 
 static ckvc_status add_file(corpus *c, const char *source, const char *path, const char *name,
                             ckvc_err *err) {
-    if (skipped_name(name)) { return CKVC_OK; }
-    char *raw = NULL, *clean = NULL;
+    CKVC_AUTO_FREE char *raw = NULL;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer unpacked = {0};
     size_t n = 0;
-    ckvc_buffer unpacked = {0}, text = {0};
-    ckvc_status status = ckvc_file_read(path, MAX_FILE_BYTES, &raw, &n, err);
+    if (skipped_name(name)) { return CKVC_OK; }
+    CKVC_TRY(ckvc_file_read(path, MAX_FILE_BYTES, &raw, &n, err));
     c->n_files++;
-    const char *bytes = raw;
-    char *plain_name = ckvc_strdup(name);
-    if (status == CKVC_OK && n >= 2 && memcmp(raw, "\x1f\x8b", 2) == 0) {
-        status = inflate_all(path, raw, n, &unpacked, err);
-        bytes = unpacked.data ? (const char *)unpacked.data : "";
-        n = unpacked.size;
-        size_t length = strlen(plain_name);
-        if (length > 3 && strcmp(plain_name + length - 3, ".gz") == 0) {
-            plain_name[length - 3] = '\0';
-        }
+    if (n < 2 || memcmp(raw, "\x1f\x8b", 2) != 0) {
+        add_bytes(c, source, name, raw, n);
+        return CKVC_OK;
     }
-    if (status == CKVC_OK && (memchr(bytes, 0, n) || skipped_name(plain_name))) {
-        c->n_binary++;
-    } else if (status == CKVC_OK) {
-        if (ckvc_utf8_check(bytes, n) < n) {
-            clean = ckvc_utf8_replace(bytes, n, &n);
-            status = clean ? CKVC_OK : ckvc_fail_memory(err, path, n);
-            bytes = clean;
-        }
-        if (status == CKVC_OK) {
-            text_convert(text_kind_guess(plain_name, bytes, n), bytes, n, &text);
-            status = text.failed ? ckvc_fail_memory(err, path, n) : CKVC_OK;
-        }
-        if (status == CKVC_OK && text.size < CORPUS_MIN_CHARS) {
-            c->n_short++;
-        } else if (status == CKVC_OK && !mostly_ascii((const char *)text.data, text.size)) {
-            c->n_foreign++;
-        } else if (status == CKVC_OK) {
-            status = keep_new_paragraphs(c, &text, err);
-            if (status == CKVC_OK && text.size < CORPUS_MIN_CHARS) {
-                c->n_short++;
-            } else if (status == CKVC_OK) {
-                status = add_parts(c, source, plain_name, (const char *)text.data, text.size, err);
-            }
-        }
+    CKVC_AUTO_FREE char *plain_name = ckvc_strdup(name);
+    const size_t length = strlen(plain_name);
+    if (length > 3 && strcmp(plain_name + length - 3, ".gz") == 0) {
+        plain_name[length - 3] = '\0';
     }
-    free(plain_name);
-    free(raw);
-    free(clean);
-    ckvc_buffer_fini(&unpacked);
-    ckvc_buffer_fini(&text);
-    return status;
+    ckvc_buffer_text(&unpacked, "");
+    CKVC_TRY(inflate_all(path, raw, n, &unpacked, err));
+    add_bytes(c, source, plain_name, (char *)unpacked.data, unpacked.size);
+    return CKVC_OK;
 }
 
 /* ---- folders ---- */
+
 static int not_dots(const struct dirent *d) {
     return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
 }
@@ -247,31 +252,32 @@ static int by_bytes(const struct dirent **a, const struct dirent **b) {
 }
 
 static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name,
+                              int depth, ckvc_err *err);
+
+static ckvc_status add_inside(corpus *c, const char *source, const char *path, const char *name,
+                              int depth, ckvc_err *err) {
+    struct stat info;
+    if (lstat(path, &info) != 0) { return CKVC_OK; }
+    return S_ISDIR(info.st_mode)   ? add_folder(c, source, path, name, depth, err)
+           : S_ISREG(info.st_mode) ? add_file(c, source, path, name, err)
+                                   : CKVC_OK;
+}
+
+static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name,
                               int depth, ckvc_err *err) {
     if (depth > MAX_DEPTH) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: folders more than %d deep", path, MAX_DEPTH);
     }
     struct dirent **list = NULL;
-    int n = scandir(path, &list, not_dots, by_bytes);
+    const int n = scandir(path, &list, not_dots, by_bytes);
     if (n < 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
     ckvc_status status = CKVC_OK;
     for (int i = 0; i < n; i++) {
-        char *inner = status == CKVC_OK ? ckvc_path_join(path, list[i]->d_name) : NULL;
-        char *inner_name =
-            inner ? name[0] ? ckvc_path_join(name, list[i]->d_name) : ckvc_strdup(list[i]->d_name)
-                  : NULL;
-        struct stat info;
-        if (status == CKVC_OK && !inner_name) {
-            status = ckvc_fail_memory(err, "a path", strlen(path));
-        } else if (status == CKVC_OK && lstat(inner, &info) == 0) {
-            if (S_ISDIR(info.st_mode)) {
-                status = add_folder(c, source, inner, inner_name, depth + 1, err);
-            } else if (S_ISREG(info.st_mode)) {
-                status = add_file(c, source, inner, inner_name, err);
-            }
+        CKVC_AUTO_FREE char *inner = ckvc_path_join(path, list[i]->d_name);
+        CKVC_AUTO_FREE char *inner_name = ckvc_path_join(*name ? name : NULL, list[i]->d_name);
+        if (status == CKVC_OK) {
+            status = add_inside(c, source, inner, inner_name, depth + 1, err);
         }
-        free(inner);
-        free(inner_name);
         free(list[i]);
     }
     free(list);
@@ -279,12 +285,10 @@ static ckvc_status add_folder(corpus *c, const char *source, const char *path, c
 }
 
 ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err) {
-    if (!c->seen && !(c->seen = ckvc_calloc(1, sizeof *c->seen))) {
-        return ckvc_fail_memory(err, "paragraphs", sizeof *c->seen);
-    }
-    if (ckvc_is_dir(path)) { return add_folder(c, source, path, "", 0, err); }
     const char *slash = strrchr(path, '/');
-    return add_file(c, source, path, slash ? slash + 1 : path, err);
+    if (!c->seen) { c->seen = ckvc_calloc(1, sizeof *c->seen); }
+    return ckvc_is_dir(path) ? add_folder(c, source, path, "", 0, err)
+                             : add_file(c, source, path, slash ? slash + 1 : path, err);
 }
 
 void corpus_fini(corpus *c) {
@@ -294,6 +298,9 @@ void corpus_fini(corpus *c) {
         free(c->documents[i].text);
     }
     free(c->documents);
+    for (int i = 0; i < CORPUS_REASON_COUNT; i++) {
+        free(c->left_out[i].first);
+    }
     if (c->seen) { free(c->seen->slots); }
     free(c->seen);
     *c = (corpus){0};

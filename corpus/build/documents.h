@@ -1,6 +1,6 @@
 /* Reading text files into documents: folders walked in byte order of names, gzip undone, markup
  * converted, junk and repeated paragraphs left out. The same files give the same documents,
- * whatever the file system's order. */
+ * whatever the file system's order. Any script will do. */
 #ifndef CKVC_CORPUS_DOCUMENTS_H
 #define CKVC_CORPUS_DOCUMENTS_H
 
@@ -10,26 +10,43 @@
 
 typedef struct corpus_document {
     char *source; /* what the user called it */
-    char *name; /* path below the folder that was given, or the file's own name; "#N" behind it for
-                   part N of a long one */
+    /* Path below the folder that was given, or the file's own name; "#N" behind it for part N of a
+     * long one. */
+    char *name;
     char *text; /* plain, NUL behind size */
     size_t size;
 } corpus_document;
 
+/* Why a file makes no document. */
+typedef enum corpus_reason {
+    LEFT_SHORT,   /* less than CORPUS_MIN_BYTES of text that no document before had */
+    LEFT_GARBLED, /* no UTF-8: too many bytes or characters that mean nothing */
+    LEFT_BINARY,
+    CORPUS_REASON_COUNT
+} corpus_reason;
+/* "short documents", ... / a JSON key. */
+const char *corpus_reason_text(corpus_reason reason);
+const char *corpus_reason_key(corpus_reason reason);
+
 typedef struct corpus {
     corpus_document *documents;
     size_t n_documents, capacity;
-    /* what was left out, for the last line of the build */
-    size_t n_files, n_binary, n_short, n_foreign, n_repeated_paragraphs;
+    size_t n_files, n_repeated_paragraphs;
+    struct {
+        size_t n;
+        char *first; /* a file's name, as a document's */
+    } left_out[CORPUS_REASON_COUNT];
     struct paragraph_set *seen;
 } corpus;
 
+/* In bytes: a character of three says as much as a short word. */
 enum {
-    CORPUS_MIN_CHARS = 400,   /* shorter documents make no prompt */
+    CORPUS_MIN_BYTES = 400,   /* shorter documents make no prompt */
     CORPUS_MIN_PARAGRAPH = 60 /* shorter ones ("See also") may repeat */
 };
-#define CORPUS_MIN_ASCII                                                                           \
-    0.97 /* share of ASCII characters; below: another language, or binary in disguise */
+/* Share of characters that mean something: neither U+FFFD nor unassigned, private or control ones.
+ * Below: another encoding, or binary in disguise. */
+#define CORPUS_MIN_READABLE 0.97
 
 /* Adds a file, or every file below a folder (symbolic links inside are not followed). */
 ckvc_status corpus_add(corpus *c, const char *source, const char *path,

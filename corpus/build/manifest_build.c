@@ -4,28 +4,32 @@
 #include "corpus/build/manifest_build.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "corpus/build/cuts.h"
 #include "corpus/build/retrieval.h"
+#include "corpus/texts.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "lib/base/utf8.h"
 
 enum {
-    BYTES_PER_TOKEN =
-        12 /* of text looked at for each token wanted: several times what text needs */
+    /* Of text looked at for each token wanted: several times what text needs. */
+    BYTES_PER_TOKEN = 12,
+    /* Longer paragraphs are left before their end. */
+    LONG_PARAGRAPH = 2000
 };
 
 /* What a random stream is for: names of ckvc_rng's third argument. */
 enum { STAGE_DOCUMENTS = 101, STAGE_LENGTH = 102, STAGE_RETRIEVAL = 103, STAGE_ORDER = 104 };
 
 typedef struct span {
-    size_t start, cut,
-        end; /* prompt [start, cut), continuation [cut, end) of the document's text */
+    const corpus_document *document; /* NULL: none is left */
+    /* prompt [start, cut), continuation [cut, end) of the document's text */
+    size_t start, cut, end;
     int64_t length;
 } span;
 
@@ -48,77 +52,45 @@ typedef struct builder {
     cursor *cursors; /* [n_documents] */
     source_state *sources;
     size_t n_sources, turn;
-    word_list words;
+    vocabulary words;
     ckvc_err *err;
 } builder;
 
-/* ---- lengths and cuts ---- */
+static void builder_fini(builder *b) {
+    for (size_t k = 0; k < b->n_sources; k++) {
+        free(b->sources[k].order);
+    }
+    free(b->sources);
+    free(b->cursors);
+    vocabulary_fini(&b->words);
+}
+
+/* ---- lengths ---- */
+
 static ckvc_status measure(const builder *b, const char *text, size_t n, bool special,
                            int64_t *length) {
-    if (!b->o->tok) {
-        *length = 0;
-        for (size_t i = 0; i < n; i++) {
-            *length += ((uint8_t)text[i] & 0xC0) != 0x80;
-        }
-        return CKVC_OK;
-    }
-    int32_t *ids;
-    size_t n_ids;
-    ckvc_status status = tokenizer_encode(b->o->tok, text, n, special, &ids, &n_ids, b->err);
-    free(ids);
-    *length = (int64_t)n_ids;
-    return status;
-}
-
-static bool is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t';
-}
-
-/* A cut stands before white space that follows a word, so that both sides are tokenised as the
- * whole would be. */
-static bool is_cut(const char *text, size_t n, size_t at) {
-    return at == n || (at > 0 && is_space(text[at]) && !is_space(text[at - 1]));
-}
-
-static size_t cut_before(const char *text, size_t n, size_t at) {
-    while (at > 0 && !is_cut(text, n, at)) {
-        at--;
-    }
-    return at;
-}
-
-static size_t cut_after(const char *text, size_t n, size_t at) {
-    while (at < n && !is_cut(text, n, at)) {
-        at++;
-    }
-    return at;
+    return text_length(b->o->tok, text, n, special, length, b->err);
 }
 
 /* About where the first `length` tokens (characters) of the text end. */
 static ckvc_status locate(const builder *b, const char *text, size_t n, bool special,
                           int64_t length, size_t *at) {
+    CKVC_AUTO_FREE int32_t *ids = NULL;
+    CKVC_AUTO_FREE char *head = NULL;
+    size_t n_ids;
     *at = 0;
     if (!b->o->tok) {
-        size_t i = 0;
-        for (int64_t chars = 0; i < n && chars < length; chars++) {
-            i += ckvc_utf8_step(text + i, n - i, NULL);
+        for (int64_t chars = 0; *at < n && chars < length; chars++) {
+            *at += ckvc_utf8_step(text + *at, n - *at, NULL);
         }
-        *at = i;
         return CKVC_OK;
     }
-    int32_t *ids = NULL;
-    size_t n_ids, bytes;
-    char *head = NULL;
-    ckvc_status status = tokenizer_encode(b->o->tok, text, n, special, &ids, &n_ids, b->err);
-    if (status == CKVC_OK && (int64_t)n_ids <= length) {
-        *at = n;
-    } else if (status == CKVC_OK) {
-        status = tokenizer_decode(b->o->tok, ids, (size_t)length, true, &head, &bytes, b->err);
-        *at = status == CKVC_OK && bytes < n ? bytes : n;
-    }
-    free(ids);
-    free(head);
-    return status;
+    CKVC_TRY(tokenizer_encode(b->o->tok, text, n, special, &ids, &n_ids, b->err));
+    *at = n;
+    if ((int64_t)n_ids <= length) { return CKVC_OK; }
+    CKVC_TRY(tokenizer_decode(b->o->tok, ids, (size_t)length, true, &head, at, b->err));
+    *at = *at < n ? *at : n;
+    return CKVC_OK;
 }
 
 static size_t window(size_t n, int64_t length) {
@@ -130,96 +102,74 @@ static size_t window(size_t n, int64_t length) {
 static ckvc_status longest(const builder *b, const char *text, size_t n, int64_t most, size_t *cut,
                            int64_t *length) {
     n = ckvc_utf8_floor(text, window(n, most));
-    ckvc_status status = locate(b, text, n, true, most, cut);
-    for (*cut = cut_before(text, n, *cut); status == CKVC_OK && *cut > 0;
-         *cut = cut_before(text, n, *cut - 1)) {
-        status = measure(b, text, *cut, true, length);
-        if (status == CKVC_OK && *length <= most) { break; }
+    CKVC_TRY(locate(b, text, n, true, most, cut));
+    for (*cut = cut_before(text, n, *cut); *cut > 0; *cut = cut_before(text, n, *cut - 1)) {
+        CKVC_TRY(measure(b, text, *cut, true, length));
+        if (*length <= most) { break; }
     }
-    return status;
+    return CKVC_OK;
 }
 
 /* Shortest beginning that ends at a cut and has at least `least` tokens; 0 when the text is too
  * short. */
 static ckvc_status shortest(const builder *b, const char *text, size_t n, int64_t least,
                             size_t *cut) {
-    size_t seen = ckvc_utf8_floor(text, window(n, least));
-    ckvc_status status = locate(b, text, seen, false, least, cut);
-    for (size_t at = cut_after(text, n, *cut); status == CKVC_OK; at = cut_after(text, n, at + 1)) {
+    size_t at;
+    *cut = 0;
+    CKVC_TRY(locate(b, text, ckvc_utf8_floor(text, window(n, least)), false, least, &at));
+    for (at = cut_after(text, n, at);; at = cut_after(text, n, at + 1)) {
         int64_t length;
-        status = measure(b, text, at, false, &length);
-        *cut = status == CKVC_OK && length >= least ? at : 0;
-        if (*cut || at >= n) { break; }
+        CKVC_TRY(measure(b, text, at, false, &length));
+        *cut = length >= least ? at : 0;
+        if (*cut || at >= n) { return CKVC_OK; }
     }
-    return status;
-}
-
-/* Prose is letters: tables, tables of contents, listings of numbers, addresses and rules are not.
- */
-static bool is_prose(const char *text, size_t n) {
-    size_t letters = 0, marks = 0, solid = 0, line = 0, lines = 0, numbered = 0;
-    for (size_t i = 0; i < n; i++) {
-        line = text[i] == '\n' ? 0 : line + 1;
-        if (line == 1) {
-            lines++;
-            numbered += isdigit((unsigned char)text[i]) != 0;
-        }
-        if (line > 20000) { return false; }
-        if (is_space(text[i])) { continue; }
-        solid++;
-        letters += isalpha((unsigned char)text[i]) != 0;
-        marks += strchr("|_=#*+~<>{}\\", text[i]) != NULL;
-    }
-    return (double)letters >= 0.75 * (double)solid && (double)marks <= 0.06 * (double)solid &&
-           4 * numbered <= lines;
 }
 
 /* ---- spans ---- */
+
 static size_t next_paragraph(const char *text, size_t n, size_t at) {
-    const char *stop = memmem(text + at, n - at, "\n\n", 2);
-    if (!stop ||
-        (size_t)(stop - (text + at)) > 2000) { /* one endless paragraph: go on at the next line */
-        stop = memchr(text + at, '\n', n - at);
-    }
-    at = stop ? (size_t)(stop - text) : n;
-    while (at < n && is_space(text[at])) {
+    at += cut_paragraph(text + at, n - at, LONG_PARAGRAPH);
+    while (at < n && cut_is_space(text[at])) {
         at++;
     }
     return at;
 }
 
-/* The document's next span of prose, drawn length and continuation; span.end 0 when nothing is
- * left. */
+/* A prompt of about `wanted` tokens and its continuation from s->start on; s->end is 0 where the
+ * text does not give them. */
+static ckvc_status cut_span(const builder *b, int64_t wanted, span *s) {
+    const build_options *o = b->o;
+    const char *text = s->document->text + s->start;
+    const size_t n = s->document->size - s->start;
+    size_t cut = 0, tail = 0;
+    CKVC_TRY(longest(b, text, n, wanted, &cut, &s->length));
+    while (cut > 0 && s->length < o->min_length && cut < n) { /* a word or two below */
+        cut = cut_after_fine(text, n, cut + 1);
+        CKVC_TRY(measure(b, text, cut, true, &s->length));
+    }
+    if (cut == 0 || s->length < o->min_length || s->length > o->max_length) { return CKVC_OK; }
+    CKVC_TRY(shortest(b, text + cut, n - cut, o->continuation, &tail));
+    if (o->continuation > 0 && tail == 0) { return CKVC_OK; }
+    s->cut = s->start + cut;
+    s->end = s->cut + tail;
+    return CKVC_OK;
+}
+
+/* The document's next span of prose, drawn length and continuation. */
 static ckvc_status next_span(builder *b, size_t document, span *s) {
     const corpus_document *d = &b->c->documents[document];
     const build_options *o = b->o;
     cursor *cur = &b->cursors[document];
-    *s = (span){0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, o->seed, ckvc_rng_key(d->name) ^ ckvc_rng_key(d->source),
                   STAGE_LENGTH + (cur->taken << 8));
-    int64_t wanted = o->min_length +
-                     (int64_t)ckvc_rng_below(&rng, (uint64_t)(o->max_length - o->min_length) + 1);
+    const int64_t wanted = o->min_length + (int64_t)ckvc_rng_below(
+                                               &rng, (uint64_t)(o->max_length - o->min_length) + 1);
     while (cur->at < d->size) {
-        const char *text = d->text + cur->at;
-        size_t n = d->size - cur->at, cut = 0, tail = 0;
-        int64_t length = 0;
-        ckvc_status status = longest(b, text, n, wanted, &cut, &length);
-        while (status == CKVC_OK && cut > 0 && length < o->min_length &&
-               cut < n) { /* the cut lies a word or two below */
-            cut = cut_after(text, n, cut + 1);
-            status = measure(b, text, cut, true, &length);
-        }
-        if (status == CKVC_OK && (cut == 0 || length < o->min_length || length > o->max_length)) {
-            break;
-        }
-        if (status == CKVC_OK) {
-            status = shortest(b, text + cut, n - cut, o->continuation, &tail);
-        }
-        if (status != CKVC_OK) { return status; }
-        if (o->continuation > 0 && tail == 0) { break; }
-        if (is_prose(text, cut + tail)) {
-            *s = (span){cur->at, cur->at + cut, cur->at + cut + tail, length};
+        *s = (span){.document = d, .start = cur->at};
+        CKVC_TRY(cut_span(b, wanted, s));
+        if (s->end == 0) { break; }
+        if (is_prose(d->text + s->start, s->end - s->start)) {
             cur->at = next_paragraph(d->text, d->size, s->end);
             cur->taken++;
             return CKVC_OK;
@@ -227,46 +177,40 @@ static ckvc_status next_span(builder *b, size_t document, span *s) {
         b->out->n_junk++;
         cur->at = next_paragraph(d->text, d->size, cur->at);
     }
+    *s = (span){0};
     cur->exhausted = true;
     return CKVC_OK;
 }
 
-/* The next span of the next source that has one. *document is SIZE_MAX when all are exhausted. */
-static ckvc_status take_span(builder *b, size_t *document, span *s) {
-    *document = SIZE_MAX;
+/* The next span of the next source that has one. Too little text is an error. */
+static ckvc_status take_span(builder *b, span *s) {
     for (size_t tried = 0; tried < b->n_sources; tried++) {
         source_state *source = &b->sources[b->turn++ % b->n_sources];
         for (size_t k = 0; k < source->n; k++) {
             size_t d = source->order[source->next++ % source->n];
             if (b->cursors[d].exhausted) { continue; }
-            ckvc_status status = next_span(b, d, s);
-            if (status != CKVC_OK) { return status; }
-            if (s->end) {
-                *document = d;
-                return CKVC_OK;
-            }
+            CKVC_TRY(next_span(b, d, s));
+            if (s->document) { return CKVC_OK; }
         }
     }
-    return CKVC_OK;
+    return ckvc_fail(b->err, CKVC_E_DATA,
+                     "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose); "
+                     "give more text, fewer --prompts or shorter ones",
+                     b->out->n_entries, (long long)b->o->prompts, b->c->n_documents,
+                     b->out->n_junk);
 }
 
 /* ---- entries ---- */
+
 static const char *split_of(const build_options *o, const corpus_document *d) {
-    ckvc_sha256 sha;
+    CKVC_AUTO_FREE char *named =
+        ckvc_format("%llu\n%s\n%s", (unsigned long long)o->seed, d->source, d->name);
     uint8_t digest[CKVC_SHA256_BYTES];
-    char seed[24];
-    snprintf(seed, sizeof seed, "%llu\n", (unsigned long long)o->seed);
-    ckvc_sha256_init(&sha);
-    ckvc_sha256_update(&sha, seed, strlen(seed));
-    ckvc_sha256_update(&sha, d->source, strlen(d->source));
-    ckvc_sha256_update(&sha, "\n", 1);
-    ckvc_sha256_update(&sha, d->name, strlen(d->name));
-    ckvc_sha256_final(&sha, digest);
-    double place = 0.0;
+    ckvc_sha256_bytes(named, strlen(named), digest);
+    double place = 0.0, upto = 0.0;
     for (int i = 7; i >= 0; i--) {
         place = (place + digest[i]) / 256.0;
     }
-    double upto = 0.0;
     for (int i = 0; i < o->n_splits; i++) {
         upto += o->splits[i].share;
         if (place < upto) { return o->splits[i].name; }
@@ -274,183 +218,142 @@ static const char *split_of(const build_options *o, const corpus_document *d) {
     return o->split_rest;
 }
 
-/* False in *added when the same prompt is there already. Takes over nothing. */
-static ckvc_status add_entry(builder *b, const char *source, const char *split, const char *text,
-                             size_t n, const char *tail, size_t n_tail, int64_t length,
-                             bool *added) {
-    built_manifest *m = b->out;
-    char hex[CKVC_SHA256_HEX];
-    ckvc_sha256_hex(text, n, hex);
-    hex[12] = '\0';
-    char *id = ckvc_format("%s-%s", source, hex);
-    *added = false;
-    for (size_t i = 0; i < m->n_entries; i++) {
-        if (strcmp(strrchr(m->entries[i].id, '-'), strrchr(id, '-')) == 0) {
-            free(id);
-            return CKVC_OK;
-        }
-    }
-    void *entries = m->entries;
-    ckvc_status status =
-        ckvc_grow(&entries, &m->capacity, m->n_entries + 1, sizeof *m->entries, b->err);
-    m->entries = entries;
-    if (status != CKVC_OK) {
-        free(id);
-        return status;
-    }
-    manifest_entry *e = &m->entries[m->n_entries++];
-    *e = (manifest_entry){
-        .id = id, .source = ckvc_strdup(source), .split = split ? ckvc_strdup(split) : NULL};
-    e->text = ckvc_alloc(n + 1, 1);
-    e->has_continuation = n_tail > 0;
-    e->continuation = n_tail ? ckvc_alloc(n_tail + 1, 1) : NULL;
-    if (!e->source || !e->text || (split && !e->split) || (n_tail && !e->continuation)) {
-        return ckvc_fail_memory(b->err, "prompt", n + n_tail);
-    }
-    memcpy(e->text, text, n);
-    e->text[n] = '\0';
-    e->text_size = n;
-    if (n_tail) {
-        memcpy(e->continuation, tail, n_tail);
-        e->continuation[n_tail] = '\0';
-        e->continuation_size = n_tail;
-    }
-    m->shortest = m->n_entries == 1 || length < m->shortest ? length : m->shortest;
-    m->longest = length > m->longest ? length : m->longest;
-    *added = true;
-    return CKVC_OK;
+static char *text_copy(const char *text, size_t n) {
+    char *copy = ckvc_alloc(n + 1, 1);
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return copy;
 }
 
-static ckvc_status too_little_text(builder *b) {
-    return ckvc_fail(b->err, CKVC_E_DATA,
-                     "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose); "
-                     "give more text, fewer --prompts or "
-                     "shorter ones",
-                     b->out->n_entries, (long long)b->o->prompts, b->c->n_documents,
-                     b->out->n_junk);
+typedef struct piece {
+    const char *text;
+    size_t n;
+} piece;
+
+/* False when the same prompt is there already. */
+static bool add_entry(builder *b, const char *source, const span *s, piece text, piece tail,
+                      int64_t length) {
+    built_manifest *m = b->out;
+    const char *split = split_of(b->o, s->document);
+    char hex[CKVC_SHA256_HEX];
+    ckvc_sha256_hex(text.text, text.n, hex);
+    hex[12] = '\0';
+    for (size_t i = 0; i < m->n_entries; i++) {
+        if (strcmp(strrchr(m->entries[i].id, '-') + 1, hex) == 0) { return false; }
+    }
+    CKVC_GROW(m->entries, m->capacity, m->n_entries + 1);
+    m->entries[m->n_entries++] =
+        (manifest_entry){.id = ckvc_format("%s-%s", source, hex),
+                         .source = ckvc_strdup(source),
+                         .split = split ? ckvc_strdup(split) : NULL,
+                         .text = text_copy(text.text, text.n),
+                         .text_size = text.n,
+                         .has_continuation = tail.n > 0,
+                         .continuation = tail.n ? text_copy(tail.text, tail.n) : NULL,
+                         .continuation_size = tail.n};
+    m->shortest = m->n_entries == 1 || length < m->shortest ? length : m->shortest;
+    m->longest = length > m->longest ? length : m->longest;
+    return true;
 }
 
 static ckvc_status add_text_prompt(builder *b) {
-    bool added = false;
-    while (!added) {
-        size_t document;
+    for (bool added = false; !added;) {
         span s;
-        ckvc_status status = take_span(b, &document, &s);
-        if (status != CKVC_OK) { return status; }
-        if (document == SIZE_MAX) { return too_little_text(b); }
-        const corpus_document *d = &b->c->documents[document];
-        status = add_entry(b, d->source, split_of(b->o, d), d->text + s.start, s.cut - s.start,
-                           d->text + s.cut, s.end - s.cut, s.length, &added);
-        if (status != CKVC_OK) { return status; }
+        CKVC_TRY(take_span(b, &s));
+        const char *text = s.document->text;
+        added = add_entry(b, s.document->source, &s, (piece){text + s.start, s.cut - s.start},
+                          (piece){text + s.cut, s.end - s.cut}, s.length);
     }
     return CKVC_OK;
 }
+
+/* ---- retrieval prompts ---- */
 
 /* Questions until the continuation is long enough, or every fact has been asked for. */
 static ckvc_status enough_answers(const builder *b, const retrieval_plan *plan, ckvc_buffer *out,
                                   int64_t *length) {
     for (int asked = 1; asked <= plan->n_facts; asked++) {
-        out->size = 0;
         retrieval_answers(plan, asked, out);
-        if (out->failed) { return ckvc_fail_memory(b->err, "retrieval prompt", out->size); }
-        ckvc_status status = measure(b, (const char *)out->data, out->size, false, length);
-        if (status != CKVC_OK || *length >= b->o->continuation) { return status; }
+        CKVC_TRY(measure(b, (const char *)out->data, out->size, false, length));
+        if (*length >= b->o->continuation) { break; }
     }
     return CKVC_OK;
 }
 
+/* 4, 8 or 12 facts; more while the questions about them are too short for the continuation, fewer
+ * while stating them takes over half of the prompt: the filler is what they have to be found in. */
+static ckvc_status draw_facts(const builder *b, ckvc_rng rng, int64_t wanted, retrieval_plan *plan,
+                              ckvc_buffer *answers) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer bare = {0};
+    int n_facts = 4 + 4 * (int)ckvc_rng_below(&rng, 3), most = RETRIEVAL_MAX_FACTS;
+    for (;;) {
+        ckvc_rng again = rng;
+        int64_t tail = 0, length;
+        retrieval_draw(plan, &again, &b->words, n_facts);
+        CKVC_TRY(enough_answers(b, plan, answers, &tail));
+        retrieval_prompt(plan, "", 0, &bare);
+        CKVC_TRY(measure(b, (const char *)bare.data, bare.size, true, &length));
+        if (2 * length > wanted && n_facts > 1) {
+            most = --n_facts;
+        } else if (tail < b->o->continuation && n_facts < most) {
+            n_facts++;
+        } else {
+            return CKVC_OK;
+        }
+    }
+}
+
 /* As much filler as brings the prompt to at most the wanted length; *length 0 when even none is too
  * long. */
-static ckvc_status fit_filler(const builder *b, const retrieval_plan *plan, const char *filler,
-                              size_t n, int64_t wanted, ckvc_buffer *out, int64_t *length) {
-    size_t low = 0, high = n; /* bytes: low fits, above high does not */
+static ckvc_status fit_filler(const builder *b, const retrieval_plan *plan, piece filler,
+                              int64_t wanted, ckvc_buffer *out, int64_t *length) {
+    size_t low = 0, high = filler.n; /* bytes: low fits, above high does not */
     *length = 0;
     for (size_t at = 0; low <= high;) {
         int64_t measured;
-        out->size = 0;
-        retrieval_prompt(plan, filler, at, out);
-        if (out->failed) { return ckvc_fail_memory(b->err, "retrieval prompt", out->size); }
-        ckvc_status status = measure(b, (const char *)out->data, out->size, true, &measured);
-        if (status != CKVC_OK) { return status; }
+        retrieval_prompt(plan, filler.text, at, out);
+        CKVC_TRY(measure(b, (const char *)out->data, out->size, true, &measured));
         if (measured <= wanted) {
             low = at;
             *length = measured;
         } else if (at == 0) {
-            *length = 0;
             return CKVC_OK;
         } else {
             high = at - 1;
         }
-        size_t middle = cut_before(filler, n, low + (high - low + 1) / 2);
-        middle = middle > low ? middle : cut_after(filler, n, low + 1);
+        size_t middle = cut_before(filler.text, filler.n, low + (high - low + 1) / 2);
+        middle = middle > low ? middle : cut_after(filler.text, filler.n, low + 1);
         if (low == high || middle > high || middle <= low) { break; }
         at = middle;
     }
-    out->size = 0;
-    retrieval_prompt(plan, filler, low, out);
-    return out->failed ? ckvc_fail_memory(b->err, "retrieval prompt", out->size) : CKVC_OK;
+    retrieval_prompt(plan, filler.text, low, out);
+    return CKVC_OK;
 }
 
 static ckvc_status add_retrieval_prompt(builder *b, uint32_t number) {
-    const build_options *o = b->o;
-    ckvc_buffer prompt = {0}, answers = {0};
-    bool added = false;
-    ckvc_status status = CKVC_OK;
-    while (!added && status == CKVC_OK) {
-        size_t document;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer prompt = {0}, answers = {0};
+    for (bool added = false; !added;) {
         span s;
-        status = take_span(b, &document, &s);
-        if (status != CKVC_OK) { break; }
-        if (document == SIZE_MAX) {
-            status = too_little_text(b);
-            break;
-        }
-        const corpus_document *d = &b->c->documents[document];
+        CKVC_TRY(take_span(b, &s));
         ckvc_rng rng;
-        ckvc_rng_init(&rng, o->seed, ckvc_rng_key(d->name) ^ number, STAGE_RETRIEVAL);
+        ckvc_rng_init(&rng, b->o->seed, ckvc_rng_key(s.document->name) ^ number, STAGE_RETRIEVAL);
         retrieval_plan plan;
-        int64_t tail = 0, length = 0;
-        /* 4, 8 or 12 facts; more while the questions about them are too short for the continuation,
-         * fewer while stating them takes over half of the prompt: the filler is what they have to
-         * be found in. */
-        int n_facts = 4 + 4 * (int)ckvc_rng_below(&rng, 3), most = RETRIEVAL_MAX_FACTS;
-        for (const ckvc_rng plan_rng = rng; status == CKVC_OK;) {
-            rng = plan_rng;
-            retrieval_draw(&plan, &rng, &b->words, n_facts);
-            status = enough_answers(b, &plan, &answers, &tail);
-            if (status == CKVC_OK) {
-                prompt.size = 0;
-                retrieval_prompt(&plan, "", 0, &prompt);
-                status = prompt.failed
-                             ? ckvc_fail_memory(b->err, "retrieval prompt", 0)
-                             : measure(b, (const char *)prompt.data, prompt.size, true, &length);
-            }
-            if (2 * length > s.length && n_facts > 1) {
-                most = --n_facts;
-            } else if (tail < o->continuation && n_facts < most) {
-                n_facts++;
-            } else {
-                break;
-            }
-        }
-        if (status == CKVC_OK) {
-            status = fit_filler(b, &plan, d->text + s.start, s.end - s.start, s.length, &prompt,
-                                &length);
-        }
-        if (status == CKVC_OK && length >= o->min_length) {
-            status =
-                add_entry(b, o->retrieval_source, split_of(o, d), (const char *)prompt.data,
-                          prompt.size, (const char *)answers.data, answers.size, length, &added);
-        }
+        int64_t length;
+        CKVC_TRY(draw_facts(b, rng, s.length, &plan, &answers));
+        CKVC_TRY(fit_filler(b, &plan, (piece){s.document->text + s.start, s.end - s.start},
+                            s.length, &prompt, &length));
+        if (length < b->o->min_length) { continue; }
+        added = add_entry(b, b->o->retrieval_source, &s,
+                          (piece){(const char *)prompt.data, prompt.size},
+                          (piece){(const char *)answers.data, answers.size}, length);
     }
-    b->out->n_retrieval += added;
-    ckvc_buffer_fini(&prompt);
-    ckvc_buffer_fini(&answers);
-    return status;
+    b->out->n_retrieval++;
+    return CKVC_OK;
 }
 
 /* ---- the whole ---- */
-static ckvc_status order_documents(builder *b) {
+
+static void order_documents(builder *b) {
     const corpus *c = b->c;
     b->cursors = ckvc_calloc(c->n_documents, sizeof *b->cursors);
     b->sources = ckvc_calloc(c->n_documents, sizeof *b->sources);
@@ -472,33 +375,32 @@ static ckvc_status order_documents(builder *b) {
         ckvc_rng_init(&rng, b->o->seed, ckvc_rng_key(b->sources[k].name), STAGE_DOCUMENTS);
         ckvc_rng_shuffle_u32(&rng, b->sources[k].order, b->sources[k].n);
     }
-    return CKVC_OK;
 }
 
+/* A bit of every document rather than the first ones whole. Words of other scripts where there are
+ * too few of ASCII. */
 static ckvc_status collect_words(builder *b) {
-    /* A bit of every document rather than the first ones whole. */
     enum { PART = 2000 };
-    ckvc_status status = CKVC_OK;
-    for (size_t k = 0; k < b->n_sources && status == CKVC_OK; k++) {
-        for (size_t i = 0;
-             i < b->sources[k].n && status == CKVC_OK && b->words.n < RETRIEVAL_MAX_WORDS; i++) {
-            const corpus_document *d = &b->c->documents[b->sources[k].order[i]];
-            status = word_list_add(&b->words, d->text, d->size < PART ? d->size : PART, b->err);
+    for (int any_script = 0; any_script < 2 && b->words.n < RETRIEVAL_MIN_WORDS; any_script++) {
+        for (size_t k = 0; k < b->n_sources; k++) {
+            for (size_t i = 0; i < b->sources[k].n && b->words.n < RETRIEVAL_MAX_WORDS; i++) {
+                const corpus_document *d = &b->c->documents[b->sources[k].order[i]];
+                vocabulary_add(&b->words, d->text, d->size < PART ? d->size : PART, any_script);
+            }
         }
     }
-    if (status == CKVC_OK && b->words.n < RETRIEVAL_MIN_WORDS) {
-        status = ckvc_fail(
-            b->err, CKVC_E_DATA,
-            "the text has only %zu different words of 4 to 9 letters; retrieval prompts need %d",
-            b->words.n, RETRIEVAL_MIN_WORDS);
-    }
-    return status;
+    return b->words.n >= RETRIEVAL_MIN_WORDS
+               ? CKVC_OK
+               : ckvc_fail(b->err, CKVC_E_DATA,
+                           "the text has only %zu different words of 4 to 9 letters; retrieval "
+                           "prompts need %d",
+                           b->words.n, RETRIEVAL_MIN_WORDS);
 }
 
-static ckvc_status shuffle_entries(builder *b) {
-    size_t n = b->out->n_entries;
-    manifest_entry *shuffled = ckvc_alloc(n, sizeof *shuffled);
-    uint32_t *order = ckvc_alloc(n, sizeof *order);
+static void shuffle_entries(builder *b) {
+    const size_t n = b->out->n_entries;
+    CKVC_AUTO_FREE manifest_entry *before = ckvc_copy(b->out->entries, n, sizeof *before);
+    CKVC_AUTO_FREE uint32_t *order = ckvc_alloc(n, sizeof *order);
     for (size_t i = 0; i < n; i++) {
         order[i] = (uint32_t)i;
     }
@@ -506,11 +408,21 @@ static ckvc_status shuffle_entries(builder *b) {
     ckvc_rng_init(&rng, b->o->seed, 0, STAGE_ORDER);
     ckvc_rng_shuffle_u32(&rng, order, n);
     for (size_t i = 0; i < n; i++) {
-        shuffled[i] = b->out->entries[order[i]];
+        b->out->entries[i] = before[order[i]];
     }
-    memcpy(b->out->entries, shuffled, n * sizeof *shuffled);
-    free(shuffled);
-    free(order);
+}
+
+static ckvc_status build(builder *b) {
+    const int64_t n_retrieval = (int64_t)(b->o->retrieval * (double)b->o->prompts + 0.5);
+    order_documents(b);
+    if (n_retrieval > 0 && b->c->n_documents > 0) { CKVC_TRY(collect_words(b)); }
+    for (int64_t i = 0; i < b->o->prompts - n_retrieval; i++) {
+        CKVC_TRY(add_text_prompt(b));
+    }
+    for (int64_t i = 0; i < n_retrieval; i++) {
+        CKVC_TRY(add_retrieval_prompt(b, (uint32_t)i));
+    }
+    shuffle_entries(b);
     return CKVC_OK;
 }
 
@@ -518,46 +430,24 @@ ckvc_status manifest_build(const corpus *c, const build_options *o, built_manife
                            ckvc_err *err) {
     assert(o->prompts >= 1 && o->min_length >= 1 && o->max_length >= o->min_length &&
            o->continuation >= 0);
+    CKVC_AUTO(builder_fini) builder b = {.c = c, .o = o, .out = out, .err = err};
     *out = (built_manifest){0};
-    builder b = {.c = c, .o = o, .out = out, .err = err};
-    int64_t n_retrieval = (int64_t)(o->retrieval * (double)o->prompts + 0.5);
-    ckvc_status status = c->n_documents == 0 ? too_little_text(&b) : order_documents(&b);
-    if (status == CKVC_OK && n_retrieval > 0) { status = collect_words(&b); }
-    for (int64_t i = 0; i < o->prompts - n_retrieval && status == CKVC_OK; i++) {
-        status = add_text_prompt(&b);
-    }
-    for (int64_t i = 0; i < n_retrieval && status == CKVC_OK; i++) {
-        status = add_retrieval_prompt(&b, (uint32_t)i);
-    }
-    if (status == CKVC_OK) { status = shuffle_entries(&b); }
-    for (size_t k = 0; k < b.n_sources; k++) {
-        free(b.sources[k].order);
-    }
-    free(b.sources);
-    free(b.cursors);
-    word_list_fini(&b.words);
+    const ckvc_status status = build(&b);
     if (status != CKVC_OK) { built_manifest_fini(out); }
     return status;
 }
 
-ckvc_status built_manifest_write(const built_manifest *m, ckvc_buffer *out, ckvc_err *err) {
+void built_manifest_write(const built_manifest *m, ckvc_buffer *out) {
     for (size_t i = 0; i < m->n_entries; i++) {
-        char *line = manifest_line(&m->entries[i]);
-        if (!line) { return ckvc_fail_memory(err, "manifest line", m->entries[i].text_size); }
+        CKVC_AUTO_FREE char *line = manifest_line(&m->entries[i]);
         ckvc_buffer_text(out, line);
         ckvc_buffer_text(out, "\n");
-        free(line);
     }
-    return out->failed ? ckvc_fail_memory(err, "manifest", out->size) : CKVC_OK;
 }
 
 void built_manifest_fini(built_manifest *m) {
     for (size_t i = 0; i < m->n_entries; i++) {
-        free(m->entries[i].id);
-        free(m->entries[i].source);
-        free(m->entries[i].split);
-        free(m->entries[i].text);
-        free(m->entries[i].continuation);
+        manifest_entry_fini(&m->entries[i]);
     }
     free(m->entries);
     *m = (built_manifest){0};

@@ -16,13 +16,12 @@
 enum { BUILD_MAX_SPLITS = 8 };
 
 typedef struct build_options {
-    const tokenizer *tok; /* NULL: lengths are in characters */
-    int64_t prompts;      /* how many in all, retrieval included */
-    int64_t min_length,
-        max_length;       /* of a prompt, special tokens counted; drawn evenly between them */
-    int64_t continuation; /* at least so many tokens or characters follow; a retrieval prompt's may
-                             be shorter */
-    double retrieval;     /* share of the prompts */
+    const tokenizer *tok;           /* NULL: lengths are in characters */
+    int64_t prompts;                /* how many in all, retrieval included */
+    int64_t min_length, max_length; /* of a prompt, special tokens counted; drawn evenly between */
+    /* At least so many tokens or characters follow; a retrieval prompt's may be shorter. */
+    int64_t continuation;
+    double retrieval;             /* share of the prompts */
     const char *retrieval_source; /* their source */
     /* share of the documents (and of all prompts cut from them) that go to a split; the rest to
      * split_rest. A document's place is (first 8 bytes, big-endian, of SHA-256(seed as decimal, LF,
@@ -46,9 +45,8 @@ typedef struct built_manifest {
 /* Too little text for the prompts asked for is CKVC_E_DATA that says how many there were. */
 ckvc_status manifest_build(const corpus *c, const build_options *o, built_manifest *out,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* The JSONL bytes. */
-ckvc_status built_manifest_write(const built_manifest *m, ckvc_buffer *out,
-                                 ckvc_err *err) CKVC_MUST_CHECK;
+/* Appends the JSONL bytes. */
+void built_manifest_write(const built_manifest *m, ckvc_buffer *out);
 void built_manifest_fini(built_manifest *m);
 
 #endif

@@ -9,8 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "corpus/build/cuts.h"
+#include "corpus/texts.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
+#include "lib/base/utf8.h"
 
 static const struct phrasing {
     const char *fact, *question, *answer; /* %k key, %v value */
@@ -27,45 +31,82 @@ static const struct phrasing {
 enum { N_PHRASINGS = sizeof phrasings / sizeof *phrasings };
 
 /* ---- words ---- */
-ckvc_status word_list_add(word_list *list, const char *text, size_t n, ckvc_err *err) {
-    enum { SLOTS = RETRIEVAL_MAX_WORDS * 4 };
-    uint32_t *slots = ckvc_calloc(SLOTS, sizeof *slots); /* word index + 1 */
-    if (!list->words) { list->words = ckvc_calloc(RETRIEVAL_MAX_WORDS, sizeof *list->words); }
-    for (size_t i = 0; i < list->n; i++) {
-        size_t at = ckvc_xxh64(list->words[i], strlen(list->words[i])) % SLOTS;
+
+enum { SLOTS = RETRIEVAL_MAX_WORDS * 4 };
+
+/* Adds a word that is new; slots hold its index + 1. */
+static void add_word(vocabulary *v, uint32_t *slots, const char *word, size_t n) {
+    size_t at = ckvc_xxh64(word, n) % SLOTS;
+    while (slots[at] && (strlen(v->words[slots[at] - 1]) != n ||
+                         memcmp(v->words[slots[at] - 1], word, n) != 0)) {
+        at = (at + 1) % SLOTS;
+    }
+    if (slots[at] || v->n == RETRIEVAL_MAX_WORDS) { return; }
+    memcpy(v->words[v->n], word, n);
+    slots[at] = (uint32_t)++v->n;
+}
+
+static size_t add_ascii_run(vocabulary *v, uint32_t *slots, const char *text, size_t n,
+                            size_t start) {
+    size_t end = start;
+    while (end < n && islower((unsigned char)text[end])) {
+        end++;
+    }
+    const size_t length = end - start;
+    if (length >= 4 && length <= 9 && (start == 0 || strchr(" \n(\"", text[start - 1])) &&
+        (end == n || strchr(" \n.,;:)\"", text[end]))) {
+        add_word(v, slots, text + start, length);
+    }
+    return end;
+}
+
+/* A run of letters of any script: the whole of it, or where spaces do not end words its first
+ * letters. None that is written with capitals or digits. */
+static size_t add_run(vocabulary *v, uint32_t *slots, const char *text, size_t n, size_t start) {
+    const int32_t first = text_char(text + start, n - start);
+    const bool spaceless = char_without_spaces(first);
+    const size_t wanted = first >= 0x3040 ? 2 : 4;
+    size_t end = start, stop = 0, letters = 0, step;
+    bool plain = true;
+    for (int32_t before = -1, c; end < n && stop == 0; end += step, before = c) {
+        c = text_char(text + end, n - end);
+        const char kind = char_category(c);
+        step = ckvc_utf8_step(text + end, n - end, NULL);
+        if (step == 0 || (kind != 'L' && kind != 'M' && kind != 'N')) { break; }
+        const bool begins = before < 0 || utf8proc_grapheme_break(before, c);
+        if (begins && spaceless && letters == wanted) { stop = end; }
+        letters += begins;
+        plain &= stop || (kind != 'N' && utf8proc_tolower(c) == c);
+    }
+    const size_t size = (stop ? stop : end) - start;
+    if (plain && size < RETRIEVAL_WORD_BYTES &&
+        (spaceless ? stop || letters == wanted : letters >= 4 && letters <= 9)) {
+        add_word(v, slots, text + start, size);
+    }
+    while (end < n && strchr("LMN", char_category(text_char(text + end, n - end)))) {
+        end += ckvc_utf8_step(text + end, n - end, NULL);
+    }
+    return end;
+}
+
+void vocabulary_add(vocabulary *v, const char *text, size_t n, bool any_script) {
+    CKVC_AUTO_FREE uint32_t *slots = ckvc_calloc(SLOTS, sizeof *slots);
+    if (!v->words) { v->words = ckvc_calloc(RETRIEVAL_MAX_WORDS, sizeof *v->words); }
+    for (size_t i = 0; i < v->n; i++) {
+        size_t at = ckvc_xxh64(v->words[i], strlen(v->words[i])) % SLOTS;
         while (slots[at]) {
             at = (at + 1) % SLOTS;
         }
         slots[at] = (uint32_t)i + 1;
     }
-    for (size_t i = 0; i < n && list->n < RETRIEVAL_MAX_WORDS;) {
-        size_t start = i;
-        while (i < n && islower((unsigned char)text[i])) {
-            i++;
-        }
-        size_t length = i - start;
-        bool whole = (start == 0 || strchr(" \n(\"", text[start - 1])) &&
-                     (i == n || strchr(" \n.,;:)\"", text[i]));
-        if (length >= 4 && length <= 9 && whole) {
-            size_t at = ckvc_xxh64(text + start, length) % SLOTS;
-            while (slots[at] && (strlen(list->words[slots[at] - 1]) != length ||
-                                 memcmp(list->words[slots[at] - 1], text + start, length))) {
-                at = (at + 1) % SLOTS;
-            }
-            if (!slots[at]) {
-                memcpy(list->words[list->n], text + start, length);
-                slots[at] = (uint32_t)++list->n;
-            }
-        }
-        i += i == start;
+    for (size_t i = 0, end; i < n && v->n < RETRIEVAL_MAX_WORDS; i = end + (end == i)) {
+        end = (any_script ? add_run : add_ascii_run)(v, slots, text, n, i);
     }
-    free(slots);
-    return CKVC_OK;
 }
 
-void word_list_fini(word_list *list) {
-    free(list->words);
-    *list = (word_list){0};
+void vocabulary_fini(vocabulary *v) {
+    free(v->words);
+    *v = (vocabulary){0};
 }
 
 /* ---- drawing ---- */
@@ -77,12 +118,13 @@ static void draw_hex(ckvc_rng *rng, char *out) {
     out[digits] = '\0';
 }
 
-static const char *draw_word(ckvc_rng *rng, const word_list *words) {
+static const char *draw_word(ckvc_rng *rng, const vocabulary *words) {
     return words->words[ckvc_rng_below(rng, words->n)];
 }
 
-static void draw_value(ckvc_rng *rng, const word_list *words, char *out, size_t size) {
+static void draw_value(ckvc_rng *rng, const vocabulary *words, char *out, size_t size) {
     static const int powers[] = {1000, 10000, 100000, 1000000, 10000000};
+    const char *first;
     switch (ckvc_rng_below(rng, 4)) {
     case 0:
         snprintf(out, size, "%llu",
@@ -94,20 +136,13 @@ static void draw_value(ckvc_rng *rng, const word_list *words, char *out, size_t 
     case 2:
         snprintf(out, size, "%s", draw_word(rng, words));
         break;
-    default: {
-        const char *first =
-            draw_word(rng, words); /* in this order, whatever the compiler does with arguments */
+    default: /* in this order, whatever the compiler does with arguments */
+        first = draw_word(rng, words);
         snprintf(out, size, "%s-%s", first, draw_word(rng, words));
     }
-    }
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words, int n_facts) {
+void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const vocabulary *words, int n_facts) {
     assert(words->n >= RETRIEVAL_MIN_WORDS && n_facts >= 1 && n_facts <= RETRIEVAL_MAX_FACTS);
     *plan = (retrieval_plan){0};
     plan->phrasing = (int)ckvc_rng_below(rng, N_PHRASINGS);
@@ -129,7 +164,7 @@ void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words,
         plan->place[i] = plan->scattered ? 0.9 * ckvc_rng_double(rng) : list_place;
         i++;
     }
-    qsort(plan->place, (size_t)n_facts, sizeof *plan->place, by_value);
+    qsort(plan->place, (size_t)n_facts, sizeof *plan->place, ckvc_order_double);
     uint32_t order[RETRIEVAL_MAX_FACTS];
     for (int i = 0; i < n_facts; i++) {
         order[i] = (uint32_t)i;
@@ -151,14 +186,15 @@ static void fill_in(const char *form, const char *key, const char *value, ckvc_b
     }
 }
 
-/* Where a fact may stand in the filler: after the first line end, or else white space, from `at`
- * on. */
+/* Where a fact may stand in the filler: after the first line end, or else at white space or another
+ * cut, from `at` on. */
 static size_t gap_after(const char *filler, size_t n, size_t at) {
     enum { NEAR = 160 };
-    size_t end = n - at < NEAR ? n : at + NEAR;
+    const size_t end = n - at < NEAR ? n : at + NEAR;
     const char *line = memchr(filler + at, '\n', end - at);
     if (line) { return (size_t)(line - filler) + 1; }
-    while (at < n && filler[at] != ' ' && filler[at] != '\n') {
+    while (at < n && filler[at] != ' ' && filler[at] != '\n' && !cut_is_clause(filler, n, at) &&
+           !(at >= end && cut_is_fine(filler, n, at))) {
         at++;
     }
     return at;
@@ -167,6 +203,7 @@ static size_t gap_after(const char *filler, size_t n, size_t at) {
 void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, ckvc_buffer *out) {
     const struct phrasing *p = &phrasings[plan->phrasing];
     size_t done = 0;
+    out->size = 0;
     for (int i = 0; i < plan->n_facts; i++) {
         size_t at = (size_t)(plan->place[i] * (double)n);
         at = at > done ? gap_after(filler, n, at) : done;
@@ -184,6 +221,7 @@ void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, 
 
 void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out) {
     const struct phrasing *p = &phrasings[plan->phrasing];
+    out->size = 0;
     for (int i = 0; i < n_questions; i++) {
         const char *key = plan->key[plan->asked[i]], *value = plan->value[plan->asked[i]];
         if (i) { fill_in(p->question, key, value, out); }

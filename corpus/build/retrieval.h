@@ -10,34 +10,40 @@
 
 #include "lib/base/buffer.h"
 #include "lib/base/rng.h"
-#include "lib/base/status.h"
 
-enum { RETRIEVAL_MAX_FACTS = 32, RETRIEVAL_MIN_WORDS = 64, RETRIEVAL_MAX_WORDS = 4096 };
+enum {
+    RETRIEVAL_MAX_FACTS = 32,
+    RETRIEVAL_MIN_WORDS = 64,
+    RETRIEVAL_MAX_WORDS = 4096,
+    RETRIEVAL_WORD_BYTES = 40 /* nine letters, and a NUL */
+};
 
-typedef struct word_list { /* keys and values are made of words of the corpus, so that they are
-                              ordinary to the model */
-    char (*words)[12];
+/* Keys and values are made of words of the corpus, so that they are ordinary to the model. */
+typedef struct vocabulary {
+    char (*words)[RETRIEVAL_WORD_BYTES];
     size_t n;
-} word_list;
-/* Adds the new lower-case words of 4 to 9 letters; stops at RETRIEVAL_MAX_WORDS. */
-ckvc_status word_list_add(word_list *list, const char *text, size_t n,
-                          ckvc_err *err) CKVC_MUST_CHECK;
-void word_list_fini(word_list *list);
+} vocabulary;
+/* Adds the new words of text; stops at RETRIEVAL_MAX_WORDS. Words are 4 to 9 lower-case letters of
+ * ASCII; with any_script, of any script that puts spaces between words, and the two letters that a
+ * clause begins with (four of Thai, Lao, Myanmar, Khmer) in those that do not. */
+void vocabulary_add(vocabulary *v, const char *text, size_t n, bool any_script);
+void vocabulary_fini(vocabulary *v);
 
 typedef struct retrieval_plan { /* everything that is drawn; rendering it draws nothing */
     int phrasing;
     bool scattered; /* else: one list, somewhere in the first half */
     int n_facts;
-    char key[RETRIEVAL_MAX_FACTS][24], value[RETRIEVAL_MAX_FACTS][24];
+    char key[RETRIEVAL_MAX_FACTS][RETRIEVAL_WORD_BYTES];
+    char value[RETRIEVAL_MAX_FACTS][2 * RETRIEVAL_WORD_BYTES];
     double place[RETRIEVAL_MAX_FACTS]; /* ascending, share of the filler before fact i */
     int asked[RETRIEVAL_MAX_FACTS];    /* a permutation: the order of the questions */
 } retrieval_plan;
 
 /* words must hold RETRIEVAL_MIN_WORDS; n_facts is 1 ... RETRIEVAL_MAX_FACTS. */
-void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const word_list *words, int n_facts);
-/* The prompt with the first n bytes of filler (n at a white space or the end). */
+void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const vocabulary *words, int n_facts);
+/* The prompt with the first n bytes of filler (n at a cut) / the answer to the first question, and
+ * the next n_questions-1 questions with theirs; in place of what is in out. */
 void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, ckvc_buffer *out);
-/* The answer to the first question, and the next n_questions-1 questions with theirs. */
 void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out);
 
 #endif

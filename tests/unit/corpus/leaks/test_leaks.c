@@ -64,6 +64,18 @@ static void test_words(void **state) {
               "ab",
               8, "\xE4\xB8\xAD \xE6\x96\x87 ab ");
     words_are("don\xE2\x80\x99t", 7, "don t ");
+    /* Scripts without spaces: a letter is a word, half-width and full-width forms are one, marks
+     * stand alone; others keep their words whatever their direction and marks. */
+    const char ja[] = "\uFF76\uFF9E\u30AC\u3001\u4EBA\u3005\uFF21b1",
+               th[] = "\u0E01\u0E34\u0E19 \u0E02\u0E49\u0E32\u0E27",
+               ar[] = "\u0642\u064E\u0627\u0644\u060C \u0644\u0651\u0647\u061F",
+               ko[] = "\uD55C\uAD6D\uC5B4 \uBB38\uC7A5";
+    words_are(ja, sizeof ja - 1, "\u30AB \u3099 \u30AB \u3099 \u4EBA \u3005 ab1 ");
+    words_are(th, sizeof th - 1, "\u0E01 \u0E34 \u0E19 \u0E02 \u0E49 \u0E32 \u0E27 ");
+    words_are(ar, sizeof ar - 1, "\u0642\u064E\u0627\u0644 \u0644\u0651\u0647 ");
+    words_are(ko, sizeof ko - 1,
+              "\u1112\u1161\u11AB\u1100\u116E\u11A8\u110B\u1165 "
+              "\u1106\u116E\u11AB\u110C\u1161\u11BC ");
     words_are(nul, 3, "a b ");
     words_are(bad, sizeof bad - 1, "x y z ");
     words_are(cut, sizeof cut - 1, "end ");
@@ -441,6 +453,43 @@ static void test_findings(void **state) {
     manifest_free(m);
 }
 
+/* Twelve characters in a row are not thirteen, whatever stands between them; a prompt with a few
+ * characters changed is near. */
+static void test_without_spaces(void **state) {
+    (void)state;
+    manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
+                              "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
+                              "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
+                              "{\"id\":\"en\",\"text\":\"" TWELVE "\"}\n");
+    leak_result r;
+    near = 0.5;
+    const leak_against *a = counts_of(
+        m,
+        "{\"x\":\"\u6C38\u548C\u4E5D\u5E74\u5C81\u5728\u7678\u4E11\u66AE\u6625\u4E4B\u521D"
+        "\u65E5\"}\n",
+        &r);
+    assert_int_equal(a->spans + a->near, 0);
+    leak_result_fini(&r);
+    a = counts_of(
+        m,
+        "{\"x\":\"\u66F0\uFF1A\u6C38\u548C\u4E5D\u5E74\u5C81\u5728 \u7678\u4E11\u3000\u66AE"
+        "\u6625\u4E4B\u521D\\n\u4F1A\u4E8E\u4EAD\"}\n",
+        &r);
+    assert_int_equal(a->spans, 1);
+    assert_int_equal(r.findings[0].n_words, 14);
+    assert_string_equal(r.findings[0].entry->id, "zh");
+    leak_result_fini(&r);
+    a = counts_of(
+        m,
+        "{\"x\":\"\u6C38\u548C\u4E5D\u5E74\u5C81\u5728\u7678\u4E11\u66AE\u6625\u4E4B\u65E5"
+        "\u4F1A\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\"}\n",
+        &r);
+    assert_int_equal(a->spans, 0);
+    assert_int_equal(a->near, 1);
+    leak_result_fini(&r);
+    manifest_free(m);
+}
+
 static void test_own_file(void **state) {
     (void)state;
     const char text[] =
@@ -591,6 +640,7 @@ int main(void) {
                                        cmocka_unit_test(test_spans_brute_force),
                                        cmocka_unit_test(test_near_brute_force),
                                        cmocka_unit_test(test_findings),
+                                       cmocka_unit_test(test_without_spaces),
                                        cmocka_unit_test(test_own_file),
                                        cmocka_unit_test(test_references),
                                        cmocka_unit_test(test_hostile_files),

@@ -1,0 +1,35 @@
+/* Where a text may be cut, and which of it is prose.
+ *
+ * A cut stands before white space that follows a word, so that both sides are tokenised as the
+ * whole would be. Scripts without spaces have cuts of their own: good ones behind the punctuation
+ * that ends a clause, and where none is near, fine ones between any two characters that a line may
+ * be broken between. Offsets are bytes. Pure functions.
+ */
+#ifndef CKVC_CORPUS_CUTS_H
+#define CKVC_CORPUS_CUTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Of ASCII: space, tab, line end. */
+bool cut_is_space(char c);
+/* Whether a text without spaces may be cut before the character at `at`. */
+bool cut_is_clause(const char *text, size_t n, size_t at); /* good */
+bool cut_is_fine(const char *text, size_t n, size_t at);   /* fine */
+/* The last cut up to `at`, 0 where there is none / the first from `at` on, n at the latest: good
+ * ones first, fine ones where they lie more than 256 bytes off. */
+size_t cut_before(const char *text, size_t n, size_t at);
+size_t cut_after(const char *text, size_t n, size_t at);
+/* The next cut of any kind. */
+size_t cut_after_fine(const char *text, size_t n, size_t at);
+
+/* Where the paragraph ends that begins at text: at an empty line; of one longer than `most` bytes
+ * at the end of its next line, or of its sentence where only scripts with marks of their own say
+ * where that is; n where nothing ends it. */
+size_t cut_paragraph(const char *text, size_t n, size_t most);
+
+/* Prose is letters, of whatever script: tables, tables of contents, listings of numbers, addresses
+ * and rules are not. */
+bool is_prose(const char *text, size_t n);
+
+#endif

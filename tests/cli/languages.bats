@@ -1,0 +1,64 @@
+#!/usr/bin/env bats
+# Prompts from text in any script: built, checked against themselves, run through the embedded model; what is left out is named.
+
+load helper
+setup() { load helper; DIR=$BATS_TEST_TMPDIR; }
+
+# FOLDER SEPARATOR LETTER...: three files of made-up sentences, each file one line
+texts() {
+    mkdir "$DIR/$1"
+    python3 - "$DIR/$1" "$2" "${@:3}" <<'EOF'
+import random, sys
+folder, space, comma, stop, letters = sys.argv[1:6]
+rng = random.Random(5)
+for i in range(3):
+    words = lambda n: space.join("".join(rng.choice(letters) for _ in range(rng.randint(1, 5))) for _ in range(n))
+    with open(f"{folder}/{i}.txt", "w", encoding="utf-8") as f:
+        for _ in range(400):
+            f.write(words(rng.randint(3, 9)) + comma + words(rng.randint(3, 9)) + stop)
+EOF
+}
+
+@test "Chinese, Japanese and Arabic text becomes prompts that the model reads" {
+    texts zh "" "，" "。" 天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏
+    texts ja "" "、" "。" いろはにほへとちりぬるをわかよたれそつねならむ山川
+    texts ar " " "، " ". " ابتثجحخدذرزسشصضطظعغفقكلمنهوي
+    "$CKVC" manifest build zh="$DIR/zh" ja="$DIR/ja" ar="$DIR/ar" --model "$MODEL" --prompts 30 --retrieval 0.2 --min-length 200 \
+        --max-length 300 --continuation 32 --split-share heldout=0.4 --out "$DIR/p.jsonl" 2>"$DIR/said"
+    grep -q "30 prompts (6 retrieval)" "$DIR/said"
+    python3 - "$DIR/p.jsonl" <<'EOF'
+import json, sys
+entries = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+text = [e for e in entries if e["source"] != "retrieval"]
+assert {e["source"] for e in text} == {"zh", "ja", "ar"}
+assert len({e["source"] for e in text}) == 3 and all(e["text"] and e["continuation"] for e in entries)
+EOF
+    "$CKVC" manifest check "$DIR/p.jsonl" --model "$MODEL" --min-length 200 --against "$DIR/p.jsonl"
+    "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --limit 3 >/dev/null
+    # the same text again is found, spaced otherwise
+    python3 - "$DIR/p.jsonl" >"$DIR/e.jsonl" <<'EOF'
+import json, sys
+for line in open(sys.argv[1], encoding="utf-8"):
+    e = json.loads(line)
+    if e["source"] == "zh" and e["split"] == "fit":
+        print(json.dumps({"context": " ".join(e["text"].replace("。", "！"))}))
+        break
+EOF
+    run "$CKVC" manifest check "$DIR/p.jsonl" --against "$DIR/e.jsonl"
+    [ "$status" -eq 1 ]
+    [[ $output == *"1 prompts touched"* ]]
+}
+
+@test "files that make no prompt are counted by reason and named" {
+    texts zh "" "，" "。" 天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏
+    echo short >"$DIR/zh/tiny.txt"
+    iconv -f utf-8 -t gb18030 "$DIR/zh/0.txt" >"$DIR/zh/old.txt"
+    iconv -f utf-8 -t utf-16 "$DIR/zh/0.txt" >"$DIR/zh/wide.txt"
+    head -c 5000 /dev/zero >"$DIR/zh/zeros.dat"
+    run "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
+    [ "$status" -eq 0 ]
+    [[ $output == *"left out: 1 short documents (tiny.txt), 2 files that are no UTF-8 text (old.txt ...), 1 binary files (zeros.dat), "* ]]
+    "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | python3 -c '
+import json, sys
+assert json.load(sys.stdin)["left_out"] == {"short": 1, "no_utf8": 2, "binary": 1, "no_prose": 0, "repeated_paragraphs": 0}'
+}

@@ -1,0 +1,241 @@
+/* Manifests from text that is not English: where scripts without spaces are cut, what is prose in
+ * them, and whole builds from made-up text of six scripts, with and without a tokenizer. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "corpus/build/cuts.h"
+#include "corpus/build/documents.h"
+#include "corpus/build/manifest_build.h"
+#include "corpus/build/retrieval.h"
+#include "corpus/texts.h"
+#include "lib/base/rng.h"
+#include "lib/base/utf8.h"
+#include "tests/unit/load_tokenizer.h"
+#include "tests/unit/temp_folder.h"
+
+/* ---- cuts ---- */
+
+/* want: the text with | where a good cut stands and / where a fine one does. */
+static void cuts_are(const char *want) {
+    ckvc_buffer text = {0}, got = {0};
+    for (const char *p = want; *p; p++) {
+        if (*p != '|' && *p != '/') { ckvc_buffer_u8(&text, (uint8_t)*p); }
+    }
+    const char *bytes = (char *)text.data;
+    for (size_t at = 0; at < text.size; at++) {
+        const bool space = at > 0 && cut_is_space(bytes[at]) && !cut_is_space(bytes[at - 1]);
+        const bool good = space || cut_is_clause(bytes, text.size, at);
+        ckvc_buffer_text(&got, good ? "|" : cut_is_fine(bytes, text.size, at) ? "/" : "");
+        ckvc_buffer_u8(&got, text.data[at]);
+    }
+    assert_string_equal((char *)got.data, want);
+    ckvc_buffer_fini(&text);
+    ckvc_buffer_fini(&got);
+}
+
+static void cuts(void **state) {
+    (void)state;
+    cuts_are("Plain| words,| (a.b)| x-y|  and|\n\nmore,|\twhere| spaces|  are");
+    cuts_are("\u4ED6/\u8BF4\uFF1A|\u201C\u597D\u3002\u201D|\u7136/\u540E\uFF0C|\u8D70/\u4E86");
+    cuts_are("\u4F60/\u597D,|\u4E16/\u754C.|\u3000\u5B83/\uFF08\u89C1/\u56FE\uFF09|\u7684");
+    cuts_are("\u7528/Linux/\u7CFB/\u7EDF|\n\u65B0/\u884C| 3.5| \u500D");
+    cuts_are(
+        "\u30B9\u30FC/\u30D1\u30FC/\u306F\u3001|\u4EBA\u3005/\u306E/\u300C\u58F0\u300D|\u3060");
+    cuts_are("\u0645\u0631\u062D\u0628\u0627\u060C| \u0643\u064A\u0641\u061F| \u0646\u0639\u0645");
+    cuts_are("\u0E40\u0E1B\u0E47/\u0E19/\u0E01\u0E33"); /* a vowel in front, a mark above, am */
+    cuts_are("\uD55C\uAD6D\uC5B4| \uBB38\uC7A5");
+}
+
+/* Good cuts within 256 bytes, else fine ones; never inside of a character. */
+static void nearest_cut(void **state) {
+    (void)state;
+    char text[1200] = "";
+    for (int i = 0; i < 300; i++) {
+        strcat(text, i == 20 ? "\u3002" : "\u6C34");
+    }
+    const size_t n = strlen(text);
+    assert_int_equal(n, 900);
+    assert_int_equal(cut_before(text, n, 200), 63);
+    assert_int_equal(cut_before(text, n, 800), 798);
+    assert_int_equal(cut_before(text, n, 62), 57); /* none good: not in front of a full stop */
+    assert_int_equal(cut_after(text, n, 10), 63);
+    assert_int_equal(cut_after(text, n, 100), 102);
+    assert_int_equal(cut_after(text, n, 700), 900);
+    assert_int_equal(cut_after_fine(text, n, 10), 12);
+    assert_int_equal(cut_paragraph(text, n, 1000), n);
+    assert_int_equal(cut_paragraph(text, n, 500), 63);
+    assert_int_equal(cut_paragraph("a\n\nb", 4, 2), 1);
+    assert_int_equal(cut_paragraph("abc\nb\n\n", 7, 2), 3);
+}
+
+static void prose(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is;
+    } cases[] = {
+        {"Some words, as they stand in books: quite plain.", true},
+        {"1 | 2 | 3\n4 | 5 | 6\n", false},
+        {"\u4ED6\u8BF4\uFF1A\u201C\u597D\u3002\u201D\u7136\u540E\u8D70\u4E86\uFF0C\u6CA1\u6709",
+         true},
+        {"\u8868\u2502\uFF11\uFF12\u2502\uFF13\uFF14\u2502\u4E00\n\u2500\u2500\u2500\n", false},
+        {"\uFF11\u3000\u7AE0\n\uFF12\u3000\u7AE0\n\uFF13\u3000\u7AE0\n", false},
+        {"\u0628\u0650\u0633\u0652\u0645\u0650 \u0627\u0644\u0644\u0651\u064E\u0647\u0650", true},
+        {"\u0E01\u0E33\u0E25\u0E31\u0E07\u0E17\u0E33\u0E07\u0E32\u0E19", true},
+        {"\u0661\u0662 \u0663\u0664 \u0665\u0666\n", false},
+        {"\u2026\u2026\u2026\u2026\u2026\u4E00\u2026\u2026\u2026\u2026", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (is_prose(cases[i].text, strlen(cases[i].text)) != cases[i].is) {
+            fail_msg("%s", cases[i].text);
+        }
+    }
+    /* A line of 30,000 letters is none in English; sentences in one line are, in Chinese. */
+    char *line = malloc(100000);
+    memset(line, 'x', 30000);
+    assert_false(is_prose(line, 30000));
+    for (int i = 0; i < 30000; i++) {
+        memcpy(line + 3 * i, i % 20 == 19 ? "\u3002" : "\u6C34", 3);
+    }
+    assert_true(is_prose(line, 90000));
+    free(line);
+}
+
+/* ---- builds ---- */
+
+typedef struct language {
+    const char *name;
+    int32_t first, n_letters; /* code points of its letters */
+    const char *space, *comma, *stop;
+} language;
+
+static const language languages[] = {
+    {"zh", 0x4E00, 800, "", "\uFF0C", "\u3002"}, {"ja", 0x3041, 80, "", "\u3001", "\u3002"},
+    {"ar", 0x0627, 20, " ", "\u060C ", ". "},    {"th", 0x0E01, 46, "", " ", " "},
+    {"ru", 0x0430, 32, " ", ", ", ". "},         {"ko", 0xAC00, 2000, " ", ", ", ".\n"},
+};
+
+/* All of it in one line, where the language has no line ends of its own. */
+static void write_text(const language *l, int file, int sentences) {
+    char name[32];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 9, (uint64_t)file, 0);
+    snprintf(name, sizeof name, "%s/%d.txt", l->name, file);
+    FILE *f = fopen(in_temp_folder(name), "w");
+    assert_non_null(f);
+    for (int s = 0; s < sentences; s++) {
+        for (uint64_t word = 0, n = 6 + ckvc_rng_below(&rng, 8); word < n; word++) {
+            for (uint64_t k = 1 + ckvc_rng_below(&rng, 6); k > 0; k--) {
+                utf8proc_uint8_t utf8[4];
+                const int32_t c = l->first + (int32_t)ckvc_rng_below(&rng, (uint64_t)l->n_letters);
+                fwrite(utf8, 1, (size_t)utf8proc_encode_char(c, utf8), f);
+            }
+            fputs(word + 1 == n ? l->stop : word % 3 == 2 ? l->comma : l->space, f);
+        }
+    }
+    assert_int_equal(fclose(f), 0);
+}
+
+static void builds(const language *l, const tokenizer *tok, int64_t min_length, int64_t max_length,
+                   double retrieval) {
+    const build_options o = {.tok = tok,
+                             .prompts = 20,
+                             .min_length = min_length,
+                             .max_length = max_length,
+                             .continuation = 30,
+                             .retrieval = retrieval,
+                             .retrieval_source = "facts",
+                             .split_rest = "fit",
+                             .seed = 2};
+    corpus c = {0};
+    ckvc_err err = {0};
+    built_manifest m;
+    if (corpus_add(&c, l->name, in_temp_folder(l->name), &err) != CKVC_OK ||
+        manifest_build(&c, &o, &m, &err) != CKVC_OK) {
+        fail_msg("%s: %s", l->name, err.text);
+    }
+    assert_true(c.n_documents > 3); /* a long text in one line is cut into parts, too */
+    assert_int_equal(m.n_entries, 20);
+    assert_true(m.shortest >= min_length && m.longest <= max_length);
+    for (size_t i = 0; i < m.n_entries; i++) {
+        const manifest_entry *e = &m.entries[i];
+        int64_t length;
+        assert_int_equal(ckvc_utf8_check(e->text, e->text_size), e->text_size);
+        assert_int_equal(ckvc_utf8_check(e->continuation, e->continuation_size),
+                         e->continuation_size);
+        if (strcmp(e->source, "facts") == 0) { continue; }
+        assert_int_equal(
+            text_length(tok, e->continuation, e->continuation_size, false, &length, &err), CKVC_OK);
+        assert_in_range(length, 30, 150);
+        char *whole = malloc(e->text_size + e->continuation_size + 1);
+        sprintf(whole, "%s%s", e->text, e->continuation);
+        int found = 0;
+        for (size_t d = 0; d < c.n_documents; d++) {
+            found += strstr(c.documents[d].text, whole) != NULL;
+        }
+        assert_int_equal(found, 1);
+        free(whole);
+    }
+    built_manifest_fini(&m);
+    corpus_fini(&c);
+}
+
+static void every_language_builds(void **state) {
+    (void)state;
+    tokenizer *tok;
+    ckvc_err err;
+    if (load_tokenizer("models/ckvc-tiny-8l", &tok, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    for (size_t i = 0; i < sizeof languages / sizeof *languages; i++) {
+        const language *l = &languages[i];
+        assert_int_equal(mkdir(in_temp_folder(l->name), 0700), 0);
+        for (int file = 0; file < 3; file++) {
+            write_text(l, file, file == 0 ? 1200 : 300);
+        }
+        builds(l, NULL, 150, 260, 0.3);
+        builds(l, tok, 250, 400, 0.3);
+    }
+    builds(&languages[0], NULL, 200, 200, 0); /* to the character */
+    tokenizer_free(tok);
+}
+
+/* Keys and values of retrieval prompts. */
+static void words(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *want; /* apart by spaces, in their order */
+    } cases[] = {
+        {"plain words, (quoted) Capital w0rds ab and", "plain words quoted "},
+        {"\u0441\u043B\u043E\u0432\u043E, \u0421\u043B\u043E\u0432\u0430 \u0434\u0430",
+         "\u0441\u043B\u043E\u0432\u043E "},
+        {"\u6211\u4EEC\u8D70\uFF0C\u4F46\u662F\u3002\u4ED6", "\u6211\u4EEC \u4F46\u662F "},
+        {"\u57282\u5E74\uFF0C\u5E74\u67083\u65E5", "\u5E74\u6708 "},
+        {"\u0E01\u0E33\u0E25\u0E31\u0E07\u0E17\u0E33",
+         "\u0E01\u0E33\u0E25\u0E31\u0E07\u0E17\u0E33 "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        vocabulary v = {0};
+        ckvc_buffer got = {0};
+        vocabulary_add(&v, cases[i].text, strlen(cases[i].text), true);
+        for (size_t k = 0; k < v.n; k++) {
+            ckvc_buffer_printf(&got, "%s ", v.words[k]);
+        }
+        assert_string_equal(got.data ? (char *)got.data : "", cases[i].want);
+        ckvc_buffer_fini(&got);
+        vocabulary_fini(&v);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuts), cmocka_unit_test(nearest_cut), cmocka_unit_test(prose),
+        cmocka_unit_test(every_language_builds), cmocka_unit_test(words)};
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
