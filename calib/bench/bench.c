@@ -120,10 +120,11 @@ static ckvc_status bench_matmul(bench *b) {
     for (size_t i = 0; i < n_w; i++) {
         values[i] = (float)(ckvc_rng_double(&rng) - 0.5);
     }
-    CKVC_TRY(ops->weight_create(b->be, values, BE_F32, GEMM_OUT, GEMM_IN, &b->w, b->err));
+    const be_matrix matrix = {.bytes = values, .type = BE_F32, .rows = GEMM_OUT, .cols = GEMM_IN};
+    CKVC_TRY(ops->weight_create(b->be, &matrix, &b->w, b->err));
     CKVC_TRY(ops->weight_acquire(b->be, b->w, b->err));
-    CKVC_TRY(ops->buf_create(b->be, n_x, &b->x, b->err));
-    CKVC_TRY(ops->buf_create(b->be, (size_t)GEMM_ROWS * GEMM_OUT, &b->y, b->err));
+    b->x = ops->buf_create(b->be, n_x);
+    b->y = ops->buf_create(b->be, (size_t)GEMM_ROWS * GEMM_OUT);
     ops->write(b->be, b->x, 0, values, n_x);
     bench_row row = {
         .stage = "matmul", .unit = "flop", .work = flop, .flop = flop, .runs = PEAK_RUNS};
@@ -153,7 +154,7 @@ static ckvc_status bench_one_attention(bench *b) {
                      .flop = flops_attention(layer.n_heads, layer.head_dim, layer.window, T)};
     snprintf(row.shape, sizeof row.shape, "T=%lld H=%d G=%d D=%d", (long long)T, layer.n_heads,
              layer.n_kv_heads, layer.head_dim);
-    CKVC_TRY(bench_attention_create(b->be, &layer, T, b->o->seed, &b->attention, b->err));
+    bench_attention_init(&b->attention, b->be, &layer, T, b->o->seed);
     return measure(b, stage_attention, &row, NULL);
 }
 

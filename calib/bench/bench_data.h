@@ -17,14 +17,14 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
 typedef struct bench_attention {
     be_attention_shape shape;
     int64_t n_tokens;
-    be_buf *q, *k, *v, *out;
+    be_buf *q, *out;
+    be_cache cache;
 } bench_attention;
 
-ckvc_status bench_attention_create(backend *be, const be_attention_shape *s, int64_t n_tokens,
-                                   uint64_t seed, bench_attention *a,
-                                   ckvc_err *err) CKVC_MUST_CHECK;
+void bench_attention_init(bench_attention *a, backend *be, const be_attention_shape *s,
+                          int64_t n_tokens, uint64_t seed);
 ckvc_status bench_attention_run(backend *be, const bench_attention *a,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-void bench_attention_fini(backend *be, bench_attention *a); /* also of one whose creation failed */
+void bench_attention_fini(backend *be, bench_attention *a);
 
 #endif

@@ -5,11 +5,11 @@
  * always built and is the reference; another one (CUDA) implements the same table. Rules that every
  * implementation keeps:
  *  - Calls enqueue in order; sync waits and returns the first error since the last one. Results may
- * be read (read) only after the calls before it, which read implies by syncing.
+ *    be read (read) only after the calls before it, which read implies by syncing.
  *  - No host pointer points into a buffer. Small host arguments (positions, kept sets) are copied
- * by the call.
+ *    by the call.
  *  - A row of a result depends on that row's inputs alone and on fixed, padded tiles, never on the
- * number of threads.
+ *    number of threads.
  *  - Nothing here knows layers, models, files or policies.
  * Activations are float32 rows, row-major, [n_rows][width]. D head dim, H query heads, G KV heads,
  * H = G * group. Several rollouts go side by side as lanes: lane i's n rows begin at row i *
@@ -29,37 +29,74 @@
 
 typedef struct backend backend;
 typedef struct be_buf be_buf; /* float32 values of the backend's memory */
-typedef struct be_weight
-    be_weight; /* a matrix [rows=out][cols=in] or a vector, in the backend's own type and layout */
+/* A matrix [rows = out][cols = in] or a vector [rows], in the backend's own type and layout. */
+typedef struct be_weight be_weight;
 
-typedef enum be_type {
-    BE_F32,
-    BE_F16,
-    BE_BF16
-} be_type; /* type of weight bytes as they lie in a file */
+/* A weight's bytes as they lie in a file. */
+typedef enum be_type { BE_F32, BE_F16, BE_BF16 } be_type;
+typedef struct be_matrix {
+    const void *bytes; /* borrowed until weight_free (a memory map) */
+    be_type type;
+    int64_t rows, cols;
+    /* Of rows inside a fused matrix: row r is its row r / block * stride + r % block, from `bytes`
+     * on. 0: one after the other. */
+    int64_t block, stride;
+} be_matrix;
 
-/* Cache geometry of one layer and one prompt: K and V are [G][capacity][D] each. */
 typedef struct be_attention_shape {
     int32_t n_heads, n_kv_heads, head_dim;
     int32_t window; /* sliding window: query j sees keys j-window < t <= j; 0: all t <= j */
     float scale;    /* 1/sqrt(D) */
 } be_attention_shape;
 
+/* Rows at positions row0 ... row0 + n_rows - 1, the same of every lane. */
+typedef struct be_rows {
+    int64_t row0, n_rows, n_lanes;
+} be_rows;
+
+/* Keys and values of one layer, [G][capacity][D] each; those of several lanes one behind the
+ * other. */
+typedef struct be_cache {
+    be_buf *k, *v;
+    int64_t capacity;
+} be_cache;
+
+/* Continuation rows r = 0 ... n_rows-1 at positions n_prompt + r: queries and own keys and values
+ * of every lane, beside the one cache of the prompt. */
+typedef struct be_continuation {
+    int64_t n_rows, n_prompt;
+    const be_buf *q;
+    be_cache prompt, own;
+} be_continuation;
+
 /* One lane's attention in attention_kept. */
 typedef struct be_lane {
-    int32_t from; /* whose queries and own keys and values it reads: its own, or another lane's that
-                     it is about to leave */
+    int32_t from; /* whose queries, keys and values it reads: its own, or those of a lane that it is
+                     about to leave */
     int32_t to;   /* whose rows of `out` are written */
     const kept_set *kept; /* NULL: all prompt positions */
 } be_lane;
+
+/* The last `window` of n prompt rows; q's first row is position row0, which begins a tile at or
+ * before them. */
+typedef struct be_window {
+    int64_t n, window, row0;
+} be_window;
+
+/* What attention_error compares: lane `full` has run on the whole prompt cache, lane `other` on
+ * `kept` (NULL: all of it). They may be the same. */
+typedef struct be_compared {
+    int32_t full, other;
+    const kept_set *kept;
+} be_compared;
 
 /* How far one attention row moves when prompt positions are left out of the cache (the paper's
  * Proposition; method.md section 10). p is the row over all that it sees. */
 typedef struct be_row_error {
     double mass;       /* of p on the prompt positions that are left out */
     double restricted; /* ||p - p'||_2^2, p' a softmax of the same scores over what is kept */
-    double actual; /* ||p - p"||_2^2, p" the same row of a rollout that has run on kept positions:
-                      its own queries and keys */
+    double actual;     /* ||p - p"||_2^2, p" the same row of a rollout that has run on kept
+                          positions: its own queries and keys */
 } be_row_error;
 
 /* The largest calls to come. */
@@ -74,13 +111,13 @@ typedef struct backend_ops {
     ckvc_status (*sync)(backend *be, ckvc_err *err);
     /* Takes the scratch memory that operations within `most` need, so that none of them allocates.
      * inv_freq [D/2] as in rope. */
-    ckvc_status (*reserve)(backend *be, const be_attention_shape *s, const double *inv_freq,
-                           const be_extent *most, ckvc_err *err);
+    void (*reserve)(backend *be, const be_attention_shape *s, const double *inv_freq,
+                    const be_extent *most);
     /* Bytes that reserve takes. */
     size_t (*scratch_bytes)(const backend *be, const be_attention_shape *s, const be_extent *most);
 
     /* Buffers: n float32 values, zeroed. read/write are n values from offset. */
-    ckvc_status (*buf_create)(backend *be, size_t n, be_buf **out, ckvc_err *err);
+    be_buf *(*buf_create)(backend *be, size_t n);
     void (*buf_free)(backend *be, be_buf *b);
     /* Points `view`, a buffer created with n = 0, at n values of another buffer from offset on,
      * until it is pointed elsewhere. */
@@ -89,17 +126,11 @@ typedef struct backend_ops {
     ckvc_status (*read)(backend *be, const be_buf *src, size_t offset, float *dst, size_t n,
                         ckvc_err *err);
 
-    /* Weights: bytes are borrowed until weight_free (a memory map); a backend may use them in place
-     * or hold its own copy. acquire makes the weight ready for use, release says that it may be
-     * dropped again: what was acquired is there until then. Copies beyond the limit of weight_limit
-     * are dropped on release and made again by the next acquire. */
-    ckvc_status (*weight_create)(backend *be, const void *bytes, be_type type, int64_t rows,
-                                 int64_t cols, be_weight **out, ckvc_err *err);
-    /* The same for rows inside a fused matrix: row r is the matrix's row r / block * stride + r %
-     * block, from `bytes` on. */
-    ckvc_status (*weight_create_blocks)(backend *be, const void *bytes, be_type type, int64_t rows,
-                                        int64_t cols, int64_t block, int64_t stride,
-                                        be_weight **out, ckvc_err *err);
+    /* Weights: a backend may use the bytes in place or hold its own copy. acquire makes the weight
+     * ready for use, release says that it may be dropped again: what was acquired is there until
+     * then. Copies beyond the limit of weight_limit are dropped on release and made again by the
+     * next acquire. */
+    ckvc_status (*weight_create)(backend *be, const be_matrix *m, be_weight **out, ckvc_err *err);
     void (*weight_free)(backend *be, be_weight *w);
     ckvc_status (*weight_acquire)(backend *be, be_weight *w, ckvc_err *err);
     void (*weight_release)(backend *be, be_weight *w);
@@ -116,58 +147,44 @@ typedef struct backend_ops {
     /* y[r] (+)= W x[r] + bias. bias may be NULL; add: the result is added to y (the residual). */
     void (*matmul)(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
                    int64_t n_rows, bool add, be_buf *y);
-    /* Rotates rows [n_rows][H*D] of every lane in place, at positions pos0 ... pos0 + n_rows - 1.
-     * Half-split pairing (i, i + D/2) as in Hugging Face. inv_freq [D/2] in double, host. */
-    void (*rope)(backend *be, const be_attention_shape *s, const double *inv_freq, int64_t pos0,
-                 int64_t n_rows, int64_t n_lanes, be_buf *q);
+    /* Rotates rows [n_rows][H*D] of every lane in place. Half-split pairing (i, i + D/2) as in
+     * Hugging Face. inv_freq [D/2] in double, host. */
+    void (*rope)(backend *be, const be_attention_shape *s, const double *inv_freq,
+                 const be_rows *rows, be_buf *q);
     /* Writes k (rotated as above) and v, rows [n_rows][G*D] of every lane, to slots 0 ... n_rows-1
-     * of the lane's own cache [G][capacity][D]; the caches lie one behind the other. */
+     * of the lane's own cache. */
     void (*cache_rows)(backend *be, const be_attention_shape *s, const double *inv_freq,
-                       int64_t pos0, int64_t n_rows, int64_t n_lanes, const be_buf *k,
-                       const be_buf *v, be_buf *cache_k, be_buf *cache_v, int64_t capacity);
+                       const be_rows *rows, const be_buf *k, const be_buf *v,
+                       const be_cache *cache);
     /* Causal attention of rows at positions row0 ... row0 + n_rows - 1 over the cache; row0 begins
      * a tile; q, out [n_rows][H*D]. */
     void (*attention_causal)(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows,
-                             const be_buf *q, const be_buf *cache_k, const be_buf *cache_v,
-                             int64_t capacity, be_buf *out);
-    /* Attention of continuation rows r = 0 ... n_rows-1, at positions n_prompt + r, of n_lanes
-     * lanes: over the lane's kept prompt positions in the one prompt cache, and over rows 0 ... r
-     * of a continuation's own cache. Entries whose kept sets are the same pointer share one
-     * gathered copy of these keys and values when they follow each other. */
-    void (*attention_kept)(backend *be, const be_attention_shape *s, int64_t n_rows,
-                           int64_t n_prompt, const be_buf *q, const be_buf *cache_k,
-                           const be_buf *cache_v, int64_t capacity, const be_buf *own_k,
-                           const be_buf *own_v, int64_t own_capacity, const be_lane *lanes,
-                           int64_t n_lanes, be_buf *out);
-    /* Attention mass of the last `window` rows of n_rows prompt rows: mass[g][t] = sum over window
-     * rows j and the query heads of group g of A[h][j][t], double, host [G][n_rows]. q's first row
-     * is position row0, which begins a tile at or before the window. Never materialises more than a
-     * tile of rows x keys. */
-    ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, int64_t n_rows,
-                               int64_t window, const be_buf *q, int64_t row0, const be_buf *cache_k,
-                               int64_t capacity, double *mass, ckvc_err *err);
-    /* Rows r = 0 ... n_rows-1 of query head h -> out [H][n_rows], host: lane `full` has run on the
-     * whole prompt cache, lane `other` on `kept` (NULL: all of it); queries and caches as in
-     * attention_kept. The lanes may be the same. A measurement: it takes scratch of its own on
-     * first use. */
-    ckvc_status (*attention_error)(backend *be, const be_attention_shape *s, int64_t n_rows,
-                                   int64_t n_prompt, const be_buf *q, const be_buf *cache_k,
-                                   int64_t capacity, const be_buf *own_k, int64_t own_capacity,
-                                   int32_t full, int32_t other, const kept_set *kept,
+                             const be_buf *q, const be_cache *cache, be_buf *out);
+    /* Attention of continuation rows over a lane's kept prompt positions and its own rows 0 ... r.
+     * Entries whose kept sets are the same pointer share one gathered copy of these keys and values
+     * when they follow each other. */
+    void (*attention_kept)(backend *be, const be_attention_shape *s, const be_continuation *c,
+                           const be_lane *lanes, int64_t n_lanes, be_buf *out);
+    /* Attention mass of a window: mass[g][t] = sum over its rows j and the query heads of group g
+     * of A[h][j][t], double, host [G][n]. Never materialises more than a tile of rows x keys. */
+    ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, const be_window *w,
+                               const be_buf *q, const be_cache *cache, double *mass, ckvc_err *err);
+    /* Rows r = 0 ... n_rows-1 of query head h -> out [H][n_rows], host. A measurement: it takes
+     * scratch of its own on first use. */
+    ckvc_status (*attention_error)(backend *be, const be_attention_shape *s,
+                                   const be_continuation *c, const be_compared *lanes,
                                    be_row_error *out, ckvc_err *err);
     /* norm[g][t] = ||V[g][t]||_2 of cache slots 0 ... n-1, double, host [G][n]. */
     ckvc_status (*value_norms)(backend *be, const be_attention_shape *s, int64_t n,
-                               const be_buf *cache_v, int64_t capacity, double *norm,
-                               ckvc_err *err);
+                               const be_cache *cache, double *norm, ckvc_err *err);
     /* y[r] = silu(gate[r]) * up[r], width values a row. y may be gate. */
     void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows,
                      int64_t width, be_buf *y);
     /* nll[i][r] = logsumexp(W x) - (W x)[target[r]] for row row0 + r of lane i, nats, double, host
      * [n_lanes][n_rows]; a lane is row0 + n_rows rows here, and all have the same targets [n_rows].
      * Logits are tiled over the vocabulary, never stored whole. */
-    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
-                            int64_t n_rows, int64_t n_lanes, const int32_t *target, double *nll,
-                            ckvc_err *err);
+    ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
+                            const int32_t *target, double *nll, ckvc_err *err);
     /* Logits of one row, host [V]. */
     ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row,
                                float *logits, ckvc_err *err);

@@ -25,10 +25,10 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     const activations *a = p->act;
     be_weight *const *w = m->layers[il];
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
-    be_buf *cache_k = p->prompt->k[il], *cache_v = p->prompt->v[il];
+    const be_cache *cache = &p->prompt[il];
+    const be_rows rows = {.n_rows = p->n_rows, .n_lanes = 1};
 
-    op->cache_rows(m->be, s, p->inv_freq, 0, p->n_rows, 1, a->k, a->v, cache_k, cache_v,
-                   p->prompt->capacity);
+    op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, cache);
     if (il == m->shape->n_layers - 1 &&
         forward_top_row(p) > 0) { /* whole tiles, so that the rows' bits stay what they were */
         at->row0 = forward_top_row(p);
@@ -38,10 +38,10 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
                       m->shape->width);
     }
     op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
-    op->rope(m->be, s, p->inv_freq, at->row0, at->n_rows, 1, a->q);
-    op->attention_causal(m->be, s, at->row0, at->n_rows, a->q, cache_k, cache_v,
-                         p->prompt->capacity, a->mix);
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache_k, cache_v, err) : CKVC_OK;
+    const be_rows top = {at->row0, at->n_rows, 1};
+    op->rope(m->be, s, p->inv_freq, &top, a->q);
+    op->attention_causal(m->be, s, at->row0, at->n_rows, a->q, cache, a->mix);
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
 }
 
 /* The lanes in work under their sets of layer il, those of one start together, as they share it;
@@ -70,27 +70,29 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     be_weight *const *w = m->layers[il];
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
+    const be_rows rows = {p->n_prompt, p->n_rows, at->n_lanes};
+    const be_continuation c = {.n_rows = p->n_rows,
+                               .n_prompt = p->n_prompt,
+                               .q = a->q,
+                               .prompt = p->prompt[il],
+                               .own = *p->own};
 
     op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
-    op->rope(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->q);
-    op->cache_rows(m->be, s, p->inv_freq, p->n_prompt, p->n_rows, at->n_lanes, a->k, a->v,
-                   p->own->k[0], p->own->v[0], p->own->capacity);
+    op->rope(m->be, s, p->inv_freq, &rows, a->q);
+    op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, p->own);
     int64_t joined = at->n_lanes;
     while (joined < p->n_lanes && p->lanes[joined].layer == il) {
         joined++;
     }
     const int64_t n = attention_order(p, il, at->n_lanes, joined);
-    op->attention_kept(m->be, s, p->n_rows, p->n_prompt, a->q, p->prompt->k[il], p->prompt->v[il],
-                       p->prompt->capacity, p->own->k[0], p->own->v[0], p->own->capacity, p->order,
-                       n, a->mix);
+    op->attention_kept(m->be, s, &c, p->order, n, a->mix);
     for (int64_t i = at->n_lanes; i < joined; i++) {
         op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
                       m->shape->width);
     }
     at->n_lanes = joined;
     at->n_rows = joined * lane_rows;
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own->k[0], p->own->v[0], err)
-                  : CKVC_OK;
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own, err) : CKVC_OK;
 }
 
 /* Output product and MLP of n rows from `row` on. */
@@ -162,8 +164,7 @@ ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, doub
                            ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     CKVC_TRY(op->weight_acquire(m->be, m->head, err));
-    const ckvc_status st = op->head_nll(m->be, m->head, rows.x, rows.row0, rows.n_rows,
-                                        rows.n_lanes, target, nll, err);
+    const ckvc_status st = op->head_nll(m->be, m->head, rows.x, &rows.at, target, nll, err);
     op->weight_release(m->be, m->head);
     return st;
 }
@@ -171,7 +172,7 @@ ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, doub
 ckvc_status model_head_logits(model *m, head_rows row, float *logits, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     CKVC_TRY(op->weight_acquire(m->be, m->head, err));
-    const ckvc_status st = op->head_logits(m->be, m->head, row.x, row.row0, logits, err);
+    const ckvc_status st = op->head_logits(m->be, m->head, row.x, row.at.row0, logits, err);
     op->weight_release(m->be, m->head);
     return st;
 }

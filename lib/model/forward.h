@@ -17,16 +17,11 @@ typedef struct activations { /* rows padded to whole tiles */
     be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
 } activations;
 
-typedef struct kv_cache { /* [lanes][G][capacity][D], per layer */
-    be_buf **k, **v;
-    int64_t capacity;
-} kv_cache;
-
 /* Called after the attention of layer `layer` with queries and cache in place; q's first row is
  * position row0. Of continuations the queries and own caches of every lane. May read, never changes
  * anything. */
 typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                                 const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err);
+                                 const be_cache *cache, ckvc_err *err);
 
 typedef struct forward_pass {
     model *m;
@@ -34,7 +29,7 @@ typedef struct forward_pass {
     const int32_t *tokens;  /* [n_rows], host, inside the vocabulary */
     const double *inv_freq; /* [D/2], rope_frequencies of prompt and continuation together */
     int64_t n_rows;
-    const kv_cache *prompt; /* a prefill writes it; a continuation reads it */
+    const be_cache *prompt; /* [L]; a prefill writes them, a continuation reads them */
     /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1 */
     int64_t first_row; /* what is read of the top rows begins here: the last layer leaves earlier
                           tiles at their keys and values */
@@ -43,7 +38,7 @@ typedef struct forward_pass {
     const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */
     int64_t n_lanes;
     int64_t n_prompt;
-    const kv_cache *own;
+    const be_cache *own;
     be_lane *order; /* [n_lanes] scratch */
     /* both */
     layer_tap tap; /* or NULL */
@@ -64,7 +59,7 @@ static inline int64_t forward_top_row(const forward_pass *p) {
  * model's largest matrix. */
 typedef struct head_rows {
     const be_buf *x; /* normed */
-    int64_t row0, n_rows, n_lanes;
+    be_rows at;
 } head_rows;
 ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, double *nll,
                            ckvc_err *err) CKVC_MUST_CHECK;

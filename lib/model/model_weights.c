@@ -50,15 +50,18 @@ static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor 
     static const be_type types[] = {
         [TENSOR_F32] = BE_F32, [TENSOR_F16] = BE_F16, [TENSOR_BF16] = BE_BF16};
     const bool plain = tensor_is_plain(t);
-    const int64_t rows = t->dims[0], cols = t->rank > 1 ? t->dims[1] : 1;
-    const void *bytes = plain ? (const void *)t->data : decode(m, t);
-    const be_type type = plain ? types[t->type] : BE_F32;
-    if (!fused) { return m->be->ops->weight_create(m->be, bytes, type, rows, cols, out, err); }
-    assert(plain); /* fused tensors come from directories alone, whose types are plain */
-    const uint64_t row_bytes = t->bytes / (uint64_t)rows;
-    return m->be->ops->weight_create_blocks(m->be, t->data + (uint64_t)fused->first * row_bytes,
-                                            type, fused->own_rows, cols, fused->block,
-                                            fused->stride, out, err);
+    be_matrix matrix = {.bytes = plain ? (const void *)t->data : decode(m, t),
+                        .type = plain ? types[t->type] : BE_F32,
+                        .rows = t->dims[0],
+                        .cols = t->rank > 1 ? t->dims[1] : 1};
+    if (fused) {
+        assert(plain); /* fused tensors come from directories alone, whose types are plain */
+        matrix.bytes = t->data + (uint64_t)fused->first * (t->bytes / (uint64_t)t->dims[0]);
+        matrix.rows = fused->own_rows;
+        matrix.block = fused->block;
+        matrix.stride = fused->stride;
+    }
+    return m->be->ops->weight_create(m->be, &matrix, out, err);
 }
 
 static ckvc_status hand_over_all(model *m, ckvc_err *err) {

@@ -10,10 +10,10 @@ struct session {
     model *m;
     session_limits limits;
     activations act;
-    kv_cache prompt; /* [L] */
-    kv_cache own;    /* one layer's worth, of every lane */
-    be_buf *last;    /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
-    be_buf **bufs;   /* [n_bufs] all of the above */
+    be_cache *prompt; /* [L] */
+    be_cache own;     /* one layer's worth, of every lane */
+    be_buf *last;     /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
+    be_buf **bufs;    /* [n_bufs] all of the above */
     size_t n_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
@@ -92,7 +92,7 @@ size_t session_scratch_bytes(const backend *be, const model_shape *shape, sessio
 
 /* ---- life ---- */
 
-static ckvc_status create_buffers(session *s, ckvc_err *err) {
+static void create_buffers(session *s) {
     const model_shape *shape = s->m->shape;
     backend *be = s->m->be;
     const buffer_sizes b = sizes_of(shape, s->limits);
@@ -123,12 +123,15 @@ static ckvc_status create_buffers(session *s, ckvc_err *err) {
         const size_t i = s->n_bufs, values = i < 2 * n_layers ? b.prompt_cache
                                              : i < n_caches   ? b.own_cache
                                                               : wanted[i - n_caches].values;
-        CKVC_TRY(be->ops->buf_create(be, values, &bufs[i], err));
+        bufs[i] = be->ops->buf_create(be, values);
         if (i >= n_caches) { *wanted[i - n_caches].buf = bufs[i]; }
     }
-    s->prompt = (kv_cache){bufs, bufs + n_layers, be_padded_rows(s->limits.max_prompt)};
-    s->own = (kv_cache){bufs + 2 * n_layers, bufs + 2 * n_layers + 1, lane_rows(s->limits)};
-    return CKVC_OK;
+    s->prompt = ckvc_alloc(n_layers, sizeof *s->prompt);
+    for (size_t l = 0; l < n_layers; l++) {
+        s->prompt[l] =
+            (be_cache){bufs[l], bufs[n_layers + l], be_padded_rows(s->limits.max_prompt)};
+    }
+    s->own = (be_cache){bufs[2 * n_layers], bufs[2 * n_layers + 1], lane_rows(s->limits)};
 }
 
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
@@ -151,11 +154,11 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     window_stats_init(&s->stats, shape, limits.max_prompt);
-    CKVC_TRY(create_buffers(s, err));
+    create_buffers(s);
     const be_extent most = extent_of(shape, limits);
     const be_attention_shape attention = layer_attention(m, 0);
     rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
-    CKVC_TRY(m->be->ops->reserve(m->be, &attention, s->inv_freq, &most, err));
+    m->be->ops->reserve(m->be, &attention, s->inv_freq, &most);
     CKVC_TRY(model_acquire(m, err));
     *out = ckvc_take(&s);
     return CKVC_OK;
@@ -168,6 +171,7 @@ void session_destroy(session *s) {
         be->ops->buf_free(be, s->bufs[i]);
     }
     free(s->bufs);
+    free(s->prompt);
     window_stats_fini(&s->stats);
     free(s->row_errors);
     free(s->nll);
@@ -206,7 +210,7 @@ static forward_pass pass_over(session *s, const int32_t *tokens, int64_t n) {
                           .tokens = tokens,
                           .inv_freq = s->inv_freq,
                           .n_rows = n,
-                          .prompt = &s->prompt};
+                          .prompt = s->prompt};
 }
 
 typedef struct stats_ctx {
@@ -215,15 +219,14 @@ typedef struct stats_ctx {
 } stats_ctx;
 
 static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                             const be_buf *cache_k, const be_buf *cache_v, ckvc_err *err) {
+                             const be_cache *cache, ckvc_err *err) {
     const prefill_input *in = ((stats_ctx *)ctx)->in;
     session *s = ((stats_ctx *)ctx)->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    CKVC_TRY(be->ops->window_mass(be, &attention, in->n, in->window, q, row0, cache_k,
-                                  s->prompt.capacity, s->stats.mass, err));
-    CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache_v, s->prompt.capacity, s->stats.norm,
-                                  err));
+    const be_window window = {in->n, in->window, row0};
+    CKVC_TRY(be->ops->window_mass(be, &attention, &window, q, cache, s->stats.mass, err));
+    CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache, s->stats.norm, err));
     window_stats_layer(&s->stats, layer, in->n, in->window);
     return CKVC_OK;
 }
@@ -252,7 +255,7 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
     const int64_t top = forward_top_row(&pass);
     CKVC_TRY(forward(&pass, err));
     /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-    const head_rows rows = {s->act.norm, n - window - 1 - top, window, 1};
+    const head_rows rows = {s->act.norm, {n - window - 1 - top, window, 1}};
     CKVC_TRY(model_head_nll(s->m, rows, in->tokens + n - window, s->nll, err));
     be->ops->copy_rows(be, s->act.norm, n - 1 - top, s->last, 0, 1, s->m->shape->width);
     window_stats_finish(&s->stats, n, window, in->alpha_kind, stats);
@@ -265,7 +268,7 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
 /* Loss of the first continuation token, of which the prompt's last row decides. */
 static ckvc_status first_loss(session *s, const int32_t *continuation, ckvc_err *err) {
     if (s->first_known && s->first_token == continuation[0]) { return CKVC_OK; }
-    const head_rows last = {s->last, 0, 1, 1};
+    const head_rows last = {s->last, {0, 1, 1}};
     s->first_known = false;
     CKVC_TRY(model_head_nll(s->m, last, continuation, &s->first_nll, err));
     s->first_known = true;
@@ -284,16 +287,16 @@ typedef struct rollout_batch {
 
 /* Lane 0 has the full cache, lane 1 the sets. */
 static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                             const be_buf *own_k, const be_buf *own_v, ckvc_err *err) {
-    (void)own_v;
+                             const be_cache *own, ckvc_err *err) {
     const rollout_batch *b = ctx;
     session *s = b->s;
     backend *be = s->m->be;
     const int64_t n_rows = b->n - 1;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    CKVC_TRY(be->ops->attention_error(be, &attention, n_rows, row0, q, s->prompt.k[layer],
-                                      s->prompt.capacity, own_k, s->own.capacity, 0, 1,
-                                      &b->lanes[1].sets[layer], s->row_errors, err));
+    const be_continuation rows = {
+        .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
+    const be_compared lanes = {.full = 0, .other = 1, .kept = &b->lanes[1].sets[layer]};
+    CKVC_TRY(be->ops->attention_error(be, &attention, &rows, &lanes, s->row_errors, err));
     layer_error *out = &b->errors[layer];
     *out = (layer_error){0};
     for (int32_t h = 0; h < attention.n_heads; h++) {
@@ -338,7 +341,7 @@ static ckvc_status roll_out(rollout_batch *b, double *nll, ckvc_err *err) {
         CKVC_TRY(forward(&pass, err));
         /* behind the places of the first losses: what is moved up below is read before it is
          * written over */
-        const head_rows rows = {s->act.norm, 0, n - 1, n_lanes};
+        const head_rows rows = {s->act.norm, {0, n - 1, n_lanes}};
         CKVC_TRY(model_head_nll(s->m, rows, b->continuation + 1, nll + n_lanes, err));
     }
     for (int64_t i = 0; i < n_lanes; i++) {
@@ -380,13 +383,13 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
     rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = pass_over(s, tokens, n);
     CKVC_TRY(forward(&pass, err));
-    const head_rows rows = {s->act.norm, 0, n - 1, 1};
+    const head_rows rows = {s->act.norm, {0, n - 1, 1}};
     return model_head_nll(s->m, rows, tokens + 1, nll, err);
 }
 
 ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {
     assert(position >= 0 && position < s->limits.max_prompt);
-    const head_rows row = {s->act.norm, position, 1, 1};
+    const head_rows row = {s->act.norm, {position, 1, 1}};
     return model_head_logits(s->m, row, logits, err);
 }
 

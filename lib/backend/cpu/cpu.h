@@ -21,30 +21,23 @@ struct be_buf {
 };
 
 struct be_weight {
-    int64_t rows, cols;
-    int64_t block, stride; /* row r lies at the file's row r / block * stride + r % block; block ==
-                              stride: one after the other */
-    be_type type;
-    const void *bytes; /* borrowed */
-    const float *f32;  /* [rows][cols]: bytes themselves, or own; NULL until acquired */
+    be_matrix m;
+    const float *f32; /* [rows][cols]: the bytes themselves, or own; NULL until acquired */
     float *own;
     bool bf16;     /* multiplied in bf16: own holds rounded values, or oneDNN's packed pieces */
     void **pieces; /* oneDNN's handles of the packed pieces */
 };
 
-/* Memory of dropped copies, for the next weight of the same size: the layers of a model take turns
- * in it. */
-typedef struct spare_copy {
-    float *data;
-    size_t n;
-} spare_copy;
-#define SPARE_COPIES   32
-#define SPARE_PER_SIZE 4 /* a layer's q, k, v, o at most, or its gate, up, down */
-
+/* Memory that only grows, so that after the largest prompt nothing allocates. */
 typedef struct cpu_scratch {
     float *data;
     size_t n;
 } cpu_scratch;
+
+/* Memory of dropped copies, for the next weight of the same size: the layers of a model take turns
+ * in it. */
+#define SPARE_COPIES   32
+#define SPARE_PER_SIZE 4 /* a layer's q, k, v, o at most, or its gate, up, down */
 
 /* cos and sin of position * inv_freq, [n_positions][half]; kept because every layer of every prompt
  * asks for the same. */
@@ -64,7 +57,7 @@ typedef struct cpu_backend {
     rope_table rope;
     size_t bytes_max; /* copies of weights and buffers; 0: no limit */
     size_t bytes_now;
-    spare_copy spare[SPARE_COPIES];
+    cpu_scratch spare[SPARE_COPIES];
     int n_spare;
     ckvc_err failure;      /* first failure of a call that returns nothing; handed out by sync */
     struct cpu_bf16 *bf16; /* NULL: products in float32 */
@@ -74,36 +67,73 @@ static inline cpu_backend *cpu_of(backend *be) {
     return (cpu_backend *)be;
 }
 
-/* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`
- * floats. false: no memory, recorded for the next sync; the operation is then left out. Grows only,
- * so after the largest prompt nothing allocates. */
-bool cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
+/* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
+void cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
+ckvc_status cpu_sync(backend *be, ckvc_err *err);
 
 #define CPU_MOST_ROWS 256 /* of a task of a product */
 
-/* ---- operations that have a file of their own ---- */
+/* Score rows are this long: whole vectors. */
+static inline int64_t cpu_score_stride(int64_t n) {
+    return (n + 15) / 16 * 16;
+}
+/* score [BE_ROW_TILE][stride] = scale q k^T for n keys [n][D], by whichever product the backend
+ * computes with; rows of q lie H*D apart. */
+void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
+                int64_t n, float *score, int64_t stride);
+/* The n positions that head g keeps. */
+static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
+    const int64_t set = kept->n_sets == 1 ? 0 : g;
+    *n = (int64_t)kept->offsets[set + 1] - (int64_t)kept->offsets[set];
+    return kept->positions + kept->offsets[set];
+}
+
+/* ---- operations: backend.h says what they do ---- */
+
+/* cpu_weights.c */
+ckvc_status cpu_weight_create(backend *be, const be_matrix *m, be_weight **out, ckvc_err *err);
+void cpu_weight_free(backend *be, be_weight *w);
+ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err);
+void cpu_weight_release(backend *be, be_weight *w);
+/* n values from value `first` of row `row`, as float32; they may run on into the rows behind it of
+ * the same block. */
+void cpu_weight_read(const be_weight *w, int64_t row, int64_t first, float *dst, int64_t n);
+
+/* cpu_rows.c */
+void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
+void cpu_embed(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows,
+               be_buf *x);
+void cpu_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
+                 be_buf *y);
+void cpu_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
+                  be_buf *y);
+void cpu_copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,
+                   int64_t n_rows, int64_t width);
+void cpu_rope(backend *be, const be_attention_shape *s, const double *inv_freq, const be_rows *rows,
+              be_buf *q);
+void cpu_cache_rows(backend *be, const be_attention_shape *s, const double *inv_freq,
+                    const be_rows *rows, const be_buf *k, const be_buf *v, const be_cache *cache);
+ckvc_status cpu_value_norms(backend *be, const be_attention_shape *s, int64_t n,
+                            const be_cache *cache, double *norm, ckvc_err *err);
+
+/* cpu_matmul.c */
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
                 int64_t n_rows, bool add, be_buf *y);
-ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
-                         int64_t n_rows, int64_t n_lanes, const int32_t *target, double *nll,
-                         ckvc_err *err);
+ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
+                         const int32_t *target, double *nll, ckvc_err *err);
 ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row,
                             float *logits, ckvc_err *err);
+
+/* cpu_attention.c, cpu_attention_error.c */
 void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows,
-                          const be_buf *q, const be_buf *cache_k, const be_buf *cache_v,
-                          int64_t capacity, be_buf *out);
-void cpu_attention_kept(backend *be, const be_attention_shape *s, int64_t n_rows, int64_t n_prompt,
-                        const be_buf *q, const be_buf *cache_k, const be_buf *cache_v,
-                        int64_t capacity, const be_buf *own_k, const be_buf *own_v,
-                        int64_t own_capacity, const be_lane *lanes, int64_t n_lanes, be_buf *out);
-ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, int64_t n_rows,
-                            int64_t window, const be_buf *q, int64_t row0, const be_buf *cache_k,
-                            int64_t capacity, double *mass, ckvc_err *err);
-ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, int64_t n_rows,
-                                int64_t n_prompt, const be_buf *q, const be_buf *cache_k,
-                                int64_t capacity, const be_buf *own_k, int64_t own_capacity,
-                                int32_t full, int32_t other, const kept_set *kept,
-                                be_row_error *out, ckvc_err *err);
+                          const be_buf *q, const be_cache *cache, be_buf *out);
+void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_continuation *r,
+                        const be_lane *lanes, int64_t n_lanes, be_buf *out);
+ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, const be_window *w,
+                            const be_buf *q, const be_cache *cache, double *mass, ckvc_err *err);
+ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, const be_continuation *r,
+                                const be_compared *lanes, be_row_error *out, ckvc_err *err);
+
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
@@ -112,16 +142,17 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
 
 /* ---- row kernels (cpu_kernels.c): plain loops over one row that the compiler turns into vector
  * code ---- */
+
 /* x[i] = exp(x[i] - max x), at most 1 ulp off; returns the sum of these, in double, so that what is
  * divided by it sums to 1. n >= 1. *max_out may be NULL. */
 double kernel_softmax(float *x, int64_t n, float *max_out);
 void kernel_scale(float *x, int64_t n, float factor);
 void kernel_mass_add(double *mass, const float *e, int64_t n,
-                     double factor); /* mass[i] += e[i] * factor */
+                     double factor); /* mass += e * factor */
 void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n);
 void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps);
-void kernel_rope(float *x, const float *cos, const float *sin,
-                 int32_t half);                /* in place, pairs (i, i + half) */
+/* In place, pairs (i, i + half). */
+void kernel_rope(float *x, const float *cos, const float *sin, int32_t half);
 double kernel_norm(const float *x, int64_t n); /* ||x||_2, summed in double */
 void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n);
 void kernel_from_f16(const uint16_t *src, float *dst, int64_t n);

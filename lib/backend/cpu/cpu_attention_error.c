@@ -7,63 +7,46 @@
  * Nothing is derived from the identity that the numbers are there to test.
  */
 #include <assert.h>
-#include <cblas.h>
 
 #include "lib/backend/cpu/cpu.h"
 
 typedef struct error_job {
     cpu_backend *c;
     const be_attention_shape *s;
-    int64_t n_rows, n_prompt, capacity, own_capacity;
-    int32_t lanes[2]; /* the full one, the compressed one */
-    const float *q, *k, *own_k;
-    const kept_set *kept;
+    const be_continuation *r;
+    const be_compared *lanes;
     be_row_error *out;
 } error_job;
-
-static int64_t padded(int64_t n) {
-    return (n + 15) / 16 * 16;
-}
-
-/* score = scale q k^T for n keys, by whichever product the backend computes with. */
-static void product(const error_job *a, const float *q, const float *k, int64_t n, float *score,
-                    int64_t stride) {
-    const be_attention_shape *s = a->s;
-    const int64_t ldq = (int64_t)s->n_heads * s->head_dim;
-    if (n == 0) { return; }
-    if (!a->c->fma) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, BE_ROW_TILE, (int)n, s->head_dim,
-                    s->scale, q, (int)ldq, k, s->head_dim, 0.0f, score, (int)stride);
-        return;
-    }
-    a->c->fma->product(BE_ROW_TILE, n, s->head_dim, q, ldq, k, s->head_dim, false, score, stride);
-    for (int r = 0; r < BE_ROW_TILE; r++) {
-        kernel_scale(score + r * stride, n, s->scale);
-    }
-}
 
 /* Scores of one lane's block over positions 0 ... n_prompt + row0 + BE_ROW_TILE - 1,
  * [BE_ROW_TILE][stride]. */
 static void block_scores(const error_job *a, int32_t lane, int64_t h, int64_t row0, float *score,
                          int64_t stride) {
     const be_attention_shape *s = a->s;
+    const be_continuation *r = a->r;
     const int64_t d = s->head_dim, g = h / (s->n_heads / s->n_kv_heads),
-                  lane_rows = be_padded_rows(a->n_rows);
-    const float *q = a->q + ((lane * lane_rows + row0) * s->n_heads + h) * d;
-    product(a, q, a->k + g * a->capacity * d, a->n_prompt, score, stride);
-    product(a, q, a->own_k + (lane * s->n_kv_heads + g) * a->own_capacity * d, row0 + BE_ROW_TILE,
-            score + a->n_prompt, stride);
+                  lane_rows = be_padded_rows(r->n_rows);
+    const float *q = r->q->data + ((lane * lane_rows + row0) * s->n_heads + h) * d;
+    cpu_scores(a->c, s, q, r->prompt.k->data + g * r->prompt.capacity * d, r->n_prompt, score,
+               stride);
+    cpu_scores(a->c, s, q, r->own.k->data + (lane * s->n_kv_heads + g) * r->own.capacity * d,
+               row0 + BE_ROW_TILE, score + r->n_prompt, stride);
 }
 
-/* x: one row of scores, its positions [lo, hi). positions [n]: what is kept of the prompt (NULL:
- * all of it). Gathers the kept scores to `out`; returns how many. */
-static int64_t gather(const float *x, int64_t lo, int64_t hi, int64_t n_prompt,
-                      const uint32_t *positions, int64_t n, float *out) {
+/* A row sees positions [lo, hi); of the prompt's first n_prompt the n in `positions` are kept
+ * (NULL: all of them). */
+typedef struct seen {
+    int64_t lo, hi, n_prompt, n;
+    const uint32_t *positions;
+} seen;
+
+/* Gathers the kept ones of a row's scores x to `out`; returns how many. */
+static int64_t gather(const seen *v, const float *x, float *out) {
     int64_t m = 0;
-    for (int64_t i = 0; positions && i < n; i++) {
-        if ((int64_t)positions[i] >= lo) { out[m++] = x[positions[i]]; }
+    for (int64_t i = 0; v->positions && i < v->n; i++) {
+        if ((int64_t)v->positions[i] >= v->lo) { out[m++] = x[v->positions[i]]; }
     }
-    for (int64_t t = positions && lo < n_prompt ? n_prompt : lo; t < hi; t++) {
+    for (int64_t t = v->positions && v->lo < v->n_prompt ? v->n_prompt : v->lo; t < v->hi; t++) {
         out[m++] = x[t];
     }
     return m;
@@ -71,20 +54,19 @@ static int64_t gather(const float *x, int64_t lo, int64_t hi, int64_t n_prompt,
 
 /* full: the row's scores, overwritten by their softmax; kept_full, kept_other [n_kept]: scores over
  * what is kept, likewise. */
-static be_row_error row_error(float *full, int64_t lo, int64_t hi, int64_t n_prompt,
-                              const uint32_t *positions, int64_t n, float *kept_full,
-                              float *kept_other, int64_t n_kept) {
-    const double whole = 1.0 / kernel_softmax(full + lo, hi - lo, NULL);
-    const double restricted = 1.0 / kernel_softmax(kept_full, n_kept, NULL),
+static be_row_error row_error(const seen *v, float *full, float *kept_full, float *kept_other,
+                              int64_t n_kept) {
+    const double whole = 1.0 / kernel_softmax(full + v->lo, v->hi - v->lo, NULL),
+                 restricted = 1.0 / kernel_softmax(kept_full, n_kept, NULL),
                  other = 1.0 / kernel_softmax(kept_other, n_kept, NULL);
     be_row_error e = {0};
     int64_t i = 0, m = 0;
-    for (int64_t t = lo; t < hi; t++) {
+    for (int64_t t = v->lo; t < v->hi; t++) {
         const double p = (double)full[t] * whole;
-        while (positions && i < n && (int64_t)positions[i] < t) {
+        while (v->positions && i < v->n && (int64_t)v->positions[i] < t) {
             i++;
         }
-        if (positions && t < n_prompt && (i == n || (int64_t)positions[i] != t)) {
+        if (v->positions && t < v->n_prompt && (i == v->n || (int64_t)v->positions[i] != t)) {
             e.mass += p;
             e.restricted += p * p;
             e.actual += p * p;
@@ -104,54 +86,32 @@ static void error_task(void *ctx, int64_t task, int worker) {
     const error_job *a = ctx;
     const be_attention_shape *s = a->s;
     const int64_t h = task % s->n_heads, row0 = task / s->n_heads * BE_ROW_TILE,
-                  g = h / (s->n_heads / s->n_kv_heads);
-    const int64_t stride = padded(a->n_prompt + row0 + BE_ROW_TILE);
+                  stride = cpu_score_stride(a->r->n_prompt + row0 + BE_ROW_TILE);
     float *full = a->c->worker[worker].data, *other = full + BE_ROW_TILE * stride,
           *kept_full = other + BE_ROW_TILE * stride, *kept_other = kept_full + stride;
-    const uint32_t *positions = NULL;
-    int64_t n = 0;
-    if (a->kept) {
-        const int64_t set = a->kept->n_sets == 1 ? 0 : g;
-        positions = a->kept->positions + a->kept->offsets[set];
-        n = (int64_t)a->kept->offsets[set + 1] - (int64_t)a->kept->offsets[set];
+    seen v = {.n_prompt = a->r->n_prompt};
+    if (a->lanes->kept) {
+        v.positions = cpu_kept_of(a->lanes->kept, h / (s->n_heads / s->n_kv_heads), &v.n);
     }
-    block_scores(a, a->lanes[0], h, row0, full, stride);
-    block_scores(a, a->lanes[1], h, row0, other, stride);
-    for (int64_t r = row0; r < row0 + BE_ROW_TILE && r < a->n_rows; r++) {
+    block_scores(a, a->lanes->full, h, row0, full, stride);
+    block_scores(a, a->lanes->other, h, row0, other, stride);
+    for (int64_t r = row0; r < row0 + BE_ROW_TILE && r < a->r->n_rows; r++) {
         float *x = full + (r - row0) * stride;
-        const int64_t hi = a->n_prompt + r + 1,
-                      lo = s->window && hi > s->window ? hi - s->window : 0;
-        const int64_t n_kept = gather(x, lo, hi, a->n_prompt, positions, n, kept_full);
-        gather(other + (r - row0) * stride, lo, hi, a->n_prompt, positions, n, kept_other);
-        a->out[h * a->n_rows + r] =
-            row_error(x, lo, hi, a->n_prompt, positions, n, kept_full, kept_other, n_kept);
+        v.hi = v.n_prompt + r + 1;
+        v.lo = s->window && v.hi > s->window ? v.hi - s->window : 0;
+        const int64_t n_kept = gather(&v, x, kept_full);
+        gather(&v, other + (r - row0) * stride, kept_other);
+        a->out[h * a->r->n_rows + r] = row_error(&v, x, kept_full, kept_other, n_kept);
     }
 }
 
-ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, int64_t n_rows,
-                                int64_t n_prompt, const be_buf *q, const be_buf *cache_k,
-                                int64_t capacity, const be_buf *own_k, int64_t own_capacity,
-                                int32_t full, int32_t other, const kept_set *kept,
-                                be_row_error *out, ckvc_err *err) {
-    cpu_backend *c = cpu_of(be);
-    const int64_t rows = be_padded_rows(n_rows);
-    assert(n_prompt <= capacity && rows <= own_capacity &&
-           (!kept || kept->n_sets == 1 || kept->n_sets == s->n_kv_heads));
-    if (!cpu_reserve(c, (size_t)((2 * BE_ROW_TILE + 2) * padded(n_prompt + rows)), 0)) {
-        return be->ops->sync(be, err);
-    }
-    error_job a = {.c = c,
-                   .s = s,
-                   .n_rows = n_rows,
-                   .n_prompt = n_prompt,
-                   .capacity = capacity,
-                   .own_capacity = own_capacity,
-                   .lanes = {full, other},
-                   .q = q->data,
-                   .k = cache_k->data,
-                   .own_k = own_k->data,
-                   .kept = kept,
-                   .out = out};
-    ckvc_pool_run(c->base.pool, rows / BE_ROW_TILE * s->n_heads, error_task, &a);
-    return be->ops->sync(be, err);
+ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, const be_continuation *r,
+                                const be_compared *lanes, be_row_error *out, ckvc_err *err) {
+    const int64_t rows = be_padded_rows(r->n_rows), stride = cpu_score_stride(r->n_prompt + rows);
+    assert(r->n_prompt <= r->prompt.capacity && rows <= r->own.capacity);
+    assert(!lanes->kept || lanes->kept->n_sets == 1 || lanes->kept->n_sets == s->n_kv_heads);
+    cpu_reserve(cpu_of(be), (size_t)((2 * BE_ROW_TILE + 2) * stride), 0);
+    error_job a = {.c = cpu_of(be), .s = s, .r = r, .lanes = lanes, .out = out};
+    ckvc_pool_run(be->pool, rows / BE_ROW_TILE * s->n_heads, error_task, &a);
+    return cpu_sync(be, err);
 }

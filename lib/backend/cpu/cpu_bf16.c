@@ -111,7 +111,7 @@ static int64_t piece_width(int64_t n_out, int64_t col) {
 }
 
 static int64_t n_pieces(const be_weight *w) {
-    return (w->rows + BF16_PIECE - 1) / BF16_PIECE;
+    return (w->m.rows + BF16_PIECE - 1) / BF16_PIECE;
 }
 
 static const onednn_shape *shape_of(const cpu_bf16 *b, int64_t n, int64_t k) {
@@ -135,24 +135,24 @@ ckvc_status cpu_bf16_expect(cpu_backend *c, be_weight *w, ckvc_err *err) {
     w->bf16 = true;
     if (b->dnn) {
         const int64_t last = (n_pieces(w) - 1) * BF16_PIECE;
-        CKVC_TRY(need_shape(b, piece_width(w->rows, 0), w->cols, err));
-        CKVC_TRY(need_shape(b, piece_width(w->rows, last), w->cols, err));
+        CKVC_TRY(need_shape(b, piece_width(w->m.rows, 0), w->m.cols, err));
+        CKVC_TRY(need_shape(b, piece_width(w->m.rows, last), w->m.cols, err));
         w->pieces = ckvc_calloc((size_t)n_pieces(w), sizeof *w->pieces);
         return CKVC_OK;
     }
-    for (int i = 0; w->cols > b->max_in && i < c->n_threads; i++) {
+    for (int i = 0; w->m.cols > b->max_in && i < c->n_threads; i++) {
         free(b->x[i]);
-        b->x[i] = ckvc_alloc_aligned((size_t)(CPU_MOST_ROWS * w->cols), sizeof **b->x);
+        b->x[i] = ckvc_alloc_aligned((size_t)(CPU_MOST_ROWS * w->m.cols), sizeof **b->x);
     }
-    b->max_in = w->cols > b->max_in ? w->cols : b->max_in;
+    b->max_in = w->m.cols > b->max_in ? w->m.cols : b->max_in;
     return CKVC_OK;
 }
 
 /* Floats that a piece takes in the weight's copy, and the copy as a whole. */
 static size_t piece_floats(const cpu_bf16 *b, const be_weight *w, int64_t col) {
-    const int64_t width = piece_width(w->rows, col);
-    if (!b->dnn) { return (size_t)(width * w->cols); }
-    return (shape_of(b, width, w->cols)->packed_bytes + 63) / 64 * (64 / sizeof(float));
+    const int64_t width = piece_width(w->m.rows, col);
+    if (!b->dnn) { return (size_t)(width * w->m.cols); }
+    return (shape_of(b, width, w->m.cols)->packed_bytes + 63) / 64 * (64 / sizeof(float));
 }
 
 size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w) {
@@ -163,7 +163,6 @@ size_t cpu_bf16_copy_floats(const cpu_backend *c, const be_weight *w) {
 typedef struct pack_job {
     cpu_bf16 *b;
     be_weight *w;
-    cpu_read_rows read;
 } pack_job;
 
 /* A task is a piece: its rows of W, rounded, into the copy; through the worker's buffer where
@@ -172,7 +171,7 @@ static void pack_task(void *ctx, int64_t task, int worker) {
     const pack_job *job = ctx;
     cpu_bf16 *b = job->b;
     be_weight *w = job->w;
-    const int64_t col = task * BF16_PIECE, width = piece_width(w->rows, col), k = w->cols;
+    const int64_t col = task * BF16_PIECE, width = piece_width(w->m.rows, col), k = w->m.cols;
     float *copy = w->own + (size_t)task * piece_floats(b, w, 0);
     const onednn_shape *shape = b->dnn ? shape_of(b, width, k) : NULL;
     void *to = shape ? shape->worker[worker].w : copy;
@@ -180,7 +179,7 @@ static void pack_task(void *ctx, int64_t task, int worker) {
     for (int64_t r = 0; r < width; r++) {
         for (int64_t at = 0; at < k; at += 4096) {
             const int64_t n = at + 4096 < k ? 4096 : k - at;
-            job->read(w, col + r, at, row, n);
+            cpu_weight_read(w, col + r, at, row, n);
             if (b->halves) {
                 kernel_to_bf16(row, (uint16_t *)to + r * k + at, n);
             } else {
@@ -194,13 +193,13 @@ static void pack_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, cpu_read_rows read, ckvc_err *err) {
-    pack_job job = {c->bf16, w, read};
+ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, ckvc_err *err) {
+    pack_job job = {c->bf16, w};
     ckvc_pool_run(c->base.pool, n_pieces(w), pack_task, &job);
     if (atomic_load(&c->bf16->failed)) {
         return ckvc_fail(err, CKVC_E_DEVICE,
                          "oneDNN failed to pack a weight of %lld x %lld; use --compute f32",
-                         (long long)w->rows, (long long)w->cols);
+                         (long long)w->m.rows, (long long)w->m.cols);
     }
     w->f32 = w->own;
     return CKVC_OK;
@@ -219,9 +218,9 @@ void cpu_bf16_drop(be_weight *w) {
  * y. */
 static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t col, int64_t width,
                       bool onto, float *y, int64_t ldy, int worker) {
-    const onednn_shape *shape = shape_of(b, width, w->cols);
+    const onednn_shape *shape = shape_of(b, width, w->m.cols);
     const onednn_buffers *buffers = &shape->worker[worker];
-    const int64_t n = BE_ROW_TILE * w->cols;
+    const int64_t n = BE_ROW_TILE * w->m.cols;
     if (b->halves) {
         kernel_to_bf16(x, buffers->x, n);
     } else {
@@ -242,11 +241,11 @@ static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t c
 void cpu_bf16_product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x,
                       int64_t col, int64_t width, bool onto, float *y, int64_t ldy, int worker) {
     assert(n_rows % BE_ROW_TILE == 0 && col % BF16_PIECE == 0 &&
-           (width % BF16_PIECE == 0 || col + width == w->rows));
+           (width % BF16_PIECE == 0 || col + width == w->m.rows));
     for (int64_t r = 0; r < n_rows; r += BE_ROW_TILE) {
         for (int64_t at = 0; at < width; at += BF16_PIECE) {
-            run_piece(c->bf16, w, x + r * w->cols, col + at, piece_width(w->rows, col + at), onto,
-                      y + r * ldy + at, ldy, worker);
+            run_piece(c->bf16, w, x + r * w->m.cols, col + at, piece_width(w->m.rows, col + at),
+                      onto, y + r * ldy + at, ldy, worker);
         }
     }
 }

@@ -28,10 +28,6 @@ typedef enum cpu_products {
  * last column. */
 #define BF16_PIECE 256
 
-/* n values of row `row` from value `first` on, as float32. */
-typedef void (*cpu_read_rows)(const be_weight *w, int64_t row, int64_t first, float *dst,
-                              int64_t n);
-
 /* Before the first weight, and once: sets the backend's bf16, and with it what it says of itself.
  */
 ckvc_status cpu_bf16_create(struct cpu_backend *c, cpu_products products,
@@ -41,8 +37,7 @@ void cpu_bf16_destroy(struct cpu_backend *c); /* fine without one; all below nee
 /* A matrix of more than one column will come: makes room for it, so that no product allocates. */
 ckvc_status cpu_bf16_expect(struct cpu_backend *c, be_weight *w, ckvc_err *err) CKVC_MUST_CHECK;
 size_t cpu_bf16_copy_floats(const struct cpu_backend *c, const be_weight *w); /* of its own */
-ckvc_status cpu_bf16_pack(struct cpu_backend *c, be_weight *w, cpu_read_rows read,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status cpu_bf16_pack(struct cpu_backend *c, be_weight *w, ckvc_err *err) CKVC_MUST_CHECK;
 void cpu_bf16_drop(be_weight *w); /* before its own memory goes to another weight */
 size_t cpu_bf16_scratch_bytes(const struct cpu_backend *c);
 

@@ -11,7 +11,7 @@
 
 /* sqrt(sum (got - want)^2 / sum want^2): rounding gives some 1e-7, a wrong tile 1e-2 and more. */
 #define MOST_ERROR 3e-6
-#define REPEATS    4 /* on all threads: what they do to each other shows only at times */
+#define REPEATS    4      /* on all threads: what they do to each other shows only at times */
 #define MEET_S     0.0005 /* waits for the others so long */
 
 /* Whole tiles and a few rows; more inputs than FMA_DEPTH; one column more than BF16_PIECE. */
@@ -25,7 +25,8 @@ typedef struct scene {
     backend *be;
     float *x, *w, *k, *v;   /* [ROWS][IN], [OUT][IN], caches [KV_HEADS][CAPACITY][D] */
     float *x_seen, *w_seen; /* as products see them: rounded with bf16 */
-    be_buf *bx, *by, *bk, *bv;
+    be_buf *bx, *by;
+    be_cache cache;
     be_weight *bw;
     int32_t target[ROWS];
 } scene;
@@ -57,7 +58,8 @@ static double plain_product(const scene *s, int64_t row, int64_t col) {
 
 static ckvc_status run_losses(const scene *s, float *y, ckvc_err *err) {
     double nll[ROWS];
-    CKVC_TRY(s->be->ops->head_nll(s->be, s->bw, s->bx, 0, ROWS, 1, s->target, nll, err));
+    const be_rows all = {.n_rows = ROWS, .n_lanes = 1};
+    CKVC_TRY(s->be->ops->head_nll(s->be, s->bw, s->bx, &all, s->target, nll, err));
     for (int r = 0; r < ROWS; r++) {
         y[r] = (float)nll[r];
     }
@@ -74,7 +76,7 @@ static double plain_loss(const scene *s, int64_t row, int64_t col) {
 }
 
 static ckvc_status run_attention(const scene *s, float *y, ckvc_err *err) {
-    s->be->ops->attention_causal(s->be, &shape, 0, ROWS, s->bx, s->bk, s->bv, CAPACITY, s->by);
+    s->be->ops->attention_causal(s->be, &shape, 0, ROWS, s->bx, &s->cache, s->by);
     return s->be->ops->read(s->be, s->by, 0, y, ROWS * IN, err);
 }
 
@@ -111,11 +113,10 @@ static float *seen(const backend *be, const float *v, size_t n) {
     return copy;
 }
 
-static ckvc_status filled(backend *be, size_t n, const float *data, size_t n_data, be_buf **out,
-                          ckvc_err *err) {
-    CKVC_TRY(be->ops->buf_create(be, n, out, err));
-    if (n_data > 0) { be->ops->write(be, *out, 0, data, n_data); }
-    return CKVC_OK;
+static be_buf *filled(backend *be, size_t n, const float *data, size_t n_data) {
+    be_buf *b = be->ops->buf_create(be, n);
+    if (n_data > 0) { be->ops->write(be, b, 0, data, n_data); }
+    return b;
 }
 
 static ckvc_status scene_open(scene *s, ckvc_err *err) {
@@ -132,16 +133,16 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
     for (int r = 0; r < ROWS; r++) {
         s->target[r] = r * 97 % OUT;
     }
-    CKVC_TRY(filled(be, CAPACITY * IN, s->x, ROWS * IN, &s->bx, err));
-    CKVC_TRY(filled(be, CAPACITY * IN, NULL, 0, &s->by, err));
-    CKVC_TRY(filled(be, CACHE, s->k, CACHE, &s->bk, err));
-    CKVC_TRY(filled(be, CACHE, s->v, CACHE, &s->bv, err));
-    CKVC_TRY(be->ops->weight_create(be, s->w, BE_F32, OUT, IN, &s->bw, err));
+    s->bx = filled(be, CAPACITY * IN, s->x, ROWS * IN);
+    s->by = filled(be, CAPACITY * IN, NULL, 0);
+    s->cache = (be_cache){filled(be, CACHE, s->k, CACHE), filled(be, CACHE, s->v, CACHE), CAPACITY};
+    const be_matrix m = {.bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN};
+    CKVC_TRY(be->ops->weight_create(be, &m, &s->bw, err));
     return be->ops->weight_acquire(be, s->bw, err);
 }
 
 static void scene_close(scene *s) {
-    be_buf *const buffers[] = {s->bx, s->by, s->bk, s->bv};
+    be_buf *const buffers[] = {s->bx, s->by, s->cache.k, s->cache.v};
     float *const arrays[] = {s->x, s->w, s->k, s->v, s->x_seen, s->w_seen};
     s->be->ops->weight_free(s->be, s->bw);
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {

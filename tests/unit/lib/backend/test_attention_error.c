@@ -11,28 +11,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "lib/base/rng.h"
-#include "tests/unit/golden_model.h"
+#include "tests/unit/lib/backend/on_backend.h"
 
 enum { LANES = 3, FULL = 2, OTHER = 1 };
-
-static ckvc_rng rng;
-
-static float *values(size_t n, double scale) {
-    float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
-    }
-    return v;
-}
-
-static be_buf *buffer(backend *be, const float *data, size_t n) {
-    be_buf *b;
-    ckvc_err err = {0};
-    assert_int_equal(be->ops->buf_create(be, n, &b, &err), CKVC_OK);
-    be->ops->write(be, b, 0, data, n);
-    return b;
-}
 
 typedef struct rows_case {
     be_attention_shape s;
@@ -112,6 +93,22 @@ static void check_rows(const rows_case *c, const kept_set *kept, const be_row_er
     free(p), free(restricted), free(actual);
 }
 
+/* The operation's numbers of a case, whose arrays hold n_q, n_k and n_own values. */
+static void measure(backend *be, const rows_case *c, size_t n_q, size_t n_k, size_t n_own,
+                    const kept_set *kept, be_row_error *out) {
+    ckvc_err err = {0};
+    be_buf *q = buffer(be, n_q, c->q), *k = buffer(be, n_k, c->k),
+           *own = buffer(be, n_own, c->own_k);
+    const be_continuation rows = {.n_rows = c->n_rows,
+                                  .n_prompt = c->n_prompt,
+                                  .q = q,
+                                  .prompt = {.k = k, .capacity = c->capacity},
+                                  .own = {.k = own, .capacity = c->own_capacity}};
+    const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
+    assert_int_equal(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err), CKVC_OK);
+    be->ops->buf_free(be, q), be->ops->buf_free(be, k), be->ops->buf_free(be, own);
+}
+
 static void rows(void **state) {
     (void)state;
     static const struct {
@@ -152,16 +149,7 @@ static void rows(void **state) {
             const kept_set *kept = set < 0 ? NULL : &sets[set];
             for (int run = 0; run < 4; run++) { /* both kinds of products, on 1 and 3 threads */
                 bench b = bench_open_kind(run < 2 ? "cpu" : "openblas", run % 2 ? 3 : 1);
-                ckvc_err err = {0};
-                be_buf *q = buffer(b.be, c.q, n_q), *k = buffer(b.be, c.k, n_k),
-                       *own = buffer(b.be, c.own_k, n_own);
-                assert_int_equal(b.be->ops->attention_error(b.be, &c.s, c.n_rows, c.n_prompt, q, k,
-                                                            c.capacity, own, c.own_capacity, FULL,
-                                                            OTHER, kept, run % 2 ? again : got,
-                                                            &err),
-                                 CKVC_OK);
-                b.be->ops->buf_free(b.be, q), b.be->ops->buf_free(b.be, k),
-                    b.be->ops->buf_free(b.be, own);
+                measure(b.be, &c, n_q, n_k, n_own, kept, run % 2 ? again : got);
                 bench_close(&b);
                 if (run % 2) {
                     check_rows(&c, kept, got);
@@ -179,7 +167,6 @@ static void rows(void **state) {
 static void nearly_all_mass_lost(void **state) {
     (void)state;
     bench b = bench_open(1);
-    ckvc_err err = {0};
     rows_case c = {
         .s = {1, 1, 2, 0, 1.0f}, .n_prompt = 2, .n_rows = 1, .capacity = 64, .own_capacity = 64};
     c.q = ckvc_calloc(LANES * 64 * 2, sizeof *c.q), c.k = ckvc_calloc(64 * 2, sizeof *c.k);
@@ -189,17 +176,12 @@ static void nearly_all_mass_lost(void **state) {
         c.own_k[lane * 128] = -400.0f;
     }
     c.k[0] = 400.0f;
-    be_buf *q = buffer(b.be, c.q, LANES * 128), *k = buffer(b.be, c.k, 128),
-           *own = buffer(b.be, c.own_k, LANES * 128);
     const uint32_t offsets[2] = {0, 0};
     const kept_set none = {1, offsets, offsets};
     be_row_error e;
-    assert_int_equal(b.be->ops->attention_error(b.be, &c.s, 1, 2, q, k, 64, own, 64, FULL, OTHER,
-                                                &none, &e, &err),
-                     CKVC_OK);
+    measure(b.be, &c, LANES * 128, 128, LANES * 128, &none, &e);
     assert_true(e.mass == 1.0 && e.restricted == 2.0 &&
                 e.actual == 2.0); /* from one corner of the simplex to another */
-    b.be->ops->buf_free(b.be, q), b.be->ops->buf_free(b.be, k), b.be->ops->buf_free(b.be, own);
     free(c.q), free(c.k), free(c.own_k);
     bench_close(&b);
 }

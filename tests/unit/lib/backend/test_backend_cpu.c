@@ -13,56 +13,15 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <string.h>
-
-#include "lib/base/rng.h"
-#include "tests/unit/golden_model.h"
+#include "tests/unit/lib/backend/on_backend.h"
 
 #define NMSE_BOUND 1e-11
 
-static ckvc_rng rng;
 static const char *kind; /* of backend */
 
-static float *values(size_t n, double scale) {
-    float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
-    }
-    return v;
-}
-
-static be_buf *buffer(backend *be, size_t n, const float *data, size_t n_data) {
-    be_buf *b;
-    ckvc_err err = {0};
-    assert_int_equal(be->ops->buf_create(be, n, &b, &err), CKVC_OK);
-    if (n_data) { be->ops->write(be, b, 0, data, n_data); }
-    return b;
-}
-
-static be_weight *weight(backend *be, const float *data, int64_t rows, int64_t cols) {
-    be_weight *w;
-    ckvc_err err = {0};
-    assert_int_equal(be->ops->weight_create(be, data, BE_F32, rows, cols, &w, &err), CKVC_OK);
-    assert_int_equal(be->ops->weight_acquire(be, w, &err), CKVC_OK);
-    return w;
-}
-
-static float *contents(backend *be, const be_buf *b, size_t n) {
-    ckvc_err err = {0};
-    float *v = ckvc_alloc(n, sizeof *v);
-    assert_int_equal(be->ops->read(be, b, 0, v, n, &err), CKVC_OK);
-    return v;
-}
-
 static void check_nmse(const char *what, const float *got, const double *want, size_t n) {
-    double error = 0, size = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-        size += want[i] * want[i];
-    }
-    if (!(error <= NMSE_BOUND * size)) {
-        fail_msg("%s: NMSE %.3g, bound %.3g", what, error / size, NMSE_BOUND);
-    }
+    const double error = nmse(got, want, n);
+    if (!(error <= NMSE_BOUND)) { fail_msg("%s: NMSE %.3g, bound %.3g", what, error, NMSE_BOUND); }
 }
 
 /* ---- products ---- */
@@ -81,8 +40,8 @@ static void matmul(void **state) {
                   *x = values((size_t)(rows * n_in), 1);
             float *y0 = values((size_t)(rows * n_out), 1);
             be_weight *bw = weight(b.be, w, n_out, n_in), *bb = weight(b.be, bias, n_out, 1);
-            be_buf *bx = buffer(b.be, (size_t)(rows * n_in), x, (size_t)(rows * n_in)),
-                   *by = buffer(b.be, (size_t)(rows * n_out), y0, (size_t)(rows * n_out));
+            be_buf *bx = buffer(b.be, (size_t)(rows * n_in), x),
+                   *by = buffer(b.be, (size_t)(rows * n_out), y0);
             b.be->ops->matmul(b.be, bw, with_bias ? bb : NULL, bx, n, add, by);
             float *got = contents(b.be, by, (size_t)(n * n_out));
             double *want = ckvc_alloc((size_t)(n * n_out), sizeof *want);
@@ -113,7 +72,7 @@ static void head(void **state) {
     bench b = bench_open_kind(kind, 2);
     float *w = values(VOCAB * IN, 2), *x = values(192 * IN, 1);
     be_weight *bw = weight(b.be, w, VOCAB, IN);
-    be_buf *bx = buffer(b.be, 192 * IN, x, 192 * IN);
+    be_buf *bx = buffer(b.be, 192 * IN, x);
     const int64_t row0 = 41, n = ROWS - 41;
     int32_t target[ROWS];
     double nll[ROWS];
@@ -123,7 +82,7 @@ static void head(void **state) {
     }
     target[3] = VOCAB - 1;
     target[4] = 0;
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, row0, n, 1, target, nll, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){row0, n, 1}, target, nll), CKVC_OK);
     float *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want);
     for (int64_t r = 0; r < n; r++) {
@@ -142,14 +101,13 @@ static void head(void **state) {
             check_nmse("head_logits", logits, want, VOCAB);
         }
     }
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 0, 1, target, nll, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, 0, 1}, target, nll), CKVC_OK);
     /* three lanes of 50 rows, rows 7 ... 49 asked for: the same rows as three calls of one lane */
     double lanes[3 * 43], alone[43];
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 7, 43, 3, target, lanes, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){7, 43, 3}, target, lanes), CKVC_OK);
     for (int i = 0; i < 3; i++) {
-        be_buf *lane = buffer(b.be, 64 * IN, x + i * 64 * IN, 64 * IN);
-        assert_int_equal(b.be->ops->head_nll(b.be, bw, lane, 7, 43, 1, target, alone, &err),
-                         CKVC_OK);
+        be_buf *lane = buffer(b.be, 64 * IN, x + i * 64 * IN);
+        assert_int_equal(head_nll(b.be, bw, lane, (be_rows){7, 43, 1}, target, alone), CKVC_OK);
         assert_memory_equal(alone, lanes + i * 43, sizeof alone);
         b.be->ops->buf_free(b.be, lane);
     }
@@ -169,16 +127,15 @@ static void head_extremes(void **state) {
     }
     w[650] = 400.0f;
     be_weight *bw = weight(b.be, w, 700, 1);
-    be_buf *bx = buffer(b.be, 64, x, 64);
+    be_buf *bx = buffer(b.be, 64, x);
     const int32_t target[1] = {650}, other[1] = {2};
     double nll;
-    ckvc_err err = {0};
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, 1, target, &nll, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, target, &nll), CKVC_OK);
     assert_true(nll == 0.0);
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, 1, other, &nll, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, other, &nll), CKVC_OK);
     assert_true(nll == 700.0);
     w[5] = NAN; /* a broken model must not get a finite loss */
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, 1, 1, other, &nll, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, other, &nll), CKVC_OK);
     assert_true(isnan(nll));
     b.be->ops->weight_free(b.be, bw);
     b.be->ops->buf_free(b.be, bx);
@@ -199,8 +156,8 @@ static void norm_silu_embed(void **state) {
         for (size_t i = 0; i < used && i < 40; i++) {
             x[i] *= 60; /* gates far outside the range of a plain exp */
         }
-        be_buf *bx = buffer(b.be, all, x, all), *bu = buffer(b.be, all, u, all),
-               *by = buffer(b.be, all, NULL, 0);
+        be_buf *bx = buffer(b.be, all, x), *bu = buffer(b.be, all, u),
+               *by = buffer(b.be, all, NULL);
         be_weight *bw = weight(b.be, w, m, 1);
         double *want = ckvc_alloc(used, sizeof *want);
         b.be->ops->rmsnorm(b.be, bx, n, bw, 1e-3f, by);
@@ -254,14 +211,13 @@ static void norm_silu_embed(void **state) {
 /* Every float16 and bfloat16 bit pattern, at addresses that are aligned to nothing. */
 static void weight_types(void **state) {
     (void)state;
-    ckvc_err err = {0};
     bench b = bench_open_kind(kind, 2);
     uint8_t *bytes = ckvc_alloc(65536 * 4 + 1, 1);
     int32_t *ids = ckvc_alloc(65536, sizeof *ids);
     for (int i = 0; i < 65536; i++) {
         ids[i] = i;
     }
-    be_buf *x = buffer(b.be, 65536, NULL, 0);
+    be_buf *x = buffer(b.be, 65536, NULL);
     for (int type = 0; type < 3; type++) {
         for (uint32_t i = 0; i < 65536; i++) {
             const uint16_t h = (uint16_t)i;
@@ -272,10 +228,7 @@ static void weight_types(void **state) {
                 memcpy(bytes + 1 + i * 2, &h, 2);
             }
         }
-        be_weight *w;
-        assert_int_equal(
-            b.be->ops->weight_create(b.be, bytes + 1, (be_type)type, 65536, 1, &w, &err), CKVC_OK);
-        assert_int_equal(b.be->ops->weight_acquire(b.be, w, &err), CKVC_OK);
+        be_weight *w = weight_of(b.be, bytes + 1, (be_type)type, 65536, 1);
         b.be->ops->embed(b.be, w, ids, 65536, x);
         float *got = contents(b.be, x, 65536);
         for (uint32_t i = 0; i < 65536; i++) {
@@ -436,28 +389,32 @@ static void attention(void **state) {
                *norm = ckvc_alloc((size_t)(g_count * c.n), sizeof *norm);
         bench b = bench_open_kind(kind, 2);
         ckvc_err err = {0};
-        be_buf *q = buffer(b.be, (size_t)(rows * width), c.q, (size_t)(rows * width)),
-               *out = buffer(b.be, (size_t)(rows * width), NULL, 0);
-        be_buf *k = buffer(b.be, cache, c.k, cache), *v = buffer(b.be, cache, c.v, cache);
-        be_buf *own_k = buffer(b.be, own, c.own_k, own), *own_v = buffer(b.be, own, c.own_v, own);
+        be_buf *q = buffer(b.be, (size_t)(rows * width), c.q),
+               *out = buffer(b.be, (size_t)(rows * width), NULL);
+        const be_cache prompt = {buffer(b.be, cache, c.k), buffer(b.be, cache, c.v), c.capacity};
+        const be_continuation rows_of = {
+            .n_rows = c.n_own,
+            .n_prompt = c.n,
+            .q = q,
+            .prompt = prompt,
+            .own = {buffer(b.be, own, c.own_k), buffer(b.be, own, c.own_v), c.own_capacity}};
 
-        b.be->ops->attention_causal(b.be, &c.s, 0, c.n, q, k, v, c.capacity, out);
+        b.be->ops->attention_causal(b.be, &c.s, 0, c.n, q, &prompt, out);
         float *got = contents(b.be, out, (size_t)(c.n * width));
         naive_causal(&c, want, want_mass, mass_window);
         check_nmse("attention_causal", got, want, (size_t)(c.n * width));
-        assert_int_equal(
-            b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, q, 0, k, c.capacity, mass, &err),
-            CKVC_OK);
+        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, &(be_window){c.n, mass_window, 0}, q,
+                                                &prompt, mass, &err),
+                         CKVC_OK);
         /* the rows of the window's tiles alone: the very same numbers */
         const int64_t row0 = (c.n - mass_window) / BE_ROW_TILE * BE_ROW_TILE, n_tail = c.n - row0;
-        be_buf *tail = buffer(b.be, (size_t)(be_padded_rows(n_tail) * width), c.q + row0 * width,
-                              (size_t)(be_padded_rows(n_tail) * width));
-        b.be->ops->attention_causal(b.be, &c.s, row0, n_tail, tail, k, v, c.capacity, out);
+        be_buf *tail = buffer(b.be, (size_t)(be_padded_rows(n_tail) * width), c.q + row0 * width);
+        b.be->ops->attention_causal(b.be, &c.s, row0, n_tail, tail, &prompt, out);
         float *got_tail = contents(b.be, out, (size_t)(n_tail * width));
         assert_memory_equal(got_tail, got + row0 * width, (size_t)(n_tail * width) * sizeof *got);
         double *mass_tail = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass_tail);
-        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, c.n, mass_window, tail, row0, k,
-                                                c.capacity, mass_tail, &err),
+        assert_int_equal(b.be->ops->window_mass(b.be, &c.s, &(be_window){c.n, mass_window, row0},
+                                                tail, &prompt, mass_tail, &err),
                          CKVC_OK);
         assert_memory_equal(mass, mass_tail, (size_t)(g_count * c.n) * sizeof *mass);
         b.be->ops->buf_free(b.be, tail);
@@ -467,8 +424,7 @@ static void attention(void **state) {
             assert_true((want_mass[t] == 0) ==
                         (mass[t] == 0)); /* exactly zero where a sliding window hides the key */
         }
-        assert_int_equal(b.be->ops->value_norms(b.be, &c.s, c.n, v, c.capacity, norm, &err),
-                         CKVC_OK);
+        assert_int_equal(b.be->ops->value_norms(b.be, &c.s, c.n, &prompt, norm, &err), CKVC_OK);
         for (int64_t g = 0; g < g_count; g++) {
             for (int64_t t = 0; t < c.n; t++) {
                 double sum = 0;
@@ -500,8 +456,7 @@ static void attention(void **state) {
         for (int m = -1; m < 3; m++) {
             const kept_set *kept = m < 0 ? NULL : &sets[m];
             const be_lane lane = {0, 0, kept};
-            b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v,
-                                      c.own_capacity, &lane, 1, out);
+            b.be->ops->attention_kept(b.be, &c.s, &rows_of, &lane, 1, out);
             got = contents(b.be, out, (size_t)(c.n_own * width));
             naive_kept(&c, c.q, c.own_k, c.own_v, kept, want);
             check_nmse("attention_kept", got, want, (size_t)(c.n_own * width));
@@ -510,8 +465,7 @@ static void attention(void **state) {
         /* four lanes: sets shared and not, one that reads another's queries, one that is left out
          */
         const be_lane lanes[] = {{0, 0, &sets[0]}, {3, 3, &sets[0]}, {0, 1, &sets[2]}};
-        b.be->ops->attention_kept(b.be, &c.s, c.n_own, c.n, q, k, v, c.capacity, own_k, own_v,
-                                  c.own_capacity, lanes, 3, out);
+        b.be->ops->attention_kept(b.be, &c.s, &rows_of, lanes, 3, out);
         for (size_t x = 0; x < 3; x++) {
             const int64_t from = lanes[x].from;
             got = ckvc_alloc((size_t)(c.n_own * width), sizeof *got);
@@ -525,7 +479,7 @@ static void attention(void **state) {
             check_nmse("attention_kept, lanes", got, want, (size_t)(c.n_own * width));
             free(got);
         }
-        be_buf *const bufs[] = {q, out, k, v, own_k, own_v};
+        be_buf *const bufs[] = {q, out, prompt.k, prompt.v, rows_of.own.k, rows_of.own.v};
         for (size_t x = 0; x < 6; x++) {
             b.be->ops->buf_free(b.be, bufs[x]);
         }
@@ -548,16 +502,15 @@ static void rope(void **state) {
     }
     float *q = values(ROWS * H * D, 1), *k = values(ROWS * G * D, 1), *v = values(ROWS * G * D, 1),
           *junk = values(2 * G * CAP * D, 1);
-    be_buf *bq = buffer(b.be, ROWS * H * D, q, ROWS * H * D),
-           *bk = buffer(b.be, ROWS * G * D, k, ROWS * G * D),
-           *bv = buffer(b.be, ROWS * G * D, v, ROWS * G * D);
-    be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D),
-           *cv = buffer(b.be, 2 * G * CAP * D, junk, 2 * G * CAP * D);
+    be_buf *bq = buffer(b.be, ROWS * H * D, q), *bk = buffer(b.be, ROWS * G * D, k),
+           *bv = buffer(b.be, ROWS * G * D, v);
+    be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk), *cv = buffer(b.be, 2 * G * CAP * D, junk);
     double early[D / 2] = {0};
-    b.be->ops->rope(b.be, &s, early, 0, 1, 1,
+    b.be->ops->rope(b.be, &s, early, &(be_rows){0, 1, 1},
                     bq); /* other frequencies first: angle 0 turns nothing */
-    b.be->ops->rope(b.be, &s, inv_freq, POS0, N, 2, bq);
-    b.be->ops->cache_rows(b.be, &s, inv_freq, POS0, N, 2, bk, bv, ck, cv, CAP);
+    const be_rows rows = {POS0, N, 2};
+    b.be->ops->rope(b.be, &s, inv_freq, &rows, bq);
+    b.be->ops->cache_rows(b.be, &s, inv_freq, &rows, bk, bv, &(be_cache){ck, cv, CAP});
     float *got_q = contents(b.be, bq, ROWS * H * D), *got_k = contents(b.be, ck, 2 * G * CAP * D),
           *got_v = contents(b.be, cv, 2 * G * CAP * D);
     for (int lane = 0; lane < 2; lane++) {
@@ -622,19 +575,19 @@ static void row_does_not_depend_on_batch_or_threads(void **state) {
     const be_attention_shape s = {H, G, D, 0, 0.17f};
     for (int run = 0; run < 10; run++) {
         bench b = bench_open_kind(kind, run % 3 + 1);
-        ckvc_err err = {0};
         const int64_t n = batches[run % 5];
         be_weight *bw = weight(b.be, w, OUT, IN), *bh = weight(b.be, head_w, VOCAB, IN);
-        be_buf *bx = buffer(b.be, MAX * IN, junk, MAX * IN), *by = buffer(b.be, MAX * OUT, NULL, 0);
-        be_buf *out[2] = {buffer(b.be, MAX * IN, NULL, 0), buffer(b.be, MAX * IN, NULL, 0)};
-        be_buf *bk = buffer(b.be, G * MAX * D, k, G * MAX * D),
-               *bv = buffer(b.be, G * MAX * D, v, G * MAX * D);
+        be_buf *bx = buffer(b.be, MAX * IN, junk), *by = buffer(b.be, MAX * OUT, NULL);
+        be_buf *out[2] = {buffer(b.be, MAX * IN, NULL), buffer(b.be, MAX * IN, NULL)};
+        const be_cache cache = {buffer(b.be, G * MAX * D, k), buffer(b.be, G * MAX * D, v), MAX};
+        const be_continuation c = {
+            .n_rows = n, .n_prompt = 300, .q = bx, .prompt = cache, .own = cache};
         b.be->ops->write(b.be, bx, 0, x, (size_t)(n * IN));
         b.be->ops->matmul(b.be, bw, NULL, bx, n, false, by);
-        b.be->ops->attention_causal(b.be, &s, 0, n, bx, bk, bv, MAX, out[0]);
-        b.be->ops->attention_kept(b.be, &s, n, 300, bx, bk, bv, MAX, bk, bv, MAX, &lane, 1, out[1]);
+        b.be->ops->attention_causal(b.be, &s, 0, n, bx, &cache, out[0]);
+        b.be->ops->attention_kept(b.be, &s, &c, &lane, 1, out[1]);
         double nll[MAX];
-        assert_int_equal(b.be->ops->head_nll(b.be, bh, bx, 0, n, 1, target, nll, &err), CKVC_OK);
+        assert_int_equal(head_nll(b.be, bh, bx, (be_rows){0, n, 1}, target, nll), CKVC_OK);
         float *got[3] = {contents(b.be, by, KEEP * OUT), contents(b.be, out[0], KEEP * IN),
                          contents(b.be, out[1], KEEP * IN)};
         for (int i = 0; i < 3; i++) {
@@ -645,7 +598,7 @@ static void row_does_not_depend_on_batch_or_threads(void **state) {
         }
         if (run == 0) { memcpy(first_nll, nll, sizeof first_nll); }
         assert_memory_equal(first_nll, nll, sizeof first_nll);
-        be_buf *const bufs[] = {bx, by, out[0], out[1], bk, bv};
+        be_buf *const bufs[] = {bx, by, out[0], out[1], cache.k, cache.v};
         for (size_t i = 0; i < 6; i++) {
             b.be->ops->buf_free(b.be, bufs[i]);
         }

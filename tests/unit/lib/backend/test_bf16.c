@@ -10,21 +10,17 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <string.h>
 #include <unistd.h>
 
 #include "calib/bench/bench_error.h"
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
-#include "lib/base/rng.h"
-#include "tests/unit/golden_model.h"
+#include "tests/unit/lib/backend/on_backend.h"
 
 /* Both sides multiply the same rounded numbers, so what is left is float32 summation, as in
  * test_backend_cpu. Without rounding an operand is off by up to 2^-9, which gives 1e-6 and more. */
 #define NMSE_BOUND   1e-11
 #define NMSE_ROUNDED 1e-7
-
-static ckvc_rng rng;
 
 /* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one
  * with an even last bit. */
@@ -62,23 +58,6 @@ static void say_what_ran(const bench *b) {
     printf("ran: bf16 %s\n", strstr(kernel, "-amx")           ? "by AMX"
                              : strstr(kernel, "-avx512_bf16") ? "by AVX512_BF16"
                                                               : "emulated");
-}
-
-static float *values(size_t n) {
-    float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = (float)(ckvc_rng_double(&rng) * 2 - 1);
-    }
-    return v;
-}
-
-static double nmse(const float *got, const double *want, size_t n) {
-    double error = 0, size = 0;
-    for (size_t i = 0; i < n; i++) {
-        error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-        size += want[i] * want[i];
-    }
-    return error / size;
 }
 
 static void rounding(void **state) {
@@ -137,30 +116,18 @@ static void products(cpu_products way) {
         const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2],
                       rows = be_padded_rows(n);
         const size_t all = (size_t)(rows * n_out), used = (size_t)(n * n_out);
-        float *w = values((size_t)(n_out * n_in)), *bias = values((size_t)n_out),
-              *x = values((size_t)(rows * n_in));
-        float *y0 = values(all), *got = ckvc_alloc(used, sizeof *got);
+        float *w = values((size_t)(n_out * n_in), 1), *bias = values((size_t)n_out, 1),
+              *x = values((size_t)(rows * n_in), 1);
+        float *y0 = values(all, 1);
         float *w16 = rounded_all(w, (size_t)(n_out * n_in)),
               *x16 = rounded_all(x, (size_t)(rows * n_in));
         double *want = ckvc_alloc(used, sizeof *want);
         for (int kind = 0; kind < 4; kind++) {
             const bool add = kind & 1, with_bias = kind & 2;
-            ckvc_err err = {0};
-            be_weight *bw, *bb;
-            be_buf *bx, *by;
-            assert_int_equal(b.be->ops->weight_create(b.be, w, BE_F32, n_out, n_in, &bw, &err),
-                             CKVC_OK);
-            assert_int_equal(b.be->ops->weight_create(b.be, bias, BE_F32, n_out, 1, &bb, &err),
-                             CKVC_OK);
-            assert_int_equal(b.be->ops->weight_acquire(b.be, bw, &err), CKVC_OK);
-            assert_int_equal(b.be->ops->weight_acquire(b.be, bb, &err), CKVC_OK);
-            assert_int_equal(b.be->ops->buf_create(b.be, (size_t)(rows * n_in), &bx, &err),
-                             CKVC_OK);
-            assert_int_equal(b.be->ops->buf_create(b.be, all, &by, &err), CKVC_OK);
-            b.be->ops->write(b.be, bx, 0, x, (size_t)(rows * n_in));
-            b.be->ops->write(b.be, by, 0, y0, all);
+            be_weight *bw = weight(b.be, w, n_out, n_in), *bb = weight(b.be, bias, n_out, 1);
+            be_buf *bx = buffer(b.be, (size_t)(rows * n_in), x), *by = buffer(b.be, all, y0);
             b.be->ops->matmul(b.be, bw, with_bias ? bb : NULL, bx, n, add, by);
-            assert_int_equal(b.be->ops->read(b.be, by, 0, got, used, &err), CKVC_OK);
+            float *got = contents(b.be, by, used);
             oracle(want, y0, with_bias ? bias : NULL, w16, x16, n, n_out, n_in, add);
             const double error = nmse(got, want, used);
             if (!(error <= NMSE_BOUND)) {
@@ -173,8 +140,9 @@ static void products(cpu_products way) {
             b.be->ops->weight_free(b.be, bb);
             b.be->ops->buf_free(b.be, bx);
             b.be->ops->buf_free(b.be, by);
+            free(got);
         }
-        free(w), free(bias), free(x), free(y0), free(got), free(want), free(w16), free(x16);
+        free(w), free(bias), free(x), free(y0), free(want), free(w16), free(x16);
     }
     say_what_ran(&b);
     bench_close(&b);
@@ -186,16 +154,13 @@ static void ordered_product(cpu_products way, int threads, int repeats, const in
                             const float *x, float *y) {
     bench b;
     ckvc_err err = {0};
-    be_weight *bw;
-    be_buf *bx, *by;
     const int64_t rows = be_padded_rows(n_rows);
     float *again = ckvc_alloc((size_t)(n_rows * n_out), sizeof *again);
     assert_true(open_way(way, threads, &b));
     const backend_ops *ops = b.be->ops;
-    assert_int_equal(ops->weight_create(b.be, w, BE_F32, n_out, n_in, &bw, &err), CKVC_OK);
-    assert_int_equal(ops->weight_acquire(b.be, bw, &err), CKVC_OK);
-    assert_int_equal(ops->buf_create(b.be, (size_t)(rows * n_in), &bx, &err), CKVC_OK);
-    assert_int_equal(ops->buf_create(b.be, (size_t)(rows * n_out), &by, &err), CKVC_OK);
+    be_weight *bw = weight(b.be, w, n_out, n_in);
+    be_buf *bx = buffer(b.be, (size_t)(rows * n_in), NULL),
+           *by = buffer(b.be, (size_t)(rows * n_out), NULL);
     for (int64_t r = 0; r < n_rows; r++) {
         ops->write(b.be, bx, (size_t)(r * n_in), x + place[r] * n_in, (size_t)n_in);
     }
@@ -222,7 +187,7 @@ static void rows_alone(cpu_products way) {
     bench_close(&b);
     for (size_t i = 0; i < sizeof n_ins / sizeof *n_ins; i++) {
         const int64_t n_in = n_ins[i];
-        float *w = values((size_t)(OUT * n_in)), *x = values((size_t)(N * n_in));
+        float *w = values((size_t)(OUT * n_in), 1), *x = values((size_t)(N * n_in), 1);
         float *y = ckvc_alloc(N * OUT, sizeof *y), *other = ckvc_alloc(N * OUT, sizeof *y);
         int place[N];
         for (int r = 0; r < N; r++) {
@@ -251,22 +216,18 @@ static void heads(cpu_products way) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
     bench b;
     if (!open_way(way, 2, &b)) { skip(); }
-    float *w = values(VOCAB * IN), *x = values(128 * IN),
+    float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
           *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
     float *w16 = rounded_all(w, VOCAB * IN), *x16 = rounded_all(x, 128 * IN);
     int32_t target[ROWS];
     ckvc_err err = {0};
-    be_weight *bw;
-    be_buf *bx;
+    be_weight *bw = weight(b.be, w, VOCAB, IN);
+    be_buf *bx = buffer(b.be, 128 * IN, x);
     for (int i = 0; i < ROWS; i++) {
         target[i] = i * 997 % VOCAB;
     }
-    assert_int_equal(b.be->ops->weight_create(b.be, w, BE_F32, VOCAB, IN, &bw, &err), CKVC_OK);
-    assert_int_equal(b.be->ops->weight_acquire(b.be, bw, &err), CKVC_OK);
-    assert_int_equal(b.be->ops->buf_create(b.be, 128 * IN, &bx, &err), CKVC_OK);
-    b.be->ops->write(b.be, bx, 0, x, 128 * IN);
-    assert_int_equal(b.be->ops->head_nll(b.be, bw, bx, 0, ROWS, 1, target, nll, &err), CKVC_OK);
+    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, ROWS, 1}, target, nll), CKVC_OK);
     for (int r = 0; r < ROWS; r++) {
         double sum = 0;
         oracle(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN, false);
@@ -456,11 +417,8 @@ static void measured_error(void **state) {
     while (list.n < N) {
         prompts_add(&list);
     }
-    const bench_error_options o = {.window = W,
-                                   .budget = 0.25,
-                                   .variants = -1,
-                                   .memory = (size_t)1 << 30,
-                                   .seed = 1};
+    const bench_error_options o = {
+        .window = W, .budget = 0.25, .variants = -1, .memory = (size_t)1 << 30, .seed = 1};
     const model_shape *s = model_get_shape(reference);
     bench_error e;
     const calibrate_inputs alike[2] = {{.model = reference, .backend = b.be, .prompts = &list},
