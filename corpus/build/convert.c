@@ -397,7 +397,7 @@ static bool is_mostly_ascii(const ckvc_buffer *text) {
     return (double)ascii >= MOSTLY_ASCII * (double)chars;
 }
 
-void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out) {
+bool text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out) {
     static void (*const converters[TEXT_KIND_COUNT])(const char *, size_t,
                                                      ckvc_buffer *) = {[TEXT_HTML] = html_text,
                                                                        [TEXT_MAN] = man_text,
@@ -411,5 +411,7 @@ void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out) 
         n = raw.size;
     }
     tidy(text, n, true, out);
-    if (!is_mostly_ascii(out)) { tidy(text, n, false, out); }
+    const bool ascii = is_mostly_ascii(out);
+    if (!ascii) { tidy(text, n, false, out); }
+    return ascii;
 }

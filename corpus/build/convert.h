@@ -6,6 +6,7 @@
 #ifndef CKVC_CORPUS_CONVERT_H
 #define CKVC_CORPUS_CONVERT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lib/base/buffer.h"
@@ -22,7 +23,7 @@ typedef enum text_kind {
 const char *text_kind_name(text_kind kind);
 /* By the file's name (without .gz) and its first bytes. */
 text_kind text_kind_guess(const char *name, const char *text, size_t n);
-/* Appends the plain text of a document to out, which is empty. */
-void text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out);
+/* Appends the plain text of a document to out, which is empty. Whether it is mostly ASCII. */
+bool text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out);
 
 #endif

@@ -168,14 +168,14 @@ size_t cut_paragraph(const char *text, size_t n, size_t most) {
 
 /* ---- prose ---- */
 
-bool is_prose(const char *text, size_t n) {
+bool is_prose(const char *text, size_t n, bool ascii) {
     size_t letters = 0, marks = 0, solid = 0, line = 0, lines = 0, numbered = 0;
     for (size_t i = 0, step; i < n; i += step) {
         const unsigned char byte = (unsigned char)text[i];
         int32_t c = byte;
         bool letter = isalpha(byte), number = isdigit(byte), neutral = cut_is_space((char)byte);
         step = 1;
-        if (byte >= 128) {
+        if (byte >= 128 && !ascii) {
             step = ckvc_utf8_step(text + i, n - i, NULL);
             step = step ? step : 1;
             c = text_char(text + i, n - i);
@@ -193,7 +193,7 @@ bool is_prose(const char *text, size_t n) {
             numbered += number;
         }
         if (line > MAX_LINE) { return false; }
-        if (ends_sentence(c)) { line = 1; /* such texts may have no line ends at all */ }
+        if (!ascii && ends_sentence(c)) { line = 1; /* such texts may have no line ends at all */ }
         if (neutral) { continue; }
         solid++;
         letters += letter;

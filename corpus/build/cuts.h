@@ -28,8 +28,9 @@ size_t cut_after_fine(const char *text, size_t n, size_t at);
  * where that is; n where nothing ends it. */
 size_t cut_paragraph(const char *text, size_t n, size_t most);
 
-/* Prose is letters, of whatever script: tables, tables of contents, listings of numbers, addresses
- * and rules are not. */
-bool is_prose(const char *text, size_t n);
+/* Prose is letters: tables, tables of contents, listings of numbers, addresses and rules are not.
+ * ascii: of a text that is mostly ASCII, where those of other scripts are formulas' and count as
+ * none; else letters of any script. */
+bool is_prose(const char *text, size_t n, bool ascii);
 
 #endif

@@ -129,34 +129,33 @@ static bool skipped_name(const char *name) {
     return false;
 }
 
-static void add_document(corpus *c, const char *source, const char *name, const char *text,
-                         size_t n) {
-    char *copy = ckvc_alloc(n + 1, 1);
-    memcpy(copy, text, n);
-    copy[n] = '\0';
+static void add_document(corpus *c, const corpus_document *d) {
+    char *text = ckvc_alloc(d->size + 1, 1);
+    memcpy(text, d->text, d->size);
+    text[d->size] = '\0';
     CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
     c->documents[c->n_documents++] =
-        (corpus_document){ckvc_strdup(source), ckvc_strdup(name), copy, n};
+        (corpus_document){ckvc_strdup(d->source), ckvc_strdup(d->name), text, d->size, d->ascii};
 }
 
 /* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
  * sentences, where a paragraph is too long). */
-static void add_parts(corpus *c, const char *source, const char *name, const char *text, size_t n) {
-    if (n < 2 * PART_BYTES) {
-        add_document(c, source, name, text, n);
+static void add_parts(corpus *c, const corpus_document *d) {
+    if (d->size < 2 * PART_BYTES) {
+        add_document(c, d);
         return;
     }
-    for (int part = 1; n > 0; part++) {
-        CKVC_AUTO_FREE char *part_name = ckvc_format("%s#%d", name, part);
-        size_t size = n;
+    size_t n = d->size;
+    for (int number = 1; n > 0; number++) {
+        CKVC_AUTO_FREE char *name = ckvc_format("%s#%d", d->name, number);
+        corpus_document part = {d->source, name, d->text + d->size - n, n, d->ascii};
         if (n >= PART_BYTES + CORPUS_MIN_BYTES) {
-            size = PART_BYTES + cut_paragraph(text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
+            part.size =
+                PART_BYTES + cut_paragraph(part.text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
         }
-        add_document(c, source, part_name, text, size);
-        text += size;
-        n -= size;
-        while (n > 0 && *text == '\n') {
-            text++;
+        add_document(c, &part);
+        n -= part.size;
+        while (n > 0 && d->text[d->size - n] == '\n') {
             n--;
         }
     }
@@ -205,7 +204,7 @@ static void add_bytes(corpus *c, const char *source, const char *name, const cha
     CKVC_AUTO_FREE char *clean = NULL;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     if (ckvc_utf8_check(bytes, n) < n) { bytes = clean = ckvc_utf8_replace(bytes, n, &n); }
-    text_convert(text_kind_guess(name, bytes, n), bytes, n, &text);
+    const bool ascii = text_convert(text_kind_guess(name, bytes, n), bytes, n, &text);
     if (text.size >= CORPUS_MIN_BYTES && !is_readable((char *)text.data, text.size)) {
         leave_out(c, LEFT_GARBLED, name);
         return;
@@ -214,7 +213,8 @@ static void add_bytes(corpus *c, const char *source, const char *name, const cha
     if (text.size < CORPUS_MIN_BYTES) {
         leave_out(c, LEFT_SHORT, name);
     } else {
-        add_parts(c, source, name, (char *)text.data, text.size);
+        add_parts(c, &(corpus_document){(char *)(uintptr_t)source, (char *)(uintptr_t)name,
+                                        (char *)text.data, text.size, ascii});
     }
 }
 

@@ -4,6 +4,7 @@
 #ifndef CKVC_CORPUS_DOCUMENTS_H
 #define CKVC_CORPUS_DOCUMENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lib/base/status.h"
@@ -15,6 +16,7 @@ typedef struct corpus_document {
     char *name;
     char *text; /* plain, NUL behind size */
     size_t size;
+    bool ascii; /* mostly */
 } corpus_document;
 
 /* Why a file makes no document. */

@@ -169,7 +169,7 @@ static ckvc_status next_span(builder *b, size_t document, span *s) {
         *s = (span){.document = d, .start = cur->at};
         CKVC_TRY(cut_span(b, wanted, s));
         if (s->end == 0) { break; }
-        if (is_prose(d->text + s->start, s->end - s->start)) {
+        if (is_prose(d->text + s->start, s->end - s->start, d->ascii)) {
             cur->at = next_paragraph(d->text, d->size, s->end);
             cur->taken++;
             return CKVC_OK;

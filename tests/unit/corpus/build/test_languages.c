@@ -94,18 +94,21 @@ static void prose(void **state) {
         {"\u2026\u2026\u2026\u2026\u2026\u4E00\u2026\u2026\u2026\u2026", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (is_prose(cases[i].text, strlen(cases[i].text)) != cases[i].is) {
+        if (is_prose(cases[i].text, strlen(cases[i].text), false) != cases[i].is) {
             fail_msg("%s", cases[i].text);
         }
     }
+    /* Greek among ASCII is a formula's. */
+    assert_false(is_prose("\u03B1 = \u03B2 + \u03B3 x", 14, true));
+    assert_true(is_prose("plain words", 11, true));
     /* A line of 30,000 letters is none in English; sentences in one line are, in Chinese. */
     char *line = malloc(100000);
     memset(line, 'x', 30000);
-    assert_false(is_prose(line, 30000));
+    assert_false(is_prose(line, 30000, false));
     for (int i = 0; i < 30000; i++) {
         memcpy(line + 3 * i, i % 20 == 19 ? "\u3002" : "\u6C34", 3);
     }
-    assert_true(is_prose(line, 90000));
+    assert_true(is_prose(line, 90000, false));
     free(line);
 }
 
