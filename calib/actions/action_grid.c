@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "formats/side/side.h"
+
 /* A decimal as units / 10^places. */
 typedef struct decimal {
     int64_t units;
@@ -65,34 +67,24 @@ static bool read_item(const char *item, int64_t *lo, int64_t *hi, int64_t *step,
     return *step > 0 && *hi >= *lo && *hi <= ACTION_GRID_HIGH * power_of_ten(*places);
 }
 
-static const char *option_name(ckvc_side side) {
-    return side == CKVC_SIDE_HEAD ? "--head-grid" : "--gate-grid";
-}
-
-static double default_value(ckvc_side side, int a) {
-    return side == CKVC_SIDE_HEAD ? ckvc_head_action(a) : ckvc_gate_action(a);
-}
-
 void action_grid_default(ckvc_side side, action_grid *out) {
-    out->n = side == CKVC_SIDE_HEAD ? CKVC_HEAD_ACTIONS : CKVC_GATE_ACTIONS;
-    for (uint32_t a = 0; a < out->n; a++) {
-        out->values[a] = default_value(side, (int)a);
+    const side_kind *kind = side_kind_of(side);
+    for (out->n = 0; out->n < kind->n_default; out->n++) {
+        out->values[out->n] = kind->default_action((int)out->n);
     }
 }
 
 bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n) {
-    bool same = n == (side == CKVC_SIDE_HEAD ? CKVC_HEAD_ACTIONS : CKVC_GATE_ACTIONS);
-    for (uint32_t a = 0; same && a < n; a++) {
-        same = values[a] == default_value(side, (int)a);
-    }
-    return same;
+    action_grid usual;
+    action_grid_default(side, &usual);
+    return n == usual.n && memcmp(values, usual.values, n * sizeof *values) == 0;
 }
 
 ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
                               ckvc_err *err) {
-    const char *name = option_name(side);
+    const side_kind *kind = side_kind_of(side);
+    const char *name = kind->grid_option;
     out->n = 0;
-    bool has_one = false;
     for (size_t i = 0; i < n; i++) {
         int64_t lo, hi, step;
         int places;
@@ -100,8 +92,7 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
             return ckvc_fail(err, CKVC_E_USAGE,
                              "%s: got '%s', wanted decimals from 0 to %d with at most %d places, "
                              "or lowest:highest:step as in %s",
-                             name, items[i], ACTION_GRID_HIGH, PLACES_MAX,
-                             side == CKVC_SIDE_HEAD ? ACTION_GRID_HEADS : ACTION_GRID_GATES);
+                             name, items[i], ACTION_GRID_HIGH, PLACES_MAX, kind->grid_text);
         }
         const double unit = (double)power_of_ten(places);
         if ((hi - lo) % step) {
@@ -122,7 +113,6 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
                     "%s: %.10g stands after %.10g; values ascend, by more than float32 rounds away",
                     name, v, out->values[out->n - 1]);
             }
-            has_one |= v == 1.0;
             out->values[out->n++] = v;
         }
     }
@@ -130,7 +120,7 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
         return ckvc_fail(err, CKVC_E_USAGE, "%s: no value; wanted lowest:highest:step, or a list",
                          name);
     }
-    if (side == CKVC_SIDE_HEAD && !has_one) {
+    if (side_neutral_of(side, out->values, out->n) < 0) {
         return ckvc_fail(
             err, CKVC_E_USAGE,
             "%s: 1 is not in it, the weight that heads start from and that leaves them as they are",

@@ -10,10 +10,8 @@
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 
-#define ACTION_GRID_MAX   255 /* record/action is one byte */
-#define ACTION_GRID_HIGH  8   /* values lie in [0, 8] */
-#define ACTION_GRID_HEADS "0.8:1.5:0.025"
-#define ACTION_GRID_GATES "0.8:1:0.01"
+#define ACTION_GRID_MAX  255 /* record/action is one byte */
+#define ACTION_GRID_HIGH 8   /* values lie in [0, 8] */
 
 typedef struct action_grid {
     double values[ACTION_GRID_MAX]; /* ascending, apart in float32 too: a table holds float32 */

@@ -4,19 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/shard/shard_side.h"
 #include "lib/base/memory.h"
 
 typedef struct greedy_side {
-    uint32_t n_actions;
-    double *sum; /* [states][A]; states as in a fit: [l][g][b], [l][e][p][b]; NULL: side not asked
-                    for */
+    struct side side;
+    double *sum; /* [states][A]; NULL: side not asked for */
     uint32_t *n;
-    uint8_t *tried; /* [states of one prompt][A]: [l][g][b], [l][b] */
+    uint8_t *tried; /* [L][x of a prompt][nB][A] */
     size_t n_tried; /* its size */
 } greedy_side;
 
 struct epsilon_greedy {
-    const ckvc_table *table;
     greedy_side sides[CKVC_SIDE_COUNT];
     double share;
     uint32_t bin_entropy, bin_ppl;
@@ -24,18 +23,15 @@ struct epsilon_greedy {
 
 epsilon_greedy *epsilon_greedy_create(const ckvc_table *t, const bool sides[CKVC_SIDE_COUNT]) {
     epsilon_greedy *g = ckvc_calloc(1, sizeof *g);
-    g->table = t;
     g->share = EPSILON_FIRST;
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         greedy_side *s = &g->sides[i];
-        const bool head = i == CKVC_SIDE_HEAD;
-        const size_t one = (size_t)t->n_layers * t->n_budgets * (head ? t->n_heads : 1);
-        const size_t states = head ? one : one * t->n_entropy_bins * t->n_ppl_bins;
-        s->n_actions = head ? t->n_head_actions : t->n_gate_actions;
+        s->side = side_of_table(t, (ckvc_side)i);
         if (!sides[i]) { continue; }
-        s->n_tried = one * s->n_actions;
-        s->sum = ckvc_calloc(states * s->n_actions, sizeof *s->sum);
-        s->n = ckvc_calloc(states * s->n_actions, sizeof *s->n);
+        const size_t entries = s->side.n_states * s->side.actions.n;
+        s->n_tried = entries / s->side.X * side_of_prompt(&s->side);
+        s->sum = ckvc_calloc(entries, sizeof *s->sum);
+        s->n = ckvc_calloc(entries, sizeof *s->n);
         s->tried = ckvc_calloc(s->n_tried, 1);
     }
     return g;
@@ -64,22 +60,14 @@ void epsilon_greedy_begin(epsilon_greedy *g, double share, uint32_t bin_entropy,
     }
 }
 
-static size_t state_of(const ckvc_table *t, ckvc_side side, uint32_t layer, uint32_t head,
-                       uint32_t budget, uint32_t e, uint32_t p) {
-    return side == CKVC_SIDE_HEAD ? ckvc_weight_index(t, layer, head, budget)
-                                  : ckvc_tau_index(t, layer, e, p, budget);
-}
-
-int epsilon_greedy_pick(epsilon_greedy *g, ckvc_side side, uint32_t layer, uint32_t head,
-                        uint32_t budget, ckvc_rng *rng) {
-    const ckvc_table *t = g->table;
-    greedy_side *s = &g->sides[side];
-    const size_t state = state_of(t, side, layer, head, budget, g->bin_entropy, g->bin_ppl),
-                 A = s->n_actions;
+int epsilon_greedy_pick(epsilon_greedy *g, const prompt_state *p, uint32_t block, ckvc_rng *rng) {
+    greedy_side *s = &g->sides[p->side];
+    const uint32_t each = side_of_prompt(&s->side), x = each > 1 ? p->head : 0;
+    const size_t state = side_state(&s->side, p->layer, p->head, g->bin_entropy, g->bin_ppl, block),
+                 A = s->side.actions.n;
     const double *sum = s->sum + state * A;
     const uint32_t *n = s->n + state * A;
-    uint8_t *tried =
-        s->tried + A * (side == CKVC_SIDE_HEAD ? state : (size_t)layer * t->n_budgets + budget);
+    uint8_t *tried = s->tried + (((size_t)p->layer * each + x) * s->side.nB + block) * A;
     int best = -1;
     uint32_t open = 0;
     for (size_t a = 0; a < A; a++) {
@@ -89,9 +77,7 @@ int epsilon_greedy_pick(epsilon_greedy *g, ckvc_side side, uint32_t layer, uint3
     }
     if (open == 0) { return -1; }
     if (best < 0) {
-        const bool is_head = side == CKVC_SIDE_HEAD;
-        int own = ckvc_grid_index(is_head ? t->head_grid : t->gate_grid, (uint32_t)A,
-                                  is_head ? t->weight[state] : t->tau[state]);
+        const int own = side_action(&s->side, s->side.entries[state]);
         best = own >= 0 && !tried[own] ? own : -1;
     }
     if (ckvc_rng_double(rng) < g->share || best < 0) {
@@ -108,12 +94,9 @@ int epsilon_greedy_pick(epsilon_greedy *g, ckvc_side side, uint32_t layer, uint3
 void epsilon_greedy_learn(epsilon_greedy *g, const shard *rows) {
     for (size_t i = 0; i < rows->n_records; i++) {
         const struct shard_record *r = &rows->records[i];
-        const struct shard_prompt *p = &rows->prompts[r->prompt];
         greedy_side *s = &g->sides[r->side];
-        size_t at = state_of(g->table, (ckvc_side)r->side, r->layer, r->head, r->budget,
-                             p->bin_entropy, p->bin_ppl) *
-                        s->n_actions +
-                    r->action;
+        const size_t at =
+            shard_state(&s->side, r, &rows->prompts[r->prompt]) * s->side.actions.n + r->action;
         s->sum[at] += r->reward - r->baseline;
         s->n[at]++;
     }

@@ -10,10 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "calib/actions/prompt_sets.h"
 #include "formats/shard/shard_h5.h"
-#include "lib/base/names.h"
 #include "lib/base/rng.h"
-#include "lib/policy/ckvc_policy.h"
 
 #define EPSILON_FIRST 0.3
 #define EPSILON_LAST  0.05
@@ -27,11 +26,11 @@ void epsilon_greedy_free(epsilon_greedy *g);
 double epsilon_greedy_share(size_t i, size_t n);
 /* A prompt begins: its share of random choices, its cell, and no action tried yet. */
 void epsilon_greedy_begin(epsilon_greedy *g, double share, uint32_t bin_entropy, uint32_t bin_ppl);
-/* An action of a state that this prompt has not tried: with probability `share` any, else the best
- * running mean among those tried before (of equal ones the lowest), and where none was the table's
- * own action. -1 when the prompt has tried them all. No allocation. */
-int epsilon_greedy_pick(epsilon_greedy *g, ckvc_side side, uint32_t layer, uint32_t head,
-                        uint32_t budget, ckvc_rng *rng);
+/* An action of a state (in this block of the table) that this prompt has not tried: with
+ * probability `share` any, else the best running mean among those tried before (of equal ones the
+ * lowest), and where none was the table's own action. -1 when the prompt has tried them all. No
+ * allocation. */
+int epsilon_greedy_pick(epsilon_greedy *g, const prompt_state *s, uint32_t block, ckvc_rng *rng);
 /* Advantages of logged records. */
 void epsilon_greedy_learn(epsilon_greedy *g, const shard *rows);
 

@@ -8,7 +8,12 @@
 #include "lib/base/memory.h"
 
 static uint32_t max_actions(const ckvc_table *t) {
-    return t->n_head_actions > t->n_gate_actions ? t->n_head_actions : t->n_gate_actions;
+    size_t most = 0;
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        const size_t n = side_of_table(t, (ckvc_side)i).actions.n;
+        most = n > most ? n : most;
+    }
+    return (uint32_t)most;
 }
 
 size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens) {
@@ -38,12 +43,16 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uin
                        .table = table};
     k->layers = ckvc_calloc(cells, sizeof *k->layers);
     k->sets = ckvc_calloc(cells, sizeof *k->sets);
-    k->pool = ckvc_alloc(cells, max_tokens * sizeof *k->pool);
-    k->u = ckvc_alloc(max_tokens, sizeof *k->u);
-    k->weight = ckvc_alloc(table->n_heads, sizeof *k->weight);
-    k->scratch = ckvc_alloc(max_tokens, sizeof *k->scratch);
-    k->own = ckvc_alloc(max_tokens, sizeof *k->own);
-    k->taus = ckvc_alloc(table->n_gate_actions, sizeof *k->taus);
+    k->pool = ckvc_alloc(cells + 1, max_tokens * sizeof *k->pool);
+    k->scratch = k->pool + cells * max_tokens;
+    k->u =
+        ckvc_alloc(2 * (size_t)max_tokens + table->n_heads + table->n_gate_actions, sizeof *k->u);
+    k->own = k->u + max_tokens;
+    k->weight = k->own + max_tokens;
+    k->taus = k->weight + table->n_heads;
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        k->sides[i] = side_of_table(table, (ckvc_side)i);
+    }
     if (!ckvc_retain_many_init(&k->many, max_tokens, max_actions(table))) {
         ckvc_out_of_memory(1, ckvc_retain_many_bytes(max_tokens, max_actions(table)));
     }
@@ -62,18 +71,13 @@ void prompt_sets_by_layer(prompt_sets *k, const double *budgets) {
 }
 
 void prompt_sets_destroy(prompt_sets *k) {
-    if (k) {
-        free(k->layers);
-        free(k->sets);
-        free(k->pool);
-        free(k->u);
-        free(k->weight);
-        free(k->scratch);
-        free(k->own);
-        free(k->taus);
-        ckvc_retain_many_fini(&k->many);
-        free(k);
-    }
+    if (!k) { return; }
+    free(k->layers);
+    free(k->sets);
+    free(k->pool);
+    free(k->u);
+    ckvc_retain_many_fini(&k->many);
+    free(k);
 }
 
 uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window) {
@@ -163,22 +167,16 @@ uint32_t prompt_sets_layer_at_budget(prompt_sets *k, uint32_t block, uint32_t la
 /* ---- states and their actions ---- */
 
 uint32_t prompt_sets_states(const prompt_sets *k, ckvc_side side) {
-    return k->n_budgets * k->n_layers * (side == CKVC_SIDE_HEAD ? k->n_heads : 1);
+    return k->n_budgets * k->n_layers * side_of_prompt(&k->sides[side]);
 }
 
 prompt_state prompt_sets_state(const prompt_sets *k, ckvc_side side, uint32_t index) {
-    prompt_state s = {.side = side, .head = CKVC_NO_HEAD};
-    if (side == CKVC_SIDE_HEAD) {
-        s.head = index % k->n_heads;
-        index /= k->n_heads;
-    }
-    s.budget = index / k->n_layers;
-    s.layer = index % k->n_layers;
-    return s;
-}
-
-uint32_t prompt_sets_actions(const prompt_sets *k, ckvc_side side) {
-    return side == CKVC_SIDE_HEAD ? k->table->n_head_actions : k->table->n_gate_actions;
+    const uint32_t each = side_of_prompt(&k->sides[side]), at = index / each;
+    const bool of_heads = k->sides[side].kind->axis == SIDE_OF_HEADS;
+    return (prompt_state){.side = side,
+                          .budget = at / k->n_layers,
+                          .layer = at % k->n_layers,
+                          .head = of_heads ? index % each : CKVC_NO_HEAD};
 }
 
 /* The layer's utility with the head's weight at 0 and beside it the head's own: a weight moves the
@@ -204,7 +202,8 @@ static void enter_gate(prompt_sets *k, const prompt_state *s, const layer_set *b
 uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t action,
                             uint32_t *positions, uint32_t *n_candidates) {
     static void (*const enter[CKVC_SIDE_COUNT])(prompt_sets *, const prompt_state *,
-                                                const layer_set *) = {enter_head, enter_gate};
+                                                const layer_set *) = {
+        [CKVC_SIDE_HEAD] = enter_head, [CKVC_SIDE_GATE] = enter_gate};
     const layer_set *base = prompt_sets_at(k, s->budget, s->layer);
     if (s->side == CKVC_SIDE_HEAD && k->table->op == CKVC_OPERATOR_MEAN_POOL) {
         /* A mean is no maximum of two fixed orders (retain_many.h), and its rounding hangs on the

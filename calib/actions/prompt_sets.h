@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "formats/side/side.h"
 #include "lib/base/kept_set.h"
-#include "lib/base/names.h"
 #include "lib/base/status.h"
 #include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"
@@ -41,7 +41,8 @@ typedef struct prompt_sets {
     uint32_t n_layers, n_heads; /* L, G */
     uint32_t n_budgets;         /* the table's; one when budgets go by layer */
     uint32_t max_tokens, window, keep_window;
-    const ckvc_table *table;     /* borrowed; its operator decides what is kept */
+    const ckvc_table *table; /* borrowed; its operator decides what is kept */
+    struct side sides[CKVC_SIDE_COUNT];
     const double *layer_budgets; /* [L], borrowed, or NULL */
     /* the prompt in hand */
     uint32_t n_tokens, bin_entropy, bin_ppl;
@@ -49,7 +50,7 @@ typedef struct prompt_sets {
     uint32_t budget[PROMPT_SETS_MAX_BUDGETS]; /* tokens of each of the table's budgets */
     layer_set *layers;                        /* [nB][L]: the baseline under the table */
     kept_set *sets;                           /* [nB][L]: the same as kept sets */
-    uint32_t *pool;                           /* [nB][L][max_tokens] */
+    uint32_t *pool;                           /* [nB][L][max_tokens], and scratch */
     double *u, *weight;                       /* [T], [G] scratch */
     uint32_t *scratch;                        /* [T] */
     /* the state whose actions were asked for last: a whole grid of one state costs little more than
@@ -75,10 +76,9 @@ size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens);
 /* Baseline of a prompt: its bins, then every budget and layer under the table. */
 void prompt_sets_build(prompt_sets *k, const prefill_stats *stats);
 
-/* The states of a side in order, and how many actions each has. */
-uint32_t prompt_sets_states(const prompt_sets *k, ckvc_side side);
+/* The states of a side in order; how many. */
 prompt_state prompt_sets_state(const prompt_sets *k, ckvc_side side, uint32_t index);
-uint32_t prompt_sets_actions(const prompt_sets *k, ckvc_side side);
+uint32_t prompt_sets_states(const prompt_sets *k, ckvc_side side);
 /* The set that an action of a state keeps, everything else as the table has it; positions [>= T]
  * receives it. Returns |S|; *n_candidates the count before the clamp. */
 uint32_t prompt_sets_action(prompt_sets *k, const prompt_state *s, uint32_t action,

@@ -3,25 +3,22 @@
 
 #include <string.h>
 
+#include "formats/side/side.h"
 #include "lib/base/memory.h"
 
-static void fill(float *values, size_t n, double value) {
-    for (size_t i = 0; i < n; i++) {
-        values[i] = (float)value;
-    }
-}
-
 ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out, ckvc_err *err) {
-    action_grid defaults[CKVC_SIDE_COUNT];
+    action_grid grids[CKVC_SIDE_COUNT];
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-        action_grid_default((ckvc_side)i, &defaults[i]);
+        if (spec->grids) {
+            grids[i] = spec->grids[i];
+        } else {
+            action_grid_default((ckvc_side)i, &grids[i]);
+        }
     }
-    const action_grid *grids = spec->grids ? spec->grids : defaults,
-                      *heads = &grids[CKVC_SIDE_HEAD], *gates = &grids[CKVC_SIDE_GATE];
     const uint32_t E = spec->n_entropy_bins ? spec->n_entropy_bins : 1,
                    P = spec->n_ppl_bins ? spec->n_ppl_bins : 1;
-    ckvc_table *t = *out =
-        ckvc_table_create(spec->n_layers, spec->n_heads, E, P, spec->n_budgets, heads->n, gates->n);
+    ckvc_table *t = *out = ckvc_table_create(spec->n_layers, spec->n_heads, E, P, spec->n_budgets,
+                                             grids[CKVC_SIDE_HEAD].n, grids[CKVC_SIDE_GATE].n);
     if (!t) {
         return ckvc_fail(
             err, CKVC_E_USAGE,
@@ -31,12 +28,13 @@ ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out, c
     t->window = spec->window;
     t->head_axis = 0;
     memcpy(t->budgets, spec->budgets, spec->n_budgets * sizeof *t->budgets);
-    memcpy(t->head_grid, heads->values, heads->n * sizeof *t->head_grid);
-    memcpy(t->gate_grid, gates->values, gates->n * sizeof *t->gate_grid);
-    fill(t->weight, ckvc_weight_index(t, t->n_layers, 0, 0),
-         ckvc_head_action(CKVC_HEAD_NEUTRAL)); /* on every head grid */
-    fill(t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0),
-         gates->values[side_neutral_of(CKVC_SIDE_GATE, gates->values, gates->n)]);
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        const struct side s = side_of_table(t, (ckvc_side)i);
+        memcpy(s.grid, grids[i].values, s.actions.n * sizeof *s.grid);
+        for (size_t k = 0; k < s.n_states; k++) {
+            s.entries[k] = (float)s.grid[side_neutral(&s)];
+        }
+    }
     return CKVC_OK;
 }
 

@@ -18,14 +18,19 @@ const char *behaviour_name(behaviour_kind behaviour) {
     return names[behaviour];
 }
 
+/* The arrays of a list that grow, with their capacities, and how many a variant_extent asks for. */
+#define ARRAYS(X, v, most)                                                                         \
+    X((v)->items, (v)->capacity, (most)->n_variants)                                               \
+    X((v)->positions, (v)->cap_positions, (most)->n_positions)                                     \
+    X((v)->actions, (v)->cap_actions, (most)->n_actions)                                           \
+    X((v)->key_bytes, (v)->cap_key, 8 + (size_t)(most)->max_kept * 4)                              \
+    X((v)->order, (v)->cap_order, (size_t)(most)->max_states)                                      \
+    X((v)->set, (v)->cap_set, (size_t)(most)->max_tokens)
+
 void variants_fini(variant_list *v) {
-    free(v->items);
-    free(v->positions);
-    free(v->actions);
+#define FREE(array, cap, need) free(array);
+    ARRAYS(FREE, v, v)
     free(v->slots);
-    free(v->key_bytes);
-    free(v->order);
-    free(v->set);
     *v = (variant_list){0};
 }
 
@@ -107,10 +112,10 @@ variant_extent variants_extent(const ckvc_table *table, const double *layer_budg
     const double *budgets = layer_budgets ? layer_budgets : table->budgets;
     const uint32_t n_budgets = layer_budgets ? table->n_layers : table->n_budgets;
     size_t kept_all = 0; /* positions of the full grid */
-    for (uint32_t i = 0; i < CKVC_SIDE_COUNT; i++) {
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         if (!how->sides[i]) { continue; }
-        const size_t n_grid = i == CKVC_SIDE_HEAD ? table->n_head_actions : table->n_gate_actions,
-                     per_layer = i == CKVC_SIDE_HEAD ? table->n_heads : 1,
+        const struct side side = side_of_table(table, (ckvc_side)i);
+        const size_t n_grid = side.actions.n, per_layer = side_of_prompt(&side),
                      per_budget = layer_budgets ? per_layer : per_layer * table->n_layers,
                      n_states = per_budget * n_budgets, all = n_states * n_grid,
                      limit = how->limit < 0 ? all : (size_t)how->limit;
@@ -133,27 +138,18 @@ variant_extent variants_extent(const ckvc_table *table, const double *layer_budg
 
 size_t variants_bytes(const variant_extent *most) {
     const variant_list *v = NULL;
-    return most->n_variants * sizeof *v->items + most->n_positions * sizeof *v->positions +
-           most->n_actions * sizeof *v->actions + slots_for(most->n_variants) * sizeof *v->slots +
-           8 + (size_t)most->max_kept * 4 + most->max_states * sizeof *v->order +
-           most->max_tokens * sizeof *v->set;
+    size_t bytes = slots_for(most->n_variants) * sizeof *v->slots;
+#define ADD(array, cap, need) bytes += (need) * sizeof *(array);
+    ARRAYS(ADD, v, most)
+    return bytes;
 }
-
-/* Exactly n elements, where CKVC_GROW, which doubles from here on, would take up to twice as many.
- */
-#define RESERVE(array, cap, n)                                                                     \
-    do {                                                                                           \
-        if ((n) > (cap)) { (array) = ckvc_realloc_array((array), (cap) = (n), sizeof *(array)); }  \
-    } while (0)
 
 void variants_reserve(variant_list *v, const variant_extent *most) {
     v->n = v->n_positions = v->n_actions = 0;
-    RESERVE(v->items, v->capacity, most->n_variants);
-    RESERVE(v->positions, v->cap_positions, most->n_positions);
-    RESERVE(v->actions, v->cap_actions, most->n_actions);
-    RESERVE(v->key_bytes, v->cap_key, 8 + (size_t)most->max_kept * 4);
-    RESERVE(v->order, v->cap_order, most->max_states);
-    RESERVE(v->set, v->cap_set, most->max_tokens);
+    /* exactly that many, where CKVC_GROW, which doubles from here on, would take up to twice */
+#define RESERVE(array, cap, need)                                                                  \
+    if ((need) > (cap)) { (array) = ckvc_realloc_array((array), (cap) = (need), sizeof *(array)); }
+    ARRAYS(RESERVE, v, most)
     grow_slots(v, most->n_variants);
 }
 
@@ -289,9 +285,8 @@ static void take_greedy(draw *d, uint64_t id) {
     for (uint32_t i = 0; more && i < d->n_states * d->n_grid; i++) {
         const uint32_t index = d->v->order[i % d->n_states];
         const prompt_state s = prompt_sets_state(d->k, d->side, index);
-        const int action =
-            epsilon_greedy_pick(d->how->greedy, d->side, s.layer, s.head,
-                                prompt_sets_at(d->k, s.budget, s.layer)->block, &d->rng);
+        const int action = epsilon_greedy_pick(
+            d->how->greedy, &s, prompt_sets_at(d->k, s.budget, s.layer)->block, &d->rng);
         assert(action >= 0); /* n_grid turns try each action once */
         more = take(d, index, (uint32_t)action, 1, i + 1);
     }
@@ -314,7 +309,7 @@ void variants_build(variant_list *v, prompt_sets *k, const behaviour_policy *how
                   .how = how,
                   .side = side,
                   .n_states = prompt_sets_states(k, side),
-                  .n_grid = prompt_sets_actions(k, side)};
+                  .n_grid = (uint32_t)k->sides[side].actions.n};
         takes[how->kind](&d, id);
     }
 }

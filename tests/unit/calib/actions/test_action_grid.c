@@ -15,6 +15,9 @@
 #include "lib/base/rng.h"
 #include "tests/unit/sets_fixture.h"
 
+#define HEADS "0.8:1.5:0.025" /* the default grids (formats/side) */
+#define GATES "0.8:1:0.01"
+
 static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_err *err) {
     const char *items[300];
     static char copy[4096];
@@ -33,7 +36,7 @@ static void test_values(void **state) {
     action_grid g, of;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
         assert_int_equal(
-            parse((ckvc_side)side, side ? ACTION_GRID_GATES : ACTION_GRID_HEADS, &g, &err),
+            parse((ckvc_side)side, side ? GATES : HEADS, &g, &err),
             CKVC_OK);
         action_grid_default((ckvc_side)side, &of);
         assert_int_equal(g.n, of.n);
@@ -101,7 +104,7 @@ static void test_start(void **state) {
     static const struct {
         const char *gates;
         double start;
-    } cases[] = {{ACTION_GRID_GATES, 0.9},
+    } cases[] = {{GATES, 0.9},
                  {"0.8,0.88,0.92,1", 0.88},
                  {"0.2,0.4", 0.4},
                  {"0.95,1", 0.95},
@@ -138,7 +141,7 @@ static void test_coarse_is_part_of_fine(void **state) {
     (void)state;
     enum { L = 3, G = 2, T = 90, W = 16 };
     static const char *const grids_of[2][CKVC_SIDE_COUNT] = {
-        {ACTION_GRID_HEADS, ACTION_GRID_GATES}, {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
+        {HEADS, GATES}, {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 1, 0);

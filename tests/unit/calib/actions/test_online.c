@@ -143,6 +143,11 @@ static void the_share_of_chance_falls_linearly(void **state) {
     assert_true(epsilon_greedy_share(0, 1) == 0.3);
 }
 
+static int pick(epsilon_greedy *g, uint32_t layer, uint32_t head, ckvc_rng *rng) {
+    const prompt_state s = {.side = CKVC_SIDE_HEAD, .layer = layer, .head = head};
+    return epsilon_greedy_pick(g, &s, 0, rng);
+}
+
 static void the_best_running_mean_is_tried_first(void **state) {
     (void)state;
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
@@ -151,7 +156,7 @@ static void the_best_running_mean_is_tried_first(void **state) {
     ckvc_rng_init(&rng, 1, 2, 3);
     epsilon_greedy *g = epsilon_greedy_create(t, sides);
     epsilon_greedy_begin(g, 0.0, 0, 0);
-    assert_int_equal(epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng),
+    assert_int_equal(pick(g, 1, 2, &rng),
                      CKVC_HEAD_NEUTRAL); /* nothing is known: the table's own */
 
     shard *rows = new_rows();
@@ -160,20 +165,20 @@ static void the_best_running_mean_is_tried_first(void **state) {
     epsilon_greedy_begin(g, 0.0, 1, 1);
     bool seen[A] = {false};
     const int best = 7 * (1 * G + 2) % A;
-    assert_int_equal(epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng), best);
+    assert_int_equal(pick(g, 1, 2, &rng), best);
     seen[best] = true;
     for (int i = 1; i < A; i++) { /* then the next best; each once */
-        int a = epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng);
+        int a = pick(g, 1, 2, &rng);
         assert_true(a >= 0 && a < A && !seen[a]);
         if (i <= 2) { assert_true(a == best - 1 || a == best + 1); }
         seen[a] = true;
     }
-    assert_int_equal(epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 1, 2, 0, &rng), -1);
+    assert_int_equal(pick(g, 1, 2, &rng), -1);
 
     int chance = 0; /* with a share of 1 the best is one of 29 */
     for (int i = 0; i < 290; i++) {
         epsilon_greedy_begin(g, 1.0, 0, 0);
-        chance += epsilon_greedy_pick(g, CKVC_SIDE_HEAD, 0, 0, 0, &rng) == 0;
+        chance += pick(g, 0, 0, &rng) == 0;
     }
     assert_in_range(chance, 1, 30);
     shard_free(rows);
