@@ -62,12 +62,11 @@ void epsilon_greedy_begin(epsilon_greedy *g, double share, uint32_t bin_entropy,
 
 int epsilon_greedy_pick(epsilon_greedy *g, const prompt_state *p, uint32_t block, ckvc_rng *rng) {
     greedy_side *s = &g->sides[p->side];
-    const uint32_t each = side_of_prompt(&s->side), x = each > 1 ? p->head : 0;
     const size_t state = side_state(&s->side, p->layer, p->head, g->bin_entropy, g->bin_ppl, block),
                  A = s->side.actions.n;
     const double *sum = s->sum + state * A;
     const uint32_t *n = s->n + state * A;
-    uint8_t *tried = s->tried + (((size_t)p->layer * each + x) * s->side.nB + block) * A;
+    uint8_t *tried = s->tried + side_prompt_state(&s->side, p->layer, p->head, block) * A;
     int best = -1;
     uint32_t open = 0;
     for (size_t a = 0; a < A; a++) {

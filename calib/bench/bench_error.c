@@ -9,6 +9,7 @@
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/reward.h"
+#include "formats/side/side.h"
 #include "lib/base/memory.h"
 
 #define CQL_ALPHA 0.75
@@ -23,11 +24,10 @@ typedef struct arm {
 typedef struct pair {
     const bench_error_options *o;
     ckvc_table *table;
-    arm arms[2];                 /* reference, other */
-    bool *live[CKVC_SIDE_COUNT]; /* [states] */
-    struct side sides[CKVC_SIDE_COUNT];
-    size_t n_states[CKVC_SIDE_COUNT]; /* that one prompt logs */
-    double sum, sum2;                 /* of the reference's advantages */
+    struct side sides[CKVC_SIDE_COUNT]; /* of it */
+    arm arms[2];                        /* reference, other */
+    bool *live[CKVC_SIDE_COUNT];        /* [states] */
+    double sum, sum2;                   /* of the reference's advantages */
     uint64_t n_kept, n_lost;
 } pair;
 
@@ -49,7 +49,7 @@ static ckvc_status open_arm(pair *p, arm *a, const calibrate_inputs *in, ckvc_er
         .memory = p->o->memory ? p->o->memory : memory_plan_default() / 2};
     a->be = in->backend;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-        a->counts[side] = cql_counts_create(p->n_states[side], p->sides[side].actions.n);
+        a->counts[side] = cql_counts_create(p->sides[side].n_states, p->sides[side].actions.n);
     }
     return worker_open(&a->w, in, &o, p->table, err);
 }
@@ -96,12 +96,11 @@ static ckvc_status count(pair *p, arm *a, const prompt *at, ckvc_err *err) {
     for (size_t i = 0; i < a->w.variants.n_actions; i++) {
         const taken_action *t = &a->w.variants.actions[i];
         const ckvc_side side = (ckvc_side)t->side;
-        const double beta = side_beta_bud(side, 1.0);
         const uint32_t base = prompt_sets_at(k, 0, t->layer)->n_candidates;
-        const double part = -(action_loss(a, a, i) - baseline(a)),
+        const double part = -(action_loss(a, a, i) - baseline(a)), beta = side_beta_bud(side, 1.0),
                      penalty = reward_penalty(beta, k->n_tokens, t->n_candidates, k->budget[0]) -
                                reward_penalty(beta, k->n_tokens, base, k->budget[0]);
-        const size_t state = side_prompt_state(&p->sides[side], t->layer, t->head, 0);
+        const size_t state = side_state(&p->sides[side], t->layer, t->head, 0, 0, 0);
         CKVC_TRY(cql_counts_add(a->counts[side], state, t->action, part - penalty, part, err));
         p->live[side][state] |= t->variant != VARIANT_NONE;
     }
@@ -164,35 +163,30 @@ typedef struct fitted {
     int choice;
 } fitted;
 
-static ckvc_status fit(const pair *p, const arm *a, ckvc_side side, size_t state, double scale,
+static ckvc_status fit(const arm *a, const struct side *side, size_t state, double scale,
                        fitted *out, ckvc_err *err) {
-    const ckvc_actions actions = p->sides[side].actions;
-    double q[CQL_MAX_ACTIONS];
-    cql_certificate certificate;
-    cql_counts_state(a->counts[side], state, scale, out->n, out->mean, NULL);
-    if (!cql_solve_exact(actions.n, out->n, out->mean, CQL_ALPHA, q, &certificate)) {
-        return ckvc_fail(err, CKVC_E_BUG, "the exact solver's certificate failed at gradient %g",
-                         certificate.gradient);
-    }
-    out->choice = cql_choose(&actions, q);
-    return CKVC_OK;
+    cql_counts_state(a->counts[side->which], state, scale, out->n, out->mean, NULL);
+    out->choice = cql_choice(&side->actions, out->n, out->mean, CQL_ALPHA);
+    return out->choice > -2 ? CKVC_OK
+                            : ckvc_fail(err, CKVC_E_BUG, "the exact solver's certificate failed");
 }
 
 static ckvc_status compare_side(const pair *p, ckvc_side side, bench_error *out, ckvc_err *err) {
     static fitted of[2];
+    const struct side *s = &p->sides[side];
     double scale[2];
     for (int i = 0; i < 2; i++) {
-        scale[i] = cql_counts_sd(p->arms[i].counts[side], side_kind_of(side)->penalty);
+        scale[i] = cql_counts_sd(p->arms[i].counts[side], s->kind->penalty);
         scale[i] = scale[i] > 0 ? scale[i] : 1;
     }
-    for (size_t s = 0; s < p->n_states[side]; s++) {
+    for (size_t k = 0; k < s->n_states; k++) {
         for (int i = 0; i < 2; i++) {
-            CKVC_TRY(fit(p, &p->arms[i], side, s, scale[i], &of[i], err));
+            CKVC_TRY(fit(&p->arms[i], s, k, scale[i], &of[i], err));
         }
         const int a = of[0].choice, b = of[1].choice;
         out->n_cells++;
         out->n_side[side]++;
-        out->n_live += p->live[side][s];
+        out->n_live += p->live[side][k];
         if (a == b) { continue; }
         out->n_changed++;
         out->n_side_changed[side]++;
@@ -206,21 +200,18 @@ static ckvc_status compare_side(const pair *p, ckvc_side side, bench_error *out,
 ckvc_status bench_error_measure(const calibrate_inputs inputs[2], const bench_error_options *o,
                                 bench_error *out, ckvc_err *err) {
     const model_shape *s = model_get_shape(inputs[0].model);
-    const uint32_t L = (uint32_t)s->n_layers, G = (uint32_t)s->n_kv_heads;
-    const start_table_spec spec = {.n_layers = L,
-                                   .n_heads = G,
+    const start_table_spec spec = {.n_layers = (uint32_t)s->n_layers,
+                                   .n_heads = (uint32_t)s->n_kv_heads,
                                    .budgets = &o->budget,
                                    .n_budgets = 1,
                                    .window = (uint32_t)o->window};
     const prompt_list *prompts = inputs[0].prompts;
-    CKVC_AUTO(pair_fini)
-    pair p = {.o = o};
+    CKVC_AUTO(pair_fini) pair p = {.o = o};
     *out = (bench_error){0};
     CKVC_TRY(start_table_create(&spec, &p.table, err));
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
         p.sides[side] = side_of_table(p.table, (ckvc_side)side);
-        p.n_states[side] = (size_t)p.sides[side].L * side_of_prompt(&p.sides[side]);
-        p.live[side] = ckvc_calloc(p.n_states[side], sizeof *p.live[side]);
+        p.live[side] = ckvc_calloc(p.sides[side].n_states, sizeof *p.live[side]);
     }
     CKVC_TRY(open_arm(&p, &p.arms[0], &inputs[0], err));
     CKVC_TRY(open_arm(&p, &p.arms[1], &inputs[1], err));

@@ -10,6 +10,7 @@
 #include "cql/fit/fit_leaks.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/reward.h"
+#include "formats/side/side.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"
@@ -19,10 +20,9 @@ typedef struct search {
     const calibrate_options *o;
     pass_counts *counts;
     double start_s;
-    table_file *file;  /* the result; its table is what is tried */
-    ckvc_table *table; /* of file */
-    struct side side;  /* of table */
-    size_t A, cells;   /* actions; cells of the side: 1, E * P */
+    table_file *file;    /* the result; its table is what is tried */
+    struct side side;    /* of it */
+    size_t nB, A, cells; /* cells of the side: 1, E * P */
     worker w;
     double *reward; /* [nB][A] of the prompt in hand */
     double *sum;    /* [cells][nB][A] */
@@ -41,29 +41,31 @@ static void search_fini(search *s) {
 static ckvc_status search_init(search *s, ckvc_err *err) {
     worker_options o = calibrate_worker(s->o);
     s->file = start_table_file(s->g->start);
-    ckvc_table *t = s->table = s->file->table;
-    const size_t nB = t->n_budgets;
-    t->n_query_heads = (uint32_t)model_get_shape(s->g->inputs->model)->n_heads;
-    s->side = side_of_table(t, s->g->side);
+    s->file->table->n_query_heads = (uint32_t)model_get_shape(s->g->inputs->model)->n_heads;
+    s->side = side_of_table(s->file->table, s->g->side);
+    s->nB = s->side.nB;
     s->A = s->side.actions.n;
     s->cells = s->side.X / side_of_prompt(&s->side);
-    s->reward = ckvc_alloc(nB * s->A, sizeof *s->reward);
-    s->sum = ckvc_calloc(s->cells * nB * s->A, sizeof *s->sum);
+    s->reward = ckvc_alloc(s->nB * s->A, sizeof *s->reward);
+    s->sum = ckvc_calloc(s->cells * s->nB * s->A, sizeof *s->sum);
     s->n = ckvc_calloc(s->cells, sizeof *s->n);
     o.behaviour = (behaviour_policy){.limit = 0}; /* baselines alone, of one table after another */
     o.rollouts = ROLLOUTS_PLAIN;
     o.memory = SIZE_MAX;
-    return worker_open(&s->w, s->g->inputs, &o, t, err);
+    return worker_open(&s->w, s->g->inputs, &o, s->file->table, err);
 }
 
-/* Every entry of the side in budget b (of one cell of the gate; SIZE_MAX: of all) becomes this
- * action. */
-static void set_action(search *s, uint32_t b, size_t cell, size_t a) {
-    for (size_t i = b; i < s->side.n_states; i += s->side.nB) {
-        if (cell == SIZE_MAX || i / s->side.nB % s->side.X == cell) {
+/* Every entry of the side in budget b becomes this action; with more than one cell those of `cell`
+ * alone, unless it is SIZE_MAX. Returns how many. */
+static size_t set_action(search *s, size_t b, size_t cell, size_t a) {
+    size_t n = 0;
+    for (size_t i = b; i < s->side.n_states; i += s->nB) {
+        if (s->cells == 1 || cell == SIZE_MAX || i / s->nB % s->side.X == cell) {
             s->side.entries[i] = (float)s->side.grid[a];
+            n++;
         }
     }
+    return n;
 }
 
 /* ---- trying ---- */
@@ -85,15 +87,14 @@ static ckvc_status try_budget(search *s, uint32_t b, double *reward, ckvc_err *e
 
 /* s->reward of one prompt. */
 static ckvc_status try_prompt(search *s, const prompt *p, ckvc_err *err) {
-    const uint32_t nB = s->table->n_budgets;
     CKVC_TRY(worker_prefill(&s->w, p, err));
     CKVC_TRY(worker_full(&s->w, err));
     for (size_t a = 0; a < s->A; a++) {
-        for (uint32_t b = 0; b < nB; b++) {
+        for (uint32_t b = 0; b < s->nB; b++) {
             set_action(s, b, SIZE_MAX, a);
         }
         prompt_sets_build(s->w.sets, &s->w.stats);
-        for (uint32_t b = 0; b < nB; b++) {
+        for (uint32_t b = 0; b < s->nB; b++) {
             CKVC_TRY(try_budget(s, b, &s->reward[b * s->A + a], err));
         }
     }
@@ -103,7 +104,7 @@ static ckvc_status try_prompt(search *s, const prompt *p, ckvc_err *err) {
 
 static void append_prompt(const search *s, const prompt *p, ckvc_buffer *lines) {
     json_t *rewards = json_array();
-    for (uint32_t b = 0; b < s->table->n_budgets; b++) {
+    for (uint32_t b = 0; b < s->nB; b++) {
         json_array_append_new(rewards, ckvc_json_reals(s->reward + b * s->A, s->A));
     }
     json_auto_t *o = json_pack("{s:s, s:I, s:I, s:o}", "id", p->entry->id, "bin_entropy",
@@ -140,7 +141,7 @@ static ckvc_status try_range(search *s, const char *file, size_t first, size_t e
 /* A line's rewards -> s->reward and its cell; false: it is not of this table. *finite: all are
  * numbers. */
 static bool take_line(search *s, const json_t *o, size_t *cell, bool *finite) {
-    const ckvc_table *t = s->table;
+    const ckvc_table *t = s->file->table;
     const json_t *rewards = json_object_get(o, "reward");
     const json_int_t e = json_integer_value(json_object_get(o, "bin_entropy")),
                      p = json_integer_value(json_object_get(o, "bin_perplexity"));
@@ -163,7 +164,7 @@ static bool take_line(search *s, const json_t *o, size_t *cell, bool *finite) {
 /* One line into the sums: a prompt with a loss that is not finite counts in none of them. */
 static ckvc_status add_line(search *s, const char *where, const char *text, size_t n,
                             ckvc_err *err) {
-    const size_t per_cell = s->table->n_budgets * s->A;
+    const size_t per_cell = s->nB * s->A;
     json_auto_t *o = NULL;
     size_t cell;
     bool finite;
@@ -171,8 +172,8 @@ static ckvc_status add_line(search *s, const char *where, const char *text, size
     if (!take_line(s, o, &cell, &finite)) {
         return ckvc_fail(
             err, CKVC_E_DATA,
-            "%s: not the rewards of %u budgets and %zu actions in a cell of this table", where,
-            s->table->n_budgets, s->A);
+            "%s: not the rewards of %zu budgets and %zu actions in a cell of this table", where,
+            s->nB, s->A);
     }
     s->n_bad += !finite;
     for (size_t i = 0; finite && i < per_cell; i++) {
@@ -196,53 +197,52 @@ static ckvc_status add_file(search *s, const char *file, ckvc_err *err) {
 }
 
 /* The best action of every budget and cell into the table; what was compared -> means. Returns how
- * many entries lie in cells with prompts; *changed: how many differ from the start table. */
-static size_t choose(search *s, json_t *means, size_t *changed) {
-    const size_t nB = s->side.nB, S = s->side.n_states;
-    const float *start = side_of_table(s->g->start, s->g->side).entries;
+ * many entries lie in cells with prompts. */
+static size_t choose(search *s, json_t *means) {
     size_t supported = 0;
-    memcpy(s->side.entries, start, S * sizeof *start); /* cells without prompts keep it */
+    memcpy(s->side.entries, side_of_table(s->g->start, s->g->side).entries,
+           s->side.n_states * sizeof *s->side.entries); /* cells without prompts keep it */
     for (size_t c = 0; c < s->cells; c++) {
-        for (uint32_t b = 0; s->n[c] && b < nB; b++) {
-            double *mean = s->sum + (c * nB + b) * s->A;
+        for (size_t b = 0; s->n[c] && b < s->nB; b++) {
+            double *mean = s->sum + (c * s->nB + b) * s->A;
             for (size_t a = 0; a < s->A; a++) {
                 mean[a] /= s->n[c];
             }
-            const int best = cql_choose(&s->side.actions, mean);
-            set_action(s, b, s->cells > 1 ? c : SIZE_MAX, (size_t)best);
-            supported += s->side.L * s->side.X / s->cells;
+            supported += set_action(s, b, c, (size_t)cql_choose(&s->side.actions, mean));
             json_array_append_new(means,
                                   json_pack("{s:I, s:I, s:I, s:o}", "cell", (json_int_t)c, "budget",
                                             (json_int_t)b, "prompts", (json_int_t)s->n[c],
                                             "mean_reward", ckvc_json_reals(mean, s->A)));
         }
     }
-    *changed = 0;
-    for (size_t i = 0; i < S; i++) {
-        *changed += start[i] != s->side.entries[i];
-    }
     return supported;
+}
+
+/* "diagnostics" of META. */
+static json_t *diagnostics(const search *s, size_t supported) {
+    const float *start = side_of_table(s->g->start, s->g->side).entries;
+    uint64_t prompts = 0;
+    size_t changed = 0;
+    for (size_t c = 0; c < s->cells; c++) {
+        prompts += s->n[c];
+    }
+    for (size_t i = 0; i < s->side.n_states; i++) {
+        changed += start[i] != s->side.entries[i];
+    }
+    return json_pack("{s:{s:b, s:I, s:I, s:I, s:I}}", ckvc_side_name(s->g->side), "fitted", 0,
+                     "prompts", (json_int_t)prompts, "states", (json_int_t)s->side.n_states,
+                     "supported", (json_int_t)supported, "changed", (json_int_t)changed);
 }
 
 static ckvc_status write_meta(search *s, ckvc_err *err) {
     const model *m = s->g->inputs->model;
-    const char *side = ckvc_side_name(s->g->side);
-    json_t *means = json_array(), *sides = json_object();
-    uint64_t prompts = 0;
-    for (size_t c = 0; c < s->cells; c++) {
-        prompts += s->n[c];
-    }
-    size_t changed;
-    const size_t supported = choose(s, means, &changed), states = s->side.n_states;
-    json_object_set_new(sides, side,
-                        json_pack("{s:b, s:I, s:I, s:I, s:I}", "fitted", 0, "prompts",
-                                  (json_int_t)prompts, "states", (json_int_t)states, "supported",
-                                  (json_int_t)supported, "changed", (json_int_t)changed));
-    json_t *meta =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:[s], s:o, s:o, s:s}", "label", model_name(m),
-                  "model_name", model_name(m), "family", model_get_shape(m)->family, "fingerprint",
-                  model_fingerprint(m), "probe", "grid-search", "plans", run_plan_hash(s->g->run),
-                  "diagnostics", sides, "grid_search", means, "side", side);
+    json_t *means = json_array();
+    const size_t supported = choose(s, means);
+    json_t *meta = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:[s], s:o, s:o, s:s}", "label", model_name(m), "model_name",
+        model_name(m), "family", model_get_shape(m)->family, "fingerprint", model_fingerprint(m),
+        "probe", "grid-search", "plans", run_plan_hash(s->g->run), "diagnostics",
+        diagnostics(s, supported), "grid_search", means, "side", ckvc_side_name(s->g->side));
     const setting made = {.alpha = s->o->alpha_kind,
                           .compute = (ckvc_compute)s->g->inputs->backend->compute,
                           .continuation = (uint32_t)s->o->continuation,
