@@ -32,7 +32,6 @@ static shard *new_rows(void) {
 /* A prompt that tried every action of every head: the best one of head (l, g) is 7 * (l * G + g)
  * mod A, `noise` deep in the dark. */
 static void add_prompt(shard *s, int number, double noise) {
-    ckvc_err err = {0};
     struct shard_prompt p = {.line = (uint32_t)number + 1};
     size_t at;
     snprintf(p.id, sizeof p.id, "p%d", number);
@@ -100,7 +99,6 @@ static void the_fit_to_come_is_what_is_judged(void **state) {
     enum { PROMPTS = 24 };
     const double alpha = fit_defaults().cql_alpha;
     shard *frequent = new_rows(), *levels = new_rows();
-    ckvc_err err = {0};
     for (int i = 0; i < PROMPTS; i++) {
         struct shard_prompt p = {.line = (uint32_t)i + 1};
         size_t at;
