@@ -17,19 +17,16 @@ static double rollout_rate(const pass_counts *n) {
 
 static ckvc_status print_counts_json(const run_setup_options *c, const run_setup *j,
                                      const pass_counts *n, const char *pass, ckvc_err *err) {
-    json_t *gate;
+    json_t *gate, *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
     CKVC_TRY(gate_say(j->run, pass, NULL, &gate, err));
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o}", "run",
-                          run_plan_hash(j->run), "pass", pass, "prompts", (json_int_t)n->prompts,
-                          "resumed", (json_int_t)n->resumed, "skipped", (json_int_t)n->skipped,
-                          "rollouts", (json_int_t)n->rollouts, "records", (json_int_t)n->records,
-                          "records_at_baseline", (json_int_t)n->actions_equal, "seconds",
-                          n->seconds, "rollouts_per_second", rollout_rate(n), "gate", gate);
-    if (c->until_stable > 0) {
-        json_object_set_new(o, "stable", json_boolean(n->stable));
-        if (isfinite(n->reliability)) {
-            json_object_set_new(o, "reliability", json_real(n->reliability));
-        }
+    JSON_NUMBERS(o, {"prompts", n->prompts}, {"resumed", n->resumed}, {"skipped", n->skipped},
+                 {"rollouts", n->rollouts}, {"records", n->records},
+                 {"records_at_baseline", n->actions_equal}, {"seconds", n->seconds},
+                 {"rollouts_per_second", rollout_rate(n)});
+    json_object_set_new(o, "gate", gate);
+    if (c->until_stable > 0) { json_object_set_new(o, "stable", json_boolean(n->stable)); }
+    if (c->until_stable > 0 && isfinite(n->reliability)) {
+        json_object_set_new(o, "reliability", json_real(n->reliability));
     }
     json_object_set_new(o, "memo", savings_json(j->options.savings));
     json_print_as_given(o);
@@ -70,13 +67,12 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     const dry_run *d = &cost.longest;
     const double hours = cost.scan_hours + cost.pass_hours;
     if (c->inputs.json) {
-        json_print_as_given(json_pack(
-            "{s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "prompts",
-            (json_int_t)j->e.prompts->n, "longest", (json_int_t)d->n_tokens, "actions_per_prompt",
-            (json_int_t)d->actions, "distinct_per_prompt", (json_int_t)d->distinct, "prefill_s",
-            d->prefill_s, "rollout_s", d->rollout_s, "hours", hours, "records",
-            (json_int_t)llround(cost.records), "memory_bytes", (json_int_t)d->memory.total, "batch",
-            (json_int_t)d->memory.lanes, "disk_bytes", (json_int_t)llround(cost.disk_bytes)));
+        json_print_as_given(
+            JSON_NUMBERS(json_object(), {"prompts", j->e.prompts->n}, {"longest", d->n_tokens},
+                         {"actions_per_prompt", d->actions}, {"distinct_per_prompt", d->distinct},
+                         {"prefill_s", d->prefill_s}, {"rollout_s", d->rollout_s}, {"hours", hours},
+                         {"records", round(cost.records)}, {"memory_bytes", d->memory.total},
+                         {"batch", d->memory.lanes}, {"disk_bytes", round(cost.disk_bytes)}));
         return CKVC_OK;
     }
     run_setup_print_cost(j, &cost);
@@ -127,11 +123,11 @@ static ckvc_status scan(void *options, const verb_args *args, ckvc_err *err) {
     CKVC_TRY(calibrate_scan(j.run, &j.inputs, &j.options, &counts, err));
     CKVC_TRY(run_setup_scan_coverage(&j, &cover, err));
     if (c->inputs.json) {
-        json_print_as_given(
-            json_pack("{s:s, s:I, s:I, s:I, s:f, s:o}", "run", run_plan_hash(j.run), "prompts",
-                      (json_int_t)counts.prompts, "resumed", (json_int_t)counts.resumed, "skipped",
-                      (json_int_t)counts.skipped, "seconds", counts.seconds, "coverage",
-                      cover.n_rows ? coverage_json(&cover) : json_null()));
+        json_t *o = json_pack("{s:s}", "run", run_plan_hash(j.run));
+        JSON_NUMBERS(o, {"prompts", counts.prompts}, {"resumed", counts.resumed},
+                     {"skipped", counts.skipped}, {"seconds", counts.seconds});
+        json_object_set_new(o, "coverage", cover.n_rows ? coverage_json(&cover) : json_null());
+        json_print_as_given(o);
     } else if (!c->inputs.quiet) {
         if (cover.n_rows) {
             coverage_say(&cover, true, stderr);

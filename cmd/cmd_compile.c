@@ -129,22 +129,18 @@ static void print_summary(const compile_cli *c, const compile_result *r) {
 }
 
 static json_t *gain_json(rank_interval g) {
-    return json_pack("{s:o, s:o, s:o, s:o}", "mean", ckvc_json_real(g.mean), "lo",
-                     ckvc_json_real(g.lo), "hi", ckvc_json_real(g.hi), "se", ckvc_json_real(g.se));
+    return JSON_NUMBERS(json_object(), {"mean", g.mean}, {"lo", g.lo}, {"hi", g.hi}, {"se", g.se});
 }
 
 static json_t *pass_json(const compile_pass *p) {
-    json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:s}", "pass", p->name, "changed",
-                          (json_int_t)p->changed, "supported", (json_int_t)p->supported, "states",
-                          (json_int_t)p->states, "content_id", p->content_id);
+    json_t *o = json_pack("{s:s, s:s}", "pass", p->name, "content_id", p->content_id);
+    JSON_NUMBERS(o, {"changed", p->changed}, {"supported", p->supported}, {"states", p->states});
     if (p->n_heldout) {
-        json_object_set_new(o, "heldout",
-                            json_pack("{s:I, s:o, s:o, s:o, s:f, s:f, s:f}", "prompts",
-                                      (json_int_t)p->n_heldout, "reward",
-                                      ckvc_json_real(p->reward.mean), "over_identity",
-                                      gain_json(p->over_identity), "over_matched",
-                                      gain_json(p->over_matched), "kept", p->kept, "identity_kept",
-                                      p->identity_kept, "matched_kept", p->matched_kept));
+        json_t *h = json_pack("{s:o, s:o}", "over_identity", gain_json(p->over_identity),
+                              "over_matched", gain_json(p->over_matched));
+        JSON_NUMBERS(h, {"prompts", p->n_heldout}, {"reward", p->reward.mean}, {"kept", p->kept},
+                     {"identity_kept", p->identity_kept}, {"matched_kept", p->matched_kept});
+        json_object_set_new(o, "heldout", h);
     }
     return o;
 }
@@ -158,11 +154,10 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
     }
     for (size_t i = 0; i < r->n_rounds; i++) {
         const alternation_round *round = &r->rounds[i];
+        json_t *gain = round->gain.n ? gain_json(round->gain) : json_null();
         json_array_append_new(
-            rounds,
-            json_pack("{s:I, s:I, s:o, s:o}", "changed", (json_int_t)round->changed, "supported",
-                      (json_int_t)round->supported, "reward", ckvc_json_real(round->reward), "gain",
-                      round->gain.n ? gain_json(round->gain) : json_null()));
+            rounds, JSON_NUMBERS(json_pack("{s:o}", "gain", gain), {"changed", round->changed},
+                                 {"supported", round->supported}, {"reward", round->reward}));
     }
     json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:o}", "run", run_plan_hash(j->run),
                          "probe", c->probe, "stop", stop_name(r->stop), "best_round",
@@ -245,11 +240,10 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind 
         }
     }
     if (c->setup.inputs.json) {
-        json_print_as_given(json_pack(
-            "{s:I, s:I, s:f, s:f, s:I, s:I}", "prompts", (json_int_t)j->e.prompts->n, "rounds",
-            (json_int_t)rounds, "hours_per_round", hours, "hours", cost.scan_hours + rounds * hours,
-            "records_per_round", (json_int_t)llround(records), "disk_bytes",
-            (json_int_t)llround(rounds * disk)));
+        json_print_as_given(JSON_NUMBERS(
+            json_object(), {"prompts", j->e.prompts->n}, {"rounds", rounds},
+            {"hours_per_round", hours}, {"hours", cost.scan_hours + rounds * hours},
+            {"records_per_round", round(records)}, {"disk_bytes", round(rounds * disk)}));
         return CKVC_OK;
     }
     char a_round[CKVC_DURATION], all[CKVC_DURATION];

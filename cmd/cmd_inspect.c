@@ -62,13 +62,13 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err) {
         if (e->source) { count_one(sources, e->source); }
         if (e->split) { count_one(splits, e->split); }
     }
-    json_t *out = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "sha256",
-                            m->sha256, "prompts", (json_int_t)m->n_entries, "as_text",
-                            (json_int_t)(m->n_entries - with_tokens - with_messages), "text_bytes",
-                            (json_int_t)text_bytes, "as_tokens", (json_int_t)with_tokens, "tokens",
-                            (json_int_t)n_tokens, "as_messages", (json_int_t)with_messages,
-                            "with_continuation", (json_int_t)with_continuation, "sources", sources,
-                            "splits", splits);
+    json_t *out = json_pack("{s:s}", "sha256", m->sha256);
+    JSON_NUMBERS(out, {"prompts", m->n_entries},
+                 {"as_text", m->n_entries - with_tokens - with_messages},
+                 {"text_bytes", text_bytes}, {"as_tokens", with_tokens}, {"tokens", n_tokens},
+                 {"as_messages", with_messages}, {"with_continuation", with_continuation});
+    json_object_set_new(out, "sources", sources);
+    json_object_set_new(out, "splits", splits);
     manifest_free(m);
     return out;
 }

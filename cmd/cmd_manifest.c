@@ -90,8 +90,8 @@ static ckvc_status add_input(const build_cli *c, corpus *documents, const char *
 
 /* What of the text made no prompt: {"short": N, ...}. */
 static json_t *left_out_json(const corpus *d, const built_manifest *m) {
-    json_t *o = json_pack("{s:I, s:I}", "no_prose", (json_int_t)m->n_junk, "repeated_paragraphs",
-                          (json_int_t)d->n_repeated_paragraphs);
+    json_t *o = JSON_NUMBERS(json_object(), {"no_prose", m->n_junk},
+                             {"repeated_paragraphs", d->n_repeated_paragraphs});
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         json_object_set_new(o, corpus_reason_key(r), json_integer((json_int_t)d->left_out[r].n));
     }
@@ -104,11 +104,10 @@ static void print_built(const build_cli *c, const build_job *j) {
     if (c->json) {
         char sha[CKVC_SHA256_HEX];
         ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
-        json_print(json_pack(
-            "{s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:I}", "documents", (json_int_t)d->n_documents,
-            "files", (json_int_t)d->n_files, "left_out", left_out_json(d, m), "longest",
-            (json_int_t)m->longest, "prompts", (json_int_t)m->n_entries, "retrieval",
-            (json_int_t)m->n_retrieval, "sha256", sha, "shortest", (json_int_t)m->shortest));
+        json_print(JSON_NUMBERS(
+            json_pack("{s:s, s:o}", "sha256", sha, "left_out", left_out_json(d, m)),
+            {"documents", d->n_documents}, {"files", d->n_files}, {"longest", m->longest},
+            {"prompts", m->n_entries}, {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
         return;
     }
     fprintf(stderr, "%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents\n",
@@ -234,16 +233,15 @@ static void print_facts_json(const manifest *m, const manifest_facts *f, const c
     for (size_t i = 0; i < f->n_groups; i++) {
         const check_group *g = &f->groups[i];
         json_array_append_new(
-            groups, json_pack("{s:s,s:s,s:I,s:I,s:I,s:I}", "source", g->source, "split", g->split,
-                              "prompts", (json_int_t)g->n, "shortest", (json_int_t)g->shortest,
-                              "longest", (json_int_t)g->longest, "total", (json_int_t)g->total));
+            groups, JSON_NUMBERS(json_pack("{s:s, s:s}", "source", g->source, "split", g->split),
+                                 {"prompts", g->n}, {"shortest", g->shortest},
+                                 {"longest", g->longest}, {"total", g->total}));
     }
-    json_t *o = json_pack(
-        "{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "manifest", m->path, "sha256", m->sha256,
-        "unit", unit, "prompts", (json_int_t)m->n_entries, "shortest", (json_int_t)f->shortest,
-        "longest", (json_int_t)f->longest, "total", (json_int_t)f->total, "shortest_continuation",
-        (json_int_t)f->shortest_continuation, "repeated", (json_int_t)f->n_repeated, "short",
-        (json_int_t)f->n_short, "groups", groups);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "manifest", m->path, "sha256", m->sha256, "unit",
+                          unit, "groups", groups);
+    JSON_NUMBERS(o, {"prompts", m->n_entries}, {"shortest", f->shortest}, {"longest", f->longest},
+                 {"total", f->total}, {"shortest_continuation", f->shortest_continuation},
+                 {"repeated", f->n_repeated}, {"short", f->n_short});
     if (leaks) { json_object_set_new(o, "leaks", leaks); }
     json_print(o);
 }

@@ -133,8 +133,8 @@ static ckvc_status open_job(perplexity_job *j, const inputs_options *o, ckvc_err
 
 static void print_json(const perplexity_job *j, const sequence *s, double mean, bool tokens) {
     const size_t vocab = (size_t)model_get_shape(j->e.model)->vocab;
-    json_t *o = json_pack("{s:s, s:I, s:o, s:o}", "id", s->entry->id, "n", (json_int_t)s->n,
-                          "mean_nll", ckvc_json_real(mean), "ppl", ckvc_json_real(exp(mean)));
+    json_t *o = json_pack("{s:s}", "id", s->entry->id);
+    JSON_NUMBERS(o, {"n", s->n}, {"mean_nll", mean}, {"ppl", exp(mean)});
     if (tokens) { json_object_set_new(o, "nll", ckvc_json_reals(j->nll, s->n - 1)); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer line = {0};
     ckvc_json_append_as_given(&line, o);
@@ -161,12 +161,14 @@ static void print_means(const perplexity_job *j, double sum_of_means, double sum
                         bool json) {
     const double by_prompt = sum_of_means / (double)j->n, by_token = sum / (double)scored;
     if (json) {
-        json_print_as_given(json_pack(
-            "{s:{s:I, s:I, s:{s:o, s:o}, s:{s:o, s:o}}}", "mean", "prompts", (json_int_t)j->n,
-            "scored_tokens", (json_int_t)scored, "mean_nll", "over_prompts",
-            ckvc_json_real(by_prompt), "over_tokens", ckvc_json_real(by_token), "ppl",
-            "over_prompts", ckvc_json_real(exp(by_prompt)), "over_tokens",
-            ckvc_json_real(exp(by_token))));
+        json_t *nll = JSON_NUMBERS(json_object(), {"over_prompts", by_prompt},
+                                   {"over_tokens", by_token}),
+               *ppl = JSON_NUMBERS(json_object(), {"over_prompts", exp(by_prompt)},
+                                   {"over_tokens", exp(by_token)}),
+               *o = JSON_NUMBERS(json_object(), {"prompts", j->n}, {"scored_tokens", scored});
+        json_object_set_new(o, "mean_nll", nll);
+        json_object_set_new(o, "ppl", ppl);
+        json_print_as_given(json_pack("{s:o}", "mean", o));
         return;
     }
     printf(ROW, "mean over prompts", j->n, by_prompt, exp(by_prompt));

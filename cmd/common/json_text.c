@@ -2,12 +2,22 @@
 #include "cmd/common/json_text.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/json.h"
+
+json_t *json_set_numbers(json_t *o, const json_number *numbers) {
+    for (const json_number *n = numbers; n->key; n++) {
+        const double v = n->value;
+        const bool whole = fabs(v) < 9e15 && v == floor(v);
+        json_object_set_new(o, n->key, whole ? json_integer((json_int_t)v) : ckvc_json_real(v));
+    }
+    return o;
+}
 
 static void print_line(ckvc_buffer *line, json_t *o) {
     ckvc_buffer_u8(line, '\n');

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "calib/prompt/prompts.h"
+#include "cmd/common/json_text.h"
 #include "corpus/leaks/leak_check.h"
 #include "corpus/leaks/manifest_clean.h"
 #include "lib/base/files.h"
@@ -70,10 +71,10 @@ static void print_counts(const leak_record *r, const char *const *paths) {
 }
 
 static json_t *finding_json(const leak_finding *f, const char *const *paths) {
-    json_t *o = json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:f, s:s}", "kind",
-                          leak_kind_name(f->kind), "prompt", f->entry->id, "prompt_line",
-                          (json_int_t)f->entry->line, "id", f->id, "line", (json_int_t)f->line,
-                          "words", (json_int_t)f->n_words, "jaccard", f->jaccard, "text", f->text);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s}", "kind", leak_kind_name(f->kind), "prompt",
+                          f->entry->id, "id", f->id, "text", f->text);
+    JSON_NUMBERS(o, {"prompt_line", f->entry->line}, {"line", f->line}, {"words", f->n_words},
+                 {"jaccard", f->jaccard});
     if (f->kind != LEAK_WITHIN) { json_object_set_new(o, "file", json_string(paths[f->against])); }
     if (f->field) { json_object_set_new(o, "field", json_string(f->field)); }
     return o;

@@ -58,6 +58,10 @@ void nearest_try(nearest *n, const char *candidate) {
     }
 }
 
+char *nearest_hint(const nearest *n, const char *before, const char *after) {
+    return n->found[0] ? ckvc_format("%s%s%s", before, n->found, after) : ckvc_strdup("");
+}
+
 /* ---- the list ---- */
 
 static opt_values *running; /* of the verb that this process is */
@@ -141,47 +145,35 @@ static ckvc_status set_flag(bool *value, const char *text, const char *where, ck
     return CKVC_OK;
 }
 
-static ckvc_status set_int(const opt *o, int64_t *value, const char *text, const char *where,
-                           ckvc_err *err) {
+/* A whole number, a number, or a size. */
+static ckvc_status set_number(const opt *o, void *at, const char *text, const char *where,
+                              ckvc_err *err) {
+    const bool whole = o->type == OPT_IS_INT, size = o->type == OPT_IS_SIZE;
     char *end;
     errno = 0;
-    const long long v = strtoll(text, &end, 10);
-    if (end == text || *end || errno) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a whole number", where, text);
+    const int64_t n = whole ? strtoll(text, &end, 10) : 0;
+    double v = whole ? (double)n : strtod(text, &end);
+    const char *units = "KMGT", *unit = size && *end ? strchr(units, *end) : NULL;
+    if (unit) {
+        v *= (double)(1024LL << 10 * (unit - units));
+        end++;
     }
-    if ((double)v < o->min || (double)v > o->max) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got %lld, wanted %.10g to %.10g", where, v, o->min,
-                         o->max);
+    if (end == text || *end || !isfinite(v) || (whole && errno) ||
+        (size && !(v >= 0 && v < 9e18))) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a %s", where, text,
+                         whole  ? "whole number"
+                         : size ? "size such as 512M or 8G"
+                                : "number");
     }
-    *value = v;
-    return CKVC_OK;
-}
-
-static ckvc_status set_double(const opt *o, double *value, const char *text, const char *where,
-                              ckvc_err *err) {
-    char *end;
-    const double v = strtod(text, &end);
-    if (end == text || *end || !isfinite(v)) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a number", where, text);
-    }
-    if (v < o->min || v > o->max) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got %.10g, wanted %.10g to %.10g", where, v,
+    if (!size && (v < o->min || v > o->max)) {
+        return ckvc_fail(err, CKVC_E_USAGE, "%s: got %s, wanted %.10g to %.10g", where, text,
                          o->min, o->max);
     }
-    *value = v;
-    return CKVC_OK;
-}
-
-static ckvc_status set_size(int64_t *value, const char *text, const char *where, ckvc_err *err) {
-    char *end;
-    const double v = strtod(text, &end);
-    const int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : *end == 'T' ? 40 : 0;
-    const double bytes = v * (double)(1LL << shift);
-    if (end == text || end[shift ? 1 : 0] || !(v >= 0) || bytes > 9e18) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a size such as 512M or 8G", where,
-                         text);
+    if (o->type == OPT_IS_DOUBLE) {
+        *(double *)at = v;
+    } else {
+        *(int64_t *)at = whole ? n : (int64_t)v;
     }
-    *value = (int64_t)bytes;
     return CKVC_OK;
 }
 
@@ -227,11 +219,9 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     case OPT_IS_FLAG:
         return set_flag(v->at, text, where, err);
     case OPT_IS_INT:
-        return set_int(v->o, v->at, text, where, err);
     case OPT_IS_DOUBLE:
-        return set_double(v->o, v->at, text, where, err);
     case OPT_IS_SIZE:
-        return set_size(v->at, text, where, err);
+        return set_number(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
         if (!is_choice(v->o->metavar, text)) {
             return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted one of %s", where, text,
@@ -321,9 +311,9 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
             CKVC_AUTO_FREE char *where = ckvc_format("%s:%d: %s", found, line, key);
             CKVC_TRY(configure(value, trim(equals + 1), FROM_CONFIG, where, err));
         } else if (!known(key, &near)) {
-            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: unknown option '%s'%s%s%s", found, line,
-                             key, near.found[0] ? "; did you mean '" : "", near.found,
-                             near.found[0] ? "'?" : "");
+            CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean '", "'?");
+            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: unknown option '%s'%s", found, line, key,
+                             hint);
         }
     }
     return CKVC_OK;
@@ -331,44 +321,33 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
 
 /* ---- the environment ---- */
 
-/* CKVC_MIN_CELL <-> min-cell */
-static void rename_word(char out[WORD_MAX], const char *name, size_t n, bool to_variable) {
-    size_t i = 0;
-    for (; i < n && i + 1 < WORD_MAX; i++) {
-        const unsigned char c = (unsigned char)name[i];
-        out[i] = c == '-' || c == '_' ? (to_variable ? '_' : '-')
-                                      : (char)(to_variable ? toupper(c) : tolower(c));
-    }
-    out[i] = 0;
-}
+/* Variables that are no option's: --config's own, and what the tests tell each other. */
+#define OTHER_VARIABLES "config|asan|shared"
 
-/* Names that are no option's: --config's own, and what the tests tell each other. */
-static bool is_other_variable(const char *option) {
-    static const char *const names[] = {"config", "asan", "shared"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(names[i], option) == 0) { return true; }
+/* CKVC_MIN_CELL: min-cell; and back. */
+static void rename_word(char *word, bool to_variable) {
+    for (char *p = word; *p; p++) {
+        *p = *p == '-' || *p == '_' ? (to_variable ? '_' : '-')
+                                    : (char)(to_variable ? toupper(*p) : tolower(*p));
     }
-    return false;
 }
 
 ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err *err) {
-    static const char prefix[] = "CKVC_";
-    const size_t n_prefix = sizeof prefix - 1;
     for (char **e = environ; *e; e++) {
-        const size_t n = strcspn(*e, "=");
-        if (strncmp(*e, prefix, n_prefix) != 0 || (*e)[n] == 0 || (*e)[n + 1] == 0) { continue; }
-        char option[WORD_MAX], variable[WORD_MAX];
-        rename_word(option, *e + n_prefix, n - n_prefix, false);
-        opt_value *value = find(v, option, strlen(option));
+        CKVC_AUTO_FREE char *variable = ckvc_strdup(*e);
+        char *value = strchr(variable, '=');
+        if (strncmp(variable, "CKVC_", 5) != 0 || !value || !value[1]) { continue; }
+        *value = 0;
+        CKVC_AUTO_FREE char *option = ckvc_strdup(variable + 5);
+        rename_word(option, false);
+        opt_value *at = find(v, option, strlen(option));
         nearest near = {.word = option};
-        if (value) {
-            CKVC_AUTO_FREE char *where = ckvc_format("%.*s", (int)n, *e);
-            CKVC_TRY(configure(value, *e + n + 1, FROM_ENVIRONMENT, where, err));
-        } else if (!is_other_variable(option) && !known(option, &near)) {
-            rename_word(variable, near.found, strlen(near.found), true);
-            ckvc_warn("%.*s is set, and no option is named so%s%s%s", (int)n, *e,
-                      near.found[0] ? "; did you mean CKVC_" : "", variable,
-                      near.found[0] ? "?" : "");
+        if (at) {
+            CKVC_TRY(configure(at, *e + (value + 1 - variable), FROM_ENVIRONMENT, variable, err));
+        } else if (!is_choice(OTHER_VARIABLES, option) && !known(option, &near)) {
+            rename_word(near.found, true);
+            CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean CKVC_", "?");
+            ckvc_warn("%s is set, and no option is named so%s", variable, hint);
         }
     }
     return CKVC_OK;
@@ -392,9 +371,8 @@ static ckvc_status find_flag(opt_values *v, const char *word, size_t n, opt_valu
     for (size_t i = 0; i < v->n; i++) {
         if (v->items[i].o->type != OPT_IS_TITLE) { nearest_try(&near, v->items[i].o->name); }
     }
-    return ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s%s%s; see --help", name,
-                     near.found[0] ? ", did you mean --" : "", near.found,
-                     near.found[0] ? "?" : "");
+    CKVC_AUTO_FREE char *hint = nearest_hint(&near, ", did you mean --", "?");
+    return ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s; see --help", name, hint);
 }
 
 ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,

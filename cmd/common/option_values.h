@@ -49,5 +49,7 @@ struct nearest {
     size_t distance;
 };
 void nearest_try(nearest *n, const char *candidate);
+/* What was found between two texts, or ""; the caller frees. */
+char *nearest_hint(const nearest *n, const char *before, const char *after);
 
 #endif

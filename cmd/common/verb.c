@@ -84,8 +84,8 @@ static int unknown_verb(const char *name) {
     for (size_t i = 0; i < all_verbs.n; i++) {
         if (all_verbs.items[i]->name) { nearest_try(&near, all_verbs.items[i]->name); }
     }
-    fprintf(stderr, "ckvc: unknown verb '%s'%s%s%s; `ckvc help` lists them\n", name,
-            near.found[0] ? ", did you mean '" : "", near.found, near.found[0] ? "'?" : "");
+    CKVC_AUTO_FREE char *hint = nearest_hint(&near, ", did you mean '", "'?");
+    fprintf(stderr, "ckvc: unknown verb '%s'%s; `ckvc help` lists them\n", name, hint);
     return 64;
 }
 
