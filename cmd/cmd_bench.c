@@ -75,18 +75,15 @@ static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err) {
                               : CKVC_OK;
 }
 
-static ckvc_status bench(void *options, const verb_args *args, ckvc_err *err) {
-    bench_cli *c = options;
-    (void)args;
+static ckvc_status bench(const verb_call *call, ckvc_err *err) {
+    bench_cli *c = call->options;
     double budgets[256];
     uint32_t n_budgets;
     int64_t n_variants;
     bool with_error;
     CKVC_AUTO(job_fini) bench_job j = {0};
     CKVC_TRY(inputs_budgets(&c->budget, budgets, &n_budgets, err));
-    if (n_budgets != 1) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--budget: one value, got %u", n_budgets);
-    }
+    USAGE_IF(n_budgets != 1, "--budget: one value, got %u", n_budgets);
     CKVC_TRY(inputs_variants(c->variants, &n_variants, err));
     CKVC_TRY(wants_error(c, &with_error, err));
     if (c->inputs.model) {
@@ -123,34 +120,30 @@ static ckvc_status bench(void *options, const verb_args *args, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static void defaults(void *options) {
-    bench_cli *c = options;
-    *c = (bench_cli){.inputs = inputs_defaults(),
-                     .budget = {{"0.25"}, 1},
-                     .repeats = 7,
-                     .sample = 20,
-                     .error_prompts = 8,
-                     .scratch = "/tmp",
-                     .variants = "all"};
-    c->inputs.max_tokens = 512;
-}
-
 #define OPTIONS_OF bench_cli
 static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
+    OPT_PRESETS(opts_chat, inputs),
     OPT_TITLE("what is timed"),
     OPT_LIST("stage", stages, "NAME,...", "only these stages"),
     OPT_INPUT("manifest", inputs.manifest, "FILE", "its first prompt in place of random ids"),
-    OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens"),
-    OPT_INT("window", inputs.window, "N", 1, 1e6, "observation window", .letter = 'W'),
-    OPT_INT("continuation", inputs.continuation, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
-    OPT_LIST("budget", budget, "N", "tokens kept per layer, or a share", .letter = 'B'),
-    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side"),
-    OPT_INT("repeats", repeats, "N", 1, 1000, "runs of each stage; the median is printed"),
-    OPT_INT("sample", sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all"),
-    OPT_INT("error-prompts", error_prompts, "N", 0, 1e6, "prompts of stage error; 0: leave it out"),
-    OPT_INT("seed", inputs.seed, "N", 0, 9e15, "of the random prompt"),
-    OPT_TEXT("scratch", scratch, "DIR", "folder for the shard that is written and removed"),
+    OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens", .preset = "512"),
+    OPT_INT("window", inputs.window, "N", 1, 1e6, "observation window", .letter = 'W',
+            .preset = "64"),
+    OPT_INT("continuation", inputs.continuation, "N", 2, 1e6, "continuation tokens", .letter = 'C',
+            .preset = "128"),
+    OPT_LIST("budget", budget, "N", "tokens kept per layer, or a share", .letter = 'B',
+             .preset = "0.25"),
+    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side", .preset = "all"),
+    OPT_INT("repeats", repeats, "N", 1, 1000, "runs of each stage; the median is printed",
+            .preset = "7"),
+    OPT_INT("sample", sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all",
+            .preset = "20"),
+    OPT_INT("error-prompts", error_prompts, "N", 0, 1e6, "prompts of stage error; 0: leave it out",
+            .preset = "8"),
+    OPT_INT("seed", inputs.seed, "N", 0, 9e15, "of the random prompt", .preset = "1"),
+    OPT_TEXT("scratch", scratch, "DIR", "folder for the shard that is written and removed",
+             .preset = "/tmp"),
     {0}};
 
 const verb verb_bench = {
@@ -171,8 +164,6 @@ const verb verb_bench = {
         "bf16 and a manifest error: what bf16 does to rewards and tables, float32 beside it. A "
         "stage stops repeating after a\n"
         "minute.\n",
-    .options = rows,
-    .size = sizeof(bench_cli),
-    .defaults = defaults,
+    VERB_OPTIONS(rows),
     .instead = "--model and --manifest name the inputs",
     .work = bench};

@@ -83,25 +83,20 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status calibrate(void *options, const verb_args *args, ckvc_err *err) {
-    const run_setup_options *c = options;
-    (void)args;
+static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
+    const run_setup_options *c = call->options;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     pass_counts counts = {0};
     char pass[32];
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
     j.plan.verb = "calibrate";
-    if (c->until_stable > 0 && strcmp(c->side, "gate") == 0) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--until-stable looks at the head table: it goes with --side head or both");
-    }
+    USAGE_IF(c->until_stable > 0 && strcmp(c->side, "gate") == 0,
+             "--until-stable looks at the head table: it goes with --side head or both");
     CKVC_TRY(run_setup_open_start(c, &j, err));
-    if (run_setup_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD && j.options.sides[CKVC_SIDE_GATE]) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "the operator no-threshold has no thresholds to try: say --side head");
-    }
+    USAGE_IF(run_setup_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD &&
+                 j.options.sides[CKVC_SIDE_GATE],
+             "the operator no-threshold has no thresholds to try: say --side head");
     if (c->dry_run) { return print_dry_run(c, &j, err); }
     CKVC_TRY(run_setup_begin_run(c, &j, NULL, err));
     CKVC_TRY(run_setup_set_edges(c, &j, err));
@@ -110,9 +105,8 @@ static ckvc_status calibrate(void *options, const verb_args *args, ckvc_err *err
     return print_counts(c, &j, &counts, pass, err);
 }
 
-static ckvc_status scan(void *options, const verb_args *args, ckvc_err *err) {
-    const run_setup_options *c = options;
-    (void)args;
+static ckvc_status scan(const verb_call *call, ckvc_err *err) {
+    const run_setup_options *c = call->options;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     CKVC_AUTO(coverage_fini) coverage cover = {0};
     pass_counts counts = {0};
@@ -141,27 +135,17 @@ static ckvc_status scan(void *options, const verb_args *args, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static void defaults(void *options) {
-    *(run_setup_options *)options = run_setup_defaults();
-}
-
 #define OPTIONS_OF run_setup_options
-static const opt calibrate_rows[] = {
-    OPT_ROWS(opts_inputs),
-    OPT_TITLE("actions"),
-    OPT_CHOICE("side", side, "head|gate|both", "which table to try actions of"),
-    OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_CHOICE(
-        "operator", operator_name, "paper|no-utility|no-threshold|mean-pool",
-        "how sets are kept: as in the paper; without value norms; without thresholds; by the "
-        "mean over heads"),
-    OPT_ROWS(opts_actions),
-    OPT_TITLE("the fit to come, which --until-stable judges by"),
-    OPT_CQL_ALPHA(cql_alpha),
-    OPT_REWARD(reward),
-    OPT_ROWS(opts_run),
-    OPT_ROWS(opts_dry_run),
-    {0}};
+static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
+                                     OPT_TITLE("actions"),
+                                     OPT_ROWS(opts_log),
+                                     OPT_ROWS(opts_actions),
+                                     OPT_TITLE("the fit to come, which --until-stable judges by"),
+                                     OPT_CQL_ALPHA(cql_alpha),
+                                     OPT_REWARD(reward),
+                                     OPT_ROWS(opts_run),
+                                     OPT_ROWS(opts_dry_run),
+                                     {0}};
 
 const verb verb_calibrate = {
     .name = "calibrate",
@@ -174,14 +158,15 @@ const verb verb_calibrate = {
         "  ckvc calibrate ... --out run --resume            # after Ctrl-C, a crash, a full disk\n"
         "  ckvc calibrate ... --dry-run                     # how long, how much memory\n"
         "  ckvc calibrate ... --side gate --tables heads.ckvt --out run2\n",
-    .options = calibrate_rows,
-    .size = sizeof(run_setup_options),
-    .defaults = defaults,
+    VERB_OPTIONS(calibrate_rows),
     .instead = "--manifest names the prompts",
     .work = calibrate};
 
-static const opt scan_rows[] = {
-    OPT_ROWS(opts_inputs), OPT_ROWS(opts_bins), OPT_ROWS(opts_run), {0}};
+static const opt scan_rows[] = {{.name = "", .type = OPT_IS_PRESET, .group = calibrate_rows},
+                                OPT_ROWS(opts_inputs),
+                                OPT_ROWS(opts_bins),
+                                OPT_ROWS(opts_run),
+                                {0}};
 
 const verb verb_scan = {
     .name = "scan",
@@ -190,8 +175,6 @@ const verb verb_scan = {
     .usage = "ckvc scan --model DIR --manifest FILE --out RUN [options]",
     .examples = "  ckvc scan --model models/ckvc-tiny-8l --manifest prompts.jsonl --out scan-run\n"
                 "  ckvc calibrate ... --scan scan-run --out run     # bin edges from it\n",
-    .options = scan_rows,
-    .size = sizeof(run_setup_options),
-    .defaults = defaults,
+    VERB_OPTIONS(scan_rows),
     .instead = "--manifest names the prompts",
     .work = scan};

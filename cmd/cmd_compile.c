@@ -171,42 +171,30 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 /* An option that a probe decides itself must not be given otherwise. */
 static ckvc_status check_probe(compile_cli *c, probe_kind probe, ckvc_err *err) {
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
-        if (opts_given("cql-alpha") && c->fit.cql_alpha != 0) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
-        }
+        USAGE_IF(opts_given("cql-alpha") && c->fit.cql_alpha != 0,
+                 "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
-        if (opts_given("behaviour") && strcmp(c->setup.behaviour, "epsilon-greedy") != 0) {
-            return ckvc_fail(
-                err, CKVC_E_USAGE,
-                "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
-        }
+        USAGE_IF(opts_given("behaviour") && strcmp(c->setup.behaviour, "epsilon-greedy") != 0,
+                 "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
         c->setup.behaviour = "epsilon-greedy";
     }
     if (probe == PROBE_NO_UTILITY || probe == PROBE_NO_THRESHOLD || probe == PROBE_MEAN_POOL) {
         c->setup.operator_name = c->probe;
     }
     if (probe == PROBE_GRID_SEARCH) {
-        if (c->setup.layer_budgets) {
-            return ckvc_fail(
-                err, CKVC_E_USAGE,
-                "--probe grid-search has one weight for all layers: leave --layer-budgets out");
-        }
-        if (c->setup.tables ||
-            (opts_given("bin-edges") && strcmp(c->setup.bin_edges, "uniform") != 0)) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--probe grid-search has uniform bin edges of its own: leave --tables "
-                             "and --bin-edges out");
-        }
+        USAGE_IF(c->setup.layer_budgets,
+                 "--probe grid-search has one weight for all layers: leave --layer-budgets out");
+        USAGE_IF(c->setup.tables ||
+                     (opts_given("bin-edges") && strcmp(c->setup.bin_edges, "uniform") != 0),
+                 "--probe grid-search has uniform bin edges of its own: leave --tables and "
+                 "--bin-edges out");
         c->setup.bin_edges = "uniform";
     }
-    if ((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->setup.until_stable > 0) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--until-stable looks at a head table as it is logged; --probe %s logs none", c->probe);
-    }
+    USAGE_IF((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->setup.until_stable > 0,
+             "--until-stable looks at a head table as it is logged; --probe %s logs none",
+             c->probe);
     return CKVC_OK;
 }
 
@@ -265,9 +253,8 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status compile(void *options, const verb_args *args, ckvc_err *err) {
-    compile_cli *c = options;
-    (void)args;
+static ckvc_status compile(const verb_call *call, ckvc_err *err) {
+    compile_cli *c = call->options;
     const probe_kind probe = probe_named(c->probe);
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     CKVC_TRY(check_probe(c, probe, err));
@@ -314,17 +301,13 @@ static ckvc_status compile(void *options, const verb_args *args, ckvc_err *err) 
     return warn_of_leaks(c, &j, err);
 }
 
-static void defaults(void *options) {
-    *(compile_cli *)options = (compile_cli){
-        .setup = run_setup_defaults(), .fit = fit_choice_defaults(), .probe = "joint", .rounds = 3};
-}
-
 #define OPTIONS_OF compile_cli
 static const opt rows[] = {
     OPT_GROUP(opts_inputs, setup),
+    OPT_PRESETS(opts_log, setup),
     OPT_TITLE("the loop"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS,
-            "rounds of a head and a gate pass at most"),
+            "rounds of a head and a gate pass at most", .preset = "3"),
     OPT_CHOICE("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
     OPT_TITLE("actions"),
     OPT_GROUP(opts_actions, setup),
@@ -354,8 +337,6 @@ const verb verb_compile = {
         "sides. Whether they share text:\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
-    .options = rows,
-    .size = sizeof(compile_cli),
-    .defaults = defaults,
+    VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",
     .work = compile};

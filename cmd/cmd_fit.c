@@ -24,11 +24,11 @@ typedef struct fit_cli {
 } fit_cli;
 
 /* Where a table came from, outside what is hashed (pROV). */
-static json_t *provenance(const verb_args *args) {
+static json_t *provenance(const verb_call *call) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer command = {0};
     ckvc_buffer_text(&command, "ckvc");
-    for (int i = 0; i < args->argc; i++) {
-        ckvc_buffer_printf(&command, " %s", args->argv[i]);
+    for (int i = 0; i < call->argc; i++) {
+        ckvc_buffer_printf(&command, " %s", call->argv[i]);
     }
     char created[32] = "", host[256] = "";
     time_t now = time(NULL);
@@ -36,8 +36,8 @@ static json_t *provenance(const verb_args *args) {
     if (gmtime_r(&now, &utc)) { strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc); }
     gethostname(host, sizeof host - 1);
     json_t *inputs = json_array();
-    for (size_t i = 0; i < args->n; i++) {
-        json_array_append_new(inputs, json_string(args->items[i]));
+    for (size_t i = 0; i < call->n; i++) {
+        json_array_append_new(inputs, json_string(call->items[i]));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "command", (const char *)command.data, "created",
                      created, "host", host, "ckvc_version", CKVC_VERSION, "inputs", inputs);
@@ -74,8 +74,7 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
         const decided_split all = decided_sum(d, d->nB);
         fprintf(stderr,
                 "  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; "
-                "states where no action changes the "
-                "loss: %zu\n",
+                "states where no action changes the loss: %zu\n",
                 all.by_loss, all.supported - all.by_loss, all.flat);
     }
     for (size_t b = 0; d->split && d->nB > 1 && b < d->nB; b++) {
@@ -127,14 +126,10 @@ static void leak_checks_fini(leak_checks *l) {
     free(l->items);
 }
 
-static ckvc_status fit(void *options, const verb_args *args, ckvc_err *err) {
-    const fit_cli *c = options;
-    if (args->n == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "which records? name run directories or shard files");
-    }
-    if (!c->out) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--out T.ckvt is needed: the table to write");
-    }
+static ckvc_status fit(const verb_call *call, ckvc_err *err) {
+    const fit_cli *c = call->options;
+    USAGE_IF(call->n == 0, "which records? name run directories or shard files");
+    USAGE_IF(!c->out, "--out T.ckvt is needed: the table to write");
     /* Said before the work, not after it. */
     if (!c->force && ckvc_file_exists(c->out)) {
         return ckvc_fail(err, CKVC_E_CREATE,
@@ -157,16 +152,11 @@ static ckvc_status fit(void *options, const verb_args *args, ckvc_err *err) {
     o.incoming = incoming;
     o.leak_checks = checks.items;
     o.n_leak_checks = checks.n;
-    CKVC_TRY(fit_records(args->items, args->n, &o, &result, err));
-    if (!c->no_prov) { result->table->prov = provenance(args); }
+    CKVC_TRY(fit_records(call->items, call->n, &o, &result, err));
+    if (!c->no_prov) { result->table->prov = provenance(call); }
     CKVC_TRY(table_file_write(result->table, c->out, c->force, err));
     print_result(result, c);
     return CKVC_OK;
-}
-
-static void defaults(void *options) {
-    *(fit_cli *)options =
-        (fit_cli){.choices = fit_choice_defaults(), .seed = 1, .memory = (int64_t)4 << 30};
 }
 
 #define OPTIONS_OF fit_cli
@@ -185,8 +175,9 @@ static const opt rows[] = {
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out"),
     OPT_GROUP(opts_fit, choices),
-    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order"),
-    OPT_SIZE("memory", memory, "limit for statistics and replicates"),
+    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
+            .preset = "1"),
+    OPT_SIZE("memory", memory, "limit for statistics and replicates", .preset = "4G"),
     OPT_TITLE("talk"),
     OPT_FLAG("json", json, "diagnostics as one JSON object on stdout"),
     OPT_FLAG("quiet", quiet, "say nothing but warnings and errors", .letter = 'q'),
@@ -201,8 +192,6 @@ const verb verb_fit = {
     .examples = "  ckvc fit runs/books --out books.ckvt\n"
                 "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
                 "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
-    .options = rows,
-    .size = sizeof(fit_cli),
-    .defaults = defaults,
+    VERB_OPTIONS(rows),
     .reads_args = true,
     .work = fit};

@@ -76,6 +76,7 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err) {
 /* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes.
  */
 static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *err) {
+    limits.max_window = 64;
     json_auto_t *out = NULL;
     CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
@@ -111,16 +112,14 @@ static json_t *describe(const inspect_cli *c, const char *path, artifact kind, c
     return NULL;
 }
 
-static ckvc_status inspect(void *options, const verb_args *args, ckvc_err *err) {
-    const inspect_cli *c = options;
-    const char *path = args->items[0];
+static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
+    const inspect_cli *c = call->options;
+    const char *path = call->items[0];
     artifact kind;
     CKVC_TRY(artifact_of(path, &kind, err));
-    if (c->cells && kind != ARTIFACT_TABLE) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "%s: --cells prints the sections of a table, and this is a %s", path,
-                         artifact_name(kind));
-    }
+    USAGE_IF(c->cells && kind != ARTIFACT_TABLE,
+             "%s: --cells prints the sections of a table, and this is a %s", path,
+             artifact_name(kind));
     json_t *what = describe(c, path, kind, err);
     if (!what) { return err->status; }
     if (c->json || c->cells) {
@@ -136,10 +135,6 @@ static ckvc_status inspect(void *options, const verb_args *args, ckvc_err *err) 
     return CKVC_OK;
 }
 
-static void defaults(void *options) {
-    *(inspect_cli *)options = (inspect_cli){.limits = {.max_continuation = 128, .max_window = 64}};
-}
-
 #define OPTIONS_OF inspect_cli
 static const opt rows[] = {
     OPT_FLAG("json", json, "one JSON object a path and line"),
@@ -147,7 +142,7 @@ static const opt rows[] = {
     OPT_INT("max-tokens", limits.max_prompt, "N", 0, 1e9,
             "of a model: prompt length that memory is stated for; 0: 2,048"),
     OPT_INT("continuation", limits.max_continuation, "N", 0, 1e6, "of a model: tokens of a rollout",
-            .letter = 'C'),
+            .letter = 'C', .preset = "128"),
     {0}};
 
 const verb verb_inspect = {.name = "inspect",
@@ -157,8 +152,6 @@ const verb verb_inspect = {.name = "inspect",
                                        "  ckvc inspect run/ models/small --json\n"
                                        "  ckvc inspect Meta-Llama-3-8B-Instruct --max-tokens 8000\n"
                                        "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n",
-                           .options = rows,
-                           .size = sizeof(inspect_cli),
-                           .defaults = defaults,
+                           VERB_OPTIONS(rows),
                            .each = ARTIFACTS_WANTED,
                            .work = inspect};

@@ -49,15 +49,11 @@ static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_opti
         const char *text = shares->items[i], *equals = strchr(text, '=');
         char *end = NULL;
         const double share = equals ? strtod(equals + 1, &end) : -1.0;
-        if (!equals || equals == text || *end || end == equals + 1 ||
-            !(share >= 0.0 && share <= 1.0)) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--split-share %s: want NAME=SHARE with a share from 0 to 1", text);
-        }
-        if (o->n_splits == BUILD_MAX_SPLITS) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--split-share: more than %d splits",
-                             BUILD_MAX_SPLITS);
-        }
+        USAGE_IF(!equals || equals == text || *end || end == equals + 1 ||
+                     !(share >= 0.0 && share <= 1.0),
+                 "--split-share %s: want NAME=SHARE with a share from 0 to 1", text);
+        USAGE_IF(o->n_splits == BUILD_MAX_SPLITS, "--split-share: more than %d splits",
+                 BUILD_MAX_SPLITS);
         char *name = ckvc_format("%.*s", (int)(equals - text), text);
         o->splits[o->n_splits].name = j->split_names[o->n_splits] = name;
         o->splits[o->n_splits++].share = share;
@@ -76,14 +72,9 @@ static ckvc_status add_input(const build_cli *c, corpus *documents, const char *
     const bool named = equals && !ckvc_file_exists(arg);
     const size_t n = named ? (size_t)(equals - arg) : strlen(c->source);
     const char *path = named ? equals + 1 : arg;
-    if (named && (n == 0 || n > 128)) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: a source's name has 1 to 128 characters", arg);
-    }
-    if (ckvc_file_exists(c->out) && ckvc_path_within(c->out, path)) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--out %s: is in %s, which is read; an input is never written to", c->out,
-                         path);
-    }
+    USAGE_IF(named && (n == 0 || n > 128), "%s: a source's name has 1 to 128 characters", arg);
+    USAGE_IF(ckvc_file_exists(c->out) && ckvc_path_within(c->out, path),
+             "--out %s: is in %s, which is read; an input is never written to", c->out, path);
     CKVC_AUTO_FREE char *source = ckvc_format("%.*s", (int)n, named ? arg : c->source);
     return corpus_add(documents, source, path, err);
 }
@@ -125,8 +116,8 @@ static void print_built(const build_cli *c, const build_job *j) {
             d->n_repeated_paragraphs, m->n_junk);
 }
 
-static ckvc_status build(void *options, const verb_args *args, ckvc_err *err) {
-    const build_cli *c = options;
+static ckvc_status build(const verb_call *call, ckvc_err *err) {
+    const build_cli *c = call->options;
     const int64_t unit = c->model ? 1 : 4;
     CKVC_AUTO(build_job_fini) build_job j = {0};
     build_options o = {.prompts = c->prompts,
@@ -137,20 +128,16 @@ static ckvc_status build(void *options, const verb_args *args, ckvc_err *err) {
                        .retrieval_source = c->retrieval_source,
                        .split_rest = c->rest,
                        .seed = (uint64_t)c->seed};
-    if (args->n == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "no PATH to take text from; see --help");
-    }
+    USAGE_IF(call->n == 0, "no PATH to take text from; see --help");
     if (!c->out) { return ckvc_fail(err, CKVC_E_USAGE, "--out FILE is needed"); }
-    if (o.min_length > o.max_length) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--min-length %lld is above --max-length %lld",
-                         (long long)o.min_length, (long long)o.max_length);
-    }
+    USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
+             (long long)o.min_length, (long long)o.max_length);
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
     o.tok = j.tok;
-    for (size_t i = 0; i < args->n; i++) {
-        CKVC_TRY(add_input(c, &j.documents, args->items[i], err));
+    for (size_t i = 0; i < call->n; i++) {
+        CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
     CKVC_TRY(manifest_build(&j.documents, &o, &j.built, err));
     built_manifest_write(&j.built, &j.bytes);
@@ -159,24 +146,18 @@ static ckvc_status build(void *options, const verb_args *args, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static void build_defaults(void *options) {
-    *(build_cli *)options = (build_cli){.source = "text",
-                                        .retrieval_source = "retrieval",
-                                        .rest = "fit",
-                                        .prompts = 100,
-                                        .continuation = -1,
-                                        .seed = 1};
-}
-
 #define OPTIONS_OF build_cli
 static const opt build_rows[] = {
     OPT_TITLE("what"),
     OPT_OUTPUT("out", out, "FILE", "manifest to write", .letter = 'o'),
-    OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own"),
-    OPT_INT("prompts", prompts, "N", 1, 1000000, "how many, retrieval included", .letter = 'n'),
+    OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own",
+             .preset = "text"),
+    OPT_INT("prompts", prompts, "N", 1, 1000000, "how many, retrieval included", .letter = 'n',
+            .preset = "100"),
     OPT_DOUBLE("retrieval", retrieval, "SHARE", 0, 1,
                "of the prompts that ask for facts hidden in the text"),
-    OPT_TEXT("retrieval-source", retrieval_source, "NAME", "source of those"),
+    OPT_TEXT("retrieval-source", retrieval_source, "NAME", "source of those",
+             .preset = "retrieval"),
     OPT_TITLE("lengths"),
     OPT_INPUT("model", model, "DIR",
               "count its tokenizer's tokens (BOS included); without: characters", .letter = 'm'),
@@ -185,36 +166,30 @@ static const opt build_rows[] = {
     OPT_INT("max-length", max_length, "N", 0, 1 << 24,
             "longest prompt; 0: 448 tokens, 1792 characters"),
     OPT_INT("continuation", continuation, "N", -1, 1 << 20,
-            "at least so much follows each; -1: 128 tokens, 512 characters"),
+            "at least so much follows each; -1: 128 tokens, 512 characters", .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
              "share of the documents whose prompts get this split"),
-    OPT_TEXT("split-rest", rest, "NAME", "split of the others"),
-    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of every draw and shuffle"),
+    OPT_TEXT("split-rest", rest, "NAME", "split of the others", .preset = "fit"),
+    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of every draw and shuffle", .preset = "1"),
     OPT_TITLE("output"),
     OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),
     OPT_FLAG("json", json, "print what was made as JSON"),
     {0}};
-#undef OPTIONS_OF
-
 const verb verb_manifest_build = {
     .name = "manifest build",
     .summary = "cut text files into prompts",
     .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE [options]",
-    .examples =
-        "  ckvc manifest build notes.txt --out prompts.jsonl\n"
-        "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 postfix=doc/postfix "
-        "tcl=doc/tcl --out tech.jsonl\n"
-        "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 --retrieval "
-        "0.25 --split-share heldout=0.3 ... \n"
-        "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, each "
-        "also as .gz.\n"
-        "Any language, as UTF-8. Documents that are short, repeated paragraphs and spans that are "
-        "no "
-        "prose are left out, and named.\n",
-    .options = build_rows,
-    .size = sizeof(build_cli),
-    .defaults = build_defaults,
+    .examples = "  ckvc manifest build notes.txt --out prompts.jsonl\n"
+                "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 "
+                "postfix=doc/postfix tcl=doc/tcl --out tech.jsonl\n"
+                "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 "
+                "--retrieval 0.25 --split-share heldout=0.3 ... \n"
+                "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, "
+                "each also as .gz.\n"
+                "Any language, as UTF-8. Documents that are short, repeated paragraphs and spans "
+                "that are no prose are left out, and named.\n",
+    VERB_OPTIONS(build_rows),
     .work = build};
 
 /* ---- check ---- */
@@ -256,22 +231,19 @@ static void print_facts(const manifest_facts *f, const char *unit) {
     }
 }
 
-static ckvc_status check(void *options, const verb_args *args, ckvc_err *err) {
-    const check_cli *c = options;
+static ckvc_status check(const verb_call *call, ckvc_err *err) {
+    const check_cli *c = call->options;
     const char *unit = c->model ? "tokens" : "characters";
     CKVC_AUTO(manifest_free_at) manifest *m = NULL;
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     CKVC_AUTO(manifest_facts_fini) manifest_facts facts = {0};
-    if (args->n != 1) {
-        return ckvc_fail(err, CKVC_E_USAGE, "want one manifest, got %zu", args->n);
-    }
-    if ((c->leaks.out || c->leaks.clean) && c->leaks.against.n == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s it needs --against EVAL.jsonl",
-                         c->leaks.out ? "--out is the record of a comparison:"
-                                      : "--clean leaves out what a comparison finds:");
-    }
+    USAGE_IF(call->n != 1, "want one manifest, got %zu", call->n);
+    USAGE_IF((c->leaks.out || c->leaks.clean) && c->leaks.against.n == 0,
+             "%s it needs --against EVAL.jsonl",
+             c->leaks.out ? "--out is the record of a comparison:"
+                          : "--clean leaves out what a comparison finds:");
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &tok, err)); }
-    CKVC_TRY(manifest_read(args->items[0], &m, err));
+    CKVC_TRY(manifest_read(call->items[0], &m, err));
     CKVC_TRY(manifest_look(m, tok, c->min_length, &facts, err));
     ckvc_err leaked = {0};
     json_t *found = NULL;
@@ -298,10 +270,7 @@ static ckvc_status check(void *options, const verb_args *args, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static void check_defaults(void *options) {
-    *(check_cli *)options = (check_cli){.leaks = LEAKS_DEFAULTS};
-}
-
+#undef OPTIONS_OF
 #define OPTIONS_OF check_cli
 static const opt check_rows[] = {
     OPT_INPUT("model", model, "DIR",
@@ -329,15 +298,12 @@ const verb verb_manifest_check = {
         "Shared: 13 words in a row (case, punctuation and spacing apart), near-duplicates, ids. "
         "Every string of a line is read.\n"
         "Exit 1 when something is shared, with --clean, too; 65 when --clean leaves nothing.\n",
-    .options = check_rows,
-    .size = sizeof(check_cli),
-    .defaults = check_defaults,
+    VERB_OPTIONS(check_rows),
     .reads_args = true,
     .work = check};
 
-static ckvc_status neither(void *options, const verb_args *args, ckvc_err *err) {
-    (void)options;
-    return args->n ? ckvc_fail(err, CKVC_E_USAGE, "'%s' is neither build nor check", args->items[0])
+static ckvc_status neither(const verb_call *call, ckvc_err *err) {
+    return call->n ? ckvc_fail(err, CKVC_E_USAGE, "'%s' is neither build nor check", call->items[0])
                    : ckvc_fail(err, CKVC_E_USAGE, "want build or check; see --help");
 }
 

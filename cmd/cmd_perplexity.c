@@ -89,21 +89,16 @@ static ckvc_status read_positions(perplexity_job *j, const opt_list *list, ckvc_
         char *end;
         errno = 0;
         const long long v = strtoll(list->items[i], &end, 10);
-        if (*end || end == list->items[i] || errno || v < 0) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--logits: got '%s', wanted positions counted from 0", list->items[i]);
-        }
+        USAGE_IF(*end || end == list->items[i] || errno || v < 0,
+                 "--logits: got '%s', wanted positions counted from 0", list->items[i]);
         j->positions[j->n_positions++] = v;
     }
     return CKVC_OK;
 }
 
 static ckvc_status open_job(perplexity_job *j, const inputs_options *o, ckvc_err *err) {
-    if (!o->manifest) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--manifest FILE is needed: one JSON object a line with id and text or tokens");
-    }
+    USAGE_IF(!o->manifest,
+             "--manifest FILE is needed: one JSON object a line with id and text or tokens");
     CKVC_TRY(inputs_open_model(o, &j->e, err));
     CKVC_TRY(manifest_read(o->manifest, &j->e.manifest, err));
     size_t n = j->e.manifest->n_entries;
@@ -115,12 +110,9 @@ static ckvc_status open_job(perplexity_job *j, const inputs_options *o, ckvc_err
         CKVC_TRY(read_sequence(&j->e, entry, o->max_tokens, s, err));
         j->longest = s->n > j->longest ? s->n : j->longest;
         for (size_t k = 0; k < j->n_positions; k++) {
-            if ((size_t)j->positions[k] >= s->n) {
-                return ckvc_fail(err, CKVC_E_USAGE,
-                                 "--logits %lld: %s:%u has %zu tokens, positions are 0 ... %zu",
-                                 (long long)j->positions[k], j->e.manifest->path, entry->line, s->n,
-                                 s->n - 1);
-            }
+            USAGE_IF((size_t)j->positions[k] >= s->n,
+                     "--logits %lld: %s:%u has %zu tokens, positions are 0 ... %zu",
+                     (long long)j->positions[k], j->e.manifest->path, entry->line, s->n, s->n - 1);
         }
     }
     if (n == 0) { return CKVC_OK; }
@@ -208,21 +200,14 @@ static ckvc_status run_job(perplexity_job *j, const inputs_options *o, bool toke
     return CKVC_OK;
 }
 
-static ckvc_status perplexity(void *options, const verb_args *args, ckvc_err *err) {
-    const perplexity_cli *c = options;
-    (void)args;
-    if (c->logits.n && !c->inputs.json) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--logits needs --json");
-    }
+static ckvc_status perplexity(const verb_call *call, ckvc_err *err) {
+    const perplexity_cli *c = call->options;
+    USAGE_IF(c->logits.n && !c->inputs.json, "--logits needs --json");
     CKVC_AUTO(job_fini) perplexity_job j = {0};
     ckvc_stop_install();
     CKVC_TRY(read_positions(&j, &c->logits, err));
     CKVC_TRY(open_job(&j, &c->inputs, err));
     return run_job(&j, &c->inputs, c->tokens, err);
-}
-
-static void defaults(void *options) {
-    *(perplexity_cli *)options = (perplexity_cli){.inputs = inputs_defaults()};
 }
 
 #define OPTIONS_OF perplexity_cli
@@ -247,8 +232,6 @@ const verb verb_perplexity = {
     .examples =
         "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"
         "  ckvc perplexity --model DIR --manifest prompts.jsonl --json --tokens --logits 0,17\n",
-    .options = rows,
-    .size = sizeof(perplexity_cli),
-    .defaults = defaults,
+    VERB_OPTIONS(rows),
     .instead = "prompts come from --manifest",
     .work = perplexity};

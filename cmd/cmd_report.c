@@ -27,18 +27,12 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
     return CKVC_OK;
 }
 
-static ckvc_status report(void *options, const verb_args *args, ckvc_err *err) {
-    const report_cli *c = options;
+static ckvc_status report(const verb_call *call, ckvc_err *err) {
+    const report_cli *c = call->options;
     if (!c->out) { return ckvc_fail(err, CKVC_E_USAGE, "no --out DIR: where should the page go?"); }
-    if (args->n == 0 && c->scores.n == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "nothing to report on; give tables, runs or --scores");
-    }
-    return report_run(c, args->items, args->n, err);
-}
-
-static void defaults(void *options) {
-    *(report_cli *)options =
-        (report_cli){.layer_bins = 4, .bootstrap = 1000, .seed = 1, .memory = (int64_t)1 << 30};
+    USAGE_IF(call->n == 0 && c->scores.n == 0,
+             "nothing to report on; give tables, runs or --scores");
+    return report_run(c, call->items, call->n, err);
 }
 
 #define OPTIONS_OF report_cli
@@ -48,29 +42,28 @@ static const opt rows[] = {
     OPT_INPUTS("scores", scores, "S.jsonl,...",
                "output of `ckvc score` on held-out prompts: what the tables bring"),
     OPT_TITLE("rank agreement"),
-    OPT_INT("layer-bins", layer_bins, "N", 1, 64, "groups of consecutive layers for Spearman"),
+    OPT_INT("layer-bins", layer_bins, "N", 1, 64, "groups of consecutive layers for Spearman",
+            .preset = "4"),
     OPT_INT("bootstrap", bootstrap, "R", 0, 10000,
-            "refits from resampled prompts, for intervals; needs the tables' runs; 0: none"),
-    OPT_INT("seed", seed, "N", 0, 9e15, "of the resampling"),
-    OPT_SIZE("memory", memory, "for the refits' counts"),
+            "refits from resampled prompts, for intervals; needs the tables' runs; 0: none",
+            .preset = "1000"),
+    OPT_INT("seed", seed, "N", 0, 9e15, "of the resampling", .preset = "1"),
+    OPT_SIZE("memory", memory, "for the refits' counts", .preset = "1G"),
     OPT_TITLE("output"),
     OPT_FLAG("force", force, "replace an earlier report in DIR"),
     OPT_FLAG("json", json, "print report.json instead of the verdict"),
     OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
     {0}};
 
-const verb verb_report = {
-    .name = "report",
-    .about = "stability and truth of tables, as a page",
-    .summary = "how good and how stable tables are, as one page without scripts",
-    .usage = "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] --out DIR",
-    .examples =
-        "  ckvc report technical.ckvt narrative.ckvt runs/technical runs/narrative --scores "
-        "heldout.jsonl --out report\n"
-        "  ckvc report t.ckvt --out report          (the table alone: maps, counts, what its "
-        "choices rest on)\n",
-    .options = rows,
-    .size = sizeof(report_cli),
-    .defaults = defaults,
-    .reads_args = true,
-    .work = report};
+const verb verb_report = {.name = "report",
+                          .about = "stability and truth of tables, as a page",
+                          .summary =
+                              "how good and how stable tables are, as one page without scripts",
+                          .usage = "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] --out DIR",
+                          .examples = "  ckvc report technical.ckvt narrative.ckvt runs/technical "
+                                      "runs/narrative --scores heldout.jsonl --out report\n"
+                                      "  ckvc report t.ckvt --out report          (the table "
+                                      "alone: maps, counts, what its choices rest on)\n",
+                          VERB_OPTIONS(rows),
+                          .reads_args = true,
+                          .work = report};

@@ -37,10 +37,7 @@ static void job_fini(score_job *j) {
 }
 
 static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) {
-    if (c->tables.n > MAX_TABLES) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--table: %zu tables, at most %d", c->tables.n,
-                         MAX_TABLES);
-    }
+    USAGE_IF(c->tables.n > MAX_TABLES, "--table: %zu tables, at most %d", c->tables.n, MAX_TABLES);
     for (; j->n_tables < c->tables.n; j->n_tables++) {
         CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables.items[j->n_tables],
                                    &j->tables[j->n_tables], err));
@@ -65,19 +62,14 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
     for (size_t i = 0; i < c->policies.n; i++) {
         const char *name = c->policies.items[i];
         const score_kind kind = score_kind_named(name);
-        if (kind == SCORE_KIND_COUNT || kind == SCORE_TABLE) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--policy: got '%s', wanted " POLICY_NAMES, name);
-        }
+        USAGE_IF(kind == SCORE_KIND_COUNT || kind == SCORE_TABLE,
+                 "--policy: got '%s', wanted " POLICY_NAMES, name);
         for (size_t k = 0; k < i; k++) {
-            if (strcmp(c->policies.items[k], name) == 0) {
-                return ckvc_fail(err, CKVC_E_USAGE, "--policy: %s is given twice", name);
-            }
+            USAGE_IF(strcmp(c->policies.items[k], name) == 0, "--policy: %s is given twice", name);
         }
         const bool each = beside_each_table(c, kind);
-        if (each && j->n_tables == 0) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--policy %s%s needs a --table", name,
-                             score_is_reference(kind) ? " with --equal-tokens" : "");
-        }
+        USAGE_IF(each && j->n_tables == 0, "--policy %s%s needs a --table", name,
+                 score_is_reference(kind) ? " with --equal-tokens" : "");
         for (size_t t = 0; t < (each ? j->n_tables : 1); t++) {
             j->policies[j->n_policies++] = (score_policy){kind, each ? j->tables[t] : NULL};
         }
@@ -85,10 +77,7 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
     for (size_t t = 0; t < j->n_tables; t++) {
         j->policies[j->n_policies++] = (score_policy){SCORE_TABLE, j->tables[t]};
     }
-    if (j->n_policies == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "nothing to score: give --table T.ckvt, --policy NAME, or both");
-    }
+    USAGE_IF(j->n_policies == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");
     return CKVC_OK;
 }
 
@@ -108,11 +97,9 @@ static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *er
     CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
     if (j->n_tables && !c->budget_given) {
         const ckvc_table *t = j->tables[0]->table;
-        if (t->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "%s: %u budgets, at most %d in one run; name some with --budget",
-                             c->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
-        }
+        USAGE_IF(t->n_budgets > PROMPT_SETS_MAX_BUDGETS,
+                 "%s: %u budgets, at most %d in one run; name some with --budget",
+                 c->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
         j->n_budgets = t->n_budgets;
         memcpy(j->budgets, t->budgets, j->n_budgets * sizeof *j->budgets);
     }
@@ -181,15 +168,10 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status score(void *options, const verb_args *args, ckvc_err *err) {
-    score_cli *c = options;
-    (void)args;
+static ckvc_status score(const verb_call *call, ckvc_err *err) {
+    score_cli *c = call->options;
     c->budget_given = opts_given("budget");
     return score_run(c, err);
-}
-
-static void defaults(void *options) {
-    *(score_cli *)options = (score_cli){.inputs = inputs_defaults(), .budget = {{"512"}, 1}};
 }
 
 #define OPTIONS_OF score_cli
@@ -203,7 +185,8 @@ static const opt rows[] = {
     OPT_FLAG("equal-tokens", equal_tokens,
              "references keep as many as each --table, by prompt and layer"),
     OPT_LIST("budget", budget, "N,...",
-             "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B'),
+             "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
+             .preset = "512"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_FLAG("nearest-budget", nearest_budget, "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),
@@ -223,16 +206,13 @@ const verb verb_score = {
     .summary = "losses of prompts under tables and reference policies, as JSON lines",
     .usage = "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] "
              "[--out S.jsonl]",
-    .examples =
-        "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt --policy "
-        "identity,matched --out s.jsonl\n"
-        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # what would "
-        "be kept\n\n"
-        "Policy matched is identity at the one threshold that keeps as many tokens as its table "
-        "does, on average over the held-out prompts\n"
-        "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
-    .options = rows,
-    .size = sizeof(score_cli),
-    .defaults = defaults,
+    .examples = "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt "
+                "--policy identity,matched --out s.jsonl\n"
+                "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # "
+                "what would be kept\n\n"
+                "Policy matched is identity at the one threshold that keeps as many tokens as its "
+                "table does, on average over the held-out prompts\n"
+                "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
+    VERB_OPTIONS(rows),
     .instead = "tables go with --table",
     .work = score};

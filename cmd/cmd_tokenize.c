@@ -103,9 +103,8 @@ static ckvc_status encode(const tokenize_cli *c, const tokenizer *t, const ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status tokenize(void *options, const verb_args *args, ckvc_err *err) {
-    const tokenize_cli *c = options;
-    (void)args;
+static ckvc_status tokenize(const verb_call *call, ckvc_err *err) {
+    const tokenize_cli *c = call->options;
     if (!c->model) { return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed"); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
@@ -133,7 +132,6 @@ const verb verb_tokenize = {
     .usage = "ckvc tokenize --model DIR [--decode] [options] < INPUT",
     .examples = "  echo 'Keep this.' | ckvc tokenize --model models/ckvc-tiny-8l\n"
                 "  echo 0 43 71 | ckvc tokenize --model models/ckvc-tiny-8l --decode\n",
-    .options = rows,
-    .size = sizeof(tokenize_cli),
+    VERB_OPTIONS(rows),
     .instead = "the text comes on standard input",
     .work = tokenize};

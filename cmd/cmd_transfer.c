@@ -22,12 +22,10 @@ typedef struct transfer_cli {
 static ckvc_status parse_shape(const char *text, transfer_target *to, ckvc_err *err) {
     unsigned L, G;
     int end = 0;
-    if (sscanf(text, "%5u,%5u%n", &L, &G, &end) != 2 || text[end] || L < 1 || G < 1 ||
-        L > CKVC_TABLE_MAX_EXTENT || G > CKVC_TABLE_MAX_EXTENT) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--to-shape: got '%s', wanted LAYERS,HEADS, each 1 to %u", text,
-                         CKVC_TABLE_MAX_EXTENT);
-    }
+    USAGE_IF(sscanf(text, "%5u,%5u%n", &L, &G, &end) != 2 || text[end] || L < 1 || G < 1 ||
+                 L > CKVC_TABLE_MAX_EXTENT || G > CKVC_TABLE_MAX_EXTENT,
+             "--to-shape: got '%s', wanted LAYERS,HEADS, each 1 to %u", text,
+             CKVC_TABLE_MAX_EXTENT);
     to->n_layers = L;
     to->n_heads = to->n_query_heads =
         G; /* how many query heads share a KV head is not known, and changes nothing */
@@ -64,10 +62,8 @@ static void print_result(const transfer_cli *c, const table_file *from, const ta
 
 /* Before the work: options and tables that do not go together. */
 static ckvc_status check_report(const transfer_cli *c, const table_file *from, ckvc_err *err) {
-    if (c->manifest && !c->to_model) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--manifest needs --to-model DIR: prompts are scored with the target");
-    }
+    USAGE_IF(c->manifest && !c->to_model,
+             "--manifest needs --to-model DIR: prompts are scored with the target");
     if (!c->against) { return CKVC_OK; }
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(table_file_read(c->against, &t, err));
@@ -122,28 +118,21 @@ static ckvc_status write_report(const transfer_cli *c, const table_file *table, 
 
 /* ---- the verb ---- */
 
-static ckvc_status check_options(const transfer_cli *c, const verb_args *args, ckvc_err *err) {
-    if (args->n != 1) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "got %zu tables, wanted one: ckvc transfer T.ckvt --to-model DIR --out "
-                         "T2.ckvt",
-                         args->n);
-    }
-    if (c->to_model && c->to_shape) {
-        return ckvc_fail(err, CKVC_E_USAGE, "wanted one of --to-model DIR and --to-shape L,G");
-    }
-    if (!c->to_model && !c->to_shape && !c->scan) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "wanted a target: --to-model DIR, --to-shape L,G or --scan RUN");
-    }
+static ckvc_status check_options(const transfer_cli *c, const verb_call *call, ckvc_err *err) {
+    USAGE_IF(call->n != 1,
+             "got %zu tables, wanted one: ckvc transfer T.ckvt --to-model DIR --out T2.ckvt",
+             call->n);
+    USAGE_IF(c->to_model && c->to_shape, "wanted one of --to-model DIR and --to-shape L,G");
+    USAGE_IF(!c->to_model && !c->to_shape && !c->scan,
+             "wanted a target: --to-model DIR, --to-shape L,G or --scan RUN");
     return c->out ? CKVC_OK
                   : ckvc_fail(err, CKVC_E_USAGE, "--out FILE is needed: the table to write");
 }
 
-static ckvc_status transfer(void *options, const verb_args *args, ckvc_err *err) {
-    const transfer_cli *c = options;
-    CKVC_TRY(check_options(c, args, err));
-    const char *path = args->items[0];
+static ckvc_status transfer(const verb_call *call, ckvc_err *err) {
+    const transfer_cli *c = call->options;
+    CKVC_TRY(check_options(c, call, err));
+    const char *path = call->items[0];
     CKVC_AUTO(table_file_free_at) table_file *from = NULL;
     CKVC_AUTO(table_file_free_at) table_file *out = NULL;
     CKVC_AUTO(run_close_at) run_dir *scan = NULL;
@@ -165,10 +154,6 @@ static ckvc_status transfer(void *options, const verb_args *args, ckvc_err *err)
     CKVC_TRY(table_file_write(out, c->out, c->force, err));
     print_result(c, from, out);
     return c->report ? write_report(c, out, err) : CKVC_OK;
-}
-
-static void defaults(void *options) {
-    *(transfer_cli *)options = (transfer_cli){.heads = "index"};
 }
 
 #define OPTIONS_OF transfer_cli
@@ -201,14 +186,12 @@ const verb verb_transfer = {
     .about = "map a table to another model by relative depth",
     .usage = "ckvc transfer T.ckvt (--to-model DIR | --to-shape L,G | --scan RUN) --out T2.ckvt "
              "[options]",
-    .examples = "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt\n"
-                "  ckvc transfer tables.ckvt --to-shape 24,8 --out mapped.ckvt\n"
-                "  ckvc transfer tables.ckvt --heads signature --scan small-scan --out small.ckvt\n"
-                "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt --report "
-                "report \\\n"
-                "      --against compiled.ckvt --manifest heldout.jsonl\n",
-    .options = rows,
-    .size = sizeof(transfer_cli),
-    .defaults = defaults,
+    .examples =
+        "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt\n"
+        "  ckvc transfer tables.ckvt --to-shape 24,8 --out mapped.ckvt\n"
+        "  ckvc transfer tables.ckvt --heads signature --scan small-scan --out small.ckvt\n"
+        "  ckvc transfer tables.ckvt --to-model models/small --out small.ckvt --report report \\\n"
+        "      --against compiled.ckvt --manifest heldout.jsonl\n",
+    VERB_OPTIONS(rows),
     .reads_args = true,
     .work = transfer};

@@ -54,9 +54,9 @@ static ckvc_status check(const char *path, artifact kind, ckvc_err *err) {
     return st;
 }
 
-static ckvc_status verify(void *options, const verb_args *args, ckvc_err *err) {
-    const verify_cli *c = options;
-    const char *path = args->items[0], *name = NULL;
+static ckvc_status verify(const verb_call *call, ckvc_err *err) {
+    const verify_cli *c = call->options;
+    const char *path = call->items[0], *name = NULL;
     artifact kind;
     ckvc_status st = artifact_of(path, &kind, err);
     if (st == CKVC_OK) {
@@ -84,7 +84,6 @@ const verb verb_verify = {.name = "verify",
                           .usage = "ckvc verify PATH... [options]",
                           .examples = "  ckvc verify tables.ckvt run/\n"
                                       "  ckvc verify models/small && echo sound\n",
-                          .options = rows,
-                          .size = sizeof(verify_cli),
+                          VERB_OPTIONS(rows),
                           .each = ARTIFACTS_WANTED,
                           .work = verify};

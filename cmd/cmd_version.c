@@ -18,9 +18,8 @@ typedef struct version_cli {
     bool json;
 } version_cli;
 
-static ckvc_status version(void *options, const verb_args *args, ckvc_err *err) {
-    const version_cli *c = options;
-    (void)args;
+static ckvc_status version(const verb_call *call, ckvc_err *err) {
+    const version_cli *c = call->options;
     CKVC_AUTO(inputs_close) opened_inputs e = {0};
     CKVC_AUTO(backend_destroy_at) backend *bf16 = NULL;
     CKVC_TRY(ckvc_pool_create(ckvc_cpu_count(), &e.pool, err));
@@ -72,6 +71,5 @@ const verb verb_version = {.name = "version",
                            .summary = "build flags, libraries, BLAS kernel in use",
                            .usage = "ckvc version [--json]",
                            .examples = "  ckvc version\n",
-                           .options = options_rows,
-                           .size = sizeof(version_cli),
+                           VERB_OPTIONS(options_rows),
                            .work = version};

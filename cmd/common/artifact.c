@@ -61,8 +61,7 @@ ckvc_status artifact_of(const char *path, artifact *out, ckvc_err *err) {
     } else {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest "
-                         "(.jsonl); of a run or a "
-                         "model in a folder give the folder",
+                         "(.jsonl); of a run or a model in a folder give the folder",
                          path);
     }
     return CKVC_OK;

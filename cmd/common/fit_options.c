@@ -19,13 +19,6 @@ const opt opts_fit[] = {
     OPT_TEXT("label", label, "TEXT", "the table's name in reports (default: the model's)"),
     {0}};
 
-fit_choices fit_choice_defaults(void) {
-    return (fit_choices){.solver = "exact",
-                         .reward = "advantage",
-                         .unsupported = "incoming",
-                         .cql_alpha = fit_defaults().cql_alpha};
-}
-
 fit_options fit_options_of(const fit_choices *c) {
     fit_options o = fit_defaults();
     o.cql_alpha = c->cql_alpha;

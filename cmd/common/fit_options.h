@@ -12,7 +12,6 @@ typedef struct fit_choices {
     bool shrink;
 } fit_choices;
 
-fit_choices fit_choice_defaults(void);
 /* Everything that they decide; the rest as fit_defaults has it. label is borrowed. */
 fit_options fit_options_of(const fit_choices *c);
 
@@ -20,7 +19,7 @@ extern const opt opts_fit[]; /* rows of fit_choices: the fit */
 /* These two are calibrate's, too: what --until-stable judges by. */
 #define OPT_CQL_ALPHA(member)                                                                      \
     OPT_DOUBLE("cql-alpha", member, "X", 0, 1000,                                                  \
-               "weight of the conservative term; 0 is plain regression")
+               "weight of the conservative term; 0 is plain regression", .preset = "0.75")
 #define OPT_REWARD(member)                                                                         \
     OPT_CHOICE("reward", member, "advantage|raw", "over the baseline on unit scale, or as logged")
 

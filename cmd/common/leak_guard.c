@@ -39,8 +39,7 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
                  *checks = json_object_get(guard, "checks");
     if (!json_array_size(checks) || json_array_size(json_object_get(guard, "unchecked"))) {
         ckvc_warn("%s: %s its prompts was not checked for leaks; `ckvc manifest check --against` "
-                  "the scored prompts, then "
-                  "calibrate, compile or fit with --leak-check",
+                  "the scored prompts, then calibrate, compile or fit with --leak-check",
                   path, json_array_size(checks) ? "a part of" : "the manifest of");
         return;
     }
@@ -64,11 +63,11 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
     }
     if (leaked) {
         fflush(stdout);
-        fprintf(stderr,
-                "error: %s: LEAK: %" PRIu64 " of its %" PRIu64
-                " prompts share text or ids with the prompts scored here; this is "
-                "no held-out result\n",
-                path, leaked, prompts);
+        fprintf(
+            stderr,
+            "error: %s: LEAK: %" PRIu64 " of its %" PRIu64
+            " prompts share text or ids with the prompts scored here; this is no held-out result\n",
+            path, leaked, prompts);
     } else if (!compared) {
         ckvc_warn(
             "%s: was checked for leaks, but not against the manifest scored here (%.12s...)%s",

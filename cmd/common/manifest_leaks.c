@@ -21,11 +21,13 @@ const opt opts_leaks[] = {
     OPT_INPUTS("against", against, "EVAL.jsonl,...",
                "evaluation files, also .gz: shared spans and near-duplicates"),
     OPT_DOUBLE("near", near, "J", 0.01, 1,
-               "near-duplicates share this much of their 5-word shingles (Jaccard)"),
+               "near-duplicates share this much of their 5-word shingles (Jaccard)",
+               .preset = "0.5"),
     OPT_DOUBLE("holdout", holdout, "F", 0, 1,
                "prompts that this draw holds out are not compared, as in calibrate"),
-    OPT_INT("seed", seed, "N", 0, 9e15, "of that draw"),
-    OPT_INT("max-findings", max_findings, "N", 0, 1e6, "findings printed; all are counted"),
+    OPT_INT("seed", seed, "N", 0, 9e15, "of that draw", .preset = "1"),
+    OPT_INT("max-findings", max_findings, "N", 0, 1e6, "findings printed; all are counted",
+            .preset = "20"),
     OPT_OUTPUT("out", out, "CHECK.json", "record of the check, for --leak-check", .letter = 'o'),
     OPT_OUTPUT("clean", clean, "CLEAN.jsonl",
                "the manifest without prompts that share something or repeat"),
@@ -91,9 +93,8 @@ static ckvc_status write_record(const leaks_cli *c, const leak_record *r, ckvc_e
 static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err) {
     for (size_t i = 0; i < list->n; i++) {
         for (size_t k = 0; k < i; k++) {
-            if (strcmp(list->items[i], list->items[k]) == 0) {
-                return ckvc_fail(err, CKVC_E_USAGE, "--against: %s is named twice", list->items[i]);
-            }
+            USAGE_IF(strcmp(list->items[i], list->items[k]) == 0, "--against: %s is named twice",
+                     list->items[i]);
         }
     }
     return CKVC_OK;
@@ -126,9 +127,7 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
 static ckvc_status check_outputs(const leaks_cli *c, const manifest *m, ckvc_err *err) {
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
     if (!c->clean) { return CKVC_OK; }
-    if (c->out && strcmp(c->out, c->clean) == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--out and --clean both name %s", c->out);
-    }
+    USAGE_IF(c->out && strcmp(c->out, c->clean) == 0, "--out and --clean both name %s", c->out);
     return manifest_clean_ready(m, c->against.items, c->against.n, c->clean, c->force, err);
 }
 

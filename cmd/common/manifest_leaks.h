@@ -16,9 +16,6 @@ typedef struct leaks_cli {
     bool force;
 } leaks_cli;
 
-#define LEAKS_DEFAULTS                                                                             \
-    { .near = 0.5, .seed = 1, .max_findings = 20 }
-
 extern const opt opts_leaks[]; /* rows of leaks_cli */
 
 /* Compares, prints findings (or leaves them in *found as an object, with json), writes the record

@@ -18,7 +18,7 @@ const opt opts_model[] = {
     OPT_CHOICE("backend", backend, "auto|cpu|openblas|cuda", "where to compute"),
     OPT_CHOICE("compute", compute, "f32|bf16", "arithmetic of products with weights"),
     OPT_INT("threads", threads, "N", 1, 1024, "worker threads; results do not depend on it",
-            .letter = 't'),
+            .letter = 't', .preset_of = ckvc_cpu_count),
     OPT_SIZE("memory", memory, "use at most, as far as a model allows; 0: 3/4 of what is free"),
     OPT_FLAG("quiet", quiet, "no progress on stderr", .letter = 'q'),
     OPT_FLAG("json", json, "machine-readable output"),
@@ -27,7 +27,8 @@ const opt opts_model[] = {
 const opt opts_chat[] = {
     OPT_CHOICE("chat-template", chat_template, "auto|llama3|mistral|chatml|internlm2|none",
                "how \"messages\" become text; auto: by the tokenizer's tokens"),
-    OPT_TEXT("chat-date", chat_date, "TEXT", "\"Today Date\" of Llama 3.1's and 3.2's template"),
+    OPT_TEXT("chat-date", chat_date, "TEXT", "\"Today Date\" of Llama 3.1's and 3.2's template",
+             .preset = CHAT_DATE),
     {0}};
 
 const opt opts_prompts[] = {
@@ -45,29 +46,17 @@ const opt opts_prompts[] = {
 const opt opts_statistics[] = {
     OPT_TITLE("statistics"),
     OPT_INT("window", window, "N", 1, 1e6, "observation window, the prompt's last N tokens",
-            .letter = 'W'),
+            .letter = 'W', .preset = "64"),
     OPT_INT("continuation", continuation, "N", 0, 1e6, "tokens that a decision is scored on",
-            .letter = 'C'),
+            .letter = 'C', .preset = "128"),
     OPT_CHOICE("alpha", alpha, "paper|visible",
                "attention mass as the paper has it, or per row that can see it"),
     OPT_INT("keep-window", keep_window, "N", 0, 1e6,
             "always keep the last N tokens (within the budget)"),
     OPT_DOUBLE("holdout", holdout, "F", 0, 1,
                "share of prompts held out, drawn by seed and id, not by document"),
-    OPT_INT("seed", seed, "N", 0, 9e15, "names every random stream"),
+    OPT_INT("seed", seed, "N", 0, 9e15, "names every random stream", .preset = "1"),
     {0}};
-
-inputs_options inputs_defaults(void) {
-    return (inputs_options){.backend = "auto",
-                            .compute = "f32",
-                            .threads = ckvc_cpu_count(),
-                            .window = 64,
-                            .continuation = 128,
-                            .seed = 1,
-                            .alpha = "paper",
-                            .chat_template = "auto",
-                            .chat_date = CHAT_DATE};
-}
 
 ckvc_alpha_kind inputs_alpha(const inputs_options *o) {
     return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
@@ -154,10 +143,7 @@ ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *er
 }
 
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
-    if (!o->model) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
-    }
+    USAGE_IF(!o->model, "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     CKVC_TRY(inputs_open_machine(o, e, err));
     CKVC_TRY(inputs_load_model(o->model, e->be, &e->model, err));
     CKVC_TRY(inputs_open_tokenizer(o->model, &e->tok, err));
@@ -168,10 +154,7 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
 }
 
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
-    if (!o->manifest) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--manifest FILE is needed: `ckvc manifest build` makes one from text");
-    }
+    USAGE_IF(!o->manifest, "--manifest FILE is needed: `ckvc manifest build` makes one from text");
     e->prompt_options = (prompt_options){.splits = o->split.items,
                                          .n_splits = o->split.n,
                                          .window = o->window,
@@ -238,10 +221,9 @@ ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) 
     long v = strtol(text, &end, 10);
     if (strcmp(text, "all") == 0) {
         v = -1;
-    } else if (*end || end == text || v < 1) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--variants: got '%s', wanted a number from 1 up, or all", text);
-    }
+    } else
+        USAGE_IF(*end || end == text || v < 1,
+                 "--variants: got '%s', wanted a number from 1 up, or all", text);
     *variants = v;
     return CKVC_OK;
 }
@@ -251,22 +233,16 @@ ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n, c
     for (size_t i = 0; i < list->n; i++) {
         char *end;
         double v = strtod(list->items[i], &end);
-        if (*end || end == list->items[i] || !(v > 0) || v > 1e9 || (v >= 1 && v != floor(v))) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--budget: got '%s', wanted whole tokens (256) or a share of the "
-                             "prompt below 1 (0.25)",
-                             list->items[i]);
-        }
-        if (v >= 1 && strchr(list->items[i], '.')) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--budget: got '%s', which may be tokens or a share: write %.0f for "
-                             "%.0f token%s, 0.99 for nearly all of a prompt",
-                             list->items[i], v, v, v == 1 ? "" : "s");
-        }
+        USAGE_IF(
+            *end || end == list->items[i] || !(v > 0) || v > 1e9 || (v >= 1 && v != floor(v)),
+            "--budget: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
+            list->items[i]);
+        USAGE_IF(v >= 1 && strchr(list->items[i], '.'),
+                 "--budget: got '%s', which may be tokens or a share: write %.0f for %.0f token%s, "
+                 "0.99 for nearly all of a prompt",
+                 list->items[i], v, v, v == 1 ? "" : "s");
         for (uint32_t k = 0; k < *n; k++) {
-            if (budgets[k] == v) {
-                return ckvc_fail(err, CKVC_E_USAGE, "--budget: %s is given twice", list->items[i]);
-            }
+            USAGE_IF(budgets[k] == v, "--budget: %s is given twice", list->items[i]);
         }
         budgets[(*n)++] = v;
     }

@@ -26,8 +26,6 @@ typedef struct inputs_options {
     int64_t keep_window;
 } inputs_options;
 
-inputs_options inputs_defaults(void);
-
 /* Rows of inputs_options. */
 extern const opt opts_model[];      /* model and machine */
 extern const opt opts_prompts[];    /* prompts */

@@ -76,19 +76,6 @@ bool opts_given(const char *name) {
     return false;
 }
 
-void opt_values_add(opt_values *v, const opt *table, void *base) {
-    running = running ? running : v;
-    for (const opt *o = table; o->name; o++) {
-        void *at = (char *)base + o->at;
-        if (o->type == OPT_IS_GROUP) {
-            opt_values_add(v, o->group, at);
-        } else {
-            assert(v->n < OPT_VALUES_MAX);
-            v->items[v->n++] = (opt_value){o, at, FROM_DEFAULT};
-        }
-    }
-}
-
 static opt_value *find(opt_values *v, const char *name, size_t n) {
     for (size_t i = 0; i < v->n; i++) {
         const opt *o = v->items[i].o;
@@ -127,20 +114,17 @@ char *opt_value_text(const opt_value *v) {
         }
         return (char *)b.data;
     }
-    case OPT_IS_TITLE:
-    case OPT_IS_GROUP:
-        break;
+    default:
+        return NULL;
     }
-    return NULL;
 }
 
 /* ---- one value ---- */
 
 static ckvc_status set_flag(bool *value, const char *text, const char *where, ckvc_err *err) {
     const bool yes = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
-    if (!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted true or false", where, text);
-    }
+    USAGE_IF(!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0,
+             "%s: got '%s', wanted true or false", where, text);
     *value = yes;
     return CKVC_OK;
 }
@@ -158,17 +142,14 @@ static ckvc_status set_number(const opt *o, void *at, const char *text, const ch
         v *= (double)(1024LL << 10 * (unit - units));
         end++;
     }
-    if (end == text || *end || !isfinite(v) || (whole && errno) ||
-        (size && !(v >= 0 && v < 9e18))) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted a %s", where, text,
-                         whole  ? "whole number"
-                         : size ? "size such as 512M or 8G"
-                                : "number");
-    }
-    if (!size && (v < o->min || v > o->max)) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: got %s, wanted %.10g to %.10g", where, text,
-                         o->min, o->max);
-    }
+    USAGE_IF(end == text || *end || !isfinite(v) || (whole && errno) ||
+                 (size && !(v >= 0 && v < 9e18)),
+             "%s: got '%s', wanted a %s", where, text,
+             whole  ? "whole number"
+             : size ? "size such as 512M or 8G"
+                    : "number");
+    USAGE_IF(!size && (v < o->min || v > o->max), "%s: got %s, wanted %.10g to %.10g", where, text,
+             o->min, o->max);
     if (o->type == OPT_IS_DOUBLE) {
         *(double *)at = v;
     } else {
@@ -187,23 +168,24 @@ static bool is_choice(const char *choices, const char *text) {
     return false;
 }
 
-/* The list's items point into a copy that lives as long as the process. */
+/* Values point into texts that live as long as the process. */
+static char *keep(char *text) {
+    static char **kept;
+    static size_t n_kept, capacity;
+    CKVC_GROW(kept, capacity, n_kept + 1);
+    return kept[n_kept++] = text;
+}
+
 static ckvc_status add_items(opt_list *list, const char *text, const char *where, ckvc_err *err) {
-    static char **copies;
-    static size_t n_copies, capacity;
-    CKVC_GROW(copies, capacity, n_copies + 1);
-    char *p = copies[n_copies++] = ckvc_strdup(text);
+    char *p = keep(ckvc_strdup(text));
     for (bool last = false; !last;) {
         const size_t length = strcspn(p, ",");
         last = p[length] == 0;
         p[length] = 0;
-        if (length == 0) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "%s: got '%s', wanted values separated by single commas", where, text);
-        }
-        if (list->n == sizeof list->items / sizeof *list->items) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: more than %zu values", where, list->n);
-        }
+        USAGE_IF(length == 0, "%s: got '%s', wanted values separated by single commas", where,
+                 text);
+        USAGE_IF(list->n == sizeof list->items / sizeof *list->items, "%s: more than %zu values",
+                 where, list->n);
         list->items[list->n++] = p;
         p += length + 1;
     }
@@ -223,28 +205,52 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     case OPT_IS_SIZE:
         return set_number(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
-        if (!is_choice(v->o->metavar, text)) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: got '%s', wanted one of %s", where, text,
-                             v->o->metavar);
-        }
+        USAGE_IF(!is_choice(v->o->metavar, text), "%s: got '%s', wanted one of %s", where, text,
+                 v->o->metavar);
         break;
     case OPT_IS_OUTPUT:
-        if (!*text) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: got an empty name, wanted %s", where,
-                             v->o->metavar);
-        }
+        USAGE_IF(!*text, "%s: got an empty name, wanted %s", where, v->o->metavar);
         break;
     case OPT_IS_LIST:
     case OPT_IS_INPUTS:
         return add_items(v->at, text, where, err);
-    case OPT_IS_TEXT:
-    case OPT_IS_INPUT:
-    case OPT_IS_TITLE:
-    case OPT_IS_GROUP:
+    default:
         break;
     }
     *(const char **)v->at = text;
     return CKVC_OK;
+}
+
+/* Built-in values: a mistake in them is ours. */
+static void set_preset(opt_value *v) {
+    const opt *o = v->o;
+    const char *text = o->preset_at ? *o->preset_at : o->preset;
+    ckvc_err err = {0};
+    if (o->type == OPT_IS_CHOICE && !text) {
+        text = keep(ckvc_format("%.*s", (int)strcspn(o->metavar, "|"), o->metavar));
+    }
+    if (is_list(o)) { ((opt_list *)v->at)->n = 0; }
+    if (o->preset_of) { *(int64_t *)v->at = o->preset_of(); }
+    if (text) { (void)!set_value(v, text, FROM_DEFAULT, o->name, &err); }
+    assert(err.status == CKVC_OK);
+}
+
+static void add_rows(opt_values *v, const opt *table, void *base, bool offered) {
+    for (const opt *o = table; o->name; o++) {
+        opt_value value = {o, (char *)base + o->at, FROM_DEFAULT};
+        if (o->type == OPT_IS_GROUP || o->type == OPT_IS_PRESET) {
+            add_rows(v, o->group, value.at, offered && o->type == OPT_IS_GROUP);
+            continue;
+        }
+        if (o->type != OPT_IS_TITLE) { set_preset(&value); }
+        assert(v->n < OPT_VALUES_MAX);
+        if (offered) { v->items[v->n++] = value; }
+    }
+}
+
+void opt_values_add(opt_values *v, const opt *table, void *base) {
+    running = running ? running : v;
+    add_rows(v, table, base, true);
 }
 
 /* The same from a file or the environment: what is wrong is the configuration. */
@@ -286,10 +292,11 @@ static char *find_config(const char *name) {
 }
 
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known, ckvc_err *err) {
-    static char *text; /* values point into it */
+    char *text;
     size_t n;
     CKVC_AUTO_FREE char *found = find_config(path);
     CKVC_TRY(ckvc_file_read(found, CONFIG_MAX_BYTES, &text, &n, err));
+    (void)keep(text);
     int line = 0;
     for (char *p = text, *next; p && *p; p = next) {
         line++;
@@ -400,10 +407,7 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
         opt_value *at = NULL;
         CKVC_TRY(find_flag(v, word, n, &at, err));
         if (!value && at->o->type == OPT_IS_FLAG) { value = "true"; }
-        if (!value && i + 1 >= argc) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--%s needs a value (%s)", at->o->name,
-                             at->o->metavar);
-        }
+        USAGE_IF(!value && i + 1 >= argc, "--%s needs a value (%s)", at->o->name, at->o->metavar);
         CKVC_AUTO_FREE char *where = ckvc_format("--%s", at->o->name);
         CKVC_TRY(set_value(at, value ? value : argv[++i], FROM_FLAG, where, err));
     }

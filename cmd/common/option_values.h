@@ -25,7 +25,7 @@ typedef struct opt_values {
 typedef struct nearest nearest;
 typedef bool opt_known_fn(const char *name, nearest *near);
 
-/* Adds a table's rows, whose values are in the struct at `base`. */
+/* Adds a table's rows, whose values are in the zeroed struct at `base`, with their presets. */
 void opt_values_add(opt_values *v, const opt *table, void *base);
 /* "option = value" lines, # comments. A path without a slash that is no file is one of the
  * configurations that come with the program. */

@@ -12,7 +12,7 @@
  *         {0}};
  *
  * and a member of another type than its row's does not compile. Values: command line > environment
- * > config file > what the struct holds before. */
+ * > config file > the row's preset. */
 #ifndef CKVC_OPTIONS_H
 #define CKVC_OPTIONS_H
 
@@ -20,15 +20,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/base/status.h"
+
+/* An option or argument that makes no sense, in a function with an `err`. */
+#define USAGE_IF(condition, ...)                                                                   \
+    do {                                                                                           \
+        if (condition) { return ckvc_fail(err, CKVC_E_USAGE, __VA_ARGS__); }                       \
+    } while (0)
+
 typedef enum opt_type {
     OPT_IS_TITLE,  /* a heading in --help */
     OPT_IS_GROUP,  /* another table's rows */
+    OPT_IS_PRESET, /* another table's built-in values alone: the verb does not offer its options */
     OPT_IS_FLAG,   /* --name, or name = true|false in a config file */
     OPT_IS_INT,    /* min to max */
     OPT_IS_DOUBLE, /* min to max */
     OPT_IS_SIZE,   /* bytes: 1048576, 512M, 2G */
     OPT_IS_TEXT,
-    OPT_IS_CHOICE, /* one of metavar, "a|b|c" */
+    OPT_IS_CHOICE, /* one of metavar, "a|b|c"; without a preset the first */
     OPT_IS_INPUT,  /* a path that is read */
     OPT_IS_OUTPUT, /* a path that is written: not "", and nothing that is an input or inside one */
     OPT_IS_LIST,   /* --name a,b,c; may be repeated, values are appended */
@@ -48,7 +57,10 @@ typedef struct opt {
     const char *help;
     double min, max;
     const struct opt *group;
-    char letter; /* short option or 0 */
+    char letter;                  /* short option or 0 */
+    const char *preset;           /* built-in value, as on a command line; NULL: none, 0, false */
+    const char *const *preset_at; /* where it stands */
+    int (*preset_of)(void);       /* the same, found out */
 } opt;
 
 #define OPT_AT(member, c_type)                                                                     \
@@ -65,6 +77,8 @@ typedef struct opt {
     { .name = "", .type = OPT_IS_GROUP, .at = offsetof(OPTIONS_OF, member), .group = table }
 #define OPT_ROWS(table) /* of the same struct */                                                   \
     { .name = "", .type = OPT_IS_GROUP, .group = table }
+#define OPT_PRESETS(table, member)                                                                 \
+    { .name = "", .type = OPT_IS_PRESET, .at = offsetof(OPTIONS_OF, member), .group = table }
 #define OPT_FLAG(name, member, ...) OPT_ROW(FLAG, bool, name, member, NULL, __VA_ARGS__)
 #define OPT_SIZE(name, member, ...) OPT_ROW(SIZE, int64_t, name, member, "SIZE", __VA_ARGS__)
 #define OPT_INT(name, member, var, lo, hi, ...)                                                    \

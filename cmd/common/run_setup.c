@@ -19,27 +19,38 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
                            OPT_GROUP(opts_statistics, inputs),
                            {0}};
 
+const opt opts_log[] = {
+    OPT_CHOICE("side", side, "head|gate|both", "which table to try actions of", .preset = "both"),
+    OPT_LAYER_BUDGETS(layer_budgets),
+    OPT_CHOICE("operator", operator_name, "paper|no-utility|no-threshold|mean-pool",
+               "how sets are kept: as in the paper; without value norms; without thresholds; by "
+               "the mean over heads"),
+    {0}};
+
 const opt opts_bins[] = {
     OPT_TITLE("risk bins"),
-    OPT_LIST("bins", bins, "E,P", "entropy and perplexity bins"),
+    OPT_LIST("bins", bins, "E,P", "entropy and perplexity bins", .preset = "20,4"),
     OPT_CHOICE("bin-edges", bin_edges, "quantile|uniform", "equal mass or equal steps"),
-    OPT_INT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed"),
+    OPT_INT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed",
+            .preset = "8"),
     {0}};
 
 const opt opts_actions[] = {
     OPT_LIST("budget", budget, "N,...", "tokens kept per layer; below 1: a share of the prompt",
-             .letter = 'B'),
+             .letter = 'B', .preset = "512"),
     OPT_LIST("head-grid", head_grid, "LO:HI:STEP",
-             "head weights to try, or a list; 1 is one of them"),
+             "head weights to try, or a list; 1 is one of them", .preset_at = &side_head.grid_text),
     OPT_LIST("gate-grid", gate_grid, "LO:HI:STEP",
-             "thresholds to try, or a list; starts nearest to 0.9"),
+             "thresholds to try, or a list; starts nearest to 0.9",
+             .preset_at = &side_gate.grid_text),
     OPT_DOUBLE("beta-bud", beta_bud, "X", 0, 1e6,
-               "the gate pays X/T for each candidate over the budget"),
+               "the gate pays X/T for each candidate over the budget", .preset = "1"),
     OPT_CHOICE("loss-reduction", reduction, "mean|sum",
                "of the continuation's losses, in a reward"),
     OPT_CHOICE("behaviour", behaviour, "balanced|uniform|epsilon-greedy",
                "which actions are logged"),
-    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side"),
+    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side",
+             .preset = "256"),
     OPT_CHOICE("rollouts", rollouts, "sweep|plain",
                "many rollouts at once, or one by one (the same losses)"),
     OPT_DOUBLE("check-rollouts", check_rollouts, "SHARE", 0, 1,
@@ -59,7 +70,7 @@ const opt opts_run[] = {
     OPT_TITLE("run"),
     OPT_OUTPUT("out", out, "RUN", "run directory to make", .letter = 'o'),
     OPT_FLAG("resume", resume, "go on with a run of the same plan"),
-    OPT_INT("shard-prompts", shard_prompts, "N", 1, 1e6, "prompts per shard file"),
+    OPT_INT("shard-prompts", shard_prompts, "N", 1, 1e6, "prompts per shard file", .preset = "16"),
     OPT_INT("max-failures", max_failures, "N", 0, 1e9,
             "prompts that may fail (non-finite loss) before the run stops"),
     OPT_INT("limit-time", limit_time, "S", 0, 1e9,
@@ -68,26 +79,6 @@ const opt opts_run[] = {
 
 const opt opts_dry_run[] = {
     OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"), {0}};
-
-run_setup_options run_setup_defaults(void) {
-    return (run_setup_options){.inputs = inputs_defaults(),
-                               .side = "both",
-                               .behaviour = "balanced",
-                               .variants = "256",
-                               .bin_edges = "quantile",
-                               .rollouts = "sweep",
-                               .operator_name = "paper",
-                               .budget = {{"512"}, 1},
-                               .bins = {{"20", "4"}, 2},
-                               .head_grid = {{side_head.grid_text}, 1},
-                               .gate_grid = {{side_gate.grid_text}, 1},
-                               .beta_bud = 1,
-                               .reduction = "mean",
-                               .cql_alpha = fit_defaults().cql_alpha,
-                               .reward = "advantage",
-                               .shard_prompts = 16,
-                               .min_cell = 8};
-}
 
 ckvc_table *run_setup_table(const run_setup *j) {
     return j->tables ? j->tables->table : j->start;
@@ -105,14 +96,10 @@ void run_setup_close(run_setup *j) {
 }
 
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    if (c->inputs.continuation < 1) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--continuation: got 0, wanted 1 to 1000000");
-    }
+    USAGE_IF(c->inputs.continuation < 1, "--continuation: got 0, wanted 1 to 1000000");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
-    if (!c->out && !c->dry_run) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--out RUN is needed: the run directory to make");
-    }
+    USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
     j->options = (calibrate_options){
         .window = c->inputs.window,
@@ -154,11 +141,9 @@ ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_e
         v[i] = strtol(list->items[i], &end, 10);
         v[i] = *end ? 0 : v[i];
     }
-    if (list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity "
-                         "bins, as in 20,4");
-    }
+    USAGE_IF(
+        list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024,
+        "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity bins, as in 20,4");
     j->plan.n_entropy_bins = (uint32_t)v[0];
     j->plan.n_ppl_bins = (uint32_t)v[1];
     j->plan.min_cell = (uint32_t)c->min_cell;
@@ -187,15 +172,11 @@ static setting setting_of_options(const run_setup_options *c, const run_setup *j
 }
 
 static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    if (opts_given("bins") || opts_given("bin-edges") || (c->scan && c->sample == 0)) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--tables brings its own risk bins: leave out --bins, --bin-edges and "
-                         "--scan (which --sample-prompts can use)");
-    }
-    if (opts_given("head-grid") || opts_given("gate-grid")) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--tables brings its own actions: leave out --head-grid and --gate-grid");
-    }
+    USAGE_IF(opts_given("bins") || opts_given("bin-edges") || (c->scan && c->sample == 0),
+             "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan (which "
+             "--sample-prompts can use)");
+    USAGE_IF(opts_given("head-grid") || opts_given("gate-grid"),
+             "--tables brings its own actions: leave out --head-grid and --gate-grid");
     CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err));
     const ckvc_table *t = j->tables->table;
     if (opts_given("operator") && t->op != operator_of(c)) {
@@ -252,13 +233,10 @@ static ckvc_status open_budgets(const run_setup_options *c, run_setup *j, ckvc_e
     if (!opts_given("budget") && !c->tables) {
         j->n_budgets =
             layer_budgets_distinct(j->layer_budgets, L, j->budgets, PROMPT_SETS_MAX_BUDGETS);
-        if (j->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "%s: %u different budgets, a table has at most %d blocks; name fewer "
-                             "with --budget, and each layer is "
-                             "calibrated under the nearest",
-                             c->layer_budgets, j->n_budgets, PROMPT_SETS_MAX_BUDGETS);
-        }
+        USAGE_IF(j->n_budgets > PROMPT_SETS_MAX_BUDGETS,
+                 "%s: %u different budgets, a table has at most %d blocks; name fewer with "
+                 "--budget, and each layer is calibrated under the nearest",
+                 c->layer_budgets, j->n_budgets, PROMPT_SETS_MAX_BUDGETS);
     }
     return CKVC_OK;
 }

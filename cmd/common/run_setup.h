@@ -23,11 +23,10 @@ typedef struct run_setup_options {
     bool resume, dry_run;
 } run_setup_options;
 
-run_setup_options run_setup_defaults(void);
-
 /* Rows of run_setup_options. */
-extern const opt opts_inputs[];  /* model, prompts, statistics */
-extern const opt opts_bins[];    /* risk bins */
+extern const opt opts_inputs[]; /* model, prompts, statistics */
+extern const opt opts_log[];    /* side, budgets of layers, operator: compile decides some itself */
+extern const opt opts_bins[];   /* risk bins */
 extern const opt opts_actions[]; /* what is tried, and opts_bins */
 extern const opt opts_run[];     /* run */
 extern const opt opts_dry_run[];

@@ -33,7 +33,7 @@ static int fail(const verb *v, const ckvc_err *err) {
 static bool table_has(const opt *table, const char *name, nearest *near) {
     bool found = false;
     for (const opt *o = table; o && o->name && !found; o++) {
-        if (o->type == OPT_IS_GROUP) {
+        if (o->type == OPT_IS_GROUP || o->type == OPT_IS_PRESET) {
             found = table_has(o->group, name, near);
         } else if (o->type != OPT_IS_TITLE) {
             found = strcmp(o->name, name) == 0;
@@ -143,7 +143,7 @@ static ckvc_status read_values(opt_values *values, ckvc_err *err) {
 
 ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) {
     opt_values values = {0};
-    if (v->defaults) { v->defaults(options); }
+    memset(options, 0, v->size);
     opt_values_add(&values, v->options, options);
     return read_values(&values, err);
 }
@@ -157,7 +157,7 @@ static ckvc_status check_output(const char *path, const char *option, const char
                      input);
 }
 
-static ckvc_status check_outputs(const verb *v, const opt_values *values, const verb_args *args,
+static ckvc_status check_outputs(const verb *v, const opt_values *values, const verb_call *call,
                                  ckvc_err *err) {
     for (size_t i = 0; i < values->n; i++) {
         const opt_value *out = &values->items[i];
@@ -171,36 +171,36 @@ static ckvc_status check_outputs(const verb *v, const opt_values *values, const 
                 CKVC_TRY(check_output(path, out->o->name, list->items[j], err));
             }
         }
-        for (size_t k = 0; path && v->reads_args && k < args->n; k++) {
-            CKVC_TRY(check_output(path, out->o->name, args->items[k], err));
+        for (size_t k = 0; path && v->reads_args && k < call->n; k++) {
+            CKVC_TRY(check_output(path, out->o->name, call->items[k], err));
         }
     }
     return CKVC_OK;
 }
 
 /* The arguments one after the other; the first failure's exit code. */
-static int work_each(const verb *v, void *options, const verb_args *args) {
+static int work_each(const verb *v, const verb_call *call) {
     int rc = 0;
-    for (size_t i = 0; i < args->n; i++) {
-        const verb_args one = {&args->items[i], 1, args->argc, args->argv};
+    for (size_t i = 0; i < call->n; i++) {
+        const verb_call one = {call->options, &call->items[i], 1, call->argc, call->argv};
         ckvc_err err = {0};
-        if (v->work(options, &one, &err) == CKVC_OK) { continue; }
+        if (v->work(&one, &err) == CKVC_OK) { continue; }
         const int code = fail(v, &err);
         rc = rc ? rc : code;
     }
     return rc;
 }
 
-static int work(const verb *v, void *options, const opt_values *values, const verb_args *args) {
+static int work(const verb *v, const opt_values *values, const verb_call *call) {
     ckvc_err err = {0};
-    ckvc_status st = check_outputs(v, values, args, &err);
-    if (v->instead && args->n) {
+    ckvc_status st = check_outputs(v, values, call, &err);
+    if (v->instead && call->n) {
         st = ckvc_fail(&err, CKVC_E_USAGE, "takes no arguments besides options; %s", v->instead);
-    } else if (v->each && args->n == 0) {
+    } else if (v->each && call->n == 0) {
         st = ckvc_fail(&err, CKVC_E_USAGE, "wanted %s: ckvc %s PATH...", v->each, v->name);
     }
-    if (st == CKVC_OK && v->each) { return work_each(v, options, args); }
-    return st == CKVC_OK && v->work(options, args, &err) == CKVC_OK ? 0 : fail(v, &err);
+    if (st == CKVC_OK && v->each) { return work_each(v, call); }
+    return st == CKVC_OK && v->work(call, &err) == CKVC_OK ? 0 : fail(v, &err);
 }
 
 static bool is_help(const char *word) {
@@ -217,9 +217,7 @@ static ckvc_status look_ahead(int argc, char **argv, bool *help, bool *config, c
         if (strncmp(argv[i], "--config=", 9) == 0) {
             config_path = argv[i] + 9;
         } else if (strcmp(argv[i], "--config") == 0) {
-            if (i + 1 >= argc) {
-                return ckvc_fail(err, CKVC_E_USAGE, "--config needs a value (FILE)");
-            }
+            USAGE_IF(i + 1 >= argc, "--config needs a value (FILE)");
             config_path = argv[++i];
         }
     }
@@ -230,10 +228,9 @@ static int verb_run(const verb *v, bool help, int argc, char **argv) {
     CKVC_AUTO_FREE void *options = ckvc_calloc(1, v->size);
     CKVC_AUTO_FREE const char **items = ckvc_calloc((size_t)argc, sizeof *items);
     static opt_values values;
-    verb_args args = {items, 0, argc, argv};
+    verb_call call = {.options = options, .items = items, .argc = argc, .argv = argv};
     bool config = false;
     ckvc_err err = {0};
-    if (v->defaults) { v->defaults(options); }
     if (v->options) { opt_values_add(&values, v->options, options); }
     const ckvc_status ahead = look_ahead(argc, argv, &help, &config, &err);
     if (help) { /* with the built-in defaults */
@@ -241,14 +238,14 @@ static int verb_run(const verb *v, bool help, int argc, char **argv) {
         return 0;
     }
     if (ahead != CKVC_OK || read_values(&values, &err) != CKVC_OK ||
-        opt_values_flags(&values, argc, argv, items, &args.n, &err) != CKVC_OK) {
+        opt_values_flags(&values, argc, argv, items, &call.n, &err) != CKVC_OK) {
         return fail(v, &err);
     }
     if (config) {
         print_config(&values);
         return 0;
     }
-    return work(v, options, &values, &args);
+    return work(v, &values, &call);
 }
 
 int verbs_run(verb_list all, int argc, char **argv) {

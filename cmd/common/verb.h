@@ -5,12 +5,13 @@
 #include "cmd/common/options.h"
 #include "lib/base/status.h"
 
-typedef struct verb_args {
+typedef struct verb_call {
+    void *options;            /* the verb's own struct */
     const char *const *items; /* positional arguments */
     size_t n;
     int argc; /* the command line from the verb's name on */
     char **argv;
-} verb_args;
+} verb_call;
 
 typedef struct verb {
     const char *name;     /* "fit", "manifest build"; NULL: a heading of the list of verbs */
@@ -18,16 +19,16 @@ typedef struct verb {
     const char *summary;  /* in its own help; NULL: `about` */
     const char *usage;    /* "ckvc fit RUN... --out T.ckvt [options]" */
     const char *examples; /* two or three lines, each "  ckvc ...\n" */
-    const opt *options;   /* rows of a struct of `size` bytes */
+    const opt *options;   /* rows of a struct of `size` bytes: VERB_OPTIONS */
     size_t size;
-    void (*defaults)(void *options); /* the built-in values; NULL: zeros */
-    /* What it does with its options and arguments. */
-    ckvc_status (*work)(void *options, const verb_args *args, ckvc_err *err);
+    ckvc_status (*work)(const verb_call *call, ckvc_err *err);
     const char *instead; /* takes no arguments, and this says where its inputs are named */
     const char *each;    /* needs arguments, and `work` gets one after the other, whatever became of
                             the one before: "a table or run" */
     bool reads_args;     /* its arguments are paths that it reads */
 } verb;
+
+#define VERB_OPTIONS(rows) .options = rows, .size = sizeof(OPTIONS_OF)
 
 /* Every verb and heading, in the list's order; the program's. */
 typedef struct verb_list {
