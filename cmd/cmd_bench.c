@@ -1,7 +1,4 @@
 /* ckvc bench: what this machine reaches, as CSV. */
-#include <stdio.h>
-#include <string.h>
-
 #include "calib/bench/bench.h"
 #include "calib/bench/bench_error.h"
 #include "calib/rollout/memory_plan.h"

@@ -1,14 +1,9 @@
 /* ckvc calibrate and ckvc scan: prompts -> records in a run directory. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/run_text.h"
 #include "cmd/verbs.h"
-#include "lib/base/json.h"
 #include "lib/base/progress.h"
 
 static double rollout_rate(const pass_counts *n) {
@@ -41,23 +36,19 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
     savings_text(j->options.savings, &rates);
     fwrite(rates.data, 1, rates.size, stderr);
     if (c->until_stable > 0) {
-        fprintf(stderr,
-                "%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
-                n->reliability, c->until_stable,
-                n->stable ? "ended the pass here" : "was not reached");
+        say("%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
+            n->reliability, c->until_stable, n->stable ? "ended the pass here" : "was not reached");
     }
-    fprintf(stderr,
-            "%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, "
-            "%.1f%% of them at the baseline's set\n",
-            pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts,
-            rollout_rate(n), (unsigned long long)n->records,
-            n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0);
+    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, "
+        "%.1f%% of them at the baseline's set\n",
+        pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rollout_rate(n),
+        (unsigned long long)n->records,
+        n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0);
     if (c->check_rollouts > 0) {
-        fprintf(stderr, "checked the plain way: %llu rollouts, none differs\n",
-                (unsigned long long)n->checked);
+        say("checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
     }
     CKVC_TRY(gate_say(j->run, pass, stderr, NULL, err));
-    fprintf(stderr, "wrote %s; next: ckvc fit %s --out T.ckvt\n", c->out, c->out);
+    say("wrote %s; next: ckvc fit %s --out T.ckvt\n", c->out, c->out);
     return CKVC_OK;
 }
 
@@ -127,10 +118,9 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
             coverage_say(&cover, true, stderr);
             coverage_print(&cover, stdout);
         }
-        fprintf(stderr,
-                "scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc "
-                "calibrate ... --scan %s\n",
-                counts.prompts, counts.resumed, counts.skipped, counts.seconds, c->out, c->out);
+        say("scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc "
+            "calibrate ... --scan %s\n",
+            counts.prompts, counts.resumed, counts.skipped, counts.seconds, c->out, c->out);
     }
     return CKVC_OK;
 }

@@ -1,19 +1,11 @@
 /* ckvc compile: the alternating loop, head pass and gate pass in turn, to a table. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/compile/compile.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
-#include "cmd/common/leak_guard.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/run_text.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 typedef struct compile_cli {
@@ -36,22 +28,20 @@ static void print_gain(FILE *f, const char *what, rank_interval g) {
 static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
     if (c->setup.inputs.quiet) { return; }
-    fprintf(stderr, "%s: ", p->name);
+    say("%s: ", p->name);
     if (n->prompts + n->resumed > 0) {
-        fprintf(stderr, "%u prompts now, %u before, %llu rollouts; ", n->prompts, n->resumed,
-                (unsigned long long)n->rollouts);
+        say("%u prompts now, %u before, %llu rollouts; ", n->prompts, n->resumed,
+            (unsigned long long)n->rollouts);
     }
     if (p->side == CKVC_SIDE_HEAD && isfinite(n->reliability)) {
-        fprintf(stderr, "split-half reliability %.3f%s; ", n->reliability,
-                n->stable ? " ended it here" : "");
+        say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
     }
-    fprintf(stderr, "%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported,
-            p->states);
+    say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
     if (p->n_heldout) {
-        fprintf(stderr, "  held-out reward %.5f", p->reward.mean);
+        say("  held-out reward %.5f", p->reward.mean);
         print_gain(stderr, ";", p->over_identity);
         print_gain(stderr, " over identity,", p->over_matched);
-        fprintf(stderr, " at equal tokens kept\n");
+        say(" at equal tokens kept\n");
     }
 }
 
@@ -59,13 +49,13 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
     if (c->setup.inputs.quiet) { return; }
-    fprintf(stderr, "round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
-            round->supported);
+    say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
+        round->supported);
     if (round->gain.n) {
-        fprintf(stderr, "; held-out %+.5f (standard error %.5f) over %s", round->gain.mean,
-                round->gain.se, r->n_rounds > 1 ? "the round before" : "the start");
+        say("; held-out %+.5f (standard error %.5f) over %s", round->gain.mean, round->gain.se,
+            r->n_rounds > 1 ? "the round before" : "the start");
     }
-    fprintf(stderr, "%s\n", stop == STOP_NOT ? "; another round" : "");
+    say("%s\n", stop == STOP_NOT ? "; another round" : "");
 }
 
 static const char *why_stopped(stop_rule stop) {
@@ -78,9 +68,9 @@ static const char *why_stopped(stop_rule stop) {
 
 static void print_summary(const compile_cli *c, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
-    fprintf(stderr, "\nstopped after round %zu: %s\n", r->n_rounds, why_stopped(r->stop));
-    fprintf(stderr, "%-7s %-22s %12s  %-32s %-32s %s\n", "round", "entries changed", "held-out",
-            "over identity [95%]", "at equal tokens kept [95%]", "tokens kept");
+    say("\nstopped after round %zu: %s\n", r->n_rounds, why_stopped(r->stop));
+    say("%-7s %-22s %12s  %-32s %-32s %s\n", "round", "entries changed", "held-out",
+        "over identity [95%]", "at equal tokens kept [95%]", "tokens kept");
     for (size_t i = 0; i < r->n_rounds; i++) {
         const alternation_round *round = &r->rounds[i];
         const compile_pass *p = &r->passes[r->last_pass[i]];
@@ -92,39 +82,35 @@ static void print_summary(const compile_cli *c, const compile_result *r) {
             const rank_interval *g = k ? &p->over_matched : &p->over_identity;
             snprintf(over[k], sizeof over[k], "%+.5f [%+.5f, %+.5f]", g->mean, g->lo, g->hi);
         }
-        fprintf(stderr, "%zu%-6s %-22s ", i + 1, i == r->best ? " *" : "", changed);
+        say("%zu%-6s %-22s ", i + 1, i == r->best ? " *" : "", changed);
         if (p->n_heldout) {
-            fprintf(stderr, "%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0],
-                    over[1], p->kept, p->identity_kept);
+            say("%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0], over[1],
+                p->kept, p->identity_kept);
         } else {
-            fprintf(stderr, "%12s\n", "not measured");
+            say("%12s\n", "not measured");
         }
     }
     if (!best->n_heldout) {
-        fprintf(stderr, "no prompt is held out (--holdout 0.2), so nothing says whether the table "
-                        "is better than none\n");
+        say("no prompt is held out (--holdout 0.2), so nothing says whether the table "
+            "is better than none\n");
     } else {
         const rank_interval *g = &best->over_matched;
-        fprintf(stderr, "at equal tokens kept the table is %s on %zu held-out prompts\n",
-                g->lo > 0   ? "better than identity"
-                : g->hi < 0 ? "worse than identity"
-                            : "not shown to differ from identity",
-                best->n_heldout);
+        say("at equal tokens kept the table is %s on %zu held-out prompts\n",
+            g->lo > 0   ? "better than identity"
+            : g->hi < 0 ? "worse than identity"
+                        : "not shown to differ from identity",
+            best->n_heldout);
     }
-    fprintf(stderr, "wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
-            best->content_id);
-    fprintf(stderr,
-            "tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
-            c->setup.out, c->setup.out, c->setup.out,
-            probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
+    say("wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
+        best->content_id);
+    say("tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
+        c->setup.out, c->setup.out, c->setup.out,
+        probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
     if (best->n_heldout) {
-        fprintf(
-            stderr,
-            "next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n",
+        say("next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n",
             c->setup.out, c->setup.out, c->setup.out, best->name + strlen("pass-"));
     } else {
-        fprintf(stderr, "next: ckvc report %s/table.ckvt %s --out report\n", c->setup.out,
-                c->setup.out);
+        say("next: ckvc report %s/table.ckvt %s --out report\n", c->setup.out, c->setup.out);
     }
 }
 

@@ -1,19 +1,12 @@
 /* ckvc fit: records -> table. */
-#include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "cql/fit/fit_records.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
-#include "formats/table/table_file.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
-#include "lib/base/names.h"
 
 typedef struct fit_cli {
     fit_choices choices;
@@ -49,49 +42,44 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
     const decided *d = &s->why;
     const size_t n = d->n_supported;
     if (!s->fitted) {
-        fprintf(stderr, "%s: no records; copied from the incoming table%s\n", name,
-                s->carried ? ", with its evidence" : "");
+        say("%s: no records; copied from the incoming table%s\n", name,
+            s->carried ? ", with its evidence" : "");
         return;
     }
-    fprintf(stderr,
-            "%s: %" PRIu64 " records of %" PRIu64
-            " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %" PRIu64
-            " / %" PRIu64 " least, median, most); %zu entries changed\n",
-            name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0,
-            n ? d->records[n / 2] : 0, n ? d->records[n - 1] : 0, s->n_changed);
-    fprintf(stderr,
-            "  scale %.3g nats per token; choices that the plain mean reward would not make: %zu "
-            "of %zu (%.1f%%)",
-            s->scale, d->n_alpha, n, 100.0 * (double)d->n_alpha / (double)n);
+    say("%s: %" PRIu64 " records of %" PRIu64
+        " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %" PRIu64 " / %" PRIu64
+        " least, median, most); %zu entries changed\n",
+        name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0,
+        n ? d->records[n / 2] : 0, n ? d->records[n - 1] : 0, s->n_changed);
+    say("  scale %.3g nats per token; choices that the plain mean reward would not make: %zu "
+        "of %zu (%.1f%%)",
+        s->scale, d->n_alpha, n, 100.0 * (double)d->n_alpha / (double)n);
     if (isnan(d->correlation)) {
-        fprintf(stderr, "; action counts are equal\n");
+        say("; action counts are equal\n");
     } else {
-        fprintf(stderr, "; rank correlation of choice and count %+.3f\n", d->correlation);
+        say("; rank correlation of choice and count %+.3f\n", d->correlation);
     }
-    fprintf(stderr, "  counts drawn uniformly, as many in all, would turn %.1f%% of the choices\n",
-            100.0 * s->count_noise);
+    say("  counts drawn uniformly, as many in all, would turn %.1f%% of the choices\n",
+        100.0 * s->count_noise);
     if (d->split) {
         const decided_split all = decided_sum(d, d->nB);
-        fprintf(stderr,
-                "  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; "
-                "states where no action changes the loss: %zu\n",
-                all.by_loss, all.supported - all.by_loss, all.flat);
+        say("  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; "
+            "states where no action changes the loss: %zu\n",
+            all.by_loss, all.supported - all.by_loss, all.flat);
     }
     for (size_t b = 0; d->split && d->nB > 1 && b < d->nB; b++) {
         const decided_split of = decided_sum(d, b);
-        fprintf(stderr, "    budget %g: %zu by the loss, %zu by the penalty, %zu flat\n",
-                budgets[b], of.by_loss, of.supported - of.by_loss, of.flat);
+        say("    budget %g: %zu by the loss, %zu by the penalty, %zu flat\n", budgets[b],
+            of.by_loss, of.supported - of.by_loss, of.flat);
     }
     if (!isnan(s->adamw_distance)) {
-        fprintf(stderr,
-                "  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled "
-                "rewards)\n",
-                s->adamw_distance);
+        say("  AdamW stopped %.3g from the exact solution (largest difference of Q, scaled "
+            "rewards)\n",
+            s->adamw_distance);
     }
     if (c->choices.shrink) {
-        fprintf(stderr,
-                "  %zu choices taken back: not better than the neutral action beyond chance\n",
-                s->n_shrunk);
+        say("  %zu choices taken back: not better than the neutral action beyond chance\n",
+            s->n_shrunk);
     }
 }
 
@@ -101,10 +89,10 @@ static void print_result(const fit_result *r, const fit_cli *c) {
             print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
         }
         if (r->n_heldout + r->n_filtered > 0) {
-            fprintf(stderr, "left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",
-                    r->n_heldout, r->n_filtered);
+            say("left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",
+                r->n_heldout, r->n_filtered);
         }
-        fprintf(stderr, "wrote %s, content id %s\n", c->out, r->table->content_id);
+        say("wrote %s, content id %s\n", c->out, r->table->content_id);
     }
     if (c->json) {
         json_t *o = fit_describe(r);

@@ -1,15 +1,10 @@
 /* ckvc inspect: what a table, shard, run, model or manifest is. */
-#include <stdio.h>
-
 #include "cmd/common/artifact.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "formats/lines/manifest.h"
 #include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
-#include "formats/shard/shard_h5.h"
-#include "formats/table/table_file.h"
 #include "lib/model/model_info.h"
 
 typedef struct inspect_cli {

@@ -1,17 +1,11 @@
 /* ckvc manifest build | check: prompt manifests from text, and what is in one. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "corpus/build/documents.h"
 #include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
 #include "lib/base/files.h"
-#include "lib/base/hash.h"
 
 /* ---- build ---- */
 
@@ -101,19 +95,19 @@ static void print_built(const build_cli *c, const build_job *j) {
             {"prompts", m->n_entries}, {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
         return;
     }
-    fprintf(stderr, "%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents\n",
-            c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
-            c->model ? "tokens" : "characters", d->n_documents);
-    fprintf(stderr, "left out: ");
+    say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents\n", c->out,
+        m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
+        c->model ? "tokens" : "characters", d->n_documents);
+    say("left out: ");
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         const size_t n = d->left_out[r].n;
         if (n) {
-            fprintf(stderr, "%zu %s (%s%s), ", n, corpus_reason_text(r), d->left_out[r].first,
-                    n > 1 ? " ..." : "");
+            say("%zu %s (%s%s), ", n, corpus_reason_text(r), d->left_out[r].first,
+                n > 1 ? " ..." : "");
         }
     }
-    fprintf(stderr, "%zu repeated paragraphs, %zu spans that are no prose\n",
-            d->n_repeated_paragraphs, m->n_junk);
+    say("%zu repeated paragraphs, %zu spans that are no prose\n", d->n_repeated_paragraphs,
+        m->n_junk);
 }
 
 static ckvc_status build(const verb_call *call, ckvc_err *err) {

@@ -2,17 +2,11 @@
  * implementation to see whether the runtime is right for a model. The sequence is all tokens of the
  * prompt: no continuation is cut off. */
 #include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "lib/base/buffer.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 typedef struct sequence {

@@ -22,7 +22,7 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
     CKVC_TRY(report_write(&o, &summary, &numbers, err));
     if (!c->quiet) {
         fputs(c->json ? numbers : summary, stdout);
-        fprintf(stderr, "ckvc report: %s/report.html\n", c->out);
+        say("ckvc report: %s/report.html\n", c->out);
     }
     return CKVC_OK;
 }

@@ -1,10 +1,6 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
 #include "cmd/cmd_score.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/score/score.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/verbs.h"
@@ -107,17 +103,17 @@ static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *er
 }
 
 static void print_summary(const score_cli *c, const score_job *j) {
-    fprintf(stderr, "%-13s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts",
-            "tokens kept", "mean reward");
+    say("%-13s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept",
+        "mean reward");
     for (size_t i = 0; i < j->n_policies * j->n_budgets; i++) {
         const score_summary *s = &j->summary[i];
-        fprintf(stderr, "%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
-                s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
-        if (c->inputs.continuation > 0) { fprintf(stderr, "%14.5f", s->reward_mean); }
+        say("%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
+            s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
+        if (c->inputs.continuation > 0) { say("%14.5f", s->reward_mean); }
         if (s->policy.kind == SCORE_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;
-            fprintf(stderr, "  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,
-                    n ? "held-out " : "");
+            say("  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,
+                n ? "held-out " : "");
         }
         fputc('\n', stderr);
     }

@@ -1,13 +1,9 @@
 /* ckvc tokenize: text on stdin -> ids on stdout, or ids -> text. */
 #include <ctype.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "lib/base/buffer.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 enum { MAX_INPUT_BYTES = 1 << 30 };
 

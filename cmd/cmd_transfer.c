@@ -1,8 +1,5 @@
 /* ckvc transfer: a table mapped to another model's layers and heads (method.md section 9), and how
  * it does there. */
-#include <stdio.h>
-#include <string.h>
-
 #include "cql/transfer/transfer_table.h"
 #include "cmd/cmd_report.h"
 #include "cmd/cmd_score.h"

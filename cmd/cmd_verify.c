@@ -1,6 +1,4 @@
 /* ckvc verify: checks tables, shards, runs, models and manifests whole, computing nothing. */
-#include <stdio.h>
-
 #include "cmd/common/artifact.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
@@ -8,7 +6,6 @@
 #include "formats/lines/manifest.h"
 #include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
-#include "formats/shard/shard_h5.h"
 #include "formats/table/table_file.h"
 #include "lib/model/model_info.h"
 

@@ -1,8 +1,5 @@
 /* ckvc version: what this build is and what it runs on. */
 #include <hdf5.h>
-#include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 #include <zstd.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -11,7 +8,6 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "lib/base/names.h"
 #include "lib/base/version.h"
 
 typedef struct version_cli {

@@ -4,11 +4,6 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "cmd/verbs.h"
 #include "lib/base/memory.h"
@@ -29,7 +24,7 @@ static const verb *const verbs[] = {
 
 static void warn_on_stderr(const char *line) {
     fflush(stdout);
-    fprintf(stderr, "warning: %s\n", line);
+    say("warning: %s\n", line);
 }
 
 /* jansson's malloc: JSON values are as little tested for memory as ours. */
@@ -55,12 +50,12 @@ static _Noreturn void leave(int rc) {
 static int close_output(int rc) {
     const bool failed_before = ferror(stdout) != 0;
     if (fflush(stdout) != 0 || failed_before) {
-        fprintf(stderr, "ckvc: writing to standard output failed%s%s\n", failed_before ? "" : ": ",
-                failed_before ? "" : strerror(errno));
+        say("ckvc: writing to standard output failed%s%s\n", failed_before ? "" : ": ",
+            failed_before ? "" : strerror(errno));
         return 74;
     }
     if (fclose(stdout) != 0 && errno != EBADF) {
-        fprintf(stderr, "ckvc: writing to standard output failed: %s\n", strerror(errno));
+        say("ckvc: writing to standard output failed: %s\n", strerror(errno));
         return 74;
     }
     return rc;
@@ -88,8 +83,7 @@ static int run_on_own_stack(program *p) {
     pthread_setattr_default_np(&attributes);
     const int problem = pthread_create(&thread, &attributes, run, p);
     if (problem != 0) {
-        fprintf(stderr, "ckvc: no stack of %d MB can be had: %s\n", STACK_BYTES >> 20,
-                strerror(problem));
+        say("ckvc: no stack of %d MB can be had: %s\n", STACK_BYTES >> 20, strerror(problem));
         return 71;
     }
     pthread_join(thread, NULL);

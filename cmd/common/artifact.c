@@ -1,15 +1,10 @@
 /* What a path is: see artifact.h. */
 #include "cmd/common/artifact.h"
 
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "formats/model/gguf.h"
-#include "lib/base/files.h"
-#include "lib/base/memory.h"
 
 const char *artifact_name(artifact kind) {
     static const char *const names[] = {"table", "shard", "run", "model", "manifest"};

@@ -1,8 +1,6 @@
 /* Options of a fit: see fit_options.h. */
 #include "cmd/common/fit_options.h"
 
-#include <string.h>
-
 #define OPTIONS_OF fit_choices
 const opt opts_fit[] = {
     OPT_TITLE("the fit"),

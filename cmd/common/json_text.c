@@ -3,9 +3,6 @@
 
 #include <ctype.h>
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/json.h"

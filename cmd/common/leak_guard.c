@@ -1,13 +1,7 @@
 /* Leak checks in runs and tables: see leak_guard.h. */
 #include "cmd/common/leak_guard.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "formats/lines/leak_record.h"
-#include "lib/base/memory.h"
-#include "lib/base/status.h"
 
 ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **out, ckvc_err *err) {
     *out = NULL;
@@ -63,9 +57,7 @@ void leak_guard_warn(const table_file *t, const char *path, const char *scored_m
     }
     if (leaked) {
         fflush(stdout);
-        fprintf(
-            stderr,
-            "error: %s: LEAK: %" PRIu64 " of its %" PRIu64
+        say("error: %s: LEAK: %" PRIu64 " of its %" PRIu64
             " prompts share text or ids with the prompts scored here; this is no held-out result\n",
             path, leaked, prompts);
     } else if (!compared) {

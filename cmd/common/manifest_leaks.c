@@ -1,18 +1,12 @@
 /* ckvc manifest check --against: see manifest_leaks.h. */
 #include "cmd/common/manifest_leaks.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/prompt/prompts.h"
 #include "cmd/common/json_text.h"
 #include "corpus/leaks/leak_check.h"
 #include "corpus/leaks/manifest_clean.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 #define OPTIONS_OF leaks_cli
@@ -117,8 +111,7 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
                             json_pack("{s:I, s:I}", "prompts", (json_int_t)left, "left_out",
                                       (json_int_t)n_left_out));
     } else {
-        fprintf(stderr, "%s: %zu of %zu lines, %zu left out\n", c->clean, left, m->n_entries,
-                n_left_out);
+        say("%s: %zu of %zu lines, %zu left out\n", c->clean, left, m->n_entries, n_left_out);
     }
     return CKVC_OK;
 }
@@ -136,8 +129,8 @@ static void say_speed(const leak_record *r, double seconds) {
     for (size_t i = 0; i < r->n_against; i++) {
         bytes += r->against[i].bytes;
     }
-    fprintf(stderr, "leaks: %.1f MB in %.2f s (%.0f MB/s)\n", (double)bytes / 1e6, seconds,
-            (double)bytes / 1e6 / seconds);
+    say("leaks: %.1f MB in %.2f s (%.0f MB/s)\n", (double)bytes / 1e6, seconds,
+        (double)bytes / 1e6 / seconds);
 }
 
 static json_t *findings_json(const leaks_cli *c, const leak_result *result) {

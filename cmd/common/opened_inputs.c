@@ -1,15 +1,8 @@
 /* Opening what most verbs need: see opened_inputs.h. */
 #include "cmd/common/opened_inputs.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"
-#include "lib/base/memory.h"
-#include "lib/base/status.h"
-#include "lib/policy/ckvc_policy.h"
 
 #define OPTIONS_OF inputs_options
 const opt opts_model[] = {

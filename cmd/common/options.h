@@ -16,11 +16,19 @@
 #ifndef CKVC_OPTIONS_H
 #define CKVC_OPTIONS_H
 
+/* What every verb uses. */
+#include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "lib/base/memory.h"
 #include "lib/base/status.h"
+
+/* Talk. */
+#define say(...) fprintf(stderr, __VA_ARGS__)
 
 /* An option or argument that makes no sense, in a function with an `err`. */
 #define USAGE_IF(condition, ...)                                                                   \

@@ -1,16 +1,11 @@
 /* A run in the making: see run_setup.h. */
 #include "cmd/common/run_setup.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/prompt/sample.h"
 #include "calib/actions/start_table.h"
 #include "cmd/common/run_text.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 #define OPTIONS_OF run_setup_options
@@ -126,9 +121,8 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     CKVC_TRY(leak_guard_plan(c->leak_check, &j->e, &j->plan.leak_check, err));
     if (!c->inputs.quiet) {
         const prompt_list *p = j->e.prompts;
-        fprintf(stderr,
-                "prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n",
-                p->n, p->n_heldout, p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
+        say("prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n,
+            p->n_heldout, p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
     }
     return CKVC_OK;
 }

@@ -2,9 +2,6 @@
 #include "cmd/common/verb.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cmd/common/option_values.h"
 #include "lib/base/files.h"
@@ -18,7 +15,7 @@ static bool errors_as_json;
 static int fail(const verb *v, const ckvc_err *err) {
     const int code = ckvc_exit_code(err->status);
     fflush(stdout);
-    fprintf(stderr, "ckvc %s: %s\n", v->name, err->text);
+    say("ckvc %s: %s\n", v->name, err->text);
     if (errors_as_json) {
         json_auto_t *o =
             json_pack("{s:s,s:i,s:s}", "verb", v->name, "code", code, "error", err->text);
@@ -85,7 +82,7 @@ static int unknown_verb(const char *name) {
         if (all_verbs.items[i]->name) { nearest_try(&near, all_verbs.items[i]->name); }
     }
     CKVC_AUTO_FREE char *hint = nearest_hint(&near, ", did you mean '", "'?");
-    fprintf(stderr, "ckvc: unknown verb '%s'%s; `ckvc help` lists them\n", name, hint);
+    say("ckvc: unknown verb '%s'%s; `ckvc help` lists them\n", name, hint);
     return 64;
 }
 
