@@ -3,6 +3,7 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
+#include "formats/shard/shard_h5.h"
 #include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
 #include "lib/model/model_info.h"

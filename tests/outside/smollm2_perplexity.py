@@ -22,7 +22,7 @@ ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens], add_special_tokens
 def ours(model):
     with outside.manifest([{"id": "book", "tokens": ids}]) as m:
         line = outside.run(a.ckvc, "perplexity", "--model", model, "--manifest", m.name, "--json", "--tokens", "-q", "-t", a.threads)
-    return np.array(json.loads(line)["nll"])
+    return np.array(json.loads(line.splitlines()[0])["nll"])
 
 
 def theirs(path):

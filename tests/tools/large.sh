@@ -29,7 +29,7 @@ least=$(number least) all=$(number all)
 say "parameters $(number parameters), memory at least $least, all $all bytes"
 [ "$least" -lt "$all" ]
 
-score() { "$ckvc" perplexity -q --model "$dir/model" --manifest "$dir/prompts.jsonl" --limit 1 --json --tokens "$@"; }
+score() { "$ckvc" perplexity -q --model "$dir/model" --manifest "$dir/prompts.jsonl" --limit 1 --json --tokens "$@" | head -1; }
 score >"$dir/all.json"
 say "perplexity $(sed -E 's/.*"ppl":([0-9.e+]+).*/\1/' "$dir/all.json") with all copies kept"
 score --memory 1M >"$dir/least.json"
