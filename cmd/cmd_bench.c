@@ -31,7 +31,7 @@ static void job_fini(bench_job *j) {
 static ckvc_status measure_error(const inputs_options *o, bench_job *j, const bench_options *b,
                                  ckvc_err *err) {
     const prompt_list *prompts = j->e.prompts;
-    const bench_error_options options = {.window = o->window,
+    const bench_error_options options = {.window = o->setting.window,
                                          .budget = b->budget,
                                          .variants = b->variants,
                                          .memory = (size_t)o->memory / 2,
@@ -59,7 +59,7 @@ static ckvc_status measure_error(const inputs_options *o, bench_job *j, const be
 /* Whether to, or a mistake in what was asked for. */
 static ckvc_status wants_error(const bench_cli *c, bool *wants, ckvc_err *err) {
     const inputs_options *o = &c->inputs;
-    const bool bf16 = strcmp(o->compute, "bf16") == 0,
+    const bool bf16 = o->setting.compute == CKVC_COMPUTE_BF16,
                possible = bf16 && o->model && o->manifest && c->error_prompts > 0;
     bool named = false;
     for (size_t i = 0; i < c->stages.n; i++) {
@@ -93,14 +93,14 @@ static ckvc_status bench(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     }
     bench_options b = {.n_tokens = c->inputs.max_tokens,
-                       .continuation = c->inputs.continuation,
-                       .window = c->inputs.window,
+                       .continuation = c->inputs.setting.continuation,
+                       .window = c->inputs.setting.window,
                        .budget = budgets[0],
                        .variants = n_variants,
                        .repeats = (int)c->repeats,
                        .memory = (size_t)c->inputs.memory,
                        .sample = c->sample,
-                       .seed = (uint64_t)c->inputs.seed,
+                       .seed = c->inputs.setting.seed,
                        .scratch_dir = c->scratch,
                        .stages = c->stages.items,
                        .n_stages = c->stages.n};
@@ -125,10 +125,8 @@ static const opt rows[] = {
     OPT_LIST("stage", stages, "NAME,...", "only these stages"),
     OPT_INPUT("manifest", inputs.manifest, "FILE", "its first prompt in place of random ids"),
     OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens", .preset = "512"),
-    OPT_INT("window", inputs.window, "N", 1, 1e6, "observation window", .letter = 'W',
-            .preset = "64"),
-    OPT_INT("continuation", inputs.continuation, "N", 2, 1e6, "continuation tokens", .letter = 'C',
-            .preset = "128"),
+    OPT_SETTING("window", inputs.setting, "N", 1, 1e6, "observation window", .letter = 'W'),
+    OPT_SETTING("continuation", inputs.setting, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
     OPT_LIST("budget", budget, "N", "tokens kept per layer, or a share", .letter = 'B',
              .preset = "0.25"),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side", .preset = "all"),
@@ -138,7 +136,7 @@ static const opt rows[] = {
             .preset = "20"),
     OPT_INT("error-prompts", error_prompts, "N", 0, 1e6, "prompts of stage error; 0: leave it out",
             .preset = "8"),
-    OPT_INT("seed", inputs.seed, "N", 0, 9e15, "of the random prompt", .preset = "1"),
+    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "of the random prompt"),
     OPT_TEXT("scratch", scratch, "DIR", "folder for the shard that is written and removed",
              .preset = "/tmp"),
     {0}};

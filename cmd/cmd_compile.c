@@ -167,7 +167,7 @@ static ckvc_status check_probe(compile_cli *c, probe_kind probe, ckvc_err *err) 
         c->setup.behaviour = "epsilon-greedy";
     }
     if (probe == PROBE_NO_UTILITY || probe == PROBE_NO_THRESHOLD || probe == PROBE_MEAN_POOL) {
-        c->setup.operator_name = c->probe;
+        setting_set_name(setting_of_option("operator"), ' ', &c->setup.inputs.setting, c->probe);
     }
     if (probe == PROBE_GRID_SEARCH) {
         USAGE_IF(c->setup.layer_budgets,
@@ -248,17 +248,17 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     c->setup.reward = c->fit.reward;
     CKVC_TRY(run_setup_open(&c->setup, &j, err));
     CKVC_TRY(run_setup_open_start(&c->setup, &j, err));
-    const char *op = ckvc_operator_name(run_setup_table(&j)->op);
-    if (strcmp(op, c->setup.operator_name) != 0) {
+    const ckvc_operator op = run_setup_table(&j)->op, wanted = c->setup.inputs.setting.op;
+    if (op != wanted) {
         return ckvc_fail(err, CKVC_E_MISMATCH,
                          "%s: was made with the operator %s; --probe %s has %s", c->setup.tables,
-                         op, c->probe, c->setup.operator_name);
+                         ckvc_operator_name(op), c->probe, ckvc_operator_name(wanted));
     }
     if (c->setup.dry_run) { return print_dry_run(c, &j, probe, err); }
     ckvc_side sides[CKVC_SIDE_COUNT];
     log_sides(&j, sides, probe_sides(probe, sides));
     fit_options fit = fit_options_of(&c->fit);
-    fit.seed = (uint64_t)c->setup.inputs.seed;
+    fit.seed = c->setup.inputs.setting.seed;
     if (c->setup.inputs.memory > 0) { fit.memory_max = (size_t)c->setup.inputs.memory; }
     const compile_options o = {.probe = probe,
                                .rounds = (uint32_t)c->rounds,

@@ -46,8 +46,8 @@ static ckvc_status read_positions(perplexity_job *j, const opt_list *list, ckvc_
 /* Prompts are those of a window of one token and no continuation, cut only where that is asked for.
  */
 static ckvc_status open_job(perplexity_job *j, inputs_options o, ckvc_err *err) {
-    o.window = 1;
-    o.continuation = 0;
+    o.setting.window = 1;
+    o.setting.continuation = 0;
     o.max_tokens = o.max_tokens ? o.max_tokens : INT64_MAX;
     CKVC_TRY(inputs_open_model(&o, &j->e, err));
     CKVC_TRY(inputs_open_prompts(&o, &j->e, err));

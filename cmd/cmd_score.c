@@ -109,7 +109,7 @@ static void print_summary(const score_cli *c, const score_job *j) {
         const score_summary *s = &j->summary[i];
         say("%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
-        if (c->inputs.continuation > 0) { say("%14.5f", s->reward_mean); }
+        if (c->inputs.setting.continuation > 0) { say("%14.5f", s->reward_mean); }
         if (s->policy.kind == SCORE_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;
             say("  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,
@@ -128,27 +128,23 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_TRY(read_tables(c, &j, err));
     CKVC_TRY(choose_policies(c, &j, err));
     CKVC_TRY(choose_budgets(c, &j, err));
+    const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
     inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.budgets,
-                        j.layer_budgets ? (size_t)model_get_shape(j.e.model)->n_layers
-                                        : j.n_budgets);
+                        j.layer_budgets ? L : j.n_budgets);
     j.summary = ckvc_calloc(j.n_policies * j.n_budgets, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
-    const score_options o = {.policies = j.policies,
-                             .n_policies = j.n_policies,
-                             .window = c->inputs.window,
-                             .alpha_kind = inputs_alpha(&c->inputs),
-                             .keep_window = (uint32_t)c->inputs.keep_window,
-                             .budgets = j.budgets,
-                             .n_budgets = j.n_budgets,
-                             .nearest_budget = c->nearest_budget,
-                             .layer_budgets = j.layer_budgets,
-                             .seed = (uint64_t)c->inputs.seed,
-                             .sets = c->sets,
-                             .attention_error = c->attention_error,
-                             .utilities = c->utilities,
-                             .vectors = c->vectors,
-                             .force = c->force,
-                             .quiet = c->inputs.quiet};
+    score_options o = {.policies = j.policies,
+                       .n_policies = j.n_policies,
+                       .setting = c->inputs.setting,
+                       .nearest_budget = c->nearest_budget,
+                       .sets = c->sets,
+                       .attention_error = c->attention_error,
+                       .utilities = c->utilities,
+                       .vectors = c->vectors,
+                       .force = c->force,
+                       .quiet = c->inputs.quiet};
+    o.setting.budgets = (setting_list){j.budgets, j.n_budgets};
+    o.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_stop_install();
     CKVC_TRY(score_prompts(&inputs, &o, &lines, j.summary, err));

@@ -81,16 +81,11 @@ static ckvc_status write_scores(const transfer_cli *c, const table_file *table, 
                                 ckvc_err *err) {
     score_cli s;
     CKVC_TRY(verb_values(&verb_score, &s, err));
-    const char *alpha = json_string_value(json_object_get(table->meta, "alpha_kind"));
-    const json_t *continuation = json_object_get(table->meta, "continuation"),
-                 *keep = json_object_get(table->meta, "keep_window");
     s.inputs.model = c->to_model;
     s.inputs.manifest = c->manifest;
     if (c->split.n) { s.inputs.split = c->split; }
-    s.inputs.window = table->table->window;
-    if (json_is_integer(continuation)) { s.inputs.continuation = json_integer_value(continuation); }
-    if (json_is_integer(keep)) { s.inputs.keep_window = json_integer_value(keep); }
-    if (alpha) { s.inputs.alpha = alpha; }
+    s.inputs.setting = setting_of_table(table->table, table->meta);
+    s.inputs.setting.compute = CKVC_COMPUTE_F32;
     s.tables = (opt_list){{c->out, c->against}, c->against ? 2 : 1};
     s.policies = (opt_list){{"identity", "matched"}, 2};
     s.out = scores;

@@ -25,8 +25,8 @@ size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens) {
            ckvc_retain_many_bytes(max_tokens, max_actions(table));
 }
 
-ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
-                               uint32_t keep_window, prompt_sets **out, ckvc_err *err) {
+ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, const setting *s,
+                               prompt_sets **out, ckvc_err *err) {
     *out = NULL;
     if (table->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
         return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets,
@@ -38,8 +38,8 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uin
                        .n_heads = table->n_heads,
                        .n_budgets = table->n_budgets,
                        .max_tokens = max_tokens,
-                       .window = window,
-                       .keep_window = keep_window,
+                       .window = s->window,
+                       .keep_window = s->keep_window,
                        .table = table};
     k->layers = ckvc_calloc(cells, sizeof *k->layers);
     k->sets = ckvc_calloc(cells, sizeof *k->sets);

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "formats/setting/setting.h"
 #include "formats/side/side.h"
 #include "lib/base/kept_set.h"
 #include "lib/base/status.h"
@@ -63,9 +64,9 @@ typedef struct prompt_sets {
 } prompt_sets;
 
 /* CKVC_E_USAGE when the table has more than PROMPT_SETS_MAX_BUDGETS budgets. */
-ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, uint32_t window,
-                               uint32_t keep_window, prompt_sets **out,
-                               ckvc_err *err) CKVC_MUST_CHECK;
+/* Of the setting, the window and what is kept of it count. */
+ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, const setting *s,
+                               prompt_sets **out, ckvc_err *err) CKVC_MUST_CHECK;
 void prompt_sets_destroy(prompt_sets *k);
 /* Budgets by layer (tokens from 1 up, a share of T below; [n_layers], borrowed; NULL: none): from
  * the next prompt on there is one budget, number 0, under which layer l keeps at most its own B_l

@@ -246,7 +246,7 @@ static ckvc_status open_prompt(bench *b) {
         .items = &b->prompt, .n = 1, .max_tokens = (uint32_t)T, .max_continuation = (uint32_t)C};
     const calibrate_inputs in = {.model = b->model, .backend = b->be, .prompts = &one};
     const worker_options o = {
-        .window = b->o->window,
+        .setting = {.window = (uint32_t)b->o->window},
         .behaviour = {.sides = {true, true}, .limit = b->o->variants, .seed = b->o->seed},
         .rollouts =
             wanted(b, "sweep") || wanted(b, "rewards-sweep") ? ROLLOUTS_SWEEP : ROLLOUTS_PLAIN,

@@ -44,7 +44,7 @@ static void pair_fini(pair *p) {
 
 static ckvc_status open_arm(pair *p, arm *a, const calibrate_inputs *in, ckvc_err *err) {
     const worker_options o = {
-        .window = p->o->window,
+        .setting = {.window = (uint32_t)p->o->window},
         .behaviour = {.sides = {true, true}, .limit = p->o->variants, .seed = p->o->seed},
         .memory = p->o->memory ? p->o->memory : memory_plan_default() / 2};
     a->be = in->backend;

@@ -209,17 +209,11 @@ static ckvc_status log_heldout(loop *c, const table_file *table, const char *fil
     const calibrate_options *co = p->options;
     const uint32_t L = c->o->start->n_layers;
     double mean = 0;
-    for (uint32_t l = 0; p->layer_budgets && l < L; l++) {
-        mean += p->layer_budgets[l] / L; /* stands for them all in the lines */
+    for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
+        mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
     }
-    const score_options o = {.window = co->window,
-                             .alpha_kind = co->alpha_kind,
-                             .keep_window = co->keep_window,
-                             .budgets = p->layer_budgets ? &mean : p->budgets,
-                             .n_budgets = p->layer_budgets ? 1 : p->n_budgets,
-                             .layer_budgets = p->layer_budgets,
-                             .seed = co->seed,
-                             .quiet = co->quiet};
+    score_options o = {.setting = co->setting, .quiet = co->quiet};
+    if (co->setting.layer_budgets.n) { o.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_err why = {0};
     CKVC_TRY(time_left(c, err));

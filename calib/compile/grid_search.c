@@ -75,12 +75,12 @@ static ckvc_status try_budget(search *s, uint32_t b, double *reward, ckvc_err *e
     const prompt_sets *k = s->w.sets;
     double penalty = 0, loss;
     for (uint32_t l = 0; l < k->n_layers; l++) {
-        penalty += reward_penalty(side_beta_bud(s->g->side, s->o->beta_bud), k->n_tokens,
+        penalty += reward_penalty(side_beta_bud(s->g->side, s->o->setting.beta_bud), k->n_tokens,
                                   prompt_sets_at(k, b, l)->n_candidates, k->budget[b]);
     }
     CKVC_TRY(rollout_baseline(&s->w.scratch, &s->w.losses, b, &loss, err));
-    *reward =
-        reward_of(s->w.losses.full, loss, s->o->reduction, s->w.losses.n_continuation, penalty);
+    *reward = reward_of(s->w.losses.full, loss, s->o->setting.reduction, s->w.losses.n_continuation,
+                        penalty);
     s->counts->rollouts++;
     return CKVC_OK;
 }
@@ -243,13 +243,7 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
         model_name(m), "family", model_get_shape(m)->family, "fingerprint", model_fingerprint(m),
         "probe", "grid-search", "plans", run_plan_hash(s->g->run), "diagnostics",
         diagnostics(s, supported), "grid_search", means, "side", ckvc_side_name(s->g->side));
-    const setting made = {.alpha = s->o->alpha_kind,
-                          .compute = (ckvc_compute)s->g->inputs->backend->compute,
-                          .continuation = (uint32_t)s->o->continuation,
-                          .keep_window = s->o->keep_window,
-                          .beta_bud = s->o->beta_bud,
-                          .reduction = s->o->reduction};
-    setting_write(meta, SETTING_META, &made, 0);
+    setting_write(meta, SETTING_META, &s->o->setting, 0);
     json_decref(s->file->meta);
     s->file->meta = meta;
     CKVC_AUTO(fit_leaks_fini) fit_leaks leaks = {0};

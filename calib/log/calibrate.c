@@ -35,14 +35,11 @@ typedef struct pass {
 } pass;
 
 worker_options calibrate_worker(const calibrate_options *o) {
-    return (worker_options){.window = o->window,
-                            .alpha_kind = o->alpha_kind,
-                            .keep_window = o->keep_window,
-                            .layer_budgets = o->layer_budgets,
+    return (worker_options){.setting = o->setting,
                             .behaviour = {.kind = o->behaviour,
                                           .sides = {o->sides[0], o->sides[1]},
                                           .limit = o->variants,
-                                          .seed = o->seed},
+                                          .seed = o->setting.seed},
                             .rollouts = o->rollouts,
                             .memory = o->memory};
 }
@@ -137,8 +134,8 @@ static void log_baselines(pass *s, const char **bad) {
 static double reward(const pass *s, const taken_action *t, double loss, uint32_t n_candidates) {
     const rollouts *r = &s->w.losses;
     const uint32_t tokens = prompt_sets_at(r->sets, t->budget, t->layer)->tokens;
-    return reward_of(r->full, loss, s->o->reduction, r->n_continuation,
-                     reward_penalty(side_beta_bud((ckvc_side)t->side, s->o->beta_bud),
+    return reward_of(r->full, loss, s->o->setting.reduction, r->n_continuation,
+                     reward_penalty(side_beta_bud((ckvc_side)t->side, s->o->setting.beta_bud),
                                     r->sets->n_tokens, n_candidates, tokens));
 }
 
@@ -196,7 +193,7 @@ static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_e
     ckvc_alloc_permit();
     if (st != CKVC_OK || *bad) { return st; }
     if (s->o->check_rollouts > 0) {
-        const rollouts_sample of = {s->o->check_rollouts, s->o->seed, p->entry->id};
+        const rollouts_sample of = {s->o->check_rollouts, s->o->setting.seed, p->entry->id};
         CKVC_TRY(rollouts_check(&w->scratch, &w->losses, &of, &s->counts->checked, err));
     }
     struct shard_prompt row = prompt_row(p, &w->stats);
@@ -222,14 +219,9 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .n_kv_heads = (uint32_t)shape->n_kv_heads,
                       .n_entropy_bins = 1,
                       .n_ppl_bins = 1,
-                      .setting = {.alpha = o->alpha_kind,
-                                  .compute = (ckvc_compute)s->in->backend->compute,
-                                  .window = (uint32_t)o->window,
-                                  .continuation = (uint32_t)o->continuation,
-                                  .keep_window = o->keep_window,
-                                  .beta_bud = o->beta_bud,
-                                  .seed = o->seed,
-                                  .reduction = o->reduction}};
+                      .setting = o->setting};
+    h.setting.budgets = (setting_list){0}; /* a header's own, as the grids */
+    memset(h.setting.grid, 0, sizeof h.setting.grid);
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
     snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run));
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
@@ -243,10 +235,6 @@ static shard_header pass_header(const pass *s, const char *kind) {
         return h;
     }
     shard_header_borrow(&h, table);
-    if (o->layer_budgets) { /* borrowed like the rest */
-        h.setting.layer_budgets =
-            (setting_list){(double *)(uintptr_t)o->layer_budgets, table->n_layers};
-    }
     return h;
 }
 
@@ -299,8 +287,8 @@ static ckvc_status pass_open(pass *s, const char *kind, bool *end, ckvc_err *err
                             s->in->backend->kernel, s->done, err));
     shard_header_copy(&s->rows->h, &header);
     if (s->table && s->o->until_stable > 0) {
-        CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward, s->o->seed,
-                               s->w.plan.limit, &s->until, err));
+        CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward,
+                               s->o->setting.seed, s->w.plan.limit, &s->until, err));
         CKVC_TRY(watch(s, end, err));
         s->n = run_pass_named(s->run, s->name)->n_prompts;
     }

@@ -19,20 +19,14 @@
 #include "lib/policy/ckvc_policy.h"
 
 typedef struct calibrate_options {
-    int64_t window, continuation;
-    ckvc_alpha_kind alpha_kind;
-    uint32_t keep_window;
-    const double *layer_budgets; /* [L] or NULL, borrowed: each layer's own budget, under the
-                                    table's block nearest to it (prompt_sets.h) */
+    setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
+                        (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
-    double beta_bud;
-    ckvc_loss_reduction reduction;
     rollout_way rollouts;
     double check_rollouts; /* share of the rollouts that is done again the plain way */
     size_t memory;         /* bytes; 0: three quarters of what is free */
-    uint64_t seed;
     uint32_t shard_prompts;
     int64_t max_failures;
     double limit_time_s;    /* 0: none */

@@ -28,31 +28,6 @@ static int set(json_t *o, const char *key, json_t *value) {
     return json_object_set_new(o, key, value);
 }
 
-static setting_list borrow(const double *v, uint32_t n) {
-    return (setting_list){(double *)(uintptr_t)v, v ? n : 0};
-}
-
-static setting setting_of(const plan *p) {
-    const calibrate_options *o = p->options;
-    setting s = {.alpha = o->alpha_kind,
-                 .op = p->op,
-                 .compute = (ckvc_compute)p->inputs->backend->compute,
-                 .window = (uint32_t)o->window,
-                 .continuation = (uint32_t)o->continuation,
-                 .keep_window = o->keep_window,
-                 .beta_bud = o->beta_bud,
-                 .seed = o->seed,
-                 .reduction = o->reduction,
-                 .budgets = borrow(p->budgets, p->n_budgets),
-                 .layer_budgets = borrow(p->layer_budgets, p->n_layers)};
-    for (int i = 0; p->budgets && i < CKVC_SIDE_COUNT; i++) {
-        if (strcmp(p->start_table, "identity") == 0) { /* a start table brings its own grids */
-            s.grid[i] = borrow(p->grids[i].values, p->grids[i].n);
-        }
-    }
-    return s;
-}
-
 json_t *plan_json(const plan *p) {
     const calibrate_options *o = p->options;
     const prompt_options *po = p->prompt_options;
@@ -81,10 +56,14 @@ json_t *plan_json(const plan *p) {
     bad |= set(json, "holdout", json_real(po->holdout));
     bad |= set(json, "max_failures", json_integer(o->max_failures));
     bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
-    const setting s = setting_of(p);
-    setting_write(json, SETTING_PLAN, &s, p->budgets ? 0 : SETTING_LOGGED);
+    setting s = o->setting;
+    const bool logs = s.budgets.n > 0;
+    if (logs && strcmp(p->start_table, "identity") != 0) {
+        memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
+    }
+    setting_write(json, SETTING_PLAN, &s, logs ? 0 : SETTING_LOGGED);
     if (p->leak_check) { bad |= json_object_set(json, "leak_check", p->leak_check); }
-    if (p->budgets) {
+    if (logs) {
         const char *side = o->sides[0] && o->sides[1]
                                ? "both"
                                : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);

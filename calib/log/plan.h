@@ -5,7 +5,6 @@
 
 #include <jansson.h>
 
-#include "calib/actions/action_grid.h"
 #include "calib/log/calibrate.h"
 #include "calib/prompt/edges.h"
 
@@ -17,14 +16,9 @@ typedef struct plan {
     const char *tokenizer; /* fingerprint or NULL */
     json_t *leak_check;    /* record of a leak check (formats/lines/leak_record.h), borrowed; NULL:
                               none, and the plan has no such key */
-    /* calibrate alone: */
-    const double *budgets, *layer_budgets; /* layer_budgets [n_layers], or NULL */
-    uint32_t n_layers;
-    ckvc_operator op;
-    uint32_t n_budgets, n_entropy_bins, n_ppl_bins, min_cell;
+    /* calibrate alone, known by its budgets: */
+    uint32_t n_entropy_bins, n_ppl_bins, min_cell;
     edge_kind edges;
-    const action_grid *grids; /* [2]: a default grid, like every other neutral value that came
-                                 later, leaves no key */
     const char
         *edges_from; /* "this run's scan", "start table", or the plan hash of another run's scan */
     const char *start_table; /* content id or "identity" */

@@ -17,11 +17,11 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
         .shape = shape,
         .weights = model_converted_bytes(in->model),
         .weights_least = model_converted_least(in->model),
-        .limits = {.max_prompt = T, .max_continuation = C, .max_window = o->window},
+        .limits = {.max_prompt = T, .max_continuation = C, .max_window = o->setting.window},
         .table = table,
         .plain = o->rollouts == ROLLOUTS_PLAIN,
         .limit = o->memory ? o->memory : memory_plan_default()};
-    if (table) { need.most = variants_extent(table, o->layer_budgets, T, &o->behaviour); }
+    if (table) { need.most = variants_extent(table, o->setting.layer_budgets.v, T, &o->behaviour); }
     CKVC_TRY(memory_plan_make(&need, &w->plan, err));
     need.limits.max_lanes = w->plan.lanes;
     CKVC_TRY(session_create(in->model, need.limits, &w->session, err));
@@ -33,8 +33,8 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
     rollout_scratch_init(&w->scratch, &extent);
     w->losses.session = w->session;
     if (!table) { return CKVC_OK; }
-    CKVC_TRY(prompt_sets_create(table, T, (uint32_t)o->window, o->keep_window, &w->sets, err));
-    prompt_sets_by_layer(w->sets, o->layer_budgets);
+    CKVC_TRY(prompt_sets_create(table, T, &o->setting, &w->sets, err));
+    prompt_sets_by_layer(w->sets, o->setting.layer_budgets.v);
     variants_reserve(&w->variants, &need.most);
     w->losses.sets = w->sets;
     w->losses.variants = &w->variants;
@@ -61,8 +61,8 @@ ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) {
     const prefill_input in = {.tokens = p->tokens,
                               .n = p->n_tokens,
                               .n_total = (int64_t)p->n_tokens + p->n_continuation,
-                              .window = w->o.window,
-                              .alpha_kind = w->o.alpha_kind};
+                              .window = w->o.setting.window,
+                              .alpha_kind = w->o.setting.alpha};
     return session_prefill(w->session, &in, &w->stats, err);
 }
 

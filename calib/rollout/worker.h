@@ -28,11 +28,8 @@ typedef struct calibrate_inputs {
 typedef enum rollout_way { ROLLOUTS_SWEEP, ROLLOUTS_PLAIN } rollout_way;
 
 typedef struct worker_options {
-    int64_t window;
-    ckvc_alpha_kind alpha_kind;
-    uint32_t keep_window;
-    const double *layer_budgets; /* [L] or NULL, borrowed: prompt_sets.h */
-    behaviour_policy behaviour;  /* greedy is the worker's own to make */
+    setting setting;            /* borrows */
+    behaviour_policy behaviour; /* greedy is the worker's own to make */
     rollout_way rollouts;
     size_t memory; /* bytes; 0: three quarters of what is free */
 } worker_options;

@@ -30,7 +30,7 @@ ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts
     options.policies = policies;
     options.n_policies = sizeof policies / sizeof *policies;
     CKVC_AUTO_FREE score_summary *summary =
-        ckvc_calloc(options.n_policies * o->n_budgets, sizeof *summary);
+        ckvc_calloc(options.n_policies * o->setting.budgets.n, sizeof *summary);
     return score_prompts(&only, &options, lines, summary, err);
 }
 

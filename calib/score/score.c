@@ -80,7 +80,8 @@ static void scorer_fini(scorer *s) {
 
 /* B of a layer, as it was asked for. */
 static double budget_of(const scorer *s, uint32_t b, uint32_t layer) {
-    return s->o->layer_budgets ? s->o->layer_budgets[layer] : s->o->budgets[b];
+    const setting *of = &s->o->setting;
+    return of->layer_budgets.n ? of->layer_budgets.v[layer] : of->budgets.v[b];
 }
 
 static uint32_t tokens_of(const scorer *s, uint32_t b, uint32_t layer) {
@@ -92,13 +93,15 @@ static uint32_t tokens_of(const scorer *s, uint32_t b, uint32_t layer) {
 /* Without leave to take a near block, a table must hold the very budgets. */
 static ckvc_status check_blocks(const score_options *o, const table_file *f, ckvc_err *err) {
     const ckvc_table *t = f->table;
-    for (uint32_t b = 0; !o->nearest_budget && !o->layer_budgets && b < o->n_budgets; b++) {
-        const uint32_t block = ckvc_nearest_budget(t->budgets, t->n_budgets, o->budgets[b], 1);
-        if (t->budgets[block] != o->budgets[b]) {
+    for (uint32_t b = 0;
+         !o->nearest_budget && !o->setting.layer_budgets.n && b < o->setting.budgets.n; b++) {
+        const uint32_t block =
+            ckvc_nearest_budget(t->budgets, t->n_budgets, o->setting.budgets.v[b], 1);
+        if (t->budgets[block] != o->setting.budgets.v[b]) {
             return ckvc_fail(err, CKVC_E_MISMATCH,
                              "the table %.12s... has no block for budget %.10g; use one of its "
                              "own, or --nearest-budget",
-                             f->content_id, o->budgets[b]);
+                             f->content_id, o->setting.budgets.v[b]);
         }
     }
     return CKVC_OK;
@@ -115,9 +118,9 @@ static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err) {
     if (p->kind == SCORE_IDENTITY) {
         const start_table_spec spec = {.n_layers = s->L,
                                        .n_heads = s->G,
-                                       .budgets = o->budgets,
-                                       .n_budgets = o->n_budgets,
-                                       .window = (uint32_t)o->window};
+                                       .budgets = o->setting.budgets.v,
+                                       .n_budgets = o->setting.budgets.n,
+                                       .window = o->setting.window};
         CKVC_TRY(start_table_create(&spec, &t->own, err));
     } else if (score_is_control(p->kind)) {
         t->own = score_control_table(p->kind, p->table->table);
@@ -130,8 +133,7 @@ static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err) {
         }
     }
     s->of_policy[i] = s->n_tables++;
-    return prompt_sets_create(t->table, s->in->prompts->max_tokens, (uint32_t)o->window,
-                              o->keep_window, &t->kept, err);
+    return prompt_sets_create(t->table, s->in->prompts->max_tokens, &o->setting, &t->kept, err);
 }
 
 static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
@@ -139,10 +141,11 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     const score_options *o = s->o;
     const session_limits limits = {.max_prompt = s->in->prompts->max_tokens,
                                    .max_continuation = s->in->prompts->max_continuation,
-                                   .max_window = o->window,
+                                   .max_window = o->setting.window,
                                    .max_lanes = o->attention_error ? 2 : 1};
     const size_t T = s->in->prompts->max_tokens, C = s->in->prompts->max_continuation,
-                 L = s->L = (uint32_t)shape->n_layers, n_cells = o->n_policies * o->n_budgets;
+                 L = s->L = (uint32_t)shape->n_layers,
+                 n_cells = o->n_policies * o->setting.budgets.n;
     s->G = (uint32_t)shape->n_kv_heads;
     CKVC_TRY(session_create(s->in->model, limits, &s->session, err));
     score_measures_init(&s->measures, shape, limits, o->attention_error, o->utilities);
@@ -165,9 +168,9 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
         s->sets[l] = (kept_set){1, s->layers[l].offsets, s->layers[l].positions};
     }
     for (size_t i = 0; i < o->n_policies; i++) {
-        for (uint32_t b = 0; b < o->n_budgets; b++) {
-            s->summary[i * o->n_budgets + b] =
-                (score_summary){.policy = o->policies[i], .budget = o->budgets[b]};
+        for (uint32_t b = 0; b < o->setting.budgets.n; b++) {
+            s->summary[i * o->setting.budgets.n + b] =
+                (score_summary){.policy = o->policies[i], .budget = o->setting.budgets.v[b]};
         }
     }
     for (size_t i = 0; i < o->n_policies; i++) {
@@ -184,8 +187,8 @@ static ckvc_status enter_prompt(scorer *s, const prompt *p, ckvc_err *err) {
     const prefill_input in = {.tokens = p->tokens,
                               .n = p->n_tokens,
                               .n_total = (int64_t)p->n_tokens + p->n_continuation,
-                              .window = s->o->window,
-                              .alpha_kind = s->o->alpha_kind};
+                              .window = s->o->setting.window,
+                              .alpha_kind = s->o->setting.alpha};
     CKVC_TRY(session_prefill(s->session, &in, &s->stats, err));
     for (size_t i = 0; i < s->n_tables; i++) {
         prompt_sets_build(s->tables[i].kept, &s->stats);
@@ -222,8 +225,8 @@ static void decide(scorer *s, size_t i, uint32_t b) {
     const bool ranked = score_is_reference(kind);
     s->bins = kind == SCORE_TABLE || score_is_control(kind) ? s->tables[table].kept : NULL;
     if (ranked && kind != SCORE_TOP_K) {
-        score_ranking(kind, s->p->n_tokens, (uint32_t)s->o->window, s->stats.alpha_f32, s->o->seed,
-                      s->p->entry->id, s->u);
+        score_ranking(kind, s->p->n_tokens, s->o->setting.window, s->stats.alpha_f32,
+                      s->o->setting.seed, s->p->entry->id, s->u);
     }
     for (uint32_t l = 0; l < s->L; l++) {
         layer_set *at = &s->layers[l];
@@ -236,17 +239,17 @@ static void decide(scorer *s, size_t i, uint32_t b) {
                 n = at->n_kept;
             }
             if (kind == SCORE_TOP_K) { unit_utility(s, l); }
-            keep_by_utility(s, -INFINITY, n, scored ? s->o->keep_window : 0, at);
+            keep_by_utility(s, -INFINITY, n, scored ? s->o->setting.keep_window : 0, at);
         } else if (kind == SCORE_MATCHED) {
             unit_utility(s, l);
-            keep_by_utility(s, s->summary[i * s->o->n_budgets + b].tau, tokens_of(s, b, l),
-                            s->o->keep_window, at);
+            keep_by_utility(s, s->summary[i * s->o->setting.budgets.n + b].tau, tokens_of(s, b, l),
+                            s->o->setting.keep_window, at);
         } else {
             keep_by_table(s, table, b, l, at);
         }
         at->offsets[1] = at->n_kept;
         at->n_kept_window =
-            kept_in_window(at->positions, at->n_kept, s->p->n_tokens, (uint32_t)s->o->window);
+            kept_in_window(at->positions, at->n_kept, s->p->n_tokens, s->o->setting.window);
     }
 }
 
@@ -267,7 +270,7 @@ static void count_steps(scorer *s, uint32_t layer, uint32_t n_above[MATCH_STEPS]
         while (j > 0 && s->u[t] < match_tau(j)) {
             j--;
         }
-        n_above[t + s->o->keep_window >= s->p->n_tokens ? MATCH_STEPS - 1 : j]++;
+        n_above[t + s->o->setting.keep_window >= s->p->n_tokens ? MATCH_STEPS - 1 : j]++;
     }
     for (int j = MATCH_STEPS - 2; j >= 0; j--) {
         n_above[j] += n_above[j + 1];
@@ -279,8 +282,9 @@ static void add_layer(scorer *s, uint32_t layer) {
     uint32_t n_above[MATCH_STEPS];
     count_steps(s, layer, n_above);
     for (size_t i = 0; i < s->o->n_policies; i++) {
-        for (uint32_t b = 0; s->o->policies[i].kind == SCORE_MATCHED && b < s->o->n_budgets; b++) {
-            const size_t cell = i * s->o->n_budgets + b;
+        for (uint32_t b = 0; s->o->policies[i].kind == SCORE_MATCHED && b < s->o->setting.budgets.n;
+             b++) {
+            const size_t cell = i * s->o->setting.budgets.n + b;
             const uint32_t budget = tokens_of(s, b, layer);
             double *kept = s->kept_by_step + cell * MATCH_STEPS;
             for (int j = 0; j < MATCH_STEPS; j++) {
@@ -294,7 +298,7 @@ static void add_layer(scorer *s, uint32_t layer) {
 
 static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
-    const size_t n_cells = s->o->n_policies * s->o->n_budgets;
+    const size_t n_cells = s->o->n_policies * s->o->setting.budgets.n;
     bool any = false;
     for (size_t i = 0; i < s->o->n_policies; i++) {
         any |= s->o->policies[i].kind == SCORE_MATCHED;
@@ -335,19 +339,15 @@ static json_t *layer_numbers(const scorer *s, size_t offset) {
 /* Members that only say something where they are not neutral. */
 static void add_setting(const scorer *s, const score_policy *policy, json_t *line) {
     const score_options *o = s->o;
-    const setting made = {
-        .alpha = o->alpha_kind,
-        .op = policy->kind == SCORE_TABLE ? policy->table->table->op : CKVC_OPERATOR_PAPER,
-        .window = (uint32_t)o->window,
-        .keep_window = o->keep_window,
-        .layer_budgets = {(double *)(uintptr_t)o->layer_budgets, o->layer_budgets ? s->L : 0}};
+    setting made = o->setting;
+    made.op = policy->kind == SCORE_TABLE ? policy->table->table->op : CKVC_OPERATOR_PAPER;
     setting_write(line, SETTING_LINE, &made, 0);
 }
 
 static void append_line(scorer *s, size_t i, uint32_t b, double loss, ckvc_buffer *lines) {
     const prompt *p = s->p;
     const score_policy *policy = &s->o->policies[i];
-    score_summary *sum = &s->summary[i * s->o->n_budgets + b];
+    score_summary *sum = &s->summary[i * s->o->setting.budgets.n + b];
     const double reward = reward_of(s->loss_full, loss, CKVC_LOSS_MEAN, p->n_continuation, 0.0);
     char hash[17]; /* as a number a reader of JSON in doubles would round it */
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
@@ -359,9 +359,9 @@ static void append_line(scorer *s, size_t i, uint32_t b, double loss, ckvc_buffe
         "manifest", s->in->manifest->sha256, "token_hash", hash, "policy",
         score_kind_name(policy->kind), "table", policy->table ? policy->table->content_id : NULL,
         "tau", policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T",
-        (int)p->n_tokens, "C", (int)p->n_continuation, "budget", s->o->budgets[b], "r_struct",
-        ckvc_json_real(s->stats.r_struct), "r_sem", ckvc_json_real(s->stats.r_sem), "bin_entropy",
-        s->bins ? json_integer(s->bins->bin_entropy) : json_null(), "bin_perplexity",
+        (int)p->n_tokens, "C", (int)p->n_continuation, "budget", s->o->setting.budgets.v[b],
+        "r_struct", ckvc_json_real(s->stats.r_struct), "r_sem", ckvc_json_real(s->stats.r_sem),
+        "bin_entropy", s->bins ? json_integer(s->bins->bin_entropy) : json_null(), "bin_perplexity",
         s->bins ? json_integer(s->bins->bin_ppl) : json_null(), "n_candidates",
         BY_LAYER(s, n_candidates), "n_kept", BY_LAYER(s, n_kept), "n_kept_window",
         BY_LAYER(s, n_kept_window), "loss_full", ckvc_json_real(s->loss_full), "loss_comp",
@@ -402,7 +402,7 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
         s->loss_full = nll_mean(s->nll, C);
     }
     for (size_t i = 0; i < s->o->n_policies; i++) {
-        for (uint32_t b = 0; b < s->o->n_budgets; b++) {
+        for (uint32_t b = 0; b < s->o->setting.budgets.n; b++) {
             double loss = NAN;
             decide(s, i, b);
             if (C > 0) {
@@ -418,7 +418,7 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
 
 static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *lines, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
-    const size_t per_prompt = 1 + s->o->n_policies * s->o->n_budgets;
+    const size_t per_prompt = 1 + s->o->n_policies * s->o->setting.budgets.n;
     ckvc_progress progress;
     CKVC_TRY(find_matched(s, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
@@ -448,7 +448,7 @@ ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ck
     CKVC_AUTO(vectors_abort) vectors_file vectors = {.file = -1};
     CKVC_TRY(scorer_init(&s, err));
     CKVC_TRY(score_all(&s, &vectors, lines, err));
-    for (size_t c = 0; c < o->n_policies * o->n_budgets; c++) {
+    for (size_t c = 0; c < o->n_policies * o->setting.budgets.n; c++) {
         if (summary[c].n) {
             summary[c].reward_mean /= (double)summary[c].n;
             summary[c].kept_mean /= (double)summary[c].n;

@@ -30,17 +30,11 @@ typedef struct score_policy {
 typedef struct score_options {
     const score_policy *policies; /* [n_policies] */
     size_t n_policies;
-    int64_t window;
-    ckvc_alpha_kind alpha_kind;
-    uint32_t keep_window;
-    const double *budgets; /* [n_budgets] */
-    uint32_t n_budgets;
-    bool nearest_budget;         /* a table that lacks a budget uses its block nearest by ratio
-                                    (ckvc_nearest_budget), with B as asked */
-    const double *layer_budgets; /* [L] or NULL: layer l keeps at most its own, each table by its
-                                    nearest block; budgets[0], the only one, then stands for them in
-                                    lines and summary */
-    uint64_t seed;
+    setting setting; /* borrows. With budgets by layer, layer l keeps at most its own, each table
+                        by its nearest block, and the one budget stands for them in lines and
+                        summary */
+    bool nearest_budget;             /* a table that lacks a budget uses its block nearest by ratio
+                                        (ckvc_nearest_budget), with B as asked */
     bool sets;                       /* print the kept positions */
     bool attention_error, utilities; /* measures of score_measures.h */
     const char *vectors;             /* file to write alpha and rho to, or NULL */

@@ -9,7 +9,7 @@ const opt opts_model[] = {
     OPT_TITLE("model and machine"),
     OPT_INPUT("model", model, "DIR", "Hugging Face model directory, or GGUF file", .letter = 'm'),
     OPT_CHOICE("backend", backend, "auto|cpu|openblas|cuda", "where to compute"),
-    OPT_CHOICE("compute", compute, "f32|bf16", "arithmetic of products with weights"),
+    OPT_SETTING_NAME("compute", setting, "arithmetic of products with weights"),
     OPT_INT("threads", threads, "N", 1, 1024, "worker threads; results do not depend on it",
             .letter = 't', .preset_of = ckvc_cpu_count),
     OPT_SIZE("memory", memory, "use at most, as far as a model allows; 0: 3/4 of what is free"),
@@ -38,32 +38,28 @@ const opt opts_prompts[] = {
 
 const opt opts_statistics[] = {
     OPT_TITLE("statistics"),
-    OPT_INT("window", window, "N", 1, 1e6, "observation window, the prompt's last N tokens",
-            .letter = 'W', .preset = "64"),
-    OPT_INT("continuation", continuation, "N", 0, 1e6, "tokens that a decision is scored on",
-            .letter = 'C', .preset = "128"),
-    OPT_CHOICE("alpha", alpha, "paper|visible",
-               "attention mass as the paper has it, or per row that can see it"),
-    OPT_INT("keep-window", keep_window, "N", 0, 1e6,
-            "always keep the last N tokens (within the budget)"),
+    OPT_SETTING("window", setting, "N", 1, 1e6, "observation window, the prompt's last N tokens",
+                .letter = 'W'),
+    OPT_SETTING("continuation", setting, "N", 0, 1e6, "tokens that a decision is scored on",
+                .letter = 'C'),
+    OPT_SETTING_NAME("alpha", setting,
+                     "attention mass as the paper has it, or per row that can see it"),
+    OPT_SETTING("keep-window", setting, "N", 0, 1e6,
+                "always keep the last N tokens (within the budget)"),
     OPT_DOUBLE("holdout", holdout, "F", 0, 1,
                "share of prompts held out, drawn by seed and id, not by document"),
-    OPT_INT("seed", seed, "N", 0, 9e15, "names every random stream", .preset = "1"),
+    OPT_SETTING("seed", setting, "N", 0, 9e15, "names every random stream"),
     {0}};
-
-ckvc_alpha_kind inputs_alpha(const inputs_options *o) {
-    return strcmp(o->alpha, "visible") == 0 ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER;
-}
 
 static void warn_kept_window(const inputs_options *o, const double *budgets, size_t n,
                              uint32_t shortest) {
-    for (size_t b = 0; o->keep_window > 0 && b < n; b++) {
+    for (size_t b = 0; o->setting.keep_window > 0 && b < n; b++) {
         const uint32_t tokens = ckvc_budget_tokens(budgets[b], shortest);
-        if (o->keep_window >= tokens) {
-            ckvc_warn("--keep-window %lld takes all of budget %g, %u tokens of a prompt of %u: "
+        if (o->setting.keep_window >= tokens) {
+            ckvc_warn("--keep-window %u takes all of budget %g, %u tokens of a prompt of %u: "
                       "nothing outside the window can be kept there; give a smaller --keep-window "
                       "or a larger --budget",
-                      (long long)o->keep_window, budgets[b], tokens, shortest);
+                      o->setting.keep_window, budgets[b], tokens, shortest);
             return;
         }
     }
@@ -104,7 +100,7 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const 
 
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     CKVC_TRY(ckvc_pool_create((int)o->threads, &e->pool, err));
-    const be_compute compute = strcmp(o->compute, "bf16") == 0 ? BE_COMPUTE_BF16 : BE_COMPUTE_F32;
+    const be_compute compute = (be_compute)o->setting.compute;
     CKVC_TRY(backend_create(o->backend, compute, e->pool, &e->be, err));
     if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }
     if (e->be->warning[0]) { ckvc_warn("%s", e->be->warning); }
@@ -150,13 +146,13 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
     USAGE_IF(!o->manifest, "--manifest FILE is needed: `ckvc manifest build` makes one from text");
     e->prompt_options = (prompt_options){.splits = o->split.items,
                                          .n_splits = o->split.n,
-                                         .window = o->window,
-                                         .continuation = o->continuation,
+                                         .window = o->setting.window,
+                                         .continuation = o->setting.continuation,
                                          .max_tokens = o->max_tokens,
                                          .skip_short = o->skip_short,
                                          .limit = o->limit,
                                          .holdout = o->holdout,
-                                         .seed = (uint64_t)o->seed,
+                                         .seed = o->setting.seed,
                                          .chat = e->chat};
     CKVC_TRY(manifest_read(o->manifest, &e->manifest, err));
     return prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
@@ -185,11 +181,8 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
             "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
             fingerprint, model_fingerprint(e->model));
     } else {
-        const setting made = setting_of_table(t, f->meta),
-                      ours = {.alpha = inputs_alpha(o),
-                              .window = (uint32_t)o->window,
-                              .keep_window = (uint32_t)o->keep_window};
-        st = setting_match(&made, path, &ours, "this run", SETTING_SCORE, "give --", err);
+        const setting made = setting_of_table(t, f->meta);
+        st = setting_match(&made, path, &o->setting, "this run", SETTING_SCORE, "give --", err);
     }
     if (st != CKVC_OK) {
         table_file_free(f);

@@ -13,17 +13,16 @@
 #include "lib/token/tokenizer.h"
 
 typedef struct inputs_options {
-    const char *model, *manifest, *backend, *compute;
+    const char *model, *manifest, *backend;
     int64_t threads, memory; /* memory in bytes, 0: three quarters of what is free */
     bool quiet, json;
     /* prompts */
     opt_list split;
-    int64_t window, continuation, max_tokens, limit, seed;
+    int64_t max_tokens, limit;
     bool skip_short;
     const char *chat_template, *chat_date;
     double holdout;
-    const char *alpha;
-    int64_t keep_window;
+    setting setting;
 } inputs_options;
 
 /* Rows of inputs_options. */
@@ -73,7 +72,6 @@ ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* --variants: distinct rollouts, -1 for all. */
 ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_alpha_kind inputs_alpha(const inputs_options *o);
 /* Warns of budgets [n] that leave nothing to decide: --keep-window takes all of one (of the
  * shortest prompt, once), or one keeps all of a prompt. */
 void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const double *budgets,

@@ -88,8 +88,14 @@ static bool is_list(const opt *o) {
     return o->type == OPT_IS_LIST || o->type == OPT_IS_INPUTS;
 }
 
+const char *opt_metavar(const opt *o) {
+    const bool names = o->type == OPT_IS_SETTING && !o->metavar;
+    return names ? setting_of_option(o->name)->names : o->metavar;
+}
+
 char *opt_value_text(const opt_value *v) {
     const char *const *text = v->at;
+    char room[64];
     switch (v->o->type) {
     case OPT_IS_FLAG:
         return ckvc_strdup(*(bool *)v->at ? "true" : "false");
@@ -103,6 +109,8 @@ char *opt_value_text(const opt_value *v) {
     case OPT_IS_INPUT:
     case OPT_IS_OUTPUT:
         return *text ? ckvc_strdup(*text) : NULL;
+    case OPT_IS_SETTING:
+        return ckvc_strdup(setting_name(setting_of_option(v->o->name), v->at, room, sizeof room));
     case OPT_IS_LIST:
     case OPT_IS_INPUTS: {
         const opt_list *list = v->at;
@@ -156,6 +164,25 @@ static ckvc_status set_number(const opt *o, void *at, const char *text, const ch
     return CKVC_OK;
 }
 
+static ckvc_status set_setting(const opt *o, setting *s, const char *text, const char *where,
+                               ckvc_err *err) {
+    const setting_field *f = setting_of_option(o->name);
+    opt plain = *o;
+    union {
+        int64_t n;
+        double v;
+    } got = {0};
+    if (f->type == SETTING_NAME) {
+        USAGE_IF(!setting_set_name(f, ' ', s, text), "%s: got '%s', wanted one of %s", where, text,
+                 f->names);
+        return CKVC_OK;
+    }
+    plain.type = f->type == SETTING_REAL ? OPT_IS_DOUBLE : OPT_IS_INT;
+    CKVC_TRY(set_number(&plain, &got, text, where, err));
+    setting_set_number(f, s, f->type == SETTING_REAL ? got.v : (double)got.n);
+    return CKVC_OK;
+}
+
 static bool is_choice(const char *choices, const char *text) {
     const size_t n = strlen(text);
     for (const char *p = choices; *p;) {
@@ -202,6 +229,8 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     case OPT_IS_DOUBLE:
     case OPT_IS_SIZE:
         return set_number(v->o, v->at, text, where, err);
+    case OPT_IS_SETTING:
+        return set_setting(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
         USAGE_IF(!is_choice(v->o->metavar, text), "%s: got '%s', wanted one of %s", where, text,
                  v->o->metavar);
@@ -228,6 +257,7 @@ static void set_preset(opt_value *v) {
         text = keep(ckvc_format("%.*s", (int)strcspn(o->metavar, "|"), o->metavar));
     }
     if (is_list(o)) { ((opt_list *)v->at)->n = 0; }
+    if (o->type == OPT_IS_SETTING) { setting_reset(setting_of_option(o->name), v->at); }
     if (o->preset_of) { *(int64_t *)v->at = o->preset_of(); }
     if (text) { (void)!set_value(v, text, FROM_DEFAULT, o->name, &err); }
     assert(err.status == CKVC_OK);
@@ -405,7 +435,8 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
         opt_value *at = NULL;
         CKVC_TRY(find_flag(v, word, n, &at, err));
         if (!value && at->o->type == OPT_IS_FLAG) { value = "true"; }
-        USAGE_IF(!value && i + 1 >= argc, "--%s needs a value (%s)", at->o->name, at->o->metavar);
+        USAGE_IF(!value && i + 1 >= argc, "--%s needs a value (%s)", at->o->name,
+                 opt_metavar(at->o));
         CKVC_AUTO_FREE char *where = ckvc_format("--%s", at->o->name);
         CKVC_TRY(set_value(at, value ? value : argv[++i], FROM_FLAG, where, err));
     }

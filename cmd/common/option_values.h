@@ -38,6 +38,8 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known,
  * --config, which is read before, and --print-config are passed over. */
 ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,
                              size_t *n_args, ckvc_err *err) CKVC_MUST_CHECK;
+/* "N", "FILE"; "a|b|c" of choices; NULL of a flag. */
+const char *opt_metavar(const opt *o);
 /* The value as it would be written on a command line; the caller frees. NULL: it has none. */
 char *opt_value_text(const opt_value *v);
 

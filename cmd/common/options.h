@@ -36,6 +36,8 @@
         if (condition) { return ckvc_fail(err, CKVC_E_USAGE, __VA_ARGS__); }                       \
     } while (0)
 
+#include "formats/setting/setting.h"
+
 typedef enum opt_type {
     OPT_IS_TITLE,  /* a heading in --help */
     OPT_IS_GROUP,  /* another table's rows */
@@ -45,11 +47,12 @@ typedef enum opt_type {
     OPT_IS_DOUBLE, /* min to max */
     OPT_IS_SIZE,   /* bytes: 1048576, 512M, 2G */
     OPT_IS_TEXT,
-    OPT_IS_CHOICE, /* one of metavar, "a|b|c"; without a preset the first */
-    OPT_IS_INPUT,  /* a path that is read */
-    OPT_IS_OUTPUT, /* a path that is written: not "", and nothing that is an input or inside one */
-    OPT_IS_LIST,   /* --name a,b,c; may be repeated, values are appended */
-    OPT_IS_INPUTS, /* the same, of paths that are read */
+    OPT_IS_CHOICE,  /* one of metavar, "a|b|c"; without a preset the first */
+    OPT_IS_SETTING, /* a field of a `setting`: the one whose option it is; preset: neutral */
+    OPT_IS_INPUT,   /* a path that is read */
+    OPT_IS_OUTPUT,  /* a path that is written: not "", and nothing that is an input or inside one */
+    OPT_IS_LIST,    /* --name a,b,c; may be repeated, values are appended */
+    OPT_IS_INPUTS,  /* the same, of paths that are read */
 } opt_type;
 
 typedef struct opt_list {
@@ -96,6 +99,10 @@ typedef struct opt {
 #define OPT_TEXT(name, member, var, ...) OPT_ROW(TEXT, const char *, name, member, var, __VA_ARGS__)
 #define OPT_CHOICE(name, member, var, ...)                                                         \
     OPT_ROW(CHOICE, const char *, name, member, var, __VA_ARGS__)
+#define OPT_SETTING(name, member, var, lo, hi, ...)                                                \
+    OPT_ROW(SETTING, setting, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
+#define OPT_SETTING_NAME(name, member, ...) /* one of the field's names */                         \
+    OPT_ROW(SETTING, setting, name, member, NULL, __VA_ARGS__)
 #define OPT_INPUT(name, member, var, ...)                                                          \
     OPT_ROW(INPUT, const char *, name, member, var, __VA_ARGS__)
 #define OPT_OUTPUT(name, member, var, ...)                                                         \

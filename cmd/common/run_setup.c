@@ -17,9 +17,10 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
 const opt opts_log[] = {
     OPT_CHOICE("side", side, "head|gate|both", "which table to try actions of", .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_CHOICE("operator", operator_name, "paper|no-utility|no-threshold|mean-pool",
-               "how sets are kept: as in the paper; without value norms; without thresholds; by "
-               "the mean over heads"),
+    OPT_SETTING_NAME(
+        "operator", inputs.setting,
+        "how sets are kept: as in the paper; without value norms; without thresholds; by "
+        "the mean over heads"),
     {0}};
 
 const opt opts_bins[] = {
@@ -38,10 +39,9 @@ const opt opts_actions[] = {
     OPT_LIST("gate-grid", gate_grid, "LO:HI:STEP",
              "thresholds to try, or a list; starts nearest to 0.9",
              .preset_at = &side_gate.grid_text),
-    OPT_DOUBLE("beta-bud", beta_bud, "X", 0, 1e6,
-               "the gate pays X/T for each candidate over the budget", .preset = "1"),
-    OPT_CHOICE("loss-reduction", reduction, "mean|sum",
-               "of the continuation's losses, in a reward"),
+    OPT_SETTING("beta-bud", inputs.setting, "X", 0, 1e6,
+                "the gate pays X/T for each candidate over the budget"),
+    OPT_SETTING_NAME("loss-reduction", inputs.setting, "of the continuation's losses, in a reward"),
     OPT_CHOICE("behaviour", behaviour, "balanced|uniform|epsilon-greedy",
                "which actions are logged"),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side",
@@ -91,19 +91,13 @@ void run_setup_close(run_setup *j) {
 }
 
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    USAGE_IF(c->inputs.continuation < 1, "--continuation: got 0, wanted 1 to 1000000");
+    USAGE_IF(c->inputs.setting.continuation < 1, "--continuation: got 0, wanted 1 to 1000000");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
     j->options = (calibrate_options){
-        .window = c->inputs.window,
-        .continuation = c->inputs.continuation,
-        .alpha_kind = inputs_alpha(&c->inputs),
-        .keep_window = (uint32_t)c->inputs.keep_window,
-        .beta_bud = c->beta_bud,
-        .reduction = strcmp(c->reduction, "sum") == 0 ? CKVC_LOSS_SUM : CKVC_LOSS_MEAN,
-        .seed = (uint64_t)c->inputs.seed,
+        .setting = c->inputs.setting,
         .shard_prompts = (uint32_t)c->shard_prompts,
         .max_failures = c->max_failures,
         .limit_time_s = (double)c->limit_time,
@@ -145,26 +139,6 @@ ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_e
     return CKVC_OK;
 }
 
-static ckvc_operator operator_of(const run_setup_options *c) {
-    ckvc_operator op = CKVC_OPERATOR_PAPER;
-    while (strcmp(c->operator_name, ckvc_operator_name(op)) != 0) {
-        op++; /* the option is one of the names */
-    }
-    return op;
-}
-
-/* As far as options say it. */
-static setting setting_of_options(const run_setup_options *c, const run_setup *j) {
-    return (setting){.alpha = inputs_alpha(&c->inputs),
-                     .op = operator_of(c),
-                     .compute = strcmp(c->inputs.compute, "bf16") == 0 ? CKVC_COMPUTE_BF16
-                                                                       : CKVC_COMPUTE_F32,
-                     .window = (uint32_t)c->inputs.window,
-                     .continuation = (uint32_t)c->inputs.continuation,
-                     .keep_window = (uint32_t)c->inputs.keep_window,
-                     .budgets = {(double *)(uintptr_t)j->budgets, j->n_budgets}};
-}
-
 static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     USAGE_IF(opts_given("bins") || opts_given("bin-edges") || (c->scan && c->sample == 0),
              "--tables brings its own risk bins: leave out --bins, --bin-edges and --scan (which "
@@ -173,22 +147,13 @@ static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_er
              "--tables brings its own actions: leave out --head-grid and --gate-grid");
     CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err));
     const ckvc_table *t = j->tables->table;
-    if (opts_given("operator") && t->op != operator_of(c)) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: was made with --operator %s, this run has %s",
-                         c->tables, ckvc_operator_name(t->op), c->operator_name);
+    const setting made = setting_of_table(t, j->tables->meta);
+    setting ours = j->options.setting;
+    for (size_t i = 0; i < setting_n_fields; i++) { /* what is not said is the table's */
+        const setting_field *f = &setting_fields[i];
+        if (!opts_given(f->option)) { setting_forget(f, &ours); }
     }
-    if (j->n_budgets && opts_given("budget")) {
-        bool same = j->n_budgets == t->n_budgets;
-        for (uint32_t b = 0; same && b < t->n_budgets; b++) {
-            same = t->budgets[b] == j->budgets[b];
-        }
-        if (!same) {
-            return ckvc_fail(
-                err, CKVC_E_MISMATCH,
-                "%s: holds other budgets than --budget; leave --budget out to use the table's",
-                c->tables);
-        }
-    }
+    CKVC_TRY(setting_match(&made, c->tables, &ours, "this run", SETTING_TABLE, "give --", err));
     j->n_budgets = t->n_budgets;
     memcpy(j->budgets, t->budgets, t->n_budgets * sizeof *j->budgets);
     j->plan.n_entropy_bins = t->n_entropy_bins;
@@ -209,9 +174,9 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
                          c->scan, of ? of : "?", model_fingerprint(j->e.model));
     }
     setting made = setting_neutral();
-    const setting ours = setting_of_options(c, j);
     setting_read(theirs, SETTING_PLAN, &made);
-    CKVC_TRY(setting_match(&made, c->scan, &ours, "this run", SETTING_SCAN, NULL, err));
+    CKVC_TRY(
+        setting_match(&made, c->scan, &c->inputs.setting, "this run", SETTING_SCAN, NULL, err));
     *hash = run_plan_hash(j->scan_run);
     return CKVC_OK;
 }
@@ -220,10 +185,10 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
 static ckvc_status open_budgets(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
+    j->options.setting.budgets = (setting_list){j->budgets, j->n_budgets};
     if (!c->layer_budgets) { return CKVC_OK; }
     CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
-    j->options.layer_budgets = j->plan.layer_budgets = j->layer_budgets;
-    j->plan.n_layers = L;
+    j->options.setting.layer_budgets = (setting_list){j->layer_budgets, L};
     if (!opts_given("budget") && !c->tables) {
         j->n_budgets =
             layer_budgets_distinct(j->layer_budgets, L, j->budgets, PROMPT_SETS_MAX_BUDGETS);
@@ -249,11 +214,11 @@ static ckvc_status open_start_table(const run_setup_options *c, run_setup *j, ck
                                    .n_entropy_bins = j->plan.n_entropy_bins,
                                    .n_ppl_bins = j->plan.n_ppl_bins,
                                    .n_budgets = j->n_budgets,
-                                   .window = (uint32_t)c->inputs.window,
+                                   .window = c->inputs.setting.window,
                                    .budgets = j->budgets,
                                    .grids = j->grids};
     CKVC_TRY(start_table_create(&spec, &j->start, err));
-    j->start->op = operator_of(c);
+    j->start->op = c->inputs.setting.op;
     return CKVC_OK;
 }
 
@@ -271,11 +236,13 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
                                &j->grids[CKVC_SIDE_GATE], err));
     CKVC_TRY(run_setup_open_bins(c, j, err));
     CKVC_TRY(open_start_table(c, j, err));
-    j->plan.grids = j->grids;
     j->plan.sample = c->sample;
-    j->plan.op = run_setup_table(j)->op;
-    j->plan.budgets = j->budgets;
-    j->plan.n_budgets = j->n_budgets;
+    setting *s = &j->options.setting;
+    s->op = run_setup_table(j)->op;
+    s->budgets = (setting_list){j->budgets, j->n_budgets};
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        s->grid[i] = (setting_list){j->grids[i].values, j->grids[i].n};
+    }
     inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
     return CKVC_OK;
 }
@@ -333,7 +300,7 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
         .from = j->plan.edges_from,
         .logged = true,
         .sample = c->sample,
-        .seed = j->options.seed};
+        .seed = j->options.setting.seed};
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
     CKVC_TRY(publish(j->run, COVERAGE_FILE, coverage_json(&cover), err));
     const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;

@@ -3,6 +3,7 @@
 #ifndef CKVC_RUN_SETUP_H
 #define CKVC_RUN_SETUP_H
 
+#include "calib/actions/action_grid.h"
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
 #include "cmd/common/opened_inputs.h"
@@ -13,11 +14,10 @@
 typedef struct run_setup_options {
     inputs_options inputs;
     const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts,
-        *operator_name, *layer_budgets, *leak_check;
+        *layer_budgets, *leak_check;
     opt_list budget, bins, head_grid, gate_grid;
     int64_t shard_prompts, max_failures, min_cell, limit_time, sample;
-    double check_rollouts, until_stable, beta_bud;
-    const char *reduction;
+    double check_rollouts, until_stable;
     double cql_alpha; /* these two: the fit that until_stable judges by */
     const char *reward;
     bool resume, dry_run;

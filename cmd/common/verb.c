@@ -91,9 +91,10 @@ static int unknown_verb(const char *name) {
 static void print_option(const opt_value *v) {
     const opt *o = v->o;
     CKVC_AUTO_FREE char *value = o->type == OPT_IS_FLAG ? NULL : opt_value_text(v);
-    CKVC_AUTO_FREE char *left = ckvc_format(
-        "%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
-        o->letter ? ", " : "  ", o->name, o->metavar ? " " : "", o->metavar ? o->metavar : "");
+    const char *metavar = opt_metavar(o);
+    CKVC_AUTO_FREE char *left =
+        ckvc_format("%s%c%s--%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
+                    o->letter ? ", " : "  ", o->name, metavar ? " " : "", metavar ? metavar : "");
     const bool wide = strlen(left) > 34; /* the explanation on a line of its own */
     printf(wide ? "  %s\n  %34s " : "  %-34s%s ", left, "");
     printf("%s%s%s%s\n", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");

@@ -145,7 +145,7 @@ const char *setting_name(const setting_field *f, const setting *s, char *room, s
         snprintf(room, size, "%.*s", (int)n, name ? name : "");
     } else {
         const double v = setting_number(f, s);
-        snprintf(room, size, "%.10g", v);
+        snprintf(room, size, f->type == SETTING_REAL ? "%.10g" : "%.0f", v);
         if (strtod(room, NULL) != v) { snprintf(room, size, "%.17g", v); }
     }
     return room;
@@ -170,7 +170,7 @@ bool setting_is_neutral(const setting_field *f, const setting *s) {
     return neutral;
 }
 
-static void set_neutral(const setting_field *f, setting *s) {
+void setting_reset(const setting_field *f, setting *s) {
     if (f->type == SETTING_LIST) {
         *(setting_list *)(void *)((char *)s + f->offset) = (setting_list){0};
     } else {
@@ -181,14 +181,18 @@ static void set_neutral(const setting_field *f, setting *s) {
 setting setting_neutral(void) {
     setting s = {0};
     for (EACH_FIELD(f)) {
-        set_neutral(f, &s);
+        setting_reset(f, &s);
     }
     return s;
 }
 
+void setting_forget(const setting_field *f, setting *s) {
+    s->unknown |= bit_of(f);
+}
+
 void setting_for_scan(setting *s) {
     for (EACH_FIELD(f)) {
-        if (f->groups & SETTING_LOGGED) { set_neutral(f, s); }
+        if (f->groups & SETTING_LOGGED) { setting_reset(f, s); }
     }
 }
 
@@ -308,9 +312,9 @@ const setting_field *setting_read(const json_t *o, setting_place place, setting 
                 : (f->type == SETTING_REAL ? json_is_number(v) : json_is_integer(v)) &&
                       setting_set_number(f, s, json_number_value(v));
         if (!v && mark != ' ') {
-            set_neutral(f, s);
+            setting_reset(f, s);
         } else if (!fits) {
-            s->unknown |= bit_of(f);
+            setting_forget(f, s);
             bad = bad || !v ? bad : f;
         }
     }

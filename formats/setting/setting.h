@@ -20,7 +20,7 @@
 #include "lib/policy/ckvc_policy.h"
 
 typedef struct setting_list {
-    double *v;
+    const double *v;
     uint32_t n;
 } setting_list;
 
@@ -34,8 +34,8 @@ typedef struct setting {
     double beta_bud;       /* the gate pays beta_bud / T for each candidate over the budget */
     uint64_t seed;
     ckvc_loss_reduction reduction;
-    setting_list budgets, grid[CKVC_SIDE_COUNT]; /* axes of a table, always borrowed from where they
-                                                    stand: ckvc_table, shard_header */
+    /* Borrowed, but for layer_budgets of a shard_header. */
+    setting_list budgets, grid[CKVC_SIDE_COUNT]; /* axes of a table */
     setting_list layer_budgets;                  /* [L] B of each layer, or none */
     uint32_t unknown; /* bit i: row i of the table was not said (META of other programs) */
 } setting;
@@ -96,6 +96,8 @@ const setting_field *setting_of_key(setting_place place, const char *key);
 /* The program's defaults. */
 setting setting_neutral(void);
 bool setting_is_neutral(const setting_field *f, const setting *s);
+void setting_reset(const setting_field *f, setting *s);  /* to its neutral value */
+void setting_forget(const setting_field *f, setting *s); /* it is unknown from here on */
 /* What is left of a setting where nothing is logged: SETTING_LOGGED fields become neutral. */
 void setting_for_scan(setting *s);
 /* A table's: its own fields, and what META says of the rest; budgets and grids are borrowed,

@@ -164,7 +164,8 @@ static void test_coarse_is_part_of_fine(void **state) {
                              CKVC_OK);
         }
         table[i] = new_start_table(L, G, 1, 1, budgets, 2, W, grids);
-        assert_int_equal(prompt_sets_create(table[i], T, W, 0, &k, &err), CKVC_OK);
+        assert_int_equal(prompt_sets_create(table[i], T, &(setting){.window = W}, &k, &err),
+                         CKVC_OK);
         build_sets(k, T, alpha, rho);
         build_variants(&v[i], k, BEHAVIOUR_BALANCED, -1, 1, "p");
         assert_int_equal(v[i].n_actions,

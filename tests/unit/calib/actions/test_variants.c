@@ -34,7 +34,8 @@ static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t
         f->rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
     }
     f->table = new_start_table(L, G, 1, 1, budgets, n_budgets, W, NULL);
-    assert_int_equal(prompt_sets_create(f->table, T, W, 0, &f->k, &err), CKVC_OK);
+    assert_int_equal(prompt_sets_create(f->table, T, &(setting){.window = W}, &f->k, &err),
+                     CKVC_OK);
     build_sets(f->k, T, f->alpha, f->rho);
 }
 

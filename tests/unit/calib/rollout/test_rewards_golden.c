@@ -172,7 +172,7 @@ static void run_golden(const char *golden, const char *dir) {
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
             prompt_sets *k;
-            assert_int_equal(prompt_sets_create(t, T, W, 0, &k, &err), CKVC_OK);
+            assert_int_equal(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err), CKVC_OK);
             prompt_sets_build(k, &stats);
             for (uint32_t l = 0; l < L; l++) {
                 const layer_set *at = prompt_sets_at(k, 0, l);

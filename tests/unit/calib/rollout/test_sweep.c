@@ -46,7 +46,8 @@ static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *
     assert_int_equal(session_create(r->m, limits, &r->s, &err), CKVC_OK);
     r->table = new_start_table((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, budgets,
                                n_budgets, 16, NULL);
-    assert_int_equal(prompt_sets_create(r->table, MAX_T, 16, 0, &r->k, &err), CKVC_OK);
+    assert_int_equal(prompt_sets_create(r->table, MAX_T, &(setting){.window = 16}, &r->k, &err),
+                     CKVC_OK);
     const variant_extent most = variants_extent(r->table, NULL, MAX_T, &everything);
     variants_reserve(&r->v, &most);
     const rollout_extent extent = {.max_lanes = lanes,
@@ -486,7 +487,8 @@ static void plan_is_true(void **state) {
                                        .max_variants = need.most.n_variants};
         const size_t before = in_use();
         assert_int_equal(session_create(m, with, &s, &err), CKVC_OK);
-        assert_int_equal(prompt_sets_create(table, MAX_T, 16, 0, &k, &err), CKVC_OK);
+        assert_int_equal(prompt_sets_create(table, MAX_T, &(setting){.window = 16}, &k, &err),
+                         CKVC_OK);
         variants_reserve(&v, &need.most);
         rollout_scratch_init(&w, &extent);
         const double took = (double)(in_use() - before), said = (double)plan.total;

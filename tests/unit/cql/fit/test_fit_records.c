@@ -159,7 +159,6 @@ typedef struct logger {
 } logger;
 
 static void log_record(logger *g, ckvc_side side, int l, int head, int b, int a, int best) {
-    ckvc_err err = {0};
     int stay = side == CKVC_SIDE_HEAD ? CKVC_HEAD_NEUTRAL : CKVC_GATE_START;
     /* What keeps the incoming action keeps the set: no change of loss and no noise. */
     double gain =
@@ -200,7 +199,6 @@ static void log_state(logger *g, ckvc_side side, int l, int head, int b, int bes
  * round. Every tenth is held out. */
 static void add_prompts(shard *s, const world *w, int first, int n) {
     for (int i = first; i < first + n; ++i) {
-        ckvc_err err = {0};
         logger g = {.w = w, .s = s};
         struct shard_prompt p = {.line = (uint32_t)i + 1,
                                  .n_tokens = 256,
@@ -513,10 +511,10 @@ static void duplicates_count_once(void **state) {
 
 /* 64 tokens in the first layer, `step` more in each. */
 static void give_layer_budgets(shard_header *h, double step) {
-    setting_list *list = &h->setting.layer_budgets;
-    *list = (setting_list){ckvc_alloc(h->n_layers, sizeof(double)), h->n_layers};
+    double *v = ckvc_alloc(h->n_layers, sizeof *v);
+    h->setting.layer_budgets = (setting_list){v, h->n_layers};
     for (uint32_t l = 0; l < h->n_layers; ++l) {
-        list->v[l] = 64.0 + step * l;
+        v[l] = 64.0 + step * l;
     }
 }
 

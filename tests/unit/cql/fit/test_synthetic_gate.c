@@ -93,7 +93,6 @@ static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, in
     int state = state_of(l, cell, b),
         start = ckvc_grid_index(s->h.side[CKVC_SIDE_GATE].actions, A,
                                 s->h.side[CKVC_SIDE_GATE].start[state]);
-    ckvc_err err = {0};
     double gain = 0; /* what keeps the start's threshold, or cannot act, keeps the set */
     if (b != FLAT && a != start) {
         gain = loss_gain(world, state, a) - loss_gain(world, state, start) +
@@ -138,8 +137,7 @@ static void write_world(int world, bool uniform, const char *path) {
                 struct shard_baseline base = {.prompt = (uint32_t)at,
                                               .budget = (uint16_t)b,
                                               .loss = 2 + 0.3 * fabs(gauss(&rng))};
-                size_t row;
-                row = shard_add_baseline(s, &base);
+                shard_add_baseline(s, &base);
                 for (int l = 0; l < L; l++) {
                     double tilt = slope * gauss(&rng);
                     for (int a = 0; a < A; a++) {

@@ -70,7 +70,7 @@ static void test_sets_by_hand(void **state) {
         const double budget = 2;
         t = new_start_table(1, 2, 1, 1, &budget, 1, 1, NULL);
         t->op = want[i].op;
-        assert_int_equal(prompt_sets_create(t, 4, 1, 0, &k, &err), CKVC_OK);
+        assert_int_equal(prompt_sets_create(t, 4, &(setting){.window = 1}, &k, &err), CKVC_OK);
         build_sets(k, 4, alpha, rho);
         const layer_set *at = prompt_sets_at(k, 0, 0);
         assert_int_equal(at->n_kept, want[i].n);
@@ -150,7 +150,10 @@ static void test_actions_against_definition(void **state) {
             for (uint32_t i = 0; i < L * E * 2; i++) {
                 t->tau[i] = (float)ckvc_gate_action((int)ckvc_rng_below(&rng, CKVC_GATE_ACTIONS));
             }
-            assert_int_equal(prompt_sets_create(t, T, W, keep_window, &k, &err), CKVC_OK);
+            assert_int_equal(prompt_sets_create(t, T,
+                                                &(setting){.window = W, .keep_window = keep_window},
+                                                &k, &err),
+                             CKVC_OK);
             if (layered) { prompt_sets_by_layer(k, by_layer); }
             build_sets(k, T, alpha, rho); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
@@ -232,7 +235,7 @@ static void test_extent_by_layer(void **state) {
         variant_list v = {0};
         ckvc_err err = {0};
         t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
-        assert_int_equal(prompt_sets_create(t, T, W, 0, &k, &err), CKVC_OK);
+        assert_int_equal(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err), CKVC_OK);
         prompt_sets_by_layer(k, by_layer);
         const behaviour_policy how = {.sides = {true, true}, .limit = limits[i], .seed = 1};
         const variant_extent most = variants_extent(t, by_layer, T, &how);
