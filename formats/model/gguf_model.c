@@ -56,8 +56,7 @@ static double read_number(reader *r, const char *name, double above, double max,
     return v;
 }
 
-/* Keys of networks that differ from the plain one: what value leaves them plain, and what they are.
- */
+/* Keys of networks that differ from the plain one: the value that leaves them plain, and why. */
 static const struct {
     const char *key;
     double plain;

@@ -23,16 +23,16 @@
 /* What a family's config class says of itself: the one table of differences. */
 typedef struct family {
     const char *model_type, *architecture;
-    int32_t kv_heads; /* num_key_value_heads when the key is missing; 0: as many as query heads.
-                         null is always that */
-    int32_t positions, window; /* max_position_embeddings, sliding_window when missing */
-    bool qkv_bias;             /* q, k and v have biases whatever config.json says */
-    const char *bias;          /* key that gives biases to q, k, v and o; NULL: none */
+    /* num_key_value_heads, max_position_embeddings, sliding_window when the key is missing; 0
+     * heads: as many as query heads, which null always means */
+    int32_t kv_heads, positions, window;
+    bool qkv_bias;    /* q, k and v have biases whatever config.json says */
+    const char *bias; /* key that gives biases to q, k, v and o; NULL: none */
     bool bias_default;
-    bool mlp_bias;      /* reads mlp_bias */
-    bool head_dim;      /* reads head_dim; otherwise it is width / heads */
-    bool sliding_layer; /* use_sliding_window, max_window_layers, layer_types choose the layers that
-                           have the window */
+    bool mlp_bias; /* reads mlp_bias */
+    bool head_dim; /* reads head_dim; otherwise it is width / heads */
+    /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
+    bool sliding_layer;
 } family;
 
 static const family families[] = {

@@ -29,8 +29,8 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     const be_rows rows = {.n_rows = p->n_rows, .n_lanes = 1};
 
     op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, cache);
-    if (il == m->shape->n_layers - 1 &&
-        forward_top_row(p) > 0) { /* whole tiles, so that the rows' bits stay what they were */
+    if (il == m->shape->n_layers - 1 && forward_top_row(p) > 0) {
+        /* whole tiles, so that the rows' bits stay what they were */
         at->row0 = forward_top_row(p);
         at->n_rows = p->n_rows - at->row0;
         op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->n_rows), m->shape->width);

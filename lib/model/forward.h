@@ -9,11 +9,11 @@
 #define FORWARD_ROWS ((int64_t)1024)
 
 typedef struct activations { /* rows padded to whole tiles */
-    be_buf *x, *norm;  /* [rows][M]: the residual stream; its normed copy, after the loop the final
-                          norm's output */
-    be_buf *q, *mix;   /* [rows][H*D] */
-    be_buf *k, *v;     /* [rows][G*D] */
-    be_buf *gate, *up; /* [at most FORWARD_ROWS][MLP] */
+    /* [rows][M]: the residual stream; its normed copy, after the loop the final norm's output */
+    be_buf *x, *norm;
+    be_buf *q, *mix;           /* [rows][H*D] */
+    be_buf *k, *v;             /* [rows][G*D] */
+    be_buf *gate, *up;         /* [at most FORWARD_ROWS][MLP] */
     be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
 } activations;
 
@@ -30,9 +30,9 @@ typedef struct forward_pass {
     const double *inv_freq; /* [D/2], rope_frequencies of prompt and continuation together */
     int64_t n_rows;
     const be_cache *prompt; /* [L]; a prefill writes them, a continuation reads them */
-    /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1 */
-    int64_t first_row; /* what is read of the top rows begins here: the last layer leaves earlier
-                          tiles at their keys and values */
+    /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1; what is read of the top rows
+     * begins here: the last layer leaves earlier tiles at their keys and values */
+    int64_t first_row;
     /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every
      * lane, used by each layer in turn */
     const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */

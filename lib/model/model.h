@@ -64,12 +64,11 @@ typedef struct prefill_stats {
     const float *alpha_f32;   /* [T], alpha rounded: what the retention operator takes */
     const float *rho;         /* [L][G][T] */
     const double *rho_sd;     /* [L][G] population standard deviation of rho over t */
-    const double *own_recent; /* [L][G] share of the head group's window attention that falls on the
-                                 window's positions */
-    const double
-        *own_entropy; /* [L][G] entropy (nats) of the head group's mean window attention over t */
-    double r_struct;  /* nats, of alpha as used */
-    double r_sem;     /* perplexity of the window's tokens */
+    /* [L][G], of the head group's window attention: the share that falls on the window's positions,
+     * and the entropy (nats) of its mean over t */
+    const double *own_recent, *own_entropy;
+    double r_struct; /* nats, of alpha as used */
+    double r_sem;    /* perplexity of the window's tokens */
 } prefill_stats;
 
 typedef struct prefill_input {
@@ -119,12 +118,14 @@ ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
 /* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
  * continuation queries under the full cache. */
 typedef struct layer_error {
-    double epsilon; /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on
-                       prompt positions outside the set */
-    double restricted; /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set
-                          and renormalised */
-    double actual;     /* the same with the rows of the compressed rollout, whose hidden states have
-                          moved too: beyond the Proposition */
+    /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on prompt
+     * positions outside the set */
+    double epsilon;
+    /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set and renormalised */
+    double restricted;
+    /* the same with the rows of the compressed rollout, whose hidden states have moved too: beyond
+     * the Proposition */
+    double actual;
 } layer_error;
 
 /* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n],

@@ -32,8 +32,7 @@ const char *rope_kind_name(rope_kind kind) {
 
 /* The fields that decide what the network computes, in this order; one that has its neutral value
  * is left out, so that a later version that knows more fields gives an old model the same lines.
- * The context length is a limit, not arithmetic, but for dynamic scaling: the base grows beyond it.
- */
+ * The context length is a limit, not arithmetic, but for dynamic scaling, which goes by it. */
 char *model_shape_lines(const model_shape *s) {
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "family=%s\nlayers=%d\nheads=%d\nkv_heads=%d\nhead_dim=%d\n", s->family,

@@ -22,8 +22,7 @@ struct session {
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
     int64_t n_prompt, n_total;
-    /* loss of a first continuation token from `last`: the same in every rollout, so computed once
-     */
+    /* a first continuation token's loss, from `last`: the same in every rollout, computed once */
     int32_t first_token;
     bool first_known;
     double first_nll;

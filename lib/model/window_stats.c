@@ -52,9 +52,8 @@ void window_stats_begin(window_stats *s, int64_t n_tokens) {
 }
 
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window) {
-    const double rows =
-        (double)window *
-        (s->n_heads / s->n_kv_heads); /* attention rows behind one mass: each sums to 1 */
+    /* attention rows behind one mass: each sums to 1 */
+    const double rows = (double)window * (s->n_heads / s->n_kv_heads);
     for (int32_t g = 0; g < s->n_kv_heads; g++) {
         const double *mass = s->mass + g * n_tokens, *norm = s->norm + g * n_tokens;
         const size_t lg = (size_t)(layer * s->n_kv_heads + g);

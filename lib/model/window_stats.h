@@ -7,8 +7,7 @@
 
 typedef struct window_stats {
     int32_t n_layers, n_heads, n_kv_heads;
-    double *alpha;    /* [T]: during the prefill the sum over layers and heads of the window's
-                         attention mass */
+    double *alpha;    /* [T]: during the prefill the window's mass summed over layers and heads */
     float *alpha_f32; /* [T] */
     float *rho;       /* [L][G][T] */
     double *rho_sd, *own_recent, *own_entropy; /* [L][G] */
