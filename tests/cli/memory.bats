@@ -1,0 +1,51 @@
+#!/usr/bin/env bats
+# Memory that is out in the middle of a run: 71 and one line; what was published stays, and --resume ends with the same bytes.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 12 >"$DIR/prompts.jsonl"
+    "${CC:-cc}" -shared -fPIC -o "$DIR/fault.so" "$BATS_TEST_DIRNAME/fault_malloc.c"
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+# short_of_memory OUT [VARIABLE=VALUE ...]: a calibration on the preloaded malloc; one thread, so that calls have their numbers.
+short_of_memory() {
+    local out=$1
+    shift
+    env "$@" FAULT_SIZE=8192 LD_PRELOAD="$DIR/fault.so" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$out" --threads 1
+}
+
+@test "memory that is out ends a calibration with 71 and one line; --resume goes on to the same bytes" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has a malloc of its own"
+    short_of_memory "$DIR/run" FAULT_COUNT="$DIR/count"
+    local calls part at shards ended=0 said=0
+    calls=$(tr -d ' ' <"$DIR/count")
+    for part in 3 5 8 35 60 70 80 90 97; do
+        at=$((calls * part / 100))
+        run --separate-stderr short_of_memory "$DIR/out-$part" FAULT_AT=$at
+        output=$stderr
+        [ -d "$DIR/out-$part" ] || mkdir "$DIR/out-$part" # it ended before it began
+        shards=$(find "$DIR/out-$part" -name '*.h5' | wc -l)
+        echo "call $at of $calls: exit $status, $shards shards: $output"
+        [ "$status" -ne 0 ]
+        one_line
+        if [[ $output == *"out of memory: "*" bytes"*--resume* ]]; then
+            [ "$status" -eq 71 ]
+            said=$((said + 1))
+        fi
+        if [ "$part" -ge 60 ]; then # while it logs: the scan is there, the pass is not
+            [ "$status" -eq 71 ]
+            [ "$shards" -ge 3 ] && [ "$shards" -lt 6 ]
+            ended=$((ended + 1))
+        fi
+        calibrate "$DIR/out-$part" --resume
+        diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/out-$part")
+        "$CKVC" verify "$DIR/out-$part"
+    done
+    [ "$ended" -eq 5 ]
+    [ "$said" -ge 1 ] # the others were HDF5's own calls
+}
