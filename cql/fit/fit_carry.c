@@ -46,10 +46,9 @@ static int by_text(const void *a, const void *b) {
     return strcmp(json_string_value(*(json_t *const *)a), json_string_value(*(json_t *const *)b));
 }
 
-/* meta[key] = the texts of both lists, sorted, each once. */
-static void unite(json_t *meta, const json_t *from, const char *key) {
-    const json_t *lists[2] = {json_object_get(meta, key), json_object_get(from, key)};
-    size_t n = 0, most = json_array_size(lists[0]) + json_array_size(lists[1]);
+json_t *fit_carry_names(const json_t *ours, const json_t *theirs) {
+    const json_t *lists[2] = {ours, theirs};
+    size_t n = 0, most = json_array_size(ours) + json_array_size(theirs);
     CKVC_AUTO_FREE json_t **all = ckvc_alloc(most, sizeof(json_t *));
     json_t *out = json_array();
     for (int i = 0; i < 2; i++) {
@@ -62,7 +61,13 @@ static void unite(json_t *meta, const json_t *from, const char *key) {
     for (size_t k = 0; k < n; k++) {
         if (k == 0 || by_text(&all[k - 1], &all[k]) != 0) { json_array_append(out, all[k]); }
     }
-    json_object_set_new(meta, key, out);
+    return out;
+}
+
+/* meta[key] = those of both. */
+static void unite(json_t *meta, const json_t *from, const char *key) {
+    json_object_set_new(meta, key,
+                        fit_carry_names(json_object_get(meta, key), json_object_get(from, key)));
 }
 
 void fit_carry_meta(json_t *meta, const table_file *in, ckvc_side side) {

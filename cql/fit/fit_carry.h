@@ -11,6 +11,8 @@
 bool fit_carries(const table_file *incoming, ckvc_side side, const fit_options *o);
 /* Copies evidence and bootstrap shares of the side; the shapes agree (the fit has checked it). */
 void fit_carry_evidence(table_file *to, const table_file *incoming, ckvc_side side);
+/* The texts of both lists (NULL: none), sorted, each once. New reference. */
+json_t *fit_carry_names(const json_t *ours, const json_t *theirs);
 /* Rewrites what META says of the side: diagnostics, scale, counts, unsupported; the greater
  * certificate; plans and passes of both. */
 void fit_carry_meta(json_t *meta, const table_file *incoming, ckvc_side side);

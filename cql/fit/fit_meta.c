@@ -2,10 +2,9 @@
 #include "cql/fit/fit_meta.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "cql/fit/fit_carry.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 /* Rounded up to one digit, so that it does not depend on the last bits of a machine's exp and log.
  */
@@ -13,17 +12,6 @@ static double one_digit_up(double x) {
     if (!(x > 0.0)) { return 0.0; }
     double unit = pow(10.0, floor(log10(x)));
     return ceil(x / unit * (1.0 - 1e-12)) * unit;
-}
-
-static json_t *names(const void *list, size_t n, size_t size) {
-    json_t *array = json_array();
-    for (size_t i = 0; array != NULL && i < n; ++i) {
-        if (json_array_append_new(array, json_string((const char *)list + i * size))) {
-            json_decref(array);
-            return NULL;
-        }
-    }
-    return array;
 }
 
 static const char *reward_units(bool sum) {
@@ -36,68 +24,74 @@ static const char *q_units(bool advantage, bool sum) {
                       : "advantage in nats per token, divided by the reward scale";
 }
 
-ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r,
-                           ckvc_err *err) {
-    const shard_header *h = pool->first;
-    const fitted_side *head = &r->sides[CKVC_SIDE_HEAD], *gate = &r->sides[CKVC_SIDE_GATE];
-    bool heads = head->fitted || head->carried, gates = gate->fitted || gate->carried;
-    const ckvc_operator op =
-        r->table->table->op; /* its name is the probe's, whatever sides were fitted */
-    const char *probe = op != CKVC_OPERATOR_PAPER ? ckvc_operator_name(op)
-                        : o->probe                ? o->probe
-                        : heads && gates          ? "joint"
-                        : heads                   ? "head-only"
-                                                  : "gate-only";
-    setting made = h->setting;
-    made.beta_bud =
-        pool->sides[gate->fitted ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD].start->setting.beta_bud;
-    bool advantage = o->reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
-    json_t *leaks = fit_leaks_meta(&pool->leaks);
+/* The operator's, whatever sides were fitted; else by the sides that are there. */
+static const char *probe_of(const fit_options *o, const fit_result *r, char *room, size_t size) {
+    const ckvc_operator op = r->table->table->op;
+    const char *only = NULL;
+    int n = 0;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        if (r->sides[i].fitted || r->sides[i].carried) {
+            only = ckvc_side_name((ckvc_side)i);
+            n++;
+        }
+    }
+    if (op != CKVC_OPERATOR_PAPER) { return ckvc_operator_name(op); }
+    if (o->probe) { return o->probe; }
+    snprintf(room, size, "%s-only", only);
+    return n > 1 ? "joint" : room;
+}
+
+/* The shards' setting, with the penalty of a side that paid it. */
+static setting setting_of(const fit_pool *pool) {
+    setting made = pool->first.setting;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const fit_pool_side *p = &pool->sides[i];
+        if (p->n_prompts > 0) { made.beta_bud = p->start.setting.beta_bud; }
+        if (p->n_prompts > 0 && side_kind_of((ckvc_side)i)->penalty) { break; }
+    }
+    return made;
+}
+
+void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
+    const shard_header *h = &pool->first;
+    const setting made = setting_of(pool);
+    const bool advantage = o->reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
+    double certificate = 0.0;
+    char text[32];
+    json_t *reward = json_pack("{s:s}", "kind", advantage ? "advantage" : "raw"),
+           *counts = json_object(),
+           *unsupported = json_pack("{s:s}", "kind", fit_unsupported_name(o->unsupported));
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const fitted_side *s = &r->sides[i];
+        const char *name = ckvc_side_name((ckvc_side)i);
+        certificate = fmax(certificate, s->certificate);
+        snprintf(text, sizeof text, "scale_%s", name);
+        json_object_set_new(reward, text, json_real(s->scale));
+        json_object_set_new(counts, name,
+                            json_pack("{s:I, s:I}", "prompts", (json_int_t)s->n_prompts, "records",
+                                      (json_int_t)s->n_records));
+        json_object_set_new(unsupported, name,
+                            json_integer((json_int_t)(s->n_states - s->why.n_supported)));
+    }
     json_t *meta = json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o}", "schema", "ckvc-table-1", "label",
-        o->label != NULL ? o->label : h->model_name, "model_name", h->model_name, "family",
-        h->family, "fingerprint", h->fingerprint, "cql_alpha", o->cql_alpha, "probe", probe,
-        "passes", names(pool->passes, pool->n_passes, sizeof *pool->passes), "plans",
-        names(pool->plans, pool->n_plans, sizeof *pool->plans), "diagnostics", fit_diagnostics(r));
-    if (meta == NULL ||
-        json_object_set_new(meta, "reward",
-                            json_pack("{s:s, s:f, s:f}", "kind", advantage ? "advantage" : "raw",
-                                      "scale_head", head->scale, "scale_gate", gate->scale)) ||
-        json_object_set_new(meta, "solver",
-                            json_pack("{s:s, s:f}", "kind",
-                                      o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
-                                      one_digit_up(fmax(head->certificate, gate->certificate)))) ||
-        json_object_set_new(meta, "units",
-                            json_pack("{s:s, s:s, s:s, s:s}", "q", q_units(advantage, sum), "scale",
-                                      reward_units(sum), "edges_entropy", "nats",
-                                      "edges_perplexity", "perplexity")) ||
-        json_object_set_new(meta, "counts",
-                            json_pack("{s:{s:I, s:I}, s:{s:I, s:I}}", "head", "prompts",
-                                      (json_int_t)head->n_prompts, "records",
-                                      (json_int_t)head->n_records, "gate", "prompts",
-                                      (json_int_t)gate->n_prompts, "records",
-                                      (json_int_t)gate->n_records)) ||
-        json_object_set_new(meta, "unsupported",
-                            json_pack("{s:s, s:I, s:I}", "kind",
-                                      fit_unsupported_name(o->unsupported), "head",
-                                      (json_int_t)(head->n_states - head->why.n_supported), "gate",
-                                      (json_int_t)(gate->n_states - gate->why.n_supported))) ||
-        (o->shrink && json_object_set_new(meta, "shrink", json_true())) ||
-        (leaks != NULL && json_object_set(meta, "leak_check", leaks))) {
-        json_decref(leaks);
-        json_decref(meta);
-        return ckvc_fail_memory(err, "a table's META", 0);
-    }
-    json_decref(leaks);
+        "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:f}, s:{s:s, "
+        "s:s, s:s, s:s}}",
+        "schema", "ckvc-table-1", "label", o->label ? o->label : h->model_name, "model_name",
+        h->model_name, "family", h->family, "fingerprint", h->fingerprint, "cql_alpha",
+        o->cql_alpha, "probe", probe_of(o, r, text, sizeof text), "passes",
+        fit_carry_names(pool->passes, NULL), "plans", fit_carry_names(pool->plans, NULL),
+        "diagnostics", fit_diagnostics(r), "reward", reward, "counts", counts, "unsupported",
+        unsupported, "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
+        one_digit_up(certificate), "units", "q", q_units(advantage, sum), "scale",
+        reward_units(sum), "edges_entropy", "nats", "edges_perplexity", "perplexity");
+    json_auto_t *leaks = fit_leaks_meta(&pool->leaks);
+    if (o->shrink) { json_object_set_new(meta, "shrink", json_true()); }
+    if (leaks) { json_object_set(meta, "leak_check", leaks); }
+    if (pool->stable) { json_object_set(meta, "until_stable", pool->stable); }
     setting_write(meta, SETTING_META, &made, 0);
-    if (json_array_size(pool->stable) && json_object_set(meta, "until_stable", pool->stable)) {
-        json_decref(meta);
-        return ckvc_fail_memory(err, "a table's META", 0);
-    }
     json_decref(r->table->meta);
     r->table->meta = meta;
-    for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
-        if (r->sides[side].carried) { fit_carry_meta(meta, o->incoming, (ckvc_side)side); }
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        if (r->sides[i].carried) { fit_carry_meta(meta, o->incoming, (ckvc_side)i); }
     }
-    return CKVC_OK;
 }

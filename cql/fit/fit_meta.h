@@ -5,9 +5,8 @@
 #include "cql/fit/fit_pool.h"
 #include "cql/fit/fit_result.h"
 
-/* r->table->meta anew, from both sides' numbers; of a side that was carried over also what the
+/* r->table->meta anew, from the sides' numbers; of a side that was carried over also what the
  * incoming table says of it. */
-ckvc_status fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r);
 
 #endif

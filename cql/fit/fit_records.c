@@ -2,29 +2,28 @@
 #include "cql/fit/fit_records.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cql/fit/fit_carry.h"
+#include "cql/fit/fit_match.h"
 #include "cql/fit/fit_meta.h"
 #include "cql/fit/fit_side.h"
 #include "lib/base/memory.h"
-#include "lib/base/status.h"
 
 /* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries
  * stand in for cells without records. */
 static ckvc_status check_incoming(const fit_pool *pool, const table_file *t, ckvc_err *err) {
     const ckvc_table *table = t->table;
     const json_t *fingerprint = json_object_get(t->meta, "fingerprint");
-    const setting made = setting_of_table(table, t->meta), ours = shard_setting(pool->first);
+    const setting made = setting_of_table(table, t->meta), ours = shard_setting(&pool->first);
     CKVC_TRY(setting_match(&made, "the incoming table", &ours, pool->where,
                            SETTING_SCORE | SETTING_TABLE, "calibrate with --", err));
-    shard_header h = *pool->first; /* arrays borrowed from both; never freed through this copy */
+    shard_header h = pool->first; /* arrays borrowed from both; never freed through this copy */
     shard_header_borrow(&h, table);
     if (json_is_string(fingerprint)) {
         snprintf(h.fingerprint, sizeof h.fingerprint, "%s", json_string_value(fingerprint));
     }
-    return fit_pool_check(pool->first, pool->where, &h, "the incoming table", -1, err);
+    return fit_match(&pool->first, pool->where, &h, "the incoming table", -1, err);
 }
 
 static void fill_shape(ckvc_table *t, const shard_header *h) {
@@ -44,26 +43,40 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
 static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
     const fit_pool_side *any = pool->sides;
-    while (!any->start) {
+    while (!any->where) {
         any++;
     }
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const ckvc_side which = (ckvc_side)i;
         /* The start table of the side's own shards; a side without records takes it from another
          * side's, which were logged under it. */
-        const fit_pool_side *from = pool->sides[i].start ? &pool->sides[i] : any;
+        const fit_pool_side *from = pool->sides[i].where ? &pool->sides[i] : any;
         const fitting f = {.o = o,
                            .s = side_of_table(t->table, which),
                            .e = &t->evidence[i],
                            .pool = &pool->sides[i],
                            .start = o->incoming ? side_of_table(o->incoming->table, which).entries
-                                                : from->start->side[i].start,
+                                                : from->start.side[i].start,
                            .where = from->where};
         CKVC_TRY(fit_side(&f, &r->sides[i], err));
         r->sides[i].carried = !r->sides[i].fitted && fit_carries(o->incoming, which, o);
         if (r->sides[i].carried) { fit_carry_evidence(t, o->incoming, which); }
     }
     return CKVC_OK;
+}
+
+/* The heads' statistics: of the pool's scans, else the incoming table's; NULL: not known. */
+static double *signature_of(fit_pool *pool, const fit_options *o) {
+    const size_t n = (size_t)pool->first.n_layers * pool->first.n_kv_heads * 3;
+    if (pool->n_signature == 0) {
+        return o->incoming && o->incoming->signature
+                   ? ckvc_copy(o->incoming->signature, n, sizeof(double))
+                   : NULL;
+    }
+    for (size_t i = 0; i < n; ++i) {
+        pool->signature[i] /= (double)pool->n_signature;
+    }
+    return ckvc_take(&pool->signature);
 }
 
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
@@ -78,54 +91,29 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                              "held-out prompts never enter a fit: --split heldout makes no sense");
         }
     }
-    fit_pool pool;
-    fit_result *r = ckvc_calloc(1, sizeof *r);
-    ckvc_status st = fit_pool_read(&pool, paths, n_paths, o, err);
-    if (st != CKVC_OK ||
-        (o->incoming != NULL && (st = check_incoming(&pool, o->incoming, err)) != CKVC_OK)) {
-        goto done;
-    }
+    CKVC_AUTO(fit_pool_fini) fit_pool pool = {0};
+    CKVC_AUTO(fit_result_free_at) fit_result *r = ckvc_calloc(1, sizeof *r);
+    CKVC_TRY(fit_pool_read(&pool, paths, n_paths, o, err));
+    if (o->incoming) { CKVC_TRY(check_incoming(&pool, o->incoming, err)); }
     r->n_replicates = o->replicates;
     r->n_heldout = pool.n_heldout;
     r->n_filtered = pool.n_filtered;
     r->n_duplicates = pool.n_duplicates;
-    const shard_header *h = pool.first;
+    const shard_header *h = &pool.first;
     r->table = table_file_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
                                  h->n_budgets, h->side[CKVC_SIDE_HEAD].n_actions,
                                  h->side[CKVC_SIDE_GATE].n_actions, true);
-    if (r->table == NULL) {
-        st = ckvc_fail(err, CKVC_E_DATA,
-                       "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
-                       "the format's limits",
-                       pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
-                       h->n_budgets);
-        goto done;
+    if (!r->table) {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
+                         "the format's limits",
+                         pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
+                         h->n_budgets);
     }
     fill_shape(r->table->table, h);
-    if ((st = fit_sides(&pool, o, r, err)) != CKVC_OK ||
-        (st = fit_write_meta(&pool, o, r, err)) != CKVC_OK) {
-        goto done;
-    }
-    if (pool.n_signature > 0) {
-        for (size_t i = 0; i < (size_t)h->n_layers * h->n_kv_heads * 3; ++i) {
-            pool.signature[i] /= (double)pool.n_signature;
-        }
-        r->table->signature = pool.signature;
-        pool.signature = NULL;
-    } else if (o->incoming != NULL && o->incoming->signature != NULL) {
-        size_t n = (size_t)h->n_layers * h->n_kv_heads * 3;
-        if ((r->table->signature = ckvc_alloc(n, sizeof(double))) == NULL) {
-            st = ckvc_fail_memory(err, "the heads' signature", n * sizeof(double));
-        } else {
-            memcpy(r->table->signature, o->incoming->signature, n * sizeof(double));
-        }
-    }
-done:
-    fit_pool_clear(&pool);
-    if (st == CKVC_OK) {
-        *out = r;
-    } else {
-        fit_result_free(r);
-    }
-    return st;
+    CKVC_TRY(fit_sides(&pool, o, r, err));
+    fit_write_meta(&pool, o, r);
+    r->table->signature = signature_of(&pool, o);
+    *out = ckvc_take(&r);
+    return CKVC_OK;
 }

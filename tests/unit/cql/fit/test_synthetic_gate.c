@@ -241,10 +241,10 @@ static void the_best_thresholds_are_found(void **state) {
 static void unequal_counts_cost_rewards(void **state) {
     (void)state;
     tally t = {0};
-    size_t decided = 0;
+    size_t by_alpha = 0;
     for (int world = 0; world < WORLDS; world++) {
         fit_result *r = fit_world(world, true, FIT_INCOMING);
-        decided += r->sides[CKVC_SIDE_GATE].why.n_alpha;
+        by_alpha += r->sides[CKVC_SIDE_GATE].why.n_alpha;
         assert_true(r->sides[CKVC_SIDE_GATE].count_noise > 0);
         count(r, world, &t);
         fit_result_free(r);
@@ -254,8 +254,8 @@ static void unequal_counts_cost_rewards(void **state) {
             "uniform, budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n", b,
             t.near[b], t.n[b], t.lost[b] / t.possible[b]);
     }
-    print_message("by alpha: %zu of %d\n", decided, 3 * t.n[0]);
-    assert_true(decided >= (size_t)(3 * t.n[0] / 4));
+    print_message("by alpha: %zu of %d\n", by_alpha, 3 * t.n[0]);
+    assert_true(by_alpha >= (size_t)(3 * t.n[0] / 4));
     assert_true(t.near[FLAT] <= t.n[FLAT] * 3 / 4);
     for (int b = BOTH; b <= LOSS; b++) {
         assert_true(t.near[b] >= t.n[b] * 85 / 100);
