@@ -73,7 +73,7 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
     refused 65 "the target has 7 x 3" --to-shape 7,3 --heads rank --scan "$DIR/scan8"
     refused 66 "none" --scan "$DIR/none"
     "$CKVC" scan --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 12 --continuation 16 --limit 2 -q --out "$DIR/scan12"
-    refused 65 "--window 12" --heads rank --scan "$DIR/scan12"
+    refused 65 "the target's scan has 12" --heads rank --scan "$DIR/scan12"
     # a table without statistics of its own
     "$CKVC" transfer "$DIR/a.ckvt" --to-shape 4,3 --out "$DIR/nostat.ckvt"
     run "$CKVC" transfer "$DIR/nostat.ckvt" --heads signature --scan "$DIR/scan8" --out "$DIR/x.ckvt"
