@@ -3,6 +3,7 @@
 
 #include "calib/score/score.h"
 #include "cmd/common/leak_guard.h"
+#include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/files.h"
@@ -20,6 +21,7 @@ typedef struct score_job {
     double budgets[256];
     uint32_t n_budgets;
     double *layer_budgets; /* [L] or NULL */
+    score_checkpoint checkpoint;
 } score_job;
 
 static void job_fini(score_job *j) {
@@ -29,6 +31,7 @@ static void job_fini(score_job *j) {
     free(j->policies);
     free(j->summary);
     free(j->layer_budgets);
+    score_checkpoint_fini(&j->checkpoint);
     inputs_close(&j->e);
 }
 
@@ -119,8 +122,46 @@ static void print_summary(const score_cli *c, const score_job *j) {
     }
 }
 
+/* Everything that decides the lines, as texts: options by their values, inputs by what they are. */
+static json_t *settings_of(const score_cli *c, const score_job *j) {
+    static const char *const others[] = {"out",  "vectors", "force",   "resume", "quiet",
+                                         "json", "memory",  "threads", "backend"};
+    json_t *o = opts_json();
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        json_object_del(o, others[i]);
+    }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer budgets = {0};
+    for (size_t i = 0; i < j->n_tables; i++) {
+        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", j->tables[i]->content_id);
+    }
+    for (int l = 0; c->layer_budgets && l < model_get_shape(j->e.model)->n_layers; l++) {
+        ckvc_buffer_printf(&budgets, "%s%.17g", l ? "," : "", j->layer_budgets[l]);
+    }
+    json_object_set_new(o, "model", json_string(model_fingerprint(j->e.model)));
+    json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
+    json_object_set_new(o, "manifest", json_string(j->e.manifest->sha256));
+    json_object_set_new(o, "program", json_string(CKVC_VERSION));
+    if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
+    if (budgets.size) {
+        json_object_set_new(o, "layer-budgets", json_string((char *)budgets.data));
+    }
+    return o;
+}
+
+/* Lines that are there when a score is stopped are printed; without a checkpoint nothing goes on.
+ */
+static ckvc_status stopped_for_good(const score_cli *c, const ckvc_buffer *lines,
+                                    const ckvc_err *why, ckvc_err *err) {
+    if (!c->out) { fwrite(lines->data, 1, lines->size, stdout); }
+    return ckvc_fail(err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why->text, ";"), why->text,
+                     c->out ? "nothing was written"
+                            : "their lines are complete, and with --out one could go on from here");
+}
+
 ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_AUTO(job_fini) score_job j = {0};
+    USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
     if (c->vectors) { CKVC_TRY(ckvc_publish_check(c->vectors, c->force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
@@ -131,7 +172,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
     inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.budgets,
                         j.layer_budgets ? L : j.n_budgets);
-    j.summary = ckvc_calloc(j.n_policies * j.n_budgets, sizeof *j.summary);
+    const size_t per_prompt = j.n_policies * j.n_budgets;
+    j.summary = ckvc_calloc(per_prompt, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
     score_options o = {.policies = j.policies,
                        .n_policies = j.n_policies,
@@ -146,10 +188,23 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.setting.budgets = (setting_list){j.budgets, j.n_budgets};
     o.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    if (c->own_command && c->out) {
+        json_auto_t *settings = settings_of(c, &j);
+        j.checkpoint = (score_checkpoint){
+            .out = c->out, .per_prompt = per_prompt, .resume = c->resume, .force = c->force};
+        CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, &lines, err));
+        o.n_done = j.checkpoint.n_done;
+        o.keep = score_checkpoint_keep;
+        o.keep_ctx = &j.checkpoint;
+    }
     ckvc_stop_install();
-    CKVC_TRY(score_prompts(&inputs, &o, &lines, j.summary, err));
+    ckvc_err why = {0};
+    const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
+    if (st == CKVC_E_STOPPED && !o.keep) { return stopped_for_good(c, &lines, &why, err); }
+    if (st != CKVC_OK) { return ckvc_fail(err, st, "%s", why.text); }
     if (c->out) {
         CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
+        score_checkpoint_remove(&j.checkpoint);
     } else {
         fwrite(lines.data, 1, lines.size, stdout);
     }
@@ -162,6 +217,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
 
 static ckvc_status score(const verb_call *call, ckvc_err *err) {
     score_cli *c = call->options;
+    c->own_command = true;
     c->budget_given = opts_given("budget");
     return score_run(c, err);
 }
@@ -190,6 +246,7 @@ static const opt rows[] = {
              "quantiles of the utility scores by head, on each prompt's first line"),
     OPT_OUTPUT("vectors", vectors, "FILE.h5", "write alpha and rho of every prompt"),
     OPT_FLAG("force", force, "replace existing output"),
+    OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
     {0}};
 
 const verb verb_score = {

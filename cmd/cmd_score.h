@@ -8,9 +8,10 @@ typedef struct score_cli {
     inputs_options inputs;
     const char *out, *vectors;
     opt_list tables, policies, budget;
+    bool own_command;  /* of `ckvc score`: what is stopped goes on with --resume */
     bool budget_given; /* in place of the first table's */
     const char *layer_budgets;
-    bool sets, attention_error, utilities, nearest_budget, equal_tokens, force;
+    bool sets, attention_error, utilities, nearest_budget, equal_tokens, force, resume;
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;

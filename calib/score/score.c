@@ -296,6 +296,13 @@ static void add_layer(scorer *s, uint32_t layer) {
     }
 }
 
+static ckvc_status go_on(const scorer *s, size_t n_done, ckvc_err *err) {
+    if (!ckvc_stop_requested()) { return CKVC_OK; }
+    return ckvc_fail(err, CKVC_E_STOPPED, "stopped after %zu of %zu prompts; %s", n_done,
+                     s->in->prompts->n,
+                     s->o->keep ? "the same command with --resume goes on" : "nothing was written");
+}
+
 static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
     const size_t n_cells = s->o->n_policies * s->o->setting.budgets.n;
@@ -305,6 +312,7 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     }
     for (size_t n = 0; any && n < prompts->n; n++) {
         if (prompts->n_heldout && !prompts->items[n].heldout) { continue; }
+        CKVC_TRY(go_on(s, s->o->n_done, err));
         CKVC_TRY(enter_prompt(s, &prompts->items[n], err));
         for (uint32_t l = 0; l < s->L; l++) {
             add_layer(s, l);
@@ -416,27 +424,54 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
     return CKVC_OK;
 }
 
+/* Lines of before count in the summary as when they were written. */
+static ckvc_status count_done(scorer *s, const ckvc_buffer *lines, ckvc_err *err) {
+    const size_t per_prompt = s->o->n_policies * s->o->setting.budgets.n;
+    const char *line = (const char *)lines->data;
+    for (size_t k = 0; k < s->o->n_done * per_prompt; k++) {
+        const size_t n = strcspn(line, "\n");
+        json_auto_t *o = NULL;
+        CKVC_TRY(ckvc_json_parse(line, n, "a score line of before", &o, err));
+        const json_t *reward = json_object_get(o, "reward"), *kept = json_object_get(o, "n_kept");
+        score_summary *sum = &s->summary[k % per_prompt];
+        double all = 0;
+        for (size_t l = 0; l < json_array_size(kept); l++) {
+            all += json_number_value(json_array_get(kept, l));
+        }
+        sum->n++;
+        sum->reward_mean += json_is_number(reward) ? json_number_value(reward) : NAN;
+        sum->kept_mean += all / s->L;
+        line += n + 1;
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *lines, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
-    const size_t per_prompt = 1 + s->o->n_policies * s->o->setting.budgets.n;
+    const size_t per_prompt = 1 + s->o->n_policies * s->o->setting.budgets.n, n_done = s->o->n_done;
     ckvc_progress progress;
     CKVC_TRY(find_matched(s, err));
+    CKVC_TRY(count_done(s, lines, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
-    ckvc_progress_start(&progress, "score", "rollouts", prompts->n, 0, s->o->quiet);
-    for (size_t n = 0; n < prompts->n; n++) {
+    ckvc_progress_start(&progress, "score", "rollouts", prompts->n, n_done, s->o->quiet);
+    for (size_t n = s->o->vectors ? 0 : n_done; n < prompts->n; n++) {
         const prompt *p = &prompts->items[n];
-        if (ckvc_stop_requested()) {
-            return ckvc_fail(err, CKVC_E_STOPPED,
-                             "stopped after %zu of %zu prompts; nothing was written", n,
-                             prompts->n);
+        CKVC_TRY(go_on(s, n < n_done ? n_done : n, err));
+        if (n < n_done) {
+            CKVC_TRY(enter_prompt(s, p, err)); /* for its vectors */
+        } else {
+            const size_t start = lines->size;
+            CKVC_TRY(score_prompt(s, p, lines, err));
+            if (s->o->keep) {
+                CKVC_TRY(s->o->keep(s->o->keep_ctx, lines->data + start, lines->size - start, err));
+            }
+            ckvc_progress_update(&progress, n + 1, (n + 1 - n_done) * per_prompt);
         }
-        CKVC_TRY(score_prompt(s, p, lines, err));
         if (s->o->vectors) {
             CKVC_TRY(vectors_add(vectors, (uint32_t)(p->entry - s->in->manifest->entries),
                                  p->entry->id, p->n_tokens, s->L, s->G, s->stats.alpha_f32,
                                  s->stats.rho, err));
         }
-        ckvc_progress_update(&progress, n + 1, (n + 1) * per_prompt);
     }
     ckvc_progress_finish(&progress);
     return s->o->vectors ? vectors_commit(vectors, err) : CKVC_OK;

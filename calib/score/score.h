@@ -39,6 +39,11 @@ typedef struct score_options {
     bool attention_error, utilities; /* measures of score_measures.h */
     const char *vectors;             /* file to write alpha and rho to, or NULL */
     bool force, quiet;
+    size_t n_done; /* prompts whose lines are there already, from an earlier call */
+    /* Takes each prompt's lines as they come: a score that is stopped can go on from them. NULL:
+     * none does. */
+    ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
+    void *keep_ctx;
 } score_options;
 
 typedef struct score_summary { /* one per policy x budget, in that order */
@@ -48,8 +53,8 @@ typedef struct score_summary { /* one per policy x budget, in that order */
     double reward_mean, kept_mean; /* nats per token; tokens per layer */
 } score_summary;
 
-/* Appends one JSON line per prompt x budget x policy to `lines`. summary [n_policies * n_budgets]
- * is filled. */
+/* Appends one JSON line per prompt x budget x policy to `lines`, which holds those of the first
+ * n_done prompts. summary [n_policies * n_budgets] is filled. CKVC_E_STOPPED after a clean stop. */
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
 

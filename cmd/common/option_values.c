@@ -125,6 +125,15 @@ char *opt_value_text(const opt_value *v) {
     }
 }
 
+json_t *opts_json(void) {
+    json_t *o = json_object();
+    for (size_t i = 0; i < running->n; i++) {
+        CKVC_AUTO_FREE char *text = opt_value_text(&running->items[i]);
+        if (text) { json_object_set_new(o, running->items[i].o->name, json_string(text)); }
+    }
+    return o;
+}
+
 /* ---- one value ---- */
 
 static ckvc_status set_flag(bool *value, const char *text, const char *where, ckvc_err *err) {

@@ -18,6 +18,7 @@
 
 /* What every verb uses. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -113,5 +114,7 @@ typedef struct opt {
 /* True when the running verb's option was given on the command line, in the environment or in a
  * config file. */
 bool opts_given(const char *name);
+/* The running verb's values as texts by option, without those that are not set. New reference. */
+json_t *opts_json(void);
 
 #endif

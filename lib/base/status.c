@@ -79,6 +79,8 @@ int ckvc_exit_code(ckvc_status status) {
         return 75;
     case CKVC_E_CONFIG:
         return 78;
+    case CKVC_E_INTERRUPTED:
+        return 130;
     }
     return 70;
 }

@@ -43,6 +43,7 @@ typedef enum ckvc_status {
     CKVC_E_IO = 71, /* reading or writing failed half way                                 exit 74 */
     CKVC_E_STOPPED =
         80, /* stopped on request; a valid checkpoint is on disk                  exit 75  */
+    CKVC_E_INTERRUPTED = 81, /* stopped on request; there is nothing to go on from exit 130 */
     CKVC_E_BUG = 90 /* an invariant of ours does not hold                                 exit 70 */
 } ckvc_status;
 

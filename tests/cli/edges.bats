@@ -125,6 +125,89 @@ PY
     [ "$status" -eq 73 ]
 }
 
+@test "score: stopped or killed at any moment, resumed: the same bytes" {
+    local all=(--model "$MODEL" --manifest "$DIR/many.jsonl" --window 16 --continuation 16 --table "$DIR/t.ckvt" --policy identity,matched,random -q)
+    prompts 40 >"$DIR/many.jsonl"
+    "$CKVC" score "${all[@]}" --out "$DIR/whole.jsonl" --vectors "$DIR/whole.h5" 2>/dev/null
+    [ ! -e "$DIR/whole.jsonl.checkpoint" ]
+    local stops=0 rc signal=TERM
+    for _ in $(seq 60); do
+        rc=0
+        timeout -s "$signal" 0.3 "$CKVC" score "${all[@]}" --out "$DIR/parts.jsonl" --resume 2>"$DIR/err" || rc=$?
+        [ "$rc" -eq 0 ] && break
+        # 75: our clean stop; 124 and 137 are timeout(1)'s, 143 a signal before the handler stood
+        [[ " 75 124 137 143 " == *" $rc "* ]] || { echo "$rc"; cat "$DIR/err"; return 1; }
+        [ "$rc" -ne 75 ] || [ -s "$DIR/parts.jsonl.checkpoint" ]
+        [ ! -e "$DIR/parts.jsonl" ]
+        stops=$((stops + 1))
+        [ "$signal" = TERM ] && signal=KILL || signal=TERM
+    done
+    [ "$rc" -eq 0 ] || "$CKVC" score "${all[@]}" --out "$DIR/parts.jsonl" --resume 2>/dev/null
+    [ "$stops" -gt 0 ]
+    cmp "$DIR/whole.jsonl" "$DIR/parts.jsonl"
+    [ ! -e "$DIR/parts.jsonl.checkpoint" ]
+}
+
+@test "score --resume: counts, vectors and torn ends; other settings are named" {
+    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random,recent)
+    # the first line of a checkpoint, from a process that was killed as it began
+    (ulimit -f 1 && "$CKVC" score "${all[@]}" --out "$DIR/head.jsonl" -q 2>/dev/null) || true
+    head -1 "$DIR/head.jsonl.checkpoint" >"$DIR/head"
+    grep -q '"window":"16"' "$DIR/head"
+    "$CKVC" score "${all[@]}" --out "$DIR/all.jsonl" --vectors "$DIR/all.h5" 2>"$DIR/all.err"
+    "$CKVC" score "${all[@]}" --out "$DIR/three.jsonl" --limit 3 -q
+    cat "$DIR/head" <(head -9 "$DIR/three.jsonl") <(sed -n 1p "$DIR/all.jsonl" | cut -c1-99 | tr -d '\n') >"$DIR/go.jsonl.checkpoint"
+    run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl"
+    [ "$status" -eq 73 ]
+    one_line
+    [[ $output == *--resume*--force* ]]
+    run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --seed 2 -q
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"was begun with seed 1, this command has 2"* ]]
+    run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --sets -q
+    [[ $output == *"was begun with sets false, this command has true"* ]]
+    "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --vectors "$DIR/go.h5" --threads 1 --resume 2>"$DIR/go.err"
+    cmp "$DIR/all.jsonl" "$DIR/go.jsonl"
+    [ "$(stat -c %s "$DIR/all.h5")" -eq "$(stat -c %s "$DIR/go.h5")" ] # every prompt's vectors
+    diff <(grep -v prompts, "$DIR/all.err") <(grep -v prompts, "$DIR/go.err") # the summary counts what was done before
+    # begun anew
+    cp "$DIR/head" "$DIR/go.jsonl.checkpoint"
+    "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --force --seed 2 -q
+    run cmp "$DIR/all.jsonl" "$DIR/go.jsonl"
+    [ "$status" -eq 1 ]
+    run "$CKVC" score "${all[@]}" --resume
+    [ "$status" -eq 64 ]
+}
+
+# stop_after SECONDS SIGNAL command...: its exit code in $rc
+stop_after() {
+    local delay=$1 signal=$2 pid
+    shift 2
+    "$@" &
+    pid=$!
+    sleep "$delay"
+    kill -s "$signal" "$pid" 2>/dev/null || true
+    rc=0
+    wait "$pid" || rc=$?
+}
+
+@test "Ctrl-C: 75 where a score can go on, 130 where it cannot, with whole prompts on standard output" {
+    local all=(--model "$MODEL" --manifest "$DIR/lots.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random -q) rc n
+    prompts 400 >"$DIR/lots.jsonl"
+    stop_after 0.7 INT "$CKVC" score "${all[@]}" --out "$DIR/lots-scores.jsonl" 2>"$DIR/err"
+    [ "$rc" -ne 0 ] || skip "400 prompts in 0.7 s"
+    [ "$rc" -eq 75 ]
+    grep -q "^ckvc score: stopped after [0-9]* of 400 prompts; the same command with --resume goes on" "$DIR/err"
+    n=$(sed -n 's/.*stopped after \([0-9]*\) of.*/\1/p' "$DIR/err")
+    [ "$(wc -l <"$DIR/lots-scores.jsonl.checkpoint")" -eq $((1 + 2 * n)) ]
+    stop_after 0.7 INT "$CKVC" score "${all[@]}" >"$DIR/some" 2>"$DIR/err"
+    [ "$rc" -eq 130 ]
+    grep -q "^ckvc score: stopped after [0-9]* of 400 prompts; their lines are complete" "$DIR/err"
+    n=$(sed -n 's/.*stopped after \([0-9]*\) of.*/\1/p' "$DIR/err")
+    [ "$(wc -l <"$DIR/some")" -eq $((2 * n)) ]
+}
+
 @test "standard output that is cut short is exit 74, however much was written" {
     [ -w /dev/full ] || skip "no /dev/full"
     for verb in "version" "inspect --json --cells $DIR/t.ckvt" "inspect $DIR/t.ckvt" "help" "score --print-config" \

@@ -1,0 +1,84 @@
+/* What a stopped score goes on from: see score_checkpoint.h. */
+#include "cmd/common/score_checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "formats/run/durable_append.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+
+static ckvc_status compare(const char *path, const json_t *ours, const json_t *theirs,
+                           ckvc_err *err) {
+    json_auto_t *all = json_copy((json_t *)(uintptr_t)ours);
+    json_object_update_missing(all, (json_t *)(uintptr_t)theirs);
+    const char *key;
+    json_t *value;
+    json_object_foreach(all, key, value) {
+        const char *a = json_string_value(json_object_get(theirs, key)),
+                   *b = json_string_value(json_object_get(ours, key));
+        if (!a || !b || strcmp(a, b) != 0) {
+            return ckvc_fail(err, CKVC_E_MISMATCH,
+                             "%s: was begun with %s %s, this command has %s; give the same, or "
+                             "begin anew with --force",
+                             path, key, a ? a : "unset", b ? b : "unset");
+        }
+    }
+    return CKVC_OK;
+}
+
+/* Whole prompts of a text: how many, and where they end. */
+static size_t whole_prompts(const char *text, size_t per_prompt, size_t *end) {
+    size_t n_lines = 0;
+    *end = 0;
+    for (const char *p = text, *next; (next = strchr(p, '\n')); p = next + 1) {
+        if (++n_lines % per_prompt == 0) { *end = (size_t)(next + 1 - text); }
+    }
+    return n_lines / per_prompt;
+}
+
+ckvc_status score_checkpoint_open(score_checkpoint *c, const json_t *settings, ckvc_buffer *lines,
+                                  ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t n = 0, end;
+    c->path = ckvc_format("%s.checkpoint", c->out);
+    if (ckvc_file_exists(c->path) && !c->resume && !c->force) {
+        return ckvc_fail(err, CKVC_E_CREATE,
+                         "%s: a score was stopped here; go on with --resume, or begin anew with "
+                         "--force",
+                         c->path);
+    }
+    if (ckvc_file_exists(c->path) && c->resume) {
+        CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
+    }
+    char *rest = text ? strchr(text, '\n') : NULL;
+    if (!rest) { /* none, or one that was killed as it began */
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer head = {0};
+        unlink(c->path);
+        ckvc_json_append(&head, settings);
+        ckvc_buffer_u8(&head, '\n');
+        return durable_append(c->path, &c->size, head.data, head.size, err);
+    }
+    json_auto_t *theirs = NULL;
+    CKVC_TRY(ckvc_json_parse(text, (size_t)(rest++ - text), c->path, &theirs, err));
+    CKVC_TRY(compare(c->path, settings, theirs, err));
+    c->n_done = whole_prompts(rest, c->per_prompt, &end);
+    ckvc_buffer_append(lines, rest, end);
+    c->size = (uint64_t)(rest - text) + end;
+    return CKVC_OK;
+}
+
+ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size, ckvc_err *err) {
+    score_checkpoint *c = ctx;
+    return durable_append(c->path, &c->size, lines, size, err);
+}
+
+void score_checkpoint_remove(const score_checkpoint *c) {
+    if (c->path) { unlink(c->path); }
+}
+
+void score_checkpoint_fini(score_checkpoint *c) {
+    free(c->path);
+}

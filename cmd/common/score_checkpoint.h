@@ -1,0 +1,34 @@
+/* What a stopped `ckvc score` goes on from (formats/lines/scores.md): OUT.checkpoint, one line with
+ * the settings of the command, then the lines of every prompt that is done. */
+#ifndef CKVC_SCORE_CHECKPOINT_H
+#define CKVC_SCORE_CHECKPOINT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "lib/base/buffer.h"
+#include "lib/base/status.h"
+
+typedef struct score_checkpoint {
+    const char *out;   /* the score's output */
+    size_t per_prompt; /* lines */
+    bool resume, force;
+    char *path;
+    uint64_t size; /* bytes that are durable */
+    size_t n_done; /* prompts */
+} score_checkpoint;
+
+/* Begins one, or with resume goes on with the one that is there: the lines of its whole prompts go
+ * to `lines`, and n_done is how many. One that is there is CKVC_E_CREATE without resume or force;
+ * other settings (an object of texts) are CKVC_E_MISMATCH that names what differs. */
+ckvc_status score_checkpoint_open(score_checkpoint *c, const json_t *settings, ckvc_buffer *lines,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* Makes a prompt's lines durable; ctx is the checkpoint. */
+ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
+void score_checkpoint_remove(const score_checkpoint *c); /* the score is done */
+void score_checkpoint_fini(score_checkpoint *c);
+
+#endif
