@@ -11,7 +11,7 @@ BEGIN {
     allow["lib/token"] = "lib/base"
     allow["lib/backend"] = "lib/base"
     allow["lib/model"] = "lib/base lib/backend"
-    allow["formats"] = "lib/base lib/policy/ckvc_policy.h lib/token/token_spec.h lib/model/model_spec.h lib/model/model_shape.h lib/model/tensor.h"
+    allow["formats"] = "lib/base lib/policy/ckvc_policy.h lib/token/token_spec.h lib/model/model_spec.h"
     allow["cql"] = "lib/base"
     allow["calib"] = "lib/base lib/policy lib/token lib/model lib/backend formats cql"
     allow["report"] = "lib/base lib/policy formats cql"

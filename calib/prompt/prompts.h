@@ -10,7 +10,7 @@
 #include "formats/lines/manifest.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
-#include "lib/model/model_shape.h"
+#include "lib/model/model_spec.h"
 #include "lib/token/chat_template.h"
 #include "lib/token/tokenizer.h"
 

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "lib/model/model_shape.h"
+#include "lib/model/model_spec.h"
 
 /* A layer's causal attention of T rows, a window of so many keys sliding along (0: none). */
 double flops_attention(int32_t n_heads, int32_t head_dim, int32_t window, int64_t T);

@@ -12,7 +12,7 @@
 
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
-#include "lib/model/tensor.h"
+#include "lib/model/model_spec.h"
 
 /* Caps, an order of magnitude above what there is; a file beyond them is refused. */
 #define GGUF_MAX_KEYS      (1u << 16)

@@ -227,27 +227,9 @@ static ckvc_status read_tensors(reader *r, model_shape *s) {
     return CKVC_OK;
 }
 
-/* Ids say nothing about what the network computes; one outside the vocabulary counts as none, as in
- * config.json. */
-static ckvc_status read_ids(reader *r, model_shape *s) {
-    static const char *const keys[] = {"tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
-                                       "tokenizer.ggml.eot_token_id"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int64_t id = -1;
-        CKVC_TRY(gguf_int(r->g, keys[i], 0, INT64_MAX, &id, r->in.err));
-        if (id < 0 || id >= s->vocab) { continue; }
-        if (i == 0) {
-            s->bos_id = (int32_t)id;
-        } else if (s->n_eos == 0 || s->eos_ids[0] != id) {
-            s->eos_ids[s->n_eos++] = (int32_t)id;
-        }
-    }
-    return CKVC_OK;
-}
-
 ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     static const char *const archs[] = {"llama", "qwen2"};
-    *s = (model_shape){.bos_id = -1};
+    *s = (model_shape){0};
     reader r = {.in = {.path = g->path, .err = err}, .g = g};
     const gguf_value *arch;
     CKVC_TRY(gguf_string(g, "general.architecture", &arch, err));
@@ -262,8 +244,7 @@ ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     CKVC_TRY(check_supported(&r));
     CKVC_TRY(read_dims(&r, s));
     CKVC_TRY(read_rope(&r, s));
-    CKVC_TRY(read_tensors(&r, s));
-    return read_ids(&r, s);
+    return read_tensors(&r, s);
 }
 
 /* ---- names ---- */

@@ -272,23 +272,6 @@ static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
     return r->status;
 }
 
-/* The id, or -1: token ids say nothing about what the network computes; one outside the vocabulary
- * counts as none. */
-static int32_t token_id(const json_t *id, const model_shape *s) {
-    const json_int_t v = json_integer_value(id);
-    return json_is_integer(id) && v >= 0 && v < s->vocab ? (int32_t)v : -1;
-}
-
-static void read_ids(const json_t *config, model_shape *s) {
-    const json_t *eos = member(config, "eos_token_id");
-    s->bos_id = token_id(member(config, "bos_token_id"), s);
-    const size_t n = json_is_array(eos) ? json_array_size(eos) : eos != NULL;
-    for (size_t i = 0; i < n && s->n_eos < MODEL_EOS_MAX; i++) {
-        const int32_t id = token_id(json_is_array(eos) ? json_array_get(eos, i) : eos, s);
-        if (id >= 0) { s->eos_ids[s->n_eos++] = id; }
-    }
-}
-
 static ckvc_status read_dims(reading *r, const json_t *config, const family *f, model_shape *s) {
     s->n_layers = read_int(r, config, "num_hidden_layers", 1, MODEL_LAYERS_MAX, 0);
     s->n_heads = read_int(r, config, "num_attention_heads", 1, MODEL_HEADS_MAX, 0);
@@ -318,7 +301,7 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
 }
 
 ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
-    *s = (model_shape){.bos_id = -1};
+    *s = (model_shape){0};
     json_auto_t *config = NULL;
     CKVC_AUTO_FREE char *path = ckvc_path_join(dir, "config.json");
     reading r = {.path = path, .err = err};
@@ -336,7 +319,5 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
     s->qkv_bias = f->qkv_bias || s->output_bias;
     s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);
-    CKVC_TRY(read_window(&r, config, f, s));
-    read_ids(config, s);
-    return CKVC_OK;
+    return read_window(&r, config, f, s);
 }

@@ -11,7 +11,7 @@
  * internlm2 as the configuration_internlm2.py and modeling_internlm2.py that its directories carry
  * (transformers has no class for it). Old or new style keys (rope_theta and rope_scaling, or
  * rope_parameters; torch_dtype or dtype); defaults of missing keys are the config classes' own.
- * Every field is within the caps of model_shape.h. */
+ * Every field is within the caps of model_spec.h. */
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The weights of a directory -> a spec without tensors: model.safetensors, or several files through

@@ -1,7 +1,7 @@
 /* Looking at a model without running it: see model_info.h. */
 #include "lib/model/model_info.h"
 
-#include "lib/model/model_tensors.h"
+#include "lib/model/model_weights.h"
 
 ckvc_status model_verify(const model_spec *spec, char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) {
     ckvc_pool *pool;

@@ -9,7 +9,7 @@
 #include "lib/model/model.h"
 
 /* CKVC_OK when the spec is of a model that we run: every tensor there with its shape
- * (model_tensors.h), no NaN. Reads every byte of the weights, on all cores. */
+ * (model_weights.h), no NaN. Reads every byte of the weights, on all cores. */
 ckvc_status model_verify(const model_spec *spec, char fingerprint[CKVC_SHA256_HEX],
                          ckvc_err *err) CKVC_MUST_CHECK;
 

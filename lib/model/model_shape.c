@@ -1,5 +1,5 @@
-/* What follows from a shape: see model_shape.h. */
-#include "lib/model/model_shape.h"
+/* What follows from a shape: see model_spec.h. */
+#include "lib/model/model_spec.h"
 
 #include <math.h>
 

@@ -1,18 +1,132 @@
 /* What a model is, as plain data: its shape and its weights by name. Readers in formats/model fill
- * it, model_open runs it. No files here: the bytes of the weights belong to the reader that
- * mapped them, who leaves with the spec what releases them.
- *
- * Names are those of Hugging Face's modules: of InternLM2's own for that family, of Llama's and
- * Qwen2's for all others. Every rule of the file's format is checked before a spec is handed out;
- * that the tensors fit the shape is checked when it is opened (model_tensors.h). */
+ * it, model_open runs it. No files here: the bytes of the weights belong to the reader that mapped
+ * them, who leaves with the spec what releases them. model_shape.c, tensor.c and model_spec.c have
+ * what follows from the data alone.
+ */
 #ifndef CKVC_MODEL_SPEC_H
 #define CKVC_MODEL_SPEC_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
-#include "lib/model/model_shape.h"
-#include "lib/model/tensor.h"
 
+/* ---- the shape: which network this is ---- */
+
+/* transformers, modeling_rope_utils.py: the functions of these names */
+typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3, ROPE_LINEAR, ROPE_DYNAMIC } rope_kind;
+
+/* Caps of what a model's file may say: an order of magnitude above any model there is, and small
+ * enough that products of two stay far inside 63 bits. */
+#define MODEL_LAYERS_MAX       1024
+#define MODEL_HEADS_MAX        1024
+#define MODEL_HEAD_DIM_MAX     1024
+#define MODEL_WIDTH_MAX        (1 << 17)
+#define MODEL_INTERMEDIATE_MAX (1 << 20)
+#define MODEL_VOCAB_MAX        (1 << 22)
+#define MODEL_POSITIONS_MAX    (1 << 26)
+
+typedef struct model_shape {
+    char family[16]; /* model_type: llama, mistral, qwen2, internlm2 */
+    int32_t n_layers, n_heads, n_kv_heads, head_dim; /* L, H, G, D */
+    int32_t width, intermediate, vocab;              /* M, MLP, V */
+    int32_t max_positions; /* max_position_embeddings; see model_shape_context */
+    double rms_eps, rope_theta;
+    rope_kind rope;
+    double rope_factor;                   /* llama3, linear, dynamic */
+    double rope_low_freq, rope_high_freq; /* llama3 */
+    int32_t rope_original_positions;      /* llama3 */
+    bool tied, qkv_bias, output_bias, mlp_bias;
+    int32_t sliding_window; /* of the layers that have one; 0: no layer has */
+    /* bit l: layer l sees everything in spite of sliding_window */
+    uint64_t full_layers[MODEL_LAYERS_MAX / 64];
+} model_shape;
+
+/* How many positions layer `layer` sees, its own among them; 0: all. Mistral's sliding_window holds
+ * for every layer (MistralModel, create_sliding_window_causal_mask), Qwen2's for those that its
+ * layer_types name, by default from max_window_layers on. */
+int32_t model_shape_window(const model_shape *s, int32_t layer);
+/* Tokens that a sequence may have: max_position_embeddings, times the factor under linear and
+ * dynamic scaling, whose point is to reach beyond (transformers itself has no limit; vLLM's is this
+ * one). */
+int64_t model_shape_context(const model_shape *s);
+/* Number of weights, a tied head once: PreTrainedModel.num_parameters. */
+int64_t model_shape_parameters(const model_shape *s);
+/* The shape's part of the fingerprint (formats.md): "rope=..." etc., LF-ended lines; the caller
+ * frees. */
+char *model_shape_lines(const model_shape *s);
+/* "default", "llama3", "linear", "dynamic": as rope_scaling.rope_type spells it. */
+const char *rope_kind_name(rope_kind kind);
+/* Rotary frequencies [D/2] for a sequence of n_total tokens in all (prompt and continuation: one
+ * base for both). transformers, modeling_rope_utils.py: _compute_llama3_parameters,
+ * _compute_linear_scaling_rope_parameters, _compute_dynamic_ntk_parameters; InternLM2 computes the
+ * last alike (modeling_internlm2.py, InternLM2DynamicNTKScalingRotaryEmbedding). */
+void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq);
+
+/* ---- one tensor as it lies in a file, and its values in float32 ---- */
+
+/* Quantised types hold blocks of values. */
+typedef enum tensor_type {
+    TENSOR_F32,
+    TENSOR_F16,
+    TENSOR_BF16,
+    TENSOR_Q4_0,
+    TENSOR_Q4_1,
+    TENSOR_Q5_0,
+    TENSOR_Q5_1,
+    TENSOR_Q8_0,
+    TENSOR_Q4_K,
+    TENSOR_Q6_K,
+    TENSOR_OTHER /* a type of the format that the runtime does not compute with */
+} tensor_type;
+#define TENSOR_MAX_RANK     4
+#define TENSOR_BLOCK_VALUES 256 /* the most values of one block */
+
+/* Text and bytes are borrowed from whoever read the file. */
+typedef struct tensor_view {
+    const char *name;   /* in Hugging Face's modules: "model.layers.0.self_attn.q_proj.weight" */
+    const char *stored; /* as the file spells it; name itself in safetensors */
+    const char *file;   /* its path, for messages */
+    tensor_type type;
+    const char *dtype; /* as the file spells it: "BF16", "I64", "Q4_1" */
+    int32_t rank;
+    int64_t dims[TENSOR_MAX_RANK]; /* row-major: the last one is contiguous */
+    /* Rows of a rotary projection, within each head of this many rows: 0, in half-split order (i, i
+     * + D/2), as the runtime wants them; D, in the pairwise order (2i, 2i + 1) that GGUF files of
+     * the llama architecture store. */
+    int32_t pairwise;
+    const uint8_t *data; /* not necessarily aligned to the type */
+    uint64_t bytes;
+} tensor_view;
+
+/* The type of this name, as safetensors and GGUF alike spell it; TENSOR_OTHER for any other. */
+tensor_type tensor_type_named(const char *name);
+/* Values and bytes of one block of a type: {1, 4} for F32, {32, 18} for Q4_0 ...; TENSOR_OTHER has
+ * none. ggml-common.h, block_q4_0 and its like. */
+typedef struct tensor_block {
+    uint32_t values, bytes;
+} tensor_block;
+tensor_block tensor_block_of(tensor_type type);
+int64_t tensor_n_values(const tensor_view *t);
+/* "[64,65]" -> text, rank <= TENSOR_MAX_RANK. */
+#define TENSOR_DIMS_TEXT 96
+const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]);
+/* True when the bytes can be used as they lie: F32, F16 or BF16, rows in the runtime's order. */
+bool tensor_is_plain(const tensor_view *t);
+/* n values from value `first` on, in float32 and in the file's order; both are multiples of the
+ * type's block. ggml-quants.c, dequantize_row_*. */
+void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out);
+/* Puts all of a tensor's decoded values, in place, from the file's row order into the runtime's:
+ * undoes LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py. */
+void tensor_order_rows(const tensor_view *t, float *values);
+
+/* ---- the model ---- */
+
+/* Names of tensors are those of Hugging Face's modules: of InternLM2's own for that family, of
+ * Llama's and Qwen2's for all others. Every rule of the file's format is checked before a spec is
+ * handed out; that the tensors fit the shape is checked when it is opened (model_tensors.c). */
 typedef struct model_spec {
     char *path; /* of the folder or file, for messages */
     char *name; /* its last component, without .gguf */

@@ -1,5 +1,5 @@
-/* Which tensor is which, and the pass over all bytes (finite? fingerprint): see model_tensors.h. */
-#include "lib/model/model_tensors.h"
+/* Which tensor is which, and the pass over all bytes (finite? fingerprint): see model_weights.h. */
+#include "lib/model/model_weights.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -40,7 +40,7 @@ static int64_t lane_rows(session_limits l) {
     return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
 }
 
-/* With the caps of model_shape.h: what a session of as many tokens takes stays inside 63 bits. */
+/* With the caps of model_spec.h: what a session of as many tokens takes stays inside 63 bits. */
 #define TOKENS_MAX (INT64_C(1) << 30)
 
 static bool fits(session_limits l) {

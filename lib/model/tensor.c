@@ -4,7 +4,7 @@
  * block holds a few float16 scales and small integers; values come out in the order and with the
  * float32 operations of ggml's dequantize_row functions, so that they are the same bits.
  */
-#include "lib/model/tensor.h"
+#include "lib/model/model_spec.h"
 
 #include <assert.h>
 #include <inttypes.h>

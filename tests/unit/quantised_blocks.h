@@ -3,7 +3,7 @@
 #define CKVC_QUANTISED_BLOCKS_H
 
 #include "lib/base/rng.h"
-#include "lib/model/tensor.h"
+#include "lib/model/model_spec.h"
 #include "tests/unit/gguf_maker.h"
 
 static inline double half_of(const uint8_t *p) {

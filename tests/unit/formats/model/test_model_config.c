@@ -63,8 +63,7 @@ static void defaults(void **state) {
                 s.width == 32 && s.vocab == 100);
     assert_true(s.max_positions == 2048 && s.rms_eps == 1e-6 && s.rope_theta == 10000.0 &&
                 s.rope == ROPE_DEFAULT);
-    assert_true(!s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias && s.bos_id == -1 &&
-                s.n_eos == 0 && s.sliding_window == 0);
+    assert_true(!s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias && s.sliding_window == 0);
     assert_string_equal(s.family, "llama");
     assert_int_equal(model_shape_parameters(&s),
                      2 * (4 * 32 * 32 + 3 * 32 * 40 + 2 * 32) + 2 * 100 * 32 + 32);
@@ -82,8 +81,6 @@ static void fields(void **state) {
                          "attention\",\"full_attention\"]}");
     assert_true(s.n_kv_heads == 2 && s.head_dim == 6 && s.tied && s.qkv_bias && s.output_bias &&
                 s.mlp_bias);
-    assert_true(s.bos_id == 1 && s.n_eos == 3 &&
-                s.eos_ids[2] == 99); /* ids outside the vocabulary count as none */
     assert_true(s.rms_eps == 1e-3 && s.rope_theta == 500000.0 && s.sliding_window == 0);
     assert_int_equal(model_shape_parameters(&s), 2 * (32 * (24 + 2 * 12) + 24 * 32 + 3 * 32 * 40 +
                                                       64 + (24 + 24) + 32 + (80 + 32)) +
@@ -94,8 +91,6 @@ static void fields(void **state) {
                "40\nvocab=100\n"
                "rms_eps=0.001\nrope_theta=500000\ntied=1\nqkv_bias=1\noutput_bias=1\nmlp_bias=1\n");
     free(lines);
-    s = good("{\"eos_token_id\":7}");
-    assert_true(s.n_eos == 1 && s.eos_ids[0] == 7);
 }
 
 static void rope(void **state) {
