@@ -39,8 +39,8 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
         say("%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
             n->reliability, c->until_stable, n->stable ? "ended the pass here" : "was not reached");
     }
-    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, "
-        "%.1f%% of them at the baseline's set\n",
+    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, %.1f%% "
+        "of them at the baseline's set\n",
         pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rollout_rate(n),
         (unsigned long long)n->records,
         n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0);
@@ -118,8 +118,8 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
             coverage_say(&cover, true, stderr);
             coverage_print(&cover, stdout);
         }
-        say("scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc "
-            "calibrate ... --scan %s\n",
+        say("scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc calibrate "
+            "... --scan %s\n",
             counts.prompts, counts.resumed, counts.skipped, counts.seconds, c->out, c->out);
     }
     return CKVC_OK;

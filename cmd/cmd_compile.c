@@ -91,8 +91,8 @@ static void print_summary(const compile_cli *c, const compile_result *r) {
         }
     }
     if (!best->n_heldout) {
-        say("no prompt is held out (--holdout 0.2), so nothing says whether the table "
-            "is better than none\n");
+        say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
+            "than none\n");
     } else {
         const rank_interval *g = &best->over_matched;
         say("at equal tokens kept the table is %s on %zu held-out prompts\n",
@@ -249,11 +249,8 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(run_setup_open(&c->setup, &j, err));
     CKVC_TRY(run_setup_open_start(&c->setup, &j, err));
     const ckvc_operator op = run_setup_table(&j)->op, wanted = c->setup.inputs.setting.op;
-    if (op != wanted) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: was made with the operator %s; --probe %s has %s", c->setup.tables,
-                         ckvc_operator_name(op), c->probe, ckvc_operator_name(wanted));
-    }
+    FAIL_IF(op != wanted, CKVC_E_MISMATCH, "%s: was made with the operator %s; --probe %s has %s",
+            c->setup.tables, ckvc_operator_name(op), c->probe, ckvc_operator_name(wanted));
     if (c->setup.dry_run) { return print_dry_run(c, &j, probe, err); }
     ckvc_side sides[CKVC_SIDE_COUNT];
     log_sides(&j, sides, probe_sides(probe, sides));

@@ -51,8 +51,8 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
         " least, median, most); %zu entries changed\n",
         name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0,
         n ? d->records[n / 2] : 0, n ? d->records[n - 1] : 0, s->n_changed);
-    say("  scale %.3g nats per token; choices that the plain mean reward would not make: %zu "
-        "of %zu (%.1f%%)",
+    say("  scale %.3g nats per token; choices that the plain mean reward would not make: %zu of "
+        "%zu (%.1f%%)",
         s->scale, d->n_alpha, n, 100.0 * (double)d->n_alpha / (double)n);
     if (isnan(d->correlation)) {
         say("; action counts are equal\n");
@@ -63,8 +63,8 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
         100.0 * s->count_noise);
     if (d->split) {
         const decided_split all = decided_sum(d, d->nB);
-        say("  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; "
-            "states where no action changes the loss: %zu\n",
+        say("  chosen as the loss alone would: %zu, otherwise because of the penalty: %zu; states "
+            "where no action changes the loss: %zu\n",
             all.by_loss, all.supported - all.by_loss, all.flat);
     }
     for (size_t b = 0; d->split && d->nB > 1 && b < d->nB; b++) {
@@ -119,10 +119,8 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     USAGE_IF(call->n == 0, "which records? name run directories or shard files");
     USAGE_IF(!c->out, "--out T.ckvt is needed: the table to write");
     /* Said before the work, not after it. */
-    if (!c->force && ckvc_file_exists(c->out)) {
-        return ckvc_fail(err, CKVC_E_CREATE,
-                         "%s: exists; name another --out, or overwrite it with --force", c->out);
-    }
+    FAIL_IF(!c->force && ckvc_file_exists(c->out), CKVC_E_CREATE,
+            "%s: exists; name another --out, or overwrite it with --force", c->out);
     CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;
     CKVC_AUTO(fit_result_free_at) fit_result *result = NULL;
     CKVC_AUTO(leak_checks_fini)

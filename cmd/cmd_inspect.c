@@ -1,51 +1,84 @@
-/* ckvc inspect: what a table, shard, run, model or manifest is. */
-#include "cmd/common/artifact.h"
+/* ckvc inspect and ckvc verify: what a table, shard, run, model or manifest is; check it whole. */
+#include <sys/stat.h>
+
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
-#include "formats/shard/shard_h5.h"
+#include "formats/model/gguf.h"
 #include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
+#include "formats/shard/shard_h5.h"
+#include "lib/base/files.h"
 #include "lib/model/model_info.h"
 
-typedef struct inspect_cli {
+typedef struct looking {
     bool json, cells;
     session_limits limits;
-} inspect_cli;
+} looking;
 
-static json_t *inspect_table(const char *path, bool cells, ckvc_err *err) {
-    table_file *t = NULL;
-    if (table_file_read(path, &t, err) != CKVC_OK) { return NULL; }
-    json_t *out = table_file_describe(t, cells);
-    table_file_free(t);
-    return out;
+/* ---- kinds: *out describes; out NULL: the file is checked whole, and nothing is computed ---- */
+
+static ckvc_status look_at_table(const looking *c, const char *path, json_t **out, ckvc_err *err) {
+    CKVC_AUTO(table_file_free_at) table_file *t = NULL;
+    CKVC_TRY(table_file_read(path, &t, err));
+    if (out) { *out = table_file_describe(t, c->cells); }
+    return CKVC_OK;
 }
 
 /* A shard outside its run has nobody's checksum behind it: read as a stranger's. */
-static json_t *inspect_shard(const char *path, ckvc_err *err) {
+static ckvc_status look_at_shard(const looking *c, const char *path, json_t **out, ckvc_err *err) {
+    (void)c;
     shard *s = NULL;
-    if (shard_h5_read_hostile(path, &s, err) != CKVC_OK) { return NULL; }
-    json_t *out = shard_describe(s);
+    CKVC_TRY(shard_h5_read_hostile(path, &s, err));
+    if (out) { *out = shard_describe(s); }
     shard_free(s);
-    return out;
+    return CKVC_OK;
 }
 
-static json_t *inspect_run(const char *path, ckvc_err *err) {
-    run_dir *r = NULL;
-    if (run_open(path, &r, err) != CKVC_OK) { return NULL; }
-    json_t *out = run_describe(r);
-    run_close(r);
-    return out;
+static ckvc_status look_at_run(const looking *c, const char *path, json_t **out, ckvc_err *err) {
+    (void)c;
+    if (!out) { return run_verify(path, err); }
+    CKVC_AUTO(run_close_at) run_dir *r = NULL;
+    CKVC_TRY(run_open(path, &r, err));
+    *out = run_describe(r);
+    return CKVC_OK;
+}
+
+/* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes.
+ */
+static ckvc_status look_at_model(const looking *c, const char *path, json_t **out, ckvc_err *err) {
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
+    char fingerprint[CKVC_SHA256_HEX];
+    json_auto_t *o = NULL;
+    chat_template chat;
+    CKVC_TRY(model_files_read(path, &spec, err));
+    CKVC_TRY(out ? model_info(spec, c->limits, &o, err) : model_verify(spec, fingerprint, err));
+    CKVC_TRY(inputs_open_tokenizer(path, &tok, err));
+    if (!out) { return CKVC_OK; }
+    const char *family = json_string_value(json_object_get(o, "family"));
+    CKVC_TRY(chat_template_choose("auto", family, tok, &chat, err));
+    json_object_set_new(
+        o, "tokenizer",
+        tok ? json_pack("{s:s, s:i, s:s}", "fingerprint", tokenizer_fingerprint(tok), "vocab",
+                        tokenizer_vocab_size(tok), "chat_template", chat_style_name(chat.style))
+            : json_null());
+    *out = json_incref(o);
+    return CKVC_OK;
 }
 
 static void count_one(json_t *counts, const char *key) {
+    if (!key) { return; }
     json_int_t n = json_integer_value(json_object_get(counts, key));
     json_object_set_new(counts, key, json_integer(n + 1));
 }
 
-static json_t *inspect_manifest(const char *path, ckvc_err *err) {
-    manifest *m = NULL;
-    if (manifest_read(path, &m, err) != CKVC_OK) { return NULL; }
+static ckvc_status look_at_manifest(const looking *c, const char *path, json_t **out,
+                                    ckvc_err *err) {
+    (void)c;
+    CKVC_AUTO(manifest_free_at) manifest *m = NULL;
+    CKVC_TRY(manifest_read(path, &m, err));
+    if (!out) { return CKVC_OK; }
     json_t *sources = json_object(), *splits = json_object();
     size_t with_tokens = 0, with_messages = 0, with_continuation = 0, text_bytes = 0, n_tokens = 0;
     for (size_t i = 0; i < m->n_entries; i++) {
@@ -55,84 +88,126 @@ static json_t *inspect_manifest(const char *path, ckvc_err *err) {
         with_continuation += e->has_continuation || e->has_continuation_tokens;
         text_bytes += e->text_size;
         n_tokens += e->n_tokens;
-        if (e->source) { count_one(sources, e->source); }
-        if (e->split) { count_one(splits, e->split); }
+        count_one(sources, e->source);
+        count_one(splits, e->split);
     }
-    json_t *out = json_pack("{s:s}", "sha256", m->sha256);
-    JSON_NUMBERS(out, {"prompts", m->n_entries},
+    *out = json_pack("{s:s}", "sha256", m->sha256);
+    JSON_NUMBERS(*out, {"prompts", m->n_entries},
                  {"as_text", m->n_entries - with_tokens - with_messages},
                  {"text_bytes", text_bytes}, {"as_tokens", with_tokens}, {"tokens", n_tokens},
                  {"as_messages", with_messages}, {"with_continuation", with_continuation});
-    json_object_set_new(out, "sources", sources);
-    json_object_set_new(out, "splits", splits);
-    manifest_free(m);
-    return out;
+    json_object_set_new(*out, "sources", sources);
+    json_object_set_new(*out, "splits", splits);
+    return CKVC_OK;
 }
 
-/* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes.
- */
-static json_t *inspect_model(const char *path, session_limits limits, ckvc_err *err) {
-    limits.max_window = 64;
-    json_auto_t *out = NULL;
-    CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
-    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
-    chat_template chat;
-    if (model_files_read(path, &spec, err) != CKVC_OK ||
-        model_info(spec, limits, &out, err) != CKVC_OK ||
-        inputs_open_tokenizer(path, &tok, err) != CKVC_OK) {
-        return NULL;
-    }
-    const char *family = json_string_value(json_object_get(out, "family"));
-    if (chat_template_choose("auto", family, tok, &chat, err) != CKVC_OK) { return NULL; }
-    json_object_set_new(
-        out, "tokenizer",
-        tok ? json_pack("{s:s, s:i, s:s}", "fingerprint", tokenizer_fingerprint(tok), "vocab",
-                        tokenizer_vocab_size(tok), "chat_template", chat_style_name(chat.style))
-            : json_null());
-    return json_incref(out);
+/* ---- which kind ---- */
+
+typedef struct artifact {
+    const char *name;
+    ckvc_status (*look_at)(const looking *c, const char *path, json_t **out, ckvc_err *err);
+} artifact;
+
+static const artifact table = {"table", look_at_table}, a_shard = {"shard", look_at_shard},
+                      run = {"run", look_at_run}, model_dir = {"model", look_at_model},
+                      a_manifest = {"manifest", look_at_manifest};
+
+static bool ends_with(const char *path, const char *suffix) {
+    size_t n = strlen(path), k = strlen(suffix);
+    return n >= k && strcmp(path + n - k, suffix) == 0;
 }
 
-static json_t *describe(const inspect_cli *c, const char *path, artifact kind, ckvc_err *err) {
-    switch (kind) {
-    case ARTIFACT_TABLE:
-        return inspect_table(path, c->cells, err);
-    case ARTIFACT_SHARD:
-        return inspect_shard(path, err);
-    case ARTIFACT_RUN:
-        return inspect_run(path, err);
-    case ARTIFACT_MODEL:
-        return inspect_model(path, c->limits, err);
-    case ARTIFACT_MANIFEST:
-        return inspect_manifest(path, err);
-    }
-    return NULL;
+static bool folder_has(const char *folder, const char *name) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(folder, name);
+    return ckvc_file_exists(path);
 }
+
+/* A file by its first bytes, then by its name; a folder by the file that every run or model has. A
+ * file that is damaged at its very beginning is still what its name says, so that the message is
+ * about the damage. */
+static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err *err) {
+    struct stat s;
+    if (stat(path, &s) != 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
+    if (S_ISDIR(s.st_mode)) {
+        *out = folder_has(path, "run.json") ? &run : &model_dir;
+        FAIL_IF(*out != &run && !folder_has(path, "config.json"), CKVC_E_DATA,
+                "%s: a folder with neither run.json (a run) nor config.json (a model)", path);
+        return CKVC_OK;
+    }
+    FAIL_IF(!S_ISREG(s.st_mode), CKVC_E_DATA, "%s: not a regular file or folder", path);
+    FILE *f = fopen(path, "rb");
+    if (!f) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
+    char head[5] = "";
+    const size_t n = fread(head, 1, 4, f);
+    fclose(f);
+    if ((n == 4 && strcmp(head, "\x89"
+                                "CKV") == 0) ||
+        ends_with(path, ".ckvt")) {
+        *out = &table;
+    } else if ((n == 4 && strcmp(head, "\x89HDF") == 0) || ends_with(path, ".h5")) {
+        *out = &a_shard;
+    } else if (gguf_is_file(path)) {
+        *out = &model_dir;
+    } else if (ends_with(path, ".jsonl")) {
+        *out = &a_manifest;
+    } else {
+        return ckvc_fail(err, CKVC_E_DATA,
+                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest "
+                         "(.jsonl); of a run or a model in a folder give the folder",
+                         path);
+    }
+    return CKVC_OK;
+}
+
+/* ---- the verbs ---- */
 
 static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
-    const inspect_cli *c = call->options;
+    looking *c = call->options;
     const char *path = call->items[0];
-    artifact kind;
+    const artifact *kind;
+    json_t *what;
+    c->limits.max_window = 64;
     CKVC_TRY(artifact_of(path, &kind, err));
-    USAGE_IF(c->cells && kind != ARTIFACT_TABLE,
-             "%s: --cells prints the sections of a table, and this is a %s", path,
-             artifact_name(kind));
-    json_t *what = describe(c, path, kind, err);
-    if (!what) { return err->status; }
+    USAGE_IF(c->cells && kind != &table,
+             "%s: --cells prints the sections of a table, and this is a %s", path, kind->name);
+    CKVC_TRY(kind->look_at(c, path, &what, err));
     if (c->json || c->cells) {
         json_object_set_new(what, "file", json_string(path));
-        json_object_set_new(what, "kind", json_string(artifact_name(kind)));
+        json_object_set_new(what, "kind", json_string(kind->name));
         json_print(what);
         return CKVC_OK;
     }
-    printf("%s: %s\n", path, artifact_name(kind));
+    printf("%s: %s\n", path, kind->name);
     json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
     json_text(stdout, what, 2);
     json_decref(what);
     return CKVC_OK;
 }
 
-#define OPTIONS_OF inspect_cli
-static const opt rows[] = {
+static ckvc_status verify(const verb_call *call, ckvc_err *err) {
+    const looking *c = call->options;
+    const char *path = call->items[0];
+    const artifact *kind = NULL;
+    ckvc_status st = artifact_of(path, &kind, err);
+    if (st == CKVC_OK) { st = kind->look_at(c, path, NULL, err); }
+    if (c->json) {
+        json_t *o = json_pack("{s:s, s:s?, s:b}", "file", path, "kind", kind ? kind->name : NULL,
+                              "ok", st == CKVC_OK);
+        if (st != CKVC_OK) {
+            json_object_set_new(o, "code", json_integer(ckvc_exit_code(st)));
+            json_object_set_new(o, "error", json_string(err->text));
+        }
+        json_print(o);
+    } else if (st == CKVC_OK) {
+        printf("%s: ok, %s\n", path, kind->name);
+    }
+    return st;
+}
+
+#define WANTED "a table, shard, run, model or manifest"
+
+#define OPTIONS_OF looking
+static const opt inspect_rows[] = {
     OPT_FLAG("json", json, "one JSON object a path and line"),
     OPT_FLAG("cells", cells, "of a table: every section as nested lists (JSON)"),
     OPT_INT("max-tokens", limits.max_prompt, "N", 0, 1e9,
@@ -148,6 +223,17 @@ const verb verb_inspect = {.name = "inspect",
                                        "  ckvc inspect run/ models/small --json\n"
                                        "  ckvc inspect Meta-Llama-3-8B-Instruct --max-tokens 8000\n"
                                        "  ckvc inspect tables.ckvt --json --cells | jq .WEIGHT\n",
-                           VERB_OPTIONS(rows),
-                           .each = ARTIFACTS_WANTED,
+                           VERB_OPTIONS(inspect_rows),
+                           .each = WANTED,
                            .work = inspect};
+
+static const opt verify_rows[] = {OPT_FLAG("json", json, "one JSON object a path and line"), {0}};
+
+const verb verb_verify = {.name = "verify",
+                          .about = "check a file, model or run whole",
+                          .usage = "ckvc verify PATH... [options]",
+                          .examples = "  ckvc verify tables.ckvt run/\n"
+                                      "  ckvc verify models/small && echo sound\n",
+                          VERB_OPTIONS(verify_rows),
+                          .each = WANTED,
+                          .work = verify};

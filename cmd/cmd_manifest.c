@@ -252,15 +252,11 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
         print_facts(&facts, unit);
     }
     if (leaked.status != CKVC_OK) { return ckvc_fail(err, leaked.status, "%s", leaked.text); }
-    if (facts.n_repeated) {
-        return ckvc_fail(err, CKVC_CHECK_FAILED,
-                         "%s:%u: repeats the prompt of line %u (%zu such prompts)", m->path,
-                         facts.first_repeated, facts.first_original, facts.n_repeated);
-    }
-    if (facts.n_short) {
-        return ckvc_fail(err, CKVC_CHECK_FAILED, "%s:%u: shorter than %lld %s (%zu such prompts)",
-                         m->path, facts.first_short, (long long)c->min_length, unit, facts.n_short);
-    }
+    FAIL_IF(facts.n_repeated, CKVC_CHECK_FAILED,
+            "%s:%u: repeats the prompt of line %u (%zu such prompts)", m->path,
+            facts.first_repeated, facts.first_original, facts.n_repeated);
+    FAIL_IF(facts.n_short, CKVC_CHECK_FAILED, "%s:%u: shorter than %lld %s (%zu such prompts)",
+            m->path, facts.first_short, (long long)c->min_length, unit, facts.n_short);
     return CKVC_OK;
 }
 

@@ -130,11 +130,8 @@ static ckvc_status run_job(perplexity_job *j, const perplexity_cli *c, ckvc_err 
                 printf("  nll[%u] %.6f (id %d)\n", k, j->nll[k], p->tokens[k + 1]);
             }
         }
-        if (ckvc_stop_requested()) {
-            return ckvc_fail(err, CKVC_E_STOPPED,
-                             "stopped after %zu of %zu prompts; what is printed is complete", i + 1,
-                             n);
-        }
+        FAIL_IF(ckvc_stop_requested(), CKVC_E_STOPPED,
+                "stopped after %zu of %zu prompts; what is printed is complete", i + 1, n);
     }
     print_means(n, scored, sum_of_means / (double)n, sum / (double)scored, c->inputs.json);
     return CKVC_OK;

@@ -19,10 +19,8 @@ static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err) {
         ckvc_buffer_append(in, block, n);
     }
     if (ferror(stdin)) { return ckvc_fail_errno(err, CKVC_E_IO, "standard input"); }
-    if (in->size > MAX_INPUT_BYTES) {
-        return ckvc_fail(err, CKVC_E_DATA, "standard input: more than %d bytes; split the text",
-                         MAX_INPUT_BYTES);
-    }
+    FAIL_IF(in->size > MAX_INPUT_BYTES, CKVC_E_DATA,
+            "standard input: more than %d bytes; split the text", MAX_INPUT_BYTES);
     ckvc_buffer_append(in, "", 0);
     return CKVC_OK;
 }
@@ -46,12 +44,11 @@ static ckvc_status parse_ids(const char *text, size_t n, int32_t **ids, size_t *
         while (i < n && isdigit((unsigned char)text[i]) && id <= INT32_MAX) {
             id = id * 10 + (text[i++] - '0');
         }
-        if (i == start || id > INT32_MAX || (i < n && (!is_gap(text[i]) || text[i] == '['))) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "standard input: byte %zu: \"%.20s\" is not an id; want whole numbers "
-                             "apart by spaces",
-                             start, text + start);
-        }
+        FAIL_IF(
+            i == start || id > INT32_MAX || (i < n && (!is_gap(text[i]) || text[i] == '[')),
+            CKVC_E_DATA,
+            "standard input: byte %zu: \"%.20s\" is not an id; want whole numbers apart by spaces",
+            start, text + start);
         CKVC_GROW(*ids, capacity, *n_ids + 1);
         (*ids)[(*n_ids)++] = (int32_t)id;
     }

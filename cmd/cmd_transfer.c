@@ -64,11 +64,9 @@ static ckvc_status check_report(const transfer_cli *c, const table_file *from, c
     if (!c->against) { return CKVC_OK; }
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(table_file_read(c->against, &t, err));
-    if (t->table->head_axis != from->table->head_axis) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: its rows are %s heads, those of the transferred table are not",
-                         c->against, t->table->head_axis ? "query" : "KV");
-    }
+    FAIL_IF(t->table->head_axis != from->table->head_axis, CKVC_E_MISMATCH,
+            "%s: its rows are %s heads, those of the transferred table are not", c->against,
+            t->table->head_axis ? "query" : "KV");
     const setting made = setting_of_table(t->table, t->meta),
                   ours = setting_of_table(from->table, from->meta);
     return setting_match(&made, c->against, &ours, "the transferred table", SETTING_SCORE,

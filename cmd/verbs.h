@@ -1,4 +1,4 @@
-/* The verbs: one file each, one list in main.c. */
+/* The verbs, in one list in main.c. */
 #ifndef CKVC_VERBS_H
 #define CKVC_VERBS_H
 

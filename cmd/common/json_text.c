@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/json.h"
+#include "lib/base/memory.h"
 
 json_t *json_set_numbers(json_t *o, const json_number *numbers) {
     for (const json_number *n = numbers; n->key; n++) {
@@ -41,50 +42,31 @@ static bool is_scalar(const json_t *v) {
     return !json_is_object(v) && !json_is_array(v);
 }
 
-/* One value in at most `size` bytes. What comes from a file must not reach the terminal as control
- * bytes. */
-static void format_value(char *text, size_t size, const json_t *v) {
-    switch (json_typeof(v)) {
-    case JSON_STRING:
-        snprintf(text, size, "%s", json_string_value(v));
-        break;
-    case JSON_INTEGER:
-        snprintf(text, size, "%lld", (long long)json_integer_value(v));
-        break;
-    case JSON_REAL:
-        snprintf(text, size, "%.6g", json_real_value(v));
-        break;
-    case JSON_TRUE:
-        snprintf(text, size, "yes");
-        break;
-    case JSON_FALSE:
-        snprintf(text, size, "no");
-        break;
-    case JSON_NULL:
-        snprintf(text, size, "-");
-        break;
-    default: {
-        char *dump = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(6));
-        snprintf(text, size, "%s", dump ? dump : "...");
-        free(dump);
-    }
-    }
+/* One value as text, cut to CELL_MAX; valid until the next call. What comes from a file must not
+ * reach the terminal as control bytes. */
+static const char *cell(const json_t *v) {
+    static char text[CELL_MAX];
+    if (!v || json_is_null(v)) { return "-"; }
+    if (json_is_boolean(v)) { return json_is_true(v) ? "yes" : "no"; }
+    CKVC_AUTO_FREE char *dump =
+        json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    snprintf(text, sizeof text, "%s", json_is_string(v) ? json_string_value(v) : dump);
+    if (json_is_real(v)) { snprintf(text, sizeof text, "%.6g", json_real_value(v)); }
     for (char *p = text; *p; p++) {
         if (iscntrl((unsigned char)*p)) { *p = '?'; }
     }
+    return text;
 }
 
 /* A list of scalars on one line: all of a short one, beginning and end of a long one. */
 static void print_list(FILE *out, const json_t *list) {
     size_t n = json_array_size(list);
-    char text[CELL_MAX];
     for (size_t i = 0; i < n; i++) {
         if (n > LIST_WHOLE && i >= LIST_HEAD && i + 1 < n) {
             if (i == LIST_HEAD) { fputs(" ...", out); }
             continue;
         }
-        format_value(text, sizeof text, json_array_get(list, i));
-        fprintf(out, "%s%s", i ? " " : "", text);
+        fprintf(out, "%s%s", i ? " " : "", cell(json_array_get(list, i)));
     }
     if (n > LIST_WHOLE) { fprintf(out, "  (%zu)", n); }
     fputs(n ? "\n" : "none\n", out);
@@ -98,14 +80,12 @@ static void print_table(FILE *out, const json_t *list, int indent) {
     int widths[32];
     const char *key;
     json_t *value;
-    char text[CELL_MAX];
     json_object_foreach((json_t *)(uintptr_t)first, key, value) {
         if (n_columns == sizeof columns / sizeof *columns) { break; }
         int width = (int)strlen(key);
         for (size_t i = 0; i < n && i < ROWS_MAX; i++) {
-            const json_t *cell = json_object_get(json_array_get(list, i), key);
-            format_value(text, sizeof text, cell ? cell : json_null());
-            width = (int)strlen(text) > width ? (int)strlen(text) : width;
+            const int n_text = (int)strlen(cell(json_object_get(json_array_get(list, i), key)));
+            width = n_text > width ? n_text : width;
         }
         columns[n_columns] = key;
         widths[n_columns++] = json_is_number(value) ? width : -width;
@@ -113,28 +93,27 @@ static void print_table(FILE *out, const json_t *list, int indent) {
     for (size_t row = 0; row <= n && row <= ROWS_MAX; row++) {
         fprintf(out, "%*s", indent, "");
         for (size_t c = 0; c < n_columns; c++) {
-            const json_t *cell =
-                row ? json_object_get(json_array_get(list, row - 1), columns[c]) : NULL;
-            if (row) { format_value(text, sizeof text, cell ? cell : json_null()); }
+            const json_t *object = row ? json_array_get(list, row - 1) : NULL;
             /* the last column is not padded, so that lines have no trailing blanks */
             int width = c + 1 == n_columns && widths[c] < 0 ? 0 : widths[c];
-            fprintf(out, "%s%*s", c ? "  " : "", width, row ? text : columns[c]);
+            fprintf(out, "%s%*s", c ? "  " : "", width,
+                    row ? cell(json_object_get(object, columns[c])) : columns[c]);
         }
         fputc('\n', out);
     }
     if (n > ROWS_MAX) { fprintf(out, "%*s... %zu more\n", indent, "", n - ROWS_MAX); }
 }
 
-static bool all_scalars(const json_t *list) {
+static bool all_objects(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (!is_scalar(json_array_get(list, i))) { return false; }
+        if (!json_is_object(json_array_get(list, i))) { return false; }
     }
     return true;
 }
 
-static bool all_objects(const json_t *list) {
+static bool all_scalars(const json_t *list) {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (!json_is_object(json_array_get(list, i))) { return false; }
+        if (!is_scalar(json_array_get(list, i))) { return false; }
     }
     return true;
 }
@@ -162,7 +141,6 @@ void json_text(FILE *out, const json_t *object, int indent) {
             width = (int)strlen(key) > width ? (int)strlen(key) : width;
         }
     }
-    char text[CELL_MAX];
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         if (json_is_object(value)) {
             fprintf(out, "%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
@@ -182,8 +160,7 @@ void json_text(FILE *out, const json_t *object, int indent) {
             if (json_is_array(value) && all_scalars(value)) {
                 print_list(out, value);
             } else {
-                format_value(text, sizeof text, value);
-                fprintf(out, "%s\n", text);
+                fprintf(out, "%s\n", cell(value));
             }
         }
     }

@@ -9,17 +9,13 @@ ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **o
     CKVC_AUTO(leak_record_fini) leak_record r = {0};
     CKVC_TRY(leak_record_read(path, &r, err));
     const prompt_options *o = &e->prompt_options;
-    if (strcmp(r.manifest, e->manifest->sha256) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: is of manifest %.12s..., %s is %.12s...; check that one", path,
-                         r.manifest, e->manifest->path, e->manifest->sha256);
-    }
-    if (r.holdout > 0 && (r.holdout != o->holdout || r.seed != o->seed)) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: left out the prompts of --holdout %g --seed %" PRIu64
-                         ", this run has %g and %" PRIu64,
-                         path, r.holdout, r.seed, o->holdout, o->seed);
-    }
+    FAIL_IF(strcmp(r.manifest, e->manifest->sha256) != 0, CKVC_E_MISMATCH,
+            "%s: is of manifest %.12s..., %s is %.12s...; check that one", path, r.manifest,
+            e->manifest->path, e->manifest->sha256);
+    FAIL_IF(r.holdout > 0 && (r.holdout != o->holdout || r.seed != o->seed), CKVC_E_MISMATCH,
+            "%s: left out the prompts of --holdout %g --seed %" PRIu64
+            ", this run has %g and %" PRIu64,
+            path, r.holdout, r.seed, o->holdout, o->seed);
     if (r.leaked_prompts) {
         ckvc_warn("%s: %" PRIu64 " of %" PRIu64 " prompts share text with an evaluation: not clean",
                   path, r.leaked_prompts, r.prompts);

@@ -171,17 +171,11 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     }
     if (c->out) { CKVC_TRY(write_record(c, r, err)); }
     if (c->clean) { CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, *found, err)); }
-    if (r->leaked_prompts) {
-        return ckvc_fail(err, CKVC_CHECK_FAILED,
-                         "%s: %" PRIu64 " of %" PRIu64
-                         " prompts share text or ids with the evaluation",
-                         m->path, r->leaked_prompts, r->prompts);
-    }
-    if (r->near_within) {
-        return ckvc_fail(err, CKVC_CHECK_FAILED,
-                         "%s: %" PRIu64 " of %" PRIu64
-                         " prompts are near-duplicates of earlier ones",
-                         m->path, r->near_within, r->prompts);
-    }
+    FAIL_IF(r->leaked_prompts, CKVC_CHECK_FAILED,
+            "%s: %" PRIu64 " of %" PRIu64 " prompts share text or ids with the evaluation", m->path,
+            r->leaked_prompts, r->prompts);
+    FAIL_IF(r->near_within, CKVC_CHECK_FAILED,
+            "%s: %" PRIu64 " of %" PRIu64 " prompts are near-duplicates of earlier ones", m->path,
+            r->near_within, r->prompts);
     return CKVC_OK;
 }

@@ -343,10 +343,7 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
         char *key = trim(p);
         if (!*key) { continue; }
         char *equals = strchr(key, '=');
-        if (!equals) {
-            return ckvc_fail(err, CKVC_E_CONFIG, "%s:%d: got '%s', wanted option = value", found,
-                             line, key);
-        }
+        FAIL_IF(!equals, CKVC_E_CONFIG, "%s:%d: got '%s', wanted option = value", found, line, key);
         *equals = 0;
         key = trim(key);
         opt_value *value = find(v, key, strlen(key));

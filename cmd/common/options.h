@@ -31,11 +31,12 @@
 /* Talk. */
 #define say(...) fprintf(stderr, __VA_ARGS__)
 
-/* An option or argument that makes no sense, in a function with an `err`. */
-#define USAGE_IF(condition, ...)                                                                   \
+/* In a function with an `err`: leaves it with a failure; with one of usage. */
+#define FAIL_IF(condition, status, ...)                                                            \
     do {                                                                                           \
-        if (condition) { return ckvc_fail(err, CKVC_E_USAGE, __VA_ARGS__); }                       \
+        if (condition) { return ckvc_fail(err, status, __VA_ARGS__); }                             \
     } while (0)
+#define USAGE_IF(condition, ...) FAIL_IF(condition, CKVC_E_USAGE, __VA_ARGS__)
 
 #include "formats/setting/setting.h"
 

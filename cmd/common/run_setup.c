@@ -17,10 +17,9 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
 const opt opts_log[] = {
     OPT_CHOICE("side", side, "head|gate|both", "which table to try actions of", .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_SETTING_NAME(
-        "operator", inputs.setting,
-        "how sets are kept: as in the paper; without value norms; without thresholds; by "
-        "the mean over heads"),
+    OPT_SETTING_NAME("operator", inputs.setting,
+                     "how sets are kept: as in the paper; without value norms; without thresholds; "
+                     "by the mean over heads"),
     {0}};
 
 const opt opts_bins[] = {
@@ -169,10 +168,9 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
     CKVC_TRY(run_open(c->scan, &j->scan_run, err));
     const json_t *theirs = run_plan(j->scan_run);
     const char *of = json_string_value(json_object_get(theirs, "model"));
-    if (!of || strcmp(of, model_fingerprint(j->e.model)) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH, "%s: scanned model %.12s..., this one is %.12s...",
-                         c->scan, of ? of : "?", model_fingerprint(j->e.model));
-    }
+    FAIL_IF(!of || strcmp(of, model_fingerprint(j->e.model)) != 0, CKVC_E_MISMATCH,
+            "%s: scanned model %.12s..., this one is %.12s...", c->scan, of ? of : "?",
+            model_fingerprint(j->e.model));
     setting made = setting_neutral();
     setting_read(theirs, SETTING_PLAN, &made);
     CKVC_TRY(

@@ -45,10 +45,10 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, const json_t *settings, c
     size_t n = 0, end;
     c->path = ckvc_format("%s.checkpoint", c->out);
     if (ckvc_file_exists(c->path) && !c->resume && !c->force) {
-        return ckvc_fail(err, CKVC_E_CREATE,
-                         "%s: a score was stopped here; go on with --resume, or begin anew with "
-                         "--force",
-                         c->path);
+        return ckvc_fail(
+            err, CKVC_E_CREATE,
+            "%s: a score was stopped here; go on with --resume, or begin anew with --force",
+            c->path);
     }
     if (ckvc_file_exists(c->path) && c->resume) {
         CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
