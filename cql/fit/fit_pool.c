@@ -21,48 +21,26 @@
 
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
  * for a side keeps it. */
-typedef struct fit_seen {
-    uint64_t hash, token_hash;
-    char *id;                         /* NULL: free slot */
+struct fit_seen {
     uint32_t source[CKVC_SIDE_COUNT]; /* source number + 1, 0: none yet */
     bool left_out; /* held out or of another split: counted once, whatever passes it stands in */
-} fit_seen;
+};
+
+/* The prompt's entry; valid until the next call. */
+static struct fit_seen *seen_find(fit_pool *pool, const struct shard_prompt *p) {
+    char key[sizeof p->id + 17];
+    snprintf(key, sizeof key, "%016" PRIx64 "%s", p->token_hash, p->id);
+    const json_t *at = json_object_get(pool->seen_at, key);
+    if (at) { return &pool->seen[json_integer_value(at)]; }
+    json_object_set_new_nocheck(pool->seen_at, key, json_integer((json_int_t)pool->n_seen));
+    CKVC_GROW(pool->seen, pool->cap_seen, pool->n_seen + 1);
+    pool->seen[pool->n_seen] = (struct fit_seen){0};
+    return &pool->seen[pool->n_seen++];
+}
 
 static uint64_t prompt_hash(const struct shard_prompt *p) {
     uint64_t parts[2] = {ckvc_xxh64(p->id, strlen(p->id)), p->token_hash};
     return ckvc_xxh64(parts, sizeof parts);
-}
-
-static void seen_grow(fit_pool *pool) {
-    size_t capacity = pool->cap_seen > 0 ? 2 * pool->cap_seen : 1024;
-    fit_seen *table = ckvc_calloc(capacity, sizeof *table);
-    for (size_t i = 0; i < pool->cap_seen; ++i) {
-        if (!pool->seen[i].id) { continue; }
-        size_t at = pool->seen[i].hash & (capacity - 1);
-        while (table[at].id) {
-            at = (at + 1) & (capacity - 1);
-        }
-        table[at] = pool->seen[i];
-    }
-    free(pool->seen);
-    pool->seen = table;
-    pool->cap_seen = capacity;
-}
-
-/* The prompt's slot; valid until the next call. */
-static fit_seen *seen_find(fit_pool *pool, const struct shard_prompt *p) {
-    if (2 * (pool->n_seen + 1) > pool->cap_seen) { seen_grow(pool); }
-    uint64_t hash = prompt_hash(p);
-    fit_seen *s = &pool->seen[hash & (pool->cap_seen - 1)];
-    while (s->id &&
-           !(s->hash == hash && s->token_hash == p->token_hash && strcmp(s->id, p->id) == 0)) {
-        s = &pool->seen[(size_t)(s - pool->seen + 1) & (pool->cap_seen - 1)];
-    }
-    if (!s->id) {
-        *s = (fit_seen){.hash = hash, .token_hash = p->token_hash, .id = ckvc_strdup(p->id)};
-        pool->n_seen++;
-    }
-    return s;
 }
 
 static bool in_splits(const fit_options *o, const char *split) {
@@ -104,7 +82,7 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
 static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incoming *from,
                          unsigned has, unsigned *use, ckvc_err *err) {
     const struct shard_prompt *p = &s->prompts[i];
-    fit_seen *seen = seen_find(pool, p);
+    struct fit_seen *seen = seen_find(pool, p);
     const bool heldout = strcmp(p->split, "heldout") == 0;
     bool duplicate = false;
     *use = 0;
@@ -257,17 +235,13 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Prompt means of the scan's per-head statistics, hold-out left out: for transfer by signature. */
 static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, ckvc_err *err) {
-    const size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
     if (!head_signature_there(s)) { return CKVC_OK; }
     CKVC_TRY(fit_match(&pool->first, pool->where, &s->h, where, -1, err));
-    if (!pool->signature) { pool->signature = ckvc_calloc(heads * 3, sizeof *pool->signature); }
     for (size_t p = 0; p < s->n_prompts; ++p) {
         const char *split = s->prompts[p].split;
         if (strcmp(split, "heldout") != 0 && in_splits(pool->options, split)) {
-            head_signature_add(pool->signature, s, p);
-            pool->n_signature++;
+            head_signature_add(&pool->scanned, s, p);
         }
     }
     return CKVC_OK;
@@ -359,7 +333,8 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
 
 ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_paths,
                           const fit_options *o, ckvc_err *err) {
-    *pool = (fit_pool){.options = o, .plans = json_array(), .passes = json_array()};
+    *pool = (fit_pool){
+        .options = o, .plans = json_array(), .passes = json_array(), .seen_at = json_object()};
     CKVC_AUTO_FREE source *sources = ckvc_calloc(n_paths, sizeof *sources);
     for (size_t i = 0; i < n_paths; ++i) {
         sources[i].path = paths[i];
@@ -398,11 +373,9 @@ void fit_pool_fini(fit_pool *pool) {
         cql_counts_free(p->counts);
         free(p->rows);
     }
-    for (size_t i = 0; i < pool->cap_seen; ++i) {
-        free(pool->seen[i].id);
-    }
+    json_decref(pool->seen_at);
     free(pool->seen);
-    free(pool->signature);
+    head_signature_fini(&pool->scanned);
     json_decref(pool->plans);
     json_decref(pool->passes);
     json_decref(pool->stable);

@@ -12,6 +12,7 @@
 
 #include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_result.h"
+#include "cql/fit/head_signature.h"
 #include "cql/solve/adamw.h"
 #include "cql/solve/counts.h"
 #include "formats/shard/shard.h"
@@ -40,10 +41,10 @@ typedef struct fit_pool {
     json_t *plans, *passes; /* lists of their names, as they come */
     json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */
-    struct fit_seen *seen;                        /* open addressing over (id, token hash) */
+    json_t *seen_at; /* token hash and id of a prompt -> its place in seen */
+    struct fit_seen *seen;
     size_t n_seen, cap_seen;
-    double *signature; /* [L][G][3] sums over scanned prompts; NULL: no scan */
-    uint64_t n_signature;
+    head_signature scanned; /* sums over scanned prompts, hold-out left out */
     fit_leaks leaks;
 } fit_pool;
 

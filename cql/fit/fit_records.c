@@ -68,15 +68,11 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
 /* The heads' statistics: of the pool's scans, else the incoming table's; NULL: not known. */
 static double *signature_of(fit_pool *pool, const fit_options *o) {
     const size_t n = (size_t)pool->first.n_layers * pool->first.n_kv_heads * 3;
-    if (pool->n_signature == 0) {
-        return o->incoming && o->incoming->signature
-                   ? ckvc_copy(o->incoming->signature, n, sizeof(double))
-                   : NULL;
-    }
-    for (size_t i = 0; i < n; ++i) {
-        pool->signature[i] /= (double)pool->n_signature;
-    }
-    return ckvc_take(&pool->signature);
+    head_signature_finish(&pool->scanned);
+    if (pool->scanned.values) { return ckvc_take(&pool->scanned.values); }
+    return o->incoming && o->incoming->signature
+               ? ckvc_copy(o->incoming->signature, n, sizeof(double))
+               : NULL;
 }
 
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,

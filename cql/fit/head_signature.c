@@ -11,12 +11,24 @@ bool head_signature_there(const shard *s) {
     return s->rho_sd && s->own_recent && s->own_entropy;
 }
 
-void head_signature_add(double *sums, const shard *s, size_t p) {
-    size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
+void head_signature_add(head_signature *to, const shard *s, size_t p) {
+    const size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
+    if (!to->values) { to->values = ckvc_calloc(heads * 3, sizeof *to->values); }
     for (size_t i = 0; i < heads; ++i) {
-        sums[3 * i] += s->rho_sd[p * heads + i];
-        sums[3 * i + 1] += s->own_recent[p * heads + i];
-        sums[3 * i + 2] += s->own_entropy[p * heads + i];
+        to->values[3 * i] += s->rho_sd[p * heads + i];
+        to->values[3 * i + 1] += s->own_recent[p * heads + i];
+        to->values[3 * i + 2] += s->own_entropy[p * heads + i];
+    }
+    CKVC_GROW(to->r_struct, to->capacity[0], to->n_prompts + 1);
+    CKVC_GROW(to->r_sem, to->capacity[1], to->n_prompts + 1);
+    to->r_struct[to->n_prompts] = s->prompts[p].r_struct;
+    to->r_sem[to->n_prompts++] = s->prompts[p].r_sem;
+    if (to->n_prompts == 1) { shard_header_copy(&to->h, &s->h); }
+}
+
+void head_signature_finish(head_signature *s) {
+    for (size_t i = 0; s->values && i < (size_t)s->h.n_layers * s->h.n_kv_heads * 3; ++i) {
+        s->values[i] /= (double)s->n_prompts;
     }
 }
 
@@ -25,22 +37,12 @@ static ckvc_status add_shard(head_signature *out, const shard *s, const char *wh
     if (!head_signature_there(s)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no statistics of heads", where);
     }
-    size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
-    if (!out->values) {
-        shard_header_copy(&out->h, &s->h);
-        out->values = ckvc_calloc(heads * 3, sizeof *out->values);
-    }
-    if (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads) {
+    if (out->values && (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads)) {
         return ckvc_fail(err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,
                          out->h.n_layers, out->h.n_kv_heads, s->h.n_layers, s->h.n_kv_heads);
     }
     for (size_t p = 0; p < s->n_prompts; ++p) {
-        if (strcmp(s->prompts[p].split, "heldout") == 0) { continue; }
-        head_signature_add(out->values, s, p);
-        CKVC_GROW(out->r_struct, out->capacity[0], out->n_prompts + 1);
-        CKVC_GROW(out->r_sem, out->capacity[1], out->n_prompts + 1);
-        out->r_struct[out->n_prompts] = s->prompts[p].r_struct;
-        out->r_sem[out->n_prompts++] = s->prompts[p].r_sem;
+        if (strcmp(s->prompts[p].split, "heldout") != 0) { head_signature_add(out, s, p); }
     }
     return CKVC_OK;
 }
@@ -65,9 +67,7 @@ ckvc_status head_signature_read(const run_dir *run, head_signature *out, ckvc_er
         return ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no prompts that are not held out",
                          run_path(run));
     }
-    for (size_t i = 0; i < (size_t)out->h.n_layers * out->h.n_kv_heads * 3; ++i) {
-        out->values[i] /= (double)out->n_prompts;
-    }
+    head_signature_finish(out);
     return CKVC_OK;
 }
 
