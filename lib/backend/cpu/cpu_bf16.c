@@ -4,12 +4,10 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_onednn.h"
-#include "lib/base/memory.h"
 
 struct cpu_bf16 {
     onednn *dnn; /* NULL: emulated */
@@ -43,6 +41,15 @@ void kernel_round_bf16(const float *src, float *dst, int64_t n) {
         memcpy(&bits, src + i, sizeof bits);
         bits = nearest(bits) << 16;
         memcpy(dst + i, &bits, sizeof bits);
+    }
+}
+
+/* n rounded values to element `at` of dst. */
+static void round_to(const cpu_bf16 *b, const float *src, void *dst, int64_t at, int64_t n) {
+    if (b->halves) {
+        kernel_to_bf16(src, (uint16_t *)dst + at, n);
+    } else {
+        kernel_round_bf16(src, (float *)dst + at, n);
     }
 }
 
@@ -180,11 +187,7 @@ static void pack_task(void *ctx, int64_t task, int worker) {
         for (int64_t at = 0; at < k; at += 4096) {
             const int64_t n = at + 4096 < k ? 4096 : k - at;
             cpu_weight_read(w, col + r, at, row, n);
-            if (b->halves) {
-                kernel_to_bf16(row, (uint16_t *)to + r * k + at, n);
-            } else {
-                kernel_round_bf16(row, (float *)to + r * k + at, n);
-            }
+            round_to(b, row, to, r * k + at, n);
         }
     }
     if (shape) {
@@ -220,12 +223,7 @@ static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t c
                       bool onto, float *y, int64_t ldy, int worker) {
     const onednn_shape *shape = shape_of(b, width, w->m.cols);
     const onednn_buffers *buffers = &shape->worker[worker];
-    const int64_t n = BE_ROW_TILE * w->m.cols;
-    if (b->halves) {
-        kernel_to_bf16(x, buffers->x, n);
-    } else {
-        kernel_round_bf16(x, buffers->x, n);
-    }
+    round_to(b, x, buffers->x, 0, BE_ROW_TILE * w->m.cols);
     if (!onednn_run(shape, worker, w->pieces[col / BF16_PIECE])) {
         atomic_store(&b->failed, true);
         return;

@@ -56,26 +56,13 @@ TARGET INLINE void NAME(mix_tile)(const int R, int64_t n, const float *x, int64_
     }
 }
 
-#define BY_ROWS(call)                                                                              \
-    switch (tile_rows) {                                                                           \
-    case 6:                                                                                        \
-        call(6);                                                                                   \
-        break;                                                                                     \
-    case 5:                                                                                        \
-        call(5);                                                                                   \
-        break;                                                                                     \
-    case 4:                                                                                        \
-        call(4);                                                                                   \
-        break;                                                                                     \
-    case 3:                                                                                        \
-        call(3);                                                                                   \
-        break;                                                                                     \
-    case 2:                                                                                        \
-        call(2);                                                                                   \
-        break;                                                                                     \
-    default:                                                                                       \
-        call(1);                                                                                   \
-    }
+/* A tile of R rows for a constant R: each is a loop of its own to the compiler. */
+#define CASE(R)                                                                                    \
+    case R:                                                                                        \
+        CALL(R);                                                                                   \
+        break;
+#define BY_ROWS                                                                                    \
+    switch (tile_rows) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) }
 
 /* soon, when not NULL: as many values as x has lie there one after the other and are asked for
  * meanwhile. */
@@ -88,7 +75,7 @@ TARGET static void NAME(rows)(int64_t n_rows, int64_t n, const float *x, int64_t
             __builtin_prefetch(soon + i);
         }
 #define CALL(R) NAME(tile)(R, n, x + r * x_row, x_row, panel, onto, y + r * y_row, y_row)
-        BY_ROWS(CALL)
+        BY_ROWS
 #undef CALL
         r += tile_rows;
     }
@@ -99,12 +86,13 @@ TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int
     for (int64_t r = 0; r < n_rows;) {
         const int tile_rows = rows_of_tile(n_rows - r);
 #define CALL(R) NAME(mix_tile)(R, n, x + r, x_k, panel, factor, y + r * PANEL)
-        BY_ROWS(CALL)
+        BY_ROWS
 #undef CALL
         r += tile_rows;
     }
 }
 #undef BY_ROWS
+#undef CASE
 
 TARGET static void NAME(product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x,
                                  int64_t x_stride, const float *w, int64_t w_stride, bool onto,

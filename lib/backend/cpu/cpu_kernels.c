@@ -153,24 +153,27 @@ CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_
     }
 }
 
-CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y,
-                           int64_t n, double eps) {
-    double sum[8] = {0};
+INLINE double sum_of_squares(const float *x, int64_t n) {
+    double sum[LANES] = {0}, total = 0;
     int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8; j++) {
+    for (; i + LANES <= n; i += LANES) {
+        for (int j = 0; j < LANES; j++) {
             sum[j] += (double)x[i + j] * (double)x[i + j];
         }
     }
     for (int j = 0; i < n; i++, j++) {
         sum[j] += (double)x[i] * (double)x[i];
     }
-    double total = 0;
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < LANES; j++) {
         total += sum[j];
     }
-    const float scale = (float)(1.0 / sqrt(total / (double)n + eps));
-    for (i = 0; i < n; i++) {
+    return total;
+}
+
+CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y,
+                           int64_t n, double eps) {
+    const float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) / (double)n + eps));
+    for (int64_t i = 0; i < n; i++) {
         y[i] = x[i] * scale * w[i];
     }
 }
@@ -185,21 +188,7 @@ CLONES void kernel_rope(float *restrict x, const float *restrict cos, const floa
 }
 
 CLONES double kernel_norm(const float *x, int64_t n) {
-    double sum[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8; j++) {
-            sum[j] += (double)x[i + j] * (double)x[i + j];
-        }
-    }
-    for (int j = 0; i < n; i++, j++) {
-        sum[j] += (double)x[i] * (double)x[i];
-    }
-    double total = 0;
-    for (int j = 0; j < 8; j++) {
-        total += sum[j];
-    }
-    return sqrt(total);
+    return sqrt(sum_of_squares(x, n));
 }
 
 CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n) {

@@ -10,30 +10,18 @@
 #include <stdio.h>
 
 /* The functions in use. */
-#define FUNCTIONS(X)                                                                               \
-    X(dnnl_version)                                                                                \
-    X(dnnl_get_effective_cpu_isa)                                                                  \
-    X(dnnl_engine_create)                                                                          \
-    X(dnnl_engine_destroy)                                                                         \
-    X(dnnl_stream_create)                                                                          \
-    X(dnnl_stream_destroy)                                                                         \
-    X(dnnl_stream_wait)                                                                            \
-    X(dnnl_memory_desc_init_by_strides)                                                            \
-    X(dnnl_memory_desc_init_by_tag)                                                                \
-    X(dnnl_memory_desc_get_size)                                                                   \
-    X(dnnl_memory_create)                                                                          \
-    X(dnnl_memory_destroy)                                                                         \
-    X(dnnl_matmul_desc_init)                                                                       \
-    X(dnnl_primitive_attr_create)                                                                  \
-    X(dnnl_primitive_attr_destroy)                                                                 \
-    X(dnnl_primitive_attr_set_scratchpad_mode)                                                     \
-    X(dnnl_reorder_primitive_desc_create)                                                          \
-    X(dnnl_primitive_desc_create)                                                                  \
-    X(dnnl_primitive_desc_query_md)                                                                \
-    X(dnnl_primitive_desc_destroy)                                                                 \
-    X(dnnl_primitive_create)                                                                       \
-    X(dnnl_primitive_destroy)                                                                      \
+/* clang-format off */
+#define FUNCTIONS(X) \
+    X(dnnl_version) X(dnnl_get_effective_cpu_isa) X(dnnl_engine_create) X(dnnl_engine_destroy) \
+    X(dnnl_stream_create) X(dnnl_stream_destroy) X(dnnl_stream_wait) \
+    X(dnnl_memory_desc_init_by_strides) X(dnnl_memory_desc_init_by_tag) \
+    X(dnnl_memory_desc_get_size) X(dnnl_memory_create) X(dnnl_memory_destroy) \
+    X(dnnl_matmul_desc_init) X(dnnl_primitive_attr_create) X(dnnl_primitive_attr_destroy) \
+    X(dnnl_primitive_attr_set_scratchpad_mode) X(dnnl_reorder_primitive_desc_create) \
+    X(dnnl_primitive_desc_create) X(dnnl_primitive_desc_query_md) \
+    X(dnnl_primitive_desc_destroy) X(dnnl_primitive_create) X(dnnl_primitive_destroy) \
     X(dnnl_primitive_execute)
+/* clang-format on */
 
 static struct {
 #define X(name) __typeof__(&name) name;
