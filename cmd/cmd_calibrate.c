@@ -39,9 +39,11 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
         say("%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
             n->reliability, c->until_stable, n->stable ? "ended the pass here" : "was not reached");
     }
-    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts (%.1f/s), %llu records, %.1f%% "
-        "of them at the baseline's set\n",
-        pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rollout_rate(n),
+    char rate[32] = "";
+    if (n->rollouts > 0) { snprintf(rate, sizeof rate, " (%.1f/s)", rollout_rate(n)); }
+    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts%s, %llu records, "
+        "%.1f%% of them at the baseline's set\n",
+        pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate,
         (unsigned long long)n->records,
         n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0);
     if (c->check_rollouts > 0) {

@@ -115,8 +115,7 @@ static void append_prompt(const search *s, const prompt *p, ckvc_buffer *lines) 
 }
 
 /* The checkpoint of prompts [first, end). */
-static ckvc_status try_range(search *s, const char *file, size_t first, size_t end,
-                             ckvc_progress *progress, ckvc_err *err) {
+static ckvc_status try_range(search *s, const char *file, size_t first, size_t end, ckvc_err *err) {
     const prompt_list *prompts = s->g->inputs->prompts;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_buffer_text(&lines, ""); /* a file even where none of these prompts is logged */
@@ -131,7 +130,7 @@ static ckvc_status try_range(search *s, const char *file, size_t first, size_t e
         }
         CKVC_TRY(try_prompt(s, p, err));
         append_prompt(s, p, &lines);
-        ckvc_progress_update(progress, i + 1, s->counts->rollouts);
+        ckvc_progress_update(i + 1, s->counts->rollouts);
     }
     return run_checkpoint_file(s->g->run, file, lines.data, lines.size, err);
 }
@@ -254,15 +253,13 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
 }
 
 /* Every prompt's rewards, as checkpoints, into the sums. */
-static ckvc_status try_all(search *s, ckvc_progress *progress, ckvc_err *err) {
+static ckvc_status try_all(search *s, ckvc_err *err) {
     const size_t n = s->g->inputs->prompts->n, each = s->o->shard_prompts;
     for (size_t k = 0; k * each < n; k++) {
         const size_t end = k * each + each < n ? k * each + each : n;
         char file[80];
         snprintf(file, sizeof file, "grid/%s-%05zu.jsonl", s->g->name, k);
-        if (!run_has_file(s->g->run, file)) {
-            CKVC_TRY(try_range(s, file, k * each, end, progress, err));
-        }
+        if (!run_has_file(s->g->run, file)) { CKVC_TRY(try_range(s, file, k * each, end, err)); }
         CKVC_TRY(add_file(s, file, err));
     }
     return CKVC_OK;
@@ -271,12 +268,11 @@ static ckvc_status try_all(search *s, ckvc_progress *progress, ckvc_err *err) {
 ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *counts, ckvc_err *err) {
     CKVC_AUTO(search_fini)
     search s = {.g = g, .o = g->options, .counts = counts, .start_s = ckvc_now_s()};
-    ckvc_progress progress;
     *out = NULL;
     CKVC_TRY(search_init(&s, err));
-    ckvc_progress_start(&progress, g->name, "rollouts", g->inputs->prompts->n, 0, s.o->quiet);
-    const ckvc_status st = try_all(&s, &progress, err);
-    ckvc_progress_finish(&progress);
+    ckvc_progress_start(g->name, "rollouts", g->inputs->prompts->n, 0, s.o->quiet);
+    const ckvc_status st = try_all(&s, err);
+    ckvc_progress_finish();
     CKVC_TRY(st);
     if ((int64_t)s.n_bad > s.o->max_failures) {
         return ckvc_fail(

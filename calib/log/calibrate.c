@@ -330,10 +330,9 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
 
 static ckvc_status do_prompts(pass *s, bool end, ckvc_err *err) {
     pass_counts *counts = s->counts;
-    ckvc_progress progress;
     ckvc_status st = CKVC_OK;
-    ckvc_progress_start(&progress, s->name, s->table ? "rollouts" : "prompts", s->n,
-                        counts->resumed, s->o->quiet);
+    ckvc_progress_start(s->name, s->table ? "rollouts" : "prompts", s->n, counts->resumed,
+                        s->o->quiet);
     for (uint32_t i = 0; st == CKVC_OK && !end && i < s->n; i++) {
         if (!s->done[i]) {
             if (calibrate_must_stop(s->o, s->start_s)) {
@@ -342,12 +341,12 @@ static ckvc_status do_prompts(pass *s, bool end, ckvc_err *err) {
             }
             st = do_prompt(s, i, err);
             st = st ? st : watch(s, &end, err);
-            ckvc_progress_update(&progress, counts->resumed + counts->prompts + counts->skipped,
+            ckvc_progress_update(counts->resumed + counts->prompts + counts->skipped,
                                  s->table ? counts->rollouts : counts->prompts + counts->skipped);
         }
         s->logged += !prompt_of(s, i)->heldout;
     }
-    ckvc_progress_finish(&progress);
+    ckvc_progress_finish();
     counts->stable = end;
     counts->seconds = ckvc_now_s() - s->start_s;
     if (st == CKVC_OK || st == CKVC_E_STOPPED) { run_pass_end(s->run); }

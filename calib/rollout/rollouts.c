@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
+#include "lib/base/progress.h"
 
 size_t rollout_scratch_bytes(const rollout_extent *most) {
     const size_t lanes = (size_t)most->max_lanes,
@@ -47,6 +48,7 @@ static ckvc_status rollout(rollout_scratch *w, const rollouts *r, const kept_set
                            double *loss, ckvc_err *err) {
     CKVC_TRY(session_continue(r->session, r->continuation, r->n_continuation, sets, w->nll, err));
     *loss = nll_mean(w->nll, r->n_continuation);
+    ckvc_progress_step(1);
     return CKVC_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calib/rollout/flops.h"
+#include "lib/base/progress.h"
 
 /* Whose baseline a variant leaves. */
 static uint32_t group_of(const variant_list *v, uint32_t i) {
@@ -126,6 +127,7 @@ ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) {
         CKVC_TRY(session_rollouts(r->session, r->continuation, r->n_continuation, w->lanes,
                                   b.n_starts + b.n_variants, w->nll, err));
         store_losses(w, r, &b);
+        ckvc_progress_step((uint64_t)(b.n_starts + b.n_variants));
     }
     return CKVC_OK;
 }

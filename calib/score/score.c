@@ -417,6 +417,7 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
                 CKVC_TRY(score_measures_continue(&s->measures, s->session, continuation, C, s->sets,
                                                  s->nll, err));
                 loss = nll_mean(s->nll, C);
+                ckvc_progress_step(1);
             }
             append_line(s, i, b, loss, lines);
         }
@@ -449,11 +450,10 @@ static ckvc_status count_done(scorer *s, const ckvc_buffer *lines, ckvc_err *err
 static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *lines, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
     const size_t per_prompt = 1 + s->o->n_policies * s->o->setting.budgets.n, n_done = s->o->n_done;
-    ckvc_progress progress;
     CKVC_TRY(find_matched(s, err));
     CKVC_TRY(count_done(s, lines, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
-    ckvc_progress_start(&progress, "score", "rollouts", prompts->n, n_done, s->o->quiet);
+    ckvc_progress_start("score", "rollouts", prompts->n, n_done, s->o->quiet);
     for (size_t n = s->o->vectors ? 0 : n_done; n < prompts->n; n++) {
         const prompt *p = &prompts->items[n];
         CKVC_TRY(go_on(s, n < n_done ? n_done : n, err));
@@ -465,7 +465,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
             if (s->o->keep) {
                 CKVC_TRY(s->o->keep(s->o->keep_ctx, lines->data + start, lines->size - start, err));
             }
-            ckvc_progress_update(&progress, n + 1, (n + 1 - n_done) * per_prompt);
+            ckvc_progress_update(n + 1, (n + 1 - n_done) * per_prompt);
         }
         if (s->o->vectors) {
             CKVC_TRY(vectors_add(vectors, (uint32_t)(p->entry - s->in->manifest->entries),
@@ -473,7 +473,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
                                  s->stats.rho, err));
         }
     }
-    ckvc_progress_finish(&progress);
+    ckvc_progress_finish();
     return s->o->vectors ? vectors_commit(vectors, err) : CKVC_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -269,6 +270,67 @@ static void hash_keys(void **state) {
     assert_true(ckvc_xxh64_keyed("a", 1, 0) == ckvc_xxh64("a", 1));
 }
 
+static void
+hung_up(void) { /* a terminal's signal comes more than once, and is never the last word */
+    ckvc_stop_install();
+    if (ckvc_stop_requested()) { _exit(1); }
+    raise(SIGHUP);
+    raise(SIGHUP);
+    _exit(ckvc_stop_requested() ? 42 : 1);
+}
+
+static void hung_up_under_nohup(void) {
+    signal(SIGHUP, SIG_IGN);
+    ckvc_stop_install();
+    raise(SIGHUP);
+    _exit(ckvc_stop_requested() ? 1 : 42);
+}
+
+static void stopped_twice(void) {
+    ckvc_stop_install();
+    raise(SIGHUP);
+    raise(SIGTERM);
+    _exit(1);
+}
+
+static void test_stop(void **state) {
+    (void)state;
+    assert_int_equal(ending(hung_up), 42);
+    assert_int_equal(ending(hung_up_under_nohup), 42);
+    assert_int_equal(ending(stopped_twice), 130);
+}
+
+/* What the progress of a job of ten prompts says on stderr, which is no terminal here. */
+static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool quiet) {
+    FILE *f = tmpfile();
+    char *text = ckvc_calloc(4096, 1);
+    const int before = dup(STDERR_FILENO);
+    assert_non_null(f);
+    fflush(stderr);
+    dup2(fileno(f), STDERR_FILENO);
+    ckvc_progress_start("job", "rollouts", 10, already, quiet);
+    ckvc_progress_step(2);
+    ckvc_progress_update(done, units);
+    ckvc_progress_finish();
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(f);
+    assert_true(fread(text, 1, 4095, f) < 4095);
+    fclose(f);
+    return text;
+}
+
+static void test_progress(void **state) {
+    (void)state;
+    CKVC_AUTO_FREE char *resumed = progress_text(10, 10, 0, false);
+    assert_string_equal(resumed, "job: 10 of 10 prompts\n"); /* no rate of nothing */
+    CKVC_AUTO_FREE char *half = progress_text(2, 5, 7, false);
+    assert_int_equal(strncmp(half, "job: 5 of 10 prompts, ", 22), 0);
+    assert_non_null(strstr(half, " rollouts/s, ETA 0:00:00\n"));
+    CKVC_AUTO_FREE char *nothing = progress_text(0, 10, 7, true);
+    assert_string_equal(nothing, "");
+}
+
 static void durations(void **state) {
     (void)state;
     static const struct {
@@ -300,7 +362,8 @@ int main(void) {
         cmocka_unit_test(test_publish),       cmocka_unit_test(test_json),
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_alloc_guard),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(durations),
-        cmocka_unit_test(hash_keys),
+        cmocka_unit_test(hash_keys),          cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
