@@ -53,26 +53,13 @@ void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v) {
     ckvc_buffer_append(b, &v, 1);
 }
 
-void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v) {
-    uint8_t bytes[2];
-    ckvc_put_u16(bytes, v);
-    ckvc_buffer_append(b, bytes, sizeof bytes);
-}
-
-void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v) {
-    uint8_t bytes[4];
-    ckvc_put_u32(bytes, v);
-    ckvc_buffer_append(b, bytes, sizeof bytes);
-}
-
-void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v) {
-    uint8_t bytes[8];
-    ckvc_put_u64(bytes, v);
-    ckvc_buffer_append(b, bytes, sizeof bytes);
-}
-
-void ckvc_buffer_f64(ckvc_buffer *b, double v) {
-    uint8_t bytes[8];
-    ckvc_put_f64(bytes, v);
-    ckvc_buffer_append(b, bytes, sizeof bytes);
-}
+#define APPEND(type, suffix)                                                                       \
+    void ckvc_buffer_##suffix(ckvc_buffer *b, type v) {                                            \
+        uint8_t bytes[sizeof v];                                                                   \
+        ckvc_put_##suffix(bytes, v);                                                               \
+        ckvc_buffer_append(b, bytes, sizeof bytes);                                                \
+    }
+APPEND(uint16_t, u16)
+APPEND(uint32_t, u32)
+APPEND(uint64_t, u64)
+APPEND(double, f64)

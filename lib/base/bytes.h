@@ -88,9 +88,5 @@ static inline uint64_t ckvc_cursor_u64(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 8);
     return p ? ckvc_get_u64(p) : 0;
 }
-static inline double ckvc_cursor_f64(ckvc_cursor *c) {
-    const uint8_t *p = ckvc_cursor_take(c, 8);
-    return p ? ckvc_get_f64(p) : 0.0;
-}
 
 #endif

@@ -97,8 +97,8 @@ uint64_t ckvc_hash_key(void) {
     uint64_t have = atomic_load(&key), fresh = 0;
     if (have) { return have; }
     if (getrandom(&fresh, sizeof fresh, GRND_NONBLOCK) != (ssize_t)sizeof fresh) {
-        fresh = (uint64_t)(uintptr_t)&fresh * 0x9E3779B97F4A7C15u ^
-                (uint64_t)clock(); /* early at boot: addresses are random, too */
+        /* early at boot: addresses are random, too */
+        fresh = (uint64_t)(uintptr_t)&fresh * 0x9E3779B97F4A7C15u ^ (uint64_t)clock();
     }
     fresh |= 1;
     return atomic_compare_exchange_strong(&key, &have, fresh) ? fresh : have;

@@ -1,9 +1,9 @@
 /* Names and grids that files, reports and the command line print alike (method.md's table of
  * symbols).
  *
- *   L layers · H query heads · G KV heads · T prompt tokens · C continuation tokens · W window · B
- * budget E entropy bins · P perplexity bins · D head dim · M model width · V vocabulary · A actions
- * · nB budgets
+ *   L layers · H query heads · G KV heads · T prompt tokens · C continuation tokens · W window
+ *   B budget · nB budgets · E entropy bins · P perplexity bins · A actions
+ *   D head dim · M model width · V vocabulary
  */
 #ifndef CKVC_BASE_NAMES_H
 #define CKVC_BASE_NAMES_H

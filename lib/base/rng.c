@@ -44,8 +44,7 @@ static void philox_block(const uint32_t key[2], const uint32_t counter[4], uint3
 uint32_t ckvc_rng_u32(ckvc_rng *rng) {
     if (rng->used == 4) {
         philox_block(rng->key, rng->counter, rng->block);
-        rng->counter[0]++; /* 2^32 blocks a stream: four times that many words, far beyond any use
-                              here */
+        rng->counter[0]++; /* 2^32 blocks a stream: far beyond any use here */
         rng->used = 0;
     }
     return rng->block[rng->used++];

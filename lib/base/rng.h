@@ -23,9 +23,9 @@ uint32_t ckvc_rng_u32(ckvc_rng *rng);
 uint64_t ckvc_rng_u64(ckvc_rng *rng);
 double ckvc_rng_double(ckvc_rng *rng);                  /* [0, 1), 53 bits */
 uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound); /* unbiased; bound >= 1 */
-void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items,
-                          uint64_t n); /* Fisher-Yates, from the last down */
-uint32_t
-ckvc_rng_poisson1(ckvc_rng *rng); /* Poisson with mean 1, by inversion; the bootstrap's weight */
+/* Fisher-Yates, from the last down. */
+void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n);
+/* Poisson with mean 1, by inversion: the bootstrap's weight. */
+uint32_t ckvc_rng_poisson1(ckvc_rng *rng);
 
 #endif

@@ -1,5 +1,4 @@
-/* Sizes that come from outside: the one home of overflow-checked arithmetic. Header-only; libc
- * alone. */
+/* Sizes from outside: the one home of overflow-checked arithmetic. Header-only; libc alone. */
 #ifndef CKVC_BASE_SIZES_H
 #define CKVC_BASE_SIZES_H
 
@@ -15,8 +14,7 @@ static inline bool ckvc_add_size(size_t a, size_t b, size_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* True when the span [offset, offset+length) lies inside a thing of `total` bytes. Never overflows.
- */
+/* Does the span [offset, offset+length) lie inside a thing of `total` bytes? Never overflows. */
 static inline bool ckvc_span_ok(uint64_t offset, uint64_t length, uint64_t total) {
     return offset <= total && length <= total - offset;
 }

@@ -2,6 +2,7 @@
 #include "lib/base/status.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,35 +53,16 @@ void ckvc_warn(const char *fmt, ...) {
 }
 
 int ckvc_exit_code(ckvc_status status) {
-    switch (status) {
-    case CKVC_OK:
-        return 0;
-    case CKVC_CHECK_FAILED:
-        return 1;
-    case CKVC_E_USAGE:
-        return 64;
-    case CKVC_E_DATA:
-    case CKVC_E_MISMATCH:
-        return 65;
-    case CKVC_E_NOINPUT:
-        return 66;
-    case CKVC_E_DEVICE:
-        return 69;
-    case CKVC_E_BUG:
-        return 70;
-    case CKVC_E_MEMORY:
-    case CKVC_E_SYSTEM:
-        return 71;
-    case CKVC_E_CREATE:
-        return 73;
-    case CKVC_E_IO:
-        return 74;
-    case CKVC_E_STOPPED:
-        return 75;
-    case CKVC_E_CONFIG:
-        return 78;
-    case CKVC_E_INTERRUPTED:
-        return 130;
+    static const struct {
+        ckvc_status status;
+        int code;
+    } codes[] = {{CKVC_OK, 0},         {CKVC_CHECK_FAILED, 1}, {CKVC_E_USAGE, 64},
+                 {CKVC_E_DATA, 65},    {CKVC_E_MISMATCH, 65},  {CKVC_E_NOINPUT, 66},
+                 {CKVC_E_DEVICE, 69},  {CKVC_E_BUG, 70},       {CKVC_E_MEMORY, 71},
+                 {CKVC_E_SYSTEM, 71},  {CKVC_E_CREATE, 73},    {CKVC_E_IO, 74},
+                 {CKVC_E_STOPPED, 75}, {CKVC_E_CONFIG, 78},    {CKVC_E_INTERRUPTED, 130}};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (codes[i].status == status) { return codes[i].code; }
     }
     return 70;
 }

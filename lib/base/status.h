@@ -16,35 +16,24 @@
 #define CKVC_MUST_CHECK                   __attribute__((warn_unused_result))
 #define CKVC_PRINTF(fmt_index, first_arg) __attribute__((format(printf, fmt_index, first_arg)))
 
-/* Families in tens, so that a new code finds a place beside its kind. ckvc_exit_code() maps each to
- * the exit codes of the command line. */
+/* Families in tens, so that a new code finds a place beside its kind; in front of each meaning the
+ * command line's exit code, which ckvc_exit_code gives. */
 typedef enum ckvc_status {
     CKVC_OK = 0,
-    CKVC_CHECK_FAILED =
-        1, /* the work was done; a check that was asked for failed              exit 1   */
-    CKVC_E_USAGE =
-        10, /* an option or argument makes no sense                               exit 64  */
-    CKVC_E_CONFIG =
-        11, /* a configuration file or environment value makes no sense           exit 78  */
-    CKVC_E_DATA =
-        20, /* bytes from outside break their format, or values are out of range  exit 65  */
-    CKVC_E_MISMATCH =
-        30, /* two good inputs do not belong together                             exit 65  */
-    CKVC_E_NOINPUT =
-        40, /* an input file is missing or not readable                           exit 66  */
-    CKVC_E_DEVICE =
-        50, /* a device or library that was asked for is missing                  exit 69  */
-    CKVC_E_MEMORY =
-        60, /* no memory                                                          exit 71  */
-    CKVC_E_SYSTEM =
-        61, /* another refusal of the operating system                            exit 71  */
-    CKVC_E_CREATE =
-        70, /* an output cannot be created                                        exit 73  */
-    CKVC_E_IO = 71, /* reading or writing failed half way                                 exit 74 */
-    CKVC_E_STOPPED =
-        80, /* stopped on request; a valid checkpoint is on disk                  exit 75  */
-    CKVC_E_INTERRUPTED = 81, /* stopped on request; there is nothing to go on from exit 130 */
-    CKVC_E_BUG = 90 /* an invariant of ours does not hold                                 exit 70 */
+    CKVC_CHECK_FAILED = 1,   /* 1: the work was done; a check that was asked for failed */
+    CKVC_E_USAGE = 10,       /* 64: an option or argument makes no sense */
+    CKVC_E_CONFIG = 11,      /* 78: a configuration file or environment value makes no sense */
+    CKVC_E_DATA = 20,        /* 65: bytes from outside break their format, or values their range */
+    CKVC_E_MISMATCH = 30,    /* 65: two good inputs do not belong together */
+    CKVC_E_NOINPUT = 40,     /* 66: an input file is missing or not readable */
+    CKVC_E_DEVICE = 50,      /* 69: a device or library that was asked for is missing or wrong */
+    CKVC_E_MEMORY = 60,      /* 71: no memory */
+    CKVC_E_SYSTEM = 61,      /* 71: another refusal of the operating system */
+    CKVC_E_CREATE = 70,      /* 73: an output cannot be created */
+    CKVC_E_IO = 71,          /* 74: reading or writing failed half way */
+    CKVC_E_STOPPED = 80,     /* 75: stopped on request; a valid checkpoint is on disk */
+    CKVC_E_INTERRUPTED = 81, /* 130: stopped on request; there is nothing to go on from */
+    CKVC_E_BUG = 90          /* 70: an invariant of ours does not hold */
 } ckvc_status;
 
 typedef struct ckvc_err {

@@ -1,5 +1,4 @@
-/* UTF-8: one table-free decoder step after Unicode 15, table 3-7; everything else is built on it.
- */
+/* UTF-8: one decoder step without a table, after Unicode 15, table 3-7; all else is built on it. */
 #include "lib/base/utf8.h"
 
 #include <stdint.h>

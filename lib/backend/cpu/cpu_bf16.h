@@ -28,8 +28,7 @@ typedef enum cpu_products {
  * last column. */
 #define BF16_PIECE 256
 
-/* Before the first weight, and once: sets the backend's bf16, and with it what it says of itself.
- */
+/* Before the first weight, and once: sets the backend's bf16, and what it says of itself. */
 ckvc_status cpu_bf16_create(struct cpu_backend *c, cpu_products products,
                             ckvc_err *err) CKVC_MUST_CHECK;
 void cpu_bf16_destroy(struct cpu_backend *c); /* fine without one; all below need one */

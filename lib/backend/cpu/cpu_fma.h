@@ -5,8 +5,8 @@
  * given, so that a row's bits depend on the rows beside it unless all tiles have one small size.
  * Here every result is one chain of fused multiply-adds in a fixed order:
  *
- *   y[r][c] = (y[r][c] +) sum over blocks of FMA_DEPTH inputs, in order, of fma(x[r][k], w[c][k],
- * ...) from 0, k in order
+ *   y[r][c] = (y[r][c] +) sum over blocks of FMA_DEPTH inputs, in order, of
+ *                         fma(x[r][k], w[c][k], ...) from 0, k in order
  *
  * whatever the tile, the vector's width or the number of threads: AVX2 and AVX-512 give the same
  * bytes. Tiles are of 6 rows by two vectors, as in BLIS' Haswell kernel (Van Zee and van de Geijn

@@ -23,8 +23,9 @@ void (*cpu_selfcheck_spoil)(const char *kernel, int n_threads, float *y, size_t 
 
 typedef struct scene {
     backend *be;
-    float *x, *w, *k, *v;   /* [ROWS][IN], [OUT][IN], caches [KV_HEADS][CAPACITY][D] */
+    float *x, *w;           /* [ROWS][IN], [OUT][IN] */
     float *x_seen, *w_seen; /* as products see them: rounded with bf16 */
+    float *k, *v;           /* [KV_HEADS][CAPACITY][D], inside of w */
     be_buf *bx, *by;
     be_cache cache;
     be_weight *bw;
@@ -115,26 +116,27 @@ static float *seen(const backend *be, const float *v, size_t n) {
 
 static be_buf *filled(backend *be, size_t n, const float *data, size_t n_data) {
     be_buf *b = be->ops->buf_create(be, n);
-    if (n_data > 0) { be->ops->write(be, b, 0, data, n_data); }
+    be->ops->write(be, b, 0, data, n_data);
     return b;
 }
 
 static ckvc_status scene_open(scene *s, ckvc_err *err) {
     enum { CACHE = KV_HEADS * CAPACITY * D };
+    _Static_assert(2 * CACHE <= OUT * IN, "");
     backend *be = s->be;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     s->x = values(&rng, ROWS * IN);
     s->w = values(&rng, OUT * IN);
-    s->k = values(&rng, CACHE);
-    s->v = values(&rng, CACHE);
+    s->k = s->w;
+    s->v = s->w + CACHE;
     s->x_seen = seen(be, s->x, ROWS * IN);
     s->w_seen = seen(be, s->w, OUT * IN);
     for (int r = 0; r < ROWS; r++) {
         s->target[r] = r * 97 % OUT;
     }
     s->bx = filled(be, CAPACITY * IN, s->x, ROWS * IN);
-    s->by = filled(be, CAPACITY * IN, NULL, 0);
+    s->by = be->ops->buf_create(be, CAPACITY * IN);
     s->cache = (be_cache){filled(be, CACHE, s->k, CACHE), filled(be, CACHE, s->v, CACHE), CAPACITY};
     const be_matrix m = {.bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN};
     CKVC_TRY(be->ops->weight_create(be, &m, &s->bw, err));
@@ -142,13 +144,11 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
 }
 
 static void scene_close(scene *s) {
-    be_buf *const buffers[] = {s->bx, s->by, s->cache.k, s->cache.v};
-    float *const arrays[] = {s->x, s->w, s->k, s->v, s->x_seen, s->w_seen};
+    be_buf *const buffers[4] = {s->bx, s->by, s->cache.k, s->cache.v};
+    float *const arrays[4] = {s->x, s->w, s->x_seen, s->w_seen};
     s->be->ops->weight_free(s->be, s->bw);
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+    for (int i = 0; i < 4; i++) {
         s->be->ops->buf_free(s->be, buffers[i]);
-    }
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         free(arrays[i]);
     }
 }
