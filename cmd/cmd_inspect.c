@@ -140,11 +140,9 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
     char head[5] = "";
     const size_t n = fread(head, 1, 4, f);
     fclose(f);
-    if ((n == 4 && strcmp(head, "\x89"
-                                "CKV") == 0) ||
-        ends_with(path, ".ckvt")) {
+    if ((n == 4 && strcmp(head, "\211CKV") == 0) || ends_with(path, ".ckvt")) {
         *out = &table;
-    } else if ((n == 4 && strcmp(head, "\x89HDF") == 0) || ends_with(path, ".h5")) {
+    } else if ((n == 4 && strcmp(head, "\211HDF") == 0) || ends_with(path, ".h5")) {
         *out = &a_shard;
     } else if (gguf_is_file(path)) {
         *out = &model_dir;

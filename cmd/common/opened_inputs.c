@@ -162,33 +162,24 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) {
     const model_shape *s = model_get_shape(e->model);
-    table_file *f = NULL;
+    CKVC_AUTO(table_file_free_at) table_file *f = NULL;
     *out = NULL;
-    ckvc_status st = table_file_read(path, &f, err);
-    if (st != CKVC_OK) { return st; }
+    CKVC_TRY(table_file_read(path, &f, err));
     const ckvc_table *t = f->table;
     const char *fingerprint = json_string_value(json_object_get(f->meta, "fingerprint"));
-    if (t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads ||
-        t->head_axis != 0) {
-        st = ckvc_fail(err, CKVC_E_MISMATCH,
-                       "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc "
-                       "transfer` maps it",
-                       path, t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers,
-                       s->n_kv_heads);
-    } else if (fingerprint && strcmp(fingerprint, model_fingerprint(e->model)) != 0) {
-        st = ckvc_fail(
-            err, CKVC_E_MISMATCH,
+    FAIL_IF(t->n_layers != (uint32_t)s->n_layers || t->n_heads != (uint32_t)s->n_kv_heads ||
+                t->head_axis != 0,
+            CKVC_E_MISMATCH,
+            "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc transfer` "
+            "maps it",
+            path, t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers,
+            s->n_kv_heads);
+    FAIL_IF(fingerprint && strcmp(fingerprint, model_fingerprint(e->model)) != 0, CKVC_E_MISMATCH,
             "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
             fingerprint, model_fingerprint(e->model));
-    } else {
-        const setting made = setting_of_table(t, f->meta);
-        st = setting_match(&made, path, &o->setting, "this run", SETTING_SCORE, "give --", err);
-    }
-    if (st != CKVC_OK) {
-        table_file_free(f);
-        return st;
-    }
-    *out = f;
+    const setting made = setting_of_table(t, f->meta);
+    CKVC_TRY(setting_match(&made, path, &o->setting, "this run", SETTING_SCORE, "give --", err));
+    *out = ckvc_take(&f);
     return CKVC_OK;
 }
 
@@ -204,13 +195,11 @@ void inputs_close(opened_inputs *e) {
 
 ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) {
     char *end;
-    long v = strtol(text, &end, 10);
-    if (strcmp(text, "all") == 0) {
-        v = -1;
-    } else
-        USAGE_IF(*end || end == text || v < 1,
-                 "--variants: got '%s', wanted a number from 1 up, or all", text);
-    *variants = v;
+    const long v = strtol(text, &end, 10);
+    const bool all = strcmp(text, "all") == 0;
+    USAGE_IF(!all && (*end || end == text || v < 1),
+             "--variants: got '%s', wanted a number from 1 up, or all", text);
+    *variants = all ? -1 : v;
     return CKVC_OK;
 }
 

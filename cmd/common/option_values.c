@@ -5,13 +5,10 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <math.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
-#include "lib/base/memory.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20, WORD_MAX = 64 };
 

@@ -3,7 +3,7 @@
  *
  * A row belongs to a member of a struct. A file with tables says which before the first one,
  *
- *     #define OPTIONS_OF score_cli
+ *     #define OPTIONS_OF some_cli
  *     static const opt options[] = {
  *         OPT_GROUP(opts_model, inputs),                        rows of another struct, a member
  *         OPT_TITLE("output"),
@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/setting/setting.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 
@@ -37,8 +38,6 @@
         if (condition) { return ckvc_fail(err, status, __VA_ARGS__); }                             \
     } while (0)
 #define USAGE_IF(condition, ...) FAIL_IF(condition, CKVC_E_USAGE, __VA_ARGS__)
-
-#include "formats/setting/setting.h"
 
 typedef enum opt_type {
     OPT_IS_TITLE,  /* a heading in --help */
@@ -72,8 +71,8 @@ typedef struct opt {
     const struct opt *group;
     char letter;                  /* short option or 0 */
     const char *preset;           /* built-in value, as on a command line; NULL: none, 0, false */
-    const char *const *preset_at; /* where it stands */
-    int (*preset_of)(void);       /* the same, found out */
+    const char *const *preset_at; /* where such a value stands, or */
+    int (*preset_of)(void);       /* what finds it out */
 } opt;
 
 #define OPT_AT(member, c_type)                                                                     \

@@ -115,6 +115,14 @@ PY
     [[ $output != *"rest on little"* ]]
 }
 
+@test "inspect and verify know files by their first bytes, too" {
+    cp "$DIR/t.ckvt" "$DIR/a-table"
+    cp "$DIR/run/pass-01-both/shard-00000.h5" "$DIR/a-shard"
+    [ "$("$CKVC" verify "$DIR/a-table")" = "$DIR/a-table: ok, table" ]
+    [ "$("$CKVC" verify "$DIR/a-shard")" = "$DIR/a-shard: ok, shard" ]
+    [[ $("$CKVC" inspect "$DIR/a-table") == "$DIR/a-table: table"* ]]
+}
+
 @test "score looks at its outputs before it works" {
     echo mine >"$DIR/taken"
     run score --model "$DIR/none" --out "$DIR/taken"

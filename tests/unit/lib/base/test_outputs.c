@@ -1,0 +1,96 @@
+/* Outputs that are in the way: what nothing may replace, and what is an input or inside one; and
+ * JSON lines whose keys keep their order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "tests/unit/temp_folder.h"
+
+static ckvc_status check(const char *name, bool force) {
+    ckvc_err err = {0};
+    const ckvc_status st = ckvc_publish_check(in_temp_folder(name), force, &err);
+    assert_true((st == CKVC_OK) == (err.text[0] == 0));
+    return st;
+}
+
+static void test_only_regular_files_are_replaced(void **state) {
+    (void)state;
+    ckvc_err err = {0};
+    assert_int_equal(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err), CKVC_OK);
+    assert_int_equal(symlink("file", in_temp_folder("link")), 0);
+    assert_int_equal(symlink("nowhere", in_temp_folder("dangling")), 0);
+    assert_int_equal(mkfifo(in_temp_folder("pipe"), 0600), 0);
+    assert_int_equal(check("new", false), CKVC_OK);
+    assert_int_equal(check("file", true), CKVC_OK);
+    assert_int_equal(check("file", false), CKVC_E_CREATE);
+    const char *never[] = {"link", "dangling", "pipe", "", "none/new"};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        assert_int_equal(check(never[i], true), CKVC_E_CREATE);
+    }
+    assert_int_equal(access(in_temp_folder("new"), F_OK), -1); /* a check leaves nothing */
+}
+
+static void test_within(void **state) {
+    (void)state;
+    ckvc_err err = {0};
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("run/pass"), &err), CKVC_OK);
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("runs"), &err), CKVC_OK);
+    assert_int_equal(ckvc_publish_bytes(in_temp_folder("run/run.json"), "x", 1, false, &err),
+                     CKVC_OK);
+    assert_int_equal(symlink("run", in_temp_folder("way")), 0);
+    const struct {
+        const char *path, *other;
+        bool within;
+    } rows[] = {
+        {"run", "run", true},
+        {"run/run.json", "run", true},
+        {"run/run.json", "run/run.json", true},
+        {"run/pass/new", "run", true},
+        {"run/none/new/er", "run", true},
+        {"way/new", "run", true},
+        {"runs/../run/new", "run", true},
+        {"run/pass/new", "way", true},
+        {"runs/new", "run", false},
+        {"new", "run", false},
+        {"run/../new", "run", false},
+        {"run/new", "run/pass", false},
+        {"run/new", "none", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(
+            ckvc_path_within(in_temp_folder(rows[i].path), in_temp_folder(rows[i].other)),
+            rows[i].within);
+    }
+    assert_true(ckvc_path_within("new", "."));
+    assert_true(ckvc_path_within("/new", "/"));
+}
+
+static void test_keys_as_given(void **state) {
+    (void)state;
+    json_auto_t *o =
+        json_pack("{s:i, s:[f, f], s:{s:n, s:s}}", "b", 1, "c", 0.5, 3.0, "a", "z", "y", "q");
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer line = {0};
+    ckvc_json_append_as_given(&line, o);
+    assert_string_equal((char *)line.data,
+                        "{\"b\":1,\"c\":[0.5,3],\"a\":{\"z\":null,\"y\":\"q\"}}");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_only_regular_files_are_replaced),
+        cmocka_unit_test(test_within),
+        cmocka_unit_test(test_keys_as_given),
+    };
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
