@@ -45,10 +45,5 @@ ckvc_table *start_table_copy(const ckvc_table *from) {
 }
 
 table_file *start_table_file(const ckvc_table *from) {
-    table_file *f =
-        table_file_create(from->n_layers, from->n_heads, from->n_entropy_bins, from->n_ppl_bins,
-                          from->n_budgets, from->n_head_actions, from->n_gate_actions, false);
-    ckvc_table_free(f->table);
-    f->table = start_table_copy(from);
-    return f;
+    return table_file_around(start_table_copy(from), false);
 }

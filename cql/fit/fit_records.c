@@ -96,9 +96,11 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     r->n_filtered = pool.n_filtered;
     r->n_duplicates = pool.n_duplicates;
     const shard_header *h = &pool.first;
-    r->table = table_file_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
-                                 h->n_budgets, h->side[CKVC_SIDE_HEAD].n_actions,
-                                 h->side[CKVC_SIDE_GATE].n_actions, true);
+    r->table = table_file_around(ckvc_table_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins,
+                                                   h->n_ppl_bins, h->n_budgets,
+                                                   h->side[CKVC_SIDE_HEAD].n_actions,
+                                                   h->side[CKVC_SIDE_GATE].n_actions),
+                                 true);
     if (!r->table) {
         return ckvc_fail(err, CKVC_E_DATA,
                          "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "

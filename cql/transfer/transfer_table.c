@@ -259,8 +259,10 @@ static ckvc_status create_target(mapping *m, ckvc_err *err) {
     const uint64_t n_values =
         to->n_layers * ((uint64_t)to->n_heads * s->n_budgets + ckvc_tau_index(s, 1, 0, 0, 0));
     if (n_values <= CKVC_TABLE_MAX_BYTES / sizeof(float)) {
-        m->out = table_file_create(to->n_layers, to->n_heads, s->n_entropy_bins, s->n_ppl_bins,
-                                   s->n_budgets, s->n_head_actions, s->n_gate_actions, false);
+        m->out = table_file_around(ckvc_table_create(to->n_layers, to->n_heads, s->n_entropy_bins,
+                                                     s->n_ppl_bins, s->n_budgets, s->n_head_actions,
+                                                     s->n_gate_actions),
+                                   false);
     }
     if (!m->out) {
         return ckvc_fail(err, CKVC_E_USAGE,

@@ -6,7 +6,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "formats/setting/setting.h"
 #include "formats/side/side.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
@@ -34,14 +33,13 @@ typedef struct table_file {
     char content_id[CKVC_SHA256_HEX];
 } table_file;
 
-/* Takes nothing: allocates an empty table_file around a new table of the given shape, with META =
- * {} and evidence arrays (zeroed; Q = -inf) when with_evidence. NULL when memory is out. */
-table_file *table_file_create(uint32_t L, uint32_t G, uint32_t E, uint32_t P, uint32_t nB,
-                              uint32_t n_head_actions, uint32_t n_gate_actions, bool with_evidence);
+/* A file around a table (taken): META = {}, and evidence arrays (zeroed; Q = -inf) when
+ * with_evidence. NULL where there is no table, or its evidence would overflow. */
+table_file *table_file_around(ckvc_table *table, bool with_evidence);
 void table_file_free(table_file *t);
 CKVC_AUTO_OF(table_file, table_file_free)
 
-/* Reads and checks everything that formats.md lists; messages name the byte or section. */
+/* Reads and checks everything that table.md lists; messages name the byte or section. */
 ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Writes atomically; sets t->content_id. META gets the keys that repeat SHAPE from the table
  * itself; the caller has put in the rest. Holds the table against what the reader checks; a breach

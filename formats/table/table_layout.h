@@ -7,7 +7,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "formats/table/table_file.h"
+#include <jansson.h>
+
+#include "lib/base/hash.h"
+#include "lib/base/status.h"
+#include "lib/policy/ckvc_policy.h"
+
+struct table_file;
 
 enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
 enum {
@@ -88,7 +94,8 @@ typedef enum ckvt_section {
 enum {
     CKVT_REQUIRED = CKVT_META + 1,
     CKVT_EVIDENCE_BEGIN = CKVT_QHEAD,
-    CKVT_EVIDENCE_END = CKVT_LGATE + 1
+    CKVT_EVIDENCE_END = CKVT_LGATE + 1,
+    CKVT_OWNED_END = CKVT_SIGNATURE + 1 /* arrays from evidence on that are no ckvc_table's */
 };
 
 /* What a section must look like in a file with this table's shape. */
@@ -104,13 +111,16 @@ typedef struct ckvt_spec {
 bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]);
 const char *ckvt_name(ckvt_section s);
 size_t ckvt_type_bytes(ckvt_type type);
-/* Where the section's numbers are in t, NULL when absent: SHAPE and JSON sections have none. */
-void **ckvt_slot(table_file *t, ckvt_section s); /* the pointer itself */
-void *ckvt_values(const table_file *t, ckvt_section s);
+/* Where the pointer to a section's numbers stands, and the numbers: NULL when absent. SHAPE and
+ * JSON sections have none. */
+void **ckvt_slot(struct table_file *t, ckvt_section s);
+void *ckvt_values(const struct table_file *t, ckvt_section s);
+json_t **ckvt_json(struct table_file *t, ckvt_section s); /* of META, pROV, xFER; else NULL */
+void ckvt_shape(const ckvc_table *t, uint32_t out[8]);    /* SHAPE's numbers */
 
 /* Evidence, bootstrap shares and signature: no NaN, Q = -inf exactly where nothing was logged,
- * shares in [0, 1]. Returns 0, or -1 with a message that begins with the section's name. */
-int ckvt_check_evidence(const table_file *t, char *message, size_t message_size);
+ * shares in [0, 1]. The message begins with the section's name. */
+ckvc_status ckvt_check_evidence(const struct table_file *t, ckvc_err *err) CKVC_MUST_CHECK;
 /* META's "schema" and "shape", from the table. New reference. */
 json_t *ckvt_shape_json(const ckvc_table *t);
 #define CKVT_SCHEMA "ckvc-table-1"

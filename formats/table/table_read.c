@@ -2,22 +2,20 @@
  * goes first: after it, header and directory are well formed, every section lies inside the file at
  * its place, and the numeric sections make sense. What is left: the SHA-256 sums, the content id,
  * compressed sections, the evidence, and META's agreement with SHAPE. */
-#include "formats/table/table_file.h"
-
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
 
+#include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
-/* No compressed section may claim more; the evidence of the largest models takes a few dozen MiB.
- */
-enum { UNPACKED_MAX = 1 << 30 };
+/* All compressed sections of a file together may claim no more; the evidence of the largest models
+ * takes a few dozen MiB. */
+#define UNPACKED_MAX ((uint64_t)1 << 30)
 
 typedef struct file_section {
     char name[9];
@@ -50,24 +48,37 @@ static file_section section_at(const uint8_t *file, uint32_t index) {
     return s;
 }
 
+typedef struct reader {
+    const char *path;
+    const uint8_t *file;
+    table_file *t;
+    ckvt_spec specs[CKVT_SECTION_COUNT];
+    bool seen[CKVT_SECTION_COUNT + 1];
+    uint64_t unpacked; /* bytes, so far */
+    ckvc_err *err;
+} reader;
+
+#define REFUSE(r, ...) ckvc_fail((r)->err, CKVC_E_DATA, __VA_ARGS__)
+#define REFUSE_AT(r, s, what, ...)                                                                 \
+    REFUSE(r, "%s: byte %" PRIu64 ": section %s: " what, (r)->path, (s)->offset, (s)->name,        \
+           __VA_ARGS__)
+
 /* Type, rank and dims of a section that we know; a JSON section's length is its own. */
-static ckvc_status check_shape(const char *path, const file_section *s, const ckvt_spec *spec,
-                               ckvc_err *err) {
+static ckvc_status check_shape(const reader *r, const file_section *s) {
+    const ckvt_spec *spec = &r->specs[s->known];
     if (s->type != spec->type || s->rank != spec->rank) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: section %s: type %u, rank %u, want %d, %u", path,
-                         s->name, s->type, s->rank, spec->type, spec->rank);
+        return REFUSE(r, "%s: section %s: type %u, rank %u, want %d, %u", r->path, s->name, s->type,
+                      s->rank, spec->type, spec->rank);
     }
     if (spec->raw_only && s->codec != CKVT_RAW) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: section %s: codec %u, want 0: this section is always raw", path,
-                         s->name, s->codec);
+        return REFUSE(r, "%s: section %s: codec %u, want 0: this section is always raw", r->path,
+                      s->name, s->codec);
     }
     for (int d = 0; spec->type != CKVT_BYTES && d < spec->rank; d++) {
         if (s->dims[d] != spec->dims[d]) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: section %s: dimension %d is %" PRIu64
-                             ", SHAPE and the grids want %" PRIu64,
-                             path, s->name, d, s->dims[d], spec->dims[d]);
+            return REFUSE(
+                r, "%s: section %s: dimension %d is %" PRIu64 ", SHAPE and the grids want %" PRIu64,
+                r->path, s->name, d, s->dims[d], spec->dims[d]);
         }
     }
     return CKVC_OK;
@@ -78,233 +89,184 @@ static ckvc_status check_shape(const char *path, const file_section *s, const ck
 static uint64_t frame_window(const uint8_t *p, uint64_t n) {
     if (n < 6 || ckvc_get_u32(p) != 0xFD2FB528u) { return 0; }
     if (p[4] & 0x20) { /* single segment: the window is the content */
-        unsigned long long content = ZSTD_getFrameContentSize(p, (size_t)n);
+        const unsigned long long content = ZSTD_getFrameContentSize(p, (size_t)n);
         return content == ZSTD_CONTENTSIZE_ERROR || content == ZSTD_CONTENTSIZE_UNKNOWN
                    ? 0
                    : content + !content;
     }
-    uint64_t base = (uint64_t)1 << (10 + (p[5] >> 3));
+    const uint64_t base = (uint64_t)1 << (10 + (p[5] >> 3));
     return base + base / 8 * (p[5] & 7);
 }
 
-/* Unpacks a zstd section: one frame, of known size, within the window limit. *out is the caller's.
- */
-static ckvc_status unpack(const char *path, const uint8_t *file, const file_section *s,
-                          uint8_t **out, ckvc_err *err) {
-    const uint8_t *packed = file + s->offset;
-    uint64_t window = frame_window(packed, s->stored);
-    if (!window) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": section %s: not a zstd frame",
-                         path, s->offset, s->name);
-    }
-    unsigned long long content = ZSTD_getFrameContentSize(packed, (size_t)s->stored);
-    if (content != s->raw) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: byte %" PRIu64
-                         ": section %s: the zstd frame's content size is not the %" PRIu64
-                         " bytes of its dimensions",
-                         path, s->offset, s->name, s->raw);
+/* A zstd section: one frame, of known size, within the window limit and what a file may claim. */
+static ckvc_status check_frame(reader *r, const file_section *s) {
+    const uint8_t *packed = r->file + s->offset;
+    const uint64_t window = frame_window(packed, s->stored);
+    if (!window) { return REFUSE_AT(r, s, "%s", "not a zstd frame"); }
+    if (ZSTD_getFrameContentSize(packed, (size_t)s->stored) != s->raw) {
+        return REFUSE_AT(
+            r, s, "the zstd frame's content size is not the %" PRIu64 " bytes of its dimensions",
+            s->raw);
     }
     if (window > CKVT_ZSTD_WINDOW_MAX) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: byte %" PRIu64 ": section %s: zstd window of %" PRIu64
-                         " bytes, at most %d allowed",
-                         path, s->offset, s->name, window, CKVT_ZSTD_WINDOW_MAX);
+        return REFUSE_AT(r, s, "zstd window of %" PRIu64 " bytes, at most %d allowed", window,
+                         CKVT_ZSTD_WINDOW_MAX);
     }
-    if (s->raw > UNPACKED_MAX) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: section %s: %" PRIu64 " bytes when unpacked, at most %d allowed",
-                         path, s->name, s->raw, UNPACKED_MAX);
+    if (s->raw > UNPACKED_MAX - r->unpacked) {
+        return REFUSE(r,
+                      "%s: section %s: %" PRIu64 " bytes when unpacked, at most %" PRIu64
+                      " allowed in all sections together",
+                      r->path, s->name, s->raw, UNPACKED_MAX);
     }
-    size_t frame = ZSTD_findFrameCompressedSize(packed, (size_t)s->stored);
-    if (ZSTD_isError(frame) || frame != s->stored) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: byte %" PRIu64 ": section %s: want exactly one zstd frame of %" PRIu64
-                         " bytes",
-                         path, s->offset, s->name, s->stored);
+    r->unpacked += s->raw;
+    const size_t frame = ZSTD_findFrameCompressedSize(packed, (size_t)s->stored);
+    return !ZSTD_isError(frame) && frame == s->stored
+               ? CKVC_OK
+               : REFUSE_AT(r, s, "want exactly one zstd frame of %" PRIu64 " bytes", s->stored);
+}
+
+/* The section's bytes as they count, the caller's. */
+static ckvc_status unpack(reader *r, const file_section *s, uint8_t **out) {
+    const uint8_t *stored = r->file + s->offset;
+    if (s->codec != CKVT_ZSTD) {
+        *out = ckvc_copy(stored, (size_t)s->raw, 1);
+        return CKVC_OK;
     }
-    uint8_t *raw = ckvc_alloc((size_t)s->raw, 1);
-    size_t n = ZSTD_decompress(raw, (size_t)s->raw, packed, (size_t)s->stored);
+    CKVC_TRY(check_frame(r, s));
+    CKVC_AUTO_FREE uint8_t *raw = ckvc_alloc((size_t)s->raw, 1);
+    const size_t n = ZSTD_decompress(raw, (size_t)s->raw, stored, (size_t)s->stored);
     if (ZSTD_isError(n) || n != s->raw) {
-        free(raw);
-        return ckvc_fail(err, CKVC_E_DATA, "%s: byte %" PRIu64 ": section %s: zstd: %s", path,
-                         s->offset, s->name, ZSTD_isError(n) ? ZSTD_getErrorName(n) : "short");
+        return REFUSE_AT(r, s, "zstd: %s", ZSTD_isError(n) ? ZSTD_getErrorName(n) : "short");
     }
-    *out = raw;
+    *out = ckvc_take(&raw);
     return CKVC_OK;
 }
 
-/* Little-endian numbers -> a new array of the host. */
-static void *decode(const file_section *s, const uint8_t *raw) {
-    size_t width = ckvt_type_bytes((ckvt_type)s->type), n = (size_t)s->raw / width;
-    uint8_t *values = ckvc_alloc(n, width);
-    for (size_t i = 0; values && i < n; i++) {
+/* Little-endian numbers -> the host's, in place. */
+static void decode(const file_section *s, uint8_t *raw) {
+    const size_t width = ckvt_type_bytes((ckvt_type)s->type);
+    for (size_t i = 0; i < (size_t)s->raw; i += width) {
         if (width == 4) {
-            uint32_t v = ckvc_get_u32(raw + 4 * i);
-            memcpy(values + 4 * i, &v, 4);
+            const uint32_t v = ckvc_get_u32(raw + i);
+            memcpy(raw + i, &v, 4);
         } else {
-            uint64_t v = ckvc_get_u64(raw + 8 * i);
-            memcpy(values + 8 * i, &v, 8);
+            const uint64_t v = ckvc_get_u64(raw + i);
+            memcpy(raw + i, &v, 8);
         }
     }
-    return values;
 }
 
-static ckvc_status store_json(const char *path, const file_section *s, const uint8_t *raw,
-                              json_t **out, ckvc_err *err) {
-    char where[512];
-    snprintf(where, sizeof where, "%s: section %s", path, s->name);
-    ckvc_status status = ckvc_json_parse((const char *)raw, (size_t)s->raw, where, out, err);
-    if (!status && !json_is_object(*out)) {
-        status = ckvc_fail(err, CKVC_E_DATA, "%s: not a JSON object", where);
+/* Puts an optional or JSON section where it belongs; the required numbers are there already. */
+static ckvc_status store(reader *r, const file_section *s, uint8_t **raw) {
+    json_t **json = ckvt_json(r->t, s->known);
+    if (!json) {
+        decode(s, *raw);
+        *ckvt_slot(r->t, s->known) = ckvc_take(raw);
+        return CKVC_OK;
     }
-    return status;
+    CKVC_AUTO_FREE char *where = ckvc_format("%s: section %s", r->path, s->name);
+    CKVC_TRY(ckvc_json_parse((const char *)*raw, (size_t)s->raw, where, json, r->err));
+    return json_is_object(*json) ? CKVC_OK : REFUSE(r, "%s: not a JSON object", where);
 }
 
-/* Puts an optional or JSON section where it belongs in t; the required numbers are there already.
- */
-static ckvc_status store(table_file *t, const char *path, const file_section *s, const uint8_t *raw,
-                         ckvc_err *err) {
-    switch (s->known) {
-    case CKVT_META:
-        json_decref(t->meta);
-        t->meta = NULL;
-        return store_json(path, s, raw, &t->meta, err);
-    case CKVT_PROV:
-        return store_json(path, s, raw, &t->prov, err);
-    case CKVT_XFER:
-        return store_json(path, s, raw, &t->xfer, err);
-    default:
-        if ((int)s->known < CKVT_REQUIRED || s->known == CKVT_SECTION_COUNT) { return CKVC_OK; }
-    }
-    *ckvt_slot(t, s->known) = decode(s, raw);
-    return CKVC_OK;
-}
-
-static ckvc_status read_section(table_file *t, const char *path, const uint8_t *file,
-                                const file_section *s, const ckvt_spec *specs, ckvc_err *err) {
-    ckvc_status status;
-    if (s->known != CKVT_SECTION_COUNT && (status = check_shape(path, s, &specs[s->known], err))) {
-        return status;
-    }
-    uint32_t crc = ckvc_crc32(0, file + s->offset, (size_t)s->stored);
+static ckvc_status read_section(reader *r, const file_section *s) {
+    const bool known = s->known != CKVT_SECTION_COUNT;
+    if (known) { CKVC_TRY(check_shape(r, s)); }
+    const uint32_t crc = ckvc_crc32(0, r->file + s->offset, (size_t)s->stored);
     if (crc != s->crc) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: byte %" PRIu64 ": section %s: CRC-32 of its bytes is %08x, the "
-                         "directory says %08x: the file is damaged",
-                         path, s->offset, s->name, crc, s->crc);
+        return REFUSE_AT(
+            r, s, "CRC-32 of its bytes is %08x, the directory says %08x: the file is damaged", crc,
+            s->crc);
     }
-    uint8_t *unpacked = NULL;
-    if (s->codec == CKVT_ZSTD && (status = unpack(path, file, s, &unpacked, err))) {
-        return status;
-    }
-    const uint8_t *raw = unpacked ? unpacked : file + s->offset;
+    if (!known && s->codec == CKVT_ZSTD) { return check_frame(r, s); /* not ours to unpack */ }
+    CKVC_AUTO_FREE uint8_t *raw = NULL;
     uint8_t digest[CKVC_SHA256_BYTES];
+    CKVC_TRY(unpack(r, s, &raw));
     ckvc_sha256_bytes(raw, (size_t)s->raw, digest);
     if (memcmp(digest, s->sha256, sizeof digest)) {
-        status = ckvc_fail(err, CKVC_E_DATA,
-                           "%s: byte %" PRIu64 ": section %s: its SHA-256 is not the directory's",
-                           path, s->offset, s->name);
-    } else {
-        status = store(t, path, s, raw, err);
+        return REFUSE_AT(r, s, "%s", "its SHA-256 is not the directory's");
     }
-    free(unpacked);
-    return status;
+    const bool wanted = known && ((int)s->known >= CKVT_REQUIRED || s->known == CKVT_META);
+    return wanted ? store(r, s, &raw) : CKVC_OK;
 }
 
-static ckvc_status check_whole(table_file *t, const char *path, const bool *seen, ckvc_err *err) {
-    if (!seen[CKVT_META]) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: section META is missing", path);
-    }
-    int n_evidence = 0, missing = -1;
-    for (int i = CKVT_EVIDENCE_BEGIN; i < CKVT_EVIDENCE_END; i++) {
-        n_evidence += seen[i];
-        if (!seen[i]) { missing = i; }
-    }
-    if (n_evidence && missing >= 0) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: section %s is missing: the evidence comes all together or not at all",
-                         path, ckvt_name((ckvt_section)missing));
-    }
-    t->has_evidence = n_evidence > 0;
-    char breach[256];
-    if (ckvt_check_evidence(t, breach, sizeof breach)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: section %s", path, breach);
-    }
-
-    const char *schema = json_string_value(json_object_get(t->meta, "schema"));
+/* META against the rest of the file. */
+static ckvc_status check_meta(const reader *r) {
+    const json_t *meta = r->t->meta;
+    const char *schema = json_string_value(json_object_get(meta, "schema"));
     if (!schema || strcmp(schema, CKVT_SCHEMA)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: section META: schema is %s, want %s", path,
-                         schema ? schema : "missing", CKVT_SCHEMA);
+        return REFUSE(r, "%s: section META: schema is %s, want %s", r->path,
+                      schema ? schema : "missing", CKVT_SCHEMA);
     }
-    const char *probe = json_string_value(json_object_get(t->meta, "probe"));
-    if (ckvt_probe_operator(probe) != t->table->op) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: section META: probe is %s, but the header's flags say the operator %s", path,
-            probe ? probe : "missing", ckvc_operator_name(t->table->op));
+    const char *probe = json_string_value(json_object_get(meta, "probe"));
+    if (ckvt_probe_operator(probe) != r->t->table->op) {
+        return REFUSE(r,
+                      "%s: section META: probe is %s, but the header's flags say the operator %s",
+                      r->path, probe ? probe : "missing", ckvc_operator_name(r->t->table->op));
     }
-    json_t *want = ckvt_shape_json(t->table);
-    const json_t *got = json_object_get(t->meta, "shape");
-    ckvc_status status = want ? CKVC_OK : ckvc_fail_memory(err, "a table's shape", 0);
+    json_auto_t *want = ckvt_shape_json(r->t->table);
+    const json_t *got = json_object_get(meta, "shape");
     const char *key;
     json_t *value;
     json_object_foreach(want, key, value) {
-        if (!status && !json_equal(value, json_object_get(got, key))) {
-            status =
-                ckvc_fail(err, CKVC_E_DATA, "%s: section META: shape.%s is not the %lld of SHAPE",
-                          path, key, (long long)json_integer_value(value));
+        if (!json_equal(value, json_object_get(got, key))) {
+            return REFUSE(r, "%s: section META: shape.%s is not the %lld of SHAPE", r->path, key,
+                          (long long)json_integer_value(value));
         }
     }
-    if (!status && json_object_size(got) != json_object_size(want)) {
-        status = ckvc_fail(err, CKVC_E_DATA, "%s: section META: shape has %zu keys, want %zu", path,
-                           json_object_size(got), json_object_size(want));
+    return json_object_size(got) == json_object_size(want)
+               ? CKVC_OK
+               : REFUSE(r, "%s: section META: shape has %zu keys, want %zu", r->path,
+                        json_object_size(got), json_object_size(want));
+}
+
+static ckvc_status check_whole(reader *r) {
+    if (!r->seen[CKVT_META]) { return REFUSE(r, "%s: section META is missing", r->path); }
+    int n_evidence = 0, missing = -1;
+    for (int i = CKVT_EVIDENCE_BEGIN; i < CKVT_EVIDENCE_END; i++) {
+        n_evidence += r->seen[i];
+        if (!r->seen[i]) { missing = i; }
     }
-    json_decref(want);
-    return status;
+    if (n_evidence && missing >= 0) {
+        return REFUSE(r, "%s: section %s is missing: the evidence comes all together or not at all",
+                      r->path, ckvt_name((ckvt_section)missing));
+    }
+    r->t->has_evidence = n_evidence > 0;
+    ckvc_err breach = {0};
+    if (ckvt_check_evidence(r->t, &breach) != CKVC_OK) {
+        return REFUSE(r, "%s: section %s", r->path, breach.text);
+    }
+    return check_meta(r);
 }
 
 ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
-    char *bytes = NULL, message[512];
+    CKVC_AUTO_FREE char *bytes = NULL;
+    CKVC_AUTO(table_file_free_at) table_file *t = ckvc_calloc(1, sizeof *t);
+    char message[512];
     size_t size = 0;
-    table_file *t = NULL;
-    bool seen[CKVT_SECTION_COUNT + 1] = {false};
-    ckvt_spec specs[CKVT_SECTION_COUNT];
     *out = NULL;
-    ckvc_status status = ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err);
-    if (status) { return status; }
-    const uint8_t *file = (const uint8_t *)bytes;
-    t = ckvc_calloc(1, sizeof *t);
-    if (ckvc_table_parse_any(path, file, size, &t->table, message, sizeof message)) {
-        status = ckvc_fail(err, CKVC_E_DATA, "%s", message);
-        goto done;
+    CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
+    reader r = {.path = path, .file = (const uint8_t *)bytes, .t = t, .err = err};
+    if (ckvc_table_parse_any(path, r.file, size, &t->table, message, sizeof message)) {
+        return REFUSE(&r, "%s", message);
     }
-    if (!ckvt_specs(t->table, specs)) {
-        status =
-            ckvc_fail(err, CKVC_E_DATA, "%s: section SHAPE: its evidence would overflow", path);
-        goto done;
+    if (!ckvt_specs(t->table, r.specs)) {
+        return REFUSE(&r, "%s: section SHAPE: its evidence would overflow", path);
     }
-    uint32_t n_sections = ckvc_get_u32(file + CKVT_AT_N_SECTIONS);
-    for (uint32_t i = 0; i < n_sections && !status; i++) {
-        file_section s = section_at(file, i);
-        seen[s.known] = true;
-        status = read_section(t, path, file, &s, specs, err);
+    const uint32_t n_sections = ckvc_get_u32(r.file + CKVT_AT_N_SECTIONS);
+    for (uint32_t i = 0; i < n_sections; i++) {
+        const file_section s = section_at(r.file, i);
+        r.seen[s.known] = true;
+        CKVC_TRY(read_section(&r, &s));
     }
-    if (!status) { status = check_whole(t, path, seen, err); }
-    if (status) { goto done; }
+    CKVC_TRY(check_whole(&r));
     uint8_t digest[CKVC_SHA256_BYTES];
-    ckvt_content_id(file + CKVT_HEADER_BYTES, n_sections, digest);
+    ckvt_content_id(r.file + CKVT_HEADER_BYTES, n_sections, digest);
     ckvc_hex(digest, sizeof digest, t->content_id);
-    if (memcmp(digest, file + CKVT_AT_CONTENT_ID, sizeof digest)) {
-        status = ckvc_fail(err, CKVC_E_DATA,
-                           "%s: byte %d: the content id is not that of its sections (%s)", path,
-                           CKVT_AT_CONTENT_ID, t->content_id);
-        goto done;
+    if (memcmp(digest, r.file + CKVT_AT_CONTENT_ID, sizeof digest)) {
+        return REFUSE(&r, "%s: byte %d: the content id is not that of its sections (%s)", path,
+                      CKVT_AT_CONTENT_ID, t->content_id);
     }
-    *out = t;
-    t = NULL;
-done:
-    table_file_free(t);
-    free(bytes);
-    return status;
+    *out = ckvc_take(&t);
+    return CKVC_OK;
 }

@@ -21,8 +21,8 @@ static const char hostile[] = "<script>alert(1)</script> & \"x\"";
 
 /* L = 2, G = 2, E = 2, P = 1, one budget of 32 tokens, the default grids. */
 static table_file *small(const char *label, const int weights[4], bool evidence) {
-    table_file *t =
-        table_file_create(2, 2, 2, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS, evidence);
+    table_file *t = table_file_around(
+        ckvc_table_create(2, 2, 2, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS), evidence);
     assert_non_null(t);
     ckvc_table *k = t->table;
     k->window = 8;
@@ -213,7 +213,7 @@ static void two_tables(void **state) {
 static void other_shapes_are_not_compared(void **state) {
     (void)state;
     table_file *a = small("a", first_weights, false),
-               *b = table_file_create(1, 1, 1, 1, 1, 2, 2, false);
+               *b = table_file_around(ckvc_table_create(1, 1, 1, 1, 1, 2, 2), false);
     put(a, in("a2.ckvt"));
     b->table->window = 8;
     b->table->n_query_heads = 1;

@@ -155,7 +155,8 @@ static void fixed_policy_and_intervals(void **state) {
 
 static void two_peaks_of_weights(void **state) {
     (void)state;
-    table_file *t = table_file_create(8, 4, 1, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS, false);
+    table_file *t = table_file_around(
+        ckvc_table_create(8, 4, 1, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS), false);
     ckvc_table *k = t->table;
     k->window = 8;
     k->n_query_heads = 4;

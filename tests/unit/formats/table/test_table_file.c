@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
@@ -40,7 +41,7 @@ static int teardown(void **state) {
 /* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with
  * every section there is. */
 static table_file *sample(void) {
-    table_file *t = table_file_create(1, 2, 2, 2, 2, 3, 3, true);
+    table_file *t = table_file_around(ckvc_table_create(1, 2, 2, 2, 2, 3, 3), true);
     assert_non_null(t);
     ckvc_table *c = t->table;
     c->n_query_heads = 4;
@@ -219,7 +220,7 @@ static void test_operators(void **state) {
 
 /* The worked example of formats/table/table.md. */
 static table_file *one_layer(void) {
-    table_file *t = table_file_create(1, 1, 2, 1, 1, 3, 2, false);
+    table_file *t = table_file_around(ckvc_table_create(1, 1, 2, 1, 1, 3, 2), false);
     assert_non_null(t);
     ckvc_table *c = t->table;
     c->n_query_heads = 2;
@@ -291,8 +292,8 @@ static void test_content_id(void **state) {
 
 static void test_without_evidence(void **state) {
     (void)state;
-    table_file *t =
-        table_file_create(2, 1, 1, 1, 1, 1, 1, false); /* one bin: both edge sections are empty */
+    table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1),
+                                      false); /* one bin: both edge sections are empty */
     t->table->window = 1;
     t->table->budgets[0] = 8;
     t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
@@ -923,6 +924,25 @@ static void test_zstd_refusals(void **state) {
     add_part(k, "zBig", CKVT_BYTES, claim, sizeof claim, (uint64_t)1 << 40);
     ckvc_put_u16(part_of(k, "zBig")->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
     refuse_kit(k, 0, "section zBig: ");
+    /* Four of them within the limit each, over it together: nothing is unpacked to find out. A
+     * frame of 2^29 bytes that is all zeros: 4,096 blocks of one byte, 128 KiB each. */
+    k = take_apart();
+    const uint32_t n_blocks = 1u << 12;
+    const uint8_t head[] = {0x28, 0xB5, 0x2F, 0xFD, 0x80, 13 << 3, 0, 0, 0, 0x20};
+    uint8_t *zeros = calloc(sizeof head + 4 * (size_t)n_blocks, 1);
+    memcpy(zeros, head, sizeof head);
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        const uint32_t block = (1u << 17) << 3 | 1u << 1 | (i + 1 == n_blocks);
+        ckvc_put_u32(zeros + sizeof head + 4 * (size_t)i, block & 0xFFFFFF);
+    }
+    static const char *const names[] = {"zBig1", "zBig2", "zBig3"};
+    for (int i = 0; i < 3; i++) {
+        add_part(k, names[i], CKVT_BYTES, zeros, sizeof head + 4 * (size_t)n_blocks,
+                 (uint64_t)1 << 29);
+        ckvc_put_u16(part_of(k, names[i])->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    }
+    refuse_kit(k, 0, "section zBig2: 536870912 bytes when unpacked, at most 1073741824 allowed");
+    free(zeros);
 }
 
 static void test_not_files(void **state) {

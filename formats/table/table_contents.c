@@ -1,0 +1,363 @@
+/* The table file in memory: what its sections are, what they must hold, and its description for
+ * people (formats/table/table.md). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/table/table_file.h"
+#include "formats/table/table_layout.h"
+#include "lib/base/json.h"
+#include "lib/base/sizes.h"
+
+/* Dimensions by letter: L layers, G heads, E and P bins, e and p their inner edges, B budgets, h
+ * and g actions of heads and gate, digits themselves; JSON: none. */
+static const struct {
+    const char *name;
+    ckvt_type type;
+    const char *dims;
+} sections[CKVT_SECTION_COUNT] = {
+    [CKVT_SHAPE] = {"SHAPE", CKVT_U32, "8"},
+    [CKVT_BUDGET] = {"BUDGET", CKVT_F64, "B"},
+    [CKVT_GRIDHEAD] = {"GRIDHEAD", CKVT_F64, "h"},
+    [CKVT_GRIDGATE] = {"GRIDGATE", CKVT_F64, "g"},
+    [CKVT_WEIGHT] = {"WEIGHT", CKVT_F32, "LGB"},
+    [CKVT_TAU] = {"TAU", CKVT_F32, "LEPB"},
+    [CKVT_EDGEENT] = {"EDGEENT", CKVT_F64, "e"},
+    [CKVT_EDGEPPL] = {"EDGEPPL", CKVT_F64, "p"},
+    [CKVT_META] = {"META", CKVT_BYTES, ""},
+    [CKVT_QHEAD] = {"QHEAD", CKVT_F64, "LGBh"},
+    [CKVT_QGATE] = {"QGATE", CKVT_F64, "LEPBg"},
+    [CKVT_NHEAD] = {"NHEAD", CKVT_U64, "LGBh"},
+    [CKVT_NGATE] = {"NGATE", CKVT_U64, "LEPBg"},
+    [CKVT_MHEAD] = {"MHEAD", CKVT_F64, "LGBh"},
+    [CKVT_MGATE] = {"MGATE", CKVT_F64, "LEPBg"},
+    [CKVT_LGATE] = {"LGATE", CKVT_F64, "LEPBg"},
+    [CKVT_SHARE_HEAD] = {"sHEAD", CKVT_F32, "LGBh"},
+    [CKVT_SHARE_GATE] = {"sGATE", CKVT_F32, "LEPBg"},
+    [CKVT_SIGNATURE] = {"hSIG", CKVT_F64, "LG3"},
+    [CKVT_PROV] = {"pROV", CKVT_BYTES, ""},
+    [CKVT_XFER] = {"xFER", CKVT_BYTES, ""},
+};
+
+const char *ckvt_name(ckvt_section s) {
+    return sections[s].name;
+}
+
+size_t ckvt_type_bytes(ckvt_type type) {
+    static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8};
+    return bytes[type];
+}
+
+static uint64_t extent(const ckvc_table *t, char letter) {
+    switch (letter) {
+    case 'L':
+        return t->n_layers;
+    case 'G':
+        return t->n_heads;
+    case 'E':
+        return t->n_entropy_bins;
+    case 'P':
+        return t->n_ppl_bins;
+    case 'e':
+        return t->n_entropy_bins - 1;
+    case 'p':
+        return t->n_ppl_bins - 1;
+    case 'B':
+        return t->n_budgets;
+    case 'h':
+        return t->n_head_actions;
+    case 'g':
+        return t->n_gate_actions;
+    default:
+        return (uint64_t)(letter - '0');
+    }
+}
+
+bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]) {
+    bool fits = true;
+    for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
+        const char *dims = sections[i].dims;
+        ckvt_spec s = {.name = sections[i].name,
+                       .type = sections[i].type,
+                       .rank = *dims ? (uint16_t)strlen(dims) : 1,
+                       .bytes = *dims ? ckvt_type_bytes(sections[i].type) : 0,
+                       .raw_only = i < CKVT_REQUIRED};
+        for (int d = 0; dims[d]; d++) {
+            s.dims[d] = extent(t, dims[d]);
+            fits = fits && ckvc_mul_size(s.bytes, s.dims[d], &s.bytes);
+        }
+        out[i] = s;
+    }
+    return fits;
+}
+
+void **ckvt_slot(table_file *t, ckvt_section s) {
+    ckvc_table *c = t->table;
+    table_evidence *head = &t->evidence[CKVC_SIDE_HEAD], *gate = &t->evidence[CKVC_SIDE_GATE];
+    void *const slots[CKVT_SECTION_COUNT] = {
+        [CKVT_BUDGET] = &c->budgets,
+        [CKVT_GRIDHEAD] = &c->head_grid,
+        [CKVT_GRIDGATE] = &c->gate_grid,
+        [CKVT_WEIGHT] = &c->weight,
+        [CKVT_TAU] = &c->tau,
+        [CKVT_EDGEENT] = &c->edges_entropy,
+        [CKVT_EDGEPPL] = &c->edges_ppl,
+        [CKVT_QHEAD] = &head->q,
+        [CKVT_QGATE] = &gate->q,
+        [CKVT_NHEAD] = &head->n,
+        [CKVT_NGATE] = &gate->n,
+        [CKVT_MHEAD] = &head->m,
+        [CKVT_MGATE] = &gate->m,
+        [CKVT_LGATE] = &gate->l,
+        [CKVT_SHARE_HEAD] = &head->share,
+        [CKVT_SHARE_GATE] = &gate->share,
+        [CKVT_SIGNATURE] = &t->signature,
+    };
+    return slots[s];
+}
+
+void *ckvt_values(const table_file *t, ckvt_section s) {
+    void **slot = ckvt_slot((table_file *)(uintptr_t)t, s);
+    return slot ? *slot : NULL;
+}
+
+json_t **ckvt_json(table_file *t, ckvt_section s) {
+    return s == CKVT_META ? &t->meta : s == CKVT_PROV ? &t->prov : s == CKVT_XFER ? &t->xfer : NULL;
+}
+
+void ckvt_shape(const ckvc_table *t, uint32_t out[8]) {
+    const uint32_t shape[8] = {t->n_layers,   t->n_query_heads, t->n_heads, t->n_entropy_bins,
+                               t->n_ppl_bins, t->n_budgets,     t->window,  t->head_axis};
+    memcpy(out, shape, sizeof shape);
+}
+
+table_file *table_file_around(ckvc_table *table, bool with_evidence) {
+    ckvt_spec specs[CKVT_SECTION_COUNT];
+    if (!table || !ckvt_specs(table, specs)) {
+        ckvc_table_free(table);
+        return NULL;
+    }
+    table_file *t = ckvc_calloc(1, sizeof *t);
+    *t = (table_file){.table = table, .meta = json_object(), .has_evidence = with_evidence};
+    for (int i = CKVT_EVIDENCE_BEGIN; with_evidence && i < CKVT_EVIDENCE_END; i++) {
+        *ckvt_slot(t, (ckvt_section)i) = ckvc_calloc(1, specs[i].bytes);
+    }
+    for (int s = 0; with_evidence && s < CKVC_SIDE_COUNT; s++) {
+        const struct side side = side_of_table(table, (ckvc_side)s);
+        for (size_t i = 0; i < side.n_states * side.actions.n; i++) {
+            t->evidence[s].q[i] = -INFINITY;
+        }
+    }
+    return t;
+}
+
+void table_file_free(table_file *t) {
+    if (!t) { return; }
+    for (int i = CKVT_EVIDENCE_BEGIN; i < CKVT_OWNED_END; i++) {
+        if (t->table) { free(*ckvt_slot(t, (ckvt_section)i)); }
+    }
+    ckvc_table_free(t->table);
+    json_decref(t->meta);
+    json_decref(t->prov);
+    json_decref(t->xfer);
+    free(t);
+}
+
+/* ---- invariants ---- */
+
+#define BAD(...) ckvc_fail(err, CKVC_E_DATA, __VA_ARGS__)
+
+/* Counts are exact as doubles, and sums of them do not overflow. */
+#define RECORDS_MAX ((uint64_t)1 << 53)
+
+static ckvc_status check_side(const char *side, const table_evidence *e, size_t n, ckvc_err *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (e->n[i] ? !isfinite(e->q[i]) : !(isinf(e->q[i]) && e->q[i] < 0)) {
+            return BAD("Q%s[%zu] is %g with %llu records: want a finite value where an action was "
+                       "logged, -inf elsewhere",
+                       side, i, e->q[i], (unsigned long long)e->n[i]);
+        }
+        if (e->n[i] > RECORDS_MAX) {
+            return BAD("N%s[%zu] is %llu, over the limit of 2^53", side, i,
+                       (unsigned long long)e->n[i]);
+        }
+        if (!isfinite(e->m[i])) {
+            return BAD("M%s[%zu] is %g, want a finite value", side, i, e->m[i]);
+        }
+        if (e->l && !isfinite(e->l[i])) {
+            return BAD("L%s[%zu] is %g, want a finite value", side, i, e->l[i]);
+        }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status ckvt_check_evidence(const table_file *t, ckvc_err *err) {
+    static const char *const names[CKVC_SIDE_COUNT] = {"HEAD", "GATE"};
+    for (int k = 0; k < CKVC_SIDE_COUNT; k++) {
+        const struct side side = side_of_table(t->table, (ckvc_side)k);
+        const size_t n = side.n_states * side.actions.n;
+        const float *share = t->evidence[k].share;
+        if (t->has_evidence) { CKVC_TRY(check_side(names[k], &t->evidence[k], n, err)); }
+        for (size_t i = 0; share && i < n; i++) {
+            if (!(share[i] >= 0.0f && share[i] <= 1.0f)) {
+                return BAD("s%s[%zu] is %g, want a share between 0 and 1", names[k], i,
+                           (double)share[i]);
+            }
+        }
+    }
+    const size_t n = (size_t)t->table->n_layers * t->table->n_heads * 3;
+    for (size_t i = 0; t->signature && i < n; i++) {
+        if (!isfinite(t->signature[i])) {
+            return BAD("hSIG[%zu] is %g, want a finite value", i, t->signature[i]);
+        }
+    }
+    return CKVC_OK;
+}
+
+json_t *ckvt_shape_json(const ckvc_table *t) {
+    static const char *const names[8] = {"n_layers",       "n_heads",           "n_kv_heads",
+                                         "n_entropy_bins", "n_perplexity_bins", "n_budgets",
+                                         "window",         "head_axis"};
+    uint32_t shape[8];
+    json_t *o = json_object();
+    ckvt_shape(t, shape);
+    for (int i = 0; i < 8; i++) {
+        json_object_set_new(o, names[i], json_integer(shape[i]));
+    }
+    return o;
+}
+
+ckvc_operator ckvt_probe_operator(const char *probe) {
+    for (int op = CKVC_OPERATOR_PAPER + 1; probe && op < CKVC_OPERATOR_COUNT; op++) {
+        if (!strcmp(probe, ckvc_operator_name((ckvc_operator)op))) { return (ckvc_operator)op; }
+    }
+    return CKVC_OPERATOR_PAPER;
+}
+
+void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]) {
+    ckvc_sha256 s;
+    ckvc_sha256_init(&s);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *e = directory + i * CKVT_ENTRY_BYTES;
+        if (e[0] < 'A' || e[0] > 'Z') { continue; }
+        ckvc_sha256_update(&s, e + CKVT_ENTRY_NAME, 8);
+        ckvc_sha256_update(&s, e + CKVT_ENTRY_TYPE, 2);
+        ckvc_sha256_update(&s, e + CKVT_ENTRY_DIMS, 8 * CKVT_RANK_MAX);
+        ckvc_sha256_update(&s, e + CKVT_ENTRY_SHA256, CKVC_SHA256_BYTES);
+    }
+    ckvc_sha256_final(&s, digest);
+}
+
+/* ---- description ---- */
+
+/* Nested lists over dims[0 ... rank) of the values at index *at on, which moves along. */
+static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_t *at) {
+    if (axis == spec->rank) {
+        const size_t i = (*at)++;
+        switch (spec->type) {
+        case CKVT_F32:
+            return ckvc_json_real((double)((const float *)values)[i]);
+        case CKVT_F64:
+            return ckvc_json_real(((const double *)values)[i]);
+        case CKVT_U32:
+            return json_integer((json_int_t)((const uint32_t *)values)[i]);
+        default:
+            return json_integer((json_int_t)((const uint64_t *)values)[i]);
+        }
+    }
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < spec->dims[axis]; i++) {
+        json_array_append_new(list, nested(spec, values, axis + 1, at));
+    }
+    return list;
+}
+
+static json_t *describe_cells(const table_file *t) {
+    ckvt_spec specs[CKVT_SECTION_COUNT];
+    uint32_t shape[8];
+    json_t *out = json_object();
+    ckvt_shape(t->table, shape);
+    if (!ckvt_specs(t->table, specs)) { return out; /* such a table was never made */ }
+    for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
+        const void *values = i == CKVT_SHAPE ? shape : ckvt_values(t, (ckvt_section)i);
+        size_t at = 0;
+        if (values) {
+            json_object_set_new(out, sections[i].name, nested(&specs[i], values, 0, &at));
+        }
+    }
+    json_object_set(out, "meta", t->meta);
+    json_object_set_new(out, "content_id", json_string(t->content_id));
+    if (t->prov) { json_object_set(out, sections[CKVT_PROV].name, t->prov); }
+    if (t->xfer) { json_object_set(out, sections[CKVT_XFER].name, t->xfer); }
+    return out;
+}
+
+/* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
+ * `neutral` (as float32). */
+static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b) {
+    const float *values = side->entries, neutral = (float)side->kind->start;
+    char share_at[32];
+    double least = INFINITY, most = -INFINITY, sum = 0.0;
+    size_t count = 0, n_neutral = 0;
+    for (size_t i = b; i < side->n_states; i += side->nB, count++) {
+        const double x = (double)values[i];
+        least = x < least ? x : least;
+        most = x > most ? x : most;
+        sum += x;
+        n_neutral += values[i] == neutral;
+    }
+    snprintf(share_at, sizeof share_at, "share_at_%.1f", side->kind->start);
+    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budgets[b]),
+                     "entries", (json_int_t)count, "min", ckvc_json_real(least), "mean",
+                     ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), share_at,
+                     ckvc_json_real((double)n_neutral / (double)count));
+}
+
+static json_t *describe_side(const struct side *side, const uint64_t *n) {
+    const size_t n_actions = side->actions.n;
+    uint64_t records = 0, supported = 0, fewest = UINT64_MAX;
+    for (size_t s = 0; s < side->n_states; s++) {
+        uint64_t of_state = 0;
+        for (size_t a = 0; a < n_actions; a++) {
+            of_state += n[s * n_actions + a];
+        }
+        records += of_state;
+        supported += of_state > 0;
+        if (of_state && of_state < fewest) { fewest = of_state; }
+    }
+    return json_pack("{s:s, s:I, s:I, s:I, s:I}", "side", ckvc_side_name(side->which), "states",
+                     (json_int_t)side->n_states, "supported", (json_int_t)supported, "records",
+                     (json_int_t)records, "fewest_records", (json_int_t)(supported ? fewest : 0));
+}
+
+static json_t *describe_summary(const table_file *t) {
+    const ckvc_table *c = t->table;
+    json_t *values[CKVC_SIDE_COUNT], *evidence = json_array();
+    bool shares = false;
+    for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
+        const struct side side = side_of_table(c, (ckvc_side)s);
+        values[s] = json_array();
+        for (uint32_t b = 0; b < c->n_budgets; b++) {
+            json_array_append_new(values[s], describe_values(&side, c->budgets, b));
+        }
+        if (t->has_evidence) {
+            json_array_append_new(evidence, describe_side(&side, t->evidence[s].n));
+        }
+        shares = shares || t->evidence[s].share;
+    }
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:O, s:O*, s:O*}",
+        "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
+        ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
+        ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
+        ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
+        ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
+        ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", values[CKVC_SIDE_HEAD], "tau",
+        values[CKVC_SIDE_GATE], "evidence", evidence, "bootstrap", shares, "signature",
+        t->signature != NULL, "meta", t->meta, "transfer", t->xfer, "provenance", t->prov);
+}
+
+json_t *table_file_describe(const table_file *t, bool cells) {
+    return cells ? describe_cells(t) : describe_summary(t);
+}
