@@ -9,8 +9,7 @@
 
 #include "calib/actions/start_table.h"
 #include "calib/bench/bench_data.h"
-#include "calib/rollout/flops.h"
-#include "calib/rollout/rollouts_sweep.h"
+#include "calib/bench/flops.h"
 #include "calib/rollout/worker.h"
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
@@ -285,7 +284,7 @@ static ckvc_status describe(bench *b, const prompt_stage *stage, bench_row *row)
         n_kept[l] = prompt_sets_at(k, 0, l)->n_kept;
     }
     const double rollout = C > 0 ? flops_rollout(s, T, C, n_kept) : 0,
-                 sweep = C > 0 ? rollouts_sweep_flops(s, k, v, (uint32_t)C) : 0;
+                 sweep = C > 0 ? flops_sweep(s, k, v, (uint32_t)C) : 0;
     *row = (bench_row){.stage = stage->name, .unit = stage->unit, .work = n_actions};
     snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%lld", (long long)T, k->budget[0],
              (long long)C);

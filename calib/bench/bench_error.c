@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "calib/actions/start_table.h"
-#include "calib/rollout/rollouts_sweep.h"
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/reward.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "calib/log/stable.h"
-#include "calib/rollout/rollouts_check.h"
 #include "cql/solve/reward.h"
 #include "lib/base/memory.h"
 #include "lib/base/progress.h"

@@ -1,7 +1,7 @@
 /* Memory of a calibration: see memory_plan.h. */
 #include "calib/rollout/memory_plan.h"
 
-#include "calib/rollout/rollouts_sweep.h"
+#include "calib/rollout/rollouts.h"
 #include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 

@@ -1,6 +1,13 @@
-/* The losses of one prompt: full cache, baselines, distinct variants. Here what is asked for, and
- * the plain way to it: after one prefill, one continuation per distinct kept set. Slow and simple:
- * the oracle that every faster way is held against (method.md section 4).
+/* The losses of one prompt: full cache, baselines, distinct variants (method.md section 4).
+ *
+ *   plain  after one prefill, one continuation per distinct kept set: slow and simple, the oracle
+ *   sweep  all distinct variants in one sweep of the layers, cut into batches that the memory
+ *          allows; every batch starts from the baselines that its variants leave, a variant joins
+ *          at its layer (rollouts_sweep.c)
+ *   check  a share of what the sweep gave once more, the plain way (--check-rollouts)
+ *
+ * Each rollout of a sweep is the same bits as the plain way's, whatever the batches: its rows have
+ * tiles of their own.
  */
 #ifndef CKVC_ROLLOUTS_H
 #define CKVC_ROLLOUTS_H
@@ -8,6 +15,10 @@
 #include "calib/actions/prompt_sets.h"
 #include "calib/actions/variants.h"
 #include "lib/model/model.h"
+
+/* More lanes than this buy no speed: the products are thousands of rows high by then. */
+#define SWEEP_MAX_LANES 512
+#define CHECK_TOLERANCE 1e-5 /* nats; the same bits are expected */
 
 /* Losses are means over the continuation, nats per token, and may be non-finite. */
 typedef struct rollouts {
@@ -32,7 +43,7 @@ typedef struct rollout_scratch {
     rollout_extent most;
     double *nll;    /* [max_lanes][C] */
     kept_set *sets; /* [L] of a plain rollout */
-    /* of rollouts_sweep: */
+    /* of a sweep: */
     uint32_t *order;     /* [max variants]: by group of budgets, then layer, then as listed */
     uint32_t *first;     /* [nB * L + 1] */
     uint32_t *item;      /* [max_lanes]: variants of a batch, as they were taken */
@@ -50,7 +61,19 @@ ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t bud
                              ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status rollout_variant(rollout_scratch *w, const rollouts *r, size_t i, double *loss,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* All of them. */
+/* All of them. The sweep needs a scratch and a session of at least 2 lanes. */
 ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
+
+typedef struct rollouts_sample {
+    double share;
+    uint64_t seed;
+    const char *prompt_id;
+} rollouts_sample;
+/* Baselines and variants whose hash of (seed, prompt, budget group, layer, set) falls into the
+ * share are done again; one that differs by more than CHECK_TOLERANCE is CKVC_CHECK_FAILED with the
+ * prompt and the action. *n_checked counts on. */
+ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts_sample *of,
+                           uint64_t *n_checked, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

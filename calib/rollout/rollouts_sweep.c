@@ -1,10 +1,9 @@
-/* The sweep over a prompt's distinct variants: see rollouts_sweep.h. */
-#include "calib/rollout/rollouts_sweep.h"
+/* The sweep over a prompt's distinct variants: see rollouts.h. */
+#include "calib/rollout/rollouts.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "calib/rollout/flops.h"
 #include "lib/base/progress.h"
 
 /* Whose baseline a variant leaves. */
@@ -130,24 +129,4 @@ ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) {
         ckvc_progress_step((uint64_t)(b.n_starts + b.n_variants));
     }
     return CKVC_OK;
-}
-
-double rollouts_sweep_flops(const model_shape *shape, const prompt_sets *k, const variant_list *v,
-                            uint32_t C) {
-    uint32_t n_kept[MODEL_LAYERS_MAX];
-    double total = flops_rollout(shape, k->n_tokens, C, NULL); /* the full cache's */
-    for (uint32_t b = 0; b < k->n_budgets; b++) {
-        if (v->group[b] != b) { continue; }
-        for (uint32_t l = 0; l < k->n_layers; l++) {
-            n_kept[l] = prompt_sets_at(k, b, l)->n_kept;
-        }
-        total += flops_rollout(shape, k->n_tokens, C, n_kept);
-        for (uint32_t i = 0; i < v->n; i++) {
-            const variant *item = &v->items[i];
-            if (group_of(v, i) == b) {
-                total += flops_variant(shape, C, (int32_t)item->layer, item->offsets[1], n_kept);
-            }
-        }
-    }
-    return total;
 }

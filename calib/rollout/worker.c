@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "calib/rollout/rollouts_sweep.h"
 #include "lib/base/memory.h"
 
 ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,

@@ -35,9 +35,7 @@ static void test_values(void **state) {
     ckvc_err err;
     action_grid g, of;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-        assert_int_equal(
-            parse((ckvc_side)side, side ? GATES : HEADS, &g, &err),
-            CKVC_OK);
+        assert_int_equal(parse((ckvc_side)side, side ? GATES : HEADS, &g, &err), CKVC_OK);
         action_grid_default((ckvc_side)side, &of);
         assert_int_equal(g.n, of.n);
         assert_memory_equal(g.values, of.values, g.n * sizeof *g.values); /* to the bit */

@@ -11,8 +11,7 @@
 #include <string.h>
 
 #include "calib/rollout/memory_plan.h"
-#include "calib/rollout/rollouts_check.h"
-#include "calib/rollout/rollouts_sweep.h"
+#include "calib/rollout/rollouts.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"

@@ -1,5 +1,5 @@
 /* Counted operations: see flops.h. */
-#include "calib/rollout/flops.h"
+#include "calib/bench/flops.h"
 
 /* One row through a layer's products: queries and output; keys and values; the MLP's three. */
 static double row_q(const model_shape *s) {
@@ -78,4 +78,23 @@ double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_
         sum += rollout_layer(s, rows, (double)n_kept[l]);
     }
     return sum;
+}
+
+double flops_sweep(const model_shape *s, const prompt_sets *k, const variant_list *v, uint32_t C) {
+    uint32_t n_kept[MODEL_LAYERS_MAX];
+    double total = flops_rollout(s, k->n_tokens, C, NULL); /* the full cache's */
+    for (uint32_t b = 0; b < k->n_budgets; b++) {
+        if (v->group[b] != b) { continue; }
+        for (uint32_t l = 0; l < k->n_layers; l++) {
+            n_kept[l] = prompt_sets_at(k, b, l)->n_kept;
+        }
+        total += flops_rollout(s, k->n_tokens, C, n_kept);
+        for (uint32_t i = 0; i < v->n; i++) {
+            const variant *item = &v->items[i];
+            if (v->group[item->budget] == b) {
+                total += flops_variant(s, C, (int32_t)item->layer, item->offsets[1], n_kept);
+            }
+        }
+    }
+    return total;
 }

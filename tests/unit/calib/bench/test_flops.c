@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "calib/rollout/flops.h"
+#include "calib/bench/flops.h"
 
 /* Two layers of width 4, two query heads of 3 on one KV head, MLP of 5, vocabulary of 7. A row
  * costs, in multiply-adds: queries 4*6 = 24, keys and values 2*4*3 = 24, output 24, MLP 3*4*5 = 60,
