@@ -17,13 +17,11 @@ typedef struct bench_options {
     uint64_t seed;
     const char *scratch_dir;   /* where the shard is written, read and removed */
     const int32_t *tokens;     /* [T + C] of a real prompt, borrowed; NULL: random ids */
-    const char *const *stages; /* only these, by the names of bench_stages; n_stages 0: all */
+    const char *const *stages; /* only these, by name; n_stages 0: all */
     size_t n_stages;
 } bench_options;
 
 #define BENCH_ENOUGH 60.0 /* seconds */
-extern const char
-    *const bench_stages[]; /* NULL-ended; "error" is not bench_run's but bench_error.h's */
 
 /* CSV with a header line:
  *   stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note

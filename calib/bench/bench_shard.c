@@ -1,11 +1,10 @@
-/* What `ckvc bench` works on where no prompt does: see bench_data.h. */
-#include "calib/bench/bench_data.h"
+/* A made-up shard: see bench_shard.h. */
+#include "calib/bench/bench_shard.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "calib/actions/start_table.h"
-#include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
@@ -55,46 +54,4 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
         shard_add_record(s, &r);
     }
     return CKVC_OK;
-}
-
-/* n values in [-1, 1) in a buffer of the backend. */
-static be_buf *random_buf(backend *be, ckvc_rng *rng, size_t n) {
-    float piece[4096];
-    be_buf *b = be->ops->buf_create(be, n);
-    for (size_t at = 0; at < n; at += 4096) {
-        const size_t m = n - at < 4096 ? n - at : 4096;
-        for (size_t i = 0; i < m; i++) {
-            piece[i] = (float)(ckvc_rng_double(rng) * 2 - 1);
-        }
-        be->ops->write(be, b, at, piece, m);
-    }
-    return b;
-}
-
-void bench_attention_init(bench_attention *a, backend *be, const be_attention_shape *s,
-                          int64_t n_tokens, uint64_t seed) {
-    const int64_t rows = be_padded_rows(n_tokens);
-    const size_t q = (size_t)(rows * s->n_heads * s->head_dim),
-                 kv = (size_t)(rows * s->n_kv_heads * s->head_dim);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 7, 0);
-    *a = (bench_attention){.shape = *s, .n_tokens = n_tokens};
-    a->q = random_buf(be, &rng, q);
-    a->cache.k = random_buf(be, &rng, kv);
-    a->cache.v = random_buf(be, &rng, kv);
-    a->cache.capacity = rows;
-    a->out = be->ops->buf_create(be, q);
-}
-
-ckvc_status bench_attention_run(backend *be, const bench_attention *a, ckvc_err *err) {
-    be->ops->attention_causal(be, &a->shape, 0, a->n_tokens, a->q, &a->cache, a->out);
-    return be->ops->sync(be, err);
-}
-
-void bench_attention_fini(backend *be, bench_attention *a) {
-    be->ops->buf_free(be, a->q);
-    be->ops->buf_free(be, a->cache.k);
-    be->ops->buf_free(be, a->cache.v);
-    be->ops->buf_free(be, a->out);
-    *a = (bench_attention){0};
 }

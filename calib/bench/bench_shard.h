@@ -1,0 +1,12 @@
+/* A shard's worth of records for `ckvc bench` to write and read. */
+#ifndef CKVC_BENCH_SHARD_H
+#define CKVC_BENCH_SHARD_H
+
+#include "formats/shard/shard_h5.h"
+
+/* As a run writes it: every column filled, values as random as rewards are. *out is the caller's,
+ * also after an error. */
+ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t seed, shard **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+
+#endif
