@@ -272,7 +272,7 @@ static void alive_table(const report *r, ckvc_buffer *b) {
         "thresholds of", "choices", "by the loss", "by the penalty", "the loss is flat"};
     size_t i, k;
     json_t *run, *budget;
-    html_table_begin(b, NULL, "llrrrlrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "llrrrlrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "runs"), i, run) {
         json_array_foreach(json_object_get(run, "budgets"), k, budget) {
             const json_t *all = json_object_get(budget, "all"), *split = NULL;
@@ -341,7 +341,7 @@ static void cells_table(const report *r, ckvc_buffer *b) {
         "sets differ",   "choices", "by the loss", "by the penalty", "the loss is flat"};
     size_t i, k;
     json_t *run, *budget;
-    html_table_begin(b, NULL, "lllrrrrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "lllrrrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "runs"), i, run) {
         json_array_foreach(json_object_get(run, "budgets"), k, budget) {
             const report_table *t = NULL;
@@ -372,7 +372,7 @@ static void kept_table(const report *r, ckvc_buffer *b) {
         "sets differ", "kept/layer", "allowed",      "of them in window"};
     size_t i, k;
     json_t *run, *budget;
-    html_table_begin(b, NULL, "lllrrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "lllrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "runs"), i, run) {
         json_array_foreach(json_object_get(run, "budgets"), k, budget) {
             const json_t *sources = json_object_get(budget, "sources");

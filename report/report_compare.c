@@ -100,7 +100,7 @@ static void overall_table(ckvc_buffer *b, const json_t *list, const char *captio
     size_t i;
     json_t *o;
     if (json_array_size(list) == 0) { return; }
-    html_table_begin(b, caption, "lrrrrnrr", columns, COLUMNS);
+    html_table_old(b, caption, "lrrrrnrr", columns, COLUMNS);
     json_array_foreach(list, i, o) {
         const json_t *all = json_object_get(o, "all");
         char base[160];
@@ -156,7 +156,7 @@ static void policies_table(ckvc_buffer *b, const json_t *of_scores) {
     json_t *series;
     if (json_array_size(identity) + json_array_size(matched) == 0) { return; }
     html_details_begin(b, "Every policy on the same prompts");
-    html_table_begin(b, NULL, "lrrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "lrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(of_scores, "series"), i, series) {
         const json_t *a = only_of(identity, series, &n_identity),
                      *m = only_of(matched, series, &n_matched), *any = a ? a : m;
@@ -311,7 +311,7 @@ static void parts_table(ckvc_buffer *b, const json_t *list, const char *caption)
         parts += count_parts(o);
     }
     if (parts == 0) { return; }
-    html_table_begin(b, caption, "lrrnrr", columns, COLUMNS);
+    html_table_old(b, caption, "lrrnrr", columns, COLUMNS);
     json_array_foreach(list, i, o) {
         if (count_parts(o) == 0) { continue; }
         html_group(b, COLUMNS, "%s against %s, budget %s", report_str(o, "title"),

@@ -267,7 +267,7 @@ static void coverage_table(const report *r, ckvc_buffer *b) {
                                           "logged", "risk cells", "thin"};
     size_t i;
     json_t *run;
-    html_table_begin(b, NULL, "llrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "llrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "runs"), i, run) {
         const json_t *o = json_object_get(run, "coverage"),
                      *sources = json_object_get(o, "sources");

@@ -56,7 +56,7 @@ void report_attention_section(const report *r, ckvc_buffer *b) {
                    "the root mean square of m over the C\u22121 queries.");
     report_page_figures(r, b, "attention");
     html_details_begin(b, "Numbers: every policy, means over layers and prompts");
-    html_table_begin(b, NULL, "lrrrrrrrrrr", columns, COLUMNS);
+    html_table_old(b, NULL, "lrrrrrrrrrr", columns, COLUMNS);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i), *layers = json_object_get(o, "layers");
         const json_t *before = i ? json_array_get(list, i - 1) : NULL;
@@ -115,7 +115,7 @@ static void utilities_part(const json_t *list, ckvc_buffer *b) {
                    "into what the head alone says, "
                    "what the prompt "
                    "alone says, and what neither does.");
-    html_table_begin(b, NULL, "lrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "lrrrrr", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i);
         html_row_begin(b);
@@ -149,7 +149,7 @@ static void weights_part(const json_t *list, ckvc_buffer *b) {
                    "Sarle's coefficient is 0.56 for an "
                    "even spread, more "
                    "points to two peaks or a long tail.");
-    html_table_begin(b, NULL, "llrrrrrn", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "llrrrrrn", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i);
         double p = report_num(o, "p");
@@ -216,7 +216,7 @@ static void damage_part(const json_t *list, ckvc_buffer *b) {
                    "with damage is also given at equal length: partial correlations given T, of "
                    "ranks and of values, with 95%% intervals over "
                    "resampled prompts.");
-    html_table_begin(b, "Damage against risk", "lrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, "Damage against risk", "lrrrr", columns, sizeof columns / sizeof *columns);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i), *of = json_object_get(o, "correlations");
         html_group(b, sizeof columns / sizeof *columns,
@@ -251,7 +251,7 @@ static void damage_part(const json_t *list, ckvc_buffer *b) {
         "medians over the same "
         "prompts. If damage "
         "had nothing to do with the risks, the share would be that of low risk among all prompts.");
-    html_table_begin(b, NULL, "llrrrrrr", worst_columns,
+    html_table_old(b, NULL, "llrrrrrr", worst_columns,
                      sizeof worst_columns / sizeof *worst_columns);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i), *w = json_object_get(o, "worst_tenth");

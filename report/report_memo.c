@@ -139,7 +139,7 @@ void report_memo_section(const report *r, ckvc_buffer *b) {
         "cost none: the memo rate "
         "is the share "
         "of the logged actions that cost nothing. Every layer's counts are in report.json.");
-    html_table_begin(b, NULL, "llrrrrl", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "llrrrrl", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "runs"), i, run) {
         json_object_foreach(json_object_get(run, "memo"), name, side) {
             row(b, run, name, side);

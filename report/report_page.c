@@ -22,10 +22,7 @@ void report_page_figures(const report *r, ckvc_buffer *b, const char *section) {
             html_figures_begin(b);
             open = true;
         }
-        char picture[160], numbers[160];
-        snprintf(picture, sizeof picture, "%s.svg", f->name);
-        snprintf(numbers, sizeof numbers, "%s.csv", f->name);
-        html_figure(b, &f->inline_svg, f->caption, picture, numbers);
+        html_figure(b, &f->inline_svg, f->caption, f->name);
     }
     if (open) { html_figures_end(b); }
 }
@@ -150,7 +147,7 @@ static void heads_section(const report *r, ckvc_buffer *b) {
     html_section_begin(b, "heads", "Head weights");
     report_page_figures(r, b, "heads");
     html_details_begin(b, "Numbers");
-    html_table_begin(b, NULL, "llrrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, NULL, "llrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "tables"), i, t) {
         json_array_foreach(json_object_get(t, "head"), k, o) {
             html_row_begin(b);
@@ -188,7 +185,7 @@ static void gate_section(const report *r, ckvc_buffer *b) {
                    "records; equal thresholds count as not rising and as not falling.");
     report_page_figures(r, b, "gate");
     html_details_begin(b, "Numbers: monotone in risk?");
-    html_table_begin(b, "Monotone in risk?", "llrrrrrrrr", columns,
+    html_table_old(b, "Monotone in risk?", "llrrrrrrrr", columns,
                      sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(r->json, "tables"), i, t) {
         json_array_foreach(json_object_get(t, "gate"), k, o) {
@@ -245,7 +242,7 @@ static void evidence_section(const report *r, ckvc_buffer *b) {
                        "the reward chose. With equal counts it is 0 for every α. By penalty: gate "
                        "choices that the loss alone "
                        "would not have made.");
-        html_table_begin(b, NULL, "llrrrrrrrrrrr", columns, sizeof columns / sizeof *columns);
+        html_table_old(b, NULL, "llrrrrrrrrrrr", columns, sizeof columns / sizeof *columns);
         json_array_foreach(json_object_get(r->json, "tables"), i, t) {
             for (int side = 0; side < 2; side++) {
                 const char *name = ckvc_side_name(side ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD);
@@ -363,7 +360,7 @@ static void provenance_section(const report *r, ckvc_buffer *b) {
     static const char *const table_columns[] = {"table", "file",        "content id",
                                                 "model", "fingerprint", "layers × heads",
                                                 "bins",  "window",      "fitted from"};
-    html_table_begin(b, "Tables", "lllllllrl", table_columns,
+    html_table_old(b, "Tables", "lllllllrl", table_columns,
                      sizeof table_columns / sizeof *table_columns);
     json_array_foreach(json_object_get(r->json, "tables"), i, o) {
         const json_t *meta = json_object_get(o, "meta"), *shape = json_object_get(o, "shape");
@@ -427,7 +424,7 @@ static void provenance_section(const report *r, ckvc_buffer *b) {
         char caption[300];
         snprintf(caption, sizeof caption, "How %.200s %.60s was made", report_str(o, "tag"),
                  report_str(o, "name"));
-        html_table_begin(b, caption, "ll", columns, 2);
+        html_table_old(b, caption, "ll", columns, 2);
         flat_rows(b, "", json_object_get(o, "meta"), 0);
         if (json_is_object(json_object_get(o, "transfer"))) {
             flat_rows(b, "transfer", json_object_get(o, "transfer"), 0);
@@ -484,7 +481,7 @@ static void words_section(ckvc_buffer *b) {
     static const char *const columns[] = {"word", "meaning"};
     html_section_begin(b, "words", "What the words mean");
     html_details_begin(b, "Reward, identity, limit, undecided ...");
-    html_table_begin(b, NULL, "ll", columns, 2);
+    html_table_old(b, NULL, "ll", columns, 2);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         html_row_begin(b);
         html_cell(b, 'l', "%s", words[i][0]);

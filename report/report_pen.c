@@ -56,8 +56,9 @@ void pen_finish(report_pen *p, const char *section, const char *name, const char
                        .name = ckvc_strdup(name),
                        .caption = ckvc_strdup(caption),
                        .csv = p->csv};
-    svg_render(&p->s, title, false, &f.inline_svg);
-    svg_render(&p->s, title, true, &f.file_svg);
+    (void)title;
+    svg_render(&p->s, false, &f.inline_svg);
+    svg_render(&p->s, true, &f.file_svg);
     svg_fini(&p->s);
     if (p->rc == CKVC_OK) {
         p->rc = ckvc_grow((void **)&r->figures, &r->cap_figures, r->n_figures + 1,

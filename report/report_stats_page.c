@@ -116,7 +116,7 @@ static void head_table(const json_t *pairs, ckvc_buffer *b) {
                                           "mean |Δw|"};
     size_t i, k;
     json_t *pair, *o;
-    html_table_begin(b, "Head weights", "nnrrrrrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(b, "Head weights", "nnrrrrrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(pairs, i, pair) {
         json_array_foreach(json_object_get(pair, "head"), k, o) {
             const json_t *of = json_object_get(o, "interval");
@@ -149,7 +149,7 @@ static void gate_table(const json_t *pairs, ckvc_buffer *b) {
     enum { COLUMNS = sizeof columns / sizeof *columns };
     size_t i, k;
     json_t *pair, *o;
-    html_table_begin(b, "Gate thresholds", "lrlrrrrr", columns, COLUMNS);
+    html_table_old(b, "Gate thresholds", "lrlrrrrr", columns, COLUMNS);
     json_array_foreach(pairs, i, pair) {
         json_array_foreach(json_object_get(pair, "gate"), k, o) {
             for (int binding = 0; binding < 2; binding++) {
@@ -283,7 +283,7 @@ static void entries_table(const json_t *tables, ckvc_buffer *b) {
         "refits",    "prompts", "rollouts"};
     size_t i;
     json_t *t;
-    html_table_begin(b, "Entries: better than the neutral choice beyond chance?", "llrrrrrrrrr",
+    html_table_old(b, "Entries: better than the neutral choice beyond chance?", "llrrrrrrrrr",
                      columns, sizeof columns / sizeof *columns);
     json_array_foreach(tables, i, t) {
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
@@ -358,7 +358,7 @@ static void variance_table(const json_t *tables, ckvc_buffer *b) {
         if (draw) {
             html_table_end(b);
         } else {
-            html_table_begin(b,
+            html_table_old(b,
                              "Where rewards vary: shares of the sums of squares of advantages "
                              "within states, pooled",
                              "lllrrrrrrrr", columns, sizeof columns / sizeof *columns);
@@ -408,7 +408,7 @@ static void settings_tables(const json_t *tables, ckvc_buffer *b) {
     enum { COLUMNS = sizeof columns / sizeof *columns };
     size_t i, k;
     json_t *t, *row;
-    html_table_begin(b, "The same records under other weights of conservatism", "rrrrr", columns,
+    html_table_old(b, "The same records under other weights of conservatism", "rrrrr", columns,
                      COLUMNS);
     json_array_foreach(tables, i, t) {
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
@@ -441,7 +441,7 @@ static void settings_tables(const json_t *tables, ckvc_buffer *b) {
         "table",         "side",    "decided by α",   "turned by random counts",
         "other rewards", "changed", "AdamW: changed", "distance of Q",
         "updates"};
-    html_table_begin(b, "Other ways to fit the same records", "llrrlrrrr", other,
+    html_table_old(b, "Other ways to fit the same records", "llrrlrrrr", other,
                      sizeof other / sizeof *other);
     json_array_foreach(tables, i, t) {
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {

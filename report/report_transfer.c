@@ -206,7 +206,7 @@ static void matrix_table(ckvc_buffer *b, const json_t *m) {
         snprintf(caption, sizeof caption,
                  "Drop of reward, nats per token: heads by %.32s, budget %s",
                  report_str(m, "heads"), report_budget(report_num(m, "budget")));
-        html_table_begin(b, caption, align, columns, n + 1);
+        html_table_old(b, caption, align, columns, n + 1);
         for (size_t s = 0; s < json_array_size(sources); s++) {
             html_row_begin(b);
             html_cell(b, 'l', "%s", json_string_value(json_array_get(sources, s)));
@@ -265,7 +265,7 @@ void report_transfer_section(const report *r, ckvc_buffer *html) {
     json_array_foreach(json_object_get(transfers, "matrices"), i, o) {
         matrix_table(html, o);
     }
-    html_table_begin(html, NULL, "llrrrrr", columns, sizeof columns / sizeof *columns);
+    html_table_old(html, NULL, "llrrrrr", columns, sizeof columns / sizeof *columns);
     json_array_foreach(json_object_get(transfers, "rows"), i, o) {
         const json_t *against = json_object_get(o, "against_compiled");
         html_group(html, sizeof columns / sizeof *columns, "%s \u2192 %s, heads by %s, budget %s",

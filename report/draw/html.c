@@ -5,81 +5,45 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
+#include "lib/base/utf8.h"
 
 #define REPLACEMENT "\xEF\xBF\xBD"
 
-/* Length of the UTF-8 sequence at p that XML 1.0 may hold, 0 when there is none. */
-static int utf8_length(const unsigned char *p) {
-    uint32_t c;
-    int n;
-    if (p[0] < 0x80) {
-        c = p[0];
-        n = 1;
-    } else if (p[0] >= 0xC2 && p[0] < 0xE0) {
-        c = p[0] & 0x1Fu;
-        n = 2;
-    } else if (p[0] >= 0xE0 && p[0] < 0xF0) {
-        c = p[0] & 0x0Fu;
-        n = 3;
-    } else if (p[0] >= 0xF0 && p[0] < 0xF5) {
-        c = p[0] & 0x07u;
-        n = 4;
-    } else {
-        return 0;
+/* Length of the character at p [n] that XML 1.0 may hold and that does not reorder the line, 0 when
+ * there is none. */
+static size_t allowed(const char *p, size_t n) {
+    const size_t size = ckvc_utf8_step(p, n, NULL);
+    uint32_t c = size > 1 ? (unsigned char)p[0] & 0x7Fu >> size : (unsigned char)p[0];
+    for (size_t i = 1; i < size; i++) {
+        c = c << 6 | ((unsigned char)p[i] & 0x3Fu);
     }
-    for (int i = 1; i < n; i++) {
-        if ((p[i] & 0xC0u) != 0x80) { /* also stops at the NUL */
-            return 0;
-        }
-        c = c << 6 | (p[i] & 0x3Fu);
-    }
-    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
-    if (c < smallest[n] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF) || (c & 0xFFFE) == 0xFFFE) {
-        return 0;
-    }
-    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0)) { return 0; }
-    bool reorders = (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
-    return reorders ? 0 : n;
+    bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0),
+         reorders = (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+    return control || reorders || (c & 0xFFFE) == 0xFFFE ? 0 : size;
 }
 
 void html_text(ckvc_buffer *b, const char *text) {
-    const unsigned char *p = (const unsigned char *)(text ? text : "");
-    while (*p) {
-        int n = utf8_length(p);
-        if (n == 0) {
-            ckvc_buffer_text(b, REPLACEMENT);
-            p++;
-            continue;
+    static const char *const entities[] = {
+        ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
+    const char *end = text ? text + strlen(text) : text;
+    for (const char *p = text; p < end;) {
+        const size_t n = allowed(p, (size_t)(end - p)), c = (unsigned char)*p;
+        const char *entity = c < sizeof entities / sizeof *entities ? entities[c] : NULL;
+        if (n == 0 || entity) {
+            ckvc_buffer_text(b, n ? entity : REPLACEMENT);
+        } else {
+            ckvc_buffer_append(b, p, n);
         }
-        switch (*p) {
-        case '&':
-            ckvc_buffer_text(b, "&amp;");
-            break;
-        case '<':
-            ckvc_buffer_text(b, "&lt;");
-            break;
-        case '>':
-            ckvc_buffer_text(b, "&gt;");
-            break;
-        case '"':
-            ckvc_buffer_text(b, "&quot;");
-            break;
-        case '\'':
-            ckvc_buffer_text(b, "&#39;");
-            break;
-        default:
-            ckvc_buffer_append(b, p, (size_t)n);
-        }
-        p += n;
+        p += n ? n : 1; /* a replacement for each byte that is none */
     }
 }
 
 static void text_list(ckvc_buffer *b, const char *fmt, va_list args) {
     char *text = NULL;
-    if (vasprintf(&text, fmt, args) < 0) {
-        b->failed = true;
-        return;
-    }
+    if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
     html_text(b, text);
     free(text);
 }
@@ -235,8 +199,7 @@ void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) {
     ckvc_buffer_text(b, "</p>\n");
 }
 
-void html_table_begin(ckvc_buffer *b, const char *caption, const char *align,
-                      const char *const *columns, size_t n_columns) {
+void html_table_begin(ckvc_buffer *b, const char *caption) {
     ckvc_buffer_text(b, "<div class=\"scroll\" tabindex=\"0\"><table>");
     if (caption) {
         ckvc_buffer_text(b, "<caption>");
@@ -244,12 +207,30 @@ void html_table_begin(ckvc_buffer *b, const char *caption, const char *align,
         ckvc_buffer_text(b, "</caption>");
     }
     ckvc_buffer_text(b, "<thead><tr>");
-    for (size_t i = 0; i < n_columns; i++) {
-        ckvc_buffer_printf(b, "<th scope=\"col\" class=\"%c\">", align[i]);
-        html_text(b, columns[i]);
-        ckvc_buffer_text(b, "</th>");
-    }
+}
+
+void html_head(ckvc_buffer *b, char align, const char *fmt, ...) {
+    va_list args;
+    ckvc_buffer_text(b, "<th scope=\"col\"");
+    if (align) { ckvc_buffer_printf(b, " class=\"%c\"", align); }
+    ckvc_buffer_text(b, ">");
+    va_start(args, fmt);
+    text_list(b, fmt, args);
+    va_end(args);
+    ckvc_buffer_text(b, "</th>");
+}
+
+void html_table_body(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n");
+}
+
+void html_table_old(ckvc_buffer *b, const char *caption, const char *align,
+                    const char *const *columns, size_t n_columns) {
+    html_table_begin(b, caption);
+    for (size_t i = 0; i < n_columns; i++) {
+        html_head(b, align[i], "%s", columns[i]);
+    }
+    html_table_body(b);
 }
 
 void html_row_begin(ckvc_buffer *b) {
@@ -286,16 +267,15 @@ void html_figures_begin(ckvc_buffer *b) {
     ckvc_buffer_text(b, "<div class=\"figs\">\n");
 }
 
-void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *svg_file,
-                 const char *csv_file) {
+void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *name) {
     ckvc_buffer_text(b, "<figure>\n");
     ckvc_buffer_append(b, svg->data, svg->size);
     ckvc_buffer_text(b, "<figcaption>");
     html_text(b, caption);
     ckvc_buffer_text(b, " <a href=\"");
-    html_text(b, svg_file);
+    html_textf(b, "%s.svg", name);
     ckvc_buffer_text(b, "\">picture</a> · <a href=\"");
-    html_text(b, csv_file);
+    html_textf(b, "%s.csv", name);
     ckvc_buffer_text(b, "\">numbers</a></figcaption>\n</figure>\n");
 }
 

@@ -32,11 +32,14 @@ void html_heading(ckvc_buffer *b, int level, const char *text);
 /* One paragraph of plain text; cls NULL, "lead", "note" or "warn". */
 void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
-/* Tables scroll inside their own box when they are wider than the page. align has one letter a
- * column: 'l' text, 'n' text that stays on one line, 'r' number. html_group is a row that names the
- * rows below it. */
-void html_table_begin(ckvc_buffer *b, const char *caption, const char *align,
-                      const char *const *columns, size_t n_columns);
+/* Tables scroll inside their own box when they are wider than the page: begin, heads, body, rows of
+ * cells, end. align: 'l' text, 'n' text that stays on one line, 'r' number, 0 none. html_group is a
+ * row that names the rows below it. */
+void html_table_begin(ckvc_buffer *b, const char *caption);
+void html_head(ckvc_buffer *b, char align, const char *fmt, ...) CKVC_PRINTF(3, 4);
+void html_table_body(ckvc_buffer *b);
+void html_table_old(ckvc_buffer *b, const char *caption, const char *align,
+                    const char *const *columns, size_t n_columns);
 void html_row_begin(ckvc_buffer *b);
 void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) CKVC_PRINTF(3, 4);
@@ -44,10 +47,9 @@ void html_row_end(ckvc_buffer *b);
 void html_table_end(ckvc_buffer *b);
 
 /* Figures stand side by side where there is room. svg is markup (svg_render, not standalone);
- * caption is plain text; files are the names of the picture and of its numbers beside the page. */
+ * caption is plain text; picture and numbers lie beside the page as name.svg and name.csv. */
 void html_figures_begin(ckvc_buffer *b);
-void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *svg_file,
-                 const char *csv_file);
+void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *name);
 void html_figures_end(ckvc_buffer *b);
 
 #endif

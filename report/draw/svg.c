@@ -34,6 +34,8 @@ void svg_init(svg *s, double width) {
 
 void svg_fini(svg *s) {
     ckvc_buffer_fini(&s->body);
+    free(s->title);
+    s->title = NULL;
 }
 
 /* Two decimals of a viewBox unit are beyond what a screen shows; zeros behind the point are
@@ -53,7 +55,7 @@ static void attribute(svg *s, const char *name, double v) {
     ckvc_buffer_printf(&s->body, " %s=\"%s\"", name, coordinate(text, v));
 }
 
-void svg_render(const svg *s, const char *title, bool standalone, ckvc_buffer *out) {
+void svg_render(const svg *s, bool standalone, ckvc_buffer *out) {
     char w[32], h[32];
     const char *width = coordinate(w, s->width), *height = coordinate(h, s->height);
     if (standalone) { ckvc_buffer_text(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"); }
@@ -61,11 +63,11 @@ void svg_render(const svg *s, const char *title, bool standalone, ckvc_buffer *o
                        width, height);
     if (standalone) { ckvc_buffer_printf(out, " width=\"%s\" height=\"%s\"", width, height); }
     ckvc_buffer_text(out, " role=\"img\" aria-label=\"");
-    html_text(out, title);
+    html_text(out, s->title);
     ckvc_buffer_text(out, "\">\n");
     if (standalone) {
         ckvc_buffer_text(out, "<title>");
-        html_text(out, title);
+        html_text(out, s->title);
         ckvc_buffer_printf(
             out,
             "</title>\n<style>%s</style>\n<rect width=\"%s\" height=\"%s\" fill=\"#ffffff\"/>\n",
@@ -73,7 +75,6 @@ void svg_render(const svg *s, const char *title, bool standalone, ckvc_buffer *o
     }
     ckvc_buffer_append(out, s->body.data, s->body.size);
     ckvc_buffer_text(out, "</svg>\n");
-    if (s->body.failed) { out->failed = true; }
 }
 
 void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *cls) {

@@ -24,14 +24,15 @@
 
 typedef struct svg {
     ckvc_buffer body;
+    char *title; /* what a screen reader says; svg_title writes it above the drawing, too */
     double width, height; /* height may be set at the end */
     size_t hatch;         /* where the hatching under way began, SIZE_MAX: plain */
 } svg;
 
 void svg_init(svg *s, double width);
 void svg_fini(svg *s);
-/* title: what a screen reader says. standalone: XML declaration, own colours, white ground. */
-void svg_render(const svg *s, const char *title, bool standalone, ckvc_buffer *out);
+/* standalone: XML declaration, own colours, white ground. */
+void svg_render(const svg *s, bool standalone, ckvc_buffer *out);
 
 void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *cls);
 /* tip: shown by the browser over the shape; NULL: none. */

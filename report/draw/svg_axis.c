@@ -3,8 +3,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "lib/base/memory.h"
 
 double svg_title(svg *s, const char *title) {
+    free(s->title);
+    s->title = ckvc_strdup(title);
     return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, TITLE_SIZE, true, "t", title);
 }
 
