@@ -1,6 +1,7 @@
 /* See html.h. The style sheet is the page's only one; svg.h names the classes that figures use. */
 #include "report/draw/html.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -58,21 +59,19 @@ void html_textf(ckvc_buffer *b, const char *fmt, ...) {
 /* Light, dark (screens only) and paper differ in the variables alone. No '<' and no '&' in here:
  * the page is XML too. Series colours are Okabe and Ito's, lightened for the dark page. */
 static const char style[] =
-    ":root{color-scheme:light "
-    "dark;--bg:#fff;--card:#f7f7f5;--fg:#1b1f24;--muted:#59626d;--line:#c9ced6;--grid:#e4e7eb;"
-    "--accent:#0060a8;--warn:#8a3b00;--warnbg:#fff3e6;--hatch:#9aa3ad;--empty:#f0f1f3;"
-    "--c0:#0072b2;--c1:#d55e00;--c2:#00825f;--c3:#b4558c;--c4:#a87900;--c5:#4a4e57}\n"
-    "@media screen and "
-    "(prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2026;--fg:#e8eaed;--muted:#a4adb8;"
-    "--line:#49515c;--grid:#2b3138;--accent:#74bdf5;--warn:#ffb86b;--warnbg:#33271a;--hatch:#"
-    "6d7682;--empty:#22272e;"
-    "--c0:#5ab4f0;--c1:#ff8a3d;--c2:#2fc79b;--c3:#e59ac6;--c4:#e6b33c;--c5:#b9bec7}}\n"
+    ":root{color-scheme:light dark;--bg:#fff;--card:#f7f7f5;--fg:#1b1f24;--muted:#59626d;"
+    "--line:#c9ced6;--grid:#e4e7eb;--accent:#0060a8;--warn:#8a3b00;--warnbg:#fff3e6;"
+    "--hatch:#9aa3ad;--empty:#f0f1f3;--c0:#0072b2;--c1:#d55e00;--c2:#00825f;--c3:#b4558c;"
+    "--c4:#a87900;--c5:#4a4e57}\n"
+    "@media screen and (prefers-color-scheme:dark){:root{--bg:#14171b;--card:#1c2026;--fg:#e8eaed;"
+    "--muted:#a4adb8;--line:#49515c;--grid:#2b3138;--accent:#74bdf5;--warn:#ffb86b;"
+    "--warnbg:#33271a;--hatch:#6d7682;--empty:#22272e;--c0:#5ab4f0;--c1:#ff8a3d;--c2:#2fc79b;"
+    "--c3:#e59ac6;--c4:#e6b33c;--c5:#b9bec7}}\n"
     "*{box-sizing:border-box}\n"
     "html{-webkit-text-size-adjust:100%}\n"
-    "body{margin:0 auto;max-width:1180px;padding:1.25rem clamp(.9rem,3vw,2rem) "
-    "3rem;background:var(--bg);color:var(--fg);"
-    "font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu "
-    "Sans',sans-serif}\n"
+    "body{margin:0 auto;max-width:1180px;padding:1.25rem clamp(.9rem,3vw,2rem) 3rem;"
+    "background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,"
+    "'Noto Sans','DejaVu Sans',sans-serif}\n"
     "h1{font-size:1.7rem;line-height:1.2;margin:.2rem 0 .4rem}\n"
     "h2{font-size:1.3rem;line-height:1.25;margin:2.4rem 0 .6rem;padding-top:.5rem;border-top:1px "
     "solid var(--line)}\n"
@@ -90,62 +89,50 @@ static const char style[] =
     "table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
     "caption{text-align:left;font-weight:600;padding-bottom:.35rem}\n"
     "th,td{padding:.28rem .65rem;border-bottom:1px solid var(--grid);vertical-align:top}\n"
-    "th{border-bottom:1px solid "
-    "var(--line);color:var(--muted);font-weight:600;vertical-align:bottom;text-align:left}\n"
+    "th{border-bottom:1px solid var(--line);color:var(--muted);font-weight:600;"
+    "vertical-align:bottom;text-align:left}\n"
     ".r{text-align:right}td.r,.n{white-space:nowrap}td.group{font-weight:600;padding-top:.7rem}\n"
     "td.l{overflow-wrap:anywhere;min-width:6.5rem}\n"
     "tr td:first-child,tr th:first-child{padding-left:0}\n"
-    ".figs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));gap:1."
-    "2rem;align-items:start;"
-    "margin:1rem 0}\n"
+    ".figs{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,440px),1fr));"
+    "gap:1.2rem;align-items:start;margin:1rem 0}\n"
     "figure{margin:0;padding:.7rem;border:1px solid var(--grid);border-radius:8px;min-width:0}\n"
     "figure svg{display:block;width:100%;height:auto;max-width:600px;margin:0 auto}\n"
     "figcaption{color:var(--muted);font-size:.86rem;line-height:1.4;margin-top:.5rem}\n"
     "code{font-size:.92em;overflow-wrap:anywhere}\n"
-    "details{margin:.8rem "
-    "0}summary{cursor:pointer;color:var(--accent);font-weight:600;padding:.2rem 0}\n"
+    "details{margin:.8rem 0}summary{cursor:pointer;color:var(--accent);font-weight:600;"
+    "padding:.2rem 0}\n"
     /* the classes of figures (svg.c gives files of their own the same ones with fixed colours) */
-    "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu "
-    "Sans',sans-serif}\n"
+    "svg{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',"
+    "sans-serif}\n"
     ".h{paint-order:stroke;stroke:var(--bg);stroke-width:3;stroke-linejoin:round}.t{fill:var(--fg)}"
-    ".m{fill:var(--muted)}.ax{stroke:"
-    "var(--muted);stroke-width:1;fill:none}"
-    ".gr{stroke:var(--grid);stroke-width:1;fill:none}.ref{stroke:var(--fg);stroke-width:1;stroke-"
-    "dasharray:4 3;fill:none}"
+    ".m{fill:var(--muted)}.ax{stroke:var(--muted);stroke-width:1;fill:none}.gr{stroke:var(--grid);"
+    "stroke-width:1;fill:none}.ref{stroke:var(--fg);stroke-width:1;stroke-dasharray:4 3;fill:none}"
     ".hw{stroke:#fff;stroke-width:2.4;stroke-opacity:.75;fill:none}.hk{stroke:#000;stroke-width:1;"
-    "fill:none}.da{stroke-dasharray:5 "
-    "4}"
-    ".ba{fill-opacity:.18}.em{fill:var(--empty)}.ha{stroke:var(--hatch);stroke-width:1;fill:none}."
-    "fr{fill:none;stroke:var(--line)}"
-    "\n"
-    ".f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)"
-    "}.f5{fill:var(--c5)}\n"
-    ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{"
-    "stroke:var(--c4)}"
-    ".s5{stroke:var(--c5)}\n"
+    "fill:none}.da{stroke-dasharray:5 4}.ba{fill-opacity:.18}.em{fill:var(--empty)}"
+    ".ha{stroke:var(--hatch);stroke-width:1;fill:none}.fr{fill:none;stroke:var(--line)}\n"
+    ".f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}"
+    ".f4{fill:var(--c4)}.f5{fill:var(--c5)}\n"
+    ".s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}"
+    ".s4{stroke:var(--c4)}.s5{stroke:var(--c5)}\n"
     ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}\n";
 /* Paper cannot scroll: cells wrap (numbers too) and figures stand below each other, none taller
  * than a page with its caption. Folds stay as the reader left them: opened, they more than double
  * the pages. */
 static const char print_style[] =
-    "@media "
-    "print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}summary{color:"
-    "var(--fg)}"
-    "*{-webkit-print-color-adjust:exact;print-color-adjust:exact}nav{display:none}"
-    "h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,.verdict "
-    "p,.warn{break-inside:avoid}.scroll{overflow:"
-    "visible}"
-    ".figs{display:block}figure{margin-bottom:4mm}figure "
-    "svg{max-width:110mm;max-height:230mm}table{font-size:7.5pt}th,td{padding:.15rem .3rem}"
-    "td.r,.n{white-space:normal}"
-    "td.l{min-width:0;overflow-wrap:break-word}.lead{font-size:10pt}.note{font-size:9pt}figcaption{"
-    "font-size:8pt}}\n";
+    "@media print{@page{size:A4;margin:14mm}body{max-width:none;padding:0;font-size:10pt}"
+    "summary{color:var(--fg)}*{-webkit-print-color-adjust:exact;print-color-adjust:exact}"
+    "nav{display:none}h2,h3,caption,thead,.head{break-after:avoid}p{orphans:3;widows:3}figure,tr,"
+    ".verdict p,.warn{break-inside:avoid}.scroll{overflow:visible}.figs{display:block}"
+    "figure{margin-bottom:4mm}figure svg{max-width:110mm;max-height:230mm}table{font-size:7.5pt}th,"
+    "td{padding:.15rem .3rem}td.r,.n{white-space:normal}td.l{min-width:0;overflow-wrap:break-word}"
+    ".lead{font-size:10pt}.note{font-size:9pt}figcaption{font-size:8pt}}\n";
 
 void html_page_begin(ckvc_buffer *b, const char *title) {
     /* The policy forbids what the page does not need anyway: scripts, fetches, frames. */
     ckvc_buffer_text(b,
-                     "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" "
-                     "lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+                     "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n"
+                     "<head>\n<meta charset=\"utf-8\"/>\n"
                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                      "style-src 'unsafe-inline'\"/>\n"
@@ -224,13 +211,21 @@ void html_table_body(ckvc_buffer *b) {
     ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n");
 }
 
-void html_table_old(ckvc_buffer *b, const char *caption, const char *align,
-                    const char *const *columns, size_t n_columns) {
-    html_table_begin(b, caption);
-    for (size_t i = 0; i < n_columns; i++) {
-        html_head(b, align[i], "%s", columns[i]);
+void html_heads_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n) {
+    assert(strlen(align) == n);
+    for (size_t i = 0; i < n; i++) {
+        html_head(b, align[i], "%s", texts[i]);
     }
     html_table_body(b);
+}
+
+void html_row_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n) {
+    assert(strlen(align) == n);
+    html_row_begin(b);
+    for (size_t i = 0; i < n; i++) {
+        html_cell(b, align[i], "%s", texts[i]);
+    }
+    html_row_end(b);
 }
 
 void html_row_begin(ckvc_buffer *b) {

@@ -37,9 +37,15 @@ void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) CKVC_
  * row that names the rows below it. */
 void html_table_begin(ckvc_buffer *b, const char *caption);
 void html_head(ckvc_buffer *b, char align, const char *fmt, ...) CKVC_PRINTF(3, 4);
+/* All heads, a letter and a text each, and the body. */
+#define html_heads(b, align, ...) html_heads_of(b, align, HTML_TEXTS(__VA_ARGS__))
+#define HTML_TEXTS(...)                                                                            \
+    (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)
+void html_heads_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n);
 void html_table_body(ckvc_buffer *b);
-void html_table_old(ckvc_buffer *b, const char *caption, const char *align,
-                    const char *const *columns, size_t n_columns);
+/* A row of texts, a letter and a text each. */
+#define html_row(b, align, ...) html_row_of(b, align, HTML_TEXTS(__VA_ARGS__))
+void html_row_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n);
 void html_row_begin(ckvc_buffer *b);
 void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) CKVC_PRINTF(3, 4);

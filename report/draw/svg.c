@@ -13,19 +13,15 @@
  * and word processors that read SVG do not know CSS variables. */
 static const char standalone_style[] =
     "text{font-family:'Helvetica Neue',Arial,'Liberation Sans','DejaVu Sans',sans-serif}"
-    ".h{paint-order:stroke;stroke:#fff;stroke-width:3;stroke-linejoin:round}"
-    ".t{fill:#1b1f24}.m{fill:#59626d}.ax{stroke:#59626d;stroke-width:1;fill:none}.gr{stroke:#"
-    "e4e7eb;stroke-width:1;fill:none}"
-    ".ref{stroke:#1b1f24;stroke-width:1;stroke-dasharray:4 3;fill:none}.em{fill:#f0f1f3}"
-    ".ha{stroke:#9aa3ad;stroke-width:1;fill:none}.hw{stroke:#fff;stroke-width:2.4;stroke-opacity:."
-    "75;fill:none}"
-    ".hk{stroke:#000;stroke-width:1;fill:none}.da{stroke-dasharray:5 "
-    "4}.ba{fill-opacity:.18}.fr{fill:none;stroke:#c9ced6}"
-    ".f0{fill:#0072b2}.f1{fill:#d55e00}.f2{fill:#00825f}.f3{fill:#b4558c}.f4{fill:#a87900}.f5{fill:"
-    "#4a4e57}"
-    ".s0,.s1,.s2,.s3,.s4,.s5{stroke-width:2;fill:none}"
-    ".s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#00825f}.s3{stroke:#b4558c}.s4{stroke:#"
-    "a87900}.s5{stroke:#4a4e57}";
+    ".h{paint-order:stroke;stroke:#fff;stroke-width:3;stroke-linejoin:round}.t{fill:#1b1f24}"
+    ".m{fill:#59626d}.ax{stroke:#59626d;stroke-width:1;fill:none}.gr{stroke:#e4e7eb;stroke-width:1;"
+    "fill:none}.ref{stroke:#1b1f24;stroke-width:1;stroke-dasharray:4 3;fill:none}.em{fill:#f0f1f3}"
+    ".ha{stroke:#9aa3ad;stroke-width:1;fill:none}.hw{stroke:#fff;stroke-width:2.4;"
+    "stroke-opacity:.75;fill:none}.hk{stroke:#000;stroke-width:1;fill:none}.da{stroke-dasharray:5 "
+    "4}.ba{fill-opacity:.18}.fr{fill:none;stroke:#c9ced6}.f0{fill:#0072b2}.f1{fill:#d55e00}"
+    ".f2{fill:#00825f}.f3{fill:#b4558c}.f4{fill:#a87900}.f5{fill:#4a4e57}.s0,.s1,.s2,.s3,.s4,"
+    ".s5{stroke-width:2;fill:none}.s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#00825f}"
+    ".s3{stroke:#b4558c}.s4{stroke:#a87900}.s5{stroke:#4a4e57}";
 
 void svg_init(svg *s, double width) {
     memset(s, 0, sizeof *s);
@@ -39,9 +35,12 @@ void svg_fini(svg *s) {
 }
 
 /* Two decimals of a viewBox unit are beyond what a screen shows; zeros behind the point are
- * dropped. */
-static const char *coordinate(char out[32], double v) {
-    snprintf(out, 32, "%.2f", isfinite(v) ? v : 0.0);
+ * dropped. In one of eight buffers that take turns. */
+static const char *coordinate(double v) {
+    static char slots[8][32];
+    static unsigned turn;
+    char *out = slots[turn++ % 8];
+    snprintf(out, sizeof slots[0], "%.2f", isfinite(v) ? v : 0.0);
     char *end = out + strlen(out);
     while (end[-1] == '0') {
         *--end = 0;
@@ -50,14 +49,23 @@ static const char *coordinate(char out[32], double v) {
     return strcmp(out, "-0") == 0 ? "0" : out;
 }
 
-static void attribute(svg *s, const char *name, double v) {
-    char text[32];
-    ckvc_buffer_printf(&s->body, " %s=\"%s\"", name, coordinate(text, v));
+#define PUT(s, ...) ckvc_buffer_printf(&(s)->body, __VA_ARGS__)
+
+const char *svg_rgb(uint32_t rgb) {
+    static char slots[8][8];
+    static unsigned turn;
+    char *out = slots[turn++ % 8];
+    snprintf(out, sizeof slots[0], "#%06x", rgb & 0xFFFFFFu);
+    return out;
+}
+
+/* The attribute that says it. */
+static const char *look_of(const char *look) {
+    return *look == '#' ? "fill" : "class";
 }
 
 void svg_render(const svg *s, bool standalone, ckvc_buffer *out) {
-    char w[32], h[32];
-    const char *width = coordinate(w, s->width), *height = coordinate(h, s->height);
+    const char *width = coordinate(s->width), *height = coordinate(s->height);
     if (standalone) { ckvc_buffer_text(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"); }
     ckvc_buffer_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %s %s\"",
                        width, height);
@@ -77,165 +85,111 @@ void svg_render(const svg *s, bool standalone, ckvc_buffer *out) {
     ckvc_buffer_text(out, "</svg>\n");
 }
 
-void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *cls) {
-    ckvc_buffer_text(&s->body, "<line");
-    attribute(s, "x1", x1);
-    attribute(s, "y1", y1);
-    attribute(s, "x2", x2);
-    attribute(s, "y2", y2);
-    ckvc_buffer_printf(&s->body, " class=\"%s\"/>\n", cls);
+void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *look) {
+    PUT(s, "<line x1=\"%s\" y1=\"%s\" x2=\"%s\" y2=\"%s\" class=\"%s\"/>\n", coordinate(x1),
+        coordinate(y1), coordinate(x2), coordinate(y2), look);
 }
 
 static void close_shape(svg *s, const char *element, const char *tip) {
     if (tip) {
-        ckvc_buffer_text(&s->body, "><title>");
+        PUT(s, "><title>");
         html_text(&s->body, tip);
-        ckvc_buffer_printf(&s->body, "</title></%s>\n", element);
+        PUT(s, "</title></%s>\n", element);
     } else {
-        ckvc_buffer_text(&s->body, "/>\n");
+        PUT(s, "/>\n");
     }
 }
 
-static void rect_open(svg *s, double x, double y, double w, double h) {
-    ckvc_buffer_text(&s->body, "<rect");
-    attribute(s, "x", x);
-    attribute(s, "y", y);
-    attribute(s, "width", fmax(w, 0));
-    attribute(s, "height", fmax(h, 0));
-}
-
-void svg_rect(svg *s, double x, double y, double w, double h, const char *cls, const char *tip) {
-    rect_open(s, x, y, w, h);
-    ckvc_buffer_printf(&s->body, " class=\"%s\"", cls);
+void svg_rect(svg *s, double x, double y, double w, double h, const char *look, const char *tip) {
+    PUT(s, "<rect x=\"%s\" y=\"%s\" width=\"%s\" height=\"%s\" %s=\"%s\"", coordinate(x),
+        coordinate(y), coordinate(fmax(w, 0)), coordinate(fmax(h, 0)), look_of(look), look);
     close_shape(s, "rect", tip);
 }
 
-void svg_rect_rgb(svg *s, double x, double y, double w, double h, uint32_t rgb, const char *tip) {
-    rect_open(s, x, y, w, h);
-    ckvc_buffer_printf(&s->body, " fill=\"#%06x\"", rgb & 0xFFFFFFu);
-    close_shape(s, "rect", tip);
-}
+const char *const svg_stroke[SVG_SERIES] = {"s0", "s1", "s2", "s3", "s4", "s5"};
+const char *const svg_fill[SVG_SERIES] = {"f0", "f1", "f2", "f3", "f4", "f5"};
 
-void svg_marker(svg *s, int shape, double x, double y, double r, int series, const char *tip) {
-    char ax[32], ay[32], d[32];
-    const char *px = coordinate(ax, x), *py = coordinate(ay, y);
-    if (shape % SVG_SERIES == 0) {
-        ckvc_buffer_printf(&s->body, "<circle cx=\"%s\" cy=\"%s\" r=\"%s\"", px, py,
-                           coordinate(d, r));
-        ckvc_buffer_printf(&s->body, " class=\"f%d\"", series % SVG_SERIES);
-        close_shape(s, "circle", tip);
-        return;
-    }
+void svg_marker(svg *s, int series, double x, double y, double r, const char *tip) {
     /* Unit outlines, scaled to about the circle's area. */
-    static const char *const outline[SVG_SERIES] = {
+    static const char *const outlines[SVG_SERIES] = {
         NULL,
         "M-.9-.9H.9V.9H-.9Z",
         "M0-1.25L1.25 0 0 1.25-1.25 0Z",
         "M0-1.2L1.2.9H-1.2Z",
         "M-1-.6L-.6-1 0-.4.6-1 1-.6.4 0 1 .6.6 1 0 .4-.6 1-1 .6-.4 0Z",
         "M-.35-1.2H.35V-.35H1.2V.35H.35V1.2H-.35V.35H-1.2V-.35H-.35Z"};
-    ckvc_buffer_printf(&s->body,
-                       "<path d=\"%s\" transform=\"translate(%s %s) scale(%s)\" class=\"f%d\"",
-                       outline[shape % SVG_SERIES], px, py, coordinate(d, r), series % SVG_SERIES);
-    close_shape(s, "path", tip);
+    const char *outline = outlines[(series + series / SVG_SERIES) % SVG_SERIES],
+               *fill = svg_fill[series % SVG_SERIES];
+    if (outline) {
+        PUT(s, "<path d=\"%s\" transform=\"translate(%s %s) scale(%s)\" class=\"%s\"", outline,
+            coordinate(x), coordinate(y), coordinate(r), fill);
+    } else {
+        PUT(s, "<circle cx=\"%s\" cy=\"%s\" r=\"%s\" class=\"%s\"", coordinate(x), coordinate(y),
+            coordinate(r), fill);
+    }
+    close_shape(s, outline ? "path" : "circle", tip);
 }
 
 static void points(svg *s, size_t n, const double *x, const double *y, bool backwards) {
     for (size_t k = 0; k < n; k++) {
-        size_t i = backwards ? n - 1 - k : k;
-        char a[2][32];
-        ckvc_buffer_printf(&s->body, "%s%s %s", k > 0 || backwards ? "L" : "M",
-                           coordinate(a[0], x[i]), coordinate(a[1], y[i]));
+        const size_t i = backwards ? n - 1 - k : k;
+        PUT(s, "%s%s %s", k > 0 || backwards ? "L" : "M", coordinate(x[i]), coordinate(y[i]));
     }
 }
 
 void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed) {
-    ckvc_buffer_printf(&s->body, "<path class=\"s%d%s\" d=\"", series % SVG_SERIES,
-                       dashed ? " da" : "");
+    PUT(s, "<path class=\"%s%s\" d=\"", svg_stroke[series % SVG_SERIES], dashed ? " da" : "");
     points(s, n, x, y, false);
-    ckvc_buffer_text(&s->body, "\"/>\n");
+    PUT(s, "\"/>\n");
 }
 
 void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series) {
-    ckvc_buffer_printf(&s->body, "<path class=\"f%d ba\" d=\"", series % SVG_SERIES);
+    PUT(s, "<path class=\"%s ba\" d=\"", svg_fill[series % SVG_SERIES]);
     points(s, n, x, lo, false);
     points(s, n, x, hi, true);
-    ckvc_buffer_text(&s->body, "Z\"/>\n");
+    PUT(s, "Z\"/>\n");
 }
 
-void svg_hatch_begin(svg *s, bool over_colour) {
-    s->hatch = over_colour ? s->body.size : SIZE_MAX;
-    ckvc_buffer_printf(&s->body, "<path class=\"%s\" d=\"M0 0", over_colour ? "hw" : "ha");
+void svg_hatch_begin(svg *s) {
+    s->hatch = s->body.size;
+    PUT(s, "<path class=\"hw\" d=\"M0 0");
 }
 
 void svg_hatch_cell(svg *s, double x, double y, double w, double h) {
     /* Diagonals x + y = const, 6 units apart over the whole drawing so that neighbours join. */
-    double first = ceil((x + y) / 6) * 6;
-    for (double k = first; k < x + y + w + h; k += 6) {
-        double x1 = fmax(x, k - (y + h)), x2 = fmin(x + w, k - y);
-        char a[4][32];
+    for (double k = ceil((x + y) / 6) * 6; k < x + y + w + h; k += 6) {
+        const double x1 = fmax(x, k - (y + h)), x2 = fmin(x + w, k - y);
         if (x2 > x1) {
-            ckvc_buffer_printf(&s->body, "M%s %s", coordinate(a[0], x1), coordinate(a[1], k - x1));
-            ckvc_buffer_printf(&s->body, "L%s %s", coordinate(a[2], x2), coordinate(a[3], k - x2));
+            PUT(s, "M%s %sL%s %s", coordinate(x1), coordinate(k - x1), coordinate(x2),
+                coordinate(k - x2));
         }
     }
 }
 
 void svg_hatch_end(svg *s) {
-    ckvc_buffer_text(&s->body, "\"/>\n");
-    if (s->hatch != SIZE_MAX &&
-        !s->body.failed) { /* once more, narrower and dark: legible on light and on dark fills */
-        size_t n = s->body.size - s->hatch;
-        char *again = ckvc_alloc(n, 1);
-        if (!again) {
-            s->body.failed = true;
-            return;
-        }
-        memcpy(again, s->body.data + s->hatch, n);
-        memcpy(strstr(again, "hw"), "hk", 2);
-        ckvc_buffer_append(&s->body, again, n);
-        free(again);
-    }
+    PUT(s, "\"/>\n");
+    /* once more, narrower and dark: legible on light and on dark fills */
+    CKVC_AUTO_FREE char *again = ckvc_strdup((const char *)s->body.data + s->hatch);
+    memcpy(strstr(again, "hw"), "hk", 2);
+    PUT(s, "%s", again);
 }
 
-static const char *anchor_name(svg_anchor a) {
-    return a == SVG_START ? "start" : a == SVG_MIDDLE ? "middle" : "end";
-}
-
-static void text_open(svg *s, double x, double y, double size, svg_anchor anchor) {
-    ckvc_buffer_text(&s->body, "<text");
-    attribute(s, "x", x);
-    attribute(s, "y", y);
-    attribute(s, "font-size", size);
-    if (anchor != SVG_START) {
-        ckvc_buffer_printf(&s->body, " text-anchor=\"%s\"", anchor_name(anchor));
-    }
-}
-
-void svg_label(svg *s, double x, double y, double size, svg_anchor anchor, const char *cls,
-               const char *text) {
-    text_open(s, x, y, size, anchor);
-    ckvc_buffer_printf(&s->body, " class=\"%s\">", cls);
+void svg_label(svg *s, double x, double y, svg_anchor anchor, svg_font font, const char *text) {
+    static const char *const anchors[] = {"", " text-anchor=\"middle\"", " text-anchor=\"end\""};
+    PUT(s, "<text x=\"%s\" y=\"%s\" font-size=\"%s\"%s%s %s=\"%s\">", coordinate(x), coordinate(y),
+        coordinate(font.size), anchors[anchor], font.bold ? " font-weight=\"600\"" : "",
+        look_of(font.look), font.look);
     html_text(&s->body, text);
-    ckvc_buffer_text(&s->body, "</text>\n");
+    PUT(s, "</text>\n");
 }
 
-void svg_label_rgb(svg *s, double x, double y, double size, svg_anchor anchor, uint32_t rgb,
-                   const char *text) {
-    text_open(s, x, y, size, anchor);
-    ckvc_buffer_printf(&s->body, " fill=\"#%06x\">", rgb & 0xFFFFFFu);
+void svg_label_up(svg *s, double x, double y, svg_font font, const char *text) {
+    PUT(s,
+        "<text transform=\"translate(%s %s) rotate(-90)\" font-size=\"%s\" text-anchor=\"middle\" "
+        "class=\"%s\">",
+        coordinate(x), coordinate(y), coordinate(font.size), font.look);
     html_text(&s->body, text);
-    ckvc_buffer_text(&s->body, "</text>\n");
-}
-
-void svg_label_up(svg *s, double x, double y, double size, const char *cls, const char *text) {
-    char ax[32], ay[32], as[32];
-    ckvc_buffer_printf(&s->body,
-                       "<text transform=\"translate(%s %s) rotate(-90)\" font-size=\"%s\" "
-                       "text-anchor=\"middle\" class=\"%s\">",
-                       coordinate(ax, x), coordinate(ay, y), coordinate(as, size), cls);
-    html_text(&s->body, text);
-    ckvc_buffer_text(&s->body, "</text>\n");
+    PUT(s, "</text>\n");
 }
 
 static bool starts_character(char c) {
@@ -255,8 +209,7 @@ double svg_text_width(const char *text, double size) {
     return units * size;
 }
 
-double svg_paragraph(svg *s, double x, double y, double width, double size, bool bold,
-                     const char *cls, const char *text) {
+double svg_paragraph(svg *s, double x, double y, double width, svg_font font, const char *text) {
     const char *p = text;
     while (*p) {
         /* The longest run of whole words that fits; a single word that does not is cut between
@@ -271,7 +224,7 @@ double svg_paragraph(svg *s, double x, double y, double width, double size, bool
                 one[k] = p[n + k];
                 k++;
             } while (p[n + k] && !starts_character(p[n + k]) && k < sizeof one - 1);
-            used += svg_text_width(one, size) * (bold ? 1.06 : 1.0);
+            used += svg_text_width(one, font.size) * (font.bold ? 1.06 : 1.0);
             if (used > width && n > 0) { break; }
             n += k;
             if (p[n] == ' ' || p[n] == 0) { fit = n; }
@@ -279,11 +232,8 @@ double svg_paragraph(svg *s, double x, double y, double width, double size, bool
         size_t take = p[n] == 0 ? n : fit ? fit : n;
         memcpy(line, p, take);
         line[take] = 0;
-        text_open(s, x, y, size, SVG_START);
-        ckvc_buffer_printf(&s->body, "%s class=\"%s\">", bold ? " font-weight=\"600\"" : "", cls);
-        html_text(&s->body, line);
-        ckvc_buffer_text(&s->body, "</text>\n");
-        y += size * 1.28;
+        svg_label(s, x, y, SVG_START, font, line);
+        y += font.size * 1.28;
         p += take;
         while (*p == ' ') {
             p++;

@@ -6,9 +6,9 @@
  * every viewer, also those without CSS variables. Coordinates are the viewBox's; 0,0 is top left.
  * Elements use no ids, so any number of drawings share one page.
  *
- * Classes: t text, m muted text, h beside them: a halo over lines below, ax axis, gr grid line, ref
- * reference line, em empty cell, ha hatching, fr frame, hw, hk hatching over colour (light below
- * dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
+ * A look is a colour (svg_rgb) or classes: t text, m muted text, h beside them: a halo over lines
+ * below, ax axis, gr grid line, ref reference line, em empty cell, fr frame, hw, hk hatching (light
+ * below dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
  */
 #ifndef CKVC_SVG_H
 #define CKVC_SVG_H
@@ -26,7 +26,7 @@ typedef struct svg {
     ckvc_buffer body;
     char *title; /* what a screen reader says; svg_title writes it above the drawing, too */
     double width, height; /* height may be set at the end */
-    size_t hatch;         /* where the hatching under way began, SIZE_MAX: plain */
+    size_t hatch;         /* where the hatching under way began */
 } svg;
 
 void svg_init(svg *s, double width);
@@ -34,33 +34,32 @@ void svg_fini(svg *s);
 /* standalone: XML declaration, own colours, white ground. */
 void svg_render(const svg *s, bool standalone, ckvc_buffer *out);
 
-void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *cls);
+const char *svg_rgb(uint32_t rgb); /* valid for the next seven calls */
+void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *look);
 /* tip: shown by the browser over the shape; NULL: none. */
-void svg_rect(svg *s, double x, double y, double w, double h, const char *cls, const char *tip);
-void svg_rect_rgb(svg *s, double x, double y, double w, double h, uint32_t rgb, const char *tip);
-/* Marker number `shape` (circle, square, diamond, triangle, cross, plus; cycles), filled with
- * f<series>. */
-void svg_marker(svg *s, int shape, double x, double y, double r, int series, const char *tip);
+void svg_rect(svg *s, double x, double y, double w, double h, const char *look, const char *tip);
+/* In the colour of a series and a shape (circle, square, diamond, triangle, cross, plus) that
+ * repeats out of step with it, so that up to 36 series differ in one or the other. */
+void svg_marker(svg *s, int series, double x, double y, double r, const char *tip);
+extern const char *const svg_stroke[SVG_SERIES], *const svg_fill[SVG_SERIES]; /* their looks */
 /* A line through n points, and the area between two lines, in the colour of a series. */
 void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed);
 void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series);
-/* over_colour: legible on any fill. */
-void svg_hatch_begin(
-    svg *s,
-    bool over_colour); /* then any number of svg_hatch_cell, then svg_hatch_end: one path for all */
+/* Hatching, legible on any fill: any number of cells, one path for all. */
+void svg_hatch_begin(svg *s);
 void svg_hatch_cell(svg *s, double x, double y, double w, double h);
 void svg_hatch_end(svg *s);
 
+typedef struct svg_font {
+    double size;
+    const char *look;
+    bool bold;
+} svg_font;
 typedef enum svg_anchor { SVG_START, SVG_MIDDLE, SVG_END } svg_anchor;
-void svg_label(svg *s, double x, double y, double size, svg_anchor anchor, const char *cls,
-               const char *text);
-void svg_label_rgb(svg *s, double x, double y, double size, svg_anchor anchor, uint32_t rgb,
-                   const char *text);
-void svg_label_up(svg *s, double x, double y, double size, const char *cls,
-                  const char *text); /* centred, read from below */
+void svg_label(svg *s, double x, double y, svg_anchor anchor, svg_font font, const char *text);
+void svg_label_up(svg *s, double x, double y, svg_font font, const char *text); /* from below */
 /* Breaks text into lines no wider than `width`; returns the y of the line after the last. */
-double svg_paragraph(svg *s, double x, double y, double width, double size, bool bold,
-                     const char *cls, const char *text);
+double svg_paragraph(svg *s, double x, double y, double width, svg_font font, const char *text);
 /* Upper estimate: no font is at hand. Counts characters, not bytes. */
 double svg_text_width(const char *text, double size);
 

@@ -10,11 +10,7 @@
 double svg_title(svg *s, const char *title) {
     free(s->title);
     s->title = ckvc_strdup(title);
-    return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, TITLE_SIZE, true, "t", title);
-}
-
-int svg_series_shape(int series) {
-    return series + series / SVG_SERIES;
+    return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, title_font, title);
 }
 
 double svg_legend(svg *s, double y, const char *const *names, size_t n) {
@@ -25,17 +21,26 @@ double svg_legend(svg *s, double y, const char *const *names, size_t n) {
             x = PAD;
             y += 16;
         }
-        svg_marker(s, svg_series_shape((int)i), x + 5, y - 3.5, 4, (int)i, NULL);
+        svg_marker(s, (int)i, x + 5, y - 3.5, 4, NULL);
         if (w > s->width - PAD - x) { /* one name wider than the drawing */
-            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, TICK_SIZE, false, "t",
-                              names[i]) -
+            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, tick_font, names[i]) -
                 TICK_SIZE * 1.28;
         } else {
-            svg_label(s, x + 14, y, TICK_SIZE, SVG_START, "t", names[i]);
+            svg_label(s, x + 14, y, SVG_START, tick_font, names[i]);
         }
         x += w;
     }
     return y + 10;
+}
+
+size_t svg_thin(double need, double have) {
+    static const size_t steps[] = {1, 2, 4, 5};
+    for (size_t power = 1; power < 1000000; power *= 10) {
+        for (size_t i = 0; i < 4; i++) {
+            if ((double)(steps[i] * power) * have >= need) { return steps[i] * power; }
+        }
+    }
+    return 1000000;
 }
 
 double svg_axis_place(const svg_axis *a, double v) {
@@ -58,8 +63,7 @@ svg_axis svg_axis_over(double lo, double hi, double margin, double from, double 
     return a;
 }
 
-svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, double to,
-                           size_t want) {
+static svg_axis over_log(double lo, double hi, double margin, double from, double to, size_t want) {
     static const double steps[3] = {1, 2, 5};
     bool any = lo > 0 && hi >= lo && isfinite(hi);
     svg_axis a = svg_axis_over(any ? log10(lo) : 0, any ? log10(hi) : 1, margin, from, to, 0);
@@ -113,10 +117,10 @@ void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const
     for (size_t i = 0; i < a->n; i++) {
         double x = svg_axis_place(a, a->ticks[i]);
         svg_line(s, x, top, x, bottom, "gr");
-        svg_label(s, x, bottom + 13, TICK_SIZE, SVG_MIDDLE, "t", tick_text(a, a->ticks[i], text));
+        svg_label(s, x, bottom + 13, SVG_MIDDLE, tick_font, tick_text(a, a->ticks[i], text));
     }
     svg_line(s, a->from, bottom, a->to, bottom, "ax");
-    svg_label(s, (a->from + a->to) / 2, bottom + 28, LABEL_SIZE, SVG_MIDDLE, "m", label);
+    svg_label(s, (a->from + a->to) / 2, bottom + 28, SVG_MIDDLE, axis_font, label);
 }
 
 void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const char *label) {
@@ -124,8 +128,34 @@ void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const
     for (size_t i = 0; i < a->n; i++) {
         double y = svg_axis_place(a, a->ticks[i]);
         svg_line(s, left, y, right, y, "gr");
-        svg_label(s, left - 5, y + 3.5, TICK_SIZE, SVG_END, "t", tick_text(a, a->ticks[i], text));
+        svg_label(s, left - 5, y + 3.5, SVG_END, tick_font, tick_text(a, a->ticks[i], text));
     }
     svg_line(s, left, a->from, left, a->to, "ax");
-    svg_label_up(s, PAD + LABEL_SIZE - 2, (a->from + a->to) / 2, LABEL_SIZE, "m", label);
+    svg_label_up(s, PAD + LABEL_SIZE - 2, (a->from + a->to) / 2, axis_font, label);
+}
+
+svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c) {
+    svg_plot p;
+    p.y = (c->flags & CHART_Y_LOG ? over_log : svg_axis_over)(c->ys.lo, c->ys.hi, 0.05,
+                                                              c->top + c->height, c->top, 6);
+    const double left = PAD + LABEL_SIZE + 8 + svg_axis_tick_width(&p.y) + 5,
+                 right = s->width - PAD - 8;
+    p.x = (c->flags & CHART_X_LOG ? over_log : svg_axis_over)(c->xs.lo, c->xs.hi, c->x_margin, left,
+                                                              right, 6);
+    svg_axis_draw_y(s, &p.y, left, right, c->text.y);
+    svg_axis_draw_x(s, &p.x, p.y.to, p.y.from, c->text.x);
+    s->height = p.y.from + 36;
+    return p;
+}
+
+void svg_plot_lines(svg *s, const svg_plot *p, const double *xs, size_t n_xs, const double *ys,
+                    size_t n_ys) {
+    for (size_t i = 0; i < n_xs; i++) {
+        const double x = svg_axis_place(&p->x, xs[i]);
+        if (xs[i] > p->x.lo && xs[i] < p->x.hi) { svg_line(s, x, p->y.to, x, p->y.from, "ref"); }
+    }
+    for (size_t i = 0; i < n_ys; i++) {
+        const double y = svg_axis_place(&p->y, ys[i]);
+        if (ys[i] > p->y.lo && ys[i] < p->y.hi) { svg_line(s, p->x.from, y, p->x.to, y, "ref"); }
+    }
 }

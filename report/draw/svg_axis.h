@@ -1,24 +1,32 @@
-/* What charts share: title, legend, axes with nice ticks (linear or logarithmic). For svg_chart.c
- * and svg_curves.c alone. */
+/* What charts share: title, legend, axes with nice ticks (linear or logarithmic). For the charts
+ * alone. */
 #ifndef CKVC_SVG_AXIS_H
 #define CKVC_SVG_AXIS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "report/draw/svg.h"
+#include "report/draw/svg_chart.h"
 
-/* Text sizes and margin, viewBox units. */
+/* Fonts and margin, viewBox units. */
 #define TITLE_SIZE 13.5
 #define LABEL_SIZE 11.0
 #define TICK_SIZE  10.0
 #define PAD        6.0
+static const svg_font title_font = {TITLE_SIZE, "t", true},
+                      heading_font = {LABEL_SIZE, "t h", true},
+                      row_font = {LABEL_SIZE, "t h", false}, panel_font = {LABEL_SIZE, "t", false},
+                      axis_font = {LABEL_SIZE, "m", false}, tick_font = {TICK_SIZE, "t", false},
+                      note_font = {TICK_SIZE, "m", false}, remark_font = {TICK_SIZE, "m h", false};
 
 double svg_title(svg *s, const char *title); /* y below it */
-/* Colour and shape repeat out of step, so that up to 36 series differ in one or the other. */
-int svg_series_shape(int series);
 /* Entries flow in lines; returns the y below. */
 double svg_legend(svg *s, double y, const char *const *names, size_t n);
+
+/* A step of 1, 2, 4, 5 times a power of ten so that labels of `need` units fit on cells of `have`
+ * units. 4 is there for grids of fortieths: 0.8, 0.9, 1 ... */
+size_t svg_thin(double need, double have);
 
 typedef struct svg_axis {
     double lo, hi, from, to; /* value (its decimal logarithm when log) and place of both ends */
@@ -27,15 +35,40 @@ typedef struct svg_axis {
     int decimals;
     bool log;
 } svg_axis;
-/* An axis with `margin` (share of its length) beyond lo and hi; hi < lo is an axis over nothing. */
-svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want);
-/* The same for positive values on a logarithmic scale: ticks at 1, 2, 5 or at powers of ten,
+/* An axis with `margin` (share of its length) beyond lo and hi; hi < lo is an axis over nothing.
+ * log: for positive values on a logarithmic scale, with ticks at 1, 2, 5 or at powers of ten,
  * whatever fits. */
-svg_axis svg_axis_over_log(double lo, double hi, double margin, double from, double to,
-                           size_t want);
+svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want);
 double svg_axis_place(const svg_axis *a, double v);
 double svg_axis_tick_width(const svg_axis *a);
 void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const char *label);
 void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const char *label);
+
+/* The range of values seen so far. */
+typedef struct svg_range {
+    double lo, hi;
+} svg_range;
+#define SVG_NO_RANGE ((svg_range){INFINITY, -INFINITY})
+static inline void svg_widen(svg_range *r, double v) {
+    if (isfinite(v)) {
+        r->lo = fmin(r->lo, v);
+        r->hi = fmax(r->hi, v);
+    }
+}
+
+/* Two axes over ranges, their lines drawn, in the width of the drawing. */
+typedef struct svg_plot {
+    svg_axis x, y;
+} svg_plot;
+typedef struct svg_plot_spec {
+    chart_text text;
+    double top, height, x_margin;
+    svg_range xs, ys;
+    int flags; /* CHART_X_LOG, CHART_Y_LOG */
+} svg_plot_spec;
+svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c);
+/* Reference lines across the plot, where they are inside. */
+void svg_plot_lines(svg *s, const svg_plot *p, const double *xs, size_t n_xs, const double *ys,
+                    size_t n_ys);
 
 #endif

@@ -1,51 +1,69 @@
-/* Whole charts on a drawing (svg.h): heat maps, bars, intervals, points. Each lays itself out below
- * its title, in the width of the drawing, and sets the drawing's height. The default width suits a
- * phone's column and half a sheet of A4.
+/* Whole charts on a drawing (svg.h): heat maps, bars, intervals, points, curves. Each lays itself
+ * out below its title, in the width of the drawing, and sets the drawing's height. The default
+ * width suits a phone's column and half a sheet of A4.
+ *
+ * Charts read numbers where they lie, members of rows of structs: every array of a spec is that of
+ * the first row, the next is `stride` bytes on (0: a plain array). NaN is left out.
  */
 #ifndef CKVC_SVG_CHART_H
 #define CKVC_SVG_CHART_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "report/draw/svg.h"
 
 #define CHART_WIDTH 440.0
-#define CHART_CELLS_MAX                                                                            \
-    40000 /* a heat map of more cells is not drawn: a note points to the numbers */
+/* A heat map of more cells is not drawn: a note points to the numbers. */
+#define CHART_CELLS_MAX 40000
+
+/* Number i of those that begin at `first`. */
+static inline double chart_at(const double *first, size_t stride, size_t i) {
+    return *(const double *)(const void *)((const char *)first +
+                                           i * (stride ? stride : sizeof *first));
+}
+
+typedef struct chart_text {
+    const char *title, *x, *y; /* the axes' labels */
+} chart_text;
 
 typedef struct chart_scale {
-    bool diverging; /* blue below `centre`, orange above; else dark to light */
-    double lo, hi, centre;
     const char *label; /* what the colour means, with its unit */
     int decimals;      /* of values printed in cells */
+    double lo, hi, centre;
+    bool diverging; /* blue below `centre`, orange above; else dark to light */
 } chart_scale;
 
-/* Several panels of one shape and one scale. values[p] is [rows][cols]; a NaN stays blank. */
+/* Several panels of one shape and one scale. A value that is undefined stays blank. */
 typedef struct chart_heat_spec {
-    const char *title, *x_label, *y_label;
-    size_t rows, cols, n_panels;
-    const double *const *values;
+    chart_text text;
+    struct chart_grid {
+        size_t rows, cols, row_stride, col_stride, panels;
+    } grid;
+    const double *const *values; /* [panels] the first of each */
+    bool zero_is_blank;
     const char *const *panel_titles;                 /* NULL: none */
     const char *const *row_names, *const *col_names; /* NULL: 0-based numbers */
     bool y_up;                                       /* row 0 at the bottom */
     chart_scale scale;
     const char *missing; /* meaning of a blank cell; NULL when there is none */
-    const uint8_t *const
-        *hatched; /* [n_panels] of [rows][cols]: hatched over their colour; NULL: none */
+    size_t hatched;      /* bytes from a value to a bool: hatched over its colour; 0: nothing is */
     const char *hatched_label;
 } chart_heat_spec;
 void chart_heat(svg *s, const chart_heat_spec *c);
 
-/* Grouped bars over n categories. */
+/* Grouped bars over n categories that are numbers. */
+#define CHART_BARS 3
 typedef struct chart_bars_spec {
-    const char *title, *x_label, *y_label;
-    size_t n, n_series;
-    const char *const *names;    /* [n] */
-    const char *const *series;   /* [n_series]; NULL with one series: no legend */
-    const double *const *values; /* [n_series][n] */
-    long mark;                   /* category with a reference line, -1: none */
+    chart_text text;
+    struct chart_rows {
+        size_t n, stride;
+        const double *categories;
+    } rows;
+    const double *values[CHART_BARS]; /* of each series; NULL ends them */
+    const char *series[CHART_BARS];   /* their names; NULL: no legend */
+    double scale;                     /* of the values; 0: as they are */
+    size_t mark;                      /* 1 + category with a reference line; 0: none */
     const char *mark_label;
 } chart_bars_spec;
 void chart_bars(svg *s, const chart_bars_spec *c);
@@ -61,9 +79,10 @@ typedef struct chart_interval_row {
     bool draw_limit;
 } chart_interval_row;
 typedef struct chart_interval_spec {
-    const char *title, *x_label, *undefined;
+    const char *title, *x_label;
     const char *below, *above; /* words at the ends of the axis, either may be NULL */
-    double reference;          /* NaN: none */
+    const char *undefined;
+    double reference; /* NaN: none */
     size_t n;
     const chart_interval_row *rows;
     const char *limit_label; /* what the rows' limits are; NULL without */
@@ -77,36 +96,29 @@ typedef struct chart_point {
     const char *tip; /* NULL: none */
 } chart_point;
 typedef struct chart_scatter_spec {
-    const char *title, *x_label, *y_label;
+    chart_text text;
     size_t n, n_series;
     const chart_point *points;
     const char *const *series;       /* [n_series] */
     const double *x_lines, *y_lines; /* thin lines across: bin edges, references */
     size_t n_x_lines, n_y_lines;
+    bool zero_line;
     bool diagonal; /* x = y */
     bool square;   /* same range on both axes */
     double height; /* of the plot; 0: 260 */
 } chart_scatter_spec;
 void chart_scatter(svg *s, const chart_scatter_spec *c);
 
-/* Lines through points in order of x, each with a band, over linear or logarithmic axes. Points
- * with an undefined number are left out; so are those that a logarithmic axis cannot show. */
+/* Lines through points in order of x, over linear or logarithmic axes. Points that a logarithmic
+ * axis cannot show are left out. */
+enum { CURVE_BAND = 1, CURVE_DASHED = 2, CURVE_DOTS = 4 };
 typedef struct chart_curve {
     const char *name;
-    size_t n;
-    const double *x, *y;
-    const double *lo, *hi; /* NULL: no band */
-    bool dashed, dots;
+    size_t n, stride;
+    const double *x, *y; /* with a band its ends follow y */
+    int flags;
 } chart_curve;
-typedef struct chart_curves_spec {
-    const char *title, *x_label, *y_label;
-    size_t n_curves;
-    const chart_curve *curves;
-    bool x_log, y_log;
-    size_t n_y_lines; /* thin lines across */
-    const double *y_lines;
-    const char *const *y_line_names; /* written on the line; NULL: none */
-} chart_curves_spec;
-void chart_curves(svg *s, const chart_curves_spec *c); /* svg_curves.c */
+enum { CHART_X_LOG = 1, CHART_Y_LOG = 2, CHART_ZERO_LINE = 4 };
+void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, int flags);
 
 #endif

@@ -118,7 +118,7 @@ static void page_is_well_formed(void **state) {
     ckvc_buffer b = {0}, picture = {0};
     svg s;
     svg_init(&s, 100);
-    svg_label(&s, 1, 2, 10, SVG_START, "t", hostile);
+    svg_label(&s, 1, 2, SVG_START, (svg_font){.size = 10, .look = "t"}, hostile);
     s.height = 20;
     s.title = ckvc_strdup(hostile);
     svg_render(&s, false, &picture);
@@ -158,8 +158,8 @@ static void standalone_svg_needs_no_style_sheet(void **state) {
     svg s;
     svg_init(&s, 10);
     s.height = 5.5;
-    svg_rect_rgb(&s, 0, 0, -1, 2.25, 0x0a0b0c,
-                 NULL); /* a negative width is nothing, not an error of the file */
+    svg_rect(&s, 0, 0, -1, 2.25, svg_rgb(0x0a0b0c),
+             NULL); /* a negative width is nothing, not an error of the file */
     svg_line(&s, -0.001, NAN, 1, 2, "ax");
     s.title = ckvc_strdup("t");
     svg_render(&s, true, &b);
@@ -243,104 +243,129 @@ static void check_chart(svg *s) {
     svg_fini(s);
 }
 
-static void charts_are_well_formed(void **state) {
+static void heat_maps_are_well_formed(void **state) {
     (void)state;
     svg s;
-    /* Heat maps from one cell to many, with every cell missing, flat scales, hostile words. */
+    /* From one cell to many, with every cell missing, flat scales, hostile words; the
+     * hatched cells are marked behind their values. */
+    struct chart_cell {
+        double value;
+        bool hatched;
+    };
     const size_t shapes[][3] = {{1, 1, 1}, {5, 8, 2}, {20, 32, 4}, {80, 8, 1}, {2, 128, 3}};
     for (size_t i = 0; i < 5; i++) {
         size_t rows = shapes[i][0], cols = shapes[i][1], panels = shapes[i][2];
-        double *v = calloc(rows * cols, sizeof *v);
-        const double *all[4] = {v, v, v, v};
+        struct chart_cell *v = calloc(rows * cols, sizeof *v);
+        const double *all[4] = {&v->value, &v->value, &v->value, &v->value};
         const char *titles[4] = {hostile, "b", "c", "d"};
-        uint8_t *mark = calloc(rows * cols, 1);
-        const uint8_t *marks[4] = {mark, mark, mark, mark};
-        memset(mark, 1, rows * cols / 2);
-        for (int kind = 0; kind < 3; kind++) {
+        for (int kind = 0; kind < 4; kind++) {
             for (size_t k = 0; k < rows * cols; k++) {
-                v[k] = kind == 0 ? NAN : kind == 1 ? 0.0 : k % 3 ? sin((double)k) : NAN;
+                v[k].value = kind == 0 ? NAN : kind == 1 ? 0.0 : k % 3 ? sin((double)k) : NAN;
+                v[k].hatched = kind == 1 && k < rows * cols / 2;
             }
             svg_init(&s, CHART_WIDTH);
-            chart_heat(&s, &(chart_heat_spec){.title = hostile,
-                                              .x_label = hostile,
-                                              .y_label = hostile,
-                                              .rows = rows,
-                                              .cols = cols,
-                                              .n_panels = panels,
-                                              .values = all,
-                                              .panel_titles = titles,
-                                              .y_up = kind == 1,
-                                              .scale = {kind == 2, kind == 1 ? 0 : -1,
-                                                        kind == 1 ? 0 : 1, 0, hostile, 2},
-                                              .missing = hostile,
-                                              .hatched = kind == 1 ? marks : NULL,
-                                              .hatched_label = hostile});
+            chart_heat(&s,
+                       &(chart_heat_spec){.text = {hostile, hostile, hostile},
+                                          .grid = {rows, cols, cols * sizeof *v, sizeof *v, panels},
+                                          .values = all,
+                                          .zero_is_blank = kind == 3,
+                                          .panel_titles = titles,
+                                          .y_up = kind == 1,
+                                          .scale = {hostile, 2, kind == 1 ? 0 : -1,
+                                                    kind == 1 ? 0 : 1, 0, kind == 2},
+                                          .missing = hostile,
+                                          .hatched = offsetof(struct chart_cell, hatched),
+                                          .hatched_label = hostile});
             check_chart(&s);
         }
-        free(mark);
         free(v);
     }
     svg_init(&s, CHART_WIDTH); /* too large to draw: says so */
-    chart_heat(&s,
-               &(chart_heat_spec){.title = "t", .rows = SIZE_MAX / 2, .cols = 4, .n_panels = 1});
+    chart_heat(&s, &(chart_heat_spec){.text = {.title = "t"},
+                                      .grid = {.rows = SIZE_MAX / 2, .cols = 4, .panels = 1}});
     check_chart(&s);
-    const char *names[] = {"a", hostile, "c"};
-    const double bars[] = {0, NAN, 3}, none[] = {0, 0, 0};
-    const double *series[] = {bars, none};
+}
+
+static void bars_are_well_formed(void **state) {
+    (void)state;
+    svg s;
+    const double numbers[] = {0.5, 1, 30}, bars[] = {0, NAN, 3}, none[] = {0, 0, 0};
     svg_init(&s, CHART_WIDTH);
-    chart_bars(&s, &(chart_bars_spec){hostile, "x", "y", 3, 2, names, names, series, 1, hostile});
+    chart_bars(&s, &(chart_bars_spec){.text = {hostile, "x", "y"},
+                                      .rows = {3, sizeof *numbers, numbers},
+                                      .values = {bars, none},
+                                      .series = {"a", hostile},
+                                      .mark = 2,
+                                      .mark_label = hostile});
     check_chart(&s);
     svg_init(&s, CHART_WIDTH);
-    chart_bars(&s, &(chart_bars_spec){"nothing", "x", "y", 0, 1, names, NULL, series, -1, NULL});
+    chart_bars(&s, &(chart_bars_spec){.text = {"nothing", "x", "y"},
+                                      .rows = {0, sizeof *numbers, numbers},
+                                      .values = {bars}});
     check_chart(&s);
+}
+
+static void intervals_are_well_formed(void **state) {
+    (void)state;
+    svg s;
     const chart_interval_row rows[] = {{"heading", hostile, hostile, 0.5, 0.25, 0.75, 0, 2.0, true},
                                        {NULL, "no interval", NULL, 1, NAN, NAN, 7, NAN, false},
                                        {NULL, "undefined", NULL, NAN, NAN, NAN, 2, NAN, true}};
     svg_init(&s, CHART_WIDTH);
-    chart_intervals(&s, &(chart_interval_spec){hostile, "x", "undefined", "left", "right", 0, 3,
-                                               rows, hostile});
+    chart_intervals(&s, &(chart_interval_spec){.title = hostile,
+                                               .x_label = "x",
+                                               .undefined = "undefined",
+                                               .below = "left",
+                                               .above = "right",
+                                               .n = 3,
+                                               .rows = rows,
+                                               .limit_label = hostile});
     check_chart(&s);
     svg_init(&s, CHART_WIDTH);
     chart_intervals(
-        &s, &(chart_interval_spec){"all undefined", "x", NULL, NULL, NULL, NAN, 1, rows + 2, NULL});
+        &s,
+        &(chart_interval_spec){
+            .title = "all undefined", .x_label = "x", .reference = NAN, .n = 1, .rows = rows + 2});
     check_chart(&s);
-    /* Curves: undefined and, on logarithmic axes, negative values are left out; bands that are
+}
+
+static void curves_are_well_formed(void **state) {
+    (void)state;
+    svg s;
+    /* Undefined and, on logarithmic axes, negative values are left out; bands that are
      * undefined shrink to the line. */
-    const double at[4] = {1, 2, 4, 128}, up[4] = {0.1, NAN, -3, 5000}, below[4] = {-1, 0, NAN, 10},
-                 above[4] = {1, 2, 3, 6000};
-    const double levels[2] = {0.5, NAN};
-    for (int kind = 0; kind < 4; kind++) {
+    const struct {
+        double x, y, lo, hi;
+    } at[4] = {{1, 0.1, -1, 1}, {2, NAN, 0, 2}, {4, -3, NAN, 3}, {128, 5000, 10, 6000}};
+    for (int kind = 0; kind < 8; kind++) {
         for (size_t n = 0; n <= 4; n++) {
-            const chart_curve curves[] = {{hostile, n, at, up, below, above, true, true},
-                                          {"b", n, at, above, NULL, NULL, false, false}};
+            const chart_curve curves[] = {
+                {hostile, n, sizeof *at, &at->x, &at->y, CURVE_BAND | CURVE_DASHED | CURVE_DOTS},
+                {"b", n, sizeof *at, &at->x, &at->hi, 0}};
             svg_init(&s, CHART_WIDTH);
-            chart_curves(&s, &(chart_curves_spec){.title = hostile,
-                                                  .x_label = "x",
-                                                  .y_label = "y",
-                                                  .n_curves = 2,
-                                                  .curves = curves,
-                                                  .x_log = kind % 2,
-                                                  .y_log = kind / 2,
-                                                  .n_y_lines = 2,
-                                                  .y_lines = levels,
-                                                  .y_line_names = names + 1});
+            chart_curves(&s, (chart_text){hostile, "x", "y"}, curves, 2, kind);
             check_chart(&s);
         }
     }
+}
+
+static void points_are_well_formed(void **state) {
+    (void)state;
+    svg s;
+    const char *names[] = {"a", hostile, "c"};
     const chart_point points[] = {
         {1, 1, NAN, NAN, 0, 0, hostile}, {2, NAN, 0, 1, 0, 1, NULL}, {2, -1, -3, 1, 5, 2, NULL}};
     const double edges[] = {1.5};
     for (size_t n = 0; n <= 3; n++) {
         svg_init(&s, CHART_WIDTH);
-        chart_scatter(&s, &(chart_scatter_spec){.title = "points",
-                                                .x_label = "x",
-                                                .y_label = "y",
+        chart_scatter(&s, &(chart_scatter_spec){.text = {"points", "x", "y"},
                                                 .n = n,
                                                 .n_series = 3,
                                                 .points = points,
                                                 .series = names,
                                                 .x_lines = edges,
                                                 .n_x_lines = 1,
+                                                .zero_line = true,
                                                 .diagonal = true,
                                                 .square = n == 3});
         check_chart(&s);
@@ -355,6 +380,10 @@ int main(void) {
                                        cmocka_unit_test(ticks_are_nice),
                                        cmocka_unit_test(colours_are_ordered),
                                        cmocka_unit_test(text_width_counts_characters),
-                                       cmocka_unit_test(charts_are_well_formed)};
+                                       cmocka_unit_test(heat_maps_are_well_formed),
+                                       cmocka_unit_test(bars_are_well_formed),
+                                       cmocka_unit_test(intervals_are_well_formed),
+                                       cmocka_unit_test(curves_are_well_formed),
+                                       cmocka_unit_test(points_are_well_formed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

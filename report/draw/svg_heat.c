@@ -1,0 +1,220 @@
+/* Heat maps: see svg_chart.h. Sizes are in viewBox units; at the usual width one unit is about one
+ * CSS pixel. */
+#include "report/draw/svg_axis.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *name_of(const char *const *names, size_t i, char number[32]) {
+    if (names) { return names[i]; }
+    snprintf(number, 32, "%zu", i);
+    return number;
+}
+
+/* As labels of an axis. */
+static double widest(const char *const *names, size_t n) {
+    char number[32];
+    double w = 0;
+    for (size_t i = 0; i < n; i++) {
+        w = fmax(w, svg_text_width(name_of(names, i, number), TICK_SIZE));
+    }
+    return w;
+}
+
+static uint32_t scale_colour(const chart_scale *c, double v) {
+    if (!c->diverging) {
+        return svg_sequential(c->hi > c->lo ? (v - c->lo) / (c->hi - c->lo) : 0.5);
+    }
+    double side = v < c->centre ? c->centre - c->lo : c->hi - c->centre;
+    return svg_diverging(side > 0 ? (v - c->centre) / side : 0);
+}
+
+static double colour_bar(svg *s, double x, double y, double w, const chart_scale *scale) {
+    enum { STEPS = 60 };
+    bool flat = !(scale->hi > scale->lo);
+    for (int i = 0; i < STEPS; i++) {
+        double v = scale->lo + (scale->hi - scale->lo) * (i + 0.5) / STEPS;
+        /* overlapping by half a unit: no seams between the steps */
+        svg_rect(s, x + w * i / STEPS, y, w / STEPS + (i < STEPS - 1 ? 0.5 : 0), 9,
+                 svg_rgb(scale_colour(scale, v)), NULL);
+    }
+    double ticks[SVG_TICKS_MAX];
+    int decimals;
+    size_t n = svg_ticks(scale->lo, scale->hi, 5, ticks, &decimals);
+    for (size_t i = 0; i < n; i++) {
+        char text[32];
+        double at = flat ? x + w / 2 : x + w * (ticks[i] - scale->lo) / (scale->hi - scale->lo);
+        snprintf(text, sizeof text, "%.*f", flat ? scale->decimals : decimals, ticks[i]);
+        svg_line(s, at, y + 9, at, y + 12, "ax");
+        svg_label(s, at, y + 22, SVG_MIDDLE, tick_font, text);
+    }
+    return svg_paragraph(s, x, y + 36, s->width - PAD - x, axis_font, scale->label);
+}
+
+/* Where a cell's value lies. */
+static const char *cell_at(const chart_heat_spec *c, size_t p, size_t row, size_t col) {
+    return (const char *)c->values[p] + row * c->grid.row_stride + col * c->grid.col_stride;
+}
+
+/* NaN: blank. */
+static double value_of(const chart_heat_spec *c, size_t p, size_t row, size_t col) {
+    const double v = *(const double *)(const void *)cell_at(c, p, row, col);
+    return !isfinite(v) || (c->zero_is_blank && v == 0) ? NAN : v;
+}
+
+static bool is_hatched(const chart_heat_spec *c, size_t p, size_t row, size_t col) {
+    return c->hatched && *(const bool *)(cell_at(c, p, row, col) + c->hatched);
+}
+
+static bool any(const chart_heat_spec *c, bool blank) {
+    for (size_t p = 0; p < c->grid.panels; p++) {
+        for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
+            if (blank ? isnan(value_of(c, p, i / c->grid.cols, i % c->grid.cols))
+                      : is_hatched(c, p, i / c->grid.cols, i % c->grid.cols)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The cells of all panels: sizes with and without the gap between them, size of the text in them.
+ */
+typedef struct heat_cells {
+    double w, h, gap, text;
+    bool print, tips;
+} heat_cells;
+
+/* boxed: on a ground of the cell's colour, which keeps it legible over hatching. */
+static void print_value(svg *s, const chart_heat_spec *c, const heat_cells *z, double value,
+                        double x0, double y0, bool boxed) {
+    char text[32];
+    uint32_t rgb = scale_colour(&c->scale, value);
+    double x = x0 + (z->w - z->gap) / 2, y = y0 + (z->h - z->gap) / 2;
+    snprintf(text, sizeof text, "%.*f", c->scale.decimals, value);
+    if (boxed) {
+        double w = svg_text_width(text, z->text) * 0.98 + 2;
+        svg_rect(s, x - w / 2, y - z->text * 0.5, w, z->text, svg_rgb(rgb), NULL);
+    }
+    svg_label(s, x, y + z->text * 0.36, SVG_MIDDLE,
+              (svg_font){.size = z->text, .look = svg_rgb(svg_text_on(rgb))}, text);
+}
+
+/* Digits are narrower than the general estimate; below 7 units nobody reads them. */
+static void size_text(const chart_heat_spec *c, size_t p, heat_cells *z) {
+    char longest[32] = "", text[96];
+    for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
+        const double v = value_of(c, p, i / c->grid.cols, i % c->grid.cols);
+        snprintf(text, sizeof text, "%.*f", c->scale.decimals, v);
+        if (!isnan(v) && strlen(text) > strlen(longest) && strlen(text) < sizeof longest) {
+            strcpy(longest, text);
+        }
+    }
+    double per_unit = svg_text_width(longest, 1.0) * 0.98;
+    z->text = fmin(fmin(11, z->h - 3), per_unit > 0 ? (z->w - 3) / per_unit : 0);
+    z->print = z->text >= 7;
+}
+
+static void heat_panel(svg *s, const chart_heat_spec *c, size_t p, double x0, double y0,
+                       heat_cells z) {
+    char text[96], a[32], b[32];
+    size_text(c, p, &z);
+    for (int pass = 0; pass < (c->hatched ? 3 : 1); pass++) { /* colours; hatching; numbers on it */
+        if (pass == 1) { svg_hatch_begin(s); }
+        for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
+            const size_t r = i / c->grid.cols, k = i % c->grid.cols;
+            const double v = value_of(c, p, r, k), x = x0 + z.w * (double)k,
+                         y = y0 + z.h * (double)(c->y_up ? c->grid.rows - 1 - r : r);
+            const bool hatched = !isnan(v) && is_hatched(c, p, r, k);
+            if (pass == 1 && hatched) { svg_hatch_cell(s, x, y, z.w - z.gap, z.h - z.gap); }
+            if (pass == 2 && hatched && z.print) { print_value(s, c, &z, v, x, y, true); }
+            if (pass > 0) { continue; }
+            if (isnan(v)) {
+                svg_rect(s, x, y, z.w - z.gap, z.h - z.gap, "em", NULL);
+                continue;
+            }
+            snprintf(text, sizeof text, "%s %s, %s %s: %.6g", c->text.y,
+                     name_of(c->row_names, r, a), c->text.x, name_of(c->col_names, k, b), v);
+            svg_rect(s, x, y, z.w - z.gap, z.h - z.gap, svg_rgb(scale_colour(&c->scale, v)),
+                     z.tips ? text : NULL);
+            if (z.print) { print_value(s, c, &z, v, x, y, false); }
+        }
+        if (pass == 1) { svg_hatch_end(s); }
+    }
+    svg_rect(s, x0 - 0.5, y0 - 0.5, z.w * (double)c->grid.cols - z.gap + 1,
+             z.h * (double)c->grid.rows - z.gap + 1, "fr", NULL);
+}
+
+/* A swatch of the legend with its words; the y below. */
+static double legend_line(svg *s, double left, double y, bool hatched, const char *words) {
+    if (hatched) {
+        svg_hatch_begin(s);
+        svg_hatch_cell(s, left, y - 7, 18, 11);
+        svg_hatch_end(s);
+    } else {
+        svg_rect(s, left, y - 7, 18, 11, "em", NULL);
+    }
+    svg_rect(s, left, y - 7, 18, 11, "fr", NULL);
+    return svg_paragraph(s, left + 24, y + 2, s->width - left - 24 - PAD, note_font, words);
+}
+
+void chart_heat(svg *s, const chart_heat_spec *spec) {
+    chart_heat_spec copy = *spec;
+    const chart_heat_spec *c = &copy;
+    double y = svg_title(s, c->text.title) + 2;
+    if (c->grid.rows == 0 || c->grid.cols == 0 || c->grid.panels == 0 ||
+        c->grid.rows > CHART_CELLS_MAX / c->grid.cols ||
+        c->grid.rows * c->grid.cols > CHART_CELLS_MAX / c->grid.panels) {
+        s->height = svg_paragraph(s, PAD, y + 10, s->width - 2 * PAD, axis_font,
+                                  c->grid.rows && c->grid.cols && c->grid.panels
+                                      ? "Too many cells to draw; the numbers are in the csv file."
+                                      : "Nothing to draw.");
+        return;
+    }
+    if (!any(c, false)) { copy.hatched = 0; }
+    const size_t across = c->grid.panels >= 3 ? 2 : 1;
+    const double row_text = fmin(widest(c->row_names, c->grid.rows), 120),
+                 left = PAD + LABEL_SIZE + 6 + row_text + 5, gap = 14,
+                 width = (s->width - left - PAD - gap * (double)(across - 1)) / (double)across;
+    heat_cells z = {.w = fmin(width / (double)c->grid.cols, 64),
+                    .tips = c->grid.rows * c->grid.cols * c->grid.panels <= 4096};
+    z.h = fmin(fmax(fmin(z.w * 0.6, 28), 15), 380.0 / (double)c->grid.rows);
+    /* few rows: room for the axis' name */
+    z.h = fmax(z.h, (svg_text_width(c->text.y, LABEL_SIZE) + 2) / (double)c->grid.rows);
+    z.gap = fmin(z.w, z.h) >= 8 ? 1 : 0;
+    const double panel_w = z.w * (double)c->grid.cols, panel_h = z.h * (double)c->grid.rows;
+    const size_t x_step = svg_thin(widest(c->col_names, c->grid.cols) + 5, z.w),
+                 y_step = svg_thin(TICK_SIZE + 1.5, z.h);
+    char number[32];
+    for (size_t p = 0; p < c->grid.panels; p++) {
+        const size_t column = p % across;
+        const double x0 = left + (panel_w + gap) * (double)column;
+        double y0 = y + 4;
+        if (c->panel_titles) {
+            y0 += LABEL_SIZE;
+            svg_label(s, x0, y0 - 3, SVG_START, panel_font, c->panel_titles[p]);
+            y0 += 3;
+        }
+        heat_panel(s, c, p, x0, y0, z);
+        for (size_t r = 0; column == 0 && r < c->grid.rows; r += y_step) {
+            double at = y0 + z.h * ((double)(c->y_up ? c->grid.rows - 1 - r : r) + 0.5);
+            svg_label(s, x0 - 5, at + 3.5, SVG_END, tick_font, name_of(c->row_names, r, number));
+        }
+        if (column == 0) {
+            svg_label_up(s, PAD + LABEL_SIZE - 2, y0 + panel_h / 2, axis_font, c->text.y);
+        }
+        const bool last_of_column = p + across >= c->grid.panels;
+        for (size_t k = 0; last_of_column && k < c->grid.cols; k += x_step) {
+            svg_label(s, x0 + z.w * ((double)k + 0.5), y0 + panel_h + 13, SVG_MIDDLE, tick_font,
+                      name_of(c->col_names, k, number));
+        }
+        if (column == across - 1 || p == c->grid.panels - 1) { y = y0 + panel_h + 8; }
+        if (last_of_column) {
+            svg_label(s, x0 + panel_w / 2, y0 + panel_h + 27, SVG_MIDDLE, axis_font, c->text.x);
+        }
+    }
+    y = colour_bar(s, left, y + 36, fmin(s->width - left - PAD, 300), &c->scale);
+    if (c->missing && any(c, true)) { y = legend_line(s, left, y, false, c->missing); }
+    if (c->hatched) { y = legend_line(s, left, y, true, c->hatched_label); }
+    s->height = y + 2;
+}

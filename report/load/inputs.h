@@ -1,0 +1,149 @@
+/* What a report is made from, in memory: tables whole, runs one shard at a time as sums, score
+ * files whole. Loading is what can fail; everything after it is arithmetic on this.
+ *
+ * inputs_load reads, inputs_free releases. What the rest of a report allocates comes from `room`,
+ * too.
+ */
+#ifndef CKVC_REPORT_INPUTS_H
+#define CKVC_REPORT_INPUTS_H
+
+#include "cql/solve/logged.h"
+#include "cql/stats/gate_binding.h"
+#include "cql/stats/stability.h"
+#include "formats/run/coverage.h"
+#include "formats/run/run_dir.h"
+#include "formats/shard/shard_side.h"
+#include "formats/table/table_file.h"
+#include "lib/base/names.h"
+#include "report/load/room.h"
+#include "report/load/score_series.h"
+#include "report/report.h"
+
+/* A table's own records of one side, and its refits from resampled prompts (own_records.c). */
+typedef struct own_records {
+    const char *why;        /* not NULL: why the records are not here */
+    struct side of;         /* the table's */
+    cql_logged *logged;     /* NULL with a why */
+    size_t *runs, n_runs;   /* whose records these are: one run's; of a pooled table several */
+    cql_fit fit;            /* as the table's META says */
+    int *incoming;          /* [S] what a state without records gets */
+    int *chosen;            /* [S] the table's own actions */
+    int neutral;            /* its side_neutral */
+    double rollouts;        /* distinct ones behind the records */
+    uint32_t n_boot;        /* replicates; 0: none asked for */
+    uint8_t *boot;          /* [n_boot][prompts] weights */
+    uint16_t *boot_choices; /* [n_boot][S] */
+    uint32_t n_halves;      /* two for each random split */
+    uint16_t *half_choices; /* [n_halves][S] */
+} own_records;
+#define OWN_SPLITS 200 /* random halves of the prompts */
+
+typedef struct input_table {
+    table_file *f;
+    const char *tag, *name; /* T1; the label, else the file's name without its ending */
+    const char *title;      /* "T1 technical" */
+    const char *file;       /* last part of the path */
+    size_t *runs, n_runs; /* those that META names: of a table made by hand one for each side, of a
+                             pooled one several */
+    own_records sides[CKVC_SIDE_COUNT];
+} input_table;
+
+typedef struct input_prompt {
+    const char *id, *source_name;
+    size_t source; /* of the run's sources */
+    uint32_t n_tokens;
+    bool heldout;
+    uint64_t token_hash;
+    double r_struct, r_sem;
+    uint16_t bin_entropy, bin_ppl;
+} input_prompt;
+
+typedef struct input_source {
+    const char *name;
+    gate_binding *sums; /* [nB] over all layers */
+} input_source;
+
+/* Logged actions of one side and layer: all, those that keep the baseline's tokens (their loss is
+ * the baseline's, bit for bit), the distinct sets of the others, once a prompt. Hashes of sets name
+ * the budget, so budgets that share rollouts are counted each. */
+typedef struct rollout_counts {
+    uint64_t actions, at_baseline, distinct;
+} rollout_counts;
+
+/* What a pass was logged under, from its first shard's header; of a compiled run each pass has its
+ * own. */
+typedef struct pass_origin {
+    char plan[CKVC_SHA256_HEX];
+    uint64_t start; /* hash of the start tables: only passes that share them are pooled */
+} pass_origin;
+
+typedef struct input_run {
+    run_dir *dir;
+    const char *tag, *name, *title; /* R1 */
+    const run_pass *pass;           /* the last pass with baselines; NULL: only a scan */
+    const run_pass *scan;
+    shard *head;          /* without rows: the header of pass, else of scan */
+    shard_header h;       /* head's */
+    pass_origin *origins; /* [passes] */
+    input_prompt *prompts;
+    size_t n_prompts, cap_prompts;
+    input_source *sources;
+    size_t n_sources, cap_sources;
+    gate_binding *cells;     /* [nB][L][E][P], over the baseline rows */
+    rollout_counts *savings; /* [CKVC_SIDE_COUNT][L] */
+    uint64_t n_records;
+    bool binned;       /* bins were assigned: not a bare scan */
+    coverage coverage; /* zero: not known */
+} input_run;
+
+typedef struct inputs {
+    const report_options *o;
+    room room;
+    input_table *tables;
+    size_t n_tables;
+    input_run *runs;
+    size_t n_runs;
+    score_files scores;
+} inputs;
+
+/* inputs_free also after an error. */
+ckvc_status inputs_load(inputs *in, const report_options *o, ckvc_err *err) CKVC_MUST_CHECK;
+void inputs_free(inputs *in);
+
+/* Index into cells. */
+static inline size_t input_cell(const shard_header *h, size_t b, size_t l, size_t e, size_t p) {
+    return ((b * h->n_layers + l) * h->n_entropy_bins + e) * h->n_ppl_bins + p;
+}
+const input_table *input_table_of(const inputs *in, const char *content_id); /* NULL: not here */
+const char *input_run_tags(inputs *in, const size_t *runs, size_t n);        /* "R1, R2", cut off */
+
+/* score_rows.c: reads the score files. */
+ckvc_status score_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* own_records.c: fills the tables' sides. A table whose records are not here, or are not its own,
+ * is no error. */
+ckvc_status own_records_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
+void own_records_free(own_records *s);
+stability_fit own_stability(const input_table *t, int side);
+
+/* ---- fitted_from.c: which runs, and which of their passes, a table was fitted from ---- */
+
+ckvc_status fitted_origins(inputs *in, input_run *run, ckvc_err *err) CKVC_MUST_CHECK;
+void fitted_from(inputs *in, input_table *t); /* fills t->runs */
+/* The records of the table's gate are of that run. */
+bool fitted_gate_from(const inputs *in, const input_table *t, size_t run);
+/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
+ * fit reads them. */
+typedef struct pooled_pass {
+    size_t run;
+    const run_pass *pass;
+} pooled_pass;
+typedef struct pass_pool {
+    pooled_pass *of;
+    size_t n;
+} pass_pool;
+/* The k-th such set, 0 ...: every pass of the side alone, the last of a run first, then those of
+ * several runs that were logged under the same tables. Empty: there are no more. */
+pass_pool fitted_pool(inputs *in, const input_table *t, int side, size_t k);
+
+#endif

@@ -1,0 +1,297 @@
+/* Which rows of the score files count, and their series.
+ *
+ * When some rows are marked as held out, those alone; when runs are given, prompts that one of them
+ * used for records (by name, or by their tokens) are left out, as long as others remain.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/base/memory.h"
+#include "lib/base/order.h"
+#include "report/load/inputs.h"
+
+#define SERIES_MAX 1000 /* every pair of them is compared */
+#define TAUS_NAMED 8    /* of more thresholds a title says the ends */
+
+typedef struct entry {
+    const score_row *row;
+    size_t series;
+} entry;
+
+/* ---- prompts that a run took records from ---- */
+
+/* By manifest and id ("manifest LF id"), and by their tokens, which a copied manifest leaves as
+ * they are. Sorted. */
+typedef struct seen_prompts {
+    char **names;
+    uint64_t *hashes;
+    size_t n;
+} seen_prompts;
+
+static int compare_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static seen_prompts seen_gather(inputs *in) {
+    size_t total = 0;
+    for (size_t i = 0; i < in->n_runs; i++) {
+        total += in->runs[i].n_prompts;
+    }
+    seen_prompts seen = {.names = room_for(&in->room, total, sizeof *seen.names),
+                         .hashes = room_for(&in->room, total, sizeof *seen.hashes)};
+    for (size_t i = 0; i < in->n_runs; i++) {
+        const input_run *run = &in->runs[i];
+        for (size_t p = 0; run->pass && p < run->n_prompts; p++) {
+            const input_prompt *q = &run->prompts[p];
+            if (q->heldout) { continue; }
+            seen.names[seen.n] = room_text(&in->room, "%s\n%s", run->h.manifest, q->id);
+            seen.hashes[seen.n++] = q->token_hash;
+        }
+    }
+    qsort(seen.names, seen.n, sizeof *seen.names, compare_text);
+    qsort(seen.hashes, seen.n, sizeof *seen.hashes, ckvc_order_u64);
+    return seen;
+}
+
+static bool was_seen(const seen_prompts *seen, const score_row *row) {
+    CKVC_AUTO_FREE char *name = ckvc_format("%s\n%s", row->manifest, row->id);
+    return bsearch(&name, seen->names, seen->n, sizeof *seen->names, compare_text) ||
+           (row->token_hash &&
+            bsearch(&row->token_hash, seen->hashes, seen->n, sizeof *seen->hashes, ckvc_order_u64));
+}
+
+/* ---- titles ---- */
+
+/* "0.875, 0.895", or "0.75 to 0.95". */
+static const char *name_taus(room *r, const score_series *s) {
+    if (s->n_taus > TAUS_NAMED) {
+        return room_text(r, "%.4g to %.4g", s->taus[0], s->taus[s->n_taus - 1]);
+    }
+    const char *text = "";
+    for (size_t i = 0; i < s->n_taus; i++) {
+        text = room_text(r, "%s%s%.4g", text, i ? ", " : "", s->taus[i]);
+    }
+    return text;
+}
+
+/* "T1 technical", "matched to T1 technical (tau 0.87, 0.895)", "mean-gate of T1 technical", "recent
+ * with the tokens of T1 technical", "recent". */
+static const char *policy_title(inputs *in, const score_series *s) {
+    if (!*s->table) { return s->policy; }
+    const input_table *t = input_table_of(in, s->table);
+    const char *table = t ? t->title : room_text(&in->room, "table %.12s", s->table);
+    if (s->kind == SCORE_TABLE) { return table; }
+    if (s->n_taus) {
+        return room_text(&in->room, "%s to %s (\u03C4 %s)", s->policy, table,
+                         name_taus(&in->room, s));
+    }
+    const char *joined = score_is_reference(s->kind) ? "with the tokens of" : "of";
+    return room_text(&in->room, "%s %s %s", s->policy, joined, table);
+}
+
+/* Titles name a part of the score only where the series differ in it. */
+static void name_series(inputs *in, score_files *f) {
+    for (size_t k = 0; k < f->n_series; k++) {
+        score_series *s = &f->series[k];
+        s->title = room_text(&in->room, "%s%s", policy_title(in, s),
+                             s->layer_budgets ? ", budgets by layer" : "");
+    }
+    for (size_t i = 0; i < 2 * setting_n_fields; i++) { /* the window's size last */
+        const setting_field *field = &setting_fields[i % setting_n_fields];
+        bool differ = false, last = i >= setting_n_fields;
+        if (!field->title || last != !!(field->groups & SETTING_WINDOW)) { continue; }
+        for (size_t k = 1; k < f->n_series; k++) {
+            differ |= setting_number(field, &f->series[0].setting) !=
+                      setting_number(field, &f->series[k].setting);
+        }
+        for (size_t k = 0; k < f->n_series && differ; k++) {
+            char part[96];
+            score_series *s = &f->series[k];
+            if (setting_title(field, &s->setting, part, sizeof part)) {
+                s->title = room_text(&in->room, "%s, %s", s->title, part);
+            }
+        }
+    }
+}
+
+/* ---- series ---- */
+
+static bool same_series(const score_series *s, const score_row *row) {
+    return s->continuation == row->n_continuation && s->budget == row->budget &&
+           s->layer_budgets == row->layer_budgets &&
+           setting_compare(&s->setting, &row->setting, SETTING_SCORE) == 0 &&
+           strcmp(s->model, row->model) == 0 && strcmp(s->policy, row->policy) == 0 &&
+           strcmp(s->table, row->table) == 0;
+}
+
+/* The number of the row's series, which may be new; SERIES_MAX: there are too many. */
+static size_t series_of(score_files *f, const score_row *row) {
+    size_t at = 0;
+    while (at < f->n_series && !same_series(&f->series[at], row)) {
+        at++;
+    }
+    if (at < f->n_series || at == SERIES_MAX) { return at; }
+    f->series[f->n_series++] = (score_series){.model = row->model,
+                                              .policy = row->policy,
+                                              .table = row->table,
+                                              .kind = score_kind_named(row->policy),
+                                              .budget = row->budget,
+                                              .layer_budgets = row->layer_budgets,
+                                              .setting = row->setting,
+                                              .continuation = row->n_continuation};
+    return at;
+}
+
+static int by_series(const void *pa, const void *pb) {
+    const entry *a = pa, *b = pb;
+    if (a->series != b->series) { return a->series < b->series ? -1 : 1; }
+    int c = score_compare_prompts(a->row, b->row);
+    return c ? c : (a->row->line > b->row->line) - (a->row->line < b->row->line);
+}
+
+/* Two files may hold the same prompt under the same policy (a table stands in each of them): it
+ * counts once. */
+static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < f->n_rows; i++) {
+        const entry *last = n ? &rows[n - 1] : NULL, *now = &rows[i];
+        if (!last || last->series != now->series ||
+            score_compare_prompts(last->row, now->row) != 0) {
+            rows[n++] = *now;
+            continue;
+        }
+        const double a = last->row->reward, b = now->row->reward;
+        if (!(fabs(a - b) <= 1e-4 || (isnan(a) && isnan(b)))) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "score files: prompt \"%s\", policy \"%s\", budget %g: reward %.9g in "
+                             "one, %.9g in another; they were made with different options, report "
+                             "them apart",
+                             now->row->id, now->row->policy, now->row->budget, a, b);
+        }
+        f->dropped_twice++;
+    }
+    f->n_rows = n;
+    return CKVC_OK;
+}
+
+/* Each series' rows and the thresholds in them, each once. */
+static void fill_series(room *r, score_files *f, const entry *rows) {
+    const score_row **all = room_for(r, f->n_rows, sizeof *all);
+    for (size_t i = 0; i < f->n_rows; i++) {
+        score_series *s = &f->series[rows[i].series];
+        all[i] = rows[i].row;
+        s->rows = s->n ? s->rows : &all[i];
+        s->n++;
+    }
+    for (size_t k = 0; k < f->n_series; k++) {
+        score_series *s = &f->series[k];
+        size_t n = 0;
+        s->taus = room_for(r, s->n, sizeof *s->taus);
+        for (size_t i = 0; i < s->n; i++) {
+            if (isfinite(s->rows[i]->tau)) { s->taus[n++] = s->rows[i]->tau; }
+        }
+        qsort(s->taus, n, sizeof *s->taus, ckvc_order_double);
+        for (size_t i = 0; i < n; i++) {
+            if (i == 0 || s->taus[s->n_taus - 1] != s->taus[i]) {
+                s->taus[s->n_taus++] = s->taus[i];
+            }
+        }
+    }
+}
+
+static bool is_heldout(const score_row *row) {
+    return row->split && strcmp(row->split, "heldout") == 0;
+}
+
+static ckvc_status take_rows(inputs *in, score_files *f, size_t total, ckvc_err *err) {
+    const seen_prompts seen = seen_gather(in);
+    entry *rows = room_for(&in->room, total, sizeof *rows);
+    bool *is_seen = room_for(&in->room, total, sizeof *is_seen), marked = false, unseen = false;
+    for (size_t i = 0; i < f->n_files; i++) {
+        for (size_t j = 0; j < f->files[i]->n; j++) {
+            marked |= is_heldout(&f->files[i]->rows[j]);
+        }
+    }
+    for (size_t i = 0, k = 0; i < f->n_files; i++) {
+        for (size_t j = 0; j < f->files[i]->n; j++, k++) {
+            const score_row *row = &f->files[i]->rows[j];
+            is_seen[k] = was_seen(&seen, row);
+            unseen |= !is_seen[k] && (!marked || is_heldout(row));
+        }
+    }
+    for (size_t i = 0, k = 0; i < f->n_files; i++) {
+        for (size_t j = 0; j < f->files[i]->n; j++, k++) {
+            const score_row *row = &f->files[i]->rows[j];
+            if (marked && !is_heldout(row)) {
+                f->dropped_split++;
+                continue;
+            }
+            if (unseen && is_seen[k]) {
+                f->dropped_seen++;
+                continue;
+            }
+            const entry e = {row, series_of(f, row)};
+            if (e.series == SERIES_MAX) {
+                return ckvc_fail(
+                    err, CKVC_E_DATA,
+                    "%s:%u: a report compares at most %d policies, tables, budgets and models "
+                    "together; give fewer",
+                    f->files[i]->path, row->line, SERIES_MAX);
+            }
+            f->used_seen += is_seen[k];
+            rows[f->n_rows++] = e;
+        }
+    }
+    qsort(rows, f->n_rows, sizeof *rows, by_series);
+    CKVC_TRY(drop_repeated(f, rows, err));
+    for (size_t i = 0; i < f->n_rows; i++) {
+        f->n_marked += is_heldout(rows[i].row);
+    }
+    fill_series(&in->room, f, rows);
+    return CKVC_OK;
+}
+
+/* ---- utilities ---- */
+
+static int by_model(const void *pa, const void *pb) {
+    const score_row *a = *(const score_row *const *)pa, *b = *(const score_row *const *)pb;
+    int c = strcmp(a->model, b->model);
+    return c ? c : score_compare_prompts(a, b);
+}
+
+static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
+    const score_row **rows = f->utilities = room_for(r, f->n_rows, sizeof *rows);
+    size_t n = 0;
+    for (size_t k = 0; k < f->n_series; k++) {
+        for (size_t i = 0; i < f->series[k].n; i++) {
+            if (f->series[k].rows[i]->utility) { rows[n++] = f->series[k].rows[i]; }
+        }
+    }
+    qsort(rows, n, sizeof *rows, by_model);
+    for (size_t i = 0, first = 0; i < n; i++) {
+        if (f->n_utilities && by_model(&rows[f->n_utilities - 1], &rows[i]) == 0) { continue; }
+        const score_row *now = rows[f->n_utilities++] = rows[i], *like = rows[first];
+        if (strcmp(like->model, now->model) != 0) { like = rows[first = f->n_utilities - 1]; }
+        if (now->n_layers != like->n_layers || now->n_heads != like->n_heads) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "score lines %u and %u of model %.12s...: %u x %u heads and %u x %u",
+                             like->line, now->line, now->model, like->n_layers, like->n_heads,
+                             now->n_layers, now->n_heads);
+        }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status score_rows_load(inputs *in, ckvc_err *err) {
+    score_files *f = &in->scores;
+    size_t total = 0;
+    f->files = room_for(&in->room, in->o->n_scores, sizeof *f->files);
+    for (size_t i = 0; i < in->o->n_scores; i++) {
+        CKVC_TRY(scores_read(in->o->scores[i], &f->files[i], err));
+        total += f->files[f->n_files++]->n;
+    }
+    f->series = room_for(&in->room, total, sizeof *f->series);
+    CKVC_TRY(take_rows(in, f, total, err));
+    name_series(in, f);
+    return take_utilities(&in->room, f, err);
+}

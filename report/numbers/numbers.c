@@ -1,0 +1,15 @@
+/* See numbers.h. */
+#include "report/numbers/numbers.h"
+
+ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
+    *n = (report_numbers){.in = in};
+    table_numbers_make(n);
+    CKVC_TRY(trust_numbers_make(n, err));
+    pair_numbers_make(n);
+    run_numbers_make(n);
+    score_numbers_make(n);
+    transfer_numbers_make(n);
+    attention_numbers_make(n);
+    diagnostic_numbers_make(n);
+    return CKVC_OK;
+}

@@ -1,0 +1,455 @@
+/* What a report says, as numbers: computed once from the inputs, shown by the sections. An
+ * undefined number is NaN. Members are named as in report.json where they can be, and what a
+ * section names stands in the struct that it shows. All of it lives in the inputs' room.
+ */
+#ifndef CKVC_REPORT_NUMBERS_H
+#define CKVC_REPORT_NUMBERS_H
+
+#include "cql/stats/bimodality.h"
+#include "cql/stats/partial.h"
+#include "cql/stats/rank.h"
+#include "cql/stats/stability.h"
+#include "cql/stats/variance.h"
+#include "cql/stats/worst.h"
+#include "report/load/inputs.h"
+
+typedef struct interval {
+    double mean, lo, hi;
+} interval;
+
+/* ---- tables (table_numbers.c) ---- */
+
+/* One entry of a table's side: a head's weight, or a risk cell's threshold, at one budget. */
+typedef struct entry {
+    double layer, head, entropy, perplexity, budget; /* a weight's bins and a cell's head are 0 */
+    int action;                                      /* of the grid; -1: not on it */
+    double value, shown;            /* its value, NaN; the same where it is supported */
+    double records;                 /* behind it; NaN: the table carries no counts */
+    bool supported;                 /* has records, or there are no counts and all is shown */
+    signed char by_loss, loss_flat; /* the loss alone would choose it; is the same for all actions;
+                                       -1: not known, or no penalty is paid */
+    const char *verdict;     /* "no records", "neutral", "undecided", "decided"; "": not known */
+    bool undecided, bounded; /* has a bound */
+    double agree, advantage, lower_bound; /* share of refits; gain over the neutral action */
+    variance_bound bound;
+    double excess, excess_raw; /* twice the bounds */
+} entry;
+
+typedef struct weight_numbers { /* at one budget */
+    const char *title;          /* of the table */
+    double budget, mean, min, max, share_at_1;
+    size_t n_layers, n_heads, n_actions, n, supported;
+    double known;               /* supported; NaN: the table carries no counts */
+    double *weight, *histogram; /* [L][G]; [A] heads */
+} weight_numbers;
+
+/* Neighbouring cells along one risk that both have records: higher risk should not raise the
+ * threshold. */
+typedef struct monotone {
+    size_t pairs;
+    double non_increasing, non_decreasing, equal;
+} monotone;
+
+typedef struct threshold_numbers { /* at one budget */
+    const char *title;
+    double budget, mean_tau;
+    size_t n_layers, n_entropy, n_perplexity, n_actions, cells, supported;
+    bool counted;            /* the table carries counts */
+    double *tau, *histogram; /* [L][E][P]; [A] cells with records */
+    monotone along_entropy, along_perplexity;
+} threshold_numbers;
+
+typedef struct action_count {
+    double action, logged, chosen;
+    double logged_share, chosen_share; /* per cent */
+} action_count;
+
+/* What thresholds rest on: numbers of them, or shares of those with records. */
+typedef struct rests {
+    double supported, by_loss, by_penalty, loss_flat;
+} rests;
+typedef struct budget_rests {
+    double budget;
+    rests all;    /* shares */
+    rests *cells; /* [E][P] numbers of layers */
+    size_t n_entropy, n_perplexity;
+} budget_rests;
+
+/* What the choices of a side rest on. */
+typedef struct side_evidence {
+    const char *name, *title;
+    struct side side;
+    entry *entries;
+    size_t states, supported;
+    double records, min, median, mean, max; /* all; of a state that has any */
+    action_count *actions;
+    size_t n_actions;
+    double alpha_decided, count_correlation, count_percentile, choice_stability;
+    bool penalty; /* is paid beside the loss: then the rest is known */
+    rests all;    /* shares */
+    budget_rests *budgets;
+    size_t n_budgets;
+} side_evidence;
+
+/* ---- how far to trust a side, by its own records (trust_numbers.c) ---- */
+
+typedef struct curve_point {
+    double prompts, records, rollouts, keep, supported;
+    stability_spread rho, to_full;
+    bool corrected;
+} curve_point;
+typedef struct left_out_point { /* advantage on prompts left out, of choices from so many prompts */
+    rank_interval gain;
+    double prompts, records, rollouts;
+} left_out_point;
+typedef struct alpha_point { /* another weight of conservatism */
+    double alpha, changed_from_default, changed_from_0, mean_entry;
+    rank_interval left_out;
+    bool vacuous; /* counts are even: no alpha changes a choice */
+} alpha_point;
+typedef struct rank_point { /* actions sorted by advantage; on the prompts that sorted, on others */
+    double rank, same, lo, hi, other;
+} rank_point;
+typedef struct bound_sums {
+    double delta, mean_prompts, mean_width;
+    size_t states, actions, informative, informative_raw;
+} bound_sums;
+typedef struct adamw_numbers {
+    const char *skipped; /* why; NULL: it ran */
+    bool ran;
+    double distance, changed;
+    size_t updates;
+} adamw_numbers;
+typedef struct side_refits {
+    size_t decided, undecided, neutral, without_records, replicates, curve_repeats;
+    double neutral_choice, agree;
+    curve_point *curve, *thinned;
+    left_out_point *left_out;
+    size_t n_curve, n_thinned, n_left_out;
+} side_refits;
+
+typedef struct side_trust {
+    const char *name, *title, *tag; /* "head"; of the table */
+    const side_kind *kind;
+    const char *missing; /* why the rest is not known; NULL: it is */
+    bool known, has_refits, has_variance, even_counts;
+    entry *entries;
+    size_t states, prompts;
+    uint64_t records;
+    double rollouts, count_noise, alpha_decided;
+    variance_split variance;
+    bound_sums bound;
+    const char *other_reward; /* what the rewards would be otherwise */
+    double other_changed;
+    alpha_point *alphas;
+    adamw_numbers adamw;
+    rank_point *ranks;
+    size_t n_alphas, n_ranks, rank_states;
+    side_refits refits;
+} side_trust;
+
+typedef struct leak_numbers { /* sums over the checks of a table's manifests (leak_numbers.c) */
+    const char *state;        /* "passed", "shared", "in part", "not compared", "not checked",
+                                 "not readable" */
+    uint64_t prompts, files, leaked_prompts, leaked_in_scored; /* the last: at least so many */
+    size_t scored_manifests, scored_not_compared;
+    unsigned ngram;
+} leak_numbers;
+
+typedef struct table_numbers {
+    const input_table *in;
+    const char *tag, *name, *title, *file;
+    table_file f;    /* borrowed */
+    const char *run; /* "R1, R2" that it was fitted from; NULL: not among the inputs */
+    const ckvc_table *shape;
+    size_t n_budgets, n_sides, n_entries[CKVC_SIDE_COUNT];
+    weight_numbers *head;    /* [nB] */
+    threshold_numbers *gate; /* [nB] */
+    entry *entries[CKVC_SIDE_COUNT];
+    side_evidence evidence[CKVC_SIDE_COUNT];
+    side_trust *trust; /* [CKVC_SIDE_COUNT] */
+    leak_numbers leaks;
+} table_numbers;
+
+/* ---- two tables (pair_numbers.c) ---- */
+
+/* How far the prompts fix a measure of agreement: 2.5% and 97.5% points over bootstrap refits of
+ * both tables; the same measure between refits from two random halves of one table's own prompts,
+ * for Spearman corrected to all of them (Spearman and Brown); what two corpora of one truth can
+ * reach with these reliabilities. */
+typedef struct reach {
+    double lo, hi, ceiling;
+    size_t replicates, replicates_defined;
+    stability_spread split_half_a, split_half_b;
+} reach;
+
+typedef struct layer_group {
+    size_t first, last; /* layers */
+    double rho;
+    reach reach;
+} layer_group;
+
+typedef struct pair_heads { /* at one budget */
+    const char *a, *b;      /* tags */
+    double budget, overall, bin_mean, bin_min, share_equal, mean_abs_difference;
+    size_t n, n_groups, b_index[2]; /* the last: of the budget in either table */
+    const char *interval_missing;   /* why there is no reach; NULL: there is */
+    bool has_reach;
+    reach reach;
+    layer_group *groups;
+} pair_heads;
+
+enum { MEASURE_SPEARMAN, MEASURE_DIFFERENCE, MEASURE_EQUAL, GATE_MEASURES };
+typedef struct pair_cells {
+    size_t cells;
+    double measures[GATE_MEASURES];
+    const char *interval_missing;
+    bool has_reach;
+    reach reach[GATE_MEASURES];
+} pair_cells;
+typedef struct pair_gates { /* at one budget */
+    const char *a, *b;
+    double budget;
+    bool runs_known;
+    pair_cells all, binding; /* cells with records in both; where the gate binds in both */
+} pair_gates;
+
+typedef struct pair_numbers {
+    const table_numbers *tables[2];
+    const char *a, *b;
+    const char *not_compared; /* why; NULL: they are */
+    bool same_model, compared, same_edges;
+    pair_heads *head;
+    pair_gates *gate;
+    size_t n_head, n_gate;
+} pair_numbers;
+
+/* ---- runs (run_numbers.c) ---- */
+
+/* Over (prompt, layer): where the gate can act, and what was kept. */
+typedef struct binding_numbers {
+    const char *source; /* of those of one source; NULL */
+    uint64_t n;
+    double layer, entropy, perplexity; /* of those of one layer or cell */
+    double binding, sets_differ, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
+        share_of_kept_in_window;
+} binding_numbers;
+
+/* A table whose gate was fitted from the run, and what its thresholds rest on at one budget. */
+typedef struct gate_choices {
+    const char *title, *tag; /* of the table */
+    rests all, *cells;
+} gate_choices;
+
+typedef struct budget_numbers {
+    const char *run, *tag; /* its title, its tag */
+    double budget;
+    signed char alive;  /* -1: no thresholds are in use */
+    const char *advice; /* what to change; NULL: nothing */
+    size_t cells_occupied, cells_alive, n_sources, n_layers, n_entropy, n_perplexity, n_choices;
+    binding_numbers all, *sources, *layers, *cells; /* cells [E][P] */
+    gate_choices *choices, first;                   /* all NaN without one */
+} budget_numbers;
+
+/* Prompts by risk cell, of one source or of all: those there, and those drawn for logging. */
+typedef struct cover_numbers {
+    const char *source;          /* NULL: all */
+    double *cells, *drawn_cells; /* [E][P] */
+    size_t n_entropy, n_perplexity, prompts, occupied, thin;
+    bool logged; /* false: a scan alone, nothing is drawn */
+    double drawn;
+} cover_numbers;
+typedef struct coverage_numbers {
+    cover_numbers all, *sources;
+    size_t n_sources;
+    double min_cell, sample; /* NaN: not known */
+    uint32_t unscanned;
+} coverage_numbers;
+
+typedef struct savings_numbers { /* of a side */
+    const char *run, *side;      /* title; NULL: nothing was logged of it */
+    bool logged;
+    const rollout_counts *layers;
+    size_t n_layers, lowest, highest; /* layers by rate */
+    double actions, rollouts;         /* a prompt */
+    double at_baseline, rate, lowest_rate, highest_rate;
+} savings_numbers;
+
+typedef struct run_numbers {
+    input_run in; /* borrowed */
+    const char *plan_hash, *pass;
+    json_t *plan;
+    run_pass *passes;
+    size_t n_passes, skipped, n_heldout, n_budgets, n_sides;
+    savings_numbers savings[CKVC_SIDE_COUNT];
+    coverage_numbers *coverage; /* NULL: not known */
+    budget_numbers *budgets;
+} run_numbers;
+
+/* ---- scores (score_numbers.c) ---- */
+
+typedef struct bootstrap_ends {
+    double lo, hi;
+    size_t replicates;
+} bootstrap_ends;
+
+/* Rewards of one series less those of another on the same prompts, nats per token. */
+typedef struct difference {
+    interval d;
+    const char *source, *kind; /* which prompts: of a source, "text" or "retrieval"; NULL: any */
+    bool has_lengths, has_bootstrap, equal_tokens;
+    uint32_t T_lo, T_hi; /* with lengths: prompts from T_lo to T_hi tokens */
+    size_t n, undefined;
+    double standard_error, median, largest_share; /* the last: of the sum, one prompt's */
+    bootstrap_ends bootstrap;
+    double reward, reward_base, kept, kept_base, kept_ratio; /* kept: tokens per layer */
+} difference;
+
+typedef struct comparison {
+    score_series of, base;
+    bool one_score; /* both under the same */
+    difference all, *kinds, *sources, *lengths; /* one behind the other */
+    size_t n_kinds, n_sources, n_lengths;
+} comparison;
+
+/* The lists of comparisons, in the order of the page. */
+enum {
+    AT_EQUAL_TOKENS,
+    AT_OTHER_TOKENS,
+    AGAINST_CONTROLS,
+    BETWEEN_TABLES,
+    BETWEEN_SCORES,
+    AGAINST_MATCHED,
+    AGAINST_IDENTITY,
+    SCORE_LISTS
+};
+typedef struct comparison_list {
+    comparison *of;
+    size_t n, cap;
+} comparison_list;
+
+typedef struct score_numbers {
+    const score_files *files;
+    score_series *series; /* tables, their controls, references */
+    size_t n_series;
+    bool held_out_checked;
+    comparison_list lists[SCORE_LISTS];
+} score_numbers;
+
+#define PART_MIN 10 /* prompts from which on a part of them is called better or worse */
+/* "better", "worse", "no difference shown", "too few prompts to tell": by the interval. */
+const char *difference_judged(const difference *of);
+bool difference_decided(const difference *of);      /* better or worse */
+bool difference_part_decided(const difference *of); /* the same from PART_MIN prompts on */
+const char *difference_part(const difference *of);  /* "text prompts", the source, "(no source)" */
+/* One model, budget and C; one table or policy under them, too. */
+bool series_of_one_setting(const score_series *a, const score_series *b);
+bool series_alike(const score_series *a, const score_series *b);
+/* What says what the table of a comparison brings: that with its own matched control, else this
+ * one, which is with plain identity. */
+const comparison *comparison_gain(const score_numbers *s, const comparison *c);
+
+/* ---- transfer (transfer_numbers.c) ---- */
+
+typedef struct transfer_row {
+    const char *source_model, *target_model, *heads, *transferred, *compiled;
+    double budget, kept_ratio;
+    uint32_t C;
+    difference against_compiled; /* its interval and n */
+    const difference *transferred_against_identity, *compiled_against_identity; /* or NULL */
+} transfer_row;
+
+typedef struct transfer_matrix { /* of one budget, C and way of matching heads */
+    double budget, mean_drop, least_drop, most_drop, *drop; /* compiled less transferred */
+    uint32_t C;
+    const char *heads, **sources, **targets;
+    size_t n_sources, n_targets, pairs;
+} transfer_matrix;
+
+/* ---- the paper's diagnostics (attention_numbers.c, diagnostic_numbers.c) ---- */
+
+typedef struct attention_layer {
+    double layer, epsilon, bound, error, drift;
+    double error_of_bound, most_error_of_bound, drift_above_bound;
+} attention_layer;
+typedef struct attention_numbers {
+    score_series of;
+    size_t n, n_layers;
+    attention_layer *layers, mean; /* mean over layers; its most_error_of_bound is the largest */
+    partial_result bound_with_damage, error_with_damage, drift_with_damage;
+} attention_numbers;
+
+typedef struct utility_numbers { /* of a model */
+    const char *model;
+    size_t n, n_quantiles, n_layers, n_heads, prompts_used;
+    double *alpha_quantiles, *spread_by_head; /* [n][7]; [L][G] */
+    double spread_mean, between_heads, between_prompts, neither;
+} utility_numbers;
+
+typedef struct peaks_numbers { /* of a table's weights at one budget */
+    const char *table;
+    double budget;
+    bimodality of;
+} peaks_numbers;
+
+enum { RISK_CELLS = 4, RISK_EDGES = RISK_CELLS - 1, CORRELATIONS = 12 };
+typedef struct damage_cell {
+    size_t n;
+    double entropy, perplexity, damage;
+} damage_cell;
+typedef struct damage_prompt {
+    const char *id;
+    double r_struct, r_sem, damage;
+    uint32_t T;
+    bool worst;
+} damage_prompt;
+typedef struct damage_correlation {
+    const char *risk, *given, *of;
+    partial_result r;
+} damage_correlation;
+typedef struct damage_numbers {
+    score_series of;
+    size_t n, n_cells, n_edges, n_correlations;
+    double damage, edges_entropy[RISK_EDGES], edges_perplexity[RISK_EDGES];
+    damage_prompt *prompts;
+    damage_cell cells[RISK_CELLS * RISK_CELLS];    /* by entropy, then perplexity */
+    damage_correlation correlations[CORRELATIONS]; /* by risk, then what is given, ranks first */
+    worst_share worst;
+} damage_numbers;
+
+/* ---- all ---- */
+
+typedef struct report_numbers {
+    inputs *in;
+    table_numbers *tables;
+    side_trust *trust; /* those of all tables */
+    pair_numbers *pairs;
+    run_numbers *runs;
+    score_numbers scores;
+    transfer_row *transfers;
+    transfer_matrix *matrices;
+    attention_numbers *attention;
+    utility_numbers *utilities;
+    peaks_numbers *peaks;
+    damage_numbers *damages;
+    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_matrices, n_attention, n_utilities, n_peaks,
+        n_damages;
+} report_numbers;
+
+ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
+/* Its parts, in this order: each needs those before. */
+void table_numbers_make(report_numbers *n);
+void leak_numbers_make(report_numbers *n, table_numbers *t);
+ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) CKVC_MUST_CHECK;
+void pair_numbers_make(report_numbers *n);
+void run_numbers_make(report_numbers *n);
+void score_numbers_make(report_numbers *n);
+void transfer_numbers_make(report_numbers *n);
+void attention_numbers_make(report_numbers *n);
+void diagnostic_numbers_make(report_numbers *n);
+
+#define NEW(n, count, T) ((T *)room_for(&(n)->in->room, (count), sizeof(T)))
+/* For each x of list [n]. */
+#define EACH(T, x, list, n) for (const T *x = (list), *x##_end = x + (n); x < x##_end; x++)
+
+#endif

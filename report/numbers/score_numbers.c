@@ -1,0 +1,336 @@
+/* What tables bring on prompts that they were not fitted on: paired differences of reward, with the
+ * tokens that paid for them.
+ *
+ * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares
+ * scores. Intervals hold the table fixed: they are over the prompts that it is scored on, Student's
+ * t and a bootstrap.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cql/solve/resampled.h"
+#include "lib/base/memory.h"
+#include "lib/base/order.h"
+#include "lib/base/rng.h"
+#include "report/numbers/numbers.h"
+
+#define EQUAL_TOKENS                                                                               \
+    0.02               /* tokens kept by two policies are equal within this share of each other */
+#define SOURCES_MAX 64 /* more sources are not told apart */
+
+/* ---- which prompts ---- */
+
+typedef struct subset {
+    const char *source;  /* NULL: any */
+    const char *kind;    /* of source: "text", "retrieval"; NULL: any */
+    uint32_t T_lo, T_hi; /* lengths from T_lo up to T_hi */
+} subset;
+static const subset everything = {NULL, NULL, 0, UINT32_MAX};
+static const subset kinds[2] = {{NULL, "text", 0, UINT32_MAX}, {NULL, "retrieval", 0, UINT32_MAX}};
+
+/* Retrieval prompts are those of sources whose names end so, as `manifest` names them: they reward
+ * reach, text rewards nearness. */
+static const char *kind_of(const char *source) {
+    static const char ending[] = "retrieval";
+    const size_t n = source ? strlen(source) : 0, m = sizeof ending - 1;
+    return n >= m && strcmp(source + n - m, ending) == 0 ? "retrieval" : "text";
+}
+
+static bool in_subset(const subset *of, const score_row *x) {
+    return (!of->source || strcmp(x->source ? x->source : "", of->source) == 0) &&
+           (!of->kind || strcmp(kind_of(x->source), of->kind) == 0) && x->n_tokens >= of->T_lo &&
+           x->n_tokens <= of->T_hi;
+}
+
+/* A third of a series' prompts each, by length; equal lengths stay together. Returns how many of
+ * the groups have prompts, 0 when there are fewer than 3 prompts or all are of one length. */
+static size_t length_groups(const score_series *of, subset groups[3]) {
+    CKVC_AUTO_FREE uint32_t *T = ckvc_alloc(of->n, sizeof *T);
+    for (size_t i = 0; i < of->n; i++) {
+        T[i] = of->rows[i]->n_tokens;
+    }
+    qsort(T, of->n, sizeof *T, ckvc_order_u32);
+    size_t n = 0;
+    for (size_t g = 0, from = 0; of->n >= 3 && g < 3 && from < of->n; g++) {
+        size_t to = (of->n * (g + 1) + 2) / 3; /* one behind the group */
+        while (to < of->n && to > 0 && T[to] == T[to - 1]) {
+            to++;
+        }
+        if (to > from) {
+            groups[n++] = (subset){NULL, NULL, T[from], T[to - 1]};
+            from = to;
+        }
+    }
+    return n > 1 ? n : 0;
+}
+
+static int by_source(const void *a, const void *b) {
+    return strcmp(((const subset *)a)->source, ((const subset *)b)->source);
+}
+
+/* The sources of all rows, sorted; none when they are too many. */
+static size_t sources_of(const score_files *f, subset out[SOURCES_MAX + 1]) {
+    size_t n = 0;
+    EACH(score_series, s, f->series, f->n_series) {
+        for (size_t i = 0; i < s->n; i++) {
+            const char *name = s->rows[i]->source ? s->rows[i]->source : "";
+            size_t k = 0;
+            while (k < n && strcmp(out[k].source, name) != 0) {
+                k++;
+            }
+            if (k == n && n <= SOURCES_MAX) {
+                out[n] = everything;
+                out[n++].source = name;
+            }
+        }
+    }
+    n = n > SOURCES_MAX ? 0 : n;
+    qsort(out, n, sizeof *out, by_source);
+    return n;
+}
+
+/* ---- differences ---- */
+
+/* What differences are computed with: scratch, and sums of a difference under Poisson(1) weights of
+ * its prompts, a bootstrap over prompts whose weights a prompt has in every comparison. */
+typedef struct worker {
+    report_numbers *n;
+    subset sources[SOURCES_MAX + 1];
+    size_t n_sources;
+    uint32_t replicates;
+    uint8_t *weight;     /* [replicates] */
+    double *sum, *count; /* [replicates] */
+    double *d;           /* [rows] */
+} worker;
+
+static void resample(worker *w, const char *id, double d) {
+    cql_resample_weights(w->n->in->o->seed, ckvc_rng_key(id), CQL_RESAMPLE_BOOTSTRAP, w->replicates,
+                         w->weight);
+    for (uint32_t k = 0; k < w->replicates; k++) {
+        w->sum[k] += w->weight[k] * d;
+        w->count[k] += w->weight[k];
+    }
+}
+
+/* The 2.5% and 97.5% quantiles of the replicates' means; a replicate that drew no prompt has none.
+ */
+static void take_bootstrap(worker *w, difference *o) {
+    size_t n = 0;
+    for (uint32_t k = 0; k < w->replicates; k++) {
+        if (w->count[k] > 0) { w->sum[n++] = w->sum[k] / w->count[k]; }
+    }
+    o->has_bootstrap = n >= 2;
+    o->bootstrap.replicates = n;
+    if (o->has_bootstrap) { rank_ends(w->sum, n, &o->bootstrap.lo, &o->bootstrap.hi); }
+    memset(w->sum, 0, w->replicates * sizeof *w->sum);
+    memset(w->count, 0, w->replicates * sizeof *w->count);
+}
+
+static double kept_mean(const score_row *row) {
+    double sum = 0;
+    for (uint32_t l = 0; l < row->n_layers; l++) {
+        sum += row->n_kept[l];
+    }
+    return sum / row->n_layers;
+}
+
+/* Rows of series a against the rows of the same prompts in series b. False: there are none. */
+static bool subtract(worker *w, const score_series *a, const score_series *b, const subset *of,
+                     bool bootstrap, difference *o) {
+    *o = (difference){.source = of->source, .kind = of->kind, .T_lo = of->T_lo, .T_hi = of->T_hi};
+    o->has_lengths = of->T_hi != UINT32_MAX;
+    for (size_t i = 0, k = 0; i < a->n; i++) {
+        const score_row *x = a->rows[i];
+        if (!in_subset(of, x)) { continue; }
+        while (k < b->n && score_compare_prompts(b->rows[k], x) < 0) {
+            k++;
+        }
+        if (k == b->n) { break; }
+        const score_row *y = b->rows[k];
+        if (score_compare_prompts(y, x) != 0) { continue; /* not scored under b */ }
+        if (isnan(x->reward) || isnan(y->reward)) {
+            o->undefined++;
+            continue;
+        }
+        const double d = x->reward - y->reward;
+        if (bootstrap) { resample(w, x->id, d); }
+        w->d[o->n++] = d;
+        o->kept += kept_mean(x);
+        o->kept_base += kept_mean(y);
+        o->reward += x->reward;
+        o->reward_base += y->reward;
+    }
+    if (o->n == 0 && o->undefined == 0) { return false; }
+    const rank_interval v = rank_mean_interval(w->d, o->n);
+    const size_t n = o->n;
+    const double count = (double)n, none = n ? 1 : NAN;
+    o->d = (interval){none * v.mean, none * v.lo, none * v.hi};
+    o->standard_error = none * v.se;
+    qsort(w->d, n, sizeof *w->d, ckvc_order_double);
+    o->median = n ? (w->d[(n - 1) / 2] + w->d[n / 2]) / 2 : NAN;
+    o->largest_share = n ? (v.mean < 0 ? w->d[0] : w->d[n - 1]) / (v.mean * count) : NAN;
+    o->kept_ratio = o->kept / o->kept_base;
+    o->equal_tokens = fabs(o->kept_ratio - 1) <= EQUAL_TOKENS;
+    o->reward /= count;
+    o->reward_base /= count;
+    o->kept /= count;
+    o->kept_base /= count;
+    return true;
+}
+
+/* The parts of a comparison, when there are several: returns how many have prompts. */
+static size_t parts_of(worker *w, const comparison *c, const subset *parts, size_t n,
+                       difference *out) {
+    size_t k = 0;
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        k += subtract(w, &c->of, &c->base, &parts[i], false, &out[k]);
+    }
+    return k;
+}
+
+/* Series a against b into a list: all prompts together, then by kind, source and length. Nothing
+ * when they share no prompt. */
+static void compare(worker *w, const score_series *a, const score_series *b,
+                    comparison_list *list) {
+    comparison c = {.of = *a, .base = *b, .one_score = score_same_setting(a, b)};
+    subset lengths[3];
+    if (!subtract(w, a, b, &everything, true, &c.all)) { return; }
+    take_bootstrap(w, &c.all);
+    c.kinds = NEW(w->n, 2 + w->n_sources + 3, difference);
+    c.n_kinds = parts_of(w, &c, kinds, 2, c.kinds);
+    if (c.n_kinds < 2) { c.n_kinds = 0; /* all of one kind: that is "all" */ }
+    c.sources = c.kinds + c.n_kinds;
+    c.n_sources = parts_of(w, &c, w->sources, w->n_sources, c.sources);
+    c.lengths = c.sources + c.n_sources;
+    c.n_lengths = parts_of(w, &c, lengths, length_groups(a, lengths), c.lengths);
+    if (list->n == list->cap) {
+        comparison *more = NEW(w->n, list->cap = 2 * list->cap + 8, comparison);
+        if (list->n) { memcpy(more, list->of, list->n * sizeof *more); }
+        list->of = more;
+    }
+    list->of[list->n++] = c;
+}
+
+/* ---- what is compared with what ---- */
+
+/* Series x against series y of its model, budget and C, in every list that the two belong to. */
+static void compare_two(worker *w, const score_series *x, const score_series *y,
+                        comparison_list *lists) {
+    const bool own = strcmp(x->table, y->table) == 0, table = x->kind == SCORE_TABLE;
+    const bool tables = table && y->kind == SCORE_TABLE && x > y;
+    if (!score_same_setting(x, y)) {
+        /* tables under two scores, and what needs no table: the higher B under the other score */
+        const bool plain = !*x->table && strcmp(x->policy, y->policy) == 0 &&
+                           (x->kind == SCORE_IDENTITY || x->kind == SCORE_TOP_K);
+        if (tables) { compare(w, x, y, &lists[BETWEEN_TABLES]); }
+        if (plain && x > y) { compare(w, x, y, &lists[BETWEEN_SCORES]); }
+        return;
+    }
+    const bool in[SCORE_LISTS] = {
+        [AGAINST_IDENTITY] = y->kind == SCORE_IDENTITY,
+        /* a table's match is no measure for another table, but is one for references */
+        [AGAINST_MATCHED] =
+            y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED && (own || !*x->table),
+        [BETWEEN_TABLES] = tables,
+        /* its own matched control and references; sort_opponents sorts out those that do not keep
+           as many */
+        [AT_EQUAL_TOKENS] = table && y->kind != SCORE_TABLE && y->kind != SCORE_IDENTITY &&
+                            !score_is_control(y->kind) && (own || !*y->table),
+        [AGAINST_CONTROLS] = table && own && score_is_control(y->kind),
+    };
+    for (size_t k = 0; k < SCORE_LISTS; k++) {
+        if (in[k]) { compare(w, x, y, &lists[k]); }
+    }
+}
+
+bool series_of_one_setting(const score_series *a, const score_series *b) {
+    return strcmp(a->model, b->model) == 0 && a->budget == b->budget &&
+           a->continuation == b->continuation;
+}
+
+bool series_alike(const score_series *a, const score_series *b) {
+    return strcmp(a->title, b->title) == 0 && series_of_one_setting(a, b);
+}
+
+/* Two comparisons of one table in one setting with one reference: the first with the table's
+ * tokens, the second with its own. */
+static bool supersedes(const comparison *a, const comparison *b) {
+    return series_alike(&a->of, &b->of) && !a->of.layer_budgets == !b->of.layer_budgets &&
+           strcmp(a->base.policy, b->base.policy) == 0 && *a->base.table && !*b->base.table;
+}
+
+/* Of a reference scored both ways the one with the table's tokens stays. References that keep more
+ * or fewer go to a list of their own: still a comparison, but not at equal tokens. A table's
+ * matched control stays, which says itself how near it came. */
+static void sort_opponents(report_numbers *n, comparison_list *fair, comparison_list *other) {
+    comparison_list all = *fair;
+    *fair = (comparison_list){.of = NEW(n, all.n, comparison)};
+    *other = (comparison_list){.of = NEW(n, all.n, comparison)};
+    for (size_t i = 0; i < all.n; i++) {
+        const comparison *c = &all.of[i];
+        bool superseded = false;
+        for (size_t k = 0; k < all.n; k++) {
+            superseded |= supersedes(&all.of[k], c);
+        }
+        if (superseded) { continue; }
+        comparison_list *to = c->base.kind == SCORE_MATCHED || c->all.equal_tokens ? fair : other;
+        to->of[to->n++] = *c;
+    }
+}
+
+/* Tables first, then their controls, then the references. */
+static int series_rank(const score_series *s) {
+    return s->kind == SCORE_TABLE ? 0 : *s->table && !score_is_reference(s->kind) ? 1 : 2;
+}
+
+void score_numbers_make(report_numbers *n) {
+    const score_files *f = &n->in->scores;
+    const uint32_t R = n->in->o->replicates;
+    score_numbers *o = &n->scores;
+    worker *w = NEW(n, 1, worker);
+    *w = (worker){.n = n, .replicates = R, .weight = NEW(n, R, uint8_t), .sum = NEW(n, R, double)};
+    w->count = NEW(n, R, double);
+    w->d = NEW(n, f->n_rows, double);
+    w->n_sources = sources_of(f, w->sources);
+    o->files = f;
+    o->series = NEW(n, f->n_series, score_series);
+    for (int rank = 0; rank < 3; rank++) {
+        EACH(score_series, x, f->series, f->n_series) {
+            if (series_rank(x) != rank) { continue; }
+            o->series[o->n_series++] = *x;
+            EACH(score_series, y, f->series, f->n_series) {
+                if (x != y && score_same_budget(x, y)) { compare_two(w, x, y, o->lists); }
+            }
+        }
+    }
+    sort_opponents(n, &o->lists[AT_EQUAL_TOKENS], &o->lists[AT_OTHER_TOKENS]);
+    o->held_out_checked =
+        f->n_rows > 0 && f->used_seen == 0 && (f->n_marked == f->n_rows || n->in->n_runs > 0);
+}
+
+/* ---- what a difference says ---- */
+
+const char *difference_judged(const difference *of) {
+    if (!isfinite(of->d.lo) || !isfinite(of->d.hi)) { return "too few prompts to tell"; }
+    return of->d.lo > 0 ? "better" : of->d.hi < 0 ? "worse" : "no difference shown";
+}
+
+bool difference_decided(const difference *of) {
+    return of->d.lo > 0 || of->d.hi < 0;
+}
+
+bool difference_part_decided(const difference *of) {
+    return difference_decided(of) && of->n >= PART_MIN;
+}
+
+const char *difference_part(const difference *of) {
+    if (of->kind) { return strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts"; }
+    return of->source && *of->source ? of->source : "(no source)";
+}
+
+const comparison *comparison_gain(const score_numbers *s, const comparison *c) {
+    EACH(comparison, fair, s->lists[AT_EQUAL_TOKENS].of, s->lists[AT_EQUAL_TOKENS].n) {
+        if (series_alike(&fair->of, &c->of) && fair->base.kind == SCORE_MATCHED) { return fair; }
+    }
+    return c;
+}

@@ -1,0 +1,134 @@
+/* Transfer (docs/method.md, section 10): transferred tables against those compiled for the same
+ * model, and both against identity, on the same prompts; several source -> target pairs as one
+ * matrix. From the comparisons of score_numbers.c. */
+#include <math.h>
+
+#include "report/numbers/numbers.h"
+
+static const char *text_in(const json_t *o, const char *key) {
+    const char *v = json_string_value(json_object_get(o, key));
+    return v ? v : "";
+}
+
+static const char *or_unknown(const char *name) {
+    return *name ? name : "unknown";
+}
+
+/* The model that a transferred table comes from: by name where it says so, or its source is here.
+ */
+static const char *source_model(const inputs *in, const input_table *t) {
+    const char *name = text_in(t->f->xfer, "source_model");
+    const input_table *source = input_table_of(in, text_in(t->f->xfer, "source"));
+    return or_unknown(!*name && source ? text_in(source->f->meta, "model_name") : name);
+}
+
+/* The table's gain over identity in the setting of `like`; NULL when it was not scored. */
+static const difference *against_identity(const report_numbers *n, const input_table *t,
+                                          const score_series *like) {
+    const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
+    EACH(comparison, c, list->of, list->n) {
+        if (series_of_one_setting(&c->of, like) && c->of.kind == SCORE_TABLE &&
+            strcmp(c->of.table, t->f->content_id) == 0) {
+            return &c->all;
+        }
+    }
+    return NULL;
+}
+
+/* ---- matrices ---- */
+
+static bool same_matrix(const transfer_row *a, const transfer_row *b) {
+    return a->budget == b->budget && a->C == b->C && strcmp(a->heads, b->heads) == 0;
+}
+
+/* Mean drop (compiled less transferred) over the rows like `first` from one model to another; NaN:
+ * there is none. */
+static double mean_drop(const report_numbers *n, const transfer_row *first, const char *source,
+                        const char *target) {
+    double sum = 0, rows = 0;
+    EACH(transfer_row, r, n->transfers, n->n_transfers) {
+        if (same_matrix(r, first) && strcmp(r->source_model, source) == 0 &&
+            strcmp(r->target_model, target) == 0 && isfinite(r->against_compiled.d.mean)) {
+            sum -= r->against_compiled.d.mean;
+            rows++;
+        }
+    }
+    return sum / rows;
+}
+
+/* In order, so that models stand in one order on both sides; each once. */
+static void add_name(const char **names, size_t *n, const char *name) {
+    size_t i = 0;
+    while (i < *n && strcmp(names[i], name) < 0) {
+        i++;
+    }
+    if (i < *n && strcmp(names[i], name) == 0) { return; }
+    memmove(names + i + 1, names + i, (*n - i) * sizeof *names);
+    names[i] = name;
+    ++*n;
+}
+
+static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
+    transfer_matrix m = {.budget = first->budget, .C = first->C, .heads = first->heads};
+    m.sources = NEW(n, n->n_transfers, const char *);
+    m.targets = NEW(n, n->n_transfers, const char *);
+    m.least_drop = m.most_drop = NAN;
+    EACH(transfer_row, r, n->transfers, n->n_transfers) {
+        if (same_matrix(r, first)) {
+            add_name(m.sources, &m.n_sources, r->source_model);
+            add_name(m.targets, &m.n_targets, r->target_model);
+        }
+    }
+    double total = 0;
+    m.drop = NEW(n, m.n_sources * m.n_targets, double);
+    for (size_t i = 0; i < m.n_sources * m.n_targets; i++) {
+        const double drop = m.drop[i] =
+            mean_drop(n, first, m.sources[i / m.n_targets], m.targets[i % m.n_targets]);
+        if (isnan(drop)) { continue; }
+        total += drop;
+        m.least_drop = fmin(m.least_drop, drop); /* of NaN and a number, the number */
+        m.most_drop = fmax(m.most_drop, drop);
+        m.pairs++;
+    }
+    m.mean_drop = total / (double)m.pairs;
+    return m;
+}
+
+/* ---- rows ---- */
+
+static interval turned(interval d) {
+    return (interval){-d.mean, -d.hi, -d.lo};
+}
+
+void transfer_numbers_make(report_numbers *n) {
+    const comparison_list *list = &n->scores.lists[BETWEEN_TABLES];
+    n->transfers = NEW(n, list->n, transfer_row);
+    EACH(comparison, c, list->of, list->n) {
+        const input_table *a = input_table_of(n->in, c->of.table),
+                          *b = input_table_of(n->in, c->base.table);
+        if (!a || !b || !a->f->xfer == !b->f->xfer || !c->one_score) { continue; }
+        const bool other_way = b->f->xfer != NULL;
+        const input_table *moved = other_way ? b : a, *compiled = other_way ? a : b;
+        transfer_row *r = &n->transfers[n->n_transfers++];
+        r->source_model = source_model(n->in, moved);
+        r->target_model = or_unknown(text_in(moved->f->meta, "model_name"));
+        r->heads = text_in(moved->f->xfer, "heads");
+        r->transferred = moved->title;
+        r->compiled = compiled->title;
+        r->budget = c->of.budget;
+        r->C = c->of.continuation;
+        r->kept_ratio = other_way ? 1 / c->all.kept_ratio : c->all.kept_ratio;
+        r->against_compiled.d = other_way ? turned(c->all.d) : c->all.d;
+        r->against_compiled.n = c->all.n;
+        r->transferred_against_identity = against_identity(n, moved, &c->of);
+        r->compiled_against_identity = against_identity(n, compiled, &c->of);
+    }
+    n->matrices = NEW(n, n->n_transfers, transfer_matrix);
+    for (size_t i = 0; i < n->n_transfers; i++) {
+        bool known = false;
+        for (size_t k = 0; k < i; k++) {
+            known |= same_matrix(&n->transfers[k], &n->transfers[i]);
+        }
+        if (!known) { n->matrices[n->n_matrices++] = matrix_of(n, &n->transfers[i]); }
+    }
+}

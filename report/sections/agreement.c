@@ -1,0 +1,305 @@
+/* Do tables agree? Rank agreement of weights with its limits, agreement of thresholds. */
+#include <math.h>
+
+#include "report/sections/sections.h"
+
+/* ---- columns ---- */
+
+SHARED_TABLE(spread_columns, stability_spread, MEMBERS(stability_spread, mean, lo, hi),
+             COLUMN(stability_spread, n, .json = "defined"));
+TABLE(reach_columns, reach, COLUMN(reach, lo, .json = "lo", .csv = "lo"),
+      COLUMN(reach, hi, .json = "hi", .csv = "hi"), OBJECT(reach, split_half_a, spread_columns),
+      OBJECT(reach, split_half_b, spread_columns),
+      COLUMN(reach, split_half_a.mean, .csv = "split_half_a"),
+      COLUMN(reach, split_half_b.mean, .csv = "split_half_b"),
+      COLUMN(reach, ceiling, .json = "ceiling", .csv = "limit"),
+      MEMBERS(reach, replicates, replicates_defined));
+
+/* "0.22 to 0.84, 312 refits" */
+static const char *range_of(const reach *r, int decimals, const char *missing) {
+    return !isfinite(r->lo)
+               ? missing
+               : say("%s to %s%s", say_fixed(r->lo, decimals), say_fixed(r->hi, decimals),
+                     say_few_refits((double)r->replicates, false));
+}
+
+SAY(pair_of, pair_heads, say("%s, %s", o->a, o->b))
+SAY(head_range_of, pair_heads, o->has_reach ? range_of(&o->reach, 2, SAY_UNDEFINED) : "not known")
+MAKE(layers_of, layer_group, json_pack("[I, I]", (json_int_t)o->first, (json_int_t)o->last))
+
+TABLE(group_columns, layer_group, COLUMN(layer_group, rho, .json = "bins"),
+      COLUMN(layer_group, first, .json = "bin_layers", .make = layers_of));
+TABLE(group_reach_columns, layer_group,
+      COLUMN(layer_group, reach, .json = "bin_intervals", OF(reach_columns)));
+#define OF_REACH WHEN(pair_heads, has_reach), ABSENT("not known")
+TABLE(head_columns, pair_heads,
+      COLUMN(pair_heads, a, .page = "pair", .say = pair_of, .align = "nl"),
+      SHOWN(pair_heads, budget, "budget", BUDGET, .align = "nl"),
+      SHOWN(pair_heads, overall, "ρ, all heads", FIXED(3)),
+      COLUMN(pair_heads, reach.lo, .page = "95% over prompts", .say = head_range_of),
+      COLUMN(pair_heads, reach.ceiling, .page = "limit", FIXED(2), OF_REACH),
+      COLUMN(pair_heads, reach.split_half_a, .page = "split half, first", SPREAD(2), OF_REACH),
+      COLUMN(pair_heads, reach.split_half_b, .page = "split half, second", SPREAD(2), OF_REACH),
+      SHOWN(pair_heads, bin_mean, "mean of groups", FIXED(3)),
+      SHOWN(pair_heads, bin_min, "lowest group", FIXED(3)),
+      SHOWN(pair_heads, share_equal, "equal weights", SHARE),
+      SHOWN(pair_heads, mean_abs_difference, "mean |Δw|", FIXED(3)),
+      MEMBERS(pair_heads, n, interval_missing),
+      COLUMN(pair_heads, reach, .json = "interval", OF(reach_columns), OF_REACH, .omit = true),
+      COLUMN(pair_heads, groups, OF(group_columns), BY(pair_heads, n_groups), .as = AS_ARRAYS),
+      COLUMN(pair_heads, groups, OF(group_reach_columns), BY(pair_heads, n_groups), .as = AS_ARRAYS,
+             OF_REACH));
+
+#define MEASURE(i, name) COLUMN(pair_cells, measures[i], .json = name)
+#define REACH(i, name)   COLUMN(pair_cells, reach[i], .json = name, OF(reach_columns))
+TABLE(cells_columns, pair_cells, MEMBER(pair_cells, cells), MEASURE(MEASURE_SPEARMAN, "spearman"),
+      MEASURE(MEASURE_DIFFERENCE, "mean_abs_difference"), MEASURE(MEASURE_EQUAL, "share_equal"));
+TABLE(measure_columns, pair_cells, REACH(MEASURE_SPEARMAN, "spearman"),
+      REACH(MEASURE_DIFFERENCE, "mean_abs_difference"), REACH(MEASURE_EQUAL, "share_equal"));
+TABLE(binding_columns, pair_cells, INCLUDE(pair_cells, cells_columns),
+      MEMBER(pair_cells, interval_missing),
+      {.json = "intervals",
+       .size = sizeof(pair_cells),
+       OF(measure_columns),
+       WHEN(pair_cells, has_reach),
+       .omit = true});
+TABLE(gate_columns, pair_gates, MEMBER(pair_gates, budget), MERGE(pair_gates, all, cells_columns),
+      COLUMN(pair_gates, binding, .json = "binding", OF(binding_columns),
+             WHEN(pair_gates, runs_known)));
+TABLE(compared_columns, pair_numbers, OBJECTS(pair_numbers, head, n_head, head_columns),
+      OBJECTS(pair_numbers, gate, n_gate, gate_columns), MEMBER(pair_numbers, same_edges));
+SHARED_TABLE(pair_columns, pair_numbers, MEMBERS(pair_numbers, a, b, not_compared, same_model),
+             {.size = sizeof(pair_numbers), OF(compared_columns), WHEN(pair_numbers, compared)});
+
+/* ---- verdict ---- */
+
+/* "0.71 at budget 25% of T (95% over prompts: 0.5 to 0.8; ...)" */
+static const char *agreement_of(const pair_heads *h) {
+    const reach *r = &h->reach;
+    const char *rho = say("%s at budget %s", say_fixed(h->overall, 2), say_budget(h->budget));
+    if (!isfinite(r->lo) || !isfinite(r->hi)) { return rho; }
+    return say("%s (95%% over prompts%s: %s to %s; %s)", rho,
+               say_few_refits((double)r->replicates, false), say_fixed(r->lo, 2),
+               say_fixed(r->hi, 2),
+               isfinite(r->ceiling)
+                   ? say("two such corpora of one truth reach at most %s", say_fixed(r->ceiling, 2))
+                   : "a corpus does not even agree with itself");
+}
+
+void pair_findings(const report_numbers *n, view *v) {
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        const char *budgets = "";
+        EACH(pair_heads, h, p->head, p->n_head) {
+            budgets = say("%s%s%s", budgets, *budgets ? "; " : "", agreement_of(h));
+        }
+        if (*budgets) {
+            finding(v, NULL,
+                    say("Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, budgets));
+        }
+    }
+}
+
+/* ---- figures ---- */
+
+TABLE(agreement_columns, layer_group, COLUMN(layer_group, rho, .csv = "spearman"),
+      MERGE(layer_group, reach, reach_columns));
+
+/* A row of the figure, and its line of the csv: a group of layers, or all heads. */
+static chart_interval_row agreement_row(const report_numbers *n, view *v, const pair_heads *h,
+                                        const layer_group *g, bool all) {
+    room *r = &n->in->room;
+    const char *layers = all ? "all" : room_text(r, "%zu to %zu", g->first, g->last),
+               *refits = h->has_reach && g->reach.replicates < SAY_REFITS
+                             ? say(", %zu refits", g->reach.replicates)
+                             : "";
+    csv_text(&v->csv, h->a);
+    csv_text(&v->csv, h->b);
+    csv_number(&v->csv, h->budget);
+    csv_text(&v->csv, layers);
+    csv_row(&v->csv, &agreement_columns, g);
+    chart_interval_row row = {.mean = g->rho, .lo = g->reach.lo, .hi = g->reach.hi};
+    row.heading =
+        all ? room_text(r, "%s and %s, budget %s", h->a, h->b, say_budget(h->budget)) : NULL;
+    row.label = all ? "all heads" : room_text(r, "layers %s", layers);
+    row.remark = room_text(r, "%s, limit %s%s", say_fixed(g->rho, 2),
+                           say_fixed(g->reach.ceiling, 2), refits);
+    row.limit = g->reach.ceiling;
+    row.draw_limit = isfinite(row.limit);
+    return row;
+}
+
+/* All pairs and budgets in one figure: all heads, then each group of layers, every row with its
+ * interval and its limit. */
+static void draw_spearman(const report_numbers *n, view *v) {
+    size_t rows = 0, k = 0;
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        EACH(pair_heads, h, p->head, p->n_head) {
+            rows += 1 + h->n_groups;
+        }
+    }
+    if (rows == 0) { return; }
+    chart_interval_row *list = NEW(n, rows, chart_interval_row);
+    figure_begin(v, NULL);
+    ckvc_buffer_text(&v->csv, "a,b,budget,layers,");
+    csv_names(&v->csv, &agreement_columns);
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        EACH(pair_heads, h, p->head, p->n_head) {
+            const layer_group all = {.rho = h->overall, .reach = h->reach};
+            list[k++] = agreement_row(n, v, h, &all, true);
+            EACH(layer_group, g, h->groups, h->n_groups) {
+                list[k++] = agreement_row(n, v, h, g, false);
+            }
+        }
+    }
+    chart_intervals(&v->s, &(chart_interval_spec){
+                               .title = "Rank agreement of head weights between tables",
+                               .x_label = "Spearman's ρ",
+                               .undefined = "undefined: one side is constant",
+                               .below = "opposite order",
+                               .above = "same order",
+                               .n = rows,
+                               .rows = list,
+                               .limit_label = "limit: what two corpora of one truth can reach when "
+                                              "each is only as sure of itself"});
+    figure_end(v, "spearman",
+               "Lines are 95% intervals over refits from resampled prompts. The limit is the root "
+               "of the product of both corpora's reliabilities: ρ between random halves of a "
+               "corpus's own prompts, corrected for their length (Spearman and Brown).");
+}
+
+/* Heads of two tables against each other; equal pairs of weights share a point whose area grows
+ * with their number. */
+static void draw_weights(const report_numbers *n, view *v, const pair_numbers *p,
+                         const pair_heads *h, size_t number) {
+    const table_numbers *x = p->tables[0], *y = p->tables[1];
+    const double *grid = x->shape->head_grid;
+    const size_t A = x->shape->n_head_actions;
+    size_t *counts = NEW(n, A * A, size_t), n_points = 0, most = 8;
+    for (size_t i = 0; i < h->n; i++) {
+        const int a = x->entries[CKVC_SIDE_HEAD][i * x->n_budgets + h->b_index[0]].action,
+                  b = y->entries[CKVC_SIDE_HEAD][i * y->n_budgets + h->b_index[1]].action;
+        if (a >= 0 && b >= 0) {
+            const size_t c = ++counts[(size_t)a * A + (size_t)b];
+            most = c > most ? c : most;
+        }
+    }
+    chart_point *points = NEW(n, h->n, chart_point);
+    figure_begin(v, "weight_a,weight_b,heads");
+    for (size_t i = 0; i < A * A; i++) {
+        const double wx = grid[i / A], wy = grid[i % A], size = (double)counts[i] / (double)most;
+        if (counts[i] == 0) { continue; }
+        const char *tip = room_text(&n->in->room, "%zu heads: %.3f, %.3f", counts[i], wx, wy);
+        points[n_points++] = (chart_point){wx, wy, NAN, NAN, fmax(2.5, 11 * sqrt(size)), 0, tip};
+        csv_numbers(&v->csv, (double[]){wx, wy, (double)counts[i]}, 3);
+    }
+    chart_scatter(&v->s, &(chart_scatter_spec){
+                             .text = {say("Head weights of %s against %s, budget %s", y->title,
+                                          x->title, say_budget(h->budget)),
+                                      say("weight in %s", x->tag), say("weight in %s", y->tag)},
+                             .n = n_points,
+                             .points = points,
+                             .diagonal = true,
+                             .square = true,
+                             .height = 300});
+    figure_end(v, say("weights-pair-%zu", number),
+               "One point per pair of weights; its area is the number of heads. On the dashed line "
+               "both tables agree.");
+}
+
+/* ---- page ---- */
+
+static const char *half_of(const stability_spread *s, int decimals) {
+    return say("%s (%s to %s)", say_fixed(s->mean, decimals), say_fixed(s->lo, decimals),
+               say_fixed(s->hi, decimals));
+}
+
+/* The three measures of one set of cells. */
+static void measure_rows(ckvc_buffer *b, const pair_cells *c, bool binding) {
+    static const char *const names[GATE_MEASURES] = {"Spearman's ρ", "mean |Δτ|", "equal τ"};
+    const char *missing = binding ? "not known" : "";
+    for (int m = 0; m < GATE_MEASURES; m++) {
+        const reach *r = c->has_reach ? &c->reach[m] : NULL;
+        const double v = c->measures[m];
+        const bool rho = m == MEASURE_SPEARMAN;
+        const int decimals = rho ? 2 : 3;
+        html_row(b, "lrlrrrrr", "", say("%zu", c->cells), names[m],
+                 m == MEASURE_EQUAL ? say_share(v) : say_fixed(v, 3),
+                 r ? range_of(r, decimals, missing) : missing,
+                 r ? half_of(&r->split_half_a, decimals) : missing,
+                 r ? half_of(&r->split_half_b, decimals) : missing,
+                 r && rho ? say_fixed(r->ceiling, 2) : "");
+    }
+}
+
+/* Cells with records in both tables, then those of them where the gate binds, with intervals and
+ * what halves of one corpus reach. */
+static void gate_table(const report_numbers *n, ckvc_buffer *b) {
+    html_table_begin(b, "Gate thresholds");
+    html_heads(b, "lrlrrrrr", "pair and budget", "cells", "measure", "value", "95% over prompts",
+               "split half, first", "split half, second", "limit");
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        EACH(pair_gates, g, p->gate, p->n_gate) {
+            const char *title = say("%s, %s, budget %s: cells with records in both", g->a, g->b,
+                                    say_budget(g->budget));
+            html_group(b, 8, "%s", title);
+            measure_rows(b, &g->all, false);
+            html_group(b, 8, "%s where the gate binds%s", title,
+                       g->runs_known ? "" : ": not known without their runs");
+            if (g->runs_known) { measure_rows(b, &g->binding, true); }
+        }
+    }
+    html_table_end(b);
+}
+
+static void pair_notes(const pair_numbers *p, ckvc_buffer *b) {
+    if (!p->compared) {
+        html_paragraph(b, "note", "%s and %s are not compared: %s.", p->a, p->b, p->not_compared);
+        return;
+    }
+    if (p->n_head && p->head[0].interval_missing) {
+        html_paragraph(b, "note",
+                       "%s, %s: no interval over prompts and no split halves, because %s.", p->a,
+                       p->b, p->head[0].interval_missing);
+    }
+    if (!p->same_edges) {
+        html_paragraph(b, "note",
+                       "%s and %s have different risk-bin edges: equal cell numbers mean equal "
+                       "quantiles, not equal risk.",
+                       p->a, p->b);
+    }
+}
+
+void agreement_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    size_t number = 0;
+    if (n->n_pairs == 0) { return; }
+    html_section_begin(b, "agreement", "Do tables agree?");
+    html_paragraph(
+        b, NULL,
+        "Two corpora should teach the same model the same head weights if these are a "
+        "property of the model. Spearman's ρ compares the order of the heads; what one "
+        "corpus reaches with itself, between random halves of its prompts, says how much "
+        "to expect.");
+    draw_spearman(n, v);
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        EACH(pair_heads, h, p->head, p->n_head) {
+            draw_weights(n, v, p, h, ++number);
+        }
+    }
+    figures_end(v);
+    html_details_begin(b, "Numbers: head weights and thresholds");
+    columns_table_begin(b, "Head weights", &head_columns);
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        columns_rows(b, &head_columns, p->head, p->n_head);
+    }
+    html_table_end(b);
+    gate_table(n, b);
+    html_paragraph(b, "note",
+                   "Split halves of |Δτ| and of equal τ are those of half as many prompts; only ρ "
+                   "is corrected to the whole run.");
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        pair_notes(p, b);
+    }
+    html_details_end(b);
+    html_section_end(b);
+}

@@ -1,0 +1,104 @@
+/* Attention that compression leaves out, against the paper's bound. */
+#include "report/sections/sections.h"
+
+TABLE(layer_columns, attention_layer, CSV(attention_layer, layer),
+      BOTH(attention_layer, epsilon, "epsilon"), BOTH(attention_layer, bound, "bound"),
+      BOTH(attention_layer, error, "error"), BOTH(attention_layer, drift, "drift"),
+      BOTH(attention_layer, drift_above_bound, "drift_above_bound_share"),
+      MEMBERS(attention_layer, error_of_bound, most_error_of_bound));
+TABLE(correlation_columns, partial_result, COLUMN(partial_result, r, .json = "spearman"),
+      MEMBERS(partial_result, lo, hi));
+
+/* Policy, title, model, budget, C of what was measured under one series. */
+SHARED_TABLE(under_columns, score_series, NAMED(score_series, title, "policy"),
+             MEMBERS(score_series, policy, model, budget),
+             COLUMN(score_series, continuation, .json = "C"));
+
+SHARED_TABLE(attention_columns, attention_numbers, MERGE(attention_numbers, of, under_columns),
+             NAMED(attention_numbers, n, "n"),
+             COLUMN(attention_numbers, mean.epsilon, .page = "ε", FIXED(3)),
+             COLUMN(attention_numbers, mean.bound, .page = "bound", FIXED(2)),
+             COLUMN(attention_numbers, mean.error, .page = "measured", FIXED(2)),
+             COLUMN(attention_numbers, mean.error_of_bound, .page = "of the bound", SHARE),
+             COLUMN(attention_numbers, mean.most_error_of_bound, .page = "closest", SHARE),
+             COLUMN(attention_numbers, mean.drift, .page = "with drift", FIXED(2)),
+             COLUMN(attention_numbers, mean.drift_above_bound, .page = "drift above bound", SHARE),
+             SHOWN(attention_numbers, bound_with_damage, "bound against damage, ρ",
+                   OF(correlation_columns), INTERVAL(2)),
+             SHOWN(attention_numbers, error_with_damage, "measured against damage, ρ",
+                   OF(correlation_columns), INTERVAL(2)),
+             OBJECT(attention_numbers, drift_with_damage, correlation_columns),
+             OBJECTS(attention_numbers, layers, n_layers, layer_columns));
+
+static void draw_layers(view *v, const attention_numbers *o, size_t number) {
+    const attention_layer *l = o->layers;
+    const size_t L = o->n_layers, size = sizeof *l;
+    const int dots = L <= 64 ? CURVE_DOTS : 0;
+    const chart_curve curves[] = {
+        {"bound, 2·√(C−1)·ε", L, size, &l->layer, &l->bound, dots | CURVE_DASHED},
+        {"measured", L, size, &l->layer, &l->error, dots},
+        {"with drift of hidden states", L, size, &l->layer, &l->drift, dots}};
+    figure_begin(v, NULL);
+    csv_table(&v->csv, &layer_columns, l, L);
+    chart_curves(&v->s,
+                 (chart_text){say("Attention left out by layer: %s, budget %s", o->of.title,
+                                  say_budget(o->of.budget)),
+                              "layer", "Frobenius norm, mean over heads"},
+                 curves, 3, CHART_Y_LOG);
+    figure_end(v, say("attention-%zu", number),
+               "Mean over held-out prompts. The measured error never passes the bound; the "
+               "rollout's own attention, whose hidden states have moved too, may.");
+}
+
+/* A table before identity before the rest. */
+static int rank_of(const attention_numbers *o) {
+    return o->of.kind == SCORE_TABLE ? 0 : o->of.kind == SCORE_IDENTITY ? 1 : 2;
+}
+
+/* The first of the best in its setting. */
+static bool is_drawn(const report_numbers *n, const attention_numbers *o) {
+    EACH(attention_numbers, other, n->attention, n->n_attention) {
+        if (series_of_one_setting(&o->of, &other->of) &&
+            (rank_of(other) < rank_of(o) || (rank_of(other) == rank_of(o) && other < o))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void attention_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    size_t number = 0;
+    if (n->n_attention == 0) { return; }
+    html_section_begin(b, "attention", "Attention that is left out, against the paper's bound");
+    html_paragraph(
+        b, NULL,
+        "The tail bound of the paper's Proposition, on each layer: with m the attention mass that "
+        "a continuation query puts on dropped prompt positions, a row restricted to what is kept "
+        "and renormalised differs from the full row by exactly 2m in sum, so the mean over heads "
+        "of \u2016A \u2212 A\u2032\u2016 (Frobenius) is at most 2\u00B7√(C\u22121)\u00B7ε, ε being "
+        "the mean over heads of the root mean square of m over the C\u22121 queries.");
+    EACH(attention_numbers, o, n->attention, n->n_attention) {
+        if (is_drawn(n, o)) { draw_layers(v, o, ++number); }
+    }
+    figures_end(v);
+    html_details_begin(b, "Numbers: every policy, means over layers and prompts");
+    columns_table_begin(b, NULL, &attention_columns);
+    EACH(attention_numbers, o, n->attention, n->n_attention) {
+        if (o == n->attention || !series_of_one_setting(&o->of, &o[-1].of)) {
+            html_group(b, columns_on_page(&attention_columns), "budget %s, C = %u, model %.12s",
+                       say_budget(o->of.budget), o->of.continuation, o->of.model);
+        }
+        columns_row(b, &attention_columns, o);
+    }
+    html_table_end(b);
+    html_paragraph(
+        b, "note",
+        "Closest: the largest share of the bound that any layer of any prompt reaches. With drift: "
+        "against the rows of the compressed rollout itself, whose hidden states have moved in the "
+        "layers below; the Proposition says nothing about these, so they may pass the bound. "
+        "Against damage: Spearman over prompts of the mean over layers with the rise of the loss, "
+        "95%% interval over resampled prompts.");
+    html_details_end(b);
+    html_section_end(b);
+}

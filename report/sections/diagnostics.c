@@ -1,0 +1,294 @@
+/* The paper's diagnostics: scores by prompt and head, two peaks of weights, damage by risk, the
+ * worst tenth. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/base/order.h"
+#include "report/sections/sections.h"
+
+/* ---- columns ---- */
+
+SAY(short_model, utility_numbers, say("%.12s", o->model))
+SHARED_TABLE(utility_columns, utility_numbers,
+             SHOWN(utility_numbers, model, "model", .say = short_model),
+             NAMED(utility_numbers, prompts_used, "prompts"),
+             SHOWN(utility_numbers, spread_mean, "mean spread", FIXED(3)),
+             SHOWN(utility_numbers, between_heads, "spread between heads", SHARE),
+             SHOWN(utility_numbers, between_prompts, "between prompts", SHARE),
+             SHOWN(utility_numbers, neither, "in neither alone", SHARE), MEMBER(utility_numbers, n),
+             LIST(utility_numbers, alpha_quantiles, BY2(utility_numbers, n, n_quantiles)),
+             LIST(utility_numbers, spread_by_head, BY2(utility_numbers, n_layers, n_heads)));
+
+SAY(two_peaks, peaks_numbers,
+    !isfinite(o->of.p) ? SAY_UNDEFINED
+    : o->of.p <= 0.05  ? "yes"
+                       : "not shown")
+#define PEAKS(m, head, ...) COLUMN(peaks_numbers, of.m, .json = #m, .page = head, __VA_ARGS__)
+SHARED_TABLE(peaks_columns, peaks_numbers, NAMED(peaks_numbers, table, "table"),
+             SHOWN(peaks_numbers, budget, "budget", BUDGET),
+             PEAKS(n, "heads with records", FIXED(0)), PEAKS(dip, "dip", FIXED(3)),
+             PEAKS(p, "p", FIXED(4)), PEAKS(sarle, "Sarle's coefficient", FIXED(3)),
+             PEAKS(at_ends, "at the grid's ends", SHARE),
+             COLUMN(peaks_numbers, of.p, .page = "two peaks?", .say = two_peaks, .align = "nn"));
+
+TABLE(cell_columns, damage_cell, COLUMN(damage_cell, entropy, .csv = "entropy_cell"),
+      COLUMN(damage_cell, perplexity, .csv = "perplexity_cell"), BOTH(damage_cell, n, "prompts"),
+      BOTH(damage_cell, damage, "damage_nats_per_token"));
+TABLE(prompt_columns, damage_prompt, BOTH(damage_prompt, id, "id"),
+      BOTH(damage_prompt, r_struct, "r_struct_nats"),
+      BOTH(damage_prompt, r_sem, "r_sem_perplexity"), BOTH(damage_prompt, T, "T"),
+      BOTH(damage_prompt, damage, "damage_nats_per_token"), CSV(damage_prompt, worst));
+TABLE(correlation_columns, damage_correlation, MEMBERS(damage_correlation, risk, given, of),
+      COLUMN(damage_correlation, r.r, .json = "r"), COLUMN(damage_correlation, r.lo, .json = "lo"),
+      COLUMN(damage_correlation, r.hi, .json = "hi"),
+      COLUMN(damage_correlation, r.n_controls, .json = "controls_used"));
+TABLE(worst_columns, worst_share, MEMBERS(worst_share, n_worst, share, lo, hi),
+      COLUMN(worst_share, n_worst_low, .json = "n_worst_low_risk"),
+      COLUMN(worst_share, base, .json = "share_of_all_low_risk"));
+
+SAY(share_of, damage_numbers,
+    !isfinite(o->worst.lo) ? say_share(o->worst.share)
+                           : say("%s (%s to %s)", say_share(o->worst.share), say_share(o->worst.lo),
+                                 say_share(o->worst.hi)))
+SHARED_TABLE(damage_columns, damage_numbers, MERGE(damage_numbers, of, under_columns),
+             COLUMN(damage_numbers, of.budget, .page = "budget", BUDGET),
+             NAMED(damage_numbers, n, "n"), SHOWN(damage_numbers, damage, "mean damage", FIXED(4)),
+             COLUMN(damage_numbers, worst, .json = "worst_tenth", OF(worst_columns)),
+             COLUMN(damage_numbers, worst.n_worst, .page = "worst tenth"),
+             COLUMN(damage_numbers, worst.n_worst_low, .page = "of them low risk"),
+             COLUMN(damage_numbers, worst.share, .page = "share (95% interval)", .say = share_of),
+             COLUMN(damage_numbers, worst.base, .page = "low risk among all prompts", SHARE),
+             LIST(damage_numbers, edges_entropy, BY(damage_numbers, n_edges)),
+             LIST(damage_numbers, edges_perplexity, BY(damage_numbers, n_edges)),
+             OBJECTS(damage_numbers, prompts, n, prompt_columns),
+             LIST(damage_numbers, cells, OF(cell_columns), BY2(damage_numbers, n_cells, n_cells)),
+             OBJECTS(damage_numbers, correlations, n_correlations, correlation_columns));
+
+/* ---- figures ---- */
+
+/* Quantiles of alpha, each sorted over the prompts on its own: three distribution curves. */
+static void draw_prompts(const report_numbers *n, view *v, const utility_numbers *o,
+                         size_t number) {
+    enum { CURVES = 3, FIELDS = CURVES + 1 };
+    static const char *const names[CURVES] = {"median position", "95% of positions below",
+                                              "largest"};
+    static const size_t quantiles[CURVES] = {2, 4, SCORE_QUANTILE_COUNT - 1};
+    double *rows = NEW(n, FIELDS * o->n, double), *sorted = NEW(n, o->n, double);
+    chart_curve curves[CURVES];
+    for (size_t k = 0; k < CURVES; k++) {
+        for (size_t i = 0; i < o->n; i++) {
+            sorted[i] = o->alpha_quantiles[i * o->n_quantiles + quantiles[k]];
+        }
+        qsort(sorted, o->n, sizeof *sorted, ckvc_order_double);
+        for (size_t i = 0; i < o->n; i++) {
+            rows[i * FIELDS] = 100 * ((double)i + 0.5) / (double)o->n;
+            rows[i * FIELDS + k + 1] = sorted[i];
+        }
+        curves[k] = (chart_curve){names[k], o->n, FIELDS * sizeof *rows, rows, rows + k + 1, 0};
+    }
+    figure_begin(v, "share_of_prompts,alpha_median,alpha_95,alpha_largest");
+    for (size_t i = 0; i < o->n; i++) {
+        csv_numbers(&v->csv, rows + i * FIELDS, FIELDS);
+    }
+    chart_curves(&v->s,
+                 (chart_text){say("Scores α by prompt, model %.12s", o->model),
+                              "prompts, from the lowest, per cent", "α (mean over positions is 1)"},
+                 curves, CURVES, CHART_Y_LOG);
+    figure_end(
+        v, say("scores-prompts-%zu", number),
+        "Flat curves: the score is distributed alike in all prompts. Each curve is sorted on its "
+        "own.");
+}
+
+static void draw_heads(view *v, const utility_numbers *o, size_t number) {
+    const double *values = o->spread_by_head;
+    double lo = INFINITY, hi = -INFINITY;
+    figure_begin(v, "layer,head,spread");
+    for (size_t i = 0; i < o->n_layers * o->n_heads; i++) {
+        const double row[] = {(double)(i / o->n_heads), (double)(i % o->n_heads), values[i]};
+        csv_numbers(&v->csv, row, 3);
+        lo = fmin(lo, values[i]);
+        hi = fmax(hi, values[i]);
+    }
+    chart_heat(
+        &v->s,
+        &(chart_heat_spec){
+            .text = {say("Spread of utility scores by head, model %.12s", o->model), "KV head",
+                     "layer"},
+            .grid = {o->n_layers, o->n_heads, o->n_heads * sizeof *values, sizeof *values, 1},
+            .values = &values,
+            .scale = {"ln(95% quantile / median) of α·ρ over positions", 2, lo, hi, 0, false},
+            .missing = "undefined"});
+    figure_end(
+        v, say("scores-heads-%zu", number),
+        "Mean over prompts. A head of wide range decides the maximum over heads more often at "
+        "equal weights.");
+}
+
+static void draw_cells(view *v, const damage_numbers *o, size_t number) {
+    static const char *const names[RISK_CELLS] = {"low", "", "", "high"};
+    const double *values = &o->cells->damage;
+    double lo = INFINITY, hi = -INFINITY;
+    for (size_t i = 0; i < o->n_cells * o->n_cells; i++) {
+        lo = fmin(lo, o->cells[i].damage);
+        hi = fmax(hi, o->cells[i].damage);
+    }
+    figure_begin(v, NULL);
+    csv_table(&v->csv, &cell_columns, o->cells, o->n_cells * o->n_cells);
+    chart_heat(
+        &v->s,
+        &(chart_heat_spec){
+            .text = {say("Damage by risk: %s, budget %s", o->of.title, say_budget(o->of.budget)),
+                     "attention entropy, quarters of these prompts", "perplexity, quarters"},
+            .grid = {o->n_cells, o->n_cells, sizeof *o->cells, o->n_cells * sizeof *o->cells, 1},
+            .values = &values,
+            .row_names = names,
+            .col_names = names,
+            .y_up = true,
+            .scale = {"mean damage, nats per token", 3, lo, hi, 0, false},
+            .missing = "no prompts"});
+    figure_end(v, say("damage-%zu", number),
+               "Mean rise of the continuation's loss when every prompt is compressed alike. If the "
+               "risks told who is hurt, damage would rise to the upper right.");
+}
+
+static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o, size_t number) {
+    static const char *const names[] = {"other prompts", "worst tenth"};
+    chart_point *points = NEW(n, o->n, chart_point);
+    const bool tips = o->n <= 2000;
+    size_t low = 0, high = o->n - o->worst.n_worst; /* the worst on top of the others */
+    EACH(damage_prompt, p, o->prompts, o->n) {
+        const char *tip =
+            !tips ? NULL : room_text(&n->in->room, "%s: %s", p->id, say_signed(p->damage, 3));
+        points[p->worst ? high++ : low++] =
+            (chart_point){p->r_struct, p->r_sem, NAN, NAN, p->worst ? 5 : 3, p->worst, tip};
+    }
+    figure_begin(v, NULL);
+    csv_table(&v->csv, &prompt_columns, o->prompts, o->n);
+    chart_scatter(&v->s, &(chart_scatter_spec){.text = {say("The worst tenth: %s, budget %s",
+                                                            o->of.title, say_budget(o->of.budget)),
+                                                        "attention entropy R_struct, nats",
+                                                        "window perplexity R_sem"},
+                                               .n = o->n,
+                                               .n_series = 2,
+                                               .points = points,
+                                               .series = names,
+                                               .x_lines = &o->edges_entropy[RISK_EDGES / 2],
+                                               .y_lines = &o->edges_perplexity[RISK_EDGES / 2],
+                                               .n_x_lines = 1,
+                                               .n_y_lines = 1});
+    figure_end(v, say("damage-worst-%zu", number),
+               "Dashed lines are the medians; low risk is the lower left quarter of the plane.");
+}
+
+/* ---- page ---- */
+
+static void utilities_part(const report_numbers *n, ckvc_buffer *b) {
+    if (n->n_utilities == 0) {
+        html_paragraph(b, "note",
+                       "How scores are distributed by prompt and head is not known: no score file "
+                       "was made with --utilities.");
+        return;
+    }
+    html_heading(b, 3, "Utility scores by prompt and head");
+    html_paragraph(
+        b, NULL,
+        "The paper's premise is that heads differ alike in all prompts. The spread of a head's "
+        "scores in a prompt is ln(95%% quantile / median) of α\u00B7ρ over positions; its variance "
+        "is split into what the head alone says, what the prompt alone says, and what neither "
+        "does.");
+    columns_table(b, NULL, &utility_columns, n->utilities, n->n_utilities);
+}
+
+static void peaks_part(const report_numbers *n, ckvc_buffer *b) {
+    if (n->n_peaks == 0) { return; }
+    html_heading(b, 3, "Have the compiled weights two peaks?");
+    html_paragraph(
+        b, NULL,
+        "The paper reads two kinds of heads from a histogram with two peaks. Hartigan's dip test "
+        "asks whether one peak would do: p is the share of samples drawn evenly from the same grid "
+        "whose dip is as large. Sarle's coefficient is 0.56 for an even spread, more points to two "
+        "peaks or a long tail.");
+    columns_table(b, NULL, &peaks_columns, n->peaks, n->n_peaks);
+    html_paragraph(
+        b, "note",
+        "Two peaks are no proof of two kinds of heads: where reward rises or falls along the grid, "
+        "the best action is an end of it, and weights pile up at both ends whatever the heads do.");
+}
+
+/* The correlations of one risk: ranks alone, given T, given both; values given T
+ * (diagnostic_numbers.c has the order). */
+static void correlation_row(ckvc_buffer *b, const damage_correlation *of, const char *risk) {
+    static const size_t shown[] = {0, 2, 4, 3};
+    html_row_begin(b);
+    html_cell(b, 'l', "%s", risk);
+    for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
+        const partial_result *r = &of[shown[k]].r;
+        html_cell(b, 'r', "%s", say_interval(r->r, r->lo, r->hi, 2));
+    }
+    html_row_end(b);
+}
+
+static void damage_part(const report_numbers *n, ckvc_buffer *b) {
+    bool flat = false;
+    if (n->n_damages == 0) {
+        html_paragraph(b, "note",
+                       "Damage by risk is not known: it takes scores of the policy window, "
+                       "no-threshold or identity on at least 10 prompts.");
+        return;
+    }
+    html_heading(b, 3, "Damage of a fixed policy by risk");
+    html_paragraph(
+        b, NULL,
+        "Damage is the rise of the continuation's mean loss, in nats per token, when every prompt "
+        "is compressed by the same rule (the paper's fixed Top-k: the policy window where it was "
+        "scored, else a table's no-threshold, else identity). The entropy of a longer prompt is "
+        "larger by itself, so its relation with damage is also given at equal length: partial "
+        "correlations given T, of ranks and of values, with 95%% intervals over resampled "
+        "prompts.");
+    html_table_begin(b, "Damage against risk");
+    html_heads(b, "lrrrr", "policy and risk", "ranks, alone", "ranks, given T",
+               "ranks, given T and the other risk", "values, given T");
+    EACH(damage_numbers, o, n->damages, n->n_damages) {
+        const damage_correlation *second = o->correlations + CORRELATIONS / 2;
+        html_group(b, 5, "%s, budget %s, C = %u, model %.12s, %zu prompts", o->of.title,
+                   say_budget(o->of.budget), o->of.continuation, o->of.model, o->n);
+        correlation_row(b, o->correlations, "attention entropy R_struct");
+        correlation_row(b, second, "perplexity R_sem");
+        flat |= o->correlations[2].r.n_controls == 0 || second[2].r.n_controls == 0;
+    }
+    html_table_end(b);
+    if (flat) {
+        html_paragraph(
+            b, "note",
+            "Where all prompts have the same length, T says nothing and the columns agree.");
+    }
+    html_heading(b, 3, "Where is the worst tenth?");
+    html_paragraph(
+        b, NULL,
+        "The paper states that fewer than 8%% of failures lie outside the two risks, without "
+        "saying what counts as either. Here: the tenth of the prompts with the largest damage, and "
+        "low risk is both risks below their medians over the same prompts. If damage had nothing "
+        "to do with the risks, the share would be that of low risk among all prompts.");
+    columns_table(b, NULL, &damage_columns, n->damages, n->n_damages);
+}
+
+void diagnostics_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    const bool scored = n->in->scores.n_files > 0;
+    if (!scored && n->n_tables == 0) { return; }
+    html_section_begin(b, "diagnostics", "The paper's diagnostics");
+    if (scored) { utilities_part(n, b); }
+    peaks_part(n, b);
+    if (scored) { damage_part(n, b); }
+    for (size_t i = 0; i < n->n_utilities; i++) {
+        draw_prompts(n, v, &n->utilities[i], i + 1);
+        draw_heads(v, &n->utilities[i], i + 1);
+    }
+    for (size_t i = 0; i < n->n_damages; i++) {
+        draw_cells(v, &n->damages[i], i + 1);
+        draw_worst(n, v, &n->damages[i], i + 1);
+    }
+    figures_end(v);
+    html_section_end(b);
+}

@@ -1,0 +1,95 @@
+/* The gate's thresholds of each table. */
+#include "report/sections/sections.h"
+
+TABLE(monotone_columns, monotone, MEMBERS(monotone, pairs, non_increasing, non_decreasing, equal));
+
+SAY(cells_of, threshold_numbers,
+    o->counted ? say("%zu of %zu", o->supported, o->cells) : say("not known of %zu", o->cells))
+
+SHARED_TABLE(
+    threshold_columns, threshold_numbers, COLUMN(threshold_numbers, title, .page = "table"),
+    SHOWN(threshold_numbers, budget, "budget", BUDGET),
+    SHOWN(threshold_numbers, cells, "cells with records", .say = cells_of),
+    SHOWN(threshold_numbers, mean_tau, "mean τ", FIXED(3)),
+    COLUMN(threshold_numbers, along_entropy.pairs, .page = "pairs along entropy"),
+    COLUMN(threshold_numbers, along_entropy.non_increasing, .page = "not rising", SHARE),
+    COLUMN(threshold_numbers, along_entropy.non_decreasing, .page = "not falling", SHARE),
+    COLUMN(threshold_numbers, along_perplexity.pairs, .page = "pairs along perplexity"),
+    COLUMN(threshold_numbers, along_perplexity.non_increasing, .page = "not rising", SHARE),
+    COLUMN(threshold_numbers, along_perplexity.non_decreasing, .page = "not falling", SHARE),
+    OBJECT(threshold_numbers, along_entropy, monotone_columns),
+    OBJECT(threshold_numbers, along_perplexity, monotone_columns),
+    MEMBER(threshold_numbers, supported),
+    LIST(threshold_numbers, histogram, BY(threshold_numbers, n_actions)),
+    LIST(threshold_numbers, tau, BY3(threshold_numbers, n_layers, n_entropy, n_perplexity)));
+
+SAY(rests_on, entry, o->by_loss < 0 ? "" : o->by_loss ? "loss" : "penalty")
+
+TABLE(map_columns, entry, COLUMN(entry, perplexity, .csv = "perplexity_bin"),
+      COLUMN(entry, entropy, .csv = "entropy_bin"), CSV(entry, layer),
+      COLUMN(entry, value, .csv = "tau"), CSV(entry, supported),
+      COLUMN(entry, by_loss, .csv = "rests_on", .say = rests_on),
+      COLUMN(entry, loss_flat, .csv = "loss_is_flat"), INCLUDE(entry, refit_entry_columns));
+
+/* "perplexity bin 0: below 12.3" */
+static const char *bin_title(room *r, const ckvc_table *k, size_t q) {
+    const double *edges = k->edges_ppl;
+    return k->n_ppl_bins == 1 ? "all perplexities"
+           : q == 0           ? room_text(r, "perplexity bin 0: below %.3g", edges[0])
+           : q == k->n_ppl_bins - 1
+               ? room_text(r, "perplexity bin %zu: from %.3g", q, edges[q - 1])
+               : room_text(r, "perplexity bin %zu: %.3g to %.3g", q, edges[q - 1], edges[q]);
+}
+
+static void draw_thresholds(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
+    const ckvc_actions *a = &t->evidence[CKVC_SIDE_GATE].side.actions;
+    chart_heat_spec map =
+        entry_map(n, &t->evidence[CKVC_SIDE_GATE], t->shape, b, offsetof(entry, shown));
+    const char **titles = NEW(n, map.grid.panels, const char *);
+    for (size_t q = 0; q < map.grid.panels; q++) {
+        titles[q] = bin_title(&n->in->room, t->shape, q);
+    }
+    figure_begin(v, NULL);
+    entry_map_csv(&v->csv, &map, offsetof(entry, shown), &map_columns);
+    entry_map_hatch(&map, offsetof(entry, shown));
+    map.text.title =
+        say("%s: gate thresholds by risk, budget %s", t->title, say_budget(t->gate[b].budget));
+    map.panel_titles = titles;
+    map.scale = (chart_scale){"threshold τ: dark keeps more tokens, bright keeps fewer",
+                              2,
+                              a->grid[0],
+                              a->grid[a->n - 1],
+                              0,
+                              false};
+    map.missing = "no records: the fit chose nothing here";
+    chart_heat(&v->s, &map);
+    figure_end(v, say("tau-%s-b%zu", t->tag, b + 1),
+               t->f.has_evidence ? "One panel per perplexity bin, entropy rising upwards. Blank "
+                                   "cells have no records."
+                                 : "One panel per perplexity bin, entropy rising upwards. This "
+                                   "table carries no counts, so every cell is shown.");
+}
+
+void gate_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    if (n->n_tables == 0) { return; }
+    html_section_begin(b, "gate", "Gate thresholds");
+    html_paragraph(b, NULL,
+                   "The intended direction is: higher risk, lower threshold, more tokens kept. "
+                   "Counted over neighbouring cells that both have records; equal thresholds count "
+                   "as not rising and as not falling.");
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        for (size_t k = 0; k < t->n_budgets; k++) {
+            draw_thresholds(n, v, t, k);
+        }
+    }
+    figures_end(v);
+    html_details_begin(b, "Numbers: monotone in risk?");
+    columns_table_begin(b, "Monotone in risk?", &threshold_columns);
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        columns_rows(b, &threshold_columns, t->gate, t->n_budgets);
+    }
+    html_table_end(b);
+    html_details_end(b);
+    html_section_end(b);
+}

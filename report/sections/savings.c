@@ -1,0 +1,40 @@
+/* How much merging equal kept sets saved. */
+#include "report/sections/sections.h"
+
+SAY(range_of, savings_numbers,
+    say("%s (layer %zu) to %s (layer %zu)", say_share(o->lowest_rate), o->lowest,
+        say_share(o->highest_rate), o->highest))
+
+TABLE(layer_columns, rollout_counts, MEMBERS(rollout_counts, actions, at_baseline, distinct));
+SHARED_TABLE(savings_columns, savings_numbers, COLUMN(savings_numbers, side, .json = NULL),
+             COLUMN(savings_numbers, run, .page = "run"),
+             COLUMN(savings_numbers, side, .page = "side"),
+             COLUMN(savings_numbers, actions, .page = "actions a prompt"),
+             COLUMN(savings_numbers, rollouts, .page = "rollouts a prompt"),
+             COLUMN(savings_numbers, at_baseline, .page = "at baseline", SHARE),
+             COLUMN(savings_numbers, rate, .page = "memo rate", SHARE),
+             COLUMN(savings_numbers, lowest, .page = "lowest and highest layer", .say = range_of,
+                    .align = "ll"),
+             ARRAYS(savings_numbers, layers, n_layers, layer_columns));
+
+void savings_section(const report_numbers *n, view *v) {
+    bool any = false;
+    EACH(run_numbers, run, n->runs, n->n_runs) {
+        EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) {
+            any |= s->logged;
+        }
+    }
+    if (!any) { return; }
+    html_section_begin(&v->html, "memo", "Rollouts saved");
+    html_paragraph(&v->html, NULL,
+                   "Actions that keep the same tokens share a rollout, and those that keep the "
+                   "baseline's cost none: the memo rate is the share of the logged actions that "
+                   "cost nothing. Every layer's counts are in report.json.");
+    columns_table_begin(&v->html, NULL, &savings_columns);
+    EACH(run_numbers, run, n->runs, n->n_runs) {
+        columns_rows_where(&v->html, &savings_columns, run->savings, CKVC_SIDE_COUNT,
+                           offsetof(savings_numbers, logged));
+    }
+    html_table_end(&v->html);
+    html_section_end(&v->html);
+}

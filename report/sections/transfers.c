@@ -1,0 +1,84 @@
+/* What a transfer costs. */
+#include "report/sections/sections.h"
+
+TABLE(gain_columns, difference, COLUMN(difference, d.mean, .json = "difference"),
+      COLUMN(difference, d.lo, .json = "lo"), COLUMN(difference, d.hi, .json = "hi"),
+      MEMBER(difference, n));
+TABLE(row_columns, transfer_row,
+      MEMBERS(transfer_row, source_model, target_model, heads, budget, C),
+      NAMED(transfer_row, transferred, "transferred"),
+      NAMED(transfer_row, compiled, "compiled there"),
+      COLUMN(transfer_row, against_compiled.n, .page = "n"),
+      SHOWN(transfer_row, kept_ratio, "kept \u00f7", FIXED(3)),
+      SHOWN(transfer_row, against_compiled, "transferred \u2212 compiled (95% interval)",
+            OF(gain_columns), INTERVAL(4)),
+      SHOWN(transfer_row, transferred_against_identity, "transferred \u2212 identity",
+            OF(gain_columns), INTERVAL(4)),
+      SHOWN(transfer_row, compiled_against_identity, "compiled \u2212 identity", OF(gain_columns),
+            INTERVAL(4)));
+TABLE(matrix_columns, transfer_matrix,
+      MEMBERS(transfer_matrix, budget, C, heads, mean_drop, least_drop, most_drop, pairs),
+      LIST(transfer_matrix, sources, BY(transfer_matrix, n_sources)),
+      LIST(transfer_matrix, targets, BY(transfer_matrix, n_targets)),
+      LIST(transfer_matrix, drop, BY2(transfer_matrix, n_sources, n_targets)));
+SHARED_TABLE(transfer_columns, report_numbers,
+             COLUMN(report_numbers, transfers, .json = "rows", OF(row_columns),
+                    BY(report_numbers, n_transfers)),
+             OBJECTS(report_numbers, matrices, n_matrices, matrix_columns));
+
+void transfer_findings(const report_numbers *n, view *v) {
+    EACH(transfer_row, r, n->transfers, n->n_transfers) {
+        const interval d = r->against_compiled.d;
+        finding(v, difference_judged(&r->against_compiled),
+                say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, "
+                    "%zu prompts.",
+                    r->source_model, r->target_model, r->heads, say_budget(r->budget),
+                    r->transferred, say_interval(d.mean, d.lo, d.hi, 4), r->compiled,
+                    r->against_compiled.n));
+    }
+}
+
+static void matrix_table(ckvc_buffer *b, const transfer_matrix *m) {
+    html_table_begin(b, say("Drop of reward, nats per token: heads by %.32s, budget %s", m->heads,
+                            say_budget(m->budget)));
+    html_head(b, 'l', "from \\ to");
+    for (size_t t = 0; t < m->n_targets; t++) {
+        html_head(b, 'r', "%s", m->targets[t]);
+    }
+    html_table_body(b);
+    for (size_t s = 0; s < m->n_sources; s++) {
+        html_row_begin(b);
+        html_cell(b, 'l', "%s", m->sources[s]);
+        for (size_t t = 0; t < m->n_targets; t++) {
+            const double drop = m->drop[s * m->n_targets + t];
+            html_cell(b, 'r', "%s", drop == drop ? say_signed(drop, 4) : "");
+        }
+        html_row_end(b);
+    }
+    html_table_end(b);
+    html_paragraph(b, NULL, "Mean drop over %zu pair%s of models: %s nats per token.", m->pairs,
+                   m->pairs == 1 ? "" : "s", say_signed(m->mean_drop, 4));
+}
+
+void transfer_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    if (n->n_transfers == 0) { return; }
+    html_section_begin(b, "transfer", "What a transfer costs");
+    html_paragraph(
+        b, "note",
+        "Reward on the same prompts, nats per token, paired by prompt. Drop is compiled less "
+        "transferred: above 0 the transfer loses. \u201ckept \u00f7\u201d is the transferred "
+        "table's tokens kept over the compiled one's; away from 1 the two are not compared at "
+        "equal memory.");
+    EACH(transfer_matrix, m, n->matrices, n->n_matrices) {
+        matrix_table(b, m);
+    }
+    columns_table_begin(b, NULL, &row_columns);
+    EACH(transfer_row, r, n->transfers, n->n_transfers) {
+        html_group(b, columns_on_page(&row_columns), "%s \u2192 %s, heads by %s, budget %s",
+                   r->source_model, r->target_model, r->heads, say_budget(r->budget));
+        columns_row(b, &row_columns, r);
+    }
+    html_table_end(b);
+    html_section_end(b);
+}

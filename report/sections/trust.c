@@ -1,0 +1,321 @@
+/* How far to trust a table: undecided entries, the paper's premise, the calibration bound, other
+ * settings of the fit. */
+#include <math.h>
+
+#include "report/sections/sections.h"
+
+#define EVEN_SHARE 0.5 /* of a profile that is common: more signal than noise */
+
+/* ---- entries ---- */
+
+SHARED_TABLE(refit_entry_columns, entry, BOTH(entry, agree, "agreeing_refits"),
+             BOTH(entry, advantage, "advantage_over_neutral"),
+             BOTH(entry, lower_bound, "lower_bound"),
+             COLUMN(entry, verdict, .json = "verdict", .csv = "verdict", .bare = true));
+
+#define BOUND(m, name, in_csv) COLUMN(entry, m, .json = name, .csv = in_csv, WHEN(entry, bounded))
+SHARED_TABLE(bound_entry_columns, entry, BOUND(bound.n_prompts, "n_prompts", "prompts"),
+             BOUND(bound.n_actions, "n_actions", "actions"), BOUND(bound.width, "width", "width"),
+             BOUND(bound.width_raw, "width_raw", "width_raw_rewards"),
+             BOUND(bound.bound, "uniform", "uniform_bound"),
+             BOUND(excess, "excess", "excess_bound"),
+             BOUND(excess_raw, "excess_raw", "excess_bound_raw_rewards"),
+             BOUND(bound.spread, "spread", "spread_of_means"));
+
+SAY(neutral_of, side_trust,
+    say("%s %s", o->kind->axis == SIDE_OF_HEADS ? "weight" : "threshold",
+        say_fixed(o->refits.neutral_choice, 2)))
+
+TABLE(entries_table, side_trust, COLUMN(side_trust, title, .page = "table"),
+      COLUMN(side_trust, name, .page = "side"),
+      COLUMN(side_trust, refits.neutral_choice, .page = "neutral choice", .say = neutral_of),
+      COLUMN(side_trust, refits.decided, .page = "decided"),
+      COLUMN(side_trust, refits.undecided, .page = "undecided"),
+      COLUMN(side_trust, refits.neutral, .page = "neutral"),
+      COLUMN(side_trust, refits.without_records, .page = "no records"),
+      COLUMN(side_trust, refits.agree, .page = "same choice in refits", SHARE),
+      COLUMN(side_trust, refits.replicates, .page = "refits"),
+      COLUMN(side_trust, prompts, .page = "prompts"),
+      COLUMN(side_trust, rollouts, .page = "rollouts"));
+
+/* ---- variance ---- */
+
+/* The standard deviation of a component; below 0 there is none. */
+static const char *deviation(double component) {
+    return say_fixed(component > 0 ? sqrt(component) : component, 4);
+}
+
+static const char *premise(const variance_split *v) {
+    const double lo = v->action_interval.lo, hi = v->action_interval.hi;
+    if (!isfinite(lo) || !isfinite(hi)) { return "not testable"; }
+    if (lo > 0 && lo / (lo + v->rest) > EVEN_SHARE) { return "refuted: one prompt is enough"; }
+    if (!(hi > 0) || hi / (hi + v->rest / v->n_prompts) < EVEN_SHARE) {
+        return "refuted: prompts share too little";
+    }
+    return lo > 0 && v->common_one < EVEN_SHARE && v->common_all > EVEN_SHARE ? "supported"
+                                                                              : "undecided";
+}
+
+SAY(part_of, side_trust, o->kind->penalty ? say("%s, loss part", o->name) : o->name)
+SAY(premise_of, side_trust, premise(&o->variance))
+SAY(deviation_of, side_trust,
+    say("%s (%s to %s)", deviation(o->variance.action),
+        deviation(fmax(o->variance.action_interval.lo, 0)),
+        deviation(fmax(o->variance.action_interval.hi, 0))))
+
+#define VARIANCE(m, head) COLUMN(side_trust, variance.m, .page = head, NEAR_ONE)
+TABLE(variance_table, side_trust, COLUMN(side_trust, title, .page = "table"),
+      COLUMN(side_trust, name, .page = "side", .say = part_of),
+      COLUMN(side_trust, name, .page = "premise", .say = premise_of),
+      COLUMN(side_trust, variance.n_prompts, .page = "prompts/state", FIXED(1)),
+      VARIANCE(share_prompt_raw, "raw: prompts"), VARIANCE(share_prompt, "prompts"),
+      VARIANCE(share_action, "actions"), VARIANCE(share_rest, "the rest"),
+      VARIANCE(common_one, "shared, 1"), VARIANCE(common_all, "shared, all"),
+      COLUMN(side_trust, variance.action, .page = "actions, nats (95%)", .say = deviation_of));
+
+/* ---- other settings of the fit ---- */
+
+TABLE(interval_columns, rank_interval, MEMBERS(rank_interval, mean, lo, hi, n));
+
+SAY(alpha_of, alpha_point, o->vacuous ? "0 to 5" : say_fixed(o->alpha, 2))
+TABLE(alpha_columns, alpha_point, SHOWN(alpha_point, alpha, "α", .say = alpha_of),
+      SHOWN(alpha_point, changed_from_default, "changed from 0.75", SHARE),
+      SHOWN(alpha_point, changed_from_0, "changed from 0", SHARE),
+      SHOWN(alpha_point, mean_entry, "mean entry", FIXED(3)),
+      SHOWN(alpha_point, left_out, "advantage on prompts left out (half)", OF(interval_columns),
+            INTERVAL(4)));
+
+SAY(adamw_of, side_trust, o->adamw.ran ? say_share(o->adamw.changed) : "left out")
+SAY(distance_of, side_trust, o->adamw.ran ? say_fixed(o->adamw.distance, 2) : o->adamw.skipped)
+SAY(updates_of, side_trust, o->adamw.ran ? say("%zu", o->adamw.updates) : "")
+TABLE(settings_table, side_trust, COLUMN(side_trust, title, .page = "table"),
+      COLUMN(side_trust, name, .page = "side"),
+      COLUMN(side_trust, alpha_decided, .page = "decided by α", SHARE),
+      COLUMN(side_trust, count_noise, .page = "turned by random counts", SHARE),
+      COLUMN(side_trust, other_reward, .page = "other rewards"),
+      COLUMN(side_trust, other_changed, .page = "changed", SHARE),
+      COLUMN(side_trust, adamw.changed, .page = "AdamW: changed", .say = adamw_of),
+      COLUMN(side_trust, adamw.distance, .page = "distance of Q", .say = distance_of),
+      COLUMN(side_trust, adamw.updates, .page = "updates", .say = updates_of));
+
+/* ---- all of a side's JSON ---- */
+
+TABLE(variance_columns, variance_split, COLUMN(variance_split, n_states, .json = "states"),
+      COLUMN(variance_split, n_prompts, .json = "prompts_per_state"),
+      MEMBERS(variance_split, prompt_raw, prompt, action, rest, share_prompt_raw, share_prompt,
+              share_action, share_rest),
+      MEMBERS(variance_split, common_one, common_all),
+      OBJECT(variance_split, action_interval, interval_columns));
+TABLE(bound_columns, bound_sums, MEMBERS(bound_sums, delta, states, actions, mean_prompts),
+      MEMBERS(bound_sums, mean_width, informative, informative_raw));
+TABLE(bound_part_columns, side_trust, MERGE(side_trust, bound, bound_columns),
+      ARRAYS(side_trust, entries, states, bound_entry_columns));
+#define RAN(m) COLUMN(adamw_numbers, m, .json = #m, WHEN(adamw_numbers, ran), .omit = true)
+TABLE(adamw_columns, adamw_numbers, LIST(adamw_numbers, skipped, .omit = true), RAN(distance),
+      RAN(changed), RAN(updates));
+TABLE(other_reward_columns, side_trust, COLUMN(side_trust, other_reward, .json = "kind"),
+      COLUMN(side_trust, other_changed, .json = "changed"));
+TABLE(curve_columns, curve_point,
+      MEMBERS(curve_point, prompts, keep, records, rollouts, supported, corrected),
+      OBJECT(curve_point, rho, spread_columns), OBJECT(curve_point, to_full, spread_columns));
+TABLE(left_out_columns, left_out_point, MERGE(left_out_point, gain, interval_columns),
+      MEMBERS(left_out_point, prompts, records, rollouts));
+TABLE(rank_columns, rank_point, MEMBERS(rank_point, same, lo, hi, other));
+TABLE(ranks_columns, side_trust, COLUMN(side_trust, rank_states, .json = "states"),
+      ARRAYS(side_trust, ranks, n_ranks, rank_columns));
+TABLE(refits_columns, side_refits,
+      MEMBERS(side_refits, decided, undecided, neutral, without_records, replicates, curve_repeats,
+              neutral_choice, agree),
+      OBJECTS(side_refits, curve, n_curve, curve_columns),
+      COLUMN(side_refits, thinned, .json = "curve_fewer_states", OF(curve_columns),
+             BY(side_refits, n_thinned)),
+      OBJECTS(side_refits, left_out, n_left_out, left_out_columns));
+TABLE(refitted_columns, side_trust, MERGE(side_trust, refits, refits_columns),
+      MEMBER(side_trust, states),
+      COLUMN(side_trust, entries, .json = "entries", OF(refit_entry_columns),
+             BY(side_trust, states), .as = AS_ARRAYS));
+TABLE(known_columns, side_trust,
+      MEMBERS(side_trust, prompts, records, rollouts, even_counts, count_noise),
+      OBJECT(side_trust, variance, variance_columns),
+      GROUP(side_trust, "bound", bound_part_columns),
+      GROUP(side_trust, "other_reward", other_reward_columns),
+      COLUMN(side_trust, alphas, .json = "alpha", OF(alpha_columns), BY(side_trust, n_alphas)),
+      OBJECT(side_trust, adamw, adamw_columns), GROUP(side_trust, "ranks", ranks_columns),
+      {.size = sizeof(side_trust), OF(refitted_columns), WHEN(side_trust, has_refits)});
+SHARED_TABLE(trust_columns, side_trust, COLUMN(side_trust, name, .json = NULL),
+             MEMBER(side_trust, missing),
+             {.size = sizeof(side_trust), OF(known_columns), WHEN(side_trust, known)});
+
+/* ---- verdict ---- */
+
+void entry_findings(const report_numbers *n, view *v) {
+    EACH(table_numbers, table, n->tables, n->n_tables) {
+        const char *sides = "";
+        EACH(side_trust, t, table->trust, CKVC_SIDE_COUNT) {
+            if (!t->has_refits) { continue; }
+            sides = say("%s%s%zu of %zu %s%s", sides, *sides ? " and " : "", t->refits.decided,
+                        t->states - t->refits.without_records, t->kind->entries,
+                        say_few_refits((double)t->refits.replicates, true));
+        }
+        if (*sides) {
+            finding(v, NULL,
+                    say("%s: %s are better than the neutral choice beyond chance.", table->title,
+                        sides));
+        }
+    }
+}
+
+/* ---- page ---- */
+
+/* One sentence per table: what a single prompt is worth beside all of them. */
+static void premise_sentence(const table_numbers *table, ckvc_buffer *b) {
+    const side_trust *t = &table->trust[CKVC_SIDE_HEAD];
+    const variance_split *w = &t->variance;
+    const left_out_point *first = t->refits.left_out, *last = first + t->refits.n_left_out - 1;
+    if (!t->has_variance || t->refits.n_curve == 0 || t->refits.n_left_out == 0) { return; }
+    html_paragraph(
+        b, NULL,
+        "%s, head weights: the premise is %s. Of one prompt's ranking of actions %s is shared by "
+        "other prompts, of %.0f prompts' mean %s. A table of one prompt agrees with the whole "
+        "table at ρ = %s; on prompts left out one change chosen by 1 prompt (%.0f rollouts) brings "
+        "%s nats per token, by %.0f prompts (%.0f rollouts) %s.",
+        table->title, premise(w), say_share(w->common_one), w->n_prompts, say_share(w->common_all),
+        say_fixed(t->refits.curve->to_full.mean, 2), first->rollouts,
+        say_interval(first->gain.mean, first->gain.lo, first->gain.hi, 4), last->prompts,
+        last->rollouts, say_interval(last->gain.mean, last->gain.lo, last->gain.hi, 4));
+}
+
+/* A table of the sides where a flag stands. */
+static void side_table(const report_numbers *n, ckvc_buffer *b, const char *caption,
+                       const columns *c, size_t flag) {
+    columns_table_begin(b, caption, c);
+    columns_rows_where(b, c, n->trust, n->n_trust, flag);
+    html_table_end(b);
+}
+
+static void variance_part(const report_numbers *n, ckvc_buffer *b) {
+    bool any = false;
+    EACH(side_trust, t, n->trust, n->n_trust) {
+        any |= t->has_variance;
+    }
+    if (!any) {
+        html_paragraph(b, "note",
+                       "No state has two prompts that logged its whole grid: where rewards vary "
+                       "cannot be said.");
+        return;
+    }
+    side_table(n, b,
+               "Where rewards vary: shares of the sums of squares of advantages within states, "
+               "pooled",
+               &variance_table, offsetof(side_trust, has_variance));
+    html_paragraph(
+        b, "note",
+        "Two-way analysis per state, reward = prompt + action + rest, over prompts that logged the "
+        "whole grid; raw: the same of rewards before the baseline is taken off. Shared: the "
+        "variance of actions over itself plus the rest divided by the number of prompts. "
+        "Supported: one prompt's ranking is mostly its own (below 50%% shared), that of all "
+        "prompts mostly shared, and the variance of actions is above 0 (jackknife over prompts). "
+        "Refuted: 50%% is out of reach even at the upper end, or reached by one prompt. Last "
+        "column: standard deviation between actions.");
+}
+
+static void bound_sentence(const side_trust *t, ckvc_buffer *b) {
+    const bound_sums *o = &t->bound;
+    html_paragraph(
+        b, "note",
+        "%s, %s: the paper's bound on the excess, 2Δ√(log(2|A|/δ)/2N) with δ = %.2g, |A| = %zu and,"
+        " on average, N = %.1f prompts and Δ = %s nats (advantages, as seen), is below the spread "
+        "of the actions' means in %zu of %zu states (raw rewards: %zu): %s.",
+        t->title, t->name, o->delta, o->actions, o->mean_prompts, say_fixed(o->mean_width, 3),
+        o->informative, o->states, o->informative_raw,
+        o->informative == 0              ? "it says nothing here"
+        : 2 * o->informative < o->states ? "it says something in few states"
+                                         : "it says something");
+}
+
+static void alpha_rows(const side_trust *t, ckvc_buffer *b) {
+    html_group(b, columns_on_page(&alpha_columns), "%s, %s%s", t->title, t->name,
+               t->even_counts
+                   ? ": counts are equal within states, so no α can change a choice (vacuous)"
+                   : "");
+    EACH(alpha_point, p, t->alphas, t->n_alphas) {
+        if (!t->even_counts || p->alpha == 0.75) { columns_row(b, &alpha_columns, p); }
+    }
+}
+
+static void settings_part(const report_numbers *n, ckvc_buffer *b) {
+    columns_table_begin(b, "The same records under other weights of conservatism", &alpha_columns);
+    EACH(side_trust, t, n->trust, n->n_trust) {
+        if (t->known) { alpha_rows(t, b); }
+    }
+    html_table_end(b);
+    side_table(n, b, "Other ways to fit the same records", &settings_table,
+               offsetof(side_trust, known));
+    html_paragraph(b, "note",
+                   "Decided by α: states whose choice is not that of the plain mean reward. Turned "
+                   "by random counts: choices that would change had as many records been drawn "
+                   "uniformly, with the same means. AdamW: the paper's optimiser from zeros, 10 "
+                   "epochs of batches of 4,096 at 3e-4; each update moves an entry by about that "
+                   "much, so few updates end far from the minimum.");
+}
+
+/* With the records of some table at hand. */
+static void known_part(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    bool cut = false;
+    html_paragraph(
+        b, NULL,
+        "The paper's premise is that heads and risks show more regularity across prompts than one "
+        "prompt can show: then curves rise with prompts, and few choices stay undecided.");
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        premise_sentence(t, b);
+    }
+    side_table(n, b, "Entries: better than the neutral choice beyond chance?", &entries_table,
+               offsetof(side_trust, has_refits));
+    EACH(side_trust, t, n->trust, n->n_trust) {
+        cut |= t->has_refits && t->refits.replicates < n->in->o->replicates;
+    }
+    if (cut) {
+        html_paragraph(b, "note",
+                       "%u refits were asked for; under uniform logging or with large grids they "
+                       "are cut to what takes seconds, to 100 at least. The column says how many "
+                       "there are.",
+                       (unsigned)n->in->o->replicates);
+    }
+    draw_learning(n, v);
+    html_details_begin(
+        b, "Where rewards vary, the paper's bound, ranks of actions, other settings of the fit");
+    variance_part(n, b);
+    EACH(side_trust, t, n->trust, n->n_trust) {
+        if (t->known && t->bound.states) { bound_sentence(t, b); }
+    }
+    draw_learning_more(n, v);
+    settings_part(n, b);
+    html_details_end(b);
+}
+
+void trust_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    bool any = false;
+    if (n->n_tables == 0) { return; }
+    html_section_begin(b, "trust", "How far to trust them");
+    EACH(side_trust, t, n->trust, n->n_trust) {
+        any |= t->known;
+    }
+    if (any) {
+        known_part(n, v);
+    } else { /* what is drawn without records lies beside the page alone */
+        const size_t size = b->size;
+        draw_learning(n, v);
+        b->size = size;
+    }
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        const side_trust *head = &t->trust[CKVC_SIDE_HEAD], *gate = &t->trust[CKVC_SIDE_GATE],
+                         *of = head->known ? gate : head;
+        if (of->known) { continue; }
+        html_paragraph(b, "note", "%s: nothing is said about %s%s, because %s.", t->title,
+                       of == head && !gate->known ? "its stability" : "its ",
+                       of == head && !gate->known ? "" : of->kind->entries, of->missing);
+    }
+    html_section_end(b);
+}

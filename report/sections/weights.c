@@ -1,0 +1,81 @@
+/* The head weights of each table. */
+#include <math.h>
+
+#include "report/sections/sections.h"
+
+SHARED_TABLE(weight_columns, weight_numbers, COLUMN(weight_numbers, title, .page = "table"),
+             SHOWN(weight_numbers, budget, "budget", BUDGET), NAMED(weight_numbers, n, "heads"),
+             COLUMN(weight_numbers, known, .page = "with records", ELSE("not known")),
+             SHOWN(weight_numbers, mean, "mean", FIXED(3)),
+             SHOWN(weight_numbers, min, "lowest", FIXED(3)),
+             SHOWN(weight_numbers, max, "highest", FIXED(3)),
+             SHOWN(weight_numbers, share_at_1, "at exactly 1.0", SHARE),
+             MEMBER(weight_numbers, supported),
+             LIST(weight_numbers, histogram, BY(weight_numbers, n_actions)),
+             LIST(weight_numbers, weight, BY2(weight_numbers, n_layers, n_heads)));
+
+TABLE(map_columns, entry, CSV(entry, layer), CSV(entry, head),
+      COLUMN(entry, value, .csv = "weight"), CSV(entry, records),
+      INCLUDE(entry, refit_entry_columns));
+
+static void draw_weights(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
+    const ckvc_actions *a = &t->evidence[CKVC_SIDE_HEAD].side.actions;
+    chart_heat_spec map =
+        entry_map(n, &t->evidence[CKVC_SIDE_HEAD], t->shape, b, offsetof(entry, value));
+    figure_begin(v, NULL);
+    entry_map_csv(&v->csv, &map, offsetof(entry, value), &map_columns);
+    entry_map_hatch(&map, offsetof(entry, value));
+    map.text.title = say("%s: head weights, budget %s", t->title, say_budget(t->head[b].budget));
+    map.scale = (chart_scale){"weight: blue trusts the head less, white is 1.0, orange more",
+                              3,
+                              fmin(a->grid[0], 1),
+                              fmax(a->grid[a->n - 1], 1),
+                              1.0,
+                              true};
+    chart_heat(&v->s, &map);
+    figure_end(v, say("weights-%s-b%zu", t->tag, b + 1),
+               "The weight multiplies the head's value-norm utility before the maximum over heads. "
+               "Colours reach their ends at the ends of the action grid.");
+}
+
+static void draw_histogram(view *v, const table_numbers *t, size_t b) {
+    const weight_numbers *w = &t->head[b];
+    const double *grid = t->shape->head_grid;
+    size_t mark = 0;
+    figure_begin(v, "weight,heads");
+    for (size_t a = 0; a < w->n_actions; a++) {
+        csv_numbers(&v->csv, (double[]){grid[a], w->histogram[a]}, 2);
+        mark = grid[a] == 1.0 ? a + 1 : mark;
+    }
+    chart_bars(&v->s, &(chart_bars_spec){
+                          .text = {say("%s: how often each head weight is chosen, budget %s",
+                                       t->title, say_budget(w->budget)),
+                                   "head weight", "number of heads"},
+                          .rows = {w->n_actions, sizeof *grid, grid},
+                          .values = {w->histogram},
+                          .mark = mark,
+                          .mark_label = "1.0 = identity"});
+    figure_end(v, say("weights-histogram-%s-b%zu", t->tag, b + 1),
+               "Every weight of the action grid. Heads without records stay at their start.");
+}
+
+void weights_section(const report_numbers *n, view *v) {
+    ckvc_buffer *b = &v->html;
+    if (n->n_tables == 0) { return; }
+    html_section_begin(b, "heads", "Head weights");
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        for (size_t k = 0; k < t->n_budgets; k++) {
+            draw_weights(n, v, t, k);
+            draw_histogram(v, t, k);
+        }
+    }
+    figures_end(v);
+    html_details_begin(b, "Numbers");
+    columns_table_begin(b, NULL, &weight_columns);
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        columns_rows(b, &weight_columns, t->head, t->n_budgets);
+    }
+    html_table_end(b);
+    html_details_end(b);
+    html_section_end(b);
+}

@@ -1,0 +1,316 @@
+/* See columns.h. */
+#include "report/view/columns.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdint.h>
+
+#include "lib/base/json.h"
+#include "report/draw/html.h"
+#include "report/view/say.h"
+
+/* ---- members ---- */
+
+static const void *at(const column *c, const void *row) {
+    return (const char *)row + c->at;
+}
+
+static const char *text_of(const column *c, const void *place) {
+    return c->size == sizeof(char *) ? *(const char *const *)place : place;
+}
+
+static double number_of(const column *c, const void *place) {
+    switch (c->type) {
+    case TYPE_REAL:
+        return *(const double *)place;
+    case TYPE_U64:
+        return (double)*(const uint64_t *)place;
+    case TYPE_U32:
+        return *(const uint32_t *)place;
+    case TYPE_FLAG:
+        return *(const bool *)place;
+    case TYPE_MAYBE:
+        return *(const signed char *)place < 0 ? NAN : *(const signed char *)place;
+    default:
+        assert(!"a number");
+        return NAN;
+    }
+}
+
+static size_t size_of(const column *c) {
+    switch (c->type) {
+    case TYPE_ROWS:
+        return c->of->size;
+    case TYPE_U32:
+        return sizeof(uint32_t);
+    case TYPE_FLAG:
+    case TYPE_MAYBE:
+        return 1;
+    default:
+        return 8;
+    }
+}
+
+/* Where a member's values begin: in the struct, or behind the pointer that it is. */
+static const char *values_at(const column *c, const void *row) {
+    bool pointer = (c->n[0] || c->of) && c->size == sizeof(void *);
+    return pointer ? *(const char *const *)at(c, row) : at(c, row);
+}
+
+static size_t count_of(const column *c, const void *row, size_t dim) {
+    return *(const size_t *)(const void *)((const char *)row + c->n[dim] - 1);
+}
+
+/* A struct whose columns stand among those of the list. */
+static bool is_merged(const column *c) {
+    return c->of && !c->json && !c->n[0];
+}
+
+static bool is_there(const column *c, const void *row) {
+    return (!c->when || *((const bool *)row + c->when - 1)) &&
+           (!c->of || c->n[0] || values_at(c, row)) &&
+           (c->type != TYPE_TEXT || c->n[0] || text_of(c, at(c, row))) &&
+           (c->type != TYPE_JSON || *(json_t *const *)at(c, row));
+}
+
+/* ---- JSON ---- */
+
+static void set_members(json_t *o, const columns *c, const void *row);
+
+static json_t *value_of(const column *c, const void *place) {
+    switch (c->type) {
+    case TYPE_ROWS:
+        return columns_json(c->of, place);
+    case TYPE_TEXT:
+        return text_of(c, place) ? json_string(text_of(c, place)) : json_null();
+    case TYPE_JSON:
+        return json_incref(*(json_t *const *)place);
+    case TYPE_REAL:
+        return ckvc_json_real(*(const double *)place);
+    case TYPE_FLAG:
+    case TYPE_MAYBE:
+        return *(const signed char *)place < 0 ? json_null()
+                                               : json_boolean(*(const signed char *)place);
+    default:
+        return json_integer((json_int_t)number_of(c, place));
+    }
+}
+
+static json_t *nested(const column *c, const void *row, size_t dim, const char **place) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count_of(c, row, dim); i++) {
+        if (dim < 2 && c->n[dim + 1]) {
+            json_array_append_new(list, nested(c, row, dim + 1, place));
+        } else {
+            json_array_append_new(list, value_of(c, *place));
+            *place += size_of(c);
+        }
+    }
+    return list;
+}
+
+/* Of structs [n]: a member of o for each of their columns, an array each. */
+static void set_arrays(json_t *o, const columns *c, const char *rows, size_t n) {
+    for (size_t k = 0; k < c->n; k++) {
+        json_t *list = c->list[k].json ? json_array() : NULL;
+        for (size_t i = 0; list && i < n; i++) {
+            json_array_append_new(list, column_json(&c->list[k], rows + i * c->size));
+        }
+        if (list) { json_object_set_new(o, c->list[k].json, list); }
+    }
+}
+
+json_t *column_json(const column *c, const void *row) {
+    if (c->make) { return c->make(row); }
+    if (!is_there(c, row)) { return json_null(); }
+    const char *place = values_at(c, row);
+    if (!c->n[0]) { return value_of(c, place); }
+    if (c->as == AS_OBJECTS) { return nested(c, row, 0, &place); }
+    json_t *o = json_object();
+    const size_t n = count_of(c, row, 0);
+    if (c->as == AS_ARRAYS) { set_arrays(o, c->of, place, n); }
+    for (size_t i = 0; c->as == AS_MEMBERS && i < n; i++) {
+        const char *one = place + i * c->of->size,
+                   *key = text_of(c->of->list, at(c->of->list, one));
+        if (key) { json_object_set_new(o, key, columns_json(c->of, one)); }
+    }
+    return o;
+}
+
+static void set_members(json_t *o, const columns *c, const void *row) {
+    for (size_t i = 0; i < c->n; i++) {
+        const column *k = &c->list[i];
+        const bool there = k->make || k->fill || is_there(k, row);
+        if (k->fill) {
+            k->fill(o, row);
+        } else if (k->json) {
+            if (there || !k->omit) { json_object_set_new(o, k->json, column_json(k, row)); }
+        } else if (k->of && there && k->as == AS_ARRAYS) {
+            set_arrays(o, k->of, values_at(k, row), count_of(k, row, 0));
+        } else if (k->of && there) {
+            set_members(o, k->of, values_at(k, row));
+        }
+    }
+}
+
+json_t *columns_json(const columns *c, const void *row) {
+    json_t *o = json_object();
+    set_members(o, c, row);
+    return o;
+}
+
+/* ---- csv ---- */
+
+void csv_text(ckvc_buffer *csv, const char *value) {
+    ckvc_buffer_text(csv, "\"");
+    for (const char *c = value; *c; c++) {
+        ckvc_buffer_append(csv, c, 1);
+        if (*c == '"') { ckvc_buffer_text(csv, "\""); }
+    }
+    ckvc_buffer_text(csv, "\",");
+}
+
+void csv_number(ckvc_buffer *csv, double v) {
+    if (isfinite(v)) { ckvc_buffer_printf(csv, "%.17g", v); }
+    ckvc_buffer_text(csv, ",");
+}
+
+static void csv_end(ckvc_buffer *csv) {
+    csv->data[csv->size - 1] = '\n'; /* in place of the last comma */
+}
+
+void csv_numbers(ckvc_buffer *csv, const double *v, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        csv_number(csv, v[i]);
+    }
+    csv_end(csv);
+}
+
+static void names(ckvc_buffer *csv, const columns *c) {
+    for (size_t i = 0; i < c->n; i++) {
+        if (is_merged(&c->list[i])) { names(csv, c->list[i].of); }
+        if (c->list[i].csv) { ckvc_buffer_printf(csv, "%s,", c->list[i].csv); }
+    }
+}
+
+static void fields(ckvc_buffer *csv, const columns *c, const void *row) {
+    for (size_t i = 0; i < c->n; i++) {
+        const column *k = &c->list[i];
+        if (is_merged(k)) { fields(csv, k->of, values_at(k, row)); }
+        if (!k->csv) { continue; }
+        if (k->say || k->bare) {
+            ckvc_buffer_printf(csv, "%s,", k->say ? k->say(row) : text_of(k, at(k, row)));
+        } else if (k->type == TYPE_TEXT) {
+            csv_text(csv, text_of(k, at(k, row)));
+        } else {
+            csv_number(csv, number_of(k, at(k, row)));
+        }
+    }
+}
+
+void csv_names(ckvc_buffer *csv, const columns *c) {
+    names(csv, c);
+    csv_end(csv);
+}
+
+void csv_row(ckvc_buffer *csv, const columns *c, const void *row) {
+    fields(csv, c, row);
+    csv_end(csv);
+}
+
+void csv_table(ckvc_buffer *csv, const columns *c, const void *rows, size_t n) {
+    csv_names(csv, c);
+    for (size_t i = 0; i < n; i++) {
+        csv_row(csv, c, (const char *)rows + i * c->size);
+    }
+}
+
+/* ---- page ---- */
+
+static const char *cell_text(const column *c, const void *row) {
+    if (c->say) { return c->say(row); }
+    if (!is_there(c, row)) { return c->absent ? c->absent : c->none ? c->none : SAY_UNDEFINED; }
+    if (c->type == TYPE_TEXT) { return text_of(c, at(c, row)); }
+    const double *v = (const double *)(const void *)values_at(c, row),
+                 one = c->type == TYPE_ROWS ? v[0] : number_of(c, v);
+    if (!isfinite(one) && c->none) { return c->none; }
+    switch (c->form) {
+    case FORM_SIGNED:
+        return say_signed(one, c->decimals);
+    case FORM_SHARE:
+        return say_share(one);
+    case FORM_NEAR_ONE:
+        return one > 0.995 ? say("%s%%", say_fixed(100 * one, 2)) : say_share(one);
+    case FORM_BUDGET:
+        return say_budget(one);
+    case FORM_INTERVAL:
+        return say_interval(v[0], v[1], v[2], c->decimals);
+    case FORM_SPREAD:
+        return say("%s (%s to %s)", say_fixed(v[0], c->decimals), say_fixed(v[1], c->decimals),
+                   say_fixed(v[2], c->decimals));
+    default:
+        return say_fixed(one, c->decimals);
+    }
+}
+
+/* Of the header, or of a cell. */
+static char letter(const column *c, bool cell) {
+    return c->align ? c->align[cell] : c->type == TYPE_TEXT || c->form == FORM_BUDGET ? 'l' : 'r';
+}
+
+size_t columns_on_page(const columns *c) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->n; i++) {
+        n += is_merged(&c->list[i]) ? columns_on_page(c->list[i].of) : c->list[i].page != NULL;
+    }
+    return n;
+}
+
+static void heads(ckvc_buffer *html, const columns *c) {
+    for (size_t i = 0; i < c->n; i++) {
+        const column *k = &c->list[i];
+        if (is_merged(k)) { heads(html, k->of); }
+        if (k->page) { html_head(html, letter(k, false), "%s", k->page); }
+    }
+}
+
+static void cells(ckvc_buffer *html, const columns *c, const void *row) {
+    for (size_t i = 0; i < c->n; i++) {
+        const column *k = &c->list[i];
+        if (is_merged(k)) { cells(html, k->of, values_at(k, row)); }
+        if (k->page) { html_cell(html, letter(k, true), "%s", cell_text(k, row)); }
+    }
+}
+
+void columns_table_begin(ckvc_buffer *html, const char *caption, const columns *c) {
+    html_table_begin(html, caption);
+    heads(html, c);
+    html_table_body(html);
+}
+
+void columns_row(ckvc_buffer *html, const columns *c, const void *row) {
+    html_row_begin(html);
+    cells(html, c, row);
+    html_row_end(html);
+}
+
+void columns_rows(ckvc_buffer *html, const columns *c, const void *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        columns_row(html, c, (const char *)rows + i * c->size);
+    }
+}
+
+void columns_rows_where(ckvc_buffer *html, const columns *c, const void *rows, size_t n,
+                        size_t flag) {
+    for (size_t i = 0; i < n; i++) {
+        const char *row = (const char *)rows + i * c->size;
+        if (*(const bool *)(row + flag)) { columns_row(html, c, row); }
+    }
+}
+
+void columns_table(ckvc_buffer *html, const char *caption, const columns *c, const void *rows,
+                   size_t n) {
+    columns_table_begin(html, caption, c);
+    columns_rows(html, c, rows, n);
+    html_table_end(html);
+}

@@ -1,0 +1,27 @@
+/* Numbers as text, as every page, figure and finding of a report says them.
+ *
+ * Each result stays valid for the next 64 calls (reports are made by one thread), so that one line
+ * can hold many. What is not finite is "undefined".
+ */
+#ifndef CKVC_REPORT_SAY_H
+#define CKVC_REPORT_SAY_H
+
+#include <stdbool.h>
+
+#include "lib/base/status.h"
+
+#define SAY_UNDEFINED "undefined"
+#define SAY_REFITS    1000 /* fewer than this behind an interval stand beside it */
+
+const char *say(const char *fmt, ...) CKVC_PRINTF(1, 2);
+const char *say_fixed(double v, int decimals);
+const char *say_signed(double v, int decimals); /* +0.0031 */
+const char *say_share(double v);                /* 37.5% */
+const char *say_interval(double mean, double lo, double hi,
+                         int decimals);    /* +0.31 (-0.4 to +1.1) */
+const char *say_budget(double budget);     /* 96 tokens, 25% of T */
+const char *say_more_tokens(double ratio); /* 2.9% more tokens, 4.0% fewer tokens */
+/* ", 312 refits", " (312 refits)", nothing where they are not few. */
+const char *say_few_refits(double n, bool brackets);
+
+#endif
