@@ -1,7 +1,16 @@
-/* Lengths of texts: see texts.h. */
+/* Lengths of texts and words in lists: see texts.h. */
 #include "corpus/texts.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "lib/base/memory.h"
+
+bool word_in_list(const char *word, const char *list) {
+    char padded[32];
+    const int n = snprintf(padded, sizeof padded, " %s ", word);
+    return n < (int)sizeof padded && strstr(list, padded);
+}
 
 ckvc_status text_length(const tokenizer *tok, const char *text, size_t n, bool special,
                         int64_t *length, ckvc_err *err) {

@@ -33,6 +33,9 @@ static inline bool char_without_spaces(int32_t c) {
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x20000 && c <= 0x3FFFF);
 }
 
+/* Whether a short word stands in a list of them, each between spaces: " png jpg ". */
+bool word_in_list(const char *word, const char *list);
+
 /* In tokens (`special`: with those that the tokenizer puts around a text), in characters where tok
  * is NULL. */
 ckvc_status text_length(const tokenizer *tok, const char *text, size_t n, bool special,

@@ -10,6 +10,7 @@
 #include <strings.h>
 #include <utf8proc.h>
 
+#include "corpus/texts.h"
 #include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 
@@ -86,13 +87,6 @@ static size_t put_entity(const char *p, size_t n, ckvc_buffer *out) {
     return 0;
 }
 
-static bool is_tag(const char *name, const char *const *list) {
-    for (; *list; list++) {
-        if (strcmp(name, *list) == 0) { return true; }
-    }
-    return false;
-}
-
 static void end_line(ckvc_buffer *out, int lines) {
     for (size_t at = out->size; at > 0 && out->data[at - 1] == '\n' && lines > 0; at--) {
         lines--;
@@ -104,10 +98,8 @@ static void end_line(ckvc_buffer *out, int lines) {
 
 static void html_text(const char *text, size_t n, ckvc_buffer *out) {
     /* Dropped with all that is in them. Tables too: cells out of their columns read as noise. */
-    static const char *const dropped[] = {"head", "nav", "table", "svg", "math", NULL};
-    static const char *const paragraphs[] = {"p",   "h1",  "h2", "h3", "h4", "h5",         "h6",
-                                             "div", "pre", "ul", "ol", "dl", "blockquote", NULL};
-    static const char *const lines[] = {"br", "li", "dt", "dd", "tr", "hr", NULL};
+    static const char dropped[] = " head nav table svg math ", lines[] = " br li dt dd tr hr ",
+                      paragraphs[] = " p h1 h2 h3 h4 h5 h6 div pre ul ol dl blockquote ";
     char inside[16] = "";
     int depth = 0, pre = 0;
     for (size_t i = 0; i < n;) {
@@ -137,14 +129,15 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out) {
                                   strncasecmp(text + i + 2, name, k) == 0)) {
                     i++;
                 }
-            } else if (!closing && !self_closed && is_tag(name, dropped)) {
+            } else if (!closing && !self_closed && word_in_list(name, dropped)) {
                 depth = 1;
                 strcpy(inside, name);
             } else {
                 pre += strcmp(name, "pre") != 0 ? 0 : !closing ? 1 : pre > 0 ? -1 : 0;
-                end_line(out, is_tag(name, paragraphs)                                       ? 2
-                              : is_tag(name, lines) && !(closing && strcmp(name, "dt") == 0) ? 1
-                                                                                             : 0);
+                end_line(out, word_in_list(name, paragraphs) ? 2
+                              : word_in_list(name, lines) && !(closing && strcmp(name, "dt") == 0)
+                                  ? 1
+                                  : 0);
             }
             continue;
         }
@@ -189,13 +182,9 @@ static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out) 
                     i += i + 1 < n && line[i + 1] == '(' ? 3 : 1;
                 }
             } else if (c == '(' && i + 2 < n) {
-                static const char *const glyphs[] = {"aq'",  "lq\"", "rq\"", "oq'", "cq'",
-                                                     "dq\"", "em-",  "en-",  "bu*", "mi-",
-                                                     "ha^",  "ti~",  NULL};
-                for (int g = 0; glyphs[g]; g++) {
-                    if (memcmp(glyphs[g], line + i + 1, 2) == 0) {
-                        ckvc_buffer_u8(out, (uint8_t)glyphs[g][2]);
-                    }
+                static const char glyphs[] = "aq'lq\"rq\"oq'cq'dq\"em-en-bu*mi-ha^ti~";
+                for (const char *g = glyphs; *g; g += 3) {
+                    if (memcmp(g, line + i + 1, 2) == 0) { ckvc_buffer_u8(out, (uint8_t)g[2]); }
                 }
                 i += 2;
             } else if (c == '-' || c == ' ' || c == '.' || c == '\'') {
@@ -214,10 +203,8 @@ static void man_words(const char *line, size_t n, bool macro, ckvc_buffer *out) 
 }
 
 static void man_text(const char *text, size_t n, ckvc_buffer *out) {
-    static const char *const fonts[] = {"B",  "I",  "BR", "IR", "RB", "RI",
-                                        "BI", "IB", "SM", "SB", "OP", NULL};
-    static const char *const breaks[] = {"PP", "P",  "LP", "TP", "IP", "RS", "RE",
-                                         "sp", "nf", "fi", "CS", "CE", "AP", NULL};
+    static const char fonts[] = " B I BR IR RB RI BI IB SM SB OP ",
+                      breaks[] = " PP P LP TP IP RS RE sp nf fi CS CE AP ";
     bool defining = false; /* between .de and .. */
     for (size_t i = 0, length; i < n; i += length + 1) {
         const char *line = text + i;
@@ -241,9 +228,9 @@ static void man_text(const char *text, size_t n, ckvc_buffer *out) {
                 end_line(out, 2);
                 man_words(line + at, length - at, true, out);
                 end_line(out, 1);
-            } else if (is_tag(name, breaks)) {
+            } else if (word_in_list(name, breaks)) {
                 end_line(out, 2);
-            } else if (is_tag(name, fonts) && at < length) {
+            } else if (word_in_list(name, fonts) && at < length) {
                 man_words(line + at, length - at, true, out);
                 ckvc_buffer_u8(out, '\n');
             }

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -44,34 +43,7 @@ static void leave_out(corpus *c, corpus_reason reason, const char *name) {
     if (c->left_out[reason].n++ == 0) { c->left_out[reason].first = ckvc_strdup(name); }
 }
 
-/* ---- paragraphs met so far: open addressing over XXH64, 0 = free ---- */
-
-struct paragraph_set {
-    uint64_t *slots;
-    size_t capacity, used;
-};
-
-/* Whether it is new. */
-static bool set_add(struct paragraph_set *s, uint64_t hash) {
-    hash += hash == 0;
-    if (s->used * 2 >= s->capacity) {
-        struct paragraph_set grown = {NULL, s->capacity ? s->capacity * 2 : 4096, 0};
-        grown.slots = ckvc_calloc(grown.capacity, sizeof *grown.slots);
-        for (size_t i = 0; i < s->capacity; i++) {
-            if (s->slots[i]) { set_add(&grown, s->slots[i]); }
-        }
-        free(s->slots);
-        *s = grown;
-    }
-    size_t at = hash & (s->capacity - 1);
-    while (s->slots[at] && s->slots[at] != hash) {
-        at = (at + 1) & (s->capacity - 1);
-    }
-    const bool is_new = s->slots[at] == 0;
-    s->used += is_new;
-    s->slots[at] = hash;
-    return is_new;
-}
+/* ---- paragraphs ---- */
 
 /* Compared without regard to white space and case. */
 static bool is_new_paragraph(corpus *c, const char *text, size_t n, ckvc_buffer *folded) {
@@ -81,7 +53,7 @@ static bool is_new_paragraph(corpus *c, const char *text, size_t n, ckvc_buffer 
             ckvc_buffer_u8(folded, (uint8_t)tolower((unsigned char)text[i]));
         }
     }
-    return set_add(c->seen, ckvc_xxh64(folded->data, folded->size));
+    return hash_set_add(&c->seen, ckvc_xxh64(folded->data, folded->size));
 }
 
 /* Keeps the paragraphs that no document has had before. */
@@ -118,15 +90,14 @@ static bool is_readable(const char *text, size_t n) {
 }
 
 static bool skipped_name(const char *name) {
-    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".gif", ".svg", ".svgz", ".ico",
-                                          ".css", ".js",  ".pdf",  ".so",  ".a",   ".o",    ".zip",
-                                          ".xz",  ".bz2", ".deb",  ".ps",  ".eps", NULL};
-    size_t n = strlen(name);
-    for (int i = 0; endings[i]; i++) {
-        size_t m = strlen(endings[i]);
-        if (n > m && strcasecmp(name + n - m, endings[i]) == 0) { return true; }
+    const char *dot = strrchr(name, '.');
+    char ending[8] = "";
+    for (size_t i = 0; dot && dot > name && dot[i + 1] && i < sizeof ending - 1; i++) {
+        ending[i] = (char)tolower((unsigned char)dot[i + 1]);
     }
-    return false;
+    return *ending &&
+           word_in_list(ending, " png jpg jpeg gif svg svgz ico css js pdf so a o zip xz bz2 deb "
+                                "ps eps ");
 }
 
 static void add_document(corpus *c, const corpus_document *d) {
@@ -286,7 +257,6 @@ static ckvc_status add_folder(corpus *c, const char *source, const char *path, c
 
 ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err) {
     const char *slash = strrchr(path, '/');
-    if (!c->seen) { c->seen = ckvc_calloc(1, sizeof *c->seen); }
     return ckvc_is_dir(path) ? add_folder(c, source, path, "", 0, err)
                              : add_file(c, source, path, slash ? slash + 1 : path, err);
 }
@@ -301,7 +271,6 @@ void corpus_fini(corpus *c) {
     for (int i = 0; i < CORPUS_REASON_COUNT; i++) {
         free(c->left_out[i].first);
     }
-    if (c->seen) { free(c->seen->slots); }
-    free(c->seen);
+    free(c->seen.slots);
     *c = (corpus){0};
 }

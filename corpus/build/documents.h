@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "corpus/hashes.h"
 #include "lib/base/status.h"
 
 typedef struct corpus_document {
@@ -38,7 +39,7 @@ typedef struct corpus {
         size_t n;
         char *first; /* a file's name, as a document's */
     } left_out[CORPUS_REASON_COUNT];
-    struct paragraph_set *seen;
+    hash_set seen; /* paragraphs */
 } corpus;
 
 /* In bytes: a character of three says as much as a short word. */

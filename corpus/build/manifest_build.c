@@ -53,6 +53,7 @@ typedef struct builder {
     source_state *sources;
     size_t n_sources, turn;
     vocabulary words;
+    hash_set prompts; /* that are there */
     ckvc_err *err;
 } builder;
 
@@ -63,6 +64,7 @@ static void builder_fini(builder *b) {
     free(b->sources);
     free(b->cursors);
     vocabulary_fini(&b->words);
+    free(b->prompts.slots);
 }
 
 /* ---- lengths ---- */
@@ -238,9 +240,7 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
     char hex[CKVC_SHA256_HEX];
     ckvc_sha256_hex(text.text, text.n, hex);
     hex[12] = '\0';
-    for (size_t i = 0; i < m->n_entries; i++) {
-        if (strcmp(strrchr(m->entries[i].id, '-') + 1, hex) == 0) { return false; }
-    }
+    if (!hash_set_add(&b->prompts, strtoull(hex, NULL, 16))) { return false; }
     CKVC_GROW(m->entries, m->capacity, m->n_entries + 1);
     m->entries[m->n_entries++] =
         (manifest_entry){.id = ckvc_format("%s-%s", source, hex),

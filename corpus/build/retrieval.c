@@ -32,22 +32,13 @@ enum { N_PHRASINGS = sizeof phrasings / sizeof *phrasings };
 
 /* ---- words ---- */
 
-enum { SLOTS = RETRIEVAL_MAX_WORDS * 4 };
-
-/* Adds a word that is new; slots hold its index + 1. */
-static void add_word(vocabulary *v, uint32_t *slots, const char *word, size_t n) {
-    size_t at = ckvc_xxh64(word, n) % SLOTS;
-    while (slots[at] && (strlen(v->words[slots[at] - 1]) != n ||
-                         memcmp(v->words[slots[at] - 1], word, n) != 0)) {
-        at = (at + 1) % SLOTS;
+static void add_word(vocabulary *v, const char *word, size_t n) {
+    if (v->n < RETRIEVAL_MAX_WORDS && hash_set_add(&v->seen, ckvc_xxh64(word, n))) {
+        memcpy(v->words[v->n++], word, n);
     }
-    if (slots[at] || v->n == RETRIEVAL_MAX_WORDS) { return; }
-    memcpy(v->words[v->n], word, n);
-    slots[at] = (uint32_t)++v->n;
 }
 
-static size_t add_ascii_run(vocabulary *v, uint32_t *slots, const char *text, size_t n,
-                            size_t start) {
+static size_t add_ascii_run(vocabulary *v, const char *text, size_t n, size_t start) {
     size_t end = start;
     while (end < n && islower((unsigned char)text[end])) {
         end++;
@@ -55,14 +46,14 @@ static size_t add_ascii_run(vocabulary *v, uint32_t *slots, const char *text, si
     const size_t length = end - start;
     if (length >= 4 && length <= 9 && (start == 0 || strchr(" \n(\"", text[start - 1])) &&
         (end == n || strchr(" \n.,;:)\"", text[end]))) {
-        add_word(v, slots, text + start, length);
+        add_word(v, text + start, length);
     }
     return end;
 }
 
 /* A run of letters of any script: the whole of it, or where spaces do not end words its first
  * letters. None that is written with capitals or digits. */
-static size_t add_run(vocabulary *v, uint32_t *slots, const char *text, size_t n, size_t start) {
+static size_t add_run(vocabulary *v, const char *text, size_t n, size_t start) {
     const int32_t first = text_char(text + start, n - start);
     const bool spaceless = char_without_spaces(first);
     const size_t wanted = first >= 0x3040 ? 2 : 4;
@@ -81,7 +72,7 @@ static size_t add_run(vocabulary *v, uint32_t *slots, const char *text, size_t n
     const size_t size = (stop ? stop : end) - start;
     if (plain && size < RETRIEVAL_WORD_BYTES &&
         (spaceless ? stop || letters == wanted : letters >= 4 && letters <= 9)) {
-        add_word(v, slots, text + start, size);
+        add_word(v, text + start, size);
     }
     while (end < n && strchr("LMN", char_category(text_char(text + end, n - end)))) {
         end += ckvc_utf8_step(text + end, n - end, NULL);
@@ -90,23 +81,15 @@ static size_t add_run(vocabulary *v, uint32_t *slots, const char *text, size_t n
 }
 
 void vocabulary_add(vocabulary *v, const char *text, size_t n, bool any_script) {
-    CKVC_AUTO_FREE uint32_t *slots = ckvc_calloc(SLOTS, sizeof *slots);
     if (!v->words) { v->words = ckvc_calloc(RETRIEVAL_MAX_WORDS, sizeof *v->words); }
-    for (size_t i = 0; i < v->n; i++) {
-        size_t at = ckvc_xxh64(v->words[i], strlen(v->words[i])) % SLOTS;
-        while (slots[at]) {
-            at = (at + 1) % SLOTS;
-        }
-        slots[at] = (uint32_t)i + 1;
-    }
     for (size_t i = 0, end; i < n && v->n < RETRIEVAL_MAX_WORDS; i = end + (end == i)) {
-        end = (any_script ? add_run : add_ascii_run)(v, slots, text, n, i);
+        end = (any_script ? add_run : add_ascii_run)(v, text, n, i);
     }
 }
 
 void vocabulary_fini(vocabulary *v) {
     free(v->words);
-    *v = (vocabulary){0};
+    free(v->seen.slots);
 }
 
 /* ---- drawing ---- */

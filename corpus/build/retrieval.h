@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "corpus/hashes.h"
 #include "lib/base/buffer.h"
 #include "lib/base/rng.h"
 
@@ -22,6 +23,7 @@ enum {
 typedef struct vocabulary {
     char (*words)[RETRIEVAL_WORD_BYTES];
     size_t n;
+    hash_set seen; /* of the words */
 } vocabulary;
 /* Adds the new words of text; stops at RETRIEVAL_MAX_WORDS. Words are 4 to 9 lower-case letters of
  * ASCII; with any_script, of any script that puts spaces between words, and the two letters that a

@@ -41,7 +41,7 @@ typedef struct guard {
     prompt *prompts;
     size_t n_prompts;
     uint32_t *prompt_of; /* [n_entries] number among the prompts; UINT32_MAX where held out */
-    const manifest_entry **by_id;
+    json_t *ids;         /* {id: number in the manifest} */
     leak_index *spans;
     near_index *near;
     /* the evaluation file in hand */
@@ -77,7 +77,7 @@ static void guard_fini(guard *g) {
     free(g->texts);
     free(g->prompts);
     free(g->prompt_of);
-    free(g->by_id);
+    json_decref(g->ids);
     free(g->grams);
     free(g->id);
 }
@@ -136,24 +136,19 @@ static ckvc_status add_prompt(guard *g, size_t i, ckvc_err *err) {
                                                              : CKVC_OK;
 }
 
-static int by_id(const void *a, const void *b) {
-    return strcmp((*(const manifest_entry *const *)a)->id, (*(const manifest_entry *const *)b)->id);
-}
-
 static ckvc_status add_prompts(guard *g, ckvc_err *err) {
     const manifest *m = g->m;
     const size_t n = m->n_entries;
     g->texts = ckvc_alloc(2 * n, sizeof *g->texts);
     g->prompts = ckvc_calloc(n, sizeof *g->prompts);
     g->prompt_of = ckvc_alloc(n, sizeof *g->prompt_of);
-    g->by_id = ckvc_alloc(n, sizeof *g->by_id);
+    g->ids = json_object();
     g->near = near_index_create(g->o->near);
     for (size_t i = 0; i < n; i++) {
-        g->by_id[i] = &m->entries[i];
+        json_object_set_new(g->ids, m->entries[i].id, json_integer((json_int_t)i));
         g->prompt_of[i] = UINT32_MAX;
         if (!g->o->held_out[i]) { CKVC_TRY(add_prompt(g, i, err)); }
     }
-    qsort(g->by_id, n, sizeof *g->by_id, by_id);
     if (g->n_prompts == 0) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "%s: every prompt is held out; there is nothing to compare", m->path);
@@ -163,13 +158,12 @@ static ckvc_status add_prompts(guard *g, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* The entry of the line's id, where that is a string that the manifest has; NULL: none. */
-static const manifest_entry *same_entry(const guard *g) {
-    const manifest_entry key = {.id = g->id}, *pointer = &key;
-    if (!g->id || !g->id_is_string) { return NULL; }
-    const manifest_entry **found =
-        bsearch(&pointer, g->by_id, g->m->n_entries, sizeof *g->by_id, by_id);
-    return found ? *found : NULL;
+/* Whether the line's id is a string that the manifest has, and the prompt of it: UINT32_MAX where
+ * that is held out. */
+static bool has_id(const guard *g, uint32_t *number) {
+    const json_t *entry = g->id && g->id_is_string ? json_object_get(g->ids, g->id) : NULL;
+    *number = entry ? g->prompt_of[json_integer_value(entry)] : UINT32_MAX;
+    return entry;
 }
 
 /* ---- findings ---- */
@@ -303,8 +297,8 @@ static ckvc_status look_at_line(guard *g, const char *text, size_t n, const char
     g->id = NULL;
     g->looking = !g->self;
     CKVC_TRY(json_strings_scan(text, n, where, &g->scratch, take_leaf, g, err));
-    const manifest_entry *same = same_entry(g);
-    const uint32_t number = same ? g->prompt_of[same - g->m->entries] : UINT32_MAX;
+    uint32_t number;
+    const bool same = has_id(g, &number);
     if (g->self) {
         if (!same || number != UINT32_MAX) {
             return CKVC_OK; /* what is fitted is not held against itself */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "corpus/leaks/hash_filter.h"
+#include "corpus/hashes.h"
 #include "lib/base/memory.h"
 
 enum { MAX_PLACES = 64 };

@@ -1,18 +1,13 @@
 /* Repeats and lengths of a manifest: see manifest_check.h. */
 #include "corpus/leaks/manifest_check.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "corpus/leaks/entry_part.h"
 #include "corpus/texts.h"
 #include "lib/base/memory.h"
-
-typedef struct body { /* what a prompt says, by its hash */
-    uint8_t digest[CKVC_SHA256_BYTES];
-    uint32_t line;
-    size_t entry;
-} body;
 
 static ckvc_status length_of(const manifest *m, const manifest_entry *e, const tokenizer *tok,
                              bool continuation, int64_t *length, ckvc_err *err) {
@@ -29,34 +24,23 @@ static ckvc_status length_of(const manifest *m, const manifest_entry *e, const t
     return CKVC_OK;
 }
 
-static int by_digest(const void *a, const void *b) {
-    const body *x = a, *y = b;
-    int order = memcmp(x->digest, y->digest, sizeof x->digest);
-    return order ? order : x->line < y->line ? -1 : 1;
-}
-
 static void find_repeats(const manifest *m, manifest_facts *out) {
-    CKVC_AUTO_FREE body *bodies = ckvc_alloc(m->n_entries, sizeof *bodies);
+    json_auto_t *lines = json_object(); /* {hash of what a prompt says: its first line} */
     out->repeats = ckvc_calloc(m->n_entries, sizeof *out->repeats);
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
-        bodies[i].line = e->line;
-        bodies[i].entry = i;
+        char hash[CKVC_SHA256_HEX];
         if (e->has_tokens) {
-            ckvc_sha256_bytes(e->tokens, e->n_tokens * sizeof *e->tokens, bodies[i].digest);
+            ckvc_sha256_hex(e->tokens, e->n_tokens * sizeof *e->tokens, hash);
         } else {
-            ckvc_sha256_bytes(e->text, e->text_size, bodies[i].digest);
+            ckvc_sha256_hex(e->text, e->text_size, hash);
         }
-    }
-    qsort(bodies, m->n_entries, sizeof *bodies, by_digest);
-    for (size_t i = 1; i < m->n_entries; i++) {
-        if (memcmp(bodies[i - 1].digest, bodies[i].digest, sizeof bodies[i].digest) == 0) {
-            out->n_repeated++;
-            out->repeats[bodies[i].entry] = true;
-            if (!out->first_repeated || bodies[i].line < out->first_repeated) {
-                out->first_repeated = bodies[i].line;
-                out->first_original = bodies[i - 1].line;
-            }
+        const json_t *original = json_object_get(lines, hash);
+        if (!original) { json_object_set_new(lines, hash, json_integer(e->line)); }
+        out->repeats[i] = original;
+        if (original && out->n_repeated++ == 0) {
+            out->first_repeated = e->line;
+            out->first_original = (uint32_t)json_integer_value(original);
         }
     }
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "corpus/leaks/hash_filter.h"
+#include "corpus/hashes.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
 
@@ -15,9 +15,12 @@ enum { MAX_SHINGLES = 1 << 30, DISTINCT_BITS = 1 << 17 };
 typedef struct shingle { /* one of the collection */
     uint64_t hash;
     uint32_t texts; /* that have it */
-    /* Texts in whose prefix it stands: postings[first_posting ... + n_postings). */
-    uint32_t first_posting, n_postings;
+    uint32_t first; /* posting + 1 of the texts in whose prefix it stands, ascending; 0: none */
 } shingle;
+
+typedef struct posting {
+    uint32_t text, next; /* posting + 1; 0: the last */
+} posting;
 
 typedef struct set {
     size_t begin; /* in hashes */
@@ -33,7 +36,7 @@ struct near_index {
     shingle *slots; /* open addressing; texts 0: free */
     size_t slot_mask;
     hash_filter filter; /* of the shingles */
-    uint32_t *postings;
+    posting *postings;
     uint32_t *seen; /* [n_sets] number of the search that compared it last */
     uint32_t search;
     /* of the text in hand */
@@ -129,7 +132,7 @@ static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n) {
 
 void near_index_build(near_index *x) {
     const size_t n_slots = power_of_two(x->n_hashes * 2, 64);
-    size_t n_postings = 0, k = 0, at = 0;
+    size_t n_postings = 0, k = 0;
     for (size_t i = 0; i < x->n_sets; i++) {
         n_postings += prefix_length(x, x->sets[i].n);
     }
@@ -144,26 +147,12 @@ void near_index_build(near_index *x) {
         s->texts++;
         hash_filter_add(&x->filter, s->hash);
     }
-    /* Twice over the prefixes: count, then place. */
-    CKVC_AUTO_FREE uint32_t *place = ckvc_alloc(n_postings, sizeof *place);
-    for (size_t i = 0; i < x->n_sets; i++) {
+    for (size_t i = x->n_sets; i-- > 0;) {
         const size_t prefix = prefix_of(x, x->hashes + x->sets[i].begin, x->sets[i].n);
         for (size_t j = 0; j < prefix; j++) {
             shingle *s = slot_of(x, x->order[j]);
-            s->n_postings++;
-            place[k++] = (uint32_t)(s - x->slots);
-        }
-    }
-    for (size_t s = 0; s < n_slots; s++) {
-        x->slots[s].first_posting = (uint32_t)at;
-        at += x->slots[s].n_postings;
-        x->slots[s].n_postings = 0;
-    }
-    k = 0;
-    for (size_t i = 0; i < x->n_sets; i++) {
-        for (size_t j = prefix_length(x, x->sets[i].n); j > 0; j--) {
-            shingle *s = &x->slots[place[k++]];
-            x->postings[s->first_posting + s->n_postings++] = (uint32_t)i;
+            x->postings[k++] = (posting){(uint32_t)i, s->first};
+            s->first = (uint32_t)k;
         }
     }
 }
@@ -188,9 +177,8 @@ static bool find(near_index *x, const uint64_t *query, size_t n, size_t end, nea
     const size_t prefix = prefix_of(x, query, n);
     for (size_t j = 0; j < prefix; j++) {
         if (!texts_with(x, x->order[j])) { continue; }
-        const shingle *s = slot_of(x, x->order[j]);
-        for (uint32_t k = 0; k < s->n_postings; k++) {
-            const uint32_t i = x->postings[s->first_posting + k];
+        for (uint32_t k = slot_of(x, x->order[j])->first; k; k = x->postings[k - 1].next) {
+            const uint32_t i = x->postings[k - 1].text;
             if (i >= end) { break; /* ascending */ }
             if (x->seen[i] == x->search) { continue; }
             x->seen[i] = x->search;

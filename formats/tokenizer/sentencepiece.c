@@ -1,6 +1,7 @@
 /* SentencePiece models: protobuf, read field by field without a library. Sizes are held against the
  * bytes that remain; fields that say how a text is cut or normalised and that we do not follow are
  * refused by name, all others are skipped. */
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
@@ -167,11 +168,9 @@ static ckvc_status read_trainer(message m, settings *s) {
         bool more;
         CKVC_TRY(next_field(&m, "--0--------------------0----------0", &f, &more));
         if (!more) { return CKVC_OK; }
-        if (f.number == 3) {
-            s->model_type = f.value;
-        } else {
-            *(f.number == 24 ? &s->suffix_space : &s->byte_fallback) = f.value != 0;
-        }
+        s->model_type = f.number == 3 ? f.value : s->model_type;
+        s->suffix_space = f.number == 24 ? f.value != 0 : s->suffix_space;
+        s->byte_fallback = f.number == 35 ? f.value != 0 : s->byte_fallback;
     }
 }
 
@@ -183,16 +182,14 @@ static ckvc_status read_normalizer(message m, settings *s) {
         CKVC_TRY(next_field(&m, "22000", &f, &more));
         if (!more) { return CKVC_OK; }
         if (f.number == 1) {
-            size_t n = f.size < sizeof s->charsmap_name ? f.size : sizeof s->charsmap_name - 1;
-            memcpy(s->charsmap_name, f.bytes, n);
-            s->charsmap_name[n] = '\0';
-        } else if (f.number == 2) {
-            s->charsmap = f.size > 0;
-        } else {
-            *(f.number == 3   ? &s->dummy_prefix
-              : f.number == 4 ? &s->squeeze
-                              : &s->escape) = f.value != 0;
+            snprintf(s->charsmap_name, sizeof s->charsmap_name, "%.*s",
+                     (int)(f.size < sizeof s->charsmap_name ? f.size : sizeof s->charsmap_name),
+                     (const char *)f.bytes);
         }
+        s->charsmap = f.number == 2 ? f.size > 0 : s->charsmap;
+        s->dummy_prefix = f.number == 3 ? f.value != 0 : s->dummy_prefix;
+        s->squeeze = f.number == 4 ? f.value != 0 : s->squeeze;
+        s->escape = f.number == 5 ? f.value != 0 : s->escape;
     }
 }
 

@@ -1,6 +1,7 @@
 /* From a token_spec to the tables that byte-pair merging looks things up in. */
 #include "lib/token/bpe.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,39 +210,17 @@ static ckvc_status half_id(bpe *b, const char *text, size_t n, int32_t *id, ckvc
     return CKVC_OK;
 }
 
-static int descending(const void *a, const void *b) {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x > y ? -1 : x < y;
-}
-
-/* Pieces of one score share a rank, so that the leftmost of their pairs goes first. */
-static ckvc_status score_ranks(const token_spec *spec, uint32_t *ranks, const char *name,
-                               ckvc_err *err) {
-    CKVC_AUTO_FREE float *scores = ckvc_alloc(spec->n_pieces, sizeof *scores);
-    size_t distinct = 0;
-    for (size_t i = 0; i < spec->n_pieces; i++) {
-        scores[i] = spec->pieces[i].score;
-        if (scores[i] != scores[i]) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
-                             spec->pieces[i].text.bytes);
-        }
-    }
-    qsort(scores, spec->n_pieces, sizeof *scores, descending);
-    for (size_t i = 0; i < spec->n_pieces; i++) {
-        if (i == 0 || scores[i] != scores[distinct - 1]) { scores[distinct++] = scores[i]; }
-    }
-    for (size_t i = 0; i < spec->n_pieces; i++) {
-        const float *found =
-            bsearch(&spec->pieces[i].score, scores, distinct, sizeof *scores, descending);
-        ranks[i] = (uint32_t)(found - scores);
-    }
-    return CKVC_OK;
+/* A number that is lower for a higher score and the same for equal ones, so that of their pairs the
+ * leftmost goes first: a float's bits, ordered. */
+static uint32_t rank_of(float score) {
+    uint32_t bits;
+    score += 0.0f; /* of the two zeros one */
+    memcpy(&bits, &score, sizeof bits);
+    return bits >> 31 ? bits : ~bits & 0x7FFFFFFF;
 }
 
 /* Pairs of halves of one piece, appended to list. */
-static ckvc_status add_halves(bpe *b, size_t i, uint32_t rank, merge_list *list, const char *name,
-                              ckvc_err *err) {
+static ckvc_status add_halves(bpe *b, size_t i, merge_list *list, const char *name, ckvc_err *err) {
     const token_piece *piece = &b->spec->pieces[i];
     const char *text = b->by_word.texts[i].bytes;
     const size_t size = b->by_word.texts[i].size;
@@ -265,20 +244,24 @@ static ckvc_status add_halves(bpe *b, size_t i, uint32_t rank, merge_list *list,
         if (left >= 0) { CKVC_TRY(half_id(b, text + at, size - at, &right, err)); }
         if (right < 0) { continue; }
         CKVC_GROW(list->items, list->capacity, list->n + 1);
-        list->items[list->n++] = (merge_slot){pair_of(left, right), rank, piece->id};
+        list->items[list->n++] =
+            (merge_slot){pair_of(left, right), rank_of(piece->score), piece->id};
     }
     return CKVC_OK;
 }
 
 static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
     const token_spec *spec = b->spec;
-    CKVC_AUTO_FREE uint32_t *ranks = ckvc_alloc(spec->n_pieces, sizeof *ranks);
     CKVC_AUTO(merge_list_fini) merge_list list = {0};
-    CKVC_TRY(score_ranks(spec, ranks, name, err));
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_text *text = &b->by_word.texts[i];
+        if (isnan(spec->pieces[i].score)) {
+            return ckvc_fail(err, CKVC_E_DATA,
+                             "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
+                             spec->pieces[i].text.bytes);
+        }
         if (spec->pieces[i].kind == TOKEN_PIECE_RESERVED) { continue; }
-        CKVC_TRY(add_halves(b, i, ranks[i], &list, name, err));
+        CKVC_TRY(add_halves(b, i, &list, name, err));
         if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && text->size) {
             trie_add(&b->whole, text->bytes, text->size, (int32_t)i);
         }

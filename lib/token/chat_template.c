@@ -9,6 +9,24 @@
 #include "lib/base/utf8.h"
 #include "lib/token/chars.h"
 
+/* What stands around a turn and its role. Mistral's turns are not alike: mistral() writes them. */
+static const struct style {
+    const char *name, *bos, *begin, *middle, *end;
+    bool trim;
+} styles[] = {[CHAT_NONE] = {.name = "none"},
+              [CHAT_LLAMA3] = {"llama3", "<|begin_of_text|>", "<|start_header_id|>",
+                               "<|end_header_id|>\n\n", "<|eot_id|>", true},
+              [CHAT_LLAMA31] = {"llama3.1", "<|begin_of_text|>", "<|start_header_id|>",
+                                "<|end_header_id|>\n\n", "<|eot_id|>", true},
+              [CHAT_MISTRAL] = {.name = "mistral", .bos = "<s>"},
+              [CHAT_MISTRAL3] = {.name = "mistral-v0.3", .bos = "<s>"},
+              [CHAT_CHATML] = {"chatml", "", "<|im_start|>", "\n", "<|im_end|>\n", false},
+              [CHAT_INTERNLM2] = {"internlm2", "<s>", "<|im_start|>", "\n", "<|im_end|>\n", false}};
+
+const char *chat_style_name(chat_style style) {
+    return styles[style].name;
+}
+
 /* ---- which template ---- */
 
 /* Whether text is one token of its own: one id that stands for exactly this text. */
@@ -112,14 +130,6 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
     return CKVC_OK;
 }
 
-const char *chat_style_name(chat_style style) {
-    static const char *const names[] = {
-        [CHAT_NONE] = "none",          [CHAT_LLAMA3] = "llama3", [CHAT_LLAMA31] = "llama3.1",
-        [CHAT_MISTRAL] = "mistral",    [CHAT_CHATML] = "chatml", [CHAT_MISTRAL3] = "mistral-v0.3",
-        [CHAT_INTERNLM2] = "internlm2"};
-    return names[style];
-}
-
 /* ---- rendering ---- */
 
 static bool is_role(const chat_message *m, const char *role) {
@@ -141,40 +151,34 @@ static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
     if (end > begin) { ckvc_buffer_append(b, m->content + begin, end - begin); }
 }
 
-static void llama3_turn(ckvc_buffer *b, const chat_message *m) {
-    ckvc_buffer_printf(b, "<|start_header_id|>%s<|end_header_id|>\n\n", m->role);
-    append_trimmed(b, m);
-    ckvc_buffer_text(b, "<|eot_id|>");
+static void append_content(ckvc_buffer *b, const chat_message *m, bool trim) {
+    if (trim) {
+        append_trimmed(b, m);
+    } else {
+        ckvc_buffer_append(b, m->content, m->content_size);
+    }
 }
 
-/* date NULL: Llama 3's template, which has no such turn. */
-static void llama3(ckvc_buffer *b, const char *date, const chat_message *m, size_t n) {
-    ckvc_buffer_text(b, "<|begin_of_text|>");
-    if (date) {
-        ckvc_buffer_printf(b,
-                           "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: "
-                           "December 2023\nToday Date: %s\n\n",
-                           date);
+static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_message *m, size_t n) {
+    const struct style *s = &styles[t->style];
+    const bool open = !is_role(&m[n - 1], "assistant"); /* the assistant's turn is next */
+    if (t->style == CHAT_LLAMA31) {
+        ckvc_buffer_printf(b, "%ssystem%sCutting Knowledge Date: December 2023\nToday Date: %s\n\n",
+                           s->begin, s->middle, t->date ? t->date : CHAT_DATE);
         if (is_role(m, "system")) {
             append_trimmed(b, m++);
             n--;
         }
-        ckvc_buffer_text(b, "<|eot_id|>");
+        ckvc_buffer_text(b, s->end);
+    } else if (t->system && !is_role(m, "system")) {
+        ckvc_buffer_printf(b, "%ssystem%s%s%s", s->begin, s->middle, t->system, s->end);
     }
     for (size_t i = 0; i < n; i++) {
-        llama3_turn(b, &m[i]);
+        ckvc_buffer_printf(b, "%s%s%s", s->begin, m[i].role, s->middle);
+        append_content(b, &m[i], s->trim);
+        ckvc_buffer_text(b, s->end);
     }
-}
-
-static void chatml(ckvc_buffer *b, const char *system, const chat_message *m, size_t n) {
-    if (system && !is_role(m, "system")) {
-        ckvc_buffer_printf(b, "<|im_start|>system\n%s<|im_end|>\n", system);
-    }
-    for (size_t i = 0; i < n; i++) {
-        ckvc_buffer_printf(b, "<|im_start|>%s\n", m[i].role);
-        ckvc_buffer_append(b, m[i].content, m[i].content_size);
-        ckvc_buffer_text(b, "<|im_end|>\n");
-    }
+    if (open) { ckvc_buffer_printf(b, "%sassistant%s", s->begin, s->middle); }
 }
 
 /* v3: [INST] and [/INST] are tokens, so no spaces stand beside them but the one that their first
@@ -182,39 +186,28 @@ static void chatml(ckvc_buffer *b, const char *system, const chat_message *m, si
 static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_t n,
                            ckvc_err *err) {
     const chat_message *system = v3 && is_role(m, "system") ? m : NULL;
-    m += system != NULL;
-    n -= system != NULL;
-    ckvc_buffer_text(b, "<s>");
-    for (size_t i = 0; i < n; i++) {
+    const size_t first = system != NULL;
+    for (size_t i = first; i < n; i++) {
         const bool user = is_role(&m[i], "user");
         if (is_role(&m[i], "system")) {
             return ckvc_fail(
                 err, CKVC_E_DATA,
-                "message %zu is a system message, which Mistral's template does not have%s",
-                i + (system != NULL), v3 ? " but in front" : "");
+                "message %zu is a system message, which Mistral's template does not have%s", i,
+                v3 ? " but in front" : "");
         }
-        if (user != (i % 2 == 0)) {
+        if (user != ((i - first) % 2 == 0)) {
             return ckvc_fail(err, CKVC_E_DATA,
                              "message %zu is the %s's out of turn: Mistral's template wants user, "
                              "assistant, user, ...",
-                             i + (system != NULL), m[i].role);
+                             i, m[i].role);
         }
-        if (user) {
-            ckvc_buffer_text(b, "[INST] ");
-            if (system && i + 1 == n) {
-                ckvc_buffer_append(b, system->content, system->content_size);
-                ckvc_buffer_text(b, "\n\n");
-            }
-            ckvc_buffer_append(b, m[i].content, m[i].content_size);
-            ckvc_buffer_text(b, v3 ? "[/INST]" : " [/INST]");
-        } else if (v3) {
-            ckvc_buffer_text(b, " ");
-            append_trimmed(b, &m[i]);
-            ckvc_buffer_text(b, "</s>");
-        } else {
-            ckvc_buffer_append(b, m[i].content, m[i].content_size);
-            ckvc_buffer_text(b, "</s>");
+        ckvc_buffer_text(b, user ? "[INST] " : v3 ? " " : "");
+        if (user && system && i + 1 == n) {
+            append_content(b, system, false);
+            ckvc_buffer_text(b, "\n\n");
         }
+        append_content(b, &m[i], v3 && !user);
+        ckvc_buffer_text(b, !user ? "</s>" : v3 ? "[/INST]" : " [/INST]");
     }
     return CKVC_OK;
 }
@@ -225,28 +218,17 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
     *text = NULL;
     *size = 0;
     if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "no messages"); }
-    const bool open = !is_role(&messages[n - 1], "assistant"); /* the assistant's turn is next */
-    switch (t->style) {
-    case CHAT_NONE:
+    if (t->style == CHAT_NONE) {
         return ckvc_fail(
             err, CKVC_E_DATA,
             "messages need a chat template, and this model has none that we know: name one with "
             "--chat-template, or render them to \"text\"");
-    case CHAT_LLAMA3:
-    case CHAT_LLAMA31:
-        llama3(&b, t->style != CHAT_LLAMA31 ? NULL : t->date ? t->date : CHAT_DATE, messages, n);
-        ckvc_buffer_text(&b, open ? "<|start_header_id|>assistant<|end_header_id|>\n\n" : "");
-        break;
-    case CHAT_MISTRAL:
-    case CHAT_MISTRAL3:
+    }
+    ckvc_buffer_text(&b, styles[t->style].bos);
+    if (styles[t->style].begin) {
+        alike_turns(&b, t, messages, n);
+    } else {
         CKVC_TRY(mistral(&b, t->style == CHAT_MISTRAL3, messages, n, err));
-        break;
-    case CHAT_INTERNLM2:
-    case CHAT_CHATML:
-        ckvc_buffer_text(&b, t->style == CHAT_INTERNLM2 ? "<s>" : "");
-        chatml(&b, t->system, messages, n);
-        ckvc_buffer_text(&b, open ? "<|im_start|>assistant\n" : "");
-        break;
     }
     *size = b.size;
     *text = ckvc_take(&b.data);

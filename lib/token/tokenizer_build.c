@@ -118,23 +118,44 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
 
 /* ---- the fingerprint ---- */
 
-static void hash_text(ckvc_sha256 *s, const token_text *text) {
-    char number[24]; /* lengths in front: no two lists of strings look alike */
-    int n = snprintf(number, sizeof number, "%zu:", text->size);
-    ckvc_sha256_update(s, number, (size_t)n);
-    ckvc_sha256_update(s, text->bytes, text->size);
-}
-
 static void hash_number(ckvc_sha256 *s, const char *key, int64_t value) {
     char line[64];
-    int n = snprintf(line, sizeof line, "%s=%lld\n", key, (long long)value);
+    const int n = snprintf(line, sizeof line, "%s=%lld\n", key, (long long)value);
     ckvc_sha256_update(s, line, (size_t)n);
+}
+
+/* Lengths in front: no two lists of strings look alike. */
+static void hash_text(ckvc_sha256 *s, const token_text *text) {
+    char number[24];
+    const int n = snprintf(number, sizeof number, "%zu:", text->size);
+    ckvc_sha256_update(s, number, (size_t)n);
+    ckvc_sha256_update(s, text->bytes, text->size);
 }
 
 static void hash_ids(ckvc_sha256 *s, const char *key, const int32_t *ids, size_t n) {
     hash_number(s, key, (int64_t)n);
     for (size_t i = 0; i < n; i++) {
         hash_number(s, "id", ids[i]);
+    }
+}
+
+static void hash_vocabulary(ckvc_sha256 *s, const token_spec *spec) {
+    hash_number(s, "pieces", (int64_t)spec->n_pieces);
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_piece *piece = &spec->pieces[i];
+        uint32_t bits;
+        memcpy(&bits, &piece->score, sizeof bits);
+        hash_number(s, "id", piece->id);
+        hash_text(s, &piece->text);
+        if (spec->merge_by_score) {
+            hash_number(s, "kind", piece->kind);
+            hash_number(s, "score", bits);
+        }
+    }
+    hash_number(s, "merges", (int64_t)spec->n_merges);
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        hash_text(s, &spec->merges[i].left);
+        hash_text(s, &spec->merges[i].right);
     }
 }
 
@@ -146,22 +167,7 @@ static void take_fingerprint(tokenizer *t) {
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_init(&s);
     ckvc_sha256_update(&s, "ckvc-tokenizer-1\n", 17);
-    hash_number(&s, "pieces", (int64_t)spec->n_pieces);
-    for (size_t i = 0; i < spec->n_pieces; i++) {
-        hash_number(&s, "id", spec->pieces[i].id);
-        hash_text(&s, &spec->pieces[i].text);
-        if (spec->merge_by_score) {
-            uint32_t bits;
-            memcpy(&bits, &spec->pieces[i].score, sizeof bits);
-            hash_number(&s, "kind", spec->pieces[i].kind);
-            hash_number(&s, "score", bits);
-        }
-    }
-    hash_number(&s, "merges", (int64_t)spec->n_merges);
-    for (size_t i = 0; i < spec->n_merges; i++) {
-        hash_text(&s, &spec->merges[i].left);
-        hash_text(&s, &spec->merges[i].right);
-    }
+    hash_vocabulary(&s, spec);
     hash_number(&s, "unk", spec->unk_id);
     hash_number(&s, "ignore_merges", spec->ignore_merges);
     hash_number(&s, "byte_fallback", spec->byte_fallback);
