@@ -78,7 +78,7 @@ static json_t *left_out_json(const corpus *d, const built_manifest *m) {
     json_t *o = JSON_NUMBERS(json_object(), {"no_prose", m->n_junk},
                              {"repeated_paragraphs", d->n_repeated_paragraphs});
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
-        json_object_set_new(o, corpus_reason_key(r), json_integer((json_int_t)d->left_out[r].n));
+        json_object_set_new(o, corpus_reasons[r].key, json_integer((json_int_t)d->left_out[r].n));
     }
     return o;
 }
@@ -102,7 +102,7 @@ static void print_built(const build_cli *c, const build_job *j) {
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         const size_t n = d->left_out[r].n;
         if (n) {
-            say("%zu %s (%s%s), ", n, corpus_reason_text(r), d->left_out[r].first,
+            say("%zu %s (%s%s), ", n, corpus_reasons[r].text, d->left_out[r].first,
                 n > 1 ? " ..." : "");
         }
     }

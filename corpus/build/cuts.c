@@ -16,10 +16,7 @@ bool cut_is_space(char c) {
 
 /* ---- characters ---- */
 
-/* U+3000 is white space. */
-static bool is_wide_space(int32_t c) {
-    return c == 0x3000;
-}
+enum { WIDE_SPACE = 0x3000 };
 
 /* Punctuation of scripts without spaces that ends a clause or closes a bracket or quotation. */
 static bool ends_clause(int32_t c) {
@@ -79,40 +76,29 @@ static int32_t char_before(const char *text, size_t at) {
 
 /* ---- cuts ---- */
 
-static bool is_space_cut(const char *text, size_t n, size_t at) {
-    return at == n || (at > 0 && cut_is_space(text[at]) && !cut_is_space(text[at - 1]));
-}
-
-/* Both of ASCII: no script without spaces is near. */
-static bool is_plain(const char *text, size_t n, size_t at) {
-    return at == 0 || at >= n || ((uint8_t)text[at] < 128 && (uint8_t)text[at - 1] < 128) ||
-           !char_begins(text, at);
-}
-
-bool cut_is_clause(const char *text, size_t n, size_t at) {
-    if (is_plain(text, n, at)) { return false; }
+cut_kind cut_at(const char *text, size_t n, size_t at) {
+    if (at == 0 || at >= n) { return at ? CUT_GOOD : CUT_NONE; }
+    if (cut_is_space(text[at - 1])) { return CUT_NONE; }
+    if (cut_is_space(text[at])) { return CUT_GOOD; }
+    if (((uint8_t)text[at] < 128 && (uint8_t)text[at - 1] < 128) || !char_begins(text, at)) {
+        return CUT_NONE; /* no script without spaces is near */
+    }
     const int32_t c = text_char(text + at, n - at), before = char_before(text, at);
-    if (is_wide_space(c)) { return !is_wide_space(before) && !cut_is_space(text[at - 1]); }
-    return !cut_is_space(text[at]) && !begins_no_line(before, c) &&
-           (ends_clause(before) || (may_end_clause(before) && char_without_spaces(c)));
-}
-
-bool cut_is_fine(const char *text, size_t n, size_t at) {
-    if (is_plain(text, n, at)) { return false; }
-    const int32_t c = text_char(text + at, n - at), before = char_before(text, at);
-    return (char_without_spaces(before) || char_without_spaces(c)) && !cut_is_space(text[at]) &&
-           !cut_is_space(text[at - 1]) && !is_wide_space(before) && !begins_no_line(before, c) &&
-           !ends_no_line(before);
-}
-
-static bool is_good(const char *text, size_t n, size_t at) {
-    return is_space_cut(text, n, at) || cut_is_clause(text, n, at);
+    if (before == WIDE_SPACE) { return CUT_NONE; }
+    if (c == WIDE_SPACE) { return CUT_GOOD; }
+    if (begins_no_line(before, c)) { return CUT_NONE; }
+    if (ends_clause(before) || (may_end_clause(before) && char_without_spaces(c))) {
+        return CUT_GOOD;
+    }
+    return (char_without_spaces(before) || char_without_spaces(c)) && !ends_no_line(before)
+               ? CUT_FINE
+               : CUT_NONE;
 }
 
 size_t cut_before(const char *text, size_t n, size_t at) {
     size_t fine = 0;
-    for (size_t from = at; at > 0 && !is_good(text, n, at); at--) {
-        if (fine == 0 && cut_is_fine(text, n, at)) { fine = at; }
+    for (size_t from = at; at > 0 && cut_at(text, n, at) < CUT_GOOD; at--) {
+        if (fine == 0 && cut_at(text, n, at) == CUT_FINE) { fine = at; }
         if (fine && from - at > REACH) { return fine; }
     }
     return at ? at : fine;
@@ -120,15 +106,15 @@ size_t cut_before(const char *text, size_t n, size_t at) {
 
 size_t cut_after(const char *text, size_t n, size_t at) {
     size_t fine = 0;
-    for (size_t from = at; at < n && !is_good(text, n, at); at++) {
-        if (fine == 0 && cut_is_fine(text, n, at)) { fine = at; }
+    for (size_t from = at; at < n && cut_at(text, n, at) < CUT_GOOD; at++) {
+        if (fine == 0 && cut_at(text, n, at) == CUT_FINE) { fine = at; }
         if (fine && at - from > REACH) { return fine; }
     }
     return at;
 }
 
 size_t cut_after_fine(const char *text, size_t n, size_t at) {
-    while (at < n && !is_good(text, n, at) && !cut_is_fine(text, n, at)) {
+    while (at < n && cut_at(text, n, at) == CUT_NONE) {
         at++;
     }
     return at;
@@ -185,7 +171,7 @@ bool is_prose(const char *text, size_t n, bool ascii) {
             /* quotations, brackets and commas are every fourth character where a letter is a word
              */
             neutral =
-                is_wide_space(c) || ends_clause(c) || (*kind == 'P' && strchr("seif", kind[1]));
+                c == WIDE_SPACE || ends_clause(c) || (*kind == 'P' && strchr("seif", kind[1]));
         }
         line = c == '\n' ? 0 : line + 1;
         if (line == 1) {

@@ -13,9 +13,9 @@
 
 /* Of ASCII: space, tab, line end. */
 bool cut_is_space(char c);
-/* Whether a text without spaces may be cut before the character at `at`. */
-bool cut_is_clause(const char *text, size_t n, size_t at); /* good */
-bool cut_is_fine(const char *text, size_t n, size_t at);   /* fine */
+typedef enum cut_kind { CUT_NONE, CUT_FINE, CUT_GOOD } cut_kind;
+/* Whether the text [n] may be cut before the byte at `at`; its end is a good cut. */
+cut_kind cut_at(const char *text, size_t n, size_t at);
 /* The last cut up to `at`, 0 where there is none / the first from `at` on, n at the latest: good
  * ones first, fine ones where they lie more than 256 bytes off. */
 size_t cut_before(const char *text, size_t n, size_t at);

@@ -25,19 +25,10 @@ enum {
     PART_BYTES = 32768
 };
 
-static const struct {
-    const char *text, *key;
-} reasons[CORPUS_REASON_COUNT] = {[LEFT_SHORT] = {"short documents", "short"},
-                                  [LEFT_GARBLED] = {"files that are no UTF-8 text", "no_utf8"},
-                                  [LEFT_BINARY] = {"binary files", "binary"}};
-
-const char *corpus_reason_text(corpus_reason reason) {
-    return reasons[reason].text;
-}
-
-const char *corpus_reason_key(corpus_reason reason) {
-    return reasons[reason].key;
-}
+const struct corpus_reason_name corpus_reasons[CORPUS_REASON_COUNT] = {
+    [LEFT_SHORT] = {"short documents", "short"},
+    [LEFT_GARBLED] = {"files that are no UTF-8 text", "no_utf8"},
+    [LEFT_BINARY] = {"binary files", "binary"}};
 
 static void leave_out(corpus *c, corpus_reason reason, const char *name) {
     if (c->left_out[reason].n++ == 0) { c->left_out[reason].first = ckvc_strdup(name); }

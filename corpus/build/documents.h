@@ -27,9 +27,9 @@ typedef enum corpus_reason {
     LEFT_BINARY,
     CORPUS_REASON_COUNT
 } corpus_reason;
-/* "short documents", ... / a JSON key. */
-const char *corpus_reason_text(corpus_reason reason);
-const char *corpus_reason_key(corpus_reason reason);
+extern const struct corpus_reason_name {
+    const char *text, *key; /* "short documents", ... / a JSON key */
+} corpus_reasons[CORPUS_REASON_COUNT];
 
 typedef struct corpus {
     corpus_document *documents;

@@ -176,8 +176,8 @@ static size_t gap_after(const char *filler, size_t n, size_t at) {
     const size_t end = n - at < NEAR ? n : at + NEAR;
     const char *line = memchr(filler + at, '\n', end - at);
     if (line) { return (size_t)(line - filler) + 1; }
-    while (at < n && filler[at] != ' ' && filler[at] != '\n' && !cut_is_clause(filler, n, at) &&
-           !(at >= end && cut_is_fine(filler, n, at))) {
+    while (at < n && filler[at] != ' ' &&
+           (filler[at] == '\t' || cut_at(filler, n, at) < (at < end ? CUT_GOOD : CUT_FINE))) {
         at++;
     }
     return at;

@@ -84,33 +84,22 @@ static void guard_fini(guard *g) {
 
 /* ---- the manifest's side ---- */
 
-typedef struct entry_text {
-    const char *text; /* borrowed from the entry, or `owned` */
-    size_t n;
-    char *owned;
-} entry_text;
-
-static void entry_text_fini(entry_text *t) {
-    free(t->owned);
-}
-
-/* What an entry of the manifest `path` says, tokens decoded. *out is empty, and to be freed with
- * entry_text_fini. */
+/* What an entry of the manifest `path` says, tokens decoded: a copy, the caller's to free. */
 static ckvc_status text_of(const char *path, const manifest_entry *e, bool continuation,
-                           const tokenizer *tok, entry_text *out, ckvc_err *err) {
+                           const tokenizer *tok, char **text, size_t *n, ckvc_err *err) {
     const entry_part part = entry_part_of(e, continuation);
-    out->text = part.text;
-    out->n = part.size;
-    if (!part.is_ids) { return CKVC_OK; }
+    if (!part.is_ids) {
+        *text = ckvc_copy(part.text, part.size, 1);
+        *n = part.size;
+        return CKVC_OK;
+    }
     if (!tok) {
         return ckvc_fail(err, CKVC_E_USAGE,
                          "%s:%u: is given as tokens; --model DIR is needed to read its words", path,
                          e->line);
     }
     ckvc_err why = {0};
-    const ckvc_status st =
-        tokenizer_decode(tok, part.ids, part.n_ids, true, &out->owned, &out->n, &why);
-    out->text = out->owned;
+    const ckvc_status st = tokenizer_decode(tok, part.ids, part.n_ids, true, text, n, &why);
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s:%u: %s", path, e->line, why.text);
 }
 
@@ -118,9 +107,10 @@ static ckvc_status text_of(const char *path, const manifest_entry *e, bool conti
 static ckvc_status add_text(guard *g, const manifest_entry *e, bool continuation, uint32_t owner,
                             ckvc_err *err) {
     const size_t first = g->words.n;
-    CKVC_AUTO(entry_text_fini) entry_text t = {0};
-    CKVC_TRY(text_of(g->m->path, e, continuation, g->o->tok, &t, err));
-    CKVC_TRY(words_append(&g->words, t.text ? t.text : "", t.n, err));
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t n;
+    CKVC_TRY(text_of(g->m->path, e, continuation, g->o->tok, &text, &n, err));
+    CKVC_TRY(words_append(&g->words, text, n, err));
     g->texts[g->n_texts++] = (leak_text){(uint32_t)first, (uint32_t)(g->words.n - first), owner};
     return CKVC_OK;
 }
@@ -280,10 +270,11 @@ static ckvc_status look_at_references(guard *g, const char *text, size_t n, ckvc
                                                : NULL,
                                   e.has_continuation_tokens ? "continuation_tokens" : NULL};
     for (int k = 0; k < 2; k++) {
-        CKVC_AUTO(entry_text_fini) entry_text t = {0};
+        CKVC_AUTO_FREE char *found = NULL;
+        size_t size;
         if (!fields[k]) { continue; }
-        CKVC_TRY(text_of(g->path, &e, k == 1, g->o->tok, &t, err));
-        CKVC_TRY(look_at_text(g, fields[k], t.text, t.n, err));
+        CKVC_TRY(text_of(g->path, &e, k == 1, g->o->tok, &found, &size, err));
+        CKVC_TRY(look_at_text(g, fields[k], found, size, err));
     }
     return CKVC_OK;
 }

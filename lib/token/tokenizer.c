@@ -170,27 +170,26 @@ static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n) {
     bool wanted =
         spec->metaspace_prefix == TOKEN_PREFIX_ALWAYS ||
         (spec->metaspace_prefix == TOKEN_PREFIX_FIRST && e->first_piece && text == e->piece);
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
+    ckvc_buffer out = {0};
     if (wanted && text[0] != ' ' &&
         !(n >= mark->size && memcmp(text, mark->bytes, mark->size) == 0)) {
         ckvc_buffer_append(&out, mark->bytes, mark->size);
     }
     token_replace(&spaces, text, n, e->most_made - e->made, &out);
+    encoder_keep(e, (char *)out.data);
     if (out.size > e->most_made - e->made) {
         return ckvc_fail(e->err, CKVC_E_DATA,
                          "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
                          e->t->name, e->most_made);
     }
-    const size_t size = out.size;
-    char *made = ckvc_take(&out.data);
-    e->made += size;
-    encoder_keep(e, made);
-    return encode_span(e, 0, made, size);
+    e->made += out.size;
+    return encode_span(e, 0, (char *)out.data, out.size);
 }
 
 static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
-    if (e->t->spec->metaspace.size && n > 0) { return encode_metaspace(e, text, n); }
-    if (e->t->spec->byte_level && e->t->spec->add_prefix_space && n > 0 && text[0] != ' ') {
+    if (n == 0) { return CKVC_OK; }
+    if (e->t->spec->metaspace.size) { return encode_metaspace(e, text, n); }
+    if (e->t->spec->byte_level && e->t->spec->add_prefix_space && text[0] != ' ') {
         char *spaced = ckvc_alloc(n + 1, 1);
         spaced[0] = ' ';
         memcpy(spaced + 1, text, n);
@@ -260,13 +259,13 @@ static ckvc_status encode_raw_piece(encoder *e, const char *text, size_t n) {
     e->first_piece = text == e->text;
     e->piece = text;
     if (t->spec->n_normalizers) {
-        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer normal = {0};
-        CKVC_TRY(
-            token_normalize(t->spec, t->name, text, n, e->most_made - e->made, &normal, e->err));
-        if (!normal.data) { return CKVC_OK; }
+        ckvc_buffer normal = {0};
+        const ckvc_status status =
+            token_normalize(t->spec, t->name, text, n, e->most_made - e->made, &normal, e->err);
+        encoder_keep(e, (char *)normal.data);
+        CKVC_TRY(status);
         e->made += n = normal.size;
-        e->piece = text = ckvc_take(&normal.data);
-        encoder_keep(e, (char *)(uintptr_t)text);
+        e->piece = text = (char *)normal.data;
     }
     return cut_added(e, &t->normal_added, text, n, encode_words);
 }

@@ -31,9 +31,8 @@ static void cuts_are(const char *want) {
     }
     const char *bytes = (char *)text.data;
     for (size_t at = 0; at < text.size; at++) {
-        const bool space = at > 0 && cut_is_space(bytes[at]) && !cut_is_space(bytes[at - 1]);
-        const bool good = space || cut_is_clause(bytes, text.size, at);
-        ckvc_buffer_text(&got, good ? "|" : cut_is_fine(bytes, text.size, at) ? "/" : "");
+        static const char *const marks[] = {[CUT_NONE] = "", [CUT_FINE] = "/", [CUT_GOOD] = "|"};
+        ckvc_buffer_text(&got, marks[cut_at(bytes, text.size, at)]);
         ckvc_buffer_u8(&got, text.data[at]);
     }
     assert_string_equal((char *)got.data, want);
