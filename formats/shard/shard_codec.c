@@ -162,9 +162,9 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
         const size_t before = shard_rows(s, g);
         for (size_t i = 0; i < rows[k] && !in.failed; i++) {
             move_row(&c, s, g, before + i);
+            if (k == SHARD_GROUP_PROMPT || in.failed) { continue; }
             uint32_t *prompt = k == SHARD_GROUP_BASELINE ? &s->baselines[before + i].prompt
                                                          : &s->records[before + i].prompt;
-            if (k == SHARD_GROUP_PROMPT || in.failed) { continue; }
             if (*prompt >= rows[SHARD_GROUP_PROMPT]) { /* numbered within these bytes */
                 return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s row %zu names prompt %u of %u",
                                  g->name, i, *prompt, rows[SHARD_GROUP_PROMPT]);
