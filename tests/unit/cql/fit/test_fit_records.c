@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cql/fit/fit_records.h"
 #include "cql/stats/rank.h"
@@ -27,6 +26,7 @@
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
+#include "tests/unit/temp_folder.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 
@@ -43,7 +43,6 @@ typedef struct world {
 static const world plain = {
     .noise = 0.002, .effect = 0.001, .penalty = 0.0, .skip_layer = -1, .head = true, .gate = true};
 
-static char folder[64];
 static char last_warning[512];
 
 static void keep_warning(const char *line) {
@@ -51,25 +50,8 @@ static void keep_warning(const char *line) {
 }
 
 static int make_folder(void **state) {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/ckvc-fit-XXXXXX");
     ckvc_warn_set(keep_warning);
-    return mkdtemp(folder) == NULL ? -1 : 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    char command[96];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
-
-static const char *in_folder(const char *name) {
-    static char paths[8][128];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
+    return temp_folder_make(state);
 }
 
 static double gauss(ckvc_rng *rng) {
@@ -238,7 +220,7 @@ static void write_shard(shard *s, const char *path) {
 }
 
 static const char *world_shard(const world *w, const char *name, int first, int n) {
-    const char *path = in_folder(name);
+    const char *path = in_temp_folder(name);
     shard *s = new_shard();
     add_prompts(s, w, first, n);
     write_shard(s, path);
@@ -336,7 +318,7 @@ static void uniform_counts_choose_balanced_ones_do_not(void **state) {
     assert_true(r->sides[CKVC_SIDE_HEAD].scale > 0.0);
     fit_result_free(r);
     o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
-    r = fit_one(in_folder("uniform.h5"), &o);
+    r = fit_one(in_temp_folder("uniform.h5"), &o);
     double raw_share = (double)r->sides[CKVC_SIDE_HEAD].why.n_alpha /
                        (double)r->sides[CKVC_SIDE_HEAD].why.n_supported;
     assert_true(r->sides[CKVC_SIDE_HEAD].scale == 1.0);
@@ -360,7 +342,7 @@ static void uniform_counts_choose_balanced_ones_do_not(void **state) {
 static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX]) {
     ckvc_err err = {0};
     table_file *back = NULL;
-    const char *path = in_folder(name);
+    const char *path = in_temp_folder(name);
     if (table_file_write(r->table, path, true, &err) != CKVC_OK ||
         table_file_read(path, &back, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
@@ -448,16 +430,16 @@ static void a_side_without_records_is_the_incoming_table(void **state) {
     }
     ckvc_err err = {0};
     table_file *incoming = NULL;
-    const char *path = in_folder("incoming.ckvt");
+    const char *path = in_temp_folder("incoming.ckvt");
     assert_int_equal(table_file_write(r->table, path, true, &err), CKVC_OK);
     assert_int_equal(table_file_read(path, &incoming, &err), CKVC_OK);
     o.incoming = incoming;
-    fit_result *again = fit_one(in_folder("gate.h5"), &o);
+    fit_result *again = fit_one(in_temp_folder("gate.h5"), &o);
     assert_memory_equal(again->table->table->weight, incoming->table->weight,
                         L * G * NB * sizeof(float));
     assert_memory_equal(again->table->table->tau, r->table->table->tau,
                         L * E * P * NB * sizeof(float));
-    const char *paths[1] = {in_folder("gate.h5")};
+    const char *paths[1] = {in_temp_folder("gate.h5")};
     json_object_set_new(incoming->meta, "keep_window", json_integer(8));
     refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
     json_object_set_new(incoming->meta, "keep_window", json_integer(0));
@@ -535,7 +517,7 @@ static void pools_are_checked(void **state) {
                             "made with --window 17, ",
                             "made with --compute bf16, ",
                             "made with --budget 64, "};
-    const char *paths[2] = {world_shard(&plain, "pool-a.h5", 0, 4), in_folder("pool-b.h5")};
+    const char *paths[2] = {world_shard(&plain, "pool-a.h5", 0, 4), in_temp_folder("pool-b.h5")};
     fit_options o = fit_defaults();
     for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
         shard *s = new_shard();
@@ -600,9 +582,9 @@ static void operators_are_carried(void **state) {
         s->h.setting.op = (ckvc_operator)op;
         if (op == 1) { give_layer_budgets(&s->h, 1.0); }
         add_prompts(s, &plain, 0, 6);
-        write_shard(s, in_folder("operator.h5"));
+        write_shard(s, in_temp_folder("operator.h5"));
         fit_options o = fit_defaults();
-        fit_result *r = fit_one(in_folder("operator.h5"), &o);
+        fit_result *r = fit_one(in_temp_folder("operator.h5"), &o);
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
                             op ? ckvc_operator_name((ckvc_operator)op) : "joint");
@@ -616,7 +598,7 @@ static void broken_records_are_refused(void **state) {
     (void)state;
     const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
                            "/baseline row"};
-    const char *path = in_folder("broken.h5");
+    const char *path = in_temp_folder("broken.h5");
     fit_options o = fit_defaults();
     for (int i = 0; i < 4; ++i) {
         shard *s = new_shard();
@@ -705,7 +687,7 @@ static void shrinking_keeps_what_chance_explains(void **state) {
         incoming->table->weight[i] = (float)ckvc_head_action(20);
     }
     o.incoming = incoming;
-    r = fit_one(in_folder("shrink0.h5"), &o);
+    r = fit_one(in_temp_folder("shrink0.h5"), &o);
     int neutral = 0;
     for (int l = 0; l < L; ++l) {
         for (int g = 0; g < G; ++g) {
@@ -777,7 +759,7 @@ static void runs_give_their_last_complete_passes(void **state) {
     (void)state;
     ckvc_err err = {0};
     run_dir *run = NULL;
-    const char *path = in_folder("run");
+    const char *path = in_temp_folder("run");
     world head = plain, gate = plain, poor = plain;
     head.gate = gate.head = poor.gate = false;
     poor.effect = 0.0;
@@ -834,5 +816,5 @@ int main(void) {
         cmocka_unit_test(halves_agree_where_there_is_something_to_agree_on),
         cmocka_unit_test(runs_give_their_last_complete_passes),
     };
-    return cmocka_run_group_tests_name("fit_records", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("fit_records", tests, make_folder, temp_folder_remove);
 }

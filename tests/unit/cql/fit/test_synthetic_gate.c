@@ -24,6 +24,7 @@
 #include "cql/fit/fit_records.h"
 #include "lib/base/rng.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/temp_folder.h"
 
 enum { L = 2, E = 3, P = 2, CELLS = E * P, NB = 3, A = CKVC_GATE_ACTIONS, FREE = 12, WORLDS = 6 };
 enum { FLAT, BOTH, LOSS }; /* the budgets */
@@ -33,20 +34,6 @@ static const double effect = 0.01, /* nats between the best threshold and one 10
     price = 0.001,                 /* nats per step below FREE */
     slope = 0.004,                 /* deviation over prompts of the value of 10 steps */
     noise = 0.002;                 /* of one record */
-
-static char folder[64];
-
-static int make_folder(void **state) {
-    (void)state;
-    return fixture_folder(folder, "gate") ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-    char command[96];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
 
 static double gauss(ckvc_rng *rng) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
@@ -153,13 +140,13 @@ static void write_world(int world, bool uniform, const char *path) {
 }
 
 static fit_result *fit_world(int world, bool uniform, fit_unsupported unsupported) {
-    char path[96];
+    char path[512];
     const char *paths[] = {path};
     fit_options o = fit_defaults();
     fit_result *r = NULL;
     ckvc_err err = {0};
     o.unsupported = unsupported;
-    snprintf(path, sizeof path, "%s/world-%d-%d.h5", folder, world, uniform);
+    snprintf(path, sizeof path, "%s/world-%d-%d.h5", temp_folder, world, uniform);
     if (access(path, R_OK) != 0) { write_world(world, uniform, path); }
     if (fit_records(paths, 1, &o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return r;
@@ -301,5 +288,6 @@ int main(void) {
         cmocka_unit_test(unequal_counts_cost_rewards),
         cmocka_unit_test(cells_without_prompts_follow_the_rule),
     };
-    return cmocka_run_group_tests_name("synthetic_gate", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("synthetic_gate", tests, temp_folder_make,
+                                       temp_folder_remove);
 }
