@@ -20,9 +20,7 @@ typedef struct fit_cli {
 static json_t *provenance(const verb_call *call) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer command = {0};
     ckvc_buffer_text(&command, "ckvc");
-    for (int i = 0; i < call->argc; i++) {
-        ckvc_buffer_printf(&command, " %s", call->argv[i]);
-    }
+    for (int i = 0; i < call->argc; i++) { ckvc_buffer_printf(&command, " %s", call->argv[i]); }
     char created[32] = "", host[256] = "";
     time_t now = time(NULL);
     struct tm utc;
@@ -108,9 +106,7 @@ typedef struct leak_checks {
 } leak_checks;
 
 static void leak_checks_fini(leak_checks *l) {
-    for (size_t i = 0; i < l->n; i++) {
-        leak_record_fini(&l->items[i]);
-    }
+    for (size_t i = 0; i < l->n; i++) { leak_record_fini(&l->items[i]); }
     free(l->items);
 }
 

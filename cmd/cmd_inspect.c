@@ -127,7 +127,7 @@ static bool folder_has(const char *folder, const char *name) {
  * about the damage. */
 static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err *err) {
     struct stat s;
-    if (stat(path, &s) != 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
+    CKVC_FAIL_ERRNO_IF(stat(path, &s) != 0, err, CKVC_E_NOINPUT, "%s", path);
     if (S_ISDIR(s.st_mode)) {
         *out = folder_has(path, "run.json") ? &run : &model_dir;
         FAIL_IF(*out != &run && !folder_has(path, "config.json"), CKVC_E_DATA,
@@ -136,7 +136,7 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
     }
     FAIL_IF(!S_ISREG(s.st_mode), CKVC_E_DATA, "%s: not a regular file or folder", path);
     FILE *f = fopen(path, "rb");
-    if (!f) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
+    CKVC_FAIL_ERRNO_IF(!f, err, CKVC_E_NOINPUT, "%s", path);
     char head[5] = "";
     const size_t n = fread(head, 1, 4, f);
     fclose(f);

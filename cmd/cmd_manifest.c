@@ -26,9 +26,7 @@ typedef struct build_job {
 } build_job;
 
 static void build_job_fini(build_job *j) {
-    for (int i = 0; i < BUILD_MAX_SPLITS; i++) {
-        free(j->split_names[i]);
-    }
+    for (int i = 0; i < BUILD_MAX_SPLITS; i++) { free(j->split_names[i]); }
     ckvc_buffer_fini(&j->bytes);
     built_manifest_fini(&j->built);
     corpus_fini(&j->documents);
@@ -123,7 +121,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
                        .split_rest = c->rest,
                        .seed = (uint64_t)c->seed};
     USAGE_IF(call->n == 0, "no PATH to take text from; see --help");
-    if (!c->out) { return ckvc_fail(err, CKVC_E_USAGE, "--out FILE is needed"); }
+    CKVC_FAIL_IF(!c->out, err, CKVC_E_USAGE, "--out FILE is needed");
     USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
              (long long)o.min_length, (long long)o.max_length);
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
@@ -241,17 +239,17 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(manifest_look(m, tok, c->min_length, &facts, err));
     ckvc_err leaked = {0};
     json_t *found = NULL;
-    if (c->leaks.against.n &&
-        manifest_leaks(&c->leaks, m, tok, facts.repeats, c->json, &found, &leaked) != CKVC_OK &&
-        leaked.status != CKVC_CHECK_FAILED) {
-        return ckvc_fail(err, leaked.status, "%s", leaked.text);
-    }
+    CKVC_FAIL_IF(c->leaks.against.n &&
+                     manifest_leaks(&c->leaks, m, tok, facts.repeats, c->json, &found, &leaked) !=
+                         CKVC_OK &&
+                     leaked.status != CKVC_CHECK_FAILED,
+                 err, leaked.status, "%s", leaked.text);
     if (c->json) {
         print_facts_json(m, &facts, unit, found);
     } else {
         print_facts(&facts, unit);
     }
-    if (leaked.status != CKVC_OK) { return ckvc_fail(err, leaked.status, "%s", leaked.text); }
+    CKVC_FAIL_IF(leaked.status != CKVC_OK, err, leaked.status, "%s", leaked.text);
     FAIL_IF(facts.n_repeated, CKVC_CHECK_FAILED,
             "%s:%u: repeats the prompt of line %u (%zu such prompts)", m->path,
             facts.first_repeated, facts.first_original, facts.n_repeated);

@@ -25,9 +25,7 @@ typedef struct score_job {
 } score_job;
 
 static void job_fini(score_job *j) {
-    for (size_t i = 0; i < j->n_tables; i++) {
-        table_file_free(j->tables[i]);
-    }
+    for (size_t i = 0; i < j->n_tables; i++) { table_file_free(j->tables[i]); }
     free(j->policies);
     free(j->summary);
     free(j->layer_budgets);
@@ -86,9 +84,7 @@ static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *er
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     if (c->layer_budgets) {
         CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
-        for (uint32_t l = 0; l < L; l++) {
-            j->budgets[0] += j->layer_budgets[l];
-        }
+        for (uint32_t l = 0; l < L; l++) { j->budgets[0] += j->layer_budgets[l]; }
         j->budgets[0] /= L;
         j->n_budgets = 1;
         return CKVC_OK;
@@ -127,9 +123,7 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     static const char *const others[] = {"out",  "vectors", "force",   "resume", "quiet",
                                          "json", "memory",  "threads", "backend"};
     json_t *o = opts_json();
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        json_object_del(o, others[i]);
-    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer budgets = {0};
     for (size_t i = 0; i < j->n_tables; i++) {
@@ -201,7 +195,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     ckvc_err why = {0};
     const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
     if (st == CKVC_E_STOPPED && !o.keep) { return stopped_for_good(c, &lines, &why, err); }
-    if (st != CKVC_OK) { return ckvc_fail(err, st, "%s", why.text); }
+    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     if (c->out) {
         CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
         score_checkpoint_remove(&j.checkpoint);

@@ -18,16 +18,14 @@ static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err) {
     while ((n = fread(block, 1, sizeof block, stdin)) > 0 && in->size <= MAX_INPUT_BYTES) {
         ckvc_buffer_append(in, block, n);
     }
-    if (ferror(stdin)) { return ckvc_fail_errno(err, CKVC_E_IO, "standard input"); }
+    CKVC_FAIL_ERRNO_IF(ferror(stdin), err, CKVC_E_IO, "standard input");
     FAIL_IF(in->size > MAX_INPUT_BYTES, CKVC_E_DATA,
             "standard input: more than %d bytes; split the text", MAX_INPUT_BYTES);
     ckvc_buffer_append(in, "", 0);
     return CKVC_OK;
 }
 
-static bool is_gap(char c) {
-    return isspace((unsigned char)c) || c == ',' || c == '[' || c == ']';
-}
+static bool is_gap(char c) { return isspace((unsigned char)c) || c == ',' || c == '[' || c == ']'; }
 
 /* Ids as ours are printed: numbers apart by spaces, commas or brackets of a JSON array. *ids is the
  * caller's, also after a failure. */
@@ -61,9 +59,7 @@ static void write_ids(ckvc_buffer *out, const int32_t *ids, size_t n, bool json)
     for (size_t i = 0; i < n; i++) {
         char text[12], *at = text + sizeof text;
         int32_t id = ids[i];
-        do {
-            *--at = (char)('0' + id % 10);
-        } while (id /= 10);
+        do { *--at = (char)('0' + id % 10); } while (id /= 10);
         if (i > 0) { *--at = json ? ',' : ' '; }
         ckvc_buffer_append(out, at, (size_t)(text + sizeof text - at));
     }
@@ -98,7 +94,7 @@ static ckvc_status encode(const tokenize_cli *c, const tokenizer *t, const ckvc_
 
 static ckvc_status tokenize(const verb_call *call, ckvc_err *err) {
     const tokenize_cli *c = call->options;
-    if (!c->model) { return ckvc_fail(err, CKVC_E_USAGE, "--model DIR is needed"); }
+    CKVC_FAIL_IF(!c->model, err, CKVC_E_USAGE, "--model DIR is needed");
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;

@@ -9,9 +9,7 @@
 #include "lib/base/memory.h"
 
 #define HEADING(text)                                                                              \
-    &(const verb) {                                                                                \
-        .about = text                                                                              \
-    }
+    &(const verb) { .about = text }
 static const verb *const verbs[] = {
     HEADING("prompts"),   &verb_manifest,  &verb_manifest_build,
     &verb_manifest_check, &verb_tokenize,  HEADING("the compiler"),
@@ -28,9 +26,7 @@ static void warn_on_stderr(const char *line) {
 }
 
 /* jansson's malloc: JSON values are as little tested for memory as ours. */
-static void *allocate(size_t n) {
-    return ckvc_alloc(n, 1);
-}
+static void *allocate(size_t n) { return ckvc_alloc(n, 1); }
 
 /* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and
  * one that the system refuses memory tries for ever (seen under ulimit -d). All that is ours is

@@ -9,9 +9,7 @@
 
 /* The least power of two that is at least n and `least`, a power of two. */
 static inline size_t power_of_two(size_t n, size_t least) {
-    while (least < n) {
-        least *= 2;
-    }
+    while (least < n) { least *= 2; }
     return least;
 }
 
@@ -40,9 +38,7 @@ static inline bool hash_set_add(hash_set *s, uint64_t hash) {
         *s = grown;
     }
     size_t at = hash & (s->capacity - 1);
-    while (s->slots[at] && s->slots[at] != hash) {
-        at = (at + 1) & (s->capacity - 1);
-    }
+    while (s->slots[at] && s->slots[at] != hash) { at = (at + 1) & (s->capacity - 1); }
     const bool is_new = s->slots[at] == 0;
     s->used += is_new;
     s->slots[at] = hash;

@@ -22,8 +22,6 @@ ckvc_status text_length(const tokenizer *tok, const char *text, size_t n, bool s
         *length = (int64_t)n_ids;
         return CKVC_OK;
     }
-    for (size_t i = 0; i < n; i++) {
-        *length += ((uint8_t)text[i] & 0xC0) != 0x80;
-    }
+    for (size_t i = 0; i < n; i++) { *length += ((uint8_t)text[i] & 0xC0) != 0x80; }
     return CKVC_OK;
 }

@@ -19,9 +19,7 @@ static inline int32_t text_char(const char *text, size_t n) {
 
 /* The first letter of its general category: L letters, M marks, N numbers, P punctuation, S
  * symbols, Z separators, C others. */
-static inline char char_category(int32_t c) {
-    return *utf8proc_category_string(c);
-}
+static inline char char_category(int32_t c) { return *utf8proc_category_string(c); }
 
 /* Of the blocks of scripts that put no space between words: Thai, Lao, Myanmar, Khmer, kana, Han.
  */

@@ -20,11 +20,9 @@ static ckvc_status check_out(const report_options *o, ckvc_err *err) {
     static const char *const files[] = {"report.html", "report.json"};
     for (size_t i = 0; i < 2; i++) {
         CKVC_AUTO_FREE char *path = ckvc_path_join(o->out, files[i]);
-        if (ckvc_file_exists(path) && !o->force) {
-            return ckvc_fail(
-                err, CKVC_E_CREATE,
-                "%s: holds a report already; give another --out, or --force to replace it", o->out);
-        }
+        CKVC_FAIL_IF(ckvc_file_exists(path) && !o->force, err, CKVC_E_CREATE,
+                     "%s: holds a report already; give another --out, or --force to replace it",
+                     o->out);
     }
     return CKVC_OK;
 }

@@ -15,9 +15,7 @@ enum { PLACES_MAX = 9 };
 
 static int64_t power_of_ten(int n) {
     int64_t p = 1;
-    for (; n > 0; n--) {
-        p *= 10;
-    }
+    for (; n > 0; n--) { p *= 10; }
     return p;
 }
 
@@ -58,9 +56,7 @@ static bool read_item(const char *item, int64_t *lo, int64_t *hi, int64_t *step,
     }
     if (n == 1) { return false; }
     *places = 0;
-    for (int i = 0; i <= n; i++) {
-        *places = part[i].places > *places ? part[i].places : *places;
-    }
+    for (int i = 0; i <= n; i++) { *places = part[i].places > *places ? part[i].places : *places; }
     *lo = at_places(part[0], *places);
     *hi = n ? at_places(part[1], *places) : *lo;
     *step = n ? at_places(part[2], *places) : 1;
@@ -88,43 +84,31 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
     for (size_t i = 0; i < n; i++) {
         int64_t lo, hi, step;
         int places;
-        if (!read_item(items[i], &lo, &hi, &step, &places)) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "%s: got '%s', wanted decimals from 0 to %d with at most %d places, "
-                             "or lowest:highest:step as in %s",
-                             name, items[i], ACTION_GRID_HIGH, PLACES_MAX, kind->grid_text);
-        }
+        CKVC_FAIL_IF(!read_item(items[i], &lo, &hi, &step, &places), err, CKVC_E_USAGE,
+                     "%s: got '%s', wanted decimals from 0 to %d with at most %d places, "
+                     "or lowest:highest:step as in %s",
+                     name, items[i], ACTION_GRID_HIGH, PLACES_MAX, kind->grid_text);
         const double unit = (double)power_of_ten(places);
-        if ((hi - lo) % step) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: the steps of '%s' end at %.10g, not at %.10g",
-                             name, items[i], (double)(hi - (hi - lo) % step) / unit,
-                             (double)hi / unit);
-        }
-        if ((hi - lo) / step >= (int64_t)(ACTION_GRID_MAX - out->n)) {
-            return ckvc_fail(err, CKVC_E_USAGE, "%s: '%s' makes more than %d actions", name,
-                             items[i], ACTION_GRID_MAX);
-        }
+        CKVC_FAIL_IF((hi - lo) % step, err, CKVC_E_USAGE,
+                     "%s: the steps of '%s' end at %.10g, not at %.10g", name, items[i],
+                     (double)(hi - (hi - lo) % step) / unit, (double)hi / unit);
+        CKVC_FAIL_IF((hi - lo) / step >= (int64_t)(ACTION_GRID_MAX - out->n), err, CKVC_E_USAGE,
+                     "%s: '%s' makes more than %d actions", name, items[i], ACTION_GRID_MAX);
         for (int64_t k = 0; k <= (hi - lo) / step; k++) {
             const double v =
                 (double)(lo + k * step) / unit; /* both exact: the nearest double to the decimal */
-            if (out->n > 0 && (float)v <= (float)out->values[out->n - 1]) {
-                return ckvc_fail(
-                    err, CKVC_E_USAGE,
-                    "%s: %.10g stands after %.10g; values ascend, by more than float32 rounds away",
-                    name, v, out->values[out->n - 1]);
-            }
+            CKVC_FAIL_IF(
+                out->n > 0 && (float)v <= (float)out->values[out->n - 1], err, CKVC_E_USAGE,
+                "%s: %.10g stands after %.10g; values ascend, by more than float32 rounds away",
+                name, v, out->values[out->n - 1]);
             out->values[out->n++] = v;
         }
     }
-    if (out->n == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: no value; wanted lowest:highest:step, or a list",
-                         name);
-    }
-    if (side_neutral_of(side, out->values, out->n) < 0) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "%s: 1 is not in it, the weight that heads start from and that leaves them as they are",
-            name);
-    }
+    CKVC_FAIL_IF(out->n == 0, err, CKVC_E_USAGE,
+                 "%s: no value; wanted lowest:highest:step, or a list", name);
+    CKVC_FAIL_IF(
+        side_neutral_of(side, out->values, out->n) < 0, err, CKVC_E_USAGE,
+        "%s: 1 is not in it, the weight that heads start from and that leaves them as they are",
+        name);
     return CKVC_OK;
 }

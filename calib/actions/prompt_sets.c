@@ -28,10 +28,8 @@ size_t prompt_sets_bytes(const ckvc_table *table, uint32_t max_tokens) {
 ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, const setting *s,
                                prompt_sets **out, ckvc_err *err) {
     *out = NULL;
-    if (table->n_budgets > PROMPT_SETS_MAX_BUDGETS) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%u budgets, at most %d in one run", table->n_budgets,
-                         PROMPT_SETS_MAX_BUDGETS);
-    }
+    CKVC_FAIL_IF(table->n_budgets > PROMPT_SETS_MAX_BUDGETS, err, CKVC_E_USAGE,
+                 "%u budgets, at most %d in one run", table->n_budgets, PROMPT_SETS_MAX_BUDGETS);
     const size_t cells = (size_t)table->n_budgets * table->n_layers;
     prompt_sets *k = *out = ckvc_calloc(1, sizeof *k);
     *k = (prompt_sets){.n_layers = table->n_layers,
@@ -50,15 +48,11 @@ ckvc_status prompt_sets_create(const ckvc_table *table, uint32_t max_tokens, con
     k->own = k->u + max_tokens;
     k->weight = k->own + max_tokens;
     k->taus = k->weight + table->n_heads;
-    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-        k->sides[i] = side_of_table(table, (ckvc_side)i);
-    }
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) { k->sides[i] = side_of_table(table, (ckvc_side)i); }
     if (!ckvc_retain_many_init(&k->many, max_tokens, max_actions(table))) {
         ckvc_out_of_memory(1, ckvc_retain_many_bytes(max_tokens, max_actions(table)));
     }
-    for (size_t i = 0; i < cells; i++) {
-        k->layers[i].positions = k->pool + i * max_tokens;
-    }
+    for (size_t i = 0; i < cells; i++) { k->layers[i].positions = k->pool + i * max_tokens; }
     for (uint32_t a = 0; a < table->n_gate_actions; a++) {
         k->taus[a] = table->op == CKVC_OPERATOR_NO_THRESHOLD ? -INFINITY : table->gate_grid[a];
     }
@@ -82,9 +76,7 @@ void prompt_sets_destroy(prompt_sets *k) {
 
 uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window) {
     uint32_t count = 0;
-    while (count < n && positions[n - 1 - count] + window >= n_tokens) {
-        count++;
-    }
+    while (count < n && positions[n - 1 - count] + window >= n_tokens) { count++; }
     return count;
 }
 
@@ -152,9 +144,7 @@ void prompt_sets_build(prompt_sets *k, const prefill_stats *stats) {
         k->budget[b] = ckvc_budget_tokens(t->budgets[b], k->n_tokens);
     }
     for (uint32_t b = 0; b < k->n_budgets; b++) {
-        for (uint32_t l = 0; l < k->n_layers; l++) {
-            build_layer(k, b, l);
-        }
+        for (uint32_t l = 0; l < k->n_layers; l++) { build_layer(k, b, l); }
     }
 }
 

@@ -67,9 +67,7 @@ static void group_budgets(variant_list *v, const prompt_sets *k) {
 
 size_t variants_rollouts(const variant_list *v, uint32_t n_budgets) {
     size_t n = 1 + v->n;
-    for (uint32_t b = 0; b < n_budgets; b++) {
-        n += v->group[b] == b;
-    }
+    for (uint32_t b = 0; b < n_budgets; b++) { n += v->group[b] == b; }
     return n;
 }
 
@@ -78,17 +76,13 @@ size_t variants_rollouts(const variant_list *v, uint32_t n_budgets) {
 /* Where variant `index` stands, or the empty slot where it would. */
 static size_t slot_of(const variant_list *v, uint32_t index) {
     size_t at = (size_t)v->items[index].key & (v->n_slots - 1);
-    while (v->slots[at] && v->slots[at] != index + 1) {
-        at = (at + 1) & (v->n_slots - 1);
-    }
+    while (v->slots[at] && v->slots[at] != index + 1) { at = (at + 1) & (v->n_slots - 1); }
     return at;
 }
 
 static size_t slots_for(size_t n_variants) {
     size_t n = 1024;
-    while (n / 2 < n_variants + 1) {
-        n *= 2;
-    }
+    while (n / 2 < n_variants + 1) { n *= 2; }
     return n;
 }
 
@@ -98,9 +92,7 @@ static void grow_slots(variant_list *v, size_t n_variants) {
     free(v->slots);
     v->n_slots = slots_for(n_variants);
     v->slots = ckvc_calloc(v->n_slots, sizeof *v->slots);
-    for (uint32_t i = 0; i < v->n; i++) {
-        v->slots[slot_of(v, i)] = i + 1;
-    }
+    for (uint32_t i = 0; i < v->n; i++) { v->slots[slot_of(v, i)] = i + 1; }
 }
 
 /* ---- how large it can get ---- */
@@ -225,9 +217,7 @@ static bool take(draw *d, uint32_t state, uint32_t first, uint32_t n, uint32_t n
     variant_list *v = d->v;
     const size_t n_actions = v->n_actions, n_variants = v->n, n_positions = v->n_positions;
     const prompt_state s = prompt_sets_state(d->k, d->side, state);
-    for (uint32_t a = first; a < first + n; a++) {
-        add_action(d, &s, a, number);
-    }
+    for (uint32_t a = first; a < first + n; a++) { add_action(d, &s, a, number); }
     if (d->how->limit < 0 || number == 1 || v->distinct[d->side] <= d->how->limit) { return true; }
     for (size_t i = n_actions; i < v->n_actions; i++) {
         const uint32_t at = v->actions[i].variant;
@@ -250,9 +240,7 @@ static void draw_order(draw *d, uint64_t id) {
     variant_list *v = d->v;
     ckvc_rng rng;
     CKVC_GROW(v->order, v->cap_order, d->n_states);
-    for (uint32_t i = 0; i < d->n_states; i++) {
-        v->order[i] = i;
-    }
+    for (uint32_t i = 0; i < d->n_states; i++) { v->order[i] = i; }
     ckvc_rng_init(&rng, d->how->seed, id, STAGE_ORDER + (uint32_t)d->side);
     ckvc_rng_shuffle_u32(&rng, v->order, d->n_states);
 }

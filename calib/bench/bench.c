@@ -64,9 +64,7 @@ typedef struct bench_stage {
 
 static bool wanted(const bench_options *o, const char *stage) {
     bool any = o->n_stages == 0;
-    for (size_t i = 0; i < o->n_stages; i++) {
-        any = any || strcmp(o->stages[i], stage) == 0;
-    }
+    for (size_t i = 0; i < o->n_stages; i++) { any = any || strcmp(o->stages[i], stage) == 0; }
     return any;
 }
 
@@ -79,9 +77,7 @@ static float *random_values(bench *b, uint32_t stream, size_t n, double scale) {
     float *values = ckvc_alloc_aligned(n, sizeof *values);
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, stream, 0);
-    for (size_t i = 0; i < n; i++) {
-        values[i] = (float)((ckvc_rng_double(&rng) - 0.5) * scale);
-    }
+    for (size_t i = 0; i < n; i++) { values[i] = (float)((ckvc_rng_double(&rng) - 0.5) * scale); }
     return values;
 }
 
@@ -159,13 +155,11 @@ static ckvc_status open_prompt(bench *b) {
     const model_shape *s = model_get_shape(b->model);
     const int64_t T = b->o->n_tokens, C = b->prompt.n_continuation;
     static char id[] = "bench";
-    if (T + C > model_shape_context(s) || T <= b->o->window) {
-        return ckvc_fail(b->err, CKVC_E_USAGE,
-                         "%lld + %lld tokens: the model's context is %lld, the window %lld; use "
-                         "other --max-tokens, --continuation or --window",
-                         (long long)T, (long long)C, (long long)model_shape_context(s),
-                         (long long)b->o->window);
-    }
+    CKVC_FAIL_IF(T + C > model_shape_context(s) || T <= b->o->window, b->err, CKVC_E_USAGE,
+                 "%lld + %lld tokens: the model's context is %lld, the window %lld; use "
+                 "other --max-tokens, --continuation or --window",
+                 (long long)T, (long long)C, (long long)model_shape_context(s),
+                 (long long)b->o->window);
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 4, 0);
     b->entry.id = id;
@@ -194,9 +188,7 @@ static ckvc_status open_prompt(bench *b) {
     return worker_open(&b->worker, &in, &o, b->table, b->err);
 }
 
-static ckvc_status run_prefill(bench *b) {
-    return worker_prefill(&b->worker, &b->prompt, b->err);
-}
+static ckvc_status run_prefill(bench *b) { return worker_prefill(&b->worker, &b->prompt, b->err); }
 
 static ckvc_status open_prefill(bench *b, bench_row *row) {
     const int64_t T = b->o->n_tokens;
@@ -226,9 +218,7 @@ static ckvc_status open_variants(bench *b, bench_row *row) {
 static double describe_rollouts(bench *b, bench_row *row) {
     const prompt_sets *k = b->worker.sets;
     uint32_t n_kept[MODEL_LAYERS_MAX];
-    for (uint32_t l = 0; l < k->n_layers; l++) {
-        n_kept[l] = prompt_sets_at(k, 0, l)->n_kept;
-    }
+    for (uint32_t l = 0; l < k->n_layers; l++) { n_kept[l] = prompt_sets_at(k, 0, l)->n_kept; }
     row->work = (double)b->worker.variants.n_actions;
     snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%u", (long long)b->o->n_tokens,
              k->budget[0], b->prompt.n_continuation);
@@ -325,13 +315,9 @@ static ckvc_status roll_sample(bench *b, bool prefill) {
     return CKVC_OK;
 }
 
-static ckvc_status run_rewards_reprefill(bench *b) {
-    return roll_sample(b, true);
-}
+static ckvc_status run_rewards_reprefill(bench *b) { return roll_sample(b, true); }
 
-static ckvc_status run_rewards_plain(bench *b) {
-    return roll_sample(b, false);
-}
+static ckvc_status run_rewards_plain(bench *b) { return roll_sample(b, false); }
 
 /* ---- fits and shards ---- */
 
@@ -364,11 +350,9 @@ static ckvc_status run_fit(bench *b) {
             rbar[a] = ckvc_rng_double(&rng) - 0.5;
         }
         cql_certificate certificate;
-        if (!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, 0.75, q, &certificate)) {
-            return ckvc_fail(b->err, CKVC_E_BUG,
-                             "the exact solver's certificate failed at gradient %g",
-                             certificate.gradient);
-        }
+        CKVC_FAIL_IF(!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, 0.75, q, &certificate), b->err,
+                     CKVC_E_BUG, "the exact solver's certificate failed at gradient %g",
+                     certificate.gradient);
     }
     return CKVC_OK;
 }
@@ -480,13 +464,9 @@ static ckvc_status measure(bench *b, const bench_stage *stage, const bench_row *
 static ckvc_status check_names(const bench_options *o, ckvc_err *err) {
     for (size_t i = 0; i < o->n_stages; i++) {
         size_t k = 0;
-        while (k <= N_STAGES && strcmp(stages[k].name, o->stages[i]) != 0) {
-            k++;
-        }
-        if (k > N_STAGES) {
-            return ckvc_fail(err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help",
-                             o->stages[i]);
-        }
+        while (k <= N_STAGES && strcmp(stages[k].name, o->stages[i]) != 0) { k++; }
+        CKVC_FAIL_IF(k > N_STAGES, err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help",
+                     o->stages[i]);
     }
     return CKVC_OK;
 }

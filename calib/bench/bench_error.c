@@ -75,9 +75,7 @@ static ckvc_status roll(arm *a, arm *sets, const prompt *at, ckvc_err *err) {
                               at->entry->id, a->be->kernel);
 }
 
-static double baseline(const arm *a) {
-    return a->w.losses.baseline[0];
-}
+static double baseline(const arm *a) { return a->w.losses.baseline[0]; }
 
 /* Loss of taken action i of `sets` as arm `a` has just computed it. */
 static double action_loss(const arm *a, const arm *sets, size_t i) {
@@ -113,9 +111,7 @@ static void compare_kept(pair *p) {
                         *b = prompt_sets_at(p->arms[1].w.sets, 0, l);
         uint32_t k = 0;
         for (uint32_t i = 0; i < a->n_kept; i++) {
-            while (k < b->n_kept && b->positions[k] < a->positions[i]) {
-                k++;
-            }
+            while (k < b->n_kept && b->positions[k] < a->positions[i]) { k++; }
             p->n_lost += k == b->n_kept || b->positions[k] != a->positions[i];
         }
         p->n_kept += a->n_kept;
@@ -134,9 +130,7 @@ static ckvc_status one_prompt(pair *p, const prompt *at, bench_error *out, ckvc_
     CKVC_TRY(count(p, a, at, err));
     const size_t n = a->w.variants.n_actions;
     CKVC_AUTO_FREE double *losses = ckvc_alloc(n, sizeof *losses);
-    for (size_t i = 0; i < n; i++) {
-        losses[i] = action_loss(a, a, i);
-    }
+    for (size_t i = 0; i < n; i++) { losses[i] = action_loss(a, a, i); }
     CKVC_TRY(prefill(b, at, err));
     CKVC_TRY(roll(b, a, at, err)); /* the reference's sets by the other arithmetic */
     for (size_t i = 0; i < n; i++) {
@@ -179,9 +173,7 @@ static ckvc_status compare_side(const pair *p, ckvc_side side, bench_error *out,
         scale[i] = scale[i] > 0 ? scale[i] : 1;
     }
     for (size_t k = 0; k < s->n_states; k++) {
-        for (int i = 0; i < 2; i++) {
-            CKVC_TRY(fit(&p->arms[i], s, k, scale[i], &of[i], err));
-        }
+        for (int i = 0; i < 2; i++) { CKVC_TRY(fit(&p->arms[i], s, k, scale[i], &of[i], err)); }
         const int a = of[0].choice, b = of[1].choice;
         out->n_cells++;
         out->n_side[side]++;

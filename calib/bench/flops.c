@@ -2,13 +2,9 @@
 #include "calib/bench/flops.h"
 
 /* One row through a layer's products: queries and output; keys and values; the MLP's three. */
-static double row_q(const model_shape *s) {
-    return 2.0 * s->width * s->n_heads * s->head_dim;
-}
+static double row_q(const model_shape *s) { return 2.0 * s->width * s->n_heads * s->head_dim; }
 
-static double row_kv(const model_shape *s) {
-    return 4.0 * s->width * s->n_kv_heads * s->head_dim;
-}
+static double row_kv(const model_shape *s) { return 4.0 * s->width * s->n_kv_heads * s->head_dim; }
 
 static double row_behind_attention(const model_shape *s) /* output product and MLP */
 {
@@ -16,9 +12,7 @@ static double row_behind_attention(const model_shape *s) /* output product and M
 }
 
 /* Scores and mix of one query row against a key. */
-static double row_key(const model_shape *s) {
-    return 4.0 * s->n_heads * s->head_dim;
-}
+static double row_key(const model_shape *s) { return 4.0 * s->n_heads * s->head_dim; }
 
 /* Keys that rows first ... n-1 of a sequence see together; window 0: none slides. */
 static double window_keys(int32_t window, int64_t first, int64_t n) {
@@ -48,9 +42,7 @@ double flops_prefill(const model_shape *s, int64_t T, int64_t W) {
            row_key(s) * causal_keys(s, last, T - W - 1, T);
 }
 
-static double own_keys(int64_t rows) {
-    return (double)rows * (double)(rows + 1) / 2.0;
-}
+static double own_keys(int64_t rows) { return (double)rows * (double)(rows + 1) / 2.0; }
 
 static double head(const model_shape *s, int64_t rows) {
     return 2.0 * (double)rows * s->width * s->vocab;
@@ -85,9 +77,7 @@ double flops_sweep(const model_shape *s, const prompt_sets *k, const variant_lis
     double total = flops_rollout(s, k->n_tokens, C, NULL); /* the full cache's */
     for (uint32_t b = 0; b < k->n_budgets; b++) {
         if (v->group[b] != b) { continue; }
-        for (uint32_t l = 0; l < k->n_layers; l++) {
-            n_kept[l] = prompt_sets_at(k, b, l)->n_kept;
-        }
+        for (uint32_t l = 0; l < k->n_layers; l++) { n_kept[l] = prompt_sets_at(k, b, l)->n_kept; }
         total += flops_rollout(s, k->n_tokens, C, n_kept);
         for (uint32_t i = 0; i < v->n; i++) {
             const variant *item = &v->items[i];

@@ -9,15 +9,11 @@ static const char *const probe_names[PROBE_COUNT] = {
     "joint",        "head-only", "gate-only", "independent", "alpha-0",       "no-utility",
     "no-threshold", "mean-gate", "mean-pool", "grid-search", "epsilon-greedy"};
 
-const char *probe_name(probe_kind probe) {
-    return probe_names[probe];
-}
+const char *probe_name(probe_kind probe) { return probe_names[probe]; }
 
 probe_kind probe_named(const char *name) {
     int probe = 0;
-    while (probe < PROBE_COUNT && strcmp(name, probe_names[probe]) != 0) {
-        probe++;
-    }
+    while (probe < PROBE_COUNT && strcmp(name, probe_names[probe]) != 0) { probe++; }
     return (probe_kind)probe;
 }
 
@@ -33,9 +29,7 @@ static bool probe_once(probe_kind probe) {
     return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
 }
 
-uint32_t probe_rounds(probe_kind probe, uint32_t rounds) {
-    return probe_once(probe) ? 1 : rounds;
-}
+uint32_t probe_rounds(probe_kind probe, uint32_t rounds) { return probe_once(probe) ? 1 : rounds; }
 
 const char *stop_name(stop_rule rule) {
     static const char *const names[] = {"going on", "converged", "held-out", "rounds", "one round"};

@@ -59,9 +59,7 @@ json_t *compile_plan_json(const compile_options *o) {
     const fit_options *f = o->fit;
     ckvc_side sides[CKVC_SIDE_COUNT];
     options.sides[CKVC_SIDE_HEAD] = options.sides[CKVC_SIDE_GATE] = false;
-    for (int i = probe_sides(o->probe, sides); i-- > 0;) {
-        options.sides[sides[i]] = true;
-    }
+    for (int i = probe_sides(o->probe, sides); i-- > 0;) { options.sides[sides[i]] = true; }
     p.verb = "compile";
     p.options = &options;
     json_t *json = plan_json(&p);
@@ -128,10 +126,8 @@ static ckvc_status read_table(const loop *c, const char *file, table_file **out,
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(checked_path(c->run, file, &path, err));
     CKVC_TRY(table_file_read(path, &t, err));
-    if (!same_shape(t->table, c->o->start)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: is not of this run's shape; the file was changed",
-                         path);
-    }
+    CKVC_FAIL_IF(!same_shape(t->table, c->o->start), err, CKVC_E_DATA,
+                 "%s: is not of this run's shape; the file was changed", path);
     *out = ckvc_take(&t);
     return CKVC_OK;
 }
@@ -219,7 +215,7 @@ static ckvc_status log_heldout(loop *c, const table_file *table, const char *fil
     CKVC_TRY(time_left(c, err));
     const ckvc_status st = heldout_score(p->inputs, &c->heldout, table, &o, &lines, &why);
     if (st == CKVC_E_STOPPED) { return stopped(c, "while scoring held-out prompts", err); }
-    if (st != CKVC_OK) { return ckvc_fail(err, st, "%s", why.text); }
+    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
 }
 
@@ -409,8 +405,6 @@ ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *
         CKVC_TRY(run_clean_folder(run, folders[i], err));
     }
     CKVC_TRY(measure_start(&c, err));
-    while (result->stop == STOP_NOT) {
-        CKVC_TRY(run_round(&c, err));
-    }
+    while (result->stop == STOP_NOT) { CKVC_TRY(run_round(&c, err)); }
     return give_out(&c, err);
 }

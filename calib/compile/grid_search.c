@@ -90,9 +90,7 @@ static ckvc_status try_prompt(search *s, const prompt *p, ckvc_err *err) {
     CKVC_TRY(worker_prefill(&s->w, p, err));
     CKVC_TRY(worker_full(&s->w, err));
     for (size_t a = 0; a < s->A; a++) {
-        for (uint32_t b = 0; b < s->nB; b++) {
-            set_action(s, b, SIZE_MAX, a);
-        }
+        for (uint32_t b = 0; b < s->nB; b++) { set_action(s, b, SIZE_MAX, a); }
         prompt_sets_build(s->w.sets, &s->w.stats);
         for (uint32_t b = 0; b < s->nB; b++) {
             CKVC_TRY(try_budget(s, b, &s->reward[b * s->A + a], err));
@@ -122,12 +120,9 @@ static ckvc_status try_range(search *s, const char *file, size_t first, size_t e
     for (size_t i = first; i < end; i++) {
         const prompt *p = &prompts->items[i];
         if (p->heldout || p->passed_over) { continue; }
-        if (calibrate_must_stop(s->o, s->start_s)) {
-            return ckvc_fail(
-                err, CKVC_E_STOPPED,
-                "%s: stopped before prompt %zu of %zu; the same command with --resume goes on",
-                run_path(s->g->run), i + 1, prompts->n);
-        }
+        CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
+                     "%s: stopped before prompt %zu of %zu; the same command with --resume goes on",
+                     run_path(s->g->run), i + 1, prompts->n);
         CKVC_TRY(try_prompt(s, p, err));
         append_prompt(s, p, &lines);
         ckvc_progress_update(i + 1, s->counts->rollouts);
@@ -168,16 +163,11 @@ static ckvc_status add_line(search *s, const char *where, const char *text, size
     size_t cell;
     bool finite;
     CKVC_TRY(ckvc_json_parse(text, n, where, &o, err));
-    if (!take_line(s, o, &cell, &finite)) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: not the rewards of %zu budgets and %zu actions in a cell of this table", where,
-            s->nB, s->A);
-    }
+    CKVC_FAIL_IF(!take_line(s, o, &cell, &finite), err, CKVC_E_DATA,
+                 "%s: not the rewards of %zu budgets and %zu actions in a cell of this table",
+                 where, s->nB, s->A);
     s->n_bad += !finite;
-    for (size_t i = 0; finite && i < per_cell; i++) {
-        s->sum[cell * per_cell + i] += s->reward[i];
-    }
+    for (size_t i = 0; finite && i < per_cell; i++) { s->sum[cell * per_cell + i] += s->reward[i]; }
     s->n[cell] += finite;
     return CKVC_OK;
 }
@@ -204,9 +194,7 @@ static size_t choose(search *s, json_t *means) {
     for (size_t c = 0; c < s->cells; c++) {
         for (size_t b = 0; s->n[c] && b < s->nB; b++) {
             double *mean = s->sum + (c * s->nB + b) * s->A;
-            for (size_t a = 0; a < s->A; a++) {
-                mean[a] /= s->n[c];
-            }
+            for (size_t a = 0; a < s->A; a++) { mean[a] /= s->n[c]; }
             supported += set_action(s, b, c, (size_t)cql_choose(&s->side.actions, mean));
             json_array_append_new(means,
                                   json_pack("{s:I, s:I, s:I, s:o}", "cell", (json_int_t)c, "budget",
@@ -222,12 +210,8 @@ static json_t *diagnostics(const search *s, size_t supported) {
     const float *start = side_of_table(s->g->start, s->g->side).entries;
     uint64_t prompts = 0;
     size_t changed = 0;
-    for (size_t c = 0; c < s->cells; c++) {
-        prompts += s->n[c];
-    }
-    for (size_t i = 0; i < s->side.n_states; i++) {
-        changed += start[i] != s->side.entries[i];
-    }
+    for (size_t c = 0; c < s->cells; c++) { prompts += s->n[c]; }
+    for (size_t i = 0; i < s->side.n_states; i++) { changed += start[i] != s->side.entries[i]; }
     return json_pack("{s:{s:b, s:I, s:I, s:I, s:I}}", ckvc_side_name(s->g->side), "fitted", 0,
                      "prompts", (json_int_t)prompts, "states", (json_int_t)s->side.n_states,
                      "supported", (json_int_t)supported, "changed", (json_int_t)changed);
@@ -274,12 +258,9 @@ ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *count
     const ckvc_status st = try_all(&s, err);
     ckvc_progress_finish();
     CKVC_TRY(st);
-    if ((int64_t)s.n_bad > s.o->max_failures) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: %llu prompts with a loss that is not finite, --max-failures allows %lld", g->name,
-            (unsigned long long)s.n_bad, (long long)s.o->max_failures);
-    }
+    CKVC_FAIL_IF((int64_t)s.n_bad > s.o->max_failures, err, CKVC_E_DATA,
+                 "%s: %llu prompts with a loss that is not finite, --max-failures allows %lld",
+                 g->name, (unsigned long long)s.n_bad, (long long)s.o->max_failures);
     CKVC_TRY(write_meta(&s, err));
     *out = ckvc_take(&s.file);
     return CKVC_OK;

@@ -247,9 +247,7 @@ static int64_t count_failures(const run_dir *run, const char *name) {
     return n;
 }
 
-static void learn(void *greedy, const shard *rows) {
-    epsilon_greedy_learn(greedy, rows);
-}
+static void learn(void *greedy, const shard *rows) { epsilon_greedy_learn(greedy, rows); }
 
 static void pass_close(pass *s) {
     stable_free(s->until);
@@ -425,9 +423,7 @@ ckvc_status calibrate_binding(const run_dir *run, const char *name, pass_binding
 /* Leaves n of the variants, spread over the list, for timing: every layer and both sides are in it.
  */
 static void thin_out(variant_list *v, size_t n) {
-    for (size_t i = 0; n < v->n && i < n; i++) {
-        v->items[i] = v->items[i * v->n / n];
-    }
+    for (size_t i = 0; n < v->n && i < n; i++) { v->items[i] = v->items[i * v->n / n]; }
     v->n = n < v->n ? n : v->n;
 }
 

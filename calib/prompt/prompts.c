@@ -21,9 +21,7 @@ uint64_t prompt_hash(const char *what, uint64_t seed, const char *id) {
     ckvc_sha256_update(&s, id, strlen(id));
     ckvc_sha256_final(&s, digest);
     uint64_t first = 0;
-    for (int i = 0; i < 8; i++) {
-        first = first << 8 | digest[i];
-    }
+    for (int i = 0; i < 8; i++) { first = first << 8 | digest[i]; }
     return first;
 }
 
@@ -62,9 +60,7 @@ typedef struct ids {
     size_t n;
 } ids;
 
-static void ids_fini(ids *list) {
-    free(list->items);
-}
+static void ids_fini(ids *list) { free(list->items); }
 
 /* "FILE:LINE: prompt "ID"" and the text behind it. */
 static ckvc_status refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt, ...)
@@ -169,9 +165,7 @@ static void fill(prompt *p, const ids *all, size_t T, size_t kept, const int32_t
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     ckvc_buffer_u32(&b, p->n_tokens);
     ckvc_buffer_u32(&b, p->n_continuation);
-    for (size_t i = 0; i < kept + C; i++) {
-        ckvc_buffer_u32(&b, (uint32_t)p->tokens[i]);
-    }
+    for (size_t i = 0; i < kept + C; i++) { ckvc_buffer_u32(&b, (uint32_t)p->tokens[i]); }
     p->token_hash = ckvc_xxh64(b.data, b.size);
 }
 
@@ -229,17 +223,13 @@ void prompts_add(prompt_list *list) {
 ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
                           const prompt_options *o, prompt_list **out, ckvc_err *err) {
     *out = NULL;
-    if (o->max_tokens > 0 && o->max_tokens < o->window + 1) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1",
-                         o->max_tokens, o->window);
-    }
-    if (o->window + 1 + o->continuation > model_shape_context(shape)) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--window %" PRId64 " and --continuation %" PRId64
-                         " do not fit the model's context of %" PRId64,
-                         o->window, o->continuation, model_shape_context(shape));
-    }
+    CKVC_FAIL_IF(o->max_tokens > 0 && o->max_tokens < o->window + 1, err, CKVC_E_USAGE,
+                 "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1", o->max_tokens,
+                 o->window);
+    CKVC_FAIL_IF(o->window + 1 + o->continuation > model_shape_context(shape), err, CKVC_E_USAGE,
+                 "--window %" PRId64 " and --continuation %" PRId64
+                 " do not fit the model's context of %" PRId64,
+                 o->window, o->continuation, model_shape_context(shape));
     CKVC_AUTO(prompts_free_at) prompt_list *list = ckvc_calloc(1, sizeof *list);
     list->items = ckvc_calloc(m->n_entries, sizeof *list->items);
     for (size_t i = 0; i < m->n_entries && (o->limit == 0 || list->n < (size_t)o->limit); i++) {
@@ -253,19 +243,15 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
             list->n_short++;
         }
     }
-    if (list->n == 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)",
-                         m->path, m->n_entries, list->n_short,
-                         o->n_splits ? ", the rest in other splits; look at --split" : "");
-    }
+    CKVC_FAIL_IF(list->n == 0, err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)",
+                 m->path, m->n_entries, list->n_short,
+                 o->n_splits ? ", the rest in other splits; look at --split" : "");
     *out = ckvc_take(&list);
     return CKVC_OK;
 }
 
 void prompts_free(prompt_list *list) {
-    for (size_t i = 0; list && i < list->n; i++) {
-        free(list->items[i].tokens);
-    }
+    for (size_t i = 0; list && i < list->n; i++) { free(list->items[i].tokens); }
     if (list) { free(list->items); }
     free(list);
 }

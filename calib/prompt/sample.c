@@ -10,9 +10,7 @@
 
 /* ---- the draw ---- */
 
-uint64_t sample_hash(uint64_t seed, const char *id) {
-    return prompt_hash("sample\n", seed, id);
-}
+uint64_t sample_hash(uint64_t seed, const char *id) { return prompt_hash("sample\n", seed, id); }
 
 typedef struct ranked {
     uint64_t cell, hash;
@@ -69,9 +67,7 @@ void sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed,
         }
     }
     qsort(next, n_next, sizeof *next, by_hash);
-    for (size_t i = 0; i < n_next && i < left; i++) {
-        drawn[next[i].index] = true;
-    }
+    for (size_t i = 0; i < n_next && i < left; i++) { drawn[next[i].index] = true; }
 }
 
 /* ---- a scan's prompts ---- */
@@ -105,10 +101,9 @@ ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) {
     CKVC_AUTO(scanned_fini) scanned all = {0};
     *out = all;
     const run_pass *scan = find_scan(run);
-    if (!scan || !scan->complete) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %s; finish it with `ckvc scan --resume`",
-                         run_path(run), scan ? "its scan is not complete" : "holds no scan");
-    }
+    CKVC_FAIL_IF(!scan || !scan->complete, err, CKVC_E_DATA,
+                 "%s: %s; finish it with `ckvc scan --resume`", run_path(run),
+                 scan ? "its scan is not complete" : "holds no scan");
     for (size_t k = 0; k < scan->n_shards; k++) {
         CKVC_AUTO(shard_free_at) shard *s = NULL;
         CKVC_TRY(run_read_shard(run, scan, k, &s, err));
@@ -123,12 +118,9 @@ ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) {
 
 ckvc_status scanned_edges(const scanned *s, const run_dir *run, edge_kind kind,
                           const risk_edges *out, ckvc_err *err) {
-    if (s->n == 0) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: every scanned prompt is held out or failed: no risk to take bin edges from",
-            run_path(run));
-    }
+    CKVC_FAIL_IF(s->n == 0, err, CKVC_E_DATA,
+                 "%s: every scanned prompt is held out or failed: no risk to take bin edges from",
+                 run_path(run));
     CKVC_AUTO_FREE double *r_struct = ckvc_alloc(s->n, sizeof *r_struct);
     CKVC_AUTO_FREE double *r_sem = ckvc_alloc(s->n, sizeof *r_sem);
     for (size_t i = 0; i < s->n; i++) {
@@ -168,9 +160,7 @@ static int by_text(const void *a, const void *b) {
 static void list_sources(const placed *all, size_t n, coverage *c) {
     CKVC_AUTO_FREE const char **names = ckvc_calloc(n, sizeof *names);
     c->sources = ckvc_calloc(n, sizeof *c->sources);
-    for (size_t i = 0; i < n; i++) {
-        names[i] = all[i].source;
-    }
+    for (size_t i = 0; i < n; i++) { names[i] = all[i].source; }
     qsort(names, n, sizeof *names, by_text);
     for (size_t i = 0; i < n; i++) {
         if (i == 0 || strcmp(names[i], names[i - 1]) != 0) {
@@ -246,12 +236,9 @@ ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_lis
     uint32_t n_unscanned = 0;
     const size_t n = place(s, o, prompts, all, &n_unscanned);
     *out = (coverage){0};
-    if (o->sample > 0 && n == 0) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "--sample-prompts: the scan knows none of the %zu prompts that could be logged",
-            prompts->n);
-    }
+    CKVC_FAIL_IF(o->sample > 0 && n == 0, err, CKVC_E_DATA,
+                 "--sample-prompts: the scan knows none of the %zu prompts that could be logged",
+                 prompts->n);
     if (o->sample > 0) { draw(all, n, o, prompts); }
     *out = (coverage){.n_entropy_bins = e->n_entropy_bins,
                       .n_ppl_bins = e->n_ppl_bins,

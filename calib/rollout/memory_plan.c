@@ -36,15 +36,13 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
         out->weights = r->weights_least;
         fixed = r->weights_least + out->sets;
     }
-    if (bytes_with(r, fixed, least) > r->limit) {
-        return ckvc_fail(err, CKVC_E_MEMORY,
-                         "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
-                         "kept sets %.1f), there are %.1f: allow "
-                         "more with --memory, or shorten prompts with --max-tokens",
-                         (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
-                         (double)bytes_with(r, fixed, least) / 1e6, (double)out->weights / 1e6,
-                         (double)out->sets / 1e6, (double)r->limit / 1e6);
-    }
+    CKVC_FAIL_IF(bytes_with(r, fixed, least) > r->limit, err, CKVC_E_MEMORY,
+                 "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
+                 "kept sets %.1f), there are %.1f: allow "
+                 "more with --memory, or shorten prompts with --max-tokens",
+                 (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
+                 (double)bytes_with(r, fixed, least) / 1e6, (double)out->weights / 1e6,
+                 (double)out->sets / 1e6, (double)r->limit / 1e6);
     if (!one) { /* bisection: bytes grow with the lanes */
         int64_t top = (int64_t)r->most.n_variants + r->table->n_budgets + 1;
         for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; out->lanes < top;) {
@@ -62,6 +60,4 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
     return CKVC_OK;
 }
 
-size_t memory_plan_default(void) {
-    return ckvc_available_memory() / 4 * 3;
-}
+size_t memory_plan_default(void) { return ckvc_available_memory() / 4 * 3; }

@@ -16,9 +16,7 @@ rollout_savings *savings_create(uint32_t n_layers) {
 }
 
 void savings_free(rollout_savings *m) {
-    for (int i = 0; m && i < CKVC_SIDE_COUNT; i++) {
-        free(m->sides[i]);
-    }
+    for (int i = 0; m && i < CKVC_SIDE_COUNT; i++) { free(m->sides[i]); }
     free(m);
 }
 

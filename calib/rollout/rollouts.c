@@ -113,9 +113,7 @@ static ckvc_status compare(const char *prompt_id, const char *what, double got, 
 /* The first action that keeps the variant's set, in words. */
 static void describe(const variant_list *v, size_t i, char *text, size_t size) {
     size_t a = 0;
-    while (a < v->n_actions && v->actions[a].variant != i) {
-        a++;
-    }
+    while (a < v->n_actions && v->actions[a].variant != i) { a++; }
     const taken_action *t = &v->actions[a];
     if (a == v->n_actions) {
         snprintf(text, size, "variant %zu", i);

@@ -7,9 +7,7 @@
 #include "lib/base/progress.h"
 
 /* Whose baseline a variant leaves. */
-static uint32_t group_of(const variant_list *v, uint32_t i) {
-    return v->group[v->items[i].budget];
-}
+static uint32_t group_of(const variant_list *v, uint32_t i) { return v->group[v->items[i].budget]; }
 
 /* w->order: the variants by (group, layer), counted, in the list's order within. */
 static void sort_variants(rollout_scratch *w, const rollouts *r) {
@@ -20,9 +18,7 @@ static void sort_variants(rollout_scratch *w, const rollouts *r) {
     for (uint32_t i = 0; i < v->n; i++) {
         w->first[(size_t)group_of(v, i) * L + v->items[i].layer + 1]++;
     }
-    for (size_t i = 0; i < n_keys; i++) {
-        w->first[i + 1] += w->first[i];
-    }
+    for (size_t i = 0; i < n_keys; i++) { w->first[i + 1] += w->first[i]; }
     for (uint32_t i = 0; i < v->n; i++) {
         w->order[w->first[(size_t)group_of(v, i) * L + v->items[i].layer]++] = i;
     }
@@ -55,9 +51,7 @@ static void add_start(batch *b, what_is_left *left, uint32_t group) {
 static bool next_batch(rollout_scratch *w, const rollouts *r, what_is_left *left, batch *b) {
     const variant_list *v = r->variants;
     *b = (batch){.full = -1};
-    for (uint32_t g = 0; g < r->sets->n_budgets; g++) {
-        b->start[g] = -1;
-    }
+    for (uint32_t g = 0; g < r->sets->n_budgets; g++) { b->start[g] = -1; }
     if (left->full) { b->full = b->n_starts++; }
     left->full = false;
     for (; left->next < v->n; left->next++) {

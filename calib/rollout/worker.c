@@ -77,9 +77,7 @@ ckvc_status worker_full(worker *w, ckvc_err *err) {
 void worker_keep(worker *w, const prompt *p, bool logged) {
     behaviour_policy how = w->o.behaviour;
     prompt_sets_build(w->sets, &w->stats);
-    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
-        how.sides[i] &= logged;
-    }
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) { how.sides[i] &= logged; }
     if (how.greedy) {
         epsilon_greedy_begin(how.greedy, w->share, w->sets->bin_entropy, w->sets->bin_ppl);
     }

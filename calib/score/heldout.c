@@ -59,22 +59,15 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
     for (size_t i = 0; i < s->n; i++) {
         const score_row *r = &s->rows[i];
         size_t k = 0;
-        while (k < HELDOUT_POLICIES && strcmp(r->policy, names[k]) != 0) {
-            k++;
-        }
+        while (k < HELDOUT_POLICIES && strcmp(r->policy, names[k]) != 0) { k++; }
         at = find_prompt(prompts, r->id, at);
-        if (k == HELDOUT_POLICIES || at == n) {
-            return ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s:%u: policy \"%s\" of prompt \"%s\": not of this run's held-out prompts", path,
-                r->line, r->policy, r->id);
-        }
+        CKVC_FAIL_IF(k == HELDOUT_POLICIES || at == n, err, CKVC_E_DATA,
+                     "%s:%u: policy \"%s\" of prompt \"%s\": not of this run's held-out prompts",
+                     path, r->line, r->policy, r->id);
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;
         double sum = 0;
-        for (uint32_t l = 0; l < r->n_layers; l++) {
-            sum += r->n_kept[l];
-        }
+        for (uint32_t l = 0; l < r->n_layers; l++) { sum += r->n_kept[l]; }
         h->kept[k] += sum / r->n_layers;
         lines[k]++;
     }
@@ -89,9 +82,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
 }
 
 void heldout_free(heldout *h) {
-    for (int k = 0; h && k < HELDOUT_POLICIES; k++) {
-        free(h->reward[k]);
-    }
+    for (int k = 0; h && k < HELDOUT_POLICIES; k++) { free(h->reward[k]); }
     free(h);
 }
 

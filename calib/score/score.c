@@ -20,9 +20,7 @@
 /* Thresholds that SCORE_MATCHED looks through: from 0 (everything) in steps of 1/200. */
 enum { MATCH_STEPS = 1000 };
 #define NO_TABLE SIZE_MAX
-static double match_tau(int j) {
-    return j / 200.0;
-}
+static double match_tau(int j) { return j / 200.0; }
 
 /* A table in use. Policies that draw on one table share it. */
 typedef struct table_in_use {
@@ -97,12 +95,10 @@ static ckvc_status check_blocks(const score_options *o, const table_file *f, ckv
          !o->nearest_budget && !o->setting.layer_budgets.n && b < o->setting.budgets.n; b++) {
         const uint32_t block =
             ckvc_nearest_budget(t->budgets, t->n_budgets, o->setting.budgets.v[b], 1);
-        if (t->budgets[block] != o->setting.budgets.v[b]) {
-            return ckvc_fail(err, CKVC_E_MISMATCH,
-                             "the table %.12s... has no block for budget %.10g; use one of its "
-                             "own, or --nearest-budget",
-                             f->content_id, o->setting.budgets.v[b]);
-        }
+        CKVC_FAIL_IF(t->budgets[block] != o->setting.budgets.v[b], err, CKVC_E_MISMATCH,
+                     "the table %.12s... has no block for budget %.10g; use one of its "
+                     "own, or --nearest-budget",
+                     f->content_id, o->setting.budgets.v[b]);
     }
     return CKVC_OK;
 }
@@ -160,9 +156,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     s->ones = ckvc_calloc(s->G, sizeof *s->ones);
     s->layers = ckvc_calloc(L, sizeof *s->layers);
     s->sets = ckvc_calloc(L, sizeof *s->sets);
-    for (uint32_t g = 0; g < s->G; g++) {
-        s->ones[g] = 1.0;
-    }
+    for (uint32_t g = 0; g < s->G; g++) { s->ones[g] = 1.0; }
     for (uint32_t l = 0; l < s->L; l++) {
         s->layers[l].positions = s->positions + l * T;
         s->sets[l] = (kept_set){1, s->layers[l].offsets, s->layers[l].positions};
@@ -173,9 +167,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
                 (score_summary){.policy = o->policies[i], .budget = o->setting.budgets.v[b]};
         }
     }
-    for (size_t i = 0; i < o->n_policies; i++) {
-        CKVC_TRY(open_table(s, i, err));
-    }
+    for (size_t i = 0; i < o->n_policies; i++) { CKVC_TRY(open_table(s, i, err)); }
     return CKVC_OK;
 }
 
@@ -190,9 +182,7 @@ static ckvc_status enter_prompt(scorer *s, const prompt *p, ckvc_err *err) {
                               .window = s->o->setting.window,
                               .alpha_kind = s->o->setting.alpha};
     CKVC_TRY(session_prefill(s->session, &in, &s->stats, err));
-    for (size_t i = 0; i < s->n_tables; i++) {
-        prompt_sets_build(s->tables[i].kept, &s->stats);
-    }
+    for (size_t i = 0; i < s->n_tables; i++) { prompt_sets_build(s->tables[i].kept, &s->stats); }
     return CKVC_OK;
 }
 
@@ -264,17 +254,11 @@ static void count_steps(scorer *s, uint32_t layer, uint32_t n_above[MATCH_STEPS]
     for (uint32_t t = 0; t < s->p->n_tokens; t++) {
         const double step = floor(s->u[t] * 200.0);
         int j = step >= MATCH_STEPS - 1 ? MATCH_STEPS - 1 : (int)step;
-        while (j + 1 < MATCH_STEPS && s->u[t] >= match_tau(j + 1)) {
-            j++;
-        }
-        while (j > 0 && s->u[t] < match_tau(j)) {
-            j--;
-        }
+        while (j + 1 < MATCH_STEPS && s->u[t] >= match_tau(j + 1)) { j++; }
+        while (j > 0 && s->u[t] < match_tau(j)) { j--; }
         n_above[t + s->o->setting.keep_window >= s->p->n_tokens ? MATCH_STEPS - 1 : j]++;
     }
-    for (int j = MATCH_STEPS - 2; j >= 0; j--) {
-        n_above[j] += n_above[j + 1];
-    }
+    for (int j = MATCH_STEPS - 2; j >= 0; j--) { n_above[j] += n_above[j + 1]; }
 }
 
 /* What one layer keeps, under every threshold and under the tables, into the sums. */
@@ -314,9 +298,7 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err) {
         if (prompts->n_heldout && !prompts->items[n].heldout) { continue; }
         CKVC_TRY(go_on(s, s->o->n_done, err));
         CKVC_TRY(enter_prompt(s, &prompts->items[n], err));
-        for (uint32_t l = 0; l < s->L; l++) {
-            add_layer(s, l);
-        }
+        for (uint32_t l = 0; l < s->L; l++) { add_layer(s, l); }
     }
     for (size_t c = 0; c < n_cells; c++) {
         /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to

@@ -76,9 +76,7 @@ void score_measures_utilities(score_measures *m, const prefill_stats *stats, jso
         json_array_append_new(layers, heads);
         for (int64_t g = 0; g < m->n_kv_heads; g++) {
             const float *rho = stats->rho + (size_t)(l * m->n_kv_heads + g) * T;
-            for (size_t t = 0; t < T; t++) {
-                m->u[t] = stats->alpha[t] * (double)rho[t];
-            }
+            for (size_t t = 0; t < T; t++) { m->u[t] = stats->alpha[t] * (double)rho[t]; }
             json_array_append_new(heads, quantiles_of(m->u, T));
         }
     }

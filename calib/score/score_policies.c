@@ -30,34 +30,22 @@ static void flatten_gate(ckvc_table *t) {
                 sum += t->gate_grid[a];
             }
             const float mean = (float)snap(t->gate_grid, t->n_gate_actions, sum / cells);
-            for (uint32_t c = 0; c < cells; c++) {
-                of_layer[(size_t)c * t->n_budgets] = mean;
-            }
+            for (uint32_t c = 0; c < cells; c++) { of_layer[(size_t)c * t->n_budgets] = mean; }
         }
     }
 }
 
 static void fill(float *values, size_t n, double value) {
-    for (size_t i = 0; i < n; i++) {
-        values[i] = (float)value;
-    }
+    for (size_t i = 0; i < n; i++) { values[i] = (float)value; }
 }
 
 ckvc_table *score_control_table(score_kind control, const ckvc_table *from) {
     ckvc_table *t = start_table_copy(from);
     switch (control) {
-    case SCORE_NO_UTILITY:
-        t->op = CKVC_OPERATOR_NO_UTILITY;
-        break;
-    case SCORE_NO_THRESHOLD:
-        t->op = CKVC_OPERATOR_NO_THRESHOLD;
-        break;
-    case SCORE_MEAN_POOL:
-        t->op = CKVC_OPERATOR_MEAN_POOL;
-        break;
-    case SCORE_MEAN_GATE:
-        flatten_gate(t);
-        break;
+    case SCORE_NO_UTILITY: t->op = CKVC_OPERATOR_NO_UTILITY; break;
+    case SCORE_NO_THRESHOLD: t->op = CKVC_OPERATOR_NO_THRESHOLD; break;
+    case SCORE_MEAN_POOL: t->op = CKVC_OPERATOR_MEAN_POOL; break;
+    case SCORE_MEAN_GATE: flatten_gate(t); break;
     case SCORE_HEAD_ONLY:
         fill(t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0),
              snap(t->gate_grid, t->n_gate_actions, ckvc_gate_action(CKVC_GATE_START)));
@@ -79,19 +67,13 @@ void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, con
     ckvc_rng_init(&rng, seed, ckvc_rng_key(prompt_id), STAGE_RANDOM);
     for (uint32_t t = 0; t < T; t++) {
         switch (reference) {
-        case SCORE_RECENT:
-            rank[t] = t;
-            break;
+        case SCORE_RECENT: rank[t] = t; break;
         case SCORE_SINK_RECENT: /* of the first four the first: with room for fewer they are what is
                                    kept */
             rank[t] = t < SINKS ? 2.0 * T - t : t;
             break;
-        case SCORE_RANDOM:
-            rank[t] = ckvc_rng_double(&rng);
-            break;
-        case SCORE_WINDOW:
-            rank[t] = (double)alpha[t];
-            break;
+        case SCORE_RANDOM: rank[t] = ckvc_rng_double(&rng); break;
+        case SCORE_WINDOW: rank[t] = (double)alpha[t]; break;
         default:
             assert(reference == SCORE_WINDOW_POOLED);
             if (t >= before_window) {

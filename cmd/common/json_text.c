@@ -38,9 +38,7 @@ void json_print_as_given(json_t *o) {
 
 enum { LIST_WHOLE = 8, LIST_HEAD = 3, ROWS_MAX = 24, CELL_MAX = 512 };
 
-static bool is_scalar(const json_t *v) {
-    return !json_is_object(v) && !json_is_array(v);
-}
+static bool is_scalar(const json_t *v) { return !json_is_object(v) && !json_is_array(v); }
 
 /* One value as text, cut to CELL_MAX; valid until the next call. What comes from a file must not
  * reach the terminal as control bytes. */

@@ -126,9 +126,7 @@ static ckvc_status check_outputs(const leaks_cli *c, const manifest *m, ckvc_err
 
 static void say_speed(const leak_record *r, double seconds) {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < r->n_against; i++) {
-        bytes += r->against[i].bytes;
-    }
+    for (size_t i = 0; i < r->n_against; i++) { bytes += r->against[i].bytes; }
     say("leaks: %.1f MB in %.2f s (%.0f MB/s)\n", (double)bytes / 1e6, seconds,
         (double)bytes / 1e6 / seconds);
 }

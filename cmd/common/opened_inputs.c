@@ -82,9 +82,7 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const 
             const uint32_t T = list->items[i].n_tokens;
             whole += ckvc_budget_tokens(budgets[b], T) >= T;
         }
-        while (budgets[same] != budgets[b]) {
-            same++;
-        }
+        while (budgets[same] != budgets[b]) { same++; }
         if (same < b || whole == 0) { continue; }
         if (budgets[b] >= (double)context) {
             ckvc_warn("budget %.10g is not below the model's context of %lld tokens: nothing is "

@@ -14,18 +14,14 @@ enum { CONFIG_MAX_BYTES = 1 << 20, WORD_MAX = 64 };
 
 /* ---- near misses ---- */
 
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Letters to insert, leave out, replace or swap with their neighbour, to make b of a. Both are
  * shorter than WORD_MAX. */
 static size_t edit_distance(const char *a, const char *b) {
     size_t row[3][WORD_MAX], n = strlen(b);
     size_t *before = row[0], *above = row[1], *now = row[2];
-    for (size_t j = 0; j <= n; j++) {
-        now[j] = j;
-    }
+    for (size_t j = 0; j <= n; j++) { now[j] = j; }
     for (size_t i = 1; a[i - 1]; i++) {
         size_t *oldest = before;
         before = above;
@@ -81,9 +77,7 @@ static opt_value *find(opt_values *v, const char *name, size_t n) {
     return NULL;
 }
 
-static bool is_list(const opt *o) {
-    return o->type == OPT_IS_LIST || o->type == OPT_IS_INPUTS;
-}
+static bool is_list(const opt *o) { return o->type == OPT_IS_LIST || o->type == OPT_IS_INPUTS; }
 
 const char *opt_metavar(const opt *o) {
     const bool names = o->type == OPT_IS_SETTING && !o->metavar;
@@ -94,18 +88,14 @@ char *opt_value_text(const opt_value *v) {
     const char *const *text = v->at;
     char room[64];
     switch (v->o->type) {
-    case OPT_IS_FLAG:
-        return ckvc_strdup(*(bool *)v->at ? "true" : "false");
+    case OPT_IS_FLAG: return ckvc_strdup(*(bool *)v->at ? "true" : "false");
     case OPT_IS_INT:
-    case OPT_IS_SIZE:
-        return ckvc_format("%lld", (long long)*(int64_t *)v->at);
-    case OPT_IS_DOUBLE:
-        return ckvc_format("%.10g", *(double *)v->at);
+    case OPT_IS_SIZE: return ckvc_format("%lld", (long long)*(int64_t *)v->at);
+    case OPT_IS_DOUBLE: return ckvc_format("%.10g", *(double *)v->at);
     case OPT_IS_TEXT:
     case OPT_IS_CHOICE:
     case OPT_IS_INPUT:
-    case OPT_IS_OUTPUT:
-        return *text ? ckvc_strdup(*text) : NULL;
+    case OPT_IS_OUTPUT: return *text ? ckvc_strdup(*text) : NULL;
     case OPT_IS_SETTING:
         return ckvc_strdup(setting_name(setting_of_option(v->o->name), v->at, room, sizeof room));
     case OPT_IS_LIST:
@@ -117,8 +107,7 @@ char *opt_value_text(const opt_value *v) {
         }
         return (char *)b.data;
     }
-    default:
-        return NULL;
+    default: return NULL;
     }
 }
 
@@ -229,14 +218,11 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     if (is_list(v->o) && v->from != from) { ((opt_list *)v->at)->n = 0; }
     v->from = from;
     switch (v->o->type) {
-    case OPT_IS_FLAG:
-        return set_flag(v->at, text, where, err);
+    case OPT_IS_FLAG: return set_flag(v->at, text, where, err);
     case OPT_IS_INT:
     case OPT_IS_DOUBLE:
-    case OPT_IS_SIZE:
-        return set_number(v->o, v->at, text, where, err);
-    case OPT_IS_SETTING:
-        return set_setting(v->o, v->at, text, where, err);
+    case OPT_IS_SIZE: return set_number(v->o, v->at, text, where, err);
+    case OPT_IS_SETTING: return set_setting(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
         USAGE_IF(!is_choice(v->o->metavar, text), "%s: got '%s', wanted one of %s", where, text,
                  v->o->metavar);
@@ -245,10 +231,8 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
         USAGE_IF(!*text, "%s: got an empty name, wanted %s", where, v->o->metavar);
         break;
     case OPT_IS_LIST:
-    case OPT_IS_INPUTS:
-        return add_items(v->at, text, where, err);
-    default:
-        break;
+    case OPT_IS_INPUTS: return add_items(v->at, text, where, err);
+    default: break;
     }
     *(const char **)v->at = text;
     return CKVC_OK;
@@ -298,13 +282,9 @@ static ckvc_status configure(opt_value *v, const char *text, opt_origin from, co
 /* ---- config files ---- */
 
 static char *trim(char *s) {
-    while (isspace((unsigned char)*s)) {
-        s++;
-    }
+    while (isspace((unsigned char)*s)) { s++; }
     size_t n = strlen(s);
-    while (n && isspace((unsigned char)s[n - 1])) {
-        s[--n] = 0;
-    }
+    while (n && isspace((unsigned char)s[n - 1])) { s[--n] = 0; }
     return s;
 }
 

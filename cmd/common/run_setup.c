@@ -74,9 +74,7 @@ const opt opts_run[] = {
 const opt opts_dry_run[] = {
     OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"), {0}};
 
-ckvc_table *run_setup_table(const run_setup *j) {
-    return j->tables ? j->tables->table : j->start;
-}
+ckvc_table *run_setup_table(const run_setup *j) { return j->tables ? j->tables->table : j->start; }
 
 void run_setup_close(run_setup *j) {
     json_decref(j->plan.leak_check);

@@ -19,12 +19,10 @@ static ckvc_status compare(const char *path, const json_t *ours, const json_t *t
     json_object_foreach(all, key, value) {
         const char *a = json_string_value(json_object_get(theirs, key)),
                    *b = json_string_value(json_object_get(ours, key));
-        if (!a || !b || strcmp(a, b) != 0) {
-            return ckvc_fail(err, CKVC_E_MISMATCH,
-                             "%s: was begun with %s %s, this command has %s; give the same, or "
-                             "begin anew with --force",
-                             path, key, a ? a : "unset", b ? b : "unset");
-        }
+        CKVC_FAIL_IF(!a || !b || strcmp(a, b) != 0, err, CKVC_E_MISMATCH,
+                     "%s: was begun with %s %s, this command has %s; give the same, or "
+                     "begin anew with --force",
+                     path, key, a ? a : "unset", b ? b : "unset");
     }
     return CKVC_OK;
 }
@@ -44,12 +42,9 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, const json_t *settings, c
     CKVC_AUTO_FREE char *text = NULL;
     size_t n = 0, end;
     c->path = ckvc_format("%s.checkpoint", c->out);
-    if (ckvc_file_exists(c->path) && !c->resume && !c->force) {
-        return ckvc_fail(
-            err, CKVC_E_CREATE,
-            "%s: a score was stopped here; go on with --resume, or begin anew with --force",
-            c->path);
-    }
+    CKVC_FAIL_IF(ckvc_file_exists(c->path) && !c->resume && !c->force, err, CKVC_E_CREATE,
+                 "%s: a score was stopped here; go on with --resume, or begin anew with --force",
+                 c->path);
     if (ckvc_file_exists(c->path) && c->resume) {
         CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
     }
@@ -79,6 +74,4 @@ void score_checkpoint_remove(const score_checkpoint *c) {
     if (c->path) { unlink(c->path); }
 }
 
-void score_checkpoint_fini(score_checkpoint *c) {
-    free(c->path);
-}
+void score_checkpoint_fini(score_checkpoint *c) { free(c->path); }

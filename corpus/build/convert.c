@@ -88,12 +88,8 @@ static size_t put_entity(const char *p, size_t n, ckvc_buffer *out) {
 }
 
 static void end_line(ckvc_buffer *out, int lines) {
-    for (size_t at = out->size; at > 0 && out->data[at - 1] == '\n' && lines > 0; at--) {
-        lines--;
-    }
-    for (; lines > 0; lines--) {
-        ckvc_buffer_u8(out, '\n');
-    }
+    for (size_t at = out->size; at > 0 && out->data[at - 1] == '\n' && lines > 0; at--) { lines--; }
+    for (; lines > 0; lines--) { ckvc_buffer_u8(out, '\n'); }
 }
 
 static void html_text(const char *text, size_t n, ckvc_buffer *out) {
@@ -246,15 +242,11 @@ static void info_line(const char *line, size_t n, ckvc_buffer *out) {
             continue;
         }
         ckvc_buffer_text(out, line[i + 1] == 'N' ? "See" : "see");
-        for (i += 5; i < n && line[i] != ':'; i++) {
-            ckvc_buffer_u8(out, (uint8_t)line[i]);
-        }
+        for (i += 5; i < n && line[i] != ':'; i++) { ckvc_buffer_u8(out, (uint8_t)line[i]); }
         if (i + 1 < n && line[i + 1] == ':') {
             i++;
         } else {
-            while (i + 1 < n && line[i + 1] != ',' && line[i + 1] != '.') {
-                i++;
-            }
+            while (i + 1 < n && line[i + 1] != ',' && line[i + 1] != '.') { i++; }
         }
     }
 }
@@ -299,9 +291,7 @@ static void rst_text(const char *text, size_t n, ckvc_buffer *out) {
         const char *line = text + i;
         length = line_length(line, n - i);
         size_t indent = 0;
-        while (indent < length && line[indent] == ' ') {
-            indent++;
-        }
+        while (indent < length && line[indent] == ' ') { indent++; }
         if (begins(line + indent, length - indent, ".. ") || is_rule(line, length) ||
             (indent < length && line[indent] == ':' &&
              memchr(line + indent + 1, ':', length - indent - 1))) {
@@ -369,9 +359,7 @@ static void tidy(const char *text, size_t n, bool typographic, ckvc_buffer *out)
             blanks_from = SIZE_MAX;
         }
     }
-    while (out->size > 0 && isspace(out->data[out->size - 1])) {
-        out->size--;
-    }
+    while (out->size > 0 && isspace(out->data[out->size - 1])) { out->size--; }
     ckvc_buffer_append(out, "", 0); /* sets the NUL again */
 }
 

@@ -10,9 +10,7 @@
 
 enum { REACH = 256, MAX_LINE = 20000 };
 
-bool cut_is_space(char c) {
-    return c == ' ' || c == '\n' || c == '\t';
-}
+bool cut_is_space(char c) { return c == ' ' || c == '\n' || c == '\t'; }
 
 /* ---- characters ---- */
 
@@ -62,15 +60,11 @@ static bool ends_no_line(int32_t c) {
            (c >= 0x0EC0 && c <= 0x0EC4) || c == 0x17D2 || c == 0x1039;
 }
 
-static bool char_begins(const char *text, size_t at) {
-    return ((uint8_t)text[at] & 0xC0) != 0x80;
-}
+static bool char_begins(const char *text, size_t at) { return ((uint8_t)text[at] & 0xC0) != 0x80; }
 
 static int32_t char_before(const char *text, size_t at) {
     size_t start = at - 1;
-    while (start > 0 && !char_begins(text, start)) {
-        start--;
-    }
+    while (start > 0 && !char_begins(text, start)) { start--; }
     return text_char(text + start, at - start);
 }
 
@@ -114,9 +108,7 @@ size_t cut_after(const char *text, size_t n, size_t at) {
 }
 
 size_t cut_after_fine(const char *text, size_t n, size_t at) {
-    while (at < n && cut_at(text, n, at) == CUT_NONE) {
-        at++;
-    }
+    while (at < n && cut_at(text, n, at) == CUT_NONE) { at++; }
     return at;
 }
 

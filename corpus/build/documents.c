@@ -117,15 +117,11 @@ static void add_parts(corpus *c, const corpus_document *d) {
         }
         add_document(c, &part);
         n -= part.size;
-        while (n > 0 && d->text[d->size - n] == '\n') {
-            n--;
-        }
+        while (n > 0 && d->text[d->size - n] == '\n') { n--; }
     }
 }
 
-static void inflate_end(z_stream *z) {
-    inflateEnd(z);
-}
+static void inflate_end(z_stream *z) { inflateEnd(z); }
 
 static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_buffer *out,
                                ckvc_err *err) {
@@ -139,15 +135,12 @@ static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_
         z.next_out = block;
         z.avail_out = sizeof block;
         rc = inflate(&z, Z_NO_FLUSH);
-        if (rc != Z_OK && rc != Z_STREAM_END) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: byte %lu: damaged gzip data (%s)", path,
-                             z.total_in, z.msg ? z.msg : "truncated");
-        }
+        CKVC_FAIL_IF(rc != Z_OK && rc != Z_STREAM_END, err, CKVC_E_DATA,
+                     "%s: byte %lu: damaged gzip data (%s)", path, z.total_in,
+                     z.msg ? z.msg : "truncated");
         ckvc_buffer_append(out, block, sizeof block - z.avail_out);
-        if (out->size > MAX_FILE_BYTES) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: more than %d bytes when unpacked", path,
-                             MAX_FILE_BYTES);
-        }
+        CKVC_FAIL_IF(out->size > MAX_FILE_BYTES, err, CKVC_E_DATA,
+                     "%s: more than %d bytes when unpacked", path, MAX_FILE_BYTES);
     }
     return CKVC_OK;
 }
@@ -227,12 +220,11 @@ static ckvc_status add_inside(corpus *c, const char *source, const char *path, c
 
 static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name,
                               int depth, ckvc_err *err) {
-    if (depth > MAX_DEPTH) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: folders more than %d deep", path, MAX_DEPTH);
-    }
+    CKVC_FAIL_IF(depth > MAX_DEPTH, err, CKVC_E_DATA, "%s: folders more than %d deep", path,
+                 MAX_DEPTH);
     struct dirent **list = NULL;
     const int n = scandir(path, &list, not_dots, by_bytes);
-    if (n < 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path); }
+    CKVC_FAIL_ERRNO_IF(n < 0, err, CKVC_E_NOINPUT, "%s", path);
     ckvc_status status = CKVC_OK;
     for (int i = 0; i < n; i++) {
         CKVC_AUTO_FREE char *inner = ckvc_path_join(path, list[i]->d_name);
@@ -259,9 +251,7 @@ void corpus_fini(corpus *c) {
         free(c->documents[i].text);
     }
     free(c->documents);
-    for (int i = 0; i < CORPUS_REASON_COUNT; i++) {
-        free(c->left_out[i].first);
-    }
+    for (int i = 0; i < CORPUS_REASON_COUNT; i++) { free(c->left_out[i].first); }
     free(c->seen.slots);
     *c = (corpus){0};
 }

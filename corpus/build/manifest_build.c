@@ -58,9 +58,7 @@ typedef struct builder {
 } builder;
 
 static void builder_fini(builder *b) {
-    for (size_t k = 0; k < b->n_sources; k++) {
-        free(b->sources[k].order);
-    }
+    for (size_t k = 0; k < b->n_sources; k++) { free(b->sources[k].order); }
     free(b->sources);
     free(b->cursors);
     vocabulary_fini(&b->words);
@@ -131,9 +129,7 @@ static ckvc_status shortest(const builder *b, const char *text, size_t n, int64_
 
 static size_t next_paragraph(const char *text, size_t n, size_t at) {
     at += cut_paragraph(text + at, n - at, LONG_PARAGRAPH);
-    while (at < n && cut_is_space(text[at])) {
-        at++;
-    }
+    while (at < n && cut_is_space(text[at])) { at++; }
     return at;
 }
 
@@ -210,9 +206,7 @@ static const char *split_of(const build_options *o, const corpus_document *d) {
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_bytes(named, strlen(named), digest);
     double place = 0.0, upto = 0.0;
-    for (int i = 7; i >= 0; i--) {
-        place = (place + digest[i]) / 256.0;
-    }
+    for (int i = 7; i >= 0; i--) { place = (place + digest[i]) / 256.0; }
     for (int i = 0; i < o->n_splits; i++) {
         upto += o->splits[i].share;
         if (place < upto) { return o->splits[i].name; }
@@ -359,9 +353,7 @@ static void order_documents(builder *b) {
     b->sources = ckvc_calloc(c->n_documents, sizeof *b->sources);
     for (size_t i = 0; i < c->n_documents; i++) {
         size_t k = 0;
-        while (k < b->n_sources && strcmp(b->sources[k].name, c->documents[i].source) != 0) {
-            k++;
-        }
+        while (k < b->n_sources && strcmp(b->sources[k].name, c->documents[i].source) != 0) { k++; }
         source_state *source = &b->sources[k];
         if (k == b->n_sources) {
             b->n_sources++;
@@ -401,27 +393,19 @@ static void shuffle_entries(builder *b) {
     const size_t n = b->out->n_entries;
     CKVC_AUTO_FREE manifest_entry *before = ckvc_copy(b->out->entries, n, sizeof *before);
     CKVC_AUTO_FREE uint32_t *order = ckvc_alloc(n, sizeof *order);
-    for (size_t i = 0; i < n; i++) {
-        order[i] = (uint32_t)i;
-    }
+    for (size_t i = 0; i < n; i++) { order[i] = (uint32_t)i; }
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 0, STAGE_ORDER);
     ckvc_rng_shuffle_u32(&rng, order, n);
-    for (size_t i = 0; i < n; i++) {
-        b->out->entries[i] = before[order[i]];
-    }
+    for (size_t i = 0; i < n; i++) { b->out->entries[i] = before[order[i]]; }
 }
 
 static ckvc_status build(builder *b) {
     const int64_t n_retrieval = (int64_t)(b->o->retrieval * (double)b->o->prompts + 0.5);
     order_documents(b);
     if (n_retrieval > 0 && b->c->n_documents > 0) { CKVC_TRY(collect_words(b)); }
-    for (int64_t i = 0; i < b->o->prompts - n_retrieval; i++) {
-        CKVC_TRY(add_text_prompt(b));
-    }
-    for (int64_t i = 0; i < n_retrieval; i++) {
-        CKVC_TRY(add_retrieval_prompt(b, (uint32_t)i));
-    }
+    for (int64_t i = 0; i < b->o->prompts - n_retrieval; i++) { CKVC_TRY(add_text_prompt(b)); }
+    for (int64_t i = 0; i < n_retrieval; i++) { CKVC_TRY(add_retrieval_prompt(b, (uint32_t)i)); }
     shuffle_entries(b);
     return CKVC_OK;
 }
@@ -446,9 +430,7 @@ void built_manifest_write(const built_manifest *m, ckvc_buffer *out) {
 }
 
 void built_manifest_fini(built_manifest *m) {
-    for (size_t i = 0; i < m->n_entries; i++) {
-        manifest_entry_fini(&m->entries[i]);
-    }
+    for (size_t i = 0; i < m->n_entries; i++) { manifest_entry_fini(&m->entries[i]); }
     free(m->entries);
     *m = (built_manifest){0};
 }

@@ -40,9 +40,7 @@ static void add_word(vocabulary *v, const char *word, size_t n) {
 
 static size_t add_ascii_run(vocabulary *v, const char *text, size_t n, size_t start) {
     size_t end = start;
-    while (end < n && islower((unsigned char)text[end])) {
-        end++;
-    }
+    while (end < n && islower((unsigned char)text[end])) { end++; }
     const size_t length = end - start;
     if (length >= 4 && length <= 9 && (start == 0 || strchr(" \n(\"", text[start - 1])) &&
         (end == n || strchr(" \n.,;:)\"", text[end]))) {
@@ -95,9 +93,7 @@ void vocabulary_fini(vocabulary *v) {
 /* ---- drawing ---- */
 static void draw_hex(ckvc_rng *rng, char *out) {
     int digits = ckvc_rng_below(rng, 2) ? 8 : 4;
-    for (int i = 0; i < digits; i++) {
-        out[i] = "0123456789abcdef"[ckvc_rng_below(rng, 16)];
-    }
+    for (int i = 0; i < digits; i++) { out[i] = "0123456789abcdef"[ckvc_rng_below(rng, 16)]; }
     out[digits] = '\0';
 }
 
@@ -113,12 +109,8 @@ static void draw_value(ckvc_rng *rng, const vocabulary *words, char *out, size_t
         snprintf(out, size, "%llu",
                  (unsigned long long)ckvc_rng_below(rng, (uint64_t)powers[ckvc_rng_below(rng, 5)]));
         break;
-    case 1:
-        draw_hex(rng, out);
-        break;
-    case 2:
-        snprintf(out, size, "%s", draw_word(rng, words));
-        break;
+    case 1: draw_hex(rng, out); break;
+    case 2: snprintf(out, size, "%s", draw_word(rng, words)); break;
     default: /* in this order, whatever the compiler does with arguments */
         first = draw_word(rng, words);
         snprintf(out, size, "%s-%s", first, draw_word(rng, words));
@@ -139,9 +131,7 @@ void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const vocabulary *words
             draw_hex(rng, plan->key[i]);
         }
         bool repeated = false;
-        for (int k = 0; k < i; k++) {
-            repeated |= strcmp(plan->key[k], plan->key[i]) == 0;
-        }
+        for (int k = 0; k < i; k++) { repeated |= strcmp(plan->key[k], plan->key[i]) == 0; }
         if (repeated) { continue; /* 64 words and 2^16 hexadecimal keys: a new one comes soon */ }
         draw_value(rng, words, plan->value[i], sizeof plan->value[i]);
         plan->place[i] = plan->scattered ? 0.9 * ckvc_rng_double(rng) : list_place;
@@ -149,13 +139,9 @@ void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const vocabulary *words
     }
     qsort(plan->place, (size_t)n_facts, sizeof *plan->place, ckvc_order_double);
     uint32_t order[RETRIEVAL_MAX_FACTS];
-    for (int i = 0; i < n_facts; i++) {
-        order[i] = (uint32_t)i;
-    }
+    for (int i = 0; i < n_facts; i++) { order[i] = (uint32_t)i; }
     ckvc_rng_shuffle_u32(rng, order, (uint64_t)n_facts);
-    for (int i = 0; i < n_facts; i++) {
-        plan->asked[i] = (int)order[i];
-    }
+    for (int i = 0; i < n_facts; i++) { plan->asked[i] = (int)order[i]; }
 }
 
 /* ---- rendering ---- */
@@ -195,9 +181,7 @@ void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, 
         done = at;
         fill_in(p->fact, plan->key[i], plan->value[i], out);
     }
-    while (done < n && filler[done] == ' ') {
-        done++;
-    }
+    while (done < n && filler[done] == ' ') { done++; }
     ckvc_buffer_append(out, filler + done, n - done);
     fill_in(p->question, plan->key[plan->asked[0]], plan->value[plan->asked[0]], out);
 }

@@ -26,9 +26,7 @@ static ckvc_status wrong(const scanner *s, const char *wanted) {
 
 /* The next character that is no white space; NUL (which stands nowhere in JSON) at the end. */
 static char peek(scanner *s) {
-    while (s->at < s->end && *s->at && strchr(" \t\r\n", *s->at)) {
-        s->at++;
-    }
+    while (s->at < s->end && *s->at && strchr(" \t\r\n", *s->at)) { s->at++; }
     return s->at < s->end ? *s->at : '\0';
 }
 
@@ -66,9 +64,7 @@ static ckvc_status take_string(scanner *s, ckvc_buffer *out) {
     s->at++;
     for (;;) {
         const char *plain = s->at;
-        while (s->at < s->end && *s->at != '"' && *s->at != '\\') {
-            s->at++;
-        }
+        while (s->at < s->end && *s->at != '"' && *s->at != '\\') { s->at++; }
         ckvc_buffer_append(out, plain, (size_t)(s->at - plain));
         if (s->at < s->end && *s->at == '"') { break; }
         if (s->end - s->at < 2) { return wrong(s, "a string without its end"); }

@@ -93,11 +93,9 @@ static ckvc_status text_of(const char *path, const manifest_entry *e, bool conti
         *n = part.size;
         return CKVC_OK;
     }
-    if (!tok) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "%s:%u: is given as tokens; --model DIR is needed to read its words", path,
-                         e->line);
-    }
+    CKVC_FAIL_IF(!tok, err, CKVC_E_USAGE,
+                 "%s:%u: is given as tokens; --model DIR is needed to read its words", path,
+                 e->line);
     ckvc_err why = {0};
     const ckvc_status st = tokenizer_decode(tok, part.ids, part.n_ids, true, text, n, &why);
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s:%u: %s", path, e->line, why.text);
@@ -139,10 +137,8 @@ static ckvc_status add_prompts(guard *g, ckvc_err *err) {
         g->prompt_of[i] = UINT32_MAX;
         if (!g->o->held_out[i]) { CKVC_TRY(add_prompt(g, i, err)); }
     }
-    if (g->n_prompts == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "%s: every prompt is held out; there is nothing to compare", m->path);
-    }
+    CKVC_FAIL_IF(g->n_prompts == 0, err, CKVC_E_USAGE,
+                 "%s: every prompt is held out; there is nothing to compare", m->path);
     g->spans = leak_index_create(&g->words, g->texts, g->n_texts);
     near_index_build(g->near);
     return CKVC_OK;
@@ -236,9 +232,7 @@ static ckvc_status look_at_text(guard *g, const char *field, const char *text, s
 static ckvc_status take_leaf(void *ctx, const json_leaf *leaf, ckvc_err *err) {
     guard *g = ctx;
     unsigned k = 0;
-    while (k < KEY_COUNT && strcmp(leaf->field, manifest_keys[k]) != 0) {
-        k++;
-    }
+    while (k < KEY_COUNT && strcmp(leaf->field, manifest_keys[k]) != 0) { k++; }
     g->foreign |= k == KEY_COUNT;
     g->keys |= k < KEY_COUNT ? 1u << k : 0;
     if (leaf->depth == 1 && (k == KEY_ID || strcmp(leaf->field, "_id") == 0)) {
@@ -259,10 +253,8 @@ static ckvc_status look_at_references(guard *g, const char *text, size_t n, ckvc
         !(g->keys & (1u << KEY_TOKENS | 1u << KEY_FILE | 1u << KEY_CONTINUATION_TOKENS))) {
         return CKVC_OK;
     }
-    if (g->line >= UINT32_MAX) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: more than %u lines of a manifest", g->path,
-                         UINT32_MAX - 1);
-    }
+    CKVC_FAIL_IF(g->line >= UINT32_MAX, err, CKVC_E_DATA, "%s: more than %u lines of a manifest",
+                 g->path, UINT32_MAX - 1);
     CKVC_AUTO(manifest_entry_fini) manifest_entry e = {0};
     CKVC_TRY(manifest_read_line(g->path, (uint32_t)g->line, text, n, &e, err));
     const char *const fields[] = {e.has_tokens ? "tokens"
@@ -351,10 +343,8 @@ static ckvc_status look_at_file(guard *g, const char *path, size_t number, ckvc_
     g->number = number;
     CKVC_TRY(line_stream_open(path, &s, err));
     CKVC_TRY(is_self(g, &g->self, err));
-    if (g->self && g->out->record.held_out == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "%s: is the manifest itself, and no prompt of it is held out", path);
-    }
+    CKVC_FAIL_IF(g->self && g->out->record.held_out == 0, err, CKVC_E_USAGE,
+                 "%s: is the manifest itself, and no prompt of it is held out", path);
     leak_forget(g->spans);
     CKVC_TRY(look_at_lines(g, s, err));
     line_stream_digest(s, a->sha256, &a->bytes);
@@ -372,10 +362,8 @@ static ckvc_status look_at_file(guard *g, const char *path, size_t number, ckvc_
 
 static ckvc_status check(guard *g, const char *const *paths, size_t n_paths, ckvc_err *err) {
     leak_record *r = &g->out->record;
-    if (n_paths == 0 || n_paths > LEAK_RECORD_MAX_AGAINST) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%zu files to compare with; want 1 to %d", n_paths,
-                         LEAK_RECORD_MAX_AGAINST);
-    }
+    CKVC_FAIL_IF(n_paths == 0 || n_paths > LEAK_RECORD_MAX_AGAINST, err, CKVC_E_USAGE,
+                 "%zu files to compare with; want 1 to %d", n_paths, LEAK_RECORD_MAX_AGAINST);
     r->against = ckvc_calloc(n_paths, sizeof *r->against);
     r->n_against = n_paths;
     g->out->shares = ckvc_calloc(g->m->n_entries, sizeof *g->out->shares);
@@ -383,9 +371,7 @@ static ckvc_status check(guard *g, const char *const *paths, size_t n_paths, ckv
     r->prompts = g->n_prompts;
     r->held_out = g->m->n_entries - g->n_prompts;
     find_within(g);
-    for (size_t i = 0; i < n_paths; i++) {
-        CKVC_TRY(look_at_file(g, paths[i], i, err));
-    }
+    for (size_t i = 0; i < n_paths; i++) { CKVC_TRY(look_at_file(g, paths[i], i, err)); }
     for (size_t i = 0; i < g->n_prompts; i++) {
         r->leaked_prompts += g->prompts[i].touched_by_any;
         g->out->shares[g->prompts[i].entry] |= g->prompts[i].touched_by_any;

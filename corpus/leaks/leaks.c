@@ -162,6 +162,4 @@ void leak_touched(const leak_index *x, bool *touched) {
     }
 }
 
-void leak_forget(leak_index *x) {
-    memset(x->found, 0, x->n_grams * sizeof *x->found);
-}
+void leak_forget(leak_index *x) { memset(x->found, 0, x->n_grams * sizeof *x->found); }

@@ -34,12 +34,8 @@ ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err)
     s->path = ckvc_strdup(path);
     s->raw = ckvc_alloc(BLOCK_BYTES, 1);
     s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (s->fd < 0 || fstat(s->fd, &info) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s", path);
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return ckvc_fail(err, CKVC_E_NOINPUT, "%s: not a regular file", path);
-    }
+    CKVC_FAIL_ERRNO_IF(s->fd < 0 || fstat(s->fd, &info) != 0, err, CKVC_E_NOINPUT, "%s", path);
+    CKVC_FAIL_IF(!S_ISREG(info.st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file", path);
     ckvc_sha256_init(&s->sha);
     *out = ckvc_take(&s);
     return CKVC_OK;
@@ -58,13 +54,9 @@ void line_stream_close(line_stream *s) {
 /* The file's next bytes into raw; *n 0 at its end. */
 static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
     ssize_t got;
-    do {
-        got = read(s->fd, s->raw, BLOCK_BYTES);
-    } while (got < 0 && errno == EINTR);
-    if (got < 0) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "%s: byte %llu", s->path,
-                               (unsigned long long)s->bytes);
-    }
+    do { got = read(s->fd, s->raw, BLOCK_BYTES); } while (got < 0 && errno == EINTR);
+    CKVC_FAIL_ERRNO_IF(got < 0, err, CKVC_E_IO, "%s: byte %llu", s->path,
+                       (unsigned long long)s->bytes);
     if (s->bytes == 0 && got >= 2 && s->raw[0] == 0x1F && s->raw[1] == 0x8B) {
         s->packed = true;
         if (inflateInit2(&s->z, 15 + 16) != Z_OK) { ckvc_out_of_memory(1, sizeof s->z); }
@@ -89,18 +81,16 @@ static ckvc_status unpack(line_stream *s, ckvc_err *err) {
                        : ckvc_fail(err, CKVC_E_DATA, "%s: gzip data end in the middle", s->path);
         }
     }
-    if (s->z_done && inflateReset(&s->z) != Z_OK) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s: zlib does not reset", s->path);
-    }
+    CKVC_FAIL_IF(s->z_done && inflateReset(&s->z) != Z_OK, err, CKVC_E_BUG,
+                 "%s: zlib does not reset", s->path);
     s->z.next_out = (unsigned char *)s->text + s->end;
     s->z.avail_out = BLOCK_BYTES;
     int rc = inflate(&s->z, Z_NO_FLUSH);
     s->end += BLOCK_BYTES - s->z.avail_out;
     s->z_done = rc == Z_STREAM_END;
-    if (rc != Z_OK && rc != Z_STREAM_END && !(rc == Z_BUF_ERROR && s->z.avail_in == 0)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: line %llu: damaged gzip data (%s)", s->path,
-                         (unsigned long long)s->line + 1, s->z.msg ? s->z.msg : "no message");
-    }
+    CKVC_FAIL_IF(rc != Z_OK && rc != Z_STREAM_END && !(rc == Z_BUF_ERROR && s->z.avail_in == 0),
+                 err, CKVC_E_DATA, "%s: line %llu: damaged gzip data (%s)", s->path,
+                 (unsigned long long)s->line + 1, s->z.msg ? s->z.msg : "no message");
     return CKVC_OK;
 }
 
@@ -134,10 +124,9 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
         size_t have = s->end - s->begin;
         char *newline = have > looked ? memchr(start + looked, '\n', have - looked) : NULL;
         size_t length = newline ? (size_t)(newline - start) : have;
-        if (length > LINE_STREAM_MAX_BYTES) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s:%llu: line of more than %d bytes", s->path,
-                             (unsigned long long)s->line + 1, LINE_STREAM_MAX_BYTES);
-        }
+        CKVC_FAIL_IF(length > LINE_STREAM_MAX_BYTES, err, CKVC_E_DATA,
+                     "%s:%llu: line of more than %d bytes", s->path,
+                     (unsigned long long)s->line + 1, LINE_STREAM_MAX_BYTES);
         if (newline || (s->at_end && have > 0)) {
             start[length] = '\0';
             s->begin += newline ? length + 1 : length;

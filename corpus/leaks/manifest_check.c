@@ -15,11 +15,9 @@ static ckvc_status length_of(const manifest *m, const manifest_entry *e, const t
     if (!part.is_ids) { return text_length(tok, part.text, part.size, !continuation, length, err); }
     *length = (int64_t)part.n_ids;
     for (size_t i = 0; tok && i < part.n_ids; i++) {
-        if (part.ids[i] >= tokenizer_vocab_size(tok)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: token %zu is %d; the model's vocabulary ends at %d", m->path,
-                             e->line, i, part.ids[i], tokenizer_vocab_size(tok) - 1);
-        }
+        CKVC_FAIL_IF(part.ids[i] >= tokenizer_vocab_size(tok), err, CKVC_E_DATA,
+                     "%s:%u: token %zu is %d; the model's vocabulary ends at %d", m->path, e->line,
+                     i, part.ids[i], tokenizer_vocab_size(tok) - 1);
     }
     return CKVC_OK;
 }
@@ -59,13 +57,9 @@ static check_group *group_of(manifest_facts *out, const manifest_entry *e) {
     return &out->groups[out->n_groups++];
 }
 
-static int64_t smaller(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t larger(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tokenizer *tok,
                            int64_t min_length, manifest_facts *out, ckvc_err *err) {

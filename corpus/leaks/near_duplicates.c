@@ -105,9 +105,7 @@ ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size
 /* The shingle's slot, or the free one where it would stand. */
 static shingle *slot_of(const near_index *x, uint64_t hash) {
     size_t s = hash_mixed(hash) & x->slot_mask;
-    while (x->slots[s].texts && x->slots[s].hash != hash) {
-        s = (s + 1) & x->slot_mask;
-    }
+    while (x->slots[s].texts && x->slots[s].hash != hash) { s = (s + 1) & x->slot_mask; }
     return &x->slots[s];
 }
 
@@ -133,9 +131,7 @@ static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n) {
 void near_index_build(near_index *x) {
     const size_t n_slots = power_of_two(x->n_hashes * 2, 64);
     size_t n_postings = 0, k = 0;
-    for (size_t i = 0; i < x->n_sets; i++) {
-        n_postings += prefix_length(x, x->sets[i].n);
-    }
+    for (size_t i = 0; i < x->n_sets; i++) { n_postings += prefix_length(x, x->sets[i].n); }
     x->slots = ckvc_calloc(n_slots, sizeof *x->slots);
     x->slot_mask = n_slots - 1;
     x->filter = hash_filter_make(x->n_hashes);
@@ -196,9 +192,7 @@ static bool find(near_index *x, const uint64_t *query, size_t n, size_t end, nea
 static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size_t limit) {
     if (n <= limit || limit >= DISTINCT_BITS / 2) { return true; }
     size_t bits = 64, seen = 0;
-    while (bits < DISTINCT_BITS && bits < n * 4) {
-        bits *= 2;
-    }
+    while (bits < DISTINCT_BITS && bits < n * 4) { bits *= 2; }
     memset(x->distinct_bits, 0, bits / 8);
     for (size_t i = 0; i < n && seen <= limit; i++) {
         size_t bit = hash_mixed(hashes[i]) & (bits - 1);
@@ -211,9 +205,7 @@ static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size
 
 static size_t count_known(const near_index *x, const uint64_t *hashes, size_t n) {
     size_t known = 0;
-    for (size_t i = 0; i < n; i++) {
-        known += texts_with(x, hashes[i]) > 0;
-    }
+    for (size_t i = 0; i < n; i++) { known += texts_with(x, hashes[i]) > 0; }
     return known;
 }
 

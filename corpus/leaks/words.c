@@ -16,10 +16,8 @@ enum { MAX_DECOMPOSED = 32 };
 /* Room for `more` bytes of words and the words in them: no allocation while a text is taken apart.
  */
 static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err) {
-    if (w->n_bytes + more > UINT32_MAX) {
-        return ckvc_fail(err, CKVC_E_DATA, "more than %u bytes of words; compare in parts",
-                         UINT32_MAX);
-    }
+    CKVC_FAIL_IF(w->n_bytes + more > UINT32_MAX, err, CKVC_E_DATA,
+                 "more than %u bytes of words; compare in parts", UINT32_MAX);
     CKVC_GROW(w->bytes, w->cap_bytes, w->n_bytes + more);
     CKVC_GROW(w->begin, w->cap_begin, w->n + more + 1);
     CKVC_GROW(w->hash, w->cap_hash, w->n + more);
@@ -95,9 +93,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
                 continue;
             }
             begin_word(&o);
-            do {
-                *to++ = c;
-            } while (++at < end && (c = folded((unsigned char)text[at])));
+            do { *to++ = c; } while (++at < end && (c = folded((unsigned char)text[at])));
             w->n_bytes = (size_t)(to - w->bytes);
         }
         if (at == n || (unsigned char)text[at] < 128) { continue; }
@@ -113,9 +109,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
     return CKVC_OK;
 }
 
-void words_clear(word_list *w) {
-    w->n = w->n_bytes = 0;
-}
+void words_clear(word_list *w) { w->n = w->n_bytes = 0; }
 
 void words_fini(word_list *w) {
     free(w->bytes);
@@ -137,12 +131,8 @@ void words_gram_hashes(const word_list *w, size_t first, size_t count, unsigned 
     const uint64_t *h = w->hash + first;
     uint64_t sum = 0, top = 1;
     if (count < n) { return; }
-    for (unsigned k = 0; k + 1 < n; k++) {
-        top *= M;
-    }
-    for (unsigned k = 0; k < n; k++) {
-        sum = sum * M + h[k];
-    }
+    for (unsigned k = 0; k + 1 < n; k++) { top *= M; }
+    for (unsigned k = 0; k < n; k++) { sum = sum * M + h[k]; }
     out[0] = sum;
     for (size_t i = n; i < count; i++) {
         sum = (sum - h[i - n] * top) * M + h[i];

@@ -36,12 +36,9 @@ ckvc_status fit_leaks_add(fit_leaks *l, const json_t *plan, const char *manifest
     }
     CKVC_AUTO(leak_record_fini) leak_record r = {0};
     CKVC_TRY(leak_record_parse(own, where, &r, err));
-    if (strcmp(r.manifest, manifest) != 0) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: run.json: its leak check is of manifest %.12s..., the run's is %.12s...", where,
-            r.manifest, manifest);
-    }
+    CKVC_FAIL_IF(strcmp(r.manifest, manifest) != 0, err, CKVC_E_DATA,
+                 "%s: run.json: its leak check is of manifest %.12s..., the run's is %.12s...",
+                 where, r.manifest, manifest);
     add_once(&l->checks, leak_record_json(&r));
     return CKVC_OK;
 }

@@ -45,9 +45,7 @@ static ckvc_status same_edges(const pairing *p, const char *field, const double 
 static ckvc_status same_start(const pairing *p, const struct side *a, const struct side *b) {
     char name[64];
     size_t i = 0;
-    while (i < a->n_states && a->entries[i] == b->entries[i]) {
-        i++;
-    }
+    while (i < a->n_states && a->entries[i] == b->entries[i]) { i++; }
     if (i == a->n_states) { return CKVC_OK; }
     snprintf(name, sizeof name, "%s, entry %zu,", a->kind->start_name, i);
     return same_number(p, name, (double)a->entries[i], (double)b->entries[i]);

@@ -14,9 +14,7 @@ static double one_digit_up(double x) {
     return ceil(x / unit * (1.0 - 1e-12)) * unit;
 }
 
-static const char *reward_units(bool sum) {
-    return sum ? "nats" : "nats per token";
-}
+static const char *reward_units(bool sum) { return sum ? "nats" : "nats per token"; }
 
 static const char *q_units(bool advantage, bool sum) {
     return !advantage ? reward_units(sum)

@@ -65,10 +65,8 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
     const fit_options *o = pool->options;
     const struct side s = shard_side_of(h, which);
     if (p->where) { return fit_match(&p->start, p->where, h, where, (int)which, err); }
-    if (s.actions.n > CQL_MAX_ACTIONS) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu actions, at most %d are fitted", where,
-                         s.actions.n, CQL_MAX_ACTIONS);
-    }
+    CKVC_FAIL_IF(s.actions.n > CQL_MAX_ACTIONS, err, CKVC_E_DATA,
+                 "%s: %zu actions, at most %d are fitted", where, s.actions.n, CQL_MAX_ACTIONS);
     p->counts = cql_counts_create(s.n_states, s.actions.n);
     CKVC_TRY(
         cql_counts_resample(p->counts, o->replicates, o->resample, o->seed, o->memory_max, err));
@@ -93,12 +91,10 @@ static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incomin
     }
     for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
         if (!(has >> side & 1)) { continue; }
-        if (seen->source[side] == from->source + 1) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: prompt %zu, id \"%s\", is there a second time; ids must be "
-                             "unique in a pass",
-                             from->where, i, p->id);
-        }
+        CKVC_FAIL_IF(seen->source[side] == from->source + 1, err, CKVC_E_DATA,
+                     "%s: prompt %zu, id \"%s\", is there a second time; ids must be "
+                     "unique in a pass",
+                     from->where, i, p->id);
         if (seen->source[side] > 0) {
             duplicate = true;
             continue;
@@ -122,20 +118,16 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     double part = reward;
     if (x->sides[r->side].kind->penalty) {
         const double reference = advantage ? prompt_records_baseline(x, r) : p->loss_full;
-        if (isnan(reference)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: /record row %u: prompt %u has no /baseline row for budget %u",
-                             where, row, r->prompt, r->budget);
-        }
+        CKVC_FAIL_IF(isnan(reference), err, CKVC_E_DATA,
+                     "%s: /record row %u: prompt %u has no /baseline row for budget %u", where, row,
+                     r->prompt, r->budget);
         part = reward_loss_part(reference, r->loss, x->s->h.setting.reduction, p->n_continuation);
     }
     const size_t state = prompt_records_state(x, r);
     ckvc_err inner;
     inner.status = CKVC_OK; /* its text alone would cost more to clear than a record to add */
     const ckvc_status st = cql_counts_add(side->counts, state, r->action, reward, part, &inner);
-    if (st != CKVC_OK) {
-        return ckvc_fail(err, st, "%s: /record row %u: %s", where, row, inner.text);
-    }
+    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s: /record row %u: %s", where, row, inner.text);
     if (pool->options->solver == FIT_ADAMW) {
         CKVC_GROW(side->rows, side->cap_rows, side->n_rows + 1);
         side->rows[side->n_rows++] =
@@ -146,10 +138,8 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
 
 static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
     const shard_header *h = &s->h;
-    if (shard_is_scan(h)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: a shard of a scan has no records to fit",
-                         from->where);
-    }
+    CKVC_FAIL_IF(shard_is_scan(h), err, CKVC_E_DATA, "%s: a shard of a scan has no records to fit",
+                 from->where);
     if (pool->where) {
         CKVC_TRY(fit_match(&pool->first, pool->where, h, from->where, -1, err));
     } else {
@@ -220,14 +210,10 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
         }
         incomplete |= !p->complete;
     }
-    if (!any && wanted > 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: has no pass %d", s->path, wanted);
-    }
-    if (!any) {
-        return ckvc_fail(
-            err, CKVC_E_DATA, "%s: has no complete pass with records%s", s->path,
-            incomplete ? "; finish it with calibrate --resume, or name a pass with --pass" : "");
-    }
+    CKVC_FAIL_IF(!any && wanted > 0, err, CKVC_E_DATA, "%s: has no pass %d", s->path, wanted);
+    CKVC_FAIL_IF(!any, err, CKVC_E_DATA, "%s: has no complete pass with records%s", s->path,
+                 incomplete ? "; finish it with calibrate --resume, or name a pass with --pass"
+                            : "");
     if (partial) {
         ckvc_warn("%s: %s is not complete: fitting the %u prompts that it has", s->path,
                   partial->name, partial->n_prompts_done);
@@ -314,9 +300,8 @@ static ckvc_status read_bare(fit_pool *pool, const source *s, uint32_t number, c
 static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < n; ++i) {
         for (size_t j = 0; j < i; ++j) {
-            if (strcmp(sources[i].path, sources[j].path) == 0) {
-                return ckvc_fail(err, CKVC_E_USAGE, "%s is named twice", sources[i].path);
-            }
+            CKVC_FAIL_IF(strcmp(sources[i].path, sources[j].path) == 0, err, CKVC_E_USAGE,
+                         "%s is named twice", sources[i].path);
         }
         if (ckvc_is_dir(sources[i].path)) {
             CKVC_TRY(run_open(sources[i].path, &sources[i].run, err));
@@ -336,24 +321,18 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
     *pool = (fit_pool){
         .options = o, .plans = json_array(), .passes = json_array(), .seen_at = json_object()};
     CKVC_AUTO_FREE source *sources = ckvc_calloc(n_paths, sizeof *sources);
-    for (size_t i = 0; i < n_paths; ++i) {
-        sources[i].path = paths[i];
-    }
+    for (size_t i = 0; i < n_paths; ++i) { sources[i].path = paths[i]; }
     const ckvc_status st = read_sources(pool, sources, n_paths, err);
     for (size_t i = 0; i < n_paths; ++i) {
         if (sources[i].run) { run_close(sources[i].run); }
     }
     CKVC_TRY(st);
     uint64_t n_prompts = 0;
-    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        n_prompts += pool->sides[i].n_prompts;
-    }
-    if (n_prompts == 0) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64
-                         " of other splits)",
-                         paths[0], pool->n_heldout, pool->n_filtered);
-    }
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { n_prompts += pool->sides[i].n_prompts; }
+    CKVC_FAIL_IF(n_prompts == 0, err, CKVC_E_DATA,
+                 "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64
+                 " of other splits)",
+                 paths[0], pool->n_heldout, pool->n_filtered);
     if (pool->n_duplicates > 0) {
         ckvc_warn(
             "%" PRIu64

@@ -43,9 +43,7 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
 static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
     const fit_pool_side *any = pool->sides;
-    while (!any->where) {
-        any++;
-    }
+    while (!any->where) { any++; }
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const ckvc_side which = (ckvc_side)i;
         /* The start table of the side's own shards; a side without records takes it from another
@@ -78,14 +76,11 @@ static double *signature_of(fit_pool *pool, const fit_options *o) {
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
                         fit_result **out, ckvc_err *err) {
     *out = NULL;
-    if (o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP)) {
-        return ckvc_fail(err, CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
-    }
+    CKVC_FAIL_IF(o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP), err,
+                 CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
     for (size_t i = 0; i < o->n_splits; ++i) {
-        if (strcmp(o->splits[i], "heldout") == 0) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "held-out prompts never enter a fit: --split heldout makes no sense");
-        }
+        CKVC_FAIL_IF(strcmp(o->splits[i], "heldout") == 0, err, CKVC_E_USAGE,
+                     "held-out prompts never enter a fit: --split heldout makes no sense");
     }
     CKVC_AUTO(fit_pool_fini) fit_pool pool = {0};
     CKVC_AUTO(fit_result_free_at) fit_result *r = ckvc_calloc(1, sizeof *r);
@@ -101,13 +96,11 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                                                    h->side[CKVC_SIDE_HEAD].n_actions,
                                                    h->side[CKVC_SIDE_GATE].n_actions),
                                  true);
-    if (!r->table) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
-                         "the format's limits",
-                         pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
-                         h->n_budgets);
-    }
+    CKVC_FAIL_IF(!r->table, err, CKVC_E_DATA,
+                 "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
+                 "the format's limits",
+                 pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
+                 h->n_budgets);
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
     fit_write_meta(&pool, o, r);

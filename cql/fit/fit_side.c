@@ -73,11 +73,10 @@ static ckvc_status fit_states(const fitting *f, fitted_side *out, ckvc_err *err)
         cql_certificate cert;
         cql_counts_state(f->pool->counts, s, out->scale, e->n + s * A, e->m + s * A,
                          e->l ? e->l + s * A : NULL);
-        if (!cql_solve_exact(A, e->n + s * A, e->m + s * A, f->o->cql_alpha, e->q + s * A, &cert)) {
-            return ckvc_fail(err, CKVC_E_BUG,
-                             "%s side, state %zu: the exact solver left a gradient of %g",
-                             ckvc_side_name(f->s.which), s, cert.gradient);
-        }
+        CKVC_FAIL_IF(
+            !cql_solve_exact(A, e->n + s * A, e->m + s * A, f->o->cql_alpha, e->q + s * A, &cert),
+            err, CKVC_E_BUG, "%s side, state %zu: the exact solver left a gradient of %g",
+            ckvc_side_name(f->s.which), s, cert.gradient);
         out->certificate =
             fmax(out->certificate, cert.gradient / state_size(A, e->n + s * A, e->m + s * A));
     }
@@ -100,10 +99,9 @@ static ckvc_status explain(const fitting *f, fitted_side *out, ckvc_err *err) {
                                           .part = f->e->l,
                                           .cql_alpha = f->o->cql_alpha,
                                           .exact = f->o->solver == FIT_EXACT});
-    if (out->why.n_failed > 0) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s side: the exact solver failed in %zu states",
-                         ckvc_side_name(f->s.which), out->why.n_failed);
-    }
+    CKVC_FAIL_IF(out->why.n_failed > 0, err, CKVC_E_BUG,
+                 "%s side: the exact solver failed in %zu states", ckvc_side_name(f->s.which),
+                 out->why.n_failed);
     for (size_t s = 0; s < f->s.n_states; ++s) {
         if (out->why.chosen[s] < 0) { continue; }
         noise += variance_count_noise(&fit, f->e->n + s * A, f->e->m + s * A, NOISE_DRAWS,
@@ -199,11 +197,9 @@ ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
     for (size_t s = 0; s < S; ++s) {
         chosen[s] = -1;
         incoming[s] = side_action(&f->s, f->start[s]);
-        if (incoming[s] < 0) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: %s, entry %zu, is %g, which is not on the grid of actions",
-                             f->where, f->s.kind->start_name, s, (double)f->start[s]);
-        }
+        CKVC_FAIL_IF(incoming[s] < 0, err, CKVC_E_DATA,
+                     "%s: %s, entry %zu, is %g, which is not on the grid of actions", f->where,
+                     f->s.kind->start_name, s, (double)f->start[s]);
     }
     if (out->fitted) {
         out->n_prompts = f->pool->n_prompts;

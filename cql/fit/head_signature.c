@@ -7,9 +7,7 @@
 #include "formats/shard/shard.h"
 #include "lib/base/memory.h"
 
-bool head_signature_there(const shard *s) {
-    return s->rho_sd && s->own_recent && s->own_entropy;
-}
+bool head_signature_there(const shard *s) { return s->rho_sd && s->own_recent && s->own_entropy; }
 
 void head_signature_add(head_signature *to, const shard *s, size_t p) {
     const size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
@@ -34,13 +32,12 @@ void head_signature_finish(head_signature *s) {
 
 static ckvc_status add_shard(head_signature *out, const shard *s, const char *where,
                              ckvc_err *err) {
-    if (!head_signature_there(s)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no statistics of heads", where);
-    }
-    if (out->values && (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,
-                         out->h.n_layers, out->h.n_kv_heads, s->h.n_layers, s->h.n_kv_heads);
-    }
+    CKVC_FAIL_IF(!head_signature_there(s), err, CKVC_E_DATA,
+                 "%s: its scan has no statistics of heads", where);
+    CKVC_FAIL_IF(out->values &&
+                     (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads),
+                 err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,
+                 out->h.n_layers, out->h.n_kv_heads, s->h.n_layers, s->h.n_kv_heads);
     for (size_t p = 0; p < s->n_prompts; ++p) {
         if (strcmp(s->prompts[p].split, "heldout") != 0) { head_signature_add(out, s, p); }
     }
@@ -54,19 +51,15 @@ ckvc_status head_signature_read(const run_dir *run, head_signature *out, ckvc_er
         const run_pass *pass = run_pass_at(run, i);
         if (pass->number == 0 && pass->complete) { scan = pass; }
     }
-    if (!scan) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: has no complete scan; `ckvc scan` makes one",
-                         run_path(run));
-    }
+    CKVC_FAIL_IF(!scan, err, CKVC_E_DATA, "%s: has no complete scan; `ckvc scan` makes one",
+                 run_path(run));
     for (size_t k = 0; k < scan->n_shards; ++k) {
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         CKVC_TRY(run_read_shard(run, scan, k, &rows, err));
         CKVC_TRY(add_shard(out, rows, run_path(run), err));
     }
-    if (out->n_prompts == 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: its scan has no prompts that are not held out",
-                         run_path(run));
-    }
+    CKVC_FAIL_IF(out->n_prompts == 0, err, CKVC_E_DATA,
+                 "%s: its scan has no prompts that are not held out", run_path(run));
     head_signature_finish(out);
     return CKVC_OK;
 }

@@ -49,12 +49,10 @@ static void batch_gradient(const cql_records *r, const uint32_t *order, size_t n
 ckvc_status cql_adamw(const cql_records *r, const cql_adamw_options *o, cql_shuffle shuffle,
                       double *q, ckvc_err *err) {
     const size_t n = r->n, cells = r->n_states * r->n_actions;
-    if (n > UINT32_MAX || o->batch == 0) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "AdamW takes at most 4294967295 records and a batch of at least 1; got "
-                         "%zu records, batch %u",
-                         n, o->batch);
-    }
+    CKVC_FAIL_IF(n > UINT32_MAX || o->batch == 0, err, CKVC_E_USAGE,
+                 "AdamW takes at most 4294967295 records and a batch of at least 1; got "
+                 "%zu records, batch %u",
+                 n, o->batch);
     for (size_t i = 0; i < n; ++i) {
         assert(r->at[i].state < r->n_states && r->at[i].action < r->n_actions);
     }
@@ -89,8 +87,6 @@ ckvc_status cql_adamw(const cql_records *r, const cql_adamw_options *o, cql_shuf
 void cql_seeded_order(const void *seed, uint32_t epoch, uint32_t *order, size_t n) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, *(const uint64_t *)seed, ckvc_rng_key("adamw"), STAGE_SHUFFLE + epoch);
-    for (size_t i = 0; i < n; ++i) {
-        order[i] = (uint32_t)i;
-    }
+    for (size_t i = 0; i < n; ++i) { order[i] = (uint32_t)i; }
     ckvc_rng_shuffle_u32(&rng, order, n);
 }

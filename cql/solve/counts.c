@@ -69,14 +69,12 @@ ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, cql_resamp
                  each = cells * (sizeof *c->rep_n + sizeof *c->rep_sum);
     size_t resampled = 0, all = 0;
     if (n_replicates == 0) { return CKVC_OK; }
-    if (!ckvc_mul_size(each, n_replicates, &resampled) || !ckvc_add_size(resampled, base, &all) ||
-        all > memory_max) {
-        return ckvc_fail(err, CKVC_E_MEMORY,
-                         "cannot resample: the statistics need %zu bytes with %u replicates, "
-                         "allowed are %zu; ask for at most %zu replicates",
-                         all, n_replicates, memory_max,
-                         base < memory_max ? (memory_max - base) / each : 0);
-    }
+    CKVC_FAIL_IF(!ckvc_mul_size(each, n_replicates, &resampled) ||
+                     !ckvc_add_size(resampled, base, &all) || all > memory_max,
+                 err, CKVC_E_MEMORY,
+                 "cannot resample: the statistics need %zu bytes with %u replicates, "
+                 "allowed are %zu; ask for at most %zu replicates",
+                 all, n_replicates, memory_max, base < memory_max ? (memory_max - base) / each : 0);
     c->n_replicates = n_replicates;
     c->kind = kind;
     c->seed = seed;
@@ -105,17 +103,14 @@ void cql_counts_prompt(cql_counts *c, const char *id) {
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part,
                            ckvc_err *err) {
     assert(state < c->n_states && action < c->n_actions && c->prompt > 0);
-    if (!(fabs(reward) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD)) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "a reward of %.17g (loss part %.17g) nats per token; wanted magnitudes up to %g",
-            reward, part, CQL_MAX_REWARD);
-    }
+    CKVC_FAIL_IF(!(fabs(reward) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD), err,
+                 CKVC_E_DATA,
+                 "a reward of %.17g (loss part %.17g) nats per token; wanted magnitudes up to %g",
+                 reward, part, CQL_MAX_REWARD);
     size_t at = state * c->n_actions + action;
     cell *s = &c->cells[at];
-    if (s->n >= MAX_RECORDS) {
-        return ckvc_fail(err, CKVC_E_DATA, "more than 2^32 records of one state and action");
-    }
+    CKVC_FAIL_IF(s->n >= MAX_RECORDS, err, CKVC_E_DATA,
+                 "more than 2^32 records of one state and action");
     fixed value = to_fixed(reward, UNIT_BITS);
     s->n++;
     s->sum += value;
@@ -150,13 +145,9 @@ static cell pooled(const cql_counts *c) {
     return all;
 }
 
-uint64_t cql_counts_records(const cql_counts *c) {
-    return pooled(c).n;
-}
+uint64_t cql_counts_records(const cql_counts *c) { return pooled(c).n; }
 
-uint64_t cql_counts_prompts(const cql_counts *c, size_t state) {
-    return c->prompts[state];
-}
+uint64_t cql_counts_prompts(const cql_counts *c, size_t state) { return c->prompts[state]; }
 
 double cql_counts_sd(const cql_counts *c, bool of_parts) {
     cell all = pooled(c);

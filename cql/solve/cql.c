@@ -53,9 +53,7 @@ double cql_logsumexp(size_t n, const double *x) {
         if (x[i] > top) { top = x[i]; }
     }
     if (!isfinite(top)) { return top; }
-    for (size_t i = 0; i < n; ++i) {
-        sum += exp(x[i] - top);
-    }
+    for (size_t i = 0; i < n; ++i) { sum += exp(x[i] - top); }
     return top + log(sum);
 }
 
@@ -174,9 +172,7 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
 int cql_choose(const ckvc_actions *actions, const double *q) {
     double top = -INFINITY, nearest = INFINITY;
     int best = -1;
-    for (size_t a = 0; a < actions->n; ++a) {
-        top = fmax(top, q[a]);
-    }
+    for (size_t a = 0; a < actions->n; ++a) { top = fmax(top, q[a]); }
     if (!isfinite(top)) { return -1; }
     for (size_t a = 0; a < actions->n; ++a) {
         double distance = actions->grid ? fabs(actions->grid[a] - actions->safe) : 0.0;

@@ -20,12 +20,11 @@ ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part,
                               cql_logged **out, ckvc_err *err) {
     *out = NULL;
     size_t states = 0;
-    if (!ckvc_mul_size(n_states + 1, sizeof(size_t) + sizeof(uint32_t), &states) ||
-        states > memory_max) {
-        return ckvc_fail(err, CKVC_E_MEMORY,
-                         "%zu states are more than the %zu bytes allowed for records hold",
-                         n_states, memory_max);
-    }
+    CKVC_FAIL_IF(!ckvc_mul_size(n_states + 1, sizeof(size_t) + sizeof(uint32_t), &states) ||
+                     states > memory_max,
+                 err, CKVC_E_MEMORY,
+                 "%zu states are more than the %zu bytes allowed for records hold", n_states,
+                 memory_max);
     cql_logged *l = ckvc_calloc(1, sizeof *l);
     l->n_states = n_states;
     l->n_actions = n_actions;
@@ -61,12 +60,10 @@ static ckvc_status grow_blocks(cql_logged *l, ckvc_err *err) {
     size_t want = l->cap_blocks > 0 ? 2 * l->cap_blocks : 256, cells = 0, bytes = 0;
     size_t per = sizeof *l->n + sizeof *l->sum + (l->with_part ? sizeof *l->part : 0);
     size_t blocks = want * (sizeof *l->blocks + sizeof *l->order);
-    if (want >= NO_BLOCK || !ckvc_mul_size(want, l->n_actions, &cells) ||
-        !ckvc_mul_size(cells, per, &bytes) || bytes + blocks > l->memory_max) {
-        return ckvc_fail(err, CKVC_E_MEMORY,
-                         "records of %zu prompts need more than the %zu bytes allowed",
-                         l->n_prompts, l->memory_max);
-    }
+    CKVC_FAIL_IF(want >= NO_BLOCK || !ckvc_mul_size(want, l->n_actions, &cells) ||
+                     !ckvc_mul_size(cells, per, &bytes) || bytes + blocks > l->memory_max,
+                 err, CKVC_E_MEMORY, "records of %zu prompts need more than the %zu bytes allowed",
+                 l->n_prompts, l->memory_max);
     l->blocks = ckvc_realloc_array(l->blocks, want, sizeof *l->blocks);
     l->n = ckvc_realloc_array(l->n, cells, sizeof *l->n);
     l->sum = ckvc_realloc_array(l->sum, cells, sizeof *l->sum);
@@ -78,13 +75,12 @@ static ckvc_status grow_blocks(cql_logged *l, ckvc_err *err) {
 ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,
                            double part, double baseline, ckvc_err *err) {
     assert(state < l->n_states && action < l->n_actions && l->n_prompts > 0);
-    if (!(fabs(advantage) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD) ||
-        !(fabs(baseline) <= CQL_MAX_REWARD)) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "an advantage of %.17g (loss part %.17g, baseline %.17g) nats per token; "
-                         "wanted magnitudes up to %g",
-                         advantage, part, baseline, CQL_MAX_REWARD);
-    }
+    CKVC_FAIL_IF(!(fabs(advantage) <= CQL_MAX_REWARD) || !(fabs(part) <= CQL_MAX_REWARD) ||
+                     !(fabs(baseline) <= CQL_MAX_REWARD),
+                 err, CKVC_E_DATA,
+                 "an advantage of %.17g (loss part %.17g, baseline %.17g) nats per token; "
+                 "wanted magnitudes up to %g",
+                 advantage, part, baseline, CQL_MAX_REWARD);
     size_t A = l->n_actions, prompt = l->n_prompts - 1, i = l->latest[state];
     if (i == NO_BLOCK || l->blocks[i].prompt != prompt) {
         if (l->n_blocks == l->cap_blocks) { CKVC_TRY(grow_blocks(l, err)); }
@@ -96,9 +92,7 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
         if (l->part) { memset(l->part + i * A, 0, A * sizeof *l->part); }
     }
     uint64_t before = 0;
-    for (size_t a = 0; a < A; ++a) {
-        before += l->n[i * A + a];
-    }
+    for (size_t a = 0; a < A; ++a) { before += l->n[i * A + a]; }
     l->blocks[i].baseline += (baseline - l->blocks[i].baseline) / (double)(before + 1);
     l->n[i * A + action]++;
     l->sum[i * A + action] += advantage;
@@ -110,12 +104,8 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
 void cql_logged_finish(cql_logged *l) {
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
     /* a stable counting sort by state: prompts stay in their order */
-    for (size_t i = 0; i < l->n_blocks; ++i) {
-        l->first[l->blocks[i].state + 1]++;
-    }
-    for (size_t s = 0; s < l->n_states; ++s) {
-        l->first[s + 1] += l->first[s];
-    }
+    for (size_t i = 0; i < l->n_blocks; ++i) { l->first[l->blocks[i].state + 1]++; }
+    for (size_t s = 0; s < l->n_states; ++s) { l->first[s + 1] += l->first[s]; }
     for (size_t i = 0; i < l->n_blocks; ++i) {
         l->order[l->first[l->blocks[i].state]++] = (uint32_t)i;
     }
@@ -162,9 +152,7 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
             mean[a] += dw * (bs[a] + base * (double)bn[a]);
         }
     }
-    for (size_t a = 0; a < A; ++a) {
-        mean[a] = n[a] > 0 ? mean[a] / (double)n[a] / scale : 0.0;
-    }
+    for (size_t a = 0; a < A; ++a) { mean[a] = n[a] > 0 ? mean[a] / (double)n[a] / scale : 0.0; }
     return prompts;
 }
 

@@ -34,10 +34,8 @@ ckvc_status cql_resampled_choices(const cql_resampled *s, const ckvc_actions *ac
         for (uint32_t r = 0; r < s->n_replicates; ++r) {
             int chosen =
                 s->state(s, r, i, n, mean) > 0 ? cql_choice(actions, n, mean, cql_alpha) : -1;
-            if (chosen < -1) {
-                return ckvc_fail(err, CKVC_E_BUG,
-                                 "replicate %u, state %zu: the exact solver failed", r, i);
-            }
+            CKVC_FAIL_IF(chosen < -1, err, CKVC_E_BUG,
+                         "replicate %u, state %zu: the exact solver failed", r, i);
             choices[(size_t)r * s->n_states + i] = chosen < 0 ? CQL_NO_CHOICE : (uint16_t)chosen;
         }
     }
@@ -53,9 +51,7 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
             uint16_t a = choices[(size_t)r * n_states + s];
             if (a != CQL_NO_CHOICE) { share_s[a] += 1.0f; /* whole numbers: exact */ }
         }
-        for (size_t a = 0; a < n_actions; ++a) {
-            share_s[a] /= (float)n_replicates;
-        }
+        for (size_t a = 0; a < n_actions; ++a) { share_s[a] /= (float)n_replicates; }
     }
 }
 
@@ -65,9 +61,7 @@ static size_t differences(const cql_resampled *s, uint32_t r, size_t state, int 
     size_t prompts = s->state(s, r, state, n, d);
     bool known = other < 0 || n[other] > 0;
     double base = other < 0 || !known ? 0.0 : d[other];
-    for (size_t a = 0; a < s->n_actions; ++a) {
-        d[a] = known && n[a] > 0 ? d[a] - base : NAN;
-    }
+    for (size_t a = 0; a < s->n_actions; ++a) { d[a] = known && n[a] > 0 ? d[a] - base : NAN; }
     return prompts;
 }
 

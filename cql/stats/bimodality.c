@@ -52,9 +52,7 @@ static size_t hull(const double *x, const double *y, double sign, size_t first, 
     for (size_t c = 0; c + 1 < n; c++) {
         size_t a = touch[c], b = touch[c + 1];
         double slope = (y[b] - y[a]) / (x[b] - x[a]);
-        for (size_t i = a; i < b; i++) {
-            out[i] = y[a] + slope * (x[i] - x[a]);
-        }
+        for (size_t i = a; i < b; i++) { out[i] = y[a] + slope * (x[i] - x[a]); }
     }
     out[last] = y[last];
     return n;
@@ -101,12 +99,8 @@ static double dip_of(dip_work *w, const double *x, const double *lower, const do
         }
         /* Outside of it the distances of the function to the two; at its ends the unimodal function
          * may jump as the sample does. */
-        for (size_t i = first; i < left; i++) {
-            dip = fmax(dip, upper[i] - w->minorant[i]);
-        }
-        for (size_t i = right + 1; i <= last; i++) {
-            dip = fmax(dip, w->majorant[i] - lower[i]);
-        }
+        for (size_t i = first; i < left; i++) { dip = fmax(dip, upper[i] - w->minorant[i]); }
+        for (size_t i = right + 1; i <= last; i++) { dip = fmax(dip, w->majorant[i] - lower[i]); }
         if (left == first && right == last) { return dip; }
         first = left;
         last = right;
@@ -152,9 +146,7 @@ static double sarle_of(const double *x, const double *count, size_t k) {
 bimodality bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
                            uint64_t seed) {
     double total = 0;
-    for (size_t i = 0; i < k; i++) {
-        total += count[i];
-    }
+    for (size_t i = 0; i < k; i++) { total += count[i]; }
     bimodality out = {.n = (uint64_t)total, .dip = NAN, .sarle = NAN, .p = NAN, .at_ends = NAN};
     if (out.n == 0) { return out; }
     CKVC_AUTO(work_fini) dip_work w = work_of(k + 1);
@@ -167,9 +159,7 @@ bimodality bimodality_test(const double *grid, const double *count, size_t k, ui
     uint32_t as_large = 0;
     for (uint32_t s = 0; s < samples; s++) {
         memset(drawn, 0, k * sizeof *drawn);
-        for (uint64_t i = 0; i < out.n; i++) {
-            drawn[ckvc_rng_below(&rng, k)] += 1;
-        }
+        for (uint64_t i = 0; i < out.n; i++) { drawn[ckvc_rng_below(&rng, k)] += 1; }
         /* equal dips compare as equal, whatever the rounding on their way */
         as_large += dip_of_counts(&w, drawn, k, total) >= out.dip - 1e-12;
     }

@@ -76,9 +76,7 @@ decided decided_of(const decided_from *from) {
     }
     for (size_t s = 0; s < S; ++s) {
         uint64_t total = 0;
-        for (size_t a = 0; a < A; ++a) {
-            total += from->n[s * A + a];
-        }
+        for (size_t a = 0; a < A; ++a) { total += from->n[s * A + a]; }
         d.chosen[s] = -1;
         if (total == 0) { continue; }
         d.records[d.n_supported++] = total;

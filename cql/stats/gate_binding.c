@@ -22,22 +22,14 @@ void gate_binding_merge(gate_binding *into, const gate_binding *from) {
     uint64_t *sums = &into->n;
     const uint64_t *more = &from->n;
     _Static_assert(sizeof *into % sizeof *sums == 0, "sums and nothing else");
-    for (size_t i = 0; i < sizeof *into / sizeof *sums; i++) {
-        sums[i] += more[i];
-    }
+    for (size_t i = 0; i < sizeof *into / sizeof *sums; i++) { sums[i] += more[i]; }
 }
 
-static double per(uint64_t a, uint64_t b) {
-    return b ? (double)a / (double)b : NAN;
-}
+static double per(uint64_t a, uint64_t b) { return b ? (double)a / (double)b : NAN; }
 
-double gate_binding_share(const gate_binding *b) {
-    return per(b->binding, b->n);
-}
+double gate_binding_share(const gate_binding *b) { return per(b->binding, b->n); }
 
-double gate_binding_differ_share(const gate_binding *b) {
-    return per(b->differ, b->n);
-}
+double gate_binding_differ_share(const gate_binding *b) { return per(b->differ, b->n); }
 
 bool gate_is_alive(const gate_binding *b) {
     return gate_binding_differ_share(b) >= GATE_ALIVE_SHARE;

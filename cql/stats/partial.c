@@ -24,9 +24,7 @@ typedef struct partial_work {
 static partial_work work_of(size_t n) {
     partial_work w = {.drawn = ckvc_alloc((PARTIAL_CONTROLS_MAX + 3) * n, sizeof *w.drawn),
                       .rows = ckvc_alloc(n, sizeof *w.rows)};
-    for (size_t i = 0; i < PARTIAL_CONTROLS_MAX + 2; i++) {
-        w.columns[i] = w.drawn + (i + 1) * n;
-    }
+    for (size_t i = 0; i < PARTIAL_CONTROLS_MAX + 2; i++) { w.columns[i] = w.drawn + (i + 1) * n; }
     return w;
 }
 
@@ -37,20 +35,14 @@ static void work_fini(partial_work *w) {
 
 static double dot(const double *a, const double *b, size_t n) {
     double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += a[i] * b[i];
-    }
+    for (size_t i = 0; i < n; i++) { sum += a[i] * b[i]; }
     return sum;
 }
 
 static double centre(double *a, size_t n) {
     double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        sum += a[i];
-    }
-    for (size_t i = 0; i < n; i++) {
-        a[i] -= sum / (double)n;
-    }
+    for (size_t i = 0; i < n; i++) { sum += a[i]; }
+    for (size_t i = 0; i < n; i++) { a[i] -= sum / (double)n; }
     return sqrt(dot(a, a, n));
 }
 
@@ -60,9 +52,7 @@ static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n) {
     for (int pass = 0; pass < 2; pass++) {
         for (size_t u = 0; u < n_unit; u++) {
             const double share = dot(a, unit[u], n);
-            for (size_t i = 0; i < n; i++) {
-                a[i] -= share * unit[u][i];
-            }
+            for (size_t i = 0; i < n; i++) { a[i] -= share * unit[u][i]; }
         }
     }
     return before > 0 && sqrt(dot(a, a, n)) > NOTHING_LEFT * before;
@@ -77,9 +67,7 @@ static partial_result correlate(partial_work *w, const partial_columns *c, bool 
     for (size_t k = 0; k < c->n_controls + 2; k++) {
         const double *from = k < c->n_controls ? c->controls[k] : k == c->n_controls ? c->x : c->y;
         double *to = w->columns[k];
-        for (size_t i = 0; i < c->n; i++) {
-            w->drawn[i] = from[rows ? rows[i] : i];
-        }
+        for (size_t i = 0; i < c->n; i++) { w->drawn[i] = from[rows ? rows[i] : i]; }
         if (ranks) {
             rank_average(w->drawn, c->n, to);
         } else {
@@ -88,9 +76,7 @@ static partial_result correlate(partial_work *w, const partial_columns *c, bool 
         left[k] = take_out(to, unit, n_unit, c->n);
         if (left[k] && k < c->n_controls) {
             const double size = sqrt(dot(to, to, c->n));
-            for (size_t i = 0; i < c->n; i++) {
-                to[i] /= size;
-            }
+            for (size_t i = 0; i < c->n; i++) { to[i] /= size; }
             unit[n_unit++] = to;
         }
     }
@@ -113,9 +99,7 @@ partial_result partial_correlation(const partial_columns *c, bool ranks, uint32_
     size_t defined = 0;
     ckvc_rng_init(&rng, seed, stream, STAGE_PARTIAL);
     for (uint32_t b = 0; b < replicates; b++) {
-        for (size_t i = 0; i < c->n; i++) {
-            w.rows[i] = ckvc_rng_below(&rng, c->n);
-        }
+        for (size_t i = 0; i < c->n; i++) { w.rows[i] = ckvc_rng_below(&rng, c->n); }
         r[defined] = correlate(&w, c, ranks, w.rows).r;
         defined += isfinite(r[defined]);
     }

@@ -31,17 +31,13 @@ static void centred_ranks(const double *x, size_t n, double *out) {
         defined &= !isnan(x[i]);
     }
     if (!defined) {
-        for (size_t i = 0; i < n; ++i) {
-            out[i] = NAN;
-        }
+        for (size_t i = 0; i < n; ++i) { out[i] = NAN; }
         return;
     }
     qsort(sorted, n, sizeof *sorted, by_value);
     for (size_t first = 0; first < n;) {
         size_t last = first;
-        while (last + 1 < n && sorted[last + 1].value == sorted[first].value) {
-            last++;
-        }
+        while (last + 1 < n && sorted[last + 1].value == sorted[first].value) { last++; }
         /* ranks first+1 ... last+1 average to (first + last + 2) / 2 */
         for (size_t i = first; i <= last; ++i) {
             out[sorted[i].index] = (double)(first + last + 2) - (double)(n + 1);
@@ -66,9 +62,7 @@ double rank_spearman(const double *x, const double *y, size_t n) {
 
 void rank_average(const double *x, size_t n, double *out) {
     centred_ranks(x, n, out);
-    for (size_t i = 0; i < n; ++i) {
-        out[i] = (out[i] + (double)(n + 1)) / 2;
-    }
+    for (size_t i = 0; i < n; ++i) { out[i] = (out[i] + (double)(n + 1)) / 2; }
 }
 
 size_t rank_bin_size(size_t n, size_t n_bins, size_t bin) {
@@ -140,14 +134,10 @@ rank_interval rank_mean_interval(const double *d, size_t n) {
     rank_interval r = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN, .n = n};
     if (n == 0) { return r; }
     double sum = 0.0, squares = 0.0;
-    for (size_t i = 0; i < n; ++i) {
-        sum += d[i];
-    }
+    for (size_t i = 0; i < n; ++i) { sum += d[i]; }
     r.mean = sum / (double)n;
     if (n < 2) { return r; }
-    for (size_t i = 0; i < n; ++i) {
-        squares += (d[i] - r.mean) * (d[i] - r.mean);
-    }
+    for (size_t i = 0; i < n; ++i) { squares += (d[i] - r.mean) * (d[i] - r.mean); }
     r.se = sqrt(squares / (double)(n - 1) / (double)n);
     double half = t_975((double)(n - 1)) * r.se;
     r.lo = r.mean - half;

@@ -26,9 +26,7 @@ stability_spread stability_spread_of(const double *values, size_t n) {
     return s;
 }
 
-double stability_spearman_brown(double rho) {
-    return rho > 0.0 ? 2.0 * rho / (1.0 + rho) : rho;
-}
+double stability_spearman_brown(double rho) { return rho > 0.0 ? 2.0 * rho / (1.0 + rho) : rho; }
 
 void stability_correct(stability_spread *halves) {
     halves->mean = stability_spearman_brown(halves->mean);
@@ -64,17 +62,13 @@ static double agreement(size_t n_states, size_t n_budgets, const double *x, cons
 static void shuffled(const cql_logged *l, uint64_t seed, uint32_t repeat, uint32_t *order) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, repeat, STAGE_SUBSET);
-    for (size_t p = 0; p < l->n_prompts; ++p) {
-        order[p] = (uint32_t)p;
-    }
+    for (size_t p = 0; p < l->n_prompts; ++p) { order[p] = (uint32_t)p; }
     ckvc_rng_shuffle_u32(&rng, order, l->n_prompts);
 }
 
 static void only(uint8_t *weight, size_t n_prompts, const uint32_t *order, size_t n) {
     memset(weight, 0, n_prompts);
-    for (size_t i = 0; i < n; ++i) {
-        weight[order[i]] = 1;
-    }
+    for (size_t i = 0; i < n; ++i) { weight[order[i]] = 1; }
 }
 
 /* values [S] of the table fitted from a subset; out's records and supported states grow by its. */
@@ -87,12 +81,8 @@ static ckvc_status table_of(const stability_fit *s, const cql_subset *of, double
         int a = -1;
         if (cql_logged_state(s->l, i, of, s->fit.reward, s->fit.scale, n, mean) > 0) {
             a = cql_choice(actions, n, mean, s->fit.cql_alpha);
-            if (a < -1) {
-                return ckvc_fail(err, CKVC_E_BUG, "state %zu: the exact solver failed", i);
-            }
-            for (size_t k = 0; k < actions->n; ++k) {
-                out->records += (double)n[k];
-            }
+            CKVC_FAIL_IF(a < -1, err, CKVC_E_BUG, "state %zu: the exact solver failed", i);
+            for (size_t k = 0; k < actions->n; ++k) { out->records += (double)n[k]; }
             out->supported += 1.0;
         }
         values[i] = actions->grid[a < 0 ? s->incoming[i] : a];
@@ -157,9 +147,7 @@ ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeat
         memset(sum, 0, 2 * N * sizeof *sum);
         for (size_t i = 0; i < l->n_states; ++i) {
             int a = cql_logged_choice(l, i, &of, &s->fit);
-            if (a < -1) {
-                return ckvc_fail(err, CKVC_E_BUG, "state %zu: the exact solver failed", i);
-            }
+            CKVC_FAIL_IF(a < -1, err, CKVC_E_BUG, "state %zu: the exact solver failed", i);
             const bool changed = a >= 0 && a != s->incoming[i];
             for (size_t k = l->first[i]; k < l->first[i + 1]; ++k) {
                 size_t at = (size_t)l->order[k] * A + (size_t)(a < 0 ? 0 : a);
@@ -178,9 +166,7 @@ ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeat
             }
         }
     }
-    for (size_t p = 0; p < N; ++p) {
-        gain[p] = times[p] > 0.0 ? gain[p] / times[p] : NAN;
-    }
+    for (size_t p = 0; p < N; ++p) { gain[p] = times[p] > 0.0 ? gain[p] / times[p] : NAN; }
     return CKVC_OK;
 }
 
@@ -211,14 +197,10 @@ static void across_halves(const cql_logged *l, uint8_t *weight, double *other, d
             const cql_subset of = {weight, 1.0, 0};
             cql_logged_state(l, i, &of, CQL_ADVANTAGE, 1.0, n, mean[half]);
             whole &= by_mean(l->n_actions, n, mean[half], rank[half]);
-            for (size_t p = 0; p < l->n_prompts; ++p) {
-                weight[p] = !weight[p];
-            }
+            for (size_t p = 0; p < l->n_prompts; ++p) { weight[p] = !weight[p]; }
         }
         for (int half = 0; half < 2 && whole; ++half) {
-            for (size_t a = 0; a < l->n_actions; ++a) {
-                other[a] += mean[!half][rank[half][a]];
-            }
+            for (size_t a = 0; a < l->n_actions; ++a) { other[a] += mean[!half][rank[half][a]]; }
             *states += 1.0;
         }
     }

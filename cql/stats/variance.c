@@ -98,9 +98,7 @@ static double action_component(const sums *s) {
     return (s->action / s->df_action - s->rest / s->df_rest) / (s->n_prompts / (double)s->n_states);
 }
 
-static double ratio(double part, double whole) {
-    return whole > 0.0 ? part / whole : NAN;
-}
+static double ratio(double part, double whole) { return whole > 0.0 ? part / whole : NAN; }
 
 variance_split variance_of(const cql_logged *l, cql_reward reward) {
     size_t most = 0, A = l->n_actions;
@@ -185,9 +183,7 @@ static variance_bound bound_of(const cql_logged *l, size_t state, double delta) 
 }
 
 void variance_bounds(const cql_logged *l, double delta, variance_bound *of) {
-    for (size_t s = 0; s < l->n_states; ++s) {
-        of[s] = bound_of(l, s, delta);
-    }
+    for (size_t s = 0; s < l->n_states; ++s) { of[s] = bound_of(l, s, delta); }
 }
 
 /* ---- count noise ---- */
@@ -215,13 +211,9 @@ double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double 
     for (uint32_t d = 0; d < draws; ++d) {
         memset(drawn, 0, A * sizeof *drawn);
         if (total / k < MANY) {
-            for (uint64_t i = 0; i < total; ++i) {
-                drawn[logged[ckvc_rng_below(&rng, k)]]++;
-            }
+            for (uint64_t i = 0; i < total; ++i) { drawn[logged[ckvc_rng_below(&rng, k)]]++; }
         } else {
-            for (uint32_t i = 0; i < k; ++i) {
-                drawn[logged[i]] = about(&rng, (double)total / k);
-            }
+            for (uint32_t i = 0; i < k; ++i) { drawn[logged[i]] = about(&rng, (double)total / k); }
         }
         int a = cql_choice(&fit->actions, drawn, mean, fit->cql_alpha);
         if (a < 0) { return NAN; }

@@ -25,13 +25,9 @@ static int worse_first(const void *pa, const void *pb) {
 /* column: [n] scratch. */
 static worst_share count(row *rows, size_t n, double *column) {
     double first, second;
-    for (size_t i = 0; i < n; i++) {
-        column[i] = rows[i].first;
-    }
+    for (size_t i = 0; i < n; i++) { column[i] = rows[i].first; }
     rank_quantile(column, n, (const double[]){0.5}, 1, &first);
-    for (size_t i = 0; i < n; i++) {
-        column[i] = rows[i].second;
-    }
+    for (size_t i = 0; i < n; i++) { column[i] = rows[i].second; }
     rank_quantile(column, n, (const double[]){0.5}, 1, &second);
     qsort(rows, n, sizeof *rows, worse_first);
     worst_share out = {.n = n, .n_worst = (n + 9) / 10, .lo = NAN, .hi = NAN};

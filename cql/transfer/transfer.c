@@ -40,9 +40,7 @@ static uint64_t span_weight(const span *s, uint32_t k) {
     return k ? s->second : s->over - s->second;
 }
 
-static bool nearer_second(const span *s) {
-    return s->second && 2 * s->second > s->over;
-}
+static bool nearer_second(const span *s) { return s->second && 2 * s->second > s->over; }
 
 static uint32_t round_half_down(uint64_t numerator, uint64_t denominator) {
     uint64_t whole = numerator / denominator, rest = numerator % denominator;
@@ -110,9 +108,7 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index,
     double sum = 0, n = 0;
     CKVC_AUTO_FREE double *x = ckvc_alloc(G, sizeof *x);
     for (uint32_t l = 0; l < L; l++) {
-        for (uint32_t g = 0; g < G; g++) {
-            x[g] = index[(size_t)l * G + g];
-        }
+        for (uint32_t g = 0; g < G; g++) { x[g] = index[(size_t)l * G + g]; }
         double rho = rank_spearman(x, spread + (size_t)l * G, G);
         if (!isnan(rho)) {
             sum += rho;
@@ -128,9 +124,7 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index,
 static span layers_of(const transfer_pairing *p, uint32_t l2, size_t *first) {
     span s = span_of(p->L, p->L2, l2);
     *first = 0;
-    for (uint32_t k = 0; k < l2; k++) {
-        *first += span_of(p->L, p->L2, k).count;
-    }
+    for (uint32_t k = 0; k < l2; k++) { *first += span_of(p->L, p->L2, k).count; }
     return s;
 }
 
@@ -138,9 +132,7 @@ static span layers_of(const transfer_pairing *p, uint32_t l2, size_t *first) {
 static void z_scores(uint32_t G, const double *signature, double *z) {
     for (int s = 0; s < TRANSFER_STATS; s++) {
         double mean = 0, square = 0;
-        for (uint32_t g = 0; g < G; g++) {
-            mean += signature[(size_t)g * TRANSFER_STATS + s];
-        }
+        for (uint32_t g = 0; g < G; g++) { mean += signature[(size_t)g * TRANSFER_STATS + s]; }
         mean /= G;
         for (uint32_t g = 0; g < G; g++) {
             double d = signature[(size_t)g * TRANSFER_STATS + s] - mean;
@@ -182,11 +174,9 @@ static double pair_layer(const transfer_pairing *p, const double *z, const doubl
 ckvc_status transfer_pair(transfer_pairing *p, const double *signature, const double *signature2,
                           ckvc_err *err) {
     const uint32_t L = p->L, G = p->G, L2 = p->L2, G2 = p->G2, times = (G2 + G - 1) / G;
-    if (G > ASSIGNMENT_MAX || G2 > ASSIGNMENT_MAX || (uint64_t)G * times > ASSIGNMENT_MAX) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%u and %u heads: a pairing by signature takes at most %d", G, G2,
-                         ASSIGNMENT_MAX);
-    }
+    CKVC_FAIL_IF(G > ASSIGNMENT_MAX || G2 > ASSIGNMENT_MAX || (uint64_t)G * times > ASSIGNMENT_MAX,
+                 err, CKVC_E_DATA, "%u and %u heads: a pairing by signature takes at most %d", G,
+                 G2, ASSIGNMENT_MAX);
     size_t step = 0;
     layers_of(p, L2, &step); /* how many there are in all */
     p->head = ckvc_alloc(step * G2, sizeof *p->head);

@@ -46,11 +46,9 @@ static ckvc_status check_scan(mapping *m, ckvc_err *err) {
     const shard_header *h = &m->scan.h;
     const ckvc_table *t = m->from->table;
     uint32_t heads = t->head_axis ? h->n_heads : h->n_kv_heads;
-    if (m->to.n_layers != h->n_layers || m->to.n_heads != heads) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: scanned a model of %u layers x %u heads, the target has %u x %u",
-                         run_path(m->o->scan), h->n_layers, heads, m->to.n_layers, m->to.n_heads);
-    }
+    CKVC_FAIL_IF(m->to.n_layers != h->n_layers || m->to.n_heads != heads, err, CKVC_E_MISMATCH,
+                 "%s: scanned a model of %u layers x %u heads, the target has %u x %u",
+                 run_path(m->o->scan), h->n_layers, heads, m->to.n_layers, m->to.n_heads);
     const setting made = setting_of_table(t, m->from->meta);
     ckvc_err why = {0};
     return setting_match(&made, NULL, &h->setting, "the target's scan", SETTING_ATTENTION, NULL,
@@ -63,25 +61,19 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
     const transfer_options *o = m->o;
     bool own = m->from->signature != NULL;
     if (m->from->table->head_axis != 0) {
-        if (o->heads != TRANSFER_INDEX) {
-            return ckvc_fail(
-                err, CKVC_E_MISMATCH,
-                "%s: is of query heads; statistics of heads are of KV heads: only --heads index",
-                m->where);
-        }
+        CKVC_FAIL_IF(
+            o->heads != TRANSFER_INDEX, err, CKVC_E_MISMATCH,
+            "%s: is of query heads; statistics of heads are of KV heads: only --heads index",
+            m->where);
         return doubtful(m, "is of query heads, this program's models are read by KV heads", err);
     }
-    if (o->heads != TRANSFER_INDEX && !o->scan) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "--heads %s needs --scan RUN: the statistics of the target's heads",
-                         heads_name(o->heads));
-    }
-    if (o->heads == TRANSFER_SIGNATURE && !own) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: has no statistics of its own heads (hSIG), which a fit takes from "
-                         "its runs' scans; --heads index or rank",
-                         m->where);
-    }
+    CKVC_FAIL_IF(o->heads != TRANSFER_INDEX && !o->scan, err, CKVC_E_USAGE,
+                 "--heads %s needs --scan RUN: the statistics of the target's heads",
+                 heads_name(o->heads));
+    CKVC_FAIL_IF(o->heads == TRANSFER_SIGNATURE && !own, err, CKVC_E_MISMATCH,
+                 "%s: has no statistics of its own heads (hSIG), which a fit takes from "
+                 "its runs' scans; --heads index or rank",
+                 m->where);
     if (o->heads == TRANSFER_RANK && !own) {
         return doubtful(m,
                         "has no statistics of its own heads (hSIG): whether its weights rise with "
@@ -96,9 +88,7 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
 /* The spread of value norms [heads] of statistics [heads][3]. */
 static double *spread_of(const double *signature, size_t heads) {
     double *spread = ckvc_alloc(heads, sizeof *spread);
-    for (size_t i = 0; i < heads; i++) {
-        spread[i] = signature[i * TRANSFER_STATS];
-    }
+    for (size_t i = 0; i < heads; i++) { spread[i] = signature[i * TRANSFER_STATS]; }
     return spread;
 }
 
@@ -111,9 +101,7 @@ static void read_actions(const struct side *s, uint32_t from, uint32_t step, uin
 
 static void write_actions(const struct side *s, uint32_t from, uint32_t step,
                           const uint32_t *action) {
-    for (size_t i = from; i < s->n_states; i += step) {
-        s->entries[i] = (float)s->grid[*action++];
-    }
+    for (size_t i = from; i < s->n_states; i += step) { s->entries[i] = (float)s->grid[*action++]; }
 }
 
 /* Of a side of heads: budget by budget, as --heads says. */
@@ -264,11 +252,9 @@ static ckvc_status create_target(mapping *m, ckvc_err *err) {
                                                      s->n_gate_actions),
                                    false);
     }
-    if (!m->out) {
-        return ckvc_fail(err, CKVC_E_USAGE,
-                         "a table of %u layers and %u heads would be over the format's %llu bytes",
-                         to->n_layers, to->n_heads, (unsigned long long)CKVC_TABLE_MAX_BYTES);
-    }
+    CKVC_FAIL_IF(!m->out, err, CKVC_E_USAGE,
+                 "a table of %u layers and %u heads would be over the format's %llu bytes",
+                 to->n_layers, to->n_heads, (unsigned long long)CKVC_TABLE_MAX_BYTES);
     m->out->table->n_query_heads = to->n_query_heads;
     m->out->table->window = s->window;
     m->out->table->head_axis = s->head_axis;

@@ -20,9 +20,7 @@ static ckvc_status read_line(const char *path, uint32_t line, const char *text, 
                              double *value, bool *found, ckvc_err *err) {
     const char *hash = memchr(text, '#', n);
     n = hash ? (size_t)(hash - text) : n;
-    while (n && strchr(" \t\r", text[n - 1])) {
-        n--;
-    }
+    while (n && strchr(" \t\r", text[n - 1])) { n--; }
     while (n && strchr(" \t", *text)) {
         text++;
         n--;
@@ -36,10 +34,9 @@ static ckvc_status read_line(const char *path, uint32_t line, const char *text, 
         number[n] = 0;
         v = strspn(number, "0123456789.eE+-") == n ? strtod(number, &end) : 0.0;
     }
-    if (n >= sizeof number || *end || !(v > 0.0) || v > 1e9 || (v >= 1.0 && v != floor(v))) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: got '%.*s', " WANTED, path, line,
-                         n < 40 ? (int)n : 40, text);
-    }
+    CKVC_FAIL_IF(n >= sizeof number || *end || !(v > 0.0) || v > 1e9 || (v >= 1.0 && v != floor(v)),
+                 err, CKVC_E_DATA, "%s:%u: got '%.*s', " WANTED, path, line, n < 40 ? (int)n : 40,
+                 text);
     *value = v;
     return CKVC_OK;
 }
@@ -56,17 +53,12 @@ static ckvc_status parse(const char *path, const char *text, size_t size, uint32
         if (st != CKVC_OK) { return st; }
         at += length + 1;
         if (!found) { continue; }
-        if (n == n_layers) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s:%u: one number more than the model's %u layers",
-                             path, line, n_layers);
-        }
-        if (n && (out[0] < 1.0) != (value < 1.0)) {
-            return ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind", path,
-                line, value, value < 1.0 ? "a share of the prompt" : "tokens", out[0],
-                out[0] < 1.0 ? "a share of the prompt" : "tokens");
-        }
+        CKVC_FAIL_IF(n == n_layers, err, CKVC_E_DATA,
+                     "%s:%u: one number more than the model's %u layers", path, line, n_layers);
+        CKVC_FAIL_IF(n && (out[0] < 1.0) != (value < 1.0), err, CKVC_E_DATA,
+                     "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind",
+                     path, line, value, value < 1.0 ? "a share of the prompt" : "tokens", out[0],
+                     out[0] < 1.0 ? "a share of the prompt" : "tokens");
         out[n++] = value;
     }
     return n == n_layers ? CKVC_OK
@@ -98,9 +90,7 @@ uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double
     uint32_t n = 0;
     for (uint32_t l = 0; l < n_layers; l++) {
         uint32_t before = 0;
-        while (before < l && budgets[before] != budgets[l]) {
-            before++;
-        }
+        while (before < l && budgets[before] != budgets[l]) { before++; }
         if (before == l && n++ < max) { out[n - 1] = budgets[l]; }
     }
     qsort(out, n < max ? n : max, sizeof *out, ckvc_order_double);

@@ -47,10 +47,9 @@ static ckvc_status copy_name(line_reader *r, const char *key, const json_t *v, c
     size_t size = 0;
     ckvc_status status = copy_text(r, key, v, out, &size);
     if (status != CKVC_OK) { return status; }
-    if (size == 0 || size > MAX_NAME_BYTES) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: \"%s\" has %zu bytes; want 1 to %d",
-                         r->m->path, r->line, key, size, MAX_NAME_BYTES);
-    }
+    CKVC_FAIL_IF(size == 0 || size > MAX_NAME_BYTES, r->err, CKVC_E_DATA,
+                 "%s:%u: \"%s\" has %zu bytes; want 1 to %d", r->m->path, r->line, key, size,
+                 MAX_NAME_BYTES);
     for (size_t i = 0; i < size; i++) {
         if ((unsigned char)(*out)[i] < 0x20 || (*out)[i] == 0x7F) {
             return bad(r, key, "has a control character");
@@ -69,13 +68,11 @@ static ckvc_status copy_ids(line_reader *r, const char *key, const json_t *v, in
     if (!*out) { return ckvc_fail_memory(r->err, key, count * sizeof **out); }
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(v, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-            json_integer_value(id) > INT32_MAX) {
-            return ckvc_fail(
-                r->err, CKVC_E_DATA,
-                "%s:%u: \"%s\"[%zu] is not a token id: want a whole number from 0 to %d",
-                r->m->path, r->line, key, i, INT32_MAX);
-        }
+        CKVC_FAIL_IF(!json_is_integer(id) || json_integer_value(id) < 0 ||
+                         json_integer_value(id) > INT32_MAX,
+                     r->err, CKVC_E_DATA,
+                     "%s:%u: \"%s\"[%zu] is not a token id: want a whole number from 0 to %d",
+                     r->m->path, r->line, key, i, INT32_MAX);
         (*out)[i] = (int32_t)json_integer_value(id);
     }
     *n = count;
@@ -175,24 +172,20 @@ static ckvc_status read_file_text(line_reader *r, const json_t *object, manifest
 static ckvc_status read_message(line_reader *r, const json_t *m, size_t i, manifest_message *out) {
     static const char *const roles[] = {"system", "user", "assistant"};
     const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
-    if (!json_is_string(role) || !json_is_string(content) || json_object_size(m) != 2) {
-        return ckvc_fail(
-            r->err, CKVC_E_DATA,
-            "%s:%u: \"messages\"[%zu] must be an object of two strings, \"role\" and \"content\"",
-            r->m->path, r->line, i);
-    }
+    CKVC_FAIL_IF(
+        !json_is_string(role) || !json_is_string(content) || json_object_size(m) != 2, r->err,
+        CKVC_E_DATA,
+        "%s:%u: \"messages\"[%zu] must be an object of two strings, \"role\" and \"content\"",
+        r->m->path, r->line, i);
     size_t k = 0, size;
     const size_t n_roles = sizeof roles / sizeof *roles;
     while (k < n_roles && (strcmp(roles[k], json_string_value(role)) != 0 ||
                            strlen(roles[k]) != json_string_length(role))) {
         k++;
     }
-    if (k == n_roles) {
-        return ckvc_fail(
-            r->err, CKVC_E_DATA,
-            "%s:%u: \"messages\"[%zu] has the role \"%.32s\"; want system, user or assistant",
-            r->m->path, r->line, i, json_string_value(role));
-    }
+    CKVC_FAIL_IF(k == n_roles, r->err, CKVC_E_DATA,
+                 "%s:%u: \"messages\"[%zu] has the role \"%.32s\"; want system, user or assistant",
+                 r->m->path, r->line, i, json_string_value(role));
     ckvc_status status = copy_text(r, "role", role, &out->role, &size);
     if (status == CKVC_OK) {
         status = copy_text(r, "content", content, &out->content, &out->content_size);
@@ -227,18 +220,13 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
         "split"};
     const char *key;
     json_t *value;
-    if (!json_is_object(object)) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: not a JSON object", r->m->path, r->line);
-    }
+    CKVC_FAIL_IF(!json_is_object(object), r->err, CKVC_E_DATA, "%s:%u: not a JSON object",
+                 r->m->path, r->line);
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         size_t i = 0;
-        while (i < sizeof keys / sizeof *keys && strcmp(keys[i], key) != 0) {
-            i++;
-        }
-        if (i == sizeof keys / sizeof *keys) {
-            return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: unknown key \"%.64s\"", r->m->path,
-                             r->line, key);
-        }
+        while (i < sizeof keys / sizeof *keys && strcmp(keys[i], key) != 0) { i++; }
+        CKVC_FAIL_IF(i == sizeof keys / sizeof *keys, r->err, CKVC_E_DATA,
+                     "%s:%u: unknown key \"%.64s\"", r->m->path, r->line, key);
     }
     const json_t *id = json_object_get(object, "id"), *source = json_object_get(object, "source");
     const json_t *split = json_object_get(object, "split"), *text = json_object_get(object, "text");
@@ -249,12 +237,9 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
                  *ids = json_object_get(object, "continuation_tokens");
     if (!id) { return bad(r, "id", "is missing"); }
     int bodies = (text != NULL) + (tokens != NULL) + (file != NULL) + (messages != NULL);
-    if (bodies != 1) {
-        return ckvc_fail(
-            r->err, CKVC_E_DATA,
-            "%s:%u: %s of \"text\", \"tokens\", \"file\" and \"messages\"; want exactly one",
-            r->m->path, r->line, bodies ? "more than one" : "none");
-    }
+    CKVC_FAIL_IF(bodies != 1, r->err, CKVC_E_DATA,
+                 "%s:%u: %s of \"text\", \"tokens\", \"file\" and \"messages\"; want exactly one",
+                 r->m->path, r->line, bodies ? "more than one" : "none");
     if (continuation && ids) {
         return bad(r, "continuation", "and \"continuation_tokens\" together; want at most one");
     }
@@ -294,31 +279,22 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
 static ckvc_status read_line(line_reader *r, const char *line, size_t n, manifest_entry *e) {
     const manifest *m = r->m;
     e->line = r->line;
-    if (n > MAX_LINE_BYTES) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s:%u: line of %zu bytes; at most %d (use \"file\" for long texts)",
-                         m->path, r->line, n, MAX_LINE_BYTES);
-    }
-    if (r->line == 1 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s:1: begins with a byte order mark; save the file without it", m->path);
-    }
-    if (strspn(line, " \t\r") >= n) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: blank line; want one JSON object a line",
-                         m->path, r->line);
-    }
+    CKVC_FAIL_IF(n > MAX_LINE_BYTES, r->err, CKVC_E_DATA,
+                 "%s:%u: line of %zu bytes; at most %d (use \"file\" for long texts)", m->path,
+                 r->line, n, MAX_LINE_BYTES);
+    CKVC_FAIL_IF(r->line == 1 && n >= 3 && memcmp(line, "\xEF\xBB\xBF", 3) == 0, r->err,
+                 CKVC_E_DATA, "%s:1: begins with a byte order mark; save the file without it",
+                 m->path);
+    CKVC_FAIL_IF(strspn(line, " \t\r") >= n, r->err, CKVC_E_DATA,
+                 "%s:%u: blank line; want one JSON object a line", m->path, r->line);
     size_t good = ckvc_utf8_check(line, n);
-    if (good < n) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: byte %zu of the line is not UTF-8", m->path,
-                         r->line, good);
-    }
+    CKVC_FAIL_IF(good < n, r->err, CKVC_E_DATA, "%s:%u: byte %zu of the line is not UTF-8", m->path,
+                 r->line, good);
     json_error_t problem;
     json_t *object =
         json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &problem);
-    if (!object) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: column %d: not valid JSON: %.200s", m->path,
-                         r->line, problem.column, problem.text);
-    }
+    CKVC_FAIL_IF(!object, r->err, CKVC_E_DATA, "%s:%u: column %d: not valid JSON: %.200s", m->path,
+                 r->line, problem.column, problem.text);
     ckvc_status status = read_entry(r, object, e);
     json_decref(object);
     return status;
@@ -333,9 +309,7 @@ static int by_id(const void *a, const void *b) {
 
 static ckvc_status check_ids(const manifest *m, ckvc_err *err) {
     const manifest_entry **sorted = ckvc_alloc(m->n_entries, sizeof *sorted);
-    for (size_t i = 0; i < m->n_entries; i++) {
-        sorted[i] = &m->entries[i];
-    }
+    for (size_t i = 0; i < m->n_entries; i++) { sorted[i] = &m->entries[i]; }
     qsort(sorted, m->n_entries, sizeof *sorted, by_id);
     ckvc_status status = CKVC_OK;
     for (size_t i = 1; i < m->n_entries && status == CKVC_OK; i++) {
@@ -439,9 +413,7 @@ void manifest_entry_fini(manifest_entry *e) {
 
 void manifest_free(manifest *m) {
     if (!m) { return; }
-    for (size_t i = 0; i < m->n_entries; i++) {
-        manifest_entry_fini(&m->entries[i]);
-    }
+    for (size_t i = 0; i < m->n_entries; i++) { manifest_entry_fini(&m->entries[i]); }
     free(m->entries);
     free(m->path);
     free(m);

@@ -8,14 +8,10 @@ static const char *const names[SCORE_KIND_COUNT] = {
     "random",       "top-k",     "window",    "window-pooled", "no-utility",
     "no-threshold", "mean-gate", "mean-pool", "head-only",     "gate-only"};
 
-const char *score_kind_name(score_kind kind) {
-    return names[kind];
-}
+const char *score_kind_name(score_kind kind) { return names[kind]; }
 
 score_kind score_kind_named(const char *name) {
     int kind = 0;
-    while (kind < SCORE_KIND_COUNT && strcmp(name, names[kind]) != 0) {
-        kind++;
-    }
+    while (kind < SCORE_KIND_COUNT && strcmp(name, names[kind]) != 0) { kind++; }
     return (score_kind)kind;
 }

@@ -16,28 +16,12 @@
 #define LINE_MAX_BYTES ((size_t)64 << 20)
 #define MAX_LAYERS     65536
 
-static const char *const keys[] = {"id",
-                                   "source",
-                                   "split",
-                                   "model",
-                                   "manifest",
-                                   "token_hash",
-                                   "policy",
-                                   "table",
-                                   "T",
-                                   "C",
-                                   "budget",
-                                   "r_struct",
-                                   "r_sem",
-                                   "bin_entropy",
-                                   "bin_perplexity",
-                                   "n_candidates",
-                                   "n_kept",
-                                   "n_kept_window",
-                                   "loss_full",
-                                   "loss_comp",
-                                   "reward",
-                                   "tau"};
+static const char *const keys[] = {
+    "id",           "source",   "split",         "model",       "manifest",
+    "token_hash",   "policy",   "table",         "T",           "C",
+    "budget",       "r_struct", "r_sem",         "bin_entropy", "bin_perplexity",
+    "n_candidates", "n_kept",   "n_kept_window", "loss_full",   "loss_comp",
+    "reward",       "tau"};
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
 
 typedef struct place {
@@ -111,21 +95,19 @@ static ckvc_status get_layers(const json_t *o, const char *key, bool may_be_null
         return wrong(at, err, key, v, "one count per layer");
     }
     size_t n = json_array_size(v);
-    if (row->n_layers != 0 && row->n_layers != n) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: \"%s\" has %zu layers, \"n_kept\" has %u",
-                         at->path, at->line, key, n, row->n_layers);
-    }
+    CKVC_FAIL_IF(row->n_layers != 0 && row->n_layers != n, err, CKVC_E_DATA,
+                 "%s:%u: \"%s\" has %zu layers, \"n_kept\" has %u", at->path, at->line, key, n,
+                 row->n_layers);
     row->n_layers = (uint32_t)n;
     *out = ckvc_alloc(n, sizeof **out);
     if (!*out) { return ckvc_fail_memory(err, "scores", n * sizeof **out); }
     for (size_t i = 0; i < n; i++) {
         const json_t *c = json_array_get(v, i);
-        if (!json_is_integer(c) || json_integer_value(c) < 0 ||
-            json_integer_value(c) > row->n_tokens) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: \"%s\"[%zu] is not a count of tokens, wanted 0 to T = %u",
-                             at->path, at->line, key, i, row->n_tokens);
-        }
+        CKVC_FAIL_IF(!json_is_integer(c) || json_integer_value(c) < 0 ||
+                         json_integer_value(c) > row->n_tokens,
+                     err, CKVC_E_DATA,
+                     "%s:%u: \"%s\"[%zu] is not a count of tokens, wanted 0 to T = %u", at->path,
+                     at->line, key, i, row->n_tokens);
         (*out)[i] = (uint32_t)json_integer_value(c);
     }
     return CKVC_OK;
@@ -171,11 +153,9 @@ static ckvc_status get_setting(const json_t *o, score_row *row, const place *at,
     }
     for (size_t l = 0; l < row->n_layers; l++) {
         const double b = json_number_value(json_array_get(layers, l)); /* 0 of anything else */
-        if (!(b > 0) || !isfinite(b)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: \"layer_budgets\"[%zu] is not a number above 0", at->path,
-                             at->line, l);
-        }
+        CKVC_FAIL_IF(!(b > 0) || !isfinite(b), err, CKVC_E_DATA,
+                     "%s:%u: \"layer_budgets\"[%zu] is not a number above 0", at->path, at->line,
+                     l);
         uint8_t bytes[16];
         ckvc_put_u64(bytes, row->layer_budgets);
         ckvc_put_f64(bytes + 8, b);
@@ -187,42 +167,32 @@ static ckvc_status get_setting(const json_t *o, score_row *row, const place *at,
 
 static ckvc_status check_losses(const score_row *row, const place *at, ckvc_err *err) {
     bool has_losses = !isnan(row->loss_full) && !isnan(row->loss_comp);
-    if (isnan(row->reward) == has_losses) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: \"reward\" is %s although the losses are %s",
-                         at->path, at->line, has_losses ? "null" : "a number",
-                         has_losses ? "numbers" : "null");
-    }
+    CKVC_FAIL_IF(isnan(row->reward) == has_losses, err, CKVC_E_DATA,
+                 "%s:%u: \"reward\" is %s although the losses are %s", at->path, at->line,
+                 has_losses ? "null" : "a number", has_losses ? "numbers" : "null");
     if (has_losses) {
         double want = -(row->loss_comp - row->loss_full);
-        if (fabs(row->reward - want) >
-            1e-9 * fmax(1, fabs(row->loss_full) + fabs(row->loss_comp))) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: \"reward\" is %.10g, but -(loss_comp - loss_full) is %.10g",
-                             at->path, at->line, row->reward, want);
-        }
+        CKVC_FAIL_IF(
+            fabs(row->reward - want) > 1e-9 * fmax(1, fabs(row->loss_full) + fabs(row->loss_comp)),
+            err, CKVC_E_DATA, "%s:%u: \"reward\" is %.10g, but -(loss_comp - loss_full) is %.10g",
+            at->path, at->line, row->reward, want);
     }
     return CKVC_OK;
 }
 
 static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    if (!json_is_object(o)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: not an object, wanted one row of `ckvc score`",
-                         at->path, at->line);
-    }
+    CKVC_FAIL_IF(!json_is_object(o), err, CKVC_E_DATA,
+                 "%s:%u: not an object, wanted one row of `ckvc score`", at->path, at->line);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)o, key, value) {
-        bool known = (strcmp(key, "sets") == 0 && json_is_array(value)) ||
-                     scores_is_measure(key) || setting_of_key(SETTING_LINE, key);
+        bool known = (strcmp(key, "sets") == 0 && json_is_array(value)) || scores_is_measure(key) ||
+                     setting_of_key(SETTING_LINE, key);
         /* --sets: not needed here */
-        for (size_t i = 0; i < KEY_COUNT; i++) {
-            known = known || strcmp(key, keys[i]) == 0;
-        }
-        if (!known) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: unknown key \"%s\", wanted a row of `ckvc score`", at->path,
-                             at->line, key);
-        }
+        for (size_t i = 0; i < KEY_COUNT; i++) { known = known || strcmp(key, keys[i]) == 0; }
+        CKVC_FAIL_IF(!known, err, CKVC_E_DATA,
+                     "%s:%u: unknown key \"%s\", wanted a row of `ckvc score`", at->path, at->line,
+                     key);
     }
     row->line = at->line;
     row->tau = NAN;
@@ -248,20 +218,17 @@ static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ck
         (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
         (rc = get_real(o, "reward", &row->reward, at, err)) ||
         (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) ||
-        (rc = get_setting(o, row, at, err)) ||
-        (rc = check_losses(row, at, err)) || (rc = scores_read_measures(o, at->path, row, err))) {
+        (rc = get_setting(o, row, at, err)) || (rc = check_losses(row, at, err)) ||
+        (rc = scores_read_measures(o, at->path, row, err))) {
         return rc;
     }
-    if (!(row->budget > 0) || row->n_tokens == 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%u: budget %g and T = %u, wanted both above 0",
-                         at->path, at->line, row->budget, row->n_tokens);
-    }
+    CKVC_FAIL_IF(!(row->budget > 0) || row->n_tokens == 0, err, CKVC_E_DATA,
+                 "%s:%u: budget %g and T = %u, wanted both above 0", at->path, at->line,
+                 row->budget, row->n_tokens);
     for (uint32_t l = 0; row->n_kept_window && l < row->n_layers; l++) {
-        if (row->n_kept_window[l] > row->n_kept[l]) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: layer %u keeps %u tokens of the window but %u in all",
-                             at->path, at->line, l, row->n_kept_window[l], row->n_kept[l]);
-        }
+        CKVC_FAIL_IF(row->n_kept_window[l] > row->n_kept[l], err, CKVC_E_DATA,
+                     "%s:%u: layer %u keeps %u tokens of the window but %u in all", at->path,
+                     at->line, l, row->n_kept_window[l], row->n_kept[l]);
     }
     return CKVC_OK;
 }
@@ -282,9 +249,7 @@ static int compare_rows(const void *pa, const void *pb) {
 
 static ckvc_status refuse_duplicates(const scores *s, ckvc_err *err) {
     const score_row **order = ckvc_alloc(s->n, sizeof(void *));
-    for (size_t i = 0; i < s->n; i++) {
-        order[i] = &s->rows[i];
-    }
+    for (size_t i = 0; i < s->n; i++) { order[i] = &s->rows[i]; }
     qsort(order, s->n, sizeof(void *), compare_rows);
     ckvc_status rc = CKVC_OK;
     for (size_t i = 1; i < s->n && rc == CKVC_OK; i++) {

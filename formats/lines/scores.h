@@ -33,13 +33,13 @@ typedef struct score_row {
                                    a control is of, or whose tokens a reference keeps; "" none */
     double tau;                 /* the one threshold of a matched control, NaN elsewhere */
     uint32_t n_tokens, n_continuation; /* T, C */
-    double budget;          /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
-    uint64_t layer_budgets; /* hash of the budgets by layer; 0: all layers have the same */
-    setting setting;        /* rewards of two scores (SETTING_SCORE) are not of one policy */
-    double r_struct, r_sem;              /* NaN where null */
-    int32_t bin_entropy, bin_ppl;        /* -1 where null: no table, no bins */
-    uint32_t n_layers;                   /* L */
-    uint32_t *n_candidates;              /* [L]; NULL where the policy has no threshold */
+    double budget;                /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
+    uint64_t layer_budgets;       /* hash of the budgets by layer; 0: all layers have the same */
+    setting setting;              /* rewards of two scores (SETTING_SCORE) are not of one policy */
+    double r_struct, r_sem;       /* NaN where null */
+    int32_t bin_entropy, bin_ppl; /* -1 where null: no table, no bins */
+    uint32_t n_layers;            /* L */
+    uint32_t *n_candidates;       /* [L]; NULL where the policy has no threshold */
     uint32_t *n_kept, *n_kept_window;    /* [L]; n_kept_window NULL where null */
     double loss_full, loss_comp, reward; /* nats per token, NaN where null (C = 0, not finite);
                                             reward = -(loss_comp - loss_full) */

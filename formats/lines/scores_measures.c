@@ -37,40 +37,36 @@ static ckvc_status read_attention(const json_t *line, const char *path, score_ro
     const size_t L = row->n_layers;
     for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
         const json_t *list = json_object_get(line, attention_keys[i]);
-        if (!json_is_array(list) || json_array_size(list) != L || row->n_continuation < 2) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: \"%s\" is no list of %zu numbers (one per layer) beside C of "
-                             "at least 2, wanted all of "
-                             "attention_epsilon, _bound, _error, _drift or none",
-                             path, row->line, attention_keys[i], L);
-        }
+        CKVC_FAIL_IF(!json_is_array(list) || json_array_size(list) != L || row->n_continuation < 2,
+                     err, CKVC_E_DATA,
+                     "%s:%u: \"%s\" is no list of %zu numbers (one per layer) beside C of "
+                     "at least 2, wanted all of "
+                     "attention_epsilon, _bound, _error, _drift or none",
+                     path, row->line, attention_keys[i], L);
     }
     row->attention = ckvc_alloc(L * SCORE_ATTENTION_KEYS, sizeof *row->attention);
     const double rows = (double)row->n_continuation - 1;
     for (size_t l = 0; l < L; l++) {
         double v[SCORE_ATTENTION_KEYS];
         for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
-            if (!number_at(json_object_get(line, attention_keys[i]), l, &v[i]) || v[i] < 0) {
-                return ckvc_fail(err, CKVC_E_DATA, "%s:%u: \"%s\"[%zu] is no number of at least 0",
-                                 path, row->line, attention_keys[i], l);
-            }
+            CKVC_FAIL_IF(!number_at(json_object_get(line, attention_keys[i]), l, &v[i]) || v[i] < 0,
+                         err, CKVC_E_DATA, "%s:%u: \"%s\"[%zu] is no number of at least 0", path,
+                         row->line, attention_keys[i], l);
             row->attention[i * L + l] = v[i];
         }
         const double bound = 2 * sqrt(rows) * v[0];
-        if (v[0] > 1 + SLACK || fabs(v[1] - bound) > 1e-9 * fmax(1, bound)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: layer %zu: attention_epsilon is %.10g and attention_bound "
-                             "%.10g, wanted at most 1 and "
-                             "2 sqrt(C - 1) times it, %.10g",
-                             path, row->line, l, v[0], v[1], bound);
-        }
-        if (v[2] > v[1] * (1 + SLACK) + SLACK || v[3] > sqrt(2 * rows) * (1 + SLACK)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s:%u: layer %zu: attention_error is %.10g and attention_drift "
-                             "%.10g, wanted at most the bound, %.10g, "
-                             "and sqrt(2 (C - 1)), %.10g",
-                             path, row->line, l, v[2], v[3], v[1], sqrt(2 * rows));
-        }
+        CKVC_FAIL_IF(v[0] > 1 + SLACK || fabs(v[1] - bound) > 1e-9 * fmax(1, bound), err,
+                     CKVC_E_DATA,
+                     "%s:%u: layer %zu: attention_epsilon is %.10g and attention_bound "
+                     "%.10g, wanted at most 1 and "
+                     "2 sqrt(C - 1) times it, %.10g",
+                     path, row->line, l, v[0], v[1], bound);
+        CKVC_FAIL_IF(v[2] > v[1] * (1 + SLACK) + SLACK || v[3] > sqrt(2 * rows) * (1 + SLACK), err,
+                     CKVC_E_DATA,
+                     "%s:%u: layer %zu: attention_error is %.10g and attention_drift "
+                     "%.10g, wanted at most the bound, %.10g, "
+                     "and sqrt(2 (C - 1)), %.10g",
+                     path, row->line, l, v[2], v[3], v[1], sqrt(2 * rows));
     }
     return CKVC_OK;
 }
@@ -94,19 +90,16 @@ static ckvc_status read_utilities(const json_t *line, const char *path, score_ro
                  *layers = json_object_get(line, "utility_quantiles");
     if (!alpha && !layers) { return CKVC_OK; }
     const size_t L = row->n_layers, G = json_array_size(json_array_get(layers, 0));
-    if (!alpha || !json_is_array(layers) || json_array_size(layers) != L || G == 0 || G > 65535) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s:%u: \"utility_quantiles\" is no list of %zu layers of heads beside "
-                         "\"alpha_quantiles\"",
-                         path, row->line, L);
-    }
+    CKVC_FAIL_IF(!alpha || !json_is_array(layers) || json_array_size(layers) != L || G == 0 ||
+                     G > 65535,
+                 err, CKVC_E_DATA,
+                 "%s:%u: \"utility_quantiles\" is no list of %zu layers of heads beside "
+                 "\"alpha_quantiles\"",
+                 path, row->line, L);
     for (size_t l = 0; l < L; l++) { /* before room is made for them: as many as the line holds */
-        if (json_array_size(json_array_get(layers, l)) != G) {
-            return ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s:%u: \"utility_quantiles\": layer %zu has %zu heads, layer 0 has %zu", path,
-                row->line, l, json_array_size(json_array_get(layers, l)), G);
-        }
+        CKVC_FAIL_IF(json_array_size(json_array_get(layers, l)) != G, err, CKVC_E_DATA,
+                     "%s:%u: \"utility_quantiles\": layer %zu has %zu heads, layer 0 has %zu", path,
+                     row->line, l, json_array_size(json_array_get(layers, l)), G);
     }
     row->n_heads = (uint32_t)G;
     row->utility = ckvc_alloc((L * G + 1) * SCORE_QUANTILE_COUNT, sizeof *row->utility);

@@ -306,12 +306,8 @@ ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) {
 
 void gguf_close(gguf *g) {
     if (!g) { return; }
-    for (size_t i = 0; i < g->n_values; i++) {
-        free(g->values[i].key);
-    }
-    for (size_t i = 0; i < g->n_tensors; i++) {
-        free((char *)(uintptr_t)g->tensors[i].name);
-    }
+    for (size_t i = 0; i < g->n_values; i++) { free(g->values[i].key); }
+    for (size_t i = 0; i < g->n_tensors; i++) { free((char *)(uintptr_t)g->tensors[i].name); }
     free(g->values);
     free(g->tensors);
     free(g->path);
@@ -351,9 +347,7 @@ ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, i
     CKVC_TRY(find_typed(g, key, SIGNED | UNSIGNED, 0, "an integer", &v, err));
     if (!v) { return CKVC_OK; }
     uint64_t bits = 0;
-    for (size_t i = 0; i < v->bytes; i++) {
-        bits |= (uint64_t)v->data[i] << 8 * i;
-    }
+    for (size_t i = 0; i < v->bytes; i++) { bits |= (uint64_t)v->data[i] << 8 * i; }
     const size_t unused = 64 - 8 * v->bytes;
     const int64_t x = SIGNED >> v->type & 1 ? (int64_t)(bits << unused) >> unused
                       : bits > INT64_MAX    ? INT64_MAX

@@ -298,9 +298,7 @@ static bool rename_tensor(const model_shape *s, const char *stored, char name[96
     return false;
 }
 
-static void close_source(void *g) {
-    gguf_close(g);
-}
+static void close_source(void *g) { gguf_close(g); }
 
 ckvc_status gguf_model_read(const char *path, model_spec *spec, ckvc_err *err) {
     gguf *g;

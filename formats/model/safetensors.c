@@ -83,9 +83,7 @@ static ckvc_status read_entry(reading *r, const char *name, json_t *entry, tenso
          "header: tensor \"%s\" needs dtype (text), shape (list) and data_offsets (two integers)",
          name);
     size_t kind = 0;
-    while (kind < N_DTYPES && strcmp(dtypes[kind].name, dtype) != 0) {
-        kind++;
-    }
+    while (kind < N_DTYPES && strcmp(dtypes[kind].name, dtype) != 0) { kind++; }
     MUST(r, kind < N_DTYPES,
          "tensor \"%s\" has the unknown dtype \"%s\" (the runtime computes with F32, F16, BF16)",
          name, dtype);
@@ -243,9 +241,7 @@ static ckvc_status add_indexed(model_spec *spec, const char *dir, const char *pa
     }
     const json_t *total = json_object_get(json_object_get(index, "metadata"), "total_size");
     uint64_t bytes = 0;
-    for (size_t i = 0; i < spec->n_tensors; i++) {
-        bytes += spec->tensors[i].bytes;
-    }
+    for (size_t i = 0; i < spec->n_tensors; i++) { bytes += spec->tensors[i].bytes; }
     if (json_is_integer(total) && (uint64_t)json_integer_value(total) != bytes) {
         ckvc_warn("%s: metadata.total_size is %lld, the tensors hold %llu bytes", path,
                   (long long)json_integer_value(total), (unsigned long long)bytes);

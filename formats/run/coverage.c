@@ -13,9 +13,7 @@ enum { MAX_BINS = 1024, ROW_NUMBERS = 5 };
 #define MAX_BYTES ((size_t)256 << 20)
 
 void coverage_fini(coverage *c) {
-    for (size_t i = 0; c->sources && i < c->n_sources; i++) {
-        free(c->sources[i]);
-    }
+    for (size_t i = 0; c->sources && i < c->n_sources; i++) { free(c->sources[i]); }
     free(c->sources);
     free(c->edges_entropy);
     free(c->edges_ppl);

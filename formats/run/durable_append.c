@@ -13,16 +13,13 @@
 static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uint8_t *bytes,
                                 size_t n, ckvc_err *err) {
     struct stat info;
-    if (fstat(fd, &info) != 0 || (uint64_t)info.st_size < at) {
-        return ckvc_fail(
-            err, CKVC_E_IO,
-            "%s: is shorter than the %llu bytes written to it; has another program touched it?",
-            path, (unsigned long long)at);
-    }
-    if ((uint64_t)info.st_size > at && ftruncate(fd, (off_t)at) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "%s: the torn end at byte %llu cannot be cut off",
-                               path, (unsigned long long)at);
-    }
+    CKVC_FAIL_IF(
+        fstat(fd, &info) != 0 || (uint64_t)info.st_size < at, err, CKVC_E_IO,
+        "%s: is shorter than the %llu bytes written to it; has another program touched it?", path,
+        (unsigned long long)at);
+    CKVC_FAIL_ERRNO_IF((uint64_t)info.st_size > at && ftruncate(fd, (off_t)at) != 0, err, CKVC_E_IO,
+                       "%s: the torn end at byte %llu cannot be cut off", path,
+                       (unsigned long long)at);
     for (size_t put = 0; put < n;) {
         ssize_t got = pwrite(fd, bytes + put, n - put, (off_t)(at + put));
         if (got > 0) {
@@ -38,7 +35,7 @@ static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uin
 ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n,
                            ckvc_err *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) { return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", path); }
+    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
     ckvc_status st = write_synced(fd, path, *size, bytes, n, err);
     if (st == CKVC_OK && *size == 0) { /* the file may be new: its name must last as well */
         char *dir = ckvc_path_dir(path);

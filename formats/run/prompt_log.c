@@ -51,10 +51,8 @@ ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err) {
 
 ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt,
                               const uint8_t *rows, size_t n, ckvc_err *err) {
-    if (n > PROMPT_LOG_MAX_RECORD - 4) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s: a record of %zu bytes, at most %u fit", path, n,
-                         PROMPT_LOG_MAX_RECORD);
-    }
+    CKVC_FAIL_IF(n > PROMPT_LOG_MAX_RECORD - 4, err, CKVC_E_BUG,
+                 "%s: a record of %zu bytes, at most %u fit", path, n, PROMPT_LOG_MAX_RECORD);
     ckvc_buffer record = {0};
     uint8_t number[4];
     ckvc_put_u32(number, prompt);

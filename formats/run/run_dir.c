@@ -117,23 +117,20 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     uint64_t n_prompts, shard_prompts;
     run_pass_state p = {0};
     const char *kind;
-    if (run_find_pass(r, name)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: pass %s is begun a second time", where, name);
-    }
-    if (!run_pass_name(name, &p.pub.number, &kind) ||
-        !run_get_u64(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
-        !run_get_u64(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) || shard_prompts == 0 ||
-        !get_text(line, "backend", sizeof p.backend, p.backend) ||
-        !run_get_sha256(line, "header", p.header)) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: not a line that begins a pass (pass, n_prompts, shard_prompts, backend, header)",
-            where);
-    }
+    CKVC_FAIL_IF(run_find_pass(r, name), err, CKVC_E_DATA, "%s: pass %s is begun a second time",
+                 where, name);
+    CKVC_FAIL_IF(
+        !run_pass_name(name, &p.pub.number, &kind) ||
+            !run_get_u64(line, "n_prompts", MAX_PROMPTS, &n_prompts) ||
+            !run_get_u64(line, "shard_prompts", MAX_PROMPTS, &shard_prompts) ||
+            shard_prompts == 0 || !get_text(line, "backend", sizeof p.backend, p.backend) ||
+            !run_get_sha256(line, "header", p.header),
+        err, CKVC_E_DATA,
+        "%s: not a line that begins a pass (pass, n_prompts, shard_prompts, backend, header)",
+        where);
     memcpy(p.pub.plan, r->plan_hash, sizeof p.pub.plan);
-    if (json_object_get(line, "plan") && !run_get_sha256(line, "plan", p.pub.plan)) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: \"plan\" is no SHA-256", where);
-    }
+    CKVC_FAIL_IF(json_object_get(line, "plan") && !run_get_sha256(line, "plan", p.pub.plan), err,
+                 CKVC_E_DATA, "%s: \"plan\" is no SHA-256", where);
     snprintf(p.pub.name, sizeof p.pub.name, "%s", name);
     snprintf(p.pub.kind, sizeof p.pub.kind, "%s", kind);
     p.plan_prompts = p.pub.n_prompts = (uint32_t)n_prompts;
@@ -156,26 +153,21 @@ static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char 
                               ckvc_err *err) {
     uint64_t number, prompts;
     run_shard s = {0};
-    if (!run_get_u64(line, "shard", UINT32_MAX, &number) || number >= run_shard_count(p) ||
-        !run_get_u64(line, "prompts", p->shard_prompts, &prompts) ||
-        !run_get_u64(line, "rows", SHARD_MAX_RECORDS, &s.rows) ||
-        !run_get_u64(line, "bytes", MAX_SHARD_BYTES, &s.bytes) ||
-        !run_get_sha256(line, "sha256", s.sha256)) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: not a line of a published shard of %s (shard < %u, prompts, rows, bytes, sha256)",
-            where, p->pub.name, run_shard_count(p));
-    }
+    CKVC_FAIL_IF(
+        !run_get_u64(line, "shard", UINT32_MAX, &number) || number >= run_shard_count(p) ||
+            !run_get_u64(line, "prompts", p->shard_prompts, &prompts) ||
+            !run_get_u64(line, "rows", SHARD_MAX_RECORDS, &s.rows) ||
+            !run_get_u64(line, "bytes", MAX_SHARD_BYTES, &s.bytes) ||
+            !run_get_sha256(line, "sha256", s.sha256),
+        err, CKVC_E_DATA,
+        "%s: not a line of a published shard of %s (shard < %u, prompts, rows, bytes, sha256)",
+        where, p->pub.name, run_shard_count(p));
     s.shard = (uint32_t)number;
     s.prompts = (uint32_t)prompts;
     size_t at = p->pub.n_shards;
-    while (at > 0 && p->shards[at - 1].shard > s.shard) {
-        at--;
-    }
-    if (at > 0 && p->shards[at - 1].shard == s.shard) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: shard %u of %s is published a second time", where,
-                         s.shard, p->pub.name);
-    }
+    while (at > 0 && p->shards[at - 1].shard > s.shard) { at--; }
+    CKVC_FAIL_IF(at > 0 && p->shards[at - 1].shard == s.shard, err, CKVC_E_DATA,
+                 "%s: shard %u of %s is published a second time", where, s.shard, p->pub.name);
     ckvc_status st =
         ckvc_grow((void **)&p->shards, &p->capacity, p->pub.n_shards + 1, sizeof *p->shards, err);
     if (st != CKVC_OK) { return st; }
@@ -191,17 +183,15 @@ static ckvc_status take_skip(run_dir *r, run_pass_state *p, const json_t *line, 
     uint64_t prompt;
     const char *id = json_string_value(json_object_get(line, "id")),
                *reason = json_string_value(json_object_get(line, "reason"));
-    if (!run_get_u64(line, "prompt", UINT32_MAX, &prompt) || prompt >= p->plan_prompts || !id ||
-        !reason) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a line of a skipped prompt of %s (prompt < %u, id, reason)",
-                         where, p->pub.name, p->plan_prompts);
-    }
+    CKVC_FAIL_IF(!run_get_u64(line, "prompt", UINT32_MAX, &prompt) || prompt >= p->plan_prompts ||
+                     !id || !reason,
+                 err, CKVC_E_DATA,
+                 "%s: not a line of a skipped prompt of %s (prompt < %u, id, reason)", where,
+                 p->pub.name, p->plan_prompts);
     for (size_t i = 0; i < p->n_skipped; i++) {
-        if (p->skipped[i] == prompt) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: prompt %llu of %s is skipped a second time",
-                             where, (unsigned long long)prompt, p->pub.name);
-        }
+        CKVC_FAIL_IF(p->skipped[i] == prompt, err, CKVC_E_DATA,
+                     "%s: prompt %llu of %s is skipped a second time", where,
+                     (unsigned long long)prompt, p->pub.name);
     }
     ckvc_status st =
         ckvc_grow((void **)&p->skipped, &p->cap_skipped, p->n_skipped + 1, sizeof *p->skipped, err);
@@ -221,15 +211,15 @@ static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char
                  *reliability = json_object_get(line, "reliability"),
                  *reached = json_object_get(line, "reached");
     uint64_t shards;
-    if (!json_is_number(target) || !(json_is_number(reliability) || json_is_null(reliability)) ||
-        !json_is_boolean(reached) || !run_get_u64(line, "shards", UINT32_MAX, &shards) ||
-        shards != p->pub.n_shards || shards == 0 || p->shards[shards - 1].shard != shards - 1 ||
-        p->pub.stable.known || (json_is_false(reached) && !p->pub.complete)) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a line that ends %s (until_stable, reliability, reached; shards: "
-                         "the %zu that are published)",
-                         where, p->pub.name, p->pub.n_shards);
-    }
+    CKVC_FAIL_IF(
+        !json_is_number(target) || !(json_is_number(reliability) || json_is_null(reliability)) ||
+            !json_is_boolean(reached) || !run_get_u64(line, "shards", UINT32_MAX, &shards) ||
+            shards != p->pub.n_shards || shards == 0 || p->shards[shards - 1].shard != shards - 1 ||
+            p->pub.stable.known || (json_is_false(reached) && !p->pub.complete),
+        err, CKVC_E_DATA,
+        "%s: not a line that ends %s (until_stable, reliability, reached; shards: "
+        "the %zu that are published)",
+        where, p->pub.name, p->pub.n_shards);
     p->pub.stable.known = true;
     p->pub.stable.reached = json_is_true(reached);
     p->pub.stable.target = json_number_value(target);
@@ -285,11 +275,9 @@ ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX], ckvc_er
     }
     char *text = copy ? ckvc_json_canonical(copy) : NULL;
     json_decref(copy);
-    if (!text) {
-        return ckvc_fail(err, CKVC_E_BUG,
-                         "the plan cannot be written as canonical JSON (out of memory, or a number "
-                         "that is not finite)");
-    }
+    CKVC_FAIL_IF(!text, err, CKVC_E_BUG,
+                 "the plan cannot be written as canonical JSON (out of memory, or a number "
+                 "that is not finite)");
     ckvc_sha256_hex(text, strlen(text), out);
     free(text);
     return CKVC_OK;
@@ -356,9 +344,7 @@ static ckvc_status same_plan(const run_dir *r, const char *hash, const json_t *p
 /* Nothing but what a create that was cut short leaves behind. */
 static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
     DIR *dir = opendir(path);
-    if (!dir) {
-        return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot look into the folder", path);
-    }
+    CKVC_FAIL_ERRNO_IF(!dir, err, CKVC_E_CREATE, "%s: cannot look into the folder", path);
     *fresh = true;
     for (struct dirent *e; (e = readdir(dir));) {
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
@@ -429,9 +415,7 @@ static ckvc_status new_run(const char *path, run_dir **out, ckvc_err *err) {
     if (r) {
         r->lock = -1;
         size_t n = strlen(path);
-        while (n > 1 && path[n - 1] == '/') {
-            n--;
-        }
+        while (n > 1 && path[n - 1] == '/') { n--; }
         r->path = ckvc_format("%.*s", (int)n, path);
         r->journal_path = ckvc_path_join(path, "journal.jsonl");
         r->skipped = json_array();
@@ -483,17 +467,12 @@ static ckvc_status create_or_resume(run_dir *r, const json_t *plan, bool resume,
     bool fresh = true;
     ckvc_status st = run_hash_plan(plan, hash, err);
     if (st == CKVC_OK && ckvc_file_exists(r->path)) {
-        if (!ckvc_is_dir(r->path)) {
-            return ckvc_fail(err, CKVC_E_CREATE,
-                             "%s: exists and is not a folder; choose another --out", r->path);
-        }
+        CKVC_FAIL_IF(!ckvc_is_dir(r->path), err, CKVC_E_CREATE,
+                     "%s: exists and is not a folder; choose another --out", r->path);
         st = folder_is_fresh(r->path, &fresh, err);
-        if (st == CKVC_OK && !fresh && !resume) {
-            return ckvc_fail(
-                err, CKVC_E_CREATE,
-                "%s: exists and is not empty; go on with --resume, or choose another --out",
-                r->path);
-        }
+        CKVC_FAIL_IF(st == CKVC_OK && !fresh && !resume, err, CKVC_E_CREATE,
+                     "%s: exists and is not empty; go on with --resume, or choose another --out",
+                     r->path);
     }
     char *file = ckvc_path_join(r->path, "run.json");
     if (st == CKVC_OK && !fresh && !ckvc_file_exists(file)) {
@@ -544,39 +523,27 @@ ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) {
     return st;
 }
 
-const char *run_path(const run_dir *r) {
-    return r->path;
-}
+const char *run_path(const run_dir *r) { return r->path; }
 
-const json_t *run_plan(const run_dir *r) {
-    return r->plan;
-}
+const json_t *run_plan(const run_dir *r) { return r->plan; }
 
 void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]) {
     memcpy(r->pass_plan, hash, sizeof r->pass_plan);
 }
 
-const char *run_plan_hash(const run_dir *r) {
-    return r->plan_hash;
-}
+const char *run_plan_hash(const run_dir *r) { return r->plan_hash; }
 
 /* ---- reading ---- */
-size_t run_pass_count(const run_dir *r) {
-    return r->n_passes;
-}
+size_t run_pass_count(const run_dir *r) { return r->n_passes; }
 
-const run_pass *run_pass_at(const run_dir *r, size_t i) {
-    return &r->passes[i]->pub;
-}
+const run_pass *run_pass_at(const run_dir *r, size_t i) { return &r->passes[i]->pub; }
 
 const run_pass *run_pass_named(const run_dir *r, const char *name) {
     const run_pass_state *p = run_find_pass(r, name);
     return p ? &p->pub : NULL;
 }
 
-const json_t *run_skipped(const run_dir *r) {
-    return r->skipped;
-}
+const json_t *run_skipped(const run_dir *r) { return r->skipped; }
 
 ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, shard **out,
                            ckvc_err *err) {

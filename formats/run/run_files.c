@@ -15,9 +15,7 @@ static bool is_inside(const char *name) {
 
 ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force,
                              ckvc_err *err) {
-    if (!is_inside(name)) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s: not a name within a run", name);
-    }
+    CKVC_FAIL_IF(!is_inside(name), err, CKVC_E_BUG, "%s: not a name within a run", name);
     char *path = ckvc_path_join(r->path, name), *dir = path ? ckvc_path_dir(path) : NULL;
     ckvc_status st = dir ? ckvc_make_dirs(dir, err) : ckvc_fail_memory(err, "a path", 1);
     st = st ? st : ckvc_publish_bytes(path, data, n, force, err);
@@ -31,22 +29,19 @@ ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where, ckv
     const char *kind = json_string_value(json_object_get(line, "note"));
     char hash[CKVC_SHA256_HEX];
     uint64_t bytes;
-    if (!kind || (strcmp(kind, "file") == 0 &&
-                  (!is_inside(json_string_value(json_object_get(line, "name"))) ||
-                   !run_get_sha256(line, "sha256", hash) ||
-                   !run_get_u64(line, "bytes", MAX_FILE_BYTES, &bytes)))) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a note (note: a name; of a file: name, bytes, sha256)", where);
-    }
+    CKVC_FAIL_IF(!kind || (strcmp(kind, "file") == 0 &&
+                           (!is_inside(json_string_value(json_object_get(line, "name"))) ||
+                            !run_get_sha256(line, "sha256", hash) ||
+                            !run_get_u64(line, "bytes", MAX_FILE_BYTES, &bytes))),
+                 err, CKVC_E_DATA, "%s: not a note (note: a name; of a file: name, bytes, sha256)",
+                 where);
     json_t *copy = json_deep_copy(line);
     return copy && json_array_append_new(r->notes, copy) == 0
                ? CKVC_OK
                : ckvc_fail_memory(err, "a note", 256);
 }
 
-const json_t *run_notes(const run_dir *r) {
-    return r->notes;
-}
+const json_t *run_notes(const run_dir *r) { return r->notes; }
 
 ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) {
     if (!o || json_object_set_new(o, "note", json_string(kind)) != 0) {
@@ -71,9 +66,7 @@ static const json_t *find_file(const run_dir *r, const char *name) {
     return NULL;
 }
 
-bool run_has_file(const run_dir *r, const char *name) {
-    return find_file(r, name) != NULL;
-}
+bool run_has_file(const run_dir *r, const char *name) { return find_file(r, name) != NULL; }
 
 static ckvc_status note_file(run_dir *r, const char *name, const void *data, size_t n,
                              ckvc_err *err) {
@@ -114,9 +107,7 @@ ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_
                           ckvc_err *err) {
     const json_t *line = find_file(r, name);
     *data = NULL;
-    if (!line) {
-        return ckvc_fail(err, CKVC_E_NOINPUT, "%s: its journal has no %s", r->path, name);
-    }
+    CKVC_FAIL_IF(!line, err, CKVC_E_NOINPUT, "%s: its journal has no %s", r->path, name);
     char *path = ckvc_path_join(r->path, name), hash[CKVC_SHA256_HEX];
     const char *wanted = json_string_value(json_object_get(line, "sha256"));
     json_int_t bytes = json_integer_value(json_object_get(line, "bytes"));

@@ -87,9 +87,7 @@ static ckvc_status write_shard(run_dir *r, uint32_t k, const char *log_path, con
     run_writer *w = r->writer;
     uint32_t first, end, logged = 0;
     range_of(w->pass, k, &first, &end);
-    for (uint32_t i = first; i < end; i++) {
-        logged += w->state[i] == PROMPT_LOGGED;
-    }
+    for (uint32_t i = first; i < end; i++) { logged += w->state[i] == PROMPT_LOGGED; }
     prompt_log log;
     ckvc_status st = prompt_log_read(log_path, &log, err);
     if (st == CKVC_OK && log.n_records != logged) {
@@ -157,7 +155,7 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {
 /* Temporary files of a process that was killed; the lock says that it is gone. */
 ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) {
     DIR *folder = opendir(dir);
-    if (!folder) { return ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot look into the folder", dir); }
+    CKVC_FAIL_ERRNO_IF(!folder, err, CKVC_E_IO, "%s: cannot look into the folder", dir);
     ckvc_status st = CKVC_OK;
     for (struct dirent *e; st == CKVC_OK && (e = readdir(folder));) {
         if (strstr(e->d_name, ".tmp.")) {
@@ -201,25 +199,19 @@ static ckvc_status begin_line(run_dir *r, const char *pass, uint32_t n_prompts,
         }
         return run_journal(r, line, err);
     }
-    if (p->plan_prompts != n_prompts || p->shard_prompts != shard_prompts) {
-        return ckvc_fail(
-            err, CKVC_E_MISMATCH,
-            "%s: pass %s was begun with %u prompts, %u to a shard; now it has %u, %u to a shard",
-            r->path, pass, p->plan_prompts, p->shard_prompts, n_prompts, shard_prompts);
-    }
-    if (strcmp(p->backend, backend) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: pass %s was begun on backend \"%s\", this is \"%s\": their results "
-                         "differ in the last bits; go on "
-                         "where it was begun",
-                         r->path, pass, p->backend, backend);
-    }
-    if (strcmp(p->header, hash) != 0) {
-        return ckvc_fail(err, CKVC_E_MISMATCH,
-                         "%s: pass %s was begun with other start tables, bin edges, grids or model "
-                         "(shard header %.16s..., now %.16s...)",
-                         r->path, pass, p->header, hash);
-    }
+    CKVC_FAIL_IF(
+        p->plan_prompts != n_prompts || p->shard_prompts != shard_prompts, err, CKVC_E_MISMATCH,
+        "%s: pass %s was begun with %u prompts, %u to a shard; now it has %u, %u to a shard",
+        r->path, pass, p->plan_prompts, p->shard_prompts, n_prompts, shard_prompts);
+    CKVC_FAIL_IF(strcmp(p->backend, backend) != 0, err, CKVC_E_MISMATCH,
+                 "%s: pass %s was begun on backend \"%s\", this is \"%s\": their results "
+                 "differ in the last bits; go on "
+                 "where it was begun",
+                 r->path, pass, p->backend, backend);
+    CKVC_FAIL_IF(strcmp(p->header, hash) != 0, err, CKVC_E_MISMATCH,
+                 "%s: pass %s was begun with other start tables, bin edges, grids or model "
+                 "(shard header %.16s..., now %.16s...)",
+                 r->path, pass, p->header, hash);
     return CKVC_OK;
 }
 
@@ -263,15 +255,11 @@ static ckvc_status replay(run_dir *r, uint32_t k, ckvc_err *err) {
 static ckvc_status find_done(run_dir *r, ckvc_err *err) {
     run_writer *w = r->writer;
     const run_pass_state *p = w->pass;
-    for (size_t i = 0; i < p->n_skipped; i++) {
-        w->state[p->skipped[i]] = PROMPT_SKIPPED;
-    }
+    for (size_t i = 0; i < p->n_skipped; i++) { w->state[p->skipped[i]] = PROMPT_SKIPPED; }
     for (uint32_t k = 0; k < w->n_shards; k++) {
         uint32_t first, end;
         range_of(p, k, &first, &end);
-        for (uint32_t i = first; i < end; i++) {
-            w->left[k] += w->state[i] == PROMPT_TODO;
-        }
+        for (uint32_t i = first; i < end; i++) { w->left[k] += w->state[i] == PROMPT_TODO; }
     }
     ckvc_status st = CKVC_OK;
     size_t published = 0;
@@ -331,17 +319,13 @@ ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uin
     assert(r->lock >= 0 && !r->writer && shard_prompts > 0);
     int number;
     const char *kind;
-    if (!run_pass_name(pass, &number, &kind) || strcmp(kind, header->pass) != 0) {
-        return ckvc_fail(err, CKVC_E_BUG, "pass \"%s\" with shards of kind \"%s\"", pass,
-                         header->pass);
-    }
+    CKVC_FAIL_IF(!run_pass_name(pass, &number, &kind) || strcmp(kind, header->pass) != 0, err,
+                 CKVC_E_BUG, "pass \"%s\" with shards of kind \"%s\"", pass, header->pass);
     shard_header ours = *header; /* arrays borrowed */
     memcpy(ours.plan, r->pass_plan, sizeof ours.plan);
     char hash[CKVC_SHA256_HEX];
     ckvc_err why = {0};
-    if (shard_header_check(&ours, pass, &why) != CKVC_OK) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s", why.text);
-    }
+    CKVC_FAIL_IF(shard_header_check(&ours, pass, &why) != CKVC_OK, err, CKVC_E_BUG, "%s", why.text);
     ckvc_status st = header_hash(&ours, hash, err);
     st = st ? st : begin_line(r, pass, n_prompts, shard_prompts, backend, ours.plan, hash, err);
     st = st ? st : open_writer(r, pass, &ours, err);
@@ -368,10 +352,8 @@ ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_
     run_writer *w = r->writer;
     assert(w && prompt < w->pass->pub.n_prompts && rows->n_prompts == 1);
     assert(rows->h.n_layers == w->rows->h.n_layers && rows->h.n_kv_heads == w->rows->h.n_kv_heads);
-    if (w->state[prompt] != PROMPT_TODO) {
-        return ckvc_fail(err, CKVC_E_BUG, "prompt %u of %s is logged twice", prompt,
-                         w->pass->pub.name);
-    }
+    CKVC_FAIL_IF(w->state[prompt] != PROMPT_TODO, err, CKVC_E_BUG,
+                 "prompt %u of %s is logged twice", prompt, w->pass->pub.name);
     /* Rows that the shard could not hold must not become durable: every later resume would stumble
      * over them. */
     shard_clear(w->rows);
@@ -398,10 +380,8 @@ ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const c
                             ckvc_err *err) {
     run_writer *w = r->writer;
     assert(w && prompt < w->pass->pub.n_prompts);
-    if (w->state[prompt] != PROMPT_TODO) {
-        return ckvc_fail(err, CKVC_E_BUG, "prompt %u of %s is skipped when it is done", prompt,
-                         w->pass->pub.name);
-    }
+    CKVC_FAIL_IF(w->state[prompt] != PROMPT_TODO, err, CKVC_E_BUG,
+                 "prompt %u of %s is skipped when it is done", prompt, w->pass->pub.name);
     ckvc_status st =
         run_journal(r,
                     json_pack("{s:s, s:I, s:s, s:s}", "pass", w->pass->pub.name, "prompt",

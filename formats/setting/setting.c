@@ -62,9 +62,7 @@ static const char *at(const setting_field *f, const setting *s) {
 static const setting_list *list_of(const setting_field *f, const setting *s) {
     return (const setting_list *)(const void *)at(f, s);
 }
-static uint32_t bit_of(const setting_field *f) {
-    return (uint32_t)1 << (f - setting_fields);
-}
+static uint32_t bit_of(const setting_field *f) { return (uint32_t)1 << (f - setting_fields); }
 #define EACH_FIELD(f)                                                                              \
     const setting_field *f = setting_fields;                                                       \
     f < setting_fields + setting_n_fields;                                                         \
@@ -96,12 +94,9 @@ const setting_field *setting_of_key(setting_place place, const char *name) {
 
 double setting_number(const setting_field *f, const setting *s) {
     switch (f->type) {
-    case SETTING_REAL:
-        return *(const double *)(const void *)at(f, s);
-    case SETTING_U64:
-        return (double)*(const uint64_t *)(const void *)at(f, s);
-    default:
-        return *(const uint32_t *)(const void *)at(f, s);
+    case SETTING_REAL: return *(const double *)(const void *)at(f, s);
+    case SETTING_U64: return (double)*(const uint64_t *)(const void *)at(f, s);
+    default: return *(const uint32_t *)(const void *)at(f, s);
     }
 }
 
@@ -180,15 +175,11 @@ void setting_reset(const setting_field *f, setting *s) {
 
 setting setting_neutral(void) {
     setting s = {0};
-    for (EACH_FIELD(f)) {
-        setting_reset(f, &s);
-    }
+    for (EACH_FIELD(f)) { setting_reset(f, &s); }
     return s;
 }
 
-void setting_forget(const setting_field *f, setting *s) {
-    s->unknown |= bit_of(f);
-}
+void setting_forget(const setting_field *f, setting *s) { s->unknown |= bit_of(f); }
 
 void setting_for_scan(setting *s) {
     for (EACH_FIELD(f)) {
@@ -245,19 +236,15 @@ ckvc_status setting_check_values(const setting *s, setting_place place, const ch
         setting_wanted(f, mark, wanted, sizeof wanted);
         if (f->type != SETTING_LIST) {
             const double v = setting_number(f, s);
-            if (!(v >= f->least && v <= f->most) || !isfinite(v)) {
-                return ckvc_fail(err, CKVC_E_DATA, "%s: attribute %s is %.10g, must be %s", where,
-                                 key, v, wanted);
-            }
+            CKVC_FAIL_IF(!(v >= f->least && v <= f->most) || !isfinite(v), err, CKVC_E_DATA,
+                         "%s: attribute %s is %.10g, must be %s", where, key, v, wanted);
             continue;
         }
         const setting_list *list = list_of(f, s);
         for (uint32_t i = 0; i < list->n; i++) {
-            if (!(list->v[i] > f->least && list->v[i] <= f->most)) {
-                return ckvc_fail(err, CKVC_E_DATA,
-                                 "%s: attribute %s[%u] is %g, must be above %g and at most %g",
-                                 where, key, i, list->v[i], f->least, f->most);
-            }
+            CKVC_FAIL_IF(!(list->v[i] > f->least && list->v[i] <= f->most), err, CKVC_E_DATA,
+                         "%s: attribute %s[%u] is %g, must be above %g and at most %g", where, key,
+                         i, list->v[i], f->least, f->most);
         }
     }
     return CKVC_OK;
@@ -268,16 +255,11 @@ ckvc_status setting_check_values(const setting *s, setting_place place, const ch
 json_t *setting_json(const setting_field *f, const setting *s) {
     char room[64];
     switch (f->type) {
-    case SETTING_NAME:
-        return json_string(setting_name(f, s, room, sizeof room));
-    case SETTING_REAL:
-        return ckvc_json_real(setting_number(f, s));
-    case SETTING_LIST:
-        return ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n);
-    case SETTING_U64:
-        return json_integer((json_int_t) * (const uint64_t *)(const void *)at(f, s));
-    default:
-        return json_integer((json_int_t)setting_number(f, s));
+    case SETTING_NAME: return json_string(setting_name(f, s, room, sizeof room));
+    case SETTING_REAL: return ckvc_json_real(setting_number(f, s));
+    case SETTING_LIST: return ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n);
+    case SETTING_U64: return json_integer((json_int_t) * (const uint64_t *)(const void *)at(f, s));
+    default: return json_integer((json_int_t)setting_number(f, s));
     }
 }
 
@@ -323,9 +305,7 @@ const setting_field *setting_read(const json_t *o, setting_place place, setting 
 
 /* ---- comparison ---- */
 
-static int compare_numbers(double a, double b) {
-    return (a > b) - (a < b);
-}
+static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
 
 /* Of lists also the first place that differs. */
 static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
@@ -391,9 +371,7 @@ ckvc_status setting_match(const setting *made, const char *where, const setting 
                           const char *who, unsigned groups, const char *advice, ckvc_err *err) {
     uint32_t i = 0;
     const setting_field *f = setting_fields, *end = f + setting_n_fields;
-    while (f < end && (!(f->groups & groups) || compare_field(f, made, ours, &i) == 0)) {
-        f++;
-    }
+    while (f < end && (!(f->groups & groups) || compare_field(f, made, ours, &i) == 0)) { f++; }
     if (f == end) { return CKVC_OK; }
     difference d;
     describe(f, made, ours, i, &d);

@@ -21,9 +21,7 @@ static inline bool h5_close(hid_t *id) {
     *id = -1;
     return was < 0 || H5Idec_ref(was) >= 0;
 }
-static inline void h5_close_at(hid_t *id) {
-    h5_close(id);
-}
+static inline void h5_close_at(hid_t *id) { h5_close(id); }
 #define H5_AUTO CKVC_AUTO(h5_close_at)
 
 #endif

@@ -7,9 +7,7 @@
 
 static _Thread_local size_t expected;
 
-void h5_zstd_expect(size_t chunk_bytes) {
-    expected = chunk_bytes;
-}
+void h5_zstd_expect(size_t chunk_bytes) { expected = chunk_bytes; }
 
 /* Returns the bytes in *buf after the filter, 0 for failure (HDF5's convention); *buf is replaced
  * by a malloc'ed block. */

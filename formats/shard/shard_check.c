@@ -105,9 +105,7 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         }
     }
     int pass = 0;
-    while (pass < 4 && strcmp(h->pass, passes[pass])) {
-        pass++;
-    }
+    while (pass < 4 && strcmp(h->pass, passes[pass])) { pass++; }
     if (pass == 4) {
         return BAD("%s: attribute pass is \"%s\", must be scan, head, gate or both", where,
                    h->pass);

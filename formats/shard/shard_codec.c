@@ -39,32 +39,18 @@ static void move_number(codec *c, void *p, size_t size) {
     uint64_t u64;
     if (c->out) {
         switch (size) {
-        case 1:
-            memcpy(&u8, p, 1), ckvc_buffer_u8(c->out, u8);
-            break;
-        case 2:
-            memcpy(&u16, p, 2), ckvc_buffer_u16(c->out, u16);
-            break;
-        case 4:
-            memcpy(&u32, p, 4), ckvc_buffer_u32(c->out, u32);
-            break;
-        default:
-            memcpy(&u64, p, 8), ckvc_buffer_u64(c->out, u64);
+        case 1: memcpy(&u8, p, 1), ckvc_buffer_u8(c->out, u8); break;
+        case 2: memcpy(&u16, p, 2), ckvc_buffer_u16(c->out, u16); break;
+        case 4: memcpy(&u32, p, 4), ckvc_buffer_u32(c->out, u32); break;
+        default: memcpy(&u64, p, 8), ckvc_buffer_u64(c->out, u64);
         }
         return;
     }
     switch (size) {
-    case 1:
-        u8 = ckvc_cursor_u8(c->in), memcpy(p, &u8, 1);
-        break;
-    case 2:
-        u16 = ckvc_cursor_u16(c->in), memcpy(p, &u16, 2);
-        break;
-    case 4:
-        u32 = ckvc_cursor_u32(c->in), memcpy(p, &u32, 4);
-        break;
-    default:
-        u64 = ckvc_cursor_u64(c->in), memcpy(p, &u64, 8);
+    case 1: u8 = ckvc_cursor_u8(c->in), memcpy(p, &u8, 1); break;
+    case 2: u16 = ckvc_cursor_u16(c->in), memcpy(p, &u16, 2); break;
+    case 4: u32 = ckvc_cursor_u32(c->in), memcpy(p, &u32, 4); break;
+    default: u64 = ckvc_cursor_u64(c->in), memcpy(p, &u64, 8);
     }
 }
 
@@ -86,9 +72,7 @@ static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
         const shard_wide *w = &g->wide[j];
         const size_t n = shard_wide_row(w, &s->h), size = shard_type_size(w->type);
         char *values = shard_array(s, w->offset) + i * n * size;
-        for (size_t v = 0; v < n; v++) {
-            move_number(c, values + v * size, size);
-        }
+        for (size_t v = 0; v < n; v++) { move_number(c, values + v * size, size); }
     }
 }
 
@@ -122,31 +106,23 @@ static size_t row_bytes(const shard_group *g, const shard_header *h) {
 /* Counts of rows, and room for them. */
 static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_GROUPS],
                                  ckvc_err *err) {
-    for (int k = 0; k < SHARD_GROUPS; k++) {
-        rows[k] = ckvc_cursor_u32(c);
-    }
+    for (int k = 0; k < SHARD_GROUPS; k++) { rows[k] = ckvc_cursor_u32(c); }
     const uint32_t n_layers = ckvc_cursor_u32(c), n_kv_heads = ckvc_cursor_u32(c);
     const bool is_scan = ckvc_cursor_u8(c), scan = shard_is_scan(&s->h);
-    if (c->failed) {
-        return ckvc_fail(err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
-                         (size_t)c->size);
-    }
-    if (n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || is_scan != scan) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s", n_layers,
-            n_kv_heads, is_scan ? " (scan)" : "", s->h.n_layers, s->h.n_kv_heads,
-            scan ? " (scan)" : "");
-    }
+    CKVC_FAIL_IF(c->failed, err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
+                 (size_t)c->size);
+    CKVC_FAIL_IF(n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || is_scan != scan, err,
+                 CKVC_E_DATA,
+                 "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s",
+                 n_layers, n_kv_heads, is_scan ? " (scan)" : "", s->h.n_layers, s->h.n_kv_heads,
+                 scan ? " (scan)" : "");
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         const size_t least = row_bytes(g, &s->h);
-        if (rows[k] > g->max_rows || rows[k] > (c->size - c->pos) / least) {
-            return ckvc_fail(
-                err, CKVC_E_DATA,
-                "shard rows: %u rows of %s need at least %zu bytes each, %zu bytes are there",
-                rows[k], g->name, least, (size_t)c->size);
-        }
+        CKVC_FAIL_IF(rows[k] > g->max_rows || rows[k] > (c->size - c->pos) / least, err,
+                     CKVC_E_DATA,
+                     "shard rows: %u rows of %s need at least %zu bytes each, %zu bytes are there",
+                     rows[k], g->name, least, (size_t)c->size);
         shard_reserve(s, k, shard_rows(s, g) + rows[k]);
     }
     return CKVC_OK;
@@ -172,14 +148,10 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
             *prompt += (uint32_t)s->n_prompts;
         }
     }
-    if (in.failed || in.pos != n) {
-        return ckvc_fail(err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
-                         in.failed ? "cut short or damaged" : "bytes left over",
-                         (unsigned long long)in.pos, n);
-    }
-    for (int k = 0; k < SHARD_GROUPS; k++) {
-        *shard_count(s, &shard_groups[k]) += rows[k];
-    }
+    CKVC_FAIL_IF(in.failed || in.pos != n, err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
+                 in.failed ? "cut short or damaged" : "bytes left over", (unsigned long long)in.pos,
+                 n);
+    for (int k = 0; k < SHARD_GROUPS; k++) { *shard_count(s, &shard_groups[k]) += rows[k]; }
     return CKVC_OK;
 }
 
@@ -297,9 +269,7 @@ static void move_array(header_codec *k, const shard_attribute *a) {
         }
         *p = ckvc_alloc(n, size);
     }
-    for (size_t v = 0; v < n; v++) {
-        move_number(&k->c, (char *)*p + v * size, size);
-    }
+    for (size_t v = 0; v < n; v++) { move_number(&k->c, (char *)*p + v * size, size); }
 }
 
 static void move_header(header_codec *k) {

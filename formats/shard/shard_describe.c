@@ -11,9 +11,7 @@ json_t *shard_describe(const shard *s) {
     const shard_header *h = &s->h;
     const struct shard_side *head = &h->side[CKVC_SIDE_HEAD], *gate = &h->side[CKVC_SIDE_GATE];
     size_t records[CKVC_SIDE_COUNT] = {0};
-    for (size_t i = 0; i < s->n_records; i++) {
-        records[s->records[i].side]++;
-    }
+    for (size_t i = 0; i < s->n_records; i++) { records[s->records[i].side]++; }
     json_t *out = json_pack("{s:s, s:i}", "format", "ckvc-shard", "version", 1);
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);

@@ -39,9 +39,7 @@ static ckvc_status write_value(hid_t file, const char *name, hid_t type, hid_t m
                                const size_t *dims, const void *data, ckvc_err *err) {
     static const char nothing[8];
     hsize_t extent[4] = {0};
-    for (int i = 0; i < rank; i++) {
-        extent[i] = dims[i];
-    }
+    for (int i = 0; i < rank; i++) { extent[i] = dims[i]; }
     H5_AUTO hid_t space = rank ? H5Screate_simple(rank, extent, NULL) : H5Screate(H5S_SCALAR);
     H5_AUTO hid_t attribute =
         space < 0 ? -1 : H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
@@ -161,9 +159,7 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
     return CKVC_OK;
 }
 
-static uint32_t rotate(uint32_t v, int by) {
-    return v << by | v >> (32 - by);
-}
+static uint32_t rotate(uint32_t v, int by) { return v << by | v >> (32 - by); }
 
 /* HDF5's metadata checksum: hashlittle of Bob Jenkins's lookup3 (2006, public domain), start value
  * 0. n > 0. */
@@ -212,9 +208,8 @@ ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *e
     *out = NULL;
     *n = 0;
     ckvc_err why = {0}; /* what the readers would refuse is never written: a bug of the caller */
-    if (shard_header_check(&s->h, "shard", &why) || shard_rows_check(s, "shard", &why)) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s", why.text);
-    }
+    CKVC_FAIL_IF(shard_header_check(&s->h, "shard", &why) || shard_rows_check(s, "shard", &why),
+                 err, CKVC_E_BUG, "%s", why.text);
     CKVC_TRY(h5_begin(err));
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5_AUTO hid_t create = H5Pcreate(H5P_FILE_CREATE);
@@ -237,7 +232,7 @@ ckvc_status shard_h5_write(const shard *s, const char *path, ckvc_err *err) {
     size_t n;
     CKVC_TRY(shard_h5_image(s, &image, &n, err));
     FILE *file = fopen(path, "we");
-    if (!file) { return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", path); }
+    CKVC_FAIL_ERRNO_IF(!file, err, CKVC_E_CREATE, "%s: cannot create", path);
     const bool written = fwrite(image, 1, n, file) == n;
     return (fclose(file) == 0) & written
                ? CKVC_OK

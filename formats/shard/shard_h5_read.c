@@ -90,17 +90,10 @@ static ckvc_status read_numbers(reader *r, const source *from, size_t n, shard_t
                           from->name, i, (unsigned long long)v, (unsigned long long)most[want]);
         }
         switch (want) {
-        case SHARD_U8:
-            ((uint8_t *)out)[i] = (uint8_t)v;
-            break;
-        case SHARD_U16:
-            ((uint16_t *)out)[i] = (uint16_t)v;
-            break;
-        case SHARD_U32:
-            ((uint32_t *)out)[i] = (uint32_t)v;
-            break;
-        default:
-            ((uint64_t *)out)[i] = v;
+        case SHARD_U8: ((uint8_t *)out)[i] = (uint8_t)v; break;
+        case SHARD_U16: ((uint16_t *)out)[i] = (uint16_t)v; break;
+        case SHARD_U32: ((uint32_t *)out)[i] = (uint32_t)v; break;
+        default: ((uint64_t *)out)[i] = v;
         }
     }
     return CKVC_OK;
@@ -112,12 +105,8 @@ static ckvc_status take_text(reader *r, const source *from, size_t i, const char
     const H5T_str_t pad = H5Tget_strpad(from->type);
     size_t length = strnlen(text, stored ? stored : size);
     bool tail = false; /* a byte behind the first NUL: two readers would see two texts */
-    for (size_t j = length; pad == H5T_STR_NULLPAD && j < stored; j++) {
-        tail = tail || text[j];
-    }
-    while (stored && pad == H5T_STR_SPACEPAD && length && text[length - 1] == ' ') {
-        length--;
-    }
+    for (size_t j = length; pad == H5T_STR_NULLPAD && j < stored; j++) { tail = tail || text[j]; }
+    while (stored && pad == H5T_STR_SPACEPAD && length && text[length - 1] == ' ') { length--; }
     if (length >= size || tail) {
         return REFUSE(r, "%s: %s, text %zu, %s", r->path, from->name, i,
                       tail ? "goes on behind a NUL" : "is longer than its field");
@@ -193,9 +182,7 @@ static ckvc_status read_single(reader *r, const char *name, bool optional, shard
                               : read_numbers(r, &from, 1, type, out);
 }
 
-static bool may_miss(const shard_attribute *a) {
-    return a->setting && a->mark != ' ';
-}
+static bool may_miss(const shard_attribute *a) { return a->setting && a->mark != ' '; }
 
 /* A setting that goes by name. */
 static ckvc_status read_name(reader *r, const shard_attribute *a) {
@@ -326,9 +313,7 @@ static ckvc_status check_filters(reader *r, const source *from, hid_t create) {
         char name[64] = "";
         const H5Z_filter_t id = H5Pget_filter2(create, (unsigned)i, &flags, &n_values, NULL,
                                                sizeof name, name, &config);
-        while (kind < 4 && known[kind] != id) {
-            kind++;
-        }
+        while (kind < 4 && known[kind] != id) { kind++; }
         if (kind == 4) {
             return REFUSE(r,
                           "%s: %s uses filter %d (%.40s); shuffle, deflate, fletcher32 and zstd "
@@ -431,24 +416,13 @@ static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, con
  * value is half of a reader's time. */
 static void scatter(char *to, size_t row_size, const char *values, size_t size, size_t n) {
 #define SCATTER(bytes)                                                                             \
-    for (size_t i = 0; i < n; i++) {                                                               \
-        memcpy(to + i * row_size, values + i * (bytes), bytes);                                    \
-    }
+    for (size_t i = 0; i < n; i++) { memcpy(to + i * row_size, values + i * (bytes), bytes); }
     switch (size) {
-    case 1:
-        SCATTER(1)
-        break;
-    case 2:
-        SCATTER(2)
-        break;
-    case 4:
-        SCATTER(4)
-        break;
-    case 8:
-        SCATTER(8)
-        break;
-    default:
-        SCATTER(size)
+    case 1: SCATTER(1) break;
+    case 2: SCATTER(2) break;
+    case 4: SCATTER(4) break;
+    case 8: SCATTER(8) break;
+    default: SCATTER(size)
     }
 #undef SCATTER
 }
@@ -516,9 +490,7 @@ static ckvc_status read_file(const char *name, hid_t access, const char *path, b
     if (file < 0) { return BROKEN(&r, "%s: not a readable HDF5 file", path); }
     CKVC_TRY(check_links(&r, file, ""));
     CKVC_TRY(read_header(&r));
-    for (int k = 0; k < SHARD_GROUPS; k++) {
-        CKVC_TRY(read_group(&r, k));
-    }
+    for (int k = 0; k < SHARD_GROUPS; k++) { CKVC_TRY(read_group(&r, k)); }
     CKVC_TRY(shard_rows_check(s, path, err));
     *out = ckvc_take(&s);
     return CKVC_OK;
@@ -528,16 +500,12 @@ static ckvc_status read_file(const char *name, hid_t access, const char *path, b
 static ckvc_status check_superblock(const uint8_t *bytes, size_t n, const char *path,
                                     ckvc_err *err) {
     static const uint8_t magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
-    if (n < 48 || memcmp(bytes, magic, sizeof magic) != 0) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not an HDF5 file (%zu bytes, no HDF5 signature at byte 0)", path, n);
-    }
-    if (bytes[8] != 2 && bytes[8] != 3) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: byte 8: superblock version %u, 2 and 3 are read; write it with libver=\"v110\"",
-            path, bytes[8]);
-    }
+    CKVC_FAIL_IF(n < 48 || memcmp(bytes, magic, sizeof magic) != 0, err, CKVC_E_DATA,
+                 "%s: not an HDF5 file (%zu bytes, no HDF5 signature at byte 0)", path, n);
+    CKVC_FAIL_IF(
+        bytes[8] != 2 && bytes[8] != 3, err, CKVC_E_DATA,
+        "%s: byte 8: superblock version %u, 2 and 3 are read; write it with libver=\"v110\"", path,
+        bytes[8]);
     return CKVC_OK;
 }
 

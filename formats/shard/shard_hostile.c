@@ -74,9 +74,7 @@ static _Noreturn void child(const char *path, int out, unsigned cpu_s) {
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXCPU, SIG_DFL);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null >= 0 && fd < 3; fd++) {
-        dup2(null, fd);
-    }
+    for (int fd = 0; null >= 0 && fd < 3; fd++) { dup2(null, fd); }
     limit(RLIMIT_CORE, 0, 0);
     limit(RLIMIT_FSIZE, 0, 0);
     limit(RLIMIT_CPU, cpu_s, cpu_s + 1);
@@ -127,9 +125,7 @@ typedef struct message {
     bool whole;
 } message;
 
-static void message_fini(message *m) {
-    free(m->body);
-}
+static void message_fini(message *m) { free(m->body); }
 
 /* The message of the child, in memory that grows with what arrives. */
 static ckvc_status receive(int fd, const char *path, double deadline, message *m, ckvc_err *err) {
@@ -137,10 +133,9 @@ static ckvc_status receive(int fd, const char *path, double deadline, message *m
     if (get_all(fd, head, sizeof head, deadline) != sizeof head) { return CKVC_OK; }
     m->kind = head[0];
     const uint64_t n = ckvc_get_u64(head + 1);
-    if (n > MAX_MESSAGE) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: unfolds to %llu bytes, at most %llu are read", path,
-                         (unsigned long long)n, (unsigned long long)MAX_MESSAGE);
-    }
+    CKVC_FAIL_IF(n > MAX_MESSAGE, err, CKVC_E_DATA,
+                 "%s: unfolds to %llu bytes, at most %llu are read", path, (unsigned long long)n,
+                 (unsigned long long)MAX_MESSAGE);
     for (size_t room = (size_t)1 << 20; m->size < n; room *= 2) {
         room = room > n ? (size_t)n : room;
         m->body = ckvc_realloc_array(m->body, room, 1);
@@ -177,9 +172,8 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
     *out = NULL;
     int ends[2];
     CKVC_TRY(h5_begin(err)); /* once here instead of in every child */
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: no pipe for the reading process", path);
-    }
+    CKVC_FAIL_ERRNO_IF(pipe2(ends, O_CLOEXEC) != 0, err, CKVC_E_SYSTEM,
+                       "%s: no pipe for the reading process", path);
     const pid_t pid = fork();
     if (pid < 0) {
         const ckvc_status failed =
@@ -199,12 +193,9 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
     int how = 0;
     while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {}
     CKVC_TRY(st);
-    if (late) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted", path,
-            wall_s);
-    }
+    CKVC_FAIL_IF(late, err, CKVC_E_DATA,
+                 "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted",
+                 path, wall_s);
     if (!m.whole) {
         const bool signalled = WIFSIGNALED(how);
         return ckvc_fail(

@@ -9,9 +9,7 @@
 #include "formats/side/side.h"
 
 /* ---- the header ---- */
-bool shard_is_scan(const shard_header *h) {
-    return strcmp(h->pass, "scan") == 0;
-}
+bool shard_is_scan(const shard_header *h) { return strcmp(h->pass, "scan") == 0; }
 
 bool shard_has_thresholds(const shard_header *h) {
     return h->setting.op != CKVC_OPERATOR_NO_THRESHOLD;
@@ -72,9 +70,7 @@ void shard_header_copy(shard_header *dst, const shard_header *src) {
         if (!a->list && a->start == SHARD_SIDE_NONE) { continue; }
         const char *from = shard_array(src, a->offset);
         const int rank = shard_attribute_dims(src, a, false, dims);
-        for (int d = 0; d < rank; d++) {
-            values *= dims[d];
-        }
+        for (int d = 0; d < rank; d++) { values *= dims[d]; }
         *shard_pointer(&copy, a->offset) =
             rank > 0 && from ? ckvc_copy(from, values, shard_type_size(a->type)) : NULL;
     }
@@ -83,9 +79,7 @@ void shard_header_copy(shard_header *dst, const shard_header *src) {
 }
 
 /* ---- rows ---- */
-shard *shard_create(void) {
-    return ckvc_calloc(1, sizeof(shard));
-}
+shard *shard_create(void) { return ckvc_calloc(1, sizeof(shard)); }
 
 void shard_free(shard *s) {
     if (!s) { return; }
@@ -93,16 +87,12 @@ void shard_free(shard *s) {
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         free(*shard_pointer(s, g->rows_offset));
-        for (size_t i = 0; i < g->n_wide; i++) {
-            free(*shard_pointer(s, g->wide[i].offset));
-        }
+        for (size_t i = 0; i < g->n_wide; i++) { free(*shard_pointer(s, g->wide[i].offset)); }
     }
     free(s);
 }
 
-void shard_clear(shard *s) {
-    s->n_prompts = s->n_baselines = s->n_records = 0;
-}
+void shard_clear(shard *s) { s->n_prompts = s->n_baselines = s->n_records = 0; }
 
 static size_t wide_bytes(const shard_wide *w, const shard_header *h) {
     return shard_wide_row(w, h) * shard_type_size(w->type);

@@ -81,9 +81,7 @@ size_t shard_wide_row(const shard_wide *w, const shard_header *h) {
     return (size_t)h->n_layers * (w->rank == 3 ? h->n_kv_heads : 1);
 }
 
-void **shard_pointer(void *in, size_t offset) {
-    return (void **)(void *)((char *)in + offset);
-}
+void **shard_pointer(void *in, size_t offset) { return (void **)(void *)((char *)in + offset); }
 
 char *shard_array(const void *in, size_t offset) {
     return *(char *const *)(const void *)((const char *)in + offset);

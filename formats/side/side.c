@@ -39,9 +39,7 @@ struct side side_of_table(const ckvc_table *t, ckvc_side which) {
         *(float *const *)(const void *)(at + kind->table_entries));
 }
 
-static uint32_t apart(uint32_t a, uint32_t b) {
-    return a > b ? a - b : b - a;
-}
+static uint32_t apart(uint32_t a, uint32_t b) { return a > b ? a - b : b - a; }
 
 uint32_t side_steps(const struct side *s, uint32_t x, uint32_t y) {
     return s->kind->axis == SIDE_OF_HEADS ? apart(x, y)

@@ -40,9 +40,7 @@ static const struct {
     [CKVT_XFER] = {"xFER", CKVT_BYTES, ""},
 };
 
-const char *ckvt_name(ckvt_section s) {
-    return sections[s].name;
-}
+const char *ckvt_name(ckvt_section s) { return sections[s].name; }
 
 size_t ckvt_type_bytes(ckvt_type type) {
     static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8};
@@ -51,26 +49,16 @@ size_t ckvt_type_bytes(ckvt_type type) {
 
 static uint64_t extent(const ckvc_table *t, char letter) {
     switch (letter) {
-    case 'L':
-        return t->n_layers;
-    case 'G':
-        return t->n_heads;
-    case 'E':
-        return t->n_entropy_bins;
-    case 'P':
-        return t->n_ppl_bins;
-    case 'e':
-        return t->n_entropy_bins - 1;
-    case 'p':
-        return t->n_ppl_bins - 1;
-    case 'B':
-        return t->n_budgets;
-    case 'h':
-        return t->n_head_actions;
-    case 'g':
-        return t->n_gate_actions;
-    default:
-        return (uint64_t)(letter - '0');
+    case 'L': return t->n_layers;
+    case 'G': return t->n_heads;
+    case 'E': return t->n_entropy_bins;
+    case 'P': return t->n_ppl_bins;
+    case 'e': return t->n_entropy_bins - 1;
+    case 'p': return t->n_ppl_bins - 1;
+    case 'B': return t->n_budgets;
+    case 'h': return t->n_head_actions;
+    case 'g': return t->n_gate_actions;
+    default: return (uint64_t)(letter - '0');
     }
 }
 
@@ -222,9 +210,7 @@ json_t *ckvt_shape_json(const ckvc_table *t) {
     uint32_t shape[8];
     json_t *o = json_object();
     ckvt_shape(t, shape);
-    for (int i = 0; i < 8; i++) {
-        json_object_set_new(o, names[i], json_integer(shape[i]));
-    }
+    for (int i = 0; i < 8; i++) { json_object_set_new(o, names[i], json_integer(shape[i])); }
     return o;
 }
 
@@ -256,14 +242,10 @@ static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_
     if (axis == spec->rank) {
         const size_t i = (*at)++;
         switch (spec->type) {
-        case CKVT_F32:
-            return ckvc_json_real((double)((const float *)values)[i]);
-        case CKVT_F64:
-            return ckvc_json_real(((const double *)values)[i]);
-        case CKVT_U32:
-            return json_integer((json_int_t)((const uint32_t *)values)[i]);
-        default:
-            return json_integer((json_int_t)((const uint64_t *)values)[i]);
+        case CKVT_F32: return ckvc_json_real((double)((const float *)values)[i]);
+        case CKVT_F64: return ckvc_json_real(((const double *)values)[i]);
+        case CKVT_U32: return json_integer((json_int_t)((const uint32_t *)values)[i]);
+        default: return json_integer((json_int_t)((const uint64_t *)values)[i]);
         }
     }
     json_t *list = json_array();
@@ -319,9 +301,7 @@ static json_t *describe_side(const struct side *side, const uint64_t *n) {
     uint64_t records = 0, supported = 0, fewest = UINT64_MAX;
     for (size_t s = 0; s < side->n_states; s++) {
         uint64_t of_state = 0;
-        for (size_t a = 0; a < n_actions; a++) {
-            of_state += n[s * n_actions + a];
-        }
+        for (size_t a = 0; a < n_actions; a++) { of_state += n[s * n_actions + a]; }
         records += of_state;
         supported += of_state > 0;
         if (of_state && of_state < fewest) { fewest = of_state; }

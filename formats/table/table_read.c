@@ -42,9 +42,7 @@ static file_section section_at(const uint8_t *file, uint32_t index) {
         if (d < s.rank) { s.raw *= s.dims[d]; }
     }
     s.known = 0;
-    while (s.known < CKVT_SECTION_COUNT && strcmp(s.name, ckvt_name(s.known))) {
-        s.known++;
-    }
+    while (s.known < CKVT_SECTION_COUNT && strcmp(s.name, ckvt_name(s.known))) { s.known++; }
     return s;
 }
 

@@ -40,10 +40,8 @@ static ckvc_status encode(const table_file *t, ckvt_section i, const ckvt_spec *
         return CKVC_OK;
     }
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(*json);
-    if (!text) {
-        return ckvc_fail(err, CKVC_E_BUG, "section %s: its JSON holds a number that is not finite",
-                         spec->name);
-    }
+    CKVC_FAIL_IF(!text, err, CKVC_E_BUG, "section %s: its JSON holds a number that is not finite",
+                 spec->name);
     ckvc_buffer_text(out, text);
     return CKVC_OK;
 }
@@ -54,9 +52,8 @@ static ckvc_status compress(const char *name, const ckvc_buffer *raw, ckvc_buffe
     const size_t bound = ZSTD_compressBound(raw->size);
     CKVC_AUTO_FREE void *room = ckvc_alloc(bound, 1);
     const size_t n = ZSTD_compress(room, bound, raw->data, raw->size, ZSTD_LEVEL);
-    if (ZSTD_isError(n)) {
-        return ckvc_fail(err, CKVC_E_SYSTEM, "section %s: zstd: %s", name, ZSTD_getErrorName(n));
-    }
+    CKVC_FAIL_IF(ZSTD_isError(n), err, CKVC_E_SYSTEM, "section %s: zstd: %s", name,
+                 ZSTD_getErrorName(n));
     ckvc_buffer_append(out, room, n);
     return CKVC_OK;
 }
@@ -115,11 +112,9 @@ static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     } else {
         why.status = ckvt_check_evidence(t, &why);
     }
-    if (why.status != CKVC_OK) {
-        return ckvc_fail(err, CKVC_E_BUG,
-                         "%s: refusing to write a table that its reader would refuse: section %s",
-                         path, why.text);
-    }
+    CKVC_FAIL_IF(why.status != CKVC_OK, err, CKVC_E_BUG,
+                 "%s: refusing to write a table that its reader would refuse: section %s", path,
+                 why.text);
     /* An operator's name is its probe's: META and the header's flags must agree. */
     if (op != CKVC_OPERATOR_PAPER) {
         json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(op)));
@@ -157,13 +152,10 @@ ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_e
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer body = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer file = {0};
     CKVC_TRY(prepare(t, path, err));
-    if (!ckvt_specs(t->table, specs)) {
-        return ckvc_fail(err, CKVC_E_BUG, "%s: a table whose evidence overflows", path);
-    }
+    CKVC_FAIL_IF(!ckvt_specs(t->table, specs), err, CKVC_E_BUG,
+                 "%s: a table whose evidence overflows", path);
     size_t n_sections = 0, n_written = 0;
-    for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
-        n_sections += present(t, (ckvt_section)i);
-    }
+    for (int i = 0; i < CKVT_SECTION_COUNT; i++) { n_sections += present(t, (ckvt_section)i); }
     const uint64_t body_offset = CKVT_HEADER_BYTES + n_sections * CKVT_ENTRY_BYTES;
     for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
         if (present(t, (ckvt_section)i)) {
@@ -172,11 +164,9 @@ ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_e
         }
     }
     const uint64_t file_size = body_offset + body.size;
-    if (file_size > CKVC_TABLE_MAX_BYTES) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: the table would take %llu bytes, the format allows %llu", path,
-                         (unsigned long long)file_size, (unsigned long long)CKVC_TABLE_MAX_BYTES);
-    }
+    CKVC_FAIL_IF(file_size > CKVC_TABLE_MAX_BYTES, err, CKVC_E_DATA,
+                 "%s: the table would take %llu bytes, the format allows %llu", path,
+                 (unsigned long long)file_size, (unsigned long long)CKVC_TABLE_MAX_BYTES);
     fill_header(header, t, directory, n_sections, file_size);
     ckvc_hex(header + CKVT_AT_CONTENT_ID, CKVC_SHA256_BYTES, t->content_id);
     ckvc_buffer_append(&file, header, sizeof header);

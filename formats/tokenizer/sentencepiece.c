@@ -87,8 +87,7 @@ static ckvc_status next_field(message *m, const char *wires, field *f, bool *mor
             f->value = ckvc_cursor_u32(&m->c);
             if (m->c.failed) { return broken(m, "4 bytes are not there"); }
             break;
-        default:
-            return broken(m, "a group or an unknown kind of field");
+        default: return broken(m, "a group or an unknown kind of field");
         }
         const char wire = f->number <= strlen(wires) ? wires[f->number - 1] : '-';
         if (wire == '-') { continue; }
@@ -238,12 +237,10 @@ static ckvc_status check_settings(const token_reader *r, const settings *s) {
 
 /* BOS unless the config says otherwise: the default of LlamaTokenizer and InternLM2Tokenizer. */
 static ckvc_status set_ends(token_reader *r, const token_config *config) {
-    if (config->class_name && !token_config_is_llama(config)) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: tokenizer_class \"%.64s\" with tokenizer.model is not supported; "
-                         "LlamaTokenizer and InternLM2Tokenizer are",
-                         config->path, config->class_name);
-    }
+    CKVC_FAIL_IF(config->class_name && !token_config_is_llama(config), r->err, CKVC_E_DATA,
+                 "%s: tokenizer_class \"%.64s\" with tokenizer.model is not supported; "
+                 "LlamaTokenizer and InternLM2Tokenizer are",
+                 config->path, config->class_name);
     const char *bos = token_config_token(config, "bos_token");
     const int32_t id = token_id_of(r->spec, bos ? bos : "<s>");
     if (id >= 0) { token_add_id(&r->spec->prefix_ids, &r->spec->n_prefix, id); }

@@ -43,9 +43,7 @@ static bool base64_bytes(const uint8_t *text, size_t n, uint8_t *out, size_t *si
 bool tiktoken_looks_like(const ckvc_map *file) {
     const uint8_t *p = file->data;
     size_t i = 0;
-    while (i < file->size && i < 2048 && (base64_value(p[i]) >= 0 || p[i] == '=')) {
-        i++;
-    }
+    while (i < file->size && i < 2048 && (base64_value(p[i]) >= 0 || p[i] == '=')) { i++; }
     return i >= 4 && i + 1 < file->size && p[i] == ' ' && p[i + 1] >= '0' && p[i + 1] <= '9';
 }
 
@@ -60,16 +58,12 @@ static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, 
     }
     uint8_t raw[MAX_PIECE_BYTES];
     char alphabet[2 * MAX_PIECE_BYTES];
-    if (spelled / 4 * 3 > sizeof raw) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s:%zu: a piece of about %zu bytes; at most %d are read", r->path, line,
-                         spelled / 4 * 3, MAX_PIECE_BYTES);
-    }
-    if (rank < 0 || rank > MAX_RANK || !base64_bytes(text, spelled, raw, &size)) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s:%zu: want a piece in base64, one space and its rank from 0 to %d",
-                         r->path, line, MAX_RANK);
-    }
+    CKVC_FAIL_IF(spelled / 4 * 3 > sizeof raw, r->err, CKVC_E_DATA,
+                 "%s:%zu: a piece of about %zu bytes; at most %d are read", r->path, line,
+                 spelled / 4 * 3, MAX_PIECE_BYTES);
+    CKVC_FAIL_IF(rank < 0 || rank > MAX_RANK || !base64_bytes(text, spelled, raw, &size), r->err,
+                 CKVC_E_DATA, "%s:%zu: want a piece in base64, one space and its rank from 0 to %d",
+                 r->path, line, MAX_RANK);
     token_piece *piece = token_add_piece(r, capacity);
     if (!piece) { return CKVC_E_DATA; }
     piece->text = token_copy(alphabet, token_spell_bytes(raw, size, alphabet));

@@ -39,12 +39,10 @@ ckvc_status tokenizer_files_read(const char *model, token_spec **out, char **pat
         file = ckvc_path_join(model, files[i].name);
         read = ckvc_file_exists(file) ? files[i].read : NULL;
     }
-    if (!read) {
-        return ckvc_fail(err, CKVC_E_NOINPUT,
-                         "%s: no tokenizer.json, tokenizer.model or vocab.json; give prompts as "
-                         "\"tokens\", or a model directory with a tokenizer",
-                         model);
-    }
+    CKVC_FAIL_IF(!read, err, CKVC_E_NOINPUT,
+                 "%s: no tokenizer.json, tokenizer.model or vocab.json; give prompts as "
+                 "\"tokens\", or a model directory with a tokenizer",
+                 model);
     token_reader r = {model, file, spec, err};
     CKVC_TRY(read(&r));
     *out = ckvc_take(&spec);

@@ -189,9 +189,7 @@ static ckvc_status read_pre(reader *r, bool *add_bos) {
     }
     spec->byte_level = true;
     spec->ignore_merges = pre->ignore_merges;
-    for (size_t i = 0; i < 4 && pre->splits[i]; i++) {
-        token_add_split(spec, pre->splits[i]);
-    }
+    for (size_t i = 0; i < 4 && pre->splits[i]; i++) { token_add_split(spec, pre->splits[i]); }
     if (pre->nfc) { token_add_normalizer(spec, TOKEN_NORM_NFC, NULL, NULL); }
     *add_bos = pre->add_bos;
     return CKVC_OK;
@@ -245,12 +243,10 @@ static ckvc_status read_all(reader *r) {
     bool add_bos = false;
     token_spec *spec = r->to->spec;
     CKVC_TRY(gguf_string(r->g, "tokenizer.ggml.model", &model, r->to->err));
-    if (!model) {
-        return ckvc_fail(r->to->err, CKVC_E_NOINPUT,
-                         "%s: key tokenizer.ggml.model is missing: the file has no tokenizer; give "
-                         "prompts as \"tokens\"",
-                         r->to->path);
-    }
+    CKVC_FAIL_IF(!model, r->to->err, CKVC_E_NOINPUT,
+                 "%s: key tokenizer.ggml.model is missing: the file has no tokenizer; give "
+                 "prompts as \"tokens\"",
+                 r->to->path);
     if (gguf_string_is(model, "gpt2")) {
         CKVC_TRY(read_byte_level(r, &add_bos));
     } else if (gguf_string_is(model, "llama")) {

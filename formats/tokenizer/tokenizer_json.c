@@ -37,9 +37,7 @@ static const char *type_of(const json_t *object) {
 /* The index of text in a NULL-ended list, or of its end. */
 static size_t index_of(const char *text, const char *const *list) {
     size_t i = 0;
-    while (list[i] && strcmp(list[i], text) != 0) {
-        i++;
-    }
+    while (list[i] && strcmp(list[i], text) != 0) { i++; }
     return i;
 }
 

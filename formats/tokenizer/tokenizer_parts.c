@@ -155,9 +155,7 @@ ckvc_status token_only_keys(const token_reader *r, const char *place, const json
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         size_t i = 0;
-        while (allowed[i] && strcmp(allowed[i], key) != 0) {
-            i++;
-        }
+        while (allowed[i] && strcmp(allowed[i], key) != 0) { i++; }
         if (!allowed[i] && !json_is_null(value)) {
             return token_refuse(r, "%s: key \"%.64s\" is not supported", place, key);
         }
@@ -231,14 +229,10 @@ ckvc_status token_config_read(const token_reader *r, token_config *out) {
     CKVC_TRY(ckvc_file_read(out->path, MAX_CONFIG_BYTES, &text, &size, r->err));
     json_error_t problem;
     out->root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
-    if (!out->root) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", out->path,
-                         problem.line, problem.column, problem.text);
-    }
-    if (!json_is_object(out->root)) {
-        return ckvc_fail(r->err, CKVC_E_DATA, "%s: the file is %s; want an object", out->path,
-                         token_json_kind(out->root));
-    }
+    CKVC_FAIL_IF(!out->root, r->err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", out->path,
+                 problem.line, problem.column, problem.text);
+    CKVC_FAIL_IF(!json_is_object(out->root), r->err, CKVC_E_DATA,
+                 "%s: the file is %s; want an object", out->path, token_json_kind(out->root));
     out->class_name = json_string_value(json_object_get(out->root, "tokenizer_class"));
     return CKVC_OK;
 }
@@ -300,13 +294,11 @@ static ckvc_status check_added_json(const token_reader *r) {
             known = strcmp(r->spec->added[i].text.bytes, key) == 0 &&
                     r->spec->added[i].id == json_integer_value(id);
         }
-        if (!known) {
-            return ckvc_fail(r->err, CKVC_E_DATA,
-                             "%s: \"%.64s\" is not in added_tokens_decoder of "
-                             "tokenizer_config.json, which says how to find it; save the tokenizer "
-                             "anew with a current transformers",
-                             path, key);
-        }
+        CKVC_FAIL_IF(!known, r->err, CKVC_E_DATA,
+                     "%s: \"%.64s\" is not in added_tokens_decoder of "
+                     "tokenizer_config.json, which says how to find it; save the tokenizer "
+                     "anew with a current transformers",
+                     path, key);
     }
     return CKVC_OK;
 }
@@ -366,11 +358,9 @@ static ckvc_status take_end(token_reader *r, const token_config *config, const c
     if (!add) { return CKVC_OK; }
     const char *content = token_config_token(config, token);
     const int32_t id = content ? token_id_of(r->spec, content) : -1;
-    if (id < 0) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: %s is true, but %s \"%.64s\" is not a token of %s", config->path,
-                         flag, token, content ? content : "(none)", r->path);
-    }
+    CKVC_FAIL_IF(id < 0, r->err, CKVC_E_DATA,
+                 "%s: %s is true, but %s \"%.64s\" is not a token of %s", config->path, flag, token,
+                 content ? content : "(none)", r->path);
     token_add_id(ids, n, id);
     return CKVC_OK;
 }

@@ -15,9 +15,7 @@ static ckvc_status read_merges(token_reader *r) {
     CKVC_TRY(ckvc_file_read(r->path, TOKENIZER_MAX_BYTES, &text, &size, r->err));
     const size_t bad = ckvc_utf8_check(text, size);
     if (bad < size) { return token_refuse(r, "byte %zu is not UTF-8", bad); }
-    for (size_t i = 0; i < size; i++) {
-        lines += text[i] == '\n';
-    }
+    for (size_t i = 0; i < size; i++) { lines += text[i] == '\n'; }
     CKVC_TRY(token_reserve_merges(r, "the file", lines));
     for (size_t at = 0; at < size; line++) {
         const char *begin = text + at, *end = memchr(begin, '\n', size - at);
@@ -27,10 +25,8 @@ static ckvc_status read_merges(token_reader *r) {
         if (n == 0 || (line == 1 && n >= 8 && memcmp(begin, "#version", 8) == 0)) { continue; }
         const char *space = memchr(begin, ' ', n);
         size_t left = space ? (size_t)(space - begin) : 0, right = space ? n - left - 1 : 0;
-        if (left == 0 || right == 0 || memchr(space + 1, ' ', right)) {
-            return ckvc_fail(r->err, CKVC_E_DATA,
-                             "%s:%zu: want two parts and one space between them", r->path, line);
-        }
+        CKVC_FAIL_IF(left == 0 || right == 0 || memchr(space + 1, ' ', right), r->err, CKVC_E_DATA,
+                     "%s:%zu: want two parts and one space between them", r->path, line);
         token_add_merge(r->spec, begin, left, space + 1, right);
     }
     return CKVC_OK;
@@ -44,18 +40,14 @@ static ckvc_status set_rules(token_reader *r, const token_config *config) {
                             "is needed",
                             config->path);
     }
-    if (!token_config_is(config, "Qwen2Tokenizer")) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: tokenizer_class \"%.64s\" with vocab.json and merges.txt is not "
-                         "supported; Qwen2Tokenizer is, and any family with its tokenizer.json",
-                         config->path, config->class_name ? config->class_name : "(none)");
-    }
+    CKVC_FAIL_IF(!token_config_is(config, "Qwen2Tokenizer"), r->err, CKVC_E_DATA,
+                 "%s: tokenizer_class \"%.64s\" with vocab.json and merges.txt is not "
+                 "supported; Qwen2Tokenizer is, and any family with its tokenizer.json",
+                 config->path, config->class_name ? config->class_name : "(none)");
     spec->byte_level = true;
     CKVC_TRY(token_config_flag(r, config, "add_prefix_space", false, &spec->add_prefix_space));
-    if (spec->add_prefix_space) {
-        return ckvc_fail(r->err, CKVC_E_DATA,
-                         "%s: add_prefix_space is not supported with Qwen2Tokenizer", config->path);
-    }
+    CKVC_FAIL_IF(spec->add_prefix_space, r->err, CKVC_E_DATA,
+                 "%s: add_prefix_space is not supported with Qwen2Tokenizer", config->path);
     token_add_normalizer(spec, TOKEN_NORM_NFC, NULL, NULL);
     token_add_split(spec, token_pattern_qwen2);
     return token_config_added(r, config); /* no BOS or EOS: Qwen2's template has none */

@@ -13,10 +13,8 @@ ckvc_status backend_create(const char *kind, be_compute compute, ckvc_pool *pool
         return cpu_backend_create(openblas, products, pool, out, err);
     }
     *out = NULL;
-    if (strcmp(kind, "cuda") == 0) {
-        return ckvc_fail(err, CKVC_E_DEVICE,
-                         "backend cuda: this ckvc was built without it; use --backend cpu");
-    }
+    CKVC_FAIL_IF(strcmp(kind, "cuda") == 0, err, CKVC_E_DEVICE,
+                 "backend cuda: this ckvc was built without it; use --backend cpu");
     return ckvc_fail(err, CKVC_E_USAGE,
                      "backend \"%s\" is unknown; use auto, cpu, openblas or cuda", kind);
 }

@@ -49,9 +49,7 @@ void ckvc_buffer_printf(ckvc_buffer *b, const char *fmt, ...) {
     va_end(again);
 }
 
-void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v) {
-    ckvc_buffer_append(b, &v, 1);
-}
+void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v) { ckvc_buffer_append(b, &v, 1); }
 
 #define APPEND(type, suffix)                                                                       \
     void ckvc_buffer_##suffix(ckvc_buffer *b, type v) {                                            \

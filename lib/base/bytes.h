@@ -33,9 +33,7 @@ static inline void ckvc_put_f64(uint8_t *p, double v) {
     memcpy(&bits, &v, 8);
     ckvc_put_u64(p, bits);
 }
-static inline uint16_t ckvc_get_u16(const uint8_t *p) {
-    return (uint16_t)(p[0] | p[1] << 8);
-}
+static inline uint16_t ckvc_get_u16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
 static inline uint32_t ckvc_get_u32(const uint8_t *p) {
     return (uint32_t)ckvc_get_u16(p) | (uint32_t)ckvc_get_u16(p + 2) << 16;
 }

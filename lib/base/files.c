@@ -22,15 +22,11 @@ void ckvc_close_at(int *fd) {
  * from it. *fd is the caller's, also after a failure. */
 static ckvc_status open_regular(const char *path, int *fd, uint64_t *size, ckvc_err *err) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot open", path); }
+    CKVC_FAIL_ERRNO_IF(*fd < 0, err, CKVC_E_NOINPUT, "%s: cannot open", path);
     struct stat info;
-    if (fstat(*fd, &info) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot look at", path);
-    }
-    if (!S_ISREG(info.st_mode)) {
-        return ckvc_fail(err, CKVC_E_NOINPUT, "%s: not a regular file%s", path,
-                         S_ISDIR(info.st_mode) ? " but a folder" : "");
-    }
+    CKVC_FAIL_ERRNO_IF(fstat(*fd, &info) != 0, err, CKVC_E_NOINPUT, "%s: cannot look at", path);
+    CKVC_FAIL_IF(!S_ISREG(info.st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file%s", path,
+                 S_ISDIR(info.st_mode) ? " but a folder" : "");
     *size = (uint64_t)info.st_size;
     return CKVC_OK;
 }
@@ -42,7 +38,7 @@ ckvc_status ckvc_map_open(const char *path, ckvc_map *out, ckvc_err *err) {
     CKVC_TRY(open_regular(path, &fd, &size, err));
     if (size == 0) { return CKVC_OK; }
     void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) { return ckvc_fail_errno(err, CKVC_E_SYSTEM, "%s: cannot map", path); }
+    CKVC_FAIL_ERRNO_IF(data == MAP_FAILED, err, CKVC_E_SYSTEM, "%s: cannot map", path);
     *out = (ckvc_map){data, size};
     return CKVC_OK;
 }
@@ -58,18 +54,14 @@ ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *siz
     *out = NULL;
     *size = 0;
     CKVC_TRY(open_regular(path, &fd, &length, err));
-    if (length > cap) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %llu bytes, at most %zu are read", path,
-                         (unsigned long long)length, cap);
-    }
+    CKVC_FAIL_IF(length > cap, err, CKVC_E_DATA, "%s: %llu bytes, at most %zu are read", path,
+                 (unsigned long long)length, cap);
     CKVC_AUTO_FREE char *text = ckvc_alloc((size_t)length + 1, 1);
     size_t got = 0;
     while (got < length) {
         const ssize_t n = read(fd, text + got, (size_t)length - got);
         if (n < 0 && errno == EINTR) { continue; }
-        if (n < 0) {
-            return ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %zu", path, got);
-        }
+        CKVC_FAIL_ERRNO_IF(n < 0, err, CKVC_E_IO, "%s: reading failed at byte %zu", path, got);
         if (n == 0) { break; /* became shorter while we read */ }
         got += (size_t)n;
     }
@@ -120,9 +112,8 @@ ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) {
     for (size_t i = 1;; i++) {
         if (path[i] != '/' && path[i] != 0) { continue; }
         part[i] = 0;
-        if (mkdir(part, 0777) != 0 && !(errno == EEXIST && ckvc_is_dir(part))) {
-            return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create the folder", part);
-        }
+        CKVC_FAIL_ERRNO_IF(mkdir(part, 0777) != 0 && !(errno == EEXIST && ckvc_is_dir(part)), err,
+                           CKVC_E_CREATE, "%s: cannot create the folder", part);
         if (path[i] == 0) { return CKVC_OK; }
         part[i] = '/';
     }
@@ -136,12 +127,8 @@ char *ckvc_path_dir(const char *path) {
 
 char *ckvc_path_name(const char *path) {
     size_t end = strlen(path), begin;
-    while (end > 1 && path[end - 1] == '/') {
-        end--;
-    }
-    for (begin = end; begin > 0 && path[begin - 1] != '/';) {
-        begin--;
-    }
+    while (end > 1 && path[end - 1] == '/') { end--; }
+    for (begin = end; begin > 0 && path[begin - 1] != '/';) { begin--; }
     return ckvc_format("%.*s", (int)(end - begin), path + begin);
 }
 
@@ -153,7 +140,7 @@ char *ckvc_path_join(const char *dir, const char *name) {
 
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) {
     CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) { return ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot open the folder", path); }
+    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_IO, "%s: cannot open the folder", path);
     if (fsync(fd) != 0 && errno != EINVAL) { /* EINVAL: a file system without it */
         return ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot sync the folder", path);
     }
@@ -165,21 +152,16 @@ ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ck
     struct stat info;
     *p = (ckvc_publish){.force = force};
     const bool exists = lstat(path, &info) == 0;
-    if (exists && S_ISDIR(info.st_mode)) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: is a folder; give a file name", path);
-    }
-    if (exists && !S_ISREG(info.st_mode)) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: is %s, which nothing replaces; give another name",
-                         path, S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
-    }
-    if (exists && !force) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it", path);
-    }
+    CKVC_FAIL_IF(exists && S_ISDIR(info.st_mode), err, CKVC_E_CREATE,
+                 "%s: is a folder; give a file name", path);
+    CKVC_FAIL_IF(exists && !S_ISREG(info.st_mode), err, CKVC_E_CREATE,
+                 "%s: is %s, which nothing replaces; give another name", path,
+                 S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
+    CKVC_FAIL_IF(exists && !force, err, CKVC_E_CREATE,
+                 "%s: exists already; use --force to replace it", path);
     CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
-    if (!ckvc_is_dir(dir)) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: the folder %s does not exist; create it first",
-                         path, dir);
-    }
+    CKVC_FAIL_IF(!ckvc_is_dir(dir), err, CKVC_E_CREATE,
+                 "%s: the folder %s does not exist; create it first", path, dir);
     p->path = ckvc_strdup(path);
     p->tmp_path = ckvc_format("%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
     return CKVC_OK;
@@ -199,22 +181,17 @@ ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) {
 
 static ckvc_status into_place(const ckvc_publish *p, ckvc_err *err) {
     CKVC_AUTO(ckvc_close_at) int fd = open(p->tmp_path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
-    }
+    CKVC_FAIL_ERRNO_IF(fd < 0 || fsync(fd) != 0, err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
     /* link() fails where the name has appeared since begin: nothing is overwritten without force.
      * File systems without hard links fall back to a rename after a second look. */
     if (!p->force && link(p->tmp_path, p->path) == 0) {
         unlink(p->tmp_path);
         return CKVC_OK;
     }
-    if (!p->force && (errno == EEXIST || ckvc_file_exists(p->path))) {
-        return ckvc_fail(err, CKVC_E_CREATE, "%s: exists already; use --force to replace it",
-                         p->path);
-    }
-    if (rename(p->tmp_path, p->path) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot rename into place", p->path);
-    }
+    CKVC_FAIL_IF(!p->force && (errno == EEXIST || ckvc_file_exists(p->path)), err, CKVC_E_CREATE,
+                 "%s: exists already; use --force to replace it", p->path);
+    CKVC_FAIL_ERRNO_IF(rename(p->tmp_path, p->path) != 0, err, CKVC_E_CREATE,
+                       "%s: cannot rename into place", p->path);
     return CKVC_OK;
 }
 
@@ -229,7 +206,7 @@ ckvc_status ckvc_publish_commit(ckvc_publish *p, ckvc_err *err) {
 static ckvc_status write_all(const char *tmp_path, const char *path, const uint8_t *bytes, size_t n,
                              ckvc_err *err) {
     int fd = open(tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) { return ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot create", tmp_path); }
+    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", tmp_path);
     for (size_t put = 0; put < n;) {
         const ssize_t got = write(fd, bytes + put, n - put);
         if (got < 0 && errno == EINTR) { continue; }
@@ -241,9 +218,7 @@ static ckvc_status write_all(const char *tmp_path, const char *path, const uint8
         }
         put += (size_t)got;
     }
-    if (close(fd) != 0) {
-        return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at the end", path);
-    }
+    CKVC_FAIL_ERRNO_IF(close(fd) != 0, err, CKVC_E_IO, "%s: writing failed at the end", path);
     return CKVC_OK;
 }
 

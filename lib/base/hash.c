@@ -14,9 +14,7 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
-void ckvc_sha256_init(ckvc_sha256 *s) {
-    SHA256Init(&s->ctx);
-}
+void ckvc_sha256_init(ckvc_sha256 *s) { SHA256Init(&s->ctx); }
 
 void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n) {
     SHA256Update(&s->ctx, data, n);
@@ -55,15 +53,13 @@ ckvc_status ckvc_sha256_file(const char *path, char out[CKVC_SHA256_HEX], ckvc_e
     ckvc_sha256 s;
     CKVC_AUTO_FREE uint8_t *block = ckvc_alloc(BLOCK, 1);
     CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) { return ckvc_fail_errno(err, CKVC_E_NOINPUT, "%s: cannot open", path); }
+    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_NOINPUT, "%s: cannot open", path);
     ckvc_sha256_init(&s);
     for (;;) {
         const ssize_t got = read(fd, block, BLOCK);
         if (got < 0 && errno == EINTR) { continue; }
-        if (got < 0) {
-            return ckvc_fail_errno(err, CKVC_E_IO, "%s: reading failed at byte %llu", path,
-                                   (unsigned long long)total);
-        }
+        CKVC_FAIL_ERRNO_IF(got < 0, err, CKVC_E_IO, "%s: reading failed at byte %llu", path,
+                           (unsigned long long)total);
         if (got == 0) { break; }
         ckvc_sha256_update(&s, block, (size_t)got);
         total += (uint64_t)got;
@@ -84,13 +80,9 @@ uint32_t ckvc_crc32(uint32_t crc, const void *data, size_t n) {
     return crc;
 }
 
-uint64_t ckvc_xxh64(const void *data, size_t n) {
-    return XXH64(data, n, 0);
-}
+uint64_t ckvc_xxh64(const void *data, size_t n) { return XXH64(data, n, 0); }
 
-uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key) {
-    return XXH64(data, n, key);
-}
+uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key) { return XXH64(data, n, key); }
 
 uint64_t ckvc_hash_key(void) {
     static _Atomic uint64_t key;

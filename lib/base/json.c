@@ -14,10 +14,8 @@ ckvc_status ckvc_json_parse(const char *text, size_t n, const char *where, json_
                             ckvc_err *err) {
     json_error_t problem;
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
-    if (!*out) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", where, problem.line,
-                         problem.column, problem.text);
-    }
+    CKVC_FAIL_IF(!*out, err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", where, problem.line,
+                 problem.column, problem.text);
     return CKVC_OK;
 }
 
@@ -56,9 +54,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
         const char **keys = ckvc_alloc(n, sizeof *keys);
         const char *key;
         json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)v, key, value) {
-            keys[i++] = key;
-        }
+        json_object_foreach((json_t *)(uintptr_t)v, key, value) { keys[i++] = key; }
         if (!style.keys_as_given) { qsort(keys, n, sizeof *keys, ckvc_order_text); }
         ckvc_buffer_u8(b, '{');
         for (i = 0; i < n; i++) {
@@ -79,12 +75,8 @@ static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
         }
         ckvc_buffer_u8(b, ']');
         break;
-    case JSON_STRING:
-        append_string(b, json_string_value(v), json_string_length(v));
-        break;
-    case JSON_INTEGER:
-        ckvc_buffer_printf(b, "%lld", (long long)json_integer_value(v));
-        break;
+    case JSON_STRING: append_string(b, json_string_value(v), json_string_length(v)); break;
+    case JSON_INTEGER: ckvc_buffer_printf(b, "%lld", (long long)json_integer_value(v)); break;
     case JSON_REAL:
         if (isfinite(json_real_value(v))) {
             ckvc_buffer_printf(b, "%.17g", json_real_value(v));
@@ -94,15 +86,9 @@ static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
             assert(!"a number that is not finite in canonical JSON"); /* jansson holds none */
         }
         break;
-    case JSON_TRUE:
-        ckvc_buffer_text(b, "true");
-        break;
-    case JSON_FALSE:
-        ckvc_buffer_text(b, "false");
-        break;
-    case JSON_NULL:
-        ckvc_buffer_text(b, "null");
-        break;
+    case JSON_TRUE: ckvc_buffer_text(b, "true"); break;
+    case JSON_FALSE: ckvc_buffer_text(b, "false"); break;
+    case JSON_NULL: ckvc_buffer_text(b, "null"); break;
     }
 }
 
@@ -120,22 +106,16 @@ void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value) {
     append_value(b, value, (json_style){.null_for_nonfinite = true, .keys_as_given = true});
 }
 
-json_t *ckvc_json_real(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
+json_t *ckvc_json_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 json_t *ckvc_json_reals(const double *v, size_t n) {
     json_t *array = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(array, ckvc_json_real(v[i]));
-    }
+    for (size_t i = 0; i < n; i++) { json_array_append_new(array, ckvc_json_real(v[i])); }
     return array;
 }
 
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n) {
     json_t *array = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(array, json_integer(v[i]));
-    }
+    for (size_t i = 0; i < n; i++) { json_array_append_new(array, json_integer(v[i])); }
     return array;
 }

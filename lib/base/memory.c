@@ -22,9 +22,7 @@ void ckvc_alloc_forbid(const char *where) {
     atomic_fetch_add(&forbidden, 1);
 }
 
-void ckvc_alloc_permit(void) {
-    atomic_fetch_sub(&forbidden, 1);
-}
+void ckvc_alloc_permit(void) { atomic_fetch_sub(&forbidden, 1); }
 
 static void check_allowed(size_t n, size_t size) {
     if (atomic_load(&forbidden) > 0) {
@@ -64,9 +62,7 @@ static void *checked(void *memory, size_t n, size_t size) {
     return memory;
 }
 
-void *ckvc_alloc(size_t n, size_t size) {
-    return checked(malloc(checked_bytes(n, size)), n, size);
-}
+void *ckvc_alloc(size_t n, size_t size) { return checked(malloc(checked_bytes(n, size)), n, size); }
 
 void *ckvc_calloc(size_t n, size_t size) {
     return checked(calloc(checked_bytes(n, size), 1), n, size);
@@ -86,9 +82,7 @@ void *ckvc_copy(const void *from, size_t n, size_t size) {
     return copy;
 }
 
-char *ckvc_strdup(const char *text) {
-    return ckvc_copy(text, strlen(text) + 1, 1);
-}
+char *ckvc_strdup(const char *text) { return ckvc_copy(text, strlen(text) + 1, 1); }
 
 char *ckvc_format(const char *fmt, ...) {
     va_list args;
@@ -104,9 +98,7 @@ char *ckvc_format(const char *fmt, ...) {
 void *ckvc_grown(void *array, size_t *capacity, size_t need, size_t size) {
     if (need <= *capacity) { return array; }
     size_t wanted = *capacity < 8 ? 8 : *capacity;
-    while (wanted < need) {
-        wanted = wanted > SIZE_MAX / 2 ? need : 2 * wanted;
-    }
+    while (wanted < need) { wanted = wanted > SIZE_MAX / 2 ? need : 2 * wanted; }
     *capacity = wanted;
     return ckvc_realloc_array(array, wanted, size);
 }

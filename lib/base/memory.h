@@ -40,18 +40,14 @@ void *ckvc_grown(void *array, size_t *capacity, size_t need, size_t size);
 #define CKVC_AUTO(release) __attribute__((cleanup(release)))
 #define CKVC_AUTO_FREE     CKVC_AUTO(ckvc_free_at)
 #define CKVC_AUTO_OF(type, release)                                                                \
-    static inline void release##_at(type **p) {                                                    \
-        release(*p);                                                                               \
-    }
+    static inline void release##_at(type **p) { release(*p); }
 static inline void *ckvc_take(void *pointer_at) {
     void *p, *none = NULL;
     memcpy(&p, pointer_at, sizeof p);
     memcpy(pointer_at, &none, sizeof none);
     return p;
 }
-static inline void ckvc_free_at(void *pointer_at) {
-    free(ckvc_take(pointer_at));
-}
+static inline void ckvc_free_at(void *pointer_at) { free(ckvc_take(pointer_at)); }
 
 /* The old ways, until their last caller is gone. */
 ckvc_status ckvc_grow(void **array, size_t *capacity, size_t need, size_t size,
@@ -68,11 +64,8 @@ size_t ckvc_available_memory(void);
 void ckvc_alloc_forbid(const char *where);
 void ckvc_alloc_permit(void);
 #else
-static inline void ckvc_alloc_forbid(const char *where) {
-    (void)where;
-}
-static inline void ckvc_alloc_permit(void) {
-}
+static inline void ckvc_alloc_forbid(const char *where) { (void)where; }
+static inline void ckvc_alloc_permit(void) {}
 #endif
 
 /* The usual line for memory that is out: "out of memory: WHAT needs N bytes". */

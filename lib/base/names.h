@@ -20,12 +20,8 @@
 #define CKVC_HEAD_NEUTRAL 8
 #define CKVC_GATE_START   10
 
-static inline double ckvc_head_action(int a) {
-    return (32 + a) / 40.0;
-}
-static inline double ckvc_gate_action(int a) {
-    return (80 + a) / 100.0;
-}
+static inline double ckvc_head_action(int a) { return (32 + a) / 40.0; }
+static inline double ckvc_gate_action(int a) { return (80 + a) / 100.0; }
 
 /* The sides of a table: what is decided apart from the rest. The order is that of record/side;
  * formats/side/side_NAME.c says what each is. */

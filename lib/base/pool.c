@@ -87,9 +87,8 @@ static void *worker_main(void *arg) {
 
 ckvc_status ckvc_pool_create(int n_threads, ckvc_pool **out, ckvc_err *err) {
     *out = NULL;
-    if (n_threads < 1 || n_threads > 1024) {
-        return ckvc_fail(err, CKVC_E_USAGE, "threads: got %d, wanted 1 to 1024", n_threads);
-    }
+    CKVC_FAIL_IF(n_threads < 1 || n_threads > 1024, err, CKVC_E_USAGE,
+                 "threads: got %d, wanted 1 to 1024", n_threads);
     ckvc_pool *p = ckvc_calloc(1, sizeof *p);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->start, NULL);
@@ -118,9 +117,7 @@ void ckvc_pool_destroy(ckvc_pool *p) {
     atomic_store(&p->stop, 1);
     pthread_cond_broadcast(&p->start);
     pthread_mutex_unlock(&p->mutex);
-    for (int i = 1; i < p->n_threads; i++) {
-        pthread_join(p->threads[i - 1], NULL);
-    }
+    for (int i = 1; i < p->n_threads; i++) { pthread_join(p->threads[i - 1], NULL); }
     pthread_cond_destroy(&p->finish);
     pthread_cond_destroy(&p->start);
     pthread_mutex_destroy(&p->mutex);
@@ -129,15 +126,11 @@ void ckvc_pool_destroy(ckvc_pool *p) {
     free(p);
 }
 
-int ckvc_pool_threads(const ckvc_pool *pool) {
-    return pool->n_threads;
-}
+int ckvc_pool_threads(const ckvc_pool *pool) { return pool->n_threads; }
 
 void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx) {
     if (p->n_threads == 1 || n_tasks <= 1) {
-        for (int64_t t = 0; t < n_tasks; t++) {
-            fn(ctx, t, 0);
-        }
+        for (int64_t t = 0; t < n_tasks; t++) { fn(ctx, t, 0); }
         return;
     }
     /* No worker is in a run now: busy was 0 when the last one ended. */
@@ -156,9 +149,7 @@ void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx) {
     }
     if (atomic_load(&p->busy) > 0) {
         pthread_mutex_lock(&p->mutex);
-        while (atomic_load(&p->busy) > 0) {
-            pthread_cond_wait(&p->finish, &p->mutex);
-        }
+        while (atomic_load(&p->busy) > 0) { pthread_cond_wait(&p->finish, &p->mutex); }
         pthread_mutex_unlock(&p->mutex);
     }
 }

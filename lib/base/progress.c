@@ -127,6 +127,4 @@ void ckvc_stop_install(void) {
     }
 }
 
-bool ckvc_stop_requested(void) {
-    return requests > 0;
-}
+bool ckvc_stop_requested(void) { return requests > 0; }

@@ -19,9 +19,7 @@ void ckvc_rng_init(ckvc_rng *rng, uint64_t seed, uint64_t key, uint32_t stage) {
     rng->used = 4;
 }
 
-uint64_t ckvc_rng_key(const char *text) {
-    return ckvc_xxh64(text, strlen(text));
-}
+uint64_t ckvc_rng_key(const char *text) { return ckvc_xxh64(text, strlen(text)); }
 
 static void philox_block(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]) {
     uint32_t k0 = key[0], k1 = key[1];
@@ -55,18 +53,14 @@ uint64_t ckvc_rng_u64(ckvc_rng *rng) {
     return low | (uint64_t)ckvc_rng_u32(rng) << 32;
 }
 
-double ckvc_rng_double(ckvc_rng *rng) {
-    return (double)(ckvc_rng_u64(rng) >> 11) * 0x1p-53;
-}
+double ckvc_rng_double(ckvc_rng *rng) { return (double)(ckvc_rng_u64(rng) >> 11) * 0x1p-53; }
 
 uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound) {
     assert(bound >= 1);
     /* Values below 2^64 mod bound would favour small results: draw again. */
     uint64_t reject = (0 - bound) % bound;
     uint64_t v;
-    do {
-        v = ckvc_rng_u64(rng);
-    } while (v < reject);
+    do { v = ckvc_rng_u64(rng); } while (v < reject);
     return v % bound;
 }
 

@@ -38,9 +38,7 @@ ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, 
 
 static ckvc_warn_fn warn_fn;
 
-void ckvc_warn_set(ckvc_warn_fn fn) {
-    warn_fn = fn;
-}
+void ckvc_warn_set(ckvc_warn_fn fn) { warn_fn = fn; }
 
 void ckvc_warn(const char *fmt, ...) {
     if (!warn_fn) { return; }

@@ -58,6 +58,17 @@ ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, 
         if (try_status != CKVC_OK) { return try_status; }                                          \
     } while (0)
 
+/* A rule: what leaves the function with a failure where `condition` holds, `...` being the format
+ * and its arguments. The second appends strerror(errno). */
+#define CKVC_FAIL_IF(condition, err, status, ...)                                                  \
+    do {                                                                                           \
+        if (condition) { return ckvc_fail(err, status, __VA_ARGS__); }                             \
+    } while (0)
+#define CKVC_FAIL_ERRNO_IF(condition, err, status, ...)                                            \
+    do {                                                                                           \
+        if (condition) { return ckvc_fail_errno(err, status, __VA_ARGS__); }                       \
+    } while (0)
+
 /* Warnings: what went on all the same, and a person should know. The program decides where they go;
  * NULL (the library's default) drops them. */
 typedef void (*ckvc_warn_fn)(const char *line);

@@ -72,9 +72,7 @@ char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
 
 size_t ckvc_utf8_floor(const char *text, size_t n) {
     size_t start = n;
-    while (start > 0 && ((uint8_t)text[start - 1] & 0xC0) == 0x80) {
-        start--;
-    }
+    while (start > 0 && ((uint8_t)text[start - 1] & 0xC0) == 0x80) { start--; }
     if (start == 0) { return n; }
     uint8_t lead = (uint8_t)text[start - 1];
     size_t need = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;

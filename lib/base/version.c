@@ -16,10 +16,6 @@ const char *ckvc_build_compiler(void) {
 #endif
 }
 
-const char *ckvc_build_flags(void) {
-    return CKVC_BUILD_FLAGS;
-}
+const char *ckvc_build_flags(void) { return CKVC_BUILD_FLAGS; }
 
-const char *ckvc_build_git(void) {
-    return CKVC_GIT;
-}
+const char *ckvc_build_git(void) { return CKVC_GIT; }

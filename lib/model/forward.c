@@ -81,9 +81,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     op->rope(m->be, s, p->inv_freq, &rows, a->q);
     op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, p->own);
     int64_t joined = at->n_lanes;
-    while (joined < p->n_lanes && p->lanes[joined].layer == il) {
-        joined++;
-    }
+    while (joined < p->n_lanes && p->lanes[joined].layer == il) { joined++; }
     const int64_t n = attention_order(p, il, at->n_lanes, joined);
     op->attention_kept(m->be, s, &c, p->order, n, a->mix);
     for (int64_t i = at->n_lanes; i < joined; i++) {
@@ -139,9 +137,7 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err) {
     progress at = {.n_rows = p->n_rows};
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
     if (p->lanes) {
-        while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) {
-            at.n_lanes++;
-        }
+        while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) { at.n_lanes++; }
         at.n_rows = at.n_lanes * lane_rows;
         for (int64_t i = 1; i < at.n_lanes; i++) {
             op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows,

@@ -54,11 +54,10 @@ ckvc_status model_info(const model_spec *spec, session_limits limits, json_t **o
     if (limits.max_prompt == 0) {
         limits.max_prompt = longest < INFO_PROMPT ? longest : INFO_PROMPT;
     }
-    if (limits.max_prompt < 1 || limits.max_prompt > longest) {
-        return ckvc_fail(err, CKVC_E_USAGE, "%s: %lld + %lld tokens: the model's context is %lld",
-                         spec->path, (long long)limits.max_prompt,
-                         (long long)limits.max_continuation, (long long)context);
-    }
+    CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_prompt > longest, err, CKVC_E_USAGE,
+                 "%s: %lld + %lld tokens: the model's context is %lld", spec->path,
+                 (long long)limits.max_prompt, (long long)limits.max_continuation,
+                 (long long)context);
     json_int_t bytes = 0;
     json_t *types = json_object();
     for (size_t i = 0; i < spec->n_tensors; i++) {

@@ -17,9 +17,7 @@ model_spec *model_spec_create(const char *path) {
 
 void model_spec_free(model_spec *spec) {
     if (!spec) { return; }
-    for (size_t i = 0; i < spec->n_tensors; i++) {
-        free((char *)(uintptr_t)spec->tensors[i].name);
-    }
+    for (size_t i = 0; i < spec->n_tensors; i++) { free((char *)(uintptr_t)spec->tensors[i].name); }
     if (spec->release) { spec->release(spec->source); }
     free(spec->by_name);
     free(spec->tensors);
@@ -48,16 +46,12 @@ ckvc_status model_spec_order(model_spec *spec, ckvc_err *err) {
     const size_t n = spec->n_tensors;
     spec->by_name = ckvc_alloc(n, sizeof *spec->by_name);
     if (n) { qsort(spec->tensors, n, sizeof *spec->tensors, by_stored_name); }
-    for (size_t i = 0; i < n; i++) {
-        spec->by_name[i] = &spec->tensors[i];
-    }
+    for (size_t i = 0; i < n; i++) { spec->by_name[i] = &spec->tensors[i]; }
     qsort(spec->by_name, n, sizeof *spec->by_name, by_name);
     for (size_t i = 1; i < n; i++) {
         const tensor_view *a = spec->by_name[i - 1], *b = spec->by_name[i];
-        if (strcmp(a->name, b->name) == 0) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" is in %s too", b->file, b->stored,
-                             a->file);
-        }
+        CKVC_FAIL_IF(strcmp(a->name, b->name) == 0, err, CKVC_E_DATA,
+                     "%s: tensor \"%s\" is in %s too", b->file, b->stored, a->file);
     }
     return CKVC_OK;
 }

@@ -12,9 +12,7 @@ typedef struct end_names {
     const char *embedding, *head, *final_norm;
 } end_names;
 
-static bool is_internlm2(const model_shape *s) {
-    return strcmp(s->family, "internlm2") == 0;
-}
+static bool is_internlm2(const model_shape *s) { return strcmp(s->family, "internlm2") == 0; }
 
 static const end_names *ends_of(const model_shape *s) {
     static const end_names llama = {"model.embed_tokens.weight", "lm_head.weight",
@@ -79,16 +77,11 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
 static ckvc_status find(const model_spec *spec, const char *name, int64_t rows, int64_t cols,
                         const tensor_view **out, ckvc_err *err) {
     const tensor_view *t = model_spec_find(spec, name);
-    if (!t) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: tensor \"%s\" is missing; config.json asks for it",
-                         spec->path, name);
-    }
-    if (t->type == TENSOR_OTHER) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: tensor \"%s\" has dtype %s; the runtime computes with F32, F16 and BF16", t->file,
-            t->stored, t->dtype);
-    }
+    CKVC_FAIL_IF(!t, err, CKVC_E_DATA, "%s: tensor \"%s\" is missing; config.json asks for it",
+                 spec->path, name);
+    CKVC_FAIL_IF(t->type == TENSOR_OTHER, err, CKVC_E_DATA,
+                 "%s: tensor \"%s\" has dtype %s; the runtime computes with F32, F16 and BF16",
+                 t->file, t->stored, t->dtype);
     const int64_t dims[2] = {rows, cols};
     const int32_t rank = cols == 1 ? 1 : 2;
     if (t->rank != rank || memcmp(t->dims, dims, (size_t)rank * sizeof *dims) != 0) {
@@ -114,13 +107,11 @@ ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *e
         CKVC_TRY(find(spec, names->head, s->vocab, s->width, &out->head, err));
     }
     if (s->tied && out->head != out->embedding) {
-        if (out->head->type != out->embedding->type ||
-            memcmp(out->head->data, out->embedding->data, out->head->bytes) != 0) {
-            return ckvc_fail(
-                err, CKVC_E_DATA,
-                "%s: tie_word_embeddings is true, but %s and %s differ: one of them is wrong",
-                spec->path, names->head, names->embedding);
-        }
+        CKVC_FAIL_IF(out->head->type != out->embedding->type ||
+                         memcmp(out->head->data, out->embedding->data, out->head->bytes) != 0,
+                     err, CKVC_E_DATA,
+                     "%s: tie_word_embeddings is true, but %s and %s differ: one of them is wrong",
+                     spec->path, names->head, names->embedding);
         out->head = out->embedding;
     }
     return find(spec, names->final_norm, s->width, 1, &out->final_norm, err);
@@ -165,12 +156,8 @@ static int64_t first_not_finite(const tensor_view *t, int64_t first, int64_t n, 
         } else {
             tensor_decode(t, i, m, piece.f);
         }
-        for (int j = 0; half && j < m; j++) {
-            any |= (piece.h[j] & exponent) == exponent;
-        }
-        for (int j = 0; !half && j < m; j++) {
-            any |= (piece.w[j] & exponent) == exponent;
-        }
+        for (int j = 0; half && j < m; j++) { any |= (piece.h[j] & exponent) == exponent; }
+        for (int j = 0; !half && j < m; j++) { any |= (piece.w[j] & exponent) == exponent; }
         for (int j = 0; any && j < m; j++) {
             const uint32_t v = half ? piece.h[j] : piece.w[j];
             if ((v & exponent) == exponent) {
@@ -213,9 +200,7 @@ static void check_task(void *ctx, int64_t task, int worker) {
 static ckvc_status fail_not_finite(const tensor_view *t, const tensor_check *c, ckvc_err *err) {
     char index[128] = "";
     int64_t at[TENSOR_MAX_RANK], rest = c->bad;
-    for (int32_t i = t->rank; i-- > 0; rest /= t->dims[i]) {
-        at[i] = rest % t->dims[i];
-    }
+    for (int32_t i = t->rank; i-- > 0; rest /= t->dims[i]) { at[i] = rest % t->dims[i]; }
     for (int32_t i = 0; i < t->rank; i++) {
         snprintf(index + strlen(index), sizeof index - strlen(index), "[%lld]", (long long)at[i]);
     }

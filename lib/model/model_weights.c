@@ -107,9 +107,7 @@ void model_close(model *m) {
     if (m->head != m->embedding) { op->weight_free(m->be, m->head); }
     op->weight_free(m->be, m->embedding);
     op->weight_free(m->be, m->final_norm);
-    for (size_t i = 0; i < m->n_decoded; i++) {
-        free(m->decoded[i]);
-    }
+    for (size_t i = 0; i < m->n_decoded; i++) { free(m->decoded[i]); }
     free(m->decoded);
     free(m->layers);
     model_spec_free(m->spec);
@@ -159,14 +157,8 @@ size_t model_converted_least(const model *m) {
     return (size_t)model_copy_bytes(m->spec, m->be->matrix_copy_bytes).least;
 }
 
-const model_shape *model_get_shape(const model *m) {
-    return m->shape;
-}
+const model_shape *model_get_shape(const model *m) { return m->shape; }
 
-const char *model_fingerprint(const model *m) {
-    return m->fingerprint;
-}
+const char *model_fingerprint(const model *m) { return m->fingerprint; }
 
-const char *model_name(const model *m) {
-    return m->spec->name;
-}
+const char *model_name(const model *m) { return m->spec->name; }

@@ -30,9 +30,7 @@ struct session {
 
 /* ---- sizes ---- */
 
-static int64_t max_lanes(session_limits l) {
-    return l.max_lanes > 1 ? l.max_lanes : 1;
-}
+static int64_t max_lanes(session_limits l) { return l.max_lanes > 1 ? l.max_lanes : 1; }
 
 /* Rows of a lane: a rollout computes all continuation tokens but the last, which nothing is
  * predicted from. */
@@ -136,16 +134,12 @@ static void create_buffers(session *s) {
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
     const model_shape *shape = m->shape;
     *out = NULL;
-    if (limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "a session needs a prompt length of at least 1 token and no negative length");
-    }
-    if (!fits(limits)) {
-        return ckvc_fail(err, CKVC_E_MEMORY,
-                         "a session for prompts of %lld tokens does not fit the address space",
-                         (long long)limits.max_prompt);
-    }
+    CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0, err,
+                 CKVC_E_USAGE,
+                 "a session needs a prompt length of at least 1 token and no negative length");
+    CKVC_FAIL_IF(!fits(limits), err, CKVC_E_MEMORY,
+                 "a session for prompts of %lld tokens does not fit the address space",
+                 (long long)limits.max_prompt);
     CKVC_AUTO(session_destroy_at) session *s = ckvc_calloc(1, sizeof *s);
     s->m = m;
     s->limits = limits;
@@ -166,9 +160,7 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
 void session_destroy(session *s) {
     if (!s) { return; }
     backend *be = s->m->be;
-    for (size_t i = 0; i < s->n_bufs; i++) {
-        be->ops->buf_free(be, s->bufs[i]);
-    }
+    for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     free(s->bufs);
     free(s->prompt);
     window_stats_fini(&s->stats);
@@ -186,18 +178,14 @@ static ckvc_status check_tokens(const session *s, const char *what, const int32_
                                 int64_t n, int64_t n_total, ckvc_err *err) {
     const model_shape *shape = s->m->shape;
     const int64_t context = model_shape_context(shape);
-    if (n_total > context) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%lld tokens are more than the model's context of %lld (config.json, "
-                         "max_position_embeddings)",
-                         (long long)n_total, (long long)context);
-    }
+    CKVC_FAIL_IF(n_total > context, err, CKVC_E_DATA,
+                 "%lld tokens are more than the model's context of %lld (config.json, "
+                 "max_position_embeddings)",
+                 (long long)n_total, (long long)context);
     for (int64_t i = 0; i < n; i++) {
-        if (tokens[i] < 0 || tokens[i] >= shape->vocab) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: token %lld is id %d, outside the model's vocabulary of %d", what,
-                             (long long)i, tokens[i], shape->vocab);
-        }
+        CKVC_FAIL_IF(tokens[i] < 0 || tokens[i] >= shape->vocab, err, CKVC_E_DATA,
+                     "%s: token %lld is id %d, outside the model's vocabulary of %d", what,
+                     (long long)i, tokens[i], shape->vocab);
     }
     return CKVC_OK;
 }
@@ -238,11 +226,9 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
            in->n_total >= n);
     s->n_prompt = 0;
     s->first_known = false;
-    if (n < window + 1) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "the prompt has %lld tokens, need at least %lld (window %lld + 1)",
-                         (long long)n, (long long)window + 1, (long long)window);
-    }
+    CKVC_FAIL_IF(n < window + 1, err, CKVC_E_DATA,
+                 "the prompt has %lld tokens, need at least %lld (window %lld + 1)", (long long)n,
+                 (long long)window + 1, (long long)window);
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     window_stats_begin(&s->stats, n);
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
@@ -394,8 +380,6 @@ ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err
 
 double nll_mean(const double *nll, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += nll[i];
-    }
+    for (int64_t i = 0; i < n; i++) { sum += nll[i]; }
     return n > 0 ? sum / (double)n : NAN;
 }

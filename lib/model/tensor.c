@@ -28,9 +28,7 @@ static const struct {
 
 tensor_type tensor_type_named(const char *name) {
     tensor_type t = 0;
-    while (t < TENSOR_OTHER && strcmp(types[t].name, name) != 0) {
-        t++;
-    }
+    while (t < TENSOR_OTHER && strcmp(types[t].name, name) != 0) { t++; }
     return t;
 }
 
@@ -50,15 +48,11 @@ const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS
 
 int64_t tensor_n_values(const tensor_view *t) {
     int64_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++) {
-        n *= t->dims[i];
-    }
+    for (int32_t i = 0; i < t->rank; i++) { n *= t->dims[i]; }
     return n;
 }
 
-bool tensor_is_plain(const tensor_view *t) {
-    return t->type <= TENSOR_BF16 && t->pairwise == 0;
-}
+bool tensor_is_plain(const tensor_view *t) { return t->type <= TENSOR_BF16 && t->pairwise == 0; }
 
 static float from_bits(uint32_t bits) {
     float v;
@@ -95,27 +89,17 @@ static inline __attribute__((always_inline)) void nibbles(const uint8_t *b, bool
     }
 }
 
-static void q4_0(const uint8_t *b, float *out) {
-    nibbles(b, false, false, out);
-}
+static void q4_0(const uint8_t *b, float *out) { nibbles(b, false, false, out); }
 
-static void q4_1(const uint8_t *b, float *out) {
-    nibbles(b, false, true, out);
-}
+static void q4_1(const uint8_t *b, float *out) { nibbles(b, false, true, out); }
 
-static void q5_0(const uint8_t *b, float *out) {
-    nibbles(b, true, false, out);
-}
+static void q5_0(const uint8_t *b, float *out) { nibbles(b, true, false, out); }
 
-static void q5_1(const uint8_t *b, float *out) {
-    nibbles(b, true, true, out);
-}
+static void q5_1(const uint8_t *b, float *out) { nibbles(b, true, true, out); }
 
 static void q8_0(const uint8_t *b, float *out) {
     const float d = half(b);
-    for (int i = 0; i < 32; i++) {
-        out[i] = (float)(int8_t)b[2 + i] * d;
-    }
+    for (int i = 0; i < 32; i++) { out[i] = (float)(int8_t)b[2 + i] * d; }
 }
 
 /* ---- blocks of 256 ---- */
@@ -162,14 +146,10 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
     const uint8_t *p = t->data + (uint64_t)first / block.values * block.bytes;
     switch (t->type) {
     case TENSOR_F32:
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = ckvc_get_f32(p + i * 4);
-        }
+        for (int64_t i = 0; i < n; i++) { out[i] = ckvc_get_f32(p + i * 4); }
         return;
     case TENSOR_F16:
-        for (int64_t i = 0; i < n; i++) {
-            out[i] = half(p + i * 2);
-        }
+        for (int64_t i = 0; i < n; i++) { out[i] = half(p + i * 2); }
         return;
     case TENSOR_BF16:
         for (int64_t i = 0; i < n; i++) {

@@ -89,17 +89,13 @@ static void make_visible(double *alpha, int64_t n_tokens, int64_t window) {
         if (t > n_tokens - window) { alpha[t] /= (double)(n_tokens - t) / (double)window; }
         sum += alpha[t];
     }
-    for (int64_t t = 0; t < n_tokens; t++) {
-        alpha[t] *= (double)n_tokens / sum;
-    }
+    for (int64_t t = 0; t < n_tokens; t++) { alpha[t] *= (double)n_tokens / sum; }
 }
 
 void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind,
                          prefill_stats *out) {
     const double scale = (double)n_tokens / ((double)window * s->n_layers * s->n_heads);
-    for (int64_t t = 0; t < n_tokens; t++) {
-        s->alpha[t] *= scale;
-    }
+    for (int64_t t = 0; t < n_tokens; t++) { s->alpha[t] *= scale; }
     if (kind == CKVC_ALPHA_VISIBLE) { make_visible(s->alpha, n_tokens, window); }
     double sum = 0, entropy = 0;
     for (int64_t t = 0; t < n_tokens; t++) {

@@ -173,9 +173,7 @@ static int read_entry(const reader *r, uint32_t index, section *s) {
     uint64_t at = HEADER_BYTES + (uint64_t)index * ENTRY_BYTES;
     const uint8_t *e = r->data + at;
     int length = 0;
-    while (length < 8 && letter_or_digit(e[length])) {
-        length++;
-    }
+    while (length < 8 && letter_or_digit(e[length])) { length++; }
     for (int i = length; i < 8; i++) {
         if (e[i]) {
             return fail(r, "byte %" PRIu64 ": a section's name is letters and digits, then NUL",
@@ -334,13 +332,9 @@ static int check_section(const reader *r, const target *want, section *s) {
 static void decode(const reader *r, const section *s, void *out) {
     const uint8_t *p = r->data + s->offset;
     if (s->type == TYPE_F64) {
-        for (uint64_t i = 0; i < s->raw / 8; i++) {
-            ((double *)out)[i] = ckvc_get_f64(p + 8 * i);
-        }
+        for (uint64_t i = 0; i < s->raw / 8; i++) { ((double *)out)[i] = ckvc_get_f64(p + 8 * i); }
     } else {
-        for (uint64_t i = 0; i < s->raw / 4; i++) {
-            ((float *)out)[i] = ckvc_get_f32(p + 4 * i);
-        }
+        for (uint64_t i = 0; i < s->raw / 4; i++) { ((float *)out)[i] = ckvc_get_f32(p + 4 * i); }
     }
 }
 
@@ -362,9 +356,7 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     target shape_section = {.name = "SHAPE", .type = TYPE_U32, .rank = 1, .dims = {8}};
     if (check_section(r, &shape_section, &s)) { return -1; }
     uint32_t shape[8]; /* L, H, G, E, P, nB, window, head axis */
-    for (int i = 0; i < 8; i++) {
-        shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i);
-    }
+    for (int i = 0; i < 8; i++) { shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i); }
     for (int i = 0; i < 6; i++) {
         if (shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT) {
             return fail(r, "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u",
@@ -411,9 +403,7 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     t->op = r->op;
     void *const values[TARGETS] = {t->budgets, t->head_grid,     t->gate_grid, t->weight,
                                    t->tau,     t->edges_entropy, t->edges_ppl};
-    for (int i = 0; i < TARGETS; i++) {
-        decode(r, &sections[i], values[i]);
-    }
+    for (int i = 0; i < TARGETS; i++) { decode(r, &sections[i], values[i]); }
     char breach[256];
     if (ckvc_table_check(t, breach, sizeof breach)) {
         ckvc_table_free(t);

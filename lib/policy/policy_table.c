@@ -17,9 +17,7 @@ const char *ckvc_operator_name(ckvc_operator op) {
     return names[op];
 }
 
-static bool extent_ok(uint32_t n) {
-    return n >= 1 && n <= CKVC_TABLE_MAX_EXTENT;
-}
+static bool extent_ok(uint32_t n) { return n >= 1 && n <= CKVC_TABLE_MAX_EXTENT; }
 
 /* n1 * n2 * n3 * n4 elements of `size` bytes, zeroed; NULL when the product overflows or memory is
  * out. */

@@ -26,9 +26,7 @@ void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window) {
     }
     if (!(sum > 0.0)) { return; }
     double scale = (double)n_tokens / sum;
-    for (uint32_t t = 0; t < n_tokens; t++) {
-        alpha[t] *= scale;
-    }
+    for (uint32_t t = 0; t < n_tokens; t++) { alpha[t] *= scale; }
 }
 
 void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
@@ -59,9 +57,7 @@ static void mean_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha
             u[t] += ((double)alpha[t] * (double)rho_t[t]) * weight[g];
         }
     }
-    for (uint32_t t = 0; t < n_tokens; t++) {
-        u[t] /= (double)n_heads;
-    }
+    for (uint32_t t = 0; t < n_tokens; t++) { u[t] /= (double)n_heads; }
 }
 
 void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads,
@@ -73,9 +69,7 @@ void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads
         for (uint32_t g = 1; g < n_heads; g++) {
             largest = weight[g] > largest ? weight[g] : largest;
         }
-        for (uint32_t t = 0; t < n_tokens; t++) {
-            u[t] = (double)alpha[t] * largest;
-        }
+        for (uint32_t t = 0; t < n_tokens; t++) { u[t] = (double)alpha[t] * largest; }
     } else if (op == CKVC_OPERATOR_MEAN_POOL) {
         mean_utility(n_tokens, n_heads, alpha, rho, weight, u);
     } else {
@@ -140,9 +134,7 @@ uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t bu
     *n_candidates = n;
     if (budget == 0) { return 0; }
     if (n <= budget) {
-        for (uint32_t i = 0; i < n; i++) {
-            kept[i] = scratch[i];
-        }
+        for (uint32_t i = 0; i < n; i++) { kept[i] = scratch[i]; }
         return n;
     }
     /* The last one that still fits decides: a second pass in order of position keeps it and all
@@ -268,9 +260,7 @@ void ckvc_retain_heads(ckvc_retain_many *m, uint32_t n_tokens, const double *oth
         m->first[m->n_first++] = m->second[m->n_second++] = t;
     }
     m->n_candidates[0] += n_tokens - m->window_begin;
-    for (uint32_t a = 1; a < n_weights; a++) {
-        m->n_candidates[a] += m->n_candidates[a - 1];
-    }
+    for (uint32_t a = 1; a < n_weights; a++) { m->n_candidates[a] += m->n_candidates[a - 1]; }
     m->work += n_tokens;
     m->n_first = rank_first(m, others, m->first, m->n_first, m->fill);
     m->n_second = rank_first(m, own, m->second, m->n_second, m->fill);
@@ -298,9 +288,7 @@ void ckvc_retain_gates(ckvc_retain_many *m, uint32_t n_tokens, const double *u, 
         m->first[m->n_first++] = t;
     }
     m->n_candidates[n_taus - 1] += n_tokens - m->window_begin;
-    for (uint32_t a = n_taus - 1; a-- > 0;) {
-        m->n_candidates[a] += m->n_candidates[a + 1];
-    }
+    for (uint32_t a = n_taus - 1; a-- > 0;) { m->n_candidates[a] += m->n_candidates[a + 1]; }
     m->work += n_tokens;
     m->n_first = rank_first(m, u, m->first, m->n_first, m->fill);
 }
@@ -318,12 +306,8 @@ static void set_mark(ckvc_retain_many *m, uint32_t t) {
 static void mark_merged(ckvc_retain_many *m, double weight) {
     uint32_t i = 0, k = 0;
     for (uint32_t n = 0; n < m->fill; n++) {
-        while (i < m->n_first && marked(m, m->first[i])) {
-            i++;
-        }
-        while (k < m->n_second && marked(m, m->second[k])) {
-            k++;
-        }
+        while (i < m->n_first && marked(m, m->first[i])) { i++; }
+        while (k < m->n_second && marked(m, m->second[k])) { k++; }
         bool has_first = i < m->n_first, has_second = k < m->n_second;
         if (!has_first && !has_second) { break; }
         uint32_t a = has_first ? m->first[i] : 0, b = has_second ? m->second[k] : 0;
@@ -349,9 +333,7 @@ uint32_t ckvc_retain_action(ckvc_retain_many *m, uint32_t action, uint32_t *kept
     } else {
         uint32_t n = m->in_window ? m->fill : m->n_candidates[action] - window;
         n = n < m->n_first ? n : m->n_first;
-        for (uint32_t i = 0; i < n; i++) {
-            set_mark(m, m->first[i]);
-        }
+        for (uint32_t i = 0; i < n; i++) { set_mark(m, m->first[i]); }
         m->work += n + 1;
     }
     uint32_t n_kept = 0;

@@ -43,9 +43,7 @@ static void symbol_add(bpe_scratch *s, size_t *n, int32_t id) {
 /* Whether every byte of a character without a piece has a byte piece that stands in. */
 static bool as_bytes(const bpe *b, const char *text, size_t step) {
     bool all = b->spec->byte_fallback && !b->spec->byte_level;
-    for (size_t k = 0; all && k < step; k++) {
-        all = b->byte_piece[(uint8_t)text[k]] >= 0;
-    }
+    for (size_t k = 0; all && k < step; k++) { all = b->byte_piece[(uint8_t)text[k]] >= 0; }
     return all;
 }
 
@@ -183,9 +181,7 @@ static void consider(const bpe *b, bpe_scratch *s, size_t *n_heap, int32_t at) {
 
 static void merge_by_heap(const bpe *b, bpe_scratch *s, size_t n) {
     size_t n_heap = 0;
-    for (size_t i = 0; i + 1 < n; i++) {
-        consider(b, s, &n_heap, (int32_t)i);
-    }
+    for (size_t i = 0; i + 1 < n; i++) { consider(b, s, &n_heap, (int32_t)i); }
     while (n_heap) {
         struct bpe_candidate best = heap_pop(s->heap, &n_heap);
         int32_t at = (int32_t)(uint32_t)best.order, next = s->symbols[at].next;
@@ -201,12 +197,9 @@ static void merge_by_heap(const bpe *b, bpe_scratch *s, size_t n) {
 ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, size_t n, id_list *out,
                        ckvc_err *err) {
     if (n == 0) { return CKVC_OK; }
-    if (n >= MAX_WORD_BYTES) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "text of %zu bytes without a place to split it; at most %d can be tokenised", n,
-            MAX_WORD_BYTES);
-    }
+    CKVC_FAIL_IF(n >= MAX_WORD_BYTES, err, CKVC_E_DATA,
+                 "text of %zu bytes without a place to split it; at most %d can be tokenised", n,
+                 MAX_WORD_BYTES);
     if (b->spec->ignore_merges) {
         int32_t id = piece_id(b, &b->by_word, word, n);
         if (id >= 0) {

@@ -13,9 +13,7 @@ CKVC_AUTO_OF(bpe, bpe_free)
 
 static void piece_map_init(piece_map *map, const token_text *texts, size_t n) {
     size_t capacity = 16;
-    while (capacity < n * 2) {
-        capacity *= 2;
-    }
+    while (capacity < n * 2) { capacity *= 2; }
     *map = (piece_map){.key = ckvc_hash_key(),
                        .slots = ckvc_calloc(capacity, sizeof *map->slots),
                        .mask = capacity - 1,
@@ -40,11 +38,9 @@ static ckvc_status map_pieces(bpe *b, const char *name, ckvc_err *err) {
     for (size_t i = 0; i < spec->n_pieces; i++) {
         b->spelled[i] = spec->pieces[i].text;
         total += b->spelled[i].size; /* all of them are in memory already: no overflow */
-        if (!piece_map_add(&b->by_spelling, i)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: model.vocab: piece \"%.64s\" stands there twice", name,
-                             b->spelled[i].bytes);
-        }
+        CKVC_FAIL_IF(!piece_map_add(&b->by_spelling, i), err, CKVC_E_DATA,
+                     "%s: model.vocab: piece \"%.64s\" stands there twice", name,
+                     b->spelled[i].bytes);
     }
     b->by_word = b->by_spelling;
     if (!spec->byte_level) { return CKVC_OK; }
@@ -79,12 +75,9 @@ static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err) {
         } else if (spec->byte_fallback && text->size == 6 && memcmp(text->bytes, "<0x", 3) == 0 &&
                    text->bytes[5] == '>') {
             int high = hex_digit(text->bytes[3]), low = hex_digit(text->bytes[4]);
-            if (high < 0 || low < 0) {
-                return ckvc_fail(
-                    err, CKVC_E_DATA,
-                    "%s: model.vocab: piece \"%s\" is not a byte; want <0x00> ... <0xFF>", name,
-                    text->bytes);
-            }
+            CKVC_FAIL_IF(high < 0 || low < 0, err, CKVC_E_DATA,
+                         "%s: model.vocab: piece \"%s\" is not a byte; want <0x00> ... <0xFF>",
+                         name, text->bytes);
             b->byte_piece[high * 16 + low] = spec->pieces[i].id;
         }
     }
@@ -96,15 +89,11 @@ static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err) {
 static void merges_init(bpe *b, size_t n) {
     size_t capacity = 16;
     b->merge_shift = 60;
-    for (; capacity < n * 2; capacity *= 2) {
-        b->merge_shift--;
-    }
+    for (; capacity < n * 2; capacity *= 2) { b->merge_shift--; }
     b->merge_key = ckvc_hash_key();
     b->merges = ckvc_calloc(capacity, sizeof *b->merges);
     b->merge_mask = capacity - 1;
-    for (size_t i = 0; i < capacity; i++) {
-        b->merges[i].joined = -1;
-    }
+    for (size_t i = 0; i < capacity; i++) { b->merges[i].joined = -1; }
 }
 
 static bool is_byte_piece(const bpe *b, int32_t id) {
@@ -124,22 +113,18 @@ static ckvc_status add_merge(bpe *b, size_t i, char *joined, const char *name, c
         memcpy(joined + left->size, right->bytes, right->size);
     }
     int32_t joined_id = left_id < 0 || right_id < 0 || !size ? -1 : bpe_piece_id(b, joined, size);
-    if (joined_id < 0) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "%s: model.merges[%zu]: \"%.64s %.64s\": %s \"%.64s%.64s\" is not in the vocabulary",
-            name, i, left->bytes, right->bytes,
-            left_id < 0    ? "left part"
-            : right_id < 0 ? "right part"
-                           : "the joined piece",
-            left_id < 0 || right_id >= 0 ? left->bytes : "", left_id < 0 ? "" : right->bytes);
-    }
+    CKVC_FAIL_IF(
+        joined_id < 0, err, CKVC_E_DATA,
+        "%s: model.merges[%zu]: \"%.64s %.64s\": %s \"%.64s%.64s\" is not in the vocabulary", name,
+        i, left->bytes, right->bytes,
+        left_id < 0    ? "left part"
+        : right_id < 0 ? "right part"
+                       : "the joined piece",
+        left_id < 0 || right_id >= 0 ? left->bytes : "", left_id < 0 ? "" : right->bytes);
     merge_slot *slot = merge_find(b, pair_of(left_id, right_id));
-    if (slot->joined >= 0) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u", name,
-                         i, left->bytes, right->bytes, slot->rank);
-    }
+    CKVC_FAIL_IF(slot->joined >= 0, err, CKVC_E_DATA,
+                 "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u", name, i,
+                 left->bytes, right->bytes, slot->rank);
     *slot = (merge_slot){pair_of(left_id, right_id), (uint32_t)i, joined_id};
     if (starts_with_space_mark(right->bytes, right->size)) {
         b->crossing[(uint8_t)left->bytes[left->size - 1]] = true;
@@ -159,9 +144,7 @@ static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err) {
     }
     CKVC_AUTO_FREE char *joined = ckvc_alloc(longest, 1);
     merges_init(b, spec->n_merges);
-    for (size_t i = 0; i < spec->n_merges; i++) {
-        CKVC_TRY(add_merge(b, i, joined, name, err));
-    }
+    for (size_t i = 0; i < spec->n_merges; i++) { CKVC_TRY(add_merge(b, i, joined, name, err)); }
     return CKVC_OK;
 }
 
@@ -172,9 +155,7 @@ typedef struct merge_list {
     size_t n, capacity;
 } merge_list;
 
-static void merge_list_fini(merge_list *list) {
-    free(list->items);
-}
+static void merge_list_fini(merge_list *list) { free(list->items); }
 
 /* The symbol of one character or byte of a piece, an atom when it has no piece. */
 static ckvc_status symbol_of_character(bpe *b, const char *text, size_t n, int32_t *id,
@@ -187,12 +168,10 @@ static ckvc_status symbol_of_character(bpe *b, const char *text, size_t n, int32
     if (*id >= 0) { return CKVC_OK; }
     int32_t atom = atom_index(b, text, n);
     if (atom < 0) {
-        if (b->n_atoms == MAX_ATOMS) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "tokenizer: more than %d characters of pieces are no pieces "
-                             "themselves",
-                             MAX_ATOMS);
-        }
+        CKVC_FAIL_IF(b->n_atoms == MAX_ATOMS, err, CKVC_E_DATA,
+                     "tokenizer: more than %d characters of pieces are no pieces "
+                     "themselves",
+                     MAX_ATOMS);
         CKVC_GROW(b->atoms, b->atom_capacity, b->n_atoms + 1);
         atom = (int32_t)b->n_atoms;
         b->atoms[b->n_atoms++] = (token_text){(char *)(uintptr_t)text, n};
@@ -224,17 +203,13 @@ static ckvc_status add_halves(bpe *b, size_t i, merge_list *list, const char *na
     const token_piece *piece = &b->spec->pieces[i];
     const char *text = b->by_word.texts[i].bytes;
     const size_t size = b->by_word.texts[i].size;
-    if (size > MAX_SCORED_BYTES) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: piece %zu has %zu bytes; at most %d can be merged by score", name, i,
-                         size, MAX_SCORED_BYTES);
-    }
+    CKVC_FAIL_IF(size > MAX_SCORED_BYTES, err, CKVC_E_DATA,
+                 "%s: piece %zu has %zu bytes; at most %d can be merged by score", name, i, size,
+                 MAX_SCORED_BYTES);
     for (size_t at = 0, step; at < size; at += step) {
         step = symbol_step(b, text + at, size - at);
-        if (step == 0) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: piece %zu is not UTF-8 at its byte %zu", name,
-                             i, at);
-        }
+        CKVC_FAIL_IF(step == 0, err, CKVC_E_DATA, "%s: piece %zu is not UTF-8 at its byte %zu",
+                     name, i, at);
         if (at == 0) { continue; }
         if (starts_with_space_mark(text + at, size - at)) {
             b->crossing[(uint8_t)text[at - 1]] = true;
@@ -255,11 +230,9 @@ static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
     CKVC_AUTO(merge_list_fini) merge_list list = {0};
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_text *text = &b->by_word.texts[i];
-        if (isnan(spec->pieces[i].score)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
-                             spec->pieces[i].text.bytes);
-        }
+        CKVC_FAIL_IF(isnan(spec->pieces[i].score), err, CKVC_E_DATA,
+                     "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
+                     spec->pieces[i].text.bytes);
         if (spec->pieces[i].kind == TOKEN_PIECE_RESERVED) { continue; }
         CKVC_TRY(add_halves(b, i, &list, name, err));
         if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && text->size) {
@@ -279,9 +252,7 @@ ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_
     b->spec = spec;
     CKVC_TRY(map_pieces(b, name, err));
     CKVC_TRY(find_byte_pieces(b, name, err));
-    for (int c = 0; c < 128; c++) {
-        b->ascii[c] = bpe_piece_id(b, &(char){(char)c}, 1);
-    }
+    for (int c = 0; c < 128; c++) { b->ascii[c] = bpe_piece_id(b, &(char){(char)c}, 1); }
     b->parts = !spec->byte_level && !spec->ignore_merges &&
                bpe_piece_id(b, TOKEN_SPACE_MARK, strlen(TOKEN_SPACE_MARK)) >= 0;
     CKVC_TRY(spec->merge_by_score ? build_score_merges(b, name, err) : build_merges(b, name, err));

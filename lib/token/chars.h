@@ -16,9 +16,7 @@ static inline int32_t char_at(const char *text, size_t n) {
 
 /* Where the character in front of `at` begins; at >= 1. */
 static inline size_t char_before(const char *text, size_t at) {
-    do {
-        at--;
-    } while (at > 0 && ((uint8_t)text[at] & 0xC0) == 0x80);
+    do { at--; } while (at > 0 && ((uint8_t)text[at] & 0xC0) == 0x80);
     return at;
 }
 

@@ -23,9 +23,7 @@ static const struct style {
               [CHAT_CHATML] = {"chatml", "", "<|im_start|>", "\n", "<|im_end|>\n", false},
               [CHAT_INTERNLM2] = {"internlm2", "<s>", "<|im_start|>", "\n", "<|im_end|>\n", false}};
 
-const char *chat_style_name(chat_style style) {
-    return styles[style].name;
-}
+const char *chat_style_name(chat_style style) { return styles[style].name; }
 
 /* ---- which template ---- */
 
@@ -76,33 +74,24 @@ ckvc_status chat_template_choose(const char *name, const char *family, const tok
     if (strcmp(name, "auto") == 0) { name = name_of_family(family, tok); }
     if (strcmp(name, "none") == 0) { return CKVC_OK; }
     size_t i = 0;
-    while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0) {
-        i++;
-    }
-    if (i == sizeof named / sizeof *named) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--chat-template %s is unknown; use auto, llama3, mistral, chatml, internlm2 or none",
-            name);
-    }
+    while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0) { i++; }
+    CKVC_FAIL_IF(
+        i == sizeof named / sizeof *named, err, CKVC_E_USAGE,
+        "--chat-template %s is unknown; use auto, llama3, mistral, chatml, internlm2 or none",
+        name);
     const bool marked = has_token(tok, named[i].marker);
-    if (!marked || !has_token(tok, named[i].other)) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--chat-template %s writes %s, which is not a token of this model's tokenizer", name,
-            marked ? named[i].other : named[i].marker);
-    }
+    CKVC_FAIL_IF(!marked || !has_token(tok, named[i].other), err, CKVC_E_USAGE,
+                 "--chat-template %s writes %s, which is not a token of this model's tokenizer",
+                 name, marked ? named[i].other : named[i].marker);
     out->style = named[i].style;
     if (out->style == CHAT_LLAMA3 && has_token(tok, "<|eom_id|>")) { out->style = CHAT_LLAMA31; }
     if (out->style == CHAT_CHATML) { out->system = chatml_system(family, tok); }
     if (out->style == CHAT_MISTRAL && has_token(tok, "[INST]")) {
         /* v0.3 has 32,768 ids; larger vocabularies belong to templates of other spacing */
-        if (tokenizer_vocab_size(tok) > 32768) {
-            return ckvc_fail(err, CKVC_E_USAGE,
-                             "--chat-template mistral: this tokenizer is newer than Mistral v0.3, "
-                             "whose templates are the last we know; render the messages to "
-                             "\"text\"");
-        }
+        CKVC_FAIL_IF(tokenizer_vocab_size(tok) > 32768, err, CKVC_E_USAGE,
+                     "--chat-template mistral: this tokenizer is newer than Mistral v0.3, "
+                     "whose templates are the last we know; render the messages to "
+                     "\"text\"");
         out->style = CHAT_MISTRAL3;
     }
     return CKVC_OK;
@@ -114,27 +103,20 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
     for (size_t i = 0; plain && i < n; i++) {
         plain = date[i] >= ' ' && date[i] <= '~' && date[i] != '<';
     }
-    if (!plain) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--chat-date: wanted 1 to 64 printable ASCII characters without '<', as in \"" CHAT_DATE
-            "\"");
-    }
-    if (t->style != CHAT_LLAMA31) {
-        return ckvc_fail(
-            err, CKVC_E_USAGE,
-            "--chat-date: the chat template %s writes no date; only Llama 3.1's and 3.2's do",
-            chat_style_name(t->style));
-    }
+    CKVC_FAIL_IF(
+        !plain, err, CKVC_E_USAGE,
+        "--chat-date: wanted 1 to 64 printable ASCII characters without '<', as in \"" CHAT_DATE
+        "\"");
+    CKVC_FAIL_IF(t->style != CHAT_LLAMA31, err, CKVC_E_USAGE,
+                 "--chat-date: the chat template %s writes no date; only Llama 3.1's and 3.2's do",
+                 chat_style_name(t->style));
     t->date = date;
     return CKVC_OK;
 }
 
 /* ---- rendering ---- */
 
-static bool is_role(const chat_message *m, const char *role) {
-    return strcmp(m->role, role) == 0;
-}
+static bool is_role(const chat_message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
 /* Jinja's `trim` is Python's str.strip(): white space as str.isspace() has it, at both ends. */
 static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
@@ -189,18 +171,13 @@ static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_
     const size_t first = system != NULL;
     for (size_t i = first; i < n; i++) {
         const bool user = is_role(&m[i], "user");
-        if (is_role(&m[i], "system")) {
-            return ckvc_fail(
-                err, CKVC_E_DATA,
-                "message %zu is a system message, which Mistral's template does not have%s", i,
-                v3 ? " but in front" : "");
-        }
-        if (user != ((i - first) % 2 == 0)) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "message %zu is the %s's out of turn: Mistral's template wants user, "
-                             "assistant, user, ...",
-                             i, m[i].role);
-        }
+        CKVC_FAIL_IF(is_role(&m[i], "system"), err, CKVC_E_DATA,
+                     "message %zu is a system message, which Mistral's template does not have%s", i,
+                     v3 ? " but in front" : "");
+        CKVC_FAIL_IF(user != ((i - first) % 2 == 0), err, CKVC_E_DATA,
+                     "message %zu is the %s's out of turn: Mistral's template wants user, "
+                     "assistant, user, ...",
+                     i, m[i].role);
         ckvc_buffer_text(b, user ? "[INST] " : v3 ? " " : "");
         if (user && system && i + 1 == n) {
             append_content(b, system, false);
@@ -217,13 +194,11 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     *text = NULL;
     *size = 0;
-    if (n == 0) { return ckvc_fail(err, CKVC_E_DATA, "no messages"); }
-    if (t->style == CHAT_NONE) {
-        return ckvc_fail(
-            err, CKVC_E_DATA,
-            "messages need a chat template, and this model has none that we know: name one with "
-            "--chat-template, or render them to \"text\"");
-    }
+    CKVC_FAIL_IF(n == 0, err, CKVC_E_DATA, "no messages");
+    CKVC_FAIL_IF(
+        t->style == CHAT_NONE, err, CKVC_E_DATA,
+        "messages need a chat template, and this model has none that we know: name one with "
+        "--chat-template, or render them to \"text\"");
     ckvc_buffer_text(&b, styles[t->style].bos);
     if (styles[t->style].begin) {
         alike_turns(&b, t, messages, n);

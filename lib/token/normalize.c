@@ -106,9 +106,7 @@ static void order_marks(utf8proc_int32_t *c, size_t n) {
         }
         if (!sorted) {
             CKVC_AUTO_FREE utf8proc_int32_t *run = ckvc_copy(c + i, end - i, sizeof *run);
-            for (int k = 1; k < 257; k++) {
-                count[k] += count[k - 1];
-            }
+            for (int k = 1; k < 257; k++) { count[k] += count[k - 1]; }
             for (size_t k = 0; k < end - i; k++) {
                 c[i + count[utf8proc_get_property(run[k])->combining_class]++] = run[k];
             }
@@ -138,9 +136,7 @@ static void compose_stretch(const char *text, size_t n, ckvc_buffer *out) {
 static void compose(const char *text, size_t n, ckvc_buffer *out) {
     for (size_t at = 0; at < n;) {
         size_t plain = at; /* lead bytes from 0xCC on begin the characters from U+0300 on */
-        while (plain < n && ((uint8_t)text[plain] < 0xCC)) {
-            plain++;
-        }
+        while (plain < n && ((uint8_t)text[plain] < 0xCC)) { plain++; }
         if (plain < n && plain > at) { /* the character before it is its base */
             plain = at + char_before(text + at, plain - at);
         }
@@ -171,21 +167,12 @@ ckvc_status token_normalize(const token_spec *spec, const char *name, const char
             if (now.size) { ckvc_buffer_append(out, rule->to.bytes, rule->to.size); }
             ckvc_buffer_append(out, bytes, now.size);
             break;
-        case TOKEN_NORM_REPLACE:
-            token_replace(rule, bytes, now.size, most, out);
-            break;
-        case TOKEN_NORM_NFC:
-            compose(bytes, now.size, out);
-            break;
-        case TOKEN_NORM_SQUEEZE:
-            squeeze(bytes, now.size, out);
-            break;
+        case TOKEN_NORM_REPLACE: token_replace(rule, bytes, now.size, most, out); break;
+        case TOKEN_NORM_NFC: compose(bytes, now.size, out); break;
+        case TOKEN_NORM_SQUEEZE: squeeze(bytes, now.size, out); break;
         }
-        if (out->size > most) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: normalizer: the text grows too much (over %zu bytes)", name,
-                             most);
-        }
+        CKVC_FAIL_IF(out->size > most, err, CKVC_E_DATA,
+                     "%s: normalizer: the text grows too much (over %zu bytes)", name, most);
     }
     return CKVC_OK;
 }

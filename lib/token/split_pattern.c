@@ -84,19 +84,15 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
     return CKVC_OK;
 }
 
-static void context_fini(pcre2_compile_context **context) {
-    pcre2_compile_context_free(*context);
-}
+static void context_fini(pcre2_compile_context **context) { pcre2_compile_context_free(*context); }
 
 ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
                                   pcre2_code **out, ckvc_err *err) {
     char where[320];
     snprintf(where, sizeof where, "%.250s: pre_tokenizer: pattern %zu", name, index);
     *out = NULL;
-    if (pattern->size > MAX_PATTERN_BYTES) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu bytes; at most %d are read", where,
-                         pattern->size, MAX_PATTERN_BYTES);
-    }
+    CKVC_FAIL_IF(pattern->size > MAX_PATTERN_BYTES, err, CKVC_E_DATA,
+                 "%s: %zu bytes; at most %d are read", where, pattern->size, MAX_PATTERN_BYTES);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     ckvc_buffer_text(&text, ""); /* bytes to point at, also for an empty pattern */
     CKVC_TRY(translate_pattern(pattern, where, &text, err));

@@ -6,23 +6,17 @@
 
 void token_spec_free(token_spec *spec) {
     if (!spec) { return; }
-    for (size_t i = 0; i < spec->n_pieces; i++) {
-        free(spec->pieces[i].text.bytes);
-    }
+    for (size_t i = 0; i < spec->n_pieces; i++) { free(spec->pieces[i].text.bytes); }
     for (size_t i = 0; i < spec->n_merges; i++) {
         free(spec->merges[i].left.bytes);
         free(spec->merges[i].right.bytes);
     }
-    for (size_t i = 0; i < spec->n_added; i++) {
-        free(spec->added[i].text.bytes);
-    }
+    for (size_t i = 0; i < spec->n_added; i++) { free(spec->added[i].text.bytes); }
     for (size_t i = 0; i < spec->n_normalizers; i++) {
         free(spec->normalizers[i].from.bytes);
         free(spec->normalizers[i].to.bytes);
     }
-    for (size_t i = 0; i < spec->n_splits; i++) {
-        free(spec->splits[i].bytes);
-    }
+    for (size_t i = 0; i < spec->n_splits; i++) { free(spec->splits[i].bytes); }
     void *const arrays[] = {spec->pieces,
                             spec->merges,
                             spec->added,
@@ -34,9 +28,7 @@ void token_spec_free(token_spec *spec) {
                             spec->decode_from.bytes,
                             spec->decode_to.bytes,
                             spec};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        free(arrays[i]);
-    }
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) { free(arrays[i]); }
 }
 
 /* ---- GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100

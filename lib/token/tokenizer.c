@@ -113,11 +113,10 @@ static double seconds_since(const struct timespec *then) {
 static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, size_t from,
                           bool *found) {
     const pcre2_code *pattern = e->t->splits[level];
-    if ((++e->matches & 63) == 0 && seconds_since(&e->started) > e->patience_s) {
-        return ckvc_fail(e->err, CKVC_E_DATA,
-                         "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
-                         e->t->name, level, e->patience_s);
-    }
+    CKVC_FAIL_IF((++e->matches & 63) == 0 && seconds_since(&e->started) > e->patience_s, e->err,
+                 CKVC_E_DATA,
+                 "%s: pre_tokenizer: pattern %zu takes too long on this text (over %.0f s)",
+                 e->t->name, level, e->patience_s);
     int rc = pcre2_match(pattern, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, e->data[level],
                          e->match);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
@@ -177,11 +176,9 @@ static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n) {
     }
     token_replace(&spaces, text, n, e->most_made - e->made, &out);
     encoder_keep(e, (char *)out.data);
-    if (out.size > e->most_made - e->made) {
-        return ckvc_fail(e->err, CKVC_E_DATA,
-                         "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
-                         e->t->name, e->most_made);
-    }
+    CKVC_FAIL_IF(out.size > e->most_made - e->made, e->err, CKVC_E_DATA,
+                 "%s: pre_tokenizer: Metaspace: the text grows too much (over %zu bytes)",
+                 e->t->name, e->most_made);
     e->made += out.size;
     return encode_span(e, 0, (char *)out.data, out.size);
 }
@@ -221,11 +218,8 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
         size_t length = added->first[(uint8_t)text[at]]
                             ? trie_longest(added, text + at, n - at, &index, &e->added_steps)
                             : 0;
-        if (e->added_steps > e->most_added_steps) {
-            return ckvc_fail(e->err, CKVC_E_DATA,
-                             "%s: added_tokens: finding them takes too long in this text",
-                             e->t->name);
-        }
+        CKVC_FAIL_IF(e->added_steps > e->most_added_steps, e->err, CKVC_E_DATA,
+                     "%s: added_tokens: finding them takes too long in this text", e->t->name);
         if (length == 0) {
             at++;
             continue;
@@ -278,9 +272,7 @@ static void *pcre2_made(void *object) {
 static void encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err) {
     const uint64_t steps = MATCH_STEPS + MATCH_STEPS_PER_BYTE * (uint64_t)n;
     size_t slots = 16;
-    while (slots < MEMO_SLOTS && slots < n / 8) {
-        slots *= 2;
-    }
+    while (slots < MEMO_SLOTS && slots < n / 8) { slots *= 2; }
     *e = (encoder){.t = t,
                    .err = err,
                    .memo = ckvc_calloc(slots, sizeof *e->memo),
@@ -300,13 +292,9 @@ static void encoder_init(encoder *e, const tokenizer *t, size_t n, ckvc_err *err
 }
 
 static void encoder_fini(encoder *e) {
-    for (size_t i = 0; i < MAX_SPLITS; i++) {
-        pcre2_match_data_free(e->data[i]);
-    }
+    for (size_t i = 0; i < MAX_SPLITS; i++) { pcre2_match_data_free(e->data[i]); }
     pcre2_match_context_free(e->match);
-    for (size_t i = 0; i < e->n_kept; i++) {
-        free(e->kept_texts[i]);
-    }
+    for (size_t i = 0; i < e->n_kept; i++) { free(e->kept_texts[i]); }
     free(e->kept_texts);
     free(e->memo);
     bpe_scratch_fini(&e->scratch);
@@ -354,9 +342,7 @@ static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out) {
     if (ckvc_utf8_check((const char *)run->data, run->size) == run->size) {
         ckvc_buffer_append(out, run->data, run->size);
     } else {
-        for (size_t i = 0; i < run->size; i++) {
-            ckvc_buffer_text(out, "\xEF\xBF\xBD");
-        }
+        for (size_t i = 0; i < run->size; i++) { ckvc_buffer_text(out, "\xEF\xBF\xBD"); }
     }
     run->size = 0;
 }
@@ -400,18 +386,14 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
     *text = NULL;
     *n = 0;
     for (size_t i = 0; i < n_ids; i++) {
-        if (!tokenizer_has_id(t, ids[i])) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: id %d (number %zu) is not in the vocabulary",
-                             t->name, ids[i], i);
-        }
+        CKVC_FAIL_IF(!tokenizer_has_id(t, ids[i]), err, CKVC_E_DATA,
+                     "%s: id %d (number %zu) is not in the vocabulary", t->name, ids[i], i);
     }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     ckvc_buffer_text(&out, ""); /* no text at all: still something to free */
     (t->spec->byte_level ? decode_bytes : decode_spelled)(t, ids, n_ids, skip_special, &out);
-    if (out.size > MAX_DECODED) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: %zu ids stand for more than %d bytes of text",
-                         t->name, n_ids, MAX_DECODED);
-    }
+    CKVC_FAIL_IF(out.size > MAX_DECODED, err, CKVC_E_DATA,
+                 "%s: %zu ids stand for more than %d bytes of text", t->name, n_ids, MAX_DECODED);
     *n = out.size;
     *text = ckvc_utf8_check((const char *)out.data, out.size) == out.size
                 ? ckvc_take(&out.data)

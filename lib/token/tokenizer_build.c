@@ -39,14 +39,11 @@ static ckvc_status add_added(tokenizer *t, size_t i, ckvc_err *err) {
     const token_text *text = &added->text;
     const int32_t piece = bpe_piece_id(t->model, text->bytes, text->size);
     int32_t other = -1;
-    if (text->size == 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: added_tokens[%zu]: content is empty", t->name, i);
-    }
-    if (piece >= 0 && piece != added->id) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: added_tokens[%zu]: \"%.64s\" has id %d, but model.vocab gives it %d",
-                         t->name, i, text->bytes, added->id, piece);
-    }
+    CKVC_FAIL_IF(text->size == 0, err, CKVC_E_DATA, "%s: added_tokens[%zu]: content is empty",
+                 t->name, i);
+    CKVC_FAIL_IF(piece >= 0 && piece != added->id, err, CKVC_E_DATA,
+                 "%s: added_tokens[%zu]: \"%.64s\" has id %d, but model.vocab gives it %d", t->name,
+                 i, text->bytes, added->id, piece);
     if (!spec->added_over_pieces && piece < 0 && tokenizer_has_id(t, added->id)) {
         return taken_id(t, i, err);
     }
@@ -74,10 +71,9 @@ static ckvc_status make_room(tokenizer *t, ckvc_err *err) {
         const token_added *added = i < spec->n_pieces ? NULL : &spec->added[i - spec->n_pieces];
         const token_text *text = added ? &added->text : &spec->pieces[i].text;
         const int32_t id = added ? added->id : spec->pieces[i].id;
-        if (id < 0 || id >= MAX_ID) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: token \"%.64s\" has id %d; want 0 ... %d",
-                             t->name, text->bytes, id, MAX_ID - 1);
-        }
+        CKVC_FAIL_IF(id < 0 || id >= MAX_ID, err, CKVC_E_DATA,
+                     "%s: token \"%.64s\" has id %d; want 0 ... %d", t->name, text->bytes, id,
+                     MAX_ID - 1);
         t->vocab_size = id >= t->vocab_size ? id + 1 : t->vocab_size;
         total += text->size;
     }
@@ -92,16 +88,12 @@ static ckvc_status build_texts(tokenizer *t, ckvc_err *err) {
     char *at = t->text_bytes;
     for (size_t i = 0; i < spec->n_pieces; i++) {
         const token_piece *piece = &spec->pieces[i];
-        if (t->texts[piece->id].bytes) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "%s: model.vocab: id %d stands for \"%.64s\" and for another piece",
-                             t->name, piece->id, piece->text.bytes);
-        }
+        CKVC_FAIL_IF(t->texts[piece->id].bytes, err, CKVC_E_DATA,
+                     "%s: model.vocab: id %d stands for \"%.64s\" and for another piece", t->name,
+                     piece->id, piece->text.bytes);
         set_text(t, piece->id, &piece->text, &at);
     }
-    for (size_t i = 0; i < spec->n_added; i++) {
-        CKVC_TRY(add_added(t, i, err));
-    }
+    for (size_t i = 0; i < spec->n_added; i++) { CKVC_TRY(add_added(t, i, err)); }
     for (size_t i = 0; i < spec->n_added; i++) {
         const token_added *added = &spec->added[i];
         bool is_piece = bpe_piece_id(t->model, added->text.bytes, added->text.size) == added->id;
@@ -134,9 +126,7 @@ static void hash_text(ckvc_sha256 *s, const token_text *text) {
 
 static void hash_ids(ckvc_sha256 *s, const char *key, const int32_t *ids, size_t n) {
     hash_number(s, key, (int64_t)n);
-    for (size_t i = 0; i < n; i++) {
-        hash_number(s, "id", ids[i]);
-    }
+    for (size_t i = 0; i < n; i++) { hash_number(s, "id", ids[i]); }
 }
 
 static void hash_vocabulary(ckvc_sha256 *s, const token_spec *spec) {
@@ -193,9 +183,7 @@ static void take_fingerprint(tokenizer *t) {
         hash_text(&s, &spec->metaspace);
     }
     hash_number(&s, "splits", (int64_t)spec->n_splits);
-    for (size_t i = 0; i < spec->n_splits; i++) {
-        hash_text(&s, &spec->splits[i]);
-    }
+    for (size_t i = 0; i < spec->n_splits; i++) { hash_text(&s, &spec->splits[i]); }
     hash_ids(&s, "prefix", spec->prefix_ids, spec->n_prefix);
     hash_ids(&s, "suffix", spec->suffix_ids, spec->n_suffix);
     ckvc_sha256_final(&s, digest);
@@ -216,10 +204,8 @@ static int added_by_id(const void *a, const void *b) {
 
 static ckvc_status check_template(const tokenizer *t, const int32_t *ids, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < n; i++) {
-        if (!tokenizer_has_id(t, ids[i])) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: post_processor: id %d is not in the vocabulary",
-                             t->name, ids[i]);
-        }
+        CKVC_FAIL_IF(!tokenizer_has_id(t, ids[i]), err, CKVC_E_DATA,
+                     "%s: post_processor: id %d is not in the vocabulary", t->name, ids[i]);
     }
     return CKVC_OK;
 }
@@ -229,18 +215,14 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
     *out = NULL;
     t->spec = spec;
     t->name = ckvc_strdup(name);
-    if (spec->n_pieces == 0) {
-        return ckvc_fail(err, CKVC_E_DATA, "%s: model.vocab is empty", name);
-    }
-    if (spec->n_splits > MAX_SPLITS) {
-        return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: pre_tokenizer has %zu patterns; at most %d are read", name,
-                         spec->n_splits, MAX_SPLITS);
-    }
+    CKVC_FAIL_IF(spec->n_pieces == 0, err, CKVC_E_DATA, "%s: model.vocab is empty", name);
+    CKVC_FAIL_IF(spec->n_splits > MAX_SPLITS, err, CKVC_E_DATA,
+                 "%s: pre_tokenizer has %zu patterns; at most %d are read", name, spec->n_splits,
+                 MAX_SPLITS);
     for (size_t i = 0; i < spec->n_normalizers; i++) {
-        if (spec->normalizers[i].kind == TOKEN_NORM_REPLACE && !spec->normalizers[i].from.size) {
-            return ckvc_fail(err, CKVC_E_DATA, "%s: normalizer: Replace of an empty text", name);
-        }
+        CKVC_FAIL_IF(spec->normalizers[i].kind == TOKEN_NORM_REPLACE &&
+                         !spec->normalizers[i].from.size,
+                     err, CKVC_E_DATA, "%s: normalizer: Replace of an empty text", name);
     }
     qsort(spec->pieces, spec->n_pieces, sizeof *spec->pieces, by_id);
     if (spec->n_added) { qsort(spec->added, spec->n_added, sizeof *spec->added, added_by_id); }
@@ -258,9 +240,7 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
 
 void tokenizer_free(tokenizer *t) {
     if (!t) { return; }
-    for (int i = 0; i < MAX_SPLITS; i++) {
-        pcre2_code_free(t->splits[i]);
-    }
+    for (int i = 0; i < MAX_SPLITS; i++) { pcre2_code_free(t->splits[i]); }
     trie_fini(&t->raw_added);
     trie_fini(&t->normal_added);
     bpe_free(t->model);
@@ -271,10 +251,6 @@ void tokenizer_free(tokenizer *t) {
     free(t);
 }
 
-int32_t tokenizer_vocab_size(const tokenizer *t) {
-    return t->vocab_size;
-}
+int32_t tokenizer_vocab_size(const tokenizer *t) { return t->vocab_size; }
 
-const char *tokenizer_fingerprint(const tokenizer *t) {
-    return t->fingerprint;
-}
+const char *tokenizer_fingerprint(const tokenizer *t) { return t->fingerprint; }

@@ -17,9 +17,7 @@ static struct trie_edge *trie_slot(const trie *t, uint64_t key) {
     }
 }
 
-static uint64_t key_of(uint32_t node, char byte) {
-    return (uint64_t)node << 8 | (uint8_t)byte;
-}
+static uint64_t key_of(uint32_t node, char byte) { return (uint64_t)node << 8 | (uint8_t)byte; }
 
 /* Room for n more nodes: the table of edges at most half full. */
 static void reserve(trie *t, size_t n) {
@@ -32,9 +30,7 @@ static void reserve(trie *t, size_t n) {
     }
     CKVC_GROW(t->found, t->found_capacity, t->n_nodes + n);
     t->found[1] = old ? t->found[1] : -1;
-    for (; capacity < 2 * (t->n_nodes + n); capacity *= 2) {
-        t->shift--;
-    }
+    for (; capacity < 2 * (t->n_nodes + n); capacity *= 2) { t->shift--; }
     if (capacity == old) { return; }
     struct trie_edge *edges = t->edges;
     t->edges = ckvc_calloc(capacity, sizeof *t->edges);

@@ -18,9 +18,7 @@
 static size_t allowed(const char *p, size_t n) {
     const size_t size = ckvc_utf8_step(p, n, NULL);
     uint32_t c = size > 1 ? (unsigned char)p[0] & 0x7Fu >> size : (unsigned char)p[0];
-    for (size_t i = 1; i < size; i++) {
-        c = c << 6 | ((unsigned char)p[i] & 0x3Fu);
-    }
+    for (size_t i = 1; i < size; i++) { c = c << 6 | ((unsigned char)p[i] & 0x3Fu); }
     bool control = (c < 0x20 && c != '\t' && c != '\n' && c != '\r') || (c >= 0x7F && c < 0xA0),
          reorders = (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
     return control || reorders || (c & 0xFFFE) == 0xFFFE ? 0 : size;
@@ -144,18 +142,14 @@ void html_page_begin(ckvc_buffer *b, const char *title) {
     ckvc_buffer_text(b, "</style>\n</head>\n<body>\n");
 }
 
-void html_page_end(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</body>\n</html>\n");
-}
+void html_page_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</body>\n</html>\n"); }
 
 void html_section_begin(ckvc_buffer *b, const char *id, const char *heading) {
     ckvc_buffer_printf(b, "<section id=\"%s\">\n", id);
     html_heading(b, 2, heading);
 }
 
-void html_section_end(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</section>\n");
-}
+void html_section_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</section>\n"); }
 
 void html_details_begin(ckvc_buffer *b, const char *summary) {
     ckvc_buffer_text(b, "<details><summary>");
@@ -163,9 +157,7 @@ void html_details_begin(ckvc_buffer *b, const char *summary) {
     ckvc_buffer_text(b, "</summary>\n");
 }
 
-void html_details_end(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</details>\n");
-}
+void html_details_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</details>\n"); }
 
 void html_heading(ckvc_buffer *b, int level, const char *text) {
     ckvc_buffer_printf(b, "<h%d>", level);
@@ -207,30 +199,22 @@ void html_head(ckvc_buffer *b, char align, const char *fmt, ...) {
     ckvc_buffer_text(b, "</th>");
 }
 
-void html_table_body(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n");
-}
+void html_table_body(ckvc_buffer *b) { ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n"); }
 
 void html_heads_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n) {
     assert(strlen(align) == n);
-    for (size_t i = 0; i < n; i++) {
-        html_head(b, align[i], "%s", texts[i]);
-    }
+    for (size_t i = 0; i < n; i++) { html_head(b, align[i], "%s", texts[i]); }
     html_table_body(b);
 }
 
 void html_row_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n) {
     assert(strlen(align) == n);
     html_row_begin(b);
-    for (size_t i = 0; i < n; i++) {
-        html_cell(b, align[i], "%s", texts[i]);
-    }
+    for (size_t i = 0; i < n; i++) { html_cell(b, align[i], "%s", texts[i]); }
     html_row_end(b);
 }
 
-void html_row_begin(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "<tr>");
-}
+void html_row_begin(ckvc_buffer *b) { ckvc_buffer_text(b, "<tr>"); }
 
 void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) {
     va_list args;
@@ -250,17 +234,11 @@ void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) {
     ckvc_buffer_text(b, "</td></tr>\n");
 }
 
-void html_row_end(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</tr>\n");
-}
+void html_row_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</tr>\n"); }
 
-void html_table_end(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</tbody></table></div>\n");
-}
+void html_table_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</tbody></table></div>\n"); }
 
-void html_figures_begin(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "<div class=\"figs\">\n");
-}
+void html_figures_begin(ckvc_buffer *b) { ckvc_buffer_text(b, "<div class=\"figs\">\n"); }
 
 void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *name) {
     ckvc_buffer_text(b, "<figure>\n");
@@ -274,6 +252,4 @@ void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, co
     ckvc_buffer_text(b, "\">numbers</a></figcaption>\n</figure>\n");
 }
 
-void html_figures_end(ckvc_buffer *b) {
-    ckvc_buffer_text(b, "</div>\n");
-}
+void html_figures_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</div>\n"); }

@@ -42,9 +42,7 @@ static const char *coordinate(double v) {
     char *out = slots[turn++ % 8];
     snprintf(out, sizeof slots[0], "%.2f", isfinite(v) ? v : 0.0);
     char *end = out + strlen(out);
-    while (end[-1] == '0') {
-        *--end = 0;
-    }
+    while (end[-1] == '0') { *--end = 0; }
     if (end[-1] == '.') { *--end = 0; }
     return strcmp(out, "-0") == 0 ? "0" : out;
 }
@@ -60,9 +58,7 @@ const char *svg_rgb(uint32_t rgb) {
 }
 
 /* The attribute that says it. */
-static const char *look_of(const char *look) {
-    return *look == '#' ? "fill" : "class";
-}
+static const char *look_of(const char *look) { return *look == '#' ? "fill" : "class"; }
 
 void svg_render(const svg *s, bool standalone, ckvc_buffer *out) {
     const char *width = coordinate(s->width), *height = coordinate(s->height);
@@ -192,9 +188,7 @@ void svg_label_up(svg *s, double x, double y, svg_font font, const char *text) {
     PUT(s, "</text>\n");
 }
 
-static bool starts_character(char c) {
-    return ((unsigned char)c & 0xC0) != 0x80;
-}
+static bool starts_character(char c) { return ((unsigned char)c & 0xC0) != 0x80; }
 
 double svg_text_width(const char *text, double size) {
     double units = 0;
@@ -235,9 +229,7 @@ double svg_paragraph(svg *s, double x, double y, double width, svg_font font, co
         svg_label(s, x, y, SVG_START, font, line);
         y += font.size * 1.28;
         p += take;
-        while (*p == ' ') {
-            p++;
-        }
+        while (*p == ' ') { p++; }
     }
     return y;
 }

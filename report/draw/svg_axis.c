@@ -72,9 +72,7 @@ static svg_axis over_log(double lo, double hi, double margin, double from, doubl
     int first = (int)floor(a.lo), last = (int)ceil(a.hi), stride = 1;
     double decades = a.hi - a.lo;
     size_t per = 3 * decades <= (double)want + 1 ? 3 : 1;
-    while (decades / stride > (double)want) {
-        stride++;
-    }
+    while (decades / stride > (double)want) { stride++; }
     for (int e = first; e <= last; e += stride) {
         for (size_t k = 0; k < per && a.n < SVG_TICKS_MAX; k++) {
             double v = steps[k] * pow(10, e);

@@ -153,9 +153,7 @@ void chart_scatter(svg *s, const chart_scatter_spec *c) {
         svg_widen(&ys, p->lo);
         svg_widen(&ys, p->hi);
     }
-    for (size_t i = 0; i < c->n_y_lines; i++) {
-        svg_widen(&ys, c->y_lines[i]);
-    }
+    for (size_t i = 0; i < c->n_y_lines; i++) { svg_widen(&ys, c->y_lines[i]); }
     if (c->zero_line) { svg_widen(&ys, 0); }
     if (c->square) { xs = ys = (svg_range){fmin(xs.lo, ys.lo), fmax(xs.hi, ys.hi)}; }
     if (c->series && c->n_series > 0) { y = svg_legend(s, y + 8, c->series, c->n_series) + 4; }

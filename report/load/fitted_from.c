@@ -125,9 +125,7 @@ static int by_source(const void *pa, const void *pb) {
 
 static candidate *candidates(const inputs *in, const input_table *t, int side, size_t *n) {
     size_t most = 0;
-    for (size_t i = 0; i < t->n_runs; i++) {
-        most += run_pass_count(in->runs[t->runs[i]].dir);
-    }
+    for (size_t i = 0; i < t->n_runs; i++) { most += run_pass_count(in->runs[t->runs[i]].dir); }
     candidate *list = ckvc_alloc(most, sizeof *list);
     *n = 0;
     for (size_t i = 0; i < t->n_runs; i++) {

@@ -115,9 +115,7 @@ static coverage coverage_from_prompts(const input_run *run) {
                   .sources = ckvc_calloc(S, sizeof *c.sources),
                   .n_sources = S,
                   .rows = ckvc_calloc(n < run->n_prompts ? n : run->n_prompts, sizeof *c.rows)};
-    for (size_t s = 0; s < S; s++) {
-        c.sources[s] = ckvc_strdup(run->sources[s].name);
-    }
+    for (size_t s = 0; s < S; s++) { c.sources[s] = ckvc_strdup(run->sources[s].name); }
     for (size_t i = 0; i < run->n_prompts; i++) {
         const input_prompt *q = &run->prompts[i];
         counts[(q->bin_entropy * P + q->bin_ppl) * S + q->source] += !q->heldout;
@@ -180,9 +178,7 @@ ckvc_status inputs_load(inputs *in, const report_options *o, ckvc_err *err) {
         CKVC_TRY(ckvc_is_dir(o->inputs[i]) ? load_run(in, o->inputs[i], err)
                                            : load_table(in, o->inputs[i], err));
     }
-    for (size_t t = 0; t < in->n_tables; t++) {
-        fitted_from(in, &in->tables[t]);
-    }
+    for (size_t t = 0; t < in->n_tables; t++) { fitted_from(in, &in->tables[t]); }
     CKVC_TRY(score_rows_load(in, err));
     return own_records_load(in, err);
 }
@@ -201,8 +197,6 @@ void inputs_free(inputs *in) {
         free(in->runs[i].prompts);
         free(in->runs[i].sources);
     }
-    for (size_t i = 0; i < in->scores.n_files; i++) {
-        scores_free(in->scores.files[i]);
-    }
+    for (size_t i = 0; i < in->scores.n_files; i++) { scores_free(in->scores.files[i]); }
     room_fini(&in->room);
 }

@@ -77,12 +77,8 @@ static ckvc_status read_shard(reader *x, const shard *s, ckvc_err *err) {
     CKVC_AUTO_FREE uint32_t *order = ckvc_alloc(s->n_records, sizeof *order);
     CKVC_AUTO_FREE size_t *first = ckvc_calloc(s->n_prompts + 2, sizeof *first);
     size_t n = 0;
-    for (size_t i = 0; i < s->n_records; i++) {
-        first[s->records[i].prompt + 2]++;
-    }
-    for (size_t i = 1; i <= s->n_prompts; i++) {
-        first[i + 1] += first[i];
-    }
+    for (size_t i = 0; i < s->n_records; i++) { first[s->records[i].prompt + 2]++; }
+    for (size_t i = 1; i <= s->n_prompts; i++) { first[i + 1] += first[i]; }
     for (size_t i = 0; i < s->n_records; i++) { /* stable: a counting sort by prompt */
         order[first[s->records[i].prompt + 1]++] = (uint32_t)i;
     }
@@ -241,9 +237,7 @@ static ckvc_status read_side(inputs *in, input_table *t, int side, ckvc_err *err
         CKVC_TRY(try_pool(in, t, side, &pool, &stop, err));
         if (s->logged) {
             s->runs = room_for(&in->room, pool.n, sizeof *s->runs);
-            for (size_t p = 0; p < pool.n; p++) {
-                s->runs[s->n_runs++] = pool.of[p].run;
-            }
+            for (size_t p = 0; p < pool.n; p++) { s->runs[s->n_runs++] = pool.of[p].run; }
         }
     }
     return CKVC_OK;

@@ -12,9 +12,7 @@ void *room_keep(room *r, void *piece) {
     return r->pieces[r->n++] = piece;
 }
 
-void *room_for(room *r, size_t n, size_t size) {
-    return room_keep(r, ckvc_calloc(n, size));
-}
+void *room_for(room *r, size_t n, size_t size) { return room_keep(r, ckvc_calloc(n, size)); }
 
 char *room_text(room *r, const char *fmt, ...) {
     va_list args;
@@ -26,9 +24,7 @@ char *room_text(room *r, const char *fmt, ...) {
 }
 
 void room_fini(room *r) {
-    for (size_t i = 0; i < r->n; i++) {
-        free(r->pieces[i]);
-    }
+    for (size_t i = 0; i < r->n; i++) { free(r->pieces[i]); }
     free(r->pieces);
     *r = (room){0};
 }

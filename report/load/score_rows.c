@@ -34,9 +34,7 @@ static int compare_text(const void *a, const void *b) {
 
 static seen_prompts seen_gather(inputs *in) {
     size_t total = 0;
-    for (size_t i = 0; i < in->n_runs; i++) {
-        total += in->runs[i].n_prompts;
-    }
+    for (size_t i = 0; i < in->n_runs; i++) { total += in->runs[i].n_prompts; }
     seen_prompts seen = {.names = room_for(&in->room, total, sizeof *seen.names),
                          .hashes = room_for(&in->room, total, sizeof *seen.hashes)};
     for (size_t i = 0; i < in->n_runs; i++) {
@@ -127,9 +125,7 @@ static bool same_series(const score_series *s, const score_row *row) {
 /* The number of the row's series, which may be new; SERIES_MAX: there are too many. */
 static size_t series_of(score_files *f, const score_row *row) {
     size_t at = 0;
-    while (at < f->n_series && !same_series(&f->series[at], row)) {
-        at++;
-    }
+    while (at < f->n_series && !same_series(&f->series[at], row)) { at++; }
     if (at < f->n_series || at == SERIES_MAX) { return at; }
     f->series[f->n_series++] = (score_series){.model = row->model,
                                               .policy = row->policy,
@@ -161,13 +157,11 @@ static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
             continue;
         }
         const double a = last->row->reward, b = now->row->reward;
-        if (!(fabs(a - b) <= 1e-4 || (isnan(a) && isnan(b)))) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "score files: prompt \"%s\", policy \"%s\", budget %g: reward %.9g in "
-                             "one, %.9g in another; they were made with different options, report "
-                             "them apart",
-                             now->row->id, now->row->policy, now->row->budget, a, b);
-        }
+        CKVC_FAIL_IF(!(fabs(a - b) <= 1e-4 || (isnan(a) && isnan(b))), err, CKVC_E_DATA,
+                     "score files: prompt \"%s\", policy \"%s\", budget %g: reward %.9g in "
+                     "one, %.9g in another; they were made with different options, report "
+                     "them apart",
+                     now->row->id, now->row->policy, now->row->budget, a, b);
         f->dropped_twice++;
     }
     f->n_rows = n;
@@ -208,9 +202,7 @@ static ckvc_status take_rows(inputs *in, score_files *f, size_t total, ckvc_err 
     entry *rows = room_for(&in->room, total, sizeof *rows);
     bool *is_seen = room_for(&in->room, total, sizeof *is_seen), marked = false, unseen = false;
     for (size_t i = 0; i < f->n_files; i++) {
-        for (size_t j = 0; j < f->files[i]->n; j++) {
-            marked |= is_heldout(&f->files[i]->rows[j]);
-        }
+        for (size_t j = 0; j < f->files[i]->n; j++) { marked |= is_heldout(&f->files[i]->rows[j]); }
     }
     for (size_t i = 0, k = 0; i < f->n_files; i++) {
         for (size_t j = 0; j < f->files[i]->n; j++, k++) {
@@ -231,22 +223,17 @@ static ckvc_status take_rows(inputs *in, score_files *f, size_t total, ckvc_err 
                 continue;
             }
             const entry e = {row, series_of(f, row)};
-            if (e.series == SERIES_MAX) {
-                return ckvc_fail(
-                    err, CKVC_E_DATA,
-                    "%s:%u: a report compares at most %d policies, tables, budgets and models "
-                    "together; give fewer",
-                    f->files[i]->path, row->line, SERIES_MAX);
-            }
+            CKVC_FAIL_IF(e.series == SERIES_MAX, err, CKVC_E_DATA,
+                         "%s:%u: a report compares at most %d policies, tables, budgets and models "
+                         "together; give fewer",
+                         f->files[i]->path, row->line, SERIES_MAX);
             f->used_seen += is_seen[k];
             rows[f->n_rows++] = e;
         }
     }
     qsort(rows, f->n_rows, sizeof *rows, by_series);
     CKVC_TRY(drop_repeated(f, rows, err));
-    for (size_t i = 0; i < f->n_rows; i++) {
-        f->n_marked += is_heldout(rows[i].row);
-    }
+    for (size_t i = 0; i < f->n_rows; i++) { f->n_marked += is_heldout(rows[i].row); }
     fill_series(&in->room, f, rows);
     return CKVC_OK;
 }
@@ -272,12 +259,10 @@ static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
         if (f->n_utilities && by_model(&rows[f->n_utilities - 1], &rows[i]) == 0) { continue; }
         const score_row *now = rows[f->n_utilities++] = rows[i], *like = rows[first];
         if (strcmp(like->model, now->model) != 0) { like = rows[first = f->n_utilities - 1]; }
-        if (now->n_layers != like->n_layers || now->n_heads != like->n_heads) {
-            return ckvc_fail(err, CKVC_E_DATA,
-                             "score lines %u and %u of model %.12s...: %u x %u heads and %u x %u",
-                             like->line, now->line, now->model, like->n_layers, like->n_heads,
-                             now->n_layers, now->n_heads);
-        }
+        CKVC_FAIL_IF(
+            now->n_layers != like->n_layers || now->n_heads != like->n_heads, err, CKVC_E_DATA,
+            "score lines %u and %u of model %.12s...: %u x %u heads and %u x %u", like->line,
+            now->line, now->model, like->n_layers, like->n_heads, now->n_layers, now->n_heads);
     }
     return CKVC_OK;
 }

@@ -9,9 +9,7 @@
 double *shard_baseline_losses(const shard *s) {
     const size_t n = s->n_prompts * s->h.n_budgets;
     double *losses = ckvc_alloc(n, sizeof *losses);
-    for (size_t i = 0; i < n; i++) {
-        losses[i] = NAN;
-    }
+    for (size_t i = 0; i < n; i++) { losses[i] = NAN; }
     for (size_t i = 0; i < s->n_baselines; i++) {
         const struct shard_baseline *b = &s->baselines[i];
         losses[(size_t)b->prompt * s->h.n_budgets + b->budget] = b->loss;

@@ -92,9 +92,7 @@ void attention_numbers_make(report_numbers *n) {
         o->bound_with_damage = with_damage(n, rows, n_rows, SCORE_BOUND, s);
         o->error_with_damage = with_damage(n, rows, n_rows, SCORE_ERROR, s);
         o->drift_with_damage = with_damage(n, rows, n_rows, SCORE_DRIFT, s);
-        for (size_t l = 0; l < o->n_layers; l++) {
-            o->layers[l] = layer_of(rows, n_rows, l);
-        }
+        for (size_t l = 0; l < o->n_layers; l++) { o->layers[l] = layer_of(rows, n_rows, l); }
         o->mean = mean_of(o->layers, o->n_layers);
     }
 }

@@ -27,9 +27,7 @@ static double spread(const score_row *row, size_t head) {
 /* Mean over the heads. */
 static double prompt_spread(const score_row *row, size_t heads) {
     double mean = 0;
-    for (size_t h = 0; h < heads; h++) {
-        mean += spread(row, h) / (double)heads;
-    }
+    for (size_t h = 0; h < heads; h++) { mean += spread(row, h) / (double)heads; }
     return mean;
 }
 
@@ -44,9 +42,7 @@ static void split_spread(const score_row *const *rows, size_t n, utility_numbers
         if (!isfinite(prompt)) { continue; }
         o->prompts_used++;
         all += prompt;
-        for (size_t h = 0; h < H; h++) {
-            head[h] += spread(rows[i], h);
-        }
+        for (size_t h = 0; h < H; h++) { head[h] += spread(rows[i], h); }
     }
     const double used = (double)o->prompts_used;
     all /= used;
@@ -75,9 +71,7 @@ static void utilities_make(report_numbers *n) {
     n->utilities = NEW(n, N, utility_numbers);
     for (size_t i = 0, end; i < N; i = end) {
         const size_t heads = (size_t)rows[i]->n_layers * rows[i]->n_heads;
-        for (end = i + 1; end < N && strcmp(rows[end]->model, rows[i]->model) == 0;) {
-            end++;
-        }
+        for (end = i + 1; end < N && strcmp(rows[end]->model, rows[i]->model) == 0;) { end++; }
         utility_numbers *o = &n->utilities[n->n_utilities++];
         *o = (utility_numbers){.model = rows[i]->model, .n = end - i};
         o->n_quantiles = SCORE_QUANTILE_COUNT;
@@ -98,9 +92,7 @@ static void utilities_make(report_numbers *n) {
 
 static void peaks_make(report_numbers *n) {
     size_t most = 0;
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        most += t->n_budgets;
-    }
+    EACH(table_numbers, t, n->tables, n->n_tables) { most += t->n_budgets; }
     n->peaks = NEW(n, most, peaks_numbers);
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const ckvc_actions *a = &t->evidence[CKVC_SIDE_HEAD].side.actions;
@@ -143,17 +135,13 @@ typedef struct damage_columns {
 
 static size_t cell_of(double v, const double *edges) {
     size_t c = 0;
-    while (c < RISK_EDGES && v >= edges[c]) {
-        c++;
-    }
+    while (c < RISK_EDGES && v >= edges[c]) { c++; }
     return c;
 }
 
 static void fill_cells(const damage_columns *d, damage_numbers *o) {
     double at[RISK_EDGES];
-    for (size_t k = 0; k < RISK_EDGES; k++) {
-        at[k] = (double)(k + 1) / RISK_CELLS;
-    }
+    for (size_t k = 0; k < RISK_EDGES; k++) { at[k] = (double)(k + 1) / RISK_CELLS; }
     rank_quantile(d->first, o->n, at, RISK_EDGES, o->edges_entropy);
     rank_quantile(d->second, o->n, at, RISK_EDGES, o->edges_perplexity);
     for (size_t i = 0; i < o->n; i++) {
@@ -193,9 +181,7 @@ static void mark_worst(const damage_columns *d, damage_numbers *o) {
     qsort(sorted, o->n, sizeof *sorted, ckvc_order_double);
     const double limit = sorted[o->n - o->worst.n_worst];
     size_t equal = 0;
-    for (size_t i = o->n - o->worst.n_worst; i < o->n; i++) {
-        equal += sorted[i] <= limit;
-    }
+    for (size_t i = o->n - o->worst.n_worst; i < o->n; i++) { equal += sorted[i] <= limit; }
     for (size_t i = 0; i < o->n; i++) {
         damage_prompt *p = &o->prompts[i];
         p->worst = p->damage > limit || (p->damage >= limit && equal > 0);

@@ -307,7 +307,7 @@ typedef struct difference {
 
 typedef struct comparison {
     score_series of, base;
-    bool one_score; /* both under the same */
+    bool one_score;                             /* both under the same */
     difference all, *kinds, *sources, *lengths; /* one behind the other */
     size_t n_kinds, n_sources, n_lengths;
 } comparison;
@@ -432,8 +432,8 @@ typedef struct report_numbers {
     utility_numbers *utilities;
     peaks_numbers *peaks;
     damage_numbers *damages;
-    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_matrices, n_attention, n_utilities, n_peaks,
-        n_damages;
+    size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_matrices, n_attention, n_utilities,
+        n_peaks, n_damages;
 } report_numbers;
 
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;

@@ -86,13 +86,9 @@ static void spread_measures(const columns_of *c, int which, uint32_t n, stabilit
         } else {
             measure_gates(c, one);
         }
-        for (size_t m = 0; m < c->n_measures; m++) {
-            values[m * n + i] = one[m];
-        }
+        for (size_t m = 0; m < c->n_measures; m++) { values[m * n + i] = one[m]; }
     }
-    for (size_t m = 0; m < c->n_measures; m++) {
-        out[m] = stability_spread_of(values + m * n, n);
-    }
+    for (size_t m = 0; m < c->n_measures; m++) { out[m] = stability_spread_of(values + m * n, n); }
 }
 
 /* out [measures] */

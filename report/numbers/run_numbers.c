@@ -92,9 +92,7 @@ static binding_numbers binding_of(const gate_binding *c) {
 /* What the thresholds of tables whose gate was fitted from the run rest on at a budget. */
 static void choices_of(report_numbers *n, size_t run, budget_numbers *o) {
     size_t most = 0;
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        most += t->n_budgets;
-    }
+    EACH(table_numbers, t, n->tables, n->n_tables) { most += t->n_budgets; }
     o->choices = NEW(n, most, gate_choices);
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const side_evidence *e = &t->evidence[CKVC_SIDE_GATE];
@@ -123,9 +121,7 @@ static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b
     o.cells = NEW(n, cells, binding_numbers);
     for (size_t l = 0; l < L; l++) {
         gate_binding layer = {0};
-        for (size_t i = 0; i < cells; i++) {
-            gate_binding_merge(&layer, &first[l * cells + i]);
-        }
+        for (size_t i = 0; i < cells; i++) { gate_binding_merge(&layer, &first[l * cells + i]); }
         gate_binding_merge(&all, &layer);
         o.layers[l] = binding_of(&layer);
         o.layers[l].layer = (double)l;
@@ -136,9 +132,7 @@ static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b
     }
     for (size_t i = 0; i < cells; i++) {
         gate_binding cell = {0};
-        for (size_t l = 0; l < L; l++) {
-            gate_binding_merge(&cell, &first[l * cells + i]);
-        }
+        for (size_t l = 0; l < L; l++) { gate_binding_merge(&cell, &first[l * cells + i]); }
         o.cells_occupied += cell.n > 0;
         o.cells_alive += gate_is_alive(&cell);
         o.cells[i] = binding_of(&cell);
@@ -166,21 +160,15 @@ static run_numbers run_of(report_numbers *n, const input_run *in) {
     o.skipped = json_array_size(run_skipped(in->dir));
     o.n_passes = run_pass_count(in->dir);
     o.passes = NEW(n, o.n_passes, run_pass);
-    for (size_t k = 0; k < o.n_passes; k++) {
-        o.passes[k] = *run_pass_at(in->dir, k);
-    }
-    EACH(input_prompt, p, in->prompts, in->n_prompts) {
-        o.n_heldout += p->heldout;
-    }
+    for (size_t k = 0; k < o.n_passes; k++) { o.passes[k] = *run_pass_at(in->dir, k); }
+    EACH(input_prompt, p, in->prompts, in->n_prompts) { o.n_heldout += p->heldout; }
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
         o.savings[side] = savings_of(in, side, (double)(in->n_prompts - o.n_heldout));
     }
     if (in->coverage.n_entropy_bins) { o.coverage = coverage_of(n, &in->coverage); }
     o.n_budgets = in->binned ? in->h.n_budgets : 0;
     o.budgets = NEW(n, o.n_budgets, budget_numbers);
-    for (size_t b = 0; b < o.n_budgets; b++) {
-        o.budgets[b] = budget_of(n, in, b);
-    }
+    for (size_t b = 0; b < o.n_budgets; b++) { o.budgets[b] = budget_of(n, in, b); }
     return o;
 }
 

@@ -46,16 +46,12 @@ static bool in_subset(const subset *of, const score_row *x) {
  * the groups have prompts, 0 when there are fewer than 3 prompts or all are of one length. */
 static size_t length_groups(const score_series *of, subset groups[3]) {
     CKVC_AUTO_FREE uint32_t *T = ckvc_alloc(of->n, sizeof *T);
-    for (size_t i = 0; i < of->n; i++) {
-        T[i] = of->rows[i]->n_tokens;
-    }
+    for (size_t i = 0; i < of->n; i++) { T[i] = of->rows[i]->n_tokens; }
     qsort(T, of->n, sizeof *T, ckvc_order_u32);
     size_t n = 0;
     for (size_t g = 0, from = 0; of->n >= 3 && g < 3 && from < of->n; g++) {
         size_t to = (of->n * (g + 1) + 2) / 3; /* one behind the group */
-        while (to < of->n && to > 0 && T[to] == T[to - 1]) {
-            to++;
-        }
+        while (to < of->n && to > 0 && T[to] == T[to - 1]) { to++; }
         if (to > from) {
             groups[n++] = (subset){NULL, NULL, T[from], T[to - 1]};
             from = to;
@@ -75,9 +71,7 @@ static size_t sources_of(const score_files *f, subset out[SOURCES_MAX + 1]) {
         for (size_t i = 0; i < s->n; i++) {
             const char *name = s->rows[i]->source ? s->rows[i]->source : "";
             size_t k = 0;
-            while (k < n && strcmp(out[k].source, name) != 0) {
-                k++;
-            }
+            while (k < n && strcmp(out[k].source, name) != 0) { k++; }
             if (k == n && n <= SOURCES_MAX) {
                 out[n] = everything;
                 out[n++].source = name;
@@ -128,9 +122,7 @@ static void take_bootstrap(worker *w, difference *o) {
 
 static double kept_mean(const score_row *row) {
     double sum = 0;
-    for (uint32_t l = 0; l < row->n_layers; l++) {
-        sum += row->n_kept[l];
-    }
+    for (uint32_t l = 0; l < row->n_layers; l++) { sum += row->n_kept[l]; }
     return sum / row->n_layers;
 }
 
@@ -142,9 +134,7 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     for (size_t i = 0, k = 0; i < a->n; i++) {
         const score_row *x = a->rows[i];
         if (!in_subset(of, x)) { continue; }
-        while (k < b->n && score_compare_prompts(b->rows[k], x) < 0) {
-            k++;
-        }
+        while (k < b->n && score_compare_prompts(b->rows[k], x) < 0) { k++; }
         if (k == b->n) { break; }
         const score_row *y = b->rows[k];
         if (score_compare_prompts(y, x) != 0) { continue; /* not scored under b */ }
@@ -269,9 +259,7 @@ static void sort_opponents(report_numbers *n, comparison_list *fair, comparison_
     for (size_t i = 0; i < all.n; i++) {
         const comparison *c = &all.of[i];
         bool superseded = false;
-        for (size_t k = 0; k < all.n; k++) {
-            superseded |= supersedes(&all.of[k], c);
-        }
+        for (size_t k = 0; k < all.n; k++) { superseded |= supersedes(&all.of[k], c); }
         if (superseded) { continue; }
         comparison_list *to = c->base.kind == SCORE_MATCHED || c->all.equal_tokens ? fair : other;
         to->of[to->n++] = *c;
@@ -315,9 +303,7 @@ const char *difference_judged(const difference *of) {
     return of->d.lo > 0 ? "better" : of->d.hi < 0 ? "worse" : "no difference shown";
 }
 
-bool difference_decided(const difference *of) {
-    return of->d.lo > 0 || of->d.hi < 0;
-}
+bool difference_decided(const difference *of) { return of->d.lo > 0 || of->d.hi < 0; }
 
 bool difference_part_decided(const difference *of) {
     return difference_decided(of) && of->n >= PART_MIN;

@@ -150,9 +150,7 @@ static void penalty_make(report_numbers *n, const table_numbers *t, const decide
         of->cells = NEW(n, d->X, rests);
         of->n_perplexity = o->side.P;
         of->n_entropy = d->X / o->side.P;
-        for (size_t x = 0; x < d->X; x++) {
-            of->cells[x] = rests_of(d->split[b * d->X + x]);
-        }
+        for (size_t x = 0; x < d->X; x++) { of->cells[x] = rests_of(d->split[b * d->X + x]); }
     }
     o->all = share_of(decided_sum(d, d->nB), (double)d->n_supported);
 }

@@ -10,9 +10,7 @@ static const char *text_in(const json_t *o, const char *key) {
     return v ? v : "";
 }
 
-static const char *or_unknown(const char *name) {
-    return *name ? name : "unknown";
-}
+static const char *or_unknown(const char *name) { return *name ? name : "unknown"; }
 
 /* The model that a transferred table comes from: by name where it says so, or its source is here.
  */
@@ -59,9 +57,7 @@ static double mean_drop(const report_numbers *n, const transfer_row *first, cons
 /* In order, so that models stand in one order on both sides; each once. */
 static void add_name(const char **names, size_t *n, const char *name) {
     size_t i = 0;
-    while (i < *n && strcmp(names[i], name) < 0) {
-        i++;
-    }
+    while (i < *n && strcmp(names[i], name) < 0) { i++; }
     if (i < *n && strcmp(names[i], name) == 0) { return; }
     memmove(names + i + 1, names + i, (*n - i) * sizeof *names);
     names[i] = name;
@@ -96,9 +92,7 @@ static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
 
 /* ---- rows ---- */
 
-static interval turned(interval d) {
-    return (interval){-d.mean, -d.hi, -d.lo};
-}
+static interval turned(interval d) { return (interval){-d.mean, -d.hi, -d.lo}; }
 
 void transfer_numbers_make(report_numbers *n) {
     const comparison_list *list = &n->scores.lists[BETWEEN_TABLES];
@@ -126,9 +120,7 @@ void transfer_numbers_make(report_numbers *n) {
     n->matrices = NEW(n, n->n_transfers, transfer_matrix);
     for (size_t i = 0; i < n->n_transfers; i++) {
         bool known = false;
-        for (size_t k = 0; k < i; k++) {
-            known |= same_matrix(&n->transfers[k], &n->transfers[i]);
-        }
+        for (size_t k = 0; k < i; k++) { known |= same_matrix(&n->transfers[k], &n->transfers[i]); }
         if (!known) { n->matrices[n->n_matrices++] = matrix_of(n, &n->transfers[i]); }
     }
 }

@@ -81,9 +81,7 @@ static void judge_entries(const side_work *w, side_trust *t) {
 /* ---- curves ---- */
 
 /* Doubling, then all: no two sizes closer than by a third. */
-static size_t next_size(size_t n, size_t all) {
-    return 8 * n <= 3 * all ? 2 * n : all;
-}
+static size_t next_size(size_t n, size_t all) { return 8 * n <= 3 * all ? 2 * n : all; }
 
 static ckvc_status add_point(const side_work *w, size_t prompts, double keep, uint32_t repeats,
                              curve_point *list, size_t *n, ckvc_err *err) {
@@ -196,9 +194,7 @@ static int *choices_of(const side_work *w, const cql_fit *fit) {
 
 static double changed(const side_work *w, const int *a, const int *b) {
     double k = 0;
-    for (size_t i = 0; i < w->l->n_states; i++) {
-        k += a[i] != b[i];
-    }
+    for (size_t i = 0; i < w->l->n_states; i++) { k += a[i] != b[i]; }
     return w->supported > 0 ? k / w->supported : NAN;
 }
 

@@ -133,9 +133,7 @@ static chart_interval_row agreement_row(const report_numbers *n, view *v, const 
 static void draw_spearman(const report_numbers *n, view *v) {
     size_t rows = 0, k = 0;
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, p->n_head) {
-            rows += 1 + h->n_groups;
-        }
+        EACH(pair_heads, h, p->head, p->n_head) { rows += 1 + h->n_groups; }
     }
     if (rows == 0) { return; }
     chart_interval_row *list = NEW(n, rows, chart_interval_row);
@@ -282,9 +280,7 @@ void agreement_section(const report_numbers *n, view *v) {
         "to expect.");
     draw_spearman(n, v);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, p->n_head) {
-            draw_weights(n, v, p, h, ++number);
-        }
+        EACH(pair_heads, h, p->head, p->n_head) { draw_weights(n, v, p, h, ++number); }
     }
     figures_end(v);
     html_details_begin(b, "Numbers: head weights and thresholds");
@@ -297,9 +293,7 @@ void agreement_section(const report_numbers *n, view *v) {
     html_paragraph(b, "note",
                    "Split halves of |Δτ| and of equal τ are those of half as many prompts; only ρ "
                    "is corrected to the whole run.");
-    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        pair_notes(p, b);
-    }
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) { pair_notes(p, b); }
     html_details_end(b);
     html_section_end(b);
 }

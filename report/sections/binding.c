@@ -98,9 +98,7 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
     const size_t E = o->n_entropy, P = o->n_perplexity;
     figure_begin(v, NULL);
     csv_names(&v->csv, &cell_csv);
-    for (size_t i = 0; i < E * P; i++) {
-        csv_row(&v->csv, &cell_csv, &c[i % E * P + i / E]);
-    }
+    for (size_t i = 0; i < E * P; i++) { csv_row(&v->csv, &cell_csv, &c[i % E * P + i / E]); }
     chart_heat(&v->s, &(chart_heat_spec){
                           .text = {say("%s: where the gate can act, by risk cell, budget %s",
                                        run->in.title, say_budget(o->budget)),
@@ -194,9 +192,7 @@ static void kept_rows(ckvc_buffer *b, const budget_numbers *o) {
 static void all_rows(const report_numbers *n, ckvc_buffer *b,
                      void (*rows)(ckvc_buffer *b, const budget_numbers *o)) {
     EACH(run_numbers, run, n->runs, n->n_runs) {
-        EACH(budget_numbers, o, run->budgets, run->n_budgets) {
-            rows(b, o);
-        }
+        EACH(budget_numbers, o, run->budgets, run->n_budgets) { rows(b, o); }
     }
 }
 
@@ -229,9 +225,7 @@ void binding_section(const report_numbers *n, view *v) {
     all_rows(n, b, note);
     EACH(run_numbers, run, n->runs, n->n_runs) {
         budgets += run->n_budgets;
-        EACH(budget_numbers, o, run->budgets, run->n_budgets) {
-            choices += o->n_choices;
-        }
+        EACH(budget_numbers, o, run->budgets, run->n_budgets) { choices += o->n_choices; }
     }
     if (budgets) {
         html_table_begin(b, NULL);

@@ -160,9 +160,7 @@ static void where_rows(ckvc_buffer *b, const gains *g, bool kinds) {
     for (size_t i = 0; i < g->n; i++) {
         EACH(difference, part, g->of[i]->kinds, g->of[i]->n_kinds + g->of[i]->n_sources) {
             bool said = kinds != (part->kind != NULL);
-            for (size_t e = 0; e < i; e++) {
-                said |= part_like(g->of[e], part) != NULL;
-            }
+            for (size_t e = 0; e < i; e++) { said |= part_like(g->of[e], part) != NULL; }
             if (said) { continue; }
             html_row_begin(b);
             html_cell(b, 'n', "%s", difference_part(part));
@@ -363,15 +361,11 @@ static void overall_table(ckvc_buffer *b, const comparison_list *list, const cha
     html_table_end(b);
 }
 
-static size_t parts_of(const comparison *c) {
-    return c->n_kinds + c->n_sources + c->n_lengths;
-}
+static size_t parts_of(const comparison *c) { return c->n_kinds + c->n_sources + c->n_lengths; }
 
 static size_t parts_in(const comparison_list *list) {
     size_t parts = 0;
-    EACH(comparison, c, list->of, list->n) {
-        parts += parts_of(c);
-    }
+    EACH(comparison, c, list->of, list->n) { parts += parts_of(c); }
     return parts;
 }
 

@@ -87,9 +87,7 @@ static void draw_prompts(const report_numbers *n, view *v, const utility_numbers
         curves[k] = (chart_curve){names[k], o->n, FIELDS * sizeof *rows, rows, rows + k + 1, 0};
     }
     figure_begin(v, "share_of_prompts,alpha_median,alpha_95,alpha_largest");
-    for (size_t i = 0; i < o->n; i++) {
-        csv_numbers(&v->csv, rows + i * FIELDS, FIELDS);
-    }
+    for (size_t i = 0; i < o->n; i++) { csv_numbers(&v->csv, rows + i * FIELDS, FIELDS); }
     chart_curves(&v->s,
                  (chart_text){say("Scores α by prompt, model %.12s", o->model),
                               "prompts, from the lowest, per cent", "α (mean over positions is 1)"},

@@ -60,9 +60,7 @@ static void draw_actions(view *v, const table_numbers *t, const side_evidence *e
     const action_count *a = e->actions;
     const int neutral = side_neutral(&e->side);
     figure_begin(v, weight ? "weight,records,chosen" : "tau,records,chosen");
-    EACH(action_count, row, a, e->n_actions) {
-        csv_row(&v->csv, &action_columns, row);
-    }
+    EACH(action_count, row, a, e->n_actions) { csv_row(&v->csv, &action_columns, row); }
     chart_bars(&v->s, &(chart_bars_spec){
                           .text = {say("%s: %s actions logged and chosen", t->title, e->name),
                                    weight ? "head weight" : "threshold τ", "per cent"},
@@ -116,9 +114,7 @@ void evidence_section(const report_numbers *n, view *v) {
     bool any = false;
     if (n->n_tables == 0) { return; }
     html_section_begin(b, "evidence", "What the choices rest on");
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        any |= t->f.has_evidence;
-    }
+    EACH(table_numbers, t, n->tables, n->n_tables) { any |= t->f.has_evidence; }
     if (any) { table_part(n, b); }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (!t->f.has_evidence) {
@@ -132,9 +128,7 @@ void evidence_section(const report_numbers *n, view *v) {
         EACH(side_evidence, e, t->evidence, t->n_sides) {
             if (!(e->records > 0)) { continue; }
             draw_actions(v, t, e);
-            for (size_t k = 0; k < t->n_budgets; k++) {
-                draw_records(n, v, t, e, k);
-            }
+            for (size_t k = 0; k < t->n_budgets; k++) { draw_records(n, v, t, e, k); }
         }
     }
     figures_end(v);

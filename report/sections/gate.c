@@ -79,9 +79,7 @@ void gate_section(const report_numbers *n, view *v) {
                    "Counted over neighbouring cells that both have records; equal thresholds count "
                    "as not rising and as not falling.");
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        for (size_t k = 0; k < t->n_budgets; k++) {
-            draw_thresholds(n, v, t, k);
-        }
+        for (size_t k = 0; k < t->n_budgets; k++) { draw_thresholds(n, v, t, k); }
     }
     figures_end(v);
     html_details_begin(b, "Numbers: monotone in risk?");

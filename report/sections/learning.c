@@ -180,9 +180,7 @@ static chart_curve sorted_curve(const report_numbers *n, const side_trust *t, co
         k += t->entries[i].bounded && isfinite(y[k]);
     }
     qsort(y, k, sizeof *y, ckvc_order_double);
-    for (size_t i = 0; i < k; i++) {
-        x[i] = 100.0 * ((double)i + 0.5) / (double)k;
-    }
+    for (size_t i = 0; i < k; i++) { x[i] = 100.0 * ((double)i + 0.5) / (double)k; }
     return (chart_curve){name, k, sizeof *x, x, y, CURVE_DOTS | flags};
 }
 
@@ -216,9 +214,7 @@ static void draw_bound(const report_numbers *n, view *v, const side_trust *t) {
 }
 
 void draw_learning_more(const report_numbers *n, view *v) {
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        draw_rollouts(v, &t->trust[CKVC_SIDE_HEAD]);
-    }
+    EACH(table_numbers, t, n->tables, n->n_tables) { draw_rollouts(v, &t->trust[CKVC_SIDE_HEAD]); }
     EACH(side_trust, t, n->trust, n->n_trust) {
         draw_ranks(v, t);
         draw_bound(n, v, t);

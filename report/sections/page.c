@@ -62,9 +62,7 @@ void verdict_section(const report_numbers *n, view *v) {
     html_section_end(b);
 }
 
-static const char *plural(size_t n) {
-    return n == 1 ? "" : "s";
-}
+static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 
 static void navigation(const report_numbers *n, ckvc_buffer *b) {
     const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files;
@@ -108,9 +106,7 @@ void report_page(const report_numbers *n, view *v) {
                    CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files));
     navigation(n, b);
     ckvc_buffer_text(b, "</header>\n<main>\n");
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        sections[i](n, v);
-    }
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) { sections[i](n, v); }
     words_section(v);
     ckvc_buffer_text(b, "</main>\n");
     html_page_end(b);

@@ -19,9 +19,7 @@ TABLE(prompt_csv, input_prompt, CSV(input_prompt, id),
       COLUMN(input_prompt, r_struct, .csv = "r_struct_nats"),
       COLUMN(input_prompt, r_sem, .csv = "r_sem_perplexity"));
 
-static const char *named(const char *source) {
-    return *source ? source : "(no source)";
-}
+static const char *named(const char *source) { return *source ? source : "(no source)"; }
 
 /* ---- figures ---- */
 
@@ -38,9 +36,7 @@ static void draw_risk_plane(const report_numbers *n, view *v, const run_numbers 
         points[i] =
             (chart_point){q->r_struct, q->r_sem, NAN, NAN, 3, (int)q->source, tips ? q->id : NULL};
     }
-    for (size_t i = 0; i < in->n_sources; i++) {
-        names[i] = named(in->sources[i].name);
-    }
+    for (size_t i = 0; i < in->n_sources; i++) { names[i] = named(in->sources[i].name); }
     chart_scatter(&v->s,
                   &(chart_scatter_spec){.text = {say("%s: prompts on the plane of risk", in->title),
                                                  "attention entropy R_struct, nats",
@@ -73,9 +69,7 @@ static void draw_cells(view *v, const cover_numbers *c, const char *title,
                        const double *const *panels, const char *const *titles, size_t n) {
     const size_t E = c->n_entropy, P = c->n_perplexity;
     double most = 0;
-    for (size_t i = 0; i < n * E * P; i++) {
-        most = fmax(most, panels[i / (E * P)][i % (E * P)]);
-    }
+    for (size_t i = 0; i < n * E * P; i++) { most = fmax(most, panels[i / (E * P)][i % (E * P)]); }
     chart_heat(&v->s, &(chart_heat_spec){.text = {title, "entropy bin", "perplexity bin"},
                                          .grid = {P, E, sizeof **panels, P * sizeof **panels, n},
                                          .values = panels,

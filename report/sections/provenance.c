@@ -149,9 +149,7 @@ static void flat_rows(ckvc_buffer *b, const char *prefix, json_t *object, int de
 static void runs_table(const report_numbers *n, ckvc_buffer *b) {
     html_table_begin(b, "Runs");
     html_head(b, 0, "what");
-    EACH(run_numbers, run, n->runs, n->n_runs) {
-        html_head(b, 'l', "%s", run->in.title);
-    }
+    EACH(run_numbers, run, n->runs, n->n_runs) { html_head(b, 'l', "%s", run->in.title); }
     html_table_body(b);
     for (size_t k = 0; k < run_columns.n; k++) {
         const column *c = &run_columns.list[k];

@@ -20,9 +20,7 @@ SHARED_TABLE(savings_columns, savings_numbers, COLUMN(savings_numbers, side, .js
 void savings_section(const report_numbers *n, view *v) {
     bool any = false;
     EACH(run_numbers, run, n->runs, n->n_runs) {
-        EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) {
-            any |= s->logged;
-        }
+        EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) { any |= s->logged; }
     }
     if (!any) { return; }
     html_section_begin(&v->html, "memo", "Rollouts saved");

@@ -42,9 +42,7 @@ static void matrix_table(ckvc_buffer *b, const transfer_matrix *m) {
     html_table_begin(b, say("Drop of reward, nats per token: heads by %.32s, budget %s", m->heads,
                             say_budget(m->budget)));
     html_head(b, 'l', "from \\ to");
-    for (size_t t = 0; t < m->n_targets; t++) {
-        html_head(b, 'r', "%s", m->targets[t]);
-    }
+    for (size_t t = 0; t < m->n_targets; t++) { html_head(b, 'r', "%s", m->targets[t]); }
     html_table_body(b);
     for (size_t s = 0; s < m->n_sources; s++) {
         html_row_begin(b);
@@ -70,9 +68,7 @@ void transfer_section(const report_numbers *n, view *v) {
         "transferred: above 0 the transfer loses. \u201ckept \u00f7\u201d is the transferred "
         "table's tokens kept over the compiled one's; away from 1 the two are not compared at "
         "equal memory.");
-    EACH(transfer_matrix, m, n->matrices, n->n_matrices) {
-        matrix_table(b, m);
-    }
+    EACH(transfer_matrix, m, n->matrices, n->n_matrices) { matrix_table(b, m); }
     columns_table_begin(b, NULL, &row_columns);
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
         html_group(b, columns_on_page(&row_columns), "%s \u2192 %s, heads by %s, budget %s",

@@ -195,9 +195,7 @@ static void side_table(const report_numbers *n, ckvc_buffer *b, const char *capt
 
 static void variance_part(const report_numbers *n, ckvc_buffer *b) {
     bool any = false;
-    EACH(side_trust, t, n->trust, n->n_trust) {
-        any |= t->has_variance;
-    }
+    EACH(side_trust, t, n->trust, n->n_trust) { any |= t->has_variance; }
     if (!any) {
         html_paragraph(b, "note",
                        "No state has two prompts that logged its whole grid: where rewards vary "
@@ -267,9 +265,7 @@ static void known_part(const report_numbers *n, view *v) {
         b, NULL,
         "The paper's premise is that heads and risks show more regularity across prompts than one "
         "prompt can show: then curves rise with prompts, and few choices stay undecided.");
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        premise_sentence(t, b);
-    }
+    EACH(table_numbers, t, n->tables, n->n_tables) { premise_sentence(t, b); }
     side_table(n, b, "Entries: better than the neutral choice beyond chance?", &entries_table,
                offsetof(side_trust, has_refits));
     EACH(side_trust, t, n->trust, n->n_trust) {
@@ -299,9 +295,7 @@ void trust_section(const report_numbers *n, view *v) {
     bool any = false;
     if (n->n_tables == 0) { return; }
     html_section_begin(b, "trust", "How far to trust them");
-    EACH(side_trust, t, n->trust, n->n_trust) {
-        any |= t->known;
-    }
+    EACH(side_trust, t, n->trust, n->n_trust) { any |= t->known; }
     if (any) {
         known_part(n, v);
     } else { /* what is drawn without records lies beside the page alone */

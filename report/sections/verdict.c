@@ -176,9 +176,7 @@ static void reference_findings(const report_numbers *n, view *v) {
     for (int l = 0; l < 2; l++) {
         EACH(comparison, c, lists[l]->of, lists[l]->n) {
             bool first = true;
-            for (size_t k = 0; k < n_said; k++) {
-                first &= !series_alike(said[k], &c->of);
-            }
+            for (size_t k = 0; k < n_said; k++) { first &= !series_alike(said[k], &c->of); }
             if (!first) { continue; }
             said[n_said++] = &c->of;
             reference_finding(n, &c->of, v);

@@ -11,9 +11,7 @@
 
 /* ---- members ---- */
 
-static const void *at(const column *c, const void *row) {
-    return (const char *)row + c->at;
-}
+static const void *at(const column *c, const void *row) { return (const char *)row + c->at; }
 
 static const char *text_of(const column *c, const void *place) {
     return c->size == sizeof(char *) ? *(const char *const *)place : place;
@@ -21,33 +19,22 @@ static const char *text_of(const column *c, const void *place) {
 
 static double number_of(const column *c, const void *place) {
     switch (c->type) {
-    case TYPE_REAL:
-        return *(const double *)place;
-    case TYPE_U64:
-        return (double)*(const uint64_t *)place;
-    case TYPE_U32:
-        return *(const uint32_t *)place;
-    case TYPE_FLAG:
-        return *(const bool *)place;
-    case TYPE_MAYBE:
-        return *(const signed char *)place < 0 ? NAN : *(const signed char *)place;
-    default:
-        assert(!"a number");
-        return NAN;
+    case TYPE_REAL: return *(const double *)place;
+    case TYPE_U64: return (double)*(const uint64_t *)place;
+    case TYPE_U32: return *(const uint32_t *)place;
+    case TYPE_FLAG: return *(const bool *)place;
+    case TYPE_MAYBE: return *(const signed char *)place < 0 ? NAN : *(const signed char *)place;
+    default: assert(!"a number"); return NAN;
     }
 }
 
 static size_t size_of(const column *c) {
     switch (c->type) {
-    case TYPE_ROWS:
-        return c->of->size;
-    case TYPE_U32:
-        return sizeof(uint32_t);
+    case TYPE_ROWS: return c->of->size;
+    case TYPE_U32: return sizeof(uint32_t);
     case TYPE_FLAG:
-    case TYPE_MAYBE:
-        return 1;
-    default:
-        return 8;
+    case TYPE_MAYBE: return 1;
+    default: return 8;
     }
 }
 
@@ -62,9 +49,7 @@ static size_t count_of(const column *c, const void *row, size_t dim) {
 }
 
 /* A struct whose columns stand among those of the list. */
-static bool is_merged(const column *c) {
-    return c->of && !c->json && !c->n[0];
-}
+static bool is_merged(const column *c) { return c->of && !c->json && !c->n[0]; }
 
 static bool is_there(const column *c, const void *row) {
     return (!c->when || *((const bool *)row + c->when - 1)) &&
@@ -79,20 +64,15 @@ static void set_members(json_t *o, const columns *c, const void *row);
 
 static json_t *value_of(const column *c, const void *place) {
     switch (c->type) {
-    case TYPE_ROWS:
-        return columns_json(c->of, place);
-    case TYPE_TEXT:
-        return text_of(c, place) ? json_string(text_of(c, place)) : json_null();
-    case TYPE_JSON:
-        return json_incref(*(json_t *const *)place);
-    case TYPE_REAL:
-        return ckvc_json_real(*(const double *)place);
+    case TYPE_ROWS: return columns_json(c->of, place);
+    case TYPE_TEXT: return text_of(c, place) ? json_string(text_of(c, place)) : json_null();
+    case TYPE_JSON: return json_incref(*(json_t *const *)place);
+    case TYPE_REAL: return ckvc_json_real(*(const double *)place);
     case TYPE_FLAG:
     case TYPE_MAYBE:
         return *(const signed char *)place < 0 ? json_null()
                                                : json_boolean(*(const signed char *)place);
-    default:
-        return json_integer((json_int_t)number_of(c, place));
+    default: return json_integer((json_int_t)number_of(c, place));
     }
 }
 
@@ -180,9 +160,7 @@ static void csv_end(ckvc_buffer *csv) {
 }
 
 void csv_numbers(ckvc_buffer *csv, const double *v, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        csv_number(csv, v[i]);
-    }
+    for (size_t i = 0; i < n; i++) { csv_number(csv, v[i]); }
     csv_end(csv);
 }
 
@@ -220,9 +198,7 @@ void csv_row(ckvc_buffer *csv, const columns *c, const void *row) {
 
 void csv_table(ckvc_buffer *csv, const columns *c, const void *rows, size_t n) {
     csv_names(csv, c);
-    for (size_t i = 0; i < n; i++) {
-        csv_row(csv, c, (const char *)rows + i * c->size);
-    }
+    for (size_t i = 0; i < n; i++) { csv_row(csv, c, (const char *)rows + i * c->size); }
 }
 
 /* ---- page ---- */
@@ -235,21 +211,15 @@ static const char *cell_text(const column *c, const void *row) {
                  one = c->type == TYPE_ROWS ? v[0] : number_of(c, v);
     if (!isfinite(one) && c->none) { return c->none; }
     switch (c->form) {
-    case FORM_SIGNED:
-        return say_signed(one, c->decimals);
-    case FORM_SHARE:
-        return say_share(one);
-    case FORM_NEAR_ONE:
-        return one > 0.995 ? say("%s%%", say_fixed(100 * one, 2)) : say_share(one);
-    case FORM_BUDGET:
-        return say_budget(one);
-    case FORM_INTERVAL:
-        return say_interval(v[0], v[1], v[2], c->decimals);
+    case FORM_SIGNED: return say_signed(one, c->decimals);
+    case FORM_SHARE: return say_share(one);
+    case FORM_NEAR_ONE: return one > 0.995 ? say("%s%%", say_fixed(100 * one, 2)) : say_share(one);
+    case FORM_BUDGET: return say_budget(one);
+    case FORM_INTERVAL: return say_interval(v[0], v[1], v[2], c->decimals);
     case FORM_SPREAD:
         return say("%s (%s to %s)", say_fixed(v[0], c->decimals), say_fixed(v[1], c->decimals),
                    say_fixed(v[2], c->decimals));
-    default:
-        return say_fixed(one, c->decimals);
+    default: return say_fixed(one, c->decimals);
     }
 }
 
@@ -295,9 +265,7 @@ void columns_row(ckvc_buffer *html, const columns *c, const void *row) {
 }
 
 void columns_rows(ckvc_buffer *html, const columns *c, const void *rows, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        columns_row(html, c, (const char *)rows + i * c->size);
-    }
+    for (size_t i = 0; i < n; i++) { columns_row(html, c, (const char *)rows + i * c->size); }
 }
 
 void columns_rows_where(ckvc_buffer *html, const columns *c, const void *rows, size_t n,

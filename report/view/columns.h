@@ -61,8 +61,8 @@ typedef struct column {
     const char *absent; /* and for no value; else the same */
     const char *align;  /* letters of header and cell (html.h) in place of the form's own */
     bool bare;          /* the csv has the text without quotes */
-    const char *(*say)(const void *row); /* what the page says, and the csv as a bare word */
-    json_t *(*make)(const void *row);    /* the JSON's value */
+    const char *(*say)(const void *row);      /* what the page says, and the csv as a bare word */
+    json_t *(*make)(const void *row);         /* the JSON's value */
     void (*fill)(json_t *o, const void *row); /* nothing else: JSON members that others name */
 } column;
 

@@ -1,6 +1,6 @@
-/* A malloc, preloaded, for which memory is out: of the calls that ask for at least FAULT_SIZE bytes,
- * number FAULT_AT and all after it get NULL. The number of such calls so far stands in the file
- * FAULT_COUNT. Built and used by memory.bats. */
+/* A malloc, preloaded, for which memory is out: of the calls that ask for at least FAULT_SIZE
+ * bytes, number FAULT_AT and all after it get NULL. The number of such calls so far stands in the
+ * file FAULT_COUNT. Built and used by memory.bats. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -44,14 +44,8 @@ static int is_out(size_t bytes) {
     return 1;
 }
 
-void *malloc(size_t n) {
-    return is_out(n) ? NULL : __libc_malloc(n);
-}
+void *malloc(size_t n) { return is_out(n) ? NULL : __libc_malloc(n); }
 
-void *calloc(size_t n, size_t size) {
-    return is_out(n * size) ? NULL : __libc_calloc(n, size);
-}
+void *calloc(size_t n, size_t size) { return is_out(n * size) ? NULL : __libc_calloc(n, size); }
 
-void *realloc(void *old, size_t n) {
-    return is_out(n) ? NULL : __libc_realloc(old, n);
-}
+void *realloc(void *old, size_t n) { return is_out(n) ? NULL : __libc_realloc(old, n); }

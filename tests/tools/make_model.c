@@ -57,9 +57,7 @@ int main(int argc, char **argv) {
         return 64;
     }
     uint64_t v[7];
-    for (int i = 0; i < 7; i++) {
-        v[i] = strtoull(argv[i + 2], NULL, 10);
-    }
+    for (int i = 0; i < 7; i++) { v[i] = strtoull(argv[i + 2], NULL, 10); }
     const uint64_t layers = v[0], q = v[1] * v[3], kv = v[2] * v[3], m = v[4], f = v[5],
                    vocab = v[6];
     const int untied = argc > 9;
@@ -102,9 +100,7 @@ int main(int argc, char **argv) {
         offset += bytes;
     }
     header[at++] = '}';
-    while (at % 8) {
-        header[at++] = ' ';
-    }
+    while (at % 8) { header[at++] = ' '; }
 
     if (mkdir(argv[1], 0777) != 0) { die(argv[1]); }
     snprintf(path, sizeof path, "%s/config.json", argv[1]);
@@ -127,13 +123,9 @@ int main(int argc, char **argv) {
     out = fopen(path, "wb");
     if (!out) { die(path); }
     uint8_t length[8];
-    for (int i = 0; i < 8; i++) {
-        length[i] = (uint8_t)((uint64_t)at >> 8 * i);
-    }
+    for (int i = 0; i < 8; i++) { length[i] = (uint8_t)((uint64_t)at >> 8 * i); }
     if (fwrite(length, 1, 8, out) != 8 || fwrite(header, 1, at, out) != at) { die(path); }
-    for (size_t i = 0; i < n; i++) {
-        write_values(out, &t[i], i);
-    }
+    for (size_t i = 0; i < n; i++) { write_values(out, &t[i], i); }
     if (fclose(out) != 0) { die(path); }
     free(header);
     free(t);

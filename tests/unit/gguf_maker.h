@@ -81,9 +81,7 @@ static inline void g_array(gguf_maker *g, const char *key, uint32_t item, uint64
 }
 
 static inline void g_pad(ckvc_buffer *b, uint64_t alignment) {
-    while (b->size % alignment) {
-        ckvc_buffer_u8(b, 0);
-    }
+    while (b->size % alignment) { ckvc_buffer_u8(b, 0); }
 }
 
 /* dims in the file's order, the contiguous one first; dims[1] == 0: rank 1. */
@@ -100,9 +98,7 @@ static inline void g_tensor(gguf_maker *g, const char *name, uint32_t type, cons
     ckvc_buffer_append(&g->data, bytes, n);
 }
 
-static inline gguf_maker g_begin(void) {
-    return (gguf_maker){.version = 3, .alignment = 32};
-}
+static inline gguf_maker g_begin(void) { return (gguf_maker){.version = 3, .alignment = 32}; }
 
 /* The file's bytes, the caller's to free; the maker is spent. */
 static inline uint8_t *g_end(gguf_maker *g, size_t *size) {

@@ -25,9 +25,7 @@ static inline bench bench_open_kind(const char *kind, int n_threads) {
     return b;
 }
 
-static inline bench bench_open(int n_threads) {
-    return bench_open_kind("cpu", n_threads);
-}
+static inline bench bench_open(int n_threads) { return bench_open_kind("cpu", n_threads); }
 
 static inline void bench_close(bench *b) {
     backend_destroy(b->be);
@@ -87,9 +85,7 @@ static inline void compare(worst *w, double got, double want, double tolerance) 
 
 static inline void worst_print(const char *name, const worst *w, size_t n) {
     printf("%s: share of the tolerance used:", name);
-    for (size_t i = 0; i < n; i++) {
-        printf(" %s %.3f", w[i].what, w[i].ratio);
-    }
+    for (size_t i = 0; i < n; i++) { printf(" %s %.3f", w[i].what, w[i].ratio); }
     printf("\n");
 }
 

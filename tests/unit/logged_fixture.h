@@ -16,9 +16,7 @@ static inline cql_logged *new_logged(size_t states, size_t actions, bool part) {
     return l;
 }
 
-static inline void prompt(cql_logged *l, const char *id) {
-    cql_logged_prompt(l, id);
-}
+static inline void prompt(cql_logged *l, const char *id) { cql_logged_prompt(l, id); }
 
 static inline void add(cql_logged *l, size_t s, size_t a, double advantage, double baseline) {
     assert_int_equal(cql_logged_add(l, s, a, advantage, 0.5 * advantage, baseline, &err), CKVC_OK);

@@ -69,9 +69,7 @@ static inline void naive_norm(const model_spec *w, int32_t layer, const char *na
     const tensor_view *t = naive_tensor(w, layer, name);
     for (int64_t r = 0; r < n; r++) {
         double sum = 0;
-        for (int64_t i = 0; i < width; i++) {
-            sum += x[r * width + i] * x[r * width + i];
-        }
+        for (int64_t i = 0; i < width; i++) { sum += x[r * width + i] * x[r * width + i]; }
         for (int64_t i = 0; i < width; i++) {
             y[r * width + i] =
                 x[r * width + i] / sqrt(sum / (double)width + eps) * naive_value(t, i);
@@ -142,9 +140,7 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
         naive_norm(w, l, "post_attention_layernorm.weight", s.rms_eps, x, n, m, norm);
         naive_linear(w, l, "mlp.gate_proj", norm, n, m, f, false, gate);
         naive_linear(w, l, "mlp.up_proj", norm, n, m, f, false, up);
-        for (int64_t i = 0; i < n * f; i++) {
-            gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
-        }
+        for (int64_t i = 0; i < n * f; i++) { gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i]; }
         naive_linear(w, l, "mlp.down_proj", gate, n, f, m, true, x);
     }
     naive_norm(w, -1, "model.norm.weight", s.rms_eps, x, n, m, norm);
@@ -152,15 +148,11 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
                  logits);
     for (int64_t r = 0; r + 1 < n; r++) {
         double sum = 0;
-        for (int64_t i = 0; i < s.vocab; i++) {
-            sum += exp(logits[r * s.vocab + i]);
-        }
+        for (int64_t i = 0; i < s.vocab; i++) { sum += exp(logits[r * s.vocab + i]); }
         nll[r] = log(sum) - logits[r * s.vocab + ids[r + 1]];
     }
     double *const all[] = {x, norm, q, mix, k, v, gate, up, p, logits};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        free(all[i]);
-    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { free(all[i]); }
     model_spec_free(w);
 }
 

@@ -16,9 +16,7 @@ static inline int bits(const uint8_t *p, int from,
                        int n) /* n bits from bit `from` of a little-endian string of bits */
 {
     int v = 0;
-    for (int i = 0; i < n; i++) {
-        v |= (p[(from + i) / 8] >> (from + i) % 8 & 1) << i;
-    }
+    for (int i = 0; i < n; i++) { v |= (p[(from + i) / 8] >> (from + i) % 8 & 1) << i; }
     return v;
 }
 
@@ -27,16 +25,12 @@ static inline int bits(const uint8_t *p, int from,
 static inline double quantised_value(tensor_type type, const uint8_t *b, int i) {
     const int at = i % 16 * 8 + i / 16 * 4; /* bit of the nibble of value i of 32 */
     switch (type) {
-    case TENSOR_Q4_0:
-        return half_of(b) * (bits(b + 2, at, 4) - 8);
-    case TENSOR_Q4_1:
-        return half_of(b) * bits(b + 4, at, 4) + half_of(b + 2);
-    case TENSOR_Q5_0:
-        return half_of(b) * (bits(b + 6, at, 4) + 16 * bits(b + 2, i, 1) - 16);
+    case TENSOR_Q4_0: return half_of(b) * (bits(b + 2, at, 4) - 8);
+    case TENSOR_Q4_1: return half_of(b) * bits(b + 4, at, 4) + half_of(b + 2);
+    case TENSOR_Q5_0: return half_of(b) * (bits(b + 6, at, 4) + 16 * bits(b + 2, i, 1) - 16);
     case TENSOR_Q5_1:
         return half_of(b) * (bits(b + 8, at, 4) + 16 * bits(b + 4, i, 1)) + half_of(b + 2);
-    case TENSOR_Q8_0:
-        return half_of(b) * (b[2 + i] < 128 ? b[2 + i] : b[2 + i] - 256);
+    case TENSOR_Q8_0: return half_of(b) * (b[2 + i] < 128 ? b[2 + i] : b[2 + i] - 256);
     case TENSOR_Q4_K: {
         const int g = i / 32;
         const int scale = g < 4

@@ -17,9 +17,7 @@
 
 static inline double *fixture_reals(size_t n, double first, double step) {
     double *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = first + step * (double)i;
-    }
+    for (size_t i = 0; i < n; i++) { v[i] = first + step * (double)i; }
     return v;
 }
 
@@ -70,9 +68,7 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->edges_ppl = fixture_reals(1, 12.0, 1);
     h->side[CKVC_SIDE_HEAD].start = ckvc_alloc(2 * 2 * 3, sizeof(float));
     h->side[CKVC_SIDE_GATE].start = ckvc_alloc(2 * 3 * 2 * 3, sizeof(float));
-    for (int i = 0; i < 12; i++) {
-        h->side[CKVC_SIDE_HEAD].start[i] = (float)ckvc_head_action(i);
-    }
+    for (int i = 0; i < 12; i++) { h->side[CKVC_SIDE_HEAD].start[i] = (float)ckvc_head_action(i); }
     for (int i = 0; i < 36; i++) {
         h->side[CKVC_SIDE_GATE].start[i] = (float)ckvc_gate_action(i % CKVC_GATE_ACTIONS);
     }
@@ -141,9 +137,7 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
 static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_records) {
     shard *s = shard_create();
     fixture_header(&s->h, pass);
-    for (uint32_t i = 0; i < n_prompts; i++) {
-        fixture_prompt(s, i, n_records);
-    }
+    for (uint32_t i = 0; i < n_prompts; i++) { fixture_prompt(s, i, n_records); }
     return s;
 }
 

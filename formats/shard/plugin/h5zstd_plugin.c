@@ -4,10 +4,6 @@
 
 #include "formats/shard/h5_zstd.h"
 
-H5PL_type_t H5PLget_plugin_type(void) {
-    return H5PL_TYPE_FILTER;
-}
+H5PL_type_t H5PLget_plugin_type(void) { return H5PL_TYPE_FILTER; }
 
-const void *H5PLget_plugin_info(void) {
-    return &h5_zstd_class;
-}
+const void *H5PLget_plugin_info(void) { return &h5_zstd_class; }

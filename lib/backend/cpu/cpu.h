@@ -63,9 +63,7 @@ typedef struct cpu_backend {
     struct cpu_bf16 *bf16; /* NULL: products in float32 */
 } cpu_backend;
 
-static inline cpu_backend *cpu_of(backend *be) {
-    return (cpu_backend *)be;
-}
+static inline cpu_backend *cpu_of(backend *be) { return (cpu_backend *)be; }
 
 /* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
 void cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
@@ -74,9 +72,7 @@ ckvc_status cpu_sync(backend *be, ckvc_err *err);
 #define CPU_MOST_ROWS 256 /* of a task of a product */
 
 /* Score rows are this long: whole vectors. */
-static inline int64_t cpu_score_stride(int64_t n) {
-    return (n + 15) / 16 * 16;
-}
+static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
 /* score [BE_ROW_TILE][stride] = scale q k^T for n keys [n][D], by whichever product the backend
  * computes with; rows of q lie H*D apart. */
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,

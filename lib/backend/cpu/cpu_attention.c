@@ -14,9 +14,7 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-static int64_t max64(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride) {
@@ -28,9 +26,7 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
         return;
     }
     c->fma->product(BE_ROW_TILE, n, s->head_dim, q, ldq, k, s->head_dim, false, score, stride);
-    for (int r = 0; r < BE_ROW_TILE; r++) {
-        kernel_scale(score + r * stride, n, s->scale);
-    }
+    for (int r = 0; r < BE_ROW_TILE; r++) { kernel_scale(score + r * stride, n, s->scale); }
 }
 
 /* A worker's scratch for attention over so many keys, in floats. */
@@ -176,9 +172,7 @@ ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, const be_w
         double *sum = mass + g * n;
         memcpy(sum, a.head_mass + g * group * n, (size_t)n * sizeof *sum);
         for (int64_t h = g * group + 1; h < (g + 1) * group; h++) {
-            for (int64_t t = 0; t < n; t++) {
-                sum[t] += a.head_mass[h * n + t];
-            }
+            for (int64_t t = 0; t < n; t++) { sum[t] += a.head_mass[h * n + t]; }
         }
     }
     return cpu_sync(be, err);
@@ -249,9 +243,7 @@ static void kept_task(void *ctx, int64_t task, int worker) {
                   i_lane = task / s->n_heads / a->n_tiles, row0 = tile * BE_ROW_TILE,
                   d = s->head_dim, g = h / (s->n_heads / s->n_kv_heads);
     int32_t set = 0;
-    while (a->first[set + 1] <= i_lane) {
-        set++;
-    }
+    while (a->first[set + 1] <= i_lane) { set++; }
     const be_lane *lane = &a->lanes[i_lane];
     const int64_t lane_rows = a->n_tiles * BE_ROW_TILE, shared = g * r->prompt.capacity * d,
                   own = (lane->from * s->n_kv_heads + g) * r->own.capacity * d;
@@ -266,9 +258,7 @@ static void kept_task(void *ctx, int64_t task, int worker) {
     int64_t lo = 0;
     for (int64_t i = 0; i < BE_ROW_TILE; i++) {
         const int64_t j = r->n_prompt + row0 + i, first = first_seen(s, j);
-        while (lo < runs[0].n && (positions ? (int64_t)positions[lo] : lo) < first) {
-            lo++;
-        }
+        while (lo < runs[0].n && (positions ? (int64_t)positions[lo] : lo) < first) { lo++; }
         span[i] = (row_span){first > r->n_prompt ? runs[0].n + first - r->n_prompt : lo,
                              row0 + i < r->n_rows ? runs[0].n + row0 + i + 1 : 0};
     }

@@ -63,9 +63,7 @@ static be_row_error row_error(const seen *v, float *full, float *kept_full, floa
     int64_t i = 0, m = 0;
     for (int64_t t = v->lo; t < v->hi; t++) {
         const double p = (double)full[t] * whole;
-        while (v->positions && i < v->n && (int64_t)v->positions[i] < t) {
-            i++;
-        }
+        while (v->positions && i < v->n && (int64_t)v->positions[i] < t) { i++; }
         if (v->positions && t < v->n_prompt && (i == v->n || (int64_t)v->positions[i] != t)) {
             e.mass += p;
             e.restricted += p * p;

@@ -21,9 +21,7 @@ static void grow(cpu_scratch *s, size_t need) {
 }
 
 void cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared) {
-    for (int i = 0; i < c->n_threads; i++) {
-        grow(&c->worker[i], per_worker);
-    }
+    for (int i = 0; i < c->n_threads; i++) { grow(&c->worker[i], per_worker); }
     grow(&c->shared, shared);
 }
 
@@ -89,9 +87,7 @@ static ckvc_status buf_read(backend *be, const be_buf *src, size_t offset, float
     return cpu_sync(be, err);
 }
 
-static void weight_limit(backend *be, size_t bytes) {
-    cpu_of(be)->bytes_max = bytes;
-}
+static void weight_limit(backend *be, size_t bytes) { cpu_of(be)->bytes_max = bytes; }
 
 ckvc_status cpu_sync(backend *be, ckvc_err *err) {
     const ckvc_err failure = cpu_of(be)->failure;
@@ -104,17 +100,13 @@ ckvc_status cpu_sync(backend *be, ckvc_err *err) {
 
 static void destroy(backend *be) {
     cpu_backend *c = cpu_of(be);
-    for (int i = 0; i < c->n_threads; i++) {
-        free(c->worker[i].data);
-    }
+    for (int i = 0; i < c->n_threads; i++) { free(c->worker[i].data); }
     free(c->worker);
     free(c->shared.data);
     free(c->rope.inv_freq);
     free(c->rope.cos);
     free(c->rope.sin);
-    for (int i = 0; i < c->n_spare; i++) {
-        free(c->spare[i].data);
-    }
+    for (int i = 0; i < c->n_spare; i++) { free(c->spare[i].data); }
     cpu_bf16_destroy(c);
     free(c);
 }
@@ -197,13 +189,11 @@ static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err) {
     const size_t bytes = BLAS_BUFFER_BYTES * (size_t)n_threads;
     void *probe = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (probe == MAP_FAILED) {
-        return ckvc_fail(err, CKVC_E_MEMORY,
-                         "OpenBLAS needs %zu MiB for %d threads and the system refuses them; raise "
-                         "the limit (ulimit -v, -d) or "
-                         "use fewer --threads",
-                         bytes >> 20, n_threads);
-    }
+    CKVC_FAIL_IF(probe == MAP_FAILED, err, CKVC_E_MEMORY,
+                 "OpenBLAS needs %zu MiB for %d threads and the system refuses them; raise "
+                 "the limit (ulimit -v, -d) or "
+                 "use fewer --threads",
+                 bytes >> 20, n_threads);
     munmap(probe, bytes);
     return CKVC_OK;
 }
@@ -253,9 +243,7 @@ ckvc_status cpu_backend_create(bool openblas, cpu_products products, ckvc_pool *
     ckvc_err wrong = {0};
     cpu_backend *c;
     *out = NULL;
-    while (*fma && try_out(*fma, CPU_F32, pool, "", &wrong) != CKVC_OK) {
-        fma++;
-    }
+    while (*fma && try_out(*fma, CPU_F32, pool, "", &wrong) != CKVC_OK) { fma++; }
     if (!*fma) {
         CKVC_TRY(try_out(NULL, CPU_F32, pool, openblas ? "; use --backend cpu" : "", err));
     }

@@ -58,14 +58,10 @@ static void round_to(const cpu_bf16 *b, const float *src, void *dst, int64_t at,
 void cpu_bf16_destroy(cpu_backend *c) {
     cpu_bf16 *b = c->bf16;
     if (!b) { return; }
-    for (size_t i = 0; i < b->n_shapes; i++) {
-        onednn_shape_free(b->shapes[i]);
-    }
+    for (size_t i = 0; i < b->n_shapes; i++) { onednn_shape_free(b->shapes[i]); }
     onednn_close(b->dnn);
     free(b->shapes);
-    for (int i = 0; i < c->n_threads; i++) {
-        free(b->x[i]);
-    }
+    for (int i = 0; i < c->n_threads; i++) { free(b->x[i]); }
     free(b->x);
     free(b);
 }
@@ -75,7 +71,7 @@ ckvc_status cpu_bf16_create(cpu_backend *c, cpu_products products, ckvc_err *err
     const char *why = "as asked for";
     CKVC_AUTO(onednn_close_at)
     onednn *dnn = products == CPU_BF16_EMULATED ? NULL : onednn_open(c->n_threads, &why);
-    if (!dnn && products == CPU_BF16_WIDE) { return ckvc_fail(err, CKVC_E_DEVICE, "%s", why); }
+    CKVC_FAIL_IF(!dnn && products == CPU_BF16_WIDE, err, CKVC_E_DEVICE, "%s", why);
     if (dnn && products == CPU_BF16 && !dnn->bf16) {
         why = "this CPU has no bf16 arithmetic (AVX512_BF16 or AMX)";
         onednn_close(ckvc_take(&dnn));
@@ -98,16 +94,12 @@ ckvc_status cpu_bf16_create(cpu_backend *c, cpu_products products, ckvc_err *err
     return CKVC_OK;
 }
 
-bool cpu_bf16_packed(const cpu_backend *c) {
-    return c->bf16 && c->bf16->dnn;
-}
+bool cpu_bf16_packed(const cpu_backend *c) { return c->bf16 && c->bf16->dnn; }
 
 size_t cpu_bf16_scratch_bytes(const cpu_backend *c) {
     const cpu_bf16 *b = c->bf16;
     size_t bytes = b->dnn ? 0 : (size_t)(c->n_threads * CPU_MOST_ROWS * b->max_in) * sizeof(float);
-    for (size_t i = 0; i < b->n_shapes; i++) {
-        bytes += b->shapes[i]->buffer_bytes;
-    }
+    for (size_t i = 0; i < b->n_shapes; i++) { bytes += b->shapes[i]->buffer_bytes; }
     return bytes;
 }
 
@@ -117,9 +109,7 @@ static int64_t piece_width(int64_t n_out, int64_t col) {
     return col + BF16_PIECE <= n_out ? BF16_PIECE : n_out - col;
 }
 
-static int64_t n_pieces(const be_weight *w) {
-    return (w->m.rows + BF16_PIECE - 1) / BF16_PIECE;
-}
+static int64_t n_pieces(const be_weight *w) { return (w->m.rows + BF16_PIECE - 1) / BF16_PIECE; }
 
 static const onednn_shape *shape_of(const cpu_bf16 *b, int64_t n, int64_t k) {
     for (size_t i = 0; i < b->n_shapes; i++) {
@@ -199,11 +189,9 @@ static void pack_task(void *ctx, int64_t task, int worker) {
 ckvc_status cpu_bf16_pack(cpu_backend *c, be_weight *w, ckvc_err *err) {
     pack_job job = {c->bf16, w};
     ckvc_pool_run(c->base.pool, n_pieces(w), pack_task, &job);
-    if (atomic_load(&c->bf16->failed)) {
-        return ckvc_fail(err, CKVC_E_DEVICE,
-                         "oneDNN failed to pack a weight of %lld x %lld; use --compute f32",
-                         (long long)w->m.rows, (long long)w->m.cols);
-    }
+    CKVC_FAIL_IF(atomic_load(&c->bf16->failed), err, CKVC_E_DEVICE,
+                 "oneDNN failed to pack a weight of %lld x %lld; use --compute f32",
+                 (long long)w->m.rows, (long long)w->m.cols);
     w->f32 = w->own;
     return CKVC_OK;
 }

@@ -17,16 +17,12 @@ size_t cpu_fma_scratch(int32_t head_dim) {
 
 /* Six rows while they last; a rest of 7 or 8 is two tiles of about four, not one of six and a thin
  * one. */
-INLINE int rows_of_tile(int64_t n) {
-    return n == 7 || n == 8 ? 4 : n < 6 ? (int)n : 6;
-}
+INLINE int rows_of_tile(int64_t n) { return n == 7 || n == 8 ? 4 : n < 6 ? (int)n : 6; }
 
 __attribute__((target("avx2,fma"))) static void transpose8(const float *src, int64_t src_stride,
                                                            float *dst, int64_t dst_stride) {
     __m256 a[8], b[8];
-    for (int i = 0; i < 8; i++) {
-        a[i] = _mm256_loadu_ps(src + i * src_stride);
-    }
+    for (int i = 0; i < 8; i++) { a[i] = _mm256_loadu_ps(src + i * src_stride); }
     for (int i = 0; i < 8; i += 2) {
         b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
         b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);

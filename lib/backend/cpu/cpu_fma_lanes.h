@@ -26,9 +26,7 @@ TARGET INLINE void NAME(multiply)(const int R, int64_t n, const float *x, int64_
 TARGET INLINE void NAME(tile)(const int R, int64_t n, const float *x, int64_t x_row,
                               const float *panel, bool onto, float *y, int64_t y_row) {
     V acc[6][2];
-    for (int r = 0; r < R; r++) {
-        acc[r][0] = acc[r][1] = V_ALL(0.0f);
-    }
+    for (int r = 0; r < R; r++) { acc[r][0] = acc[r][1] = V_ALL(0.0f); }
     (NAME(multiply))(R, n, x, x_row, 1, panel, acc);
     for (int r = 0; r < R; r++) {
         for (int half = 0; half < 2; half++) {
@@ -155,17 +153,11 @@ TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out) {
         sum[v] = V_ALL(0.0f);
     }
     for (int64_t i = 0; i < whole; i += 16) {
-        for (int v = 0; v < EACH; v++) {
-            top[v] = V_MAX(top[v], V_LOAD(x + i + v * LANES));
-        }
+        for (int v = 0; v < EACH; v++) { top[v] = V_MAX(top[v], V_LOAD(x + i + v * LANES)); }
     }
-    for (int v = 0; v < EACH; v++) {
-        V_STORE(lane + v * LANES, top[v]);
-    }
+    for (int v = 0; v < EACH; v++) { V_STORE(lane + v * LANES, top[v]); }
     float max = lane[0];
-    for (int i = 1; i < 16; i++) {
-        max = lane[i] > max ? lane[i] : max;
-    }
+    for (int i = 1; i < 16; i++) { max = lane[i] > max ? lane[i] : max; }
     for (int64_t i = 0; i <= whole; i += 16) {
         for (int v = 0; v < EACH; v++) {
             V e = V_LOAD((i < whole ? x + i : rest) + v * LANES) - max;
@@ -173,13 +165,9 @@ TARGET static double NAME(exp_sum)(const float *x, int64_t n, float *max_out) {
             sum[v] += e;
         }
     }
-    for (int v = 0; v < EACH; v++) {
-        V_STORE(lane + v * LANES, sum[v]);
-    }
+    for (int v = 0; v < EACH; v++) { V_STORE(lane + v * LANES, sum[v]); }
     double total = 0;
-    for (int i = 0; i < 16; i++) {
-        total += (double)lane[i];
-    }
+    for (int i = 0; i < 16; i++) { total += (double)lane[i]; }
     *max_out = max;
     return total;
 }
@@ -206,9 +194,7 @@ TARGET static void NAME(hide)(float *score, int64_t n, int64_t index, const int3
 TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum, V *factor) {
     const V before = V_LOAD(max);
     V top = before, total = V_ALL(0.0f);
-    for (int64_t t = 0; t < n; t++) {
-        top = V_MAX(top, V_LOAD(score + t * PANEL));
-    }
+    for (int64_t t = 0; t < n; t++) { top = V_MAX(top, V_LOAD(score + t * PANEL)); }
     V_STORE(max, top);
     /* a lane that has seen nothing yet: exp(-inf - 0) = 0 */
     top = (V)((NAME(ints))top & ~(NAME(ints))(top == -INFINITY));
@@ -237,9 +223,7 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     for (int p = 0; p < N_PANELS; p++) {
         float *const panel = query + p * PANEL * d;
         transpose(q + p * PANEL * stride, stride, PANEL, d, panel, PANEL);
-        for (int64_t i = 0; i < PANEL * d; i++) {
-            panel[i] *= scale;
-        }
+        for (int64_t i = 0; i < PANEL * d; i++) { panel[i] *= scale; }
         first[p] = all_to[p] = INT64_MAX;
         end[p] = all_from[p] = 0;
         for (int r = p * PANEL; r < (p + 1) * PANEL; r++) {

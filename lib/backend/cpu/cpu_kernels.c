@@ -28,20 +28,14 @@ typedef int32_t i32x __attribute__((vector_size(LANES * sizeof(int32_t))));
 typedef float f32half __attribute__((vector_size(LANES / 2 * sizeof(float))));
 typedef double f64half __attribute__((vector_size(LANES / 2 * sizeof(double))));
 
-INLINE void load(f32x *v, const float *p) {
-    memcpy(v, p, sizeof *v);
-}
+INLINE void load(f32x *v, const float *p) { memcpy(v, p, sizeof *v); }
 
-INLINE void store(float *p, const f32x *v) {
-    memcpy(p, v, sizeof *v);
-}
+INLINE void store(float *p, const f32x *v) { memcpy(p, v, sizeof *v); }
 
 /* The n < LANES last values; the other lanes get `fill`. */
 INLINE void load_tail(f32x *v, const float *p, int64_t n, float fill) {
     float lane[LANES];
-    for (int j = 0; j < LANES; j++) {
-        lane[j] = j < n ? p[j] : fill;
-    }
+    for (int j = 0; j < LANES; j++) { lane[j] = j < n ? p[j] : fill; }
     memcpy(v, lane, sizeof *v);
 }
 
@@ -89,9 +83,7 @@ CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
     const i32x more = v > top;
     choose(&top, &more, &v, &top);
     float max = top[0];
-    for (int j = 1; j < LANES; j++) {
-        max = top[j] > max ? top[j] : max;
-    }
+    for (int j = 1; j < LANES; j++) { max = top[j] > max ? top[j] : max; }
 
     f64half sum[2] = {{0}, {0}};
     for (i = 0; i + LANES <= n; i += LANES) {
@@ -105,28 +97,20 @@ CLONES double kernel_softmax(float *x, int64_t n, float *max_out) {
     v -= max;
     vector_exp(&v);
     add_to(sum, &v);
-    for (int64_t j = 0; j < n - i; j++) {
-        x[i + j] = v[j];
-    }
+    for (int64_t j = 0; j < n - i; j++) { x[i + j] = v[j]; }
     double total = 0;
-    for (int j = 0; j < LANES; j++) {
-        total += sum[j / (LANES / 2)][j % (LANES / 2)];
-    }
+    for (int j = 0; j < LANES; j++) { total += sum[j / (LANES / 2)][j % (LANES / 2)]; }
     if (max_out) { *max_out = max; }
     return total;
 }
 
 CLONES void kernel_scale(float *x, int64_t n, float factor) {
-    for (int64_t i = 0; i < n; i++) {
-        x[i] *= factor;
-    }
+    for (int64_t i = 0; i < n; i++) { x[i] *= factor; }
 }
 
 CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n,
                             double factor) {
-    for (int64_t i = 0; i < n; i++) {
-        mass[i] += (double)e[i] * factor;
-    }
+    for (int64_t i = 0; i < n; i++) { mass[i] += (double)e[i] * factor; }
 }
 
 /* silu(g) = g / (1 + exp(-g)) */
@@ -148,34 +132,24 @@ CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_
     load_tail(&g, gate + i, n - i, 0.0f);
     load_tail(&u, up + i, n - i, 0.0f);
     vector_silu_mul(&v, &g, &u);
-    for (int64_t j = 0; j < n - i; j++) {
-        y[i + j] = v[j];
-    }
+    for (int64_t j = 0; j < n - i; j++) { y[i + j] = v[j]; }
 }
 
 INLINE double sum_of_squares(const float *x, int64_t n) {
     double sum[LANES] = {0}, total = 0;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        for (int j = 0; j < LANES; j++) {
-            sum[j] += (double)x[i + j] * (double)x[i + j];
-        }
+        for (int j = 0; j < LANES; j++) { sum[j] += (double)x[i + j] * (double)x[i + j]; }
     }
-    for (int j = 0; i < n; i++, j++) {
-        sum[j] += (double)x[i] * (double)x[i];
-    }
-    for (int j = 0; j < LANES; j++) {
-        total += sum[j];
-    }
+    for (int j = 0; i < n; i++, j++) { sum[j] += (double)x[i] * (double)x[i]; }
+    for (int j = 0; j < LANES; j++) { total += sum[j]; }
     return total;
 }
 
 CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y,
                            int64_t n, double eps) {
     const float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) / (double)n + eps));
-    for (int64_t i = 0; i < n; i++) {
-        y[i] = x[i] * scale * w[i];
-    }
+    for (int64_t i = 0; i < n; i++) { y[i] = x[i] * scale * w[i]; }
 }
 
 CLONES void kernel_rope(float *restrict x, const float *restrict cos, const float *restrict sin,
@@ -187,9 +161,7 @@ CLONES void kernel_rope(float *restrict x, const float *restrict cos, const floa
     }
 }
 
-CLONES double kernel_norm(const float *x, int64_t n) {
-    return sqrt(sum_of_squares(x, n));
-}
+CLONES double kernel_norm(const float *x, int64_t n) { return sqrt(sum_of_squares(x, n)); }
 
 CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {

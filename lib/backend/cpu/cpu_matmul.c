@@ -15,9 +15,7 @@
 #define ROW_BLOCK 1024 /* rows that meet a piece of the weights before the next piece is read */
 #define MOST_COLS 256  /* columns of a task at most */
 
-static int64_t pieces_of(int64_t n, int64_t piece) {
-    return (n + piece - 1) / piece;
-}
+static int64_t pieces_of(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
 
 /* Of the piece that begins at `from`: the last one may be shorter. */
 static int64_t length_of(int64_t n, int64_t from, int64_t piece) {
@@ -46,9 +44,7 @@ static void product(const cpu_backend *c, const be_weight *w, int64_t n_rows, co
 
 /* Whether rows of a task are free to choose: our kernels' bits do not follow from the shape of a
  * call. */
-static bool any_rows(const cpu_backend *c) {
-    return c->fma && !cpu_bf16_packed(c);
-}
+static bool any_rows(const cpu_backend *c) { return c->fma && !cpu_bf16_packed(c); }
 
 /* Columns a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows of
  * x anew, so narrow pieces pay for that more than once; wider ones leave threads without work. */
@@ -203,12 +199,8 @@ static double loss_of(const head_job *h, int64_t r, float target_logit) {
     const float *max = h->max + r * h->n_tiles;
     const double *sum = h->sum + r * h->n_tiles;
     double top = (double)max[0], total = 0;
-    for (int64_t t = 1; t < h->n_tiles; t++) {
-        top = (double)max[t] > top ? (double)max[t] : top;
-    }
-    for (int64_t t = 0; t < h->n_tiles; t++) {
-        total += sum[t] * exp((double)max[t] - top);
-    }
+    for (int64_t t = 1; t < h->n_tiles; t++) { top = (double)max[t] > top ? (double)max[t] : top; }
+    for (int64_t t = 0; t < h->n_tiles; t++) { total += sum[t] * exp((double)max[t] - top); }
     return log(total) + top - (double)target_logit;
 }
 

@@ -228,13 +228,11 @@ ckvc_status onednn_shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, i
     s->workers = ckvc_calloc((size_t)s->d->n_workers, sizeof *s->workers);
     alone();
     const dnnl_status_t st = describe(s, bf16);
-    if (st != dnnl_success) {
-        return ckvc_fail(err, CKVC_E_DEVICE,
-                         "%s has no product of %lld x %lld with %lld x %lld in %s (status %d); use "
-                         "--compute f32",
-                         d->name, (long long)rows, (long long)k, (long long)n, (long long)k,
-                         bf16 ? "bf16" : "f32", (int)st);
-    }
+    CKVC_FAIL_IF(st != dnnl_success, err, CKVC_E_DEVICE,
+                 "%s has no product of %lld x %lld with %lld x %lld in %s (status %d); use "
+                 "--compute f32",
+                 d->name, (long long)rows, (long long)k, (long long)n, (long long)k,
+                 bf16 ? "bf16" : "f32", (int)st);
     *out = ckvc_take(&door);
     return CKVC_OK;
 }
@@ -283,9 +281,7 @@ onednn *onednn_open(int n_workers, const char **why) {
     return NULL;
 }
 
-void onednn_close(onednn *d) {
-    (void)d;
-}
+void onednn_close(onednn *d) { (void)d; }
 
 ckvc_status onednn_shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, int64_t k,
                                 onednn_shape **out, ckvc_err *err) {
@@ -293,18 +289,14 @@ ckvc_status onednn_shape_create(onednn *d, bool bf16, int64_t rows, int64_t n, i
     return ckvc_fail(err, CKVC_E_BUG, "oneDNN is not there");
 }
 
-void onednn_shape_free(onednn_shape *s) {
-    (void)s;
-}
+void onednn_shape_free(onednn_shape *s) { (void)s; }
 
 void *onednn_pack(const onednn_shape *s, int worker, void *packed) {
     (void)s, (void)worker, (void)packed;
     return NULL;
 }
 
-void onednn_unpack(void *handle) {
-    (void)handle;
-}
+void onednn_unpack(void *handle) { (void)handle; }
 
 bool onednn_run(const onednn_shape *s, int worker, void *handle) {
     (void)s, (void)worker, (void)handle;

@@ -29,9 +29,7 @@ static void rows_task(void *ctx, int64_t task, int worker) {
     (void)worker;
     const row_job *j = ctx;
     const int64_t end = (task + 1) * BE_ROW_TILE;
-    for (int64_t r = task * BE_ROW_TILE; r < end && r < j->n_rows; r++) {
-        j->row(j, r);
-    }
+    for (int64_t r = task * BE_ROW_TILE; r < end && r < j->n_rows; r++) { j->row(j, r); }
 }
 
 /* Tasks of BE_ROW_TILE rows over the pool, or all of them here when there is little to do. */
@@ -41,9 +39,7 @@ static void run_rows(backend *be, row_job *job, int64_t values_per_row) {
         ckvc_pool_run(be->pool, n_tasks, rows_task, job);
         return;
     }
-    for (int64_t t = 0; t < n_tasks; t++) {
-        rows_task(job, t, 0);
-    }
+    for (int64_t t = 0; t < n_tasks; t++) { rows_task(job, t, 0); }
 }
 
 /* Rows behind n_rows up to the next whole tile are zeroed, so that padding never carries an old

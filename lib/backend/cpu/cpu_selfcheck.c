@@ -42,9 +42,7 @@ typedef struct trial {
 
 static double dot(const float *a, const float *b, int64_t n) {
     double sum[4] = {0}; /* not one chain of additions: most of the check's time is spent here */
-    for (int64_t i = 0; i < n; i++) {
-        sum[i % 4] += (double)a[i] * (double)b[i];
-    }
+    for (int64_t i = 0; i < n; i++) { sum[i % 4] += (double)a[i] * (double)b[i]; }
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
@@ -61,9 +59,7 @@ static ckvc_status run_losses(const scene *s, float *y, ckvc_err *err) {
     double nll[ROWS];
     const be_rows all = {.n_rows = ROWS, .n_lanes = 1};
     CKVC_TRY(s->be->ops->head_nll(s->be, s->bw, s->bx, &all, s->target, nll, err));
-    for (int r = 0; r < ROWS; r++) {
-        y[r] = (float)nll[r];
-    }
+    for (int r = 0; r < ROWS; r++) { y[r] = (float)nll[r]; }
     return CKVC_OK;
 }
 
@@ -102,9 +98,7 @@ enum { N_TRIALS = sizeof trials / sizeof *trials };
 
 static float *values(ckvc_rng *rng, size_t n) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = (float)ckvc_rng_double(rng) * 2 - 1;
-    }
+    for (size_t i = 0; i < n; i++) { v[i] = (float)ckvc_rng_double(rng) * 2 - 1; }
     return v;
 }
 
@@ -132,9 +126,7 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
     s->v = s->w + CACHE;
     s->x_seen = seen(be, s->x, ROWS * IN);
     s->w_seen = seen(be, s->w, OUT * IN);
-    for (int r = 0; r < ROWS; r++) {
-        s->target[r] = r * 97 % OUT;
-    }
+    for (int r = 0; r < ROWS; r++) { s->target[r] = r * 97 % OUT; }
     s->bx = filled(be, CAPACITY * IN, s->x, ROWS * IN);
     s->by = be->ops->buf_create(be, CAPACITY * IN);
     s->cache = (be_cache){filled(be, CACHE, s->k, CACHE), filled(be, CACHE, s->v, CACHE), CAPACITY};
@@ -199,28 +191,22 @@ static ckvc_status check(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err
     s->be->pool = all;
     CKVC_TRY(st);
     const double error = relative_error(s, t, alone);
-    if (!(error <= MOST_ERROR)) {
-        return ckvc_fail(err, CKVC_E_DEVICE,
-                         "%s gets %s wrong on this machine (self-check: off by %.2g, at most %.2g)",
-                         s->be->kernel, t->what, error, MOST_ERROR);
-    }
+    CKVC_FAIL_IF(!(error <= MOST_ERROR), err, CKVC_E_DEVICE,
+                 "%s gets %s wrong on this machine (self-check: off by %.2g, at most %.2g)",
+                 s->be->kernel, t->what, error, MOST_ERROR);
     for (int i = 0; i < REPEATS && ckvc_pool_threads(all) > 1; i++) {
         meeting m = {.n = ckvc_pool_threads(all), .until = ckvc_now_s() + MEET_S};
         ckvc_pool_run(all, m.n, meet, &m);
         CKVC_TRY(run(s, t, together, err));
-        if (memcmp(alone, together, n * sizeof *alone) != 0) {
-            return ckvc_fail(err, CKVC_E_DEVICE,
-                             "%s gets %s wrong on this machine (self-check: %d threads differ from "
-                             "one)",
-                             s->be->kernel, t->what, ckvc_pool_threads(all));
-        }
+        CKVC_FAIL_IF(memcmp(alone, together, n * sizeof *alone) != 0, err, CKVC_E_DEVICE,
+                     "%s gets %s wrong on this machine (self-check: %d threads differ from "
+                     "one)",
+                     s->be->kernel, t->what, ckvc_pool_threads(all));
     }
     return CKVC_OK;
 }
 
-static void pool_destroy_at(ckvc_pool **pool) {
-    ckvc_pool_destroy(*pool);
-}
+static void pool_destroy_at(ckvc_pool **pool) { ckvc_pool_destroy(*pool); }
 
 ckvc_status cpu_selfcheck(backend *be, ckvc_err *err) {
     CKVC_AUTO(scene_close) scene s = {.be = be};

@@ -108,9 +108,7 @@ void cpu_weight_release(backend *be, be_weight *w) {
     cpu_bf16_drop(w);
     const size_t n = copy_floats(c, w);
     int n_same = 0;
-    for (int i = 0; i < c->n_spare; i++) {
-        n_same += c->spare[i].n == n;
-    }
+    for (int i = 0; i < c->n_spare; i++) { n_same += c->spare[i].n == n; }
     if (n_same < SPARE_PER_SIZE && c->n_spare < SPARE_COPIES) {
         c->spare[c->n_spare++] = (cpu_scratch){w->own, n};
     } else {

@@ -28,12 +28,8 @@ static table_file *small(const char *label, const int weights[4], bool evidence)
     k->window = 8;
     k->n_query_heads = 2;
     k->budgets[0] = 32;
-    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
-        k->head_grid[a] = ckvc_head_action(a);
-    }
-    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
-        k->gate_grid[a] = ckvc_gate_action(a);
-    }
+    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) { k->head_grid[a] = ckvc_head_action(a); }
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { k->gate_grid[a] = ckvc_gate_action(a); }
     k->edges_entropy[0] = 4.5;
     for (int i = 0; i < 4; i++) {
         k->weight[i] = (float)ckvc_head_action(weights[i]);

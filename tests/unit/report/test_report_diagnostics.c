@@ -161,18 +161,12 @@ static void two_peaks_of_weights(void **state) {
     k->window = 8;
     k->n_query_heads = 4;
     k->budgets[0] = 32;
-    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
-        k->head_grid[a] = ckvc_head_action(a);
-    }
-    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
-        k->gate_grid[a] = ckvc_gate_action(a);
-    }
+    for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) { k->head_grid[a] = ckvc_head_action(a); }
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { k->gate_grid[a] = ckvc_gate_action(a); }
     for (int i = 0; i < 32; i++) {
         k->weight[i] = (float)ckvc_head_action(i % 2 ? 28 - i / 8 : i / 8);
     }
-    for (int l = 0; l < 8; l++) {
-        k->tau[l] = (float)ckvc_gate_action(10);
-    }
+    for (int l = 0; l < 8; l++) { k->tau[l] = (float)ckvc_gate_action(10); }
     json_object_set_new(t->meta, "label", json_string("two peaks"));
     json_object_set_new(t->meta, "fingerprint", json_string("f"));
     ckvc_err err = {0};

@@ -228,9 +228,7 @@ static void extremes(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         ckvc_buffer b = {0};
         int k = 0;
-        while (strcmp(keys[k], cases[c].key) != 0) {
-            k++;
-        }
+        while (strcmp(keys[k], cases[c].key) != 0) { k++; }
         for (int i = 0; i < PROMPTS; i++) {
             line(&b, i, i % 2 || cases[c].key[0] == 'b' ? k : -1, cases[c].value);
         }
@@ -257,13 +255,9 @@ static void large_arrays(void **state) {
     for (size_t c = 0; c < sizeof at / sizeof *at; c++) {
         ckvc_buffer list = {0}, b = {0};
         int k = 0;
-        while (strcmp(keys[k], at[c]) != 0) {
-            k++;
-        }
+        while (strcmp(keys[k], at[c]) != 0) { k++; }
         ckvc_buffer_text(&list, "[");
-        for (int i = 0; i < 200000; i++) {
-            ckvc_buffer_text(&list, i ? ",1" : "1");
-        }
+        for (int i = 0; i < 200000; i++) { ckvc_buffer_text(&list, i ? ",1" : "1"); }
         ckvc_buffer_text(&list, "]");
         ckvc_buffer_append(&list, "", 1);
         line(&b, 0, k, (const char *)list.data);
@@ -272,9 +266,7 @@ static void large_arrays(void **state) {
         ckvc_buffer_fini(&b);
     }
     ckvc_buffer deep = {0}, b = {0};
-    for (int i = 0; i < 100000; i++) {
-        ckvc_buffer_text(&deep, "[");
-    }
+    for (int i = 0; i < 100000; i++) { ckvc_buffer_text(&deep, "["); }
     ckvc_buffer_append(&deep, "", 1);
     line(&b, 0, 25, (const char *)deep.data);
     report_on(&b, "depth");
@@ -287,9 +279,7 @@ static void noise(void **state) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     ckvc_buffer good = {0};
-    for (int i = 0; i < PROMPTS; i++) {
-        line(&good, i, -1, NULL);
-    }
+    for (int i = 0; i < PROMPTS; i++) { line(&good, i, -1, NULL); }
     for (int trial = 0; trial < 200; trial++) {
         ckvc_buffer b = {0};
         char what[40];
@@ -298,15 +288,11 @@ static void noise(void **state) {
         for (int hits = 1 + trial % 3; hits > 0; hits--) {
             size_t place = (size_t)ckvc_rng_below(&rng, b.size);
             switch (ckvc_rng_below(&rng, 4)) {
-            case 0:
-                b.data[place] = (uint8_t)ckvc_rng_below(&rng, 256);
-                break;
+            case 0: b.data[place] = (uint8_t)ckvc_rng_below(&rng, 256); break;
             case 1:
                 b.data[place] = (uint8_t) "0123456789.,-[]{}\":en\n"[ckvc_rng_below(&rng, 22)];
                 break;
-            case 2:
-                b.size -= ckvc_rng_below(&rng, b.size - place);
-                break; /* cut */
+            case 2: b.size -= ckvc_rng_below(&rng, b.size - place); break; /* cut */
             default:
                 memmove(b.data + place, b.data + place + 1, b.size - place - 1), b.size--;
                 break;

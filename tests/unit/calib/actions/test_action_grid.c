@@ -23,9 +23,7 @@ static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_
     static char copy[4096];
     size_t n = 0;
     snprintf(copy, sizeof copy, "%s", text);
-    for (char *p = strtok(copy, ","); p; p = strtok(NULL, ",")) {
-        items[n++] = p;
-    }
+    for (char *p = strtok(copy, ","); p; p = strtok(NULL, ",")) { items[n++] = p; }
     *err = (ckvc_err){0};
     return action_grid_parse(side, items, n, g, err);
 }
@@ -147,9 +145,7 @@ static void test_coarse_is_part_of_fine(void **state) {
         const double u = ckvc_rng_double(&rng);
         alpha[t] = (float)(0.2 + 3.2 * u * u * u);
     }
-    for (int i = 0; i < L * G * T; i++) {
-        rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
-    }
+    for (int i = 0; i < L * G * T; i++) { rho[i] = (float)(0.5 + ckvc_rng_double(&rng)); }
     const double budgets[] = {12, 0.5};
     ckvc_table *table[2];
     variant_list v[2] = {{0}, {0}};

@@ -71,9 +71,7 @@ static double judged(const shard *rows, double alpha, fit_reward reward, uint64_
 
 static double reliability(int n_prompts, double noise, uint64_t seed) {
     shard *rows = new_rows();
-    for (int i = 0; i < n_prompts; i++) {
-        add_prompt(rows, i, noise);
-    }
+    for (int i = 0; i < n_prompts; i++) { add_prompt(rows, i, noise); }
     double out = judged(rows, fit_defaults().cql_alpha, FIT_ADVANTAGE, seed);
     shard_free(rows);
     return out;

@@ -30,9 +30,7 @@ static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t
         double u = ckvc_rng_double(&rng);
         f->alpha[t] = (float)(0.2 + 3.2 * u * u * u);
     }
-    for (int i = 0; i < L * G * T; i++) {
-        f->rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
-    }
+    for (int i = 0; i < L * G * T; i++) { f->rho[i] = (float)(0.5 + ckvc_rng_double(&rng)); }
     f->table = new_start_table(L, G, 1, 1, budgets, n_budgets, W, NULL);
     assert_int_equal(prompt_sets_create(f->table, T, &(setting){.window = W}, &f->k, &err),
                      CKVC_OK);
@@ -125,9 +123,7 @@ static void test_balanced(void **state) {
     for (int64_t limit = 1; limit < 200; limit += 7) {
         build_variants(&v, f.k, BEHAVIOUR_BALANCED, limit, 3, "prompt");
         size_t n[CKVC_SIDE_COUNT] = {0, 0}, used[CKVC_SIDE_COUNT] = {0, 0};
-        for (size_t i = 0; i < v.n_actions; i++) {
-            n[v.actions[i].side]++;
-        }
+        for (size_t i = 0; i < v.n_actions; i++) { n[v.actions[i].side]++; }
         for (size_t i = 0; i < v.n; i++) {
             assert_true(v.items[i].first_use[0] || v.items[i].first_use[1]);
             used[0] += v.items[i].first_use[0] > 0;

@@ -80,18 +80,14 @@ static void test_places_do_not_matter(void **state) {
     bool drawn[MOST], again[MOST];
     make(items, 300, 0, 12, 3);
     sample_draw(items, 300, 77, 5, drawn);
-    for (size_t i = 0; i < 300; i++) {
-        mixed[i] = items[(i * 71 + 13) % 300];
-    }
+    for (size_t i = 0; i < 300; i++) { mixed[i] = items[(i * 71 + 13) % 300]; }
     sample_draw(mixed, 300, 77, 5, again);
     size_t other = 0;
     for (size_t i = 0; i < 300; i++) {
         assert_int_equal(again[i], draws(items, drawn, 300, mixed[i].id));
     }
     sample_draw(items, 300, 77, 6, again); /* another seed is another draw */
-    for (size_t i = 0; i < 300; i++) {
-        other += drawn[i] != again[i];
-    }
+    for (size_t i = 0; i < 300; i++) { other += drawn[i] != again[i]; }
     assert_true(other > 20);
 }
 
@@ -108,9 +104,7 @@ static void test_adding_prompts(void **state) {
         sample_draw(items, old, want, seed, before);
         sample_draw(items, all, want, seed, after);
         size_t lost = 0, brought = 0;
-        for (size_t i = old; i < all; i++) {
-            brought += after[i];
-        }
+        for (size_t i = old; i < all; i++) { brought += after[i]; }
         for (size_t i = 0; i < old; i++) {
             size_t fresh = 0, quota_before = 0, quota_after = 0;
             for (size_t j = 0; j < all; j++) {
@@ -180,9 +174,7 @@ static sample_options options(int64_t sample) {
 
 static size_t passed_over(const prompt_list *list) {
     size_t n = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        n += list->items[i].passed_over;
-    }
+    for (size_t i = 0; i < list->n; i++) { n += list->items[i].passed_over; }
     return n;
 }
 
@@ -209,9 +201,7 @@ static void test_prompts(void **state) {
     assert_int_equal(sample_prompts(&w.scan, &some, &w.list, &c, &err), CKVC_OK);
     assert_int_equal(passed_over(&w.list), 40 - 6 - 8);
     uint32_t drawn = 0;
-    for (size_t i = 0; i < c.n_rows; i++) {
-        drawn += c.rows[i].drawn;
-    }
+    for (size_t i = 0; i < c.n_rows; i++) { drawn += c.rows[i].drawn; }
     assert_int_equal(drawn, 8);
     for (size_t i = 0; i < 40; i++) {
         assert_false(w.prompts[i].heldout && w.prompts[i].passed_over);

@@ -91,9 +91,7 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
         assert_int_equal(n, base->n_kept - json_array_size(removed) + json_array_size(added));
         for (uint32_t i = 0; i < n; i++) {
             bool in_base = false, in_added = false;
-            for (uint32_t j = 0; j < base->n_kept; j++) {
-                in_base |= base->positions[j] == set[i];
-            }
+            for (uint32_t j = 0; j < base->n_kept; j++) { in_base |= base->positions[j] == set[i]; }
             for (size_t j = 0; j < json_array_size(added); j++) {
                 in_added |= json_integer_value(json_array_get(added, j)) == set[i];
             }

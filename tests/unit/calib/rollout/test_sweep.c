@@ -96,9 +96,7 @@ static void take(const rig *r, losses *l) {
     assert_true(r->v.n <= 4000);
     l->n = r->v.n;
     l->n_baselines = r->k->n_budgets;
-    for (size_t i = 0; i < r->v.n; i++) {
-        l->variant[i] = r->v.items[i].loss;
-    }
+    for (size_t i = 0; i < r->v.n; i++) { l->variant[i] = r->v.items[i].loss; }
 }
 
 /* What a prompt of T + C tokens asks for; baselines go to l. */
@@ -115,9 +113,7 @@ static rollouts asked(rig *r, uint32_t T, uint32_t C, losses *l) {
 static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l) {
     ckvc_err err = {0};
     rollouts all = asked(r, T, C, l);
-    for (size_t i = 0; i < r->v.n; i++) {
-        r->v.items[i].loss = -1;
-    }
+    for (size_t i = 0; i < r->v.n; i++) { r->v.items[i].loss = -1; }
     l->baseline[0] = -1;
     ckvc_alloc_forbid("rollouts of the test");
     const ckvc_status st =
@@ -216,9 +212,7 @@ static void by_hand(void **state) {
     const double budget = 20;
     const uint32_t T = 75, C = 9, one[] = {74}, some[] = {0, 3, 4, 40, 41, 73};
     uint32_t all[75];
-    for (uint32_t t = 0; t < T; t++) {
-        all[t] = t;
-    }
+    for (uint32_t t = 0; t < T; t++) { all[t] = t; }
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
         rig *r = rig_open("models/ckvc-tiny-4l", 2, lane_counts[i], &budget, 1);
         const uint32_t last = r->k->n_layers - 1;
@@ -227,15 +221,10 @@ static void by_hand(void **state) {
             r->v.n = r->v.n_positions = r->v.n_actions = 0;
             r->v.group[0] = 0;
             switch (shape) {
-            case 0: /* none: a prompt that is held out */
-                break;
-            case 1: /* one */
-                add_variant(&r->v, 1, some, 6);
-                break;
+            case 0: /* none: a prompt that is held out */ break;
+            case 1: /* one */ add_variant(&r->v, 1, some, 6); break;
             case 2: /* all equal */
-                for (int n = 0; n < 17; n++) {
-                    add_variant(&r->v, 2, some, 6);
-                }
+                for (int n = 0; n < 17; n++) { add_variant(&r->v, 2, some, 6); }
                 break;
             case 3: /* empty sets in every layer, and full ones */
                 for (uint32_t l = 0; l <= last; l++) {
@@ -244,12 +233,9 @@ static void by_hand(void **state) {
                 }
                 break;
             case 4: /* the last layer alone */
-                for (uint32_t n = 0; n < 9; n++) {
-                    add_variant(&r->v, last, all + n, n * 3);
-                }
+                for (uint32_t n = 0; n < 9; n++) { add_variant(&r->v, last, all + n, n * 3); }
                 break;
-            default: /* the first alone, a single position */
-                add_variant(&r->v, 0, one, 1);
+            default: /* the first alone, a single position */ add_variant(&r->v, 0, one, 1);
             }
             run(r, T, C, true, &plain);
             run(r, T, C, false, &got);
@@ -283,9 +269,7 @@ static void any_order(void **state) {
         }
         rig_close(r);
     }
-    for (int p = 0; p < 3; p++) {
-        check_same("order", &l[0][p], &l[1][p]);
-    }
+    for (int p = 0; p < 3; p++) { check_same("order", &l[0][p], &l[1][p]); }
 }
 
 /* The golden prompts, whole grids: every variant within 1e-5 nats of the plain way is what is asked
@@ -344,9 +328,7 @@ static void check_rollouts(void **state) {
     assert_int_equal(CHECK(0.0, &n), CKVC_OK);
     assert_int_equal(n, 0);
     size_t a = 0;
-    while (r->v.actions[a].variant == VARIANT_NONE) {
-        a++;
-    }
+    while (r->v.actions[a].variant == VARIANT_NONE) { a++; }
     variant *touched = &r->v.items[r->v.actions[a].variant];
     touched->loss += 0.9e-5;
     assert_int_equal(CHECK(1.0, &n), CKVC_OK);
@@ -386,9 +368,7 @@ static void plan_of_a_large_prompt(void **state) {
                                .max_positions = 40000};
     const session_limits limits = {.max_prompt = 32768, .max_continuation = 128, .max_window = 64};
     double budgets[31];
-    for (int i = 0; i < 31; i++) {
-        budgets[i] = 256 * (i + 1); /* up to 7,936 of 32,768 tokens */
-    }
+    for (int i = 0; i < 31; i++) { budgets[i] = 256 * (i + 1); /* up to 7,936 of 32,768 tokens */ }
     ckvc_err err = {0};
     bench b = bench_open(2);
     ckvc_table *table = new_start_table(30, 3, 20, 4, budgets, 31, 64, NULL);

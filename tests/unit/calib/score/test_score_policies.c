@@ -21,12 +21,8 @@ static ckvc_table *table_of(const int weight[8], const int tau[16]) {
     t->n_query_heads = 4;
     t->edges_entropy[0] = 3.5;
     t->edges_ppl[0] = 20;
-    for (int i = 0; i < 8; i++) {
-        t->weight[i] = (float)t->head_grid[weight[i]];
-    }
-    for (int i = 0; i < 16; i++) {
-        t->tau[i] = (float)t->gate_grid[tau[i]];
-    }
+    for (int i = 0; i < 8; i++) { t->weight[i] = (float)t->head_grid[weight[i]]; }
+    for (int i = 0; i < 16; i++) { t->tau[i] = (float)t->gate_grid[tau[i]]; }
     return t;
 }
 
@@ -81,9 +77,7 @@ static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float
     score_ranking(kind, T, window, alpha, 1, "p", rank);
     n = ckvc_retain(T, rank, -INFINITY, n, 0, kept, &n_candidates, scratch);
     assert_int_equal(n_candidates, T);
-    for (uint32_t i = 0; i < n; i++) {
-        sprintf(got + strlen(got), "%s%u", i ? " " : "", kept[i]);
-    }
+    for (uint32_t i = 0; i < n; i++) { sprintf(got + strlen(got), "%s%u", i ? " " : "", kept[i]); }
     if (strcmp(got, want) != 0) {
         fail_msg("%s, %u of %u: kept '%s', wanted '%s'", score_kind_name(kind), n, T, got, want);
     }
@@ -131,14 +125,10 @@ static void test_random_is_fair(void **state) {
         score_ranking(SCORE_RANDOM, T, 1, NULL, 1, id, rank);
         const uint32_t n = ckvc_retain(T, rank, -INFINITY, N, 0, kept, &n_candidates, scratch);
         assert_int_equal(n, N);
-        for (uint32_t k = 0; k < n; k++) {
-            count[kept[k]]++;
-        }
+        for (uint32_t k = 0; k < n; k++) { count[kept[k]]++; }
     }
     const double p = (double)N / T, sd = sqrt(PROMPTS * p * (1 - p));
-    for (int t = 0; t < T; t++) {
-        assert_true(fabs(count[t] - PROMPTS * p) < 4.5 * sd);
-    }
+    for (int t = 0; t < T; t++) { assert_true(fabs(count[t] - PROMPTS * p) < 4.5 * sd); }
 }
 
 static void test_names(void **state) {

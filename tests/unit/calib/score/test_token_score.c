@@ -158,9 +158,7 @@ static void one_vocabulary(uint64_t seed) {
 
 static void equals_the_plain_rule(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 60; seed++) {
-        one_vocabulary(seed);
-    }
+    for (uint64_t seed = 0; seed < 60; seed++) { one_vocabulary(seed); }
 }
 
 static void unknown_characters_become_bytes_after_merging(void **state) {

@@ -153,9 +153,7 @@ static int make_corpus(void **state) {
     put("picture.png", "not looked at", false);
     put("utf16.txt", "\xFF\xFEh", false);
     ckvc_buffer garbled = {0}; /* Chinese in GB 2312 */
-    for (int i = 0; i < 300; i++) {
-        ckvc_buffer_text(&garbled, "\xD6\xD0\xCE\xC4");
-    }
+    for (int i = 0; i < 300; i++) { ckvc_buffer_text(&garbled, "\xD6\xD0\xCE\xC4"); }
     put("garbled.txt", (char *)garbled.data, false);
     ckvc_buffer_fini(&garbled);
     return 0;
@@ -344,9 +342,7 @@ static void retrieval_answers_are_right(void **state) {
         phrasings[plan.phrasing] = true;
         ckvc_buffer prompt = {0}, answers = {0};
         size_t filler = strlen(text) / 4;
-        while (text[filler] != ' ') {
-            filler++;
-        }
+        while (text[filler] != ' ') { filler++; }
         retrieval_prompt(&plan, text, filler, &prompt);
         retrieval_answers(&plan, plan.n_facts, &answers);
         char *whole = malloc(prompt.size + answers.size + 1), *at;
@@ -372,17 +368,13 @@ static void retrieval_answers_are_right(void **state) {
             at = strstr(at, value); /* the answers come in the order of the questions */
             assert_non_null(at);
             at += strlen(value);
-            for (int k = 0; k < i; k++) {
-                assert_string_not_equal(plan.key[plan.asked[k]], key);
-            }
+            for (int k = 0; k < i; k++) { assert_string_not_equal(plan.key[plan.asked[k]], key); }
         }
         free(whole);
         ckvc_buffer_fini(&prompt);
         ckvc_buffer_fini(&answers);
     }
-    for (int i = 0; i < 6; i++) {
-        assert_true(phrasings[i]);
-    }
+    for (int i = 0; i < 6; i++) { assert_true(phrasings[i]); }
     free(text);
     vocabulary_fini(&words);
 }

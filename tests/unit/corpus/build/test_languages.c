@@ -57,9 +57,7 @@ static void cuts(void **state) {
 static void nearest_cut(void **state) {
     (void)state;
     char text[1200] = "";
-    for (int i = 0; i < 300; i++) {
-        strcat(text, i == 20 ? "\u3002" : "\u6C34");
-    }
+    for (int i = 0; i < 300; i++) { strcat(text, i == 20 ? "\u3002" : "\u6C34"); }
     const size_t n = strlen(text);
     assert_int_equal(n, 900);
     assert_int_equal(cut_before(text, n, 200), 63);
@@ -104,9 +102,7 @@ static void prose(void **state) {
     char *line = malloc(100000);
     memset(line, 'x', 30000);
     assert_false(is_prose(line, 30000, false));
-    for (int i = 0; i < 30000; i++) {
-        memcpy(line + 3 * i, i % 20 == 19 ? "\u3002" : "\u6C34", 3);
-    }
+    for (int i = 0; i < 30000; i++) { memcpy(line + 3 * i, i % 20 == 19 ? "\u3002" : "\u6C34", 3); }
     assert_true(is_prose(line, 90000, false));
     free(line);
 }
@@ -198,9 +194,7 @@ static void every_language_builds(void **state) {
     for (size_t i = 0; i < sizeof languages / sizeof *languages; i++) {
         const language *l = &languages[i];
         assert_int_equal(mkdir(in_temp_folder(l->name), 0700), 0);
-        for (int file = 0; file < 3; file++) {
-            write_text(l, file, file == 0 ? 1200 : 300);
-        }
+        for (int file = 0; file < 3; file++) { write_text(l, file, file == 0 ? 1200 : 300); }
         builds(l, NULL, 150, 260, 0.3);
         builds(l, tok, 250, 400, 0.3);
     }
@@ -226,9 +220,7 @@ static void words(void **state) {
         vocabulary v = {0};
         ckvc_buffer got = {0};
         vocabulary_add(&v, cases[i].text, strlen(cases[i].text), true);
-        for (size_t k = 0; k < v.n; k++) {
-            ckvc_buffer_printf(&got, "%s ", v.words[k]);
-        }
+        for (size_t k = 0; k < v.n; k++) { ckvc_buffer_printf(&got, "%s ", v.words[k]); }
         assert_string_equal(got.data ? (char *)got.data : "", cases[i].want);
         ckvc_buffer_fini(&got);
         vocabulary_fini(&v);

@@ -40,9 +40,7 @@ static void words_are(const char *text, size_t n, const char *want) {
     if (w.n_bytes != strlen(want) || (w.n_bytes && memcmp(w.bytes, want, w.n_bytes) != 0)) {
         fail_msg("got \"%.*s\", want \"%s\"", (int)w.n_bytes, w.bytes ? w.bytes : "", want);
     }
-    for (size_t i = 0; i < w.n; i++) {
-        assert_int_equal(w.bytes[w.begin[i + 1] - 1], ' ');
-    }
+    for (size_t i = 0; i < w.n; i++) { assert_int_equal(w.bytes[w.begin[i + 1] - 1], ' '); }
     free(exact);
     words_fini(&w);
 }
@@ -273,9 +271,7 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
     size_t both = 0, only_a = 0, only_b = 0;
     for (size_t i = 0; i + NEAR_SHINGLE <= na; i++) {
         bool again = false, shared = false;
-        for (size_t k = 0; k < i; k++) {
-            again |= words_equal(a, fa + k, a, fa + i, NEAR_SHINGLE);
-        }
+        for (size_t k = 0; k < i; k++) { again |= words_equal(a, fa + k, a, fa + i, NEAR_SHINGLE); }
         for (size_t k = 0; k + NEAR_SHINGLE <= nb; k++) {
             shared |= words_equal(b, fb + k, a, fa + i, NEAR_SHINGLE);
         }
@@ -284,9 +280,7 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
     }
     for (size_t i = 0; i + NEAR_SHINGLE <= nb; i++) {
         bool again = false, shared = false;
-        for (size_t k = 0; k < i; k++) {
-            again |= words_equal(b, fb + k, b, fb + i, NEAR_SHINGLE);
-        }
+        for (size_t k = 0; k < i; k++) { again |= words_equal(b, fb + k, b, fb + i, NEAR_SHINGLE); }
         for (size_t k = 0; k + NEAR_SHINGLE <= na; k++) {
             shared |= words_equal(a, fa + k, b, fb + i, NEAR_SHINGLE);
         }

@@ -61,9 +61,7 @@ static double gauss(ckvc_rng *rng) {
 
 /* ---- the truth ---- */
 
-static int best_head(int l, int g, int b) {
-    return (7 * l + 11 * g + 5 * b + 3) % A_H;
-}
+static int best_head(int l, int g, int b) { return (7 * l + 11 * g + 5 * b + 3) % A_H; }
 
 static int best_gate(int l, int e, int p, int b) {
     return (5 * l + 9 * e + 3 * p + 13 * b + 2) % A_G;
@@ -88,12 +86,8 @@ static shard *new_shard(void) {
     shard_header *h = &s->h;
     const double budgets[NB] = {64.0, 0.25}, edges_entropy[E - 1] = {5.0}, edges_ppl[P - 1] = {9.0};
     double head[A_H], gate[A_G];
-    for (int a = 0; a < A_H; ++a) {
-        head[a] = ckvc_head_action(a);
-    }
-    for (int a = 0; a < A_G; ++a) {
-        gate[a] = ckvc_gate_action(a);
-    }
+    for (int a = 0; a < A_H; ++a) { head[a] = ckvc_head_action(a); }
+    for (int a = 0; a < A_G; ++a) { gate[a] = ckvc_gate_action(a); }
     snprintf(h->ckvc_version, sizeof h->ckvc_version, "%s", CKVC_VERSION);
     memset(h->plan, 'a', 64);
     memset(h->fingerprint, 'b', 64);
@@ -123,12 +117,8 @@ static shard *new_shard(void) {
     h->side[CKVC_SIDE_GATE].start = malloc(L * E * P * NB * sizeof(float));
     assert_non_null(h->side[CKVC_SIDE_HEAD].start);
     assert_non_null(h->side[CKVC_SIDE_GATE].start);
-    for (int i = 0; i < L * G * NB; ++i) {
-        h->side[CKVC_SIDE_HEAD].start[i] = 1.0f;
-    }
-    for (int i = 0; i < L * E * P * NB; ++i) {
-        h->side[CKVC_SIDE_GATE].start[i] = 0.9f;
-    }
+    for (int i = 0; i < L * G * NB; ++i) { h->side[CKVC_SIDE_HEAD].start[i] = 1.0f; }
+    for (int i = 0; i < L * E * P * NB; ++i) { h->side[CKVC_SIDE_GATE].start[i] = 0.9f; }
     return s;
 }
 
@@ -171,9 +161,7 @@ static void log_state(logger *g, ckvc_side side, int l, int head, int b, int bes
             log_record(g, side, l, head, b, (int)ckvc_rng_below(&g->rng, (uint64_t)actions), best);
         }
     } else {
-        for (int a = 0; a < actions; ++a) {
-            log_record(g, side, l, head, b, a, best);
-        }
+        for (int a = 0; a < actions; ++a) { log_record(g, side, l, head, b, a, best); }
     }
 }
 
@@ -495,9 +483,7 @@ static void duplicates_count_once(void **state) {
 static void give_layer_budgets(shard_header *h, double step) {
     double *v = ckvc_alloc(h->n_layers, sizeof *v);
     h->setting.layer_budgets = (setting_list){v, h->n_layers};
-    for (uint32_t l = 0; l < h->n_layers; ++l) {
-        v[l] = 64.0 + step * l;
-    }
+    for (uint32_t l = 0; l < h->n_layers; ++l) { v[l] = 64.0 + step * l; }
 }
 
 /* Each field that one fit must share, changed alone. */
@@ -523,45 +509,19 @@ static void pools_are_checked(void **state) {
         shard *s = new_shard();
         world w = plain;
         switch (i) {
-        case 0:
-            s->h.setting.continuation = 48;
-            break;
-        case 1:
-            s->h.setting.keep_window = 4;
-            break;
-        case 2:
-            s->h.setting.alpha = CKVC_ALPHA_VISIBLE;
-            break;
-        case 3:
-            s->h.setting.beta_bud = 0.5;
-            break;
-        case 4:
-            s->h.budgets[0] = 65.0;
-            break;
-        case 5:
-            s->h.edges_entropy[0] = 5.5;
-            break;
-        case 6:
-            s->h.side[CKVC_SIDE_GATE].start[3] = 0.91f;
-            break;
-        case 7:
-            s->h.side[CKVC_SIDE_HEAD].start[1] = 1.025f;
-            break;
-        case 8:
-            memset(s->h.fingerprint, 'd', 64);
-            break;
-        case 9:
-            s->h.setting.op = CKVC_OPERATOR_MEAN_POOL;
-            break;
-        case 10:
-            give_layer_budgets(&s->h, 0.0);
-            break;
-        case 11:
-            s->h.setting.window = 17;
-            break;
-        case 12:
-            s->h.setting.compute = CKVC_COMPUTE_BF16;
-            break;
+        case 0: s->h.setting.continuation = 48; break;
+        case 1: s->h.setting.keep_window = 4; break;
+        case 2: s->h.setting.alpha = CKVC_ALPHA_VISIBLE; break;
+        case 3: s->h.setting.beta_bud = 0.5; break;
+        case 4: s->h.budgets[0] = 65.0; break;
+        case 5: s->h.edges_entropy[0] = 5.5; break;
+        case 6: s->h.side[CKVC_SIDE_GATE].start[3] = 0.91f; break;
+        case 7: s->h.side[CKVC_SIDE_HEAD].start[1] = 1.025f; break;
+        case 8: memset(s->h.fingerprint, 'd', 64); break;
+        case 9: s->h.setting.op = CKVC_OPERATOR_MEAN_POOL; break;
+        case 10: give_layer_budgets(&s->h, 0.0); break;
+        case 11: s->h.setting.window = 17; break;
+        case 12: s->h.setting.compute = CKVC_COMPUTE_BF16; break;
         default:
             s->h.n_budgets = 1;
             w.head = w.gate = false;
@@ -643,9 +603,7 @@ static void penalty_and_loss_are_told_apart(void **state) {
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
     const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
-    for (int l = 0; l < L; ++l) {
-        assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1);
-    }
+    for (int l = 0; l < L; ++l) { assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1); }
     assert_int_equal(decided_sum(&s->why, NB).supported, s->why.n_supported);
     assert_true(s->why.n_supported - decided_sum(&s->why, NB).by_loss >=
                 s->why.n_supported -
@@ -765,9 +723,7 @@ static void runs_give_their_last_complete_passes(void **state) {
     poor.effect = 0.0;
     json_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
     float moved[L * G * NB];
-    for (int i = 0; i < L * G * NB; ++i) {
-        moved[i] = 1.1f;
-    }
+    for (int i = 0; i < L * G * NB; ++i) { moved[i] = 1.1f; }
     if (run_create(path, plan, false, &run, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     log_pass(run, "pass-01-head", "head", &poor, 10, NULL);
     log_pass(run, "pass-02-gate", "gate", &gate, 20, moved);

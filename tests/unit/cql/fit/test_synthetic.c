@@ -59,9 +59,7 @@ static const ckvc_actions actions = {A, grid, 1.0};
 
 static int fill_grid(void **state) {
     (void)state;
-    for (int a = 0; a < A; a++) {
-        grid[a] = ckvc_head_action(a);
-    }
+    for (int a = 0; a < A; a++) { grid[a] = ckvc_head_action(a); }
     return 0;
 }
 
@@ -155,16 +153,12 @@ static double truth_rho(const world *w, const int choice[STATES]) {
 /* States whose choice is within 4 steps of the best. */
 static int near_best(const world *w, const int choice[STATES]) {
     int near = 0;
-    for (int s = 0; s < SEEN; s++) {
-        near += abs(choice[s] - best(w, s)) <= 4;
-    }
+    for (int s = 0; s < SEEN; s++) { near += abs(choice[s] - best(w, s)) <= 4; }
     return near;
 }
 
 /* A replicate that drew no prompt of a state keeps the neutral weight. */
-static double weight_of(uint16_t choice) {
-    return choice == CQL_NO_CHOICE ? 1.0 : grid[choice];
-}
+static double weight_of(uint16_t choice) { return choice == CQL_NO_CHOICE ? 1.0 : grid[choice]; }
 
 static world nth(const world *w, int i) {
     world v = *w;

@@ -42,9 +42,7 @@ static double gauss(ckvc_rng *rng) {
 
 /* ---- the truth ---- */
 
-static int state_of(int l, int cell, int b) {
-    return (l * CELLS + cell) * NB + b;
-}
+static int state_of(int l, int cell, int b) { return (l * CELLS + cell) * NB + b; }
 
 static int best_loss(int world, int state) {
     ckvc_rng rng;
@@ -276,9 +274,7 @@ static void cells_without_prompts_follow_the_rule(void **state) {
                 }
             }
         }
-        for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) {
-            fit_result_free(r[kind]);
-        }
+        for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) { fit_result_free(r[kind]); }
     }
 }
 

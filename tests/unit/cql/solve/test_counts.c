@@ -66,16 +66,12 @@ static void order_never_shows(void **state) {
         uint64_t n[2][A];
         double mean[2][A], part[2][A];
         assert_int_equal(cql_counts_prompts(both[0], s), P);
-        for (int k = 0; k < 2; ++k) {
-            cql_counts_state(both[k], s, 0.7, n[k], mean[k], part[k]);
-        }
+        for (int k = 0; k < 2; ++k) { cql_counts_state(both[k], s, 0.7, n[k], mean[k], part[k]); }
         assert_memory_equal(n[0], n[1], sizeof n[0]);
         assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
         assert_memory_equal(part[0], part[1], sizeof part[0]);
         for (uint32_t r = 0; r < R; ++r) {
-            for (int k = 0; k < 2; ++k) {
-                cql_counts_replicate(both[k], r, s, 1.0, n[k], mean[k]);
-            }
+            for (int k = 0; k < 2; ++k) { cql_counts_replicate(both[k], r, s, 1.0, n[k], mean[k]); }
             assert_memory_equal(n[0], n[1], sizeof n[0]);
             assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
         }
@@ -92,15 +88,11 @@ static void moments_are_those_of_the_records(void **state) {
     double mean[2], part[2];
     assert_true(cql_counts_sd(c, false) == 0.0);
     cql_counts_prompt(c, "a");
-    for (int i = 0; i < 4; ++i) {
-        add(c, 0, 1, r[i], 2.0 * r[i]);
-    }
+    for (int i = 0; i < 4; ++i) { add(c, 0, 1, r[i], 2.0 * r[i]); }
     cql_counts_state(c, 0, 0.5, n, mean, part);
     assert_true(n[0] == 0 && mean[0] == 0.0 && n[1] == 4);
     double sum = (r[0] + r[1] + r[2] + r[3]) / 4.0, square = 0.0;
-    for (int i = 0; i < 4; ++i) {
-        square += r[i] * r[i];
-    }
+    for (int i = 0; i < 4; ++i) { square += r[i] * r[i]; }
     assert_true(fabs(mean[1] - sum / 0.5) < 1e-15);
     assert_true(fabs(part[1] - 2.0 * sum / 0.5) < 1e-15);
     assert_true(fabs(cql_counts_sd(c, false) - sqrt(square / 4.0 - sum * sum)) < 1e-15);
@@ -112,9 +104,7 @@ static void equal_rewards_have_no_deviation(void **state) {
     (void)state;
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     cql_counts_prompt(c, "a");
-    for (int i = 0; i < 1000; ++i) {
-        add(c, 0, 0, 0.1, 1234.1);
-    }
+    for (int i = 0; i < 1000; ++i) { add(c, 0, 0, 0.1, 1234.1); }
     assert_true(cql_counts_sd(c, false) == 0.0);
     assert_true(cql_counts_sd(c, true) == 0.0);
     cql_counts_free(c);
@@ -232,9 +222,7 @@ static void shares_tell_certain_from_uncertain(void **state) {
         ckvc_err err = {0};
         assert_int_equal(cql_resampled_choices(&s, &gate, 0.75, choices, &err), CKVC_OK);
         cql_choice_shares(choices, R, 1, A, share);
-        for (size_t a = 0; a < A; ++a) {
-            total += share[a];
-        }
+        for (size_t a = 0; a < A; ++a) { total += share[a]; }
         assert_true(fabsf(total - 1.0f) < 1e-6f);
         if (k == 0) {
             assert_true(share[3] > 0.99f && better(c, 0, 3, 0) && better(c, 0, 3, -1));

@@ -22,9 +22,7 @@
 static double objective_of(size_t A, const uint64_t *n, const double *rbar, const double *sumsq,
                            double alpha, const double *q) {
     double total = 0.0, conservative = 0.0, regression = 0.0;
-    for (size_t a = 0; a < A; ++a) {
-        total += (double)n[a];
-    }
+    for (size_t a = 0; a < A; ++a) { total += (double)n[a]; }
     if (total == 0.0) { return 0.0; }
     for (size_t a = 0; a < A; ++a) {
         if (n[a] == 0) { continue; }
@@ -63,9 +61,7 @@ static void exact_solution_agrees_with_golden(void **state) {
     (void)state;
     json_t *root = golden();
     double grid[CKVC_HEAD_ACTIONS];
-    for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) {
-        grid[a] = ckvc_head_action(a);
-    }
+    for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) { grid[a] = ckvc_head_action(a); }
     size_t i, j, fits = 0;
     json_t *s, *fit;
     json_array_foreach(json_object_get(root, "states"), i, s) {
@@ -221,9 +217,7 @@ static void adamw_reaches_the_exact_minimum(void **state) {
         n[a]++;
         sum[a] += r;
     }
-    for (int a = 0; a < A; ++a) {
-        rbar[a] = sum[a] / (double)n[a];
-    }
+    for (int a = 0; a < A; ++a) { rbar[a] = sum[a] / (double)n[a]; }
     cql_adamw_options o = cql_adamw_defaults();
     o.lr = 1e-3;
     o.weight_decay = 0.0;
@@ -237,9 +231,7 @@ static void adamw_reaches_the_exact_minimum(void **state) {
                                (cql_shuffle){cql_seeded_order, &seed}, q, &err),
                      CKVC_OK);
     assert_true(cql_solve_exact(A, n, rbar, o.cql_alpha, exact, &cert));
-    for (int a = 0; a < A; ++a) {
-        assert_true(fabs(q[a] - exact[a]) < 1e-6);
-    }
+    for (int a = 0; a < A; ++a) { assert_true(fabs(q[a] - exact[a]) < 1e-6); }
 }
 
 static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state) {
@@ -388,9 +380,7 @@ static void equal_counts_keep_the_order_of_means(void **state) {
     (void)state;
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);
-        for (size_t a = 0; a < p.A; ++a) {
-            p.n[a] = 40;
-        }
+        for (size_t a = 0; a < p.A; ++a) { p.n[a] = 40; }
         double q[CKVC_HEAD_ACTIONS];
         cql_certificate cert;
         assert_true(cql_solve_exact(p.A, p.n, p.rbar, 0.05 + (double)(k % 7), q, &cert));

@@ -19,9 +19,7 @@ enum { ACTIONS = 29 };
 /* Distinct sorted values: steps of 1/n. */
 static double dip_of_sample(const double *x, const double *count, size_t k) {
     double lower[64], upper[64], n = 0, dip2;
-    for (size_t i = 0; i < k; i++) {
-        n += count[i];
-    }
+    for (size_t i = 0; i < k; i++) { n += count[i]; }
     for (size_t i = 0; i < k; i++) {
         lower[i] = i ? upper[i - 1] : 0;
         upper[i] = lower[i] + count[i] / n;
@@ -36,13 +34,9 @@ static void samples(void **state) {
                                          0.06,  0.3,   0.36,  0.49,  1.1,   1.16,  1.34,
                                          1.66,  1.71,  2.07,  2.54,  2.97,  3.11,  3.7};
     double ones[64], grid[ACTIONS];
-    for (int i = 0; i < 64; i++) {
-        ones[i] = 1;
-    }
+    for (int i = 0; i < 64; i++) { ones[i] = 1; }
     assert_true(fabs(dip_of_sample(two_normals, ones, 21) - 0.05952380952380952) < 1e-14);
-    for (int a = 0; a < ACTIONS; a++) {
-        grid[a] = (32 + a) / 40.0;
-    }
+    for (int a = 0; a < ACTIONS; a++) { grid[a] = (32 + a) / 40.0; }
     static const struct {
         double count[ACTIONS], dip;
     } ties[] = {
@@ -69,18 +63,14 @@ static void samples(void **state) {
     }
     /* evenly spaced values have the least dip that n values can have */
     double even[40];
-    for (int i = 0; i < 40; i++) {
-        even[i] = i;
-    }
+    for (int i = 0; i < 40; i++) { even[i] = i; }
     assert_true(fabs(dip_of_sample(even, ones, 40) - 1 / 80.0) < 1e-15);
 }
 
 static void histograms(void **state) {
     (void)state;
     double grid[ACTIONS];
-    for (int a = 0; a < ACTIONS; a++) {
-        grid[a] = (32 + a) / 40.0;
-    }
+    for (int a = 0; a < ACTIONS; a++) { grid[a] = (32 + a) / 40.0; }
     static const struct {
         const char *name;
         double count[ACTIONS], dip, sarle, p_lo, p_hi;
@@ -135,9 +125,7 @@ static void level(void **state) {
     double grid[10], count[10];
     int called = 0;
     uint64_t x = 88172645463325252u; /* xorshift64: not the generator under test */
-    for (int a = 0; a < 10; a++) {
-        grid[a] = a;
-    }
+    for (int a = 0; a < 10; a++) { grid[a] = a; }
     for (int trial = 0; trial < 400; trial++) {
         bimodality b;
         memset(count, 0, sizeof count);

@@ -26,9 +26,7 @@ static void test_against_the_operator(void **state) {
         double u[T];
         const double spread = 0.02 + ckvc_rng_double(&rng);
         const uint32_t budget = (uint32_t)ckvc_rng_below(&rng, T + 2);
-        for (int t = 0; t < T; t++) {
-            u[t] = 0.9 + spread * (ckvc_rng_double(&rng) - 0.5);
-        }
+        for (int t = 0; t < T; t++) { u[t] = 0.9 + spread * (ckvc_rng_double(&rng) - 0.5); }
         uint32_t first[T], set[T], scratch[T], n_first = 0, candidates[A];
         bool any = false;
         for (int a = 0; a < A; a++) {
@@ -64,9 +62,7 @@ static void test_advice(void **state) {
     assert_true(isnan(gate_binding_share(&none)) && !gate_is_alive(&none));
 
     gate_binding small = {0}; /* 100 of 400 tokens pass the highest threshold, 64 may stay */
-    for (int i = 0; i < 50; i++) {
-        gate_binding_add(&small, 64, 180, 100, 64, 8, 400);
-    }
+    for (int i = 0; i < 50; i++) { gate_binding_add(&small, 64, 180, 100, 64, 8, 400); }
     assert_false(gate_is_alive(&small));
     gate_advice(&small, 0.95, text, sizeof text);
     assert_non_null(strstr(text, "100 candidates of 400 tokens"));

@@ -91,9 +91,7 @@ static void mean_intervals_agree_with_scipy(void **state) {
     r = rank_mean_interval(d, 2);
     close_to(r.lo, -4.63982677606551);
     close_to(r.hi, 4.88982677606551);
-    for (int i = 0; i < 40; ++i) {
-        line[i] = i * 0.1 - 1.0;
-    }
+    for (int i = 0; i < 40; ++i) { line[i] = i * 0.1 - 1.0; }
     r = rank_mean_interval(line, 40);
     close_to(r.lo, 0.5761212085024908);
     close_to(r.hi, 1.323878791497509);
@@ -109,9 +107,7 @@ static void quantiles_agree_with_numpy(void **state) {
     const double want[6] = {-0.25, -0.215, 0.18, 0.5, 1.4249999999999998, 1.5};
     double got[6];
     rank_quantile(d, 5, p, 6, got);
-    for (int i = 0; i < 6; ++i) {
-        assert_true(fabs(got[i] - want[i]) <= 2e-16);
-    }
+    for (int i = 0; i < 6; ++i) { assert_true(fabs(got[i] - want[i]) <= 2e-16); }
     assert_true(d[0] == 0.5 && d[4] == 0.1);
     rank_quantile(d, 1, p, 6, got);
     assert_true(got[0] == 0.5 && got[5] == 0.5);

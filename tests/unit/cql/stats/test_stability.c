@@ -130,12 +130,8 @@ static void learning_curves_tell_signal_from_noise(void **state) {
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];
     int incoming[S];
-    for (int a = 0; a < A; ++a) {
-        grid[a] = 0.6 + 0.1 * a;
-    }
-    for (int s = 0; s < S; ++s) {
-        incoming[s] = 4;
-    }
+    for (int a = 0; a < A; ++a) { grid[a] = 0.6 + 0.1 * a; }
+    for (int s = 0; s < S; ++s) { incoming[s] = 4; }
     for (int noise = 0; noise < 2; ++noise) {
         cql_logged *l = new_logged(S, A, false);
         ckvc_rng rng;
@@ -169,9 +165,7 @@ static void learning_curves_tell_signal_from_noise(void **state) {
         close_to(half.supported, 1.0);
         assert_true(thin.records > 0.2 * half.records && thin.records < 0.3 * half.records);
         double mean = 0.0;
-        for (int p = 0; p < N; ++p) {
-            mean += gain[p] / N;
-        }
+        for (int p = 0; p < N; ++p) { mean += gain[p] / N; }
         if (noise) {
             assert_true(fabs(one.rho.mean) < 0.1 && fabs(half.rho.mean) < 0.15 &&
                         one.to_full.mean < 0.5);

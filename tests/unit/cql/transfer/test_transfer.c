@@ -24,9 +24,7 @@ static size_t flatten(const json_t *v, uint32_t *out, size_t n) {
     }
     size_t i;
     json_t *item;
-    json_array_foreach(v, i, item) {
-        n = flatten(item, out, n);
-    }
+    json_array_foreach(v, i, item) { n = flatten(item, out, n); }
     return n;
 }
 
@@ -71,9 +69,7 @@ static void test_limits(void **state) {
     (void)state;
     enum { N = 65536 };
     uint32_t *source = malloc(N * sizeof *source), target[2];
-    for (uint32_t i = 0; i < N; i++) {
-        source[i] = 65535;
-    }
+    for (uint32_t i = 0; i < N; i++) { source[i] = 65535; }
     transfer_heads(N, 1, source, 1, 1, target);
     assert_int_equal(target[0], 65535);
     transfer_heads(256, 256, source, 1, 1, target);

@@ -61,9 +61,7 @@ static void test_assignment_large(void **state) {
         }
     }
     assignment_solve(N, N, cost, column);
-    for (uint32_t i = 0; i < N; i++) {
-        assert_int_equal(column[i], (7 * i + 3) % N);
-    }
+    for (uint32_t i = 0; i < N; i++) { assert_int_equal(column[i], (7 * i + 3) % N); }
     free(cost);
 }
 
@@ -96,9 +94,7 @@ static void test_rank(void **state) {
 enum { HEADS = 6 };
 
 static void random_signature(ckvc_rng *rng, size_t n, double *s) {
-    for (size_t i = 0; i < n * TRANSFER_STATS; i++) {
-        s[i] = 5 * ckvc_rng_double(rng);
-    }
+    for (size_t i = 0; i < n * TRANSFER_STATS; i++) { s[i] = 5 * ckvc_rng_double(rng); }
 }
 
 /* A target whose layers are the source's with the heads shuffled and other units: every head finds
@@ -154,9 +150,7 @@ static void test_signature_brute_force(void **state) {
         uint32_t index[12], got[18];
         random_signature(&rng, 2 * G, source);
         random_signature(&rng, 3 * G2, target);
-        for (uint32_t i = 0; i < 2 * G; i++) {
-            index[i] = (uint32_t)ckvc_rng_below(&rng, 29);
-        }
+        for (uint32_t i = 0; i < 2 * G; i++) { index[i] = (uint32_t)ckvc_rng_below(&rng, 29); }
         transfer_pairing p;
         p = (transfer_pairing){.L = 2, .G = G, .L2 = 3, .G2 = G2};
         assert_int_equal(transfer_pair(&p, source, target, NULL), CKVC_OK);
@@ -170,9 +164,7 @@ static void test_signature_brute_force(void **state) {
                 uint32_t n = side ? G2 : G;
                 for (int s = 0; s < 3; s++) {
                     double mean = 0, var = 0;
-                    for (uint32_t g = 0; g < n; g++) {
-                        mean += both[side][g * 3 + s] / n;
-                    }
+                    for (uint32_t g = 0; g < n; g++) { mean += both[side][g * 3 + s] / n; }
                     for (uint32_t g = 0; g < n; g++) {
                         var += pow(both[side][g * 3 + s] - mean, 2) / n;
                     }

@@ -64,9 +64,7 @@ static void refuses_bytes(const char *bytes, size_t n, const char *said) {
     assert_null(m);
 }
 
-static void refuses(const char *text, const char *said) {
-    refuses_bytes(text, strlen(text), said);
-}
+static void refuses(const char *text, const char *said) { refuses_bytes(text, strlen(text), said); }
 
 static void good_lines(void **state) {
     (void)state;

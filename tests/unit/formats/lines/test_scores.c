@@ -70,9 +70,7 @@ static void tells_budgets_by_layer_apart(void **state) {
     static const char *const layers[] = {"", "\"layer_budgets\":[24,40],",
                                          "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
     char text[4096] = "";
-    for (size_t i = 0; i < 3; i++) {
-        append_with(text, layers[i]);
-    }
+    for (size_t i = 0; i < 3; i++) { append_with(text, layers[i]); }
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);
@@ -94,9 +92,7 @@ static void tells_scores_apart(void **state) {
                                        "\"alpha\":\"visible\",", "\"keep_window\":8,",
                                        "\"window\":16,"};
     char text[4096] = "";
-    for (size_t i = 0; i < 4; i++) {
-        append_with(text, more[i]);
-    }
+    for (size_t i = 0; i < 4; i++) { append_with(text, more[i]); }
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_OK);

@@ -61,9 +61,7 @@ static float small_value(uint64_t seed) {
 
 static uint64_t name_seed(const char *name) {
     uint64_t h = 1469598103934665603u;
-    for (; *name; name++) {
-        h = (h ^ (uint8_t)*name) * 1099511628211u;
-    }
+    for (; *name; name++) { h = (h ^ (uint8_t)*name) * 1099511628211u; }
     return h % 1000003 * 100000;
 }
 
@@ -139,9 +137,7 @@ static void tiny_tokenizer(gguf_maker *g) {
         }
     }
     g_array(g, "tokenizer.ggml.token_type", G_I32, VOCAB);
-    for (int i = 0; i < VOCAB; i++) {
-        ckvc_buffer_u32(&g->keys, i == 63 ? 3 : 1);
-    }
+    for (int i = 0; i < VOCAB; i++) { ckvc_buffer_u32(&g->keys, i == 63 ? 3 : 1); }
     g_array(g, "tokenizer.ggml.merges", G_STRING, 2);
     g_text(&g->keys, "A B", 3);
     g_text(&g->keys, "AB C", 4);
@@ -279,46 +275,26 @@ static void headers(void **state) {
 /* One key more, or one tensor more, of a sound file. */
 typedef void (*spoil_fn)(gguf_maker *g);
 
-static void twice_key(gguf_maker *g) {
-    g_u32(g, "llama.block_count", 2);
-}
-static void bool_of_two(gguf_maker *g) {
-    g_bool(g, "x.flag", 2);
-}
-static void long_array(gguf_maker *g) {
-    g_array(g, "x.list", G_F64, GGUF_MAX_ITEMS);
-}
-static void longer_array(gguf_maker *g) {
-    g_array(g, "x.list", G_U8, UINT64_MAX);
-}
+static void twice_key(gguf_maker *g) { g_u32(g, "llama.block_count", 2); }
+static void bool_of_two(gguf_maker *g) { g_bool(g, "x.flag", 2); }
+static void long_array(gguf_maker *g) { g_array(g, "x.list", G_F64, GGUF_MAX_ITEMS); }
+static void longer_array(gguf_maker *g) { g_array(g, "x.list", G_U8, UINT64_MAX); }
 static void nested_array(gguf_maker *g) {
     g_array(g, "x.list", G_ARRAY, 1);
     ckvc_buffer_u32(&g->keys, G_U8);
     ckvc_buffer_u64(&g->keys, 0);
 }
-static void odd_array(gguf_maker *g) {
-    g_array(g, "x.list", 99, 0);
-}
+static void odd_array(gguf_maker *g) { g_array(g, "x.list", 99, 0); }
 static void long_string_in_array(gguf_maker *g) {
     g_array(g, "x.list", G_STRING, 2);
     g_text(&g->keys, "ab", 2);
     ckvc_buffer_u64(&g->keys, UINT64_MAX - 3);
 }
-static void alignment_type(gguf_maker *g) {
-    g_string(g, "general.alignment", "32");
-}
-static void alignment_odd(gguf_maker *g) {
-    g_u32(g, "general.alignment", 48);
-}
-static void alignment_zero(gguf_maker *g) {
-    g_u32(g, "general.alignment", 0);
-}
-static void alignment_huge(gguf_maker *g) {
-    g_u32(g, "general.alignment", 1u << 31);
-}
-static void alignment_other(gguf_maker *g) {
-    g_u32(g, "general.alignment", 256);
-}
+static void alignment_type(gguf_maker *g) { g_string(g, "general.alignment", "32"); }
+static void alignment_odd(gguf_maker *g) { g_u32(g, "general.alignment", 48); }
+static void alignment_zero(gguf_maker *g) { g_u32(g, "general.alignment", 0); }
+static void alignment_huge(gguf_maker *g) { g_u32(g, "general.alignment", 1u << 31); }
+static void alignment_other(gguf_maker *g) { g_u32(g, "general.alignment", 256); }
 static void twice_tensor(gguf_maker *g) {
     tiny_tensor(g, "blk.0.attn_v.weight", WIDTH, KV * DIM, false);
 }
@@ -326,9 +302,7 @@ static void odd_rank(gguf_maker *g) {
     g->n_tensors++;
     g_text(&g->infos, "x", 1);
     ckvc_buffer_u32(&g->infos, 5);
-    for (int i = 0; i < 7; i++) {
-        ckvc_buffer_u64(&g->infos, 1);
-    }
+    for (int i = 0; i < 7; i++) { ckvc_buffer_u64(&g->infos, 1); }
 }
 static void one_tensor(gguf_maker *g, const char *name, uint64_t d0, uint64_t d1, uint32_t type,
                        uint64_t offset) {
@@ -340,12 +314,8 @@ static void one_tensor(gguf_maker *g, const char *name, uint64_t d0, uint64_t d1
     ckvc_buffer_u32(&g->infos, type);
     ckvc_buffer_u64(&g->infos, offset);
 }
-static uint64_t next_offset(const gguf_maker *g) {
-    return (g->data.size + 31) / 32 * 32;
-}
-static void zero_dim(gguf_maker *g) {
-    one_tensor(g, "x", 0, 4, G_TYPE_F32, next_offset(g));
-}
+static uint64_t next_offset(const gguf_maker *g) { return (g->data.size + 31) / 32 * 32; }
+static void zero_dim(gguf_maker *g) { one_tensor(g, "x", 0, 4, G_TYPE_F32, next_offset(g)); }
 static void huge_dim(gguf_maker *g) {
     one_tensor(g, "x", (UINT64_C(1) << 48) + 1, 1, G_TYPE_F32, next_offset(g));
 }
@@ -358,58 +328,32 @@ static void bytes_wrap(gguf_maker *g) {
 static void past_end(gguf_maker *g) {
     one_tensor(g, "x", 1 << 20, 1 << 20, G_TYPE_F32, next_offset(g));
 }
-static void odd_block(gguf_maker *g) {
-    one_tensor(g, "x", 48, 4, G_TYPE_Q4_0, next_offset(g));
-}
-static void odd_type(gguf_maker *g) {
-    one_tensor(g, "x", 32, 4, 4, next_offset(g));
-}
+static void odd_block(gguf_maker *g) { one_tensor(g, "x", 48, 4, G_TYPE_Q4_0, next_offset(g)); }
+static void odd_type(gguf_maker *g) { one_tensor(g, "x", 32, 4, 4, next_offset(g)); }
 static void other_type(gguf_maker *g) {
     one_tensor(g, "blk.0.ffn_up.weight", 256, 4, G_TYPE_Q5_K, next_offset(g));
 }
-static void odd_offset(gguf_maker *g) {
-    one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 4);
-}
-static void hole(gguf_maker *g) {
-    one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 32);
-}
-static void overlap(gguf_maker *g) {
-    one_tensor(g, "x", 8, 1, G_TYPE_F32, 0);
-}
-static void offset_wraps(gguf_maker *g) {
-    one_tensor(g, "x", 8, 1, G_TYPE_F32, UINT64_MAX - 31);
-}
-static void stranger(gguf_maker *g) {
-    tiny_tensor(g, "blk.0.attn_q_norm.weight", DIM, 0, false);
-}
+static void odd_offset(gguf_maker *g) { one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 4); }
+static void hole(gguf_maker *g) { one_tensor(g, "x", 8, 1, G_TYPE_F32, next_offset(g) + 32); }
+static void overlap(gguf_maker *g) { one_tensor(g, "x", 8, 1, G_TYPE_F32, 0); }
+static void offset_wraps(gguf_maker *g) { one_tensor(g, "x", 8, 1, G_TYPE_F32, UINT64_MAX - 31); }
+static void stranger(gguf_maker *g) { tiny_tensor(g, "blk.0.attn_q_norm.weight", DIM, 0, false); }
 static void layer_beyond(gguf_maker *g) {
     tiny_tensor(g, "blk.2.attn_norm.weight", WIDTH, 0, false);
 }
 static void layer_spelled(gguf_maker *g) {
     tiny_tensor(g, "blk.00.attn_norm.weight", WIDTH, 0, false);
 }
-static void experts(gguf_maker *g) {
-    g_u32(g, "llama.expert_count", 8);
-}
-static void yarn(gguf_maker *g) {
-    g_string(g, "llama.rope.scaling.type", "yarn");
-}
-static void linear_key(gguf_maker *g) {
-    g_f32(g, "llama.rope.scale_linear", NAN);
-}
-static void window(gguf_maker *g) {
-    g_u32(g, "llama.attention.sliding_window", 64);
-}
-static void capped(gguf_maker *g) {
-    g_f32(g, "llama.attn_logit_softcapping", 30.0f);
-}
+static void experts(gguf_maker *g) { g_u32(g, "llama.expert_count", 8); }
+static void yarn(gguf_maker *g) { g_string(g, "llama.rope.scaling.type", "yarn"); }
+static void linear_key(gguf_maker *g) { g_f32(g, "llama.rope.scale_linear", NAN); }
+static void window(gguf_maker *g) { g_u32(g, "llama.attention.sliding_window", 64); }
+static void capped(gguf_maker *g) { g_f32(g, "llama.attn_logit_softcapping", 30.0f); }
 static void parts(gguf_maker *g) {
     g_key(g, "split.count", G_U16);
     ckvc_buffer_u16(&g->keys, 3);
 }
-static void old_quantisation(gguf_maker *g) {
-    g_u32(g, "general.quantization_version", 1);
-}
+static void old_quantisation(gguf_maker *g) { g_u32(g, "general.quantization_version", 1); }
 static void odd_freqs(gguf_maker *g) {
     const float f[DIM / 2] = {3, 5};
     g_tensor(g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){DIM / 2, 0}, f, sizeof f);
@@ -625,9 +569,7 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
     session *s = NULL;
     int32_t ids[64];
     assert_true(n <= 64);
-    for (int64_t i = 0; i < n; i++) {
-        ids[i] = (int32_t)((i * 37 + 11) % vocab);
-    }
+    for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * 37 + 11) % vocab); }
     if (model_open_path(model_path, b.be, &m, &err) != CKVC_OK ||
         session_create(m, (session_limits){.max_prompt = n, .max_window = 8}, &s, &err) !=
             CKVC_OK ||
@@ -969,9 +911,7 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
     enum { N = sizeof pieces / sizeof *pieces };
     g_string(g, "tokenizer.ggml.model", "llama");
     g_array(g, "tokenizer.ggml.tokens", G_STRING, N);
-    for (int i = 0; i < N; i++) {
-        g_text(&g->keys, pieces[i], strlen(pieces[i]));
-    }
+    for (int i = 0; i < N; i++) { g_text(&g->keys, pieces[i], strlen(pieces[i])); }
     g_array(g, "tokenizer.ggml.scores", G_F32, n_scores);
     for (uint64_t i = 0; i < n_scores; i++) {
         uint32_t pattern;
@@ -1004,12 +944,8 @@ static void score_ids(void **state) {
     tokenizer_free(t);
 }
 
-static void score_few(gguf_maker *g) {
-    score_keys(g, 7, true);
-}
-static void score_unknown(gguf_maker *g) {
-    score_keys(g, 8, false);
-}
+static void score_few(gguf_maker *g) { score_keys(g, 7, true); }
+static void score_unknown(gguf_maker *g) { score_keys(g, 8, false); }
 static void score_bytes(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "llama");
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);
@@ -1025,16 +961,12 @@ static void score_map(gguf_maker *g) {
     ckvc_buffer_u8(&g->keys, 1);
 }
 
-static void token_model(gguf_maker *g) {
-    g_string(g, "tokenizer.ggml.model", "bert");
-}
+static void token_model(gguf_maker *g) { g_string(g, "tokenizer.ggml.model", "bert"); }
 static void token_pre(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "gpt2");
     g_string(g, "tokenizer.ggml.pre", "tekken");
 }
-static void token_none(gguf_maker *g) {
-    g_string(g, "tokenizer.ggml.model", "gpt2");
-}
+static void token_none(gguf_maker *g) { g_string(g, "tokenizer.ggml.model", "gpt2"); }
 static void token_types(gguf_maker *g) {
     token_none(g);
     g_array(g, "tokenizer.ggml.tokens", G_STRING, 1);

@@ -23,9 +23,7 @@ static void put(const char *name, const void *data, size_t n) {
     assert_int_equal(fclose(f), 0);
 }
 
-static void drop(const char *name) {
-    unlink(in_temp_folder(name));
-}
+static void drop(const char *name) { unlink(in_temp_folder(name)); }
 
 /* A file of the header text and n_data bytes 0, 1, 2 ... */
 static void put_tensors(const char *name, const char *header, size_t n_data) {
@@ -34,9 +32,7 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
     assert_true(8 + n + n_data <= sizeof bytes);
     ckvc_put_u64(bytes, n);
     memcpy(bytes + 8, header, n);
-    for (size_t i = 0; i < n_data; i++) {
-        bytes[8 + n + i] = (uint8_t)i;
-    }
+    for (size_t i = 0; i < n_data; i++) { bytes[8 + n + i] = (uint8_t)i; }
     put(name, bytes, 8 + n + n_data);
 }
 
@@ -77,9 +73,7 @@ static void sound_file(void **state) {
     if (read_dir(&w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     assert_int_equal(w->n_tensors, 4);
     const char *const names[] = {"B", "a.scalar", "b", "ids"};
-    for (size_t i = 0; i < 4; i++) {
-        assert_string_equal(w->tensors[i].name, names[i]);
-    }
+    for (size_t i = 0; i < 4; i++) { assert_string_equal(w->tensors[i].name, names[i]); }
     const tensor_view *b = model_spec_find(w, "b"), *ids = model_spec_find(w, "ids"),
                       *empty = model_spec_find(w, "B");
     assert_true(b->type == TENSOR_BF16 && b->rank == 2 && b->dims[0] == 2 && b->dims[1] == 3 &&
@@ -280,9 +274,7 @@ static void random_damage(void **state) {
         for (size_t t = 0; t < w->n_tensors; t++) {
             const tensor_view *v = &w->tensors[t];
             sum += v->bytes;
-            for (uint64_t b = 0; b < v->bytes; b++) {
-                volatile_sum += v->data[b];
-            }
+            for (uint64_t b = 0; b < v->bytes; b++) { volatile_sum += v->data[b]; }
         }
         assert_true(sum <= size && volatile_sum < UINT64_MAX);
         model_spec_free(w);

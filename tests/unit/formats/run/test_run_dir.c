@@ -405,9 +405,7 @@ static void test_torn_journal(void **state) {
     char *journal = read_text(at("whole/journal.jsonl"), &n);
     free(read_text(at("whole/run.json"), &plan_size));
     size_t last = n - 1;
-    while (journal[last - 1] != '\n') {
-        last--;
-    }
+    while (journal[last - 1] != '\n') { last--; }
     /* Cut within the last line (the publication of shard 2): its file is there without a line and
      * is made again. */
     for (size_t cut = last; cut < n; cut += 13) {

@@ -69,9 +69,7 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
     return syscall(SYS_pwrite64, fd, data, n, at);
 }
 
-int fsync(int fd) {
-    return on_file(fd) && strike() ? -1 : (int)syscall(SYS_fsync, fd);
-}
+int fsync(int fd) { return on_file(fd) && strike() ? -1 : (int)syscall(SYS_fsync, fd); }
 
 int ftruncate(int fd, off_t size) {
     return on_file(fd) && strike() ? -1 : (int)syscall(SYS_ftruncate, fd, size);
@@ -85,9 +83,7 @@ int link(const char *from, const char *to) {
     return strike() ? -1 : (int)syscall(SYS_link, from, to);
 }
 
-int unlink(const char *path) {
-    return strike() ? -1 : (int)syscall(SYS_unlink, path);
-}
+int unlink(const char *path) { return strike() ? -1 : (int)syscall(SYS_unlink, path); }
 
 static char folder[64], run[80], whole[80];
 
@@ -145,9 +141,7 @@ static int count_members(const char *path) {
     DIR *dir = opendir(path);
     int n = 0;
     assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));) {
-        n += e->d_name[0] != '.';
-    }
+    for (struct dirent *e; (e = readdir(dir));) { n += e->d_name[0] != '.'; }
     closedir(dir);
     return n;
 }

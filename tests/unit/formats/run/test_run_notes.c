@@ -122,9 +122,7 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     run_set_pass_plan(r, hash);
     assert_int_equal(
         run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
-    for (uint32_t i = 0; i < RUN_PROMPTS; i++) {
-        assert_true(done[i]);
-    }
+    for (uint32_t i = 0; i < RUN_PROMPTS; i++) { assert_true(done[i]); }
     assert_true(run_pass_end(r));
     run_close(r);
     json_decref(plan);

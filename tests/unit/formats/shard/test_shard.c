@@ -91,9 +91,7 @@ static void test_large_attributes(void **state) {
     s->h.edges_entropy = fixture_reals(63, 0, 0.1);
     s->h.edges_ppl = fixture_reals(15, 0, 1);
     s->h.side[CKVC_SIDE_HEAD].start = ckvc_alloc(80 * 2 * 3, sizeof(float));
-    for (int i = 0; i < 80 * 2 * 3; i++) {
-        s->h.side[CKVC_SIDE_HEAD].start[i] = 1.0f;
-    }
+    for (int i = 0; i < 80 * 2 * 3; i++) { s->h.side[CKVC_SIDE_HEAD].start[i] = 1.0f; }
     size_t n = 80 * 64 * 16 * 3;
     s->h.side[CKVC_SIDE_GATE].start = ckvc_alloc(n, sizeof(float));
     for (size_t i = 0; i < n; i++) {
@@ -348,9 +346,7 @@ static void test_optional_header(void **state) {
 
 /* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
 #define CHANGE(name, statement)                                                                    \
-    static void name(shard *s) {                                                                   \
-        statement;                                                                                 \
-    }
+    static void name(shard *s) { statement; }
 CHANGE(bad_pass, strcpy(s->h.pass, "tail"))
 CHANGE(bad_alpha, s->h.setting.alpha = (ckvc_alpha_kind)2)
 CHANGE(bad_utf8, strcpy(s->h.model_name, "a\xff"))

@@ -206,9 +206,7 @@ static void test_zstd_frames(void **state) {
 static void test_shapes_and_values(void **state) {
     (void)state;
     double values[120];
-    for (int i = 0; i < 120; i++) {
-        values[i] = 0.5;
-    }
+    for (int i = 0; i < 120; i++) { values[i] = 0.5; }
     hid_t f = bend();
     replace(f, "record/reward", H5T_IEEE_F64LE, 59, H5P_DEFAULT, values);
     expect_refused(f, "other columns");

@@ -16,12 +16,8 @@ static ckvc_table *new_table(void) {
     assert_non_null(t);
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const struct side s = side_of_table(t, (ckvc_side)i);
-        for (size_t a = 0; a < s.actions.n; a++) {
-            s.grid[a] = s.kind->default_action((int)a);
-        }
-        for (size_t k = 0; k < s.n_states; k++) {
-            s.entries[k] = (float)s.grid[k % s.actions.n];
-        }
+        for (size_t a = 0; a < s.actions.n; a++) { s.grid[a] = s.kind->default_action((int)a); }
+        for (size_t k = 0; k < s.n_states; k++) { s.entries[k] = (float)s.grid[k % s.actions.n]; }
     }
     return t;
 }

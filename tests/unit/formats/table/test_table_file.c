@@ -54,12 +54,8 @@ static table_file *sample(void) {
     }
     c->edges_entropy[0] = 4.75;
     c->edges_ppl[0] = 12.5;
-    for (int i = 0; i < 4; i++) {
-        c->weight[i] = (float)c->head_grid[i % 3];
-    }
-    for (int i = 0; i < 8; i++) {
-        c->tau[i] = (float)c->gate_grid[i % 3];
-    }
+    for (int i = 0; i < 4; i++) { c->weight[i] = (float)c->head_grid[i % 3]; }
+    for (int i = 0; i < 8; i++) { c->tau[i] = (float)c->gate_grid[i % 3]; }
     table_evidence *e = t->evidence;
     for (int i = 0; i < 12; i += 2) { /* every other action was logged */
         e[CKVC_SIDE_HEAD].q[i] = -0.125 * i;
@@ -226,9 +222,7 @@ static table_file *one_layer(void) {
     c->n_query_heads = 2;
     c->window = 16;
     c->budgets[0] = 0.25;
-    for (int a = 0; a < 3; a++) {
-        c->head_grid[a] = (39 + a) / 40.0;
-    }
+    for (int a = 0; a < 3; a++) { c->head_grid[a] = (39 + a) / 40.0; }
     c->gate_grid[0] = 0.9;
     c->gate_grid[1] = 0.95;
     c->edges_entropy[0] = 4.75;
@@ -457,9 +451,7 @@ static kit *take_apart(void) {
 }
 
 static void kit_free(kit *k) {
-    for (size_t i = 0; i < k->n; i++) {
-        free(k->parts[i].stored);
-    }
+    for (size_t i = 0; i < k->n; i++) { free(k->parts[i].stored); }
     free(k);
 }
 
@@ -481,9 +473,7 @@ static void refill(part *p, const void *raw, size_t size, uint64_t dim0) {
     if (dim0 != UINT64_MAX) { ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS, dim0); }
 }
 
-static void refill_text(part *p, const char *text) {
-    refill(p, text, strlen(text), strlen(text));
-}
+static void refill_text(part *p, const char *text) { refill(p, text, strlen(text), strlen(text)); }
 
 static void add_part(kit *k, const char *name, uint16_t type, const void *raw, size_t size,
                      uint64_t dim0) {
@@ -596,9 +586,7 @@ static void test_accepted(void **state) {
     k = take_apart();
     static const char *const drop[] = {"QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE",
                                        "LGATE", "sHEAD", "sGATE", "hSIG",  "pROV",  "xFER"};
-    for (size_t i = 0; i < sizeof drop / sizeof *drop; i++) {
-        drop_part(k, drop[i]);
-    }
+    for (size_t i = 0; i < sizeof drop / sizeof *drop; i++) { drop_part(k, drop[i]); }
     accept_kit(k);
 }
 
@@ -773,17 +761,10 @@ static void test_value_refusals(void **state) {
         assert_true(n <= sizeof raw);
         int is_required = !strcmp(cases[i].section, "SHAPE");
         switch (ckvc_get_u16(p->entry + CKVT_ENTRY_TYPE)) {
-        case CKVT_F32:
-            ckvc_put_f32(raw + 4 * cases[i].index, (float)cases[i].value);
-            break;
-        case CKVT_F64:
-            ckvc_put_f64(raw + 8 * cases[i].index, cases[i].value);
-            break;
-        case CKVT_U32:
-            ckvc_put_u32(raw + 4 * cases[i].index, (uint32_t)cases[i].value);
-            break;
-        default:
-            ckvc_put_u64(raw + 8 * cases[i].index, (uint64_t)cases[i].value);
+        case CKVT_F32: ckvc_put_f32(raw + 4 * cases[i].index, (float)cases[i].value); break;
+        case CKVT_F64: ckvc_put_f64(raw + 8 * cases[i].index, cases[i].value); break;
+        case CKVT_U32: ckvc_put_u32(raw + 4 * cases[i].index, (uint32_t)cases[i].value); break;
+        default: ckvc_put_u64(raw + 8 * cases[i].index, (uint64_t)cases[i].value);
         }
         refill(p, raw, n, is_required ? 8 : UINT64_MAX);
         refuse_kit(k, 0, cases[i].message);

@@ -35,9 +35,7 @@ static void put_bytes(const char *name, const void *bytes, size_t n) {
     assert_int_equal(fclose(f), 0);
 }
 
-static void put(const char *name, const char *text) {
-    put_bytes(name, text, strlen(text));
-}
+static void put(const char *name, const char *text) { put_bytes(name, text, strlen(text)); }
 
 static void refuses(const char *said) {
     tokenizer *t;
@@ -83,9 +81,7 @@ static void decodes_to(int32_t id, const char *want) {
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER, UNUSED, BYTE };
 
 static void put_varint(ckvc_buffer *b, uint64_t v) {
-    for (; v >= 0x80; v >>= 7) {
-        ckvc_buffer_u8(b, (uint8_t)(v | 0x80));
-    }
+    for (; v >= 0x80; v >>= 7) { ckvc_buffer_u8(b, (uint8_t)(v | 0x80)); }
     ckvc_buffer_u8(b, (uint8_t)v);
 }
 

@@ -13,9 +13,7 @@ static ckvc_rng rng;
 /* In [-scale, scale). */
 static inline float *values(size_t n, double scale) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
-    }
+    for (size_t i = 0; i < n; i++) { v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale); }
     return v;
 }
 

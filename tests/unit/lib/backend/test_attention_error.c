@@ -42,18 +42,12 @@ static void naive_row(const rows_case *c, int lane, int64_t h, int64_t r, const 
             sees |= (int64_t)kept->positions[i] == t;
         }
         p[t] = 0;
-        for (int64_t i = 0; i < d; i++) {
-            p[t] += (double)q[i] * (double)k[i];
-        }
+        for (int64_t i = 0; i < d; i++) { p[t] += (double)q[i] * (double)k[i]; }
         p[t] = sees ? p[t] * (double)c->s.scale : -INFINITY;
         max = fmax(max, p[t]);
     }
-    for (int64_t t = 0; t < n; t++) {
-        sum += p[t] = exp(p[t] - max);
-    }
-    for (int64_t t = 0; t < n; t++) {
-        p[t] /= sum;
-    }
+    for (int64_t t = 0; t < n; t++) { sum += p[t] = exp(p[t] - max); }
+    for (int64_t t = 0; t < n; t++) { p[t] /= sum; }
 }
 
 static double worst_ratio;
@@ -213,12 +207,8 @@ static void layers(void **state) {
 
     uint32_t all[T], few[KEPT];
     const uint32_t all_offsets[2] = {0, T}, few_offsets[2] = {0, KEPT};
-    for (uint32_t t = 0; t < T; t++) {
-        all[t] = t;
-    }
-    for (uint32_t i = 0; i < KEPT; i++) {
-        few[i] = i < 2 ? i : T - KEPT + i;
-    }
+    for (uint32_t t = 0; t < T; t++) { all[t] = t; }
+    for (uint32_t i = 0; i < KEPT; i++) { few[i] = i < 2 ? i : T - KEPT + i; }
     kept_set whole[MAX_LAYERS], sets[MAX_LAYERS];
     for (int32_t l = 0; l < L; l++) {
         whole[l] = (kept_set){1, all_offsets, all};

@@ -77,9 +77,7 @@ static void head(void **state) {
     int32_t target[ROWS];
     double nll[ROWS];
     ckvc_err err = {0};
-    for (int i = 0; i < ROWS; i++) {
-        target[i] = (i * 997) % VOCAB;
-    }
+    for (int i = 0; i < ROWS; i++) { target[i] = (i * 997) % VOCAB; }
     target[3] = VOCAB - 1;
     target[4] = 0;
     assert_int_equal(head_nll(b.be, bw, bx, (be_rows){row0, n, 1}, target, nll), CKVC_OK);
@@ -122,9 +120,7 @@ static void head_extremes(void **state) {
     (void)state;
     bench b = bench_open_kind(kind, 1);
     float *w = ckvc_calloc(700, sizeof *w), x[64] = {1.0f};
-    for (int i = 0; i < 700; i++) {
-        w[i] = -300.0f;
-    }
+    for (int i = 0; i < 700; i++) { w[i] = -300.0f; }
     w[650] = 400.0f;
     be_weight *bw = weight(b.be, w, 700, 1);
     be_buf *bx = buffer(b.be, 64, x);
@@ -164,9 +160,7 @@ static void norm_silu_embed(void **state) {
         float *got = contents(b.be, by, used);
         for (int64_t r = 0; r < n; r++) {
             double sum = 0;
-            for (int64_t i = 0; i < m; i++) {
-                sum += (double)x[r * m + i] * (double)x[r * m + i];
-            }
+            for (int64_t i = 0; i < m; i++) { sum += (double)x[r * m + i] * (double)x[r * m + i]; }
             for (int64_t i = 0; i < m; i++) {
                 want[r * m + i] =
                     (double)x[r * m + i] / sqrt(sum / (double)m + (double)1e-3f) * (double)w[i];
@@ -214,9 +208,7 @@ static void weight_types(void **state) {
     bench b = bench_open_kind(kind, 2);
     uint8_t *bytes = ckvc_alloc(65536 * 4 + 1, 1);
     int32_t *ids = ckvc_alloc(65536, sizeof *ids);
-    for (int i = 0; i < 65536; i++) {
-        ids[i] = i;
-    }
+    for (int i = 0; i < 65536; i++) { ids[i] = i; }
     be_buf *x = buffer(b.be, 65536, NULL);
     for (int type = 0; type < 3; type++) {
         for (uint32_t i = 0; i < 65536; i++) {
@@ -288,24 +280,16 @@ static void naive_row(const attention_case *c, const float *q, const float **k, 
     double *e = ckvc_alloc((size_t)n, sizeof *e), max = -INFINITY, sum = 0;
     for (int64_t t = 0; t < n; t++) {
         e[t] = 0;
-        for (int32_t i = 0; i < d; i++) {
-            e[t] += (double)q[i] * (double)k[t][i];
-        }
+        for (int32_t i = 0; i < d; i++) { e[t] += (double)q[i] * (double)k[t][i]; }
         e[t] *= (double)c->s.scale;
         max = fmax(max, e[t]);
     }
-    for (int64_t t = 0; t < n; t++) {
-        sum += e[t] = exp(e[t] - max);
-    }
+    for (int64_t t = 0; t < n; t++) { sum += e[t] = exp(e[t] - max); }
     for (int32_t i = 0; i < d; i++) {
         out[i] = 0;
-        for (int64_t t = 0; t < n; t++) {
-            out[i] += e[t] / sum * (double)v[t][i];
-        }
+        for (int64_t t = 0; t < n; t++) { out[i] += e[t] / sum * (double)v[t][i]; }
     }
-    for (int64_t t = 0; weights && t < n; t++) {
-        weights[t] = e[t] / sum;
-    }
+    for (int64_t t = 0; weights && t < n; t++) { weights[t] = e[t] / sum; }
     free(e);
 }
 
@@ -439,9 +423,7 @@ static void attention(void **state) {
         uint32_t *positions = ckvc_alloc((size_t)(g_count * c.n + 1), sizeof *positions);
         uint32_t shared_offsets[2] = {0, 0}, empty_offsets[2] = {0, 0}, offsets[9] = {0};
         uint32_t n_shared = 0;
-        for (int64_t t = 0; t < c.n; t += t % 3 + 1) {
-            positions[n_shared++] = (uint32_t)t;
-        }
+        for (int64_t t = 0; t < c.n; t += t % 3 + 1) { positions[n_shared++] = (uint32_t)t; }
         shared_offsets[1] = n_shared;
         uint32_t *per_head = ckvc_alloc((size_t)(g_count * c.n + 1), sizeof *per_head);
         for (int32_t g = 0; g < g_count; g++) {
@@ -480,9 +462,7 @@ static void attention(void **state) {
             free(got);
         }
         be_buf *const bufs[] = {q, out, prompt.k, prompt.v, rows_of.own.k, rows_of.own.v};
-        for (size_t x = 0; x < 6; x++) {
-            b.be->ops->buf_free(b.be, bufs[x]);
-        }
+        for (size_t x = 0; x < 6; x++) { b.be->ops->buf_free(b.be, bufs[x]); }
         free(want), free(want_mass), free(mass), free(norm), free(positions), free(per_head);
         attention_free(&c);
         bench_close(&b);
@@ -497,9 +477,7 @@ static void rope(void **state) {
     bench b = bench_open_kind(kind, 2);
     const be_attention_shape s = {H, G, D, 0, 1};
     double inv_freq[D / 2];
-    for (int i = 0; i < D / 2; i++) {
-        inv_freq[i] = pow(10000.0, -2.0 * i / D);
-    }
+    for (int i = 0; i < D / 2; i++) { inv_freq[i] = pow(10000.0, -2.0 * i / D); }
     float *q = values(ROWS * H * D, 1), *k = values(ROWS * G * D, 1), *v = values(ROWS * G * D, 1),
           *junk = values(2 * G * CAP * D, 1);
     be_buf *bq = buffer(b.be, ROWS * H * D, q), *bk = buffer(b.be, ROWS * G * D, k),
@@ -545,9 +523,7 @@ static void rope(void **state) {
         assert_true(got_k[(g * CAP + 128) * D] == junk[(g * CAP + 128) * D]);
     }
     be_buf *const bufs[] = {bq, bk, bv, ck, cv};
-    for (size_t i = 0; i < 5; i++) {
-        b.be->ops->buf_free(b.be, bufs[i]);
-    }
+    for (size_t i = 0; i < 5; i++) { b.be->ops->buf_free(b.be, bufs[i]); }
     free(q), free(k), free(v), free(junk), free(got_q), free(got_k), free(got_v);
     bench_close(&b);
 }
@@ -567,9 +543,7 @@ static void row_does_not_depend_on_batch_or_threads(void **state) {
     double first_nll[KEEP];
     int32_t target[MAX] = {0};
     uint32_t offsets[2] = {0, 40}, positions[40];
-    for (uint32_t i = 0; i < 40; i++) {
-        positions[i] = i * 7;
-    }
+    for (uint32_t i = 0; i < 40; i++) { positions[i] = i * 7; }
     const kept_set kept = {1, offsets, positions};
     const be_lane lane = {0, 0, &kept};
     const be_attention_shape s = {H, G, D, 0, 0.17f};
@@ -599,9 +573,7 @@ static void row_does_not_depend_on_batch_or_threads(void **state) {
         if (run == 0) { memcpy(first_nll, nll, sizeof first_nll); }
         assert_memory_equal(first_nll, nll, sizeof first_nll);
         be_buf *const bufs[] = {bx, by, out[0], out[1], cache.k, cache.v};
-        for (size_t i = 0; i < 6; i++) {
-            b.be->ops->buf_free(b.be, bufs[i]);
-        }
+        for (size_t i = 0; i < 6; i++) { b.be->ops->buf_free(b.be, bufs[i]); }
         b.be->ops->weight_free(b.be, bw);
         b.be->ops->weight_free(b.be, bh);
         bench_close(&b);

@@ -86,9 +86,7 @@ static void rounding(void **state) {
 
 static float *rounded_all(const float *x, size_t n) {
     float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = rounded(x[i]);
-    }
+    for (size_t i = 0; i < n; i++) { v[i] = rounded(x[i]); }
     return v;
 }
 
@@ -190,9 +188,7 @@ static void rows_alone(cpu_products way) {
         float *w = values((size_t)(OUT * n_in), 1), *x = values((size_t)(N * n_in), 1);
         float *y = ckvc_alloc(N * OUT, sizeof *y), *other = ckvc_alloc(N * OUT, sizeof *y);
         int place[N];
-        for (int r = 0; r < N; r++) {
-            place[r] = r;
-        }
+        for (int r = 0; r < N; r++) { place[r] = r; }
         ordered_product(way, 1, 1, place, N, w, OUT, n_in, x, y);
         for (int threads = 2; threads <= 16; threads *= 2) {
             ordered_product(way, threads, 10, place, N, w, OUT, n_in, x, other);
@@ -224,16 +220,12 @@ static void heads(cpu_products way) {
     ckvc_err err = {0};
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 128 * IN, x);
-    for (int i = 0; i < ROWS; i++) {
-        target[i] = i * 997 % VOCAB;
-    }
+    for (int i = 0; i < ROWS; i++) { target[i] = i * 997 % VOCAB; }
     assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, ROWS, 1}, target, nll), CKVC_OK);
     for (int r = 0; r < ROWS; r++) {
         double sum = 0;
         oracle(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN, false);
-        for (int v = 0; v < VOCAB; v++) {
-            sum += exp(want[v]);
-        }
+        for (int v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
         assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-6);
     }
     assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, logits, &err), CKVC_OK);
@@ -276,9 +268,7 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
     assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
-    for (int i = 0; i < T + C; i++) {
-        ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab;
-    }
+    for (int i = 0; i < T + C; i++) { ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab; }
     ckvc_alloc_forbid("a prompt in bf16");
     assert_int_equal(
         session_prefill(s, &(prefill_input){ids, T, T + C, W, CKVC_ALPHA_PAPER}, &stats, &err),
@@ -290,9 +280,7 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
     const int32_t n_layers = model_get_shape(m)->n_layers;
     assert_true(n_layers >= LANES - 1);
     static uint32_t everything[T];
-    for (uint32_t t = 0; t < T; t++) {
-        everything[t] = t;
-    }
+    for (uint32_t t = 0; t < T; t++) { everything[t] = t; }
     static const uint32_t all[2] = {0, T};
     kept_set kept[LANES], sets[64];
     rollout_lane lanes[LANES] = {{.parent = -1}};
@@ -334,9 +322,7 @@ static void whole_model(cpu_products way) {
     assert_memory_equal(&one, &three, sizeof one);
     run(way, 2, 1, &tight); /* layers take turns */
     assert_memory_equal(&one, &tight, sizeof one);
-    for (int i = 0; i < C; i++) {
-        assert_true(isfinite(one.full[i]));
-    }
+    for (int i = 0; i < C; i++) { assert_true(isfinite(one.full[i])); }
 }
 
 /* Every test by every road: emulated, oneDNN's float32, and the best that this machine has. */
@@ -414,9 +400,7 @@ static void measured_error(void **state) {
                               .n_continuation = 12};
     }
     prompt_list list = {.items = prompts};
-    while (list.n < N) {
-        prompts_add(&list);
-    }
+    while (list.n < N) { prompts_add(&list); }
     const bench_error_options o = {
         .window = W, .budget = 0.25, .variants = -1, .memory = (size_t)1 << 30, .seed = 1};
     const model_shape *s = model_get_shape(reference);

@@ -31,23 +31,17 @@ WIDE INLINE wide wide_load(const float *p) {
 }
 
 /* Wide arguments go by address: how they are passed by value has changed between compilers. */
-WIDE INLINE void wide_store(float *p, const wide *v) {
-    memcpy(p, v, sizeof *v);
-}
+WIDE INLINE void wide_store(float *p, const wide *v) { memcpy(p, v, sizeof *v); }
 
 WIDE INLINE wide wide_fma(const wide *a, const wide *b, const wide *c) {
     wide v = *c;
-    for (int i = 0; i < 16; i++) {
-        v[i] = __builtin_fmaf((*a)[i], (*b)[i], v[i]);
-    }
+    for (int i = 0; i < 16; i++) { v[i] = __builtin_fmaf((*a)[i], (*b)[i], v[i]); }
     return v;
 }
 
 WIDE INLINE wide wide_max(const wide *a, const wide *b) {
     wide v = *a;
-    for (int i = 0; i < 16; i++) {
-        v[i] = v[i] > (*b)[i] ? v[i] : (*b)[i];
-    }
+    for (int i = 0; i < 16; i++) { v[i] = v[i] > (*b)[i] ? v[i] : (*b)[i]; }
     return v;
 }
 
@@ -68,9 +62,7 @@ static ckvc_rng rng;
 
 static float *values(size_t n, double scale) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) {
-        v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale);
-    }
+    for (size_t i = 0; i < n; i++) { v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale); }
     return v;
 }
 
@@ -171,9 +163,7 @@ static void attention_of_every_width(void **state) {
                 }
                 max = e[t] > max ? e[t] : max;
             }
-            for (int64_t t = span[r].lo; t < span[r].hi; t++) {
-                sum += e[t] = exp(e[t] - max);
-            }
+            for (int64_t t = span[r].lo; t < span[r].hi; t++) { sum += e[t] = exp(e[t] - max); }
             for (int64_t i = 0; i < d; i++) {
                 want = 0;
                 for (int64_t t = span[r].lo; t < span[r].hi; t++) {
@@ -184,9 +174,7 @@ static void attention_of_every_width(void **state) {
                 assert_true(r < cases[k].rows || got[0][r * stride + i] == 0.0f);
             }
         }
-        for (int i = 0; i < n_list; i++) {
-            free(got[i]);
-        }
+        for (int i = 0; i < n_list; i++) { free(got[i]); }
         free(q), free(keys), free(v), free(scratch);
     }
 }
@@ -204,12 +192,8 @@ static void sum_of_exponentials(void **state) {
             assert_memory_equal(&max[i], &max[0], sizeof *max);
         }
         float top = x[0];
-        for (int64_t i = 0; i < n; i++) {
-            top = x[i] > top ? x[i] : top;
-        }
-        for (int64_t i = 0; i < n; i++) {
-            want += exp((double)x[i] - (double)top);
-        }
+        for (int64_t i = 0; i < n; i++) { top = x[i] > top ? x[i] : top; }
+        for (int64_t i = 0; i < n; i++) { want += exp((double)x[i] - (double)top); }
         assert_true(max[0] == top && fabs(sum[0] - want) <= 1e-6 * want);
         x[n / 2] = NAN;
         assert_true(isnan(list[0]->exp_sum(x, n, max)));
@@ -228,9 +212,7 @@ static void attention_keeps_nan(void **state) {
           *scratch = values(cpu_fma_scratch(D), 1);
     float out[BE_ROW_TILE * D];
     row_span span[BE_ROW_TILE];
-    for (int r = 0; r < BE_ROW_TILE; r++) {
-        span[r] = (row_span){0, N - BE_ROW_TILE + 1 + r};
-    }
+    for (int r = 0; r < BE_ROW_TILE; r++) { span[r] = (row_span){0, N - BE_ROW_TILE + 1 + r}; }
     keys[(N - 20) * D + 3] = NAN;
     for (int i = 0; i < n_list; i++) {
         list[i]->attend(D, 1.0f, q, D, (key_run[2]){{keys, v, N}, {0}}, span, out, scratch);

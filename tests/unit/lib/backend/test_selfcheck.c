@@ -126,9 +126,7 @@ static void same_model_on_every_width(void **state) {
         assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
         const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16};
         assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
-        for (int t = 0; t < T + C; t++) {
-            ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab;
-        }
+        for (int t = 0; t < T + C; t++) { ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab; }
         assert_int_equal(
             session_prefill(s, &(prefill_input){ids, T, T + C, 16, CKVC_ALPHA_PAPER}, &stats, &err),
             CKVC_OK);

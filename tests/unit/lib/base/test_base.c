@@ -93,22 +93,16 @@ static void test_rng(void **state) {
     assert_true(sum / 1e5 > 0.984 && sum / 1e5 < 1.016);
     assert_true(square / 1e5 - 1 > 0.95 && square / 1e5 - 1 < 1.05);
     uint32_t items[50], seen[50] = {0};
-    for (uint32_t i = 0; i < 50; i++) {
-        items[i] = i;
-    }
+    for (uint32_t i = 0; i < 50; i++) { items[i] = i; }
     ckvc_rng_shuffle_u32(&r, items, 50);
     int moved = 0;
     for (uint32_t i = 0; i < 50; i++) {
         seen[items[i]]++;
         moved += items[i] != i;
     }
-    for (uint32_t i = 0; i < 50; i++) {
-        assert_int_equal(seen[i], 1);
-    }
+    for (uint32_t i = 0; i < 50; i++) { assert_int_equal(seen[i], 1); }
     assert_true(moved > 30);
-    for (int i = 0; i < 1000; i++) {
-        assert_true(ckvc_rng_below(&r, 7) < 7);
-    }
+    for (int i = 0; i < 1000; i++) { assert_true(ckvc_rng_below(&r, 7) < 7); }
 }
 
 enum { TASKS = 1000 };
@@ -125,12 +119,8 @@ static void test_pool(void **state) {
         ckvc_pool *pool;
         assert_int_equal(ckvc_pool_create(threads, &pool, &err), CKVC_OK);
         memset(done, 0, sizeof done);
-        for (int round = 0; round < 50; round++) {
-            ckvc_pool_run(pool, TASKS, count_task, done);
-        }
-        for (int i = 0; i < TASKS; i++) {
-            assert_int_equal(atomic_load(&done[i]), 50);
-        }
+        for (int round = 0; round < 50; round++) { ckvc_pool_run(pool, TASKS, count_task, done); }
+        for (int i = 0; i < TASKS; i++) { assert_int_equal(atomic_load(&done[i]), 50); }
         ckvc_pool_destroy(pool);
     }
     ckvc_err err = {0};
@@ -207,9 +197,7 @@ static int ending(void (*fn)(void)) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void allocate_overflow(void) {
-    free(ckvc_alloc(SIZE_MAX / 2, 4));
-}
+static void allocate_overflow(void) { free(ckvc_alloc(SIZE_MAX / 2, 4)); }
 
 #if !defined(__SANITIZE_ADDRESS__) &&                                                              \
     !defined(__SANITIZE_THREAD__) /* their malloc has its own end */

@@ -234,9 +234,7 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
     FILE *f = fopen(in_temp_folder("model.safetensors"), "wb");
     assert_non_null(f);
     uint8_t length[8] = {0};
-    for (int i = 0; i < 8; i++) {
-        length[i] = (uint8_t)((uint64_t)at >> 8 * i);
-    }
+    for (int i = 0; i < 8; i++) { length[i] = (uint8_t)((uint64_t)at >> 8 * i); }
     fwrite(length, 1, 8, f);
     fwrite(header, 1, at, f);
     for (size_t i = 0; i < n; i++) {
@@ -299,9 +297,7 @@ static void fused_with_biases(void **state) {
     "\"vocab_size\":30,\"max_position_embeddings\":128}"
     int32_t ids[N];
     double fused[N], split[N];
-    for (int i = 0; i < N; i++) {
-        ids[i] = (int32_t)ckvc_rng_below(&rng, V);
-    }
+    for (int i = 0; i < N; i++) { ids[i] = (int32_t)ckvc_rng_below(&rng, V); }
     const tensor_out internlm2[] = {
         {"model.tok_embeddings.weight", V, M, ends},
         {"output.weight", V, M, ends + V * M},
@@ -344,9 +340,7 @@ static void fused_with_biases(void **state) {
     o = open_model(temp_folder, 2, 0);
     score(&o, ids, N, split);
     close_model(&o);
-    for (int i = 0; i < N - 1; i++) {
-        assert_true(fused[i] == split[i] && isfinite(fused[i]));
-    }
+    for (int i = 0; i < N - 1; i++) { assert_true(fused[i] == split[i] && isfinite(fused[i])); }
 }
 
 /* ---- one base for prompt and continuation ---- */
@@ -364,14 +358,10 @@ static void dynamic_base(void **state) {
     worst w = {"one base", 0};
     score(&o, ids, n, whole);
     continue_after(&o, ids, n - 30, n, NULL, tail);
-    for (int64_t i = 0; i < 30; i++) {
-        compare(&w, tail[i], whole[n - 31 + i], 1e-4);
-    }
+    for (int64_t i = 0; i < 30; i++) { compare(&w, tail[i], whole[n - 31 + i], 1e-4); }
     score(&o, ids, 100, inside); /* a shorter sequence afterwards has the plain base again */
     continue_after(&o, ids, 80, 100, NULL, tail);
-    for (int64_t i = 0; i < 20; i++) {
-        compare(&w, tail[i], inside[79 + i], 1e-4);
-    }
+    for (int64_t i = 0; i < 20; i++) { compare(&w, tail[i], inside[79 + i], 1e-4); }
     assert_true(fabs(inside[98] - whole[98]) > 1e-3);
     close_model(&o);
     free(ids);

@@ -35,9 +35,7 @@ static sets sets_create(int32_t n_layers, int64_t n_tokens) {
 }
 
 static void sets_free(sets *s) {
-    for (int32_t l = 0; l < s->n_layers; l++) {
-        free(s->positions[l]);
-    }
+    for (int32_t l = 0; l < s->n_layers; l++) { free(s->positions[l]); }
     free(s->positions);
     free(s->offsets);
     free(s->layer);
@@ -241,9 +239,7 @@ static void alpha_identities(void **state) {
                        &s, &err),
         CKVC_OK);
     int32_t ids[150];
-    for (int i = 0; i < 150; i++) {
-        ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096;
-    }
+    for (int i = 0; i < 150; i++) { ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096; }
     for (size_t k = 0; k < 4; k++) {
         const int64_t window = windows[k];
         prefill_stats st;
@@ -295,14 +291,10 @@ static void same_bytes(void **state) {
     double first[C], first_alpha[T];
     float first_rho[8 * 3 * T];
     int32_t ids[T + C];
-    for (int i = 0; i < T + C; i++) {
-        ids[i] = (i * 53 + i * i * 7) % 4096;
-    }
+    for (int i = 0; i < T + C; i++) { ids[i] = (i * 53 + i * i * 7) % 4096; }
     const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 17, 90, 130};
     kept_set kept[8];
-    for (int l = 0; l < 8; l++) {
-        kept[l] = (kept_set){1, offsets, positions};
-    }
+    for (int l = 0; l < 8; l++) { kept[l] = (kept_set){1, offsets, positions}; }
     for (int run = 0; run < 4; run++) {
         ckvc_err err = {0};
         bench b = bench_open(run % 3 + 1);
@@ -319,9 +311,7 @@ static void same_bytes(void **state) {
                          CKVC_OK);
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
-            for (int i = 0; i < T + 100; i++) {
-                other[i] = (i * 97) % 4096;
-            }
+            for (int i = 0; i < T + 100; i++) { other[i] = (i * 97) % 4096; }
             assert_int_equal(
                 session_prefill(s, &(prefill_input){other, T + 100, T + 150, 32, CKVC_ALPHA_PAPER},
                                 &st, &err),
@@ -359,9 +349,7 @@ static void continuation_equals_one_piece(void **state) {
     prefill_stats st;
     int32_t ids[T + C];
     double whole[T + C], nll[C];
-    for (int i = 0; i < T + C; i++) {
-        ids[i] = (i * 41 + i * i * 13) % 4096;
-    }
+    for (int i = 0; i < T + C; i++) { ids[i] = (i * 41 + i * i * 13) % 4096; }
     assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
     assert_int_equal(
         session_create(

@@ -21,9 +21,7 @@ static void blocks_of_every_type(void **state) {
         enum { BLOCKS = 40 };
         static uint8_t data[BLOCKS * 210];
         static float out[BLOCKS * 256];
-        for (int b = 0; b < BLOCKS; b++) {
-            random_block(&rng, k, data + (size_t)b * block.bytes);
-        }
+        for (int b = 0; b < BLOCKS; b++) { random_block(&rng, k, data + (size_t)b * block.bytes); }
         const tensor_view t = {.type = quantised[k].type,
                                .rank = 2,
                                .dims = {BLOCKS / 2, 2 * (int64_t)block.values},

@@ -222,12 +222,8 @@ static void test_extent_by_layer(void **state) {
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 0, 0);
-    for (int i = 0; i < T; i++) {
-        alpha[i] = (float)(3.0 * ckvc_rng_double(&rng));
-    }
-    for (int i = 0; i < L * G * T; i++) {
-        rho[i] = (float)(0.5 + ckvc_rng_double(&rng));
-    }
+    for (int i = 0; i < T; i++) { alpha[i] = (float)(3.0 * ckvc_rng_double(&rng)); }
+    for (int i = 0; i < L * G * T; i++) { rho[i] = (float)(0.5 + ckvc_rng_double(&rng)); }
     const int64_t limits[] = {-1, 1, 20, 1000};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         ckvc_table *t;

@@ -143,12 +143,8 @@ static void test_retain_many(void **state) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T_MAX, A));
-    for (int a = 0; a < A; a++) {
-        weights[a] = ckvc_head_action(a);
-    }
-    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) {
-        taus[a] = ckvc_gate_action(a);
-    }
+    for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
+    for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { taus[a] = ckvc_gate_action(a); }
     for (int round = 0; round < 3000; round++) {
         const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, T_MAX - 1),
                        G = 1 + (uint32_t)ckvc_rng_below(&rng, G_MAX);
@@ -166,17 +162,13 @@ static void test_retain_many(void **state) {
                          ? 0.25f + (float)ckvc_rng_below(&rng, levels) * (1.5f / (float)levels)
                          : 1.0f;
         }
-        for (uint32_t i = 0; i < G; i++) {
-            w[i] = weights[ckvc_rng_below(&rng, A)];
-        }
+        for (uint32_t i = 0; i < G; i++) { w[i] = weights[ckvc_rng_below(&rng, A)]; }
         const double tau = taus[ckvc_rng_below(&rng, CKVC_GATE_ACTIONS)];
 
         const double base = w[g];
         w[g] = 0.0;
         ckvc_utility(T, G, alpha, rho, w, others);
-        for (uint32_t t = 0; t < T; t++) {
-            own[t] = (double)alpha[t] * (double)rho[g * T + t];
-        }
+        for (uint32_t t = 0; t < T; t++) { own[t] = (double)alpha[t] * (double)rho[g * T + t]; }
         ckvc_retain_heads(&r, T, others, own, weights, A, tau, B, keep_window);
         for (uint32_t i = 0; i < A; i++) {
             const uint32_t a = (i * 11 + (uint32_t)round) % A; /* in any order */
@@ -213,9 +205,7 @@ static void test_retain_many_cost(void **state) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 10, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T, A));
-    for (int a = 0; a < A; a++) {
-        weights[a] = ckvc_head_action(a);
-    }
+    for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (uint32_t t = 0; t < T; t++) {
         own[t] = (double)(float)(ckvc_rng_double(&rng) * 2) *
                  (double)(float)(0.5 + ckvc_rng_double(&rng));
@@ -226,15 +216,11 @@ static void test_retain_many_cost(void **state) {
     /* a pass, quickselect's few passes over each list of candidates, and sorting B twice (2 n log2
      * n comparisons for a heap) */
     assert_true(state_work < (uint64_t)T * 13 + 2 * 3 * B * 9);
-    for (uint32_t a = 0; a < A; a++) {
-        assert_int_equal(ckvc_retain_action(&r, a, kept, &n), B);
-    }
+    for (uint32_t a = 0; a < A; a++) { assert_int_equal(ckvc_retain_action(&r, a, kept, &n), B); }
     assert_true(r.work - state_work <= A * (2 * B + 2 + T / 64 + 1));
     const uint64_t before = r.work;
     ckvc_retain_gates(&r, T, others, weights, A, B, 0);
-    for (uint32_t a = 0; a < A; a++) {
-        ckvc_retain_action(&r, a, kept, &n);
-    }
+    for (uint32_t a = 0; a < A; a++) { ckvc_retain_action(&r, a, kept, &n); }
     assert_true(r.work - before < (uint64_t)T * 7 + 3 * B * 9 + A * (B + 2 + T / 64 + 1));
     printf("retain_many: T %d, B %d: a head's state %llu steps, an action %llu\n", T, B,
            (unsigned long long)state_work, (unsigned long long)(before - state_work) / A);
@@ -257,13 +243,9 @@ static void test_retain_patterns(void **state) {
         assert_int_equal(ckvc_retain(T, u, -INFINITY, B, 0, kept, &n_cand, scratch), B);
         assert_int_equal(n_cand, T);
         if (pattern < 2) {
-            for (uint32_t i = 0; i < B; i++) {
-                assert_int_equal(kept[i], T - B + i);
-            }
+            for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], T - B + i); }
         } else if (pattern == 2) {
-            for (uint32_t i = 0; i < B; i++) {
-                assert_int_equal(kept[i], i);
-            }
+            for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], i); }
         }
     }
     free(u);
@@ -318,9 +300,7 @@ static void test_budget(void **state) {
 static void test_grid_index(void **state) {
     (void)state;
     double grid[29];
-    for (int a = 0; a < 29; a++) {
-        grid[a] = (32 + a) / 40.0;
-    }
+    for (int a = 0; a < 29; a++) { grid[a] = (32 + a) / 40.0; }
     for (int a = 0; a < 29; a++) {
         assert_int_equal(ckvc_grid_index(grid, 29, (float)grid[a]), a);
         assert_int_equal(ckvc_grid_index(grid, 29, nextafterf((float)grid[a], 9.0f)), -1);
@@ -351,20 +331,12 @@ static void test_table_check(void **state) {
     char message[256] = "";
     assert_non_null(t);
     t->window = 8;
-    for (int a = 0; a < 29; a++) {
-        t->head_grid[a] = (32 + a) / 40.0;
-    }
-    for (int a = 0; a < 21; a++) {
-        t->gate_grid[a] = (80 + a) / 100.0;
-    }
+    for (int a = 0; a < 29; a++) { t->head_grid[a] = (32 + a) / 40.0; }
+    for (int a = 0; a < 21; a++) { t->gate_grid[a] = (80 + a) / 100.0; }
     t->budgets[0] = 0.25;
     t->budgets[1] = 64;
-    for (int i = 0; i < 12; i++) {
-        t->weight[i] = (float)t->head_grid[i];
-    }
-    for (int i = 0; i < 32; i++) {
-        t->tau[i] = (float)t->gate_grid[i % 21];
-    }
+    for (int i = 0; i < 12; i++) { t->weight[i] = (float)t->head_grid[i]; }
+    for (int i = 0; i < 32; i++) { t->tau[i] = (float)t->gate_grid[i % 21]; }
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
 #define BREACH(lvalue, bad, section)                                                               \
     do {                                                                                           \

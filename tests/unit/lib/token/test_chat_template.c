@@ -30,9 +30,7 @@ static tokenizer *make_tokenizer(const char *const *special, bool bos) {
         s->pieces[i] =
             (token_piece){.text = {ckvc_strdup(letters[i]), strlen(letters[i])}, .id = (int32_t)i};
     }
-    while (special[s->n_added]) {
-        s->n_added++;
-    }
+    while (special[s->n_added]) { s->n_added++; }
     s->added = ckvc_calloc(s->n_added, sizeof *s->added);
     for (size_t i = 0; i < s->n_added; i++) {
         s->added[i] = (token_added){.text = {ckvc_strdup(special[i]), strlen(special[i])},
@@ -95,9 +93,7 @@ static void rendered_as_by_jinja(void **state) {
                      *want = json_object_get(c, "text");
         const char *style = json_string_value(json_object_get(c, "style"));
         size_t f = 0;
-        while (f < N_FAMILIES && strcmp(families[f].style, style) != 0) {
-            f++;
-        }
+        while (f < N_FAMILIES && strcmp(families[f].style, style) != 0) { f++; }
         assert_true(f < N_FAMILIES);
         n_seen[f]++;
         tokenizer *tok = make_tokenizer(families[f].tokens, true);
@@ -134,9 +130,7 @@ static void rendered_as_by_jinja(void **state) {
             size_t n_ids;
             int n_bos = 0;
             assert_int_equal(tokenizer_encode(tok, text, size, false, &ids, &n_ids, &err), CKVC_OK);
-            for (size_t k = 0; k < n_ids; k++) {
-                n_bos += ids[k] == 10;
-            }
+            for (size_t k = 0; k < n_ids; k++) { n_bos += ids[k] == 10; }
             assert_int_equal(n_bos, families[f].n_bos);
             assert_true(n_bos == 0 || ids[0] == 10);
             free(ids);
@@ -144,9 +138,7 @@ static void rendered_as_by_jinja(void **state) {
         free(text);
         tokenizer_free(tok);
     }
-    for (size_t f = 0; f < N_FAMILIES; f++) {
-        assert_true(n_seen[f] >= 10);
-    }
+    for (size_t f = 0; f < N_FAMILIES; f++) { assert_true(n_seen[f] >= 10); }
     json_decref(root);
 }
 

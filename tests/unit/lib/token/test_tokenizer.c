@@ -134,9 +134,7 @@ static void encodes_to(const char *json, const char *text, bool special, size_t 
     size_t n_ids;
     assert_int_equal(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err), CKVC_OK);
     assert_int_equal(n_ids, n);
-    for (size_t i = 0; i < n; i++) {
-        assert_int_equal(ids[i], want[i]);
-    }
+    for (size_t i = 0; i < n; i++) { assert_int_equal(ids[i], want[i]); }
     free(ids);
     tokenizer_free(t);
 }
@@ -373,9 +371,7 @@ static void long_words(void **state) {
     (void)state;
     enum { N = 1000000 };
     char *text = malloc(N);
-    for (size_t i = 0; i < N; i++) {
-        text[i] = "aab"[i % 3];
-    }
+    for (size_t i = 0; i < N; i++) { text[i] = "aab"[i % 3]; }
     put("tokenizer.json", HEAD BYTE_LEVEL MODEL);
     tokenizer *t;
     ckvc_err err;
@@ -423,9 +419,7 @@ static void greedy_files(void **state) {
     ckvc_buffer file = {0};
     memset(text, 'a', N);
     ckvc_buffer_text(&file, "{\"added_tokens\":[{\"id\":9,\"content\":\"");
-    for (int i = 0; i < LONG; i++) {
-        ckvc_buffer_text(&file, "a");
-    }
+    for (int i = 0; i < LONG; i++) { ckvc_buffer_text(&file, "a"); }
     ckvc_buffer_text(&file, "!\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,"
                             "\"normalized\":false,\"special\":true}]," BYTE_LEVEL MODEL);
     assert_true(encode_timed((char *)file.data, text, N, &status, &err) <
@@ -452,13 +446,9 @@ static void greedy_files(void **state) {
                             "\"lstrip\":false,\"rstrip\":false,"
                             "\"normalized\":false,\"special\":true}],\"normalizer\":{\"type\":"
                             "\"Prepend\",\"prepend\":\"");
-    for (int i = 0; i < LONG; i++) {
-        ckvc_buffer_text(&file, "b");
-    }
+    for (int i = 0; i < LONG; i++) { ckvc_buffer_text(&file, "b"); }
     ckvc_buffer_text(&file, "\"}," BYTE_LEVEL MODEL);
-    for (int i = 1; i < N; i += 2) {
-        text[i] = '!';
-    }
+    for (int i = 1; i < N; i += 2) { text[i] = '!'; }
     assert_true(encode_timed((char *)file.data, text, N, &status, &err) <
                 10.0); /* a prefix of 20,000 bytes at 100,000 places */
     assert_int_equal(status, CKVC_E_DATA);

@@ -42,9 +42,7 @@ static const char *malformed(const char *p) {
         bool closing = *p == '/';
         p += closing;
         char name[32] = "";
-        for (size_t n = 0; isalnum((unsigned char)*p) && n < 31; n++) {
-            name[n] = *p++;
-        }
+        for (size_t n = 0; isalnum((unsigned char)*p) && n < 31; n++) { name[n] = *p++; }
         if (!*name) { return start; }
         if (closing) {
             if (*p++ != '>' || depth == 0 || strcmp(open[--depth], name) != 0) { return start; }
@@ -52,9 +50,7 @@ static const char *malformed(const char *p) {
         }
         bool empty = false;
         for (;;) {
-            while (isspace((unsigned char)*p)) {
-                p++;
-            }
+            while (isspace((unsigned char)*p)) { p++; }
             if (*p == '/' && p[1] == '>') {
                 empty = true;
                 p += 2;
@@ -64,9 +60,7 @@ static const char *malformed(const char *p) {
                 p++;
                 break;
             }
-            while (isalnum((unsigned char)*p) || *p == '-' || *p == ':') {
-                p++;
-            }
+            while (isalnum((unsigned char)*p) || *p == '-' || *p == ':') { p++; }
             if (p[0] != '=' || p[1] != '"') { return start; }
             p += 2;
             while (*p && *p != '"') {
@@ -179,9 +173,7 @@ static void check_ticks(double lo, double hi, size_t want, size_t n, const doubl
     double ticks[SVG_TICKS_MAX];
     int got;
     assert_int_equal(svg_ticks(lo, hi, want, ticks, &got), n);
-    for (size_t i = 0; i < n; i++) {
-        assert_true(fabs(ticks[i] - expected[i]) < 1e-12);
-    }
+    for (size_t i = 0; i < n; i++) { assert_true(fabs(ticks[i] - expected[i]) < 1e-12); }
     if (n > 1) { assert_int_equal(got, decimals); }
 }
 
