@@ -17,7 +17,7 @@ OPT_release := -O3 -g
 OPT_debug := -O0 -g -DCKVC_DEBUG
 OPT_asan := -O1 -g -DCKVC_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -g -DCKVC_DEBUG -fsanitize=thread
-OPT_coverage := -O1 -g -DCKVC_DEBUG --coverage -include tests/tools/coverage.h
+OPT_coverage := -O1 -g -DCKVC_DEBUG --coverage -include tests/tools/gcov_dump.h
 VARIANT_FLAGS := $(OPT_$(strip $(VARIANT)))
 ifeq ($(VARIANT_FLAGS),)
 $(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan, coverage)
