@@ -1,6 +1,5 @@
 /* Forced in front of every source of `make coverage`: the program leaves by _exit, which runs no
  * exit handler, so that the counts are written first. */
 #include <unistd.h>
-#include <unistd.h>
 void __gcov_dump(void);
 #define _exit(code) (__gcov_dump(), _exit(code))
