@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-FACTORY = "lib/backend/backend.c"
+FACTORY = "lib/backend/backend_create.c"
 listed = ["git", "ls-files", "-co", "--exclude-standard", "--", "*.c", "*.h", "*.cu"]
 sources = [f for f in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split() if os.path.exists(f)]
 product = [f for f in sources if not f.startswith("tests/")]
