@@ -17,7 +17,7 @@ ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_li
     return status;
 }
 
-ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
+ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     ckvc_vfail(err, status, fmt, args);
@@ -25,7 +25,7 @@ ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     return status;
 }
 
-ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
+ckvc_status(ckvc_fail_errno)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     int saved = errno;
     if (!err || err->status != CKVC_OK) { return status; }
     char what[1024];
