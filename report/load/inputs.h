@@ -17,7 +17,7 @@
 #include "lib/base/names.h"
 #include "report/load/room.h"
 #include "report/load/score_series.h"
-#include "report/report.h"
+#include "report/load/report_options.h"
 
 /* A table's own records of one side, and its refits from resampled prompts (own_records.c). */
 typedef struct own_records {

@@ -318,3 +318,27 @@ stop_after() {
     limited score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy recent --out "$DIR/big.jsonl" -q
     [ ! -e "$DIR/big.ckvt" ] && [ ! -e "$DIR/big.jsonl" ]
 }
+
+@test "report: killed half way it is made whole by a rerun; the files are those of one that was not" {
+    "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$DIR/whole" -q
+    caught=0
+    for try in $(seq 30); do
+        out="$DIR/killed-$try"
+        "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$out" -q &
+        writer=$!
+        until [ -e "$out/report.unfinished" ] || ! kill -0 "$writer" 2>/dev/null; do :; done
+        until compgen -G "$out/*.svg" >/dev/null || ! kill -0 "$writer" 2>/dev/null; do :; done
+        kill -9 "$writer" 2>/dev/null || true
+        wait "$writer" || true
+        if [ -e "$out/report.unfinished" ]; then caught=$((caught + 1)); fi
+        if [ -e "$out/report.unfinished" ] || [ ! -e "$out/report.html" ]; then
+            touch "$out/report.html.tmp.1.1"
+            "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$out" -q
+            diff -r "$DIR/whole" "$out"
+        fi
+        [ "$caught" -lt 3 ] || break
+    done
+    [ "$caught" -gt 0 ]
+    run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" -q
+    [ "$status" -eq 73 ] # whole now: not without --force
+}

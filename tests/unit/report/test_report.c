@@ -6,11 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 
 #include "formats/table/table_file.h"
 #include "lib/base/files.h"
@@ -483,6 +485,65 @@ static void inputs_that_are_none(void **state) {
     assert_false(ckvc_is_dir(in("never"))); /* nothing is made for a report that cannot be */
 }
 
+static void copy_file(const char *from, const char *to) {
+    char *text = NULL;
+    size_t size;
+    ckvc_err err = {0};
+    assert_int_equal(ckvc_file_read(from, (size_t)1 << 26, &text, &size, &err), CKVC_OK);
+    assert_int_equal(ckvc_publish_bytes(to, text, size, true, &err), CKVC_OK);
+    free(text);
+}
+
+/* A report that was cut short, at any file, is replaced by a rerun; what others put there is not.
+ */
+static void cut_short(void **state) {
+    (void)state;
+    table_file *t = small("x", ones, true);
+    put(t, in("cut.ckvt"));
+    table_file_free(t);
+    char table[128], out[128]; /* in() gives of the last four calls */
+    snprintf(table, sizeof table, "%s", in("cut.ckvt"));
+    snprintf(out, sizeof out, "%s", in("cut"));
+    const char *inputs[] = {table};
+    const report_options o = {.inputs = inputs, .n_inputs = 1, .out = out, .layer_bins = 2};
+    ckvc_err err = {0};
+    char *a = NULL, *b = NULL;
+    assert_int_equal(ckvc_make_dirs(in("cut"), &err), CKVC_OK);
+    copy_file(in("cut.ckvt"), in("cut/weights-T1-b1.csv")); /* no report's */
+    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    assert_non_null(strstr(err.text, "exists already"));
+    assert_false(ckvc_file_exists(in("cut/report.unfinished")));
+    assert_int_equal(unlink(in("cut/weights-T1-b1.csv")), 0);
+    assert_int_equal(rmdir(in("cut")), 0); /* nothing else was written */
+    err = (ckvc_err){0};
+    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
+    assert_false(ckvc_file_exists(in("cut/report.unfinished")));
+    free(a);
+    free(b);
+    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    static const char *const gone[] = {"cut/report.html", "cut/report.json",
+                                       "cut/weights-T1-b1.svg"};
+    for (size_t i = 0; i < 4; i++) { /* in the order of the files, backwards */
+        copy_file(in("cut.ckvt"), in("cut/report.unfinished"));
+        copy_file(in("cut.ckvt"), in("cut/report.html.tmp.1.2"));
+        copy_file(in("cut.ckvt"), in("cut/mine.tmp.1.2"));
+        for (size_t k = 0; k < i; k++) { assert_int_equal(unlink(in(gone[k])), 0); }
+        err = (ckvc_err){0};
+        assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
+        free(a);
+        free(b);
+        for (size_t k = 0; k < 3; k++) { assert_true(ckvc_file_exists(in(gone[k]))); }
+        assert_false(ckvc_file_exists(in("cut/report.unfinished")));
+        assert_false(ckvc_file_exists(in("cut/report.html.tmp.1.2")));
+        assert_true(ckvc_file_exists(in("cut/mine.tmp.1.2")));
+    }
+    copy_file(in("cut.ckvt"), in("cut/report.unfinished"));
+    CKVC_AUTO(ckvc_close_at) int lock = open(in("cut/report.unfinished"), O_RDWR);
+    assert_int_equal(flock(lock, LOCK_EX), 0); /* it is being written */
+    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    assert_non_null(strstr(err.text, "another process"));
+}
+
 /* META's leak_check as it may come from outside, without scores: the check alone decides. */
 #define HASH(c)                                                                                    \
     c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c c  \
@@ -539,6 +600,7 @@ int main(void) {
                                        cmocka_unit_test(controls_and_references),
                                        cmocka_unit_test(rows_of_two_files),
                                        cmocka_unit_test(leak_checks),
+                                       cmocka_unit_test(cut_short),
                                        cmocka_unit_test(inputs_that_are_none)};
     return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -1,0 +1,24 @@
+/* What a report is asked for. */
+#ifndef CKVC_REPORT_OPTIONS_H
+#define CKVC_REPORT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct report_options {
+    /* tables (.ckvt) and run directories, in the order in which they are named T1, T2 ...; R1 ...
+     */
+    const char *const *inputs;
+    size_t n_inputs;
+    const char *const *scores; /* files of `ckvc score` */
+    size_t n_scores;
+    const char *out;     /* folder; made when missing */
+    bool force;          /* replace the files of an earlier report */
+    uint32_t layer_bins; /* groups of layers for Spearman, 1 to 64 */
+    uint32_t replicates; /* refits of the bootstrap over prompts, 0: none */
+    uint64_t seed;       /* of the bootstrap */
+    size_t memory_max;   /* bytes for the bootstrap's counts */
+} report_options;
+
+#endif
