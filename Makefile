@@ -1,6 +1,6 @@
 # ckvc: compiles KV-cache eviction policies offline. `make help` lists the targets.
 #
-# Variants (release, debug, asan, tsan, coverage) build in folders of their own under build/, so switching never rebuilds everything.
+# Variants (release, debug, asan, tsan, coverage) build in folders of their own, so switching never rebuilds everything.
 # No trailing comments after a := value: make keeps the spaces.
 
 VARIANT ?= release
