@@ -110,6 +110,11 @@ static ckvc_status bench(const verb_call *call, ckvc_err *err) {
         b.continuation = p->n_continuation;
         b.tokens = p->tokens;
     }
+    if (ckvc_budget_tokens(b.budget, (uint32_t)b.n_tokens) >= b.n_tokens) {
+        ckvc_warn("budget %.10g keeps all of the %lld tokens: nothing is evicted; give a smaller "
+                  "--budget",
+                  b.budget, (long long)b.n_tokens);
+    }
     CKVC_TRY(bench_run(j.e.be, j.e.model, &b, &j.csv, err));
     if (with_error) { CKVC_TRY(measure_error(&c->inputs, &j, &b, err)); }
     printf("# kernel %s, %d threads\n", j.e.be->kernel, ckvc_pool_threads(j.e.pool));

@@ -114,9 +114,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     const fit_cli *c = call->options;
     USAGE_IF(call->n == 0, "which records? name run directories or shard files");
     USAGE_IF(!c->out, "--out T.ckvt is needed: the table to write");
-    /* Said before the work, not after it. */
-    FAIL_IF(!c->force && ckvc_file_exists(c->out), CKVC_E_CREATE,
-            "%s: exists; name another --out, or overwrite it with --force", c->out);
+    CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); /* before the work, not after it */
     CKVC_AUTO(table_file_free_at) table_file *incoming = NULL;
     CKVC_AUTO(fit_result_free_at) fit_result *result = NULL;
     CKVC_AUTO(leak_checks_fini)

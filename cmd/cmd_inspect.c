@@ -1,4 +1,5 @@
 /* ckvc inspect and ckvc verify: what a table, shard, run, model or manifest is; check it whole. */
+#include <assert.h>
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
@@ -44,8 +45,7 @@ static ckvc_status look_at_run(const looking *c, const char *path, json_t **out,
     return CKVC_OK;
 }
 
-/* Besides what the files say: the tokenizer, and the chat template that --chat-template auto takes.
- */
+/* Besides what the files say: the tokenizer, and the template that --chat-template auto takes. */
 static ckvc_status look_at_model(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
@@ -127,11 +127,13 @@ static bool folder_has(const char *folder, const char *name) {
  * about the damage. */
 static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err *err) {
     struct stat s;
+    CKVC_TRY(model_path_check(path, err));
     CKVC_FAIL_ERRNO_IF(stat(path, &s) != 0, err, CKVC_E_NOINPUT, "%s", path);
     if (S_ISDIR(s.st_mode)) {
-        *out = folder_has(path, "run.json") ? &run : &model_dir;
-        FAIL_IF(*out != &run && !folder_has(path, "config.json"), CKVC_E_DATA,
+        const bool is_run = folder_has(path, "run.json");
+        FAIL_IF(!is_run && !folder_has(path, "config.json"), CKVC_E_DATA,
                 "%s: a folder with neither run.json (a run) nor config.json (a model)", path);
+        *out = is_run ? &run : &model_dir;
         return CKVC_OK;
     }
     FAIL_IF(!S_ISREG(s.st_mode), CKVC_E_DATA, "%s: not a regular file or folder", path);
@@ -162,10 +164,11 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
 static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     looking *c = call->options;
     const char *path = call->items[0];
-    const artifact *kind;
-    json_t *what;
+    const artifact *kind = NULL;
+    json_t *what = NULL;
     c->limits.max_window = 64;
     CKVC_TRY(artifact_of(path, &kind, err));
+    assert(kind);
     USAGE_IF(c->cells && kind != &table,
              "%s: --cells prints the sections of a table, and this is a %s", path, kind->name);
     CKVC_TRY(kind->look_at(c, path, &what, err));
@@ -187,7 +190,7 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
     const char *path = call->items[0];
     const artifact *kind = NULL;
     ckvc_status st = artifact_of(path, &kind, err);
-    if (st == CKVC_OK) { st = kind->look_at(c, path, NULL, err); }
+    if (kind) { st = kind->look_at(c, path, NULL, err); }
     if (c->json) {
         json_t *o = json_pack("{s:s, s:s?, s:b}", "file", path, "kind", kind ? kind->name : NULL,
                               "ok", st == CKVC_OK);
@@ -196,7 +199,7 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
             json_object_set_new(o, "error", json_string(err->text));
         }
         json_print(o);
-    } else if (st == CKVC_OK) {
+    } else if (kind && st == CKVC_OK) {
         printf("%s: ok, %s\n", path, kind->name);
     }
     return st;

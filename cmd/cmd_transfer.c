@@ -17,15 +17,15 @@ typedef struct transfer_cli {
 } transfer_cli;
 
 static ckvc_status parse_shape(const char *text, transfer_target *to, ckvc_err *err) {
-    unsigned L, G;
-    int end = 0;
-    USAGE_IF(sscanf(text, "%5u,%5u%n", &L, &G, &end) != 2 || text[end] || L < 1 || G < 1 ||
-                 L > CKVC_TABLE_MAX_EXTENT || G > CKVC_TABLE_MAX_EXTENT,
+    char *comma, *end;
+    const unsigned long L = strtoul(text, &comma, 10),
+                        G = *comma == ',' ? strtoul(comma + 1, &end, 10) : 0;
+    USAGE_IF(L < 1 || G < 1 || *end || L > CKVC_TABLE_MAX_EXTENT || G > CKVC_TABLE_MAX_EXTENT,
              "--to-shape: got '%s', wanted LAYERS,HEADS, each 1 to %u", text,
              CKVC_TABLE_MAX_EXTENT);
-    to->n_layers = L;
-    to->n_heads = to->n_query_heads =
-        G; /* how many query heads share a KV head is not known, and changes nothing */
+    to->n_layers = (uint32_t)L;
+    /* how many query heads share a KV head is not known, and changes nothing */
+    to->n_heads = to->n_query_heads = (uint32_t)G;
     return CKVC_OK;
 }
 

@@ -227,6 +227,7 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
         USAGE_IF(!is_choice(v->o->metavar, text), "%s: got '%s', wanted one of %s", where, text,
                  v->o->metavar);
         break;
+    case OPT_IS_INPUT:
     case OPT_IS_OUTPUT:
         USAGE_IF(!*text, "%s: got an empty name, wanted %s", where, v->o->metavar);
         break;
@@ -345,8 +346,10 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
 /* CKVC_MIN_CELL: min-cell; and back. */
 static void rename_word(char *word, bool to_variable) {
     for (char *p = word; *p; p++) {
-        *p = *p == '-' || *p == '_' ? (to_variable ? '_' : '-')
-                                    : (char)(to_variable ? toupper(*p) : tolower(*p));
+        const int c = (unsigned char)*p;
+        *p = (char)(c == '-' || c == '_' ? "-_"[to_variable]
+                    : to_variable        ? toupper(c)
+                                         : tolower(c));
     }
 }
 
@@ -417,6 +420,7 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
         }
         opt_value *at = NULL;
         CKVC_TRY(find_flag(v, word, n, &at, err));
+        assert(at);
         if (!value && at->o->type == OPT_IS_FLAG) { value = "true"; }
         USAGE_IF(!value && i + 1 >= argc, "--%s needs a value (%s)", at->o->name,
                  opt_metavar(at->o));

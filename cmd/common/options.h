@@ -50,7 +50,7 @@ typedef enum opt_type {
     OPT_IS_TEXT,
     OPT_IS_CHOICE,  /* one of metavar, "a|b|c"; without a preset the first */
     OPT_IS_SETTING, /* a field of a `setting`: the one whose option it is; preset: neutral */
-    OPT_IS_INPUT,   /* a path that is read */
+    OPT_IS_INPUT,   /* a path that is read; not "" */
     OPT_IS_OUTPUT,  /* a path that is written: not "", and nothing that is an input or inside one */
     OPT_IS_LIST,    /* --name a,b,c; may be repeated, values are appended */
     OPT_IS_INPUTS,  /* the same, of paths that are read */

@@ -8,7 +8,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 
-static verb_list all_verbs;
+static const verb *const *all_verbs; /* NULL after the last */
 static const char *config_path;
 static bool errors_as_json;
 
@@ -41,8 +41,8 @@ static bool table_has(const opt *table, const char *name, nearest *near) {
 }
 
 static bool some_verb_has(const char *name, nearest *near) {
-    for (size_t i = 0; i < all_verbs.n; i++) {
-        if (table_has(all_verbs.items[i]->options, name, near)) { return true; }
+    for (const verb *const *v = all_verbs; *v; v++) {
+        if (table_has((*v)->options, name, near)) { return true; }
     }
     return false;
 }
@@ -52,10 +52,10 @@ static const verb *find_verb(char **words, int n, int *n_words) {
     CKVC_AUTO_FREE char *two = ckvc_format("%s %s", words[0], n > 1 ? words[1] : "");
     const verb *one = NULL;
     *n_words = 2;
-    for (size_t i = 0; i < all_verbs.n; i++) {
-        const verb *v = all_verbs.items[i];
-        if (v->name && strcmp(v->name, two) == 0) { return v; }
-        if (v->name && strcmp(v->name, words[0]) == 0) { one = v; }
+    for (const verb *const *v = all_verbs; *v; v++) {
+        const char *name = (*v)->name;
+        if (name && strcmp(name, two) == 0) { return *v; }
+        if (name && strcmp(name, words[0]) == 0) { one = *v; }
     }
     *n_words = 1;
     return one;
@@ -66,20 +66,19 @@ static void print_verbs(FILE *f) {
             "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]    "
             "  ckvc help VERB\n",
             CKVC_VERSION);
-    for (size_t i = 0; i < all_verbs.n; i++) {
-        const verb *v = all_verbs.items[i];
-        if (!v->name) {
-            fprintf(f, "\n%s\n", v->about);
-        } else if (v->about) {
-            fprintf(f, "  %-12s %s\n", v->name, v->about);
+    for (const verb *const *v = all_verbs; *v; v++) {
+        if (!(*v)->name) {
+            fprintf(f, "\n%s\n", (*v)->about);
+        } else if ((*v)->about) {
+            fprintf(f, "  %-12s %s\n", (*v)->name, (*v)->about);
         }
     }
 }
 
 static int unknown_verb(const char *name) {
     nearest near = {.word = name};
-    for (size_t i = 0; i < all_verbs.n; i++) {
-        if (all_verbs.items[i]->name) { nearest_try(&near, all_verbs.items[i]->name); }
+    for (const verb *const *v = all_verbs; *v; v++) {
+        if ((*v)->name) { nearest_try(&near, (*v)->name); }
     }
     CKVC_AUTO_FREE char *hint = nearest_hint(&near, ", did you mean '", "'?");
     say("ckvc: unknown verb '%s'%s; `ckvc help` lists them\n", name, hint);
@@ -146,13 +145,23 @@ ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) {
     return read_values(&values, err);
 }
 
+/* The run that a shard stands in; another path as it is. The caller frees. */
+static char *whole_input(const char *path) {
+    const char *dot = strrchr(path, '.');
+    CKVC_AUTO_FREE char *pass = ckvc_path_dir(path);
+    CKVC_AUTO_FREE char *run = ckvc_path_dir(pass);
+    CKVC_AUTO_FREE char *plan = ckvc_path_join(run, "run.json");
+    const bool shard = dot && strcmp(dot, ".h5") == 0 && ckvc_file_exists(plan);
+    return shard ? ckvc_take(&run) : ckvc_strdup(path);
+}
+
 /* An input is never written to, whatever --force says. */
 static ckvc_status check_output(const char *path, const char *option, const char *input,
                                 ckvc_err *err) {
-    if (!ckvc_path_within(path, input)) { return CKVC_OK; }
-    return ckvc_fail(err, CKVC_E_USAGE,
-                     "--%s %s: is %s, which is read; an input is never written to", option, path,
-                     input);
+    CKVC_AUTO_FREE char *whole = whole_input(input);
+    USAGE_IF(ckvc_path_within(path, whole),
+             "--%s %s: is %s, which is read; an input is never written to", option, path, whole);
+    return CKVC_OK;
 }
 
 static ckvc_status check_outputs(const verb *v, const opt_values *values, const verb_call *call,
@@ -246,7 +255,7 @@ static int verb_run(const verb *v, bool help, int argc, char **argv) {
     return work(v, &values, &call);
 }
 
-int verbs_run(verb_list all, int argc, char **argv) {
+int verbs_run(const verb *const *all, int argc, char **argv) {
     all_verbs = all;
     if (argc < 2) {
         print_verbs(stderr);

@@ -30,15 +30,10 @@ typedef struct verb {
 
 #define VERB_OPTIONS(rows) .options = rows, .size = sizeof(OPTIONS_OF)
 
-/* Every verb and heading, in the list's order; the program's. */
-typedef struct verb_list {
-    const verb *const *items;
-    size_t n;
-} verb_list;
-
-/* The program: what argv asks for. Errors are one line "ckvc VERB: ..." on stderr, with --json also
- * an object. Returns the exit code. */
-int verbs_run(verb_list all, int argc, char **argv);
+/* The program: what argv asks for, of all verbs and headings in the list's order, NULL at its end.
+ * Errors are one line "ckvc VERB: ..." on stderr, with --json also an object. Returns the exit
+ * code. */
+int verbs_run(const verb *const *all, int argc, char **argv);
 /* A verb's struct as it is without flags: built-in values, the environment's. For a verb that does
  * another one's work. */
 ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) CKVC_MUST_CHECK;

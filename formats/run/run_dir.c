@@ -368,7 +368,7 @@ static ckvc_status take_lock(run_dir *r, ckvc_err *err) {
         ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
         holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
         if (why == EWOULDBLOCK) {
-            st = ckvc_fail(err, CKVC_E_SYSTEM,
+            st = ckvc_fail(err, CKVC_E_BUSY,
                            "%s: process %s is writing this run; wait for it or stop it", path,
                            *holder ? holder : "(unknown)");
         } else {

@@ -54,11 +54,14 @@ int ckvc_exit_code(ckvc_status status) {
     static const struct {
         ckvc_status status;
         int code;
-    } codes[] = {{CKVC_OK, 0},         {CKVC_CHECK_FAILED, 1}, {CKVC_E_USAGE, 64},
-                 {CKVC_E_DATA, 65},    {CKVC_E_MISMATCH, 65},  {CKVC_E_NOINPUT, 66},
-                 {CKVC_E_DEVICE, 69},  {CKVC_E_BUG, 70},       {CKVC_E_MEMORY, 71},
-                 {CKVC_E_SYSTEM, 71},  {CKVC_E_CREATE, 73},    {CKVC_E_IO, 74},
-                 {CKVC_E_STOPPED, 75}, {CKVC_E_CONFIG, 78},    {CKVC_E_INTERRUPTED, 130}};
+    } codes[] = {{CKVC_OK, 0},          {CKVC_CHECK_FAILED, 1},
+                 {CKVC_E_USAGE, 64},    {CKVC_E_DATA, 65},
+                 {CKVC_E_MISMATCH, 65}, {CKVC_E_NOINPUT, 66},
+                 {CKVC_E_DEVICE, 69},   {CKVC_E_BUG, 70},
+                 {CKVC_E_MEMORY, 71},   {CKVC_E_SYSTEM, 71},
+                 {CKVC_E_BUSY, 75},     {CKVC_E_CREATE, 73},
+                 {CKVC_E_IO, 74},       {CKVC_E_STOPPED, 75},
+                 {CKVC_E_CONFIG, 78},   {CKVC_E_INTERRUPTED, 130}};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (codes[i].status == status) { return codes[i].code; }
     }

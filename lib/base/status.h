@@ -29,6 +29,7 @@ typedef enum ckvc_status {
     CKVC_E_DEVICE = 50,      /* 69: a device or library that was asked for is missing or wrong */
     CKVC_E_MEMORY = 60,      /* 71: no memory */
     CKVC_E_SYSTEM = 61,      /* 71: another refusal of the operating system */
+    CKVC_E_BUSY = 62,        /* 75: another process is at it; the same command will do later */
     CKVC_E_CREATE = 70,      /* 73: an output cannot be created */
     CKVC_E_IO = 71,          /* 74: reading or writing failed half way */
     CKVC_E_STOPPED = 80,     /* 75: stopped on request; a valid checkpoint is on disk */

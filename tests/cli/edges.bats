@@ -216,23 +216,75 @@ stop_after() {
     [ "$(wc -l <"$DIR/some")" -eq $((2 * n)) ]
 }
 
+@test "HUP is as TERM: a clean stop, 75, and --resume goes on" {
+    local rc
+    prompts 60 >"$DIR/many.jsonl"
+    for signal in HUP TERM; do
+        rm -rf "$DIR/stopped"
+        stop_after 0.7 $signal "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/stopped" 2>"$DIR/err"
+        [ "$rc" -ne 0 ] || skip "60 prompts in 0.7 s"
+        [ "$rc" -eq 75 ] || { echo "$signal: $rc"; return 1; }
+        grep -q "the same command with --resume goes on" "$DIR/err"
+    done
+    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/stopped" --resume
+    "$CKVC" verify "$DIR/stopped"
+}
+
+@test "a run that another process writes: 75 and whose it is" {
+    cp -r "$DIR/run" "$DIR/busy"
+    echo 4711 >"$DIR/busy/lock"
+    run flock "$DIR/busy/lock" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/busy" --resume
+    [ "$status" -eq 75 ]
+    one_line
+    [[ $output == *"busy/lock: process 4711 is writing this run; wait for it or stop it" ]]
+    calibrate "$DIR/busy" --limit 3 --resume # and then not any more
+}
+
+@test "an id of the Hub where a model is wanted: how to download it" {
+    told() {
+        run "$CKVC" "$@"
+        [ "$status" -eq 66 ] || { echo "$*: $status $output"; return 1; }
+        one_line
+        [[ $output == *"huggingface-cli download org/A-model --local-dir DIR, then --model DIR" ]]
+    }
+    told perplexity --model org/A-model --manifest "$DIR/prompts.jsonl"
+    told tokenize --model org/A-model
+    told inspect org/A-model
+    told verify org/A-model
+    told transfer "$DIR/t.ckvt" --to-model org/A-model --out "$DIR/none.ckvt"
+    told bench --model org/A-model
+    told manifest check "$DIR/prompts.jsonl" --model org/A-model
+    run "$CKVC" inspect "$DIR/A-model" # a path is none
+    [ "$status" -eq 66 ] && [[ $output != *download* ]]
+}
+
 @test "standard output that is cut short is exit 74, however much was written" {
     [ -w /dev/full ] || skip "no /dev/full"
     for verb in "version" "inspect --json --cells $DIR/t.ckvt" "inspect $DIR/t.ckvt" "help" "score --print-config" \
-        "perplexity --model $MODEL --manifest $DIR/prompts.jsonl --json --tokens --logits 0 -q" "manifest check $DIR/prompts.jsonl"; do
+        "perplexity --model $MODEL --manifest $DIR/prompts.jsonl --json --tokens --logits 0 -q" "manifest check $DIR/prompts.jsonl" \
+        "verify $DIR/t.ckvt" "fit $DIR/run --out $DIR/full.ckvt --force --json -q" "transfer $DIR/t.ckvt --to-shape 4,3 --out $DIR/full.ckvt --force" \
+        "report $DIR/t.ckvt --out $DIR/full-report" "report $DIR/t.ckvt --out $DIR/full-report --force --json" "bench --stage fit-exact --repeats 1" \
+        "calibrate ${SMALL[*]} --manifest $DIR/prompts.jsonl --limit 3 --out $DIR/full-run --json" \
+        "scan --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 16 --bins 2,2 --out $DIR/full-scan" \
+        "compile ${SMALL[*]} --manifest $DIR/prompts.jsonl --limit 3 --rounds 1 --bootstrap 5 --out $DIR/full-compile --json" \
+        "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent -q"; do
         # shellcheck disable=SC2086
         run bash -c '"$CKVC" "$@" >/dev/full' - $verb
         [ "$status" -eq 74 ] || { echo "$verb: $status $output"; return 1; }
-        [[ $output == "ckvc: writing to standard output failed"* ]]
+        [[ $output == *"ckvc: writing to standard output failed"* ]]
     done
+    run bash -c 'echo 1 2 | "$CKVC" tokenize --model "$MODEL" --decode >/dev/full'
+    [ "$status" -eq 74 ]
     (
         ulimit -f 4
         "$CKVC" inspect --json --cells "$DIR/t.ckvt" >"$DIR/cut" || [ $? -eq 74 ]
     )
 }
 
-@test "an empty output name is refused" {
-    for verb in "fit $DIR/run --out" "score --out" "score --vectors" "report $DIR/t.ckvt --out" "calibrate --out" "manifest build x --out"; do
+@test "an empty name of an output, or of an input, is refused" {
+    for verb in "fit $DIR/run --out" "score --out" "score --vectors" "report $DIR/t.ckvt --out" "calibrate --out" "manifest build x --out" \
+        "transfer $DIR/t.ckvt --to-shape 2,2 --out" "transfer $DIR/t.ckvt --to-shape 2,2 --report" "compile --out" "scan --out" \
+        "manifest check x --out" "manifest check x --clean" "score --model" "perplexity --manifest"; do
         # shellcheck disable=SC2086
         run "$CKVC" $verb ""
         [ "$status" -eq 64 ] || { echo "$verb: $status $output"; return 1; }
@@ -252,6 +304,8 @@ stop_after() {
     refused fit "$DIR/run" --out "$DIR/run/run.json" --force
     refused fit "$DIR/run" --out "$DIR/run/pass-01-both/shard-00000.h5" --force
     refused fit "$DIR/run" --out "$DIR/run/new/t.ckvt"
+    refused fit "$DIR/run/pass-01-both/shard-00000.h5" --out "$DIR/run/run.json" --force # the run that the shard is of
+    refused fit "$DIR/run/pass-01-both/shard-00000.h5" --out "$DIR/run/t.ckvt"
     refused fit "$DIR/run/../run" --out "$DIR/./run/t.ckvt"
     refused fit "$DIR/run" --tables "$DIR/t.ckvt" --out "$DIR/t.ckvt" --force
     refused transfer "$DIR/t.ckvt" --to-shape 4,3 --out "$DIR/t.ckvt" --force
@@ -291,6 +345,19 @@ stop_after() {
         [ "$status" -eq 73 ] || { echo "$verb: $status $output"; return 1; }
         [ -c "$DIR/null" ]
     done
+}
+
+@test "--force in a /dev of its own: what stands there stays" {
+    unshare -m true 2>/dev/null || skip "no /dev of our own can be made here (that wants root)"
+    run unshare -m bash -c '
+        mount -t tmpfs none /dev && mknod /dev/null c 1 3 && mknod /dev/sdz b 7 200 && ln -s null /dev/stdout || exit 99
+        for name in null sdz stdout; do
+            "$CKVC" fit "$0/run" --out /dev/$name --force -q
+            echo "$name $?"
+        done
+        [ -c /dev/null ] && [ -b /dev/sdz ] && [ -L /dev/stdout ] && echo all there' "$DIR"
+    [ "$status" -ne 99 ] || skip "no tmpfs or node can be made here"
+    [ "$(grep -cE '^(null|sdz|stdout) 73$' <<<"$output")" -eq 3 ] && [[ $output == *"all there" ]] || { echo "$output"; return 1; }
 }
 
 @test "a small stack is enough for every verb" {
