@@ -9,7 +9,7 @@
 #include "lib/base/memory.h"
 
 #define HEADING(text)                                                                              \
-    &(const verb) { .about = text }
+    &(const verb) { .about = (text) }
 static const verb *const verbs[] = {
     HEADING("prompts"),   &verb_manifest,  &verb_manifest_build,
     &verb_manifest_check, &verb_tokenize,  HEADING("the compiler"),
@@ -17,7 +17,7 @@ static const verb *const verbs[] = {
     &verb_compile,        &verb_transfer,  HEADING("looking"),
     &verb_score,          &verb_report,    &verb_perplexity,
     &verb_inspect,        &verb_verify,    HEADING("this program"),
-    &verb_bench,          &verb_version,
+    &verb_bench,          &verb_version,   NULL,
 };
 
 static void warn_on_stderr(const char *line) {
@@ -30,8 +30,7 @@ static void *allocate(size_t n) { return ckvc_alloc(n, 1); }
 
 /* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and
  * one that the system refuses memory tries for ever (seen under ulimit -d). All that is ours is
- * written and closed before. The sanitisers look for leaks in an exit handler, so they keep theirs.
- */
+ * written and closed before. Sanitisers look for leaks in an exit handler: they keep theirs. */
 static _Noreturn void leave(int rc) {
     fflush(stderr);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -64,7 +63,7 @@ typedef struct program {
 
 static void *run(void *arg) {
     program *p = arg;
-    p->rc = verbs_run((verb_list){verbs, sizeof verbs / sizeof *verbs}, p->argc, p->argv);
+    p->rc = verbs_run(verbs, p->argc, p->argv);
     return NULL;
 }
 

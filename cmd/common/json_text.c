@@ -73,12 +73,12 @@ static void print_list(FILE *out, const json_t *list) {
 /* Objects of one kind as rows; the first one's keys are the columns. */
 static void print_table(FILE *out, const json_t *list, int indent) {
     size_t n = json_array_size(list), n_columns = 0;
-    const json_t *first = json_array_get(list, 0);
+    json_t *first = json_array_get(list, 0);
     const char *columns[32];
     int widths[32];
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)first, key, value) {
+    json_object_foreach(first, key, value) {
         if (n_columns == sizeof columns / sizeof *columns) { break; }
         int width = (int)strlen(key);
         for (size_t i = 0; i < n && i < ROWS_MAX; i++) {
@@ -130,16 +130,16 @@ static bool are_rows(const json_t *list) {
     return true;
 }
 
-void json_text(FILE *out, const json_t *object, int indent) {
+void json_text(FILE *out, json_t *object, int indent) {
     const char *key;
     json_t *value;
     int width = 0;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    json_object_foreach(object, key, value) {
         if (is_scalar(value) || json_is_array(value)) {
             width = (int)strlen(key) > width ? (int)strlen(key) : width;
         }
     }
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    json_object_foreach(object, key, value) {
         if (json_is_object(value)) {
             fprintf(out, "%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
             json_text(out, value, indent + 2);

@@ -19,6 +19,6 @@ void json_print(json_t *o);
 /* The same with keys in the order in which they were set. */
 void json_print_as_given(json_t *o);
 /* Aligned keys, short lists on one line, lists of objects as small tables. */
-void json_text(FILE *out, const json_t *object, int indent);
+void json_text(FILE *out, json_t *object, int indent);
 
 #endif

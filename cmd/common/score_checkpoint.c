@@ -10,10 +10,9 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-static ckvc_status compare(const char *path, const json_t *ours, const json_t *theirs,
-                           ckvc_err *err) {
-    json_auto_t *all = json_copy((json_t *)(uintptr_t)ours);
-    json_object_update_missing(all, (json_t *)(uintptr_t)theirs);
+static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, ckvc_err *err) {
+    json_auto_t *all = json_copy(ours);
+    json_object_update_missing(all, theirs);
     const char *key;
     json_t *value;
     json_object_foreach(all, key, value) {
@@ -37,7 +36,7 @@ static size_t whole_prompts(const char *text, size_t per_prompt, size_t *end) {
     return n_lines / per_prompt;
 }
 
-ckvc_status score_checkpoint_open(score_checkpoint *c, const json_t *settings, ckvc_buffer *lines,
+ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_buffer *lines,
                                   ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     size_t n = 0, end;

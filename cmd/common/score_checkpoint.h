@@ -23,7 +23,7 @@ typedef struct score_checkpoint {
 /* Begins one, or with resume goes on with the one that is there: the lines of its whole prompts go
  * to `lines`, and n_done is how many. One that is there is CKVC_E_CREATE without resume or force;
  * other settings (an object of texts) are CKVC_E_MISMATCH that names what differs. */
-ckvc_status score_checkpoint_open(score_checkpoint *c, const json_t *settings, ckvc_buffer *lines,
+ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_buffer *lines,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes a prompt's lines durable; ctx is the checkpoint. */
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,

@@ -76,6 +76,7 @@ static double scaled_gradient(size_t n_actions, const uint64_t *n, const double 
 typedef struct equation {
     size_t k;
     double cql_alpha;
+    uint16_t action[CQL_MAX_ACTIONS];
     double offset[CQL_MAX_ACTIONS]; /* ln(alpha / pi_a) + m_a + alpha, so that x_a = offset_a - z */
     double share[CQL_MAX_ACTIONS];  /* pi_a */
     double lo, hi, z;               /* the bracket, and where to begin */
@@ -95,6 +96,7 @@ static void set_up(equation *e, size_t n_actions, const uint64_t *n, const doubl
         double m = rbar[a] - top;
         double pi = (double)n[a] / total;
         double y = m - log(pi);
+        e->action[e->k] = (uint16_t)a;
         e->offset[e->k] = log_alpha + y + alpha;
         e->share[e->k++] = pi;
         lo += pi * y;
@@ -145,7 +147,7 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
     assert(n_actions <= CQL_MAX_ACTIONS);
     *cert = (cql_certificate){0};
     for (size_t a = 0; a < n_actions; ++a) {
-        q[a] = -INFINITY;
+        q[a] = n[a] > 0 ? rbar[a] : -INFINITY;
         if (n[a] == 0) { continue; }
         if (!isfinite(rbar[a])) { return false; }
         total += (double)n[a];
@@ -154,16 +156,14 @@ bool cql_solve_exact(size_t n_actions, const uint64_t *n, const double *rbar, do
     }
     if (!(cql_alpha >= 0.0) || !isfinite(cql_alpha)) { return false; }
     if (total == 0.0) { return true; }
-    equation e;
-    e.cql_alpha = cql_alpha;
     if (cql_alpha > 0.0) {
+        equation e;
+        e.cql_alpha = cql_alpha;
         set_up(&e, n_actions, n, rbar, total, top);
         cert->iterations = find_root(&e);
-    }
-    for (size_t a = 0, k = 0; a < n_actions; ++a) {
-        if (n[a] == 0) { continue; }
-        q[a] = rbar[a];
-        if (cql_alpha > 0.0) { q[a] += cql_alpha - cql_omega(e.offset[k++] - e.z); }
+        for (size_t i = 0; i < e.k; ++i) {
+            q[e.action[i]] += cql_alpha - cql_omega(e.offset[i] - e.z);
+        }
     }
     cert->gradient = scaled_gradient(n_actions, n, rbar, cql_alpha, total, q);
     return cert->gradient <= CERTIFICATE * size;

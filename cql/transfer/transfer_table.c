@@ -2,6 +2,7 @@
  * cql/transfer/transfer.c's. */
 #include "cql/transfer/transfer_table.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,6 +291,7 @@ ckvc_status transfer_table(const table_file *from, const char *where, const tran
         CKVC_TRY(check_scan(&m, err));
     }
     CKVC_TRY(create_target(&m, err));
+    assert(m.out);
     CKVC_TRY(map_values(&m, err));
     describe_transfer(&m);
     *out = ckvc_take(&m.out);
