@@ -106,7 +106,7 @@ static message inner(const message *m, const char *name, const field *f) {
 /* ---- the messages ---- */
 
 /* SentencePiece: piece = 1, score = 2, type = 3 */
-static ckvc_status read_piece(message m, size_t *capacity, settings *s) {
+static ckvc_status read_piece(message m, settings *s) {
     token_reader *r = m.r;
     token_spec *spec = r->spec;
     const size_t id = spec->n_pieces;
@@ -126,28 +126,23 @@ static ckvc_status read_piece(message m, size_t *capacity, settings *s) {
             type = f.value;
         }
     }
-    if (text.size == 0) { return token_refuse(r, "piece %zu is empty", id); }
-    if (ckvc_utf8_check((const char *)text.bytes, text.size) < text.size) {
-        return token_refuse(r, "piece %zu is not UTF-8", id);
-    }
-    if (type == PIECE_UNUSED || type < PIECE_NORMAL || type > PIECE_BYTE) {
-        return token_refuse(r, "piece %zu is of type %llu%s, which is not supported", id,
-                            (unsigned long long)type, type == PIECE_UNUSED ? " (UNUSED)" : "");
-    }
-    token_piece *piece = token_add_piece(r, capacity);
-    if (!piece) { return CKVC_E_DATA; }
-    *piece = (token_piece){.text = token_copy((const char *)text.bytes, text.size),
-                           .id = (int32_t)id,
-                           .kind = type == PIECE_NORMAL ? TOKEN_PIECE_NORMAL
-                                   : type == PIECE_USER ? TOKEN_PIECE_WHOLE
-                                                        : TOKEN_PIECE_RESERVED,
-                           .score = score};
+    REFUSE_IF(r, text.size == 0, "piece %zu is empty", id);
+    REFUSE_IF(r, ckvc_utf8_check((const char *)text.bytes, text.size) < text.size,
+              "piece %zu is not UTF-8", id);
+    REFUSE_IF(r, type == PIECE_UNUSED || type < PIECE_NORMAL || type > PIECE_BYTE,
+              "piece %zu is of type %llu%s, which is not supported", id, (unsigned long long)type,
+              type == PIECE_UNUSED ? " (UNUSED)" : "");
+    const token_piece piece = {.text = token_copy((const char *)text.bytes, text.size),
+                               .id = (int32_t)id,
+                               .kind = type == PIECE_NORMAL ? TOKEN_PIECE_NORMAL
+                                       : type == PIECE_USER ? TOKEN_PIECE_WHOLE
+                                                            : TOKEN_PIECE_RESERVED,
+                               .score = score};
+    CKVC_TRY(token_add_piece(r, piece));
     s->bytes_seen += type == PIECE_BYTE;
     if (type == PIECE_UNKNOWN) {
-        if (spec->unk_id >= 0) {
-            return token_refuse(r, "pieces %d and %zu are both of type UNKNOWN; want one",
-                                spec->unk_id, id);
-        }
+        REFUSE_IF(r, spec->unk_id >= 0, "pieces %d and %zu are both of type UNKNOWN; want one",
+                  spec->unk_id, id);
         spec->unk_id = (int32_t)id;
     }
     if (type == PIECE_UNKNOWN || type == PIECE_CONTROL) {
@@ -195,14 +190,13 @@ static ckvc_status read_normalizer(message m, settings *s) {
 /* ModelProto: pieces = 1, trainer_spec = 2, normalizer_spec = 3, denormalizer_spec = 5 */
 static ckvc_status read_model(token_reader *r, const ckvc_map *file, settings *s) {
     message m = {r, "the model", {file->data, file->size, 0, false}, 0};
-    size_t capacity = 0;
     settings denormalizer = {0};
     for (field f;;) {
         bool more;
         CKVC_TRY(next_field(&m, "222-2", &f, &more));
         if (!more) { break; }
         if (f.number == 1) {
-            CKVC_TRY(read_piece(inner(&m, "a piece", &f), &capacity, s));
+            CKVC_TRY(read_piece(inner(&m, "a piece", &f), s));
         } else if (f.number == 2) {
             CKVC_TRY(read_trainer(inner(&m, "the trainer's settings", &f), s));
         } else {
@@ -217,21 +211,16 @@ static ckvc_status read_model(token_reader *r, const ckvc_map *file, settings *s
 
 static ckvc_status check_settings(const token_reader *r, const settings *s) {
     static const char *const types[] = {"unknown", "UNIGRAM", "BPE", "WORD", "CHAR"};
-    if (s->model_type != 2) {
-        return token_refuse(r, "SentencePiece model of type %s is not supported; BPE is",
-                            types[s->model_type <= 4 ? s->model_type : 0]);
-    }
-    if (s->charsmap) {
-        return token_refuse(r,
-                            "normalizer \"%s\" with a character map is not supported; identity is",
-                            s->charsmap_name);
-    }
-    if (s->suffix_space) { return token_refuse(r, "treat_whitespace_as_suffix is not supported"); }
-    if (r->spec->unk_id < 0) { return token_refuse(r, "no piece is of type UNKNOWN"); }
-    if (s->bytes_seen != (s->byte_fallback ? 256 : 0)) {
-        return token_refuse(r, "byte_fallback is %s, but there are %llu pieces of type BYTE",
-                            s->byte_fallback ? "true" : "false", (unsigned long long)s->bytes_seen);
-    }
+    REFUSE_IF(r, s->model_type != 2, "SentencePiece model of type %s is not supported; BPE is",
+              types[s->model_type <= 4 ? s->model_type : 0]);
+    REFUSE_IF(r, s->charsmap,
+              "normalizer \"%s\" with a character map is not supported; identity is",
+              s->charsmap_name);
+    REFUSE_IF(r, s->suffix_space, "treat_whitespace_as_suffix is not supported");
+    REFUSE_IF(r, r->spec->unk_id < 0, "no piece is of type UNKNOWN");
+    REFUSE_IF(r, s->bytes_seen != (s->byte_fallback ? 256 : 0),
+              "byte_fallback is %s, but there are %llu pieces of type BYTE",
+              s->byte_fallback ? "true" : "false", (unsigned long long)s->bytes_seen);
     return CKVC_OK;
 }
 

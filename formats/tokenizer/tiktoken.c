@@ -47,8 +47,7 @@ bool tiktoken_looks_like(const ckvc_map *file) {
     return i >= 4 && i + 1 < file->size && p[i] == ' ' && p[i + 1] >= '0' && p[i + 1] <= '9';
 }
 
-static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, size_t n,
-                             size_t *capacity) {
+static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, size_t n) {
     const uint8_t *space = memchr(text, ' ', n);
     size_t spelled = space ? (size_t)(space - text) : n, size;
     int64_t rank = spelled + 1 < n ? 0 : -1;
@@ -64,22 +63,19 @@ static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, 
     CKVC_FAIL_IF(rank < 0 || rank > MAX_RANK || !base64_bytes(text, spelled, raw, &size), r->err,
                  CKVC_E_DATA, "%s:%zu: want a piece in base64, one space and its rank from 0 to %d",
                  r->path, line, MAX_RANK);
-    token_piece *piece = token_add_piece(r, capacity);
-    if (!piece) { return CKVC_E_DATA; }
-    piece->text = token_copy(alphabet, token_spell_bytes(raw, size, alphabet));
-    piece->id = (int32_t)rank;
-    piece->score = -(float)rank;
-    return CKVC_OK;
+    const token_text piece = token_copy(alphabet, token_spell_bytes(raw, size, alphabet));
+    return token_add_piece(
+        r, (token_piece){.text = piece, .id = (int32_t)rank, .score = -(float)rank});
 }
 
 static ckvc_status read_lines(token_reader *r, const ckvc_map *file) {
-    size_t capacity = 0, line = 1;
+    size_t line = 1;
     for (uint64_t at = 0; at < file->size; line++) {
         const uint8_t *text = file->data + at, *end = memchr(text, '\n', file->size - at);
         size_t n = end ? (size_t)(end - text) : file->size - at;
         at += n + 1;
         n -= n > 0 && text[n - 1] == '\r';
-        if (n > 0) { CKVC_TRY(read_line(r, line, text, n, &capacity)); }
+        if (n > 0) { CKVC_TRY(read_line(r, line, text, n)); }
     }
     bool alone[256] = {false}; /* every byte is a piece, or some texts could not be encoded */
     for (size_t i = 0; i < r->spec->n_pieces; i++) {
@@ -92,9 +88,7 @@ static ckvc_status read_lines(token_reader *r, const ckvc_map *file) {
         }
     }
     for (int byte = 0; byte < 256; byte++) {
-        if (!alone[byte]) {
-            return token_refuse(r, "the byte 0x%02X has no piece of its own", (unsigned)byte);
-        }
+        REFUSE_IF(r, !alone[byte], "the byte 0x%02X has no piece of its own", (unsigned)byte);
     }
     return CKVC_OK;
 }
@@ -107,21 +101,17 @@ ckvc_status tiktoken_read(token_reader *r, const ckvc_map *file) {
     spec->byte_level = spec->merge_by_score = spec->ignore_merges = true;
     CKVC_TRY(read_lines(r, file));
     CKVC_TRY(token_config_read(r, &config));
-    if (!config.root) {
-        return token_refuse(r,
-                            "a tiktoken rank file names no special tokens; %s with "
-                            "added_tokens_decoder is needed beside it",
-                            config.path);
-    }
+    REFUSE_IF(r, !config.root,
+              "a tiktoken rank file names no special tokens; %s with "
+              "added_tokens_decoder is needed beside it",
+              config.path);
     CKVC_TRY(token_config_added(r, &config));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (token_id_of(spec, known[i]) < 0) {
-            return token_refuse(r,
-                                "a tiktoken rank file is read as Llama-3's alone, but %s has no "
-                                "\"%s\" in added_tokens_decoder; give the directory its "
-                                "tokenizer.json",
-                                config.path, known[i]);
-        }
+        REFUSE_IF(r, token_id_of(spec, known[i]) < 0,
+                  "a tiktoken rank file is read as Llama-3's alone, but %s has no "
+                  "\"%s\" in added_tokens_decoder; give the directory its "
+                  "tokenizer.json",
+                  config.path, known[i]);
     }
     token_add_split(spec, token_pattern_llama3);
     /* The template of Llama-3's tokenizer.json: <|begin_of_text|> in front, nothing behind. */

@@ -13,10 +13,8 @@
 static ckvc_status model_file_read(token_reader *r) {
     CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
     CKVC_TRY(ckvc_map_open(r->path, &map, r->err));
-    if (map.size > TOKENIZER_MAX_BYTES) {
-        return token_refuse(r, "%llu bytes; at most %d are read", (unsigned long long)map.size,
-                            TOKENIZER_MAX_BYTES);
-    }
+    REFUSE_IF(r, map.size > TOKENIZER_MAX_BYTES, "%llu bytes; at most %d are read",
+              (unsigned long long)map.size, TOKENIZER_MAX_BYTES);
     return (tiktoken_looks_like(&map) ? tiktoken_read : sentencepiece_read)(r, &map);
 }
 
@@ -43,7 +41,7 @@ ckvc_status tokenizer_files_read(const char *model, token_spec **out, char **pat
                  "%s: no tokenizer.json, tokenizer.model or vocab.json; give prompts as "
                  "\"tokens\", or a model directory with a tokenizer",
                  model);
-    token_reader r = {model, file, spec, err};
+    token_reader r = {.model = model, .path = file, .spec = spec, .err = err};
     CKVC_TRY(read(&r));
     *out = ckvc_take(&spec);
     *path = ckvc_take(&file);

@@ -43,10 +43,10 @@ typedef struct reader {
 } reader;
 
 static ckvc_status same_length(const reader *r, const gguf_value *list, const char *key) {
-    return list && list->n == r->tokens->n
-               ? CKVC_OK
-               : token_refuse(r->to, "key %s has %" PRIu64 " items, tokenizer.ggml.tokens %" PRIu64,
-                              key, list ? list->n : 0, r->tokens->n);
+    REFUSE_IF(r->to, !(list && list->n == r->tokens->n),
+              "key %s has %" PRIu64 " items, tokenizer.ggml.tokens %" PRIu64, key,
+              list ? list->n : 0, r->tokens->n);
+    return CKVC_OK;
 }
 
 /* The lists of tokens. Where types are missing, all are normal; only SentencePiece's merging asks
@@ -54,7 +54,7 @@ static ckvc_status same_length(const reader *r, const gguf_value *list, const ch
 static ckvc_status find_lists(reader *r) {
     static const char types[] = "tokenizer.ggml.token_type", scores[] = "tokenizer.ggml.scores";
     CKVC_TRY(gguf_array(r->g, "tokenizer.ggml.tokens", GGUF_STRING, &r->tokens, r->to->err));
-    if (!r->tokens) { return token_refuse(r->to, "key tokenizer.ggml.tokens is missing"); }
+    REFUSE_IF(r->to, !r->tokens, "key tokenizer.ggml.tokens is missing");
     CKVC_TRY(gguf_array(r->g, types, GGUF_I32, &r->types, r->to->err));
     if (r->types) { CKVC_TRY(same_length(r, r->types, types)); }
     if (r->by_score) {
@@ -82,19 +82,15 @@ static ckvc_status count_types(reader *r) {
     size_t n_added = 0, n_bytes = 0;
     for (uint64_t i = 0; i < r->tokens->n; i++) {
         const int32_t type = type_of(r, i);
-        if (type < TYPE_NORMAL || type > TYPE_BYTE) {
-            return token_refuse(r->to,
-                                "byte %" PRIu64 ": tokenizer.ggml.token_type of token %" PRIu64
-                                " is %d; want 1 ... 6",
-                                r->types->at + i * 4, i, type);
-        }
+        REFUSE_IF(r->to, type < TYPE_NORMAL || type > TYPE_BYTE,
+                  "byte %" PRIu64 ": tokenizer.ggml.token_type of token %" PRIu64
+                  " is %d; want 1 ... 6",
+                  r->types->at + i * 4, i, type);
         n_added += is_added(r, type);
         n_bytes += type == TYPE_BYTE;
     }
-    if (n_bytes != 0 && (n_bytes != 256 || !r->by_score)) {
-        return token_refuse(r->to, "%zu tokens are of the type byte; want 0%s", n_bytes,
-                            r->by_score ? " or 256" : "");
-    }
+    REFUSE_IF(r->to, n_bytes != 0 && (n_bytes != 256 || !r->by_score),
+              "%zu tokens are of the type byte; want 0%s", n_bytes, r->by_score ? " or 256" : "");
     r->to->spec->byte_fallback = n_bytes != 0;
     r->to->spec->pieces = ckvc_calloc(r->tokens->n, sizeof *r->to->spec->pieces);
     return token_reserve_added(r->to, "tokenizer.ggml.tokens", n_added);
@@ -115,11 +111,10 @@ static ckvc_status add_token(reader *r, uint64_t i, const char *text, size_t siz
                                                                       : TOKEN_PIECE_NORMAL,
                            .score = r->scores ? ckvc_get_f32(r->scores->data + i * 4) : 0.0f};
     if (type == TYPE_UNKNOWN && r->by_score) { spec->unk_id = (int32_t)i; }
-    return isfinite(piece->score)
-               ? CKVC_OK
-               : token_refuse(r->to,
-                              "byte %" PRIu64 ": the score of token %" PRIu64 " is not finite",
-                              r->scores->at + i * 4, i);
+    REFUSE_IF(r->to, !(isfinite(piece->score)),
+              "byte %" PRIu64 ": the score of token %" PRIu64 " is not finite",
+              r->scores->at + i * 4, i);
+    return CKVC_OK;
 }
 
 /* Unused tokens are places in the embedding and no text. Under byte-level merging those that are
@@ -134,10 +129,9 @@ static ckvc_status read_tokens(reader *r) {
         size_t size;
         const char *text = gguf_next_string(r->tokens, &at, &size);
         if (type_of(r, i) == TYPE_UNUSED) { continue; }
-        if (size == 0 || ckvc_utf8_check(text, size) < size) {
-            return token_refuse(r->to, "byte %" PRIu64 ": token %" PRIu64 " is %s", place, i,
-                                size ? "not valid UTF-8" : "empty");
-        }
+        REFUSE_IF(r->to, size == 0 || ckvc_utf8_check(text, size) < size,
+                  "byte %" PRIu64 ": token %" PRIu64 " is %s", place, i,
+                  size ? "not valid UTF-8" : "empty");
         CKVC_TRY(add_token(r, i, text, size));
     }
     return CKVC_OK;
@@ -146,7 +140,7 @@ static ckvc_status read_tokens(reader *r) {
 static ckvc_status read_merges(reader *r) {
     const gguf_value *merges;
     CKVC_TRY(gguf_array(r->g, "tokenizer.ggml.merges", GGUF_STRING, &merges, r->to->err));
-    if (!merges) { return token_refuse(r->to, "key tokenizer.ggml.merges is missing"); }
+    REFUSE_IF(r->to, !merges, "key tokenizer.ggml.merges is missing");
     CKVC_TRY(token_reserve_merges(r->to, "key tokenizer.ggml.merges", merges->n));
     uint64_t at = 0;
     for (uint64_t i = 0; i < merges->n; i++) {
@@ -157,12 +151,9 @@ static ckvc_status read_merges(reader *r) {
          * spellings hold no space */
         const char *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;
         const size_t left = space ? (size_t)(space - text) : 0;
-        if (!space || left + 1 == size || memchr(space + 1, ' ', size - left - 1)) {
-            return token_refuse(r->to,
-                                "byte %" PRIu64 ": merge %" PRIu64
-                                " is \"%.*s\"; want two parts and one space",
-                                place, i, (int)(size < 64 ? size : 64), text);
-        }
+        REFUSE_IF(r->to, !space || left + 1 == size || memchr(space + 1, ' ', size - left - 1),
+                  "byte %" PRIu64 ": merge %" PRIu64 " is \"%.*s\"; want two parts and one space",
+                  place, i, (int)(size < 64 ? size : 64), text);
         token_add_merge(r->to->spec, text, left, space + 1, size - left - 1);
     }
     return CKVC_OK;
@@ -181,12 +172,10 @@ static ckvc_status read_pre(reader *r, bool *add_bos) {
             }
         }
     }
-    if (!pre) {
-        return token_refuse(r->to,
-                            "key tokenizer.ggml.pre is \"%.*s\", which is not supported (smollm, "
-                            "llama-bpe, qwen2, gpt-2, default are)",
-                            (int)(name->n < 64 ? name->n : 64), (const char *)name->data);
-    }
+    REFUSE_IF(r->to, !pre,
+              "key tokenizer.ggml.pre is \"%.*s\", which is not supported (smollm, "
+              "llama-bpe, qwen2, gpt-2, default are)",
+              (int)(name->n < 64 ? name->n : 64), (const char *)name->data);
     spec->byte_level = true;
     spec->ignore_merges = pre->ignore_merges;
     for (size_t i = 0; i < 4 && pre->splits[i]; i++) { token_add_split(spec, pre->splits[i]); }
@@ -210,12 +199,10 @@ static ckvc_status read_sentencepiece(reader *r, bool *add_bos) {
     token_spaces spaces = {.prefix = true};
     r->by_score = spec->merge_by_score = spec->fuse_unk = spec->added_over_pieces = *add_bos = true;
     CKVC_TRY(read_tokens(r));
-    if (spec->unk_id < 0) { return token_refuse(r->to, "no token is of the type unknown"); }
+    REFUSE_IF(r->to, spec->unk_id < 0, "no token is of the type unknown");
     const gguf_value *map = gguf_find(r->g, "tokenizer.ggml.precompiled_charsmap");
-    if (map && (map->type != GGUF_ARRAY || map->n > 0)) {
-        return token_refuse(
-            r->to, "key tokenizer.ggml.precompiled_charsmap: a character map is not supported");
-    }
+    REFUSE_IF(r->to, map && (map->type != GGUF_ARRAY || map->n > 0),
+              "key tokenizer.ggml.precompiled_charsmap: a character map is not supported");
     CKVC_TRY(gguf_flag(r->g, "tokenizer.ggml.add_space_prefix", &spaces.prefix, r->to->err));
     CKVC_TRY(
         gguf_flag(r->g, "tokenizer.ggml.remove_extra_whitespaces", &spaces.squeeze, r->to->err));
@@ -230,10 +217,8 @@ static ckvc_status read_around(reader *r, const char *add_key, bool add, const c
     CKVC_TRY(gguf_flag(r->g, add_key, &add, r->to->err));
     if (!add) { return CKVC_OK; }
     CKVC_TRY(gguf_int(r->g, id_key, 0, TOKENIZER_MAX_PIECES - 1, &id, r->to->err));
-    if (id < 0) {
-        return token_refuse(
-            r->to, "the tokenizer adds a token that key %s names, and there is none", id_key);
-    }
+    REFUSE_IF(r->to, id < 0, "the tokenizer adds a token that key %s names, and there is none",
+              id_key);
     token_add_id(ids, n, (int32_t)id);
     return CKVC_OK;
 }

@@ -11,16 +11,11 @@ typedef token_reader reader;
 
 /* ---- small readers ---- */
 
-static ckvc_status bad(reader *r, const char *place, const json_t *got, const char *want) {
-    return token_refuse(r, "%s is %s; want %s", place, token_json_kind(got), want);
-}
-
-static ckvc_status unsupported(reader *r, const char *place, const char *what) {
-    return token_refuse(r, "%s: \"%.64s\" is not supported", place, what);
-}
+#define UNSUPPORTED_IF(r, condition, place, what)                                                  \
+    REFUSE_IF(r, condition, "%s: \"%.64s\" is not supported", place, what)
 
 static ckvc_status take_text(reader *r, const char *place, const json_t *v, token_text *out) {
-    if (!json_is_string(v)) { return bad(r, place, v, "a string"); }
+    WANT(r, json_is_string(v), place, v, "a string");
     *out = token_copy(json_string_value(v), json_string_length(v));
     return CKVC_OK;
 }
@@ -55,25 +50,21 @@ static ckvc_status read_merge(reader *r, size_t i, const json_t *merge) {
         n_left = space ? (size_t)(space - left) : 0;
         n_right = space ? n - n_left - 1 : 0;
         right = space ? space + 1 : left;
-        if (!space || memchr(right, ' ', n_right)) {
-            return token_refuse(r, "model.merges[%zu]: \"%.64s\"; want two parts and one space", i,
-                                left);
-        }
+        REFUSE_IF(r, !space || memchr(right, ' ', n_right),
+                  "model.merges[%zu]: \"%.64s\"; want two parts and one space", i, left);
     } else if (!left || !right || json_array_size(merge) != 2) {
         return token_refuse(r,
                             "model.merges[%zu] is %s; want \"left right\" or [\"left\", \"right\"]",
                             i, token_json_kind(merge));
     }
-    if (n_left == 0 || n_right == 0) {
-        return token_refuse(r, "model.merges[%zu]: the %s part is empty", i,
-                            n_left ? "right" : "left");
-    }
+    REFUSE_IF(r, n_left == 0 || n_right == 0, "model.merges[%zu]: the %s part is empty", i,
+              n_left ? "right" : "left");
     token_add_merge(r->spec, left, n_left, right, n_right);
     return CKVC_OK;
 }
 
 static ckvc_status read_merges(reader *r, const json_t *merges) {
-    if (!json_is_array(merges)) { return bad(r, "model.merges", merges, "an array"); }
+    WANT(r, json_is_array(merges), "model.merges", merges, "an array");
     CKVC_TRY(token_reserve_merges(r, "model.merges", json_array_size(merges)));
     for (size_t i = 0; i < json_array_size(merges); i++) {
         CKVC_TRY(read_merge(r, i, json_array_get(merges, i)));
@@ -83,47 +74,43 @@ static ckvc_status read_merges(reader *r, const json_t *merges) {
 
 static ckvc_status read_unknown(reader *r, const json_t *unk) {
     if (!unk || json_is_null(unk)) { return CKVC_OK; }
-    if (!json_is_string(unk)) { return bad(r, "model.unk_token", unk, "a string or null"); }
+    WANT(r, json_is_string(unk), "model.unk_token", unk, "a string or null");
     r->spec->unk_id = token_id_of(r->spec, json_string_value(unk));
-    return r->spec->unk_id >= 0
-               ? CKVC_OK
-               : token_refuse(r, "model.unk_token \"%.64s\" is not in the vocabulary",
-                              json_string_value(unk));
+    REFUSE_IF(r, r->spec->unk_id < 0, "model.unk_token \"%.64s\" is not in the vocabulary",
+              json_string_value(unk));
+    return CKVC_OK;
 }
 
 static ckvc_status read_model(reader *r, const json_t *model) {
-    static const char *const keys[] = {"type",
-                                       "dropout",
-                                       "unk_token",
-                                       "fuse_unk",
+    token_spec *spec = r->spec;
+    bool *const flags[] = {&spec->fuse_unk, &spec->byte_fallback, &spec->ignore_merges};
+    static const char *const keys[] = {"fuse_unk",
                                        "byte_fallback",
                                        "ignore_merges",
-                                       "vocab",
-                                       "merges",
                                        "continuing_subword_prefix",
                                        "end_of_word_suffix",
+                                       "type",
+                                       "dropout",
+                                       "unk_token",
+                                       "vocab",
+                                       "merges",
                                        NULL};
-    token_spec *spec = r->spec;
-    if (!json_is_object(model)) { return bad(r, "model", model, "an object"); }
+    WANT(r, json_is_object(model), "model", model, "an object");
     /* Files of before 2021 have no type; merges say that it is BPE. */
-    if (strcmp(type_of(model), "BPE") != 0 &&
-        (json_object_get(model, "type") || !json_object_get(model, "merges"))) {
-        return token_refuse(r, "model: type \"%.64s\" is not supported; BPE is", type_of(model));
-    }
+    REFUSE_IF(r,
+              strcmp(type_of(model), "BPE") != 0 &&
+                  (json_object_get(model, "type") || !json_object_get(model, "merges")),
+              "model: type \"%.64s\" is not supported; BPE is", type_of(model));
     CKVC_TRY(token_only_keys(r, "model", model, keys));
-    if (token_given(model, "dropout") &&
-        json_number_value(json_object_get(model, "dropout")) != 0) {
-        return unsupported(r, "model", "dropout");
-    }
-    for (int i = 8; i <= 9; i++) { /* an affix, null or empty */
+    UNSUPPORTED_IF(r, json_number_value(json_object_get(model, "dropout")) != 0, "model",
+                   "dropout");
+    for (int i = 3; i <= 4; i++) { /* an affix, null or empty */
         const char *affix = string_of(model, keys[i]);
-        if (token_given(model, keys[i]) && !(affix && !*affix)) {
-            return unsupported(r, "model", keys[i]);
-        }
+        UNSUPPORTED_IF(r, token_given(model, keys[i]) && !(affix && !*affix), "model", keys[i]);
     }
-    CKVC_TRY(token_take_flag(r, "model", model, "fuse_unk", false, &spec->fuse_unk));
-    CKVC_TRY(token_take_flag(r, "model", model, "byte_fallback", false, &spec->byte_fallback));
-    CKVC_TRY(token_take_flag(r, "model", model, "ignore_merges", false, &spec->ignore_merges));
+    for (int i = 0; i < 3; i++) {
+        CKVC_TRY(token_take_flag(r, "model", model, keys[i], false, flags[i]));
+    }
     CKVC_TRY(token_take_vocab(r, "model.vocab", json_object_get(model, "vocab")));
     CKVC_TRY(read_merges(r, json_object_get(model, "merges")));
     return read_unknown(r, json_object_get(model, "unk_token"));
@@ -133,16 +120,14 @@ static ckvc_status read_model(reader *r, const json_t *model) {
 
 static ckvc_status read_added(reader *r, const json_t *list) {
     if (!list || json_is_null(list)) { return CKVC_OK; }
-    if (!json_is_array(list)) { return bad(r, "added_tokens", list, "an array"); }
+    WANT(r, json_is_array(list), "added_tokens", list, "an array");
     CKVC_TRY(token_reserve_added(r, "added_tokens", json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
         char place[64];
         snprintf(place, sizeof place, "added_tokens[%zu]", i);
-        if (json_is_object(entry) && !token_is_id(id)) {
-            return token_refuse(r, "%s.id is %s; want a whole number from 0", place,
-                                token_json_kind(id));
-        }
+        REFUSE_IF(r, json_is_object(entry) && !token_is_id(id),
+                  "%s.id is %s; want a whole number from 0", place, token_json_kind(id));
         CKVC_TRY(token_take_added(r, place, entry, json_integer_value(id)));
     }
     return CKVC_OK;
@@ -158,20 +143,19 @@ static ckvc_status each_step(reader *r, const json_t *root, const char *place, c
                              step_fn fn) {
     const json_t *value = json_object_get(root, place);
     if (!token_given(root, place)) { return CKVC_OK; }
-    if (!json_is_object(value)) { return bad(r, place, value, "an object or null"); }
+    WANT(r, json_is_object(value), place, value, "an object or null");
     if (strcmp(type_of(value), "Sequence") != 0) { return fn(r, place, value, true, true); }
     const json_t *list = json_object_get(value, list_key);
     const size_t n = json_array_size(list);
-    if (!json_is_array(list) || n > MAX_STEPS) {
-        return token_refuse(r, "%s.%s is %s of %zu; want an array of at most %d", place, list_key,
-                            token_json_kind(list), n, MAX_STEPS);
-    }
+    REFUSE_IF(r, !json_is_array(list) || n > MAX_STEPS,
+              "%s.%s is %s of %zu; want an array of at most %d", place, list_key,
+              token_json_kind(list), n, MAX_STEPS);
     for (size_t i = 0; i < n; i++) {
         const json_t *step = json_array_get(list, i);
         char inner[64];
         snprintf(inner, sizeof inner, "%s[%zu]", place, i);
-        CKVC_TRY(json_is_object(step) ? fn(r, inner, step, i + 1 == n, n == 1)
-                                      : bad(r, inner, step, "an object"));
+        WANT(r, json_is_object(step), inner, step, "an object");
+        CKVC_TRY(fn(r, inner, step, i + 1 == n, n == 1));
     }
     return CKVC_OK;
 }
@@ -180,7 +164,7 @@ static ckvc_status each_step(reader *r, const json_t *root, const char *place, c
 static ckvc_status read_replace(reader *r, const char *place, const json_t *step, token_text *from,
                                 token_text *to) {
     const json_t *plain = json_object_get(json_object_get(step, "pattern"), "String");
-    if (!plain) { return unsupported(r, place, "Replace of a Regex"); }
+    UNSUPPORTED_IF(r, !plain, place, "Replace of a Regex");
     CKVC_TRY(take_text(r, place, plain, from));
     return take_text(r, place, json_object_get(step, "content"), to);
 }
@@ -193,11 +177,9 @@ static ckvc_status normalizer_step(reader *r, const char *place, const json_t *s
                                         NULL};
     const token_normalizer_kind kind = (token_normalizer_kind)index_of(type_of(step), types);
     (void)last, (void)alone;
-    if (!types[kind]) {
-        return token_refuse(
-            r, "%s: type \"%.64s\" is not supported; NFC, Prepend, Replace and Sequence are", place,
-            type_of(step));
-    }
+    REFUSE_IF(r, !types[kind],
+              "%s: type \"%.64s\" is not supported; NFC, Prepend, Replace and Sequence are", place,
+              type_of(step));
     token_normalizer *rule = token_add_normalizer(r->spec, kind, NULL, NULL);
     return kind == TOKEN_NORM_NFC ? CKVC_OK
            : kind == TOKEN_NORM_PREPEND
@@ -210,11 +192,10 @@ static ckvc_status read_split(reader *r, const char *place, const json_t *step) 
     const char *behavior = string_of(step, "behavior");
     bool invert;
     CKVC_TRY(token_take_flag(r, place, step, "invert", false, &invert));
-    if (!regex) { return unsupported(r, place, "Split by a pattern that is not a Regex"); }
-    if (!behavior || strcmp(behavior, "Isolated") != 0 || invert) {
-        return token_refuse(r, "%s: Split with behavior \"%.32s\"%s is not supported; Isolated is",
-                            place, behavior ? behavior : "(none)", invert ? " and invert" : "");
-    }
+    UNSUPPORTED_IF(r, !regex, place, "Split by a pattern that is not a Regex");
+    REFUSE_IF(r, !behavior || strcmp(behavior, "Isolated") != 0 || invert,
+              "%s: Split with behavior \"%.32s\"%s is not supported; Isolated is", place,
+              behavior ? behavior : "(none)", invert ? " and invert" : "");
     token_add_split(r->spec, regex);
     return CKVC_OK;
 }
@@ -224,9 +205,8 @@ static ckvc_status read_byte_level(reader *r, const char *place, const json_t *s
     bool use_regex;
     CKVC_TRY(token_take_flag(r, place, step, "add_prefix_space", true, &spec->add_prefix_space));
     CKVC_TRY(token_take_flag(r, place, step, "use_regex", true, &use_regex));
-    if (spec->add_prefix_space && spec->n_splits) {
-        return unsupported(r, place, "add_prefix_space after a Split");
-    }
+    UNSUPPORTED_IF(r, spec->add_prefix_space && spec->n_splits, place,
+                   "add_prefix_space after a Split");
     spec->byte_level = true;
     if (use_regex) { token_add_split(spec, token_pattern_gpt2); }
     return CKVC_OK;
@@ -245,14 +225,11 @@ static ckvc_status read_metaspace(reader *r, const char *place, const json_t *st
     CKVC_TRY(take_text(r, place, json_object_get(step, "replacement"), &spec->metaspace));
     CKVC_TRY(token_take_flag(r, place, step, "add_prefix_space", true, &older));
     CKVC_TRY(token_take_flag(r, place, step, "split", true, &split));
-    if (strcmp(spec->metaspace.bytes, TOKEN_SPACE_MARK) != 0) {
-        return token_refuse(r, "%s.replacement is \"%.16s\"; want U+2581", place,
-                            spec->metaspace.bytes);
-    }
+    REFUSE_IF(r, strcmp(spec->metaspace.bytes, TOKEN_SPACE_MARK) != 0,
+              "%s.replacement is \"%.16s\"; want U+2581", place, spec->metaspace.bytes);
     const size_t k = scheme ? index_of(scheme, schemes) : 0;
-    if (!schemes[k] || (token_given(step, "prepend_scheme") && !scheme)) {
-        return token_refuse(r, "%s.prepend_scheme is not one of never, first and always", place);
-    }
+    REFUSE_IF(r, !schemes[k] || (token_given(step, "prepend_scheme") && !scheme),
+              "%s.prepend_scheme is not one of never, first and always", place);
     spec->metaspace_prefix = scheme  ? (token_prefix)k
                              : older ? TOKEN_PREFIX_ALWAYS
                                      : TOKEN_PREFIX_NEVER;
@@ -271,12 +248,12 @@ static ckvc_status pre_tokenizer_step(reader *r, const char *place, const json_t
         return CKVC_OK;
     }
     if (strcmp(type, "ByteLevel") == 0) {
-        return last ? read_byte_level(r, place, step)
-                    : unsupported(r, place, "ByteLevel before another pre-tokenizer");
+        UNSUPPORTED_IF(r, !last, place, "ByteLevel before another pre-tokenizer");
+        return read_byte_level(r, place, step);
     }
     if (strcmp(type, "Metaspace") == 0) {
-        return alone ? read_metaspace(r, place, step)
-                     : unsupported(r, place, "Metaspace beside another pre-tokenizer");
+        UNSUPPORTED_IF(r, !alone, place, "Metaspace beside another pre-tokenizer");
+        return read_metaspace(r, place, step);
     }
     return token_refuse(
         r,
@@ -304,28 +281,23 @@ static ckvc_status read_decoder_steps(reader *r, const json_t *list) {
         const size_t k = next + index_of(type_of(step), order + next);
         char place[40];
         snprintf(place, sizeof place, "decoder[%zu]", i);
-        if (!order[k]) {
-            return token_refuse(r,
-                                "%s: \"%.64s\" is not supported here; Replace, ByteFallback, Fuse "
-                                "and Strip, each once in this order, are",
-                                place, type_of(step));
-        }
+        REFUSE_IF(r, !order[k],
+                  "%s: \"%.64s\" is not supported here; Replace, ByteFallback, Fuse "
+                  "and Strip, each once in this order, are",
+                  place, type_of(step));
         if (k == REPLACE) {
             CKVC_TRY(read_replace(r, place, step, &spec->decode_from, &spec->decode_to));
         }
-        if (k == STRIP && !(is_leading_space(step) && done[FUSE])) {
-            return unsupported(r, place,
-                               "Strip of anything but one space at the start of the fused text");
-        }
+        UNSUPPORTED_IF(r, k == STRIP && !(is_leading_space(step) && done[FUSE]), place,
+                       "Strip of anything but one space at the start of the fused text");
         done[k] = true;
         next = k + 1;
     }
     spec->decode_strip_left = done[STRIP];
-    return done[BYTE_FALLBACK] == spec->byte_fallback
-               ? CKVC_OK
-               : token_refuse(r, "model.byte_fallback is %s, but the decoder has %s ByteFallback",
-                              spec->byte_fallback ? "true" : "false",
-                              done[BYTE_FALLBACK] ? "a" : "no");
+    REFUSE_IF(r, done[BYTE_FALLBACK] != spec->byte_fallback,
+              "model.byte_fallback is %s, but the decoder has %s ByteFallback",
+              spec->byte_fallback ? "true" : "false", done[BYTE_FALLBACK] ? "a" : "no");
+    return CKVC_OK;
 }
 
 static ckvc_status read_decoder(reader *r, const json_t *decoder) {
@@ -333,15 +305,12 @@ static ckvc_status read_decoder(reader *r, const json_t *decoder) {
     const bool bytes = strcmp(type, "ByteLevel") == 0;
     const json_t *list = json_object_get(decoder, "decoders");
     if (bytes && r->spec->byte_level) { return CKVC_OK; }
-    if (bytes || r->spec->byte_level) {
-        return token_refuse(r, "decoder \"%.64s\" does not belong to a pre_tokenizer %s ByteLevel",
-                            type, bytes ? "without" : "with");
-    }
-    return strcmp(type, "Sequence") == 0 && json_is_array(list)
-               ? read_decoder_steps(r, list)
-               : token_refuse(
-                     r, "decoder: type \"%.64s\" is not supported; ByteLevel and Sequence are",
-                     type);
+    REFUSE_IF(r, bytes || r->spec->byte_level,
+              "decoder \"%.64s\" does not belong to a pre_tokenizer %s ByteLevel", type,
+              bytes ? "without" : "with");
+    REFUSE_IF(r, strcmp(type, "Sequence") != 0 || !json_is_array(list),
+              "decoder: type \"%.64s\" is not supported; ByteLevel and Sequence are", type);
+    return read_decoder_steps(r, list);
 }
 
 /* ---- template ---- */
@@ -350,18 +319,15 @@ static ckvc_status read_decoder(reader *r, const json_t *decoder) {
 static ckvc_status add_special(reader *r, const char *place, const json_t *step,
                                const char *special, bool after) {
     token_spec *spec = r->spec;
-    const json_t *ids =
-        json_object_get(json_object_get(json_object_get(step, "special_tokens"), special), "ids");
-    if (json_array_size(ids) == 0 || json_array_size(ids) > MAX_STEPS) {
-        return token_refuse(r, "%s.special_tokens has no ids for \"%.64s\"", place, special);
-    }
+    const json_t *named = json_object_get(json_object_get(step, "special_tokens"), special),
+                 *ids = json_object_get(named, "ids");
+    REFUSE_IF(r, json_array_size(ids) == 0 || json_array_size(ids) > MAX_STEPS,
+              "%s.special_tokens has no ids for \"%.64s\"", place, special);
     for (size_t k = 0; k < json_array_size(ids); k++) {
         const json_t *id = json_array_get(ids, k);
-        if (!token_is_id(id)) {
-            return token_refuse(
-                r, "%s.special_tokens: \"%.64s\" has an id that is no whole number from 0", place,
-                special);
-        }
+        REFUSE_IF(r, !token_is_id(id),
+                  "%s.special_tokens: \"%.64s\" has an id that is no whole number from 0", place,
+                  special);
         token_add_id(after ? &spec->suffix_ids : &spec->prefix_ids,
                      after ? &spec->n_suffix : &spec->n_prefix, (int32_t)json_integer_value(id));
     }
@@ -371,24 +337,21 @@ static ckvc_status add_special(reader *r, const char *place, const json_t *step,
 static ckvc_status read_template(reader *r, const char *place, const json_t *step) {
     const json_t *single = json_object_get(step, "single");
     bool after = false;
-    if (!json_is_array(single) || json_array_size(single) > MAX_STEPS) {
-        return token_refuse(r, "%s.single is %s; want an array of at most %d", place,
-                            token_json_kind(single), MAX_STEPS);
-    }
+    REFUSE_IF(r, !json_is_array(single) || json_array_size(single) > MAX_STEPS,
+              "%s.single is %s; want an array of at most %d", place, token_json_kind(single),
+              MAX_STEPS);
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *part = json_array_get(single, i);
         const char *sequence = string_of(json_object_get(part, "Sequence"), "id");
         const char *special = string_of(json_object_get(part, "SpecialToken"), "id");
-        if (sequence && strcmp(sequence, "A") == 0 && !after) {
-            after = true;
-        } else if (special) {
-            CKVC_TRY(add_special(r, place, step, special, after));
-        } else {
-            return token_refuse(
-                r, "%s.single[%zu] is neither a SpecialToken nor the one Sequence A", place, i);
-        }
+        const bool text = sequence && strcmp(sequence, "A") == 0 && !after;
+        REFUSE_IF(r, !text && !special,
+                  "%s.single[%zu] is neither a SpecialToken nor the one Sequence A", place, i);
+        if (!text) { CKVC_TRY(add_special(r, place, step, special, after)); }
+        after |= text;
     }
-    return after ? CKVC_OK : token_refuse(r, "%s.single has no Sequence A", place);
+    REFUSE_IF(r, !after, "%s.single has no Sequence A", place);
+    return CKVC_OK;
 }
 
 static ckvc_status post_processor_step(reader *r, const char *place, const json_t *step, bool last,
@@ -398,14 +361,11 @@ static ckvc_status post_processor_step(reader *r, const char *place, const json_
     if (strcmp(type, "ByteLevel") == 0) {
         return CKVC_OK; /* trims offsets, which we do not have */
     }
-    if (strcmp(type, "TemplateProcessing") == 0) {
-        return r->spec->n_prefix || r->spec->n_suffix
-                   ? unsupported(r, place, "a second TemplateProcessing")
-                   : read_template(r, place, step);
-    }
-    return token_refuse(
-        r, "%s: type \"%.64s\" is not supported; TemplateProcessing, ByteLevel and Sequence are",
-        place, type);
+    REFUSE_IF(r, strcmp(type, "TemplateProcessing") != 0,
+              "%s: type \"%.64s\" is not supported; TemplateProcessing, ByteLevel and Sequence are",
+              place, type);
+    UNSUPPORTED_IF(r, r->spec->n_prefix || r->spec->n_suffix, place, "a second TemplateProcessing");
+    return read_template(r, place, step);
 }
 
 /* ---- the whole ---- */
@@ -419,7 +379,7 @@ ckvc_status tokenizer_json_read(token_reader *r) {
     CKVC_AUTO(token_config_fini) token_config config = {0};
     json_auto_t *root = NULL;
     CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &root, r->err));
-    if (!json_is_object(root)) { return bad(r, "the file", root, "an object"); }
+    WANT(r, json_is_object(root), "the file", root, "an object");
     CKVC_TRY(token_only_keys(r, "top level", root, keys));
     CKVC_TRY(read_added(r, json_object_get(root, "added_tokens")));
     CKVC_TRY(read_model(r, json_object_get(root, "model")));

@@ -47,23 +47,18 @@ static token_text copy_of(const char *text) {
     return text ? token_copy(text, strlen(text)) : (token_text){0};
 }
 
-token_piece *token_add_piece(token_reader *r, size_t *capacity) {
+ckvc_status token_add_piece(token_reader *r, token_piece piece) {
     token_spec *spec = r->spec;
-    if (spec->n_pieces == TOKENIZER_MAX_PIECES) {
-        (void)token_refuse(r, "more than %d pieces", TOKENIZER_MAX_PIECES);
-        return NULL;
-    }
-    CKVC_GROW(spec->pieces, *capacity, spec->n_pieces + 1);
-    token_piece *piece = &spec->pieces[spec->n_pieces++];
-    *piece = (token_piece){0};
-    return piece;
+    CKVC_GROW(spec->pieces, r->piece_capacity, spec->n_pieces + 1);
+    spec->pieces[spec->n_pieces++] = piece;
+    REFUSE_IF(r, spec->n_pieces > TOKENIZER_MAX_PIECES, "more than %d pieces",
+              TOKENIZER_MAX_PIECES);
+    return CKVC_OK;
 }
 
 ckvc_status token_reserve_merges(token_reader *r, const char *what, uint64_t n) {
-    if (n > TOKENIZER_MAX_MERGES) {
-        return token_refuse(r, "%s has %llu entries; at most %d are read", what,
-                            (unsigned long long)n, TOKENIZER_MAX_MERGES);
-    }
+    REFUSE_IF(r, n > TOKENIZER_MAX_MERGES, "%s has %llu entries; at most %d are read", what,
+              (unsigned long long)n, TOKENIZER_MAX_MERGES);
     r->spec->merges = ckvc_calloc(n, sizeof *r->spec->merges);
     return CKVC_OK;
 }
@@ -144,9 +139,9 @@ ckvc_status token_take_flag(const token_reader *r, const char *place, const json
                             const char *key, bool otherwise, bool *out) {
     const json_t *v = json_object_get(object, key);
     *out = token_given(object, key) ? json_is_true(v) : otherwise;
-    return !token_given(object, key) || json_is_boolean(v)
-               ? CKVC_OK
-               : token_refuse(r, "%s.%s is %s; want true or false", place, key, token_json_kind(v));
+    REFUSE_IF(r, token_given(object, key) && !json_is_boolean(v), "%s.%s is %s; want true or false",
+              place, key, token_json_kind(v));
+    return CKVC_OK;
 }
 
 ckvc_status token_only_keys(const token_reader *r, const char *place, const json_t *object,
@@ -156,32 +151,24 @@ ckvc_status token_only_keys(const token_reader *r, const char *place, const json
     json_object_foreach((json_t *)(uintptr_t)object, key, value) {
         size_t i = 0;
         while (allowed[i] && strcmp(allowed[i], key) != 0) { i++; }
-        if (!allowed[i] && !json_is_null(value)) {
-            return token_refuse(r, "%s: key \"%.64s\" is not supported", place, key);
-        }
+        REFUSE_IF(r, !allowed[i] && !json_is_null(value), "%s: key \"%.64s\" is not supported",
+                  place, key);
     }
     return CKVC_OK;
 }
 
 ckvc_status token_take_vocab(token_reader *r, const char *place, const json_t *vocab) {
     token_spec *spec = r->spec;
-    if (!json_is_object(vocab)) {
-        return token_refuse(r, "%s is %s; want an object of piece: id", place,
-                            token_json_kind(vocab));
-    }
+    WANT(r, json_is_object(vocab), place, vocab, "an object of piece: id");
     const size_t n = json_object_size(vocab);
-    if (n > TOKENIZER_MAX_PIECES) {
-        return token_refuse(r, "%s has %zu pieces; at most %d are read", place, n,
-                            TOKENIZER_MAX_PIECES);
-    }
+    REFUSE_IF(r, n > TOKENIZER_MAX_PIECES, "%s has %zu pieces; at most %d are read", place, n,
+              TOKENIZER_MAX_PIECES);
     spec->pieces = ckvc_calloc(n, sizeof *spec->pieces);
     const char *key;
     json_t *id;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, id) {
-        if (!token_is_id(id)) {
-            return token_refuse(r, "%s: \"%.64s\" has no id that is a whole number from 0", place,
-                                key);
-        }
+        REFUSE_IF(r, !token_is_id(id), "%s: \"%.64s\" has no id that is a whole number from 0",
+                  place, key);
         spec->pieces[spec->n_pieces++] =
             (token_piece){.text = copy_of(key), .id = (int32_t)json_integer_value(id)};
     }
@@ -198,28 +185,33 @@ ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) {
 }
 
 ckvc_status token_take_added(token_reader *r, const char *place, const json_t *entry, int64_t id) {
-    static const char *const keys[] = {"id",         "content", "single_word", "lstrip", "rstrip",
-                                       "normalized", "special", "__type",      NULL};
+    static const char *const keys[] = {"single_word", "lstrip",  "rstrip", "normalized", "special",
+                                       "id",          "content", "__type", NULL};
     const json_t *content = json_object_get(entry, "content");
     token_added added = {.id = (int32_t)id};
-    if (!json_is_object(entry)) {
-        return token_refuse(r, "%s is %s; want an object", place, token_json_kind(entry));
-    }
+    bool *const flags[] = {&added.single_word, &added.lstrip, &added.rstrip, &added.normalized,
+                           &added.special};
+    WANT(r, json_is_object(entry), place, entry, "an object");
     CKVC_TRY(token_only_keys(r, place, entry, keys));
-    CKVC_TRY(token_take_flag(r, place, entry, "single_word", false, &added.single_word));
-    CKVC_TRY(token_take_flag(r, place, entry, "lstrip", false, &added.lstrip));
-    CKVC_TRY(token_take_flag(r, place, entry, "rstrip", false, &added.rstrip));
-    CKVC_TRY(token_take_flag(r, place, entry, "normalized", true, &added.normalized));
-    CKVC_TRY(token_take_flag(r, place, entry, "special", false, &added.special));
-    if (!json_is_string(content)) {
-        return token_refuse(r, "%s.content is %s; want a string", place, token_json_kind(content));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) { /* normalized alone is the rule */
+        const bool otherwise = flags[i] == &added.normalized;
+        CKVC_TRY(token_take_flag(r, place, entry, keys[i], otherwise, flags[i]));
     }
+    REFUSE_IF(r, !json_is_string(content), "%s.content is %s; want a string", place,
+              token_json_kind(content));
     added.text = token_copy(json_string_value(content), json_string_length(content));
     r->spec->added[r->spec->n_added++] = added;
     return CKVC_OK;
 }
 
 /* ---- tokenizer_config.json ---- */
+
+/* Errors in the config name its file. */
+static token_reader of_config(const token_reader *r, const token_config *config) {
+    token_reader at = *r;
+    at.path = config->path;
+    return at;
+}
 
 ckvc_status token_config_read(const token_reader *r, token_config *out) {
     *out = (token_config){.path = ckvc_path_join(r->model, "tokenizer_config.json")};
@@ -231,8 +223,8 @@ ckvc_status token_config_read(const token_reader *r, token_config *out) {
     out->root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &problem);
     CKVC_FAIL_IF(!out->root, r->err, CKVC_E_DATA, "%s:%d:%d: not valid JSON: %s", out->path,
                  problem.line, problem.column, problem.text);
-    CKVC_FAIL_IF(!json_is_object(out->root), r->err, CKVC_E_DATA,
-                 "%s: the file is %s; want an object", out->path, token_json_kind(out->root));
+    const token_reader at = of_config(r, out);
+    WANT(&at, json_is_object(out->root), "the file", out->root, "an object");
     out->class_name = json_string_value(json_object_get(out->root, "tokenizer_class"));
     return CKVC_OK;
 }
@@ -241,11 +233,6 @@ void token_config_fini(token_config *config) {
     free(config->path);
     json_decref(config->root);
     *config = (token_config){0};
-}
-
-/* Errors in the config name its file. */
-static token_reader of_config(const token_reader *r, const token_config *config) {
-    return (token_reader){r->model, config->path, r->spec, r->err};
 }
 
 bool token_config_is(const token_config *config, const char *name) {
@@ -310,10 +297,8 @@ static ckvc_status replace_same(token_reader *at, const char *place, size_t befo
     for (size_t i = 0; i < before; i++) {
         token_added *old = &at->spec->added[i];
         if (!same_text(&old->text, added->text.bytes, added->text.size)) { continue; }
-        if (old->id != added->id) {
-            return token_refuse(at, "%s: \"%.64s\" has id %d in %s", place, old->text.bytes,
-                                old->id, other_path);
-        }
+        REFUSE_IF(at, old->id != added->id, "%s: \"%.64s\" has id %d in %s", place, old->text.bytes,
+                  old->id, other_path);
         free(old->text.bytes);
         *old = *added;
         at->spec->n_added--;
@@ -328,11 +313,9 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
     const size_t before = r->spec->n_added;
     bool cut;
     CKVC_TRY(token_config_flag(r, config, "split_special_tokens", false, &cut));
-    if (cut) { return token_refuse(&at, "split_special_tokens is not supported"); }
-    if (token_given(config->root, "added_tokens_decoder") && !json_is_object(table)) {
-        return token_refuse(&at, "added_tokens_decoder is %s; want an object",
-                            token_json_kind(table));
-    }
+    REFUSE_IF(&at, cut, "split_special_tokens is not supported");
+    WANT(&at, json_is_object(table) || !token_given(config->root, "added_tokens_decoder"),
+         "added_tokens_decoder", table, "an object");
     CKVC_TRY(token_reserve_added(&at, "added_tokens_decoder", json_object_size(table)));
     const char *key;
     json_t *entry;
@@ -340,9 +323,7 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
         char place[96];
         snprintf(place, sizeof place, "added_tokens_decoder.\"%.32s\"", key);
         const int64_t id = id_of_key(key);
-        if (id < 0) {
-            return token_refuse(&at, "%s: the key is no id; want a whole number from 0", place);
-        }
+        REFUSE_IF(&at, id < 0, "%s: the key is no id; want a whole number from 0", place);
         CKVC_TRY(token_take_added(&at, place, entry, id));
         CKVC_TRY(replace_same(&at, place, before, r->path));
     }

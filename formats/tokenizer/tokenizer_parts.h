@@ -25,17 +25,25 @@ typedef struct token_reader {
     const char *path;  /* the file at hand, for messages */
     token_spec *spec;  /* what is read goes here; freed by the caller in every case */
     ckvc_err *err;
+    size_t piece_capacity; /* of token_add_piece */
 } token_reader;
 
 /* CKVC_E_DATA with the file's path in front. */
 ckvc_status token_refuse(const token_reader *r, const char *fmt, ...) CKVC_PRINTF(2, 3);
+/* A rule of the file's: leaves a function that returns a ckvc_status where `condition` holds; where
+ * a JSON value is not what it has to be. */
+#define REFUSE_IF(r, condition, ...)                                                               \
+    do {                                                                                           \
+        if (condition) { return token_refuse((r), __VA_ARGS__); }                                  \
+    } while (0)
+#define WANT(r, holds, place, got, want)                                                           \
+    REFUSE_IF(r, !(holds), "%s is %s; want " want, place, token_json_kind(got))
 
 /* ---- growing a spec ---- */
 
 token_text token_copy(const char *bytes, size_t n);
-/* Behind the others, at most TOKENIZER_MAX_PIECES; NULL (with an error) beyond. `capacity` counts
- * pieces. */
-token_piece *token_add_piece(token_reader *r, size_t *capacity);
+/* Behind the others; refuses more than TOKENIZER_MAX_PIECES. Takes over the text. */
+ckvc_status token_add_piece(token_reader *r, token_piece piece) CKVC_MUST_CHECK;
 /* n more merges are to come; refuses more than TOKENIZER_MAX_MERGES. `what` names them. */
 ckvc_status token_reserve_merges(token_reader *r, const char *what, uint64_t n) CKVC_MUST_CHECK;
 void token_add_merge(token_spec *spec, const char *left, size_t n_left, const char *right,

@@ -14,7 +14,7 @@ static ckvc_status read_merges(token_reader *r) {
     size_t size, lines = 1, line = 1;
     CKVC_TRY(ckvc_file_read(r->path, TOKENIZER_MAX_BYTES, &text, &size, r->err));
     const size_t bad = ckvc_utf8_check(text, size);
-    if (bad < size) { return token_refuse(r, "byte %zu is not UTF-8", bad); }
+    REFUSE_IF(r, bad < size, "byte %zu is not UTF-8", bad);
     for (size_t i = 0; i < size; i++) { lines += text[i] == '\n'; }
     CKVC_TRY(token_reserve_merges(r, "the file", lines));
     for (size_t at = 0; at < size; line++) {
@@ -34,12 +34,10 @@ static ckvc_status read_merges(token_reader *r) {
 
 static ckvc_status set_rules(token_reader *r, const token_config *config) {
     token_spec *spec = r->spec;
-    if (!config->root) {
-        return token_refuse(r,
-                            "vocab.json and merges.txt name neither family nor special tokens; %s "
-                            "is needed",
-                            config->path);
-    }
+    REFUSE_IF(r, !config->root,
+              "vocab.json and merges.txt name neither family nor special tokens; %s "
+              "is needed",
+              config->path);
     CKVC_FAIL_IF(!token_config_is(config, "Qwen2Tokenizer"), r->err, CKVC_E_DATA,
                  "%s: tokenizer_class \"%.64s\" with vocab.json and merges.txt is not "
                  "supported; Qwen2Tokenizer is, and any family with its tokenizer.json",
@@ -57,7 +55,8 @@ ckvc_status vocab_merges_read(token_reader *r) {
     CKVC_AUTO_FREE char *merges_path = ckvc_path_join(r->model, "merges.txt");
     CKVC_AUTO(token_config_fini) token_config config = {0};
     json_auto_t *vocab = NULL;
-    token_reader merges = {r->model, merges_path, r->spec, r->err};
+    token_reader merges = *r;
+    merges.path = merges_path;
     CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &vocab, r->err));
     CKVC_TRY(token_take_vocab(r, "the file", vocab));
     CKVC_TRY(read_merges(&merges));
