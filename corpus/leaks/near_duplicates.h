@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "corpus/leaks/words.h"
+#include "corpus/leaks/word_list.h"
 #include "lib/base/status.h"
 
 enum { NEAR_SHINGLE = 5 }; /* words */

@@ -1,9 +1,9 @@
-/* Inside of formats/model: its readers, and how all of them refuse a file. What we do not run is
- * refused by the name of its key or tensor. */
+/* Inside of formats/model: its readers. What we do not run is refused by the name of its key or
+ * tensor. */
 #ifndef CKVC_MODEL_READERS_H
 #define CKVC_MODEL_READERS_H
 
-#include "lib/base/bytes.h"
+#include "formats/model/reading.h"
 #include "lib/model/model_spec.h"
 
 /* config.json of a Hugging Face model directory -> shape. Families (model_type): llama, mistral,
@@ -28,25 +28,5 @@ struct gguf; /* gguf.h, whose reader refuses with what is below */
 ckvc_status gguf_shape(const struct gguf *g, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens the file, and fills a spec's shape and tensors. */
 ckvc_status gguf_model_read(const char *path, model_spec *spec, ckvc_err *err) CKVC_MUST_CHECK;
-
-typedef struct reading {
-    const char *path; /* borrowed */
-    ckvc_err *err;
-    ckvc_cursor c; /* the file's bytes, or the part of them in hand; unused of config.json */
-    /* Of the first failure: readers of single values do nothing after it, so that it is tested once
-     * for many. */
-    ckvc_status status;
-} reading;
-#define NO_PLACE UINT64_MAX
-/* CKVC_E_DATA with the line "PATH: ..." or "PATH: byte AT: ...". */
-ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF(3, 4);
-#define refuse(r, ...) refuse_at((r), NO_PLACE, __VA_ARGS__)
-/* A rule of the format: leaves a function that returns a ckvc_status where it does not hold. After
- * an earlier failure, whose text stays, it may see values that are none. */
-#define MUST_AT(r, at, holds, ...)                                                                 \
-    do {                                                                                           \
-        if (!(holds)) { return refuse_at((r), (at), __VA_ARGS__); }                                \
-    } while (0)
-#define MUST(r, holds, ...) MUST_AT((r), NO_PLACE, holds, __VA_ARGS__)
 
 #endif

@@ -43,8 +43,8 @@ typedef struct settings { /* of TrainerSpec and NormalizerSpec, with the default
 /* ---- protobuf ---- */
 
 static ckvc_status broken(const message *m, const char *what) {
-    return ckvc_fail(m->r->err, CKVC_E_DATA, "%s: byte %llu: %s: %s; is it a SentencePiece model?",
-                     m->r->path, (unsigned long long)(m->at + m->c.pos), m->name, what);
+    return token_refuse_at(m->r, m->at + m->c.pos, "%s: %s; is it a SentencePiece model?", m->name,
+                           what);
 }
 
 static bool varint(ckvc_cursor *c, uint64_t *out) {
@@ -89,9 +89,8 @@ static ckvc_status next_field(message *m, const char *wires, field *f, bool *mor
             break;
         default: return broken(m, "a group or an unknown kind of field");
         }
-        const char wire = f->number <= strlen(wires) ? wires[f->number - 1] : '-';
-        if (wire == '-') { continue; }
-        return f->wire == (uint32_t)(wire - '0')
+        if (f->number > strlen(wires) || wires[f->number - 1] == '-') { continue; }
+        return f->wire + '0' == (uint32_t)wires[f->number - 1]
                    ? CKVC_OK
                    : broken(m, "a field of another kind than its number has");
     }

@@ -82,10 +82,8 @@ static ckvc_status count_types(reader *r) {
     size_t n_added = 0, n_bytes = 0;
     for (uint64_t i = 0; i < r->tokens->n; i++) {
         const int32_t type = type_of(r, i);
-        REFUSE_IF(r->to, type < TYPE_NORMAL || type > TYPE_BYTE,
-                  "byte %" PRIu64 ": tokenizer.ggml.token_type of token %" PRIu64
-                  " is %d; want 1 ... 6",
-                  r->types->at + i * 4, i, type);
+        REFUSE_AT_IF(r->to, r->types->at + i * 4, type < TYPE_NORMAL || type > TYPE_BYTE,
+                     "tokenizer.ggml.token_type of token %" PRIu64 " is %d; want 1 ... 6", i, type);
         n_added += is_added(r, type);
         n_bytes += type == TYPE_BYTE;
     }
@@ -111,9 +109,8 @@ static ckvc_status add_token(reader *r, uint64_t i, const char *text, size_t siz
                                                                       : TOKEN_PIECE_NORMAL,
                            .score = r->scores ? ckvc_get_f32(r->scores->data + i * 4) : 0.0f};
     if (type == TYPE_UNKNOWN && r->by_score) { spec->unk_id = (int32_t)i; }
-    REFUSE_IF(r->to, !(isfinite(piece->score)),
-              "byte %" PRIu64 ": the score of token %" PRIu64 " is not finite",
-              r->scores->at + i * 4, i);
+    REFUSE_AT_IF(r->to, r->scores->at + i * 4, r->scores && !isfinite(piece->score),
+                 "the score of token %" PRIu64 " is not finite", i);
     return CKVC_OK;
 }
 
@@ -129,9 +126,8 @@ static ckvc_status read_tokens(reader *r) {
         size_t size;
         const char *text = gguf_next_string(r->tokens, &at, &size);
         if (type_of(r, i) == TYPE_UNUSED) { continue; }
-        REFUSE_IF(r->to, size == 0 || ckvc_utf8_check(text, size) < size,
-                  "byte %" PRIu64 ": token %" PRIu64 " is %s", place, i,
-                  size ? "not valid UTF-8" : "empty");
+        REFUSE_AT_IF(r->to, place, size == 0 || ckvc_utf8_check(text, size) < size,
+                     "token %" PRIu64 " is %s", i, size ? "not valid UTF-8" : "empty");
         CKVC_TRY(add_token(r, i, text, size));
     }
     return CKVC_OK;
@@ -151,9 +147,10 @@ static ckvc_status read_merges(reader *r) {
          * spellings hold no space */
         const char *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;
         const size_t left = space ? (size_t)(space - text) : 0;
-        REFUSE_IF(r->to, !space || left + 1 == size || memchr(space + 1, ' ', size - left - 1),
-                  "byte %" PRIu64 ": merge %" PRIu64 " is \"%.*s\"; want two parts and one space",
-                  place, i, (int)(size < 64 ? size : 64), text);
+        REFUSE_AT_IF(r->to, place,
+                     !space || left + 1 == size || memchr(space + 1, ' ', size - left - 1),
+                     "merge %" PRIu64 " is \"%.*s\"; want two parts and one space", i,
+                     (int)(size < 64 ? size : 64), text);
         token_add_merge(r->to->spec, text, left, space + 1, size - left - 1);
     }
     return CKVC_OK;

@@ -81,7 +81,7 @@ static ckvc_status read_unknown(reader *r, const json_t *unk) {
     return CKVC_OK;
 }
 
-static ckvc_status read_model(reader *r, const json_t *model) {
+static ckvc_status read_model(reader *r, json_t *model) {
     token_spec *spec = r->spec;
     bool *const flags[] = {&spec->fuse_unk, &spec->byte_fallback, &spec->ignore_merges};
     static const char *const keys[] = {"fuse_unk",
@@ -123,7 +123,7 @@ static ckvc_status read_added(reader *r, const json_t *list) {
     WANT(r, json_is_array(list), "added_tokens", list, "an array");
     CKVC_TRY(token_reserve_added(r, "added_tokens", json_array_size(list)));
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
+        json_t *entry = json_array_get(list, i), *id = json_object_get(entry, "id");
         char place[64];
         snprintf(place, sizeof place, "added_tokens[%zu]", i);
         REFUSE_IF(r, json_is_object(entry) && !token_is_id(id),

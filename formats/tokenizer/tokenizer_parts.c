@@ -1,7 +1,6 @@
 /* Growing a token_spec from foreign files, and tokenizer_config.json. */
 #include "formats/tokenizer/tokenizer_parts.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,15 +23,6 @@ const char token_pattern_llama3[] =
 const char token_pattern_qwen2[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
-
-ckvc_status token_refuse(const token_reader *r, const char *fmt, ...) {
-    char what[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
-    va_end(args);
-    return ckvc_fail(r->err, CKVC_E_DATA, "%s: %s", r->path, what);
-}
 
 /* ---- growing a spec ---- */
 
@@ -144,11 +134,11 @@ ckvc_status token_take_flag(const token_reader *r, const char *place, const json
     return CKVC_OK;
 }
 
-ckvc_status token_only_keys(const token_reader *r, const char *place, const json_t *object,
+ckvc_status token_only_keys(const token_reader *r, const char *place, json_t *object,
                             const char *const *allowed) {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+    json_object_foreach(object, key, value) {
         size_t i = 0;
         while (allowed[i] && strcmp(allowed[i], key) != 0) { i++; }
         REFUSE_IF(r, !allowed[i] && !json_is_null(value), "%s: key \"%.64s\" is not supported",
@@ -157,7 +147,7 @@ ckvc_status token_only_keys(const token_reader *r, const char *place, const json
     return CKVC_OK;
 }
 
-ckvc_status token_take_vocab(token_reader *r, const char *place, const json_t *vocab) {
+ckvc_status token_take_vocab(token_reader *r, const char *place, json_t *vocab) {
     token_spec *spec = r->spec;
     WANT(r, json_is_object(vocab), place, vocab, "an object of piece: id");
     const size_t n = json_object_size(vocab);
@@ -166,7 +156,7 @@ ckvc_status token_take_vocab(token_reader *r, const char *place, const json_t *v
     spec->pieces = ckvc_calloc(n, sizeof *spec->pieces);
     const char *key;
     json_t *id;
-    json_object_foreach((json_t *)(uintptr_t)vocab, key, id) {
+    json_object_foreach(vocab, key, id) {
         REFUSE_IF(r, !token_is_id(id), "%s: \"%.64s\" has no id that is a whole number from 0",
                   place, key);
         spec->pieces[spec->n_pieces++] =
@@ -184,7 +174,7 @@ ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) {
     return CKVC_OK;
 }
 
-ckvc_status token_take_added(token_reader *r, const char *place, const json_t *entry, int64_t id) {
+ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry, int64_t id) {
     static const char *const keys[] = {"single_word", "lstrip",  "rstrip", "normalized", "special",
                                        "id",          "content", "__type", NULL};
     const json_t *content = json_object_get(entry, "content");
@@ -309,7 +299,7 @@ static ckvc_status replace_same(token_reader *at, const char *place, size_t befo
 
 ckvc_status token_config_added(token_reader *r, const token_config *config) {
     token_reader at = of_config(r, config);
-    const json_t *table = json_object_get(config->root, "added_tokens_decoder");
+    json_t *table = json_object_get(config->root, "added_tokens_decoder");
     const size_t before = r->spec->n_added;
     bool cut;
     CKVC_TRY(token_config_flag(r, config, "split_special_tokens", false, &cut));
@@ -319,7 +309,7 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
     CKVC_TRY(token_reserve_added(&at, "added_tokens_decoder", json_object_size(table)));
     const char *key;
     json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)table, key, entry) {
+    json_object_foreach(table, key, entry) {
         char place[96];
         snprintf(place, sizeof place, "added_tokens_decoder.\"%.32s\"", key);
         const int64_t id = id_of_key(key);

@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "lib/base/status.h"
+#include "formats/model/reading.h"
 #include "lib/token/token_spec.h"
 
 enum {
@@ -28,14 +28,17 @@ typedef struct token_reader {
     size_t piece_capacity; /* of token_add_piece */
 } token_reader;
 
-/* CKVC_E_DATA with the file's path in front. */
-ckvc_status token_refuse(const token_reader *r, const char *fmt, ...) CKVC_PRINTF(2, 3);
+/* CKVC_E_DATA with the file's path, and the byte, in front. */
+#define token_refuse_at(r, at, ...)                                                                \
+    refuse_at(&(reading){.path = (r)->path, .err = (r)->err}, (at), __VA_ARGS__)
+#define token_refuse(r, ...) token_refuse_at((r), NO_PLACE, __VA_ARGS__)
 /* A rule of the file's: leaves a function that returns a ckvc_status where `condition` holds; where
  * a JSON value is not what it has to be. */
-#define REFUSE_IF(r, condition, ...)                                                               \
+#define REFUSE_AT_IF(r, at, condition, ...)                                                        \
     do {                                                                                           \
-        if (condition) { return token_refuse((r), __VA_ARGS__); }                                  \
+        if (condition) { return token_refuse_at((r), (at), __VA_ARGS__); }                         \
     } while (0)
+#define REFUSE_IF(r, condition, ...) REFUSE_AT_IF((r), NO_PLACE, condition, __VA_ARGS__)
 #define WANT(r, holds, place, got, want)                                                           \
     REFUSE_IF(r, !(holds), "%s is %s; want " want, place, token_json_kind(got))
 
@@ -73,15 +76,14 @@ bool token_is_id(const json_t *v);                       /* a whole number from 
 ckvc_status token_take_flag(const token_reader *r, const char *place, const json_t *object,
                             const char *key, bool otherwise, bool *out) CKVC_MUST_CHECK;
 /* Refuses keys that are not in the NULL-ended list: an unknown setting may change ids. */
-ckvc_status token_only_keys(const token_reader *r, const char *place, const json_t *object,
+ckvc_status token_only_keys(const token_reader *r, const char *place, json_t *object,
                             const char *const *allowed) CKVC_MUST_CHECK;
 /* {piece: id} */
-ckvc_status token_take_vocab(token_reader *r, const char *place,
-                             const json_t *vocab) CKVC_MUST_CHECK;
+ckvc_status token_take_vocab(token_reader *r, const char *place, json_t *vocab) CKVC_MUST_CHECK;
 /* Room for n more added tokens / the flags and text of one ({"content": ..., "lstrip": ...}), which
  * goes behind the others. */
 ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) CKVC_MUST_CHECK;
-ckvc_status token_take_added(token_reader *r, const char *place, const json_t *entry,
+ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry,
                              int64_t id) CKVC_MUST_CHECK;
 
 /* ---- tokenizer_config.json ---- */

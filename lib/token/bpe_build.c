@@ -158,12 +158,9 @@ typedef struct merge_list {
 static void merge_list_fini(merge_list *list) { free(list->items); }
 
 /* The symbol of one character or byte of a piece, an atom when it has no piece. */
-static ckvc_status symbol_of_character(bpe *b, const char *text, size_t n, int32_t *id,
-                                       ckvc_err *err) {
-    enum {
-        MAX_ATOMS = 256
-    }; /* a vocabulary holds the characters of its pieces; they are searched
-          one by one */
+static ckvc_status symbol_of_character(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *err) {
+    /* a vocabulary holds the characters of its pieces; they are searched one by one */
+    enum { MAX_ATOMS = 256 };
     *id = character_id(b, text, n);
     if (*id >= 0) { return CKVC_OK; }
     int32_t atom = atom_index(b, text, n);
@@ -174,14 +171,14 @@ static ckvc_status symbol_of_character(bpe *b, const char *text, size_t n, int32
                      MAX_ATOMS);
         CKVC_GROW(b->atoms, b->atom_capacity, b->n_atoms + 1);
         atom = (int32_t)b->n_atoms;
-        b->atoms[b->n_atoms++] = (token_text){(char *)(uintptr_t)text, n};
+        b->atoms[b->n_atoms++] = (token_text){text, n};
     }
     *id = FIRST_ATOM + atom;
     return CKVC_OK;
 }
 
 /* A half of a piece: one character, or a piece that merging makes. -1: neither. */
-static ckvc_status half_id(bpe *b, const char *text, size_t n, int32_t *id, ckvc_err *err) {
+static ckvc_status half_id(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *err) {
     if (symbol_step(b, text, n) == n) { return symbol_of_character(b, text, n, id, err); }
     const uint32_t piece = piece_map_slot(&b->by_word, text, n)->piece;
     const token_piece *found = piece ? &b->spec->pieces[piece - 1] : NULL;
@@ -201,7 +198,7 @@ static uint32_t rank_of(float score) {
 /* Pairs of halves of one piece, appended to list. */
 static ckvc_status add_halves(bpe *b, size_t i, merge_list *list, const char *name, ckvc_err *err) {
     const token_piece *piece = &b->spec->pieces[i];
-    const char *text = b->by_word.texts[i].bytes;
+    char *text = b->by_word.texts[i].bytes;
     const size_t size = b->by_word.texts[i].size;
     CKVC_FAIL_IF(size > MAX_SCORED_BYTES, err, CKVC_E_DATA,
                  "%s: piece %zu has %zu bytes; at most %d can be merged by score", name, i, size,

@@ -76,7 +76,7 @@ typedef struct bpe {
 } bpe;
 
 static inline uint64_t pair_of(int32_t left, int32_t right) {
-    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    return (uint64_t)(uint32_t)left * (UINT64_C(1) << 32) + (uint32_t)right;
 }
 
 static inline merge_slot *merge_find(const bpe *b, uint64_t pair) {

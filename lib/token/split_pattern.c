@@ -28,7 +28,7 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
     bool in_class = false;
     size_t class_start = 0;
     for (size_t i = 0; i < n; i++) {
-        char c = p[i], next = i + 1 < n ? p[i + 1] : '\0';
+        const char c = p[i], next = p[i + 1]; /* NUL behind the text */
         if (c == '\\') {
             if (next == 's' || (next == 'S' && !in_class)) {
                 ckvc_buffer_text(out, in_class ? "" : next == 's' ? "[" : "[^");

@@ -308,7 +308,10 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
     CKVC_AUTO(encoder_fini) encoder e;
     encoder_init(&e, t, n, err);
     CKVC_AUTO_FREE char *replaced = NULL;
-    if (ckvc_utf8_check(text, n) < n) { text = replaced = ckvc_utf8_replace(text, n, &n); }
+    if (ckvc_utf8_check(text, n) < n) {
+        replaced = ckvc_utf8_replace(text, n, &n);
+        text = replaced;
+    }
     e.text = text;
     for (size_t i = 0; add_special && i < t->spec->n_prefix; i++) {
         id_list_push(&e.ids, t->spec->prefix_ids[i]);

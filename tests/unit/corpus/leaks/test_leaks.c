@@ -15,10 +15,10 @@
 
 #include "corpus/leaks/json_strings.h"
 #include "corpus/leaks/leak_check.h"
-#include "corpus/leaks/leaks.h"
+#include "corpus/leaks/shared_spans.h"
 #include "corpus/leaks/line_stream.h"
 #include "corpus/leaks/near_duplicates.h"
-#include "corpus/leaks/words.h"
+#include "corpus/leaks/word_list.h"
 #include "lib/base/rng.h"
 #include "tests/unit/temp_folder.h"
 

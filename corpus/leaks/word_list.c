@@ -1,5 +1,5 @@
-/* Words of texts: see words.h. */
-#include "corpus/leaks/words.h"
+/* Words of texts: see word_list.h. */
+#include "corpus/leaks/word_list.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* How a file is refused: see model_readers.h. */
-#include "formats/model/model_readers.h"
+/* How a file is refused: see reading.h. */
+#include "formats/model/reading.h"
 
 #include <inttypes.h>
 #include <stdio.h>

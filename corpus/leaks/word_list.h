@@ -7,8 +7,8 @@
  * scripts written without spaces (Han, kana, Thai, Lao, Myanmar, Khmer) every letter is a word of
  * its own.
  */
-#ifndef CKVC_CORPUS_WORDS_H
-#define CKVC_CORPUS_WORDS_H
+#ifndef CKVC_WORD_LIST_H
+#define CKVC_WORD_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,14 +4,14 @@
  * The collection is indexed once (about 40 bytes a word); texts to hold against it come one at a
  * time and leave nothing behind.
  */
-#ifndef CKVC_CORPUS_LEAKS_H
-#define CKVC_CORPUS_LEAKS_H
+#ifndef CKVC_SHARED_SPANS_H
+#define CKVC_SHARED_SPANS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "corpus/leaks/words.h"
+#include "corpus/leaks/word_list.h"
 
 /* Words in a row that count as shared (Brown et al. 2020, "Language Models are Few-Shot Learners",
  * appendix C). */

@@ -1,11 +1,11 @@
-/* Index of the N-grams of a collection: see leaks.h.
+/* Index of the N-grams of a collection: see shared_spans.h.
  *
  * Open addressing over distinct N-grams; a bitmap of hash bits in front of it answers most words of
  * a foreign text from the cache. Equal N-grams at several places hang on a chain, of which the
  * longest continuation is looked for among the first MAX_PLACES: that decides which prompt is
  * named, never whether a span is found.
  */
-#include "corpus/leaks/leaks.h"
+#include "corpus/leaks/shared_spans.h"
 
 #include <stdlib.h>
 #include <string.h>
