@@ -2,9 +2,6 @@
 #include "corpus/texts.h"
 
 #include <stdio.h>
-#include <string.h>
-
-#include "lib/base/memory.h"
 
 bool word_in_list(const char *word, const char *list) {
     char padded[32];

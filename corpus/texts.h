@@ -2,12 +2,8 @@
 #ifndef CKVC_CORPUS_TEXTS_H
 #define CKVC_CORPUS_TEXTS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <utf8proc.h>
 
-#include "lib/base/status.h"
 #include "lib/token/tokenizer.h"
 
 /* The code point that begins at text, -1 where the bytes are no UTF-8. n >= 1. */

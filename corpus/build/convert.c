@@ -3,8 +3,6 @@
 #include "corpus/build/convert.h"
 
 #include <ctype.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>

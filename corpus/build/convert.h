@@ -6,9 +6,6 @@
 #ifndef CKVC_CORPUS_CONVERT_H
 #define CKVC_CORPUS_CONVERT_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "lib/base/buffer.h"
 
 typedef enum text_kind {

@@ -3,9 +3,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -15,7 +12,6 @@
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 
 enum {

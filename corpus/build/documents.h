@@ -4,11 +4,7 @@
 #ifndef CKVC_CORPUS_DOCUMENTS_H
 #define CKVC_CORPUS_DOCUMENTS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "corpus/hashes.h"
-#include "lib/base/status.h"
 
 typedef struct corpus_document {
     char *source; /* what the user called it */

@@ -5,14 +5,10 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "corpus/build/cuts.h"
 #include "corpus/build/retrieval.h"
 #include "corpus/texts.h"
-#include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "lib/base/utf8.h"
 

@@ -4,13 +4,9 @@
 #ifndef CKVC_CORPUS_MANIFEST_BUILD_H
 #define CKVC_CORPUS_MANIFEST_BUILD_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "corpus/build/documents.h"
 #include "formats/lines/manifest.h"
 #include "lib/base/buffer.h"
-#include "lib/base/status.h"
 #include "lib/token/tokenizer.h"
 
 enum { BUILD_MAX_SPLITS = 8 };

@@ -6,13 +6,10 @@
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "corpus/build/cuts.h"
 #include "corpus/texts.h"
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/base/order.h"
 #include "lib/base/utf8.h"
 

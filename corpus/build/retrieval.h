@@ -5,9 +5,6 @@
 #ifndef CKVC_CORPUS_RETRIEVAL_H
 #define CKVC_CORPUS_RETRIEVAL_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "corpus/hashes.h"
 #include "lib/base/buffer.h"
 #include "lib/base/rng.h"

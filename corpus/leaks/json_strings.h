@@ -9,11 +9,7 @@
 #ifndef CKVC_CORPUS_JSON_STRINGS_H
 #define CKVC_CORPUS_JSON_STRINGS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "lib/base/buffer.h"
-#include "lib/base/status.h"
 
 enum { JSON_STRINGS_MAX_DEPTH = 512 };
 

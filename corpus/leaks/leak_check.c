@@ -2,8 +2,6 @@
 #include "corpus/leaks/leak_check.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "corpus/leaks/entry_part.h"
@@ -12,7 +10,6 @@
 #include "corpus/leaks/line_stream.h"
 #include "corpus/leaks/near_duplicates.h"
 #include "corpus/leaks/word_list.h"
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 
 enum { MAX_NAME_BYTES = 64, MAX_SPAN_WORDS = 60, MAX_PROMPT_WORDS = 12 };

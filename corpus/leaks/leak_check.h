@@ -9,13 +9,8 @@
 #ifndef CKVC_CORPUS_LEAK_CHECK_H
 #define CKVC_CORPUS_LEAK_CHECK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "formats/lines/leak_record.h"
 #include "formats/lines/manifest.h"
-#include "lib/base/status.h"
 #include "lib/token/tokenizer.h"
 
 typedef struct leak_options {

@@ -4,13 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#include "lib/base/memory.h"
 
 enum { BLOCK_BYTES = 1 << 18 };
 

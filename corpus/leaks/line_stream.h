@@ -3,12 +3,8 @@
 #ifndef CKVC_CORPUS_LINE_STREAM_H
 #define CKVC_CORPUS_LINE_STREAM_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
-#include "lib/base/status.h"
 
 enum { LINE_STREAM_MAX_BYTES = 64 << 20 }; /* of one line, as in manifests */
 

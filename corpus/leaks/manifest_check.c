@@ -2,12 +2,9 @@
 #include "corpus/leaks/manifest_check.h"
 
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "corpus/leaks/entry_part.h"
 #include "corpus/texts.h"
-#include "lib/base/memory.h"
 
 static ckvc_status length_of(const manifest *m, const manifest_entry *e, const tokenizer *tok,
                              bool continuation, int64_t *length, ckvc_err *err) {

@@ -3,12 +3,7 @@
 #ifndef CKVC_CORPUS_MANIFEST_CHECK_H
 #define CKVC_CORPUS_MANIFEST_CHECK_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "formats/lines/manifest.h"
-#include "lib/base/status.h"
 #include "lib/token/tokenizer.h"
 
 typedef struct check_group {    /* prompts of one source and split */

@@ -2,13 +2,10 @@
 #include "corpus/leaks/manifest_clean.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "corpus/leaks/line_stream.h"
 #include "lib/base/files.h"
-#include "lib/base/memory.h"
 
 static bool same_file(const char *a, const char *b) {
     struct stat x, y;

@@ -3,11 +3,7 @@
 #ifndef CKVC_MANIFEST_CLEAN_H
 #define CKVC_MANIFEST_CLEAN_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
 #include "formats/lines/manifest.h"
-#include "lib/base/status.h"
 
 /* Before any work: may the lines go to path? CKVC_E_CREATE where it is in the way; CKVC_E_USAGE
  * where it is the manifest or one of `read` [n_read], or where lines name files relative to another

@@ -9,12 +9,7 @@
 #ifndef CKVC_CORPUS_NEAR_DUPLICATES_H
 #define CKVC_CORPUS_NEAR_DUPLICATES_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "corpus/leaks/word_list.h"
-#include "lib/base/status.h"
 
 enum { NEAR_SHINGLE = 5 }; /* words */
 

@@ -7,10 +7,6 @@
 #ifndef CKVC_SHARED_SPANS_H
 #define CKVC_SHARED_SPANS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "corpus/leaks/word_list.h"
 
 /* Words in a row that count as shared (Brown et al. 2020, "Language Models are Few-Shot Learners",

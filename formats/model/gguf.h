@@ -6,12 +6,7 @@
 #ifndef CKVC_GGUF_H
 #define CKVC_GGUF_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "lib/base/files.h"
-#include "lib/base/memory.h"
 #include "lib/model/model_spec.h"
 
 /* Caps, an order of magnitude above what there is; a file beyond them is refused. */

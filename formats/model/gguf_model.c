@@ -12,8 +12,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/bytes.h"
 

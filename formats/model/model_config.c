@@ -10,13 +10,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 #define CONFIG_BYTES_MAX (1u << 20)
 

@@ -1,8 +1,6 @@
 /* Which files a model has: see model_files.h. */
 #include "formats/model/model_files.h"
 
-#include <string.h>
-
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 #include "lib/base/files.h"

@@ -5,9 +5,6 @@
  */
 #include "formats/model/model_readers.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/sizes.h"

@@ -2,10 +2,8 @@
  * bytes that remain; fields that say how a text is cut or normalised and that we do not follow are
  * refused by name, all others are skipped. */
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
-#include "lib/base/bytes.h"
 #include "lib/base/utf8.h"
 
 typedef struct field {

@@ -1,5 +1,4 @@
 /* tiktoken's rank files: a piece's rank is its id and its place in the order of merging. */
-#include <string.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
 

@@ -1,13 +1,10 @@
 /* Which tokenizer files a model has. */
 #include "formats/tokenizer/tokenizer_files.h"
 
-#include <stdlib.h>
-
 #include "formats/model/gguf.h"
 #include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/files.h"
-#include "lib/base/memory.h"
 
 /* tokenizer.model is SentencePiece's name, which Llama-3 kept for its tiktoken file. */
 static ckvc_status model_file_read(token_reader *r) {

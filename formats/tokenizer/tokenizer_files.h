@@ -4,7 +4,6 @@
 #ifndef CKVC_TOKENIZER_FILES_H
 #define CKVC_TOKENIZER_FILES_H
 
-#include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
 /* The order is that of transformers' fast tokenizers, which take tokenizer.json

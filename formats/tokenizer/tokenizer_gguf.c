@@ -7,12 +7,10 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "formats/model/gguf.h"
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/bytes.h"
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 
 /* tokenizer.ggml.token_type (gguf-py, TokenType). */

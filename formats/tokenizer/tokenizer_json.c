@@ -1,6 +1,5 @@
 /* tokenizer.json of Hugging Face `tokenizers`, read into a token_spec. */
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/json.h"

@@ -2,12 +2,9 @@
 #include "formats/tokenizer/tokenizer_parts.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 enum { MAX_CONFIG_BYTES = 16 << 20 };
 

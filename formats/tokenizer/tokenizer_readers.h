@@ -4,8 +4,6 @@
 #ifndef CKVC_TOKENIZER_READERS_H
 #define CKVC_TOKENIZER_READERS_H
 
-#include <stdbool.h>
-
 #include "formats/tokenizer/tokenizer_parts.h"
 #include "lib/base/files.h"
 

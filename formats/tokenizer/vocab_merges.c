@@ -1,10 +1,7 @@
 /* vocab.json and merges.txt, with the rules of Qwen2's tokenizer around them. */
-#include <string.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
-#include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 
 /* One merge a line, by rank: two parts and one space. A first line "#version: ..." and empty lines

@@ -14,8 +14,6 @@
 #define CKVC_MODEL_H
 
 #include "lib/backend/backend.h"
-#include "lib/base/kept_set.h"
-#include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/model/model_spec.h"
 

@@ -1,9 +1,6 @@
 /* A spec's life and its list of tensors: see model_spec.h. */
 #include "lib/model/model_spec.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/files.h"
 
 model_spec *model_spec_create(const char *path) {

@@ -7,11 +7,9 @@
 #define CKVC_MODEL_SPEC_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/memory.h"
-#include "lib/base/status.h"
 
 /* ---- the shape: which network this is ---- */
 

@@ -2,7 +2,6 @@
 #include "lib/model/model_weights.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/buffer.h"
 

@@ -2,8 +2,6 @@
 #include "lib/model/model_weights.h"
 
 #include <assert.h>
-#include <math.h>
-#include <stdlib.h>
 
 be_attention_shape layer_attention(const model *m, int32_t layer) {
     const model_shape *s = m->shape;

@@ -4,7 +4,6 @@
 #define CKVC_MODEL_WEIGHTS_H
 
 #include "lib/base/hash.h"
-#include "lib/base/pool.h"
 #include "lib/model/model.h"
 
 /* ---- model_tensors.c ---- */

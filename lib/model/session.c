@@ -1,7 +1,6 @@
 /* A session: the buffers of one prompt at a time, and what is asked of them: prefill, continue,
  * score. */
 #include <assert.h>
-#include <math.h>
 
 #include "lib/model/forward.h"
 #include "lib/model/window_stats.h"

@@ -9,11 +9,8 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/bytes.h"
-#include "lib/base/memory.h"
 
 static const struct {
     const char *name;

@@ -7,12 +7,6 @@
  */
 #include "lib/model/window_stats.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "lib/base/memory.h"
-
 void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_prompt) {
     const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads,
                  lg = (size_t)shape->n_layers * g;

@@ -3,10 +3,7 @@
 #include "lib/token/bpe.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 #include "lib/token/bpe_internal.h"
 

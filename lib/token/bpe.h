@@ -8,8 +8,6 @@
 #ifndef CKVC_TOKEN_BPE_H
 #define CKVC_TOKEN_BPE_H
 
-#include "lib/base/memory.h"
-#include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
 typedef struct bpe bpe;

@@ -2,8 +2,6 @@
 #include "lib/token/bpe.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/token/bpe_internal.h"
 

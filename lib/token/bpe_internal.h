@@ -3,8 +3,6 @@
 #ifndef CKVC_TOKEN_BPE_INTERNAL_H
 #define CKVC_TOKEN_BPE_INTERNAL_H
 
-#include <string.h>
-
 #include "lib/base/hash.h"
 #include "lib/base/utf8.h"
 #include "lib/token/token_spec.h"

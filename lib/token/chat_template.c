@@ -1,11 +1,7 @@
 /* Chat templates by family: see chat_template.h. */
 #include "lib/token/chat_template.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/buffer.h"
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 #include "lib/token/chars.h"
 

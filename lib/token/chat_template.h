@@ -10,7 +10,6 @@
 #ifndef CKVC_CHAT_TEMPLATE_H
 #define CKVC_CHAT_TEMPLATE_H
 
-#include "lib/base/status.h"
 #include "lib/token/tokenizer.h"
 
 typedef struct chat_message {

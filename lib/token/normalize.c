@@ -2,10 +2,7 @@
 #include "lib/token/normalize.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 #include "lib/token/chars.h"
 

@@ -5,7 +5,6 @@
 #define CKVC_TOKEN_NORMALIZE_H
 
 #include "lib/base/buffer.h"
-#include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
 /* Appends text with rule->to for every rule->from. Stops where out is beyond `most` bytes. */

@@ -2,10 +2,8 @@
 #include "lib/token/split_pattern.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/base/buffer.h"
-#include "lib/base/memory.h"
 
 enum { MAX_PATTERN_BYTES = 16384, MAX_PATTERN_NESTING = 64 };
 

@@ -5,9 +5,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-#include <stddef.h>
 
-#include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
 /* pattern: number `index` of the file that `name` stands for in messages. *out is the caller's to

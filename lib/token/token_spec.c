@@ -2,8 +2,6 @@
  * specs use. */
 #include "lib/token/token_spec.h"
 
-#include <stdlib.h>
-
 void token_spec_free(token_spec *spec) {
     if (!spec) { return; }
     for (size_t i = 0; i < spec->n_pieces; i++) { free(spec->pieces[i].text.bytes); }

@@ -8,7 +8,6 @@
 #define CKVC_TOKEN_SPEC_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/memory.h"

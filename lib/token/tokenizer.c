@@ -10,13 +10,10 @@
  */
 #include "lib/token/tokenizer.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/base/utf8.h"
 #include "lib/token/chars.h"
 #include "lib/token/normalize.h"

@@ -7,8 +7,6 @@
 #ifndef CKVC_TOKENIZER_H
 #define CKVC_TOKENIZER_H
 
-#include "lib/base/memory.h"
-#include "lib/base/status.h"
 #include "lib/token/token_spec.h"
 
 typedef struct tokenizer tokenizer;

@@ -3,11 +3,8 @@
 #include "lib/token/tokenizer.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/buffer.h"
-#include "lib/base/memory.h"
 #include "lib/token/normalize.h"
 #include "lib/token/tokenizer_internal.h"
 

@@ -6,7 +6,6 @@
 #include "lib/base/hash.h"
 #include "lib/token/bpe.h"
 #include "lib/token/split_pattern.h"
-#include "lib/token/token_spec.h"
 #include "lib/token/trie.h"
 
 enum { MAX_SPLITS = 16 };
