@@ -4,14 +4,8 @@
 
 #include <utf8proc.h>
 
+#include "lib/token/chars.h"
 #include "lib/token/tokenizer.h"
-
-/* The code point that begins at text, -1 where the bytes are no UTF-8. n >= 1. */
-static inline int32_t text_char(const char *text, size_t n) {
-    utf8proc_int32_t c;
-    utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c);
-    return c;
-}
 
 /* The first letter of its general category: L letters, M marks, N numbers, P punctuation, S
  * symbols, Z separators, C others. */

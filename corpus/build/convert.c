@@ -334,11 +334,7 @@ static void tidy(const char *text, size_t n, bool typographic, ckvc_buffer *out)
         if ((uint8_t)c >= 0x80) {
             step = ckvc_utf8_step(text + i, n - i, NULL);
             const char *ascii = step > 1 ? fold(text + i, step, typographic) : NULL;
-            if (ascii) {
-                ckvc_buffer_text(out, ascii);
-            } else {
-                ckvc_buffer_append(out, text + i, step);
-            }
+            ckvc_buffer_append(out, ascii ? ascii : text + i, ascii ? strlen(ascii) : step);
             step = step ? step : 1;
             newlines = 0;
             blanks_from = SIZE_MAX;

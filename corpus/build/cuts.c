@@ -62,10 +62,9 @@ static bool ends_no_line(int32_t c) {
 
 static bool char_begins(const char *text, size_t at) { return ((uint8_t)text[at] & 0xC0) != 0x80; }
 
-static int32_t char_before(const char *text, size_t at) {
-    size_t start = at - 1;
-    while (start > 0 && !char_begins(text, start)) { start--; }
-    return text_char(text + start, at - start);
+static int32_t last_char(const char *text, size_t at) {
+    const size_t start = char_before(text, at);
+    return char_at(text + start, at - start);
 }
 
 /* ---- cuts ---- */
@@ -77,7 +76,7 @@ cut_kind cut_at(const char *text, size_t n, size_t at) {
     if (((uint8_t)text[at] < 128 && (uint8_t)text[at - 1] < 128) || !char_begins(text, at)) {
         return CUT_NONE; /* no script without spaces is near */
     }
-    const int32_t c = text_char(text + at, n - at), before = char_before(text, at);
+    const int32_t c = char_at(text + at, n - at), before = last_char(text, at);
     if (before == WIDE_SPACE) { return CUT_NONE; }
     if (c == WIDE_SPACE) { return CUT_GOOD; }
     if (begins_no_line(before, c)) { return CUT_NONE; }
@@ -114,23 +113,21 @@ size_t cut_after_fine(const char *text, size_t n, size_t at) {
 
 /* Behind the first sentence of another script than Latin; n where there is none. */
 static size_t sentence_end(const char *text, size_t n) {
+    int32_t c;
     for (size_t at = 0, step; at < n; at += step) {
-        step = 1;
+        step = char_next(text + at, n - at, &c);
         if ((uint8_t)text[at] >= 128) {
-            step = ckvc_utf8_step(text + at, n - at, NULL);
-            step = step ? step : 1;
-            if (!ends_sentence(text_char(text + at, n - at))) { continue; }
-            for (at += step; at < n && begins_no_line('a', text_char(text + at, n - at));
-                 at += step) {
-                step = ckvc_utf8_step(text + at, n - at, NULL);
-                step = step ? step : 1;
+            if (!ends_sentence(c)) { continue; }
+            for (at += step; at < n; at += step) {
+                step = char_next(text + at, n - at, &c);
+                if (!begins_no_line('a', c)) { break; }
             }
             return at;
         }
         if (at == 0 || (uint8_t)text[at - 1] < 128) { continue; }
         /* "." as in Latin script, behind a letter of another / the space between Thai sentences */
         const bool dot = strchr(".!?", text[at]) && at + 1 < n && cut_is_space(text[at + 1]);
-        const bool gap = cut_is_space(text[at]) && char_without_spaces(char_before(text, at));
+        const bool gap = cut_is_space(text[at]) && char_without_spaces(last_char(text, at));
         if (dot || gap) { return at + 1; }
     }
     return n;
@@ -154,9 +151,7 @@ bool is_prose(const char *text, size_t n, bool ascii) {
         bool letter = isalpha(byte), number = isdigit(byte), neutral = cut_is_space((char)byte);
         step = 1;
         if (byte >= 128 && !ascii) {
-            step = ckvc_utf8_step(text + i, n - i, NULL);
-            step = step ? step : 1;
-            c = text_char(text + i, n - i);
+            step = char_next(text + i, n - i, &c);
             const char *kind = utf8proc_category_string(c);
             letter = *kind == 'L' || *kind == 'M';
             number = *kind == 'N';

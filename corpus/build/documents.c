@@ -64,14 +64,10 @@ static void keep_new_paragraphs(corpus *c, ckvc_buffer *text) {
 
 static bool is_readable(const char *text, size_t n) {
     size_t chars = 0, bad = 0;
-    for (size_t i = 0, step; i < n; i += step) {
-        step = 1;
-        chars++;
-        if ((uint8_t)text[i] < 0x80) { continue; }
-        const int32_t c = text_char(text + i, n - i);
-        step = ckvc_utf8_step(text + i, n - i, NULL);
-        step = step ? step : 1;
-        bad += c == 0xFFFD || char_category(c) == 'C';
+    for (size_t i = 0; i < n; chars++) {
+        int32_t c;
+        i += char_next(text + i, n - i, &c);
+        bad += (uint32_t)c >= 0x80 && (c == 0xFFFD || char_category(c) == 'C');
     }
     return (double)(chars - bad) >= CORPUS_MIN_READABLE * (double)chars;
 }
@@ -88,12 +84,12 @@ static bool skipped_name(const char *name) {
 }
 
 static void add_document(corpus *c, const corpus_document *d) {
-    char *text = ckvc_alloc(d->size + 1, 1);
-    memcpy(text, d->text, d->size);
-    text[d->size] = '\0';
     CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
-    c->documents[c->n_documents++] =
-        (corpus_document){ckvc_strdup(d->source), ckvc_strdup(d->name), text, d->size, d->ascii};
+    c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(d->source),
+                                                       .name = ckvc_strdup(d->name),
+                                                       .text = ckvc_text_copy(d->text, d->size),
+                                                       .size = d->size,
+                                                       .ascii = d->ascii};
 }
 
 /* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or

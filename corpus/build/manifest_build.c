@@ -210,13 +210,6 @@ static const char *split_of(const build_options *o, const corpus_document *d) {
     return o->split_rest;
 }
 
-static char *text_copy(const char *text, size_t n) {
-    char *copy = ckvc_alloc(n + 1, 1);
-    memcpy(copy, text, n);
-    copy[n] = '\0';
-    return copy;
-}
-
 typedef struct piece {
     const char *text;
     size_t n;
@@ -236,10 +229,10 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
         (manifest_entry){.id = ckvc_format("%s-%s", source, hex),
                          .source = ckvc_strdup(source),
                          .split = split ? ckvc_strdup(split) : NULL,
-                         .text = text_copy(text.text, text.n),
+                         .text = ckvc_text_copy(text.text, text.n),
                          .text_size = text.n,
                          .has_continuation = tail.n > 0,
-                         .continuation = tail.n ? text_copy(tail.text, tail.n) : NULL,
+                         .continuation = tail.n ? ckvc_text_copy(tail.text, tail.n) : NULL,
                          .continuation_size = tail.n};
     m->shortest = m->n_entries == 1 || length < m->shortest ? length : m->shortest;
     m->longest = length > m->longest ? length : m->longest;

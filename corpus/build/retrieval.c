@@ -49,16 +49,15 @@ static size_t add_ascii_run(vocabulary *v, const char *text, size_t n, size_t st
 /* A run of letters of any script: the whole of it, or where spaces do not end words its first
  * letters. None that is written with capitals or digits. */
 static size_t add_run(vocabulary *v, const char *text, size_t n, size_t start) {
-    const int32_t first = text_char(text + start, n - start);
+    const int32_t first = char_at(text + start, n - start);
     const bool spaceless = char_without_spaces(first);
     const size_t wanted = first >= 0x3040 ? 2 : 4;
     size_t end = start, stop = 0, letters = 0, step;
     bool plain = true;
     for (int32_t before = -1, c; end < n && stop == 0; end += step, before = c) {
-        c = text_char(text + end, n - end);
+        step = char_next(text + end, n - end, &c);
         const char kind = char_category(c);
-        step = ckvc_utf8_step(text + end, n - end, NULL);
-        if (step == 0 || (kind != 'L' && kind != 'M' && kind != 'N')) { break; }
+        if (kind != 'L' && kind != 'M' && kind != 'N') { break; }
         const bool begins = before < 0 || utf8proc_grapheme_break(before, c);
         if (begins && spaceless && letters == wanted) { stop = end; }
         letters += begins;
@@ -69,7 +68,7 @@ static size_t add_run(vocabulary *v, const char *text, size_t n, size_t start) {
         (spaceless ? stop || letters == wanted : letters >= 4 && letters <= 9)) {
         add_word(v, text + start, size);
     }
-    while (end < n && strchr("LMN", char_category(text_char(text + end, n - end)))) {
+    while (end < n && strchr("LMN", char_category(char_at(text + end, n - end)))) {
         end += ckvc_utf8_step(text + end, n - end, NULL);
     }
     return end;

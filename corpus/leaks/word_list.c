@@ -49,7 +49,7 @@ static void end_word(open_word *o) {
 static void take_character(open_word *o, const char *text, size_t n) {
     const utf8proc_option_t how =
         UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT | UTF8PROC_CASEFOLD | UTF8PROC_IGNORE;
-    const int32_t c = text_char(text, n);
+    const int32_t c = char_at(text, n);
     utf8proc_int32_t parts[MAX_DECOMPOSED];
     int boundary = 0;
     utf8proc_ssize_t count =

@@ -24,10 +24,7 @@ const char token_pattern_qwen2[] =
 /* ---- growing a spec ---- */
 
 token_text token_copy(const char *bytes, size_t n) {
-    char *copy = ckvc_alloc(n + 1, 1);
-    if (n) { memcpy(copy, bytes, n); }
-    copy[n] = '\0';
-    return (token_text){copy, n};
+    return (token_text){ckvc_text_copy(bytes, n), n};
 }
 
 static token_text copy_of(const char *text) {

@@ -82,7 +82,14 @@ void *ckvc_copy(const void *from, size_t n, size_t size) {
     return copy;
 }
 
-char *ckvc_strdup(const char *text) { return ckvc_copy(text, strlen(text) + 1, 1); }
+char *ckvc_text_copy(const char *text, size_t n) {
+    char *copy = ckvc_alloc(n + 1, 1);
+    if (n) { memcpy(copy, text, n); }
+    copy[n] = '\0';
+    return copy;
+}
+
+char *ckvc_strdup(const char *text) { return ckvc_text_copy(text, strlen(text)); }
 
 char *ckvc_format(const char *fmt, ...) {
     va_list args;

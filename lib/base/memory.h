@@ -24,6 +24,7 @@ void *ckvc_alloc_aligned(size_t n, size_t size); /* 64-byte aligned, not zeroed 
 void *ckvc_realloc_array(void *old, size_t n, size_t size);
 void *ckvc_copy(const void *from, size_t n, size_t size);
 char *ckvc_strdup(const char *text);
+char *ckvc_text_copy(const char *text, size_t n); /* n bytes, which may hold NULs; a NUL behind */
 char *ckvc_format(const char *fmt, ...) CKVC_PRINTF(1, 2); /* asprintf */
 
 /* Makes room for at least `need` elements in a growing array (doubling); `capacity` counts

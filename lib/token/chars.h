@@ -1,4 +1,4 @@
-/* Characters of well-formed UTF-8. Private to lib/token. */
+/* Characters of texts, by their bytes. */
 #ifndef CKVC_TOKEN_CHARS_H
 #define CKVC_TOKEN_CHARS_H
 
@@ -7,10 +7,22 @@
 #include <stdint.h>
 #include <utf8proc.h>
 
-/* The code point that begins at text; n >= 1. */
+/* The code point that begins at text, -1 where the bytes are no UTF-8; n >= 1. Its bytes: 1 for
+ * such.
+ */
+static inline size_t char_next(const char *text, size_t n, int32_t *c) {
+    if ((uint8_t)*text < 0x80) {
+        *c = *text;
+        return 1;
+    }
+    const utf8proc_ssize_t step =
+        utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, c);
+    return step > 0 ? (size_t)step : 1;
+}
+
 static inline int32_t char_at(const char *text, size_t n) {
-    utf8proc_int32_t c = -1;
-    utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c);
+    int32_t c;
+    char_next(text, n, &c);
     return c;
 }
 

@@ -117,10 +117,9 @@ static bool is_role(const chat_message *m, const char *role) { return strcmp(m->
 /* Jinja's `trim` is Python's str.strip(): white space as str.isspace() has it, at both ends. */
 static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
     size_t begin = m->content_size, end = 0;
+    int32_t c;
     for (size_t i = 0, n; i < m->content_size; i += n) {
-        const int32_t c = char_at(m->content + i, m->content_size - i);
-        n = ckvc_utf8_step(m->content + i, m->content_size - i, NULL);
-        n = n ? n : 1;
+        n = char_next(m->content + i, m->content_size - i, &c);
         if (!is_white_space(c) && !(c >= 28 && c <= 31)) {
             begin = i < begin ? i : begin;
             end = i + n;
@@ -129,12 +128,8 @@ static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
     if (end > begin) { ckvc_buffer_append(b, m->content + begin, end - begin); }
 }
 
-static void append_content(ckvc_buffer *b, const chat_message *m, bool trim) {
-    if (trim) {
-        append_trimmed(b, m);
-    } else {
-        ckvc_buffer_append(b, m->content, m->content_size);
-    }
+static void append_whole(ckvc_buffer *b, const chat_message *m) {
+    ckvc_buffer_append(b, m->content, m->content_size);
 }
 
 static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_message *m, size_t n) {
@@ -153,7 +148,7 @@ static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_messa
     }
     for (size_t i = 0; i < n; i++) {
         ckvc_buffer_printf(b, "%s%s%s", s->begin, m[i].role, s->middle);
-        append_content(b, &m[i], s->trim);
+        (s->trim ? append_trimmed : append_whole)(b, &m[i]);
         ckvc_buffer_text(b, s->end);
     }
     if (open) { ckvc_buffer_printf(b, "%sassistant%s", s->begin, s->middle); }
@@ -176,10 +171,10 @@ static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_
                      i, m[i].role);
         ckvc_buffer_text(b, user ? "[INST] " : v3 ? " " : "");
         if (user && system && i + 1 == n) {
-            append_content(b, system, false);
+            append_whole(b, system);
             ckvc_buffer_text(b, "\n\n");
         }
-        append_content(b, &m[i], v3 && !user);
+        (v3 && !user ? append_trimmed : append_whole)(b, &m[i]);
         ckvc_buffer_text(b, !user ? "</s>" : v3 ? "[/INST]" : " [/INST]");
     }
     return CKVC_OK;
