@@ -45,12 +45,11 @@ static plan pass_plan(const compile_options *o, ckvc_side side, const table_file
     return p;
 }
 
-static ckvc_status set_pass_plan(run_dir *run, const plan *p, ckvc_err *err) {
+static void set_pass_plan(run_dir *run, const plan *p) {
     char hash[CKVC_SHA256_HEX];
     json_auto_t *json = plan_json(p);
-    CKVC_TRY(run_hash_plan(json, hash, err));
+    run_hash_plan(json, hash);
     run_set_pass_plan(run, hash);
-    return CKVC_OK;
 }
 
 json_t *compile_plan_json(const compile_options *o) {
@@ -74,12 +73,12 @@ json_t *compile_plan_json(const compile_options *o) {
     return json;
 }
 
-ckvc_status compile_begin(run_dir *run, const compile_options *o, ckvc_err *err) {
+void compile_begin(run_dir *run, const compile_options *o) {
     ckvc_side sides[CKVC_SIDE_COUNT];
     calibrate_options options;
     (void)probe_sides(o->probe, sides);
     const plan p = pass_plan(o, sides[0], NULL, &options);
-    return set_pass_plan(run, &p, err);
+    set_pass_plan(run, &p);
 }
 
 /* ---- checkpoints ---- */
@@ -260,7 +259,7 @@ static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *er
     snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, ckvc_side_name(side));
     snprintf(file, sizeof file, "tables/pass-%02d.ckvt", number);
     const plan single = pass_plan(c->o, side, c->table, &c->pass_options);
-    CKVC_TRY(set_pass_plan(c->run, &single, err));
+    set_pass_plan(c->run, &single);
     if (!run_has_file(c->run, file)) { CKVC_TRY(make_table(c, number, p, file, &counts, err)); }
     table_file *fitted;
     CKVC_TRY(read_table(c, file, &fitted, err));

@@ -53,7 +53,7 @@ typedef struct compile_options {
 /* run.json of the whole run. New reference. */
 json_t *compile_plan_json(const compile_options *o);
 /* Called before the scan: what is logged from here on carries pass 1's plan. */
-ckvc_status compile_begin(run_dir *run, const compile_options *o, ckvc_err *err) CKVC_MUST_CHECK;
+void compile_begin(run_dir *run, const compile_options *o);
 /* The loop. Ends with RUN/table.ckvt, the best round's table. CKVC_E_STOPPED after a clean stop, at
  * a checkpoint. */
 ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result,

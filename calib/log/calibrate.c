@@ -280,8 +280,8 @@ static ckvc_status pass_open(pass *s, const char *kind, bool *end, ckvc_err *err
     CKVC_TRY(worker_open(&s->w, s->in, &o, s->table, err));
     const shard_header header = pass_header(s, kind);
     s->rows = shard_create();
-    CKVC_TRY(run_pass_begin(s->run, s->name, s->n, s->o->shard_prompts, &header,
-                            s->in->backend->kernel, s->done, err));
+    const run_pass_start start = {s->name, s->n, s->o->shard_prompts, s->in->backend->kernel};
+    CKVC_TRY(run_pass_begin(s->run, &start, &header, s->done, err));
     shard_header_copy(&s->rows->h, &header);
     if (s->table && s->o->until_stable > 0) {
         CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward,

@@ -27,7 +27,7 @@ typedef struct plan {
                                 not say it; else NULL */
 } plan;
 
-/* New reference, or NULL when memory is out. */
+/* New reference. */
 json_t *plan_json(const plan *p);
 
 #endif

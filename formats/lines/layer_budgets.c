@@ -9,6 +9,7 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
+#include "lib/base/text_lines.h"
 
 enum { FILE_MAX = 1 << 20, NUMBER_MAX = 64 };
 
@@ -16,10 +17,10 @@ enum { FILE_MAX = 1 << 20, NUMBER_MAX = 64 };
 
 /* The number of one line, its comment and the blanks around it left out: *found says whether there
  * is one. */
-static ckvc_status read_line(const char *path, uint32_t line, const char *text, size_t n,
-                             double *value, bool *found, ckvc_err *err) {
-    const char *hash = memchr(text, '#', n);
-    n = hash ? (size_t)(hash - text) : n;
+static ckvc_status read_line(const char *path, const ckvc_lines *at, double *value, bool *found,
+                             ckvc_err *err) {
+    const char *text = at->text, *hash = memchr(text, '#', at->n);
+    size_t n = hash ? (size_t)(hash - text) : at->n;
     while (n && strchr(" \t\r", text[n - 1])) { n--; }
     while (n && strchr(" \t", *text)) {
         text++;
@@ -35,54 +36,40 @@ static ckvc_status read_line(const char *path, uint32_t line, const char *text, 
         v = strspn(number, "0123456789.eE+-") == n ? strtod(number, &end) : 0.0;
     }
     CKVC_FAIL_IF(n >= sizeof number || *end || !(v > 0.0) || v > 1e9 || (v >= 1.0 && v != floor(v)),
-                 err, CKVC_E_DATA, "%s:%u: got '%.*s', " WANTED, path, line, n < 40 ? (int)n : 40,
-                 text);
+                 err, CKVC_E_DATA, "%s:%u: got '%.*s', " WANTED, path, at->number,
+                 n < 40 ? (int)n : 40, text);
     *value = v;
     return CKVC_OK;
 }
 
-static ckvc_status parse(const char *path, const char *text, size_t size, uint32_t n_layers,
-                         double *out, ckvc_err *err) {
-    uint32_t line = 0, n = 0;
-    for (size_t at = 0; at < size;) {
-        const char *end = memchr(text + at, '\n', size - at);
-        const size_t length = end ? (size_t)(end - (text + at)) : size - at;
-        double value = 0.0;
-        bool found;
-        ckvc_status st = read_line(path, ++line, text + at, length, &value, &found, err);
-        if (st != CKVC_OK) { return st; }
-        at += length + 1;
-        if (!found) { continue; }
-        CKVC_FAIL_IF(n == n_layers, err, CKVC_E_DATA,
-                     "%s:%u: one number more than the model's %u layers", path, line, n_layers);
-        CKVC_FAIL_IF(n && (out[0] < 1.0) != (value < 1.0), err, CKVC_E_DATA,
-                     "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind",
-                     path, line, value, value < 1.0 ? "a share of the prompt" : "tokens", out[0],
-                     out[0] < 1.0 ? "a share of the prompt" : "tokens");
-        out[n++] = value;
-    }
-    return n == n_layers ? CKVC_OK
-                         : ckvc_fail(err, CKVC_E_DATA,
-                                     "%s: %u numbers, wanted one for each of the model's %u layers",
-                                     path, n, n_layers);
+static const char *kind_of(double budget) {
+    return budget < 1.0 ? "a share of the prompt" : "tokens";
 }
 
 ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out, ckvc_err *err) {
-    char *text = NULL;
+    CKVC_AUTO_FREE char *text = NULL;
+    CKVC_AUTO_FREE double *budgets = ckvc_calloc(n_layers, sizeof *budgets);
     size_t size = 0;
+    uint32_t n = 0;
     *out = NULL;
-    ckvc_status st = ckvc_file_read(path, FILE_MAX, &text, &size, err);
-    if (st != CKVC_OK) { return st; }
-    double *budgets = ckvc_calloc(n_layers, sizeof *budgets);
-    st = budgets ? parse(path, text, size, n_layers, budgets, err)
-                 : ckvc_fail_memory(err, "budgets by layer", n_layers * sizeof *budgets);
-    free(text);
-    if (st == CKVC_OK) {
-        *out = budgets;
-    } else {
-        free(budgets);
+    CKVC_TRY(ckvc_file_read(path, FILE_MAX, &text, &size, err));
+    for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
+        double value = 0.0;
+        bool found;
+        CKVC_TRY(read_line(path, &at, &value, &found, err));
+        if (!found) { continue; }
+        CKVC_FAIL_IF(n == n_layers, err, CKVC_E_DATA,
+                     "%s:%u: one number more than the model's %u layers", path, at.number,
+                     n_layers);
+        CKVC_FAIL_IF(n && (budgets[0] < 1.0) != (value < 1.0), err, CKVC_E_DATA,
+                     "%s:%u: %.10g is %s, the first layer's %.10g is %s: give all layers one kind",
+                     path, at.number, value, kind_of(value), budgets[0], kind_of(budgets[0]));
+        budgets[n++] = value;
     }
-    return st;
+    CKVC_FAIL_IF(n != n_layers, err, CKVC_E_DATA,
+                 "%s: %u numbers, wanted one for each of the model's %u layers", path, n, n_layers);
+    *out = ckvc_take(&budgets);
+    return CKVC_OK;
 }
 
 uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double *out,

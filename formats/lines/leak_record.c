@@ -39,121 +39,106 @@ enum {
     N_RECORD_KEYS = sizeof record_keys / sizeof *record_keys
 };
 
-static bool put_counts(json_t *o, const void *from, const count_key *keys, size_t n) {
-    bool ok = o != NULL;
-    for (size_t i = 0; ok && i < n; i++) {
+static void put_counts(json_t *o, const void *from, const count_key *keys, size_t n) {
+    for (size_t i = 0; i < n; i++) {
         uint64_t v;
         memcpy(&v, (const char *)from + keys[i].offset, sizeof v);
-        ok = json_object_set_new(o, keys[i].key, json_integer((json_int_t)v)) == 0;
+        json_object_set_new(o, keys[i].key, json_integer((json_int_t)v));
     }
-    return ok;
 }
 
 json_t *leak_record_json(const leak_record *r) {
     json_t *list = json_array();
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < r->n_against; i++) {
+    for (size_t i = 0; i < r->n_against; i++) {
         json_t *o = json_pack("{s:s}", "sha256", r->against[i].sha256);
-        ok = put_counts(o, &r->against[i], against_keys, N_AGAINST_KEYS);
-        ok = json_array_append_new(list, o) == 0 && ok;
+        put_counts(o, &r->against[i], against_keys, N_AGAINST_KEYS);
+        json_array_append_new(list, o);
     }
-    json_t *out = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "schema", SCHEMA, "manifest",
+    json_t *out = json_pack("{s:s, s:s, s:i, s:i, s:f, s:f, s:o}", "schema", SCHEMA, "manifest",
                             r->manifest, "ngram", (int)r->ngram, "shingle", (int)r->shingle, "near",
-                            r->near, "holdout", r->holdout);
-    ok = ok && put_counts(out, r, record_keys, N_RECORD_KEYS) &&
-         json_object_set(out, "against", list) == 0;
-    json_decref(list);
-    if (!ok) {
-        json_decref(out);
-        return NULL;
-    }
+                            r->near, "holdout", r->holdout, "against", list);
+    put_counts(out, r, record_keys, N_RECORD_KEYS);
     return out;
 }
 
-static ckvc_status bad(const char *where, const char *key, const char *wanted, ckvc_err *err) {
-    return ckvc_fail(err, CKVC_E_DATA,
-                     "%s: leak check: \"%s\": wanted %s; `ckvc manifest check --against --out` "
-                     "makes such a record",
-                     where, key, wanted);
-}
+typedef struct reader {
+    const json_t *o;
+    const char *where;
+    ckvc_err *err;
+} reader;
 
-static ckvc_status get_counts(const json_t *o, void *to, const count_key *keys, size_t n,
-                              const char *where, ckvc_err *err) {
+#define MUST(r, holds, key, wanted)                                                                \
+    CKVC_FAIL_IF(!(holds), (r)->err, CKVC_E_DATA,                                                  \
+                 "%s: leak check: \"%s\": wanted %s; `ckvc manifest check --against --out` makes " \
+                 "such a record",                                                                  \
+                 (r)->where, key, wanted)
+
+static ckvc_status get_counts(const reader *r, void *to, const count_key *keys, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_object_get(o, keys[i].key);
-        if (!json_is_integer(v) || json_integer_value(v) < 0) {
-            return bad(where, keys[i].key, "a whole number from 0", err);
-        }
-        uint64_t value = (uint64_t)json_integer_value(v);
+        uint64_t value;
+        MUST(r, ckvc_json_get_count(r->o, keys[i].key, INT64_MAX, &value), keys[i].key,
+             "a whole number from 0");
         memcpy((char *)to + keys[i].offset, &value, sizeof value);
     }
     return CKVC_OK;
 }
 
-static ckvc_status get_hash(const json_t *o, const char *key, char out[CKVC_SHA256_HEX],
-                            const char *where, ckvc_err *err) {
-    const char *text = json_string_value(json_object_get(o, key));
-    if (!text || strlen(text) != CKVC_SHA256_HEX - 1 ||
-        strspn(text, "0123456789abcdef") != CKVC_SHA256_HEX - 1) {
-        return bad(where, key, "64 hexadecimal digits", err);
-    }
-    memcpy(out, text, CKVC_SHA256_HEX);
+static ckvc_status get_hash(const reader *r, const char *key, char out[CKVC_SHA256_HEX]) {
+    const json_t *v = json_object_get(r->o, key);
+    MUST(r, ckvc_json_is_hex(v, CKVC_SHA256_HEX - 1), key, "64 hexadecimal digits");
+    memcpy(out, json_string_value(v), CKVC_SHA256_HEX);
     return CKVC_OK;
 }
 
-static ckvc_status get_share(const json_t *o, const char *key, double *out, const char *where,
-                             ckvc_err *err) {
-    const json_t *v = json_object_get(o, key);
+static ckvc_status get_share(const reader *r, const char *key, double *out) {
+    const json_t *v = json_object_get(r->o, key);
     *out = json_number_value(v);
-    return json_is_number(v) && *out >= 0 && *out <= 1
-               ? CKVC_OK
-               : bad(where, key, "a number from 0 to 1", err);
+    MUST(r, json_is_number(v) && *out >= 0 && *out <= 1, key, "a number from 0 to 1");
+    return CKVC_OK;
 }
 
-static ckvc_status get_words(const json_t *o, const char *key, unsigned *out, const char *where,
-                             ckvc_err *err) {
-    json_int_t v = json_integer_value(json_object_get(o, key));
+static ckvc_status get_words(const reader *r, const char *key, unsigned *out) {
+    uint64_t v = 0;
+    MUST(r, ckvc_json_get_count(r->o, key, 1000, &v) && v >= 1, key,
+         "a number of words from 1 to 1000");
     *out = (unsigned)v;
-    return v >= 1 && v <= 1000 ? CKVC_OK : bad(where, key, "a number of words from 1 to 1000", err);
+    return CKVC_OK;
+}
+
+static ckvc_status parse(const reader *r, leak_record *out) {
+    const char *schema = json_string_value(json_object_get(r->o, "schema"));
+    MUST(r, schema && strcmp(schema, SCHEMA) == 0, "schema", SCHEMA);
+    const json_t *list = json_object_get(r->o, "against");
+    const size_t n = json_array_size(list);
+    MUST(r, n >= 1 && n <= LEAK_RECORD_MAX_AGAINST, "against", "1 to 256 evaluation files");
+    CKVC_TRY(get_hash(r, "manifest", out->manifest));
+    CKVC_TRY(get_counts(r, out, record_keys, N_RECORD_KEYS));
+    CKVC_TRY(get_share(r, "near", &out->near));
+    CKVC_TRY(get_share(r, "holdout", &out->holdout));
+    CKVC_TRY(get_words(r, "ngram", &out->ngram));
+    CKVC_TRY(get_words(r, "shingle", &out->shingle));
+    out->against = ckvc_calloc(n, sizeof *out->against);
+    for (; out->n_against < n; out->n_against++) {
+        const reader of_one = {json_array_get(list, out->n_against), r->where, r->err};
+        leak_against *a = &out->against[out->n_against];
+        CKVC_TRY(get_hash(&of_one, "sha256", a->sha256));
+        CKVC_TRY(get_counts(&of_one, a, against_keys, N_AGAINST_KEYS));
+    }
+    return CKVC_OK;
 }
 
 ckvc_status leak_record_parse(const json_t *o, const char *where, leak_record *out, ckvc_err *err) {
     *out = (leak_record){0};
-    const char *schema = json_string_value(json_object_get(o, "schema"));
-    if (!schema || strcmp(schema, SCHEMA) != 0) { return bad(where, "schema", SCHEMA, err); }
-    const json_t *list = json_object_get(o, "against");
-    size_t n = json_array_size(list);
-    if (n < 1 || n > LEAK_RECORD_MAX_AGAINST) {
-        return bad(where, "against", "1 to 256 evaluation files", err);
-    }
-    ckvc_status st = get_hash(o, "manifest", out->manifest, where, err);
-    st = st ? st : get_counts(o, out, record_keys, N_RECORD_KEYS, where, err);
-    st = st ? st : get_share(o, "near", &out->near, where, err);
-    st = st ? st : get_share(o, "holdout", &out->holdout, where, err);
-    st = st ? st : get_words(o, "ngram", &out->ngram, where, err);
-    st = st ? st : get_words(o, "shingle", &out->shingle, where, err);
-    if (st == CKVC_OK && !(out->against = ckvc_calloc(n, sizeof *out->against))) {
-        st = ckvc_fail_memory(err, "a leak check", n * sizeof *out->against);
-    }
-    for (; st == CKVC_OK && out->n_against < n; out->n_against++) {
-        const json_t *a = json_array_get(list, out->n_against);
-        st = get_hash(a, "sha256", out->against[out->n_against].sha256, where, err);
-        st = st ? st
-                : get_counts(a, &out->against[out->n_against], against_keys, N_AGAINST_KEYS, where,
-                             err);
-    }
+    const ckvc_status st = parse(&(reader){o, where, err}, out);
     if (st != CKVC_OK) { leak_record_fini(out); }
     return st;
 }
 
 ckvc_status leak_record_read(const char *path, leak_record *out, ckvc_err *err) {
     *out = (leak_record){0};
-    json_t *o;
-    ckvc_status st = ckvc_json_read(path, MAX_RECORD_BYTES, &o, err);
-    if (st != CKVC_OK) { return st; }
-    st = leak_record_parse(o, path, out, err);
-    json_decref(o);
-    return st;
+    json_auto_t *o = NULL;
+    CKVC_TRY(ckvc_json_read(path, MAX_RECORD_BYTES, &o, err));
+    return leak_record_parse(o, path, out, err);
 }
 
 void leak_record_fini(leak_record *r) {

@@ -16,8 +16,8 @@ enum { LEAK_RECORD_MAX_AGAINST = 256 };
 typedef struct leak_against { /* one evaluation file */
     char sha256[CKVC_SHA256_HEX];
     uint64_t bytes, lines, texts, words;
-    uint64_t spans, near,
-        ids;                 /* shared spans; texts near to a prompt; lines whose id a prompt has */
+    uint64_t spans, near;    /* shared spans; texts near to a prompt */
+    uint64_t ids;            /* lines whose id a prompt has */
     uint64_t leaked_lines;   /* with any of them */
     uint64_t leaked_prompts; /* of the manifest */
 } leak_against;
@@ -35,7 +35,7 @@ typedef struct leak_record {
     size_t n_against;
 } leak_record;
 
-/* New reference; NULL when memory is out. */
+/* New reference. */
 json_t *leak_record_json(const leak_record *r);
 /* Checks every member; `where` begins the message. *out is to be freed with leak_record_fini. */
 ckvc_status leak_record_parse(const json_t *o, const char *where, leak_record *out,

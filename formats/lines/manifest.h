@@ -56,8 +56,7 @@ ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text
 void manifest_entry_fini(manifest_entry *e);
 void manifest_free(manifest *m);
 CKVC_AUTO_OF(manifest, manifest_free)
-/* A canonical manifest line, without newline: for builders. The caller frees; NULL when memory is
- * out. */
+/* A canonical manifest line, without newline: for builders. The caller frees. */
 char *manifest_line(const manifest_entry *e);
 
 #endif

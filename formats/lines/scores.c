@@ -1,4 +1,4 @@
-/* See scores.h. */
+/* See scores.h; what the keys mean is in scores.md. */
 #include "formats/lines/scores.h"
 
 #include <math.h>
@@ -7,155 +7,175 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/lines/scores_measures.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/text_lines.h"
 
 #define LINE_MAX_BYTES ((size_t)64 << 20)
 #define MAX_LAYERS     65536
 
-static const char *const keys[] = {
-    "id",           "source",   "split",         "model",       "manifest",
-    "token_hash",   "policy",   "table",         "T",           "C",
-    "budget",       "r_struct", "r_sem",         "bin_entropy", "bin_perplexity",
-    "n_candidates", "n_kept",   "n_kept_window", "loss_full",   "loss_comp",
-    "reward",       "tau"};
-enum { KEY_COUNT = sizeof keys / sizeof *keys };
+/* Numbers went through text and back, and the measurement itself is right to about 1e-6. */
+#define SLACK 1e-5
 
-typedef struct place {
+typedef struct reader {
     const char *path;
     uint32_t line;
-} place;
+    const json_t *o; /* the line's object */
+    score_row *row;
+    ckvc_err *err;
+} reader;
 
-static ckvc_status wrong(const place *at, ckvc_err *err, const char *key, const json_t *got,
-                         const char *wanted) {
+/* A rule of a line. */
+#define MUST(r, holds, fmt, ...)                                                                   \
+    CKVC_FAIL_IF(!(holds), (r)->err, CKVC_E_DATA, "%s:%u: " fmt, (r)->path, (r)->line, __VA_ARGS__)
+
+static ckvc_status wrong(const reader *r, const char *key, const char *wanted) {
     static const char *const names[] = {"object", "array", "string", "whole number",
                                         "number", "true",  "false",  "null"};
-    return ckvc_fail(err, CKVC_E_DATA, "%s:%u: \"%s\" is %s, wanted %s", at->path, at->line, key,
+    const json_t *got = json_object_get(r->o, key);
+    return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: \"%s\" is %s, wanted %s", r->path, r->line, key,
                      got ? names[json_typeof(got)] : "missing", wanted);
 }
 
-static ckvc_status get_text(const json_t *o, const char *key, bool may_be_null, char **out,
-                            const place *at, ckvc_err *err) {
-    const json_t *v = json_object_get(o, key);
-    if (may_be_null && (!v || json_is_null(v))) { return CKVC_OK; }
-    if (!json_is_string(v)) {
-        return wrong(at, err, key, v, may_be_null ? "a string or null" : "a string");
-    }
-    *out = ckvc_strdup(json_string_value(v));
-    return *out ? CKVC_OK : ckvc_fail_memory(err, "scores", json_string_length(v));
-}
+/* ---- keys of every line ---- */
 
-static ckvc_status get_count(const json_t *o, const char *key, uint32_t *out, const place *at,
-                             ckvc_err *err) {
-    const json_t *v = json_object_get(o, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > UINT32_MAX) {
-        return wrong(at, err, key, v, "a whole number, 0 to 4294967295");
-    }
-    *out = (uint32_t)json_integer_value(v);
-    return CKVC_OK;
-}
+typedef enum column_type {
+    TEXT,          /* char * */
+    TEXT_OR_NULL,  /* or missing: NULL */
+    COUNT,         /* uint32_t */
+    BIN,           /* int32_t, null or missing: -1 */
+    REAL,          /* double, null: NaN */
+    MAYBE_REAL,    /* missing: NaN too */
+    LAYERS,        /* uint32_t [L] of counts of tokens */
+    LAYERS_OR_NULL /* or missing: NULL */
+} column_type;
 
-static ckvc_status get_bin(const json_t *o, const char *key, int32_t *out, const place *at,
-                           ckvc_err *err) {
-    const json_t *v = json_object_get(o, key);
-    if (!v || json_is_null(v)) {
-        *out = -1;
-        return CKVC_OK;
-    }
-    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > 65535) {
-        return wrong(at, err, key, v, "a bin number, 0 to 65535, or null");
-    }
-    *out = (int32_t)json_integer_value(v);
-    return CKVC_OK;
-}
-
-static ckvc_status get_real(const json_t *o, const char *key, double *out, const place *at,
-                            ckvc_err *err) {
-    const json_t *v = json_object_get(o, key);
-    if (json_is_null(v)) {
-        *out = NAN;
-        return CKVC_OK;
-    }
-    if (!json_is_number(v) || !isfinite(json_number_value(v))) {
-        return wrong(at, err, key, v, "a number or null");
-    }
-    *out = json_number_value(v);
-    return CKVC_OK;
-}
+/* In the order in which they are read: counts before what they bound. */
+static const struct {
+    const char *key;
+    column_type type;
+    size_t offset;
+} columns[] = {
+#define C(key, type, member)                                                                       \
+    { key, type, offsetof(score_row, member) }
+    C("id", TEXT, id),
+    C("source", TEXT_OR_NULL, source),
+    C("split", TEXT_OR_NULL, split),
+    C("model", TEXT, model),
+    C("manifest", TEXT, manifest),
+    C("policy", TEXT, policy),
+    C("T", COUNT, n_tokens),
+    C("C", COUNT, n_continuation),
+    C("budget", REAL, budget),
+    C("r_struct", REAL, r_struct),
+    C("r_sem", REAL, r_sem),
+    C("bin_entropy", BIN, bin_entropy),
+    C("bin_perplexity", BIN, bin_ppl),
+    C("n_kept", LAYERS, n_kept),
+    C("n_kept_window", LAYERS_OR_NULL, n_kept_window),
+    C("n_candidates", LAYERS_OR_NULL, n_candidates),
+    C("loss_full", REAL, loss_full),
+    C("loss_comp", REAL, loss_comp),
+    C("reward", REAL, reward),
+    C("tau", MAYBE_REAL, tau),
+#undef C
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
 /* Per-layer counts; the first array of a row sets L, the others must agree. */
-static ckvc_status get_layers(const json_t *o, const char *key, bool may_be_null, score_row *row,
-                              uint32_t **out, const place *at, ckvc_err *err) {
-    const json_t *v = json_object_get(o, key);
-    if (may_be_null && (!v || json_is_null(v))) { return CKVC_OK; }
-    if (!json_is_array(v) || json_array_size(v) == 0 || json_array_size(v) > MAX_LAYERS) {
-        return wrong(at, err, key, v, "one count per layer");
-    }
-    size_t n = json_array_size(v);
-    CKVC_FAIL_IF(row->n_layers != 0 && row->n_layers != n, err, CKVC_E_DATA,
-                 "%s:%u: \"%s\" has %zu layers, \"n_kept\" has %u", at->path, at->line, key, n,
-                 row->n_layers);
+static ckvc_status get_layers(const reader *r, const char *key, const json_t *v, uint32_t **out) {
+    score_row *row = r->row;
+    const size_t n = json_array_size(v);
+    if (n == 0 || n > MAX_LAYERS) { return wrong(r, key, "one count per layer"); }
+    MUST(r, row->n_layers == 0 || row->n_layers == n, "\"%s\" has %zu layers, \"n_kept\" has %u",
+         key, n, row->n_layers);
     row->n_layers = (uint32_t)n;
     *out = ckvc_alloc(n, sizeof **out);
-    if (!*out) { return ckvc_fail_memory(err, "scores", n * sizeof **out); }
     for (size_t i = 0; i < n; i++) {
         const json_t *c = json_array_get(v, i);
-        CKVC_FAIL_IF(!json_is_integer(c) || json_integer_value(c) < 0 ||
-                         json_integer_value(c) > row->n_tokens,
-                     err, CKVC_E_DATA,
-                     "%s:%u: \"%s\"[%zu] is not a count of tokens, wanted 0 to T = %u", at->path,
-                     at->line, key, i, row->n_tokens);
+        MUST(r, ckvc_json_is_count(c, row->n_tokens),
+             "\"%s\"[%zu] is not a count of tokens, wanted 0 to T = %u", key, i, row->n_tokens);
         (*out)[i] = (uint32_t)json_integer_value(c);
     }
     return CKVC_OK;
 }
 
-static ckvc_status get_table(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    const json_t *v = json_object_get(o, "table");
-    if ((!v || json_is_null(v)) && strcmp(row->policy, "table") != 0) { return CKVC_OK; }
-    const char *text = json_string_value(v);
-    if (!text || strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64) {
-        return wrong(at, err, "table", v, "a table's content id, 64 hexadecimal digits");
+static ckvc_status get_column(const reader *r, size_t i) {
+    const char *key = columns[i].key;
+    const column_type type = columns[i].type;
+    const json_t *v = json_object_get(r->o, key);
+    const bool none = json_is_null(v), absent = !v || none;
+    void *out = (char *)r->row + columns[i].offset;
+    switch (type) {
+    case TEXT:
+    case TEXT_OR_NULL:
+        if (type == TEXT_OR_NULL && absent) { return CKVC_OK; }
+        if (!json_is_string(v)) {
+            return wrong(r, key, type == TEXT ? "a string" : "a string or null");
+        }
+        *(char **)out = ckvc_strdup(json_string_value(v));
+        return CKVC_OK;
+    case COUNT:
+        if (!ckvc_json_is_count(v, UINT32_MAX)) {
+            return wrong(r, key, "a whole number, 0 to 4294967295");
+        }
+        *(uint32_t *)out = (uint32_t)json_integer_value(v);
+        return CKVC_OK;
+    case BIN:
+        if (!absent && !ckvc_json_is_count(v, 65535)) {
+            return wrong(r, key, "a bin number, 0 to 65535, or null");
+        }
+        *(int32_t *)out = absent ? -1 : (int32_t)json_integer_value(v);
+        return CKVC_OK;
+    case REAL:
+    case MAYBE_REAL:
+        if (!(none || (type == MAYBE_REAL && !v) || ckvc_json_is_finite(v))) {
+            return wrong(r, key, "a number or null");
+        }
+        *(double *)out = absent ? NAN : json_number_value(v);
+        return CKVC_OK;
+    default: return type == LAYERS_OR_NULL && absent ? CKVC_OK : get_layers(r, key, v, out);
     }
-    memcpy(row->table, text, 65);
-    return CKVC_OK;
 }
 
-/* An optional key: sixteen hexadecimal digits. */
-static ckvc_status get_hash(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    const json_t *v = json_object_get(o, "token_hash");
-    const char *text = json_string_value(v);
-    if (v && (!text || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)) {
-        return wrong(at, err, "token_hash", v, "16 hexadecimal digits");
+static ckvc_status get_table(const reader *r) {
+    const json_t *v = json_object_get(r->o, "table"), *hash = json_object_get(r->o, "token_hash");
+    if ((v && !json_is_null(v)) || strcmp(r->row->policy, "table") == 0) {
+        if (!ckvc_json_is_hex(v, CKVC_SHA256_HEX - 1)) {
+            return wrong(r, "table", "a table's content id, 64 hexadecimal digits");
+        }
+        memcpy(r->row->table, json_string_value(v), CKVC_SHA256_HEX);
     }
-    row->token_hash = text ? strtoull(text, NULL, 16) : 0;
+    if (hash && !ckvc_json_is_hex(hash, 16)) {
+        return wrong(r, "token_hash", "16 hexadecimal digits");
+    }
+    r->row->token_hash = hash ? strtoull(json_string_value(hash), NULL, 16) : 0;
     return CKVC_OK;
 }
 
 /* Optional keys that are neutral when absent: under which setting the row was made; and budgets by
  * layer, of which rows have the same when their hashes are. */
-static ckvc_status get_setting(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    const json_t *layers = json_object_get(o, "layer_budgets");
+static ckvc_status get_setting(const reader *r) {
+    score_row *row = r->row;
+    const json_t *layers = json_object_get(r->o, "layer_budgets");
     row->setting = setting_neutral();
-    const setting_field *bad = setting_read(o, SETTING_LINE, &row->setting);
+    const setting_field *bad = setting_read(r->o, SETTING_LINE, &row->setting);
     if (bad) {
         char wanted[128], mark;
         const char *key = setting_key(bad, SETTING_LINE, &mark);
         setting_wanted(bad, mark, wanted, sizeof wanted);
-        return wrong(at, err, key, json_object_get(o, key), wanted);
+        return wrong(r, key, wanted);
     }
     if (!layers) { return CKVC_OK; }
     if (!json_is_array(layers) || json_array_size(layers) != row->n_layers) {
-        return wrong(at, err, "layer_budgets", layers, "one budget per layer");
+        return wrong(r, "layer_budgets", "one budget per layer");
     }
     for (size_t l = 0; l < row->n_layers; l++) {
-        const double b = json_number_value(json_array_get(layers, l)); /* 0 of anything else */
-        CKVC_FAIL_IF(!(b > 0) || !isfinite(b), err, CKVC_E_DATA,
-                     "%s:%u: \"layer_budgets\"[%zu] is not a number above 0", at->path, at->line,
-                     l);
+        const json_t *v = json_array_get(layers, l);
+        const double b = json_number_value(v); /* 0 of anything else */
+        MUST(r, b > 0 && isfinite(b), "\"layer_budgets\"[%zu] is not a number above 0", l);
         uint8_t bytes[16];
         ckvc_put_u64(bytes, row->layer_budgets);
         ckvc_put_f64(bytes + 8, b);
@@ -165,72 +185,144 @@ static ckvc_status get_setting(const json_t *o, score_row *row, const place *at,
     return CKVC_OK;
 }
 
-static ckvc_status check_losses(const score_row *row, const place *at, ckvc_err *err) {
-    bool has_losses = !isnan(row->loss_full) && !isnan(row->loss_comp);
-    CKVC_FAIL_IF(isnan(row->reward) == has_losses, err, CKVC_E_DATA,
-                 "%s:%u: \"reward\" is %s although the losses are %s", at->path, at->line,
-                 has_losses ? "null" : "a number", has_losses ? "numbers" : "null");
-    if (has_losses) {
-        double want = -(row->loss_comp - row->loss_full);
-        CKVC_FAIL_IF(
-            fabs(row->reward - want) > 1e-9 * fmax(1, fabs(row->loss_full) + fabs(row->loss_comp)),
-            err, CKVC_E_DATA, "%s:%u: \"reward\" is %.10g, but -(loss_comp - loss_full) is %.10g",
-            at->path, at->line, row->reward, want);
+static ckvc_status check_row(const reader *r) {
+    const score_row *row = r->row;
+    const bool has_losses = !isnan(row->loss_full) && !isnan(row->loss_comp);
+    MUST(r, isnan(row->reward) != has_losses, "\"reward\" is %s although the losses are %s",
+         has_losses ? "null" : "a number", has_losses ? "numbers" : "null");
+    const double want = -(row->loss_comp - row->loss_full);
+    MUST(r,
+         !has_losses || !(fabs(row->reward - want) >
+                          1e-9 * fmax(1, fabs(row->loss_full) + fabs(row->loss_comp))),
+         "\"reward\" is %.10g, but -(loss_comp - loss_full) is %.10g", row->reward, want);
+    MUST(r, row->budget > 0 && row->n_tokens > 0, "budget %g and T = %u, wanted both above 0",
+         row->budget, row->n_tokens);
+    for (uint32_t l = 0; row->n_kept_window && l < row->n_layers; l++) {
+        MUST(r, row->n_kept_window[l] <= row->n_kept[l],
+             "layer %u keeps %u tokens of the window but %u in all", l, row->n_kept_window[l],
+             row->n_kept[l]);
     }
     return CKVC_OK;
 }
 
-static ckvc_status read_row(const json_t *o, score_row *row, const place *at, ckvc_err *err) {
-    CKVC_FAIL_IF(!json_is_object(o), err, CKVC_E_DATA,
-                 "%s:%u: not an object, wanted one row of `ckvc score`", at->path, at->line);
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)o, key, value) {
-        bool known = (strcmp(key, "sets") == 0 && json_is_array(value)) || scores_is_measure(key) ||
-                     setting_of_key(SETTING_LINE, key);
-        /* --sets: not needed here */
-        for (size_t i = 0; i < KEY_COUNT; i++) { known = known || strcmp(key, keys[i]) == 0; }
-        CKVC_FAIL_IF(!known, err, CKVC_E_DATA,
-                     "%s:%u: unknown key \"%s\", wanted a row of `ckvc score`", at->path, at->line,
-                     key);
+/* ---- keys of --attention-error and --utilities ---- */
+
+static const char *const attention_keys[SCORE_ATTENTION_KEYS] = {
+    "attention_epsilon", "attention_bound", "attention_error", "attention_drift"};
+
+static bool number_at(const json_t *list, size_t i, double *out) {
+    const json_t *v = json_array_get(list, i);
+    *out = json_number_value(v);
+    return ckvc_json_is_finite(v);
+}
+
+static ckvc_status get_attention(const reader *r) {
+    score_row *row = r->row;
+    const json_t *lists[SCORE_ATTENTION_KEYS];
+    size_t given = 0, null = 0;
+    for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
+        lists[i] = json_object_get(r->o, attention_keys[i]);
+        given += lists[i] != NULL;
+        null += json_is_null(lists[i]);
     }
-    row->line = at->line;
-    row->tau = NAN;
-    ckvc_status rc;
-    if ((rc = get_text(o, "id", false, &row->id, at, err)) ||
-        (rc = get_text(o, "source", true, &row->source, at, err)) ||
-        (rc = get_text(o, "split", true, &row->split, at, err)) ||
-        (rc = get_text(o, "model", false, &row->model, at, err)) ||
-        (rc = get_text(o, "manifest", false, &row->manifest, at, err)) ||
-        (rc = get_text(o, "policy", false, &row->policy, at, err)) ||
-        (rc = get_table(o, row, at, err)) || (rc = get_hash(o, row, at, err)) ||
-        (rc = get_count(o, "T", &row->n_tokens, at, err)) ||
-        (rc = get_count(o, "C", &row->n_continuation, at, err)) ||
-        (rc = get_real(o, "budget", &row->budget, at, err)) ||
-        (rc = get_real(o, "r_struct", &row->r_struct, at, err)) ||
-        (rc = get_real(o, "r_sem", &row->r_sem, at, err)) ||
-        (rc = get_bin(o, "bin_entropy", &row->bin_entropy, at, err)) ||
-        (rc = get_bin(o, "bin_perplexity", &row->bin_ppl, at, err)) ||
-        (rc = get_layers(o, "n_kept", false, row, &row->n_kept, at, err)) ||
-        (rc = get_layers(o, "n_kept_window", true, row, &row->n_kept_window, at, err)) ||
-        (rc = get_layers(o, "n_candidates", true, row, &row->n_candidates, at, err)) ||
-        (rc = get_real(o, "loss_full", &row->loss_full, at, err)) ||
-        (rc = get_real(o, "loss_comp", &row->loss_comp, at, err)) ||
-        (rc = get_real(o, "reward", &row->reward, at, err)) ||
-        (json_object_get(o, "tau") && (rc = get_real(o, "tau", &row->tau, at, err))) ||
-        (rc = get_setting(o, row, at, err)) || (rc = check_losses(row, at, err)) ||
-        (rc = scores_read_measures(o, at->path, row, err))) {
-        return rc;
+    if (given == 0 || null == SCORE_ATTENTION_KEYS) { return CKVC_OK; }
+    const size_t L = row->n_layers;
+    for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
+        MUST(r,
+             json_is_array(lists[i]) && json_array_size(lists[i]) == L && row->n_continuation >= 2,
+             "\"%s\" is no list of %zu numbers (one per layer) beside C of at least 2, wanted all "
+             "of attention_epsilon, _bound, _error, _drift or none",
+             attention_keys[i], L);
     }
-    CKVC_FAIL_IF(!(row->budget > 0) || row->n_tokens == 0, err, CKVC_E_DATA,
-                 "%s:%u: budget %g and T = %u, wanted both above 0", at->path, at->line,
-                 row->budget, row->n_tokens);
-    for (uint32_t l = 0; row->n_kept_window && l < row->n_layers; l++) {
-        CKVC_FAIL_IF(row->n_kept_window[l] > row->n_kept[l], err, CKVC_E_DATA,
-                     "%s:%u: layer %u keeps %u tokens of the window but %u in all", at->path,
-                     at->line, l, row->n_kept_window[l], row->n_kept[l]);
+    row->attention = ckvc_alloc(L * SCORE_ATTENTION_KEYS, sizeof *row->attention);
+    const double rows = (double)row->n_continuation - 1;
+    for (size_t l = 0; l < L; l++) {
+        double v[SCORE_ATTENTION_KEYS];
+        for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
+            MUST(r, number_at(lists[i], l, &v[i]) && v[i] >= 0,
+                 "\"%s\"[%zu] is no number of at least 0", attention_keys[i], l);
+            row->attention[i * L + l] = v[i];
+        }
+        const double bound = 2 * sqrt(rows) * v[SCORE_EPSILON];
+        MUST(r,
+             v[SCORE_EPSILON] <= 1 + SLACK && fabs(v[SCORE_BOUND] - bound) <= 1e-9 * fmax(1, bound),
+             "layer %zu: attention_epsilon is %.10g and attention_bound %.10g, wanted at most 1 "
+             "and 2 sqrt(C - 1) times it, %.10g",
+             l, v[SCORE_EPSILON], v[SCORE_BOUND], bound);
+        MUST(r,
+             v[SCORE_ERROR] <= v[SCORE_BOUND] * (1 + SLACK) + SLACK &&
+                 v[SCORE_DRIFT] <= sqrt(2 * rows) * (1 + SLACK),
+             "layer %zu: attention_error is %.10g and attention_drift %.10g, wanted at most the "
+             "bound, %.10g, and sqrt(2 (C - 1)), %.10g",
+             l, v[SCORE_ERROR], v[SCORE_DRIFT], v[SCORE_BOUND], sqrt(2 * rows));
     }
     return CKVC_OK;
+}
+
+static ckvc_status get_quantiles(const reader *r, const json_t *list, const char *what,
+                                 double *out) {
+    bool ok = json_is_array(list) && json_array_size(list) == SCORE_QUANTILE_COUNT;
+    for (size_t i = 0; ok && i < SCORE_QUANTILE_COUNT; i++) {
+        ok = number_at(list, i, &out[i]) && out[i] >= (i ? out[i - 1] : 0);
+    }
+    MUST(r, ok, "\"%s\" has a place that is no ascending list of %d numbers of at least 0", what,
+         SCORE_QUANTILE_COUNT);
+    return CKVC_OK;
+}
+
+static ckvc_status get_utilities(const reader *r) {
+    score_row *row = r->row;
+    const json_t *alpha = json_object_get(r->o, "alpha_quantiles"),
+                 *layers = json_object_get(r->o, "utility_quantiles");
+    if (!alpha && !layers) { return CKVC_OK; }
+    const size_t L = row->n_layers, G = json_array_size(json_array_get(layers, 0));
+    MUST(r, alpha && json_array_size(layers) == L && G > 0 && G <= 65535,
+         "\"utility_quantiles\" is no list of %zu layers of heads beside \"alpha_quantiles\"", L);
+    for (size_t l = 0; l < L; l++) { /* before room is made for them: as many as the line holds */
+        const size_t n = json_array_size(json_array_get(layers, l));
+        MUST(r, n == G, "\"utility_quantiles\": layer %zu has %zu heads, layer 0 has %zu", l, n, G);
+    }
+    row->n_heads = (uint32_t)G;
+    row->utility = ckvc_alloc((L * G + 1) * SCORE_QUANTILE_COUNT, sizeof *row->utility);
+    CKVC_TRY(
+        get_quantiles(r, alpha, "alpha_quantiles", row->utility + L * G * SCORE_QUANTILE_COUNT));
+    for (size_t i = 0; i < L * G; i++) {
+        CKVC_TRY(get_quantiles(r, json_array_get(json_array_get(layers, i / G), i % G),
+                               "utility_quantiles", row->utility + i * SCORE_QUANTILE_COUNT));
+    }
+    return CKVC_OK;
+}
+
+/* ---- lines ---- */
+
+static bool is_known(const char *key, const json_t *value) {
+    static const char *const others[] = {"table", "token_hash", "alpha_quantiles",
+                                         "utility_quantiles"};
+    bool known = setting_of_key(SETTING_LINE, key) ||
+                 (strcmp(key, "sets") == 0 && json_is_array(value)); /* --sets: not needed here */
+    for (size_t i = 0; i < N_COLUMNS; i++) { known |= strcmp(key, columns[i].key) == 0; }
+    for (size_t i = 0; i < 4; i++) { known |= strcmp(key, others[i]) == 0; }
+    for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {
+        known |= strcmp(key, attention_keys[i]) == 0;
+    }
+    return known;
+}
+
+static ckvc_status read_row(const reader *r) {
+    const char *key;
+    json_t *value;
+    CKVC_FAIL_IF(!json_is_object(r->o), r->err, CKVC_E_DATA,
+                 "%s:%u: not an object, wanted one row of `ckvc score`", r->path, r->line);
+    json_object_foreach(ckvc_unconst(r->o), key, value) {
+        MUST(r, is_known(key, value), "unknown key \"%s\", wanted a row of `ckvc score`", key);
+    }
+    r->row->line = r->line;
+    for (size_t i = 0; i < N_COLUMNS; i++) { CKVC_TRY(get_column(r, i)); }
+    CKVC_TRY(get_table(r));
+    CKVC_TRY(get_setting(r));
+    CKVC_TRY(check_row(r));
+    CKVC_TRY(get_attention(r));
+    return get_utilities(r);
 }
 
 static int compare_rows(const void *pa, const void *pb) {
@@ -248,88 +340,55 @@ static int compare_rows(const void *pa, const void *pb) {
 }
 
 static ckvc_status refuse_duplicates(const scores *s, ckvc_err *err) {
-    const score_row **order = ckvc_alloc(s->n, sizeof(void *));
+    CKVC_AUTO_FREE const score_row **order = ckvc_alloc(s->n, sizeof(void *));
     for (size_t i = 0; i < s->n; i++) { order[i] = &s->rows[i]; }
     qsort(order, s->n, sizeof(void *), compare_rows);
-    ckvc_status rc = CKVC_OK;
-    for (size_t i = 1; i < s->n && rc == CKVC_OK; i++) {
-        if (compare_rows(&order[i - 1], &order[i]) == 0) {
-            uint32_t a = order[i - 1]->line, b = order[i]->line;
-            rc = ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\", budget %g, policy \"%s\" is on line %u already",
-                           s->path, a > b ? a : b, order[i]->id, order[i]->budget, order[i]->policy,
-                           a > b ? b : a);
-        }
+    for (size_t i = 1; i < s->n; i++) {
+        const uint32_t a = order[i - 1]->line, b = order[i]->line;
+        CKVC_FAIL_IF(compare_rows(&order[i - 1], &order[i]) == 0, err, CKVC_E_DATA,
+                     "%s:%u: prompt \"%s\", budget %g, policy \"%s\" is on line %u already",
+                     s->path, a > b ? a : b, order[i]->id, order[i]->budget, order[i]->policy,
+                     a > b ? b : a);
     }
-    free(order);
-    return rc;
+    return CKVC_OK;
 }
 
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) {
-    ckvc_map map;
-    ckvc_status rc = ckvc_map_open(path, &map, err);
-    if (rc) { return rc; }
-    scores *s = ckvc_calloc(1, sizeof *s);
-    char *where = NULL;
-    json_t *object = NULL;
-    if (!s || !(s->path = ckvc_strdup(path))) {
-        rc = ckvc_fail_memory(err, "scores", sizeof *s);
-        goto done;
+    CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
+    CKVC_AUTO(scores_free_at) scores *s = ckvc_calloc(1, sizeof *s);
+    CKVC_TRY(ckvc_map_open(path, &map, err));
+    s->path = ckvc_strdup(path);
+    for (ckvc_lines at = ckvc_lines_of(map.data, (size_t)map.size); ckvc_next_line(&at);) {
+        CKVC_FAIL_IF(at.n > LINE_MAX_BYTES, err, CKVC_E_DATA,
+                     "%s:%u: line of %zu bytes, wanted at most %zu", path, at.number, at.n,
+                     LINE_MAX_BYTES);
+        CKVC_AUTO_FREE char *where = ckvc_format("%s:%u", path, at.number);
+        json_auto_t *object = NULL;
+        CKVC_TRY(ckvc_json_parse(at.text, at.n, where, &object, err));
+        CKVC_GROW(s->rows, s->capacity, s->n + 1);
+        score_row *row =
+            &s->rows[s->n++]; /* before reading: a half-read row is freed with the rest */
+        *row = (score_row){0};
+        CKVC_TRY(read_row(&(reader){path, at.number, object, row, err}));
     }
-    place at = {path, 0};
-    for (uint64_t pos = 0; pos < map.size;) {
-        const uint8_t *start = map.data + pos, *end = memchr(start, '\n', map.size - pos);
-        size_t n = end ? (size_t)(end - start) : (size_t)(map.size - pos);
-        at.line++;
-        if (n > LINE_MAX_BYTES) {
-            rc = ckvc_fail(err, CKVC_E_DATA, "%s:%u: line of %zu bytes, wanted at most %zu", path,
-                           at.line, n, LINE_MAX_BYTES);
-            goto done;
-        }
-        free(where);
-        where = ckvc_format("%s:%u", path, at.line);
-        json_decref(object);
-        object = NULL;
-        if ((rc = ckvc_json_parse((const char *)start, n, where, &object, err)) ||
-            (rc = ckvc_grow((void **)&s->rows, &s->capacity, s->n + 1, sizeof *s->rows, err))) {
-            goto done;
-        }
-        memset(&s->rows[s->n], 0, sizeof *s->rows);
-        s->n++; /* before reading: a half-read row is freed with the rest */
-        if ((rc = read_row(object, &s->rows[s->n - 1], &at, err))) { goto done; }
-        pos += n + 1;
-    }
-    if (s->n == 0) {
-        rc = ckvc_fail(err, CKVC_E_DATA, "%s: no rows, wanted the output of `ckvc score`", path);
-        goto done;
-    }
-    rc = refuse_duplicates(s, err);
-done:
-    json_decref(object);
-    free(where);
-    ckvc_map_close(&map);
-    if (rc) {
-        scores_free(s);
-        return rc;
-    }
-    *out = s;
+    CKVC_FAIL_IF(s->n == 0, err, CKVC_E_DATA, "%s: no rows, wanted the output of `ckvc score`",
+                 path);
+    CKVC_TRY(refuse_duplicates(s, err));
+    *out = ckvc_take(&s);
     return CKVC_OK;
 }
 
 void scores_free(scores *s) {
     if (!s) { return; }
     for (size_t i = 0; i < s->n; i++) {
-        score_row *r = &s->rows[i];
-        free(r->id);
-        free(r->source);
-        free(r->split);
-        free(r->model);
-        free(r->manifest);
-        free(r->policy);
-        free(r->n_candidates);
-        free(r->n_kept);
-        free(r->n_kept_window);
-        scores_free_measures(r);
+        for (size_t k = 0; k < N_COLUMNS; k++) {
+            const column_type type = columns[k].type;
+            if (type == TEXT || type == TEXT_OR_NULL || type == LAYERS || type == LAYERS_OR_NULL) {
+                ckvc_free_at((char *)&s->rows[i] + columns[k].offset);
+            }
+        }
+        free(s->rows[i].attention);
+        free(s->rows[i].utility);
     }
     free(s->rows);
     free(s->path);

@@ -1,7 +1,6 @@
 /* scan/coverage.json: see coverage.h. */
 #include "formats/run/coverage.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +12,7 @@ enum { MAX_BINS = 1024, ROW_NUMBERS = 5 };
 #define MAX_BYTES ((size_t)256 << 20)
 
 void coverage_fini(coverage *c) {
-    for (size_t i = 0; c->sources && i < c->n_sources; i++) { free(c->sources[i]); }
+    for (size_t i = 0; i < c->n_sources; i++) { free(c->sources[i]); }
     free(c->sources);
     free(c->edges_entropy);
     free(c->edges_ppl);
@@ -53,36 +52,25 @@ typedef struct reader {
     ckvc_err *err;
 } reader;
 
-static ckvc_status bad(const reader *r, const char *key, const char *wanted) {
-    return ckvc_fail(r->err, CKVC_E_DATA,
-                     "%s: member %s must be %s; the run's command with --resume writes it anew",
-                     r->path, key, wanted);
-}
+#define MUST(r, holds, key, wanted)                                                                \
+    CKVC_FAIL_IF(!(holds), (r)->err, CKVC_E_DATA,                                                  \
+                 "%s: member %s must be %s; the run's command with --resume writes it anew",       \
+                 (r)->path, key, wanted)
 
-static bool in_range(const json_t *v, json_int_t lo, json_int_t hi) {
-    return json_is_integer(v) && json_integer_value(v) >= lo && json_integer_value(v) <= hi;
-}
-
-static ckvc_status read_number(const reader *r, const char *key, json_int_t hi, int64_t *out) {
-    const json_t *v = json_object_get(r->root, key);
-    if (!in_range(v, 0, hi)) { return bad(r, key, "a number that is not negative"); }
-    *out = json_integer_value(v);
+static ckvc_status read_number(const reader *r, const char *key, uint64_t most, uint64_t *out) {
+    MUST(r, ckvc_json_get_count(r->root, key, most, out), key, "a number that is not negative");
     return CKVC_OK;
 }
 
 static ckvc_status read_edges(const reader *r, const char *key, uint32_t n, double **out) {
+    static const char *const wanted = "the inner edges of the bins, ascending";
     const json_t *list = json_object_get(r->root, key);
-    if (json_array_size(list) != n) {
-        return bad(r, key, "the inner edges of the bins, ascending");
-    }
+    MUST(r, json_array_size(list) == n, key, wanted);
     *out = ckvc_calloc(n + 1, sizeof **out);
-    if (!*out) { return ckvc_fail_memory(r->err, key, n * sizeof **out); }
     for (uint32_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         (*out)[i] = json_number_value(v);
-        if (!json_is_number(v) || !isfinite((*out)[i]) || (i && (*out)[i] < (*out)[i - 1])) {
-            return bad(r, key, "the inner edges of the bins, ascending");
-        }
+        MUST(r, ckvc_json_is_finite(v) && (!i || (*out)[i] >= (*out)[i - 1]), key, wanted);
     }
     return CKVC_OK;
 }
@@ -90,16 +78,20 @@ static ckvc_status read_edges(const reader *r, const char *key, uint32_t n, doub
 static ckvc_status read_sources(const reader *r, coverage *c) {
     const json_t *list = json_object_get(r->root, "sources");
     const size_t n = json_array_size(list);
-    if (!json_is_array(list)) { return bad(r, "sources", "a list of names"); }
+    MUST(r, json_is_array(list), "sources", "a list of names");
     c->sources = ckvc_calloc(n + 1, sizeof *c->sources);
     for (; c->n_sources < n; c->n_sources++) {
         const char *name = json_string_value(json_array_get(list, c->n_sources));
-        if (!name) { return bad(r, "sources", "a list of names"); }
-        if (!(c->sources[c->n_sources] = ckvc_strdup(name))) {
-            return ckvc_fail_memory(r->err, "sources", strlen(name));
-        }
+        MUST(r, name, "sources", "a list of names");
+        c->sources[c->n_sources] = ckvc_strdup(name);
     }
     return CKVC_OK;
+}
+
+static bool ascends(const coverage_row *a, const coverage_row *b) {
+    return a->entropy != b->entropy ? a->entropy < b->entropy
+           : a->ppl != b->ppl       ? a->ppl < b->ppl
+                                    : a->source < b->source;
 }
 
 static ckvc_status read_rows(const reader *r, coverage *c) {
@@ -107,77 +99,64 @@ static ckvc_status read_rows(const reader *r, coverage *c) {
         "rows [entropy bin, perplexity bin, source, prompts, drawn], ascending";
     const json_t *list = json_object_get(r->root, "cells");
     const size_t n = json_array_size(list);
-    if (!json_is_array(list)) { return bad(r, "cells", wanted); }
+    const uint64_t limits[ROW_NUMBERS] = {c->n_entropy_bins, c->n_ppl_bins, c->n_sources,
+                                          (uint64_t)UINT32_MAX + 1, (uint64_t)UINT32_MAX + 1};
+    MUST(r, json_is_array(list), "cells", wanted);
     c->rows = ckvc_calloc(n + 1, sizeof *c->rows);
-    for (; c->n_rows < n; c->n_rows++) {
-        const json_t *row = json_array_get(list, c->n_rows);
-        const json_int_t most[ROW_NUMBERS] = {(json_int_t)c->n_entropy_bins - 1,
-                                              (json_int_t)c->n_ppl_bins - 1,
-                                              (json_int_t)c->n_sources - 1, UINT32_MAX, UINT32_MAX};
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(list, i);
         uint32_t v[ROW_NUMBERS];
-        bool fits = json_array_size(row) == ROW_NUMBERS;
-        for (size_t k = 0; fits && k < ROW_NUMBERS; k++) {
-            fits = in_range(json_array_get(row, k), 0, most[k]);
-            v[k] = fits ? (uint32_t)json_integer_value(json_array_get(row, k)) : 0;
+        MUST(r, json_array_size(row) == ROW_NUMBERS, "cells", wanted);
+        for (size_t k = 0; k < ROW_NUMBERS; k++) {
+            const json_t *number = json_array_get(row, k);
+            MUST(r, limits[k] && ckvc_json_is_count(number, limits[k] - 1), "cells", wanted);
+            v[k] = (uint32_t)json_integer_value(number);
         }
-        if (!fits || v[4] > v[3]) { return bad(r, "cells", wanted); }
-        c->rows[c->n_rows] = (coverage_row){v[0], v[1], v[2], v[3], v[4]};
-        if (c->n_rows) {
-            const coverage_row *a = &c->rows[c->n_rows - 1], *b = a + 1;
-            if (a->entropy != b->entropy ? a->entropy > b->entropy
-                : a->ppl != b->ppl       ? a->ppl > b->ppl
-                                         : a->source >= b->source) {
-                return bad(r, "cells", wanted);
-            }
-        }
+        c->rows[i] = (coverage_row){v[0], v[1], v[2], v[3], v[4]};
+        MUST(r, v[4] <= v[3] && (!i || ascends(&c->rows[i - 1], &c->rows[i])), "cells", wanted);
     }
+    c->n_rows = n;
     return CKVC_OK;
 }
 
 static ckvc_status read_all(const reader *r, coverage *c) {
     const char *schema = json_string_value(json_object_get(r->root, "schema"));
     const char *from = json_string_value(json_object_get(r->root, "from"));
-    const json_t *bins = json_object_get(r->root, "bins"),
-                 *drawn = json_object_get(r->root, "drawn");
-    int64_t min_cell = 0, unscanned = 0;
-    if (!schema || strcmp(schema, "ckvc-coverage-1") != 0) {
-        return bad(r, "schema", "\"ckvc-coverage-1\"");
+    const json_t *bins = json_object_get(r->root, "bins");
+    uint32_t n_bins[2];
+    uint64_t min_cell, unscanned, sample;
+    MUST(r, schema && strcmp(schema, "ckvc-coverage-1") == 0, "schema", "\"ckvc-coverage-1\"");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *v = json_array_get(bins, i);
+        n_bins[i] = (uint32_t)json_integer_value(v);
+        MUST(r, json_array_size(bins) == 2 && ckvc_json_is_count(v, MAX_BINS) && n_bins[i] > 0,
+             "bins", "[entropy bins, perplexity bins]");
     }
-    if (json_array_size(bins) != 2 || !in_range(json_array_get(bins, 0), 1, MAX_BINS) ||
-        !in_range(json_array_get(bins, 1), 1, MAX_BINS)) {
-        return bad(r, "bins", "[entropy bins, perplexity bins]");
-    }
-    if (!from) { return bad(r, "from", "text"); }
-    c->n_entropy_bins = (uint32_t)json_integer_value(json_array_get(bins, 0));
-    c->n_ppl_bins = (uint32_t)json_integer_value(json_array_get(bins, 1));
-    c->logged = json_is_integer(drawn);
-    c->from = ckvc_strdup(from);
-    ckvc_status st = read_number(r, "min_cell", UINT32_MAX, &min_cell);
-    st = st ? st : read_number(r, "unscanned", UINT32_MAX, &unscanned);
-    st = st ? st : read_number(r, "sample", INT64_MAX, &c->sample);
-    st = st ? st : read_edges(r, "edges_entropy", c->n_entropy_bins - 1, &c->edges_entropy);
-    st = st ? st : read_edges(r, "edges_perplexity", c->n_ppl_bins - 1, &c->edges_ppl);
-    st = st ? st : read_sources(r, c);
-    st = st ? st : read_rows(r, c);
-    c->min_cell = (uint32_t)min_cell;
-    c->n_unscanned = (uint32_t)unscanned;
-    return st;
+    MUST(r, from, "from", "text");
+    CKVC_TRY(read_number(r, "min_cell", UINT32_MAX, &min_cell));
+    CKVC_TRY(read_number(r, "unscanned", UINT32_MAX, &unscanned));
+    CKVC_TRY(read_number(r, "sample", INT64_MAX, &sample));
+    *c = (coverage){.n_entropy_bins = n_bins[0],
+                    .n_ppl_bins = n_bins[1],
+                    .from = ckvc_strdup(from),
+                    .min_cell = (uint32_t)min_cell,
+                    .sample = (int64_t)sample,
+                    .logged = json_is_integer(json_object_get(r->root, "drawn")),
+                    .n_unscanned = (uint32_t)unscanned};
+    CKVC_TRY(read_edges(r, "edges_entropy", n_bins[0] - 1, &c->edges_entropy));
+    CKVC_TRY(read_edges(r, "edges_perplexity", n_bins[1] - 1, &c->edges_ppl));
+    CKVC_TRY(read_sources(r, c));
+    return read_rows(r, c);
 }
 
 ckvc_status coverage_read(const char *run, coverage *out, bool *there, ckvc_err *err) {
     *out = (coverage){0};
-    *there = false;
-    char *path = ckvc_path_join(run, COVERAGE_FILE);
-    json_t *root = NULL;
-    ckvc_status st = CKVC_OK;
-    if (ckvc_file_exists(path)) {
-        *there = true;
-        st = ckvc_json_read(path, MAX_BYTES, &root, err);
-        const reader r = {path, root, err};
-        st = st ? st : read_all(&r, out);
-    }
-    json_decref(root);
-    free(path);
+    CKVC_AUTO_FREE char *path = ckvc_path_join(run, COVERAGE_FILE);
+    *there = ckvc_file_exists(path);
+    if (!*there) { return CKVC_OK; }
+    json_auto_t *root = NULL;
+    CKVC_TRY(ckvc_json_read(path, MAX_BYTES, &root, err));
+    const ckvc_status st = read_all(&(reader){path, root, err}, out);
     if (st != CKVC_OK) { coverage_fini(out); }
     return st;
 }

@@ -33,7 +33,7 @@ typedef struct coverage {
 } coverage;
 
 void coverage_fini(coverage *c);
-/* New reference; NULL when memory is out. */
+/* New reference. */
 json_t *coverage_json(const coverage *c);
 /* Reads a run's file; *there is false, and *out zero, where the run has none. Everything is
  * checked: CKVC_E_DATA names file and member. */

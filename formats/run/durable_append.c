@@ -21,32 +21,27 @@ static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uin
                        "%s: the torn end at byte %llu cannot be cut off", path,
                        (unsigned long long)at);
     for (size_t put = 0; put < n;) {
-        ssize_t got = pwrite(fd, bytes + put, n - put, (off_t)(at + put));
-        if (got > 0) {
-            put += (size_t)got;
-        } else if (got == 0 || errno != EINTR) {
-            return ckvc_fail_errno(err, CKVC_E_IO, "%s: writing failed at byte %llu", path,
-                                   (unsigned long long)(at + put));
-        }
+        const ssize_t got = pwrite(fd, bytes + put, n - put, (off_t)(at + put));
+        if (got < 0 && errno == EINTR) { continue; }
+        CKVC_FAIL_ERRNO_IF(got <= 0, err, CKVC_E_IO, "%s: writing failed at byte %llu", path,
+                           (unsigned long long)at + put);
+        put += (size_t)got;
     }
-    return fsync(fd) == 0 ? CKVC_OK : ckvc_fail_errno(err, CKVC_E_IO, "%s: cannot sync", path);
+    CKVC_FAIL_ERRNO_IF(fsync(fd) != 0, err, CKVC_E_IO, "%s: cannot sync", path);
+    if (at > 0) { return CKVC_OK; }
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path); /* a new file: its name must last as well */
+    return ckvc_fsync_dir(dir, err);
 }
 
 ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n,
                            ckvc_err *err) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    CKVC_AUTO(ckvc_close_at) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
-    ckvc_status st = write_synced(fd, path, *size, bytes, n, err);
-    if (st == CKVC_OK && *size == 0) { /* the file may be new: its name must last as well */
-        char *dir = ckvc_path_dir(path);
-        st = dir ? ckvc_fsync_dir(dir, err) : ckvc_fail_memory(err, "a path", 1);
-        free(dir);
-    }
+    const ckvc_status st = write_synced(fd, path, *size, bytes, n, err);
     if (st == CKVC_OK) {
         *size += n;
     } else if (ftruncate(fd, (off_t)*size) != 0) {
         errno = 0; /* readers drop a torn end, and the first error is the one to tell */
     }
-    close(fd);
     return st;
 }

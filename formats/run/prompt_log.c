@@ -21,26 +21,18 @@ void prompt_log_free(prompt_log *log) {
 ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err) {
     *out = (prompt_log){0};
     if (!ckvc_file_exists(path)) { return CKVC_OK; }
-    char *bytes;
     size_t n;
-    ckvc_status st = ckvc_file_read(path, MAX_LOG_BYTES, &bytes, &n, err);
-    if (st != CKVC_OK) { return st; }
-    out->bytes = (uint8_t *)bytes;
+    CKVC_TRY(ckvc_file_read(path, MAX_LOG_BYTES, &out->bytes, &n, err));
     while (n - out->size >= 8) {
-        const uint8_t *p = out->bytes + out->size;
-        uint32_t length = ckvc_get_u32(p);
+        const uint8_t *p = (const uint8_t *)out->bytes + out->size;
+        const uint32_t length = ckvc_get_u32(p);
         /* A hole of zeros, as file systems leave after a power cut, has length 0 and the right CRC
          * for it. */
         if (length < 4 || length > PROMPT_LOG_MAX_RECORD || length > n - out->size - 8 ||
             ckvc_crc32(0, p + 8, length) != ckvc_get_u32(p + 4)) {
             break;
         }
-        st = ckvc_grow((void **)&out->records, &out->capacity, out->n_records + 1,
-                       sizeof *out->records, err);
-        if (st != CKVC_OK) {
-            prompt_log_free(out);
-            return st;
-        }
+        CKVC_GROW(out->records, out->capacity, out->n_records + 1);
         out->records[out->n_records++] =
             (prompt_log_record){ckvc_get_u32(p + 8), p + 12, length - 4, out->size};
         out->size += 8 + (uint64_t)length;
@@ -53,18 +45,12 @@ ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt,
                               const uint8_t *rows, size_t n, ckvc_err *err) {
     CKVC_FAIL_IF(n > PROMPT_LOG_MAX_RECORD - 4, err, CKVC_E_BUG,
                  "%s: a record of %zu bytes, at most %u fit", path, n, PROMPT_LOG_MAX_RECORD);
-    ckvc_buffer record = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer record = {0};
     uint8_t number[4];
     ckvc_put_u32(number, prompt);
     ckvc_buffer_u32(&record, (uint32_t)n + 4);
     ckvc_buffer_u32(&record, ckvc_crc32(ckvc_crc32(0, number, 4), rows, n));
     ckvc_buffer_u32(&record, prompt);
     ckvc_buffer_append(&record, rows, n);
-    if (record.failed) {
-        ckvc_buffer_fini(&record);
-        return ckvc_fail_memory(err, path, n + 12);
-    }
-    ckvc_status st = durable_append(path, size, record.data, record.size, err);
-    ckvc_buffer_fini(&record);
-    return st;
+    return durable_append(path, size, record.data, record.size, err);
 }

@@ -18,7 +18,7 @@ typedef struct prompt_log_record {
 } prompt_log_record;
 
 typedef struct prompt_log {
-    uint8_t *bytes;
+    char *bytes;
     prompt_log_record *records;
     size_t n_records, capacity;
     uint64_t size;    /* bytes of whole records */

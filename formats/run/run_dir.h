@@ -33,24 +33,26 @@ void run_close(run_dir *r); /* releases the lock */
 CKVC_AUTO_OF(run_dir, run_close)
 const char *run_path(const run_dir *r);
 const json_t *run_plan(const run_dir *r); /* borrowed */
-const char *run_plan_hash(
-    const run_dir *r); /* SHA-256 hex of the canonical plan without what does not change results */
-/* The same of any plan. */
-ckvc_status run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX],
-                          ckvc_err *err) CKVC_MUST_CHECK;
+/* SHA-256 hex of the canonical plan without what does not change results; the same of any plan. */
+const char *run_plan_hash(const run_dir *r);
+void run_hash_plan(const json_t *plan, char out[CKVC_SHA256_HEX]);
 
 /* ---- writing a pass ---- */
 /* The passes begun from here on carry this plan's hash in place of the run's: a run of compile
  * holds several calibrations. */
 void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]);
-/* pass: "scan" or "pass-01-head" ...; n_prompts of the plan; shard_prompts = S. `header` is written
- * to every shard (copied). backend: recorded in journal lines; mixing kinds in a pass is
- * CKVC_E_MISMATCH. Replays logs; done [n_prompts] (caller's) is set true for each prompt that is
- * already published, logged or journaled as skipped, or that stands behind the end of a pass that
- * was ended early. A replayed log that completes its shard is published. */
-ckvc_status run_pass_begin(run_dir *r, const char *pass, uint32_t n_prompts, uint32_t shard_prompts,
-                           const shard_header *header, const char *backend, bool *done,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+typedef struct run_pass_start {
+    const char *pass;       /* "scan", "pass-01-head" ... */
+    uint32_t n_prompts;     /* of the plan */
+    uint32_t shard_prompts; /* S */
+    const char *backend;    /* recorded in journal lines; mixing kinds is CKVC_E_MISMATCH */
+} run_pass_start;
+/* `header` is written to every shard (copied). Replays logs; done [n_prompts] (caller's) is set
+ * true for each prompt that is already published, logged or journaled as skipped, or that stands
+ * behind the end of a pass that was ended early. A replayed log that completes its shard is
+ * published. */
+ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_header *header,
+                           bool *done, ckvc_err *err) CKVC_MUST_CHECK;
 /* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the
  * shard's log and fsynced. Publishes the shard when its range is complete. Prompts may finish in
  * any order. */

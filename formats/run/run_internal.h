@@ -1,5 +1,5 @@
-/* Inside the run directory: the struct that run_dir.c (folder, plan, journal, reading) and
- * run_pass.c (writing a pass) share. */
+/* Inside the run directory: the struct that run_folder.c (folder, lock, reading), run_lines.c
+ * (journal), run_files.c (notes) and run_pass.c (writing a pass) share. */
 #ifndef CKVC_RUN_INTERNAL_H
 #define CKVC_RUN_INTERNAL_H
 
@@ -12,9 +12,9 @@ typedef struct run_shard {   /* one published shard: a journal line */
 } run_shard;
 
 typedef struct run_pass_state {
-    run_pass pub; /* first: run_pass_at hands out its address */
-    uint32_t plan_prompts,
-        shard_prompts; /* prompts of the plan; pub.n_prompts of them are the pass's */
+    run_pass pub;          /* first: run_pass_at hands out its address */
+    uint32_t plan_prompts; /* of the plan; pub.n_prompts of them are the pass's */
+    uint32_t shard_prompts;
     char backend[64];
     char header[CKVC_SHA256_HEX]; /* of the shard header that the pass was begun with */
     run_shard *shards;            /* ascending */
@@ -28,30 +28,46 @@ typedef struct run_writer run_writer; /* an open pass: run_pass.c */
 struct run_dir {
     char *path, *journal_path;
     json_t *plan, *skipped, *notes;
-    char plan_hash[CKVC_SHA256_HEX],
-        pass_plan[CKVC_SHA256_HEX]; /* of the run; of the passes that are begun */
-    int lock;                       /* -1: opened for reading */
+    char plan_hash[CKVC_SHA256_HEX]; /* of the run */
+    char pass_plan[CKVC_SHA256_HEX]; /* of the passes that are begun */
+    int lock;                        /* -1: opened for reading */
     uint64_t journal_size;
     run_pass_state **passes; /* in order of number and name */
     size_t n_passes, cap_passes;
     run_writer *writer;
 };
 
+#define RUN_MAX_FILE_BYTES ((uint64_t)2 << 30) /* of a shard or checkpoint */
+
 uint32_t run_shard_count(const run_pass_state *p); /* shards of the whole pass */
-char *run_shard_path(const run_dir *r, const char *pass, uint32_t k,
-                     const char *end); /* RUN/PASS/shard-00000END; free() it */
+/* Prompts [*first, *end) of shard k. */
+void run_shard_range(const run_pass_state *p, uint32_t k, uint32_t *first, uint32_t *end);
+/* RUN/PASS/shard-00000END; free() it. */
+char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end);
 run_pass_state *run_find_pass(const run_dir *r, const char *name);
+/* The whole file, which must have the size and SHA-256 that the journal says. *data is
+ * NUL-terminated, the caller's to free. */
+ckvc_status run_read_journaled(const char *path, uint64_t bytes, const char *sha256, char **data,
+                               size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* run_plan.c: CKVC_E_MISMATCH names the fields that differ from the run's plan. */
+ckvc_status run_same_plan(const run_dir *r, const char *hash, const json_t *plan,
+                          ckvc_err *err) CKVC_MUST_CHECK;
+
+/* run_lines.c */
 /* "scan" -> 0, "pass-01-head" -> 1; kind points into name. False: no name of a pass. */
 bool run_pass_name(const char *name, int *number, const char **kind);
+/* A journal line into the struct; ctx: the run_dir. */
+ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number,
+                          ckvc_err *err) CKVC_MUST_CHECK;
 /* Appends to the journal, and takes the line into the struct as reading it would. */
 ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
-/* Members of a journal line; false: missing, of another type, out of range. */
-bool run_get_u64(const json_t *line, const char *key, uint64_t most, uint64_t *out);
-bool run_get_sha256(const json_t *line, const char *key, char *out);
+
 /* run_files.c: a line with a "note" into the struct; checkpoints against their lines. */
 ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where,
                           ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
+
 /* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. */
 ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) CKVC_MUST_CHECK;
 void run_writer_free(run_writer *w);

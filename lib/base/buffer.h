@@ -17,7 +17,6 @@ typedef struct ckvc_buffer {
     uint8_t *data;
     size_t size;
     size_t capacity;
-    bool failed; /* never: until its last reader is gone */
 } ckvc_buffer;
 
 void ckvc_buffer_fini(ckvc_buffer *b);

@@ -44,7 +44,7 @@ ckvc_status ckvc_map_open(const char *path, ckvc_map *out, ckvc_err *err) {
 }
 
 void ckvc_map_close(ckvc_map *map) {
-    if (map->size) { munmap((void *)(uintptr_t)map->data, (size_t)map->size); }
+    if (map->size) { munmap(ckvc_unconst(map->data), (size_t)map->size); }
     *map = (ckvc_map){0};
 }
 

@@ -54,7 +54,7 @@ static void append_value(ckvc_buffer *b, const json_t *v, json_style style) {
         const char **keys = ckvc_alloc(n, sizeof *keys);
         const char *key;
         json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)v, key, value) { keys[i++] = key; }
+        json_object_foreach(ckvc_unconst(v), key, value) { keys[i++] = key; }
         if (!style.keys_as_given) { qsort(keys, n, sizeof *keys, ckvc_order_text); }
         ckvc_buffer_u8(b, '{');
         for (i = 0; i < n; i++) {
@@ -118,4 +118,25 @@ json_t *ckvc_json_u32s(const uint32_t *v, size_t n) {
     json_t *array = json_array();
     for (size_t i = 0; i < n; i++) { json_array_append_new(array, json_integer(v[i])); }
     return array;
+}
+
+bool ckvc_json_is_count(const json_t *v, uint64_t most) {
+    return json_is_integer(v) && json_integer_value(v) >= 0 &&
+           (uint64_t)json_integer_value(v) <= most;
+}
+
+bool ckvc_json_is_hex(const json_t *v, size_t digits) {
+    return json_is_string(v) && json_string_length(v) == digits &&
+           strspn(json_string_value(v), "0123456789abcdef") == digits;
+}
+
+bool ckvc_json_is_finite(const json_t *v) {
+    return json_is_number(v) && isfinite(json_number_value(v));
+}
+
+bool ckvc_json_get_count(const json_t *o, const char *key, uint64_t most, uint64_t *out) {
+    const json_t *v = json_object_get(o, key);
+    if (!ckvc_json_is_count(v, most)) { return false; }
+    *out = (uint64_t)json_integer_value(v);
+    return true;
 }

@@ -5,7 +5,9 @@
 #define CKVC_BASE_JSON_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/status.h"
@@ -30,5 +32,13 @@ json_t *ckvc_json_real(double v);
  * business). New reference. */
 json_t *ckvc_json_reals(const double *v, size_t n);
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n);
+
+/* Rules that readers share. A whole number of 0 to `most`; so many lower-case hexadecimal digits
+ * and nothing else; a number that is finite. False also of NULL. */
+bool ckvc_json_is_count(const json_t *v, uint64_t most);
+bool ckvc_json_is_hex(const json_t *v, size_t digits);
+bool ckvc_json_is_finite(const json_t *v);
+/* Of a member: into *out when it is a count. */
+bool ckvc_json_get_count(const json_t *o, const char *key, uint64_t most, uint64_t *out);
 
 #endif

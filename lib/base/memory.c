@@ -110,49 +110,31 @@ void *ckvc_grown(void *array, size_t *capacity, size_t need, size_t size) {
     return ckvc_realloc_array(array, wanted, size);
 }
 
-ckvc_status ckvc_grow(void **array, size_t *capacity, size_t need, size_t size, ckvc_err *err) {
-    (void)err;
-    *array = ckvc_grown(*array, capacity, need, size);
-    return CKVC_OK;
-}
-
-/* "NAME:   N kB" of /proc/meminfo in bytes, or SIZE_MAX. */
-static size_t meminfo(const char *name) {
+/* The number behind `name` in a file of the kernel's, whose line begins with it ("MemFree:  N kB"),
+ * in units; SIZE_MAX where there is none ("max", or no such file). */
+static size_t kernel_number(const char *path, const char *name, size_t unit) {
     char line[256];
-    unsigned long long kb;
     size_t found = SIZE_MAX;
-    FILE *f = fopen("/proc/meminfo", "re");
+    FILE *f = fopen(path, "re");
     while (f && found == SIZE_MAX && fgets(line, sizeof line, f)) {
-        size_t n = strlen(name);
-        if (strncmp(line, name, n) == 0 && sscanf(line + n, ": %llu kB", &kb) == 1) {
-            found = (size_t)kb * 1024;
-        }
+        const size_t n = strlen(name);
+        if (strncmp(line, name, n) != 0) { continue; }
+        char *end;
+        const unsigned long long v = strtoull(line + n, &end, 10);
+        if (end != line + n && v < SIZE_MAX / unit) { found = (size_t)v * unit; }
     }
     if (f) { fclose(f); }
     return found;
 }
 
-/* The number that a control group's file holds; "max", or no such file, is SIZE_MAX. */
-static size_t cgroup_number(const char *path) {
-    unsigned long long n;
-    FILE *f = fopen(path, "re");
-    const bool read = f && fscanf(f, "%llu", &n) == 1;
-    if (f) { fclose(f); }
-    return read && n < SIZE_MAX ? (size_t)n : SIZE_MAX;
-}
-
 size_t ckvc_available_memory(void) {
-    size_t available = meminfo("MemAvailable");
-    if (available == SIZE_MAX) { available = meminfo("MemFree"); }
-    const size_t limit = cgroup_number("/sys/fs/cgroup/memory.max"),
-                 used = cgroup_number("/sys/fs/cgroup/memory.current");
+    size_t available = kernel_number("/proc/meminfo", "MemAvailable:", 1024);
+    if (available == SIZE_MAX) { available = kernel_number("/proc/meminfo", "MemFree:", 1024); }
+    const size_t limit = kernel_number("/sys/fs/cgroup/memory.max", "", 1),
+                 used = kernel_number("/sys/fs/cgroup/memory.current", "", 1);
     if (limit != SIZE_MAX && used != SIZE_MAX) {
         const size_t left = limit > used ? limit - used : 0;
         available = left < available ? left : available;
     }
     return available == SIZE_MAX ? (size_t)1 << 30 : available;
-}
-
-ckvc_status ckvc_fail_memory(ckvc_err *err, const char *what, size_t bytes) {
-    return ckvc_fail(err, CKVC_E_MEMORY, "out of memory: %s needs %zu bytes", what, bytes);
 }

@@ -50,9 +50,12 @@ static inline void *ckvc_take(void *pointer_at) {
 }
 static inline void ckvc_free_at(void *pointer_at) { free(ckvc_take(pointer_at)); }
 
-/* The old ways, until their last caller is gone. */
-ckvc_status ckvc_grow(void **array, size_t *capacity, size_t need, size_t size,
-                      ckvc_err *err) CKVC_MUST_CHECK;
+/* Takes the const off, for callees that only look and forgot to say so. */
+static inline void *ckvc_unconst(const void *p) {
+    void *q;
+    memcpy(&q, &p, sizeof q);
+    return q;
+}
 
 /* Bytes that can be had without swapping: what the kernel calls available, and no more than the
  * control group's limit leaves. */
@@ -68,8 +71,5 @@ void ckvc_alloc_permit(void);
 static inline void ckvc_alloc_forbid(const char *where) { (void)where; }
 static inline void ckvc_alloc_permit(void) {}
 #endif
-
-/* The usual line for memory that is out: "out of memory: WHAT needs N bytes". */
-ckvc_status ckvc_fail_memory(ckvc_err *err, const char *what, size_t bytes);
 
 #endif

@@ -27,7 +27,9 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     fixture_header(&h, "both");
     json_t *plan = fixture_plan();
     ckvc_status st = run_create(path, plan, resume, &r, err);
-    st = st ? st : run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, err);
+    st = st ? st
+            : run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h,
+                             done, err);
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) { *done_before += done[i]; }
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) {
         if (done[order[i]]) { continue; }

@@ -700,7 +700,8 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
     if (start_weight != NULL) {
         memcpy(header->h.side[CKVC_SIDE_HEAD].start, start_weight, L * G * NB * sizeof(float));
     }
-    if (run_pass_begin(run, pass, (uint32_t)n, 4, &header->h, "cpu", done, &err) != CKVC_OK) {
+    if (run_pass_begin(run, &(run_pass_start){pass, (uint32_t)n, 4, "cpu"}, &header->h, done,
+                       &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
     for (int i = 0; i < n; ++i) {

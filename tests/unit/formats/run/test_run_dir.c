@@ -86,8 +86,10 @@ static void make_half(const char *run) {
     run_dir *r;
     bool done[RUN_PROMPTS];
     assert_int_equal(run_create(run, plan, false, &r, NULL), CKVC_OK);
-    assert_int_equal(
-        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
+    assert_int_equal(run_pass_begin(r,
+                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
+                                    &h, done, NULL),
+                     CKVC_OK);
     static const uint32_t some[] = {1, 0, 5};
     for (size_t i = 0; i < 3; i++) {
         shard *rows = shard_create();
@@ -207,24 +209,29 @@ static void test_pass_mismatch(void **state) {
     bool done[64];
     assert_int_equal(run_create(at("bent"), plan, true, &r, NULL), CKVC_OK);
     ckvc_err err = {0};
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cuda", done, &err),
+    assert_int_equal(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"},
+                                    &h, done, &err),
                      CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "cpu/test"));
     err.status = CKVC_OK;
     assert_int_equal(
-        run_pass_begin(r, RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, &h, "cpu/test", done, &err),
+        run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"}, &h,
+                       done, &err),
         CKVC_E_MISMATCH);
     h.side[CKVC_SIDE_GATE].start[0] += 0.01f;
     err.status = CKVC_OK;
-    assert_int_equal(
-        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err),
-        CKVC_E_MISMATCH);
+    assert_int_equal(run_pass_begin(r,
+                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
+                                    &h, done, &err),
+                     CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "start tables"));
     h.side[CKVC_SIDE_GATE].start[0] -= 0.01f;
     h.side[CKVC_SIDE_GATE].start[0] = (float)ckvc_gate_action(0);
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
-    assert_int_equal(
-        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, NULL), CKVC_OK);
+    assert_int_equal(run_pass_begin(r,
+                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
+                                    &h, done, NULL),
+                     CKVC_OK);
     assert_true(done[0] && done[1] && done[5] && !done[2]);
     run_close(r);
     json_decref(plan);
@@ -509,14 +516,17 @@ static void test_empty_shards(void **state) {
     bool done[2];
     ckvc_err err = {0};
     assert_int_equal(run_create(at("empty"), plan, false, &r, &err), CKVC_OK);
-    assert_int_equal(run_pass_begin(r, "scan", 2, 2, &h, "cpu", done, &err), CKVC_OK);
+    assert_int_equal(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err),
+                     CKVC_OK);
     assert_int_equal(run_skip_prompt(r, 0, "a", "x", &err), CKVC_OK);
     assert_int_equal(run_skip_prompt(r, 1, "b", "x", &err), CKVC_OK);
     assert_true(run_pass_end(r));
     strcpy(h.pass, "head");
     shard_header_fini(&h);
     fixture_header(&h, "head");
-    assert_int_equal(run_pass_begin(r, "pass-01-head", 0, 16, &h, "cpu", done, &err), CKVC_OK);
+    assert_int_equal(
+        run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err),
+        CKVC_OK);
     assert_true(run_pass_end(r));
     assert_int_equal(run_pass_count(r), 2);
     assert_string_equal(run_pass_at(r, 0)->name, "scan");
@@ -543,9 +553,14 @@ static void test_misuse(void **state) {
     run_dir *r;
     bool done[RUN_PROMPTS];
     assert_int_equal(run_create(at("misuse"), plan, false, &r, NULL), CKVC_OK);
-    assert_int_equal(run_pass_begin(r, "pass-1-both", 1, 1, &h, "cpu", done, NULL), CKVC_E_BUG);
-    assert_int_equal(run_pass_begin(r, "pass-01-head", 1, 1, &h, "cpu", done, NULL), CKVC_E_BUG);
-    assert_int_equal(run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu", done, NULL),
+    assert_int_equal(
+        run_pass_begin(r, &(run_pass_start){"pass-1-both", 1, 1, "cpu"}, &h, done, NULL),
+        CKVC_E_BUG);
+    assert_int_equal(
+        run_pass_begin(r, &(run_pass_start){"pass-01-head", 1, 1, "cpu"}, &h, done, NULL),
+        CKVC_E_BUG);
+    assert_int_equal(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu"},
+                                    &h, done, NULL),
                      CKVC_OK);
     shard *rows = shard_create();
     shard_header_copy(&rows->h, &h);

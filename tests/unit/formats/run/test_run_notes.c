@@ -90,11 +90,13 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     run_dir *r;
     json_t *plan = fixture_plan(), *other = json_pack("{s:s}", "verb", "calibrate");
     fixture_header(&h, "both");
-    assert_int_equal(run_hash_plan(other, hash, &err), CKVC_OK);
+    run_hash_plan(other, hash);
     assert_int_equal(run_create(at("early"), plan, false, &r, &err), CKVC_OK);
     run_set_pass_plan(r, hash);
-    assert_int_equal(
-        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
+    assert_int_equal(run_pass_begin(r,
+                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
+                                    &h, done, &err),
+                     CKVC_OK);
     for (uint32_t i = 0; i < RUN_SHARD; i++) {
         shard *rows = shard_create();
         shard_header_copy(&rows->h, &h);
@@ -120,8 +122,10 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     assert_string_equal(rows->h.plan, hash);
     shard_free(rows);
     run_set_pass_plan(r, hash);
-    assert_int_equal(
-        run_pass_begin(r, RUN_PASS, RUN_PROMPTS, RUN_SHARD, &h, "cpu/test", done, &err), CKVC_OK);
+    assert_int_equal(run_pass_begin(r,
+                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
+                                    &h, done, &err),
+                     CKVC_OK);
     for (uint32_t i = 0; i < RUN_PROMPTS; i++) { assert_true(done[i]); }
     assert_true(run_pass_end(r));
     run_close(r);

@@ -1,0 +1,236 @@
+/* The run directory: folder, lock, reading. The journal's lines are run_lines.c, writing a pass is
+ * run_pass.c. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "formats/run/run_internal.h"
+#include "formats/run/run_journal.h"
+#include "formats/shard/shard_h5.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+
+#define MAX_PLAN_BYTES ((size_t)16 << 20)
+
+/* ---- names and ranges ---- */
+char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end) {
+    return ckvc_format("%s/%s/shard-%05u%s", r->path, pass, k, end);
+}
+
+uint32_t run_shard_count(const run_pass_state *p) {
+    return p->pub.n_prompts / p->shard_prompts + (p->pub.n_prompts % p->shard_prompts != 0);
+}
+
+void run_shard_range(const run_pass_state *p, uint32_t k, uint32_t *first, uint32_t *end) {
+    *first = k * p->shard_prompts;
+    *end =
+        p->plan_prompts - *first < p->shard_prompts ? p->plan_prompts : *first + p->shard_prompts;
+}
+
+run_pass_state *run_find_pass(const run_dir *r, const char *name) {
+    for (size_t i = 0; i < r->n_passes; i++) {
+        if (strcmp(r->passes[i]->pub.name, name) == 0) { return r->passes[i]; }
+    }
+    return NULL;
+}
+
+/* ---- folder and lock ---- */
+/* Nothing but what a create that was cut short leaves behind. */
+static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
+    DIR *dir = opendir(path);
+    CKVC_FAIL_ERRNO_IF(!dir, err, CKVC_E_CREATE, "%s: cannot look into the folder", path);
+    *fresh = true;
+    for (struct dirent *e; (e = readdir(dir));) {
+        *fresh = *fresh &&
+                 (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                  strcmp(e->d_name, "lock") == 0 || strncmp(e->d_name, "run.json.tmp.", 13) == 0);
+    }
+    closedir(dir);
+    return CKVC_OK;
+}
+
+static ckvc_status take_lock(run_dir *r, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, "lock");
+    CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        CKVC_FAIL_ERRNO_IF(errno != EWOULDBLOCK, err, CKVC_E_SYSTEM,
+                           "%s: this file system gives no lock", path);
+        char holder[32] = "";
+        const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
+        holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
+        return ckvc_fail(err, CKVC_E_BUSY,
+                         "%s: process %s is writing this run; wait for it or stop it", path,
+                         *holder ? holder : "(unknown)");
+    }
+    /* The number is for the message above; the lock itself is the kernel's, so a dead process
+     * holds none. */
+    if (ftruncate(fd, 0) == 0) { dprintf(fd, "%ld\n", (long)getpid()); }
+    r->lock = fd;
+    fd = -1;
+    return CKVC_OK;
+}
+
+void run_close(run_dir *r) {
+    if (!r) { return; }
+    run_writer_free(r->writer);
+    for (size_t i = 0; i < r->n_passes; i++) {
+        free(r->passes[i]->shards);
+        free(r->passes[i]->skipped);
+        free(r->passes[i]);
+    }
+    free(r->passes);
+    if (r->lock >= 0 && ftruncate(r->lock, 0) != 0) {
+        errno = 0; /* an old pid stays in a file that nobody holds */
+    }
+    ckvc_close_at(&r->lock);
+    json_decref(r->plan);
+    json_decref(r->skipped);
+    json_decref(r->notes);
+    free(r->path);
+    free(r->journal_path);
+    free(r);
+}
+
+static run_dir *new_run(const char *path) {
+    run_dir *r = ckvc_calloc(1, sizeof *r);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') { n--; }
+    r->lock = -1;
+    r->path = ckvc_format("%.*s", (int)n, path);
+    r->journal_path = ckvc_path_join(path, "journal.jsonl");
+    r->skipped = json_array();
+    r->notes = json_array();
+    return r;
+}
+
+/* run.json and journal; every published shard is there with its size. */
+static ckvc_status load(run_dir *r, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, "run.json");
+    CKVC_TRY(ckvc_json_read(path, MAX_PLAN_BYTES, &r->plan, err));
+    CKVC_FAIL_IF(!json_is_object(r->plan), err, CKVC_E_DATA, "%s: not a JSON object", path);
+    run_hash_plan(r->plan, r->plan_hash);
+    memcpy(r->pass_plan, r->plan_hash, sizeof r->pass_plan);
+    CKVC_TRY(journal_read(r->journal_path, run_take_line, r, &r->journal_size, err));
+    for (size_t i = 0; i < r->n_passes; i++) {
+        const run_pass_state *p = r->passes[i];
+        for (size_t k = 0; k < p->pub.n_shards; k++) {
+            CKVC_AUTO_FREE char *name = run_shard_path(r, p->pub.name, p->shards[k].shard, ".h5");
+            struct stat info;
+            CKVC_FAIL_ERRNO_IF(stat(name, &info) != 0, err, CKVC_E_DATA,
+                               "%s: the journal says it is published, but it is not there", name);
+            CKVC_FAIL_IF((uint64_t)info.st_size != p->shards[k].bytes, err, CKVC_E_DATA,
+                         "%s: %lld bytes, the journal says %llu", name, (long long)info.st_size,
+                         (unsigned long long)p->shards[k].bytes);
+        }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
+                       ckvc_err *err) {
+    *out = NULL;
+    CKVC_AUTO(run_close_at) run_dir *r = new_run(path);
+    CKVC_AUTO_FREE char *file = ckvc_path_join(r->path, "run.json");
+    CKVC_AUTO_FREE char *parent = ckvc_path_dir(r->path);
+    bool fresh = true;
+    if (ckvc_file_exists(r->path)) {
+        CKVC_FAIL_IF(!ckvc_is_dir(r->path), err, CKVC_E_CREATE,
+                     "%s: exists and is not a folder; choose another --out", r->path);
+        CKVC_TRY(folder_is_fresh(r->path, &fresh, err));
+        CKVC_FAIL_IF(!fresh && !resume, err, CKVC_E_CREATE,
+                     "%s: exists and is not empty; go on with --resume, or choose another --out",
+                     r->path);
+    }
+    CKVC_FAIL_IF(!fresh && !ckvc_file_exists(file), err, CKVC_E_CREATE,
+                 "%s: is not empty and no run (it has no run.json); choose another --out", r->path);
+    CKVC_TRY(ckvc_make_dirs(r->path, err));
+    CKVC_TRY(ckvc_fsync_dir(parent, err));
+    CKVC_TRY(take_lock(r, err));
+    if (!ckvc_file_exists(file)) {
+        CKVC_AUTO_FREE char *text = ckvc_json_canonical(plan);
+        CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
+        CKVC_TRY(ckvc_publish_bytes(file, line, strlen(line), false, err));
+    }
+    CKVC_TRY(load(r, err));
+    char hash[CKVC_SHA256_HEX];
+    run_hash_plan(plan, hash);
+    CKVC_TRY(run_same_plan(r, hash, plan, err));
+    *out = ckvc_take(&r);
+    return CKVC_OK;
+}
+
+ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) {
+    *out = NULL;
+    CKVC_AUTO(run_close_at) run_dir *r = new_run(path);
+    CKVC_TRY(load(r, err));
+    *out = ckvc_take(&r);
+    return CKVC_OK;
+}
+
+const char *run_path(const run_dir *r) { return r->path; }
+
+const json_t *run_plan(const run_dir *r) { return r->plan; }
+
+void run_set_pass_plan(run_dir *r, const char hash[CKVC_SHA256_HEX]) {
+    memcpy(r->pass_plan, hash, sizeof r->pass_plan);
+}
+
+const char *run_plan_hash(const run_dir *r) { return r->plan_hash; }
+
+/* ---- reading ---- */
+size_t run_pass_count(const run_dir *r) { return r->n_passes; }
+
+const run_pass *run_pass_at(const run_dir *r, size_t i) { return &r->passes[i]->pub; }
+
+const run_pass *run_pass_named(const run_dir *r, const char *name) {
+    const run_pass_state *p = run_find_pass(r, name);
+    return p ? &p->pub : NULL;
+}
+
+const json_t *run_skipped(const run_dir *r) { return r->skipped; }
+
+ckvc_status run_read_journaled(const char *path, uint64_t bytes, const char *sha256, char **data,
+                               size_t *n, ckvc_err *err) {
+    CKVC_AUTO_FREE char *read = NULL;
+    char hash[CKVC_SHA256_HEX];
+    *data = NULL;
+    CKVC_TRY(ckvc_file_read(path, (size_t)RUN_MAX_FILE_BYTES, &read, n, err));
+    ckvc_sha256_hex(read, *n, hash);
+    CKVC_FAIL_IF(*n != bytes || strcmp(hash, sha256) != 0, err, CKVC_E_DATA,
+                 "%s: SHA-256 %.16s... of %zu bytes, the journal says %.16s... of %llu; the file "
+                 "was changed",
+                 path, hash, *n, sha256, (unsigned long long)bytes);
+    *data = ckvc_take(&read);
+    return CKVC_OK;
+}
+
+ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, shard **out,
+                           ckvc_err *err) {
+    const run_shard *entry = &((const run_pass_state *)(const void *)pass)->shards[k];
+    CKVC_AUTO_FREE char *path = run_shard_path(r, pass->name, entry->shard, ".h5");
+    CKVC_AUTO_FREE char *bytes = NULL;
+    CKVC_AUTO(shard_free_at) shard *s = NULL;
+    size_t n;
+    *out = NULL;
+    CKVC_TRY(run_read_journaled(path, entry->bytes, entry->sha256, &bytes, &n, err));
+    CKVC_TRY(shard_h5_read_image((const uint8_t *)bytes, n, path, &s, err));
+    CKVC_FAIL_IF(strcmp(s->h.plan, pass->plan) != 0, err, CKVC_E_DATA,
+                 "%s: belongs to plan %.16s..., this pass is of %.16s...", path, s->h.plan,
+                 pass->plan);
+    CKVC_FAIL_IF(strcmp(s->h.pass, pass->kind) != 0 || s->n_prompts != entry->prompts ||
+                     s->n_records != entry->rows,
+                 err, CKVC_E_DATA,
+                 "%s: %zu prompts and %zu records of pass \"%s\", the journal says %u and %llu of "
+                 "\"%s\"",
+                 path, s->n_prompts, s->n_records, s->h.pass, entry->prompts,
+                 (unsigned long long)entry->rows, pass->kind);
+    *out = ckvc_take(&s);
+    return CKVC_OK;
+}

@@ -1,0 +1,34 @@
+/* The lines of a text: for (ckvc_lines at = ckvc_lines_of(text, n); ckvc_next_line(&at);) ...
+ * Header-only. */
+#ifndef CKVC_BASE_TEXT_LINES_H
+#define CKVC_BASE_TEXT_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct ckvc_lines {
+    const char *text; /* of this line, its newline left out; not NUL-terminated */
+    size_t n;
+    uint32_t number; /* 1-based */
+    bool ended;      /* by a newline: only the last line may lack it */
+    const char *next, *end;
+} ckvc_lines;
+
+static inline ckvc_lines ckvc_lines_of(const void *text, size_t n) {
+    return (ckvc_lines){.next = text, .end = (const char *)text + n};
+}
+
+static inline bool ckvc_next_line(ckvc_lines *at) {
+    if (at->next >= at->end) { return false; }
+    const char *newline = memchr(at->next, '\n', (size_t)(at->end - at->next));
+    at->text = at->next;
+    at->n = (size_t)((newline ? newline : at->end) - at->text);
+    at->ended = newline != NULL;
+    at->next = at->text + at->n + at->ended;
+    at->number++;
+    return true;
+}
+
+#endif
