@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "cql/fit/prompt_records.h"
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
-#include "report/load/shard_sums.h"
 
 static ckvc_status load_table(inputs *in, const char *path, ckvc_err *err) {
     input_table *t = &in->tables[in->n_tables];
@@ -82,25 +82,35 @@ static void take_baselines(input_run *run, const shard *s, size_t first_prompt) 
     }
 }
 
-static void take_savings(input_run *run, const shard *s) {
-    CKVC_AUTO_FREE double *losses = shard_baseline_losses(s);
+static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(rollout)); }
+
+size_t rollouts_distinct(rollout *list, size_t n) {
+    size_t kept = 0;
+    qsort(list, n, sizeof *list, by_bytes);
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || by_bytes(&list[kept - 1], &list[i]) != 0) { list[kept++] = list[i]; }
+    }
+    return kept;
+}
+
+static ckvc_status take_savings(input_run *run, const shard *s, ckvc_err *err) {
+    CKVC_AUTO(prompt_records_fini) prompt_records x = {0};
     CKVC_AUTO_FREE rollout *list = ckvc_alloc(s->n_records, sizeof *list);
     const uint32_t L = run->h.n_layers;
     size_t n = 0;
+    if (s->n_records == 0) { return CKVC_OK; }
+    CKVC_TRY(prompt_records_open(&x, s, run->name, err));
     for (size_t i = 0; i < s->n_records; i++) {
         const struct shard_record *r = &s->records[i];
         rollout_counts *counts = &run->savings[(size_t)r->side * L + r->layer];
-        bool at_baseline = r->loss == losses[(size_t)r->prompt * run->h.n_budgets + r->budget];
+        const bool at_baseline = r->loss == prompt_records_baseline(&x, r);
         counts->actions++;
         counts->at_baseline += at_baseline;
-        if (!at_baseline) {
-            list[n++] = (rollout){r->set_hash, r->prompt, r->layer, r->budget, r->side};
-        }
+        if (!at_baseline) { list[n++] = rollout_of(r); }
     }
     n = rollouts_distinct(list, n);
-    for (size_t i = 0; i < n; i++) {
-        run->savings[(size_t)list[i].side * L + list[i].layer].distinct++;
-    }
+    for (size_t i = 0; i < n; i++) { run->savings[list[i].side * L + list[i].layer].distinct++; }
+    return CKVC_OK;
 }
 
 /* Of a run of an older program, or one whose file is of other bins: its logged prompts alone, taken
@@ -157,7 +167,7 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
         const size_t first = run->n_prompts;
         take_prompts(in, run, s);
         take_baselines(run, s, first);
-        take_savings(run, s);
+        CKVC_TRY(take_savings(run, s, err));
         run->n_records += s->n_records;
     }
     bool there;

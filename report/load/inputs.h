@@ -70,6 +70,18 @@ typedef struct rollout_counts {
     uint64_t actions, at_baseline, distinct;
 } rollout_counts;
 
+/* What a record's loss was measured on: one set of one layer of one prompt. Has no padding. */
+typedef struct rollout {
+    uint64_t set, side;
+    uint32_t prompt;
+    uint16_t layer, budget;
+} rollout;
+static inline rollout rollout_of(const struct shard_record *r) {
+    return (rollout){r->set_hash, r->side, r->prompt, r->layer, r->budget};
+}
+/* Sorts them and leaves one of those that are equal; returns how many stay. */
+size_t rollouts_distinct(rollout *list, size_t n);
+
 /* What a pass was logged under, from its first shard's header; of a compiled run each pass has its
  * own. */
 typedef struct pass_origin {

@@ -8,98 +8,65 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cql/fit/prompt_records.h"
 #include "cql/solve/cql.h"
+#include "cql/solve/reward.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 #include "report/load/inputs.h"
-#include "report/load/shard_sums.h"
 
 /* Multiplications of one side's refits: with the bounds on entries a few seconds. */
 #define WORK_MAX  1.5e9
 #define BOOT_MIN  100u
 #define SAME_MEAN 1e-9 /* of the reward scale */
 
-/* ---- prompts already read ---- */
-
-/* Of one side. A prompt that several runs logged counts once, from the first: as in a fit
- * (cql/fit/fit_pool.c). */
-typedef struct prompt_key {
-    uint64_t id, tokens;
-} prompt_key;
-
-typedef struct prompt_list {
-    prompt_key *keys;
-    size_t n_before, n, cap; /* sorted are those of the passes before */
-} prompt_list;
-
-static prompt_key key_of(const struct shard_prompt *p) {
-    return (prompt_key){ckvc_xxh64(p->id, strlen(p->id)), p->token_hash};
-}
-
-static int by_key(const void *pa, const void *pb) {
-    const prompt_key *a = pa, *b = pb;
-    if (a->id != b->id) { return a->id < b->id ? -1 : 1; }
-    return (a->tokens > b->tokens) - (a->tokens < b->tokens);
-}
-
-static bool read_before(const prompt_list *seen, const struct shard_prompt *p) {
-    const prompt_key key = key_of(p);
-    return seen->n_before > 0 && bsearch(&key, seen->keys, seen->n_before, sizeof key, by_key);
-}
-
-static void end_pass(prompt_list *seen) {
-    qsort(seen->keys, seen->n, sizeof *seen->keys, by_key);
-    seen->n_before = seen->n;
-}
-
 /* ---- one shard ---- */
 
-/* A side's records of a shard, prompt by prompt, as a fit takes them. */
+/* A side's records, prompt by prompt, as a fit takes them. A prompt that several runs logged counts
+ * once, from the first: as in a fit (cql/fit/fit_pool.c). */
 typedef struct reader {
     int side;
     cql_logged *into;
-    prompt_list seen;
+    uint64_t *read; /* of the prompts read; sorted are those of the passes before */
+    size_t n_before, n_read, cap;
     double rollouts;
 } reader;
 
-static ckvc_status read_record(reader *x, const shard *s, const struct shard_record *r,
-                               double before, ckvc_err *err) {
-    const struct shard_prompt *p = &s->prompts[r->prompt];
-    double tokens = s->h.setting.reduction == CKVC_LOSS_SUM ? (double)p->n_continuation : 1;
-    double part = isnan(before) ? r->reward - r->baseline : -(r->loss - before) * tokens;
-    const struct side side = shard_side_of(&s->h, (ckvc_side)x->side);
-    return cql_logged_add(x->into, shard_state(&side, r, p), r->action, r->reward - r->baseline,
-                          part, r->baseline, err);
-}
+static void reader_fini(reader *x) { free(x->read); }
 
 static ckvc_status read_shard(reader *x, const shard *s, ckvc_err *err) {
-    CKVC_AUTO_FREE double *losses = shard_baseline_losses(s);
+    CKVC_AUTO(prompt_records_fini) prompt_records all = {0};
     CKVC_AUTO_FREE rollout *rollouts = ckvc_alloc(s->n_records, sizeof *rollouts);
-    CKVC_AUTO_FREE uint32_t *order = ckvc_alloc(s->n_records, sizeof *order);
-    CKVC_AUTO_FREE size_t *first = ckvc_calloc(s->n_prompts + 2, sizeof *first);
     size_t n = 0;
-    for (size_t i = 0; i < s->n_records; i++) { first[s->records[i].prompt + 2]++; }
-    for (size_t i = 1; i <= s->n_prompts; i++) { first[i + 1] += first[i]; }
-    for (size_t i = 0; i < s->n_records; i++) { /* stable: a counting sort by prompt */
-        order[first[s->records[i].prompt + 1]++] = (uint32_t)i;
-    }
+    CKVC_TRY(prompt_records_open(&all, s, "its records", err));
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
+        const uint64_t parts[] = {ckvc_xxh64(p->id, strlen(p->id)), p->token_hash},
+                       key = ckvc_xxh64(parts, sizeof parts);
         bool named = false;
-        if (strcmp(p->split, "heldout") == 0 || read_before(&x->seen, p)) { continue; }
-        for (size_t k = first[i]; k < first[i + 1]; k++) {
-            const struct shard_record *r = &s->records[order[k]];
-            const double before = losses[i * s->h.n_budgets + r->budget];
+        if (strcmp(p->split, "heldout") == 0 ||
+            (x->n_before && bsearch(&key, x->read, x->n_before, sizeof key, ckvc_order_u64))) {
+            continue;
+        }
+        for (size_t k = all.first[i]; k < all.first[i + 1]; k++) {
+            const struct shard_record *r = &s->records[all.order[k]];
+            const double before = prompt_records_baseline(&all, r),
+                         advantage = r->reward - r->baseline;
             if (r->side != x->side) { continue; }
             if (!named) {
                 cql_logged_prompt(x->into, p->id);
-                CKVC_GROW(x->seen.keys, x->seen.cap, x->seen.n + 1);
-                x->seen.keys[x->seen.n++] = key_of(p);
+                CKVC_GROW(x->read, x->cap, x->n_read + 1);
+                x->read[x->n_read++] = key;
                 named = true;
             }
-            CKVC_TRY(read_record(x, s, r, before, err));
-            if (r->loss != before) { /* the unperturbed set needs no rollout of its own */
-                rollouts[n++] = (rollout){r->set_hash, r->prompt, r->layer, r->budget, r->side};
-            }
+            CKVC_TRY(cql_logged_add(x->into, prompt_records_state(&all, r), r->action, advantage,
+                                    isnan(before)
+                                        ? advantage
+                                        : reward_loss_part(before, r->loss, s->h.setting.reduction,
+                                                           p->n_continuation),
+                                    r->baseline, err));
+            /* the unperturbed set needs no rollout of its own */
+            if (r->loss != before) { rollouts[n++] = rollout_of(r); }
         }
     }
     x->rollouts += (double)rollouts_distinct(rollouts, n);
@@ -156,7 +123,8 @@ static ckvc_status read_pool(const inputs *in, const pass_pool *pool, reader *x,
             CKVC_TRY(run_read_shard(in->runs[pool->of[i].run].dir, pool->of[i].pass, n, last, err));
             if (read_shard(x, *last, trouble) != CKVC_OK) { return CKVC_OK; }
         }
-        end_pass(&x->seen);
+        if (x->n_read) { qsort(x->read, x->n_read, sizeof *x->read, ckvc_order_u64); }
+        x->n_before = x->n_read;
     }
     return CKVC_OK;
 }
@@ -166,19 +134,18 @@ static ckvc_status read_pool(const inputs *in, const pass_pool *pool, reader *x,
 static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_pool *pool, bool *stop,
                             ckvc_err *err) {
     own_records *s = &t->sides[side];
-    reader x = {.side = side};
+    CKVC_AUTO(reader_fini) reader x = {.side = side};
     ckvc_err trouble = {0};
     CKVC_AUTO(shard_free_at) shard *last = NULL;
     s->why = NULL;
-    ckvc_status rc =
-        cql_logged_create(s->of.n_states, s->of.actions.n, s->of.kind->penalty,
-                          in->o->memory_max / (2 * in->n_tables), &s->logged, &trouble);
-    x.into = s->logged;
-    rc = rc ? CKVC_OK : read_pool(in, pool, &x, &last, &trouble, err);
-    free(x.seen.keys);
-    if (rc) { return rc; }
-    if (!trouble.status) { cql_logged_finish(s->logged); }
-    if (trouble.status) {
+    if (cql_logged_create(s->of.n_states, s->of.actions.n, s->of.kind->penalty,
+                          in->o->memory_max / (2 * in->n_tables), &s->logged,
+                          &trouble) == CKVC_OK) {
+        x.into = s->logged;
+        CKVC_TRY(read_pool(in, pool, &x, &last, &trouble, err));
+        cql_logged_finish(s->logged);
+    }
+    if (trouble.status || !s->logged) {
         s->why = room_text(&in->room, "%.250s", trouble.text);
     } else if (s->logged->n_blocks == 0 || !same_evidence(t, side, s)) {
         s->why = room_text(

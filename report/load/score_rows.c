@@ -3,6 +3,7 @@
  * When some rows are marked as held out, those alone; when runs are given, prompts that one of them
  * used for records (by name, or by their tokens) are left out, as long as others remain.
  */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,47 +16,35 @@
 
 typedef struct entry {
     const score_row *row;
+    const char *path;
+    bool seen; /* a run took records from its prompt */
     size_t series;
 } entry;
 
 /* ---- prompts that a run took records from ---- */
 
-/* By manifest and id ("manifest LF id"), and by their tokens, which a copied manifest leaves as
- * they are. Sorted. */
-typedef struct seen_prompts {
-    char **names;
-    uint64_t *hashes;
-    size_t n;
-} seen_prompts;
-
-static int compare_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static seen_prompts seen_gather(inputs *in) {
-    size_t total = 0;
-    for (size_t i = 0; i < in->n_runs; i++) { total += in->runs[i].n_prompts; }
-    seen_prompts seen = {.names = room_for(&in->room, total, sizeof *seen.names),
-                         .hashes = room_for(&in->room, total, sizeof *seen.hashes)};
+/* Keys: manifest and id ("manifest LF id"), and their tokens, which a copied manifest leaves as they
+ * are. */
+static json_t *seen_prompts(inputs *in) {
+    json_t *seen = json_object();
     for (size_t i = 0; i < in->n_runs; i++) {
         const input_run *run = &in->runs[i];
         for (size_t p = 0; run->pass && p < run->n_prompts; p++) {
             const input_prompt *q = &run->prompts[p];
             if (q->heldout) { continue; }
-            seen.names[seen.n] = room_text(&in->room, "%s\n%s", run->h.manifest, q->id);
-            seen.hashes[seen.n++] = q->token_hash;
+            json_object_set_new_nocheck(
+                seen, room_text(&in->room, "%s\n%s", run->h.manifest, q->id), json_true());
+            json_object_set_new_nocheck(
+                seen, room_text(&in->room, "%" PRIx64, q->token_hash), json_true());
         }
     }
-    qsort(seen.names, seen.n, sizeof *seen.names, compare_text);
-    qsort(seen.hashes, seen.n, sizeof *seen.hashes, ckvc_order_u64);
     return seen;
 }
 
-static bool was_seen(const seen_prompts *seen, const score_row *row) {
-    CKVC_AUTO_FREE char *name = ckvc_format("%s\n%s", row->manifest, row->id);
-    return bsearch(&name, seen->names, seen->n, sizeof *seen->names, compare_text) ||
-           (row->token_hash &&
-            bsearch(&row->token_hash, seen->hashes, seen->n, sizeof *seen->hashes, ckvc_order_u64));
+static bool was_seen(const json_t *seen, const score_row *row) {
+    CKVC_AUTO_FREE char *name = ckvc_format("%s\n%s", row->manifest, row->id),
+                        *tokens = ckvc_format("%" PRIx64, row->token_hash);
+    return json_object_get(seen, name) || (row->token_hash && json_object_get(seen, tokens));
 }
 
 /* ---- titles ---- */
@@ -88,25 +77,32 @@ static const char *policy_title(inputs *in, const score_series *s) {
 }
 
 /* Titles name a part of the score only where the series differ in it. */
+static void name_field(room *r, score_files *f, const setting_field *field) {
+    bool differ = false;
+    for (size_t k = 1; k < f->n_series; k++) {
+        differ |= setting_number(field, &f->series[0].setting) !=
+                  setting_number(field, &f->series[k].setting);
+    }
+    for (size_t k = 0; k < f->n_series && differ; k++) {
+        char part[96];
+        score_series *s = &f->series[k];
+        if (setting_title(field, &s->setting, part, sizeof part)) {
+            s->title = room_text(r, "%s, %s", s->title, part);
+        }
+    }
+}
+
 static void name_series(inputs *in, score_files *f) {
     for (size_t k = 0; k < f->n_series; k++) {
         score_series *s = &f->series[k];
         s->title = room_text(&in->room, "%s%s", policy_title(in, s),
                              s->layer_budgets ? ", budgets by layer" : "");
     }
-    for (size_t i = 0; i < 2 * setting_n_fields; i++) { /* the window's size last */
-        const setting_field *field = &setting_fields[i % setting_n_fields];
-        bool differ = false, last = i >= setting_n_fields;
-        if (!field->title || last != !!(field->groups & SETTING_WINDOW)) { continue; }
-        for (size_t k = 1; k < f->n_series; k++) {
-            differ |= setting_number(field, &f->series[0].setting) !=
-                      setting_number(field, &f->series[k].setting);
-        }
-        for (size_t k = 0; k < f->n_series && differ; k++) {
-            char part[96];
-            score_series *s = &f->series[k];
-            if (setting_title(field, &s->setting, part, sizeof part)) {
-                s->title = room_text(&in->room, "%s, %s", s->title, part);
+    for (int last = 0; last < 2; last++) { /* the window's size */
+        for (size_t i = 0; i < setting_n_fields; i++) {
+            const setting_field *field = &setting_fields[i];
+            if (field->title && last == !!(field->groups & SETTING_WINDOW)) {
+                name_field(&in->room, f, field);
             }
         }
     }
@@ -170,7 +166,7 @@ static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
 
 /* Each series' rows and the thresholds in them, each once. */
 static void fill_series(room *r, score_files *f, const entry *rows) {
-    const score_row **all = room_for(r, f->n_rows, sizeof *all);
+    const score_row **all = room_for(r, f->n_rows, sizeof(score_row *));
     for (size_t i = 0; i < f->n_rows; i++) {
         score_series *s = &f->series[rows[i].series];
         all[i] = rows[i].row;
@@ -198,38 +194,33 @@ static bool is_heldout(const score_row *row) {
 }
 
 static ckvc_status take_rows(inputs *in, score_files *f, size_t total, ckvc_err *err) {
-    const seen_prompts seen = seen_gather(in);
+    json_auto_t *seen = seen_prompts(in);
     entry *rows = room_for(&in->room, total, sizeof *rows);
-    bool *is_seen = room_for(&in->room, total, sizeof *is_seen), marked = false, unseen = false;
+    bool marked = false, unseen = false;
+    size_t n = 0;
     for (size_t i = 0; i < f->n_files; i++) {
-        for (size_t j = 0; j < f->files[i]->n; j++) { marked |= is_heldout(&f->files[i]->rows[j]); }
-    }
-    for (size_t i = 0, k = 0; i < f->n_files; i++) {
-        for (size_t j = 0; j < f->files[i]->n; j++, k++) {
+        for (size_t j = 0; j < f->files[i]->n; j++) {
             const score_row *row = &f->files[i]->rows[j];
-            is_seen[k] = was_seen(&seen, row);
-            unseen |= !is_seen[k] && (!marked || is_heldout(row));
+            rows[n++] = (entry){row, f->files[i]->path, was_seen(seen, row), 0};
+            marked |= is_heldout(row);
         }
     }
-    for (size_t i = 0, k = 0; i < f->n_files; i++) {
-        for (size_t j = 0; j < f->files[i]->n; j++, k++) {
-            const score_row *row = &f->files[i]->rows[j];
-            if (marked && !is_heldout(row)) {
-                f->dropped_split++;
-                continue;
-            }
-            if (unseen && is_seen[k]) {
-                f->dropped_seen++;
-                continue;
-            }
-            const entry e = {row, series_of(f, row)};
-            CKVC_FAIL_IF(e.series == SERIES_MAX, err, CKVC_E_DATA,
-                         "%s:%u: a report compares at most %d policies, tables, budgets and models "
-                         "together; give fewer",
-                         f->files[i]->path, row->line, SERIES_MAX);
-            f->used_seen += is_seen[k];
-            rows[f->n_rows++] = e;
-        }
+    for (size_t i = 0; i < n; i++) {
+        unseen |= !rows[i].seen && (!marked || is_heldout(rows[i].row));
+    }
+    for (size_t i = 0; i < n; i++) {
+        entry e = rows[i];
+        const bool other_split = marked && !is_heldout(e.row), used = unseen && e.seen;
+        f->dropped_split += other_split;
+        f->dropped_seen += used && !other_split;
+        if (other_split || used) { continue; }
+        e.series = series_of(f, e.row);
+        CKVC_FAIL_IF(e.series == SERIES_MAX, err, CKVC_E_DATA,
+                     "%s:%u: a report compares at most %d policies, tables, budgets and models "
+                     "together; give fewer",
+                     e.path, e.row->line, SERIES_MAX);
+        f->used_seen += e.seen;
+        rows[f->n_rows++] = e;
     }
     qsort(rows, f->n_rows, sizeof *rows, by_series);
     CKVC_TRY(drop_repeated(f, rows, err));
@@ -247,14 +238,14 @@ static int by_model(const void *pa, const void *pb) {
 }
 
 static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
-    const score_row **rows = f->utilities = room_for(r, f->n_rows, sizeof *rows);
+    const score_row **rows = f->utilities = room_for(r, f->n_rows, sizeof(score_row *));
     size_t n = 0;
     for (size_t k = 0; k < f->n_series; k++) {
         for (size_t i = 0; i < f->series[k].n; i++) {
             if (f->series[k].rows[i]->utility) { rows[n++] = f->series[k].rows[i]; }
         }
     }
-    qsort(rows, n, sizeof *rows, by_model);
+    qsort(rows, n, sizeof(score_row *), by_model);
     for (size_t i = 0, first = 0; i < n; i++) {
         if (f->n_utilities && by_model(&rows[f->n_utilities - 1], &rows[i]) == 0) { continue; }
         const score_row *now = rows[f->n_utilities++] = rows[i], *like = rows[first];
@@ -270,7 +261,7 @@ static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) {
     score_files *f = &in->scores;
     size_t total = 0;
-    f->files = room_for(&in->room, in->o->n_scores, sizeof *f->files);
+    f->files = room_for(&in->room, in->o->n_scores, sizeof(scores *));
     for (size_t i = 0; i < in->o->n_scores; i++) {
         CKVC_TRY(scores_read(in->o->scores[i], &f->files[i], err));
         total += f->files[f->n_files++]->n;
