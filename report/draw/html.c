@@ -40,18 +40,28 @@ void html_text(ckvc_buffer *b, const char *text) {
     }
 }
 
-static void text_list(ckvc_buffer *b, const char *fmt, va_list args) {
+static char *vformat(const char *fmt, va_list args) {
     char *text = NULL;
     if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
-    html_text(b, text);
-    free(text);
+    return text;
 }
 
 void html_textf(ckvc_buffer *b, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    text_list(b, fmt, args);
+    CKVC_AUTO_FREE char *text = vformat(fmt, args);
     va_end(args);
+    html_text(b, text);
+}
+
+void html_element(ckvc_buffer *b, const char *element, const char *cls, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    CKVC_AUTO_FREE char *text = vformat(fmt, args);
+    va_end(args);
+    ckvc_buffer_printf(b, cls && *cls ? "<%s class=\"%s\">" : "<%s>", element, cls);
+    html_text(b, text);
+    ckvc_buffer_printf(b, "</%.*s>", (int)strcspn(element, " "), element);
 }
 
 /* Light, dark (screens only) and paper differ in the variables alone. No '<' and no '&' in here:
@@ -134,72 +144,32 @@ void html_page_begin(ckvc_buffer *b, const char *title) {
                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                      "style-src 'unsafe-inline'\"/>\n"
-                     "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>");
-    html_text(b, title);
-    ckvc_buffer_text(b, "</title>\n<style>\n");
-    ckvc_buffer_text(b, style);
-    ckvc_buffer_text(b, print_style);
-    ckvc_buffer_text(b, "</style>\n</head>\n<body>\n");
+                     "<meta name=\"color-scheme\" content=\"light dark\"/>\n");
+    html_element(b, "title", NULL, "%s", title);
+    ckvc_buffer_printf(b, "\n<style>\n%s%s</style>\n</head>\n<body>\n", style, print_style);
 }
-
-void html_page_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</body>\n</html>\n"); }
 
 void html_section_begin(ckvc_buffer *b, const char *id, const char *heading) {
     ckvc_buffer_printf(b, "<section id=\"%s\">\n", id);
     html_heading(b, 2, heading);
 }
 
-void html_section_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</section>\n"); }
-
 void html_details_begin(ckvc_buffer *b, const char *summary) {
-    ckvc_buffer_text(b, "<details><summary>");
-    html_text(b, summary);
-    ckvc_buffer_text(b, "</summary>\n");
+    ckvc_buffer_text(b, "<details>");
+    html_element(b, "summary", NULL, "%s", summary);
+    ckvc_buffer_text(b, "\n");
 }
-
-void html_details_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</details>\n"); }
 
 void html_heading(ckvc_buffer *b, int level, const char *text) {
-    ckvc_buffer_printf(b, "<h%d>", level);
-    html_text(b, text);
-    ckvc_buffer_printf(b, "</h%d>\n", level);
-}
-
-void html_paragraph(ckvc_buffer *b, const char *cls, const char *fmt, ...) {
-    va_list args;
-    if (cls) {
-        ckvc_buffer_printf(b, "<p class=\"%s\">", cls);
-    } else {
-        ckvc_buffer_text(b, "<p>");
-    }
-    va_start(args, fmt);
-    text_list(b, fmt, args);
-    va_end(args);
-    ckvc_buffer_text(b, "</p>\n");
+    html_element(b, level == 2 ? "h2" : "h3", NULL, "%s", text);
+    ckvc_buffer_text(b, "\n");
 }
 
 void html_table_begin(ckvc_buffer *b, const char *caption) {
     ckvc_buffer_text(b, "<div class=\"scroll\" tabindex=\"0\"><table>");
-    if (caption) {
-        ckvc_buffer_text(b, "<caption>");
-        html_text(b, caption);
-        ckvc_buffer_text(b, "</caption>");
-    }
+    if (caption) { html_element(b, "caption", NULL, "%s", caption); }
     ckvc_buffer_text(b, "<thead><tr>");
 }
-
-void html_head(ckvc_buffer *b, char align, const char *fmt, ...) {
-    va_list args;
-    ckvc_buffer_text(b, "<th scope=\"col\"");
-    if (align) { ckvc_buffer_printf(b, " class=\"%c\"", align); }
-    ckvc_buffer_text(b, ">");
-    va_start(args, fmt);
-    text_list(b, fmt, args);
-    va_end(args);
-    ckvc_buffer_text(b, "</th>");
-}
-
-void html_table_body(ckvc_buffer *b) { ckvc_buffer_text(b, "</tr></thead>\n<tbody>\n"); }
 
 void html_heads_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n) {
     assert(strlen(align) == n);
@@ -214,42 +184,19 @@ void html_row_of(ckvc_buffer *b, const char *align, const char *const *texts, si
     html_row_end(b);
 }
 
-void html_row_begin(ckvc_buffer *b) { ckvc_buffer_text(b, "<tr>"); }
-
-void html_cell(ckvc_buffer *b, char align, const char *fmt, ...) {
-    va_list args;
-    ckvc_buffer_printf(b, "<td class=\"%c\">", align);
-    va_start(args, fmt);
-    text_list(b, fmt, args);
-    va_end(args);
-    ckvc_buffer_text(b, "</td>");
+static void html_link(ckvc_buffer *b, const char *before, const char *name, const char *ending,
+                      const char *words) {
+    ckvc_buffer_printf(b, "%s<a href=\"", before);
+    html_textf(b, "%s.%s", name, ending);
+    ckvc_buffer_printf(b, "\">%s</a>", words);
 }
-
-void html_group(ckvc_buffer *b, size_t n_columns, const char *fmt, ...) {
-    va_list args;
-    ckvc_buffer_printf(b, "<tr class=\"head\"><td class=\"group\" colspan=\"%zu\">", n_columns);
-    va_start(args, fmt);
-    text_list(b, fmt, args);
-    va_end(args);
-    ckvc_buffer_text(b, "</td></tr>\n");
-}
-
-void html_row_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</tr>\n"); }
-
-void html_table_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</tbody></table></div>\n"); }
-
-void html_figures_begin(ckvc_buffer *b) { ckvc_buffer_text(b, "<div class=\"figs\">\n"); }
 
 void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *name) {
     ckvc_buffer_text(b, "<figure>\n");
     ckvc_buffer_append(b, svg->data, svg->size);
     ckvc_buffer_text(b, "<figcaption>");
     html_text(b, caption);
-    ckvc_buffer_text(b, " <a href=\"");
-    html_textf(b, "%s.svg", name);
-    ckvc_buffer_text(b, "\">picture</a> · <a href=\"");
-    html_textf(b, "%s.csv", name);
-    ckvc_buffer_text(b, "\">numbers</a></figcaption>\n</figure>\n");
+    html_link(b, " ", name, "svg", "picture");
+    html_link(b, " · ", name, "csv", "numbers");
+    ckvc_buffer_text(b, "</figcaption>\n</figure>\n");
 }
-
-void html_figures_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</div>\n"); }

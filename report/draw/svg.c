@@ -23,15 +23,11 @@ static const char standalone_style[] =
     ".s5{stroke-width:2;fill:none}.s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#00825f}"
     ".s3{stroke:#b4558c}.s4{stroke:#a87900}.s5{stroke:#4a4e57}";
 
-void svg_init(svg *s, double width) {
-    memset(s, 0, sizeof *s);
-    s->width = width;
-}
+void svg_init(svg *s, double width) { *s = (svg){.width = width}; }
 
 void svg_fini(svg *s) {
     ckvc_buffer_fini(&s->body);
-    free(s->title);
-    s->title = NULL;
+    free(ckvc_take(&s->title));
 }
 
 /* Two decimals of a viewBox unit are beyond what a screen shows; zeros behind the point are
@@ -70,11 +66,9 @@ void svg_render(const svg *s, bool standalone, ckvc_buffer *out) {
     html_text(out, s->title);
     ckvc_buffer_text(out, "\">\n");
     if (standalone) {
-        ckvc_buffer_text(out, "<title>");
-        html_text(out, s->title);
+        html_element(out, "title", NULL, "%s", s->title);
         ckvc_buffer_printf(
-            out,
-            "</title>\n<style>%s</style>\n<rect width=\"%s\" height=\"%s\" fill=\"#ffffff\"/>\n",
+            out, "\n<style>%s</style>\n<rect width=\"%s\" height=\"%s\" fill=\"#ffffff\"/>\n",
             standalone_style, width, height);
     }
     ckvc_buffer_append(out, s->body.data, s->body.size);
@@ -87,13 +81,10 @@ void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *lo
 }
 
 static void close_shape(svg *s, const char *element, const char *tip) {
-    if (tip) {
-        PUT(s, "><title>");
-        html_text(&s->body, tip);
-        PUT(s, "</title></%s>\n", element);
-    } else {
-        PUT(s, "/>\n");
-    }
+    PUT(s, tip ? ">" : "/>\n");
+    if (!tip) { return; }
+    html_element(&s->body, "title", NULL, "%s", tip);
+    PUT(s, "</%s>\n", element);
 }
 
 void svg_rect(svg *s, double x, double y, double w, double h, const char *look, const char *tip) {
@@ -153,8 +144,9 @@ void svg_hatch_begin(svg *s) {
 
 void svg_hatch_cell(svg *s, double x, double y, double w, double h) {
     /* Diagonals x + y = const, 6 units apart over the whole drawing so that neighbours join. */
-    for (double k = ceil((x + y) / 6) * 6; k < x + y + w + h; k += 6) {
-        const double x1 = fmax(x, k - (y + h)), x2 = fmin(x + w, k - y);
+    const double first = ceil((x + y) / 6) * 6;
+    for (int i = 0; first + 6 * i < x + y + w + h; i++) {
+        const double k = first + 6 * i, x1 = fmax(x, k - (y + h)), x2 = fmin(x + w, k - y);
         if (x2 > x1) {
             PUT(s, "M%s %sL%s %s", coordinate(x1), coordinate(k - x1), coordinate(x2),
                 coordinate(k - x2));
@@ -166,7 +158,7 @@ void svg_hatch_end(svg *s) {
     PUT(s, "\"/>\n");
     /* once more, narrower and dark: legible on light and on dark fills */
     CKVC_AUTO_FREE char *again = ckvc_strdup((const char *)s->body.data + s->hatch);
-    memcpy(strstr(again, "hw"), "hk", 2);
+    *strchr(again, 'w') = 'k'; /* of its class */
     PUT(s, "%s", again);
 }
 
@@ -190,16 +182,19 @@ void svg_label_up(svg *s, double x, double y, svg_font font, const char *text) {
 
 static bool starts_character(char c) { return ((unsigned char)c & 0xC0) != 0x80; }
 
+/* Of the character that c begins, in em: a wide sans serif (DejaVu Sans); beyond Latin a full em,
+ * for CJK. */
+static double width_of(char c) {
+    return !starts_character(c)              ? 0
+           : (unsigned char)c >= 0xE3        ? 1.0
+           : strchr("iljftI.,:;'|!()[] ", c) ? 0.42
+           : strchr("mwMW@%", c)             ? 0.95
+                                             : 0.64;
+}
+
 double svg_text_width(const char *text, double size) {
     double units = 0;
-    for (const char *p = text; *p; p++) {
-        if (!starts_character(*p)) { continue; }
-        /* Widths of a wide sans serif (DejaVu Sans), in em. Beyond Latin: a full em, for CJK. */
-        units += (unsigned char)*p >= 0xE3          ? 1.0
-                 : strchr("iljftI.,:;'|!()[] ", *p) ? 0.42
-                 : strchr("mwMW@%", *p)             ? 0.95
-                                                    : 0.64;
-    }
+    for (; *text; text++) { units += width_of(*text); }
     return units * size;
 }
 
@@ -212,20 +207,13 @@ double svg_paragraph(svg *s, double x, double y, double width, svg_font font, co
         char line[512];
         double used = 0;
         while (p[n] && n < sizeof line - 8) {
-            char one[8] = {0};
-            size_t k = 0;
-            do {
-                one[k] = p[n + k];
-                k++;
-            } while (p[n + k] && !starts_character(p[n + k]) && k < sizeof one - 1);
-            used += svg_text_width(one, font.size) * (font.bold ? 1.06 : 1.0);
+            used += width_of(p[n]) * font.size * (font.bold ? 1.06 : 1.0);
             if (used > width && n > 0) { break; }
-            n += k;
+            do { n++; } while (p[n] && !starts_character(p[n]) && n < sizeof line - 1);
             if (p[n] == ' ' || p[n] == 0) { fit = n; }
         }
-        size_t take = p[n] == 0 ? n : fit ? fit : n;
-        memcpy(line, p, take);
-        line[take] = 0;
+        const size_t take = p[n] == 0 || !fit ? n : fit;
+        snprintf(line, sizeof line, "%.*s", (int)take, p);
         svg_label(s, x, y, SVG_START, font, line);
         y += font.size * 1.28;
         p += take;
@@ -237,30 +225,31 @@ double svg_paragraph(svg *s, double x, double y, double width, svg_font font, co
 size_t svg_ticks(double lo, double hi, size_t want, double ticks[SVG_TICKS_MAX], int *decimals) {
     *decimals = 0;
     if (!isfinite(lo) || !isfinite(hi) || hi < lo || want == 0) { return 0; }
-    double span = hi - lo;
-    if (span <= fmax(fabs(lo), fabs(hi)) * 1e-12) {
+    if (hi - lo <= fmax(fabs(lo), fabs(hi)) * 1e-12) {
         ticks[0] = lo;
         return 1;
     }
-    double raw = span / (double)want, power = pow(10, floor(log10(raw)));
-    double f = raw / power, unit = f <= 1.0001 ? 1 : f <= 2.0001 ? 2 : f <= 5.0001 ? 5 : 10;
-    double step = unit * power;
-    int digits = (int)ceil(-log10(step) - 1e-9);
+    const double raw = (hi - lo) / (double)want, power = pow(10, floor(log10(raw))),
+                 f = raw / power,
+                 unit = f <= 1.0001   ? 1
+                        : f <= 2.0001 ? 2
+                        : f <= 5.0001 ? 5
+                                      : 10,
+                 step = unit * power, first = ceil(lo / step - 1e-9);
+    const int digits = (int)ceil(-log10(step) - 1e-9);
     *decimals = digits > 0 ? digits : 0;
     size_t n = 0;
-    double first = ceil(lo / step - 1e-9);
-    for (double k = first; k * step <= hi + step * 1e-9 && n < SVG_TICKS_MAX; k++) {
-        ticks[n++] = k == 0 ? 0.0 : k * step; /* never -0 */
+    for (double k; n < SVG_TICKS_MAX && (k = first + (double)n) * step <= hi + step * 1e-9; n++) {
+        ticks[n] = k == 0 ? 0.0 : k * step; /* never -0 */
     }
     return n;
 }
 
 static uint32_t mix(const uint32_t *stops, size_t n, double t) {
-    t = isfinite(t) ? fmin(fmax(t, 0), 1) : 0;
-    double at = t * (double)(n - 1);
-    size_t i = (size_t)at;
+    const double at = (isfinite(t) ? fmin(fmax(t, 0), 1) : 0) * (double)(n - 1);
+    const size_t i = (size_t)at;
     if (i >= n - 1) { return stops[n - 1]; }
-    double f = at - (double)i;
+    const double f = at - (double)i;
     uint32_t out = 0;
     for (int shift = 16; shift >= 0; shift -= 8) {
         double a = (double)(stops[i] >> shift & 0xFF), b = (double)(stops[i + 1] >> shift & 0xFF);

@@ -84,12 +84,10 @@ static svg_axis over_log(double lo, double hi, double margin, double from, doubl
 
 /* Large counts read better as 12k than as 12000. */
 static const char *tick_text(const svg_axis *a, double v, char text[32]) {
+    const double top = fmax(fabs(a->lo), fabs(a->hi));
     if (a->log) {
         snprintf(text, 32, v >= 1e4 || v < 1e-3 ? "%.0e" : "%g", v);
-        return text;
-    }
-    double top = fmax(fabs(a->lo), fabs(a->hi));
-    if (top >= 1e6) {
+    } else if (top >= 1e6) {
         snprintf(text, 32, "%gM", v / 1e6);
     } else if (top >= 1e4) {
         snprintf(text, 32, "%gk", v / 1e3);
@@ -146,14 +144,12 @@ svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c) {
     return p;
 }
 
-void svg_plot_lines(svg *s, const svg_plot *p, const double *xs, size_t n_xs, const double *ys,
-                    size_t n_ys) {
-    for (size_t i = 0; i < n_xs; i++) {
-        const double x = svg_axis_place(&p->x, xs[i]);
-        if (xs[i] > p->x.lo && xs[i] < p->x.hi) { svg_line(s, x, p->y.to, x, p->y.from, "ref"); }
-    }
-    for (size_t i = 0; i < n_ys; i++) {
-        const double y = svg_axis_place(&p->y, ys[i]);
-        if (ys[i] > p->y.lo && ys[i] < p->y.hi) { svg_line(s, p->x.from, y, p->x.to, y, "ref"); }
-    }
+void svg_plot_x(svg *s, const svg_plot *p, double v) {
+    const double x = svg_axis_place(&p->x, v);
+    if (v > p->x.lo && v < p->x.hi) { svg_line(s, x, p->y.to, x, p->y.from, "ref"); }
+}
+
+void svg_plot_y(svg *s, const svg_plot *p, double v) {
+    const double y = svg_axis_place(&p->y, v);
+    if (v > p->y.lo && v < p->y.hi) { svg_line(s, p->x.from, y, p->x.to, y, "ref"); }
 }

@@ -67,8 +67,8 @@ typedef struct svg_plot_spec {
     int flags; /* CHART_X_LOG, CHART_Y_LOG */
 } svg_plot_spec;
 svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c);
-/* Reference lines across the plot, where they are inside. */
-void svg_plot_lines(svg *s, const svg_plot *p, const double *xs, size_t n_xs, const double *ys,
-                    size_t n_ys);
+/* A reference line across the plot, where it is inside. */
+void svg_plot_x(svg *s, const svg_plot *p, double v);
+void svg_plot_y(svg *s, const svg_plot *p, double v);
 
 #endif

@@ -3,7 +3,6 @@
 #include "report/draw/svg_axis.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const char *name_of(const char *const *names, size_t i, char number[32]) {
     if (names) { return names[i]; }
@@ -51,28 +50,26 @@ static double colour_bar(svg *s, double x, double y, double w, const chart_scale
     return svg_paragraph(s, x, y + 36, s->width - PAD - x, axis_font, scale->label);
 }
 
-/* Where a cell's value lies. */
-static const char *cell_at(const chart_heat_spec *c, size_t p, size_t row, size_t col) {
-    return (const char *)c->values[p] + row * c->grid.row_stride + col * c->grid.col_stride;
+/* Where the value of cell i of a panel, row by row, lies. */
+static const char *cell_at(const chart_heat_spec *c, size_t p, size_t i) {
+    return (const char *)c->values[p] + i / c->grid.cols * c->grid.row_stride +
+           i % c->grid.cols * c->grid.col_stride;
 }
 
 /* NaN: blank. */
-static double value_of(const chart_heat_spec *c, size_t p, size_t row, size_t col) {
-    const double v = *(const double *)(const void *)cell_at(c, p, row, col);
+static double value_of(const chart_heat_spec *c, size_t p, size_t i) {
+    const double v = *(const double *)(const void *)cell_at(c, p, i);
     return !isfinite(v) || (c->zero_is_blank && v == 0) ? NAN : v;
 }
 
-static bool is_hatched(const chart_heat_spec *c, size_t p, size_t row, size_t col) {
-    return c->hatched && *(const bool *)(cell_at(c, p, row, col) + c->hatched);
+static bool is_hatched(const chart_heat_spec *c, size_t p, size_t i) {
+    return c->hatched && *(const bool *)(cell_at(c, p, i) + c->hatched);
 }
 
 static bool any(const chart_heat_spec *c, bool blank) {
     for (size_t p = 0; p < c->grid.panels; p++) {
         for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
-            if (blank ? isnan(value_of(c, p, i / c->grid.cols, i % c->grid.cols))
-                      : is_hatched(c, p, i / c->grid.cols, i % c->grid.cols)) {
-                return true;
-            }
+            if (blank ? isnan(value_of(c, p, i)) : is_hatched(c, p, i)) { return true; }
         }
     }
     return false;
@@ -102,15 +99,15 @@ static void print_value(svg *s, const chart_heat_spec *c, const heat_cells *z, d
 
 /* Digits are narrower than the general estimate; below 7 units nobody reads them. */
 static void size_text(const chart_heat_spec *c, size_t p, heat_cells *z) {
-    char longest[32] = "", text[96];
+    double per_unit = 0;
     for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
-        const double v = value_of(c, p, i / c->grid.cols, i % c->grid.cols);
-        snprintf(text, sizeof text, "%.*f", c->scale.decimals, v);
-        if (!isnan(v) && strlen(text) > strlen(longest) && strlen(text) < sizeof longest) {
-            strcpy(longest, text);
+        char text[32];
+        const double v = value_of(c, p, i);
+        const int n = snprintf(text, sizeof text, "%.*f", c->scale.decimals, v);
+        if (!isnan(v) && n < (int)sizeof text) {
+            per_unit = fmax(per_unit, svg_text_width(text, 1.0) * 0.98);
         }
     }
-    double per_unit = svg_text_width(longest, 1.0) * 0.98;
     z->text = fmin(fmin(11, z->h - 3), per_unit > 0 ? (z->w - 3) / per_unit : 0);
     z->print = z->text >= 7;
 }
@@ -123,9 +120,9 @@ static void heat_panel(svg *s, const chart_heat_spec *c, size_t p, double x0, do
         if (pass == 1) { svg_hatch_begin(s); }
         for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
             const size_t r = i / c->grid.cols, k = i % c->grid.cols;
-            const double v = value_of(c, p, r, k), x = x0 + z.w * (double)k,
+            const double v = value_of(c, p, i), x = x0 + z.w * (double)k,
                          y = y0 + z.h * (double)(c->y_up ? c->grid.rows - 1 - r : r);
-            const bool hatched = !isnan(v) && is_hatched(c, p, r, k);
+            const bool hatched = !isnan(v) && is_hatched(c, p, i);
             if (pass == 1 && hatched) { svg_hatch_cell(s, x, y, z.w - z.gap, z.h - z.gap); }
             if (pass == 2 && hatched && z.print) { print_value(s, c, &z, v, x, y, true); }
             if (pass > 0) { continue; }

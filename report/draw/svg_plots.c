@@ -5,8 +5,6 @@
 
 #include "lib/base/memory.h"
 
-static const double zero[1] = {0.0};
-
 void chart_bars(svg *s, const chart_bars_spec *c) {
     const struct chart_rows *rows = &c->rows;
     const double scale = c->scale > 0 ? c->scale : 1;
@@ -163,8 +161,9 @@ void chart_scatter(svg *s, const chart_scatter_spec *c) {
                                                           .x_margin = 0.05,
                                                           .xs = xs,
                                                           .ys = ys});
-    svg_plot_lines(s, &p, c->x_lines, c->n_x_lines, c->y_lines, c->n_y_lines);
-    svg_plot_lines(s, &p, NULL, 0, zero, c->zero_line ? 1 : 0);
+    for (size_t i = 0; i < c->n_x_lines; i++) { svg_plot_x(s, &p, c->x_lines[i]); }
+    for (size_t i = 0; i < c->n_y_lines; i++) { svg_plot_y(s, &p, c->y_lines[i]); }
+    if (c->zero_line) { svg_plot_y(s, &p, 0); }
     const double a = fmax(p.x.lo, p.y.lo), b = fmin(p.x.hi, p.y.hi);
     if (c->diagonal && b > a) {
         svg_line(s, svg_axis_place(&p.x, a), svg_axis_place(&p.y, a), svg_axis_place(&p.x, b),
@@ -263,7 +262,7 @@ void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, 
                                                           .xs = xs,
                                                           .ys = ys,
                                                           .flags = flags});
-    svg_plot_lines(s, &p, NULL, 0, zero, flags & CHART_ZERO_LINE ? 1 : 0);
+    if (flags & CHART_ZERO_LINE) { svg_plot_y(s, &p, 0); }
     for (size_t k = 0; k < n; k++) {
         draw_curve(s, &curves[k], (int)k, &p, flags, points, points_of(&curves[k], flags, points));
     }

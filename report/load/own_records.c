@@ -147,7 +147,7 @@ static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_poo
     }
     if (trouble.status || !s->logged) {
         s->why = room_text(&in->room, "%.250s", trouble.text);
-    } else if (s->logged->n_blocks == 0 || !same_evidence(t, side, s)) {
+    } else if (!last || s->logged->n_blocks == 0 || !same_evidence(t, side, s)) {
         s->why = room_text(
             &in->room,
             "the %s records of %s are not those that %s was fitted from, or not all of them",
