@@ -40,28 +40,17 @@ void html_text(ckvc_buffer *b, const char *text) {
     }
 }
 
-static char *vformat(const char *fmt, va_list args) {
-    char *text = NULL;
-    if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
-    return text;
-}
-
-void html_textf(ckvc_buffer *b, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    CKVC_AUTO_FREE char *text = vformat(fmt, args);
-    va_end(args);
-    html_text(b, text);
-}
-
 void html_element(ckvc_buffer *b, const char *element, const char *cls, const char *fmt, ...) {
+    CKVC_AUTO_FREE char *text = NULL;
     va_list args;
     va_start(args, fmt);
-    CKVC_AUTO_FREE char *text = vformat(fmt, args);
+    if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
     va_end(args);
-    ckvc_buffer_printf(b, cls && *cls ? "<%s class=\"%s\">" : "<%s>", element, cls);
+    if (element) {
+        ckvc_buffer_printf(b, cls && *cls ? "<%s class=\"%s\">" : "<%s>", element, cls);
+    }
     html_text(b, text);
-    ckvc_buffer_printf(b, "</%.*s>", (int)strcspn(element, " "), element);
+    if (element) { ckvc_buffer_printf(b, "</%.*s>", (int)strcspn(element, " "), element); }
 }
 
 /* Light, dark (screens only) and paper differ in the variables alone. No '<' and no '&' in here:

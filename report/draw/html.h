@@ -16,11 +16,11 @@
 
 /* Escaped, for element content and quoted attributes; NULL is nothing. */
 void html_text(ckvc_buffer *b, const char *text);
-void html_textf(ckvc_buffer *b, const char *fmt, ...) CKVC_PRINTF(2, 3);
 /* <element class="cls">text</element>; attributes may follow the element's name; cls NULL or "":
- * none. */
+ * none; element NULL: the text alone. */
 void html_element(ckvc_buffer *b, const char *element, const char *cls, const char *fmt, ...)
     CKVC_PRINTF(4, 5);
+#define html_textf(b, ...) html_element(b, NULL, NULL, __VA_ARGS__)
 
 void html_page_begin(ckvc_buffer *b, const char *title);
 static inline void html_page_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</body>\n</html>\n"); }

@@ -59,12 +59,12 @@ static ckvc_status read_shard(reader *x, const shard *s, ckvc_err *err) {
                 x->read[x->n_read++] = key;
                 named = true;
             }
-            CKVC_TRY(cql_logged_add(x->into, prompt_records_state(&all, r), r->action, advantage,
-                                    isnan(before)
-                                        ? advantage
-                                        : reward_loss_part(before, r->loss, s->h.setting.reduction,
-                                                           p->n_continuation),
-                                    r->baseline, err));
+            CKVC_TRY(cql_logged_add(
+                x->into, prompt_records_state(&all, r), r->action, advantage,
+                isnan(before)
+                    ? advantage
+                    : reward_loss_part(before, r->loss, s->h.setting.reduction, p->n_continuation),
+                r->baseline, err));
             /* the unperturbed set needs no rollout of its own */
             if (r->loss != before) { rollouts[n++] = rollout_of(r); }
         }

@@ -3,18 +3,29 @@
 #ifndef CKVC_REPORT_ROOM_H
 #define CKVC_REPORT_ROOM_H
 
-#include <stddef.h>
-
-#include "lib/base/status.h"
+#include "lib/base/memory.h"
 
 typedef struct room {
     void **pieces;
     size_t n, cap;
 } room;
 
-void *room_for(room *r, size_t n, size_t size); /* zeroed */
-char *room_text(room *r, const char *fmt, ...) CKVC_PRINTF(2, 3);
-void *room_keep(room *r, void *piece); /* malloc's; released with the rest */
-void room_fini(room *r);
+/* A piece of malloc's: released with the rest. */
+static inline void *room_keep(room *r, void *piece) {
+    CKVC_GROW(r->pieces, r->cap, r->n + 1);
+    return r->pieces[r->n++] = piece;
+}
+
+/* Zeroed. */
+static inline void *room_for(room *r, size_t n, size_t size) {
+    return room_keep(r, ckvc_calloc(n, size));
+}
+#define room_text(r, ...) ((const char *)room_keep(r, ckvc_format(__VA_ARGS__)))
+
+static inline void room_fini(room *r) {
+    for (size_t i = 0; i < r->n; i++) { free(r->pieces[i]); }
+    free(r->pieces);
+    *r = (room){0};
+}
 
 #endif

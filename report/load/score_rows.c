@@ -23,8 +23,8 @@ typedef struct entry {
 
 /* ---- prompts that a run took records from ---- */
 
-/* Keys: manifest and id ("manifest LF id"), and their tokens, which a copied manifest leaves as they
- * are. */
+/* Keys: manifest and id ("manifest LF id"), and their tokens, which a copied manifest leaves as
+ * they are. */
 static json_t *seen_prompts(inputs *in) {
     json_t *seen = json_object();
     for (size_t i = 0; i < in->n_runs; i++) {
@@ -34,8 +34,8 @@ static json_t *seen_prompts(inputs *in) {
             if (q->heldout) { continue; }
             json_object_set_new_nocheck(
                 seen, room_text(&in->room, "%s\n%s", run->h.manifest, q->id), json_true());
-            json_object_set_new_nocheck(
-                seen, room_text(&in->room, "%" PRIx64, q->token_hash), json_true());
+            json_object_set_new_nocheck(seen, room_text(&in->room, "%" PRIx64, q->token_hash),
+                                        json_true());
         }
     }
     return seen;

@@ -29,21 +29,26 @@ static void measure_heads(const columns_of *c, double *out) {
     memcpy(out + 1, ranks.bins, (c->n_measures - 1) * sizeof *out);
 }
 
+static void measure(const double *x, const double *y, size_t n, double out[GATE_MEASURES]) {
+    double apart = 0, equal = 0;
+    for (size_t i = 0; i < n; i++) {
+        apart += fabs(x[i] - y[i]);
+        equal += x[i] == y[i];
+    }
+    out[MEASURE_SPEARMAN] = rank_spearman(x, y, n);
+    out[MEASURE_DIFFERENCE] = apart / (double)n;
+    out[MEASURE_EQUAL] = equal / (double)n;
+}
+
 /* On the cells of the mask, to which it shortens the columns. Returns how many they are. */
 static size_t measure_gates(const columns_of *c, double out[GATE_MEASURES]) {
     size_t k = 0;
-    double apart = 0, equal = 0;
     for (size_t i = 0; i < c->L * c->X; i++) {
-        const double x = c->x[0][i], y = c->x[1][i];
         if (!c->mask[i]) { continue; }
-        apart += fabs(x - y);
-        equal += x == y;
-        c->x[0][k] = x;
-        c->x[1][k++] = y;
+        c->x[0][k] = c->x[0][i];
+        c->x[1][k++] = c->x[1][i];
     }
-    out[MEASURE_SPEARMAN] = rank_spearman(c->x[0], c->x[1], k);
-    out[MEASURE_DIFFERENCE] = apart / (double)k;
-    out[MEASURE_EQUAL] = equal / (double)k;
+    measure(c->x[0], c->x[1], k, out);
     return k;
 }
 
@@ -136,24 +141,18 @@ static pair_heads heads_of(report_numbers *n, columns_of *c) {
                     .interval_missing = missing(c),
                     .groups = NEW(n, bins, layer_group)};
     rank_layers ranks;
+    double measures[GATE_MEASURES];
     take_own(c);
-    for (size_t i = 0; i < N; i++) {
-        h.share_equal += c->x[0][i] == c->x[1][i];
-        h.mean_abs_difference += fabs(c->x[0][i] - c->x[1][i]);
-    }
-    h.share_equal /= (double)N;
-    h.mean_abs_difference /= (double)N;
+    measure(c->x[0], c->x[1], N, measures);
+    h.share_equal = measures[MEASURE_EQUAL];
+    h.mean_abs_difference = measures[MEASURE_DIFFERENCE];
     rank_by_layer(c->x[0], c->x[1], c->L, c->X, bins, &ranks);
     h.overall = ranks.overall;
     h.bin_mean = ranks.bin_mean;
     h.bin_min = ranks.bin_min;
     h.has_reach = !h.interval_missing;
     for (size_t m = 0; m < c->n_measures; m++) {
-        reaches[m] = (reach){.lo = NAN,
-                             .hi = NAN,
-                             .ceiling = NAN,
-                             .split_half_a.mean = NAN,
-                             .split_half_b.mean = NAN};
+        reaches[m] = (reach){NAN, NAN, NAN, .split_half_a.mean = NAN, .split_half_b.mean = NAN};
     }
     if (h.has_reach) { reach_of(c, reaches); }
     h.reach = reaches[0];
@@ -190,7 +189,7 @@ static bool binds(const report_numbers *n, const table_numbers *t, const entry *
 }
 
 static pair_cells cells_of(columns_of *c, bool binding) {
-    uint8_t *mask = ckvc_calloc(c->L * c->X, 1);
+    CKVC_AUTO_FREE uint8_t *mask = ckvc_calloc(c->L * c->X, 1);
     pair_cells out = {.interval_missing = binding ? missing(c) : NULL};
     for (size_t i = 0; i < c->L * c->X; i++) {
         mask[i] = 1;
@@ -204,7 +203,6 @@ static pair_cells cells_of(columns_of *c, bool binding) {
     out.cells = measure_gates(c, out.measures);
     out.has_reach = binding && !out.interval_missing && out.cells > 0;
     if (out.has_reach) { reach_of(c, out.reach); }
-    free(mask);
     return out;
 }
 

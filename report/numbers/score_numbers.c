@@ -153,9 +153,9 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     if (o->n == 0 && o->undefined == 0) { return false; }
     const rank_interval v = rank_mean_interval(w->d, o->n);
     const size_t n = o->n;
-    const double count = (double)n, none = n ? 1 : NAN;
-    o->d = (interval){none * v.mean, none * v.lo, none * v.hi};
-    o->standard_error = none * v.se;
+    const double count = (double)n;
+    o->d = (interval){v.mean, v.lo, v.hi};
+    o->standard_error = v.se;
     qsort(w->d, n, sizeof *w->d, ckvc_order_double);
     o->median = n ? (w->d[(n - 1) / 2] + w->d[n / 2]) / 2 : NAN;
     o->largest_share = n ? (v.mean < 0 ? w->d[0] : w->d[n - 1]) / (v.mean * count) : NAN;
@@ -207,26 +207,22 @@ static void compare(worker *w, const score_series *a, const score_series *b,
 static void compare_two(worker *w, const score_series *x, const score_series *y,
                         comparison_list *lists) {
     const bool own = strcmp(x->table, y->table) == 0, table = x->kind == SCORE_TABLE;
-    const bool tables = table && y->kind == SCORE_TABLE && x > y;
-    if (!score_same_setting(x, y)) {
-        /* tables under two scores, and what needs no table: the higher B under the other score */
-        const bool plain = !*x->table && strcmp(x->policy, y->policy) == 0 &&
-                           (x->kind == SCORE_IDENTITY || x->kind == SCORE_TOP_K);
-        if (tables) { compare(w, x, y, &lists[BETWEEN_TABLES]); }
-        if (plain && x > y) { compare(w, x, y, &lists[BETWEEN_SCORES]); }
-        return;
-    }
+    const bool one_score = score_same_setting(x, y);
     const bool in[SCORE_LISTS] = {
-        [AGAINST_IDENTITY] = y->kind == SCORE_IDENTITY,
+        [AGAINST_IDENTITY] = one_score && y->kind == SCORE_IDENTITY,
         /* a table's match is no measure for another table, but is one for references */
-        [AGAINST_MATCHED] =
-            y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED && (own || !*x->table),
-        [BETWEEN_TABLES] = tables,
+        [AGAINST_MATCHED] = one_score && y->kind == SCORE_MATCHED && x->kind != SCORE_MATCHED &&
+                            (own || !*x->table),
+        [BETWEEN_TABLES] = table && y->kind == SCORE_TABLE && x > y,
+        /* what needs no table, under two scores */
+        [BETWEEN_SCORES] = !one_score && x > y && !*x->table && strcmp(x->policy, y->policy) == 0 &&
+                           (x->kind == SCORE_IDENTITY || x->kind == SCORE_TOP_K),
         /* its own matched control and references; sort_opponents sorts out those that do not keep
            as many */
-        [AT_EQUAL_TOKENS] = table && y->kind != SCORE_TABLE && y->kind != SCORE_IDENTITY &&
-                            !score_is_control(y->kind) && (own || !*y->table),
-        [AGAINST_CONTROLS] = table && own && score_is_control(y->kind),
+        [AT_EQUAL_TOKENS] = one_score && table && y->kind != SCORE_TABLE &&
+                            y->kind != SCORE_IDENTITY && !score_is_control(y->kind) &&
+                            (own || !*y->table),
+        [AGAINST_CONTROLS] = one_score && table && own && score_is_control(y->kind),
     };
     for (size_t k = 0; k < SCORE_LISTS; k++) {
         if (in[k]) { compare(w, x, y, &lists[k]); }
