@@ -5,15 +5,11 @@
 
 /* ---- columns ---- */
 
-SHARED_TABLE(spread_columns, stability_spread, MEMBERS(stability_spread, mean, lo, hi),
-             COLUMN(stability_spread, n, .json = "defined"));
-TABLE(reach_columns, reach, COLUMN(reach, lo, .json = "lo", .csv = "lo"),
-      COLUMN(reach, hi, .json = "hi", .csv = "hi"), OBJECT(reach, split_half_a, spread_columns),
-      OBJECT(reach, split_half_b, spread_columns),
-      COLUMN(reach, split_half_a.mean, .csv = "split_half_a"),
-      COLUMN(reach, split_half_b.mean, .csv = "split_half_b"),
-      COLUMN(reach, ceiling, .json = "ceiling", .csv = "limit"),
-      MEMBERS(reach, replicates, replicates_defined));
+SHARED_TABLE(spread_columns, stability_spread, MEMBERS(mean, lo, hi), JSON_AS(n, "defined"));
+TABLE(reach_columns, reach, BOTH(lo, "lo"), BOTH(hi, "hi"), OBJECT(split_half_a, spread_columns),
+      OBJECT(split_half_b, spread_columns), CSV_AS(split_half_a.mean, "split_half_a"),
+      CSV_AS(split_half_b.mean, "split_half_b"), BOTH(ceiling, "limit"),
+      MEMBERS(replicates, replicates_defined));
 
 /* "0.22 to 0.84, 312 refits" */
 static const char *range_of(const reach *r, int decimals, const char *missing) {
@@ -27,49 +23,37 @@ SAY(pair_of, pair_heads, say("%s, %s", o->a, o->b))
 SAY(head_range_of, pair_heads, o->has_reach ? range_of(&o->reach, 2, SAY_UNDEFINED) : "not known")
 MAKE(layers_of, layer_group, json_pack("[I, I]", (json_int_t)o->first, (json_int_t)o->last))
 
-TABLE(group_columns, layer_group, COLUMN(layer_group, rho, .json = "bins"),
-      COLUMN(layer_group, first, .json = "bin_layers", .make = layers_of));
-TABLE(group_reach_columns, layer_group,
-      COLUMN(layer_group, reach, .json = "bin_intervals", OF(reach_columns)));
-#define OF_REACH WHEN(pair_heads, has_reach), ABSENT("not known")
-TABLE(head_columns, pair_heads,
-      COLUMN(pair_heads, a, .page = "pair", .say = pair_of, .align = "nl"),
-      SHOWN(pair_heads, budget, "budget", BUDGET, .align = "nl"),
-      SHOWN(pair_heads, overall, "ρ, all heads", FIXED(3)),
-      COLUMN(pair_heads, reach.lo, .page = "95% over prompts", .say = head_range_of),
-      COLUMN(pair_heads, reach.ceiling, .page = "limit", FIXED(2), OF_REACH),
-      COLUMN(pair_heads, reach.split_half_a, .page = "split half, first", SPREAD(2), OF_REACH),
-      COLUMN(pair_heads, reach.split_half_b, .page = "split half, second", SPREAD(2), OF_REACH),
-      SHOWN(pair_heads, bin_mean, "mean of groups", FIXED(3)),
-      SHOWN(pair_heads, bin_min, "lowest group", FIXED(3)),
-      SHOWN(pair_heads, share_equal, "equal weights", SHARE),
-      SHOWN(pair_heads, mean_abs_difference, "mean |Δw|", FIXED(3)),
-      MEMBERS(pair_heads, n, interval_missing),
-      COLUMN(pair_heads, reach, .json = "interval", OF(reach_columns), OF_REACH, .omit = true),
-      COLUMN(pair_heads, groups, OF(group_columns), BY(pair_heads, n_groups), .as = AS_ARRAYS),
-      COLUMN(pair_heads, groups, OF(group_reach_columns), BY(pair_heads, n_groups), .as = AS_ARRAYS,
-             OF_REACH));
+TABLE(group_columns, layer_group, JSON_AS(rho, "bins"),
+      JSON_AS(first, "bin_layers", .make = layers_of));
+TABLE(group_reach_columns, layer_group, JSON_AS(reach, "bin_intervals", OF(reach_columns)));
+#define OF_REACH WHEN(has_reach), ABSENT("not known")
+TABLE(head_columns, pair_heads, PAGE(a, "pair", .say = pair_of, .align = "nl"),
+      SHOWN(budget, "budget", BUDGET, .align = "nl"), SHOWN(overall, "ρ, all heads", FIXED(3)),
+      PAGE(reach.lo, "95% over prompts", .say = head_range_of),
+      PAGE(reach.ceiling, "limit", FIXED(2), OF_REACH),
+      PAGE(reach.split_half_a, "split half, first", SPREAD(2), OF_REACH),
+      PAGE(reach.split_half_b, "split half, second", SPREAD(2), OF_REACH),
+      SHOWN(bin_mean, "mean of groups", FIXED(3)), SHOWN(bin_min, "lowest group", FIXED(3)),
+      SHOWN(share_equal, "equal weights", SHARE), SHOWN(mean_abs_difference, "mean |Δw|", FIXED(3)),
+      MEMBERS(n, interval_missing),
+      JSON_AS(reach, "interval", OF(reach_columns), OF_REACH, .omit = true),
+      ARRAYS(groups, n_groups, group_columns),
+      ARRAYS(groups, n_groups, group_reach_columns, OF_REACH));
 
-#define MEASURE(i, name) COLUMN(pair_cells, measures[i], .json = name)
-#define REACH(i, name)   COLUMN(pair_cells, reach[i], .json = name, OF(reach_columns))
-TABLE(cells_columns, pair_cells, MEMBER(pair_cells, cells), MEASURE(MEASURE_SPEARMAN, "spearman"),
+#define MEASURE(i, name) JSON_AS(measures[i], name)
+#define REACH(i, name)   JSON_AS(reach[i], name, OF(reach_columns))
+TABLE(cells_columns, pair_cells, MEMBERS(cells), MEASURE(MEASURE_SPEARMAN, "spearman"),
       MEASURE(MEASURE_DIFFERENCE, "mean_abs_difference"), MEASURE(MEASURE_EQUAL, "share_equal"));
 TABLE(measure_columns, pair_cells, REACH(MEASURE_SPEARMAN, "spearman"),
       REACH(MEASURE_DIFFERENCE, "mean_abs_difference"), REACH(MEASURE_EQUAL, "share_equal"));
-TABLE(binding_columns, pair_cells, INCLUDE(pair_cells, cells_columns),
-      MEMBER(pair_cells, interval_missing),
-      {.json = "intervals",
-       .size = sizeof(pair_cells),
-       OF(measure_columns),
-       WHEN(pair_cells, has_reach),
-       .omit = true});
-TABLE(gate_columns, pair_gates, MEMBER(pair_gates, budget), MERGE(pair_gates, all, cells_columns),
-      COLUMN(pair_gates, binding, .json = "binding", OF(binding_columns),
-             WHEN(pair_gates, runs_known)));
-TABLE(compared_columns, pair_numbers, OBJECTS(pair_numbers, head, n_head, head_columns),
-      OBJECTS(pair_numbers, gate, n_gate, gate_columns), MEMBER(pair_numbers, same_edges));
-SHARED_TABLE(pair_columns, pair_numbers, MEMBERS(pair_numbers, a, b, not_compared, same_model),
-             {.size = sizeof(pair_numbers), OF(compared_columns), WHEN(pair_numbers, compared)});
+TABLE(binding_columns, pair_cells, INCLUDE(cells_columns), MEMBERS(interval_missing),
+      {.json = "intervals", OF(measure_columns), WHEN(has_reach), .omit = true});
+TABLE(gate_columns, pair_gates, MEMBERS(budget), MERGE(all, cells_columns),
+      JSON_AS(binding, "binding", OF(binding_columns), WHEN(runs_known)));
+TABLE(compared_columns, pair_numbers, OBJECTS(head, n_head, head_columns),
+      OBJECTS(gate, n_gate, gate_columns), MEMBERS(same_edges));
+SHARED_TABLE(pair_columns, pair_numbers, MEMBERS(a, b, not_compared, same_model),
+             INCLUDE(compared_columns, WHEN(compared)));
 
 /* ---- verdict ---- */
 
@@ -101,8 +85,7 @@ void pair_findings(const report_numbers *n, view *v) {
 
 /* ---- figures ---- */
 
-TABLE(agreement_columns, layer_group, COLUMN(layer_group, rho, .csv = "spearman"),
-      MERGE(layer_group, reach, reach_columns));
+TABLE(agreement_columns, layer_group, CSV_AS(rho, "spearman"), MERGE(reach, reach_columns));
 
 /* A row of the figure, and its line of the csv: a group of layers, or all heads. */
 static chart_interval_row agreement_row(const report_numbers *n, view *v, const pair_heads *h,
@@ -116,7 +99,7 @@ static chart_interval_row agreement_row(const report_numbers *n, view *v, const 
     csv_text(&v->csv, h->b);
     csv_number(&v->csv, h->budget);
     csv_text(&v->csv, layers);
-    csv_row(&v->csv, &agreement_columns, g);
+    csv_row(&v->csv, agreement_columns, g);
     chart_interval_row row = {.mean = g->rho, .lo = g->reach.lo, .hi = g->reach.hi};
     row.heading =
         all ? room_text(r, "%s and %s, budget %s", h->a, h->b, say_budget(h->budget)) : NULL;
@@ -139,7 +122,7 @@ static void draw_spearman(const report_numbers *n, view *v) {
     chart_interval_row *list = NEW(n, rows, chart_interval_row);
     figure_begin(v, NULL);
     ckvc_buffer_text(&v->csv, "a,b,budget,layers,");
-    csv_names(&v->csv, &agreement_columns);
+    csv_names(&v->csv, agreement_columns);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         EACH(pair_heads, h, p->head, p->n_head) {
             const layer_group all = {.rho = h->overall, .reach = h->reach};
@@ -284,9 +267,9 @@ void agreement_section(const report_numbers *n, view *v) {
     }
     figures_end(v);
     html_details_begin(b, "Numbers: head weights and thresholds");
-    columns_table_begin(b, "Head weights", &head_columns);
+    columns_table_begin(b, "Head weights", head_columns);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        columns_rows(b, &head_columns, p->head, p->n_head);
+        columns_rows(b, head_columns, p->head, p->n_head);
     }
     html_table_end(b);
     gate_table(n, b);

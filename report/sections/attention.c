@@ -1,34 +1,25 @@
 /* Attention that compression leaves out, against the paper's bound. */
 #include "report/sections/sections.h"
 
-TABLE(layer_columns, attention_layer, CSV(attention_layer, layer),
-      BOTH(attention_layer, epsilon, "epsilon"), BOTH(attention_layer, bound, "bound"),
-      BOTH(attention_layer, error, "error"), BOTH(attention_layer, drift, "drift"),
-      BOTH(attention_layer, drift_above_bound, "drift_above_bound_share"),
-      MEMBERS(attention_layer, error_of_bound, most_error_of_bound));
-TABLE(correlation_columns, partial_result, COLUMN(partial_result, r, .json = "spearman"),
-      MEMBERS(partial_result, lo, hi));
+TABLE(layer_columns, attention_layer, CSV(layer), BOTH(epsilon, "epsilon"), BOTH(bound, "bound"),
+      BOTH(error, "error"), BOTH(drift, "drift"),
+      BOTH(drift_above_bound, "drift_above_bound_share"),
+      MEMBERS(error_of_bound, most_error_of_bound));
+TABLE(correlation_columns, partial_result, JSON_AS(r, "spearman"), MEMBERS(lo, hi));
 
 /* Policy, title, model, budget, C of what was measured under one series. */
-SHARED_TABLE(under_columns, score_series, NAMED(score_series, title, "policy"),
-             MEMBERS(score_series, policy, model, budget),
-             COLUMN(score_series, continuation, .json = "C"));
+SHARED_TABLE(under_columns, score_series, SHOWN(title, "policy"), MEMBERS(policy, model, budget),
+             JSON_AS(continuation, "C"));
 
-SHARED_TABLE(attention_columns, attention_numbers, MERGE(attention_numbers, of, under_columns),
-             NAMED(attention_numbers, n, "n"),
-             COLUMN(attention_numbers, mean.epsilon, .page = "ε", FIXED(3)),
-             COLUMN(attention_numbers, mean.bound, .page = "bound", FIXED(2)),
-             COLUMN(attention_numbers, mean.error, .page = "measured", FIXED(2)),
-             COLUMN(attention_numbers, mean.error_of_bound, .page = "of the bound", SHARE),
-             COLUMN(attention_numbers, mean.most_error_of_bound, .page = "closest", SHARE),
-             COLUMN(attention_numbers, mean.drift, .page = "with drift", FIXED(2)),
-             COLUMN(attention_numbers, mean.drift_above_bound, .page = "drift above bound", SHARE),
-             SHOWN(attention_numbers, bound_with_damage, "bound against damage, ρ",
-                   OF(correlation_columns), INTERVAL(2)),
-             SHOWN(attention_numbers, error_with_damage, "measured against damage, ρ",
-                   OF(correlation_columns), INTERVAL(2)),
-             OBJECT(attention_numbers, drift_with_damage, correlation_columns),
-             OBJECTS(attention_numbers, layers, n_layers, layer_columns));
+SHARED_TABLE(
+    attention_columns, attention_numbers, MERGE(of, under_columns), SHOWN(n, "n"),
+    PAGE(mean.epsilon, "ε", FIXED(3)), PAGE(mean.bound, "bound", FIXED(2)),
+    PAGE(mean.error, "measured", FIXED(2)), PAGE(mean.error_of_bound, "of the bound", SHARE),
+    PAGE(mean.most_error_of_bound, "closest", SHARE), PAGE(mean.drift, "with drift", FIXED(2)),
+    PAGE(mean.drift_above_bound, "drift above bound", SHARE),
+    SHOWN(bound_with_damage, "bound against damage, ρ", OF(correlation_columns), INTERVAL(2)),
+    SHOWN(error_with_damage, "measured against damage, ρ", OF(correlation_columns), INTERVAL(2)),
+    OBJECT(drift_with_damage, correlation_columns), OBJECTS(layers, n_layers, layer_columns));
 
 static void draw_layers(view *v, const attention_numbers *o, size_t number) {
     const attention_layer *l = o->layers;
@@ -39,7 +30,7 @@ static void draw_layers(view *v, const attention_numbers *o, size_t number) {
         {"measured", L, size, &l->layer, &l->error, dots},
         {"with drift of hidden states", L, size, &l->layer, &l->drift, dots}};
     figure_begin(v, NULL);
-    csv_table(&v->csv, &layer_columns, l, L);
+    csv_table(&v->csv, layer_columns, l, L);
     chart_curves(&v->s,
                  (chart_text){say("Attention left out by layer: %s, budget %s", o->of.title,
                                   say_budget(o->of.budget)),
@@ -83,13 +74,13 @@ void attention_section(const report_numbers *n, view *v) {
     }
     figures_end(v);
     html_details_begin(b, "Numbers: every policy, means over layers and prompts");
-    columns_table_begin(b, NULL, &attention_columns);
+    columns_table_begin(b, NULL, attention_columns);
     EACH(attention_numbers, o, n->attention, n->n_attention) {
         if (o == n->attention || !series_of_one_setting(&o->of, &o[-1].of)) {
-            html_group(b, columns_on_page(&attention_columns), "budget %s, C = %u, model %.12s",
+            html_group(b, columns_on_page(attention_columns), "budget %s, C = %u, model %.12s",
                        say_budget(o->of.budget), o->of.continuation, o->of.model);
         }
-        columns_row(b, &attention_columns, o);
+        columns_row(b, attention_columns, o);
     }
     html_table_end(b);
     html_paragraph(

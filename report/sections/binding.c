@@ -6,36 +6,27 @@
 
 /* ---- columns ---- */
 
-TABLE(share_columns, binding_numbers, BOTH(binding_numbers, binding, "binding_share"),
-      BOTH(binding_numbers, sets_differ, "sets_differ_share"));
+TABLE(share_columns, binding_numbers, BOTH(binding, "binding_share"),
+      BOTH(sets_differ, "sets_differ_share"));
 TABLE(binding_columns, binding_numbers,
-      MEMBERS(binding_numbers, n, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
+      MEMBERS(n, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
               share_of_kept_in_window),
-      INCLUDE(binding_numbers, share_columns), LIST(binding_numbers, source, .omit = true));
-SHARED_TABLE(budget_columns, budget_numbers,
-             MEMBERS(budget_numbers, budget, alive, cells_occupied, cells_alive),
-             LIST(budget_numbers, advice, .omit = true),
-             OBJECT(budget_numbers, all, binding_columns),
-             OBJECTS(budget_numbers, sources, n_sources, binding_columns),
-             OBJECTS(budget_numbers, layers, n_layers, binding_columns),
-             LIST(budget_numbers, cells, OF(binding_columns),
-                  BY2(budget_numbers, n_entropy, n_perplexity)));
+      INCLUDE(share_columns), JSON(source, .omit = true));
+SHARED_TABLE(budget_columns, budget_numbers, MEMBERS(budget, alive, cells_occupied, cells_alive),
+             JSON(advice, .omit = true), OBJECT(all, binding_columns),
+             OBJECTS(sources, n_sources, binding_columns),
+             OBJECTS(layers, n_layers, binding_columns),
+             JSON(cells, OF(binding_columns), BY(n_entropy, n_perplexity)));
 
-TABLE(budget_csv, budget_numbers, CSV(budget_numbers, budget),
-      MERGE(budget_numbers, all, share_columns), CSV(budget_numbers, cells_occupied),
-      CSV(budget_numbers, cells_alive),
-      COLUMN(budget_numbers, all.candidates_hi_mean, .csv = "candidates_at_highest_tau_mean"),
-      COLUMN(budget_numbers, all.kept_mean, .csv = "kept_mean"),
-      COLUMN(budget_numbers, first.all.supported, .csv = "gate_choices"),
-      COLUMN(budget_numbers, first.all.by_loss, .csv = "by_loss_share"),
-      COLUMN(budget_numbers, first.all.by_penalty, .csv = "by_penalty_share"),
-      COLUMN(budget_numbers, first.all.loss_flat, .csv = "loss_flat_share"));
-TABLE(layer_csv, binding_numbers, CSV(binding_numbers, layer),
-      INCLUDE(binding_numbers, share_columns), CSV(binding_numbers, kept_mean),
-      CSV(binding_numbers, share_of_kept_in_window));
-TABLE(cell_csv, binding_numbers, COLUMN(binding_numbers, perplexity, .csv = "perplexity_bin"),
-      COLUMN(binding_numbers, entropy, .csv = "entropy_bin"),
-      INCLUDE(binding_numbers, share_columns));
+TABLE(budget_csv, budget_numbers, CSV(budget), MERGE(all, share_columns), CSV(cells_occupied),
+      CSV(cells_alive), CSV_AS(all.candidates_hi_mean, "candidates_at_highest_tau_mean"),
+      CSV_AS(all.kept_mean, "kept_mean"), CSV_AS(first.all.supported, "gate_choices"),
+      CSV_AS(first.all.by_loss, "by_loss_share"), CSV_AS(first.all.by_penalty, "by_penalty_share"),
+      CSV_AS(first.all.loss_flat, "loss_flat_share"));
+TABLE(layer_csv, binding_numbers, CSV(layer), INCLUDE(share_columns), CSV(kept_mean),
+      CSV(share_of_kept_in_window));
+TABLE(cell_csv, binding_numbers, CSV_AS(perplexity, "perplexity_bin"),
+      CSV_AS(entropy, "entropy_bin"), INCLUDE(share_columns));
 
 /* ---- figures ---- */
 
@@ -49,7 +40,7 @@ static void draw_budgets(view *v, const run_numbers *run) {
     const char *tag = "";
     bool chosen = true;
     figure_begin(v, NULL);
-    csv_table(&v->csv, &budget_csv, o, run->n_budgets);
+    csv_table(&v->csv, budget_csv, o, run->n_budgets);
     EACH(budget_numbers, b, o, run->n_budgets) {
         chosen &= b->n_choices > 0;
         tag = b->n_choices ? b->first.tag : tag;
@@ -74,7 +65,7 @@ static void draw_budgets(view *v, const run_numbers *run) {
 static void draw_layers(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
     const binding_numbers *l = o->layers;
     figure_begin(v, NULL);
-    csv_table(&v->csv, &layer_csv, l, o->n_layers);
+    csv_table(&v->csv, layer_csv, l, o->n_layers);
     chart_bars(&v->s,
                &(chart_bars_spec){
                    .text = {say("%s: where the gate can act, by layer, budget %s", run->in.title,
@@ -97,8 +88,8 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
     const binding_numbers *c = o->cells;
     const size_t E = o->n_entropy, P = o->n_perplexity;
     figure_begin(v, NULL);
-    csv_names(&v->csv, &cell_csv);
-    for (size_t i = 0; i < E * P; i++) { csv_row(&v->csv, &cell_csv, &c[i % E * P + i / E]); }
+    csv_names(&v->csv, cell_csv);
+    for (size_t i = 0; i < E * P; i++) { csv_row(&v->csv, cell_csv, &c[i % E * P + i / E]); }
     chart_heat(&v->s, &(chart_heat_spec){
                           .text = {say("%s: where the gate can act, by risk cell, budget %s",
                                        run->in.title, say_budget(o->budget)),

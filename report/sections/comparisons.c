@@ -18,35 +18,27 @@ SAY(bootstrap_of, difference,
 SAY(part_of, difference,
     o->has_lengths ? say("T from %u to %u", o->T_lo, o->T_hi) : difference_part(o))
 
-#define DIFFERENCE                                                                                 \
-    COLUMN(difference, d, .page = "difference, nats/token (95% interval)", INTERVAL(4))
-#define VERDICT COLUMN(difference, d, .page = "verdict", .say = verdict_of, .align = "nn")
-#define KEPT                                                                                       \
-    COLUMN(difference, kept, .page = "kept/layer", FIXED(1)),                                      \
-        COLUMN(difference, kept_base, .page = "base keeps", FIXED(1))
-#define LENGTHS(m) COLUMN(difference, m, .json = #m, WHEN(difference, has_lengths), .omit = true)
+#define DIFFERENCE PAGE(d, "difference, nats/token (95% interval)", INTERVAL(4))
+#define VERDICT    PAGE(d, "verdict", .say = verdict_of, .align = "nn")
+#define KEPT       PAGE(kept, "kept/layer", FIXED(1)), PAGE(kept_base, "base keeps", FIXED(1))
+#define LENGTHS(m) JSON_AS(m, #m, WHEN(has_lengths), .omit = true)
 
-TABLE(bootstrap_columns, bootstrap_ends, MEMBERS(bootstrap_ends, lo, hi, replicates));
+TABLE(bootstrap_columns, bootstrap_ends, MEMBERS(lo, hi, replicates));
 TABLE(difference_columns, difference,
-      MEMBERS(difference, source, undefined, standard_error, largest_share, kept_ratio,
-              equal_tokens),
-      LIST(difference, kind, .omit = true), LENGTHS(T_lo), LENGTHS(T_hi),
-      BOTH(difference, n, "prompts"),
-      COLUMN(difference, d.mean, .json = "difference", .csv = "difference_nats_per_token"),
-      COLUMN(difference, d.lo, .json = "lo", .csv = "lo"),
-      COLUMN(difference, d.hi, .json = "hi", .csv = "hi"),
-      LIST(difference, bootstrap, OF(bootstrap_columns), WHEN(difference, has_bootstrap),
-           .omit = true),
-      BOTH(difference, reward, "reward"), BOTH(difference, reward_base, "reward_base"),
-      BOTH(difference, kept, "kept_per_layer"), BOTH(difference, kept_base, "kept_per_layer_base"),
-      BOTH(difference, median, "median_difference"));
+      MEMBERS(source, undefined, standard_error, largest_share, kept_ratio, equal_tokens),
+      JSON(kind, .omit = true), LENGTHS(T_lo), LENGTHS(T_hi), BOTH(n, "prompts"),
+      JSON_AS(d.mean, "difference", .csv = "difference_nats_per_token"),
+      JSON_AS(d.lo, "lo", .csv = "lo"), JSON_AS(d.hi, "hi", .csv = "hi"),
+      JSON(bootstrap, OF(bootstrap_columns), WHEN(has_bootstrap), .omit = true),
+      BOTH(reward, "reward"), BOTH(reward_base, "reward_base"), BOTH(kept, "kept_per_layer"),
+      BOTH(kept_base, "kept_per_layer_base"), BOTH(median, "median_difference"));
 
 /* Of a table of the page: all prompts, and parts of them. */
-TABLE(all_columns, difference, COLUMN(difference, n, .page = "n"), DIFFERENCE,
-      COLUMN(difference, bootstrap, .page = "bootstrap", .say = bootstrap_of),
-      COLUMN(difference, median, .page = "median prompt", SIGNED(4)), VERDICT, KEPT);
-TABLE(part_columns, difference, COLUMN(difference, source, .page = "prompts", .say = part_of),
-      COLUMN(difference, n, .page = "n"), DIFFERENCE, VERDICT, KEPT);
+TABLE(all_columns, difference, PAGE(n, "n"), DIFFERENCE,
+      PAGE(bootstrap, "bootstrap", .say = bootstrap_of), PAGE(median, "median prompt", SIGNED(4)),
+      VERDICT, KEPT);
+TABLE(part_columns, difference, PAGE(source, "prompts", .say = part_of), PAGE(n, "n"), DIFFERENCE,
+      VERDICT, KEPT);
 
 /* What a row stands against, in a group that names the table. */
 static const char *base_of(const void *row) {
@@ -62,9 +54,8 @@ static const char *base_of(const void *row) {
     return say("%s%s%s", b->policy, taus, b->n_taus ? ")" : "");
 }
 
-TABLE(overall_columns, comparison,
-      COLUMN(comparison, base, .page = "against", .say = base_of, .align = "ll"),
-      MERGE(comparison, all, all_columns));
+TABLE(overall_columns, comparison, PAGE(base, "against", .say = base_of, .align = "ll"),
+      MERGE(all, all_columns));
 
 MAKE(table_of, score_series, *o->table ? json_string(o->table) : json_null())
 MAKE(by_layer_of, score_series, json_boolean(o->layer_budgets != 0))
@@ -72,21 +63,15 @@ static void fill_setting(json_t *o, const void *row) {
     setting_write_all(o, SETTING_LINE, &((const score_series *)row)->setting, SETTING_SCORE);
 }
 
-TABLE(series_columns, score_series, MEMBERS(score_series, title, model, policy, budget),
-      LIST(score_series, table, .make = table_of), COLUMN(score_series, continuation, .json = "C"),
-      LIST(score_series, taus, BY(score_series, n_taus)),
-      COLUMN(score_series, layer_budgets, .json = "by_layer", .make = by_layer_of),
-      {.fill = fill_setting});
-TABLE(base_columns, score_series, COLUMN(score_series, title, .json = "base"),
-      COLUMN(score_series, policy, .json = "base_policy"),
-      COLUMN(score_series, table, .json = "base_table", .make = table_of),
-      COLUMN(score_series, taus, .json = "base_taus", BY(score_series, n_taus)));
-TABLE(comparison_columns, comparison, MERGE(comparison, of, series_columns),
-      MERGE(comparison, base, base_columns), MEMBER(comparison, one_score),
-      OBJECT(comparison, all, difference_columns),
-      OBJECTS(comparison, kinds, n_kinds, difference_columns),
-      OBJECTS(comparison, sources, n_sources, difference_columns),
-      OBJECTS(comparison, lengths, n_lengths, difference_columns));
+TABLE(series_columns, score_series, MEMBERS(title, model, policy, budget),
+      JSON(table, .make = table_of), JSON_AS(continuation, "C"), JSON(taus, BY(n_taus)),
+      JSON_AS(layer_budgets, "by_layer", .make = by_layer_of), {.fill = fill_setting});
+TABLE(base_columns, score_series, JSON_AS(title, "base"), JSON_AS(policy, "base_policy"),
+      JSON_AS(table, "base_table", .make = table_of), JSON_AS(taus, "base_taus", BY(n_taus)));
+TABLE(comparison_columns, comparison, MERGE(of, series_columns), MERGE(base, base_columns),
+      MEMBERS(one_score), OBJECT(all, difference_columns),
+      OBJECTS(kinds, n_kinds, difference_columns), OBJECTS(sources, n_sources, difference_columns),
+      OBJECTS(lengths, n_lengths, difference_columns));
 
 static json_t *files_of(const void *row) {
     const score_files *f = ((const score_numbers *)row)->files;
@@ -98,18 +83,13 @@ static json_t *files_of(const void *row) {
     }
     return list;
 }
-TABLE(file_columns, score_files,
-      COLUMN(score_files, dropped_seen, .json = "prompts_used_in_calibration_left_out"),
-      COLUMN(score_files, dropped_split, .json = "rows_of_other_splits_left_out"),
-      COLUMN(score_files, dropped_twice, .json = "rows_in_several_files"),
-      COLUMN(score_files, n_rows, .json = "rows"),
-      COLUMN(score_files, used_seen, .json = "rows_used_in_calibration"));
-#define LIST_OF(name, i)                                                                           \
-    COLUMN(score_numbers, lists[i].of, .json = name, OF(comparison_columns),                       \
-           BY(score_numbers, lists[i].n))
-SHARED_TABLE(score_columns, score_numbers, MERGE(score_numbers, files, file_columns),
-             MEMBER(score_numbers, held_out_checked), LIST(score_numbers, files, .make = files_of),
-             OBJECTS(score_numbers, series, n_series, series_columns),
+TABLE(file_columns, score_files, JSON_AS(dropped_seen, "prompts_used_in_calibration_left_out"),
+      JSON_AS(dropped_split, "rows_of_other_splits_left_out"),
+      JSON_AS(dropped_twice, "rows_in_several_files"), JSON_AS(n_rows, "rows"),
+      JSON_AS(used_seen, "rows_used_in_calibration"));
+#define LIST_OF(name, i) JSON_AS(lists[i].of, name, OF(comparison_columns), BY(lists[i].n))
+SHARED_TABLE(score_columns, score_numbers, MERGE(files, file_columns), MEMBERS(held_out_checked),
+             JSON(files, .make = files_of), OBJECTS(series, n_series, series_columns),
              LIST_OF("against_identity", AGAINST_IDENTITY),
              LIST_OF("against_matched", AGAINST_MATCHED), LIST_OF("between_tables", BETWEEN_TABLES),
              LIST_OF("at_equal_tokens", AT_EQUAL_TOKENS),
@@ -228,7 +208,7 @@ static void reward_csv(ckvc_buffer *csv, const comparison *c) {
         csv_text(csv, c->of.title);
         csv_text(csv, c->base.title);
         csv_text(csv, i == 0 ? "all" : of->kind ? difference_part(of) : of->source);
-        csv_row(csv, &difference_columns, of);
+        csv_row(csv, difference_columns, of);
     }
 }
 
@@ -261,7 +241,7 @@ static void draw_reward(const report_numbers *n, view *v, const score_series *li
     chart_interval_row *rows = NEW(n, most, chart_interval_row);
     figure_begin(v, NULL);
     ckvc_buffer_text(&v->csv, "policy,base,source,");
-    csv_names(&v->csv, &difference_columns);
+    csv_names(&v->csv, difference_columns);
     EACH(comparison, c, list->of, list->n) {
         const comparison *gain = comparison_gain(&n->scores, c);
         if (!series_of_one_setting(&c->of, like)) { continue; }
@@ -350,13 +330,13 @@ static void draw_scores(const report_numbers *n, view *v) {
 
 static void overall_table(ckvc_buffer *b, const comparison_list *list, const char *caption) {
     if (list->n == 0) { return; }
-    columns_table_begin(b, caption, &overall_columns);
+    columns_table_begin(b, caption, overall_columns);
     EACH(comparison, c, list->of, list->n) {
         if (c == list->of || !series_alike(&c->of, &c[-1].of)) {
-            html_group(b, columns_on_page(&overall_columns), "%s, budget %s", c->of.title,
+            html_group(b, columns_on_page(overall_columns), "%s, budget %s", c->of.title,
                        say_budget(c->of.budget));
         }
-        columns_row(b, &overall_columns, c);
+        columns_row(b, overall_columns, c);
     }
     html_table_end(b);
 }
@@ -371,12 +351,12 @@ static size_t parts_in(const comparison_list *list) {
 
 static void parts_table(ckvc_buffer *b, const comparison_list *list, const char *caption) {
     if (parts_in(list) == 0) { return; }
-    columns_table_begin(b, caption, &part_columns);
+    columns_table_begin(b, caption, part_columns);
     EACH(comparison, c, list->of, list->n) {
         if (parts_of(c) == 0) { continue; }
-        html_group(b, columns_on_page(&part_columns), "%s against %s, budget %s", c->of.title,
+        html_group(b, columns_on_page(part_columns), "%s against %s, budget %s", c->of.title,
                    c->base.title, say_budget(c->of.budget));
-        columns_rows(b, &part_columns, c->kinds, parts_of(c));
+        columns_rows(b, part_columns, c->kinds, parts_of(c));
     }
     html_table_end(b);
 }

@@ -9,60 +9,51 @@
 /* ---- columns ---- */
 
 SAY(short_model, utility_numbers, say("%.12s", o->model))
-SHARED_TABLE(utility_columns, utility_numbers,
-             SHOWN(utility_numbers, model, "model", .say = short_model),
-             NAMED(utility_numbers, prompts_used, "prompts"),
-             SHOWN(utility_numbers, spread_mean, "mean spread", FIXED(3)),
-             SHOWN(utility_numbers, between_heads, "spread between heads", SHARE),
-             SHOWN(utility_numbers, between_prompts, "between prompts", SHARE),
-             SHOWN(utility_numbers, neither, "in neither alone", SHARE), MEMBER(utility_numbers, n),
-             LIST(utility_numbers, alpha_quantiles, BY2(utility_numbers, n, n_quantiles)),
-             LIST(utility_numbers, spread_by_head, BY2(utility_numbers, n_layers, n_heads)));
+SHARED_TABLE(utility_columns, utility_numbers, SHOWN(model, "model", .say = short_model),
+             SHOWN(prompts_used, "prompts"), SHOWN(spread_mean, "mean spread", FIXED(3)),
+             SHOWN(between_heads, "spread between heads", SHARE),
+             SHOWN(between_prompts, "between prompts", SHARE),
+             SHOWN(neither, "in neither alone", SHARE), MEMBERS(n),
+             JSON(alpha_quantiles, BY(n, n_quantiles)),
+             JSON(spread_by_head, BY(n_layers, n_heads)));
 
 SAY(two_peaks, peaks_numbers,
     !isfinite(o->of.p) ? SAY_UNDEFINED
     : o->of.p <= 0.05  ? "yes"
                        : "not shown")
-#define PEAKS(m, head, ...) COLUMN(peaks_numbers, of.m, .json = #m, .page = head, __VA_ARGS__)
-SHARED_TABLE(peaks_columns, peaks_numbers, NAMED(peaks_numbers, table, "table"),
-             SHOWN(peaks_numbers, budget, "budget", BUDGET),
+#define PEAKS(m, head, ...) SHOWN_AS(of.m, #m, head, __VA_ARGS__)
+SHARED_TABLE(peaks_columns, peaks_numbers, SHOWN(table, "table"), SHOWN(budget, "budget", BUDGET),
              PEAKS(n, "heads with records", FIXED(0)), PEAKS(dip, "dip", FIXED(3)),
              PEAKS(p, "p", FIXED(4)), PEAKS(sarle, "Sarle's coefficient", FIXED(3)),
              PEAKS(at_ends, "at the grid's ends", SHARE),
-             COLUMN(peaks_numbers, of.p, .page = "two peaks?", .say = two_peaks, .align = "nn"));
+             PAGE(of.p, "two peaks?", .say = two_peaks, .align = "nn"));
 
-TABLE(cell_columns, damage_cell, COLUMN(damage_cell, entropy, .csv = "entropy_cell"),
-      COLUMN(damage_cell, perplexity, .csv = "perplexity_cell"), BOTH(damage_cell, n, "prompts"),
-      BOTH(damage_cell, damage, "damage_nats_per_token"));
-TABLE(prompt_columns, damage_prompt, BOTH(damage_prompt, id, "id"),
-      BOTH(damage_prompt, r_struct, "r_struct_nats"),
-      BOTH(damage_prompt, r_sem, "r_sem_perplexity"), BOTH(damage_prompt, T, "T"),
-      BOTH(damage_prompt, damage, "damage_nats_per_token"), CSV(damage_prompt, worst));
-TABLE(correlation_columns, damage_correlation, MEMBERS(damage_correlation, risk, given, of),
-      COLUMN(damage_correlation, r.r, .json = "r"), COLUMN(damage_correlation, r.lo, .json = "lo"),
-      COLUMN(damage_correlation, r.hi, .json = "hi"),
-      COLUMN(damage_correlation, r.n_controls, .json = "controls_used"));
-TABLE(worst_columns, worst_share, MEMBERS(worst_share, n_worst, share, lo, hi),
-      COLUMN(worst_share, n_worst_low, .json = "n_worst_low_risk"),
-      COLUMN(worst_share, base, .json = "share_of_all_low_risk"));
+TABLE(cell_columns, damage_cell, CSV_AS(entropy, "entropy_cell"),
+      CSV_AS(perplexity, "perplexity_cell"), BOTH(n, "prompts"),
+      BOTH(damage, "damage_nats_per_token"));
+TABLE(prompt_columns, damage_prompt, BOTH(id, "id"), BOTH(r_struct, "r_struct_nats"),
+      BOTH(r_sem, "r_sem_perplexity"), BOTH(T, "T"), BOTH(damage, "damage_nats_per_token"),
+      CSV(worst));
+TABLE(correlation_columns, damage_correlation, MEMBERS(risk, given, of), JSON_AS(r.r, "r"),
+      JSON_AS(r.lo, "lo"), JSON_AS(r.hi, "hi"), JSON_AS(r.n_controls, "controls_used"));
+TABLE(worst_columns, worst_share, MEMBERS(n_worst, share, lo, hi),
+      JSON_AS(n_worst_low, "n_worst_low_risk"), JSON_AS(base, "share_of_all_low_risk"));
 
 SAY(share_of, damage_numbers,
     !isfinite(o->worst.lo) ? say_share(o->worst.share)
                            : say("%s (%s to %s)", say_share(o->worst.share), say_share(o->worst.lo),
                                  say_share(o->worst.hi)))
-SHARED_TABLE(damage_columns, damage_numbers, MERGE(damage_numbers, of, under_columns),
-             COLUMN(damage_numbers, of.budget, .page = "budget", BUDGET),
-             NAMED(damage_numbers, n, "n"), SHOWN(damage_numbers, damage, "mean damage", FIXED(4)),
-             COLUMN(damage_numbers, worst, .json = "worst_tenth", OF(worst_columns)),
-             COLUMN(damage_numbers, worst.n_worst, .page = "worst tenth"),
-             COLUMN(damage_numbers, worst.n_worst_low, .page = "of them low risk"),
-             COLUMN(damage_numbers, worst.share, .page = "share (95% interval)", .say = share_of),
-             COLUMN(damage_numbers, worst.base, .page = "low risk among all prompts", SHARE),
-             LIST(damage_numbers, edges_entropy, BY(damage_numbers, n_edges)),
-             LIST(damage_numbers, edges_perplexity, BY(damage_numbers, n_edges)),
-             OBJECTS(damage_numbers, prompts, n, prompt_columns),
-             LIST(damage_numbers, cells, OF(cell_columns), BY2(damage_numbers, n_cells, n_cells)),
-             OBJECTS(damage_numbers, correlations, n_correlations, correlation_columns));
+SHARED_TABLE(damage_columns, damage_numbers, MERGE(of, under_columns),
+             PAGE(of.budget, "budget", BUDGET), SHOWN(n, "n"),
+             SHOWN(damage, "mean damage", FIXED(4)),
+             JSON_AS(worst, "worst_tenth", OF(worst_columns)), PAGE(worst.n_worst, "worst tenth"),
+             PAGE(worst.n_worst_low, "of them low risk"),
+             PAGE(worst.share, "share (95% interval)", .say = share_of),
+             PAGE(worst.base, "low risk among all prompts", SHARE),
+             JSON(edges_entropy, BY(n_edges)), JSON(edges_perplexity, BY(n_edges)),
+             OBJECTS(prompts, n, prompt_columns),
+             JSON(cells, OF(cell_columns), BY(n_cells, n_cells)),
+             OBJECTS(correlations, n_correlations, correlation_columns));
 
 /* ---- figures ---- */
 
@@ -132,7 +123,7 @@ static void draw_cells(view *v, const damage_numbers *o, size_t number) {
         hi = fmax(hi, o->cells[i].damage);
     }
     figure_begin(v, NULL);
-    csv_table(&v->csv, &cell_columns, o->cells, o->n_cells * o->n_cells);
+    csv_table(&v->csv, cell_columns, o->cells, o->n_cells * o->n_cells);
     chart_heat(
         &v->s,
         &(chart_heat_spec){
@@ -162,7 +153,7 @@ static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o
             (chart_point){p->r_struct, p->r_sem, NAN, NAN, p->worst ? 5 : 3, p->worst, tip};
     }
     figure_begin(v, NULL);
-    csv_table(&v->csv, &prompt_columns, o->prompts, o->n);
+    csv_table(&v->csv, prompt_columns, o->prompts, o->n);
     chart_scatter(&v->s, &(chart_scatter_spec){.text = {say("The worst tenth: %s, budget %s",
                                                             o->of.title, say_budget(o->of.budget)),
                                                         "attention entropy R_struct, nats",
@@ -195,7 +186,7 @@ static void utilities_part(const report_numbers *n, ckvc_buffer *b) {
         "scores in a prompt is ln(95%% quantile / median) of α\u00B7ρ over positions; its variance "
         "is split into what the head alone says, what the prompt alone says, and what neither "
         "does.");
-    columns_table(b, NULL, &utility_columns, n->utilities, n->n_utilities);
+    columns_table(b, NULL, utility_columns, n->utilities, n->n_utilities);
 }
 
 static void peaks_part(const report_numbers *n, ckvc_buffer *b) {
@@ -207,7 +198,7 @@ static void peaks_part(const report_numbers *n, ckvc_buffer *b) {
         "asks whether one peak would do: p is the share of samples drawn evenly from the same grid "
         "whose dip is as large. Sarle's coefficient is 0.56 for an even spread, more points to two "
         "peaks or a long tail.");
-    columns_table(b, NULL, &peaks_columns, n->peaks, n->n_peaks);
+    columns_table(b, NULL, peaks_columns, n->peaks, n->n_peaks);
     html_paragraph(
         b, "note",
         "Two peaks are no proof of two kinds of heads: where reward rises or falls along the grid, "
@@ -268,7 +259,7 @@ static void damage_part(const report_numbers *n, ckvc_buffer *b) {
         "saying what counts as either. Here: the tenth of the prompts with the largest damage, and "
         "low risk is both risks below their medians over the same prompts. If damage had nothing "
         "to do with the risks, the share would be that of low risk among all prompts.");
-    columns_table(b, NULL, &damage_columns, n->damages, n->n_damages);
+    columns_table(b, NULL, damage_columns, n->damages, n->n_damages);
 }
 
 void diagnostics_section(const report_numbers *n, view *v) {

@@ -23,7 +23,7 @@ chart_heat_spec entry_map(const report_numbers *n, const side_evidence *e, const
         .y_up = !heads};
 }
 
-void entry_map_csv(ckvc_buffer *csv, const chart_heat_spec *map, size_t offset, const columns *of) {
+void entry_map_csv(ckvc_buffer *csv, const chart_heat_spec *map, size_t offset, columns_of *of) {
     const struct chart_grid *g = &map->grid;
     csv_names(csv, of);
     for (size_t i = 0; i < g->panels * g->rows * g->cols; i++) {

@@ -3,21 +3,16 @@
 
 #include "report/sections/sections.h"
 
-TABLE(rests_columns, rests, MEMBERS(rests, supported, by_loss, by_penalty, loss_flat));
-TABLE(budget_rests_columns, budget_rests, MERGE(budget_rests, all, rests_columns),
-      COLUMN(budget_rests, cells, .json = "cells", OF(rests_columns),
-             BY2(budget_rests, n_entropy, n_perplexity)));
-TABLE(share_columns, side_evidence,
-      COLUMN(side_evidence, all.by_loss, .json = "by_loss", .page = "by loss", SHARE, ELSE("")),
-      COLUMN(side_evidence, all.by_penalty, .json = "by_penalty", .page = "by penalty", SHARE,
-             ELSE("")),
-      COLUMN(side_evidence, all.loss_flat, .json = "loss_flat", .page = "loss all equal", SHARE,
-             ELSE("")));
-TABLE(entry_columns, entry, MEMBERS(entry, by_loss, loss_flat));
-TABLE(action_columns, action_count, COLUMN(action_count, action, .json = "action", .csv = "action"),
-      COLUMN(action_count, logged, .json = "logged", .csv = "records"),
-      COLUMN(action_count, chosen, .json = "chosen", .csv = "chosen"));
-TABLE(record_columns, side_evidence, MEMBERS(side_evidence, min, median, mean, max));
+TABLE(rests_columns, rests, MEMBERS(supported, by_loss, by_penalty, loss_flat));
+TABLE(budget_rests_columns, budget_rests, MERGE(all, rests_columns),
+      JSON_AS(cells, "cells", OF(rests_columns), BY(n_entropy, n_perplexity)));
+TABLE(share_columns, side_evidence, SHOWN_AS(all.by_loss, "by_loss", "by loss", SHARE, ELSE("")),
+      SHOWN_AS(all.by_penalty, "by_penalty", "by penalty", SHARE, ELSE("")),
+      SHOWN_AS(all.loss_flat, "loss_flat", "loss all equal", SHARE, ELSE("")));
+TABLE(entry_columns, entry, MEMBERS(by_loss, loss_flat));
+TABLE(action_columns, action_count, BOTH(action, "action"), BOTH(logged, "records"),
+      BOTH(chosen, "chosen"));
+TABLE(record_columns, side_evidence, MEMBERS(min, median, mean, max));
 
 SAY(states_of, side_evidence, say("%zu of %zu", o->supported, o->states))
 SAY(correlation_of, side_evidence,
@@ -29,30 +24,23 @@ SAY(stability_of, side_evidence,
     : isfinite(o->choice_stability) ? say_share(o->choice_stability)
                                     : "not known")
 
-SHARED_TABLE(
-    evidence_columns, side_evidence, COLUMN(side_evidence, name, .json = NULL),
-    COLUMN(side_evidence, title, .page = "table"), COLUMN(side_evidence, name, .page = "side"),
-    SHOWN(side_evidence, states, "states with records", .say = states_of),
-    NAMED(side_evidence, records, "records"),
-    COLUMN(side_evidence, min, .page = "per state: fewest", ELSE("")),
-    COLUMN(side_evidence, median, .page = "median", ELSE("")),
-    COLUMN(side_evidence, max, .page = "most", ELSE("")),
-    SHOWN(side_evidence, alpha_decided, "decided by α", SHARE, ELSE("")),
-    SHOWN(side_evidence, count_correlation, "choice against counts, ρ", .say = correlation_of),
-    SHOWN(side_evidence, choice_stability, "same choice in refits", .say = stability_of),
-    {.size = sizeof(side_evidence), OF(share_columns), WHEN(side_evidence, penalty)},
-    MEMBERS(side_evidence, supported, count_percentile),
-    GROUP(side_evidence, "records_per_supported_state", record_columns),
-    COLUMN(side_evidence, actions, OF(action_columns), BY(side_evidence, n_actions),
-           .as = AS_ARRAYS),
-    COLUMN(side_evidence, budgets, .json = "budgets", OF(budget_rests_columns),
-           BY(side_evidence, n_budgets), WHEN(side_evidence, penalty), .omit = true),
-    COLUMN(side_evidence, entries, .json = "entries", OF(entry_columns), BY(side_evidence, states),
-           .as = AS_ARRAYS, WHEN(side_evidence, penalty), .omit = true));
+SHARED_TABLE(evidence_columns, side_evidence, KEY(name), PAGE(title, "table"), PAGE(name, "side"),
+             SHOWN(states, "states with records", .say = states_of), SHOWN(records, "records"),
+             PAGE(min, "per state: fewest", ELSE("")), PAGE(median, "median", ELSE("")),
+             PAGE(max, "most", ELSE("")), SHOWN(alpha_decided, "decided by α", SHARE, ELSE("")),
+             SHOWN(count_correlation, "choice against counts, ρ", .say = correlation_of),
+             SHOWN(choice_stability, "same choice in refits", .say = stability_of),
+             INCLUDE(share_columns, WHEN(penalty)), MEMBERS(supported, count_percentile),
+             GROUP("records_per_supported_state", record_columns),
+             ARRAYS(actions, n_actions, action_columns),
+             JSON_AS(budgets, "budgets", OF(budget_rests_columns), BY(n_budgets), WHEN(penalty),
+                     .omit = true),
+             JSON_AS(entries, "entries", OF(entry_columns), BY(states), .as = AS_ARRAYS,
+                     WHEN(penalty), .omit = true));
 
-TABLE(head_map, entry, CSV(entry, layer), CSV(entry, head), CSV(entry, records));
-TABLE(gate_map, entry, COLUMN(entry, perplexity, .csv = "perplexity_bin"),
-      COLUMN(entry, entropy, .csv = "entropy_bin"), CSV(entry, layer), CSV(entry, records));
+TABLE(head_map, entry, CSV(layer), CSV(head), CSV(records));
+TABLE(gate_map, entry, CSV_AS(perplexity, "perplexity_bin"), CSV_AS(entropy, "entropy_bin"),
+      CSV(layer), CSV(records));
 
 /* Shares of records and of choices per action. */
 static void draw_actions(view *v, const table_numbers *t, const side_evidence *e) {
@@ -60,7 +48,7 @@ static void draw_actions(view *v, const table_numbers *t, const side_evidence *e
     const action_count *a = e->actions;
     const int neutral = side_neutral(&e->side);
     figure_begin(v, weight ? "weight,records,chosen" : "tau,records,chosen");
-    EACH(action_count, row, a, e->n_actions) { csv_row(&v->csv, &action_columns, row); }
+    EACH(action_count, row, a, e->n_actions) { csv_row(&v->csv, action_columns, row); }
     chart_bars(&v->s, &(chart_bars_spec){
                           .text = {say("%s: %s actions logged and chosen", t->title, e->name),
                                    weight ? "head weight" : "threshold τ", "per cent"},
@@ -82,7 +70,7 @@ static void draw_records(const report_numbers *n, view *v, const table_numbers *
         map.scale.hi = fmax(map.scale.hi, e->entries[i].records);
     }
     figure_begin(v, NULL);
-    entry_map_csv(&v->csv, &map, offsetof(entry, records), head ? &head_map : &gate_map);
+    entry_map_csv(&v->csv, &map, offsetof(entry, records), head ? head_map : gate_map);
     map.text.title = say("%s: records per %s state, budget %s", t->title, e->name,
                          say_budget(t->shape->budgets[b]));
     map.zero_is_blank = true;
@@ -102,9 +90,9 @@ static void table_part(const report_numbers *n, ckvc_buffer *b) {
         "reward, that is, where conservatism and not the reward chose. With equal counts "
         "it is 0 for every α. By penalty: gate choices that the loss alone would not have "
         "made.");
-    columns_table_begin(b, NULL, &evidence_columns);
+    columns_table_begin(b, NULL, evidence_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        if (t->f.has_evidence) { columns_rows(b, &evidence_columns, t->evidence, t->n_sides); }
+        if (t->f.has_evidence) { columns_rows(b, evidence_columns, t->evidence, t->n_sides); }
     }
     html_table_end(b);
 }

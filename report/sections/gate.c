@@ -1,35 +1,29 @@
 /* The gate's thresholds of each table. */
 #include "report/sections/sections.h"
 
-TABLE(monotone_columns, monotone, MEMBERS(monotone, pairs, non_increasing, non_decreasing, equal));
+TABLE(monotone_columns, monotone, MEMBERS(pairs, non_increasing, non_decreasing, equal));
 
 SAY(cells_of, threshold_numbers,
     o->counted ? say("%zu of %zu", o->supported, o->cells) : say("not known of %zu", o->cells))
 
-SHARED_TABLE(
-    threshold_columns, threshold_numbers, COLUMN(threshold_numbers, title, .page = "table"),
-    SHOWN(threshold_numbers, budget, "budget", BUDGET),
-    SHOWN(threshold_numbers, cells, "cells with records", .say = cells_of),
-    SHOWN(threshold_numbers, mean_tau, "mean τ", FIXED(3)),
-    COLUMN(threshold_numbers, along_entropy.pairs, .page = "pairs along entropy"),
-    COLUMN(threshold_numbers, along_entropy.non_increasing, .page = "not rising", SHARE),
-    COLUMN(threshold_numbers, along_entropy.non_decreasing, .page = "not falling", SHARE),
-    COLUMN(threshold_numbers, along_perplexity.pairs, .page = "pairs along perplexity"),
-    COLUMN(threshold_numbers, along_perplexity.non_increasing, .page = "not rising", SHARE),
-    COLUMN(threshold_numbers, along_perplexity.non_decreasing, .page = "not falling", SHARE),
-    OBJECT(threshold_numbers, along_entropy, monotone_columns),
-    OBJECT(threshold_numbers, along_perplexity, monotone_columns),
-    MEMBER(threshold_numbers, supported),
-    LIST(threshold_numbers, histogram, BY(threshold_numbers, n_actions)),
-    LIST(threshold_numbers, tau, BY3(threshold_numbers, n_layers, n_entropy, n_perplexity)));
+SHARED_TABLE(threshold_columns, threshold_numbers, PAGE(title, "table"),
+             SHOWN(budget, "budget", BUDGET), SHOWN(cells, "cells with records", .say = cells_of),
+             SHOWN(mean_tau, "mean τ", FIXED(3)), PAGE(along_entropy.pairs, "pairs along entropy"),
+             PAGE(along_entropy.non_increasing, "not rising", SHARE),
+             PAGE(along_entropy.non_decreasing, "not falling", SHARE),
+             PAGE(along_perplexity.pairs, "pairs along perplexity"),
+             PAGE(along_perplexity.non_increasing, "not rising", SHARE),
+             PAGE(along_perplexity.non_decreasing, "not falling", SHARE),
+             OBJECT(along_entropy, monotone_columns), OBJECT(along_perplexity, monotone_columns),
+             MEMBERS(supported), JSON(histogram, BY(n_actions)),
+             JSON(tau, BY(n_layers, n_entropy, n_perplexity)));
 
 SAY(rests_on, entry, o->by_loss < 0 ? "" : o->by_loss ? "loss" : "penalty")
 
-TABLE(map_columns, entry, COLUMN(entry, perplexity, .csv = "perplexity_bin"),
-      COLUMN(entry, entropy, .csv = "entropy_bin"), CSV(entry, layer),
-      COLUMN(entry, value, .csv = "tau"), CSV(entry, supported),
-      COLUMN(entry, by_loss, .csv = "rests_on", .say = rests_on),
-      COLUMN(entry, loss_flat, .csv = "loss_is_flat"), INCLUDE(entry, refit_entry_columns));
+TABLE(map_columns, entry, CSV_AS(perplexity, "perplexity_bin"), CSV_AS(entropy, "entropy_bin"),
+      CSV(layer), CSV_AS(value, "tau"), CSV(supported),
+      CSV_AS(by_loss, "rests_on", .say = rests_on), CSV_AS(loss_flat, "loss_is_flat"),
+      INCLUDE(refit_entry_columns));
 
 /* "perplexity bin 0: below 12.3" */
 static const char *bin_title(room *r, const ckvc_table *k, size_t q) {
@@ -50,7 +44,7 @@ static void draw_thresholds(const report_numbers *n, view *v, const table_number
         titles[q] = bin_title(&n->in->room, t->shape, q);
     }
     figure_begin(v, NULL);
-    entry_map_csv(&v->csv, &map, offsetof(entry, shown), &map_columns);
+    entry_map_csv(&v->csv, &map, offsetof(entry, shown), map_columns);
     entry_map_hatch(&map, offsetof(entry, shown));
     map.text.title =
         say("%s: gate thresholds by risk, budget %s", t->title, say_budget(t->gate[b].budget));
@@ -83,9 +77,9 @@ void gate_section(const report_numbers *n, view *v) {
     }
     figures_end(v);
     html_details_begin(b, "Numbers: monotone in risk?");
-    columns_table_begin(b, "Monotone in risk?", &threshold_columns);
+    columns_table_begin(b, "Monotone in risk?", threshold_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        columns_rows(b, &threshold_columns, t->gate, t->n_budgets);
+        columns_rows(b, threshold_columns, t->gate, t->n_budgets);
     }
     html_table_end(b);
     html_details_end(b);

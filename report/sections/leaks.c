@@ -2,8 +2,8 @@
 #include "report/sections/sections.h"
 
 SHARED_TABLE(leak_columns, leak_numbers,
-             MEMBERS(leak_numbers, state, prompts, files, leaked_prompts, scored_manifests,
-                     scored_not_compared, leaked_in_scored, ngram));
+             MEMBERS(state, prompts, files, leaked_prompts, scored_manifests, scored_not_compared,
+                     leaked_in_scored, ngram));
 
 /* What is no held-out result, which the verdict says first. */
 void leak_findings(const report_numbers *n, view *v) {

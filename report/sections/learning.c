@@ -184,16 +184,14 @@ static chart_curve sorted_curve(const report_numbers *n, const side_trust *t, co
     return (chart_curve){name, k, sizeof *x, x, y, CURVE_DOTS | flags};
 }
 
-TABLE(cell_columns, entry, CSV(entry, layer), COLUMN(entry, entropy, .csv = "entropy_bin"),
-      COLUMN(entry, perplexity, .csv = "perplexity_bin"), CSV(entry, budget),
-      INCLUDE(entry, bound_entry_columns));
-TABLE(head_columns, entry, CSV(entry, layer), CSV(entry, head), CSV(entry, budget),
-      INCLUDE(entry, bound_entry_columns));
+TABLE(cell_columns, entry, CSV(layer), CSV_AS(entropy, "entropy_bin"),
+      CSV_AS(perplexity, "perplexity_bin"), CSV(budget), INCLUDE(bound_entry_columns));
+TABLE(head_columns, entry, CSV(layer), CSV(head), CSV(budget), INCLUDE(bound_entry_columns));
 
 static void draw_bound(const report_numbers *n, view *v, const side_trust *t) {
     if (!t->known || t->bound.states == 0) { return; }
     const entry *e = t->entries;
-    const columns *place = t->kind->axis == SIDE_OF_HEADS ? &head_columns : &cell_columns;
+    columns_of *place = t->kind->axis == SIDE_OF_HEADS ? head_columns : cell_columns;
     const chart_curve curves[3] = {
         sorted_curve(n, t, &e->bound.spread, "spread of the actions' mean rewards", 0),
         sorted_curve(n, t, &e->excess, "bound on the excess, advantages", 0),

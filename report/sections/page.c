@@ -3,22 +3,16 @@
 #include "lib/base/names.h"
 #include "report/sections/sections.h"
 
-TABLE(diagnostics_columns, report_numbers,
-      OBJECTS(report_numbers, utilities, n_utilities, utility_columns),
-      COLUMN(report_numbers, peaks, .json = "weights", OF(peaks_columns),
-             BY(report_numbers, n_peaks)),
-      COLUMN(report_numbers, damages, .json = "damage", OF(damage_columns),
-             BY(report_numbers, n_damages)));
-TABLE(report_columns, report_numbers, OBJECTS(report_numbers, tables, n_tables, table_columns),
-      OBJECTS(report_numbers, pairs, n_pairs, pair_columns),
-      OBJECTS(report_numbers, runs, n_runs, run_columns),
-      OBJECT(report_numbers, scores, score_columns),
-      OBJECTS(report_numbers, attention, n_attention, attention_columns),
-      GROUP(report_numbers, "diagnostics", diagnostics_columns),
-      GROUP(report_numbers, "transfers", transfer_columns));
+TABLE(diagnostics_columns, report_numbers, OBJECTS(utilities, n_utilities, utility_columns),
+      JSON_AS(peaks, "weights", OF(peaks_columns), BY(n_peaks)),
+      JSON_AS(damages, "damage", OF(damage_columns), BY(n_damages)));
+TABLE(report_columns, report_numbers, OBJECTS(tables, n_tables, table_columns),
+      OBJECTS(pairs, n_pairs, pair_columns), OBJECTS(runs, n_runs, run_columns),
+      OBJECT(scores, score_columns), OBJECTS(attention, n_attention, attention_columns),
+      GROUP("diagnostics", diagnostics_columns), GROUP("transfers", transfer_columns));
 
 json_t *report_json(const report_numbers *n) {
-    json_t *o = columns_json(&report_columns, n);
+    json_t *o = columns_json(report_columns, n);
     json_object_set_new(o, "schema", json_string("ckvc-report-1"));
     json_object_set_new(o, "ckvc_version", json_string(CKVC_VERSION));
     return o;

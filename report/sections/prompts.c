@@ -6,18 +6,13 @@
 
 enum { SOURCES_DRAWN = 6 }; /* panels of sources, the largest ones */
 
-TABLE(cover_columns, cover_numbers, MEMBERS(cover_numbers, prompts, drawn, occupied, thin),
-      LIST(cover_numbers, source, .omit = true),
-      LIST(cover_numbers, cells, BY2(cover_numbers, n_entropy, n_perplexity)),
-      LIST(cover_numbers, drawn_cells, BY2(cover_numbers, n_entropy, n_perplexity),
-           WHEN(cover_numbers, logged), .omit = true));
-SHARED_TABLE(coverage_columns, coverage_numbers, MERGE(coverage_numbers, all, cover_columns),
-             MEMBERS(coverage_numbers, min_cell, sample, unscanned),
-             OBJECTS(coverage_numbers, sources, n_sources, cover_columns));
-TABLE(prompt_csv, input_prompt, CSV(input_prompt, id),
-      COLUMN(input_prompt, source_name, .csv = "source"), CSV(input_prompt, heldout),
-      COLUMN(input_prompt, r_struct, .csv = "r_struct_nats"),
-      COLUMN(input_prompt, r_sem, .csv = "r_sem_perplexity"));
+TABLE(cover_columns, cover_numbers, MEMBERS(prompts, drawn, occupied, thin),
+      JSON(source, .omit = true), JSON(cells, BY(n_entropy, n_perplexity)),
+      JSON(drawn_cells, BY(n_entropy, n_perplexity), WHEN(logged), .omit = true));
+SHARED_TABLE(coverage_columns, coverage_numbers, MERGE(all, cover_columns),
+             MEMBERS(min_cell, sample, unscanned), OBJECTS(sources, n_sources, cover_columns));
+TABLE(prompt_csv, input_prompt, CSV(id), CSV_AS(source_name, "source"), CSV(heldout),
+      CSV_AS(r_struct, "r_struct_nats"), CSV_AS(r_sem, "r_sem_perplexity"));
 
 static const char *named(const char *source) { return *source ? source : "(no source)"; }
 
@@ -30,7 +25,7 @@ static void draw_risk_plane(const report_numbers *n, view *v, const run_numbers 
     chart_point *points = NEW(n, in->n_prompts, chart_point);
     const char **names = NEW(n, in->n_sources, const char *);
     figure_begin(v, NULL);
-    csv_table(&v->csv, &prompt_csv, in->prompts, in->n_prompts);
+    csv_table(&v->csv, prompt_csv, in->prompts, in->n_prompts);
     for (size_t i = 0; i < in->n_prompts; i++) {
         const input_prompt *q = &in->prompts[i];
         points[i] =

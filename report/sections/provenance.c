@@ -9,14 +9,11 @@ MAKE(head_axis_of, ckvc_table, json_string(o->head_axis ? "query head" : "KV hea
 MAKE(budgets_of, ckvc_table, ckvc_json_reals(o->budgets, o->n_budgets))
 MAKE(entropy_of, ckvc_table, ckvc_json_reals(o->edges_entropy, o->n_entropy_bins - 1))
 MAKE(perplexity_of, ckvc_table, ckvc_json_reals(o->edges_ppl, o->n_ppl_bins - 1))
-TABLE(shape_columns, ckvc_table, COLUMN(ckvc_table, n_layers, .json = "layers"),
-      COLUMN(ckvc_table, n_heads, .json = "heads"),
-      LIST(ckvc_table, head_axis, .make = head_axis_of),
-      COLUMN(ckvc_table, n_entropy_bins, .json = "entropy_bins"),
-      COLUMN(ckvc_table, n_ppl_bins, .json = "perplexity_bins"), MEMBER(ckvc_table, window),
-      LIST(ckvc_table, budgets, .make = budgets_of),
-      LIST(ckvc_table, edges_entropy, .make = entropy_of),
-      COLUMN(ckvc_table, edges_ppl, .json = "edges_perplexity", .make = perplexity_of));
+TABLE(shape_columns, ckvc_table, JSON_AS(n_layers, "layers"), JSON_AS(n_heads, "heads"),
+      JSON(head_axis, .make = head_axis_of), JSON_AS(n_entropy_bins, "entropy_bins"),
+      JSON_AS(n_ppl_bins, "perplexity_bins"), MEMBERS(window), JSON(budgets, .make = budgets_of),
+      JSON(edges_entropy, .make = entropy_of),
+      JSON_AS(edges_ppl, "edges_perplexity", .make = perplexity_of));
 
 static const char *text_in(const json_t *o, const char *key) {
     const char *v = json_string_value(json_object_get(o, key));
@@ -32,32 +29,23 @@ SAY(bins_of, table_numbers,
     say("%u entropy × %u perplexity", o->shape->n_entropy_bins, o->shape->n_ppl_bins))
 SAY(window_of, table_numbers, say("%u", o->shape->window))
 
-SHARED_TABLE(table_columns, table_numbers, COLUMN(table_numbers, title, .page = "table"),
-             MEMBERS(table_numbers, tag, name), NAMED(table_numbers, file, "file"),
-             COLUMN(table_numbers, f.content_id, .json = "content_id", .page = "content id",
-                    .say = content_of),
-             COLUMN(table_numbers, f.meta, .page = "model", .say = model_of, .align = "ll"),
-             COLUMN(table_numbers, f.meta, .page = "fingerprint", .say = fingerprint_of,
-                    .align = "ll"),
-             COLUMN(table_numbers, shape, .page = "layers × heads", .say = heads_of, .align = "ll"),
-             COLUMN(table_numbers, shape, .page = "bins", .say = bins_of, .align = "ll"),
-             COLUMN(table_numbers, shape, .page = "window", .say = window_of),
-             SHOWN(table_numbers, run, "fitted from", ABSENT("not among the inputs")),
-             COLUMN(table_numbers, f.meta, .json = "meta"),
-             OBJECT(table_numbers, shape, shape_columns),
-             OBJECTS(table_numbers, head, n_budgets, weight_columns),
-             OBJECTS(table_numbers, gate, n_budgets, threshold_columns),
-             LIST(table_numbers, evidence, OF(evidence_columns), BY(table_numbers, n_sides),
-                  .as = AS_MEMBERS, WHEN(table_numbers, f.has_evidence)),
-             COLUMN(table_numbers, trust, .json = "statistics", OF(trust_columns),
-                    BY(table_numbers, n_sides), .as = AS_MEMBERS),
-             COLUMN(table_numbers, leaks, .json = "leak_check", OF(leak_columns)),
-             COLUMN(table_numbers, f.xfer, .json = "transfer", .omit = true));
+SHARED_TABLE(
+    table_columns, table_numbers, PAGE(title, "table"), MEMBERS(tag, name), SHOWN(file, "file"),
+    SHOWN_AS(f.content_id, "content_id", "content id", .say = content_of),
+    PAGE(f.meta, "model", .say = model_of, .align = "ll"),
+    PAGE(f.meta, "fingerprint", .say = fingerprint_of, .align = "ll"),
+    PAGE(shape, "layers × heads", .say = heads_of, .align = "ll"),
+    PAGE(shape, "bins", .say = bins_of, .align = "ll"), PAGE(shape, "window", .say = window_of),
+    SHOWN(run, "fitted from", ABSENT("not among the inputs")), JSON_AS(f.meta, "meta"),
+    OBJECT(shape, shape_columns), OBJECTS(head, n_budgets, weight_columns),
+    OBJECTS(gate, n_budgets, threshold_columns),
+    JSON(evidence, OF(evidence_columns), BY(n_sides), .as = AS_MEMBERS, WHEN(f.has_evidence)),
+    JSON_AS(trust, "statistics", OF(trust_columns), BY(n_sides), .as = AS_MEMBERS),
+    JSON_AS(leaks, "leak_check", OF(leak_columns)), JSON_AS(f.xfer, "transfer", .omit = true));
 
-TABLE(pass_columns, run_pass, MEMBERS(run_pass, name, complete),
-      COLUMN(run_pass, n_prompts_done, .json = "prompts"));
-TABLE(prompt_columns, input_prompt, MEMBERS(input_prompt, id, source, heldout, r_struct, r_sem),
-      COLUMN(input_prompt, n_tokens, .json = "T"));
+TABLE(pass_columns, run_pass, MEMBERS(name, complete), JSON_AS(n_prompts_done, "prompts"));
+TABLE(prompt_columns, input_prompt, MEMBERS(id, source, heldout, r_struct, r_sem),
+      JSON_AS(n_tokens, "T"));
 
 static json_t *sources_of(const void *row) {
     const input_run *in = &((const run_numbers *)row)->in;
@@ -72,33 +60,27 @@ static void fill_setting(json_t *o, const void *row) {
 }
 MAKE(alpha_of, run_numbers, setting_json(setting_of_option("alpha"), &o->in.h.setting))
 
-#define HEADER(m, head)       COLUMN(run_numbers, in.h.m, .json = #m, .page = head)
-#define SETTING(m, head, ...) COLUMN(run_numbers, in.h.setting.m, .page = head, __VA_ARGS__)
+#define HEADER(m, head)       SHOWN_AS(in.h.m, #m, head)
+#define SETTING(m, head, ...) PAGE(in.h.setting.m, head, __VA_ARGS__)
 /* The page has its page names down the side, a column for each run. */
-SHARED_TABLE(run_columns, run_numbers,
-             COLUMN(run_numbers, in.h.model_name, .json = "model", .page = "model"),
+SHARED_TABLE(run_columns, run_numbers, SHOWN_AS(in.h.model_name, "model", "model"),
              HEADER(fingerprint, "fingerprint"), HEADER(manifest, "manifest"),
-             NAMED(run_numbers, plan_hash, "plan"), HEADER(behaviour, "behaviour"),
-             SETTING(seed, "seed", FIXED(0)),
-             COLUMN(run_numbers, in.n_prompts, .json = "n_prompts", .page = "prompts"),
-             NAMED(run_numbers, n_heldout, "of them held out"),
-             NAMED(run_numbers, skipped, "skipped"), SETTING(window, "window W", FIXED(0)),
+             SHOWN(plan_hash, "plan"), HEADER(behaviour, "behaviour"),
+             SETTING(seed, "seed", FIXED(0)), SHOWN_AS(in.n_prompts, "n_prompts", "prompts"),
+             SHOWN(n_heldout, "of them held out"), SHOWN(skipped, "skipped"),
+             SETTING(window, "window W", FIXED(0)),
              SETTING(continuation, "continuation C", FIXED(0)),
              SETTING(keep_window, "keep-window", FIXED(0)),
              SETTING(alpha, "score α", .make = alpha_of),
-             SETTING(beta_bud, "gate penalty β", FIXED(0)),
-             NAMED(run_numbers, pass, "pass shown here"),
-             COLUMN(run_numbers, in.n_records, .json = "records", .page = "records of it"),
-             {.fill = fill_setting}, COLUMN(run_numbers, in.tag, .json = "tag"),
-             COLUMN(run_numbers, in.name, .json = "name"), MEMBER(run_numbers, plan),
-             OBJECTS(run_numbers, passes, n_passes, pass_columns),
-             COLUMN(run_numbers, in.prompts, .json = "prompts", OF(prompt_columns),
-                    BY(run_numbers, in.n_prompts)),
-             COLUMN(run_numbers, in.sources, .json = "sources", .make = sources_of),
-             COLUMN(run_numbers, savings, .json = "memo", OF(savings_columns),
-                    BY(run_numbers, n_sides), .as = AS_MEMBERS),
-             LIST(run_numbers, coverage, OF(coverage_columns), .omit = true),
-             OBJECTS(run_numbers, budgets, n_budgets, budget_columns));
+             SETTING(beta_bud, "gate penalty β", FIXED(0)), SHOWN(pass, "pass shown here"),
+             SHOWN_AS(in.n_records, "records", "records of it"), {.fill = fill_setting},
+             JSON_AS(in.tag, "tag"), JSON_AS(in.name, "name"), MEMBERS(plan),
+             OBJECTS(passes, n_passes, pass_columns),
+             JSON_AS(in.prompts, "prompts", OF(prompt_columns), BY(in.n_prompts)),
+             JSON_AS(in.sources, "sources", .make = sources_of),
+             JSON_AS(savings, "memo", OF(savings_columns), BY(n_sides), .as = AS_MEMBERS),
+             JSON(coverage, OF(coverage_columns), .omit = true),
+             OBJECTS(budgets, n_budgets, budget_columns));
 
 /* ---- page ---- */
 
@@ -151,8 +133,8 @@ static void runs_table(const report_numbers *n, ckvc_buffer *b) {
     html_head(b, 0, "what");
     EACH(run_numbers, run, n->runs, n->n_runs) { html_head(b, 'l', "%s", run->in.title); }
     html_table_body(b);
-    for (size_t k = 0; k < run_columns.n; k++) {
-        const column *c = &run_columns.list[k];
+    for (size_t k = 0; k < run_columns()->n; k++) {
+        const column *c = &run_columns()->list[k];
         if (!c->page) { continue; }
         html_row_begin(b);
         html_cell(b, 'n', "%s", c->page);
@@ -172,7 +154,7 @@ void provenance_section(const report_numbers *n, view *v) {
     html_paragraph(
         b, "note",
         "Hashes are shortened here and whole in report.json. Equal content ids mean equal tables.");
-    columns_table(b, "Tables", &table_columns, n->tables, n->n_tables);
+    columns_table(b, "Tables", table_columns, n->tables, n->n_tables);
     if (n->n_runs) { runs_table(n, b); }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         html_table_begin(b, say("How %.200s %.60s was made", t->tag, t->name));

@@ -5,17 +5,12 @@ SAY(range_of, savings_numbers,
     say("%s (layer %zu) to %s (layer %zu)", say_share(o->lowest_rate), o->lowest,
         say_share(o->highest_rate), o->highest))
 
-TABLE(layer_columns, rollout_counts, MEMBERS(rollout_counts, actions, at_baseline, distinct));
-SHARED_TABLE(savings_columns, savings_numbers, COLUMN(savings_numbers, side, .json = NULL),
-             COLUMN(savings_numbers, run, .page = "run"),
-             COLUMN(savings_numbers, side, .page = "side"),
-             COLUMN(savings_numbers, actions, .page = "actions a prompt"),
-             COLUMN(savings_numbers, rollouts, .page = "rollouts a prompt"),
-             COLUMN(savings_numbers, at_baseline, .page = "at baseline", SHARE),
-             COLUMN(savings_numbers, rate, .page = "memo rate", SHARE),
-             COLUMN(savings_numbers, lowest, .page = "lowest and highest layer", .say = range_of,
-                    .align = "ll"),
-             ARRAYS(savings_numbers, layers, n_layers, layer_columns));
+TABLE(layer_columns, rollout_counts, MEMBERS(actions, at_baseline, distinct));
+SHARED_TABLE(savings_columns, savings_numbers, KEY(side), PAGE(run, "run"), PAGE(side, "side"),
+             PAGE(actions, "actions a prompt"), PAGE(rollouts, "rollouts a prompt"),
+             PAGE(at_baseline, "at baseline", SHARE), PAGE(rate, "memo rate", SHARE),
+             PAGE(lowest, "lowest and highest layer", .say = range_of, .align = "ll"),
+             ARRAYS(layers, n_layers, layer_columns));
 
 void savings_section(const report_numbers *n, view *v) {
     bool any = false;
@@ -28,10 +23,11 @@ void savings_section(const report_numbers *n, view *v) {
                    "Actions that keep the same tokens share a rollout, and those that keep the "
                    "baseline's cost none: the memo rate is the share of the logged actions that "
                    "cost nothing. Every layer's counts are in report.json.");
-    columns_table_begin(&v->html, NULL, &savings_columns);
+    columns_table_begin(&v->html, NULL, savings_columns);
     EACH(run_numbers, run, n->runs, n->n_runs) {
-        columns_rows_where(&v->html, &savings_columns, run->savings, CKVC_SIDE_COUNT,
-                           offsetof(savings_numbers, logged));
+        EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) {
+            if (s->logged) { columns_row(&v->html, savings_columns, s); }
+        }
     }
     html_table_end(&v->html);
     html_section_end(&v->html);

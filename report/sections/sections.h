@@ -42,19 +42,19 @@ void draw_learning(const report_numbers *n, view *v);
 void draw_learning_more(const report_numbers *n, view *v);
 
 /* Parts of report.json. */
-extern const columns score_columns, transfer_columns, pair_columns, trust_columns, weight_columns,
+columns_of score_columns, transfer_columns, pair_columns, trust_columns, weight_columns,
     threshold_columns, evidence_columns, leak_columns, table_columns, run_columns, coverage_columns,
     savings_columns, budget_columns, attention_columns, utility_columns, peaks_columns,
     damage_columns, spread_columns, under_columns;
 /* Of an entry: what refits say of it, also in its csv files. */
-extern const columns refit_entry_columns, bound_entry_columns;
+columns_of refit_entry_columns, bound_entry_columns;
 
 /* entry_maps.c: the map of a side's entries at a budget: layers by heads, or entropy bins by layers
  * with a panel for each perplexity bin. Shows the double at this offset of an entry. */
 chart_heat_spec entry_map(const report_numbers *n, const side_evidence *e, const ckvc_table *k,
                           size_t b, size_t offset);
 /* The entries that it shows, as csv in the order of the map. */
-void entry_map_csv(ckvc_buffer *csv, const chart_heat_spec *map, size_t offset, const columns *of);
+void entry_map_csv(ckvc_buffer *csv, const chart_heat_spec *map, size_t offset, columns_of *of);
 /* Hatches undecided entries. */
 void entry_map_hatch(chart_heat_spec *map, size_t offset);
 

@@ -1,30 +1,23 @@
 /* What a transfer costs. */
 #include "report/sections/sections.h"
 
-TABLE(gain_columns, difference, COLUMN(difference, d.mean, .json = "difference"),
-      COLUMN(difference, d.lo, .json = "lo"), COLUMN(difference, d.hi, .json = "hi"),
-      MEMBER(difference, n));
-TABLE(row_columns, transfer_row,
-      MEMBERS(transfer_row, source_model, target_model, heads, budget, C),
-      NAMED(transfer_row, transferred, "transferred"),
-      NAMED(transfer_row, compiled, "compiled there"),
-      COLUMN(transfer_row, against_compiled.n, .page = "n"),
-      SHOWN(transfer_row, kept_ratio, "kept \u00f7", FIXED(3)),
-      SHOWN(transfer_row, against_compiled, "transferred \u2212 compiled (95% interval)",
-            OF(gain_columns), INTERVAL(4)),
-      SHOWN(transfer_row, transferred_against_identity, "transferred \u2212 identity",
-            OF(gain_columns), INTERVAL(4)),
-      SHOWN(transfer_row, compiled_against_identity, "compiled \u2212 identity", OF(gain_columns),
-            INTERVAL(4)));
+TABLE(gain_columns, difference, JSON_AS(d.mean, "difference"), JSON_AS(d.lo, "lo"),
+      JSON_AS(d.hi, "hi"), MEMBERS(n));
+TABLE(row_columns, transfer_row, MEMBERS(source_model, target_model, heads, budget, C),
+      SHOWN(transferred, "transferred"), SHOWN(compiled, "compiled there"),
+      PAGE(against_compiled.n, "n"), SHOWN(kept_ratio, "kept \u00f7", FIXED(3)),
+      SHOWN(against_compiled, "transferred \u2212 compiled (95% interval)", OF(gain_columns),
+            INTERVAL(4)),
+      SHOWN(transferred_against_identity, "transferred \u2212 identity", OF(gain_columns),
+            INTERVAL(4)),
+      SHOWN(compiled_against_identity, "compiled \u2212 identity", OF(gain_columns), INTERVAL(4)));
 TABLE(matrix_columns, transfer_matrix,
-      MEMBERS(transfer_matrix, budget, C, heads, mean_drop, least_drop, most_drop, pairs),
-      LIST(transfer_matrix, sources, BY(transfer_matrix, n_sources)),
-      LIST(transfer_matrix, targets, BY(transfer_matrix, n_targets)),
-      LIST(transfer_matrix, drop, BY2(transfer_matrix, n_sources, n_targets)));
+      MEMBERS(budget, C, heads, mean_drop, least_drop, most_drop, pairs),
+      JSON(sources, BY(n_sources)), JSON(targets, BY(n_targets)),
+      JSON(drop, BY(n_sources, n_targets)));
 SHARED_TABLE(transfer_columns, report_numbers,
-             COLUMN(report_numbers, transfers, .json = "rows", OF(row_columns),
-                    BY(report_numbers, n_transfers)),
-             OBJECTS(report_numbers, matrices, n_matrices, matrix_columns));
+             JSON_AS(transfers, "rows", OF(row_columns), BY(n_transfers)),
+             OBJECTS(matrices, n_matrices, matrix_columns));
 
 void transfer_findings(const report_numbers *n, view *v) {
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
@@ -69,11 +62,11 @@ void transfer_section(const report_numbers *n, view *v) {
         "table's tokens kept over the compiled one's; away from 1 the two are not compared at "
         "equal memory.");
     EACH(transfer_matrix, m, n->matrices, n->n_matrices) { matrix_table(b, m); }
-    columns_table_begin(b, NULL, &row_columns);
+    columns_table_begin(b, NULL, row_columns);
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
-        html_group(b, columns_on_page(&row_columns), "%s \u2192 %s, heads by %s, budget %s",
+        html_group(b, columns_on_page(row_columns), "%s \u2192 %s, heads by %s, budget %s",
                    r->source_model, r->target_model, r->heads, say_budget(r->budget));
-        columns_row(b, &row_columns, r);
+        columns_row(b, row_columns, r);
     }
     html_table_end(b);
     html_section_end(b);

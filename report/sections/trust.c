@@ -8,12 +8,11 @@
 
 /* ---- entries ---- */
 
-SHARED_TABLE(refit_entry_columns, entry, BOTH(entry, agree, "agreeing_refits"),
-             BOTH(entry, advantage, "advantage_over_neutral"),
-             BOTH(entry, lower_bound, "lower_bound"),
-             COLUMN(entry, verdict, .json = "verdict", .csv = "verdict", .bare = true));
+SHARED_TABLE(refit_entry_columns, entry, BOTH(agree, "agreeing_refits"),
+             BOTH(advantage, "advantage_over_neutral"), BOTH(lower_bound, "lower_bound"),
+             JSON(verdict, .csv = "verdict", .bare = true));
 
-#define BOUND(m, name, in_csv) COLUMN(entry, m, .json = name, .csv = in_csv, WHEN(entry, bounded))
+#define BOUND(m, name, in_csv) JSON_AS(m, name, .csv = in_csv, WHEN(bounded))
 SHARED_TABLE(bound_entry_columns, entry, BOUND(bound.n_prompts, "n_prompts", "prompts"),
              BOUND(bound.n_actions, "n_actions", "actions"), BOUND(bound.width, "width", "width"),
              BOUND(bound.width_raw, "width_raw", "width_raw_rewards"),
@@ -26,17 +25,12 @@ SAY(neutral_of, side_trust,
     say("%s %s", o->kind->axis == SIDE_OF_HEADS ? "weight" : "threshold",
         say_fixed(o->refits.neutral_choice, 2)))
 
-TABLE(entries_table, side_trust, COLUMN(side_trust, title, .page = "table"),
-      COLUMN(side_trust, name, .page = "side"),
-      COLUMN(side_trust, refits.neutral_choice, .page = "neutral choice", .say = neutral_of),
-      COLUMN(side_trust, refits.decided, .page = "decided"),
-      COLUMN(side_trust, refits.undecided, .page = "undecided"),
-      COLUMN(side_trust, refits.neutral, .page = "neutral"),
-      COLUMN(side_trust, refits.without_records, .page = "no records"),
-      COLUMN(side_trust, refits.agree, .page = "same choice in refits", SHARE),
-      COLUMN(side_trust, refits.replicates, .page = "refits"),
-      COLUMN(side_trust, prompts, .page = "prompts"),
-      COLUMN(side_trust, rollouts, .page = "rollouts"));
+TABLE(entries_table, side_trust, PAGE(title, "table"), PAGE(name, "side"),
+      PAGE(refits.neutral_choice, "neutral choice", .say = neutral_of),
+      PAGE(refits.decided, "decided"), PAGE(refits.undecided, "undecided"),
+      PAGE(refits.neutral, "neutral"), PAGE(refits.without_records, "no records"),
+      PAGE(refits.agree, "same choice in refits", SHARE), PAGE(refits.replicates, "refits"),
+      PAGE(prompts, "prompts"), PAGE(rollouts, "rollouts"));
 
 /* ---- variance ---- */
 
@@ -63,88 +57,72 @@ SAY(deviation_of, side_trust,
         deviation(fmax(o->variance.action_interval.lo, 0)),
         deviation(fmax(o->variance.action_interval.hi, 0))))
 
-#define VARIANCE(m, head) COLUMN(side_trust, variance.m, .page = head, NEAR_ONE)
-TABLE(variance_table, side_trust, COLUMN(side_trust, title, .page = "table"),
-      COLUMN(side_trust, name, .page = "side", .say = part_of),
-      COLUMN(side_trust, name, .page = "premise", .say = premise_of),
-      COLUMN(side_trust, variance.n_prompts, .page = "prompts/state", FIXED(1)),
+#define VARIANCE(m, head) PAGE(variance.m, head, NEAR_ONE)
+TABLE(variance_table, side_trust, PAGE(title, "table"), PAGE(name, "side", .say = part_of),
+      PAGE(name, "premise", .say = premise_of), PAGE(variance.n_prompts, "prompts/state", FIXED(1)),
       VARIANCE(share_prompt_raw, "raw: prompts"), VARIANCE(share_prompt, "prompts"),
       VARIANCE(share_action, "actions"), VARIANCE(share_rest, "the rest"),
       VARIANCE(common_one, "shared, 1"), VARIANCE(common_all, "shared, all"),
-      COLUMN(side_trust, variance.action, .page = "actions, nats (95%)", .say = deviation_of));
+      PAGE(variance.action, "actions, nats (95%)", .say = deviation_of));
 
 /* ---- other settings of the fit ---- */
 
-TABLE(interval_columns, rank_interval, MEMBERS(rank_interval, mean, lo, hi, n));
+TABLE(interval_columns, rank_interval, MEMBERS(mean, lo, hi, n));
 
 SAY(alpha_of, alpha_point, o->vacuous ? "0 to 5" : say_fixed(o->alpha, 2))
-TABLE(alpha_columns, alpha_point, SHOWN(alpha_point, alpha, "α", .say = alpha_of),
-      SHOWN(alpha_point, changed_from_default, "changed from 0.75", SHARE),
-      SHOWN(alpha_point, changed_from_0, "changed from 0", SHARE),
-      SHOWN(alpha_point, mean_entry, "mean entry", FIXED(3)),
-      SHOWN(alpha_point, left_out, "advantage on prompts left out (half)", OF(interval_columns),
-            INTERVAL(4)));
+TABLE(alpha_columns, alpha_point, SHOWN(alpha, "α", .say = alpha_of),
+      SHOWN(changed_from_default, "changed from 0.75", SHARE),
+      SHOWN(changed_from_0, "changed from 0", SHARE), SHOWN(mean_entry, "mean entry", FIXED(3)),
+      SHOWN(left_out, "advantage on prompts left out (half)", OF(interval_columns), INTERVAL(4)));
 
 SAY(adamw_of, side_trust, o->adamw.ran ? say_share(o->adamw.changed) : "left out")
 SAY(distance_of, side_trust, o->adamw.ran ? say_fixed(o->adamw.distance, 2) : o->adamw.skipped)
 SAY(updates_of, side_trust, o->adamw.ran ? say("%zu", o->adamw.updates) : "")
-TABLE(settings_table, side_trust, COLUMN(side_trust, title, .page = "table"),
-      COLUMN(side_trust, name, .page = "side"),
-      COLUMN(side_trust, alpha_decided, .page = "decided by α", SHARE),
-      COLUMN(side_trust, count_noise, .page = "turned by random counts", SHARE),
-      COLUMN(side_trust, other_reward, .page = "other rewards"),
-      COLUMN(side_trust, other_changed, .page = "changed", SHARE),
-      COLUMN(side_trust, adamw.changed, .page = "AdamW: changed", .say = adamw_of),
-      COLUMN(side_trust, adamw.distance, .page = "distance of Q", .say = distance_of),
-      COLUMN(side_trust, adamw.updates, .page = "updates", .say = updates_of));
+TABLE(settings_table, side_trust, PAGE(title, "table"), PAGE(name, "side"),
+      PAGE(alpha_decided, "decided by α", SHARE),
+      PAGE(count_noise, "turned by random counts", SHARE), PAGE(other_reward, "other rewards"),
+      PAGE(other_changed, "changed", SHARE), PAGE(adamw.changed, "AdamW: changed", .say = adamw_of),
+      PAGE(adamw.distance, "distance of Q", .say = distance_of),
+      PAGE(adamw.updates, "updates", .say = updates_of));
 
 /* ---- all of a side's JSON ---- */
 
-TABLE(variance_columns, variance_split, COLUMN(variance_split, n_states, .json = "states"),
-      COLUMN(variance_split, n_prompts, .json = "prompts_per_state"),
-      MEMBERS(variance_split, prompt_raw, prompt, action, rest, share_prompt_raw, share_prompt,
-              share_action, share_rest),
-      MEMBERS(variance_split, common_one, common_all),
-      OBJECT(variance_split, action_interval, interval_columns));
-TABLE(bound_columns, bound_sums, MEMBERS(bound_sums, delta, states, actions, mean_prompts),
-      MEMBERS(bound_sums, mean_width, informative, informative_raw));
-TABLE(bound_part_columns, side_trust, MERGE(side_trust, bound, bound_columns),
-      ARRAYS(side_trust, entries, states, bound_entry_columns));
-#define RAN(m) COLUMN(adamw_numbers, m, .json = #m, WHEN(adamw_numbers, ran), .omit = true)
-TABLE(adamw_columns, adamw_numbers, LIST(adamw_numbers, skipped, .omit = true), RAN(distance),
-      RAN(changed), RAN(updates));
-TABLE(other_reward_columns, side_trust, COLUMN(side_trust, other_reward, .json = "kind"),
-      COLUMN(side_trust, other_changed, .json = "changed"));
-TABLE(curve_columns, curve_point,
-      MEMBERS(curve_point, prompts, keep, records, rollouts, supported, corrected),
-      OBJECT(curve_point, rho, spread_columns), OBJECT(curve_point, to_full, spread_columns));
-TABLE(left_out_columns, left_out_point, MERGE(left_out_point, gain, interval_columns),
-      MEMBERS(left_out_point, prompts, records, rollouts));
-TABLE(rank_columns, rank_point, MEMBERS(rank_point, same, lo, hi, other));
-TABLE(ranks_columns, side_trust, COLUMN(side_trust, rank_states, .json = "states"),
-      ARRAYS(side_trust, ranks, n_ranks, rank_columns));
+TABLE(variance_columns, variance_split, JSON_AS(n_states, "states"),
+      JSON_AS(n_prompts, "prompts_per_state"),
+      MEMBERS(prompt_raw, prompt, action, rest, share_prompt_raw, share_prompt, share_action,
+              share_rest),
+      MEMBERS(common_one, common_all), OBJECT(action_interval, interval_columns));
+TABLE(bound_columns, bound_sums, MEMBERS(delta, states, actions, mean_prompts),
+      MEMBERS(mean_width, informative, informative_raw));
+TABLE(bound_part_columns, side_trust, MERGE(bound, bound_columns),
+      ARRAYS(entries, states, bound_entry_columns));
+#define RAN(m) JSON_AS(m, #m, WHEN(ran), .omit = true)
+TABLE(adamw_columns, adamw_numbers, JSON(skipped, .omit = true), RAN(distance), RAN(changed),
+      RAN(updates));
+TABLE(other_reward_columns, side_trust, JSON_AS(other_reward, "kind"),
+      JSON_AS(other_changed, "changed"));
+TABLE(curve_columns, curve_point, MEMBERS(prompts, keep, records, rollouts, supported, corrected),
+      OBJECT(rho, spread_columns), OBJECT(to_full, spread_columns));
+TABLE(left_out_columns, left_out_point, MERGE(gain, interval_columns),
+      MEMBERS(prompts, records, rollouts));
+TABLE(rank_columns, rank_point, MEMBERS(same, lo, hi, other));
+TABLE(ranks_columns, side_trust, JSON_AS(rank_states, "states"),
+      ARRAYS(ranks, n_ranks, rank_columns));
 TABLE(refits_columns, side_refits,
-      MEMBERS(side_refits, decided, undecided, neutral, without_records, replicates, curve_repeats,
+      MEMBERS(decided, undecided, neutral, without_records, replicates, curve_repeats,
               neutral_choice, agree),
-      OBJECTS(side_refits, curve, n_curve, curve_columns),
-      COLUMN(side_refits, thinned, .json = "curve_fewer_states", OF(curve_columns),
-             BY(side_refits, n_thinned)),
-      OBJECTS(side_refits, left_out, n_left_out, left_out_columns));
-TABLE(refitted_columns, side_trust, MERGE(side_trust, refits, refits_columns),
-      MEMBER(side_trust, states),
-      COLUMN(side_trust, entries, .json = "entries", OF(refit_entry_columns),
-             BY(side_trust, states), .as = AS_ARRAYS));
-TABLE(known_columns, side_trust,
-      MEMBERS(side_trust, prompts, records, rollouts, even_counts, count_noise),
-      OBJECT(side_trust, variance, variance_columns),
-      GROUP(side_trust, "bound", bound_part_columns),
-      GROUP(side_trust, "other_reward", other_reward_columns),
-      COLUMN(side_trust, alphas, .json = "alpha", OF(alpha_columns), BY(side_trust, n_alphas)),
-      OBJECT(side_trust, adamw, adamw_columns), GROUP(side_trust, "ranks", ranks_columns),
-      {.size = sizeof(side_trust), OF(refitted_columns), WHEN(side_trust, has_refits)});
-SHARED_TABLE(trust_columns, side_trust, COLUMN(side_trust, name, .json = NULL),
-             MEMBER(side_trust, missing),
-             {.size = sizeof(side_trust), OF(known_columns), WHEN(side_trust, known)});
+      OBJECTS(curve, n_curve, curve_columns),
+      JSON_AS(thinned, "curve_fewer_states", OF(curve_columns), BY(n_thinned)),
+      OBJECTS(left_out, n_left_out, left_out_columns));
+TABLE(refitted_columns, side_trust, MERGE(refits, refits_columns), MEMBERS(states),
+      JSON_AS(entries, "entries", OF(refit_entry_columns), BY(states), .as = AS_ARRAYS));
+TABLE(known_columns, side_trust, MEMBERS(prompts, records, rollouts, even_counts, count_noise),
+      OBJECT(variance, variance_columns), GROUP("bound", bound_part_columns),
+      GROUP("other_reward", other_reward_columns),
+      JSON_AS(alphas, "alpha", OF(alpha_columns), BY(n_alphas)), OBJECT(adamw, adamw_columns),
+      GROUP("ranks", ranks_columns), INCLUDE(refitted_columns, WHEN(has_refits)));
+SHARED_TABLE(trust_columns, side_trust, KEY(name), MEMBERS(missing),
+             INCLUDE(known_columns, WHEN(known)));
 
 /* ---- verdict ---- */
 
@@ -186,10 +164,12 @@ static void premise_sentence(const table_numbers *table, ckvc_buffer *b) {
 }
 
 /* A table of the sides where a flag stands. */
-static void side_table(const report_numbers *n, ckvc_buffer *b, const char *caption,
-                       const columns *c, size_t flag) {
-    columns_table_begin(b, caption, c);
-    columns_rows_where(b, c, n->trust, n->n_trust, flag);
+static void side_table(const report_numbers *n, ckvc_buffer *b, const char *caption, columns_of *of,
+                       size_t flag) {
+    columns_table_begin(b, caption, of);
+    EACH(side_trust, t, n->trust, n->n_trust) {
+        if (*((const bool *)t + flag)) { columns_row(b, of, t); }
+    }
     html_table_end(b);
 }
 
@@ -205,7 +185,7 @@ static void variance_part(const report_numbers *n, ckvc_buffer *b) {
     side_table(n, b,
                "Where rewards vary: shares of the sums of squares of advantages within states, "
                "pooled",
-               &variance_table, offsetof(side_trust, has_variance));
+               variance_table, offsetof(side_trust, has_variance));
     html_paragraph(
         b, "note",
         "Two-way analysis per state, reward = prompt + action + rest, over prompts that logged the "
@@ -232,22 +212,22 @@ static void bound_sentence(const side_trust *t, ckvc_buffer *b) {
 }
 
 static void alpha_rows(const side_trust *t, ckvc_buffer *b) {
-    html_group(b, columns_on_page(&alpha_columns), "%s, %s%s", t->title, t->name,
+    html_group(b, columns_on_page(alpha_columns), "%s, %s%s", t->title, t->name,
                t->even_counts
                    ? ": counts are equal within states, so no α can change a choice (vacuous)"
                    : "");
     EACH(alpha_point, p, t->alphas, t->n_alphas) {
-        if (!t->even_counts || p->alpha == 0.75) { columns_row(b, &alpha_columns, p); }
+        if (!t->even_counts || p->alpha == 0.75) { columns_row(b, alpha_columns, p); }
     }
 }
 
 static void settings_part(const report_numbers *n, ckvc_buffer *b) {
-    columns_table_begin(b, "The same records under other weights of conservatism", &alpha_columns);
+    columns_table_begin(b, "The same records under other weights of conservatism", alpha_columns);
     EACH(side_trust, t, n->trust, n->n_trust) {
         if (t->known) { alpha_rows(t, b); }
     }
     html_table_end(b);
-    side_table(n, b, "Other ways to fit the same records", &settings_table,
+    side_table(n, b, "Other ways to fit the same records", settings_table,
                offsetof(side_trust, known));
     html_paragraph(b, "note",
                    "Decided by α: states whose choice is not that of the plain mean reward. Turned "
@@ -266,7 +246,7 @@ static void known_part(const report_numbers *n, view *v) {
         "The paper's premise is that heads and risks show more regularity across prompts than one "
         "prompt can show: then curves rise with prompts, and few choices stay undecided.");
     EACH(table_numbers, t, n->tables, n->n_tables) { premise_sentence(t, b); }
-    side_table(n, b, "Entries: better than the neutral choice beyond chance?", &entries_table,
+    side_table(n, b, "Entries: better than the neutral choice beyond chance?", entries_table,
                offsetof(side_trust, has_refits));
     EACH(side_trust, t, n->trust, n->n_trust) {
         cut |= t->has_refits && t->refits.replicates < n->in->o->replicates;

@@ -3,27 +3,22 @@
 
 #include "report/sections/sections.h"
 
-SHARED_TABLE(weight_columns, weight_numbers, COLUMN(weight_numbers, title, .page = "table"),
-             SHOWN(weight_numbers, budget, "budget", BUDGET), NAMED(weight_numbers, n, "heads"),
-             COLUMN(weight_numbers, known, .page = "with records", ELSE("not known")),
-             SHOWN(weight_numbers, mean, "mean", FIXED(3)),
-             SHOWN(weight_numbers, min, "lowest", FIXED(3)),
-             SHOWN(weight_numbers, max, "highest", FIXED(3)),
-             SHOWN(weight_numbers, share_at_1, "at exactly 1.0", SHARE),
-             MEMBER(weight_numbers, supported),
-             LIST(weight_numbers, histogram, BY(weight_numbers, n_actions)),
-             LIST(weight_numbers, weight, BY2(weight_numbers, n_layers, n_heads)));
+SHARED_TABLE(weight_columns, weight_numbers, PAGE(title, "table"), SHOWN(budget, "budget", BUDGET),
+             SHOWN(n, "heads"), PAGE(known, "with records", ELSE("not known")),
+             SHOWN(mean, "mean", FIXED(3)), SHOWN(min, "lowest", FIXED(3)),
+             SHOWN(max, "highest", FIXED(3)), SHOWN(share_at_1, "at exactly 1.0", SHARE),
+             MEMBERS(supported), JSON(histogram, BY(n_actions)),
+             JSON(weight, BY(n_layers, n_heads)));
 
-TABLE(map_columns, entry, CSV(entry, layer), CSV(entry, head),
-      COLUMN(entry, value, .csv = "weight"), CSV(entry, records),
-      INCLUDE(entry, refit_entry_columns));
+TABLE(map_columns, entry, CSV(layer), CSV(head), CSV_AS(value, "weight"), CSV(records),
+      INCLUDE(refit_entry_columns));
 
 static void draw_weights(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
     const ckvc_actions *a = &t->evidence[CKVC_SIDE_HEAD].side.actions;
     chart_heat_spec map =
         entry_map(n, &t->evidence[CKVC_SIDE_HEAD], t->shape, b, offsetof(entry, value));
     figure_begin(v, NULL);
-    entry_map_csv(&v->csv, &map, offsetof(entry, value), &map_columns);
+    entry_map_csv(&v->csv, &map, offsetof(entry, value), map_columns);
     entry_map_hatch(&map, offsetof(entry, value));
     map.text.title = say("%s: head weights, budget %s", t->title, say_budget(t->head[b].budget));
     map.scale = (chart_scale){"weight: blue trusts the head less, white is 1.0, orange more",
@@ -71,9 +66,9 @@ void weights_section(const report_numbers *n, view *v) {
     }
     figures_end(v);
     html_details_begin(b, "Numbers");
-    columns_table_begin(b, NULL, &weight_columns);
+    columns_table_begin(b, NULL, weight_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        columns_rows(b, &weight_columns, t->head, t->n_budgets);
+        columns_rows(b, weight_columns, t->head, t->n_budgets);
     }
     html_table_end(b);
     html_details_end(b);

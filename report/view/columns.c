@@ -18,19 +18,20 @@ static const char *text_of(const column *c, const void *place) {
 }
 
 static double number_of(const column *c, const void *place) {
+    const signed char maybe = *(const signed char *)place;
     switch (c->type) {
     case TYPE_REAL: return *(const double *)place;
     case TYPE_U64: return (double)*(const uint64_t *)place;
     case TYPE_U32: return *(const uint32_t *)place;
-    case TYPE_FLAG: return *(const bool *)place;
-    case TYPE_MAYBE: return *(const signed char *)place < 0 ? NAN : *(const signed char *)place;
+    case TYPE_FLAG:
+    case TYPE_MAYBE: return maybe < 0 ? (double)NAN : maybe;
     default: assert(!"a number"); return NAN;
     }
 }
 
 static size_t size_of(const column *c) {
     switch (c->type) {
-    case TYPE_ROWS: return c->of->size;
+    case TYPE_ROWS: return c->of()->size;
     case TYPE_U32: return sizeof(uint32_t);
     case TYPE_FLAG:
     case TYPE_MAYBE: return 1;
@@ -60,7 +61,7 @@ static bool is_there(const column *c, const void *row) {
 
 /* ---- JSON ---- */
 
-static void set_members(json_t *o, const columns *c, const void *row);
+static void set_members(json_t *o, columns_of *of, const void *row);
 
 static json_t *value_of(const column *c, const void *place) {
     switch (c->type) {
@@ -90,7 +91,8 @@ static json_t *nested(const column *c, const void *row, size_t dim, const char *
 }
 
 /* Of structs [n]: a member of o for each of their columns, an array each. */
-static void set_arrays(json_t *o, const columns *c, const char *rows, size_t n) {
+static void set_arrays(json_t *o, columns_of *of, const char *rows, size_t n) {
+    const columns *c = of();
     for (size_t k = 0; k < c->n; k++) {
         json_t *list = c->list[k].json ? json_array() : NULL;
         for (size_t i = 0; list && i < n; i++) {
@@ -110,14 +112,15 @@ json_t *column_json(const column *c, const void *row) {
     const size_t n = count_of(c, row, 0);
     if (c->as == AS_ARRAYS) { set_arrays(o, c->of, place, n); }
     for (size_t i = 0; c->as == AS_MEMBERS && i < n; i++) {
-        const char *one = place + i * c->of->size,
-                   *key = text_of(c->of->list, at(c->of->list, one));
+        const column *first = c->of()->list;
+        const char *one = place + i * size_of(c), *key = text_of(first, at(first, one));
         if (key) { json_object_set_new(o, key, columns_json(c->of, one)); }
     }
     return o;
 }
 
-static void set_members(json_t *o, const columns *c, const void *row) {
+static void set_members(json_t *o, columns_of *of, const void *row) {
+    const columns *c = of();
     for (size_t i = 0; i < c->n; i++) {
         const column *k = &c->list[i];
         const bool there = k->make || k->fill || is_there(k, row);
@@ -133,10 +136,27 @@ static void set_members(json_t *o, const columns *c, const void *row) {
     }
 }
 
-json_t *columns_json(const columns *c, const void *row) {
+json_t *columns_json(columns_of *of, const void *row) {
     json_t *o = json_object();
-    set_members(o, c, row);
+    set_members(o, of, row);
     return o;
+}
+
+/* ---- of csv and page: every column in order, those of merged structs in their place ---- */
+
+/* row: NULL for the columns alone. */
+typedef void visit(ckvc_buffer *to, const column *c, const void *row);
+
+static void each_column(ckvc_buffer *to, columns_of *of, const void *row, visit *each) {
+    const columns *c = of();
+    for (size_t i = 0; i < c->n; i++) {
+        const column *k = &c->list[i];
+        if (is_merged(k)) {
+            each_column(to, k->of, row ? values_at(k, row) : NULL, each);
+        } else {
+            each(to, k, row);
+        }
+    }
 }
 
 /* ---- csv ---- */
@@ -164,41 +184,35 @@ void csv_numbers(ckvc_buffer *csv, const double *v, size_t n) {
     csv_end(csv);
 }
 
-static void names(ckvc_buffer *csv, const columns *c) {
-    for (size_t i = 0; i < c->n; i++) {
-        if (is_merged(&c->list[i])) { names(csv, c->list[i].of); }
-        if (c->list[i].csv) { ckvc_buffer_printf(csv, "%s,", c->list[i].csv); }
+static void csv_name(ckvc_buffer *csv, const column *c, const void *row) {
+    (void)row;
+    if (c->csv) { ckvc_buffer_printf(csv, "%s,", c->csv); }
+}
+
+static void csv_field(ckvc_buffer *csv, const column *c, const void *row) {
+    if (!c->csv) { return; }
+    if (c->say || c->bare) {
+        ckvc_buffer_printf(csv, "%s,", c->say ? c->say(row) : text_of(c, at(c, row)));
+    } else if (c->type == TYPE_TEXT) {
+        csv_text(csv, text_of(c, at(c, row)));
+    } else {
+        csv_number(csv, number_of(c, at(c, row)));
     }
 }
 
-static void fields(ckvc_buffer *csv, const columns *c, const void *row) {
-    for (size_t i = 0; i < c->n; i++) {
-        const column *k = &c->list[i];
-        if (is_merged(k)) { fields(csv, k->of, values_at(k, row)); }
-        if (!k->csv) { continue; }
-        if (k->say || k->bare) {
-            ckvc_buffer_printf(csv, "%s,", k->say ? k->say(row) : text_of(k, at(k, row)));
-        } else if (k->type == TYPE_TEXT) {
-            csv_text(csv, text_of(k, at(k, row)));
-        } else {
-            csv_number(csv, number_of(k, at(k, row)));
-        }
-    }
-}
-
-void csv_names(ckvc_buffer *csv, const columns *c) {
-    names(csv, c);
+void csv_names(ckvc_buffer *csv, columns_of *of) {
+    each_column(csv, of, NULL, csv_name);
     csv_end(csv);
 }
 
-void csv_row(ckvc_buffer *csv, const columns *c, const void *row) {
-    fields(csv, c, row);
+void csv_row(ckvc_buffer *csv, columns_of *of, const void *row) {
+    each_column(csv, of, row, csv_field);
     csv_end(csv);
 }
 
-void csv_table(ckvc_buffer *csv, const columns *c, const void *rows, size_t n) {
-    csv_names(csv, c);
-    for (size_t i = 0; i < n; i++) { csv_row(csv, c, (const char *)rows + i * c->size); }
+void csv_table(ckvc_buffer *csv, columns_of *of, const void *rows, size_t n) {
+    csv_names(csv, of);
+    for (size_t i = 0; i < n; i++) { csv_row(csv, of, (const char *)rows + i * of()->size); }
 }
 
 /* ---- page ---- */
@@ -224,11 +238,22 @@ static const char *cell_text(const column *c, const void *row) {
 }
 
 /* Of the header, or of a cell. */
-static char letter(const column *c, bool cell) {
-    return c->align ? c->align[cell] : c->type == TYPE_TEXT || c->form == FORM_BUDGET ? 'l' : 'r';
+static char letter(const column *c, bool of_cell) {
+    const bool left = c->type == TYPE_TEXT || c->form == FORM_BUDGET;
+    return c->align ? c->align[of_cell] : "rl"[left];
 }
 
-size_t columns_on_page(const columns *c) {
+static void head(ckvc_buffer *html, const column *c, const void *row) {
+    (void)row;
+    if (c->page) { html_head(html, letter(c, false), "%s", c->page); }
+}
+
+static void cell(ckvc_buffer *html, const column *c, const void *row) {
+    if (c->page) { html_cell(html, letter(c, true), "%s", cell_text(c, row)); }
+}
+
+size_t columns_on_page(columns_of *of) {
+    const columns *c = of();
     size_t n = 0;
     for (size_t i = 0; i < c->n; i++) {
         n += is_merged(&c->list[i]) ? columns_on_page(c->list[i].of) : c->list[i].page != NULL;
@@ -236,49 +261,25 @@ size_t columns_on_page(const columns *c) {
     return n;
 }
 
-static void heads(ckvc_buffer *html, const columns *c) {
-    for (size_t i = 0; i < c->n; i++) {
-        const column *k = &c->list[i];
-        if (is_merged(k)) { heads(html, k->of); }
-        if (k->page) { html_head(html, letter(k, false), "%s", k->page); }
-    }
-}
-
-static void cells(ckvc_buffer *html, const columns *c, const void *row) {
-    for (size_t i = 0; i < c->n; i++) {
-        const column *k = &c->list[i];
-        if (is_merged(k)) { cells(html, k->of, values_at(k, row)); }
-        if (k->page) { html_cell(html, letter(k, true), "%s", cell_text(k, row)); }
-    }
-}
-
-void columns_table_begin(ckvc_buffer *html, const char *caption, const columns *c) {
+void columns_table_begin(ckvc_buffer *html, const char *caption, columns_of *of) {
     html_table_begin(html, caption);
-    heads(html, c);
+    each_column(html, of, NULL, head);
     html_table_body(html);
 }
 
-void columns_row(ckvc_buffer *html, const columns *c, const void *row) {
+void columns_row(ckvc_buffer *html, columns_of *of, const void *row) {
     html_row_begin(html);
-    cells(html, c, row);
+    each_column(html, of, row, cell);
     html_row_end(html);
 }
 
-void columns_rows(ckvc_buffer *html, const columns *c, const void *rows, size_t n) {
-    for (size_t i = 0; i < n; i++) { columns_row(html, c, (const char *)rows + i * c->size); }
+void columns_rows(ckvc_buffer *html, columns_of *of, const void *rows, size_t n) {
+    for (size_t i = 0; i < n; i++) { columns_row(html, of, (const char *)rows + i * of()->size); }
 }
 
-void columns_rows_where(ckvc_buffer *html, const columns *c, const void *rows, size_t n,
-                        size_t flag) {
-    for (size_t i = 0; i < n; i++) {
-        const char *row = (const char *)rows + i * c->size;
-        if (*(const bool *)(row + flag)) { columns_row(html, c, row); }
-    }
-}
-
-void columns_table(ckvc_buffer *html, const char *caption, const columns *c, const void *rows,
+void columns_table(ckvc_buffer *html, const char *caption, columns_of *of, const void *rows,
                    size_t n) {
-    columns_table_begin(html, caption, c);
-    columns_rows(html, c, rows, n);
+    columns_table_begin(html, caption, of);
+    columns_rows(html, of, rows, n);
     html_table_end(html);
 }

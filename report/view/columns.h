@@ -2,12 +2,12 @@
  * file and the columns of its table on the page come from the same lines, each with offset and
  * type, so that a name that is not there does not compile.
  *
- *   TABLE(head_columns, head,
- *         SHOWN(head, budget, "budget", BUDGET),                        JSON and page
- *         MEMBERS(head, n, n_heads),                                    JSON; up to eight
- *         COLUMN(head, mean, .json = "mean", .csv = "mean_weight"),     whatever is named
- *         COLUMN(head, weight, .json = "weight", BY2(head, n_layers, n_heads)),  nested arrays
- *         COLUMN(head, ends, .json = "ends", OF(end_columns)));         a struct with its own list
+ *   TABLE(head_columns, head,                         of struct head, for this file
+ *         SHOWN(budget, "budget", BUDGET),            JSON and page
+ *         MEMBERS(n, n_heads),                        JSON; up to ten
+ *         BOTH(mean, "mean_weight"),                  JSON and csv
+ *         JSON(weight, BY(n_layers, n_heads)),        nested arrays
+ *         OBJECT(ends, end_columns));                 a struct with its own list
  */
 #ifndef CKVC_REPORT_COLUMNS_H
 #define CKVC_REPORT_COLUMNS_H
@@ -45,16 +45,19 @@ typedef enum column_form {
  * (NULL: left out). */
 typedef enum column_as { AS_OBJECTS, AS_ARRAYS, AS_MEMBERS } column_as;
 
+/* A list is a function, so that its columns can name its struct `row`. */
+typedef const struct columns *columns_of(void);
+
 typedef struct column {
     const char *json, *csv, *page; /* its name in each; NULL: not there */
     column_type type;
-    size_t at, size; /* of the member in the struct */
+    size_t at, size; /* of the member in the struct; size 0: the struct itself */
     size_t n[3];     /* of a list: 1 + offsets of its counts (size_t), outermost first */
     column_as as;
-    const struct columns *of; /* of structs; without a JSON name these columns stand among those of
-                                 the list itself, everywhere */
-    size_t when;              /* 1 + offset of a bool: false, and there is no value */
-    bool omit;                /* no value: the JSON leaves it out; else it is null */
+    /* of structs; without a JSON name these columns stand among those of the list, everywhere */
+    columns_of *of;
+    size_t when; /* 1 + offset of a bool: false, and there is no value */
+    bool omit;   /* no value: the JSON leaves it out; else it is null */
     column_form form;
     int decimals;
     const char *none;   /* the page's word for an undefined number in place of "undefined" */
@@ -72,57 +75,70 @@ typedef struct columns {
 } columns;
 
 /* clang-format off */
-/* A static list, or one that other files use. */
-#define TABLE(name, T, ...)        static TABLE_LIST(name, __VA_ARGS__); static TABLE_END(name, T)
-#define SHARED_TABLE(name, T, ...) static TABLE_LIST(name, __VA_ARGS__); TABLE_END(name, T)
-#define TABLE_LIST(name, ...)      const column name##_list[] = {__VA_ARGS__}
-#define TABLE_END(name, T)                                                                         \
-    const columns name = {name##_list, sizeof name##_list / sizeof *name##_list, sizeof(T)}
+/* A list for this file, or one that sections.h declares for others. */
+#define TABLE(name, T, ...) static SHARED_TABLE(name, T, __VA_ARGS__)
+#define SHARED_TABLE(name, T, ...)                                                                 \
+    const columns *name(void) {                                                                    \
+        typedef T row;                                                                             \
+        static const column list[] = {__VA_ARGS__};                                                \
+        static const columns all = {list, sizeof list / sizeof *list, sizeof(row)};                \
+        return &all;                                                                               \
+    }                                                                                              \
+    struct columns /* for the semicolon */
 /* What .say and .make name: text, or JSON, of the row `o`. */
-#define SAY(name, T, text)                                                                         \
-    static const char *name(const void *row) { const T *o = row; return text; }
-#define MAKE(name, T, value)                                                                       \
-    static json_t *name(const void *row) { const T *o = row; return value; }
-#define COLUMN(T, m, ...)     { FIELD(T, m), __VA_ARGS__ }
-#define MEMBER(T, m)          { FIELD(T, m), .json = #m }
-#define MEMBERS(T, ...)       MEMBERS_OF(__VA_ARGS__, M8, M7, M6, M5, M4, M3, M2, M1, 0)(T, __VA_ARGS__)
-#define CSV(T, m)             { FIELD(T, m), .csv = #m }
-#define LIST(T, m, ...)       { FIELD(T, m), .json = #m, __VA_ARGS__ }
-#define BOTH(T, m, in_csv)    { FIELD(T, m), .json = #m, .csv = in_csv }
-#define NAMED(T, m, head)     { FIELD(T, m), .json = #m, .page = head }
-#define SHOWN(T, m, head, ...) { FIELD(T, m), .json = #m, .page = head, __VA_ARGS__ }
-/* Of the struct itself: columns of another list of it, or those as an object of their own. */
-#define INCLUDE(T, columns)   { .size = sizeof(T), .of = &columns }
-#define GROUP(T, name, columns) { .size = sizeof(T), .json = name, .of = &columns }
-#define OBJECT(T, m, columns) { FIELD(T, m), .json = #m, .of = &columns }
-#define OBJECTS(T, m, n, columns) { FIELD(T, m), .json = #m, .of = &columns, BY(T, n) }
-#define ARRAYS(T, m, n, columns) { FIELD(T, m), .of = &columns, BY(T, n), .as = AS_ARRAYS }
-#define MERGE(T, m, columns)  { FIELD(T, m), .of = &columns }
-#define OF(columns)  .of = &columns
-#define BY(T, a)              .n = {1 + offsetof(T, a)}
-#define BY2(T, a, b)          .n = {1 + offsetof(T, a), 1 + offsetof(T, b)}
-#define BY3(T, a, b, c)       .n = {1 + offsetof(T, a), 1 + offsetof(T, b), 1 + offsetof(T, c)}
-#define WHEN(T, m)            .when = 1 + offsetof(T, m)
-#define FIXED(d)              .form = FORM_FIXED, .decimals = d
-#define SIGNED(d)             .form = FORM_SIGNED, .decimals = d
-#define SHARE                 .form = FORM_SHARE
-#define NEAR_ONE              .form = FORM_NEAR_ONE
-#define BUDGET                .form = FORM_BUDGET
-#define INTERVAL(d)           .form = FORM_INTERVAL, .decimals = d
-#define SPREAD(d)             .form = FORM_SPREAD, .decimals = d
-#define ELSE(text)            .none = text
-#define ABSENT(text)          .absent = text
-#define MEMBERS_OF(a, b, c, d, e, f, g, h, n, ...) n
-#define M1(T, m)      MEMBER(T, m)
-#define M2(T, m, ...) MEMBER(T, m), M1(T, __VA_ARGS__)
-#define M3(T, m, ...) MEMBER(T, m), M2(T, __VA_ARGS__)
-#define M4(T, m, ...) MEMBER(T, m), M3(T, __VA_ARGS__)
-#define M5(T, m, ...) MEMBER(T, m), M4(T, __VA_ARGS__)
-#define M6(T, m, ...) MEMBER(T, m), M5(T, __VA_ARGS__)
-#define M7(T, m, ...) MEMBER(T, m), M6(T, __VA_ARGS__)
-#define M8(T, m, ...) MEMBER(T, m), M7(T, __VA_ARGS__)
-#define FIELD(T, m)                                                                                \
-    .type = COLUMN_TYPE(((T *)0)->m), .at = offsetof(T, m), .size = sizeof(((T *)0)->m)
+#define SAY(name, T, text)  static const char *name(const void *row) { const T *o = row; return text; }
+#define MAKE(name, T, json) static json_t *name(const void *row) { const T *o = row; return json; }
+/* Where a member is shown; what follows its names is said by the words below. */
+#define MEMBERS(...)        PASTE(M, COUNT(__VA_ARGS__))(__VA_ARGS__) /* JSON, as they are named */
+#define JSON(m, ...)        { FIELD(m), .json = #m, __VA_ARGS__ }
+#define JSON_AS(m, ...)     { FIELD(m), .json = __VA_ARGS__ }
+#define CSV(m)              { FIELD(m), .csv = #m }
+#define CSV_AS(m, ...)      { FIELD(m), .csv = __VA_ARGS__ }
+#define BOTH(m, in_csv)     { FIELD(m), .json = #m, .csv = in_csv }
+#define PAGE(m, ...)        { FIELD(m), .page = __VA_ARGS__ }
+#define SHOWN(m, ...)       { FIELD(m), .json = #m, .page = __VA_ARGS__ } /* JSON and page */
+#define SHOWN_AS(m, name, ...)  { FIELD(m), .json = name, .page = __VA_ARGS__ }
+#define KEY(m)              { FIELD(m) } /* first, of a list that stands AS_MEMBERS */
+/* Structs, with their columns: as an object, an array of them, an object of arrays; their columns
+ * among those of the list. GROUP and INCLUDE: other columns of the struct itself. */
+#define OBJECT(m, columns)     { FIELD(m), .json = #m, .of = columns }
+#define OBJECTS(m, n, columns) { FIELD(m), .json = #m, .of = columns, BY(n) }
+#define ARRAYS(m, n, ...)       { FIELD(m), BY(n), .as = AS_ARRAYS, .of = __VA_ARGS__ }
+#define MERGE(m, columns)      { FIELD(m), .of = columns }
+#define GROUP(name, columns)   { .json = name, .of = columns }
+#define INCLUDE(...)           { .of = __VA_ARGS__ }
+#define OF(columns) .of = columns
+#define BY(...)    .n = { PASTE(N, COUNT(__VA_ARGS__))(__VA_ARGS__) }
+#define WHEN(m)    .when = 1 + offsetof(row, m)
+#define FIXED(d)     .form = FORM_FIXED, .decimals = d
+#define SIGNED(d)    .form = FORM_SIGNED, .decimals = d
+#define SHARE        .form = FORM_SHARE
+#define NEAR_ONE     .form = FORM_NEAR_ONE
+#define BUDGET       .form = FORM_BUDGET
+#define INTERVAL(d)  .form = FORM_INTERVAL, .decimals = d
+#define SPREAD(d)    .form = FORM_SPREAD, .decimals = d
+#define ELSE(text)   .none = text
+#define ABSENT(text) .absent = text
+#define PASTE(a, b)  PASTED(a, b)
+#define PASTED(a, b) a##b
+#define COUNT(...)   TENTH(__VA_ARGS__, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define TENTH(a, b, c, d, e, f, g, h, i, j, n, ...) n
+#define N1(a)        1 + offsetof(row, a)
+#define N2(a, b)     N1(a), N1(b)
+#define N3(a, b, c)  N1(a), N1(b), N1(c)
+#define M1(m)        { FIELD(m), .json = #m }
+#define M2(m, ...)   M1(m), M1(__VA_ARGS__)
+#define M3(m, ...)   M1(m), M2(__VA_ARGS__)
+#define M4(m, ...)   M1(m), M3(__VA_ARGS__)
+#define M5(m, ...)   M1(m), M4(__VA_ARGS__)
+#define M6(m, ...)   M1(m), M5(__VA_ARGS__)
+#define M7(m, ...)   M1(m), M6(__VA_ARGS__)
+#define M8(m, ...)   M1(m), M7(__VA_ARGS__)
+#define M9(m, ...)   M1(m), M8(__VA_ARGS__)
+#define M10(m, ...)  M1(m), M9(__VA_ARGS__)
+#define FIELD(m)                                                                                   \
+    .type = COLUMN_TYPE(((row *)0)->m), .at = offsetof(row, m),                                    \
+    .size = sizeof(__typeof__(((row *)0)->m))
 #define COLUMN_TYPE(v)                                                                             \
     _Generic((v), double: TYPE_REAL, double *: TYPE_REAL, const double *: TYPE_REAL,               \
              unsigned long: TYPE_U64, unsigned long *: TYPE_U64, unsigned: TYPE_U32,               \
@@ -132,28 +148,25 @@ typedef struct columns {
 /* clang-format on */
 
 /* New references. */
-json_t *columns_json(const columns *c, const void *row);
+json_t *columns_json(columns_of *of, const void *row);
 json_t *column_json(const column *c, const void *row);
 
 /* Lines of csv, and fields before them: texts are quoted as in RFC 4180, an undefined number is an
  * empty field. */
-void csv_names(ckvc_buffer *csv, const columns *c);
-void csv_row(ckvc_buffer *csv, const columns *c, const void *row);
-void csv_table(ckvc_buffer *csv, const columns *c, const void *rows, size_t n);
+void csv_names(ckvc_buffer *csv, columns_of *of);
+void csv_row(ckvc_buffer *csv, columns_of *of, const void *row);
+void csv_table(ckvc_buffer *csv, columns_of *of, const void *rows, size_t n);
 void csv_numbers(ckvc_buffer *csv, const double *v, size_t n);
 void csv_text(ckvc_buffer *csv, const char *value); /* a field */
 void csv_number(ckvc_buffer *csv, double v);
 
 /* The page: header and rows of a table whose columns are those with a page name. */
-size_t columns_on_page(const columns *c);
-void columns_table_begin(ckvc_buffer *html, const char *caption, const columns *c);
-void columns_row(ckvc_buffer *html, const columns *c, const void *row);
-void columns_rows(ckvc_buffer *html, const columns *c, const void *rows, size_t n);
-/* Of those rows whose bool at `flag` is set. */
-void columns_rows_where(ckvc_buffer *html, const columns *c, const void *rows, size_t n,
-                        size_t flag);
+size_t columns_on_page(columns_of *of);
+void columns_table_begin(ckvc_buffer *html, const char *caption, columns_of *of);
+void columns_row(ckvc_buffer *html, columns_of *of, const void *row);
+void columns_rows(ckvc_buffer *html, columns_of *of, const void *rows, size_t n);
 /* A whole table of rows [n]. */
-void columns_table(ckvc_buffer *html, const char *caption, const columns *c, const void *rows,
+void columns_table(ckvc_buffer *html, const char *caption, columns_of *of, const void *rows,
                    size_t n);
 
 #endif
