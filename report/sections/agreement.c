@@ -77,8 +77,7 @@ void pair_findings(const report_numbers *n, view *v) {
             budgets = say("%s%s%s", budgets, *budgets ? "; " : "", agreement_of(h));
         }
         if (*budgets) {
-            finding(v, NULL,
-                    say("Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, budgets));
+            finding(v, NULL, "Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, budgets);
         }
     }
 }
@@ -132,20 +131,17 @@ static void draw_spearman(const report_numbers *n, view *v) {
             }
         }
     }
-    chart_intervals(&v->s, &(chart_interval_spec){
-                               .title = "Rank agreement of head weights between tables",
-                               .x_label = "Spearman's ρ",
-                               .undefined = "undefined: one side is constant",
-                               .below = "opposite order",
-                               .above = "same order",
-                               .n = rows,
-                               .rows = list,
-                               .limit_label = "limit: what two corpora of one truth can reach when "
-                                              "each is only as sure of itself"});
-    figure_end(v, "spearman",
+    figure_intervals(
+        v, .title = "Rank agreement of head weights between tables", .x_label = "Spearman's ρ",
+        .undefined = "undefined: one side is constant", .below = "opposite order",
+        .above = "same order", .n = rows, .rows = list,
+        .limit_label =
+            "limit: what two corpora of one truth can reach when each is only as sure of itself");
+    figure_end(v,
                "Lines are 95% intervals over refits from resampled prompts. The limit is the root "
                "of the product of both corpora's reliabilities: ρ between random halves of a "
-               "corpus's own prompts, corrected for their length (Spearman and Brown).");
+               "corpus's own prompts, corrected for their length (Spearman and Brown).",
+               "spearman");
 }
 
 /* Heads of two tables against each other; equal pairs of weights share a point whose area grows
@@ -173,18 +169,16 @@ static void draw_weights(const report_numbers *n, view *v, const pair_numbers *p
         points[n_points++] = (chart_point){wx, wy, NAN, NAN, fmax(2.5, 11 * sqrt(size)), 0, tip};
         csv_numbers(&v->csv, (double[]){wx, wy, (double)counts[i]}, 3);
     }
-    chart_scatter(&v->s, &(chart_scatter_spec){
-                             .text = {say("Head weights of %s against %s, budget %s", y->title,
-                                          x->title, say_budget(h->budget)),
-                                      say("weight in %s", x->tag), say("weight in %s", y->tag)},
-                             .n = n_points,
-                             .points = points,
-                             .diagonal = true,
-                             .square = true,
-                             .height = 300});
-    figure_end(v, say("weights-pair-%zu", number),
+    figure_scatter(v,
+                   .text = {say("Head weights of %s against %s, budget %s", y->title, x->title,
+                                say_budget(h->budget)),
+                            say("weight in %s", x->tag), say("weight in %s", y->tag)},
+                   .n = n_points, .points = points, .diagonal = true, .square = true,
+                   .height = 300);
+    figure_end(v,
                "One point per pair of weights; its area is the number of heads. On the dashed line "
-               "both tables agree.");
+               "both tables agree.",
+               "weights-pair-%zu", number);
 }
 
 /* ---- page ---- */
@@ -195,16 +189,16 @@ static const char *half_of(const stability_spread *s, int decimals) {
 }
 
 /* The three measures of one set of cells. */
-static void measure_rows(ckvc_buffer *b, const pair_cells *c, bool binding) {
+static void measure_rows(view *v, const pair_cells *c, bool binding) {
     static const char *const names[GATE_MEASURES] = {"Spearman's ρ", "mean |Δτ|", "equal τ"};
     const char *missing = binding ? "not known" : "";
     for (int m = 0; m < GATE_MEASURES; m++) {
         const reach *r = c->has_reach ? &c->reach[m] : NULL;
-        const double v = c->measures[m];
+        const double value = c->measures[m];
         const bool rho = m == MEASURE_SPEARMAN;
         const int decimals = rho ? 2 : 3;
-        html_row(b, "lrlrrrrr", "", say("%zu", c->cells), names[m],
-                 m == MEASURE_EQUAL ? say_share(v) : say_fixed(v, 3),
+        html_row(page(v), "lrlrrrrr", "", say("%zu", c->cells), names[m],
+                 m == MEASURE_EQUAL ? say_share(value) : say_fixed(value, 3),
                  r ? range_of(r, decimals, missing) : missing,
                  r ? half_of(&r->split_half_a, decimals) : missing,
                  r ? half_of(&r->split_half_b, decimals) : missing,
@@ -214,69 +208,58 @@ static void measure_rows(ckvc_buffer *b, const pair_cells *c, bool binding) {
 
 /* Cells with records in both tables, then those of them where the gate binds, with intervals and
  * what halves of one corpus reach. */
-static void gate_table(const report_numbers *n, ckvc_buffer *b) {
-    html_table_begin(b, "Gate thresholds");
-    html_heads(b, "lrlrrrrr", "pair and budget", "cells", "measure", "value", "95% over prompts",
-               "split half, first", "split half, second", "limit");
+static void gate_table(const report_numbers *n, view *v) {
+    html_table_begin(page(v), "Gate thresholds");
+    html_heads(page(v), "lrlrrrrr", "pair and budget", "cells", "measure", "value",
+               "95% over prompts", "split half, first", "split half, second", "limit");
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         EACH(pair_gates, g, p->gate, p->n_gate) {
             const char *title = say("%s, %s, budget %s: cells with records in both", g->a, g->b,
                                     say_budget(g->budget));
-            html_group(b, 8, "%s", title);
-            measure_rows(b, &g->all, false);
-            html_group(b, 8, "%s where the gate binds%s", title,
+            html_group(page(v), 8, "%s", title);
+            measure_rows(v, &g->all, false);
+            html_group(page(v), 8, "%s where the gate binds%s", title,
                        g->runs_known ? "" : ": not known without their runs");
-            if (g->runs_known) { measure_rows(b, &g->binding, true); }
+            if (g->runs_known) { measure_rows(v, &g->binding, true); }
         }
     }
-    html_table_end(b);
+    page_table_end(v);
 }
 
-static void pair_notes(const pair_numbers *p, ckvc_buffer *b) {
+static void pair_notes(const pair_numbers *p, view *v) {
     if (!p->compared) {
-        html_paragraph(b, "note", "%s and %s are not compared: %s.", p->a, p->b, p->not_compared);
+        page_note(v, "%s and %s are not compared: %s.", p->a, p->b, p->not_compared);
         return;
     }
     if (p->n_head && p->head[0].interval_missing) {
-        html_paragraph(b, "note",
-                       "%s, %s: no interval over prompts and no split halves, because %s.", p->a,
-                       p->b, p->head[0].interval_missing);
+        page_note(v, "%s, %s: no interval over prompts and no split halves, because %s.", p->a,
+                  p->b, p->head[0].interval_missing);
     }
     if (!p->same_edges) {
-        html_paragraph(b, "note",
-                       "%s and %s have different risk-bin edges: equal cell numbers mean equal "
-                       "quantiles, not equal risk.",
-                       p->a, p->b);
+        page_note(v,
+                  "%s and %s have different risk-bin edges: equal cell numbers mean equal "
+                  "quantiles, not equal risk.",
+                  p->a, p->b);
     }
 }
 
 void agreement_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     size_t number = 0;
-    if (n->n_pairs == 0) { return; }
-    html_section_begin(b, "agreement", "Do tables agree?");
-    html_paragraph(
-        b, NULL,
-        "Two corpora should teach the same model the same head weights if these are a "
-        "property of the model. Spearman's ρ compares the order of the heads; what one "
-        "corpus reaches with itself, between random halves of its prompts, says how much "
-        "to expect.");
+    page_text(
+        v, "Two corpora should teach the same model the same head weights if these are a property "
+           "of the model. Spearman's ρ compares the order of the heads; what one corpus reaches "
+           "with itself, between random halves of its prompts, says how much to expect.");
     draw_spearman(n, v);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         EACH(pair_heads, h, p->head, p->n_head) { draw_weights(n, v, p, h, ++number); }
     }
-    figures_end(v);
-    html_details_begin(b, "Numbers: head weights and thresholds");
-    columns_table_begin(b, "Head weights", head_columns);
-    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        columns_rows(b, head_columns, p->head, p->n_head);
-    }
-    html_table_end(b);
-    gate_table(n, b);
-    html_paragraph(b, "note",
-                   "Split halves of |Δτ| and of equal τ are those of half as many prompts; only ρ "
-                   "is corrected to the whole run.");
-    EACH(pair_numbers, p, n->pairs, n->n_pairs) { pair_notes(p, b); }
-    html_details_end(b);
-    html_section_end(b);
+    page_fold(v, "Numbers: head weights and thresholds");
+    page_table_begin(v, "Head weights", head_columns);
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) { page_rows(v, head_columns, p->head, p->n_head); }
+    page_table_end(v);
+    gate_table(n, v);
+    page_note(v, "Split halves of |Δτ| and of equal τ are those of half as many prompts; only ρ is "
+                 "corrected to the whole run.");
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) { pair_notes(p, v); }
+    page_fold_end(v);
 }

@@ -29,16 +29,15 @@ static void draw_layers(view *v, const attention_numbers *o, size_t number) {
         {"bound, 2·√(C−1)·ε", L, size, &l->layer, &l->bound, dots | CURVE_DASHED},
         {"measured", L, size, &l->layer, &l->error, dots},
         {"with drift of hidden states", L, size, &l->layer, &l->drift, dots}};
-    figure_begin(v, NULL);
-    csv_table(&v->csv, layer_columns, l, L);
-    chart_curves(&v->s,
-                 (chart_text){say("Attention left out by layer: %s, budget %s", o->of.title,
-                                  say_budget(o->of.budget)),
-                              "layer", "Frobenius norm, mean over heads"},
-                 curves, 3, CHART_Y_LOG);
-    figure_end(v, say("attention-%zu", number),
+    figure_table(v, layer_columns, l, L);
+    figure_curves(
+        v, curves, 3, CHART_Y_LOG,
+        say("Attention left out by layer: %s, budget %s", o->of.title, say_budget(o->of.budget)),
+        "layer", "Frobenius norm, mean over heads");
+    figure_end(v,
                "Mean over held-out prompts. The measured error never passes the bound; the "
-               "rollout's own attention, whose hidden states have moved too, may.");
+               "rollout's own attention, whose hidden states have moved too, may.",
+               "attention-%zu", number);
 }
 
 /* A table before identity before the rest. */
@@ -58,12 +57,9 @@ static bool is_drawn(const report_numbers *n, const attention_numbers *o) {
 }
 
 void attention_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     size_t number = 0;
-    if (n->n_attention == 0) { return; }
-    html_section_begin(b, "attention", "Attention that is left out, against the paper's bound");
-    html_paragraph(
-        b, NULL,
+    page_text(
+        v,
         "The tail bound of the paper's Proposition, on each layer: with m the attention mass that "
         "a continuation query puts on dropped prompt positions, a row restricted to what is kept "
         "and renormalised differs from the full row by exactly 2m in sum, so the mean over heads "
@@ -72,24 +68,20 @@ void attention_section(const report_numbers *n, view *v) {
     EACH(attention_numbers, o, n->attention, n->n_attention) {
         if (is_drawn(n, o)) { draw_layers(v, o, ++number); }
     }
-    figures_end(v);
-    html_details_begin(b, "Numbers: every policy, means over layers and prompts");
-    columns_table_begin(b, NULL, attention_columns);
+    page_fold(v, "Numbers: every policy, means over layers and prompts");
+    page_table_begin(v, NULL, attention_columns);
     EACH(attention_numbers, o, n->attention, n->n_attention) {
         if (o == n->attention || !series_of_one_setting(&o->of, &o[-1].of)) {
-            html_group(b, columns_on_page(attention_columns), "budget %s, C = %u, model %.12s",
+            page_group(v, attention_columns, "budget %s, C = %u, model %.12s",
                        say_budget(o->of.budget), o->of.continuation, o->of.model);
         }
-        columns_row(b, attention_columns, o);
+        page_row(v, attention_columns, o);
     }
-    html_table_end(b);
-    html_paragraph(
-        b, "note",
-        "Closest: the largest share of the bound that any layer of any prompt reaches. With drift: "
-        "against the rows of the compressed rollout itself, whose hidden states have moved in the "
-        "layers below; the Proposition says nothing about these, so they may pass the bound. "
-        "Against damage: Spearman over prompts of the mean over layers with the rise of the loss, "
-        "95%% interval over resampled prompts.");
-    html_details_end(b);
-    html_section_end(b);
+    page_table_end(v);
+    page_note(v, "Closest: the largest share of the bound that any layer of any prompt reaches. "
+                 "With drift: against the rows of the compressed rollout itself, whose hidden "
+                 "states have moved in the layers below; the Proposition says nothing about these, "
+                 "so they may pass the bound. Against damage: Spearman over prompts of the mean "
+                 "over layers with the rise of the loss, 95%% interval over resampled prompts.");
+    page_fold_end(v);
 }

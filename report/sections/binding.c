@@ -39,47 +39,43 @@ static void draw_budgets(view *v, const run_numbers *run) {
     const budget_numbers *o = run->budgets;
     const char *tag = "";
     bool chosen = true;
-    figure_begin(v, NULL);
-    csv_table(&v->csv, budget_csv, o, run->n_budgets);
+    figure_table(v, budget_csv, o, run->n_budgets);
     EACH(budget_numbers, b, o, run->n_budgets) {
         chosen &= b->n_choices > 0;
         tag = b->n_choices ? b->first.tag : tag;
     }
-    chart_bars(
-        &v->s,
-        &(chart_bars_spec){
-            .text = {say("%s: where the gate can act, by budget", run->in.title),
-                     "budget: tokens, or share of the prompt", "per cent"},
-            .rows = {run->n_budgets, sizeof *o, &o->budget},
-            .values = {&o->all.binding, &o->all.sets_differ, chosen ? &o->first.all.by_loss : NULL},
-            .scale = 100,
-            .series = {say("binding: fewer candidates than the budget at τ = %.3g", highest(run)),
-                       "two thresholds of the grid keep different sets",
-                       say("thresholds of %s that the loss alone would choose", tag)}});
-    figure_end(
-        v, say("binding-budgets-%s", run->in.tag),
-        "Shares of (prompt, layer), and of the table's thresholds. Where sets hardly differ a "
-        "threshold's choice rests on its penalty.");
+    figure_bars(
+        v,
+        .text = {say("%s: where the gate can act, by budget", run->in.title),
+                 "budget: tokens, or share of the prompt", "per cent"},
+        .rows = {run->n_budgets, sizeof *o, &o->budget},
+        .values = {&o->all.binding, &o->all.sets_differ, chosen ? &o->first.all.by_loss : NULL},
+        .scale = 100,
+        .series = {say("binding: fewer candidates than the budget at τ = %.3g", highest(run)),
+                   "two thresholds of the grid keep different sets",
+                   say("thresholds of %s that the loss alone would choose", tag)});
+    figure_end(v,
+               "Shares of (prompt, layer), and of the table's thresholds. Where sets hardly differ "
+               "a threshold's choice rests on its penalty.",
+               "binding-budgets-%s", run->in.tag);
 }
 
 static void draw_layers(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
     const binding_numbers *l = o->layers;
-    figure_begin(v, NULL);
-    csv_table(&v->csv, layer_csv, l, o->n_layers);
-    chart_bars(&v->s,
-               &(chart_bars_spec){
-                   .text = {say("%s: where the gate can act, by layer, budget %s", run->in.title,
-                                say_budget(o->budget)),
-                            "layer", "per cent of prompts"},
-                   .rows = {o->n_layers, sizeof *l, &l->layer},
-                   .values = {&l->binding, &l->sets_differ},
-                   .scale = 100,
-                   .series = {say("fewer candidates than the budget at τ = %.3g", highest(run)),
-                              say("τ = %.3g and τ = %.3g keep different sets",
-                                  run->in.h.side[CKVC_SIDE_GATE].actions[0], highest(run))}});
-    figure_end(v, say("binding-layers-%s-b%zu", run->in.tag, number),
-               "Where both bars are low the gate's choice changes only its own penalty, not what "
-               "is kept.");
+    figure_table(v, layer_csv, l, o->n_layers);
+    figure_bars(v,
+                .text = {say("%s: where the gate can act, by layer, budget %s", run->in.title,
+                             say_budget(o->budget)),
+                         "layer", "per cent of prompts"},
+                .rows = {o->n_layers, sizeof *l, &l->layer},
+                .values = {&l->binding, &l->sets_differ}, .scale = 100,
+                .series = {say("fewer candidates than the budget at τ = %.3g", highest(run)),
+                           say("τ = %.3g and τ = %.3g keep different sets",
+                               run->in.h.side[CKVC_SIDE_GATE].actions[0], highest(run))});
+    figure_end(
+        v,
+        "Where both bars are low the gate's choice changes only its own penalty, not what is kept.",
+        "binding-layers-%s-b%zu", run->in.tag, number);
 }
 
 static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
@@ -90,18 +86,17 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
     figure_begin(v, NULL);
     csv_names(&v->csv, cell_csv);
     for (size_t i = 0; i < E * P; i++) { csv_row(&v->csv, cell_csv, &c[i % E * P + i / E]); }
-    chart_heat(&v->s, &(chart_heat_spec){
-                          .text = {say("%s: where the gate can act, by risk cell, budget %s",
-                                       run->in.title, say_budget(o->budget)),
-                                   "entropy bin", "perplexity bin"},
-                          .grid = {P, E, sizeof *c, P * sizeof *c, 2},
-                          .values = (const double *[]){&c->binding, &c->sets_differ},
-                          .panel_titles = titles,
-                          .y_up = true,
-                          .scale = {.hi = 1, .label = "share of (prompt, layer)", .decimals = 2},
-                          .missing = "no prompts"});
-    figure_end(v, say("binding-%s-b%zu", run->in.tag, number),
-               "Share of (prompt, layer) of a cell's prompts, held-out ones included.");
+    figure_heat(v,
+                .text = {say("%s: where the gate can act, by risk cell, budget %s", run->in.title,
+                             say_budget(o->budget)),
+                         "entropy bin", "perplexity bin"},
+                .grid = {P, E, sizeof *c, P * sizeof *c, 2},
+                .values = (const double *[]){&c->binding, &c->sets_differ}, .panel_titles = titles,
+                .y_up = true,
+                .scale = {.hi = 1, .label = "share of (prompt, layer)", .decimals = 2},
+                .missing = "no prompts");
+    figure_end(v, "Share of (prompt, layer) of a cell's prompts, held-out ones included.",
+               "binding-%s-b%zu", run->in.tag, number);
 }
 
 /* ---- verdict ---- */
@@ -111,8 +106,8 @@ void run_findings(const report_numbers *n, view *v) {
         const char *shares = "", *title = run->in.title;
         EACH(budget_numbers, o, run->budgets, run->n_budgets) {
             if (o->alive < 0) {
-                finding(v, NULL,
-                        say("%s has no thresholds: every layer keeps its whole budget.", title));
+                finding(v, NULL, "%s has no thresholds: every layer keeps its whole budget.",
+                        title);
                 break;
             }
             shares = say("%s%s%s at budget %s", shares, *shares ? ", " : "",
@@ -120,15 +115,13 @@ void run_findings(const report_numbers *n, view *v) {
         }
         if (*shares) {
             finding(v, NULL,
-                    say("In %s the gate can change what is kept on this share of (prompt, layer): "
-                        "%s.",
-                        title, shares));
+                    "In %s the gate can change what is kept on this share of (prompt, layer): %s.",
+                    title, shares);
         }
         EACH(budget_numbers, o, run->budgets, run->n_budgets) {
             if (o->alive == 0) {
-                finding(v, NULL,
-                        say("%s: at budget %s the gate is not alive: %s.", title,
-                            say_budget(o->budget), o->advice ? o->advice : ""));
+                finding(v, NULL, "%s: at budget %s the gate is not alive: %s.", title,
+                        say_budget(o->budget), o->advice ? o->advice : "");
             }
         }
     }
@@ -138,11 +131,11 @@ void run_findings(const report_numbers *n, view *v) {
 
 /* Budget by budget: does the gate act, in how many cells, and what its choices rest on: a row for
  * each table whose gate was fitted from the run. */
-static void alive_rows(ckvc_buffer *b, const budget_numbers *o) {
+static void alive_rows(view *v, const budget_numbers *o) {
     for (size_t k = 0; k == 0 || k < o->n_choices; k++) {
         const rests *r = &(k ? &o->choices[k] : &o->first)->all;
         const bool any = o->n_choices > 0;
-        html_row(b, "llrrrlrrrr", k ? " " : o->run, k ? "" : say_budget(o->budget),
+        html_row(page(v), "llrrrlrrrr", k ? " " : o->run, k ? "" : say_budget(o->budget),
                  k ? "" : say_share(o->all.binding), k ? "" : say_share(o->all.sets_differ),
                  k ? "" : say("%zu of %zu", o->cells_alive, o->cells_occupied),
                  any ? o->choices[k].title : "", any ? say_fixed(r->supported, 0) : "",
@@ -152,12 +145,12 @@ static void alive_rows(ckvc_buffer *b, const budget_numbers *o) {
 }
 
 /* What the thresholds rest on, by risk cell: every one with choices. */
-static void cell_rows(ckvc_buffer *b, const budget_numbers *o) {
+static void cell_rows(view *v, const budget_numbers *o) {
     EACH(gate_choices, c, o->choices, o->n_choices) {
         EACH(binding_numbers, of, o->cells, o->n_entropy * o->n_perplexity) {
             const rests *r = &c->cells[of - o->cells];
             if (!(r->supported > 0)) { continue; }
-            html_row(b, "lllrrrrrrrr", c->title, o->tag, say_budget(o->budget),
+            html_row(page(v), "lllrrrrrrrr", c->title, o->tag, say_budget(o->budget),
                      say("%.0f", of->entropy), say("%.0f", of->perplexity), say_share(of->binding),
                      say_share(of->sets_differ), say("%.0f", r->supported), say("%.0f", r->by_loss),
                      say("%.0f", r->by_penalty), say("%.0f", r->loss_flat));
@@ -166,10 +159,10 @@ static void cell_rows(ckvc_buffer *b, const budget_numbers *o) {
 }
 
 /* The tokens that are kept, by source. */
-static void kept_rows(ckvc_buffer *b, const budget_numbers *o) {
+static void kept_rows(view *v, const budget_numbers *o) {
     for (size_t s = 0; s <= (o->n_sources > 1 ? o->n_sources : 0); s++) {
         const binding_numbers *of = s ? &o->sources[s - 1] : &o->all;
-        html_row(b, "lllrrrrrr", s ? " " : o->run, s ? "" : say_budget(o->budget),
+        html_row(page(v), "lllrrrrrr", s ? " " : o->run, s ? "" : say_budget(o->budget),
                  s == 0        ? "all"
                  : *of->source ? of->source
                                : "(no source)",
@@ -180,32 +173,28 @@ static void kept_rows(ckvc_buffer *b, const budget_numbers *o) {
 }
 
 /* Rows of every budget of every run. */
-static void all_rows(const report_numbers *n, ckvc_buffer *b,
-                     void (*rows)(ckvc_buffer *b, const budget_numbers *o)) {
+static void all_rows(const report_numbers *n, view *v,
+                     void (*rows)(view *v, const budget_numbers *o)) {
     EACH(run_numbers, run, n->runs, n->n_runs) {
-        EACH(budget_numbers, o, run->budgets, run->n_budgets) { rows(b, o); }
+        EACH(budget_numbers, o, run->budgets, run->n_budgets) { rows(v, o); }
     }
 }
 
 /* What is the matter with a gate. */
-static void note(ckvc_buffer *b, const budget_numbers *o) {
+static void note(view *v, const budget_numbers *o) {
     if (o->alive < 0) {
-        html_paragraph(b, "note",
-                       "%s: at budget %s no thresholds are in use (--operator no-threshold).",
-                       o->run, say_budget(o->budget));
+        page_note(v, "%s: at budget %s no thresholds are in use (--operator no-threshold).", o->run,
+                  say_budget(o->budget));
     } else if (o->alive == 0) {
-        html_paragraph(b, "warn", "%s: at budget %s the gate is not alive: %s.", o->run,
-                       say_budget(o->budget), o->advice ? o->advice : "");
+        page_warn(v, "%s: at budget %s the gate is not alive: %s.", o->run, say_budget(o->budget),
+                  o->advice ? o->advice : "");
     }
 }
 
 void binding_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     size_t budgets = 0, choices = 0;
-    if (n->n_runs == 0) { return; }
-    html_section_begin(b, "binding", "Can the gate act?");
-    html_paragraph(
-        b, NULL,
+    page_text(
+        v,
         "A threshold matters only where fewer candidates than the budget pass it. Binding: even "
         "the highest threshold of the grid leaves fewer candidates than the budget. Sets differ: "
         "some two thresholds keep different tokens. Elsewhere every threshold keeps the same set "
@@ -213,19 +202,19 @@ void binding_section(const report_numbers *n, view *v) {
         "on %.0f%% of (prompt, layer) or more. By the loss: thresholds that the loss alone would "
         "choose, too. Measured under the tables in force during the run, hold-out included.",
         100 * GATE_ALIVE_SHARE);
-    all_rows(n, b, note);
+    all_rows(n, v, note);
     EACH(run_numbers, run, n->runs, n->n_runs) {
         budgets += run->n_budgets;
         EACH(budget_numbers, o, run->budgets, run->n_budgets) { choices += o->n_choices; }
     }
     if (budgets) {
-        html_table_begin(b, NULL);
-        html_heads(b, "llrrrlrrrr", "run", "budget", "binding", "sets differ", "cells alive",
+        html_table_begin(page(v), NULL);
+        html_heads(page(v), "llrrrlrrrr", "run", "budget", "binding", "sets differ", "cells alive",
                    "thresholds of", "choices", "by the loss", "by the penalty", "the loss is flat");
-        all_rows(n, b, alive_rows);
-        html_table_end(b);
+        all_rows(n, v, alive_rows);
+        page_table_end(v);
     } else {
-        html_paragraph(b, "note", "The runs hold a scan alone: nothing was kept yet.");
+        page_note(v, "The runs hold a scan alone: nothing was kept yet.");
     }
     EACH(run_numbers, run, n->runs, n->n_runs) {
         if (run->n_budgets) { draw_budgets(v, run); }
@@ -234,25 +223,23 @@ void binding_section(const report_numbers *n, view *v) {
             draw_cells(v, run, &run->budgets[k], k + 1);
         }
     }
-    figures_end(v);
     if (choices) {
-        html_details_begin(b, "What the thresholds rest on, by risk cell (layers counted)");
-        html_table_begin(b, NULL);
-        html_heads(b, "lllrrrrrrrr", "thresholds of", "run", "budget", "entropy bin",
+        page_fold(v, "What the thresholds rest on, by risk cell (layers counted)");
+        html_table_begin(page(v), NULL);
+        html_heads(page(v), "lllrrrrrrrr", "thresholds of", "run", "budget", "entropy bin",
                    "perplexity bin", "binding", "sets differ", "choices", "by the loss",
                    "by the penalty", "the loss is flat");
-        all_rows(n, b, cell_rows);
-        html_table_end(b);
-        html_details_end(b);
+        all_rows(n, v, cell_rows);
+        page_table_end(v);
+        page_fold_end(v);
     }
     if (budgets) {
-        html_details_begin(b, "Tokens kept, by source");
-        html_table_begin(b, NULL);
-        html_heads(b, "lllrrrrrr", "run", "budget", "prompts from", "(prompt, layer)", "binding",
-                   "sets differ", "kept/layer", "allowed", "of them in window");
-        all_rows(n, b, kept_rows);
-        html_table_end(b);
-        html_details_end(b);
+        page_fold(v, "Tokens kept, by source");
+        html_table_begin(page(v), NULL);
+        html_heads(page(v), "lllrrrrrr", "run", "budget", "prompts from", "(prompt, layer)",
+                   "binding", "sets differ", "kept/layer", "allowed", "of them in window");
+        all_rows(n, v, kept_rows);
+        page_table_end(v);
+        page_fold_end(v);
     }
-    html_section_end(b);
 }

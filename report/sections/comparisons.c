@@ -136,49 +136,49 @@ static const difference *part_like(const comparison *c, const difference *like) 
 }
 
 /* A row for each kind, or each source, in the order of the first table that has it. */
-static void where_rows(ckvc_buffer *b, const gains *g, bool kinds) {
+static void where_rows(view *v, const gains *g, bool kinds) {
     for (size_t i = 0; i < g->n; i++) {
         EACH(difference, part, g->of[i]->kinds, g->of[i]->n_kinds + g->of[i]->n_sources) {
             bool said = kinds != (part->kind != NULL);
             for (size_t e = 0; e < i; e++) { said |= part_like(g->of[e], part) != NULL; }
             if (said) { continue; }
-            html_row_begin(b);
-            html_cell(b, 'n', "%s", difference_part(part));
+            html_row_begin(page(v));
+            html_cell(page(v), 'n', "%s", difference_part(part));
             for (size_t e = 0; e < g->n; e++) {
                 const difference *of = part_like(g->of[e], part);
-                html_cell(b, 'r', "%s", of ? where_of(of, difference_part_decided(of)) : "");
+                html_cell(page(v), 'r', "%s", of ? where_of(of, difference_part_decided(of)) : "");
             }
-            html_row_end(b);
+            html_row_end(page(v));
         }
     }
 }
 
-static void where_table(const report_numbers *n, ckvc_buffer *b) {
+static void where_table(const report_numbers *n, view *v) {
     const gains g = gains_of(n);
     if (g.parts == 0) { return; }
-    html_table_begin(b, "Where the gain is, at equal tokens kept where there is a matched control: "
-                        "nats/token (95% interval)");
-    html_head(b, 0, "prompts");
+    html_table_begin(page(v), "Where the gain is, at equal tokens kept where there is a matched "
+                              "control: nats/token (95% interval)");
+    html_head(page(v), 0, "prompts");
     for (size_t i = 0; i < g.n; i++) {
-        html_head(b, 'r', "%s, %s%s", g.of[i]->of.title, say_budget(g.of[i]->of.budget),
+        html_head(page(v), 'r', "%s, %s%s", g.of[i]->of.title, say_budget(g.of[i]->of.budget),
                   g.of[i]->base.kind == SCORE_MATCHED ? "" : ", against plain identity");
     }
-    html_table_body(b);
+    html_table_body(page(v));
     for (int median = 0; median < 2; median++) {
-        html_row_begin(b);
-        html_cell(b, 'n', median ? "median prompt" : "all");
+        html_row_begin(page(v));
+        html_cell(page(v), 'n', median ? "median prompt" : "all");
         for (size_t i = 0; i < g.n; i++) {
             const difference *all = &g.of[i]->all;
-            html_cell(b, 'r', "%s",
+            html_cell(page(v), 'r', "%s",
                       median ? say_signed(all->median, 4) : where_of(all, difference_decided(all)));
         }
-        html_row_end(b);
+        html_row_end(page(v));
     }
-    where_rows(b, &g, true);
-    where_rows(b, &g, false);
-    html_table_end(b);
-    html_paragraph(
-        b, "note",
+    where_rows(v, &g, true);
+    where_rows(v, &g, false);
+    page_table_end(v);
+    page_note(
+        v,
         "A part is called better or worse from %d prompts on. Intervals of parts are not corrected "
         "for the number of parts: of twenty without a difference, one is expected to look decided.",
         PART_MIN);
@@ -256,23 +256,19 @@ static void draw_reward(const report_numbers *n, view *v, const score_series *li
          * pictures of who does best. */
         series += !score_is_control(c->of.kind);
     }
-    chart_intervals(&v->s,
-                    &(chart_interval_spec){
-                        .title = say("Reward on held-out prompts against identity, budget %s",
-                                     say_budget(like->budget)),
-                        .x_label = "difference of mean reward, nats per token (right is better)",
-                        .undefined = SAY_UNDEFINED,
-                        .below = "worse than identity",
-                        .above = "better than identity",
-                        .n = k,
-                        .rows = rows});
-    figure_end(
-        v, say("reward-%zu", number),
-        "Paired by prompt; bars are 95% t intervals of the mean difference, the table held fixed. "
-        "Each row says how many tokens per layer were kept, and by its base: a gain counts only "
-        "where these are equal (≠: not within 2%). Parts of a table's prompts are against identity "
-        "at the threshold that keeps as many (matched) where that was scored, else against plain "
-        "identity.");
+    figure_intervals(v,
+                     .title = say("Reward on held-out prompts against identity, budget %s",
+                                  say_budget(like->budget)),
+                     .x_label = "difference of mean reward, nats per token (right is better)",
+                     .undefined = SAY_UNDEFINED, .below = "worse than identity",
+                     .above = "better than identity", .n = k, .rows = rows);
+    figure_end(v,
+               "Paired by prompt; bars are 95% t intervals of the mean difference, the table held "
+               "fixed. Each row says how many tokens per layer were kept, and by its base: a gain "
+               "counts only where these are equal (≠: not within 2%). Parts of a table's prompts "
+               "are against identity at the threshold that keeps as many (matched) where that was "
+               "scored, else against plain identity.",
+               "reward-%zu", number);
 }
 
 static void draw_reward_kept(const report_numbers *n, view *v, const score_series *like,
@@ -296,19 +292,15 @@ static void draw_reward_kept(const report_numbers *n, view *v, const score_serie
         csv_text(&v->csv, c->of.title);
         csv_numbers(&v->csv, (double[]){of->kept, of->d.mean, of->d.lo, of->d.hi}, 4);
     }
-    chart_scatter(&v->s,
-                  &(chart_scatter_spec){.text = {say("What is gained and what it costs, budget %s",
-                                                     say_budget(like->budget)),
-                                                 "tokens kept per layer, mean over prompts",
-                                                 "reward against identity, nats/token"},
-                                        .n = k,
-                                        .n_series = k,
-                                        .points = points,
-                                        .series = names,
-                                        .zero_line = true});
-    figure_end(v, say("reward-kept-%zu", number),
+    figure_scatter(
+        v,
+        .text = {say("What is gained and what it costs, budget %s", say_budget(like->budget)),
+                 "tokens kept per layer, mean over prompts", "reward against identity, nats/token"},
+        .n = k, .n_series = k, .points = points, .series = names, .zero_line = true);
+    figure_end(v,
                "Up is better, left is cheaper. A policy to the upper right of identity may have "
-               "bought its reward with tokens.");
+               "bought its reward with tokens.",
+               "reward-kept-%zu", number);
 }
 
 static void draw_scores(const report_numbers *n, view *v) {
@@ -323,22 +315,20 @@ static void draw_scores(const report_numbers *n, view *v) {
         draw_reward(n, v, &c->of, ++number);
         draw_reward_kept(n, v, &c->of, number);
     }
-    figures_end(v);
 }
 
 /* ---- tables ---- */
 
-static void overall_table(ckvc_buffer *b, const comparison_list *list, const char *caption) {
+static void overall_table(view *v, const comparison_list *list, const char *caption) {
     if (list->n == 0) { return; }
-    columns_table_begin(b, caption, overall_columns);
+    page_table_begin(v, caption, overall_columns);
     EACH(comparison, c, list->of, list->n) {
         if (c == list->of || !series_alike(&c->of, &c[-1].of)) {
-            html_group(b, columns_on_page(overall_columns), "%s, budget %s", c->of.title,
-                       say_budget(c->of.budget));
+            page_group(v, overall_columns, "%s, budget %s", c->of.title, say_budget(c->of.budget));
         }
-        columns_row(b, overall_columns, c);
+        page_row(v, overall_columns, c);
     }
-    html_table_end(b);
+    page_table_end(v);
 }
 
 static size_t parts_of(const comparison *c) { return c->n_kinds + c->n_sources + c->n_lengths; }
@@ -349,16 +339,16 @@ static size_t parts_in(const comparison_list *list) {
     return parts;
 }
 
-static void parts_table(ckvc_buffer *b, const comparison_list *list, const char *caption) {
+static void parts_table(view *v, const comparison_list *list, const char *caption) {
     if (parts_in(list) == 0) { return; }
-    columns_table_begin(b, caption, part_columns);
+    page_table_begin(v, caption, part_columns);
     EACH(comparison, c, list->of, list->n) {
         if (parts_of(c) == 0) { continue; }
-        html_group(b, columns_on_page(part_columns), "%s against %s, budget %s", c->of.title,
-                   c->base.title, say_budget(c->of.budget));
-        columns_rows(b, part_columns, c->kinds, parts_of(c));
+        page_group(v, part_columns, "%s against %s, budget %s", c->of.title, c->base.title,
+                   say_budget(c->of.budget));
+        page_rows(v, part_columns, c->kinds, parts_of(c));
     }
-    html_table_end(b);
+    page_table_end(v);
 }
 
 /* The one comparison of a series in a list; *n how many there are. */
@@ -379,12 +369,12 @@ static const char *only_text(const difference *of, size_t n) {
 }
 
 /* Every policy against identity and against the control that keeps as many tokens as a table. */
-static void policies_table(const report_numbers *n, ckvc_buffer *b) {
+static void policies_table(const report_numbers *n, view *v) {
     const score_numbers *s = &n->scores;
     if (s->lists[AGAINST_IDENTITY].n + s->lists[AGAINST_MATCHED].n == 0) { return; }
-    html_details_begin(b, "Every policy on the same prompts");
-    html_table_begin(b, NULL);
-    html_heads(b, "lrrrrrr", "policy", "budget", "n", "kept/layer", "reward",
+    page_fold(v, "Every policy on the same prompts");
+    html_table_begin(page(v), NULL);
+    html_heads(page(v), "lrrrrrr", "policy", "budget", "n", "kept/layer", "reward",
                "against identity (95% interval)", "against matched (95% interval)");
     EACH(score_series, of, s->series, s->n_series) {
         size_t n_identity, n_matched;
@@ -392,12 +382,12 @@ static void policies_table(const report_numbers *n, ckvc_buffer *b) {
                          *matched = only_of(&s->lists[AGAINST_MATCHED], of, &n_matched),
                          *any = identity ? identity : matched;
         if (!any) { continue; /* alone in its setting */ }
-        html_row(b, "lrrrrrr", of->title, say_budget(of->budget), say("%zu", any->n),
+        html_row(page(v), "lrrrrrr", of->title, say_budget(of->budget), say("%zu", any->n),
                  say_fixed(any->kept, 1), say_fixed(any->reward, 4),
                  only_text(identity, n_identity), only_text(matched, n_matched));
     }
-    html_table_end(b);
-    html_details_end(b);
+    page_table_end(v);
+    page_fold_end(v);
 }
 
 void comparison_tables(const report_numbers *n, view *v) {
@@ -418,19 +408,18 @@ void comparison_tables(const report_numbers *n, view *v) {
         [AGAINST_MATCHED] = {NULL, "Against matched controls"},
         [AGAINST_IDENTITY] = {NULL, "Against identity (every weight 1.0, every threshold 0.90)"},
     };
-    ckvc_buffer *b = &v->html;
     size_t parts = 0;
-    where_table(n, b);
+    where_table(n, v);
     draw_scores(n, v);
     for (size_t k = 0; k < SCORE_LISTS; k++) {
-        if (tables[k].caption) { overall_table(b, &n->scores.lists[k], tables[k].caption); }
+        if (tables[k].caption) { overall_table(v, &n->scores.lists[k], tables[k].caption); }
         parts += parts_in(&n->scores.lists[k]);
     }
-    policies_table(n, b);
+    policies_table(n, v);
     if (parts == 0) { return; }
-    html_details_begin(b, "By source and by length of the prompt (thirds)");
+    page_fold(v, "By source and by length of the prompt (thirds)");
     for (size_t k = 0; k < SCORE_LISTS; k++) {
-        parts_table(b, &n->scores.lists[k], tables[k].parts);
+        parts_table(v, &n->scores.lists[k], tables[k].parts);
     }
-    html_details_end(b);
+    page_fold_end(v);
 }

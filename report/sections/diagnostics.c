@@ -79,14 +79,12 @@ static void draw_prompts(const report_numbers *n, view *v, const utility_numbers
     }
     figure_begin(v, "share_of_prompts,alpha_median,alpha_95,alpha_largest");
     for (size_t i = 0; i < o->n; i++) { csv_numbers(&v->csv, rows + i * FIELDS, FIELDS); }
-    chart_curves(&v->s,
-                 (chart_text){say("Scores α by prompt, model %.12s", o->model),
-                              "prompts, from the lowest, per cent", "α (mean over positions is 1)"},
-                 curves, CURVES, CHART_Y_LOG);
-    figure_end(
-        v, say("scores-prompts-%zu", number),
-        "Flat curves: the score is distributed alike in all prompts. Each curve is sorted on its "
-        "own.");
+    figure_curves(v, curves, CURVES, CHART_Y_LOG, say("Scores α by prompt, model %.12s", o->model),
+                  "prompts, from the lowest, per cent", "α (mean over positions is 1)");
+    figure_end(v,
+               "Flat curves: the score is distributed alike in all prompts. Each curve is sorted "
+               "on its own.",
+               "scores-prompts-%zu", number);
 }
 
 static void draw_heads(view *v, const utility_numbers *o, size_t number) {
@@ -99,19 +97,17 @@ static void draw_heads(view *v, const utility_numbers *o, size_t number) {
         lo = fmin(lo, values[i]);
         hi = fmax(hi, values[i]);
     }
-    chart_heat(
-        &v->s,
-        &(chart_heat_spec){
-            .text = {say("Spread of utility scores by head, model %.12s", o->model), "KV head",
-                     "layer"},
-            .grid = {o->n_layers, o->n_heads, o->n_heads * sizeof *values, sizeof *values, 1},
-            .values = &values,
-            .scale = {"ln(95% quantile / median) of α·ρ over positions", 2, lo, hi, 0, false},
-            .missing = "undefined"});
-    figure_end(
-        v, say("scores-heads-%zu", number),
-        "Mean over prompts. A head of wide range decides the maximum over heads more often at "
-        "equal weights.");
+    figure_heat(v,
+                .text = {say("Spread of utility scores by head, model %.12s", o->model), "KV head",
+                         "layer"},
+                .grid = {o->n_layers, o->n_heads, o->n_heads * sizeof *values, sizeof *values, 1},
+                .values = &values,
+                .scale = {"ln(95% quantile / median) of α·ρ over positions", 2, lo, hi, 0, false},
+                .missing = "undefined");
+    figure_end(v,
+               "Mean over prompts. A head of wide range decides the maximum over heads more often "
+               "at equal weights.",
+               "scores-heads-%zu", number);
 }
 
 static void draw_cells(view *v, const damage_numbers *o, size_t number) {
@@ -122,23 +118,18 @@ static void draw_cells(view *v, const damage_numbers *o, size_t number) {
         lo = fmin(lo, o->cells[i].damage);
         hi = fmax(hi, o->cells[i].damage);
     }
-    figure_begin(v, NULL);
-    csv_table(&v->csv, cell_columns, o->cells, o->n_cells * o->n_cells);
-    chart_heat(
-        &v->s,
-        &(chart_heat_spec){
-            .text = {say("Damage by risk: %s, budget %s", o->of.title, say_budget(o->of.budget)),
-                     "attention entropy, quarters of these prompts", "perplexity, quarters"},
-            .grid = {o->n_cells, o->n_cells, sizeof *o->cells, o->n_cells * sizeof *o->cells, 1},
-            .values = &values,
-            .row_names = names,
-            .col_names = names,
-            .y_up = true,
-            .scale = {"mean damage, nats per token", 3, lo, hi, 0, false},
-            .missing = "no prompts"});
-    figure_end(v, say("damage-%zu", number),
+    figure_table(v, cell_columns, o->cells, o->n_cells * o->n_cells);
+    figure_heat(
+        v,
+        .text = {say("Damage by risk: %s, budget %s", o->of.title, say_budget(o->of.budget)),
+                 "attention entropy, quarters of these prompts", "perplexity, quarters"},
+        .grid = {o->n_cells, o->n_cells, sizeof *o->cells, o->n_cells * sizeof *o->cells, 1},
+        .values = &values, .row_names = names, .col_names = names, .y_up = true,
+        .scale = {"mean damage, nats per token", 3, lo, hi, 0, false}, .missing = "no prompts");
+    figure_end(v,
                "Mean rise of the continuation's loss when every prompt is compressed alike. If the "
-               "risks told who is hurt, damage would rise to the upper right.");
+               "risks told who is hurt, damage would rise to the upper right.",
+               "damage-%zu", number);
 }
 
 static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o, size_t number) {
@@ -152,124 +143,105 @@ static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o
         points[p->worst ? high++ : low++] =
             (chart_point){p->r_struct, p->r_sem, NAN, NAN, p->worst ? 5 : 3, p->worst, tip};
     }
-    figure_begin(v, NULL);
-    csv_table(&v->csv, prompt_columns, o->prompts, o->n);
-    chart_scatter(&v->s, &(chart_scatter_spec){.text = {say("The worst tenth: %s, budget %s",
-                                                            o->of.title, say_budget(o->of.budget)),
-                                                        "attention entropy R_struct, nats",
-                                                        "window perplexity R_sem"},
-                                               .n = o->n,
-                                               .n_series = 2,
-                                               .points = points,
-                                               .series = names,
-                                               .x_lines = &o->edges_entropy[RISK_EDGES / 2],
-                                               .y_lines = &o->edges_perplexity[RISK_EDGES / 2],
-                                               .n_x_lines = 1,
-                                               .n_y_lines = 1});
-    figure_end(v, say("damage-worst-%zu", number),
-               "Dashed lines are the medians; low risk is the lower left quarter of the plane.");
+    figure_table(v, prompt_columns, o->prompts, o->n);
+    figure_scatter(
+        v,
+        .text = {say("The worst tenth: %s, budget %s", o->of.title, say_budget(o->of.budget)),
+                 "attention entropy R_struct, nats", "window perplexity R_sem"},
+        .n = o->n, .n_series = 2, .points = points, .series = names,
+        .x_lines = &o->edges_entropy[RISK_EDGES / 2],
+        .y_lines = &o->edges_perplexity[RISK_EDGES / 2], .n_x_lines = 1, .n_y_lines = 1);
+    figure_end(v, "Dashed lines are the medians; low risk is the lower left quarter of the plane.",
+               "damage-worst-%zu", number);
 }
 
 /* ---- page ---- */
 
-static void utilities_part(const report_numbers *n, ckvc_buffer *b) {
+static void utilities_part(const report_numbers *n, view *v) {
     if (n->n_utilities == 0) {
-        html_paragraph(b, "note",
-                       "How scores are distributed by prompt and head is not known: no score file "
-                       "was made with --utilities.");
+        page_note(v, "How scores are distributed by prompt and head is not known: no score file "
+                     "was made with --utilities.");
         return;
     }
-    html_heading(b, 3, "Utility scores by prompt and head");
-    html_paragraph(
-        b, NULL,
-        "The paper's premise is that heads differ alike in all prompts. The spread of a head's "
-        "scores in a prompt is ln(95%% quantile / median) of α\u00B7ρ over positions; its variance "
-        "is split into what the head alone says, what the prompt alone says, and what neither "
-        "does.");
-    columns_table(b, NULL, utility_columns, n->utilities, n->n_utilities);
+    html_heading(page(v), 3, "Utility scores by prompt and head");
+    page_text(v, "The paper's premise is that heads differ alike in all prompts. The spread of a "
+                 "head's scores in a prompt is ln(95%% quantile / median) of α\u00B7ρ over "
+                 "positions; its variance is split into what the head alone says, what the prompt "
+                 "alone says, and what neither does.");
+    page_table(v, NULL, utility_columns, n->utilities, n->n_utilities);
 }
 
-static void peaks_part(const report_numbers *n, ckvc_buffer *b) {
+static void peaks_part(const report_numbers *n, view *v) {
     if (n->n_peaks == 0) { return; }
-    html_heading(b, 3, "Have the compiled weights two peaks?");
-    html_paragraph(
-        b, NULL,
-        "The paper reads two kinds of heads from a histogram with two peaks. Hartigan's dip test "
-        "asks whether one peak would do: p is the share of samples drawn evenly from the same grid "
-        "whose dip is as large. Sarle's coefficient is 0.56 for an even spread, more points to two "
-        "peaks or a long tail.");
-    columns_table(b, NULL, peaks_columns, n->peaks, n->n_peaks);
-    html_paragraph(
-        b, "note",
+    html_heading(page(v), 3, "Have the compiled weights two peaks?");
+    page_text(v, "The paper reads two kinds of heads from a histogram with two peaks. Hartigan's "
+                 "dip test asks whether one peak would do: p is the share of samples drawn evenly "
+                 "from the same grid whose dip is as large. Sarle's coefficient is 0.56 for an "
+                 "even spread, more points to two peaks or a long tail.");
+    page_table(v, NULL, peaks_columns, n->peaks, n->n_peaks);
+    page_note(
+        v,
         "Two peaks are no proof of two kinds of heads: where reward rises or falls along the grid, "
         "the best action is an end of it, and weights pile up at both ends whatever the heads do.");
 }
 
 /* The correlations of one risk: ranks alone, given T, given both; values given T
  * (diagnostic_numbers.c has the order). */
-static void correlation_row(ckvc_buffer *b, const damage_correlation *of, const char *risk) {
+static void correlation_row(view *v, const damage_correlation *of, const char *risk) {
     static const size_t shown[] = {0, 2, 4, 3};
-    html_row_begin(b);
-    html_cell(b, 'l', "%s", risk);
+    html_row_begin(page(v));
+    html_cell(page(v), 'l', "%s", risk);
     for (size_t k = 0; k < sizeof shown / sizeof *shown; k++) {
         const partial_result *r = &of[shown[k]].r;
-        html_cell(b, 'r', "%s", say_interval(r->r, r->lo, r->hi, 2));
+        html_cell(page(v), 'r', "%s", say_interval(r->r, r->lo, r->hi, 2));
     }
-    html_row_end(b);
+    html_row_end(page(v));
 }
 
-static void damage_part(const report_numbers *n, ckvc_buffer *b) {
+static void damage_part(const report_numbers *n, view *v) {
     bool flat = false;
     if (n->n_damages == 0) {
-        html_paragraph(b, "note",
-                       "Damage by risk is not known: it takes scores of the policy window, "
-                       "no-threshold or identity on at least 10 prompts.");
+        page_note(v, "Damage by risk is not known: it takes scores of the policy window, "
+                     "no-threshold or identity on at least 10 prompts.");
         return;
     }
-    html_heading(b, 3, "Damage of a fixed policy by risk");
-    html_paragraph(
-        b, NULL,
-        "Damage is the rise of the continuation's mean loss, in nats per token, when every prompt "
-        "is compressed by the same rule (the paper's fixed Top-k: the policy window where it was "
-        "scored, else a table's no-threshold, else identity). The entropy of a longer prompt is "
-        "larger by itself, so its relation with damage is also given at equal length: partial "
-        "correlations given T, of ranks and of values, with 95%% intervals over resampled "
-        "prompts.");
-    html_table_begin(b, "Damage against risk");
-    html_heads(b, "lrrrr", "policy and risk", "ranks, alone", "ranks, given T",
+    html_heading(page(v), 3, "Damage of a fixed policy by risk");
+    page_text(v, "Damage is the rise of the continuation's mean loss, in nats per token, when "
+                 "every prompt is compressed by the same rule (the paper's fixed Top-k: the policy "
+                 "window where it was scored, else a table's no-threshold, else identity). The "
+                 "entropy of a longer prompt is larger by itself, so its relation with damage is "
+                 "also given at equal length: partial correlations given T, of ranks and of "
+                 "values, with 95%% intervals over resampled prompts.");
+    html_table_begin(page(v), "Damage against risk");
+    html_heads(page(v), "lrrrr", "policy and risk", "ranks, alone", "ranks, given T",
                "ranks, given T and the other risk", "values, given T");
     EACH(damage_numbers, o, n->damages, n->n_damages) {
         const damage_correlation *second = o->correlations + CORRELATIONS / 2;
-        html_group(b, 5, "%s, budget %s, C = %u, model %.12s, %zu prompts", o->of.title,
+        html_group(page(v), 5, "%s, budget %s, C = %u, model %.12s, %zu prompts", o->of.title,
                    say_budget(o->of.budget), o->of.continuation, o->of.model, o->n);
-        correlation_row(b, o->correlations, "attention entropy R_struct");
-        correlation_row(b, second, "perplexity R_sem");
+        correlation_row(v, o->correlations, "attention entropy R_struct");
+        correlation_row(v, second, "perplexity R_sem");
         flat |= o->correlations[2].r.n_controls == 0 || second[2].r.n_controls == 0;
     }
-    html_table_end(b);
+    page_table_end(v);
     if (flat) {
-        html_paragraph(
-            b, "note",
-            "Where all prompts have the same length, T says nothing and the columns agree.");
+        page_note(v,
+                  "Where all prompts have the same length, T says nothing and the columns agree.");
     }
-    html_heading(b, 3, "Where is the worst tenth?");
-    html_paragraph(
-        b, NULL,
-        "The paper states that fewer than 8%% of failures lie outside the two risks, without "
-        "saying what counts as either. Here: the tenth of the prompts with the largest damage, and "
-        "low risk is both risks below their medians over the same prompts. If damage had nothing "
-        "to do with the risks, the share would be that of low risk among all prompts.");
-    columns_table(b, NULL, damage_columns, n->damages, n->n_damages);
+    html_heading(page(v), 3, "Where is the worst tenth?");
+    page_text(
+        v, "The paper states that fewer than 8%% of failures lie outside the two risks, without "
+           "saying what counts as either. Here: the tenth of the prompts with the largest damage, "
+           "and low risk is both risks below their medians over the same prompts. If damage had "
+           "nothing to do with the risks, the share would be that of low risk among all prompts.");
+    page_table(v, NULL, damage_columns, n->damages, n->n_damages);
 }
 
 void diagnostics_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     const bool scored = n->in->scores.n_files > 0;
-    if (!scored && n->n_tables == 0) { return; }
-    html_section_begin(b, "diagnostics", "The paper's diagnostics");
-    if (scored) { utilities_part(n, b); }
-    peaks_part(n, b);
-    if (scored) { damage_part(n, b); }
+    if (scored) { utilities_part(n, v); }
+    peaks_part(n, v);
+    if (scored) { damage_part(n, v); }
     for (size_t i = 0; i < n->n_utilities; i++) {
         draw_prompts(n, v, &n->utilities[i], i + 1);
         draw_heads(v, &n->utilities[i], i + 1);
@@ -278,6 +250,4 @@ void diagnostics_section(const report_numbers *n, view *v) {
         draw_cells(v, &n->damages[i], i + 1);
         draw_worst(n, v, &n->damages[i], i + 1);
     }
-    figures_end(v);
-    html_section_end(b);
 }

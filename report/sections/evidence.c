@@ -49,16 +49,15 @@ static void draw_actions(view *v, const table_numbers *t, const side_evidence *e
     const int neutral = side_neutral(&e->side);
     figure_begin(v, weight ? "weight,records,chosen" : "tau,records,chosen");
     EACH(action_count, row, a, e->n_actions) { csv_row(&v->csv, action_columns, row); }
-    chart_bars(&v->s, &(chart_bars_spec){
-                          .text = {say("%s: %s actions logged and chosen", t->title, e->name),
-                                   weight ? "head weight" : "threshold τ", "per cent"},
-                          .rows = {e->n_actions, sizeof *a, &a->action},
-                          .values = {&a->logged_share, &a->chosen_share},
-                          .series = {"share of records", "share of choices"},
-                          .mark = (size_t)(neutral + 1),
-                          .mark_label = neutral < 0 ? NULL : say("%g = start", a[neutral].action)});
-    figure_end(v, say("actions-%s-%s", e->name, t->tag),
-               "Even blue bars mean balanced logging: then counts cannot decide the choice.");
+    figure_bars(v,
+                .text = {say("%s: %s actions logged and chosen", t->title, e->name),
+                         weight ? "head weight" : "threshold τ", "per cent"},
+                .rows = {e->n_actions, sizeof *a, &a->action},
+                .values = {&a->logged_share, &a->chosen_share},
+                .series = {"share of records", "share of choices"}, .mark = (size_t)(neutral + 1),
+                .mark_label = neutral < 0 ? NULL : say("%g = start", a[neutral].action));
+    figure_end(v, "Even blue bars mean balanced logging: then counts cannot decide the choice.",
+               "actions-%s-%s", e->name, t->tag);
 }
 
 static void draw_records(const report_numbers *n, view *v, const table_numbers *t,
@@ -76,42 +75,37 @@ static void draw_records(const report_numbers *n, view *v, const table_numbers *
     map.zero_is_blank = true;
     map.missing = "no records";
     chart_heat(&v->s, &map);
-    figure_end(v, say("records-%s-%s-b%zu", e->name, t->tag, b + 1),
-               head
-                   ? "Each record is one prompt tried with one weight for this head."
-                   : "Each record is one prompt of this risk cell tried with one threshold in this "
-                     "layer.");
+    figure_end(
+        v,
+        head
+            ? "Each record is one prompt tried with one weight for this head."
+            : "Each record is one prompt of this risk cell tried with one threshold in this layer.",
+        "records-%s-%s-b%zu", e->name, t->tag, b + 1);
 }
 
-static void table_part(const report_numbers *n, ckvc_buffer *b) {
-    html_paragraph(
-        b, NULL,
-        "Decided by α: share of states whose choice differs from that of the plain mean "
-        "reward, that is, where conservatism and not the reward chose. With equal counts "
-        "it is 0 for every α. By penalty: gate choices that the loss alone would not have "
-        "made.");
-    columns_table_begin(b, NULL, evidence_columns);
+static void table_part(const report_numbers *n, view *v) {
+    page_text(
+        v, "Decided by α: share of states whose choice differs from that of the plain mean reward, "
+           "that is, where conservatism and not the reward chose. With equal counts it is 0 for "
+           "every α. By penalty: gate choices that the loss alone would not have made.");
+    page_table_begin(v, NULL, evidence_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        if (t->f.has_evidence) { columns_rows(b, evidence_columns, t->evidence, t->n_sides); }
+        if (t->f.has_evidence) { page_rows(v, evidence_columns, t->evidence, t->n_sides); }
     }
-    html_table_end(b);
+    page_table_end(v);
 }
 
 void evidence_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     bool any = false;
-    if (n->n_tables == 0) { return; }
-    html_section_begin(b, "evidence", "What the choices rest on");
     EACH(table_numbers, t, n->tables, n->n_tables) { any |= t->f.has_evidence; }
-    if (any) { table_part(n, b); }
+    if (any) { table_part(n, v); }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (!t->f.has_evidence) {
-            html_paragraph(b, "note",
-                           "%s carries no counts: it was transferred or imported, not fitted here.",
-                           t->title);
+            page_note(v, "%s carries no counts: it was transferred or imported, not fitted here.",
+                      t->title);
         }
     }
-    html_details_begin(b, "Actions logged and chosen, records of every state");
+    page_fold(v, "Actions logged and chosen, records of every state");
     EACH(table_numbers, t, n->tables, n->n_tables) {
         EACH(side_evidence, e, t->evidence, t->n_sides) {
             if (!(e->records > 0)) { continue; }
@@ -119,7 +113,5 @@ void evidence_section(const report_numbers *n, view *v) {
             for (size_t k = 0; k < t->n_budgets; k++) { draw_records(n, v, t, e, k); }
         }
     }
-    figures_end(v);
-    html_details_end(b);
-    html_section_end(b);
+    page_fold_end(v);
 }

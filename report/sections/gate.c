@@ -57,31 +57,27 @@ static void draw_thresholds(const report_numbers *n, view *v, const table_number
                               false};
     map.missing = "no records: the fit chose nothing here";
     chart_heat(&v->s, &map);
-    figure_end(v, say("tau-%s-b%zu", t->tag, b + 1),
-               t->f.has_evidence ? "One panel per perplexity bin, entropy rising upwards. Blank "
-                                   "cells have no records."
-                                 : "One panel per perplexity bin, entropy rising upwards. This "
-                                   "table carries no counts, so every cell is shown.");
+    figure_end(
+        v,
+        t->f.has_evidence
+            ? "One panel per perplexity bin, entropy rising upwards. Blank cells have no records."
+            : "One panel per perplexity bin, entropy rising upwards. This table carries no counts, "
+              "so every cell is shown.",
+        "tau-%s-b%zu", t->tag, b + 1);
 }
 
 void gate_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
-    if (n->n_tables == 0) { return; }
-    html_section_begin(b, "gate", "Gate thresholds");
-    html_paragraph(b, NULL,
-                   "The intended direction is: higher risk, lower threshold, more tokens kept. "
-                   "Counted over neighbouring cells that both have records; equal thresholds count "
-                   "as not rising and as not falling.");
+    page_text(v, "The intended direction is: higher risk, lower threshold, more tokens kept. "
+                 "Counted over neighbouring cells that both have records; equal thresholds count "
+                 "as not rising and as not falling.");
     EACH(table_numbers, t, n->tables, n->n_tables) {
         for (size_t k = 0; k < t->n_budgets; k++) { draw_thresholds(n, v, t, k); }
     }
-    figures_end(v);
-    html_details_begin(b, "Numbers: monotone in risk?");
-    columns_table_begin(b, "Monotone in risk?", threshold_columns);
+    page_fold(v, "Numbers: monotone in risk?");
+    page_table_begin(v, "Monotone in risk?", threshold_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        columns_rows(b, threshold_columns, t->gate, t->n_budgets);
+        page_rows(v, threshold_columns, t->gate, t->n_budgets);
     }
-    html_table_end(b);
-    html_details_end(b);
-    html_section_end(b);
+    page_table_end(v);
+    page_fold_end(v);
 }

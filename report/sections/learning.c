@@ -52,7 +52,7 @@ static void draw_prompts(const report_numbers *n, view *v, ckvc_side side, bool 
         return;
     }
     chart_curves(&v->s, text, curves, k, CHART_X_LOG | CHART_ZERO_LINE);
-    figure_end(v, name, caption);
+    figure_end(v, caption, "%s", name);
 }
 
 /* ---- scores of tables of several sizes ---- */
@@ -86,41 +86,37 @@ static void draw_sizes(const report_numbers *n, view *v) {
         figure_drop(v);
         return;
     }
-    chart_scatter(&v->s, &(chart_scatter_spec){
-                             .text = {"Scored gain against identity, by prompts of the table",
-                                      "prompts that the table was fitted from",
-                                      "reward against identity, nats/token"},
-                             .n = k,
-                             .points = points,
-                             .zero_line = true});
-    figure_end(v, "scores-by-prompts",
+    figure_scatter(v,
+                   .text = {"Scored gain against identity, by prompts of the table",
+                            "prompts that the table was fitted from",
+                            "reward against identity, nats/token"},
+                   .n = k, .points = points, .zero_line = true);
+    figure_end(v,
                "Whole tables on held-out prompts, with 95% intervals: what the one-change "
-               "advantages add up to.");
+               "advantages add up to.",
+               "scores-by-prompts");
 }
 
 void draw_learning(const report_numbers *n, view *v) {
     draw_sizes(n, v);
-    draw_prompts(
-        n, v, CKVC_SIDE_HEAD, false, "learning-agreement",
-        (chart_text){"How alike are two head tables from n prompts each?", "prompts of each table",
-                     "Spearman's ρ"},
-        "Mean over random disjoint sets of prompts of one run; bands hold 95% of the draws. Beyond "
-        "half of the prompts: halves, corrected (Spearman and Brown). Flat at 0: the order of "
-        "heads is noise. Still rising: more prompts help. Rollouts: distinct ones, the mean of a "
-        "prompt.");
-    draw_prompts(
-        n, v, CKVC_SIDE_HEAD, true, "learning-gain-head",
-        (chart_text){"Head weights: one-change advantage on prompts left out",
-                     "prompts that the choices come from", "advantage, nats per token"},
-        "What one chosen weight brings on prompts that did not choose it, mean over heads; bands "
-        "are 95% intervals over prompts. Not the gain of a whole table: changes are measured one "
-        "at a time.");
+    draw_prompts(n, v, CKVC_SIDE_HEAD, false, "learning-agreement",
+                 (chart_text){"How alike are two head tables from n prompts each?",
+                              "prompts of each table", "Spearman's ρ"},
+                 "Mean over random disjoint sets of prompts of one run; bands hold 95% of the "
+                 "draws. Beyond half of the prompts: halves, corrected (Spearman and Brown). Flat "
+                 "at 0: the order of heads is noise. Still rising: more prompts help. Rollouts: "
+                 "distinct ones, the mean of a prompt.");
+    draw_prompts(n, v, CKVC_SIDE_HEAD, true, "learning-gain-head",
+                 (chart_text){"Head weights: one-change advantage on prompts left out",
+                              "prompts that the choices come from", "advantage, nats per token"},
+                 "What one chosen weight brings on prompts that did not choose it, mean over "
+                 "heads; bands are 95% intervals over prompts. Not the gain of a whole table: "
+                 "changes are measured one at a time.");
     draw_prompts(n, v, CKVC_SIDE_GATE, true, "learning-gain-gate",
                  (chart_text){"Thresholds: one-change advantage on prompts left out",
                               "prompts that the choices come from", "advantage, nats per token"},
                  "The same for one threshold, its penalty included: few prompts leave most risk "
                  "cells without records, which bring 0.");
-    figures_end(v);
 }
 
 static void draw_rollouts(view *v, const side_trust *t) {
@@ -136,14 +132,14 @@ static void draw_rollouts(view *v, const side_trust *t) {
     for (size_t k = 0; k < 3; k++) {
         curve_csv(&v->csv, t, curves[k].name, &curves[k], NULL, true);
     }
-    chart_curves(&v->s,
-                 (chart_text){say("%s: agreement of head tables against rollouts", t->title),
-                              "distinct rollouts behind a table", "Spearman's ρ"},
-                 curves, 3, CHART_X_LOG | CHART_ZERO_LINE);
-    figure_end(v, say("learning-rollouts-%s", t->tag),
-               "The same number of rollouts spent on fewer prompts, or on fewer states of every "
-               "prompt. The first point of the dashed line is one prompt alone against the whole "
-               "table.");
+    figure_curves(v, curves, 3, CHART_X_LOG | CHART_ZERO_LINE,
+                  say("%s: agreement of head tables against rollouts", t->title),
+                  "distinct rollouts behind a table", "Spearman's ρ");
+    figure_end(
+        v,
+        "The same number of rollouts spent on fewer prompts, or on fewer states of every prompt. "
+        "The first point of the dashed line is one prompt alone against the whole table.",
+        "learning-rollouts-%s", t->tag);
 }
 
 /* ---- sorted advantages, the bound ---- */
@@ -158,15 +154,14 @@ static void draw_ranks(view *v, const side_trust *t) {
     figure_begin(v, "table,what,rank,advantage,lo,hi");
     curve_csv(&v->csv, t, "same prompts", &curves[0], NULL, true);
     curve_csv(&v->csv, t, "other prompts", &curves[1], NULL, false);
-    chart_curves(&v->s,
-                 (chart_text){say("%s: advantage of %s actions by rank", t->title, t->name),
-                              "rank of the action in its state, best first",
-                              "mean advantage, nats per token"},
-                 curves, 2, CHART_ZERO_LINE);
+    figure_curves(v, curves, 2, CHART_ZERO_LINE,
+                  say("%s: advantage of %s actions by rank", t->title, t->name),
+                  "rank of the action in its state, best first", "mean advantage, nats per token");
     figure_end(
-        v, say("ranks-%s-%s", t->name, t->tag),
+        v,
         "Mean over states, band: their quartiles. Where the dashed line is flat, ranks on one half "
-        "of the prompts say nothing about the other half: the slope of the other line is luck.");
+        "of the prompts say nothing about the other half: the slope of the other line is luck.",
+        "ranks-%s-%s", t->name, t->tag);
 }
 
 /* The defined numbers of a member of bounded entries, ascending, against the share of states below.
@@ -202,13 +197,13 @@ static void draw_bound(const report_numbers *n, view *v, const side_trust *t) {
         if (!x->bounded) { continue; }
         csv_row(&v->csv, place, x);
     }
-    chart_curves(&v->s,
-                 (chart_text){say("%s: the paper's calibration bound, %s side", t->title, t->name),
-                              "states, sorted, per cent", "nats per token"},
-                 curves, 3, CHART_Y_LOG);
-    figure_end(v, say("bound-%s-%s", t->name, t->tag),
+    figure_curves(v, curves, 3, CHART_Y_LOG,
+                  say("%s: the paper's calibration bound, %s side", t->title, t->name),
+                  "states, sorted, per cent", "nats per token");
+    figure_end(v,
                "Each line sorted by itself. Only where a bound lies below the spread does it say "
-               "that the chosen action is better than the worst one.");
+               "that the chosen action is better than the worst one.",
+               "bound-%s-%s", t->name, t->tag);
 }
 
 void draw_learning_more(const report_numbers *n, view *v) {
@@ -217,5 +212,4 @@ void draw_learning_more(const report_numbers *n, view *v) {
         draw_ranks(v, t);
         draw_bound(n, v, t);
     }
-    figures_end(v);
 }

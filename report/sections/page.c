@@ -18,90 +18,55 @@ json_t *report_json(const report_numbers *n) {
     return o;
 }
 
-void verdict_section(const report_numbers *n, view *v) {
-    const score_files *f = &n->in->scores;
-    ckvc_buffer *b = &v->html;
-    ckvc_buffer_text(b, "<section id=\"verdict\">\n<h2>Verdict</h2>\n<div class=\"verdict\">\n");
-    leak_findings(n, v);
-    score_findings(n, v);
-    transfer_findings(n, v);
-    pair_findings(n, v);
-    entry_findings(n, v);
-    run_findings(n, v);
-    leak_notes(n, v);
-    ckvc_buffer_text(b, "</div>\n");
-    if (f->n_files) {
-        if (f->used_seen) {
-            html_paragraph(b, "warn",
-                           "%zu of these rows are prompts that the tables were fitted from: the "
-                           "differences are too favourable.",
-                           f->used_seen);
-        } else if (!n->scores.held_out_checked) {
-            html_paragraph(b, "warn",
-                           "The rows are not marked as held out and no run was given to check them "
-                           "against: if these prompts were used for fitting, the differences below "
-                           "are too favourable.");
-        }
-        html_paragraph(
-            b, "note",
-            "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took records "
-            "from. Reward is minus the rise of the continuation's mean loss through compression, "
-            "in nats per token; 0 would be no loss at all. Differences are paired by prompt; the "
-            "interval is Student's t at 95%% over these prompts, beside that of a bootstrap over "
-            "them; both hold the table fixed: what calibrating again would change is not in it. "
-            "\u201ctokens differ\u201d: by more than 2%%.",
-            f->n_rows, f->dropped_split, f->dropped_seen);
-        comparison_tables(n, v);
-    }
-    html_section_end(b);
-}
-
 static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 
-static void navigation(const report_numbers *n, ckvc_buffer *b) {
-    const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files;
-    const struct {
-        bool there;
-        const char *id, *word;
-    } links[] = {{true, "verdict", "Verdict"},
-                 {n->n_transfers, "transfer", "Transfer"},
-                 {tables > 1, "agreement", "Agreement"},
-                 {tables, "trust", "Trust"},
-                 {tables, "heads", "Head weights"},
-                 {tables, "gate", "Gate"},
-                 {tables, "evidence", "Evidence"},
-                 {runs, "prompts", "Prompts"},
-                 {runs, "binding", "Can the gate act?"},
-                 {n->n_attention, "attention", "Attention left out"},
-                 {tables || files, "diagnostics", "Diagnostics"},
-                 {true, "provenance", "Provenance"},
-                 {true, "words", "Words"}};
-    ckvc_buffer_text(b, "<nav>");
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
-        if (links[i].there) {
-            ckvc_buffer_printf(b, "<a href=\"#%s\">%s</a>", links[i].id, links[i].word);
-        }
-    }
-    ckvc_buffer_text(b, "</nav>\n");
-}
+/* One line a section, in the order of the page. */
+typedef struct section {
+    bool there;
+    const char *id, *word, *heading; /* its anchor; in the navigation, NULL: not there */
+    void (*write)(const report_numbers *n, view *v);
+} section;
 
 void report_page(const report_numbers *n, view *v) {
-    static void (*const sections[])(const report_numbers *n, view *v) = {
-        verdict_section,   transfer_section,    agreement_section, trust_section,   weights_section,
-        gate_section,      evidence_section,    prompts_section,   savings_section, binding_section,
-        attention_section, diagnostics_section, provenance_section};
     const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files;
+    const section sections[] = {
+        {true, "verdict", "Verdict", "Verdict", verdict_section},
+        {n->n_transfers, "transfer", "Transfer", "What a transfer costs", transfer_section},
+        {n->n_pairs, "agreement", "Agreement", "Do tables agree?", agreement_section},
+        {tables, "trust", "Trust", "How far to trust them", trust_section},
+        {tables, "heads", "Head weights", "Head weights", weights_section},
+        {tables, "gate", "Gate", "Gate thresholds", gate_section},
+        {tables, "evidence", "Evidence", "What the choices rest on", evidence_section},
+        {runs, "prompts", "Prompts", "Prompts", prompts_section},
+        {savings_known(n), "memo", NULL, "Rollouts saved", savings_section},
+        {runs, "binding", "Can the gate act?", "Can the gate act?", binding_section},
+        {n->n_attention, "attention", "Attention left out",
+         "Attention that is left out, against the paper's bound", attention_section},
+        {tables || files, "diagnostics", "Diagnostics", "The paper's diagnostics",
+         diagnostics_section},
+        {true, "provenance", "Provenance", "Where this came from", provenance_section},
+        {true, "words", "Words", "What the words mean", words_section}};
+    const size_t n_sections = sizeof sections / sizeof *sections;
     ckvc_buffer *b = &v->html;
     html_page_begin(b, "ckvc report");
     ckvc_buffer_text(b, "<header>\n<h1>How good and how stable are these tables?</h1>\n");
-    html_paragraph(b, "note",
-                   "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s. All numbers: "
-                   "report.json.",
-                   CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files));
-    navigation(n, b);
-    ckvc_buffer_text(b, "</header>\n<main>\n");
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) { sections[i](n, v); }
-    words_section(v);
+    page_note(
+        v,
+        "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s. All numbers: report.json.",
+        CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files));
+    ckvc_buffer_text(b, "<nav>");
+    EACH(section, s, sections, n_sections) {
+        if (s->there && s->word) {
+            ckvc_buffer_printf(b, "<a href=\"#%s\">%s</a>", s->id, s->word);
+        }
+    }
+    ckvc_buffer_text(b, "</nav>\n</header>\n<main>\n");
+    EACH(section, s, sections, n_sections) {
+        if (!s->there) { continue; }
+        html_section_begin(b, s->id, s->heading);
+        s->write(n, v);
+        html_section_end(page(v));
+    }
     ckvc_buffer_text(b, "</main>\n");
     html_page_end(b);
 }

@@ -24,28 +24,22 @@ static void draw_risk_plane(const report_numbers *n, view *v, const run_numbers 
     const bool tips = in->n_prompts <= 2000;
     chart_point *points = NEW(n, in->n_prompts, chart_point);
     const char **names = NEW(n, in->n_sources, const char *);
-    figure_begin(v, NULL);
-    csv_table(&v->csv, prompt_csv, in->prompts, in->n_prompts);
+    figure_table(v, prompt_csv, in->prompts, in->n_prompts);
     for (size_t i = 0; i < in->n_prompts; i++) {
         const input_prompt *q = &in->prompts[i];
         points[i] =
             (chart_point){q->r_struct, q->r_sem, NAN, NAN, 3, (int)q->source, tips ? q->id : NULL};
     }
     for (size_t i = 0; i < in->n_sources; i++) { names[i] = named(in->sources[i].name); }
-    chart_scatter(&v->s,
-                  &(chart_scatter_spec){.text = {say("%s: prompts on the plane of risk", in->title),
-                                                 "attention entropy R_struct, nats",
-                                                 "window perplexity R_sem"},
-                                        .n = in->n_prompts,
-                                        .n_series = in->n_sources,
-                                        .points = points,
-                                        .series = names,
-                                        .x_lines = h->edges_entropy,
-                                        .y_lines = h->edges_ppl,
-                                        .n_x_lines = in->binned ? h->n_entropy_bins - 1 : 0,
-                                        .n_y_lines = in->binned ? h->n_ppl_bins - 1 : 0});
-    figure_end(v, say("risk-%s", in->tag),
-               "One point per prompt; dashed lines are the edges of the risk bins.");
+    figure_scatter(v,
+                   .text = {say("%s: prompts on the plane of risk", in->title),
+                            "attention entropy R_struct, nats", "window perplexity R_sem"},
+                   .n = in->n_prompts, .n_series = in->n_sources, .points = points, .series = names,
+                   .x_lines = h->edges_entropy, .y_lines = h->edges_ppl,
+                   .n_x_lines = in->binned ? h->n_entropy_bins - 1 : 0,
+                   .n_y_lines = in->binned ? h->n_ppl_bins - 1 : 0);
+    figure_end(v, "One point per prompt; dashed lines are the edges of the risk bins.", "risk-%s",
+               in->tag);
 }
 
 static void cells_csv(ckvc_buffer *csv, const char *source, const cover_numbers *c) {
@@ -65,14 +59,10 @@ static void draw_cells(view *v, const cover_numbers *c, const char *title,
     const size_t E = c->n_entropy, P = c->n_perplexity;
     double most = 0;
     for (size_t i = 0; i < n * E * P; i++) { most = fmax(most, panels[i / (E * P)][i % (E * P)]); }
-    chart_heat(&v->s, &(chart_heat_spec){.text = {title, "entropy bin", "perplexity bin"},
-                                         .grid = {P, E, sizeof **panels, P * sizeof **panels, n},
-                                         .values = panels,
-                                         .zero_is_blank = true,
-                                         .panel_titles = titles,
-                                         .y_up = true,
-                                         .scale = {.hi = most, .label = "prompts"},
-                                         .missing = "no prompts"});
+    figure_heat(v, .text = {title, "entropy bin", "perplexity bin"},
+                .grid = {P, E, sizeof **panels, P * sizeof **panels, n}, .values = panels,
+                .zero_is_blank = true, .panel_titles = titles, .y_up = true,
+                .scale = {.hi = most, .label = "prompts"}, .missing = "no prompts");
 }
 
 /* All sources together: what was there, and what was drawn where that is less. */
@@ -85,10 +75,11 @@ static void draw_all(view *v, const run_numbers *run) {
     cells_csv(&v->csv, "all", c);
     draw_cells(v, c, say("%s: prompts per risk cell", run->in.title), panels,
                sampled ? titles : NULL, sampled ? 2 : 1);
-    figure_end(v, say("coverage-%s", run->in.tag),
+    figure_end(v,
                sampled ? "Stratified sampling evens out the cells as far as they have prompts. "
                          "Hold-out left out."
-                       : "Hold-out left out.");
+                       : "Hold-out left out.",
+               "coverage-%s", run->in.tag);
 }
 
 /* The largest sources, what was drawn of them (or scanned, where nothing is logged). */
@@ -118,47 +109,44 @@ static void draw_sources(const report_numbers *n, view *v, const run_numbers *ru
                    c->all.logged ? "logged prompts" : "scanned prompts"),
                panels, titles, shown);
     figure_end(
-        v, say("coverage-sources-%s", run->in.tag),
+        v,
         shown < c->n_sources
             ? "The largest sources; the numbers beside the picture have all."
-            : "A cell that one source fills alone says as much of the source as of the risk.");
+            : "A cell that one source fills alone says as much of the source as of the risk.",
+        "coverage-sources-%s", run->in.tag);
 }
 
 /* ---- page ---- */
 
 /* s: 0 for all, else one of the sources. */
-static void table_row(ckvc_buffer *b, const run_numbers *run, size_t s) {
+static void table_row(view *v, const run_numbers *run, size_t s) {
     const coverage_numbers *o = run->coverage;
     const cover_numbers *c = s ? &o->sources[s - 1] : &o->all;
-    html_row(b, "llrrrr", s ? " " : run->in.title, s == 0 ? "all" : named(c->source),
+    html_row(page(v), "llrrrr", s ? " " : run->in.title, s == 0 ? "all" : named(c->source),
              say("%zu", c->prompts), c->logged ? say_fixed(c->drawn, 0) : "",
              say("%zu of %zu", c->occupied, c->n_entropy * c->n_perplexity),
              s == 0 && isfinite(o->min_cell) ? say("%zu below %.0f", c->thin, o->min_cell) : "");
 }
 
-static void coverage_table(const report_numbers *n, ckvc_buffer *b) {
-    html_details_begin(b, "Numbers, by source");
-    html_table_begin(b, NULL);
-    html_heads(b, "llrrrr", "run", "source", "scanned", "logged", "risk cells", "thin");
+static void coverage_table(const report_numbers *n, view *v) {
+    page_fold(v, "Numbers, by source");
+    html_table_begin(page(v), NULL);
+    html_heads(page(v), "llrrrr", "run", "source", "scanned", "logged", "risk cells", "thin");
     EACH(run_numbers, run, n->runs, n->n_runs) {
         const coverage_numbers *c = run->coverage;
         for (size_t s = 0; c && s <= (c->n_sources > 1 ? c->n_sources : 0); s++) {
-            table_row(b, run, s);
+            table_row(v, run, s);
         }
     }
-    html_table_end(b);
-    html_details_end(b);
+    page_table_end(v);
+    page_fold_end(v);
 }
 
 void prompts_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     bool any = false;
-    if (n->n_runs == 0) { return; }
-    html_section_begin(b, "prompts", "Prompts");
-    html_paragraph(b, NULL,
-                   "Prompts by risk cell, scanned and logged; held-out prompts are not counted. A "
-                   "cell with fewer logged prompts than --min-cell gives thresholds that rest on "
-                   "little.");
+    page_text(v,
+              "Prompts by risk cell, scanned and logged; held-out prompts are not counted. A cell "
+              "with fewer logged prompts than --min-cell gives thresholds that rest on little.");
     EACH(run_numbers, run, n->runs, n->n_runs) {
         any |= run->coverage != NULL;
         if (run->in.n_prompts) { draw_risk_plane(n, v, run); }
@@ -168,7 +156,5 @@ void prompts_section(const report_numbers *n, view *v) {
         draw_all(v, run);
         if (run->coverage->n_sources > 1) { draw_sources(n, v, run); }
     }
-    figures_end(v);
-    if (any) { coverage_table(n, b); }
-    html_section_end(b);
+    if (any) { coverage_table(n, v); }
 }

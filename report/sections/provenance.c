@@ -133,14 +133,13 @@ static void runs_table(const report_numbers *n, ckvc_buffer *b) {
     html_head(b, 0, "what");
     EACH(run_numbers, run, n->runs, n->n_runs) { html_head(b, 'l', "%s", run->in.title); }
     html_table_body(b);
-    for (size_t k = 0; k < run_columns()->n; k++) {
-        const column *c = &run_columns()->list[k];
+    EACH(column, c, run_columns()->list, run_columns()->n) {
         if (!c->page) { continue; }
         html_row_begin(b);
         html_cell(b, 'n', "%s", c->page);
         EACH(run_numbers, run, n->runs, n->n_runs) {
-            json_auto_t *v = column_json(c, run);
-            value_cell(b, v);
+            json_auto_t *value = column_json(c, run);
+            value_cell(b, value);
         }
         html_row_end(b);
     }
@@ -148,13 +147,12 @@ static void runs_table(const report_numbers *n, ckvc_buffer *b) {
 }
 
 void provenance_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
-    html_section_begin(b, "provenance", "Where this came from");
-    html_details_begin(b, "Files, models, plans, settings");
-    html_paragraph(
-        b, "note",
+    ckvc_buffer *b = page(v);
+    page_fold(v, "Files, models, plans, settings");
+    page_note(
+        v,
         "Hashes are shortened here and whole in report.json. Equal content ids mean equal tables.");
-    columns_table(b, "Tables", table_columns, n->tables, n->n_tables);
+    page_table(v, "Tables", table_columns, n->tables, n->n_tables);
     if (n->n_runs) { runs_table(n, b); }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         html_table_begin(b, say("How %.200s %.60s was made", t->tag, t->name));
@@ -163,6 +161,5 @@ void provenance_section(const report_numbers *n, view *v) {
         if (t->f.xfer) { flat_rows(b, "transfer", t->f.xfer, 0); }
         html_table_end(b);
     }
-    html_details_end(b);
-    html_section_end(b);
+    page_fold_end(v);
 }

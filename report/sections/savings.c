@@ -12,23 +12,24 @@ SHARED_TABLE(savings_columns, savings_numbers, KEY(side), PAGE(run, "run"), PAGE
              PAGE(lowest, "lowest and highest layer", .say = range_of, .align = "ll"),
              ARRAYS(layers, n_layers, layer_columns));
 
-void savings_section(const report_numbers *n, view *v) {
-    bool any = false;
-    EACH(run_numbers, run, n->runs, n->n_runs) {
-        EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) { any |= s->logged; }
-    }
-    if (!any) { return; }
-    html_section_begin(&v->html, "memo", "Rollouts saved");
-    html_paragraph(&v->html, NULL,
-                   "Actions that keep the same tokens share a rollout, and those that keep the "
-                   "baseline's cost none: the memo rate is the share of the logged actions that "
-                   "cost nothing. Every layer's counts are in report.json.");
-    columns_table_begin(&v->html, NULL, savings_columns);
+bool savings_known(const report_numbers *n) {
     EACH(run_numbers, run, n->runs, n->n_runs) {
         EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) {
-            if (s->logged) { columns_row(&v->html, savings_columns, s); }
+            if (s->logged) { return true; }
         }
     }
-    html_table_end(&v->html);
-    html_section_end(&v->html);
+    return false;
+}
+
+void savings_section(const report_numbers *n, view *v) {
+    page_text(v, "Actions that keep the same tokens share a rollout, and those that keep the "
+                 "baseline's cost none: the memo rate is the share of the logged actions that cost "
+                 "nothing. Every layer's counts are in report.json.");
+    page_table_begin(v, NULL, savings_columns);
+    EACH(run_numbers, run, n->runs, n->n_runs) {
+        EACH(savings_numbers, s, run->savings, CKVC_SIDE_COUNT) {
+            if (s->logged) { page_row(v, savings_columns, s); }
+        }
+    }
+    page_table_end(v);
 }

@@ -11,35 +11,21 @@
 void report_page(const report_numbers *n, view *v);
 json_t *report_json(const report_numbers *n);
 
+/* Appends to the page. */
+typedef void section_writer(const report_numbers *n, view *v);
+
 /* What the verdict says of its subject: lines of page and summary. In the order of the page. */
-void leak_findings(const report_numbers *n, view *v);
-void score_findings(const report_numbers *n, view *v);
-void transfer_findings(const report_numbers *n, view *v);
-void pair_findings(const report_numbers *n, view *v);
-void entry_findings(const report_numbers *n, view *v);
-void run_findings(const report_numbers *n, view *v);
-void leak_notes(const report_numbers *n, view *v);
+section_writer leak_findings, score_findings, transfer_findings, pair_findings, entry_findings,
+    run_findings, leak_notes;
 
-/* The sections, in order; nothing where there is nothing to say. */
-void verdict_section(const report_numbers *n, view *v);
-void comparison_tables(const report_numbers *n, view *v); /* of the verdict's: comparisons.c */
-void transfer_section(const report_numbers *n, view *v);
-void agreement_section(const report_numbers *n, view *v);
-void trust_section(const report_numbers *n, view *v);
-void weights_section(const report_numbers *n, view *v);
-void gate_section(const report_numbers *n, view *v);
-void evidence_section(const report_numbers *n, view *v);
-void prompts_section(const report_numbers *n, view *v);
-void savings_section(const report_numbers *n, view *v);
-void binding_section(const report_numbers *n, view *v);
-void attention_section(const report_numbers *n, view *v);
-void diagnostics_section(const report_numbers *n, view *v);
-void provenance_section(const report_numbers *n, view *v);
-void words_section(view *v);
-
-/* learning.c: figures of trust, and those behind its fold. */
-void draw_learning(const report_numbers *n, view *v);
-void draw_learning_more(const report_numbers *n, view *v);
+/* The sections, between heading and end; page.c says where there is one. */
+section_writer verdict_section, transfer_section, agreement_section, trust_section, weights_section,
+    gate_section, evidence_section, prompts_section, savings_section, binding_section,
+    attention_section, diagnostics_section, provenance_section, words_section;
+/* comparisons.c: tables and figures of the verdict; learning.c: figures of trust, and those behind
+ * its fold. */
+section_writer comparison_tables, draw_learning, draw_learning_more;
+bool savings_known(const report_numbers *n);
 
 /* Parts of report.json. */
 columns_of score_columns, transfer_columns, pair_columns, trust_columns, weight_columns,

@@ -23,51 +23,44 @@ void transfer_findings(const report_numbers *n, view *v) {
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
         const interval d = r->against_compiled.d;
         finding(v, difference_judged(&r->against_compiled),
-                say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, "
-                    "%zu prompts.",
-                    r->source_model, r->target_model, r->heads, say_budget(r->budget),
-                    r->transferred, say_interval(d.mean, d.lo, d.hi, 4), r->compiled,
-                    r->against_compiled.n));
+                "transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
+                "prompts.",
+                r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
+                say_interval(d.mean, d.lo, d.hi, 4), r->compiled, r->against_compiled.n);
     }
 }
 
-static void matrix_table(ckvc_buffer *b, const transfer_matrix *m) {
-    html_table_begin(b, say("Drop of reward, nats per token: heads by %.32s, budget %s", m->heads,
-                            say_budget(m->budget)));
-    html_head(b, 'l', "from \\ to");
-    for (size_t t = 0; t < m->n_targets; t++) { html_head(b, 'r', "%s", m->targets[t]); }
-    html_table_body(b);
+static void matrix_table(view *v, const transfer_matrix *m) {
+    html_table_begin(page(v), say("Drop of reward, nats per token: heads by %.32s, budget %s",
+                                  m->heads, say_budget(m->budget)));
+    html_head(page(v), 'l', "from \\ to");
+    for (size_t t = 0; t < m->n_targets; t++) { html_head(page(v), 'r', "%s", m->targets[t]); }
+    html_table_body(page(v));
     for (size_t s = 0; s < m->n_sources; s++) {
-        html_row_begin(b);
-        html_cell(b, 'l', "%s", m->sources[s]);
+        html_row_begin(page(v));
+        html_cell(page(v), 'l', "%s", m->sources[s]);
         for (size_t t = 0; t < m->n_targets; t++) {
             const double drop = m->drop[s * m->n_targets + t];
-            html_cell(b, 'r', "%s", drop == drop ? say_signed(drop, 4) : "");
+            html_cell(page(v), 'r', "%s", drop == drop ? say_signed(drop, 4) : "");
         }
-        html_row_end(b);
+        html_row_end(page(v));
     }
-    html_table_end(b);
-    html_paragraph(b, NULL, "Mean drop over %zu pair%s of models: %s nats per token.", m->pairs,
-                   m->pairs == 1 ? "" : "s", say_signed(m->mean_drop, 4));
+    page_table_end(v);
+    page_text(v, "Mean drop over %zu pair%s of models: %s nats per token.", m->pairs,
+              m->pairs == 1 ? "" : "s", say_signed(m->mean_drop, 4));
 }
 
 void transfer_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
-    if (n->n_transfers == 0) { return; }
-    html_section_begin(b, "transfer", "What a transfer costs");
-    html_paragraph(
-        b, "note",
-        "Reward on the same prompts, nats per token, paired by prompt. Drop is compiled less "
-        "transferred: above 0 the transfer loses. \u201ckept \u00f7\u201d is the transferred "
-        "table's tokens kept over the compiled one's; away from 1 the two are not compared at "
-        "equal memory.");
-    EACH(transfer_matrix, m, n->matrices, n->n_matrices) { matrix_table(b, m); }
-    columns_table_begin(b, NULL, row_columns);
+    page_note(v, "Reward on the same prompts, nats per token, paired by prompt. Drop is compiled "
+                 "less transferred: above 0 the transfer loses. \u201ckept \u00f7\u201d is the "
+                 "transferred table's tokens kept over the compiled one's; away from 1 the two are "
+                 "not compared at equal memory.");
+    EACH(transfer_matrix, m, n->matrices, n->n_matrices) { matrix_table(v, m); }
+    page_table_begin(v, NULL, row_columns);
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
-        html_group(b, columns_on_page(row_columns), "%s \u2192 %s, heads by %s, budget %s",
-                   r->source_model, r->target_model, r->heads, say_budget(r->budget));
-        columns_row(b, row_columns, r);
+        page_group(v, row_columns, "%s \u2192 %s, heads by %s, budget %s", r->source_model,
+                   r->target_model, r->heads, say_budget(r->budget));
+        page_row(v, row_columns, r);
     }
-    html_table_end(b);
-    html_section_end(b);
+    page_table_end(v);
 }

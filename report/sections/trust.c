@@ -136,9 +136,8 @@ void entry_findings(const report_numbers *n, view *v) {
                         say_few_refits((double)t->refits.replicates, true));
         }
         if (*sides) {
-            finding(v, NULL,
-                    say("%s: %s are better than the neutral choice beyond chance.", table->title,
-                        sides));
+            finding(v, NULL, "%s: %s are better than the neutral choice beyond chance.",
+                    table->title, sides);
         }
     }
 }
@@ -146,150 +145,139 @@ void entry_findings(const report_numbers *n, view *v) {
 /* ---- page ---- */
 
 /* One sentence per table: what a single prompt is worth beside all of them. */
-static void premise_sentence(const table_numbers *table, ckvc_buffer *b) {
+static void premise_sentence(const table_numbers *table, view *v) {
     const side_trust *t = &table->trust[CKVC_SIDE_HEAD];
     const variance_split *w = &t->variance;
     const left_out_point *first = t->refits.left_out, *last = first + t->refits.n_left_out - 1;
     if (!t->has_variance || t->refits.n_curve == 0 || t->refits.n_left_out == 0) { return; }
-    html_paragraph(
-        b, NULL,
-        "%s, head weights: the premise is %s. Of one prompt's ranking of actions %s is shared by "
-        "other prompts, of %.0f prompts' mean %s. A table of one prompt agrees with the whole "
-        "table at ρ = %s; on prompts left out one change chosen by 1 prompt (%.0f rollouts) brings "
-        "%s nats per token, by %.0f prompts (%.0f rollouts) %s.",
-        table->title, premise(w), say_share(w->common_one), w->n_prompts, say_share(w->common_all),
-        say_fixed(t->refits.curve->to_full.mean, 2), first->rollouts,
-        say_interval(first->gain.mean, first->gain.lo, first->gain.hi, 4), last->prompts,
-        last->rollouts, say_interval(last->gain.mean, last->gain.lo, last->gain.hi, 4));
+    page_text(v,
+              "%s, head weights: the premise is %s. Of one prompt's ranking of actions %s is "
+              "shared by other prompts, of %.0f prompts' mean %s. A table of one prompt agrees "
+              "with the whole table at ρ = %s; on prompts left out one change chosen by 1 prompt "
+              "(%.0f rollouts) brings %s nats per token, by %.0f prompts (%.0f rollouts) %s.",
+              table->title, premise(w), say_share(w->common_one), w->n_prompts,
+              say_share(w->common_all), say_fixed(t->refits.curve->to_full.mean, 2),
+              first->rollouts, say_interval(first->gain.mean, first->gain.lo, first->gain.hi, 4),
+              last->prompts, last->rollouts,
+              say_interval(last->gain.mean, last->gain.lo, last->gain.hi, 4));
 }
 
 /* A table of the sides where a flag stands. */
-static void side_table(const report_numbers *n, ckvc_buffer *b, const char *caption, columns_of *of,
+static void side_table(const report_numbers *n, view *v, const char *caption, columns_of *of,
                        size_t flag) {
-    columns_table_begin(b, caption, of);
+    page_table_begin(v, caption, of);
     EACH(side_trust, t, n->trust, n->n_trust) {
-        if (*((const bool *)t + flag)) { columns_row(b, of, t); }
+        if (*((const bool *)t + flag)) { page_row(v, of, t); }
     }
-    html_table_end(b);
+    page_table_end(v);
 }
 
-static void variance_part(const report_numbers *n, ckvc_buffer *b) {
+static void variance_part(const report_numbers *n, view *v) {
     bool any = false;
     EACH(side_trust, t, n->trust, n->n_trust) { any |= t->has_variance; }
     if (!any) {
-        html_paragraph(b, "note",
-                       "No state has two prompts that logged its whole grid: where rewards vary "
-                       "cannot be said.");
+        page_note(v, "No state has two prompts that logged its whole grid: where rewards vary "
+                     "cannot be said.");
         return;
     }
-    side_table(n, b,
-               "Where rewards vary: shares of the sums of squares of advantages within states, "
-               "pooled",
-               variance_table, offsetof(side_trust, has_variance));
-    html_paragraph(
-        b, "note",
-        "Two-way analysis per state, reward = prompt + action + rest, over prompts that logged the "
-        "whole grid; raw: the same of rewards before the baseline is taken off. Shared: the "
-        "variance of actions over itself plus the rest divided by the number of prompts. "
-        "Supported: one prompt's ranking is mostly its own (below 50%% shared), that of all "
-        "prompts mostly shared, and the variance of actions is above 0 (jackknife over prompts). "
-        "Refuted: 50%% is out of reach even at the upper end, or reached by one prompt. Last "
-        "column: standard deviation between actions.");
+    side_table(
+        n, v,
+        "Where rewards vary: shares of the sums of squares of advantages within states, pooled",
+        variance_table, offsetof(side_trust, has_variance));
+    page_note(v, "Two-way analysis per state, reward = prompt + action + rest, over prompts that "
+                 "logged the whole grid; raw: the same of rewards before the baseline is taken "
+                 "off. Shared: the variance of actions over itself plus the rest divided by the "
+                 "number of prompts. Supported: one prompt's ranking is mostly its own (below 50%% "
+                 "shared), that of all prompts mostly shared, and the variance of actions is above "
+                 "0 (jackknife over prompts). Refuted: 50%% is out of reach even at the upper end, "
+                 "or reached by one prompt. Last column: standard deviation between actions.");
 }
 
-static void bound_sentence(const side_trust *t, ckvc_buffer *b) {
+static void bound_sentence(const side_trust *t, view *v) {
     const bound_sums *o = &t->bound;
-    html_paragraph(
-        b, "note",
-        "%s, %s: the paper's bound on the excess, 2Δ√(log(2|A|/δ)/2N) with δ = %.2g, |A| = %zu and,"
-        " on average, N = %.1f prompts and Δ = %s nats (advantages, as seen), is below the spread "
-        "of the actions' means in %zu of %zu states (raw rewards: %zu): %s.",
-        t->title, t->name, o->delta, o->actions, o->mean_prompts, say_fixed(o->mean_width, 3),
-        o->informative, o->states, o->informative_raw,
-        o->informative == 0              ? "it says nothing here"
-        : 2 * o->informative < o->states ? "it says something in few states"
-                                         : "it says something");
+    page_note(v,
+              "%s, %s: the paper's bound on the excess, 2Δ√(log(2|A|/δ)/2N) with δ = %.2g, |A| = "
+              "%zu and, on average, N = %.1f prompts and Δ = %s nats (advantages, as seen), is "
+              "below the spread of the actions' means in %zu of %zu states (raw rewards: %zu): %s.",
+              t->title, t->name, o->delta, o->actions, o->mean_prompts, say_fixed(o->mean_width, 3),
+              o->informative, o->states, o->informative_raw,
+              o->informative == 0              ? "it says nothing here"
+              : 2 * o->informative < o->states ? "it says something in few states"
+                                               : "it says something");
 }
 
-static void alpha_rows(const side_trust *t, ckvc_buffer *b) {
-    html_group(b, columns_on_page(alpha_columns), "%s, %s%s", t->title, t->name,
+static void alpha_rows(const side_trust *t, view *v) {
+    page_group(v, alpha_columns, "%s, %s%s", t->title, t->name,
                t->even_counts
                    ? ": counts are equal within states, so no α can change a choice (vacuous)"
                    : "");
     EACH(alpha_point, p, t->alphas, t->n_alphas) {
-        if (!t->even_counts || p->alpha == 0.75) { columns_row(b, alpha_columns, p); }
+        if (!t->even_counts || p->alpha == 0.75) { page_row(v, alpha_columns, p); }
     }
 }
 
-static void settings_part(const report_numbers *n, ckvc_buffer *b) {
-    columns_table_begin(b, "The same records under other weights of conservatism", alpha_columns);
+static void settings_part(const report_numbers *n, view *v) {
+    page_table_begin(v, "The same records under other weights of conservatism", alpha_columns);
     EACH(side_trust, t, n->trust, n->n_trust) {
-        if (t->known) { alpha_rows(t, b); }
+        if (t->known) { alpha_rows(t, v); }
     }
-    html_table_end(b);
-    side_table(n, b, "Other ways to fit the same records", settings_table,
+    page_table_end(v);
+    side_table(n, v, "Other ways to fit the same records", settings_table,
                offsetof(side_trust, known));
-    html_paragraph(b, "note",
-                   "Decided by α: states whose choice is not that of the plain mean reward. Turned "
-                   "by random counts: choices that would change had as many records been drawn "
-                   "uniformly, with the same means. AdamW: the paper's optimiser from zeros, 10 "
-                   "epochs of batches of 4,096 at 3e-4; each update moves an entry by about that "
-                   "much, so few updates end far from the minimum.");
+    page_note(
+        v,
+        "Decided by α: states whose choice is not that of the plain mean reward. Turned by random "
+        "counts: choices that would change had as many records been drawn uniformly, with the same "
+        "means. AdamW: the paper's optimiser from zeros, 10 epochs of batches of 4,096 at 3e-4; "
+        "each update moves an entry by about that much, so few updates end far from the minimum.");
 }
 
 /* With the records of some table at hand. */
 static void known_part(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     bool cut = false;
-    html_paragraph(
-        b, NULL,
-        "The paper's premise is that heads and risks show more regularity across prompts than one "
-        "prompt can show: then curves rise with prompts, and few choices stay undecided.");
-    EACH(table_numbers, t, n->tables, n->n_tables) { premise_sentence(t, b); }
-    side_table(n, b, "Entries: better than the neutral choice beyond chance?", entries_table,
+    page_text(
+        v, "The paper's premise is that heads and risks show more regularity across prompts than "
+           "one prompt can show: then curves rise with prompts, and few choices stay undecided.");
+    EACH(table_numbers, t, n->tables, n->n_tables) { premise_sentence(t, v); }
+    side_table(n, v, "Entries: better than the neutral choice beyond chance?", entries_table,
                offsetof(side_trust, has_refits));
     EACH(side_trust, t, n->trust, n->n_trust) {
         cut |= t->has_refits && t->refits.replicates < n->in->o->replicates;
     }
     if (cut) {
-        html_paragraph(b, "note",
-                       "%u refits were asked for; under uniform logging or with large grids they "
-                       "are cut to what takes seconds, to 100 at least. The column says how many "
-                       "there are.",
-                       (unsigned)n->in->o->replicates);
+        page_note(v,
+                  "%u refits were asked for; under uniform logging or with large grids they are "
+                  "cut to what takes seconds, to 100 at least. The column says how many there are.",
+                  (unsigned)n->in->o->replicates);
     }
     draw_learning(n, v);
-    html_details_begin(
-        b, "Where rewards vary, the paper's bound, ranks of actions, other settings of the fit");
-    variance_part(n, b);
+    page_fold(v,
+              "Where rewards vary, the paper's bound, ranks of actions, other settings of the fit");
+    variance_part(n, v);
     EACH(side_trust, t, n->trust, n->n_trust) {
-        if (t->known && t->bound.states) { bound_sentence(t, b); }
+        if (t->known && t->bound.states) { bound_sentence(t, v); }
     }
     draw_learning_more(n, v);
-    settings_part(n, b);
-    html_details_end(b);
+    settings_part(n, v);
+    page_fold_end(v);
 }
 
 void trust_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
     bool any = false;
-    if (n->n_tables == 0) { return; }
-    html_section_begin(b, "trust", "How far to trust them");
     EACH(side_trust, t, n->trust, n->n_trust) { any |= t->known; }
     if (any) {
         known_part(n, v);
     } else { /* what is drawn without records lies beside the page alone */
-        const size_t size = b->size;
+        const size_t size = page(v)->size;
         draw_learning(n, v);
-        b->size = size;
+        page(v)->size = size;
     }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const side_trust *head = &t->trust[CKVC_SIDE_HEAD], *gate = &t->trust[CKVC_SIDE_GATE],
                          *of = head->known ? gate : head;
         if (of->known) { continue; }
-        html_paragraph(b, "note", "%s: nothing is said about %s%s, because %s.", t->title,
-                       of == head && !gate->known ? "its stability" : "its ",
-                       of == head && !gate->known ? "" : of->kind->entries, of->missing);
+        page_note(v, "%s: nothing is said about %s%s, because %s.", t->title,
+                  of == head && !gate->known ? "its stability" : "its ",
+                  of == head && !gate->known ? "" : of->kind->entries, of->missing);
     }
-    html_section_end(b);
 }

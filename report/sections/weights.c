@@ -28,9 +28,10 @@ static void draw_weights(const report_numbers *n, view *v, const table_numbers *
                               1.0,
                               true};
     chart_heat(&v->s, &map);
-    figure_end(v, say("weights-%s-b%zu", t->tag, b + 1),
+    figure_end(v,
                "The weight multiplies the head's value-norm utility before the maximum over heads. "
-               "Colours reach their ends at the ends of the action grid.");
+               "Colours reach their ends at the ends of the action grid.",
+               "weights-%s-b%zu", t->tag, b + 1);
 }
 
 static void draw_histogram(view *v, const table_numbers *t, size_t b) {
@@ -42,35 +43,28 @@ static void draw_histogram(view *v, const table_numbers *t, size_t b) {
         csv_numbers(&v->csv, (double[]){grid[a], w->histogram[a]}, 2);
         mark = grid[a] == 1.0 ? a + 1 : mark;
     }
-    chart_bars(&v->s, &(chart_bars_spec){
-                          .text = {say("%s: how often each head weight is chosen, budget %s",
-                                       t->title, say_budget(w->budget)),
-                                   "head weight", "number of heads"},
-                          .rows = {w->n_actions, sizeof *grid, grid},
-                          .values = {w->histogram},
-                          .mark = mark,
-                          .mark_label = "1.0 = identity"});
-    figure_end(v, say("weights-histogram-%s-b%zu", t->tag, b + 1),
-               "Every weight of the action grid. Heads without records stay at their start.");
+    figure_bars(v,
+                .text = {say("%s: how often each head weight is chosen, budget %s", t->title,
+                             say_budget(w->budget)),
+                         "head weight", "number of heads"},
+                .rows = {w->n_actions, sizeof *grid, grid}, .values = {w->histogram}, .mark = mark,
+                .mark_label = "1.0 = identity");
+    figure_end(v, "Every weight of the action grid. Heads without records stay at their start.",
+               "weights-histogram-%s-b%zu", t->tag, b + 1);
 }
 
 void weights_section(const report_numbers *n, view *v) {
-    ckvc_buffer *b = &v->html;
-    if (n->n_tables == 0) { return; }
-    html_section_begin(b, "heads", "Head weights");
     EACH(table_numbers, t, n->tables, n->n_tables) {
         for (size_t k = 0; k < t->n_budgets; k++) {
             draw_weights(n, v, t, k);
             draw_histogram(v, t, k);
         }
     }
-    figures_end(v);
-    html_details_begin(b, "Numbers");
-    columns_table_begin(b, NULL, weight_columns);
+    page_fold(v, "Numbers");
+    page_table_begin(v, NULL, weight_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        columns_rows(b, weight_columns, t->head, t->n_budgets);
+        page_rows(v, weight_columns, t->head, t->n_budgets);
     }
-    html_table_end(b);
-    html_details_end(b);
-    html_section_end(b);
+    page_table_end(v);
+    page_fold_end(v);
 }

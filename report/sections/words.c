@@ -1,7 +1,7 @@
 /* What the words mean. */
 #include "report/sections/sections.h"
 
-void words_section(view *v) {
+void words_section(const report_numbers *n, view *v) {
     static const char *const words[][2] = {
         {"reward", "\u2212(loss with the compressed cache \u2212 loss with the full cache) on the "
                    "continuation, nats per token; 0 is best, negative is loss"},
@@ -46,14 +46,13 @@ void words_section(view *v) {
         {"same choice in refits",
          "share of bootstrap refits that choose what the table chose, mean over states"},
     };
-    html_section_begin(&v->html, "words", "What the words mean");
-    html_details_begin(&v->html, "Reward, identity, limit, undecided ...");
-    html_table_begin(&v->html, NULL);
-    html_heads(&v->html, "ll", "word", "meaning");
+    (void)n;
+    page_fold(v, "Reward, identity, limit, undecided ...");
+    html_table_begin(page(v), NULL);
+    html_heads(page(v), "ll", "word", "meaning");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        html_row(&v->html, "ll", words[i][0], words[i][1]);
+        html_row(page(v), "ll", words[i][0], words[i][1]);
     }
-    html_table_end(&v->html);
-    html_details_end(&v->html);
-    html_section_end(&v->html);
+    page_table_end(v);
+    page_fold_end(v);
 }

@@ -2,25 +2,29 @@
 #include "report/view/say.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/memory.h"
 
-const char *say(const char *fmt, ...) {
+const char *say_list(const char *fmt, va_list args) {
     enum { SLOTS = 64 };
     static char *slots[SLOTS];
     static unsigned next;
-    va_list args;
-    va_start(args, fmt);
     char *text = NULL;
     if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
-    va_end(args);
     char **slot = &slots[next++ % SLOTS];
     free(*slot); /* only now: an argument may stand in it */
     return *slot = text;
+}
+
+const char *say(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    const char *text = say_list(fmt, args);
+    va_end(args);
+    return text;
 }
 
 const char *say_fixed(double v, int decimals) {

@@ -6,6 +6,7 @@
 #ifndef CKVC_REPORT_SAY_H
 #define CKVC_REPORT_SAY_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 
 #include "lib/base/status.h"
@@ -14,6 +15,7 @@
 #define SAY_REFITS    1000 /* fewer than this behind an interval stand beside it */
 
 const char *say(const char *fmt, ...) CKVC_PRINTF(1, 2);
+const char *say_list(const char *fmt, va_list args);
 const char *say_fixed(double v, int decimals);
 const char *say_signed(double v, int decimals); /* +0.0031 */
 const char *say_share(double v);                /* 37.5% */

@@ -1,8 +1,8 @@
 /* The page under way: its markup, the verdict as plain text, and the figures that stand beside it.
  *
- * A figure is figure_begin, a chart of svg_chart.h on v->s, its numbers in v->csv (columns.h), and
- * figure_end, which puts it into the page, beside those before it, and keeps picture and numbers as
- * files. figures_end closes the group.
+ * Sections append to the page by page_... , or by html_... on page(v). A figure is figure_begin or
+ * figure_table, which give its numbers (v->csv, columns.h), one chart, and figure_end, which puts
+ * it beside the figure before it and keeps picture and numbers as files.
  */
 #ifndef CKVC_REPORT_VIEW_H
 #define CKVC_REPORT_VIEW_H
@@ -28,14 +28,39 @@ typedef struct view {
 
 void view_fini(view *v);
 
-void figure_begin(view *v, const char *csv_names); /* "a,b,c", or NULL: columns name them */
-void figure_end(view *v, const char *name, const char *caption);
+/* The markup, to go on behind the figures so far. */
+ckvc_buffer *page(view *v);
+/* Paragraphs: format and arguments; text that is folded; a table of columns (columns.h). */
+#define page_text(v, ...)        html_paragraph(page(v), NULL, __VA_ARGS__)
+#define page_note(v, ...)        html_paragraph(page(v), "note", __VA_ARGS__)
+#define page_warn(v, ...)        html_paragraph(page(v), "warn", __VA_ARGS__)
+#define page_fold(v, summary)    html_details_begin(page(v), summary)
+#define page_fold_end(v)         html_details_end(page(v))
+#define page_table(v, ...)       columns_table(page(v), __VA_ARGS__)
+#define page_table_begin(v, ...) columns_table_begin(page(v), __VA_ARGS__)
+#define page_table_end(v)        html_table_end(page(v))
+#define page_row(v, ...)         columns_row(page(v), __VA_ARGS__)
+#define page_rows(v, ...)        columns_rows(page(v), __VA_ARGS__)
+/* A line above the rows of such a table that follow. */
+#define page_group(v, columns, ...) html_group(page(v), columns_on_page(columns), __VA_ARGS__)
+
+/* csv_names: "a,b,c", or NULL: columns name them. */
+void figure_begin(view *v, const char *csv_names);
+void figure_table(view *v, columns_of *of, const void *rows, size_t n);
+/* The members of a chart's spec (svg_chart.h); of curves: title and labels of the axes. */
+#define figure_heat(v, ...)      chart_heat(&(v)->s, &(chart_heat_spec){__VA_ARGS__})
+#define figure_bars(v, ...)      chart_bars(&(v)->s, &(chart_bars_spec){__VA_ARGS__})
+#define figure_scatter(v, ...)   chart_scatter(&(v)->s, &(chart_scatter_spec){__VA_ARGS__})
+#define figure_intervals(v, ...) chart_intervals(&(v)->s, &(chart_interval_spec){__VA_ARGS__})
+#define figure_curves(v, curves, n, flags, ...)                                                    \
+    chart_curves(&(v)->s, (chart_text){__VA_ARGS__}, curves, n, flags)
+/* The format is its name's. */
+void figure_end(view *v, const char *caption, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void figure_drop(view *v); /* nothing to show after all */
-void figures_end(view *v);
 
 /* One finding: a paragraph of the page and a line of the summary, its verdict (may be NULL) in
  * front; finding_aside: of the summary alone. */
-void finding(view *v, const char *verdict, const char *line);
+void finding(view *v, const char *verdict, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void finding_aside(view *v, const char *verdict, const char *line);
 
 #endif
