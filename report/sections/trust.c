@@ -21,53 +21,64 @@ SHARED_TABLE(bound_entry_columns, entry, BOUND(bound.n_prompts, "n_prompts", "pr
              BOUND(excess_raw, "excess_raw", "excess_bound_raw_rewards"),
              BOUND(bound.spread, "spread", "spread_of_means"));
 
-SAY(neutral_of, side_trust,
-    say("%s %s", o->kind->axis == SIDE_OF_HEADS ? "weight" : "threshold",
-        say_fixed(o->refits.neutral_choice, 2)))
-
-TABLE(entries_table, side_trust, PAGE(title, "table"), PAGE(name, "side"),
-      PAGE(refits.neutral_choice, "neutral choice", .say = neutral_of),
-      PAGE(refits.decided, "decided"), PAGE(refits.undecided, "undecided"),
-      PAGE(refits.neutral, "neutral"), PAGE(refits.without_records, "no records"),
-      PAGE(refits.agree, "same choice in refits", SHARE), PAGE(refits.replicates, "refits"),
-      PAGE(prompts, "prompts"), PAGE(rollouts, "rollouts"));
-
 /* ---- variance ---- */
 
-/* The standard deviation of a component; below 0 there is none. */
-static const char *deviation(double component) {
-    return say_fixed(component > 0 ? sqrt(component) : component, 4);
-}
+TABLE(interval_columns, rank_interval, MEMBERS(mean, lo, hi, n));
 
-static const char *premise(const variance_split *v) {
+static const char *premise(const void *row) {
+    const variance_split *v = row;
     const double lo = v->action_interval.lo, hi = v->action_interval.hi;
     if (!isfinite(lo) || !isfinite(hi)) { return "not testable"; }
     if (lo > 0 && lo / (lo + v->rest) > EVEN_SHARE) { return "refuted: one prompt is enough"; }
     if (!(hi > 0) || hi / (hi + v->rest / v->n_prompts) < EVEN_SHARE) {
         return "refuted: prompts share too little";
     }
-    return lo > 0 && v->common_one < EVEN_SHARE && v->common_all > EVEN_SHARE ? "supported"
-                                                                              : "undecided";
+    const bool shared = lo > 0 && v->common_one < EVEN_SHARE && v->common_all > EVEN_SHARE;
+    return shared ? "supported" : "undecided";
 }
 
-SAY(part_of, side_trust, o->kind->penalty ? say("%s, loss part", o->name) : o->name)
-SAY(premise_of, side_trust, premise(&o->variance))
-SAY(deviation_of, side_trust,
-    say("%s (%s to %s)", deviation(o->variance.action),
-        deviation(fmax(o->variance.action_interval.lo, 0)),
-        deviation(fmax(o->variance.action_interval.hi, 0))))
+/* The standard deviation of a component; below 0 there is none. */
+static const char *deviation(double component) {
+    return say_fixed(component > 0 ? sqrt(component) : component, 4);
+}
+SAY(deviation_of, variance_split,
+    say("%s (%s to %s)", deviation(o->action), deviation(fmax(o->action_interval.lo, 0)),
+        deviation(fmax(o->action_interval.hi, 0))))
 
-#define VARIANCE(m, head) PAGE(variance.m, head, NEAR_ONE)
+TABLE(variance_columns, variance_split, JSON_AS(n_states, "states"),
+      PAGE(action, "premise", .say = premise, .align = "ll"),
+      SHOWN_AS(n_prompts, "prompts_per_state", "prompts/state", FIXED(1)),
+      SHOWN(share_prompt_raw, "raw: prompts", NEAR_ONE), SHOWN(share_prompt, "prompts", NEAR_ONE),
+      SHOWN(share_action, "actions", NEAR_ONE), SHOWN(share_rest, "the rest", NEAR_ONE),
+      SHOWN(common_one, "shared, 1", NEAR_ONE), SHOWN(common_all, "shared, all", NEAR_ONE),
+      PAGE(action, "actions, nats (95%)", .say = deviation_of),
+      MEMBERS(prompt_raw, prompt, action, rest), OBJECT(action_interval, interval_columns));
+
+SAY(part_of, side_trust, o->kind->penalty ? say("%s, loss part", o->name) : o->name)
 TABLE(variance_table, side_trust, PAGE(title, "table"), PAGE(name, "side", .say = part_of),
-      PAGE(name, "premise", .say = premise_of), PAGE(variance.n_prompts, "prompts/state", FIXED(1)),
-      VARIANCE(share_prompt_raw, "raw: prompts"), VARIANCE(share_prompt, "prompts"),
-      VARIANCE(share_action, "actions"), VARIANCE(share_rest, "the rest"),
-      VARIANCE(common_one, "shared, 1"), VARIANCE(common_all, "shared, all"),
-      PAGE(variance.action, "actions, nats (95%)", .say = deviation_of));
+      MERGE(variance, variance_columns));
+
+/* ---- refits ---- */
+
+TABLE(curve_columns, curve_point, MEMBERS(prompts, keep, records, rollouts, supported, corrected),
+      OBJECT(rho, spread_columns), OBJECT(to_full, spread_columns));
+TABLE(left_out_columns, left_out_point, MERGE(gain, interval_columns),
+      MEMBERS(prompts, records, rollouts));
+TABLE(refits_columns, side_refits, SHOWN(decided, "decided"), SHOWN(undecided, "undecided"),
+      SHOWN(neutral, "neutral"), SHOWN(without_records, "no records"),
+      SHOWN(agree, "same choice in refits", SHARE), SHOWN(replicates, "refits"),
+      MEMBERS(curve_repeats, neutral_choice), OBJECTS(curve, n_curve, curve_columns),
+      JSON_AS(thinned, "curve_fewer_states", OF(curve_columns), BY(n_thinned)),
+      OBJECTS(left_out, n_left_out, left_out_columns));
+
+SAY(neutral_of, side_trust,
+    say("%s %s", o->kind->axis == SIDE_OF_HEADS ? "weight" : "threshold",
+        say_fixed(o->refits.neutral_choice, 2)))
+TABLE(refits_table, side_trust, PAGE(title, "table"), PAGE(name, "side"),
+      PAGE(refits.neutral_choice, "neutral choice", .say = neutral_of),
+      MERGE(refits, refits_columns), PAGE(prompts, "prompts"), PAGE(rollouts, "rollouts"));
 
 /* ---- other settings of the fit ---- */
-
-TABLE(interval_columns, rank_interval, MEMBERS(mean, lo, hi, n));
 
 SAY(alpha_of, alpha_point, o->vacuous ? "0 to 5" : say_fixed(o->alpha, 2))
 TABLE(alpha_columns, alpha_point, SHOWN(alpha, "α", .say = alpha_of),
@@ -75,47 +86,30 @@ TABLE(alpha_columns, alpha_point, SHOWN(alpha, "α", .say = alpha_of),
       SHOWN(changed_from_0, "changed from 0", SHARE), SHOWN(mean_entry, "mean entry", FIXED(3)),
       SHOWN(left_out, "advantage on prompts left out (half)", OF(interval_columns), INTERVAL(4)));
 
-SAY(adamw_of, side_trust, o->adamw.ran ? say_share(o->adamw.changed) : "left out")
-SAY(distance_of, side_trust, o->adamw.ran ? say_fixed(o->adamw.distance, 2) : o->adamw.skipped)
-SAY(updates_of, side_trust, o->adamw.ran ? say("%zu", o->adamw.updates) : "")
+#define IF_RAN WHEN(ran), .omit = true
+SAY(distance_of, adamw_numbers, o->ran ? say_fixed(o->distance, 2) : o->skipped)
+TABLE(adamw_columns, adamw_numbers, JSON(skipped, .omit = true),
+      SHOWN(changed, "AdamW: changed", SHARE, IF_RAN, ABSENT("left out")),
+      SHOWN(distance, "distance of Q", .say = distance_of, IF_RAN),
+      SHOWN(updates, "updates", IF_RAN, ABSENT("")));
 TABLE(settings_table, side_trust, PAGE(title, "table"), PAGE(name, "side"),
       PAGE(alpha_decided, "decided by α", SHARE),
       PAGE(count_noise, "turned by random counts", SHARE), PAGE(other_reward, "other rewards"),
-      PAGE(other_changed, "changed", SHARE), PAGE(adamw.changed, "AdamW: changed", .say = adamw_of),
-      PAGE(adamw.distance, "distance of Q", .say = distance_of),
-      PAGE(adamw.updates, "updates", .say = updates_of));
+      PAGE(other_changed, "changed", SHARE), MERGE(adamw, adamw_columns));
 
 /* ---- all of a side's JSON ---- */
 
-TABLE(variance_columns, variance_split, JSON_AS(n_states, "states"),
-      JSON_AS(n_prompts, "prompts_per_state"),
-      MEMBERS(prompt_raw, prompt, action, rest, share_prompt_raw, share_prompt, share_action,
-              share_rest),
-      MEMBERS(common_one, common_all), OBJECT(action_interval, interval_columns));
-TABLE(bound_columns, bound_sums, MEMBERS(delta, states, actions, mean_prompts),
-      MEMBERS(mean_width, informative, informative_raw));
+TABLE(bound_columns, bound_sums,
+      MEMBERS(delta, states, actions, mean_prompts, mean_width, informative, informative_raw));
 TABLE(bound_part_columns, side_trust, MERGE(bound, bound_columns),
       ARRAYS(entries, states, bound_entry_columns));
-#define RAN(m) JSON_AS(m, #m, WHEN(ran), .omit = true)
-TABLE(adamw_columns, adamw_numbers, JSON(skipped, .omit = true), RAN(distance), RAN(changed),
-      RAN(updates));
 TABLE(other_reward_columns, side_trust, JSON_AS(other_reward, "kind"),
       JSON_AS(other_changed, "changed"));
-TABLE(curve_columns, curve_point, MEMBERS(prompts, keep, records, rollouts, supported, corrected),
-      OBJECT(rho, spread_columns), OBJECT(to_full, spread_columns));
-TABLE(left_out_columns, left_out_point, MERGE(gain, interval_columns),
-      MEMBERS(prompts, records, rollouts));
 TABLE(rank_columns, rank_point, MEMBERS(same, lo, hi, other));
 TABLE(ranks_columns, side_trust, JSON_AS(rank_states, "states"),
       ARRAYS(ranks, n_ranks, rank_columns));
-TABLE(refits_columns, side_refits,
-      MEMBERS(decided, undecided, neutral, without_records, replicates, curve_repeats,
-              neutral_choice, agree),
-      OBJECTS(curve, n_curve, curve_columns),
-      JSON_AS(thinned, "curve_fewer_states", OF(curve_columns), BY(n_thinned)),
-      OBJECTS(left_out, n_left_out, left_out_columns));
 TABLE(refitted_columns, side_trust, MERGE(refits, refits_columns), MEMBERS(states),
-      JSON_AS(entries, "entries", OF(refit_entry_columns), BY(states), .as = AS_ARRAYS));
+      JSON(entries, OF(refit_entry_columns), BY(states), .as = AS_ARRAYS));
 TABLE(known_columns, side_trust, MEMBERS(prompts, records, rollouts, even_counts, count_noise),
       OBJECT(variance, variance_columns), GROUP("bound", bound_part_columns),
       GROUP("other_reward", other_reward_columns),
@@ -239,7 +233,7 @@ static void known_part(const report_numbers *n, view *v) {
         v, "The paper's premise is that heads and risks show more regularity across prompts than "
            "one prompt can show: then curves rise with prompts, and few choices stay undecided.");
     EACH(table_numbers, t, n->tables, n->n_tables) { premise_sentence(t, v); }
-    side_table(n, v, "Entries: better than the neutral choice beyond chance?", entries_table,
+    side_table(n, v, "Entries: better than the neutral choice beyond chance?", refits_table,
                offsetof(side_trust, has_refits));
     EACH(side_trust, t, n->trust, n->n_trust) {
         cut |= t->has_refits && t->refits.replicates < n->in->o->replicates;
