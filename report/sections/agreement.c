@@ -74,7 +74,7 @@ void pair_findings(const report_numbers *n, view *v) {
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         const char *budgets = "";
         EACH(pair_heads, h, p->head, p->n_head) {
-            budgets = say("%s%s%s", budgets, *budgets ? "; " : "", agreement_of(h));
+            budgets = say_more(budgets, "; ", "%s", agreement_of(h));
         }
         if (*budgets) {
             finding(v, NULL, "Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, budgets);

@@ -110,8 +110,8 @@ void run_findings(const report_numbers *n, view *v) {
                         title);
                 break;
             }
-            shares = say("%s%s%s at budget %s", shares, *shares ? ", " : "",
-                         say_share(o->all.sets_differ), say_budget(o->budget));
+            shares = say_more(shares, ", ", "%s at budget %s", say_share(o->all.sets_differ),
+                              say_budget(o->budget));
         }
         if (*shares) {
             finding(v, NULL,

@@ -48,10 +48,8 @@ static const char *base_of(const void *row) {
         return b->title; /* the latter: under another score */
     }
     const char *taus = "";
-    for (size_t i = 0; i < b->n_taus; i++) {
-        taus = say("%s%s%.4g", taus, i ? ", " : " (τ ", b->taus[i]);
-    }
-    return say("%s%s%s", b->policy, taus, b->n_taus ? ")" : "");
+    for (size_t i = 0; i < b->n_taus; i++) { taus = say_more(taus, ", ", "%.4g", b->taus[i]); }
+    return *taus ? say("%s (τ %s)", b->policy, taus) : b->policy;
 }
 
 TABLE(overall_columns, comparison, PAGE(base, "against", .say = base_of, .align = "ll"),
@@ -97,13 +95,21 @@ SHARED_TABLE(score_columns, score_numbers, MERGE(files, file_columns), MEMBERS(h
              LIST_OF("against_controls", AGAINST_CONTROLS),
              LIST_OF("between_scores", BETWEEN_SCORES));
 
+bool comparison_among(const comparison_list *list, size_t n, const score_series *s,
+                      bool (*alike)(const score_series *a, const score_series *b)) {
+    EACH(comparison, c, list->of, n) {
+        if (alike(&c->of, s)) { return true; }
+    }
+    return false;
+}
+
 /* ---- where the gain is: a column a table, a row a part of the prompts ---- */
 
 /* "better +0.0868 (+0.0258 to +0.1994), n 10, 2.1% more tokens"; no word where nothing is decided.
  */
 static const char *where_of(const difference *of, bool decided) {
     return say("%s%s%s, n %zu%s%s", decided ? difference_judged(of) : "", decided ? " " : "",
-               say_interval(of->d.mean, of->d.lo, of->d.hi, 4), of->n, of->equal_tokens ? "" : ", ",
+               SAY_INTERVAL(of->d, 4), of->n, of->equal_tokens ? "" : ", ",
                of->equal_tokens ? "" : say_more_tokens(of->kept_ratio));
 }
 
@@ -135,47 +141,50 @@ static const difference *part_like(const comparison *c, const difference *like) 
     return NULL;
 }
 
+/* What each table gains on all prompts, or on such a part of them. */
+static void where_row(ckvc_buffer *b, const gains *g, const difference *part) {
+    html_row_begin(b);
+    html_cell(b, 'n', "%s", part ? difference_part(part) : "all");
+    for (size_t i = 0; i < g->n; i++) {
+        const difference *of = part ? part_like(g->of[i], part) : &g->of[i]->all;
+        const bool decided = of && (part ? difference_part_decided(of) : difference_decided(of));
+        html_cell(b, 'r', "%s", of ? where_of(of, decided) : "");
+    }
+    html_row_end(b);
+}
+
 /* A row for each kind, or each source, in the order of the first table that has it. */
-static void where_rows(view *v, const gains *g, bool kinds) {
+static void where_rows(ckvc_buffer *b, const gains *g, bool kinds) {
     for (size_t i = 0; i < g->n; i++) {
         EACH(difference, part, g->of[i]->kinds, g->of[i]->n_kinds + g->of[i]->n_sources) {
             bool said = kinds != (part->kind != NULL);
             for (size_t e = 0; e < i; e++) { said |= part_like(g->of[e], part) != NULL; }
-            if (said) { continue; }
-            html_row_begin(page(v));
-            html_cell(page(v), 'n', "%s", difference_part(part));
-            for (size_t e = 0; e < g->n; e++) {
-                const difference *of = part_like(g->of[e], part);
-                html_cell(page(v), 'r', "%s", of ? where_of(of, difference_part_decided(of)) : "");
-            }
-            html_row_end(page(v));
+            if (!said) { where_row(b, g, part); }
         }
     }
 }
 
 static void where_table(const report_numbers *n, view *v) {
     const gains g = gains_of(n);
+    ckvc_buffer *b = page(v);
     if (g.parts == 0) { return; }
-    html_table_begin(page(v), "Where the gain is, at equal tokens kept where there is a matched "
-                              "control: nats/token (95% interval)");
-    html_head(page(v), 0, "prompts");
+    html_table_begin(b, "Where the gain is, at equal tokens kept where there is a matched "
+                        "control: nats/token (95% interval)");
+    html_head(b, 0, "prompts");
     for (size_t i = 0; i < g.n; i++) {
-        html_head(page(v), 'r', "%s, %s%s", g.of[i]->of.title, say_budget(g.of[i]->of.budget),
+        html_head(b, 'r', "%s, %s%s", g.of[i]->of.title, say_budget(g.of[i]->of.budget),
                   g.of[i]->base.kind == SCORE_MATCHED ? "" : ", against plain identity");
     }
-    html_table_body(page(v));
-    for (int median = 0; median < 2; median++) {
-        html_row_begin(page(v));
-        html_cell(page(v), 'n', median ? "median prompt" : "all");
-        for (size_t i = 0; i < g.n; i++) {
-            const difference *all = &g.of[i]->all;
-            html_cell(page(v), 'r', "%s",
-                      median ? say_signed(all->median, 4) : where_of(all, difference_decided(all)));
-        }
-        html_row_end(page(v));
+    html_table_body(b);
+    where_row(b, &g, NULL);
+    html_row_begin(b);
+    html_cell(b, 'n', "median prompt");
+    for (size_t i = 0; i < g.n; i++) {
+        html_cell(b, 'r', "%s", say_signed(g.of[i]->all.median, 4));
     }
-    where_rows(v, &g, true);
-    where_rows(v, &g, false);
+    html_row_end(b);
+    where_rows(b, &g, true);
+    where_rows(b, &g, false);
     page_table_end(v);
     page_note(
         v,
@@ -307,11 +316,9 @@ static void draw_scores(const report_numbers *n, view *v) {
     const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
     size_t number = 0;
     EACH(comparison, c, list->of, list->n) {
-        bool seen = false;
-        EACH(comparison, before, list->of, (size_t)(c - list->of)) {
-            seen |= series_of_one_setting(&before->of, &c->of);
+        if (comparison_among(list, (size_t)(c - list->of), &c->of, series_of_one_setting)) {
+            continue;
         }
-        if (seen) { continue; }
         draw_reward(n, v, &c->of, ++number);
         draw_reward_kept(n, v, &c->of, number);
     }
@@ -351,40 +358,36 @@ static void parts_table(view *v, const comparison_list *list, const char *captio
     page_table_end(v);
 }
 
-/* The one comparison of a series in a list; *n how many there are. */
-static const difference *only_of(const comparison_list *list, const score_series *s, size_t *n) {
+/* The one comparison of a series in a list; *any: the last of them, unless it is another's. */
+static const char *only_text(const comparison_list *list, const score_series *s,
+                             const difference **any) {
     const difference *found = NULL;
-    *n = 0;
+    size_t n = 0;
     EACH(comparison, c, list->of, list->n) {
-        if (series_alike(&c->of, s)) {
-            found = &c->all;
-            ++*n;
-        }
+        if (!series_alike(&c->of, s)) { continue; }
+        found = &c->all;
+        n++;
     }
-    return found;
-}
-
-static const char *only_text(const difference *of, size_t n) {
-    return n == 1 ? say_interval(of->d.mean, of->d.lo, of->d.hi, 4) : n > 1 ? "several, below" : "";
+    *any = *any ? *any : found;
+    return !found ? "" : n > 1 ? "several, below" : SAY_INTERVAL(found->d, 4);
 }
 
 /* Every policy against identity and against the control that keeps as many tokens as a table. */
 static void policies_table(const report_numbers *n, view *v) {
-    const score_numbers *s = &n->scores;
-    if (s->lists[AGAINST_IDENTITY].n + s->lists[AGAINST_MATCHED].n == 0) { return; }
+    const comparison_list *identity = &n->scores.lists[AGAINST_IDENTITY],
+                          *matched = &n->scores.lists[AGAINST_MATCHED];
+    if (identity->n + matched->n == 0) { return; }
     page_fold(v, "Every policy on the same prompts");
     html_table_begin(page(v), NULL);
     html_heads(page(v), "lrrrrrr", "policy", "budget", "n", "kept/layer", "reward",
                "against identity (95% interval)", "against matched (95% interval)");
-    EACH(score_series, of, s->series, s->n_series) {
-        size_t n_identity, n_matched;
-        const difference *identity = only_of(&s->lists[AGAINST_IDENTITY], of, &n_identity),
-                         *matched = only_of(&s->lists[AGAINST_MATCHED], of, &n_matched),
-                         *any = identity ? identity : matched;
+    EACH(score_series, of, n->scores.series, n->scores.n_series) {
+        const difference *any = NULL;
+        const char *by_identity = only_text(identity, of, &any),
+                   *by_matched = only_text(matched, of, &any);
         if (!any) { continue; /* alone in its setting */ }
         html_row(page(v), "lrrrrrr", of->title, say_budget(of->budget), say("%zu", any->n),
-                 say_fixed(any->kept, 1), say_fixed(any->reward, 4),
-                 only_text(identity, n_identity), only_text(matched, n_matched));
+                 say_fixed(any->kept, 1), say_fixed(any->reward, 4), by_identity, by_matched);
     }
     page_table_end(v);
     page_fold_end(v);

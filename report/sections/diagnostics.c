@@ -91,11 +91,12 @@ static void draw_heads(view *v, const utility_numbers *o, size_t number) {
     const double *values = o->spread_by_head;
     double lo = INFINITY, hi = -INFINITY;
     figure_begin(v, "layer,head,spread");
-    for (size_t i = 0; i < o->n_layers * o->n_heads; i++) {
-        const double row[] = {(double)(i / o->n_heads), (double)(i % o->n_heads), values[i]};
-        csv_numbers(&v->csv, row, 3);
-        lo = fmin(lo, values[i]);
-        hi = fmax(hi, values[i]);
+    for (size_t l = 0, i = 0; l < o->n_layers; l++) {
+        for (size_t h = 0; h < o->n_heads; h++, i++) {
+            csv_numbers(&v->csv, (double[]){(double)l, (double)h, values[i]}, 3);
+            lo = fmin(lo, values[i]);
+            hi = fmax(hi, values[i]);
+        }
     }
     figure_heat(v,
                 .text = {say("Spread of utility scores by head, model %.12s", o->model), "KV head",

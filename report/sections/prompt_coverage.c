@@ -43,13 +43,12 @@ static void draw_risk_plane(const report_numbers *n, view *v, const run_numbers 
 }
 
 static void cells_csv(ckvc_buffer *csv, const char *source, const cover_numbers *c) {
-    const size_t P = c->n_perplexity;
-    for (size_t i = 0; i < c->n_entropy * P; i++) {
-        csv_text(csv, source);
-        csv_numbers(csv,
-                    (double[]){(double)(i / P), (double)(i % P), c->cells[i],
-                               c->logged ? c->drawn_cells[i] : NAN},
-                    4);
+    for (size_t e = 0, i = 0; e < c->n_entropy; e++) {
+        for (size_t p = 0; p < c->n_perplexity; p++, i++) {
+            const double drawn = c->logged ? c->drawn_cells[i] : NAN;
+            csv_text(csv, source);
+            csv_numbers(csv, (double[]){(double)e, (double)p, c->cells[i], drawn}, 4);
+        }
     }
 }
 
@@ -58,7 +57,9 @@ static void draw_cells(view *v, const cover_numbers *c, const char *title,
                        const double *const *panels, const char *const *titles, size_t n) {
     const size_t E = c->n_entropy, P = c->n_perplexity;
     double most = 0;
-    for (size_t i = 0; i < n * E * P; i++) { most = fmax(most, panels[i / (E * P)][i % (E * P)]); }
+    for (size_t k = 0; k < n; k++) {
+        for (size_t i = 0; i < E * P; i++) { most = fmax(most, panels[k][i]); }
+    }
     figure_heat(v, .text = {title, "entropy bin", "perplexity bin"},
                 .grid = {P, E, sizeof **panels, P * sizeof **panels, n}, .values = panels,
                 .zero_is_blank = true, .panel_titles = titles, .y_up = true,
@@ -87,8 +88,8 @@ static void draw_sources(const report_numbers *n, view *v, const run_numbers *ru
     const coverage_numbers *c = run->coverage;
     const size_t shown = c->n_sources < SOURCES_DRAWN ? c->n_sources : SOURCES_DRAWN;
     const cover_numbers **order = NEW(n, c->n_sources, const cover_numbers *);
-    const double *panels[SOURCES_DRAWN];
-    const char *titles[SOURCES_DRAWN];
+    const double *panels[SOURCES_DRAWN] = {NULL};
+    const char *titles[SOURCES_DRAWN] = {NULL};
     for (size_t i = 0; i < c->n_sources; i++) { /* most prompts first; of equals the first */
         size_t at = i;
         for (; at > 0 && order[at - 1]->prompts < c->sources[i].prompts; at--) {

@@ -26,6 +26,9 @@ section_writer verdict_section, transfer_section, agreement_section, trust_secti
  * its fold. */
 section_writer comparison_tables, draw_learning, draw_learning_more;
 bool savings_known(const report_numbers *n);
+/* comparisons.c: one of the first n of a list is of such a series. */
+bool comparison_among(const comparison_list *list, size_t n, const score_series *s,
+                      bool (*alike)(const score_series *a, const score_series *b));
 
 /* Parts of report.json. */
 columns_of score_columns, transfer_columns, pair_columns, trust_columns, weight_columns,

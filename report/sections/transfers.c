@@ -21,12 +21,11 @@ SHARED_TABLE(transfer_columns, report_numbers,
 
 void transfer_findings(const report_numbers *n, view *v) {
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
-        const interval d = r->against_compiled.d;
         finding(v, difference_judged(&r->against_compiled),
                 "transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
                 "prompts.",
                 r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
-                say_interval(d.mean, d.lo, d.hi, 4), r->compiled, r->against_compiled.n);
+                SAY_INTERVAL(r->against_compiled.d, 4), r->compiled, r->against_compiled.n);
     }
 }
 

@@ -12,7 +12,7 @@ SHARED_TABLE(refit_entry_columns, entry, BOTH(agree, "agreeing_refits"),
              BOTH(advantage, "advantage_over_neutral"), BOTH(lower_bound, "lower_bound"),
              JSON(verdict, .csv = "verdict", .bare = true));
 
-#define BOUND(m, name, in_csv) JSON_AS(m, name, .csv = in_csv, WHEN(bounded))
+#define BOUND(m, name, in_csv) JSON_AS(m, name, .csv = (in_csv), WHEN(bounded))
 SHARED_TABLE(bound_entry_columns, entry, BOUND(bound.n_prompts, "n_prompts", "prompts"),
              BOUND(bound.n_actions, "n_actions", "actions"), BOUND(bound.width, "width", "width"),
              BOUND(bound.width_raw, "width_raw", "width_raw_rewards"),
@@ -125,9 +125,9 @@ void entry_findings(const report_numbers *n, view *v) {
         const char *sides = "";
         EACH(side_trust, t, table->trust, CKVC_SIDE_COUNT) {
             if (!t->has_refits) { continue; }
-            sides = say("%s%s%zu of %zu %s%s", sides, *sides ? " and " : "", t->refits.decided,
-                        t->states - t->refits.without_records, t->kind->entries,
-                        say_few_refits((double)t->refits.replicates, true));
+            sides = say_more(sides, " and ", "%zu of %zu %s%s", t->refits.decided,
+                             t->states - t->refits.without_records, t->kind->entries,
+                             say_few_refits((double)t->refits.replicates, true));
         }
         if (*sides) {
             finding(v, NULL, "%s: %s are better than the neutral choice beyond chance.",
@@ -151,9 +151,8 @@ static void premise_sentence(const table_numbers *table, view *v) {
               "(%.0f rollouts) brings %s nats per token, by %.0f prompts (%.0f rollouts) %s.",
               table->title, premise(w), say_share(w->common_one), w->n_prompts,
               say_share(w->common_all), say_fixed(t->refits.curve->to_full.mean, 2),
-              first->rollouts, say_interval(first->gain.mean, first->gain.lo, first->gain.hi, 4),
-              last->prompts, last->rollouts,
-              say_interval(last->gain.mean, last->gain.lo, last->gain.hi, 4));
+              first->rollouts, SAY_INTERVAL(first->gain, 4), last->prompts, last->rollouts,
+              SAY_INTERVAL(last->gain, 4));
 }
 
 /* A table of the sides where a flag stands. */

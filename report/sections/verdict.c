@@ -10,9 +10,7 @@
 #define LARGE_SHARE 0.2
 #define LARGE_OF    10
 
-static const char *interval_of(const difference *of) {
-    return say_interval(of->d.mean, of->d.lo, of->d.hi, 4);
-}
+static const char *interval_of(const difference *of) { return SAY_INTERVAL(of->d, 4); }
 
 /* "2.9% more tokens", between two texts; nothing where they are equal. */
 static const char *tokens_of(const difference *of, const char *before, const char *after) {
@@ -36,10 +34,9 @@ static const char *name_matched(const score_series *s) {
 static const char *name_spread(const difference *of) {
     const bool large =
         difference_decided(of) && of->n >= LARGE_OF && of->largest_share > LARGE_SHARE;
-    return say("%s%s%s%s%s", isfinite(of->median) ? "; median prompt " : "",
-               isfinite(of->median) ? say_signed(of->median, 4) : "",
-               large ? ", one prompt is " : "", large ? say_share(of->largest_share) : "",
-               large ? " of the sum" : "");
+    return say("%s%s",
+               isfinite(of->median) ? say("; median prompt %s", say_signed(of->median, 4)) : "",
+               large ? say(", one prompt is %s of the sum", say_share(of->largest_share)) : "");
 }
 
 static void gain_finding(const report_numbers *n, const comparison *c, view *v) {
@@ -76,9 +73,10 @@ static const char *name_sources(const comparison *c, const char *judgement, bool
         if (!difference_part_decided(of) || strcmp(difference_judged(of), judgement) != 0) {
             continue;
         }
-        text = say("%s%s%s%s%s", text, (*n)++ ? ", " : "", difference_part(of),
-                   numbers ? say(" %s of %zu prompts", interval_of(of), of->n) : "",
-                   tokens_of(of, " with ", ""));
+        text = say_more(text, ", ", "%s%s%s", difference_part(of),
+                        numbers ? say(" %s of %zu prompts", interval_of(of), of->n) : "",
+                        tokens_of(of, " with ", ""));
+        ++*n;
     }
     return text;
 }
@@ -90,8 +88,9 @@ static const char *describe_sources(const comparison *c, bool numbers) {
                *worse = name_sources(c, "worse", numbers, &m);
     const size_t rest = c->n_sources - n - m;
     if (n + m == 0) { return say("none of %zu sources is decided alone", c->n_sources); }
-    return say("of single sources %s%s%s%s%s%s", n ? "better on " : "", better, n && m ? "; " : "",
-               m ? "worse on " : "", worse, rest ? say("; undecided on %zu", rest) : "");
+    const char *text = n ? say("better on %s", better) : "";
+    if (m) { text = say_more(text, "; ", "worse on %s", worse); }
+    return say("of single sources %s%s", text, rest ? say("; undecided on %zu", rest) : "");
 }
 
 /* Where a table's gain is decided and where not: text against retrieval prompts, else by source.
@@ -100,14 +99,13 @@ static void where_finding(const report_numbers *n, const comparison *c, view *v)
     const comparison *gain = comparison_gain(&n->scores, c);
     const char *text = "";
     EACH(difference, of, gain->kinds, gain->n_kinds) {
-        text = say("%s%s%s on %s, %s, %s and %s tokens%s, n %zu", text, *text ? "; " : "",
-                   difference_part_decided(of) ? difference_judged(of) : "undecided",
-                   difference_part(of), interval_of(of), say_fixed(of->kept, 1),
-                   say_fixed(of->kept_base, 1), tokens_of(of, " (", ")"), of->n);
+        text = say_more(text, "; ", "%s on %s, %s, %s and %s tokens%s, n %zu",
+                        difference_part_decided(of) ? difference_judged(of) : "undecided",
+                        difference_part(of), interval_of(of), say_fixed(of->kept, 1),
+                        say_fixed(of->kept_base, 1), tokens_of(of, " (", ")"), of->n);
     }
     if (gain->n_sources) {
-        text = say("%s%s%s", text, gain->n_kinds ? "; " : "",
-                   describe_sources(gain, gain->n_kinds == 0));
+        text = say_more(text, "; ", "%s", describe_sources(gain, gain->n_kinds == 0));
     }
     if (*text) {
         finding_aside(v, "where",
@@ -130,12 +128,11 @@ static void gather_references(const comparison_list *list, const score_series *o
     EACH(comparison, c, list->of, list->n) {
         const difference *of = &c->all;
         if (!series_alike(&c->of, of_table) || c->base.kind == SCORE_MATCHED) { continue; }
-        const char *judged = difference_judged(of), *name = c->base.policy,
-                   *joint = *x->text ? "; " : "";
-        x->text = !equal ? say("%s%s%s %s with %s", x->text, joint, name, interval_of(of),
-                               say_more_tokens(of->kept_ratio))
-                         : say("%s%s%s %s %s, %s", x->text, joint, judged,
-                               difference_decided(of) ? "than" : "from", name, interval_of(of));
+        const char *judged = difference_judged(of), *name = c->base.policy;
+        x->text = equal ? say_more(x->text, "; ", "%s %s %s, %s", judged,
+                                   difference_decided(of) ? "than" : "from", name, interval_of(of))
+                        : say_more(x->text, "; ", "%s %s with %s", name, interval_of(of),
+                                   say_more_tokens(of->kept_ratio));
         x->worse |= equal && strcmp(judged, "worse") == 0;
         x->least = of->n < x->least ? of->n : x->least;
         x->most = of->n > x->most ? of->n : x->most;
@@ -170,15 +167,12 @@ static void reference_finding(const report_numbers *n, const score_series *table
 static void reference_findings(const report_numbers *n, view *v) {
     const comparison_list *lists[2] = {&n->scores.lists[AT_EQUAL_TOKENS],
                                        &n->scores.lists[AT_OTHER_TOKENS]};
-    const score_series **said = NEW(n, lists[0]->n + lists[1]->n, const score_series *);
-    size_t n_said = 0;
     for (int l = 0; l < 2; l++) {
         EACH(comparison, c, lists[l]->of, lists[l]->n) {
-            bool first = true;
-            for (size_t k = 0; k < n_said; k++) { first &= !series_alike(said[k], &c->of); }
-            if (!first) { continue; }
-            said[n_said++] = &c->of;
-            reference_finding(n, &c->of, v);
+            const bool said =
+                (l && comparison_among(lists[0], lists[0]->n, &c->of, series_alike)) ||
+                comparison_among(lists[l], (size_t)(c - lists[l]->of), &c->of, series_alike);
+            if (!said) { reference_finding(n, &c->of, v); }
         }
     }
 }

@@ -239,8 +239,8 @@ static const char *cell_text(const column *c, const void *row) {
 
 /* Of the header, or of a cell. */
 static char letter(const column *c, bool of_cell) {
-    const bool left = c->type == TYPE_TEXT || c->form == FORM_BUDGET;
-    return c->align ? c->align[of_cell] : "rl"[left];
+    if (c->align) { return c->align[of_cell]; }
+    return c->type == TYPE_TEXT || c->form == FORM_BUDGET ? 'l' : 'r';
 }
 
 static void head(ckvc_buffer *html, const column *c, const void *row) {

@@ -27,6 +27,14 @@ const char *say(const char *fmt, ...) {
     return text;
 }
 
+const char *say_more(const char *list, const char *joint, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    const char *text = say_list(fmt, args);
+    va_end(args);
+    return say("%s%s%s", list, *list ? joint : "", text);
+}
+
 const char *say_fixed(double v, int decimals) {
     if (!isfinite(v)) { return SAY_UNDEFINED; }
     const char *digits = fabs(v) < 1e15 ? say("%.*f", decimals, v) : say("%.*g", decimals, v);
