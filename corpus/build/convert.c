@@ -125,7 +125,7 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out) {
                 }
             } else if (!closing && !self_closed && word_in_list(name, dropped)) {
                 depth = 1;
-                strcpy(inside, name);
+                memcpy(inside, name, sizeof name);
             } else {
                 pre += strcmp(name, "pre") != 0 ? 0 : !closing ? 1 : pre > 0 ? -1 : 0;
                 end_line(out, word_in_list(name, paragraphs) ? 2

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <sys/stat.h>
+#define ZLIB_CONST
 #include <zlib.h>
 
 #include "corpus/build/convert.h"
@@ -83,7 +84,13 @@ static bool skipped_name(const char *name) {
                                 "ps eps ");
 }
 
-static void add_document(corpus *c, const corpus_document *d) {
+typedef struct document_text { /* a document, or a part of it, before it is copied */
+    const char *source, *name, *text;
+    size_t size;
+    bool ascii;
+} document_text;
+
+static void add_document(corpus *c, const document_text *d) {
     CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
     c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(d->source),
                                                        .name = ckvc_strdup(d->name),
@@ -94,15 +101,15 @@ static void add_document(corpus *c, const corpus_document *d) {
 
 /* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
  * sentences, where a paragraph is too long). */
-static void add_parts(corpus *c, const corpus_document *d) {
-    if (d->size < 2 * PART_BYTES) {
+static void add_parts(corpus *c, const document_text *d) {
+    if (d->size / 2 < PART_BYTES) {
         add_document(c, d);
         return;
     }
     size_t n = d->size;
     for (int number = 1; n > 0; number++) {
         CKVC_AUTO_FREE char *name = ckvc_format("%s#%d", d->name, number);
-        corpus_document part = {d->source, name, d->text + d->size - n, n, d->ascii};
+        document_text part = {d->source, name, d->text + d->size - n, n, d->ascii};
         if (n >= PART_BYTES + CORPUS_MIN_BYTES) {
             part.size =
                 PART_BYTES + cut_paragraph(part.text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
@@ -120,7 +127,7 @@ static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_
     CKVC_AUTO(inflate_end) z_stream z = {0};
     unsigned char block[65536];
     if (inflateInit2(&z, 15 + 32) != Z_OK) { ckvc_out_of_memory(1, sizeof z); }
-    z.next_in = (unsigned char *)(uintptr_t)in;
+    z.next_in = (const unsigned char *)in;
     z.avail_in = (unsigned)n;
     for (int rc = Z_OK; rc != Z_STREAM_END || z.avail_in;) {
         if (rc == Z_STREAM_END && inflateReset(&z) != Z_OK) { break; }
@@ -150,7 +157,10 @@ static void add_bytes(corpus *c, const char *source, const char *name, const cha
     }
     CKVC_AUTO_FREE char *clean = NULL;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
-    if (ckvc_utf8_check(bytes, n) < n) { bytes = clean = ckvc_utf8_replace(bytes, n, &n); }
+    if (ckvc_utf8_check(bytes, n) < n) {
+        clean = ckvc_utf8_replace(bytes, n, &n);
+        bytes = clean;
+    }
     const bool ascii = text_convert(text_kind_guess(name, bytes, n), bytes, n, &text);
     if (text.size >= CORPUS_MIN_BYTES && !is_readable((char *)text.data, text.size)) {
         leave_out(c, LEFT_GARBLED, name);
@@ -160,8 +170,7 @@ static void add_bytes(corpus *c, const char *source, const char *name, const cha
     if (text.size < CORPUS_MIN_BYTES) {
         leave_out(c, LEFT_SHORT, name);
     } else {
-        add_parts(c, &(corpus_document){(char *)(uintptr_t)source, (char *)(uintptr_t)name,
-                                        (char *)text.data, text.size, ascii});
+        add_parts(c, &(document_text){source, name, (const char *)text.data, text.size, ascii});
     }
 }
 
@@ -238,9 +247,7 @@ ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err
 
 void corpus_fini(corpus *c) {
     for (size_t i = 0; i < c->n_documents; i++) {
-        free(c->documents[i].source);
-        free(c->documents[i].name);
-        free(c->documents[i].text);
+        CKVC_FREE(c->documents[i].source, c->documents[i].name, c->documents[i].text);
     }
     free(c->documents);
     for (int i = 0; i < CORPUS_REASON_COUNT; i++) { free(c->left_out[i].first); }

@@ -55,8 +55,7 @@ typedef struct builder {
 
 static void builder_fini(builder *b) {
     for (size_t k = 0; k < b->n_sources; k++) { free(b->sources[k].order); }
-    free(b->sources);
-    free(b->cursors);
+    CKVC_FREE(b->sources, b->cursors);
     vocabulary_fini(&b->words);
     free(b->prompts.slots);
 }

@@ -81,10 +81,7 @@ void vocabulary_add(vocabulary *v, const char *text, size_t n, bool any_script) 
     }
 }
 
-void vocabulary_fini(vocabulary *v) {
-    free(v->words);
-    free(v->seen.slots);
-}
+void vocabulary_fini(vocabulary *v) { CKVC_FREE(v->words, v->seen.slots); }
 
 /* ---- drawing ---- */
 static void draw_hex(ckvc_rng *rng, char *out) {

@@ -27,7 +27,7 @@ static ckvc_status wrong(const scanner *s, const char *wanted) {
 /* The next character that is no white space; NUL (which stands nowhere in JSON) at the end. */
 static char peek(scanner *s) {
     while (s->at < s->end && *s->at && strchr(" \t\r\n", *s->at)) { s->at++; }
-    return s->at < s->end ? *s->at : '\0';
+    return (char)(s->at < s->end ? *s->at : '\0');
 }
 
 /* The code unit of \uXXXX at `at`; -1: there is none. */

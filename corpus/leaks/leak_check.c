@@ -71,12 +71,9 @@ static void guard_fini(guard *g) {
     leak_index_free(g->spans);
     near_index_free(g->near);
     json_scratch_fini(&g->scratch);
-    free(g->texts);
-    free(g->prompts);
-    free(g->prompt_of);
+    CKVC_FREE(g->texts, g->prompts, g->prompt_of);
     json_decref(g->ids);
-    free(g->grams);
-    free(g->id);
+    CKVC_FREE(g->grams, g->id);
 }
 
 /* ---- the manifest's side ---- */
@@ -388,12 +385,9 @@ ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_pat
 
 void leak_result_fini(leak_result *r) {
     for (size_t i = 0; i < r->n_findings; i++) {
-        free(r->findings[i].id);
-        free(r->findings[i].field);
-        free(r->findings[i].text);
+        CKVC_FREE(r->findings[i].id, r->findings[i].field, r->findings[i].text);
     }
-    free(r->findings);
-    free(r->shares);
+    CKVC_FREE(r->findings, r->shares);
     leak_record_fini(&r->record);
     *r = (leak_result){0};
 }

@@ -29,6 +29,7 @@ ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err)
     *out = NULL;
     s->path = ckvc_strdup(path);
     s->raw = ckvc_alloc(BLOCK_BYTES, 1);
+    CKVC_GROW(s->text, s->capacity, BLOCK_BYTES + 1);
     s->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     CKVC_FAIL_ERRNO_IF(s->fd < 0 || fstat(s->fd, &info) != 0, err, CKVC_E_NOINPUT, "%s", path);
     CKVC_FAIL_IF(!S_ISREG(info.st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file", path);
@@ -41,10 +42,7 @@ void line_stream_close(line_stream *s) {
     if (!s) { return; }
     if (s->fd >= 0) { close(s->fd); }
     if (s->z_open) { inflateEnd(&s->z); }
-    free(s->path);
-    free(s->raw);
-    free(s->text);
-    free(s);
+    CKVC_FREE(s->path, s->raw, s->text, s);
 }
 
 /* The file's next bytes into raw; *n 0 at its end. */
@@ -116,7 +114,7 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
                              ckvc_err *err) {
     size_t looked = 0; /* bytes of [begin, end) without an LF */
     for (;;) {
-        char *start = s->text ? s->text + s->begin : NULL;
+        char *start = s->text + s->begin;
         size_t have = s->end - s->begin;
         char *newline = have > looked ? memchr(start + looked, '\n', have - looked) : NULL;
         size_t length = newline ? (size_t)(newline - start) : have;

@@ -95,7 +95,6 @@ ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_l
 }
 
 void manifest_facts_fini(manifest_facts *facts) {
-    free(facts->groups);
-    free(facts->repeats);
+    CKVC_FREE(facts->groups, facts->repeats);
     *facts = (manifest_facts){0};
 }

@@ -74,16 +74,8 @@ near_index *near_index_create(double threshold) {
 
 void near_index_free(near_index *x) {
     if (!x) { return; }
-    free(x->hashes);
-    free(x->sets);
-    free(x->slots);
-    free(x->filter.bits);
-    free(x->postings);
-    free(x->seen);
-    free(x->query);
-    free(x->order);
-    free(x->distinct_bits);
-    free(x);
+    CKVC_FREE(x->hashes, x->sets, x->slots, x->filter.bits, x->postings, x->seen, x->query,
+              x->order, x->distinct_bits, x);
 }
 
 ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,

@@ -111,13 +111,7 @@ leak_index *leak_index_create(const word_list *words, const leak_text *texts, si
 
 void leak_index_free(leak_index *x) {
     if (!x) { return; }
-    free(x->grams);
-    free(x->found);
-    free(x->next);
-    free(x->gram_of);
-    free(x->slots);
-    free(x->filter.bits);
-    free(x);
+    CKVC_FREE(x->grams, x->found, x->next, x->gram_of, x->slots, x->filter.bits, x);
 }
 
 bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from,

@@ -74,7 +74,7 @@ static void take_character(open_word *o, const char *text, size_t n) {
 /* ASCII letters and digits in lower case; 0 for all others. */
 static char folded(unsigned char c) {
     const unsigned letter = (c | 0x20u) - 'a', digit = c - (unsigned)'0';
-    return digit < 10 ? (char)c : letter < 26 ? (char)(letter + 'a') : 0;
+    return (char)(digit < 10 ? c : letter < 26 ? letter + 'a' : 0);
 }
 
 ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err) {
@@ -111,9 +111,7 @@ ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err
 void words_clear(word_list *w) { w->n = w->n_bytes = 0; }
 
 void words_fini(word_list *w) {
-    free(w->bytes);
-    free(w->begin);
-    free(w->hash);
+    CKVC_FREE(w->bytes, w->begin, w->hash);
     *w = (word_list){0};
 }
 

@@ -305,10 +305,8 @@ ckvc_status gguf_open(const char *path, gguf **out, ckvc_err *err) {
 void gguf_close(gguf *g) {
     if (!g) { return; }
     for (size_t i = 0; i < g->n_values; i++) { free(g->values[i].key); }
-    for (size_t i = 0; i < g->n_tensors; i++) { free((char *)(uintptr_t)g->tensors[i].name); }
-    free(g->values);
-    free(g->tensors);
-    free(g->path);
+    for (size_t i = 0; i < g->n_tensors; i++) { CKVC_FREE(g->tensors[i].name); }
+    CKVC_FREE(g->values, g->tensors, g->path);
     ckvc_map_close(&g->map);
     free(g);
 }

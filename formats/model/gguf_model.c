@@ -280,17 +280,20 @@ static bool rename_tensor(const model_shape *s, const char *stored, char name[96
             return true;
         }
     }
-    unsigned layer;
-    char part[16], kind[8], again[64];
-    if (sscanf(stored, "blk.%u.%15[^.].%7s", &layer, part, kind) != 3) { return false; }
-    snprintf(again, sizeof again, "blk.%u.%s.%s", layer, part, kind);
-    if (strcmp(again, stored) != 0 || layer >= (unsigned)s->n_layers) { return false; }
+    char *part, again[GGUF_MAX_NAME + 1];
+    const unsigned long layer =
+        strncmp(stored, "blk.", 4) == 0 ? strtoul(stored + 4, &part, 10) : MODEL_LAYERS_MAX;
+    if (layer >= (unsigned long)s->n_layers) { return false; }
+    snprintf(again, sizeof again, "blk.%lu%s", layer, part); /* the number has one spelling */
+    const char *kind = strrchr(part, '.');
+    if (strcmp(again, stored) != 0 || *part != '.' || kind == part) { return false; }
     for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++) {
-        if (strcmp(layer_names[i].stored, part) == 0) {
-            snprintf(name, 96, "model.layers.%u.%s.%s", layer, layer_names[i].name, kind);
+        const size_t n = strlen(layer_names[i].stored);
+        if (n == (size_t)(kind - part - 1) && memcmp(layer_names[i].stored, part + 1, n) == 0) {
+            snprintf(name, 96, "model.layers.%lu.%s%s", layer, layer_names[i].name, kind);
             *rotary = layer_names[i].rotary;
-            return strcmp(kind, "weight") == 0 ||
-                   (layer_names[i].bias && strcmp(kind, "bias") == 0);
+            return strcmp(kind, ".weight") == 0 ||
+                   (layer_names[i].bias && strcmp(kind, ".bias") == 0);
         }
     }
     return false;

@@ -43,8 +43,7 @@ static void close_source(void *source) {
         ckvc_map_close(&all->files[i].map);
         free(all->files[i].path);
     }
-    free(all->files);
-    free(all);
+    CKVC_FREE(all->files, all);
 }
 
 static const char *base_name(const char *path) {

@@ -57,6 +57,14 @@ static inline void *ckvc_unconst(const void *p) {
     return q;
 }
 
+/* free() of each, of const ones too: CKVC_FREE(list, names, map.slots). */
+#define CKVC_FREE(...)                                                                             \
+    ckvc_free_all((const void *const[]){__VA_ARGS__},                                              \
+                  sizeof((const void *const[]){__VA_ARGS__}) / sizeof(void *))
+static inline void ckvc_free_all(const void *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++) { free(ckvc_unconst(list[i])); }
+}
+
 /* Bytes that can be had without swapping: what the kernel calls available, and no more than the
  * control group's limit leaves. */
 size_t ckvc_available_memory(void);

@@ -14,13 +14,9 @@ model_spec *model_spec_create(const char *path) {
 
 void model_spec_free(model_spec *spec) {
     if (!spec) { return; }
-    for (size_t i = 0; i < spec->n_tensors; i++) { free((char *)(uintptr_t)spec->tensors[i].name); }
+    for (size_t i = 0; i < spec->n_tensors; i++) { CKVC_FREE(spec->tensors[i].name); }
     if (spec->release) { spec->release(spec->source); }
-    free(spec->by_name);
-    free(spec->tensors);
-    free(spec->path);
-    free(spec->name);
-    free(spec);
+    CKVC_FREE(spec->by_name, spec->tensors, spec->path, spec->name, spec);
 }
 
 void model_spec_add(model_spec *spec, const char *name, const tensor_view *t) {

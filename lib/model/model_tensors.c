@@ -178,7 +178,7 @@ static void check_task(void *ctx, int64_t task, int worker) {
     tensor_check *out = &job->out[task];
     const tensor_block block =
         t->type == TENSOR_OTHER ? (tensor_block){1, 1} : tensor_block_of(t->type);
-    const uint64_t step = CHECK_BLOCK / block.bytes * block.bytes;
+    const uint64_t step = (uint64_t)CHECK_BLOCK / block.bytes * block.bytes;
     ckvc_sha256 hash;
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_init(&hash);

@@ -19,7 +19,7 @@ typedef struct decode_job {
     float *values;
 } decode_job;
 
-#define DECODE_CHUNK (256 * TENSOR_BLOCK_VALUES)
+#define DECODE_CHUNK ((int64_t)256 * TENSOR_BLOCK_VALUES)
 
 static void decode_task(void *ctx, int64_t task, int worker) {
     (void)worker;
@@ -106,8 +106,7 @@ void model_close(model *m) {
     op->weight_free(m->be, m->embedding);
     op->weight_free(m->be, m->final_norm);
     for (size_t i = 0; i < m->n_decoded; i++) { free(m->decoded[i]); }
-    free(m->decoded);
-    free(m->layers);
+    CKVC_FREE(m->decoded, m->layers);
     model_spec_free(m->spec);
     free(m);
 }

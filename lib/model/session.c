@@ -160,14 +160,9 @@ void session_destroy(session *s) {
     if (!s) { return; }
     backend *be = s->m->be;
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
-    free(s->bufs);
-    free(s->prompt);
+    CKVC_FREE(s->bufs, s->prompt);
     window_stats_fini(&s->stats);
-    free(s->row_errors);
-    free(s->nll);
-    free(s->order);
-    free(s->inv_freq);
-    free(s);
+    CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s);
 }
 
 /* ---- work ---- */

@@ -23,14 +23,8 @@ void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_pr
 }
 
 void window_stats_fini(window_stats *s) {
-    free(s->alpha);
-    free(s->alpha_f32);
-    free(s->rho);
-    free(s->rho_sd);
-    free(s->own_recent);
-    free(s->own_entropy);
-    free(s->mass);
-    free(s->norm);
+    CKVC_FREE(s->alpha, s->alpha_f32, s->rho, s->rho_sd, s->own_recent, s->own_entropy, s->mass,
+              s->norm);
     *s = (window_stats){0};
 }
 
@@ -47,10 +41,11 @@ void window_stats_begin(window_stats *s, int64_t n_tokens) {
 
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window) {
     /* attention rows behind one mass: each sums to 1 */
-    const double rows = (double)window * (s->n_heads / s->n_kv_heads);
+    const int32_t per_group = s->n_heads / s->n_kv_heads;
+    const double rows = (double)window * per_group;
     for (int32_t g = 0; g < s->n_kv_heads; g++) {
         const double *mass = s->mass + g * n_tokens, *norm = s->norm + g * n_tokens;
-        const size_t lg = (size_t)(layer * s->n_kv_heads + g);
+        const size_t lg = (size_t)layer * (size_t)s->n_kv_heads + (size_t)g;
         float *rho = s->rho + lg * (size_t)n_tokens;
 
         double recent = 0, entropy = 0, sum = 0;

@@ -27,8 +27,7 @@ struct bpe_candidate {
 };
 
 void bpe_scratch_fini(bpe_scratch *scratch) {
-    free(scratch->symbols);
-    free(scratch->heap);
+    CKVC_FREE(scratch->symbols, scratch->heap);
     *scratch = (bpe_scratch){0};
 }
 

@@ -258,12 +258,7 @@ ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_
 void bpe_free(bpe *b) {
     if (!b) { return; }
     if (b->by_word.slots != b->by_spelling.slots) { free(b->by_word.slots); }
-    free(b->by_spelling.slots);
-    free(b->raw);
-    free(b->raw_bytes);
-    free(b->spelled);
-    free(b->merges);
-    free(b->atoms);
+    CKVC_FREE(b->by_spelling.slots, b->raw, b->raw_bytes, b->spelled, b->merges, b->atoms);
     trie_fini(&b->whole);
     free(b);
 }

@@ -6,27 +6,16 @@ void token_spec_free(token_spec *spec) {
     if (!spec) { return; }
     for (size_t i = 0; i < spec->n_pieces; i++) { free(spec->pieces[i].text.bytes); }
     for (size_t i = 0; i < spec->n_merges; i++) {
-        free(spec->merges[i].left.bytes);
-        free(spec->merges[i].right.bytes);
+        CKVC_FREE(spec->merges[i].left.bytes, spec->merges[i].right.bytes);
     }
     for (size_t i = 0; i < spec->n_added; i++) { free(spec->added[i].text.bytes); }
     for (size_t i = 0; i < spec->n_normalizers; i++) {
-        free(spec->normalizers[i].from.bytes);
-        free(spec->normalizers[i].to.bytes);
+        CKVC_FREE(spec->normalizers[i].from.bytes, spec->normalizers[i].to.bytes);
     }
     for (size_t i = 0; i < spec->n_splits; i++) { free(spec->splits[i].bytes); }
-    void *const arrays[] = {spec->pieces,
-                            spec->merges,
-                            spec->added,
-                            spec->normalizers,
-                            spec->splits,
-                            spec->prefix_ids,
-                            spec->suffix_ids,
-                            spec->metaspace.bytes,
-                            spec->decode_from.bytes,
-                            spec->decode_to.bytes,
-                            spec};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) { free(arrays[i]); }
+    CKVC_FREE(spec->pieces, spec->merges, spec->added, spec->normalizers, spec->splits);
+    CKVC_FREE(spec->prefix_ids, spec->suffix_ids, spec->metaspace.bytes);
+    CKVC_FREE(spec->decode_from.bytes, spec->decode_to.bytes, spec);
 }
 
 /* ---- GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100

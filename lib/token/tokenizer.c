@@ -292,8 +292,7 @@ static void encoder_fini(encoder *e) {
     for (size_t i = 0; i < MAX_SPLITS; i++) { pcre2_match_data_free(e->data[i]); }
     pcre2_match_context_free(e->match);
     for (size_t i = 0; i < e->n_kept; i++) { free(e->kept_texts[i]); }
-    free(e->kept_texts);
-    free(e->memo);
+    CKVC_FREE(e->kept_texts, e->memo);
     bpe_scratch_fini(&e->scratch);
     free(e->ids.ids);
 }

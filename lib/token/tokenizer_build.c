@@ -242,10 +242,7 @@ void tokenizer_free(tokenizer *t) {
     trie_fini(&t->normal_added);
     bpe_free(t->model);
     token_spec_free(t->spec);
-    free(t->texts);
-    free(t->text_bytes);
-    free(t->name);
-    free(t);
+    CKVC_FREE(t->texts, t->text_bytes, t->name, t);
 }
 
 int32_t tokenizer_vocab_size(const tokenizer *t) { return t->vocab_size; }

@@ -76,7 +76,6 @@ size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index, u
 }
 
 void trie_fini(trie *t) {
-    free(t->edges);
-    free(t->found);
+    CKVC_FREE(t->edges, t->found);
     *t = (trie){0};
 }
