@@ -15,11 +15,6 @@
 /* Share of ASCII characters from which on a text counts as ASCII. */
 #define MOSTLY_ASCII 0.97
 
-const char *text_kind_name(text_kind kind) {
-    static const char *const names[] = {"text", "html", "man", "info", "rst"};
-    return names[kind];
-}
-
 static bool ends_with(const char *name, const char *end) {
     size_t n = strlen(name), m = strlen(end);
     return n >= m && strcasecmp(name + n - m, end) == 0;

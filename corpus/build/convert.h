@@ -17,7 +17,6 @@ typedef enum text_kind {
     TEXT_KIND_COUNT
 } text_kind;
 
-const char *text_kind_name(text_kind kind);
 /* By the file's name (without .gz) and its first bytes. */
 text_kind text_kind_guess(const char *name, const char *text, size_t n);
 /* Appends the plain text of a document to out, which is empty. Whether it is mostly ASCII. */

@@ -2,7 +2,8 @@
 #include "corpus/build/documents.h"
 
 #include <ctype.h>
-#include <dirent.h>
+#include <errno.h>
+#include <fts.h>
 #include <sys/stat.h>
 #define ZLIB_CONST
 #include <zlib.h>
@@ -199,49 +200,35 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
 
 /* ---- folders ---- */
 
-static int not_dots(const struct dirent *d) {
-    return strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0;
+static int by_bytes(const FTSENT **a, const FTSENT **b) {
+    return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
-static int by_bytes(const struct dirent **a, const struct dirent **b) {
-    return strcmp((*a)->d_name, (*b)->d_name); /* alphasort would follow the locale */
+static void walk_end(FTS **walk) {
+    if (*walk) { fts_close(*walk); }
 }
 
-static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name,
-                              int depth, ckvc_err *err);
-
-static ckvc_status add_inside(corpus *c, const char *source, const char *path, const char *name,
-                              int depth, ckvc_err *err) {
-    struct stat info;
-    if (lstat(path, &info) != 0) { return CKVC_OK; }
-    return S_ISDIR(info.st_mode)   ? add_folder(c, source, path, name, depth, err)
-           : S_ISREG(info.st_mode) ? add_file(c, source, path, name, err)
-                                   : CKVC_OK;
-}
-
-static ckvc_status add_folder(corpus *c, const char *source, const char *path, const char *name,
-                              int depth, ckvc_err *err) {
-    CKVC_FAIL_IF(depth > MAX_DEPTH, err, CKVC_E_DATA, "%s: folders more than %d deep", path,
-                 MAX_DEPTH);
-    struct dirent **list = NULL;
-    const int n = scandir(path, &list, not_dots, by_bytes);
-    CKVC_FAIL_ERRNO_IF(n < 0, err, CKVC_E_NOINPUT, "%s", path);
-    ckvc_status status = CKVC_OK;
-    for (int i = 0; i < n; i++) {
-        CKVC_AUTO_FREE char *inner = ckvc_path_join(path, list[i]->d_name);
-        CKVC_AUTO_FREE char *inner_name = ckvc_path_join(*name ? name : NULL, list[i]->d_name);
-        if (status == CKVC_OK) {
-            status = add_inside(c, source, inner, inner_name, depth + 1, err);
-        }
-        free(list[i]);
+static ckvc_status add_folder(corpus *c, const char *source, const char *path, ckvc_err *err) {
+    CKVC_AUTO_FREE char *root = ckvc_strdup(path);
+    CKVC_AUTO(walk_end)
+    FTS *walk =
+        fts_open((char *[]){root, NULL}, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_bytes);
+    CKVC_FAIL_ERRNO_IF(!walk, err, CKVC_E_NOINPUT, "%s", path);
+    for (FTSENT *at; (at = fts_read(walk));) {
+        CKVC_FAIL_IF(at->fts_info == FTS_D && at->fts_level > MAX_DEPTH, err, CKVC_E_DATA,
+                     "%s: folders more than %d deep", at->fts_path, MAX_DEPTH);
+        errno = at->fts_errno;
+        CKVC_FAIL_ERRNO_IF(at->fts_info == FTS_DNR, err, CKVC_E_NOINPUT, "%s", at->fts_path);
+        if (at->fts_info != FTS_F) { continue; }
+        const char *name = at->fts_path + strlen(root);
+        CKVC_TRY(add_file(c, source, at->fts_path, name + strspn(name, "/"), err));
     }
-    free(list);
-    return status;
+    return CKVC_OK;
 }
 
 ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err) {
     const char *slash = strrchr(path, '/');
-    return ckvc_is_dir(path) ? add_folder(c, source, path, "", 0, err)
+    return ckvc_is_dir(path) ? add_folder(c, source, path, err)
                              : add_file(c, source, path, slash ? slash + 1 : path, err);
 }
 

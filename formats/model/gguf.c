@@ -344,15 +344,13 @@ ckvc_status gguf_int(const gguf *g, const char *key, int64_t min, int64_t max, i
     if (!v) { return CKVC_OK; }
     uint64_t bits = 0;
     for (size_t i = 0; i < v->bytes; i++) { bits |= (uint64_t)v->data[i] << 8 * i; }
-    const size_t unused = 64 - 8 * v->bytes;
+    const size_t unused = (64 - 8 * v->bytes) & 63; /* an integer has a byte at least */
     const int64_t x = SIGNED >> v->type & 1 ? (int64_t)(bits << unused) >> unused
                       : bits > INT64_MAX    ? INT64_MAX
                                             : (int64_t)bits;
-    if (x < min || x > max) {
-        reading r = {.path = g->path, .err = err};
-        return refuse_at(&r, v->at, "key %s is %lld; want %lld ... %lld", key, (long long)x,
-                         (long long)min, (long long)max);
-    }
+    reading r = {.path = g->path, .err = err};
+    MUST_AT(&r, v->at, x >= min && x <= max, "key %s is %lld; want %lld ... %lld", key,
+            (long long)x, (long long)min, (long long)max);
     *out = x;
     return CKVC_OK;
 }
@@ -362,10 +360,8 @@ ckvc_status gguf_number(const gguf *g, const char *key, double *out, ckvc_err *e
     CKVC_TRY(find_typed(g, key, 1 << GGUF_F32 | 1 << GGUF_F64, 0, "f32 or f64", &v, err));
     if (!v) { return CKVC_OK; }
     const double x = v->type == GGUF_F32 ? (double)ckvc_get_f32(v->data) : ckvc_get_f64(v->data);
-    if (!isfinite(x)) {
-        reading r = {.path = g->path, .err = err};
-        return refuse_at(&r, v->at, "key %s is %s", key, isnan(x) ? "NaN" : "infinite");
-    }
+    reading r = {.path = g->path, .err = err};
+    MUST_AT(&r, v->at, isfinite(x), "key %s is %s", key, isnan(x) ? "NaN" : "infinite");
     *out = x;
     return CKVC_OK;
 }

@@ -88,17 +88,17 @@ static bool given(reading *r, const json_t *v, const char *key, bool required) {
     return v != NULL;
 }
 
-/* An integer in min ... max. otherwise < min: the key is required; else it stands for a missing
- * one. */
+/* An integer in min ... max, also where it is refused. otherwise < min: the key is required; else
+ * it stands for a missing one. */
 static int32_t read_int(reading *r, const json_t *object, const char *key, int64_t min, int64_t max,
                         int64_t otherwise) {
     const json_t *v = member(object, key);
-    if (!given(r, v, key, otherwise < min)) { return (int32_t)otherwise; }
-    if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max) {
-        refuse(r, "%s=%s is not an integer in %lld ... %lld", key, TEXT(v), (long long)min,
-               (long long)max);
-    }
-    return (int32_t)json_integer_value(v);
+    const int64_t x = json_integer_value(v);
+    if (!given(r, v, key, otherwise < min)) { return (int32_t)(otherwise < min ? min : otherwise); }
+    if (json_is_integer(v) && x >= min && x <= max) { return (int32_t)x; }
+    refuse(r, "%s=%s is not an integer in %lld ... %lld", key, TEXT(v), (long long)min,
+           (long long)max);
+    return (int32_t)min;
 }
 
 /* A number in (above, max]. otherwise <= above: the key is required. */

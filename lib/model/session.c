@@ -224,7 +224,6 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
                  "the prompt has %lld tokens, need at least %lld (window %lld + 1)", (long long)n,
                  (long long)window + 1, (long long)window);
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
-    window_stats_begin(&s->stats, n);
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
     stats_ctx ctx = {s, in};
     forward_pass pass = pass_over(s, in->tokens, n);

@@ -111,7 +111,7 @@ static void q4_k(const uint8_t *b, float *out) {
         const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
         const int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
         const float step = d * (float)scale, offset = dmin * (float)min;
-        const uint8_t *nibbles = &q[g / 2 * 32]; /* groups 2j and 2j+1 share 32 bytes */
+        const uint8_t *nibbles = &q[(size_t)g / 2 * 32]; /* groups 2j and 2j+1 share 32 bytes */
         for (int i = 0; i < 32; i++) {
             out[g * 32 + i] = step * (float)(nibbles[i] >> g % 2 * 4 & 15) - offset;
         }
@@ -122,7 +122,7 @@ static void q4_k(const uint8_t *b, float *out) {
  * one per 16 values. */
 static void q6_k(const uint8_t *b, float *out) {
     const float d = half(b + 208);
-    for (int part = 0; part < 2; part++, out += 128) {
+    for (size_t part = 0; part < 2; part++, out += 128) {
         const uint8_t *low = &b[part * 64], *high = &b[128 + part * 32],
                       *scales = &b[192 + part * 8];
         for (int i = 0; i < 128; i++) {

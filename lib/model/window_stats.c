@@ -35,10 +35,6 @@ size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt) {
            2 * g * t * sizeof(double);
 }
 
-void window_stats_begin(window_stats *s, int64_t n_tokens) {
-    memset(s->alpha, 0, (size_t)n_tokens * sizeof *s->alpha);
-}
-
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window) {
     /* attention rows behind one mass: each sums to 1 */
     const int32_t per_group = s->n_heads / s->n_kv_heads;
@@ -51,7 +47,7 @@ void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_
         double recent = 0, entropy = 0, sum = 0;
         for (int64_t t = 0; t < n_tokens; t++) {
             const double share = mass[t] / rows;
-            s->alpha[t] += mass[t];
+            s->alpha[t] = (layer || g ? s->alpha[t] : 0) + mass[t];
             entropy -= share > 0 ? share * log(share) : 0;
             recent += t >= n_tokens - window ? share : 0;
             sum += norm[t];

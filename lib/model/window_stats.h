@@ -19,8 +19,8 @@ void window_stats_fini(window_stats *s);
 size_t window_stats_bytes(const model_shape *shape, int64_t max_prompt);
 
 /* What these compute is method.md section 1 alone; transformers has no counterpart. */
-void window_stats_begin(window_stats *s, int64_t n_tokens);
-/* s->mass and s->norm hold this layer's window mass and value norms. */
+/* s->mass and s->norm hold this layer's window mass and value norms; layers come in their order.
+ */
 void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_t window);
 /* alpha from the sums, and r_struct. r_sem is the caller's: it needs the head. */
 void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind,

@@ -31,8 +31,8 @@ void bpe_scratch_fini(bpe_scratch *scratch) {
     *scratch = (bpe_scratch){0};
 }
 
-static void symbol_add(bpe_scratch *s, size_t *n, int32_t id) {
-    s->symbols[*n] = (struct bpe_symbol){id, (int32_t)*n - 1, (int32_t)*n + 1, 0};
+static void symbol_add(bpe_scratch *s, size_t *n, int32_t id, size_t start) {
+    s->symbols[*n] = (struct bpe_symbol){id, (int32_t)*n - 1, (int32_t)*n + 1, (int32_t)start};
     ++*n;
 }
 
@@ -43,56 +43,43 @@ static bool as_bytes(const bpe *b, const char *text, size_t step) {
     return all;
 }
 
-/* Writes the word's smallest symbols; room for n of them is there. A run of unknown characters is
- * one symbol under fuse_unk. An unknown symbol waits until the next known one, byte pieces overtake
- * it: the order of the reference implementation. */
+/* Writes the word's smallest symbols; room for n of them is there: pieces that stay whole, then
+ * characters. Of those without a piece a run is one symbol under fuse_unk; an unknown symbol waits
+ * until the next known one, byte pieces overtake it: the order of the reference implementation.
+ * Under merge_by_score they are atoms, and what becomes of them is found out after merging. */
 static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size_t n) {
     const token_spec *spec = b->spec;
     size_t used = 0;
     bool waiting = false;
-    for (size_t i = 0, step; i < n; i += step) {
-        step = symbol_step(b, word + i, n - i);
-        assert(step > 0);
-        const int32_t id = character_id(b, word + i, step);
-        if (id >= 0) {
-            if (waiting) { symbol_add(s, &used, spec->unk_id); }
-            waiting = false;
-            symbol_add(s, &used, id);
-        } else if (as_bytes(b, word + i, step)) {
-            for (size_t k = 0; k < step; k++) {
-                symbol_add(s, &used, b->byte_piece[(uint8_t)word[i + k]]);
-            }
-        } else if (spec->unk_id >= 0) {
-            if (waiting && !spec->fuse_unk) { symbol_add(s, &used, spec->unk_id); }
-            waiting = true;
-        }
-    }
-    if (waiting) { symbol_add(s, &used, spec->unk_id); }
-    return used;
-}
-
-/* The same under merge_by_score: pieces that stay whole, then characters, with a piece or without.
- */
-static size_t first_scored_symbols(const bpe *b, bpe_scratch *s, const char *word, size_t n) {
-    size_t used = 0;
     uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
     for (size_t i = 0, step; i < n; i += step) {
         int32_t index, id;
         step = trie_longest(&b->whole, word + i, n - i, &index, &steps);
         if (step) {
-            id = b->spec->pieces[index].id;
+            id = spec->pieces[index].id;
         } else {
             step = symbol_step(b, word + i, n - i);
             assert(step > 0);
             id = character_id(b, word + i, step);
-            if (id < 0) {
-                const int32_t atom = atom_index(b, word + i, step);
-                id = atom < 0 ? NO_ATOM : FIRST_ATOM + atom;
-            }
         }
-        symbol_add(s, &used, id);
-        s->symbols[used - 1].start = (int32_t)i;
+        if (id < 0 && spec->merge_by_score) {
+            const int32_t atom = atom_index(b, word + i, step);
+            id = atom < 0 ? NO_ATOM : FIRST_ATOM + atom;
+        }
+        if (id >= 0) {
+            if (waiting) { symbol_add(s, &used, spec->unk_id, i); }
+            waiting = false;
+            symbol_add(s, &used, id, i);
+        } else if (as_bytes(b, word + i, step)) {
+            for (size_t k = 0; k < step; k++) {
+                symbol_add(s, &used, b->byte_piece[(uint8_t)word[i + k]], i);
+            }
+        } else if (spec->unk_id >= 0) {
+            if (waiting && !spec->fuse_unk) { symbol_add(s, &used, spec->unk_id, i); }
+            waiting = true;
+        }
     }
+    if (waiting) { symbol_add(s, &used, spec->unk_id, n); }
     return used;
 }
 
@@ -204,9 +191,7 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
         }
     }
     if (scratch->symbol_capacity < n) { CKVC_GROW(scratch->symbols, scratch->symbol_capacity, n); }
-    const bool by_score = b->spec->merge_by_score;
-    size_t used =
-        by_score ? first_scored_symbols(b, scratch, word, n) : first_symbols(b, scratch, word, n);
+    const size_t used = first_symbols(b, scratch, word, n);
     assert(used <= n);
     if (used == 0) { return CKVC_OK; }
     scratch->symbols[used - 1].next = -1;
@@ -220,7 +205,7 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
     bool after_unknown = false;
     for (int32_t i = 0; i >= 0; i = scratch->symbols[i].next) {
         const struct bpe_symbol *symbol = &scratch->symbols[i];
-        if (by_score && symbol->id >= FIRST_ATOM) {
+        if (symbol->id >= FIRST_ATOM) {
             const char *text = word + symbol->start;
             push_unknown(b, text, symbol_step(b, text, n - (size_t)symbol->start), &after_unknown,
                          out);

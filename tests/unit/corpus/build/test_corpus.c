@@ -27,8 +27,7 @@ static void converts(text_kind kind, const char *from, const char *want) {
     ckvc_buffer out = {0};
     text_convert(kind, from, strlen(from), &out);
     if (!out.data || strcmp((char *)out.data, want) != 0) {
-        fail_msg("%s: got \"%s\", want \"%s\"", text_kind_name(kind),
-                 out.data ? (char *)out.data : "", want);
+        fail_msg("kind %d: got \"%s\", want \"%s\"", kind, out.data ? (char *)out.data : "", want);
     }
     ckvc_buffer_fini(&out);
 }
