@@ -10,6 +10,7 @@
  * state, queries, keys and values, attends to its own set, and from then on goes with the batch.
  * Lanes lie in the order in which they join, so that the rows in work are always a prefix.
  */
+#include "lib/base/progress.h"
 #include "lib/model/forward.h"
 
 /* How far the batch is: rows in work (padding between lanes counted), lanes in work, the position
@@ -149,6 +150,7 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err) {
         if (st == CKVC_OK) { st = layer(p, il, &at, err); }
         layer_release(m, il);
         CKVC_TRY(st);
+        ckvc_progress_step(0); /* a layer of a long prompt takes seconds */
     }
     CKVC_TRY(op->weight_acquire(m->be, m->final_norm, err));
     op->rmsnorm(m->be, p->act->x, at.n_rows, m->final_norm, (float)m->shape->rms_eps, p->act->norm);

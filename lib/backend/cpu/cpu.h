@@ -66,8 +66,7 @@ typedef struct cpu_backend {
 static inline cpu_backend *cpu_of(backend *be) { return (cpu_backend *)be; }
 
 /* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
-void cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared);
-ckvc_status cpu_sync(backend *be, ckvc_err *err);
+void cpu_need(cpu_backend *c, size_t per_worker, size_t shared);
 
 #define CPU_MOST_ROWS 256 /* of a task of a product */
 
@@ -84,52 +83,28 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     return kept->positions + kept->offsets[set];
 }
 
-/* ---- operations: backend.h says what they do ---- */
+/* ---- operations: backend.h says what they do, and gives their types ---- */
 
-/* cpu_weights.c */
-ckvc_status cpu_weight_create(backend *be, const be_matrix *m, be_weight **out, ckvc_err *err);
-void cpu_weight_free(backend *be, be_weight *w);
-ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err);
-void cpu_weight_release(backend *be, be_weight *w);
+#define CPU_OPERATIONS(X)                                                                          \
+    /* cpu_backend.c */                                                                            \
+    X(destroy)                                                                                     \
+    X(sync)                                                                                        \
+    X(reserve) X(scratch_bytes) X(buf_create) X(buf_free) X(buf_view) X(write)                     \
+        X(read) /* cpu_weights.c */                                                                \
+        X(weight_create) X(weight_free) X(weight_acquire) X(weight_release)                        \
+            X(weight_limit) /* cpu_rows.c */                                                       \
+        X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul)                       \
+            X(copy_rows)                     /* cpu_matmul.c */                                    \
+        X(matmul) X(head_nll) X(head_logits) /* cpu_attention.c, cpu_attention_error.c */          \
+        X(attention_causal) X(attention_kept) X(window_mass) X(attention_error)
+#define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
+CPU_OPERATIONS(DECLARE)
+#undef DECLARE
+
 /* n values from value `first` of row `row`, as float32; they may run on into the rows behind it of
  * the same block. */
 void cpu_weight_read(const be_weight *w, int64_t row, int64_t first, float *dst, int64_t n);
-
-/* cpu_rows.c */
 void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
-void cpu_embed(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows,
-               be_buf *x);
-void cpu_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
-                 be_buf *y);
-void cpu_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                  be_buf *y);
-void cpu_copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,
-                   int64_t n_rows, int64_t width);
-void cpu_rope(backend *be, const be_attention_shape *s, const double *inv_freq, const be_rows *rows,
-              be_buf *q);
-void cpu_cache_rows(backend *be, const be_attention_shape *s, const double *inv_freq,
-                    const be_rows *rows, const be_buf *k, const be_buf *v, const be_cache *cache);
-ckvc_status cpu_value_norms(backend *be, const be_attention_shape *s, int64_t n,
-                            const be_cache *cache, double *norm, ckvc_err *err);
-
-/* cpu_matmul.c */
-void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
-                int64_t n_rows, bool add, be_buf *y);
-ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
-                         const int32_t *target, double *nll, ckvc_err *err);
-ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row,
-                            float *logits, ckvc_err *err);
-
-/* cpu_attention.c, cpu_attention_error.c */
-void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows,
-                          const be_buf *q, const be_cache *cache, be_buf *out);
-void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_continuation *r,
-                        const be_lane *lanes, int64_t n_lanes, be_buf *out);
-ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, const be_window *w,
-                            const be_buf *q, const be_cache *cache, double *mass, ckvc_err *err);
-ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, const be_continuation *r,
-                                const be_compared *lanes, be_row_error *out, ckvc_err *err);
-
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);

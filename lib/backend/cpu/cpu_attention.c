@@ -117,7 +117,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
     const int64_t rows = be_padded_rows(n_rows);
     const size_t n = (size_t)(rows * s->n_heads * s->head_dim);
     assert(row0 % BE_ROW_TILE == 0 && row0 + rows <= cache->capacity && n <= q->n && n <= out->n);
-    cpu_reserve(c, attend_floats(c, s, row0 + rows), 0);
+    cpu_need(c, attend_floats(c, s, row0 + rows), 0);
     prompt_job a = {.c = c,
                     .s = s,
                     .row0 = row0,
@@ -158,7 +158,7 @@ ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, const be_w
     const int64_t n = w->n, rows = be_padded_rows(n), group = s->n_heads / s->n_kv_heads;
     assert(w->window <= n && rows <= cache->capacity && w->row0 % BE_ROW_TILE == 0 &&
            w->row0 <= n - w->window);
-    cpu_reserve(c, (size_t)(BE_ROW_TILE * cpu_score_stride(rows)), 2 * (size_t)(s->n_heads * n));
+    cpu_need(c, (size_t)(BE_ROW_TILE * cpu_score_stride(rows)), 2 * (size_t)(s->n_heads * n));
     prompt_job a = {.c = c,
                     .s = s,
                     .row0 = w->row0,
@@ -302,7 +302,7 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     kept_job a = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = rows / BE_ROW_TILE};
     while (n_lanes > 0) {
         const int64_t n = take_lanes(&a, lanes, n_lanes);
-        cpu_reserve(c, attend_floats(c, s, a.n_keys + rows), (size_t)a.n_gathered);
+        cpu_need(c, attend_floats(c, s, a.n_keys + rows), (size_t)a.n_gathered);
         a.gathered = c->shared.data;
         if (a.n_gathered > 0) {
             ckvc_pool_run(be->pool, a.n_sets * s->n_kv_heads, gather_task, &a);

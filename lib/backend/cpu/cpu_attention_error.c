@@ -108,7 +108,7 @@ ckvc_status cpu_attention_error(backend *be, const be_attention_shape *s, const 
     const int64_t rows = be_padded_rows(r->n_rows), stride = cpu_score_stride(r->n_prompt + rows);
     assert(r->n_prompt <= r->prompt.capacity && rows <= r->own.capacity);
     assert(!lanes->kept || lanes->kept->n_sets == 1 || lanes->kept->n_sets == s->n_kv_heads);
-    cpu_reserve(cpu_of(be), (size_t)((2 * BE_ROW_TILE + 2) * stride), 0);
+    cpu_need(cpu_of(be), (size_t)((2 * BE_ROW_TILE + 2) * stride), 0);
     error_job a = {.c = cpu_of(be), .s = s, .r = r, .lanes = lanes, .out = out};
     ckvc_pool_run(be->pool, rows / BE_ROW_TILE * s->n_heads, error_task, &a);
     return cpu_sync(be, err);

@@ -20,7 +20,7 @@ static void grow(cpu_scratch *s, size_t need) {
     s->data = ckvc_alloc_aligned(s->n, sizeof *s->data);
 }
 
-void cpu_reserve(cpu_backend *c, size_t per_worker, size_t shared) {
+void cpu_need(cpu_backend *c, size_t per_worker, size_t shared) {
     for (int i = 0; i < c->n_threads; i++) { grow(&c->worker[i], per_worker); }
     grow(&c->shared, shared);
 }
@@ -34,15 +34,15 @@ static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const 
     *shared = *shared > shared_head ? *shared : shared_head;
 }
 
-static void reserve(backend *be, const be_attention_shape *s, const double *inv_freq,
-                    const be_extent *most) {
+void cpu_reserve(backend *be, const be_attention_shape *s, const double *inv_freq,
+                 const be_extent *most) {
     size_t per_worker, shared;
     scratch_of(cpu_of(be), s, most, &per_worker, &shared);
-    cpu_reserve(cpu_of(be), per_worker, shared);
+    cpu_need(cpu_of(be), per_worker, shared);
     cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, most->n_prompt + most->n_rows);
 }
 
-static size_t scratch_bytes(const backend *be, const be_attention_shape *s, const be_extent *most) {
+size_t cpu_scratch_bytes(const backend *be, const be_attention_shape *s, const be_extent *most) {
     const cpu_backend *c = (const cpu_backend *)be;
     size_t per_worker, shared;
     scratch_of(c, s, most, &per_worker, &shared);
@@ -51,7 +51,7 @@ static size_t scratch_bytes(const backend *be, const be_attention_shape *s, cons
     return floats * sizeof(float) + (c->bf16 ? cpu_bf16_scratch_bytes(c) : 0);
 }
 
-static be_buf *buf_create(backend *be, size_t n) {
+be_buf *cpu_buf_create(backend *be, size_t n) {
     be_buf *b = ckvc_alloc(1, sizeof *b);
     float *data = ckvc_alloc_aligned(n ? n : 1, sizeof *data);
     memset(data, 0, n * sizeof *data);
@@ -60,34 +60,32 @@ static be_buf *buf_create(backend *be, size_t n) {
     return b;
 }
 
-static void buf_free(backend *be, be_buf *b) {
+void cpu_buf_free(backend *be, be_buf *b) {
     if (!b) { return; }
     cpu_of(be)->bytes_now -= b->own_n * sizeof *b->own;
     free(b->own);
     free(b);
 }
 
-static void buf_view(backend *be, be_buf *view, const be_buf *of, size_t offset, size_t n) {
+void cpu_buf_view(backend *be, be_buf *view, const be_buf *of, size_t offset, size_t n) {
     (void)be;
     assert(view->own_n == 0 && ckvc_span_ok(offset, n, of->n));
     view->data = of->data + offset;
     view->n = n;
 }
 
-static void buf_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n) {
+void cpu_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n) {
     (void)be;
     assert(ckvc_span_ok(offset, n, dst->n));
     memcpy(dst->data + offset, src, n * sizeof *src);
 }
 
-static ckvc_status buf_read(backend *be, const be_buf *src, size_t offset, float *dst, size_t n,
-                            ckvc_err *err) {
+ckvc_status cpu_read(backend *be, const be_buf *src, size_t offset, float *dst, size_t n,
+                     ckvc_err *err) {
     assert(ckvc_span_ok(offset, n, src->n));
     memcpy(dst, src->data + offset, n * sizeof *dst);
     return cpu_sync(be, err);
 }
-
-static void weight_limit(backend *be, size_t bytes) { cpu_of(be)->bytes_max = bytes; }
 
 ckvc_status cpu_sync(backend *be, ckvc_err *err) {
     const ckvc_err failure = cpu_of(be)->failure;
@@ -98,7 +96,7 @@ ckvc_status cpu_sync(backend *be, ckvc_err *err) {
 
 /* ---- life ---- */
 
-static void destroy(backend *be) {
+void cpu_destroy(backend *be) {
     cpu_backend *c = cpu_of(be);
     for (int i = 0; i < c->n_threads; i++) { free(c->worker[i].data); }
     free(c->worker);
@@ -111,35 +109,8 @@ static void destroy(backend *be) {
     free(c);
 }
 
-static const backend_ops ops = {.name = "cpu",
-                                .destroy = destroy,
-                                .sync = cpu_sync,
-                                .reserve = reserve,
-                                .scratch_bytes = scratch_bytes,
-                                .buf_create = buf_create,
-                                .buf_free = buf_free,
-                                .buf_view = buf_view,
-                                .write = buf_write,
-                                .read = buf_read,
-                                .weight_create = cpu_weight_create,
-                                .weight_free = cpu_weight_free,
-                                .weight_acquire = cpu_weight_acquire,
-                                .weight_release = cpu_weight_release,
-                                .weight_limit = weight_limit,
-                                .embed = cpu_embed,
-                                .rmsnorm = cpu_rmsnorm,
-                                .matmul = cpu_matmul,
-                                .rope = cpu_rope,
-                                .cache_rows = cpu_cache_rows,
-                                .attention_causal = cpu_attention_causal,
-                                .attention_kept = cpu_attention_kept,
-                                .window_mass = cpu_window_mass,
-                                .attention_error = cpu_attention_error,
-                                .value_norms = cpu_value_norms,
-                                .silu_mul = cpu_silu_mul,
-                                .head_nll = cpu_head_nll,
-                                .head_logits = cpu_head_logits,
-                                .copy_rows = cpu_copy_rows};
+#define OPERATION(name) .name = cpu_##name,
+static const backend_ops ops = {.name = "cpu", CPU_OPERATIONS(OPERATION)};
 
 /* ---- which kernel ---- */
 
@@ -199,7 +170,7 @@ static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err) {
 }
 
 static void destroy_at(cpu_backend **c) {
-    if (*c) { destroy(&(*c)->base); }
+    if (*c) { cpu_destroy(&(*c)->base); }
 }
 
 /* fma NULL: products in float32, and attention, by OpenBLAS. */

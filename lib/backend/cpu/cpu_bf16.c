@@ -207,31 +207,32 @@ void cpu_bf16_drop(be_weight *w) {
 
 /* One piece through oneDNN: its result lies in a buffer of the worker's and is written or added to
  * y. */
-static void run_piece(cpu_bf16 *b, const be_weight *w, const float *x, int64_t col, int64_t width,
-                      bool onto, float *y, int64_t ldy, int worker) {
-    const onednn_shape *shape = shape_of(b, width, w->m.cols);
+static void run_piece(cpu_bf16 *b, const cpu_tile *t, int worker) {
+    const onednn_shape *shape = shape_of(b, t->width, t->w->m.cols);
     const onednn_buffers *buffers = &shape->worker[worker];
-    round_to(b, x, buffers->x, 0, BE_ROW_TILE * w->m.cols);
-    if (!onednn_run(shape, worker, w->pieces[col / BF16_PIECE])) {
+    round_to(b, t->x, buffers->x, 0, BE_ROW_TILE * t->w->m.cols);
+    if (!onednn_run(shape, worker, t->w->pieces[t->col / BF16_PIECE])) {
         atomic_store(&b->failed, true);
         return;
     }
-    const float *from = buffers->y;
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
-        for (int64_t i = 0; i < width; i++) {
-            y[r * ldy + i] = (onto ? y[r * ldy + i] : 0.0f) + from[r * width + i];
-        }
+        const float *from = buffers->y + r * t->width;
+        float *y = t->y + r * t->y_stride;
+        for (int64_t i = 0; i < t->width; i++) { y[i] = (t->onto ? y[i] : 0.0f) + from[i]; }
     }
 }
 
-void cpu_bf16_product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x,
-                      int64_t col, int64_t width, bool onto, float *y, int64_t ldy, int worker) {
-    assert(n_rows % BE_ROW_TILE == 0 && col % BF16_PIECE == 0 &&
-           (width % BF16_PIECE == 0 || col + width == w->m.rows));
-    for (int64_t r = 0; r < n_rows; r += BE_ROW_TILE) {
-        for (int64_t at = 0; at < width; at += BF16_PIECE) {
-            run_piece(c->bf16, w, x + r * w->m.cols, col + at, piece_width(w->m.rows, col + at),
-                      onto, y + r * ldy + at, ldy, worker);
+void cpu_bf16_product(const cpu_backend *c, const cpu_tile *t, int worker) {
+    assert(t->n_rows % BE_ROW_TILE == 0 && t->col % BF16_PIECE == 0 &&
+           (t->width % BF16_PIECE == 0 || t->col + t->width == t->w->m.rows));
+    for (int64_t r = 0; r < t->n_rows; r += BE_ROW_TILE) {
+        for (int64_t at = 0; at < t->width; at += BF16_PIECE) {
+            cpu_tile piece = *t;
+            piece.x += r * t->w->m.cols;
+            piece.col += at;
+            piece.width = piece_width(t->w->m.rows, piece.col);
+            piece.y += r * t->y_stride + at;
+            run_piece(c->bf16, &piece, worker);
         }
     }
 }

@@ -24,6 +24,17 @@ typedef enum cpu_products {
                           on any CPU; CKVC_E_DEVICE without it */
 } cpu_products;
 
+/* A tile of a product: y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of W^T.
+ */
+typedef struct cpu_tile {
+    const be_weight *w;
+    const float *x;
+    int64_t n_rows, col, width;
+    bool onto;
+    float *y;
+    int64_t y_stride;
+} cpu_tile;
+
 /* Columns that are packed together: what a product is asked for begins and ends at one, or at the
  * last column. */
 #define BF16_PIECE 256
@@ -46,12 +57,9 @@ bool cpu_bf16_packed(const struct cpu_backend *c);
  * product in float32. */
 const float *cpu_bf16_rows(const struct cpu_backend *c, const float *x, int64_t n_values,
                            int worker);
-/* y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of packed W^T; whole row
- * tiles; columns begin at a piece and end at one, or at the last column. A failure is kept for
- * cpu_bf16_check. */
-void cpu_bf16_product(const struct cpu_backend *c, const be_weight *w, int64_t n_rows,
-                      const float *x, int64_t col, int64_t width, bool onto, float *y, int64_t ldy,
-                      int worker);
+/* A tile with packed W: whole row tiles; columns begin at a piece and end at one, or at the last
+ * column. A failure is kept for cpu_bf16_check. */
+void cpu_bf16_product(const struct cpu_backend *c, const cpu_tile *t, int worker);
 void cpu_bf16_check(struct cpu_backend *c); /* hands a product's failure to sync */
 
 void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n);

@@ -4,9 +4,7 @@
 
 #include "lib/backend/backend.h"
 
-size_t cpu_fma_scratch(int32_t head_dim) {
-    return (size_t)(2 * BE_ROW_TILE * head_dim + FMA_KEYS * BE_ROW_TILE);
-}
+size_t cpu_fma_scratch(int32_t head_dim) { return BE_ROW_TILE * (2 * (size_t)head_dim + FMA_KEYS); }
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>

@@ -9,11 +9,9 @@
 #include "lib/backend/cpu/cpu_bf16.h"
 
 #define HEAD_LOGITS 32768 /* of a task: 128 KiB */
-#define HEAD_CHUNK                                                                                 \
-    (8 * BE_ROW_TILE)  /* rows that are in flight at once: bounds the partial sums                 \
-                        */
-#define ROW_BLOCK 1024 /* rows that meet a piece of the weights before the next piece is read */
-#define MOST_COLS 256  /* columns of a task at most */
+#define HEAD_CHUNK  512  /* rows that are in flight at once, whole tiles: bounds the partial sums */
+#define ROW_BLOCK   1024 /* rows that meet a piece of the weights before the next piece is read */
+#define MOST_COLS   256  /* columns of a task at most */
 
 static int64_t pieces_of(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
 
@@ -22,23 +20,21 @@ static int64_t length_of(int64_t n, int64_t from, int64_t piece) {
     return n - from < piece ? n - from : piece;
 }
 
-/* y [n_rows][width] (+)= rows x times columns col ... of W^T: what every product with weights comes
- * down to. */
-static void product(const cpu_backend *c, const be_weight *w, int64_t n_rows, const float *x,
-                    int64_t col, int64_t width, bool onto, float *y, int64_t y_stride, int worker) {
-    const int64_t n_in = w->m.cols;
-    if (w->bf16 && cpu_bf16_packed(c)) {
-        cpu_bf16_product(c, w, n_rows, x, col, width, onto, y, y_stride, worker);
+/* What every product with weights comes down to. */
+static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
+    const int64_t n_in = t->w->m.cols;
+    if (t->w->bf16 && cpu_bf16_packed(c)) {
+        cpu_bf16_product(c, t, worker);
         return;
     }
-    const float *rows = w->bf16 ? cpu_bf16_rows(c, x, n_rows * n_in, worker) : x;
+    const float *x = t->w->bf16 ? cpu_bf16_rows(c, t->x, t->n_rows * n_in, worker) : t->x,
+                *w = t->w->f32 + t->col * n_in;
     if (c->fma) {
-        c->fma->product(n_rows, width, n_in, rows, n_in, w->f32 + col * n_in, n_in, onto, y,
-                        y_stride);
+        c->fma->product(t->n_rows, t->width, n_in, x, n_in, w, n_in, t->onto, t->y, t->y_stride);
     } else {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n_rows, (int)width, (int)n_in,
-                    1.0f, rows, (int)n_in, w->f32 + col * n_in, (int)n_in, onto ? 1.0f : 0.0f, y,
-                    (int)y_stride);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)t->n_rows, (int)t->width,
+                    (int)n_in, 1.0f, x, (int)n_in, w, (int)n_in, t->onto ? 1.0f : 0.0f, t->y,
+                    (int)t->y_stride);
     }
 }
 
@@ -96,17 +92,19 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
                   n_block = length_of(m->n_row_tiles, block, whole);
     const int64_t row = (block + in_block % n_block) * m->row_tile,
                   col = in_block / n_block * m->tile;
-    const int64_t width = length_of(n_out, col, m->tile),
-                  n_rows = length_of(m->n_rows, row, m->row_tile);
-    float *y = m->y + row * n_out + col;
-    for (int64_t r = 0; m->bias && r < n_rows; r++) {
-        float *y_row = y + r * n_out;
-        for (int64_t i = 0; i < width; i++) {
-            y_row[i] = (m->add ? y_row[i] : 0.0f) + m->bias[col + i];
-        }
+    const cpu_tile t = {.w = m->w,
+                        .x = m->x + row * m->w->m.cols,
+                        .n_rows = length_of(m->n_rows, row, m->row_tile),
+                        .col = col,
+                        .width = length_of(n_out, col, m->tile),
+                        .onto = m->add || m->bias,
+                        .y = m->y + row * n_out + col,
+                        .y_stride = n_out};
+    for (int64_t r = 0; m->bias && r < t.n_rows; r++) {
+        float *y = t.y + r * n_out;
+        for (int64_t i = 0; i < t.width; i++) { y[i] = (m->add ? y[i] : 0.0f) + m->bias[col + i]; }
     }
-    product(m->c, m->w, n_rows, m->x + row * m->w->m.cols, col, width, m->add || m->bias, y, n_out,
-            worker);
+    product(m->c, &t, worker);
 }
 
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
@@ -157,8 +155,15 @@ static void head_task(void *ctx, int64_t task, int worker) {
                   row = task % pieces * h->row_tile, n_rows = length_of(h->n, row, h->row_tile);
     const int64_t col = tile * h->tile, width = length_of(h->w->m.rows, col, h->tile);
     float *logits = h->c->worker[worker].data; /* [n_rows][tile] */
-    product(h->c, h->w, n_rows, h->x + (h->first + row) * h->w->m.cols, col, width, false, logits,
-            h->tile, worker);
+    product(h->c,
+            &(cpu_tile){.w = h->w,
+                        .x = h->x + (h->first + row) * h->w->m.cols,
+                        .n_rows = n_rows,
+                        .col = col,
+                        .width = width,
+                        .y = logits,
+                        .y_stride = h->tile},
+            worker);
     for (int64_t r = row; r < row + n_rows; r++, logits += h->tile) {
         const int64_t place = asked_of(h, h->first + r), at = r * h->n_tiles + tile;
         if (place < 0) { continue; }
@@ -221,7 +226,7 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
     size_t per_worker, shared;
     const be_extent most = {.n_rows = rows->n_rows, .n_lanes = rows->n_lanes, .vocab = w->m.rows};
     cpu_head_scratch(c, &most, &per_worker, &shared);
-    cpu_reserve(c, per_worker, shared);
+    cpu_need(c, per_worker, shared);
     cut_head(&h, w->m.rows);
     h.sum = (double *)c->shared.data;
     h.max = c->shared.data + 2 * HEAD_CHUNK * h.n_tiles;
@@ -247,11 +252,11 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
                   .first = row / BE_ROW_TILE * BE_ROW_TILE,
                   .n = BE_ROW_TILE,
                   .asked = {.row0 = row, .n_rows = 1, .n_lanes = 1},
-                  .lane_rows = be_padded_rows(row + 1),
-                  .logits = logits};
+                  .lane_rows = be_padded_rows(row + 1)};
+    h.logits = logits;
     assert(w->f32 && (size_t)(h.lane_rows * w->m.cols) <= x->n);
     cut_head(&h, w->m.rows);
-    cpu_reserve(c, HEAD_LOGITS, 0);
+    cpu_need(c, HEAD_LOGITS, 0);
     run_head(&h);
     cpu_bf16_check(c);
     return cpu_sync(be, err);

@@ -213,7 +213,8 @@ static void norm_row(const row_job *j, int64_t t) {
 
 ckvc_status cpu_value_norms(backend *be, const be_attention_shape *s, int64_t n,
                             const be_cache *cache, double *norm, ckvc_err *err) {
-    row_job job = {.row = norm_row, .n_rows = n, .s = s, .cache = cache, .norm = norm};
+    row_job job = {.row = norm_row, .n_rows = n, .s = s, .cache = cache};
+    job.norm = norm;
     run_rows(be, &job, (int64_t)s->n_kv_heads * s->head_dim);
     return cpu_sync(be, err);
 }

@@ -118,3 +118,5 @@ void cpu_weight_release(backend *be, be_weight *w) {
     w->own = NULL;
     w->f32 = NULL;
 }
+
+void cpu_weight_limit(backend *be, size_t bytes) { cpu_of(be)->bytes_max = bytes; }
