@@ -143,8 +143,8 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     return o;
 }
 
-/* Lines that are there when a score is stopped are printed; without a checkpoint nothing goes on.
- */
+/* Lines that are there when a score is stopped are printed; where no checkpoint holds a prompt,
+ * there is nothing to go on from. */
 static ckvc_status stopped_for_good(const score_cli *c, const ckvc_buffer *lines,
                                     const ckvc_err *why, ckvc_err *err) {
     if (!c->out) { fwrite(lines->data, 1, lines->size, stdout); }
@@ -194,7 +194,9 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     ckvc_stop_install();
     ckvc_err why = {0};
     const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
-    if (st == CKVC_E_STOPPED && !o.keep) { return stopped_for_good(c, &lines, &why, err); }
+    const bool kept = o.keep && j.checkpoint.n_done > 0;
+    if (st != CKVC_OK && !kept) { score_checkpoint_remove(&j.checkpoint); }
+    if (st == CKVC_E_STOPPED && !kept) { return stopped_for_good(c, &lines, &why, err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     if (c->out) {
         CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Runs every cmocka binary below BUILD/tests. Prints what failed, the reasons of what was skipped, "ran: PATH" for what kernels were run,
-# and last one line
+# Runs every cmocka binary below BUILD/tests. Prints what failed, the reasons of what was skipped, and in its last lines which kernels the
+# tests have run and which they have not ("ran: PATH" in a test's output):
+#   ran: AVX2, AVX-512, ...
+#   not on this CPU: bf16 by AMX
 #   unit BUILD: N passed, N failed, N skipped
 set -uo pipefail
 build=${1:?usage: unit.sh BUILD}
 export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 said=
 for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
     out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout 600 "$t" 2>&1)
     rc=$?
@@ -17,8 +19,16 @@ for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
         echo "--- $t (exit $rc)"
         tail -n 60 <<<"$out"
     fi
-    grep '^skipped:\|^ran:' <<<"$out" | sort -u
+    grep '^skipped:' <<<"$out" | sort -u
+    said+=$(grep '^ran:' <<<"$out")$'\n'
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 done
+ran= lacking=
+for path in AVX2 AVX-512 'bf16 emulated' 'bf16 by AVX512_BF16' 'bf16 by AMX'; do
+    if grep -qx "ran: $path" <<<"$said"; then ran+=", $path"; else lacking+=", $path"; fi
+done
+ran=${ran#, } lacking=${lacking#, }
+echo "ran: ${ran:-none}"
+if [ "$failed" -eq 0 ]; then echo "not on this CPU: ${lacking:-none}"; else echo "not run, or failed: ${lacking:-none}"; fi
 echo "unit $build: $passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -323,8 +323,6 @@ static ckvc_status run_rewards_plain(bench *b) { return roll_sample(b, false); }
 
 enum {
     FIT_STATES = 4096,
-    SHARD_PROMPTS = 16,
-    SHARD_RECORDS = 200000,
     COUNT_RECORDS = 1 << 20,
     COUNT_PROMPTS = 1024,
     COUNT_EACH = COUNT_RECORDS / COUNT_PROMPTS,
@@ -398,11 +396,11 @@ static ckvc_status run_shard_read(bench *b) {
 }
 
 static ckvc_status open_shard(bench *b, bench_row *row) {
-    row->work = SHARD_RECORDS;
+    row->work = BENCH_RECORDS;
     snprintf(row->shape, sizeof row->shape, "head");
     if (b->shard) { return CKVC_OK; }
     snprintf(b->path, sizeof b->path, "%s/ckvc-bench-%ld.h5", b->o->scratch_dir, (long)getpid());
-    CKVC_TRY(bench_shard_create(SHARD_PROMPTS, SHARD_RECORDS, b->o->seed, &b->shard, b->err));
+    CKVC_TRY(bench_shard_create(b->o->seed, &b->shard, b->err));
     return run_shard_write(b);
 }
 

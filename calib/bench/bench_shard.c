@@ -8,8 +8,7 @@
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 
-ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t seed, shard **out,
-                               ckvc_err *err) {
+ckvc_status bench_shard_create(uint64_t seed, shard **out, ckvc_err *err) {
     const double budget = 128;
     const start_table_spec spec = {
         .n_layers = 8, .n_heads = 3, .budgets = &budget, .n_budgets = 1, .window = 32};
@@ -27,7 +26,7 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
     ckvc_table_free(t);
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 5, 0);
-    for (uint32_t p = 0; p < n_prompts; p++) {
+    for (uint32_t p = 0; p < BENCH_PROMPTS; p++) {
         struct shard_prompt row = {.line = p + 1,
                                    .n_tokens = 512,
                                    .n_continuation = 64,
@@ -39,9 +38,9 @@ ckvc_status bench_shard_create(uint32_t n_prompts, uint32_t n_records, uint64_t 
         shard_add_prompt(s, &row);
         shard_add_baseline(s, &base);
     }
-    for (uint32_t i = 0; i < n_records; i++) {
+    for (uint32_t i = 0; i < BENCH_RECORDS; i++) {
         double loss = 2 + ckvc_rng_double(&rng) * 0.1;
-        struct shard_record r = {.prompt = i % n_prompts,
+        struct shard_record r = {.prompt = i % BENCH_PROMPTS,
                                  .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
                                  .layer = (uint16_t)(i % 8),
                                  .head = (uint16_t)(i % 3),

@@ -261,7 +261,7 @@ static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *er
     const plan single = pass_plan(c->o, side, c->table, &c->pass_options);
     set_pass_plan(c->run, &single);
     if (!run_has_file(c->run, file)) { CKVC_TRY(make_table(c, number, p, file, &counts, err)); }
-    table_file *fitted;
+    table_file *fitted = NULL;
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;

@@ -236,14 +236,20 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Every prompt's rewards, as checkpoints, into the sums. */
+/* Every prompt's rewards, as checkpoints, into the sums. Those that are there come first. */
 static ckvc_status try_all(search *s, ckvc_err *err) {
     const size_t n = s->g->inputs->prompts->n, each = s->o->shard_prompts;
+    bool begun = false;
     for (size_t k = 0; k * each < n; k++) {
         const size_t end = k * each + each < n ? k * each + each : n;
         char file[80];
         snprintf(file, sizeof file, "grid/%s-%05zu.jsonl", s->g->name, k);
-        if (!run_has_file(s->g->run, file)) { CKVC_TRY(try_range(s, file, k * each, end, err)); }
+        const bool there = run_has_file(s->g->run, file);
+        if (!begun) {
+            ckvc_progress_start(s->g->name, "rollouts", n, there ? end : k * each, s->o->quiet);
+        }
+        begun |= !there;
+        if (!there) { CKVC_TRY(try_range(s, file, k * each, end, err)); }
         CKVC_TRY(add_file(s, file, err));
     }
     return CKVC_OK;
@@ -254,7 +260,6 @@ ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *count
     search s = {.g = g, .o = g->options, .counts = counts, .start_s = ckvc_now_s()};
     *out = NULL;
     CKVC_TRY(search_init(&s, err));
-    ckvc_progress_start(g->name, "rollouts", g->inputs->prompts->n, 0, s.o->quiet);
     const ckvc_status st = try_all(&s, err);
     ckvc_progress_finish();
     CKVC_TRY(st);

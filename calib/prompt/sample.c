@@ -134,8 +134,12 @@ ckvc_status scanned_edges(const scanned *s, const run_dir *run, edge_kind kind,
 
 /* ---- cells of this run's prompts ---- */
 
+static int id_to_item(const void *id, const void *item) {
+    return strcmp(id, ((const struct scanned_prompt *)item)->id);
+}
+
 static int by_id(const void *a, const void *b) {
-    return strcmp(((const struct scanned_prompt *)a)->id, ((const struct scanned_prompt *)b)->id);
+    return id_to_item(((const struct scanned_prompt *)a)->id, b);
 }
 
 /* One of this run's prompts with its place. */
@@ -213,8 +217,8 @@ static size_t place(const scanned *s, const sample_options *o, const prompt_list
     for (size_t i = 0; i < prompts->n; i++) {
         prompt *p = &prompts->items[i];
         if (p->heldout) { continue; }
-        const struct scanned_prompt key = {.id = (char *)(uintptr_t)p->entry->id};
-        const struct scanned_prompt *q = bsearch(&key, known, s->n, sizeof *known, by_id);
+        const struct scanned_prompt *q =
+            bsearch(p->entry->id, known, s->n, sizeof *known, id_to_item);
         if (!q || q->token_hash != p->token_hash) {
             ++*n_unscanned;
             continue;

@@ -109,8 +109,6 @@ static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err) {
     const score_policy *p = &o->policies[i];
     table_in_use *t = &s->tables[s->n_tables];
     s->of_policy[i] = NO_TABLE;
-    if (p->table) { CKVC_TRY(check_blocks(o, p->table, err)); }
-    if (score_is_reference(p->kind) && !p->table) { return CKVC_OK; }
     if (p->kind == SCORE_IDENTITY) {
         const start_table_spec spec = {.n_layers = s->L,
                                        .n_heads = s->G,
@@ -118,10 +116,14 @@ static ckvc_status open_table(scorer *s, size_t i, ckvc_err *err) {
                                        .n_budgets = o->setting.budgets.n,
                                        .window = o->setting.window};
         CKVC_TRY(start_table_create(&spec, &t->own, err));
-    } else if (score_is_control(p->kind)) {
-        t->own = score_control_table(p->kind, p->table->table);
+        t->table = t->own;
+    } else if (!p->table) {
+        return CKVC_OK; /* a reference that needs none */
+    } else {
+        CKVC_TRY(check_blocks(o, p->table, err));
+        if (score_is_control(p->kind)) { t->own = score_control_table(p->kind, p->table->table); }
+        t->table = t->own ? t->own : p->table->table;
     }
-    t->table = t->own ? t->own : p->table->table;
     for (size_t k = 0; !t->own && k < s->n_tables; k++) {
         if (s->tables[k].table == t->table) {
             s->of_policy[i] = k;
@@ -294,11 +296,16 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     for (size_t i = 0; i < s->o->n_policies; i++) {
         any |= s->o->policies[i].kind == SCORE_MATCHED;
     }
+    const size_t n_counting = prompts->n_heldout ? prompts->n_heldout : prompts->n;
+    size_t n_counted = 0;
+    ckvc_progress_start("thresholds that match", "prompts", n_counting, 0, s->o->quiet);
     for (size_t n = 0; any && n < prompts->n; n++) {
         if (prompts->n_heldout && !prompts->items[n].heldout) { continue; }
         CKVC_TRY(go_on(s, s->o->n_done, err));
         CKVC_TRY(enter_prompt(s, &prompts->items[n], err));
         for (uint32_t l = 0; l < s->L; l++) { add_layer(s, l); }
+        n_counted++;
+        ckvc_progress_update(n_counted, n_counted);
     }
     for (size_t c = 0; c < n_cells; c++) {
         /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to
@@ -326,14 +333,6 @@ static json_t *layer_numbers(const scorer *s, size_t offset) {
     return list;
 }
 
-/* Members that only say something where they are not neutral. */
-static void add_setting(const scorer *s, const score_policy *policy, json_t *line) {
-    const score_options *o = s->o;
-    setting made = o->setting;
-    made.op = policy->kind == SCORE_TABLE ? policy->table->table->op : CKVC_OPERATOR_PAPER;
-    setting_write(line, SETTING_LINE, &made, 0);
-}
-
 static void append_line(scorer *s, size_t i, uint32_t b, double loss, ckvc_buffer *lines) {
     const prompt *p = s->p;
     const score_policy *policy = &s->o->policies[i];
@@ -356,20 +355,19 @@ static void append_line(scorer *s, size_t i, uint32_t b, double loss, ckvc_buffe
         BY_LAYER(s, n_candidates), "n_kept", BY_LAYER(s, n_kept), "n_kept_window",
         BY_LAYER(s, n_kept_window), "loss_full", ckvc_json_real(s->loss_full), "loss_comp",
         ckvc_json_real(loss), "reward", ckvc_json_real(reward));
-    add_setting(s, policy, o);
+    setting made = s->o->setting; /* members that only say something where they are not neutral */
+    made.op =
+        policy->kind == SCORE_TABLE ? s->tables[s->of_policy[i]].table->op : CKVC_OPERATOR_PAPER;
+    setting_write(o, SETTING_LINE, &made, 0);
+    if (s->o->sets) { json_object_set_new(o, "sets", json_array()); }
     double kept = 0;
-    json_t *sets = json_array();
     for (uint32_t l = 0; l < s->L; l++) {
-        kept += s->layers[l].n_kept;
+        const layer_set *at = &s->layers[l];
+        kept += at->n_kept;
         if (s->o->sets) {
-            json_array_append_new(sets,
-                                  ckvc_json_u32s(s->layers[l].positions, s->layers[l].n_kept));
+            json_array_append_new(json_object_get(o, "sets"),
+                                  ckvc_json_u32s(at->positions, at->n_kept));
         }
-    }
-    if (s->o->sets) {
-        json_object_set_new(o, "sets", sets);
-    } else {
-        json_decref(sets);
     }
     score_measures_attention(&s->measures, o);
     if (i == 0 && b == 0) { /* of the prompt, so once: on its first line */

@@ -66,6 +66,7 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
 
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size, ckvc_err *err) {
     score_checkpoint *c = ctx;
+    c->n_done++;
     return durable_append(c->path, &c->size, lines, size, err);
 }
 
