@@ -39,13 +39,15 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
         say("%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
             n->reliability, c->until_stable, n->stable ? "ended the pass here" : "was not reached");
     }
-    char rate[32] = "";
+    char rate[32] = "", equal[64] = "";
     if (n->rollouts > 0) { snprintf(rate, sizeof rate, " (%.1f/s)", rollout_rate(n)); }
-    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts%s, %llu records, "
-        "%.1f%% of them at the baseline's set\n",
-        pass, n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate,
-        (unsigned long long)n->records,
-        n->records ? 100.0 * (double)n->actions_equal / (double)n->records : 0.0);
+    if (n->records > 0) {
+        snprintf(equal, sizeof equal, ", %.1f%% of them at the baseline's set",
+                 100.0 * (double)n->actions_equal / (double)n->records);
+    }
+    say("%s: %u prompts now, %u before, %u skipped; %llu rollouts%s, %llu records%s\n", pass,
+        n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate,
+        (unsigned long long)n->records, equal);
     if (c->check_rollouts > 0) {
         say("checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
     }

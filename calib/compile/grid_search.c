@@ -249,7 +249,10 @@ static ckvc_status try_all(search *s, ckvc_err *err) {
             ckvc_progress_start(s->g->name, "rollouts", n, there ? end : k * each, s->o->quiet);
         }
         begun |= !there;
-        if (!there) { CKVC_TRY(try_range(s, file, k * each, end, err)); }
+        if (!there) {
+            CKVC_TRY(try_range(s, file, k * each, end, err));
+            ckvc_progress_update(end, s->counts->rollouts); /* held-out ones at the end, too */
+        }
         CKVC_TRY(add_file(s, file, err));
     }
     return CKVC_OK;
