@@ -85,18 +85,20 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
 
 /* ---- operations: backend.h says what they do, and gives their types ---- */
 
-#define CPU_OPERATIONS(X)                                                                          \
-    /* cpu_backend.c */                                                                            \
-    X(destroy)                                                                                     \
-    X(sync)                                                                                        \
-    X(reserve)                                                                                     \
-    X(scratch_bytes) X(buf_create) X(buf_free) X(buf_view) X(write) X(read) /* cpu_weights.c */    \
-        X(weight_create) X(weight_free) X(weight_acquire) X(weight_release)                        \
-            X(weight_limit) /* cpu_rows.c */                                                       \
-        X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul)                       \
-            X(copy_rows)                     /* cpu_matmul.c */                                    \
-        X(matmul) X(head_nll) X(head_logits) /* cpu_attention.c, cpu_attention_error.c */          \
-        X(attention_causal) X(attention_kept) X(window_mass) X(attention_error)
+/* clang-format off */
+#define CPU_OPERATIONS(X) \
+    /* cpu_backend.c */ \
+    X(destroy) X(sync) X(reserve) X(scratch_bytes) \
+    X(buf_create) X(buf_free) X(buf_view) X(write) X(read) \
+    /* cpu_weights.c */ \
+    X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_limit) \
+    /* cpu_rows.c */ \
+    X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
+    /* cpu_matmul.c */ \
+    X(matmul) X(head_nll) X(head_logits) \
+    /* cpu_attention.c, cpu_attention_error.c */ \
+    X(attention_causal) X(attention_kept) X(window_mass) X(attention_error)
+/* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
 CPU_OPERATIONS(DECLARE)
 #undef DECLARE
