@@ -5,62 +5,45 @@
 
 #include "formats/side/side.h"
 
-/* A decimal as units / 10^places. */
-typedef struct decimal {
-    int64_t units;
-    int places;
-} decimal;
+/* Decimals are counted in units of 10^-9: integers, and divided by UNIT the nearest double. */
+enum { PLACES_MAX = 9, UNIT = 1000000000 };
 
-enum { PLACES_MAX = 9 };
-
-static int64_t power_of_ten(int n) {
-    int64_t p = 1;
-    for (; n > 0; n--) { p *= 10; }
-    return p;
-}
-
-/* Digits with at most one point, up to `end`; nothing else, no sign, no exponent. */
-static bool read_decimal(const char *text, const char *end, decimal *out) {
+/* Digits with at most one point, up to `end`; nothing else, no sign, no exponent. -1: not that, or
+ * far too large. */
+static int64_t read_decimal(const char *text, const char *end) {
+    int64_t units = 0;
+    int places = 0;
     bool point = false, digits = false;
-    *out = (decimal){0, 0};
     for (; text < end; text++) {
         if (*text == '.' && !point) {
             point = true;
             continue;
         }
-        if (*text < '0' || *text > '9' || (point && out->places == PLACES_MAX)) { return false; }
-        out->units = out->units * 10 + (*text - '0');
-        out->places += point;
+        if (*text < '0' || *text > '9' || places == PLACES_MAX) { return -1; }
+        units = units * 10 + (*text - '0');
+        if (units > (int64_t)ACTION_GRID_HIGH * UNIT) { return -1; }
+        places += point;
         digits = true;
-        if (out->units > ACTION_GRID_HIGH * power_of_ten(PLACES_MAX)) {
-            return false; /* too large whatever follows, and far from an overflow */
-        }
     }
-    return digits;
+    for (; places < PLACES_MAX; places++) { units *= 10; }
+    return digits ? units : -1;
 }
 
-static int64_t at_places(decimal d, int places) {
-    return d.units * power_of_ten(places - d.places);
-}
-
-/* "a" or "a:b:step" -> lowest, highest, step in units of 10^-places. step is 1 for a single value.
- */
-static bool read_item(const char *item, int64_t *lo, int64_t *hi, int64_t *step, int *places) {
-    decimal part[3];
+/* "a" or "a:b:step" -> part: lowest, highest, step (1 for a single value). */
+static bool read_item(const char *item, int64_t part[3]) {
     int n = 0;
     for (const char *from = item;; n++) {
         const char *colon = strchr(from, ':'), *end = colon ? colon : from + strlen(from);
-        if (n == 3 || !read_decimal(from, end, &part[n])) { return false; }
+        if (n == 3 || (part[n] = read_decimal(from, end)) < 0) { return false; }
         if (!colon) { break; }
         from = colon + 1;
     }
-    if (n == 1) { return false; }
-    *places = 0;
-    for (int i = 0; i <= n; i++) { *places = part[i].places > *places ? part[i].places : *places; }
-    *lo = at_places(part[0], *places);
-    *hi = n ? at_places(part[1], *places) : *lo;
-    *step = n ? at_places(part[2], *places) : 1;
-    return *step > 0 && *hi >= *lo && *hi <= ACTION_GRID_HIGH * power_of_ten(*places);
+    if (n == 0) {
+        part[1] = part[0];
+        part[2] = 1;
+    }
+    return n != 1 && part[2] > 0 && part[1] >= part[0] &&
+           part[1] <= (int64_t)ACTION_GRID_HIGH * UNIT;
 }
 
 void action_grid_default(ckvc_side side, action_grid *out) {
@@ -82,21 +65,19 @@ ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n
     const char *name = kind->grid_option;
     out->n = 0;
     for (size_t i = 0; i < n; i++) {
-        int64_t lo, hi, step;
-        int places;
-        CKVC_FAIL_IF(!read_item(items[i], &lo, &hi, &step, &places), err, CKVC_E_USAGE,
+        int64_t part[3];
+        CKVC_FAIL_IF(!read_item(items[i], part), err, CKVC_E_USAGE,
                      "%s: got '%s', wanted decimals from 0 to %d with at most %d places, "
                      "or lowest:highest:step as in %s",
                      name, items[i], ACTION_GRID_HIGH, PLACES_MAX, kind->grid_text);
-        const double unit = (double)power_of_ten(places);
+        const int64_t lo = part[0], hi = part[1], step = part[2];
         CKVC_FAIL_IF((hi - lo) % step, err, CKVC_E_USAGE,
                      "%s: the steps of '%s' end at %.10g, not at %.10g", name, items[i],
-                     (double)(hi - (hi - lo) % step) / unit, (double)hi / unit);
+                     (double)(hi - (hi - lo) % step) / UNIT, (double)hi / UNIT);
         CKVC_FAIL_IF((hi - lo) / step >= (int64_t)(ACTION_GRID_MAX - out->n), err, CKVC_E_USAGE,
                      "%s: '%s' makes more than %d actions", name, items[i], ACTION_GRID_MAX);
         for (int64_t k = 0; k <= (hi - lo) / step; k++) {
-            const double v =
-                (double)(lo + k * step) / unit; /* both exact: the nearest double to the decimal */
+            const double v = (double)(lo + k * step) / UNIT;
             CKVC_FAIL_IF(
                 out->n > 0 && (float)v <= (float)out->values[out->n - 1], err, CKVC_E_USAGE,
                 "%s: %.10g stands after %.10g; values ascend, by more than float32 rounds away",

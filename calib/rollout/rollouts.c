@@ -12,40 +12,38 @@
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 
+/* The arrays of a scratch and their lengths; a sweep has more. */
+#define PLAIN_ARRAYS(X, w, most)                                                                   \
+    X((w)->nll, (size_t)(most)->max_lanes *(most)->max_continuation)                               \
+    X((w)->sets, (most)->n_layers)
+#define SWEEP_ARRAYS(X, w, most)                                                                   \
+    X((w)->order, (most)->max_variants)                                                            \
+    X((w)->first, (size_t)(most)->n_budgets *(most)->n_layers + 1)                                 \
+    X((w)->item, (size_t)(most)->max_lanes)                                                        \
+    X((w)->of_lane, (size_t)(most)->max_lanes)                                                     \
+    X((w)->lanes, (size_t)(most)->max_lanes)                                                       \
+    X((w)->kept, (size_t)(most)->max_lanes)
+
 size_t rollout_scratch_bytes(const rollout_extent *most) {
-    const size_t lanes = (size_t)most->max_lanes,
-                 plain = most->n_layers * sizeof(kept_set) +
-                         lanes * most->max_continuation * sizeof(double);
-    return lanes < 2
-               ? plain
-               : plain + lanes * (2 * sizeof(uint32_t) + sizeof(rollout_lane) + sizeof(kept_set)) +
-                     ((size_t)most->n_budgets * most->n_layers + 1 + most->max_variants) *
-                         sizeof(uint32_t);
+    const rollout_scratch *w = NULL;
+    size_t bytes = 0;
+#define ADD(array, n) bytes += (n) * sizeof *(array);
+    PLAIN_ARRAYS(ADD, w, most)
+    if (most->max_lanes >= 2) { SWEEP_ARRAYS(ADD, w, most) }
+    return bytes;
 }
 
 void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most) {
-    const size_t lanes = (size_t)most->max_lanes;
     *w = (rollout_scratch){.most = *most};
-    w->nll = ckvc_alloc(lanes * most->max_continuation, sizeof *w->nll);
-    w->sets = ckvc_alloc(most->n_layers, sizeof *w->sets);
-    if (lanes < 2) { return; }
-    w->order = ckvc_alloc(most->max_variants, sizeof *w->order);
-    w->first = ckvc_alloc((size_t)most->n_budgets * most->n_layers + 1, sizeof *w->first);
-    w->item = ckvc_alloc(lanes, sizeof *w->item);
-    w->of_lane = ckvc_alloc(lanes, sizeof *w->of_lane);
-    w->lanes = ckvc_alloc(lanes, sizeof *w->lanes);
-    w->kept = ckvc_alloc(lanes, sizeof *w->kept);
+#define TAKE(array, n) (array) = ckvc_alloc((n), sizeof *(array));
+    PLAIN_ARRAYS(TAKE, w, most)
+    if (most->max_lanes >= 2) { SWEEP_ARRAYS(TAKE, w, most) }
 }
 
 void rollout_scratch_fini(rollout_scratch *w) {
-    free(w->nll);
-    free(w->sets);
-    free(w->order);
-    free(w->first);
-    free(w->item);
-    free(w->of_lane);
-    free(w->lanes);
-    free(w->kept);
+#define FREE(array, n) free(array);
+    PLAIN_ARRAYS(FREE, w, w)
+    SWEEP_ARRAYS(FREE, w, w)
     *w = (rollout_scratch){0};
 }
 
