@@ -70,9 +70,9 @@ static ckvc_status roll(arm *a, arm *sets, const prompt *at, ckvc_err *err) {
     for (size_t i = 0; i < r.variants->n; i++) {
         finite = finite && isfinite(r.variants->items[i].loss);
     }
-    return finite ? CKVC_OK
-                  : ckvc_fail(err, CKVC_E_DATA, "prompt \"%s\": a loss is not finite; %s",
-                              at->entry->id, a->be->kernel);
+    CKVC_FAIL_IF(!finite, err, CKVC_E_DATA, "prompt \"%s\": a loss is not finite; %s",
+                 at->entry->id, a->be->kernel);
+    return CKVC_OK;
 }
 
 static double baseline(const arm *a) { return a->w.losses.baseline[0]; }

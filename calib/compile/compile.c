@@ -331,18 +331,16 @@ static bool has_note(const run_dir *run, const char *kind, json_int_t round) {
 static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
     const compile_result *r = c->result;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
+    const rank_interval none = {.mean = NAN, .se = NAN},
+                        *gain = round->gain.n ? &round->gain : &none;
     const json_int_t number = (json_int_t)r->n_rounds;
-    return has_note(c->run, "round", number)
-               ? CKVC_OK
-               : run_note(c->run, "round",
-                          json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:s}", "round", number,
-                                    "changed", (json_int_t)round->changed, "supported",
-                                    (json_int_t)round->supported, "reward",
-                                    ckvc_json_real(round->reward), "gain",
-                                    ckvc_json_real(round->gain.n ? round->gain.mean : NAN),
-                                    "gain_se", ckvc_json_real(round->gain.n ? round->gain.se : NAN),
-                                    "stop", stop_name(stop)),
-                          err);
+    if (has_note(c->run, "round", number)) { return CKVC_OK; }
+    json_t *note =
+        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:s}", "round", number, "changed",
+                  (json_int_t)round->changed, "supported", (json_int_t)round->supported, "reward",
+                  ckvc_json_real(round->reward), "gain", ckvc_json_real(gain->mean), "gain_se",
+                  ckvc_json_real(gain->se), "stop", stop_name(stop));
+    return run_note(c->run, "round", note, err);
 }
 
 static ckvc_status run_round(loop *c, ckvc_err *err) {
@@ -374,13 +372,11 @@ static ckvc_status give_out(loop *c, ckvc_err *err) {
     if (!run_has_file(c->run, "table.ckvt")) {
         CKVC_TRY(run_checkpoint_file(c->run, "table.ckvt", bytes, n, err));
     }
-    return has_note(c->run, "table", (json_int_t)r->best + 1)
-               ? CKVC_OK
-               : run_note(c->run, "table",
-                          json_pack("{s:I, s:s, s:s, s:s}", "round", (json_int_t)r->best + 1,
-                                    "from", file, "content_id", p->content_id, "stop",
-                                    stop_name(r->stop)),
-                          err);
+    const json_int_t number = (json_int_t)r->best + 1;
+    if (has_note(c->run, "table", number)) { return CKVC_OK; }
+    json_t *note = json_pack("{s:I, s:s, s:s, s:s}", "round", number, "from", file, "content_id",
+                             p->content_id, "stop", stop_name(r->stop));
+    return run_note(c->run, "table", note, err);
 }
 
 static void loop_fini(loop *c) {

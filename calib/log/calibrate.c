@@ -261,15 +261,15 @@ static const prompt *prompt_of(const pass *s, uint32_t i) {
     return &s->in->prompts->items[s->prompts[i]];
 }
 
-/* *end: the pass has reached --until-stable, now or before. */
-static ckvc_status watch(pass *s, bool *end, ckvc_err *err) {
+/* counts->stable: the pass has reached --until-stable, now or before. */
+static ckvc_status watch(pass *s, ckvc_err *err) {
     return s->until ? stable_watch(s->until, s->run, s->name, s->o->until_stable,
-                                   &s->counts->reliability, end, err)
+                                   &s->counts->reliability, &s->counts->stable, err)
                     : CKVC_OK;
 }
 
 /* The worker, the pass in the run's directory, and what was done of it before. */
-static ckvc_status pass_open(pass *s, const char *kind, bool *end, ckvc_err *err) {
+static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     const prompt_list *all = s->in->prompts;
     const worker_options o = calibrate_worker(s->o);
     s->prompts = ckvc_calloc(all->n, sizeof *s->prompts);
@@ -286,7 +286,7 @@ static ckvc_status pass_open(pass *s, const char *kind, bool *end, ckvc_err *err
     if (s->table && s->o->until_stable > 0) {
         CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward,
                                s->o->setting.seed, s->w.plan.limit, &s->until, err));
-        CKVC_TRY(watch(s, end, err));
+        CKVC_TRY(watch(s, err));
         s->n = run_pass_named(s->run, s->name)->n_prompts;
     }
     for (uint32_t i = 0; i < s->n; i++) {
@@ -316,58 +316,49 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     ckvc_warn("%s: prompt \"%s\" (line %u) leaves no records: %s", s->name, p->entry->id,
               p->entry->line, bad);
     CKVC_TRY(run_skip_prompt(s->run, i, p->entry->id, bad, err));
-    return s->failures <= s->o->max_failures
-               ? CKVC_OK
-               : ckvc_fail(err, CKVC_E_DATA,
-                           "%s:%u: prompt \"%s\": %s; %" PRId64
-                           " such prompts, --max-failures allows %" PRId64,
-                           s->in->manifest->path, p->entry->line, p->entry->id, bad, s->failures,
-                           s->o->max_failures);
+    CKVC_FAIL_IF(
+        s->failures > s->o->max_failures, err, CKVC_E_DATA,
+        "%s:%u: prompt \"%s\": %s; %" PRId64 " such prompts, --max-failures allows %" PRId64,
+        s->in->manifest->path, p->entry->line, p->entry->id, bad, s->failures, s->o->max_failures);
+    return CKVC_OK;
 }
 
-static ckvc_status do_prompts(pass *s, bool end, ckvc_err *err) {
+static ckvc_status do_prompts(pass *s, ckvc_err *err) {
     pass_counts *counts = s->counts;
-    ckvc_status st = CKVC_OK;
-    ckvc_progress_start(s->name, s->table ? "rollouts" : "prompts", s->n, counts->resumed,
-                        s->o->quiet);
-    for (uint32_t i = 0; st == CKVC_OK && !end && i < s->n; i++) {
+    for (uint32_t i = 0; !counts->stable && i < s->n; i++) {
         if (!s->done[i]) {
-            if (calibrate_must_stop(s->o, s->start_s)) {
-                st = CKVC_E_STOPPED;
-                break;
-            }
-            st = do_prompt(s, i, err);
-            st = st ? st : watch(s, &end, err);
-            ckvc_progress_update(counts->resumed + counts->prompts + counts->skipped,
-                                 s->table ? counts->rollouts : counts->prompts + counts->skipped);
+            const uint32_t n_done = counts->resumed + counts->prompts + counts->skipped;
+            CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
+                         "%s: stopped with %u of %u prompts done; the same command with --resume "
+                         "goes on",
+                         run_path(s->run), n_done, s->n);
+            CKVC_TRY(do_prompt(s, i, err));
+            CKVC_TRY(watch(s, err));
+            ckvc_progress_update(n_done + 1,
+                                 s->table ? counts->rollouts : n_done + 1 - counts->resumed);
         }
         s->logged += !prompt_of(s, i)->heldout;
     }
-    ckvc_progress_finish();
-    counts->stable = end;
-    counts->seconds = ckvc_now_s() - s->start_s;
-    if (st == CKVC_OK || st == CKVC_E_STOPPED) { run_pass_end(s->run); }
-    return st != CKVC_E_STOPPED
-               ? st
-               : ckvc_fail(err, st,
-                           "%s: stopped with %u of %u prompts done; the same command with "
-                           "--resume goes on",
-                           run_path(s->run), counts->resumed + counts->prompts + counts->skipped,
-                           s->n);
+    return CKVC_OK;
 }
 
 static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
-    bool end = false;
-    *s->counts = (pass_counts){.reliability = NAN};
-    ckvc_status st = pass_open(s, kind, &end, err);
+    pass_counts *counts = s->counts;
+    *counts = (pass_counts){.reliability = NAN};
+    CKVC_TRY(pass_open(s, kind, err));
     s->start_s = ckvc_now_s();
-    st = st ? st : do_prompts(s, end, err);
-    pass_close(s);
+    ckvc_progress_start(s->name, s->table ? "rollouts" : "prompts", s->n, counts->resumed,
+                        s->o->quiet);
+    const ckvc_status st = do_prompts(s, err);
+    ckvc_progress_finish();
+    counts->seconds = ckvc_now_s() - s->start_s;
+    if (st == CKVC_OK || st == CKVC_E_STOPPED) { run_pass_end(s->run); }
     return st;
 }
 
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
                            pass_counts *counts, ckvc_err *err) {
+    CKVC_AUTO(pass_close)
     pass s = {.run = run, .name = "scan", .in = in, .o = o, .counts = counts};
     return run_pass_over(&s, "scan", err);
 }
@@ -375,6 +366,7 @@ ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calib
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) {
+    CKVC_AUTO(pass_close)
     pass s = {.run = run, .name = name, .in = in, .o = o, .table = table, .counts = counts};
     const char *kind = o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE] ? "both"
                        : o->sides[CKVC_SIDE_HEAD]                           ? "head"

@@ -24,9 +24,7 @@ static void digest_prompts(const prompt_list *list, char out[CKVC_SHA256_HEX]) {
     ckvc_hex(digest, sizeof digest, out);
 }
 
-static int set(json_t *o, const char *key, json_t *value) {
-    return json_object_set_new(o, key, value);
-}
+static void set(json_t *o, const char *key, json_t *value) { json_object_set_new(o, key, value); }
 
 json_t *plan_json(const plan *p) {
     const calibrate_options *o = p->options;
@@ -37,66 +35,49 @@ json_t *plan_json(const plan *p) {
     for (size_t i = 0; i < po->n_splits; i++) {
         json_array_append_new(splits, json_string(po->splits[i]));
     }
-    json_t *json = json_object();
-    int bad = !json;
-    bad |= set(json, "schema", json_string("ckvc-plan-1"));
-    bad |= set(json, "verb", json_string(p->verb));
-    bad |= set(json, "model", json_string(model_fingerprint(p->inputs->model)));
-    bad |= set(json, "model_name", json_string(model_name(p->inputs->model)));
-    bad |= set(json, "tokenizer", p->tokenizer ? json_string(p->tokenizer) : json_null());
-    bad |= set(json, "manifest", json_string(p->inputs->manifest->sha256));
-    bad |= set(json, "prompts", json_string(prompts));
-    bad |= set(json, "n_prompts", json_integer((json_int_t)p->inputs->prompts->n));
-    bad |= set(json, "chat_template", json_string(chat_style_name(po->chat.style)));
-    if (po->chat.date) { bad |= set(json, "chat_date", json_string(po->chat.date)); }
-    bad |= set(json, "split", splits);
-    bad |= set(json, "max_tokens", json_integer(po->max_tokens));
-    bad |= set(json, "skip_short", json_boolean(po->skip_short));
-    bad |= set(json, "limit", json_integer(po->limit));
-    bad |= set(json, "holdout", json_real(po->holdout));
-    bad |= set(json, "max_failures", json_integer(o->max_failures));
-    bad |= set(json, "shard_prompts", json_integer(o->shard_prompts));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s?, s:s, s:s, s:I, s:s}", "schema", "ckvc-plan-1", "verb", p->verb,
+        "model", model_fingerprint(p->inputs->model), "model_name", model_name(p->inputs->model),
+        "tokenizer", p->tokenizer, "manifest", p->inputs->manifest->sha256, "prompts", prompts,
+        "n_prompts", (json_int_t)p->inputs->prompts->n, "chat_template",
+        chat_style_name(po->chat.style));
+    if (po->chat.date) { set(json, "chat_date", json_string(po->chat.date)); }
+    json_t *more =
+        json_pack("{s:o, s:I, s:b, s:I, s:f, s:I, s:I}", "split", splits, "max_tokens",
+                  (json_int_t)po->max_tokens, "skip_short", (int)po->skip_short, "limit",
+                  (json_int_t)po->limit, "holdout", po->holdout, "max_failures",
+                  (json_int_t)o->max_failures, "shard_prompts", (json_int_t)o->shard_prompts);
+    json_object_update(json, more);
+    json_decref(more);
     setting s = o->setting;
     const bool logs = s.budgets.n > 0;
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
     setting_write(json, SETTING_PLAN, &s, logs ? 0 : SETTING_LOGGED);
-    if (p->leak_check) { bad |= json_object_set(json, "leak_check", p->leak_check); }
-    if (logs) {
-        const char *side = o->sides[0] && o->sides[1]
-                               ? "both"
-                               : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
-        bad |= set(json, "side", json_string(side));
-        bad |= set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
-        bad |= set(json, "bin_edges",
-                   json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
-        bad |= set(json, "edges_from", json_string(p->edges_from));
-        bad |= set(json, "min_cell", json_integer(p->min_cell));
-        bad |= set(json, "behaviour", json_string(behaviour_name(o->behaviour)));
-        bad |=
-            set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
-        bad |= set(json, "check_rollouts", json_real(o->check_rollouts));
-        if (p->sample > 0) { bad |= set(json, "sample_prompts", json_integer(p->sample)); }
-        if (p->sample > 0 && p->sample_from) {
-            bad |= set(json, "sample_from", json_string(p->sample_from));
-        }
-        bad |= set(json, "start_table", json_string(p->start_table));
-        /* What later versions added is written only where it is not neutral: a plan without it
-         * keeps its hash. */
-        if (o->until_stable > 0) {
-            bad |= set(json, "until_stable", json_real(o->until_stable));
-            if (o->until_cql_alpha != fit_defaults().cql_alpha) {
-                bad |= set(json, "until_stable_alpha", json_real(o->until_cql_alpha));
-            }
-            if (o->until_reward == FIT_RAW) {
-                bad |= set(json, "until_stable_reward", json_string("raw"));
-            }
-        }
+    if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
+    if (!logs) { return json; }
+    set(json, "side",
+        json_string(o->sides[0] && o->sides[1]
+                        ? "both"
+                        : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE)));
+    set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
+    set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
+    set(json, "edges_from", json_string(p->edges_from));
+    set(json, "min_cell", json_integer(p->min_cell));
+    set(json, "behaviour", json_string(behaviour_name(o->behaviour)));
+    set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
+    set(json, "check_rollouts", json_real(o->check_rollouts));
+    if (p->sample > 0) { set(json, "sample_prompts", json_integer(p->sample)); }
+    if (p->sample > 0 && p->sample_from) { set(json, "sample_from", json_string(p->sample_from)); }
+    set(json, "start_table", json_string(p->start_table));
+    /* What later versions added is written only where it is not neutral: a plan without it keeps
+     * its hash. */
+    if (o->until_stable <= 0) { return json; }
+    set(json, "until_stable", json_real(o->until_stable));
+    if (o->until_cql_alpha != fit_defaults().cql_alpha) {
+        set(json, "until_stable_alpha", json_real(o->until_cql_alpha));
     }
-    if (bad) {
-        json_decref(json);
-        return NULL;
-    }
+    if (o->until_reward == FIT_RAW) { set(json, "until_stable_reward", json_string("raw")); }
     return json;
 }

@@ -12,38 +12,38 @@
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 
-/* The arrays of a scratch and their lengths; a sweep has more. */
-#define PLAIN_ARRAYS(X, w, most)                                                                   \
-    X((w)->nll, (size_t)(most)->max_lanes *(most)->max_continuation)                               \
-    X((w)->sets, (most)->n_layers)
-#define SWEEP_ARRAYS(X, w, most)                                                                   \
-    X((w)->order, (most)->max_variants)                                                            \
-    X((w)->first, (size_t)(most)->n_budgets *(most)->n_layers + 1)                                 \
-    X((w)->item, (size_t)(most)->max_lanes)                                                        \
-    X((w)->of_lane, (size_t)(most)->max_lanes)                                                     \
-    X((w)->lanes, (size_t)(most)->max_lanes)                                                       \
-    X((w)->kept, (size_t)(most)->max_lanes)
+/* The arrays of a scratch w within `most`; a sweep has more. */
+#define PLAIN_ARRAYS(X)                                                                            \
+    X(w->nll, (size_t)most->max_lanes * most->max_continuation)                                    \
+    X(w->sets, most->n_layers)
+#define SWEEP_ARRAYS(X)                                                                            \
+    X(w->order, most->max_variants)                                                                \
+    X(w->first, (size_t)most->n_budgets * most->n_layers + 1)                                      \
+    X(w->item, (size_t)most->max_lanes)                                                            \
+    X(w->of_lane, (size_t)most->max_lanes)                                                         \
+    X(w->lanes, (size_t)most->max_lanes)                                                           \
+    X(w->kept, (size_t)most->max_lanes)
 
 size_t rollout_scratch_bytes(const rollout_extent *most) {
     const rollout_scratch *w = NULL;
     size_t bytes = 0;
 #define ADD(array, n) bytes += (n) * sizeof *(array);
-    PLAIN_ARRAYS(ADD, w, most)
-    if (most->max_lanes >= 2) { SWEEP_ARRAYS(ADD, w, most) }
+    PLAIN_ARRAYS(ADD)
+    if (most->max_lanes >= 2) { SWEEP_ARRAYS(ADD) }
     return bytes;
 }
 
 void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most) {
     *w = (rollout_scratch){.most = *most};
 #define TAKE(array, n) (array) = ckvc_alloc((n), sizeof *(array));
-    PLAIN_ARRAYS(TAKE, w, most)
-    if (most->max_lanes >= 2) { SWEEP_ARRAYS(TAKE, w, most) }
+    PLAIN_ARRAYS(TAKE)
+    if (most->max_lanes >= 2) { SWEEP_ARRAYS(TAKE) }
 }
 
 void rollout_scratch_fini(rollout_scratch *w) {
 #define FREE(array, n) free(array);
-    PLAIN_ARRAYS(FREE, w, w)
-    SWEEP_ARRAYS(FREE, w, w)
+    PLAIN_ARRAYS(FREE)
+    SWEEP_ARRAYS(FREE)
     *w = (rollout_scratch){0};
 }
 

@@ -56,24 +56,30 @@ typedef struct scorer {
     const prompt_sets *bins; /* whose risk cell the policy looked at, or NULL */
 } scorer;
 
+/* The arrays of a scorer s and their lengths, for T tokens, C of continuation, and n_cells pairs of
+ * policy and budget. */
+#define ARRAYS(X)                                                                                  \
+    X(s->tables, s->o->n_policies)                                                                 \
+    X(s->of_policy, s->o->n_policies)                                                              \
+    X(s->kept_by_step, n_cells *MATCH_STEPS)                                                       \
+    X(s->kept_by_table, n_cells)                                                                   \
+    X(s->positions, s->L *T)                                                                       \
+    X(s->scratch, T)                                                                               \
+    X(s->nll, 2 * (C + 1))                                                                         \
+    X(s->u, T)                                                                                     \
+    X(s->ones, s->G)                                                                               \
+    X(s->layers, s->L)                                                                             \
+    X(s->sets, s->L)
+
 static void scorer_fini(scorer *s) {
     for (size_t i = 0; i < s->n_tables; i++) {
         prompt_sets_destroy(s->tables[i].kept);
         ckvc_table_free(s->tables[i].own);
     }
-    free(s->tables);
-    free(s->of_policy);
     session_destroy(s->session);
-    free(s->kept_by_step);
-    free(s->kept_by_table);
     score_measures_fini(&s->measures);
-    free(s->positions);
-    free(s->scratch);
-    free(s->nll);
-    free(s->u);
-    free(s->ones);
-    free(s->layers);
-    free(s->sets);
+#define FREE(array, n) free(array);
+    ARRAYS(FREE)
 }
 
 /* B of a layer, as it was asked for. */
@@ -142,22 +148,13 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
                                    .max_window = o->setting.window,
                                    .max_lanes = o->attention_error ? 2 : 1};
     const size_t T = s->in->prompts->max_tokens, C = s->in->prompts->max_continuation,
-                 L = s->L = (uint32_t)shape->n_layers,
                  n_cells = o->n_policies * o->setting.budgets.n;
+    s->L = (uint32_t)shape->n_layers;
     s->G = (uint32_t)shape->n_kv_heads;
     CKVC_TRY(session_create(s->in->model, limits, &s->session, err));
     score_measures_init(&s->measures, shape, limits, o->attention_error, o->utilities);
-    s->tables = ckvc_calloc(o->n_policies, sizeof *s->tables);
-    s->of_policy = ckvc_calloc(o->n_policies, sizeof *s->of_policy);
-    s->kept_by_step = ckvc_calloc(n_cells * MATCH_STEPS, sizeof *s->kept_by_step);
-    s->kept_by_table = ckvc_calloc(n_cells, sizeof *s->kept_by_table);
-    s->positions = ckvc_calloc(L * T, sizeof *s->positions);
-    s->scratch = ckvc_calloc(T, sizeof *s->scratch);
-    s->nll = ckvc_calloc(2 * (C + 1), sizeof *s->nll);
-    s->u = ckvc_calloc(T, sizeof *s->u);
-    s->ones = ckvc_calloc(s->G, sizeof *s->ones);
-    s->layers = ckvc_calloc(L, sizeof *s->layers);
-    s->sets = ckvc_calloc(L, sizeof *s->sets);
+#define TAKE(array, n) (array) = ckvc_calloc((n), sizeof *(array));
+    ARRAYS(TAKE)
     for (uint32_t g = 0; g < s->G; g++) { s->ones[g] = 1.0; }
     for (uint32_t l = 0; l < s->L; l++) {
         s->layers[l].positions = s->positions + l * T;
