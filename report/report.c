@@ -87,7 +87,7 @@ static ckvc_status publish(const publication *p, ckvc_err *err) {
     const bool cut_short = ckvc_file_exists(p->unfinished);
     CKVC_AUTO(ckvc_close_at) int lock = open(p->unfinished, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     CKVC_FAIL_ERRNO_IF(lock < 0, err, CKVC_E_CREATE, "%s: cannot create", p->unfinished);
-    CKVC_FAIL_IF(flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, err, CKVC_E_CREATE,
+    CKVC_FAIL_IF(flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, err, CKVC_E_BUSY,
                  "%s: another process is writing a report there; wait for it or stop it", p->out);
     if (cut_short) { remove_temporaries(p); }
     for (size_t i = 0; i < p->n; i++) {

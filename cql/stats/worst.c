@@ -2,7 +2,6 @@
 #include "cql/stats/worst.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "cql/stats/rank.h"
@@ -51,6 +50,7 @@ worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t s
         rows[i] = (row){of->damage[i], of->first[i], of->second[i], i};
     }
     worst_share out = count(rows, n, column);
+    for (size_t i = 0; of->worst && i < n; i++) { of->worst[rows[i].at] = i < out.n_worst; }
     if (n == 0 || replicates == 0) { return out; }
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, stream, STAGE_WORST);

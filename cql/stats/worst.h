@@ -2,12 +2,14 @@
 #ifndef CKVC_WORST_H
 #define CKVC_WORST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct worst_rows {
     const double *damage, *first, *second; /* [n], all finite: a damage and its two risks */
     size_t n;
+    bool *worst; /* [n] set to whether it is one of the worst tenth; NULL: not asked */
 } worst_rows;
 
 /* The worst tenth: the ceil(n/10) largest damages, of equal ones those of later rows last. Low

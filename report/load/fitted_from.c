@@ -33,37 +33,37 @@ static uint64_t start_hash(const shard_header *h) {
     return ckvc_xxh64(parts, sizeof parts);
 }
 
-ckvc_status fitted_origins(inputs *in, input_run *run, ckvc_err *err) {
+ckvc_status fitted_starts(inputs *in, input_run *run, ckvc_err *err) {
     const size_t n = run_pass_count(run->dir);
-    run->origins = room_for(&in->room, n, sizeof *run->origins);
+    run->starts = room_for(&in->room, n, sizeof *run->starts);
     for (size_t i = 0; i < n; i++) {
         const run_pass *p = run_pass_at(run->dir, i);
         CKVC_AUTO(shard_free_at) shard *first = NULL;
         if (p->n_shards == 0) { continue; }
         CKVC_TRY(run_read_shard(run->dir, p, 0, &first, err));
-        memcpy(run->origins[i].plan, first->h.plan, sizeof run->origins[i].plan);
-        run->origins[i].start = start_hash(&first->h);
+        run->starts[i] = start_hash(&first->h);
     }
     return CKVC_OK;
 }
 
 void fitted_from(inputs *in, input_table *t) {
     const json_t *plans = json_object_get(t->f->meta, "plans");
-    t->runs = room_for(&in->room, in->n_runs, sizeof *t->runs);
+    t->runs = room_for(&in->room, in->n_runs, sizeof(input_run *));
     for (size_t i = 0; i < in->n_runs; i++) {
         const input_run *run = &in->runs[i];
         bool any = lists(plans, run_plan_hash(run->dir));
         for (size_t k = 0; k < run_pass_count(run->dir); k++) {
-            any |= run_pass_at(run->dir, k)->number > 0 && lists(plans, run->origins[k].plan);
+            const run_pass *p = run_pass_at(run->dir, k);
+            any |= p->number > 0 && p->n_shards > 0 && lists(plans, p->plan);
         }
-        if (any) { t->runs[t->n_runs++] = i; }
+        if (any) { t->runs[t->n_runs++] = run; }
     }
 }
 
-const char *input_run_tags(inputs *in, const size_t *runs, size_t n) {
+const char *input_run_tags(inputs *in, const input_table *t) {
     const char *tags = "";
-    for (size_t i = 0; i < n; i++) {
-        tags = room_text(&in->room, "%s%s%s", tags, i ? ", " : "", in->runs[runs[i]].tag);
+    for (size_t i = 0; i < t->n_runs; i++) {
+        tags = room_text(&in->room, "%s%s%s", tags, i ? ", " : "", t->runs[i]->tag);
     }
     return room_text(&in->room, "%.63s", tags);
 }
@@ -81,88 +81,69 @@ static const run_pass *pass_at(const input_run *run, const input_table *t, int s
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
         shaped &= h->side[s].n_actions == side_of_table(f, (ckvc_side)s).actions.n;
     }
-    bool named = lists(json_object_get(t->f->meta, "plans"), run->origins[k].plan);
+    bool named = lists(json_object_get(t->f->meta, "plans"), p->plan);
     return has && shaped && named && p->complete && p->n_shards > 0 ? p : NULL;
 }
 
-bool fitted_gate_from(const inputs *in, const input_table *t, size_t run) {
-    const own_records *gate = &t->sides[CKVC_SIDE_GATE];
-    for (size_t i = 0; i < gate->n_runs; i++) {
-        if (gate->runs[i] == run) { return true; }
+bool fitted_gate_from(const input_table *t, const input_run *run) {
+    const pass_pool *gate = t->sides[CKVC_SIDE_GATE].from;
+    for (size_t i = 0; gate && i < gate->n; i++) {
+        if (gate->of[i].run == run) { return true; }
     }
     /* its records are not known: the runs that it names; where one has a gate's, those that have */
-    bool named = false, other = false;
-    for (size_t i = 0; gate->n_runs == 0 && i < t->n_runs; i++) {
-        const input_run *of = &in->runs[t->runs[i]];
-        bool has = false;
-        for (size_t k = run_pass_count(of->dir); k-- > 0 && !has;) {
-            has = pass_at(of, t, CKVC_SIDE_GATE, k) != NULL;
+    bool named = false, has_one = false, any = false;
+    for (size_t i = 0; !gate && i < t->n_runs; i++) {
+        const bool same = t->runs[i] == run;
+        named |= same;
+        for (size_t k = 0; k < run_pass_count(t->runs[i]->dir); k++) {
+            const bool has = pass_at(t->runs[i], t, CKVC_SIDE_GATE, k) != NULL;
+            has_one |= same && has;
+            any |= has;
         }
-        if (t->runs[i] == run && has) { return true; }
-        named |= t->runs[i] == run;
-        other |= has;
     }
-    return named && !other;
+    return has_one || (named && !any);
 }
 
 /* ---- pools ---- */
 
-typedef struct candidate {
-    const input_run *run;
-    size_t index; /* of the run */
-    const run_pass *pass;
-    uint64_t start;
-} candidate;
-
 /* As a fit orders its inputs: by plan, then by path; of one run the last pass first. */
 static int by_source(const void *pa, const void *pb) {
-    const candidate *a = pa, *b = pb;
+    const pooled_pass *a = pa, *b = pb;
     int order = strcmp(run_plan_hash(a->run->dir), run_plan_hash(b->run->dir));
     order = order ? order : strcmp(run_path(a->run->dir), run_path(b->run->dir));
-    if (order == 0 && a->index != b->index) { order = a->index < b->index ? -1 : 1; }
+    order = order ? order : (a->run > b->run) - (a->run < b->run);
     return order ? order : b->pass->number - a->pass->number;
 }
 
-static candidate *candidates(const inputs *in, const input_table *t, int side, size_t *n) {
+static pooled_pass *candidates(inputs *in, const input_table *t, int side, size_t *n) {
     size_t most = 0;
-    for (size_t i = 0; i < t->n_runs; i++) { most += run_pass_count(in->runs[t->runs[i]].dir); }
-    candidate *list = ckvc_alloc(most, sizeof *list);
-    *n = 0;
+    for (size_t i = 0; i < t->n_runs; i++) { most += run_pass_count(t->runs[i]->dir); }
+    pooled_pass *list = room_for(&in->room, most, sizeof *list);
     for (size_t i = 0; i < t->n_runs; i++) {
-        const input_run *run = &in->runs[t->runs[i]];
+        const input_run *run = t->runs[i];
         for (size_t k = 0; k < run_pass_count(run->dir); k++) {
             const run_pass *p = pass_at(run, t, side, k);
-            if (p) { list[(*n)++] = (candidate){run, t->runs[i], p, run->origins[k].start}; }
+            if (p) { list[(*n)++] = (pooled_pass){run, p, run->starts[k]}; }
         }
     }
     qsort(list, *n, sizeof *list, by_source);
     return list;
 }
 
-/* The pool of all runs whose passes started as candidate `first` did; empty when an earlier one did
- * too, or no other. */
-static void pool_from(const candidate *list, size_t n, size_t first, pass_pool *out) {
-    for (size_t i = 0; i < first; i++) {
-        if (list[i].start == list[first].start) { return; }
-    }
-    for (size_t i = first; i < n; i++) {
-        /* not an earlier pass of the same run */
-        bool again = out->n > 0 && out->of[out->n - 1].run == list[i].index;
-        if (list[i].start == list[first].start && !again) {
-            out->of[out->n++] = (pooled_pass){list[i].index, list[i].pass};
+size_t fitted_pools(inputs *in, const input_table *t, int side, pass_pool **out) {
+    size_t n = 0, k = 0;
+    pooled_pass *list = candidates(in, t, side, &n);
+    pass_pool *pools = *out = room_for(&in->room, 2 * n, sizeof *pools);
+    for (; k < n; k++) { pools[k] = (pass_pool){&list[k], 1}; }
+    for (size_t first = 0; first < n; first++) {
+        pass_pool p = {.of = room_for(&in->room, n, sizeof *p.of)};
+        bool earlier = false;
+        for (size_t i = 0; i < first; i++) { earlier |= list[i].start == list[first].start; }
+        for (size_t i = first; i < n && !earlier; i++) { /* no earlier pass of the same run */
+            const bool again = p.n > 0 && p.of[p.n - 1].run == list[i].run;
+            if (list[i].start == list[first].start && !again) { p.of[p.n++] = list[i]; }
         }
+        if (p.n > 1) { pools[k++] = p; }
     }
-    out->n = out->n > 1 ? out->n : 0;
-}
-
-pass_pool fitted_pool(inputs *in, const input_table *t, int side, size_t k) {
-    size_t n = 0;
-    CKVC_AUTO_FREE candidate *list = candidates(in, t, side, &n);
-    pass_pool out = {.of = room_for(&in->room, n, sizeof *out.of)};
-    if (k < n) { out.of[out.n++] = (pooled_pass){list[k].index, list[k].pass}; }
-    for (size_t first = 0, at = n; k >= n && first < n && out.n == 0; first++) {
-        pool_from(list, n, first, &out);
-        if (out.n > 0 && at++ < k) { out.n = 0; }
-    }
-    return out;
+    return k;
 }

@@ -149,7 +149,7 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
         const run_pass *p = run_pass_at(run->dir, i);
         if (p->n_shards > 0) { *(strcmp(p->kind, "scan") == 0 ? &run->scan : &run->pass) = p; }
     }
-    CKVC_TRY(fitted_origins(in, run, err));
+    CKVC_TRY(fitted_starts(in, run, err));
     const run_pass *use = run->pass ? run->pass : run->scan;
     run->head = shard_create();
     for (size_t k = 0; use && k < use->n_shards; k++) {

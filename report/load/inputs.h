@@ -19,12 +19,23 @@
 #include "report/load/score_series.h"
 #include "report/load/report_options.h"
 
+/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
+ * fit reads them. */
+typedef struct pooled_pass {
+    const struct input_run *run;
+    const run_pass *pass;
+    uint64_t start; /* hash of its start tables: only passes that share them are pooled */
+} pooled_pass;
+typedef struct pass_pool {
+    pooled_pass *of;
+    size_t n;
+} pass_pool;
 /* A table's own records of one side, and its refits from resampled prompts (own_records.c). */
 typedef struct own_records {
     const char *why;        /* not NULL: why the records are not here */
     struct side of;         /* the table's */
     cql_logged *logged;     /* NULL with a why */
-    size_t *runs, n_runs;   /* whose records these are: one run's; of a pooled table several */
+    const pass_pool *from;  /* whose records these are; NULL: not known */
     cql_fit fit;            /* as the table's META says */
     int *incoming;          /* [S] what a state without records gets */
     int *chosen;            /* [S] the table's own actions */
@@ -43,8 +54,10 @@ typedef struct input_table {
     const char *tag, *name; /* T1; the label, else the file's name without its ending */
     const char *title;      /* "T1 technical" */
     const char *file;       /* last part of the path */
-    size_t *runs, n_runs; /* those that META names: of a table made by hand one for each side, of a
-                             pooled one several */
+    /* [n_runs] those that META names: of a table made by hand one for each side, of a pooled one
+     * several */
+    const struct input_run **runs;
+    size_t n_runs;
     own_records sides[CKVC_SIDE_COUNT];
 } input_table;
 
@@ -82,21 +95,14 @@ static inline rollout rollout_of(const struct shard_record *r) {
 /* Sorts them and leaves one of those that are equal; returns how many stay. */
 size_t rollouts_distinct(rollout *list, size_t n);
 
-/* What a pass was logged under, from its first shard's header; of a compiled run each pass has its
- * own. */
-typedef struct pass_origin {
-    char plan[CKVC_SHA256_HEX];
-    uint64_t start; /* hash of the start tables: only passes that share them are pooled */
-} pass_origin;
-
 typedef struct input_run {
     run_dir *dir;
     const char *tag, *name, *title; /* R1 */
     const run_pass *pass;           /* the last pass with baselines; NULL: only a scan */
     const run_pass *scan;
-    shard *head;          /* without rows: the header of pass, else of scan */
-    shard_header h;       /* head's */
-    pass_origin *origins; /* [passes] */
+    shard *head;      /* without rows: the header of pass, else of scan */
+    shard_header h;   /* head's */
+    uint64_t *starts; /* [passes] hash of the tables that each started from */
     input_prompt *prompts;
     size_t n_prompts, cap_prompts;
     input_source *sources;
@@ -127,7 +133,7 @@ static inline size_t input_cell(const shard_header *h, size_t b, size_t l, size_
     return ((b * h->n_layers + l) * h->n_entropy_bins + e) * h->n_ppl_bins + p;
 }
 const input_table *input_table_of(const inputs *in, const char *content_id); /* NULL: not here */
-const char *input_run_tags(inputs *in, const size_t *runs, size_t n);        /* "R1, R2", cut off */
+const char *input_run_tags(inputs *in, const input_table *t); /* "R1, R2" of its runs, cut off */
 
 /* score_rows.c: reads the score files. */
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
@@ -140,22 +146,12 @@ stability_fit own_stability(const input_table *t, int side);
 
 /* ---- fitted_from.c: which runs, and which of their passes, a table was fitted from ---- */
 
-ckvc_status fitted_origins(inputs *in, input_run *run, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status fitted_starts(inputs *in, input_run *run, ckvc_err *err) CKVC_MUST_CHECK;
 void fitted_from(inputs *in, input_table *t); /* fills t->runs */
 /* The records of the table's gate are of that run. */
-bool fitted_gate_from(const inputs *in, const input_table *t, size_t run);
-/* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
- * fit reads them. */
-typedef struct pooled_pass {
-    size_t run;
-    const run_pass *pass;
-} pooled_pass;
-typedef struct pass_pool {
-    pooled_pass *of;
-    size_t n;
-} pass_pool;
-/* The k-th such set, 0 ...: every pass of the side alone, the last of a run first, then those of
- * several runs that were logged under the same tables. Empty: there are no more. */
-pass_pool fitted_pool(inputs *in, const input_table *t, int side, size_t k);
+bool fitted_gate_from(const input_table *t, const input_run *run);
+/* All sets of passes that may be a side's records [returned]: every pass of the side alone, the
+ * last of a run first, then those of several runs that were logged under the same tables. */
+size_t fitted_pools(inputs *in, const input_table *t, int side, pass_pool **out);
 
 #endif

@@ -115,12 +115,12 @@ static bool table_actions(room *r, const shard_header *h, own_records *s) {
 
 /* All records of a pool. What the run cannot give is an error; *trouble is what a fit of them would
  * trip over, such as too little memory: the report goes on without. */
-static ckvc_status read_pool(const inputs *in, const pass_pool *pool, reader *x, shard **last,
-                             ckvc_err *trouble, ckvc_err *err) {
+static ckvc_status read_pool(const pass_pool *pool, reader *x, shard **last, ckvc_err *trouble,
+                             ckvc_err *err) {
     for (size_t i = 0; i < pool->n; i++) {
         for (size_t n = 0; n < pool->of[i].pass->n_shards; n++) {
             shard_free(ckvc_take(last));
-            CKVC_TRY(run_read_shard(in->runs[pool->of[i].run].dir, pool->of[i].pass, n, last, err));
+            CKVC_TRY(run_read_shard(pool->of[i].run->dir, pool->of[i].pass, n, last, err));
             if (read_shard(x, *last, trouble) != CKVC_OK) { return CKVC_OK; }
         }
         if (x->n_read) { qsort(x->read, x->n_read, sizeof *x->read, ckvc_order_u64); }
@@ -142,7 +142,7 @@ static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_poo
                           in->o->memory_max / (2 * in->n_tables), &s->logged,
                           &trouble) == CKVC_OK) {
         x.into = s->logged;
-        CKVC_TRY(read_pool(in, pool, &x, &last, &trouble, err));
+        CKVC_TRY(read_pool(pool, &x, &last, &trouble, err));
         cql_logged_finish(s->logged);
     }
     if (trouble.status || !s->logged) {
@@ -151,7 +151,7 @@ static ckvc_status try_pool(inputs *in, input_table *t, int side, const pass_poo
         s->why = room_text(
             &in->room,
             "the %s records of %s are not those that %s was fitted from, or not all of them",
-            ckvc_side_name((ckvc_side)side), input_run_tags(in, t->runs, t->n_runs), t->tag);
+            ckvc_side_name((ckvc_side)side), input_run_tags(in, t), t->tag);
     } else if (!table_actions(&in->room, &last->h, s)) {
         s->why = room_text(&in->room, "%s has an entry that is not on its grid", t->tag);
         trouble.status = CKVC_E_DATA;
@@ -193,19 +193,16 @@ static ckvc_status read_side(inputs *in, input_table *t, int side, ckvc_err *err
     const double alpha = number_in(meta, "cql_alpha"), scale = number_in(reward, key);
     if ((s->why = why_not(in, t, alpha, scale))) { return CKVC_OK; }
     s->why = room_text(&in->room, "%s: no complete %s pass of the shape of %s",
-                       input_run_tags(in, t->runs, t->n_runs), name, t->tag);
+                       input_run_tags(in, t), name, t->tag);
     s->fit = (cql_fit){.cql_alpha = alpha, .scale = scale, .actions = s->of.actions};
     s->fit.reward = kind && strcmp(kind, "raw") == 0 ? CQL_RAW : CQL_ADVANTAGE;
     s->neutral = side_neutral(&s->of);
+    pass_pool *pools;
+    const size_t n = fitted_pools(in, t, side, &pools);
     bool stop = false;
-    for (size_t i = 0; !stop; i++) {
-        const pass_pool pool = fitted_pool(in, t, side, i);
-        if (pool.n == 0) { return CKVC_OK; }
-        CKVC_TRY(try_pool(in, t, side, &pool, &stop, err));
-        if (s->logged) {
-            s->runs = room_for(&in->room, pool.n, sizeof *s->runs);
-            for (size_t p = 0; p < pool.n; p++) { s->runs[s->n_runs++] = pool.of[p].run; }
-        }
+    for (size_t i = 0; i < n && !stop; i++) {
+        CKVC_TRY(try_pool(in, t, side, &pools[i], &stop, err));
+        s->from = s->logged ? &pools[i] : NULL;
     }
     return CKVC_OK;
 }

@@ -50,14 +50,13 @@ static attention_layer mean_of(const attention_layer *layers, size_t n) {
         m.most_error_of_bound = fmax(m.most_error_of_bound, l->most_error_of_bound);
     }
     const double L = (double)n;
-    return (attention_layer){0,
-                             m.epsilon / L,
-                             m.bound / L,
-                             m.error / L,
-                             m.drift / L,
-                             (m.error / L) / (m.bound / L),
-                             m.most_error_of_bound,
-                             m.drift_above_bound / L};
+    m.epsilon /= L;
+    m.bound /= L;
+    m.error /= L;
+    m.drift /= L;
+    m.drift_above_bound /= L;
+    m.error_of_bound = m.error / m.bound;
+    return m;
 }
 
 /* Does a measure say which prompts are hurt? Spearman of the prompt's mean over layers with its

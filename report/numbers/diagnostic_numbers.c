@@ -24,40 +24,32 @@ static double spread(const score_row *row, size_t head) {
     return q[2] > 0 && q[4] > 0 ? log(q[4] / q[2]) : NAN;
 }
 
-/* Mean over the heads. */
-static double prompt_spread(const score_row *row, size_t heads) {
-    double mean = 0;
-    for (size_t h = 0; h < heads; h++) { mean += spread(row, h) / (double)heads; }
-    return mean;
-}
-
 /* Spread of every (prompt, head): the mean of each head, and shares of its variance between heads,
  * between prompts, and neither, as of a table with one value a cell; prompts with an undefined
  * value left out. */
 static void split_spread(const score_row *const *rows, size_t n, utility_numbers *o) {
     const size_t H = o->n_layers * o->n_heads;
     double all = 0, total = 0, heads = 0, prompts = 0, *head = o->spread_by_head;
+    CKVC_AUTO_FREE double *x = ckvc_alloc(n * H, sizeof *x), *mean = ckvc_calloc(n, sizeof *mean);
+    size_t N = 0;
     for (size_t i = 0; i < n; i++) {
-        const double prompt = prompt_spread(rows[i], H);
-        if (!isfinite(prompt)) { continue; }
-        o->prompts_used++;
-        all += prompt;
-        for (size_t h = 0; h < H; h++) { head[h] += spread(rows[i], h); }
+        mean[N] = 0;
+        for (size_t h = 0; h < H; h++) {
+            mean[N] += (x[N * H + h] = spread(rows[i], h)) / (double)H;
+        }
+        N += isfinite(mean[N]);
     }
-    const double used = (double)o->prompts_used;
+    const double used = (double)(o->prompts_used = N);
+    for (size_t i = 0; i < N; i++) { all += mean[i]; }
     all /= used;
     for (size_t h = 0; h < H; h++) {
+        for (size_t i = 0; i < N; i++) { head[h] += x[i * H + h]; }
         head[h] /= used;
         heads += used * (head[h] - all) * (head[h] - all);
     }
-    for (size_t i = 0; i < n; i++) {
-        const double prompt = prompt_spread(rows[i], H);
-        if (!isfinite(prompt)) { continue; }
-        prompts += (double)H * (prompt - all) * (prompt - all);
-        for (size_t h = 0; h < H; h++) {
-            const double v = spread(rows[i], h) - all;
-            total += v * v;
-        }
+    for (size_t i = 0; i < N; i++) {
+        prompts += (double)H * (mean[i] - all) * (mean[i] - all);
+        for (size_t h = 0; h < H; h++) { total += (x[i * H + h] - all) * (x[i * H + h] - all); }
     }
     o->spread_mean = all;
     o->between_heads = heads / total;
@@ -152,7 +144,8 @@ static void fill_cells(const damage_columns *d, damage_numbers *o) {
     }
     for (size_t i = 0; i < (size_t)RISK_CELLS * RISK_CELLS; i++) {
         o->cells[i].damage /= (double)o->cells[i].n;
-        o->cells[i].entropy = (double)(i / RISK_CELLS);
+        const size_t row = i / RISK_CELLS;
+        o->cells[i].entropy = (double)row;
         o->cells[i].perplexity = (double)(i % RISK_CELLS);
     }
 }
@@ -172,20 +165,6 @@ static void correlate(const report_options *opt, const damage_columns *d, damage
             .given = givens[given],
             .of = ranks ? "ranks" : "values",
             .r = partial_correlation(&c, ranks, opt->replicates, opt->seed, d->stream)};
-    }
-}
-
-/* Marks the worst tenth: of those at the limit the first. */
-static void mark_worst(const damage_columns *d, damage_numbers *o) {
-    CKVC_AUTO_FREE double *sorted = ckvc_copy(d->damage, o->n, sizeof *sorted);
-    qsort(sorted, o->n, sizeof *sorted, ckvc_order_double);
-    const double limit = sorted[o->n - o->worst.n_worst];
-    size_t equal = 0;
-    for (size_t i = o->n - o->worst.n_worst; i < o->n; i++) { equal += sorted[i] <= limit; }
-    for (size_t i = 0; i < o->n; i++) {
-        damage_prompt *p = &o->prompts[i];
-        p->worst = p->damage > limit || (p->damage >= limit && equal > 0);
-        equal -= p->worst && p->damage <= limit;
     }
 }
 
@@ -209,12 +188,12 @@ static void damage_make(report_numbers *n, const score_series *of, uint64_t stre
             (damage_prompt){row->id, row->r_struct, row->r_sem, -row->reward, row->n_tokens, false};
     }
     if (o.n < DAMAGE_PROMPTS_MIN) { return; }
-    const worst_rows rows = {d.damage, d.first, d.second, o.n};
+    const worst_rows rows = {d.damage, d.first, d.second, o.n, NEW(n, o.n, bool)};
     o.damage = rank_mean_interval(d.damage, o.n).mean;
     o.worst = worst_low_risk(&rows, opt->replicates, opt->seed, stream);
+    for (size_t i = 0; i < o.n; i++) { o.prompts[i].worst = rows.worst[i]; }
     fill_cells(&d, &o);
     correlate(opt, &d, &o);
-    mark_worst(&d, &o);
     n->damages[n->n_damages++] = o;
 }
 

@@ -278,7 +278,7 @@ typedef struct savings_numbers { /* of a side */
 typedef struct run_numbers {
     input_run in; /* borrowed */
     const char *plan_hash, *pass;
-    json_t *plan;
+    const json_t *plan;
     run_pass *passes;
     size_t n_passes, skipped, n_heldout, n_budgets, n_sides;
     savings_numbers savings[CKVC_SIDE_COUNT];

@@ -168,14 +168,14 @@ static pair_heads heads_of(report_numbers *n, columns_of *c) {
 
 /* True when the gate can change what is kept for this cell, on some prompt of the runs of the
  * table's gate. */
-static bool binds(const report_numbers *n, const table_numbers *t, const entry *e) {
+static bool binds(const table_numbers *t, const entry *e) {
     const ckvc_table *k = t->shape;
     for (size_t r = 0; r < t->in->n_runs; r++) {
-        const input_run *run = &n->in->runs[t->in->runs[r]];
+        const input_run *run = t->in->runs[r];
         const shard_header *h = &run->h;
         bool same = h->n_layers == k->n_layers && h->n_entropy_bins == k->n_entropy_bins &&
                     h->n_ppl_bins == k->n_ppl_bins;
-        if (!same || !fitted_gate_from(n->in, t->in, t->in->runs[r])) { continue; }
+        if (!same || !fitted_gate_from(t->in, run)) { continue; }
         for (size_t b = 0; b < h->n_budgets; b++) {
             if (h->budgets[b] == e->budget &&
                 run->cells[input_cell(h, b, (size_t)e->layer, (size_t)e->entropy,
@@ -195,7 +195,7 @@ static pair_cells cells_of(columns_of *c, bool binding) {
         mask[i] = 1;
         for (int k = 0; k < 2; k++) {
             const entry *e = &c->t[k]->entries[c->side][i * c->t[k]->n_budgets + c->b[k]];
-            mask[i] &= e->supported && (!binding || binds(c->n, c->t[k], e));
+            mask[i] &= e->supported && (!binding || binds(c->t[k], e));
         }
     }
     c->mask = mask;

@@ -34,7 +34,7 @@ static coverage_numbers *coverage_of(report_numbers *n, const coverage *c) {
     coverage_numbers *o = NEW(n, 1, coverage_numbers);
     o->all = cover_of(n, c, SIZE_MAX);
     o->sources = NEW(n, c->n_sources, cover_numbers);
-    o->min_cell = c->from ? c->min_cell : NAN;
+    o->min_cell = c->from ? (double)c->min_cell : NAN;
     o->sample = (double)c->sample;
     o->unscanned = c->n_unscanned;
     for (; o->n_sources < c->n_sources; o->n_sources++) {
@@ -90,13 +90,13 @@ static binding_numbers binding_of(const gate_binding *c) {
 }
 
 /* What the thresholds of tables whose gate was fitted from the run rest on at a budget. */
-static void choices_of(report_numbers *n, size_t run, budget_numbers *o) {
+static void choices_of(report_numbers *n, const input_run *run, budget_numbers *o) {
     size_t most = 0;
     EACH(table_numbers, t, n->tables, n->n_tables) { most += t->n_budgets; }
     o->choices = NEW(n, most, gate_choices);
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const side_evidence *e = &t->evidence[CKVC_SIDE_GATE];
-        if (!fitted_gate_from(n->in, t->in, run)) { continue; }
+        if (!fitted_gate_from(t->in, run)) { continue; }
         EACH(budget_rests, r, e->budgets, e->n_budgets) {
             if (r->budget == o->budget && r->all.supported > 0) {
                 o->choices[o->n_choices++] = (gate_choices){t->title, t->tag, r->all, r->cells};
@@ -131,23 +131,24 @@ static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b
         o.sources[s].source = in->sources[s].name;
     }
     for (size_t i = 0; i < cells; i++) {
+        const size_t row = i / P;
         gate_binding cell = {0};
         for (size_t l = 0; l < L; l++) { gate_binding_merge(&cell, &first[l * cells + i]); }
         o.cells_occupied += cell.n > 0;
         o.cells_alive += gate_is_alive(&cell);
         o.cells[i] = binding_of(&cell);
-        o.cells[i].entropy = (double)(i / P);
+        o.cells[i].entropy = (double)row;
         o.cells[i].perplexity = (double)(i % P);
     }
     o.all = binding_of(&all);
-    o.alive = shard_has_thresholds(h) ? (signed char)gate_is_alive(&all) : -1;
+    o.alive = (signed char)(shard_has_thresholds(h) ? gate_is_alive(&all) : -1);
     if (o.alive == 0 && all.n) {
         const struct shard_side *gate = &h->side[CKVC_SIDE_GATE];
         char *advice = NEW(n, 256, char);
         gate_advice(&all, gate->actions[gate->n_actions - 1], advice, 256);
         o.advice = advice;
     }
-    choices_of(n, (size_t)(in - n->in->runs), &o);
+    choices_of(n, in, &o);
     return o;
 }
 
@@ -155,7 +156,7 @@ static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b
 
 static run_numbers run_of(report_numbers *n, const input_run *in) {
     run_numbers o = {.in = *in, .plan_hash = run_plan_hash(in->dir), .n_sides = CKVC_SIDE_COUNT};
-    o.plan = (json_t *)(uintptr_t)run_plan(in->dir);
+    o.plan = run_plan(in->dir);
     o.pass = in->pass ? in->pass->name : NULL;
     o.skipped = json_array_size(run_skipped(in->dir));
     o.n_passes = run_pass_count(in->dir);

@@ -11,23 +11,27 @@ static entry *entries_of(report_numbers *n, const table_file *f, const struct si
     const bool heads = s->kind->axis == SIDE_OF_HEADS;
     entry *list = NEW(n, s->n_states, entry);
     for (size_t i = 0; i < s->n_states; i++) {
-        const size_t x = i / s->nB % s->X;
+        const size_t l = i / s->nB / s->X, x = i / s->nB % s->X, row = x / s->P;
         entry *e = &list[i];
-        *e = (entry){.action = side_action(s, s->entries[i]), .by_loss = -1, .loss_flat = -1};
-        e->layer = (double)(i / s->nB / s->X);
-        e->head = heads ? (double)x : 0;
-        e->entropy = heads ? 0 : (double)(x / s->P);
-        e->perplexity = heads ? 0 : (double)(x % s->P);
-        e->budget = f->table->budgets[i % s->nB];
-        e->records = f->has_evidence ? 0 : NAN;
+        *e = (entry){.layer = (double)l,
+                     .head = heads ? (double)x : 0,
+                     .entropy = heads ? 0 : (double)row,
+                     .perplexity = heads ? 0 : (double)(x % s->P),
+                     .budget = f->table->budgets[i % s->nB],
+                     .action = side_action(s, s->entries[i]),
+                     .records = f->has_evidence ? 0 : NAN,
+                     .by_loss = -1,
+                     .loss_flat = -1,
+                     .verdict = "",
+                     .agree = NAN,
+                     .advantage = NAN,
+                     .lower_bound = NAN};
         for (size_t a = 0; f->has_evidence && a < A; a++) {
             e->records += (double)f->evidence[s->which].n[i * A + a];
         }
         e->supported = !(e->records == 0);
         e->value = e->action >= 0 ? s->grid[e->action] : NAN;
         e->shown = e->supported ? e->value : NAN;
-        e->agree = e->advantage = e->lower_bound = NAN;
-        e->verdict = "";
     }
     return list;
 }
@@ -59,21 +63,20 @@ static weight_numbers weights_of(report_numbers *n, const table_numbers *t, size
     return w;
 }
 
+/* From each cell to the one that is `de` entropy bins and `dp` perplexity bins on. */
 static monotone monotone_along(const table_numbers *t, size_t b, uint32_t de, uint32_t dp) {
     const ckvc_table *k = t->shape;
     const entry *cells = t->entries[CKVC_SIDE_GATE];
+    const size_t step = (size_t)(de * k->n_ppl_bins + dp) * k->n_budgets;
     double not_up = 0, not_down = 0;
     monotone m = {0};
-    for (uint32_t i = 0; i < k->n_layers * k->n_entropy_bins * k->n_ppl_bins; i++) {
-        const uint32_t p = i % k->n_ppl_bins, e = i / k->n_ppl_bins % k->n_entropy_bins,
-                       l = i / k->n_ppl_bins / k->n_entropy_bins;
-        if (e + de >= k->n_entropy_bins || p + dp >= k->n_ppl_bins) { continue; }
-        const size_t from = ckvc_tau_index(k, l, e, p, (uint32_t)b),
-                     to = ckvc_tau_index(k, l, e + de, p + dp, (uint32_t)b);
-        if (!cells[from].supported || !cells[to].supported) { continue; }
+    for (size_t at = b; at < t->n_entries[CKVC_SIDE_GATE]; at += k->n_budgets) {
+        const bool last = cells[at].entropy + de >= k->n_entropy_bins ||
+                          cells[at].perplexity + dp >= k->n_ppl_bins;
+        if (last || !cells[at].supported || !cells[at + step].supported) { continue; }
         m.pairs++;
-        not_up += k->tau[to] <= k->tau[from];
-        not_down += k->tau[to] >= k->tau[from];
+        not_up += k->tau[at + step] <= k->tau[at];
+        not_down += k->tau[at + step] >= k->tau[at];
     }
     const double pairs = (double)m.pairs; /* 0 / 0 is undefined */
     m.non_increasing = not_up / pairs;
@@ -137,8 +140,8 @@ static void penalty_make(report_numbers *n, const table_numbers *t, const decide
                          side_evidence *o) {
     for (size_t i = 0; i < d->S; i++) {
         if (d->chosen[i] < 0) { continue; }
-        o->entries[i].by_loss = d->by_loss[i];
-        o->entries[i].loss_flat = d->flat[i];
+        o->entries[i].by_loss = (signed char)d->by_loss[i];
+        o->entries[i].loss_flat = (signed char)d->flat[i];
     }
     o->n_budgets = d->nB;
     o->budgets = NEW(n, d->nB, budget_rests);
@@ -192,8 +195,9 @@ static void evidence_make(report_numbers *n, const table_numbers *t, side_eviden
         k->chosen_share = chosen > 0 ? 100 * k->chosen / chosen : 0;
     }
     const size_t k = o->supported = d.n_supported;
+    const size_t lower = k ? (k - 1) / 2 : 0, upper = k / 2;
     o->min = k ? (double)d.records[0] : NAN;
-    o->median = k ? ((double)d.records[(k - 1) / 2] + (double)d.records[k / 2]) / 2 : NAN;
+    o->median = k ? ((double)d.records[lower] + (double)d.records[upper]) / 2 : NAN;
     o->mean = o->records / (double)k;
     o->max = k ? (double)d.records[k - 1] : NAN;
     o->alpha_decided = (double)d.n_alpha / (double)k;
@@ -232,7 +236,7 @@ void table_numbers_make(report_numbers *n) {
         t->file = in->file;
         t->f = *in->f;
         t->shape = in->f->table;
-        t->run = in->n_runs ? input_run_tags(n->in, in->runs, in->n_runs) : NULL;
+        t->run = in->n_runs ? input_run_tags(n->in, in) : NULL;
         t->n_sides = CKVC_SIDE_COUNT;
         t->n_budgets = t->shape->n_budgets;
         t->head = NEW(n, t->n_budgets, weight_numbers);

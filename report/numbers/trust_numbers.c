@@ -105,8 +105,8 @@ static ckvc_status draw_curves(const side_work *w, side_refits *r, ckvc_err *err
         CKVC_TRY(add_point(w, size, 1.0, repeats, r->curve, &r->n_curve, err));
         if (size == N) { break; }
     }
-    for (double keep = 1.0 / 16; N >= 2 && keep <= 1.0; keep *= 2) {
-        CKVC_TRY(add_point(w, N, keep, repeats, r->thinned, &r->n_thinned, err));
+    for (int halvings = 4; N >= 2 && halvings >= 0; halvings--) {
+        CKVC_TRY(add_point(w, N, 1.0 / (1 << halvings), repeats, r->thinned, &r->n_thinned, err));
     }
     return CKVC_OK;
 }
@@ -148,11 +148,7 @@ static void sort_ranks(const side_work *w, side_trust *t) {
     t->n_ranks = w->l->n_actions;
     t->ranks = NEW(w->n, t->n_ranks, rank_point);
     for (size_t a = 0; a < t->n_ranks; a++) {
-        t->ranks[a] = (rank_point){.rank = (double)a + 1,
-                                   .same = k.same[a],
-                                   .lo = k.lo[a],
-                                   .hi = k.hi[a],
-                                   .other = k.other[a]};
+        t->ranks[a] = (rank_point){(double)a + 1, k.same[a], k.lo[a], k.hi[a], k.other[a]};
     }
 }
 
