@@ -19,7 +19,7 @@ typedef struct score_series {
     double *taus; /* [n_taus] the thresholds of a matched control, ascending: one for each `score`
                      that found its own */
     size_t n_taus;
-    const score_row **rows; /* [n] by prompt */
+    const score_row **rows; /* [n] by prompt, each once */
     size_t n;
 } score_series;
 

@@ -9,15 +9,12 @@ static double attention_of(const score_row *row, int what, size_t l) {
     return row->attention[(size_t)what * row->n_layers + l];
 }
 
-/* Rows of a series that were measured, each prompt once, with the layers of the first. */
+/* Rows of a series that were measured, with the layers of the first. */
 static size_t measured(const score_series *of, const score_row **out) {
     size_t n = 0;
     for (size_t i = 0; i < of->n; i++) {
         const score_row *row = of->rows[i];
-        if (row->attention && (n == 0 || (row->n_layers == out[0]->n_layers &&
-                                          score_compare_prompts(row, out[n - 1]) != 0))) {
-            out[n++] = row;
-        }
+        if (row->attention && (n == 0 || row->n_layers == out[0]->n_layers)) { out[n++] = row; }
     }
     return n;
 }

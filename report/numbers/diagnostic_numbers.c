@@ -178,8 +178,7 @@ static void damage_make(report_numbers *n, const score_series *of, uint64_t stre
     o.n_correlations = CORRELATIONS;
     for (size_t i = 0; i < of->n; i++) {
         const score_row *row = of->rows[i];
-        bool again = i && score_compare_prompts(row, of->rows[i - 1]) == 0;
-        if (again || isnan(row->reward) || isnan(row->r_struct) || isnan(row->r_sem)) { continue; }
+        if (isnan(row->reward) || isnan(row->r_struct) || isnan(row->r_sem)) { continue; }
         d.damage[o.n] = -row->reward;
         d.first[o.n] = row->r_struct;
         d.second[o.n] = row->r_sem;
