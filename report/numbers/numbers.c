@@ -1,6 +1,15 @@
 /* See numbers.h. */
 #include "report/numbers/numbers.h"
 
+void add_sorted(const char **names, size_t *n, const char *name) {
+    size_t i = 0;
+    while (i < *n && strcmp(names[i], name) < 0) { i++; }
+    if (i < *n && strcmp(names[i], name) == 0) { return; }
+    memmove(names + i + 1, names + i, (*n - i) * sizeof(char *));
+    names[i] = name;
+    ++*n;
+}
+
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
     *n = (report_numbers){.in = in};
     table_numbers_make(n);

@@ -448,6 +448,9 @@ void transfer_numbers_make(report_numbers *n);
 void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);
 
+/* Names in byte order, each once; has room for another. */
+void add_sorted(const char **names, size_t *n, const char *name);
+
 #define NEW(n, count, T) ((T *)room_for(&(n)->in->room, (count), sizeof(T)))
 /* For each x of list [n]. */
 #define EACH(T, x, list, n) for (const T *x = (list), *x##_end = x + (n); x < x##_end; x++)

@@ -60,26 +60,17 @@ static size_t length_groups(const score_series *of, subset groups[3]) {
     return n > 1 ? n : 0;
 }
 
-static int by_source(const void *a, const void *b) {
-    return strcmp(((const subset *)a)->source, ((const subset *)b)->source);
-}
-
 /* The sources of all rows, sorted; none when they are too many. */
-static size_t sources_of(const score_files *f, subset out[SOURCES_MAX + 1]) {
+static size_t sources_of(const score_files *f, subset out[SOURCES_MAX]) {
+    const char *names[SOURCES_MAX + 1];
     size_t n = 0;
     EACH(score_series, s, f->series, f->n_series) {
-        for (size_t i = 0; i < s->n; i++) {
-            const char *name = s->rows[i]->source ? s->rows[i]->source : "";
-            size_t k = 0;
-            while (k < n && strcmp(out[k].source, name) != 0) { k++; }
-            if (k == n && n <= SOURCES_MAX) {
-                out[n] = everything;
-                out[n++].source = name;
-            }
+        for (size_t i = 0; n <= SOURCES_MAX && i < s->n; i++) {
+            add_sorted(names, &n, s->rows[i]->source ? s->rows[i]->source : "");
         }
     }
     n = n > SOURCES_MAX ? 0 : n;
-    qsort(out, n, sizeof *out, by_source);
+    for (size_t i = 0; i < n; i++) { out[i] = (subset){names[i], NULL, 0, UINT32_MAX}; }
     return n;
 }
 
@@ -89,7 +80,7 @@ static size_t sources_of(const score_files *f, subset out[SOURCES_MAX + 1]) {
  * its prompts, a bootstrap over prompts whose weights a prompt has in every comparison. */
 typedef struct worker {
     report_numbers *n;
-    subset sources[SOURCES_MAX + 1];
+    subset sources[SOURCES_MAX];
     size_t n_sources;
     uint32_t replicates;
     uint8_t *weight;     /* [replicates] */

@@ -54,16 +54,6 @@ static double mean_drop(const report_numbers *n, const transfer_row *first, cons
     return sum / rows;
 }
 
-/* In order, so that models stand in one order on both sides; each once. */
-static void add_name(const char **names, size_t *n, const char *name) {
-    size_t i = 0;
-    while (i < *n && strcmp(names[i], name) < 0) { i++; }
-    if (i < *n && strcmp(names[i], name) == 0) { return; }
-    memmove(names + i + 1, names + i, (*n - i) * sizeof *names);
-    names[i] = name;
-    ++*n;
-}
-
 static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
     transfer_matrix m = {.budget = first->budget, .C = first->C, .heads = first->heads};
     m.sources = NEW(n, n->n_transfers, const char *);
@@ -71,8 +61,8 @@ static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
     m.least_drop = m.most_drop = NAN;
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
         if (same_matrix(r, first)) {
-            add_name(m.sources, &m.n_sources, r->source_model);
-            add_name(m.targets, &m.n_targets, r->target_model);
+            add_sorted(m.sources, &m.n_sources, r->source_model);
+            add_sorted(m.targets, &m.n_targets, r->target_model);
         }
     }
     double total = 0;
