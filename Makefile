@@ -1,6 +1,6 @@
 # ckvc: compiles KV-cache eviction policies offline. `make help` lists the targets.
 #
-# Variants (release, debug, asan, tsan, coverage) build in folders of their own, so switching never rebuilds everything.
+# Variants (release, debug, asan, tsan, coverage, fuzz) build in folders of their own, so switching never rebuilds everything.
 # No trailing comments after a := value: make keeps the spaces.
 
 VARIANT ?= release
@@ -17,10 +17,11 @@ OPT_release := -O3 -g
 OPT_debug := -O0 -g -DCKVC_DEBUG
 OPT_asan := -O1 -g -DCKVC_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_tsan := -O1 -g -DCKVC_DEBUG -fsanitize=thread
+OPT_fuzz := -O1 -g -DCKVC_DEBUG -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 OPT_coverage := -O1 -g -DCKVC_DEBUG --coverage -include tests/tools/gcov_dump.h
 VARIANT_FLAGS := $(OPT_$(strip $(VARIANT)))
 ifeq ($(VARIANT_FLAGS),)
-$(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan, coverage)
+$(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan, coverage, fuzz)
 endif
 # CI adds -Werror here.
 CFLAGS ?=
@@ -64,10 +65,12 @@ LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
 .PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers \
-        check-named-tests check tidy coverage compdb format-check format clean help debug asan tsan FORCE
+        check-named-tests check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
@@ -104,6 +107,16 @@ $(B)/tests/%: tests/unit/%.c $(B)/libckvc.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(B)/libckvc.a $(LDLIBS) -lcmocka
 
+# A fuzz target has libFuzzer's main in VARIANT=fuzz, elsewhere tests/fuzz/replay.c's, which runs it over files.
+$(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h tests/fuzz/replay.c $(B)/libckvc.a
+	$(call say,CC $<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -o $@ $< $(if $(filter fuzz,$(VARIANT)),-fsanitize=fuzzer,tests/fuzz/replay.c) \
+	    $(FUZZ_OBJ) $(B)/libckvc.a $(LDLIBS)
+# Options are read in cmd, which is in no library.
+$(B)/fuzz/fuzz_config_file: FUZZ_OBJ = $(filter-out $(B)/cmd/main.o,$(CMD_OBJ))
+$(B)/fuzz/fuzz_config_file: $(CMD_OBJ)
+
 $(B)/tools/%: tests/tools/%.c $(B)/flags
 	$(call say,CC $<)
 	@mkdir -p $(@D)
@@ -118,7 +131,7 @@ demo: ## set up, build, calibrate the embedded model, compile tables, write the 
 test: ## set up, build, run every test
 	@scripts/setup.sh
 	@$(MAKE) --no-print-directory all unit-binaries
-	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries
+	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries fuzz-binaries
 	@scripts/test.sh
 .PHONY: unit-binaries
 unit-binaries: $(UNIT_BIN) $(TOOL_BIN)
@@ -126,12 +139,16 @@ unit: all unit-binaries ## unit tests alone, of this VARIANT
 	@scripts/unit.sh $(B)
 cli-test: all ## command-line tests alone
 	@CKVC=$(abspath $(B)/ckvc) bats tests/cli
+fuzz-binaries: $(FUZZ_BIN)
+fuzz: ## every reader under libFuzzer (clang) for FUZZ_SECONDS each; what is found lies in build/fuzz/found (tests/fuzz)
+	@$(MAKE) --no-print-directory VARIANT=fuzz CC=clang fuzz-binaries
+	@scripts/fuzz.sh run
 test-large: all $(TOOL_BIN) ## two layers of LLaMA-3-8B's shape with random weights, end to end (4 GB of memory, 2 GB below TMPDIR)
 	@tests/tools/large.sh $(B)/ckvc $(B)/tools/make_model 256 2 32 8 128 4096 14336 128256
 bench: all ## this machine's numbers, as CSV (see tests/bench)
 	$(B)/ckvc bench
 compdb: ## compile_commands.json, for clangd and clang-tidy
-	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) | \
+	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(FUZZ_SRC) | \
 	    sed 's|.*|{"directory":"$(CURDIR)","file":"&","command":"$(CC) $(ALL_CFLAGS) -c &"}|' | \
 	    paste -sd, | sed 's/^/[/; s/$$/]/' > compile_commands.json
 debug asan tsan: ## the other variants: make asan
@@ -169,6 +186,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
-	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage ONEDNN=1|0 CC= CFLAGS= PREFIX= DESTDIR='
+	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CC= CFLAGS= PREFIX= DESTDIR='
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)

@@ -17,6 +17,11 @@ for variant in release asan; do
     add $(sed -nE 's/^unit .*: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$/\1 \2 \3/p' <<<"$out")
 done
 
+stage "fuzz corpus, asan"
+out=$(scripts/fuzz.sh replay build/asan)
+echo "$out"
+add $(sed -nE 's/^fuzz corpus: .* by ([0-9]+) targets, ([0-9]+) failed$/\1 \2 0/p' <<<"$out")
+
 stage "command line"
 out=$(CKVC="$PWD/build/release/ckvc" CKVC_ASAN="$PWD/build/asan/ckvc" bats --tap tests/cli 2>&1)
 grep -v '^ok\|^1\.\.' <<<"$out"

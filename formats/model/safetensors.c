@@ -128,7 +128,8 @@ static int by_data(const void *a, const void *b) {
 static ckvc_status check_contiguous(reading *r, tensor_view *tensors, size_t n) {
     if (n > 1) { qsort(tensors, n, sizeof *tensors, by_data); }
     size_t at = 0;
-    for (const tensor_view *t = tensors; t < tensors + n; t++) {
+    for (size_t i = 0; i < n; i++) {
+        const tensor_view *t = &tensors[i];
         const size_t begin = (size_t)(t->data - r->c.data);
         MUST(r, begin >= at, "tensor \"%s\" begins at %zu and overlaps \"%s\", which ends at %zu",
              t->name, begin, t[-1].name, at);
@@ -193,7 +194,8 @@ static ckvc_status add_file(model_spec *spec, const char *dir, const char *name,
         CKVC_TRY(read_entry(&r, tensor, entry, &view));
         model_spec_add(spec, tensor, &view);
     }
-    return check_contiguous(&r, spec->tensors + first, spec->n_tensors - first);
+    const size_t n = spec->n_tensors - first; /* none: there may be no array yet */
+    return check_contiguous(&r, n ? &spec->tensors[first] : NULL, n);
 }
 
 /* ---- several files ---- */

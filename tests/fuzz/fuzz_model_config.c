@@ -1,0 +1,26 @@
+/* config.json of a directory. A shape that is read is within its caps, and all that follows from it
+ * can be computed. */
+#include "formats/model/model_readers.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    ckvc_err err = {0};
+    model_shape s;
+    fuzz_file("config.json", data, size);
+    const ckvc_status st = model_config_read(fuzz_folder(), &s, &err);
+    if (st != CKVC_OK) {
+        must_refuse_well(st, &err);
+        return 0;
+    }
+    must(s.n_layers > 0 && s.n_layers <= MODEL_LAYERS_MAX);
+    must(s.n_kv_heads > 0 && s.n_heads <= MODEL_HEADS_MAX && s.n_heads % s.n_kv_heads == 0);
+    must(s.head_dim > 0 && s.head_dim <= MODEL_HEAD_DIM_MAX && s.head_dim % 2 == 0);
+    must(s.width > 0 && s.width <= MODEL_WIDTH_MAX && s.vocab > 0 && s.vocab <= MODEL_VOCAB_MAX);
+    must(model_shape_context(&s) > 0 && model_shape_parameters(&s) > 0);
+    for (int32_t l = 0; l < s.n_layers; l++) { must(model_shape_window(&s, l) >= 0); }
+    double inv_freq[MODEL_HEAD_DIM_MAX / 2];
+    rope_frequencies(&s, 1, inv_freq);
+    rope_frequencies(&s, model_shape_context(&s), inv_freq);
+    free(model_shape_lines(&s));
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* model.safetensors of a directory: the header, and that every tensor lies in the file. */
+#include "formats/model/model_readers.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    ckvc_err err = {0};
+    fuzz_file("model.safetensors", data, size);
+    CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(fuzz_folder());
+    const ckvc_status st = safetensors_read(fuzz_folder(), spec, &err);
+    if (st != CKVC_OK) {
+        must_refuse_well(st, &err);
+        return 0;
+    }
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < spec->n_tensors; i++) {
+        const tensor_view *t = &spec->tensors[i];
+        char dims[TENSOR_DIMS_TEXT];
+        must(model_spec_find(spec, t->name) && *tensor_dims(t->dims, t->rank, dims) == '[');
+        must(tensor_n_values(t) >= 0);
+        fuzz_touch(t->data, t->bytes);
+        bytes += t->bytes;
+    }
+    must(bytes < size);
+    return 0;
+}
