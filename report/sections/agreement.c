@@ -183,11 +183,6 @@ static void draw_weights(const report_numbers *n, view *v, const pair_numbers *p
 
 /* ---- page ---- */
 
-static const char *half_of(const stability_spread *s, int decimals) {
-    return say("%s (%s to %s)", say_fixed(s->mean, decimals), say_fixed(s->lo, decimals),
-               say_fixed(s->hi, decimals));
-}
-
 /* The three measures of one set of cells. */
 static void measure_rows(view *v, const pair_cells *c, bool binding) {
     static const char *const names[GATE_MEASURES] = {"Spearman's ρ", "mean |Δτ|", "equal τ"};
@@ -200,8 +195,8 @@ static void measure_rows(view *v, const pair_cells *c, bool binding) {
         html_row(page(v), "lrlrrrrr", "", say("%zu", c->cells), names[m],
                  m == MEASURE_EQUAL ? say_share(value) : say_fixed(value, 3),
                  r ? range_of(r, decimals, missing) : missing,
-                 r ? half_of(&r->split_half_a, decimals) : missing,
-                 r ? half_of(&r->split_half_b, decimals) : missing,
+                 r ? SAY_SPREAD(r->split_half_a, decimals) : missing,
+                 r ? SAY_SPREAD(r->split_half_b, decimals) : missing,
                  r && rho ? say_fixed(r->ceiling, 2) : "");
     }
 }
@@ -209,8 +204,7 @@ static void measure_rows(view *v, const pair_cells *c, bool binding) {
 /* Cells with records in both tables, then those of them where the gate binds, with intervals and
  * what halves of one corpus reach. */
 static void gate_table(const report_numbers *n, view *v) {
-    html_table_begin(page(v), "Gate thresholds");
-    html_heads(page(v), "lrlrrrrr", "pair and budget", "cells", "measure", "value",
+    page_heads(v, "Gate thresholds", "lrlrrrrr", "pair and budget", "cells", "measure", "value",
                "95% over prompts", "split half, first", "split half, second", "limit");
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         EACH(pair_gates, g, p->gate, p->n_gate) {

@@ -83,8 +83,7 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
                                          "two thresholds keep different sets"};
     const binding_numbers *c = o->cells;
     const size_t E = o->n_entropy, P = o->n_perplexity;
-    figure_begin(v, NULL);
-    csv_names(&v->csv, cell_csv);
+    figure_table(v, cell_csv, NULL, 0);
     for (size_t i = 0; i < E * P; i++) { csv_row(&v->csv, cell_csv, &c[i % E * P + i / E]); }
     figure_heat(v,
                 .text = {say("%s: where the gate can act, by risk cell, budget %s", run->in.title,
@@ -100,6 +99,11 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
 }
 
 /* ---- verdict ---- */
+
+static const char *not_alive(const budget_numbers *o) {
+    return say("%s: at budget %s the gate is not alive: %s.", o->run, say_budget(o->budget),
+               o->advice ? o->advice : "");
+}
 
 void run_findings(const report_numbers *n, view *v) {
     EACH(run_numbers, run, n->runs, n->n_runs) {
@@ -119,10 +123,7 @@ void run_findings(const report_numbers *n, view *v) {
                     title, shares);
         }
         EACH(budget_numbers, o, run->budgets, run->n_budgets) {
-            if (o->alive == 0) {
-                finding(v, NULL, "%s: at budget %s the gate is not alive: %s.", title,
-                        say_budget(o->budget), o->advice ? o->advice : "");
-            }
+            if (o->alive == 0) { finding(v, NULL, "%s", not_alive(o)); }
         }
     }
 }
@@ -186,8 +187,7 @@ static void note(view *v, const budget_numbers *o) {
         page_note(v, "%s: at budget %s no thresholds are in use (--operator no-threshold).", o->run,
                   say_budget(o->budget));
     } else if (o->alive == 0) {
-        page_warn(v, "%s: at budget %s the gate is not alive: %s.", o->run, say_budget(o->budget),
-                  o->advice ? o->advice : "");
+        page_warn(v, "%s", not_alive(o));
     }
 }
 
@@ -208,8 +208,7 @@ void binding_section(const report_numbers *n, view *v) {
         EACH(budget_numbers, o, run->budgets, run->n_budgets) { choices += o->n_choices; }
     }
     if (budgets) {
-        html_table_begin(page(v), NULL);
-        html_heads(page(v), "llrrrlrrrr", "run", "budget", "binding", "sets differ", "cells alive",
+        page_heads(v, NULL, "llrrrlrrrr", "run", "budget", "binding", "sets differ", "cells alive",
                    "thresholds of", "choices", "by the loss", "by the penalty", "the loss is flat");
         all_rows(n, v, alive_rows);
         page_table_end(v);
@@ -225,8 +224,7 @@ void binding_section(const report_numbers *n, view *v) {
     }
     if (choices) {
         page_fold(v, "What the thresholds rest on, by risk cell (layers counted)");
-        html_table_begin(page(v), NULL);
-        html_heads(page(v), "lllrrrrrrrr", "thresholds of", "run", "budget", "entropy bin",
+        page_heads(v, NULL, "lllrrrrrrrr", "thresholds of", "run", "budget", "entropy bin",
                    "perplexity bin", "binding", "sets differ", "choices", "by the loss",
                    "by the penalty", "the loss is flat");
         all_rows(n, v, cell_rows);
@@ -235,8 +233,7 @@ void binding_section(const report_numbers *n, view *v) {
     }
     if (budgets) {
         page_fold(v, "Tokens kept, by source");
-        html_table_begin(page(v), NULL);
-        html_heads(page(v), "lllrrrrrr", "run", "budget", "prompts from", "(prompt, layer)",
+        page_heads(v, NULL, "lllrrrrrr", "run", "budget", "prompts from", "(prompt, layer)",
                    "binding", "sets differ", "kept/layer", "allowed", "of them in window");
         all_rows(n, v, kept_rows);
         page_table_end(v);

@@ -378,8 +378,7 @@ static void policies_table(const report_numbers *n, view *v) {
                           *matched = &n->scores.lists[AGAINST_MATCHED];
     if (identity->n + matched->n == 0) { return; }
     page_fold(v, "Every policy on the same prompts");
-    html_table_begin(page(v), NULL);
-    html_heads(page(v), "lrrrrrr", "policy", "budget", "n", "kept/layer", "reward",
+    page_heads(v, NULL, "lrrrrrr", "policy", "budget", "n", "kept/layer", "reward",
                "against identity (95% interval)", "against matched (95% interval)");
     EACH(score_series, of, n->scores.series, n->scores.n_series) {
         const difference *any = NULL;

@@ -213,9 +213,8 @@ static void damage_part(const report_numbers *n, view *v) {
                  "entropy of a longer prompt is larger by itself, so its relation with damage is "
                  "also given at equal length: partial correlations given T, of ranks and of "
                  "values, with 95%% intervals over resampled prompts.");
-    html_table_begin(page(v), "Damage against risk");
-    html_heads(page(v), "lrrrr", "policy and risk", "ranks, alone", "ranks, given T",
-               "ranks, given T and the other risk", "values, given T");
+    page_heads(v, "Damage against risk", "lrrrr", "policy and risk", "ranks, alone",
+               "ranks, given T", "ranks, given T and the other risk", "values, given T");
     EACH(damage_numbers, o, n->damages, n->n_damages) {
         const damage_correlation *second = o->correlations + CORRELATIONS / 2;
         html_group(page(v), 5, "%s, budget %s, C = %u, model %.12s, %zu prompts", o->of.title,

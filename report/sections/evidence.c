@@ -63,13 +63,13 @@ static void draw_actions(view *v, const table_numbers *t, const side_evidence *e
 static void draw_records(const report_numbers *n, view *v, const table_numbers *t,
                          const side_evidence *e, size_t b) {
     const bool head = e->side.which == CKVC_SIDE_HEAD;
-    chart_heat_spec map = entry_map(n, e, t->shape, b, offsetof(entry, records));
+    const entry_map m = {
+        t, e->side.which, b, offsetof(entry, records), head ? head_map : gate_map, false};
+    chart_heat_spec map = entry_map_begin(n, v, &m);
     map.scale = (chart_scale){.label = "records (one per prompt and action)"};
     for (size_t i = b; i < e->states; i += t->n_budgets) {
         map.scale.hi = fmax(map.scale.hi, e->entries[i].records);
     }
-    figure_begin(v, NULL);
-    entry_map_csv(&v->csv, &map, offsetof(entry, records), head ? head_map : gate_map);
     map.text.title = say("%s: records per %s state, budget %s", t->title, e->name,
                          say_budget(t->shape->budgets[b]));
     map.zero_is_blank = true;
@@ -83,22 +83,22 @@ static void draw_records(const report_numbers *n, view *v, const table_numbers *
         "records-%s-%s-b%zu", e->name, t->tag, b + 1);
 }
 
-static void table_part(const report_numbers *n, view *v) {
-    page_text(
-        v, "Decided by α: share of states whose choice differs from that of the plain mean reward, "
-           "that is, where conservatism and not the reward chose. With equal counts it is 0 for "
-           "every α. By penalty: gate choices that the loss alone would not have made.");
-    page_table_begin(v, NULL, evidence_columns);
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        if (t->f.has_evidence) { page_rows(v, evidence_columns, t->evidence, t->n_sides); }
-    }
-    page_table_end(v);
-}
-
 void evidence_section(const report_numbers *n, view *v) {
     bool any = false;
     EACH(table_numbers, t, n->tables, n->n_tables) { any |= t->f.has_evidence; }
-    if (any) { table_part(n, v); }
+    if (any) {
+        page_text(
+            v,
+            "Decided by α: share of states whose choice differs from that of the plain mean "
+            "reward, "
+            "that is, where conservatism and not the reward chose. With equal counts it is 0 for "
+            "every α. By penalty: gate choices that the loss alone would not have made.");
+        page_table_begin(v, NULL, evidence_columns);
+        EACH(table_numbers, t, n->tables, n->n_tables) {
+            if (t->f.has_evidence) { page_rows(v, evidence_columns, t->evidence, t->n_sides); }
+        }
+        page_table_end(v);
+    }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (!t->f.has_evidence) {
             page_note(v, "%s carries no counts: it was transferred or imported, not fitted here.",

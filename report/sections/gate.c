@@ -37,15 +37,12 @@ static const char *bin_title(room *r, const ckvc_table *k, size_t q) {
 
 static void draw_thresholds(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
     const ckvc_actions *a = &t->evidence[CKVC_SIDE_GATE].side.actions;
-    chart_heat_spec map =
-        entry_map(n, &t->evidence[CKVC_SIDE_GATE], t->shape, b, offsetof(entry, shown));
+    const entry_map m = {t, CKVC_SIDE_GATE, b, offsetof(entry, shown), map_columns, true};
+    chart_heat_spec map = entry_map_begin(n, v, &m);
     const char **titles = NEW(n, map.grid.panels, const char *);
     for (size_t q = 0; q < map.grid.panels; q++) {
         titles[q] = bin_title(&n->in->room, t->shape, q);
     }
-    figure_begin(v, NULL);
-    entry_map_csv(&v->csv, &map, offsetof(entry, shown), map_columns);
-    entry_map_hatch(&map, offsetof(entry, shown));
     map.text.title =
         say("%s: gate thresholds by risk, budget %s", t->title, say_budget(t->gate[b].budget));
     map.panel_titles = titles;

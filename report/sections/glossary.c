@@ -48,8 +48,7 @@ void words_section(const report_numbers *n, view *v) {
     };
     (void)n;
     page_fold(v, "Reward, identity, limit, undecided ...");
-    html_table_begin(page(v), NULL);
-    html_heads(page(v), "ll", "word", "meaning");
+    page_heads(v, NULL, "ll", "word", "meaning");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         html_row(page(v), "ll", words[i][0], words[i][1]);
     }

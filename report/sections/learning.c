@@ -191,8 +191,7 @@ static void draw_bound(const report_numbers *n, view *v, const side_trust *t) {
         sorted_curve(n, t, &e->bound.spread, "spread of the actions' mean rewards", 0),
         sorted_curve(n, t, &e->excess, "bound on the excess, advantages", 0),
         sorted_curve(n, t, &e->excess_raw, "bound on the excess, raw rewards", CURVE_DASHED)};
-    figure_begin(v, NULL);
-    csv_names(&v->csv, place);
+    figure_table(v, place, NULL, 0);
     EACH(entry, x, e, t->states) {
         if (!x->bounded) { continue; }
         csv_row(&v->csv, place, x);

@@ -131,8 +131,7 @@ static void table_row(view *v, const run_numbers *run, size_t s) {
 
 static void coverage_table(const report_numbers *n, view *v) {
     page_fold(v, "Numbers, by source");
-    html_table_begin(page(v), NULL);
-    html_heads(page(v), "llrrrr", "run", "source", "scanned", "logged", "risk cells", "thin");
+    page_heads(v, NULL, "llrrrr", "run", "source", "scanned", "logged", "risk cells", "thin");
     EACH(run_numbers, run, n->runs, n->n_runs) {
         const coverage_numbers *c = run->coverage;
         for (size_t s = 0; c && s <= (c->n_sources > 1 ? c->n_sources : 0); s++) {

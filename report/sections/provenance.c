@@ -155,8 +155,7 @@ void provenance_section(const report_numbers *n, view *v) {
     page_table(v, "Tables", table_columns, n->tables, n->n_tables);
     if (n->n_runs) { runs_table(n, b); }
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        html_table_begin(b, say("How %.200s %.60s was made", t->tag, t->name));
-        html_heads(b, "ll", "what", "value");
+        page_heads(v, say("How %.200s %.60s was made", t->tag, t->name), "ll", "what", "value");
         flat_rows(b, "", t->f.meta, 0);
         if (t->f.xfer) { flat_rows(b, "transfer", t->f.xfer, 0); }
         html_table_end(b);

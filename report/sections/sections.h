@@ -38,13 +38,15 @@ columns_of score_columns, transfer_columns, pair_columns, trust_columns, weight_
 /* Of an entry: what refits say of it, also in its csv files. */
 columns_of refit_entry_columns, bound_entry_columns;
 
-/* entry_maps.c: the map of a side's entries at a budget: layers by heads, or entropy bins by layers
- * with a panel for each perplexity bin. Shows the double at this offset of an entry. */
-chart_heat_spec entry_map(const report_numbers *n, const side_evidence *e, const ckvc_table *k,
-                          size_t b, size_t offset);
-/* The entries that it shows, as csv in the order of the map. */
-void entry_map_csv(ckvc_buffer *csv, const chart_heat_spec *map, size_t offset, columns_of *of);
-/* Hatches undecided entries. */
-void entry_map_hatch(chart_heat_spec *map, size_t offset);
+/* entry_maps.c: begins the figure of a side's entries at a budget: layers by heads, or entropy bins
+ * by layers with a panel for each perplexity bin; title and scale are left to the caller. */
+typedef struct entry_map {
+    const table_numbers *t;
+    ckvc_side side;
+    size_t b, member; /* offset of the double of an entry that is shown */
+    columns_of *csv;  /* of entries, in the order of the map */
+    bool hatched;     /* where undecided */
+} entry_map;
+chart_heat_spec entry_map_begin(const report_numbers *n, view *v, const entry_map *m);
 
 #endif

@@ -15,11 +15,8 @@ TABLE(map_columns, entry, CSV(layer), CSV(head), CSV_AS(value, "weight"), CSV(re
 
 static void draw_weights(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
     const ckvc_actions *a = &t->evidence[CKVC_SIDE_HEAD].side.actions;
-    chart_heat_spec map =
-        entry_map(n, &t->evidence[CKVC_SIDE_HEAD], t->shape, b, offsetof(entry, value));
-    figure_begin(v, NULL);
-    entry_map_csv(&v->csv, &map, offsetof(entry, value), map_columns);
-    entry_map_hatch(&map, offsetof(entry, value));
+    const entry_map m = {t, CKVC_SIDE_HEAD, b, offsetof(entry, value), map_columns, true};
+    chart_heat_spec map = entry_map_begin(n, v, &m);
     map.text.title = say("%s: head weights, budget %s", t->title, say_budget(t->head[b].budget));
     map.scale = (chart_scale){"weight: blue trusts the head less, white is 1.0, orange more",
                               3,

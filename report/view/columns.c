@@ -230,9 +230,7 @@ static const char *cell_text(const column *c, const void *row) {
     case FORM_NEAR_ONE: return one > 0.995 ? say("%s%%", say_fixed(100 * one, 2)) : say_share(one);
     case FORM_BUDGET: return say_budget(one);
     case FORM_INTERVAL: return say_interval(v[0], v[1], v[2], c->decimals);
-    case FORM_SPREAD:
-        return say("%s (%s to %s)", say_fixed(v[0], c->decimals), say_fixed(v[1], c->decimals),
-                   say_fixed(v[2], c->decimals));
+    case FORM_SPREAD: return say_spread(v[0], v[1], v[2], c->decimals);
     default: return say_fixed(one, c->decimals);
     }
 }

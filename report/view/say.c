@@ -61,6 +61,11 @@ const char *say_interval(double mean, double lo, double hi, int decimals) {
                say_signed(hi, decimals));
 }
 
+const char *say_spread(double mean, double lo, double hi, int decimals) {
+    return say("%s (%s to %s)", say_fixed(mean, decimals), say_fixed(lo, decimals),
+               say_fixed(hi, decimals));
+}
+
 const char *say_budget(double budget) {
     return budget < 1 ? say("%.4g%% of T", 100 * budget) : say("%g tokens", budget);
 }

@@ -22,8 +22,10 @@ const char *say_fixed(double v, int decimals);
 const char *say_signed(double v, int decimals); /* +0.0031 */
 const char *say_share(double v);                /* 37.5% */
 const char *say_interval(double mean, double lo, double hi,
-                         int decimals); /* +0.31 (-0.4 to +1.1) */
+                         int decimals);                                  /* +0.31 (-0.4 to +1.1) */
+const char *say_spread(double mean, double lo, double hi, int decimals); /* without signs */
 #define SAY_INTERVAL(x, decimals) say_interval((x).mean, (x).lo, (x).hi, decimals)
+#define SAY_SPREAD(x, decimals)   say_spread((x).mean, (x).lo, (x).hi, decimals)
 const char *say_budget(double budget);     /* 96 tokens, 25% of T */
 const char *say_more_tokens(double ratio); /* 2.9% more tokens, 4.0% fewer tokens */
 /* ", 312 refits", " (312 refits)", nothing where they are not few. */

@@ -41,6 +41,9 @@ ckvc_buffer *page(view *v);
 #define page_table_end(v)        html_table_end(page(v))
 #define page_row(v, ...)         columns_row(page(v), __VA_ARGS__)
 #define page_rows(v, ...)        columns_rows(page(v), __VA_ARGS__)
+/* Caption, letters and heads (html.h) of a table whose rows follow. */
+#define page_heads(v, caption, ...)                                                                \
+    (html_table_begin(page(v), caption), html_heads(&(v)->html, __VA_ARGS__))
 /* A line above the rows of such a table that follow. */
 #define page_group(v, columns, ...) html_group(page(v), columns_on_page(columns), __VA_ARGS__)
 
