@@ -167,7 +167,7 @@ static void draw_weights(const report_numbers *n, view *v, const pair_numbers *p
         if (counts[i] == 0) { continue; }
         const char *tip = room_text(&n->in->room, "%zu heads: %.3f, %.3f", counts[i], wx, wy);
         points[n_points++] = (chart_point){wx, wy, NAN, NAN, fmax(2.5, 11 * sqrt(size)), 0, tip};
-        csv_numbers(&v->csv, (double[]){wx, wy, (double)counts[i]}, 3);
+        figure_line(v, wx, wy, (double)counts[i]);
     }
     figure_scatter(v,
                    .text = {say("Head weights of %s against %s, budget %s", y->title, x->title,

@@ -299,7 +299,7 @@ static void draw_reward_kept(const report_numbers *n, view *v, const score_serie
         points[k] = (chart_point){of->kept, of->d.mean, of->d.lo, of->d.hi, 0, (int)k, names[k]};
         k++;
         csv_text(&v->csv, c->of.title);
-        csv_numbers(&v->csv, (double[]){of->kept, of->d.mean, of->d.lo, of->d.hi}, 4);
+        figure_line(v, of->kept, of->d.mean, of->d.lo, of->d.hi);
     }
     figure_scatter(
         v,

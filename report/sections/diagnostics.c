@@ -93,7 +93,7 @@ static void draw_heads(view *v, const utility_numbers *o, size_t number) {
     figure_begin(v, "layer,head,spread");
     for (size_t l = 0, i = 0; l < o->n_layers; l++) {
         for (size_t h = 0; h < o->n_heads; h++, i++) {
-            csv_numbers(&v->csv, (double[]){(double)l, (double)h, values[i]}, 3);
+            figure_line(v, (double)l, (double)h, values[i]);
             lo = fmin(lo, values[i]);
             hi = fmax(hi, values[i]);
         }

@@ -79,7 +79,7 @@ static void draw_sizes(const report_numbers *n, view *v) {
             sizes += k == 0 || points[k - 1].x != x;
             points[k++] = (chart_point){x, d.mean, d.lo, d.hi, .tip = t->title};
             csv_text(&v->csv, t->title);
-            csv_numbers(&v->csv, (double[]){c->of.budget, x, rollouts, d.mean, d.lo, d.hi}, 6);
+            figure_line(v, c->of.budget, x, rollouts, d.mean, d.lo, d.hi);
         }
     }
     if (sizes < 2) {

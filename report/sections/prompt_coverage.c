@@ -42,12 +42,12 @@ static void draw_risk_plane(const report_numbers *n, view *v, const run_numbers 
                in->tag);
 }
 
-static void cells_csv(ckvc_buffer *csv, const char *source, const cover_numbers *c) {
+static void cells_csv(view *v, const char *source, const cover_numbers *c) {
     for (size_t e = 0, i = 0; e < c->n_entropy; e++) {
         for (size_t p = 0; p < c->n_perplexity; p++, i++) {
             const double drawn = c->logged ? c->drawn_cells[i] : NAN;
-            csv_text(csv, source);
-            csv_numbers(csv, (double[]){(double)e, (double)p, c->cells[i], drawn}, 4);
+            csv_text(&v->csv, source);
+            figure_line(v, (double)e, (double)p, c->cells[i], drawn);
         }
     }
 }
@@ -73,7 +73,7 @@ static void draw_all(view *v, const run_numbers *run) {
     const bool sampled = c->drawn < (double)c->prompts;
     const double *panels[] = {c->cells, c->drawn_cells};
     figure_begin(v, "source,entropy_bin,perplexity_bin,prompts,drawn");
-    cells_csv(&v->csv, "all", c);
+    cells_csv(v, "all", c);
     draw_cells(v, c, say("%s: prompts per risk cell", run->in.title), panels,
                sampled ? titles : NULL, sampled ? 2 : 1);
     figure_end(v,
@@ -99,7 +99,7 @@ static void draw_sources(const report_numbers *n, view *v, const run_numbers *ru
     }
     figure_begin(v, "source,entropy_bin,perplexity_bin,prompts,drawn");
     for (size_t i = 0; i < c->n_sources; i++) {
-        cells_csv(&v->csv, order[i]->source, order[i]);
+        cells_csv(v, order[i]->source, order[i]);
         if (i < shown) {
             panels[i] = c->all.logged ? order[i]->drawn_cells : order[i]->cells;
             titles[i] = named(order[i]->source);

@@ -142,8 +142,8 @@ void entry_findings(const report_numbers *n, view *v) {
 static void premise_sentence(const table_numbers *table, view *v) {
     const side_trust *t = &table->trust[CKVC_SIDE_HEAD];
     const variance_split *w = &t->variance;
-    const left_out_point *first = t->refits.left_out, *last = first + t->refits.n_left_out - 1;
     if (!t->has_variance || t->refits.n_curve == 0 || t->refits.n_left_out == 0) { return; }
+    const left_out_point *first = t->refits.left_out, *last = first + t->refits.n_left_out - 1;
     page_text(v,
               "%s, head weights: the premise is %s. Of one prompt's ranking of actions %s is "
               "shared by other prompts, of %.0f prompts' mean %s. A table of one prompt agrees "

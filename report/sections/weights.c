@@ -37,7 +37,7 @@ static void draw_histogram(view *v, const table_numbers *t, size_t b) {
     size_t mark = 0;
     figure_begin(v, "weight,heads");
     for (size_t a = 0; a < w->n_actions; a++) {
-        csv_numbers(&v->csv, (double[]){grid[a], w->histogram[a]}, 2);
+        figure_line(v, grid[a], w->histogram[a]);
         mark = grid[a] == 1.0 ? a + 1 : mark;
     }
     figure_bars(v,

@@ -50,6 +50,10 @@ ckvc_buffer *page(view *v);
 /* csv_names: "a,b,c", or NULL: columns name them. */
 void figure_begin(view *v, const char *csv_names);
 void figure_table(view *v, columns_of *of, const void *rows, size_t n);
+/* The (rest of the) line of numbers in its csv. */
+#define figure_line(v, ...) csv_numbers(&(v)->csv, FIGURE_NUMBERS(__VA_ARGS__))
+#define FIGURE_NUMBERS(...)                                                                        \
+    (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}) / sizeof(double)
 /* The members of a chart's spec (svg_chart.h); of curves: title and labels of the axes. */
 #define figure_heat(v, ...)      chart_heat(&(v)->s, &(chart_heat_spec){__VA_ARGS__})
 #define figure_bars(v, ...)      chart_bars(&(v)->s, &(chart_bars_spec){__VA_ARGS__})
