@@ -137,11 +137,10 @@ static void draw_spearman(const report_numbers *n, view *v) {
         .above = "same order", .n = rows, .rows = list,
         .limit_label =
             "limit: what two corpora of one truth can reach when each is only as sure of itself");
-    figure_end(v,
+    figure_end(v, "spearman",
                "Lines are 95% intervals over refits from resampled prompts. The limit is the root "
                "of the product of both corpora's reliabilities: ρ between random halves of a "
-               "corpus's own prompts, corrected for their length (Spearman and Brown).",
-               "spearman");
+               "corpus's own prompts, corrected for their length (Spearman and Brown).");
 }
 
 /* Heads of two tables against each other; equal pairs of weights share a point whose area grows
@@ -175,10 +174,9 @@ static void draw_weights(const report_numbers *n, view *v, const pair_numbers *p
                             say("weight in %s", x->tag), say("weight in %s", y->tag)},
                    .n = n_points, .points = points, .diagonal = true, .square = true,
                    .height = 300);
-    figure_end(v,
+    figure_end(v, say("weights-pair-%zu", number),
                "One point per pair of weights; its area is the number of heads. On the dashed line "
-               "both tables agree.",
-               "weights-pair-%zu", number);
+               "both tables agree.");
 }
 
 /* ---- page ---- */

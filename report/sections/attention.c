@@ -34,10 +34,9 @@ static void draw_layers(view *v, const attention_numbers *o, size_t number) {
         v, curves, 3, CHART_Y_LOG,
         say("Attention left out by layer: %s, budget %s", o->of.title, say_budget(o->of.budget)),
         "layer", "Frobenius norm, mean over heads");
-    figure_end(v,
+    figure_end(v, say("attention-%zu", number),
                "Mean over held-out prompts. The measured error never passes the bound; the "
-               "rollout's own attention, whose hidden states have moved too, may.",
-               "attention-%zu", number);
+               "rollout's own attention, whose hidden states have moved too, may.");
 }
 
 /* A table before identity before the rest. */

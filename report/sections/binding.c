@@ -54,10 +54,9 @@ static void draw_budgets(view *v, const run_numbers *run) {
         .series = {say("binding: fewer candidates than the budget at τ = %.3g", highest(run)),
                    "two thresholds of the grid keep different sets",
                    say("thresholds of %s that the loss alone would choose", tag)});
-    figure_end(v,
+    figure_end(v, say("binding-budgets-%s", run->in.tag),
                "Shares of (prompt, layer), and of the table's thresholds. Where sets hardly differ "
-               "a threshold's choice rests on its penalty.",
-               "binding-budgets-%s", run->in.tag);
+               "a threshold's choice rests on its penalty.");
 }
 
 static void draw_layers(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
@@ -72,10 +71,9 @@ static void draw_layers(view *v, const run_numbers *run, const budget_numbers *o
                 .series = {say("fewer candidates than the budget at τ = %.3g", highest(run)),
                            say("τ = %.3g and τ = %.3g keep different sets",
                                run->in.h.side[CKVC_SIDE_GATE].actions[0], highest(run))});
-    figure_end(
-        v,
-        "Where both bars are low the gate's choice changes only its own penalty, not what is kept.",
-        "binding-layers-%s-b%zu", run->in.tag, number);
+    figure_end(v, say("binding-layers-%s-b%zu", run->in.tag, number),
+               "Where both bars are low the gate's choice changes only its own penalty, not what "
+               "is kept.");
 }
 
 static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
@@ -94,8 +92,8 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
                 .y_up = true,
                 .scale = {.hi = 1, .label = "share of (prompt, layer)", .decimals = 2},
                 .missing = "no prompts");
-    figure_end(v, "Share of (prompt, layer) of a cell's prompts, held-out ones included.",
-               "binding-%s-b%zu", run->in.tag, number);
+    figure_end(v, say("binding-%s-b%zu", run->in.tag, number),
+               "Share of (prompt, layer) of a cell's prompts, held-out ones included.");
 }
 
 /* ---- verdict ---- */

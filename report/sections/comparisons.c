@@ -168,8 +168,8 @@ static void where_table(const report_numbers *n, view *v) {
     const gains g = gains_of(n);
     ckvc_buffer *b = page(v);
     if (g.parts == 0) { return; }
-    html_table_begin(b, "Where the gain is, at equal tokens kept where there is a matched "
-                        "control: nats/token (95% interval)");
+    html_table_begin(b, "Where the gain is, at equal tokens kept where there is a matched control: "
+                        "nats/token (95% interval)");
     html_head(b, 0, "prompts");
     for (size_t i = 0; i < g.n; i++) {
         html_head(b, 'r', "%s, %s%s", g.of[i]->of.title, say_budget(g.of[i]->of.budget),
@@ -271,13 +271,12 @@ static void draw_reward(const report_numbers *n, view *v, const score_series *li
                      .x_label = "difference of mean reward, nats per token (right is better)",
                      .undefined = SAY_UNDEFINED, .below = "worse than identity",
                      .above = "better than identity", .n = k, .rows = rows);
-    figure_end(v,
+    figure_end(v, say("reward-%zu", number),
                "Paired by prompt; bars are 95% t intervals of the mean difference, the table held "
                "fixed. Each row says how many tokens per layer were kept, and by its base: a gain "
                "counts only where these are equal (≠: not within 2%). Parts of a table's prompts "
                "are against identity at the threshold that keeps as many (matched) where that was "
-               "scored, else against plain identity.",
-               "reward-%zu", number);
+               "scored, else against plain identity.");
 }
 
 static void draw_reward_kept(const report_numbers *n, view *v, const score_series *like,
@@ -306,10 +305,9 @@ static void draw_reward_kept(const report_numbers *n, view *v, const score_serie
         .text = {say("What is gained and what it costs, budget %s", say_budget(like->budget)),
                  "tokens kept per layer, mean over prompts", "reward against identity, nats/token"},
         .n = k, .n_series = k, .points = points, .series = names, .zero_line = true);
-    figure_end(v,
+    figure_end(v, say("reward-kept-%zu", number),
                "Up is better, left is cheaper. A policy to the upper right of identity may have "
-               "bought its reward with tokens.",
-               "reward-kept-%zu", number);
+               "bought its reward with tokens.");
 }
 
 static void draw_scores(const report_numbers *n, view *v) {

@@ -81,10 +81,9 @@ static void draw_prompts(const report_numbers *n, view *v, const utility_numbers
     for (size_t i = 0; i < o->n; i++) { csv_numbers(&v->csv, rows + i * FIELDS, FIELDS); }
     figure_curves(v, curves, CURVES, CHART_Y_LOG, say("Scores α by prompt, model %.12s", o->model),
                   "prompts, from the lowest, per cent", "α (mean over positions is 1)");
-    figure_end(v,
+    figure_end(v, say("scores-prompts-%zu", number),
                "Flat curves: the score is distributed alike in all prompts. Each curve is sorted "
-               "on its own.",
-               "scores-prompts-%zu", number);
+               "on its own.");
 }
 
 static void draw_heads(view *v, const utility_numbers *o, size_t number) {
@@ -105,10 +104,9 @@ static void draw_heads(view *v, const utility_numbers *o, size_t number) {
                 .values = &values,
                 .scale = {"ln(95% quantile / median) of α·ρ over positions", 2, lo, hi, 0, false},
                 .missing = "undefined");
-    figure_end(v,
+    figure_end(v, say("scores-heads-%zu", number),
                "Mean over prompts. A head of wide range decides the maximum over heads more often "
-               "at equal weights.",
-               "scores-heads-%zu", number);
+               "at equal weights.");
 }
 
 static void draw_cells(view *v, const damage_numbers *o, size_t number) {
@@ -127,10 +125,9 @@ static void draw_cells(view *v, const damage_numbers *o, size_t number) {
         .grid = {o->n_cells, o->n_cells, sizeof *o->cells, o->n_cells * sizeof *o->cells, 1},
         .values = &values, .row_names = names, .col_names = names, .y_up = true,
         .scale = {"mean damage, nats per token", 3, lo, hi, 0, false}, .missing = "no prompts");
-    figure_end(v,
+    figure_end(v, say("damage-%zu", number),
                "Mean rise of the continuation's loss when every prompt is compressed alike. If the "
-               "risks told who is hurt, damage would rise to the upper right.",
-               "damage-%zu", number);
+               "risks told who is hurt, damage would rise to the upper right.");
 }
 
 static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o, size_t number) {
@@ -152,8 +149,8 @@ static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o
         .n = o->n, .n_series = 2, .points = points, .series = names,
         .x_lines = &o->edges_entropy[RISK_EDGES / 2],
         .y_lines = &o->edges_perplexity[RISK_EDGES / 2], .n_x_lines = 1, .n_y_lines = 1);
-    figure_end(v, "Dashed lines are the medians; low risk is the lower left quarter of the plane.",
-               "damage-worst-%zu", number);
+    figure_end(v, say("damage-worst-%zu", number),
+               "Dashed lines are the medians; low risk is the lower left quarter of the plane.");
 }
 
 /* ---- page ---- */

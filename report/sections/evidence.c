@@ -56,8 +56,8 @@ static void draw_actions(view *v, const table_numbers *t, const side_evidence *e
                 .values = {&a->logged_share, &a->chosen_share},
                 .series = {"share of records", "share of choices"}, .mark = (size_t)(neutral + 1),
                 .mark_label = neutral < 0 ? NULL : say("%g = start", a[neutral].action));
-    figure_end(v, "Even blue bars mean balanced logging: then counts cannot decide the choice.",
-               "actions-%s-%s", e->name, t->tag);
+    figure_end(v, say("actions-%s-%s", e->name, t->tag),
+               "Even blue bars mean balanced logging: then counts cannot decide the choice.");
 }
 
 static void draw_records(const report_numbers *n, view *v, const table_numbers *t,
@@ -75,12 +75,10 @@ static void draw_records(const report_numbers *n, view *v, const table_numbers *
     map.zero_is_blank = true;
     map.missing = "no records";
     chart_heat(&v->s, &map);
-    figure_end(
-        v,
-        head
-            ? "Each record is one prompt tried with one weight for this head."
-            : "Each record is one prompt of this risk cell tried with one threshold in this layer.",
-        "records-%s-%s-b%zu", e->name, t->tag, b + 1);
+    figure_end(v, say("records-%s-%s-b%zu", e->name, t->tag, b + 1),
+               head ? "Each record is one prompt tried with one weight for this head."
+                    : "Each record is one prompt of this risk cell tried with one threshold in "
+                      "this layer.");
 }
 
 void evidence_section(const report_numbers *n, view *v) {
@@ -90,9 +88,8 @@ void evidence_section(const report_numbers *n, view *v) {
         page_text(
             v,
             "Decided by α: share of states whose choice differs from that of the plain mean "
-            "reward, "
-            "that is, where conservatism and not the reward chose. With equal counts it is 0 for "
-            "every α. By penalty: gate choices that the loss alone would not have made.");
+            "reward, that is, where conservatism and not the reward chose. With equal counts it is "
+            "0 for every α. By penalty: gate choices that the loss alone would not have made.");
         page_table_begin(v, NULL, evidence_columns);
         EACH(table_numbers, t, n->tables, n->n_tables) {
             if (t->f.has_evidence) { page_rows(v, evidence_columns, t->evidence, t->n_sides); }

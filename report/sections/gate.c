@@ -55,12 +55,11 @@ static void draw_thresholds(const report_numbers *n, view *v, const table_number
     map.missing = "no records: the fit chose nothing here";
     chart_heat(&v->s, &map);
     figure_end(
-        v,
+        v, say("tau-%s-b%zu", t->tag, b + 1),
         t->f.has_evidence
             ? "One panel per perplexity bin, entropy rising upwards. Blank cells have no records."
             : "One panel per perplexity bin, entropy rising upwards. This table carries no counts, "
-              "so every cell is shown.",
-        "tau-%s-b%zu", t->tag, b + 1);
+              "so every cell is shown.");
 }
 
 void gate_section(const report_numbers *n, view *v) {

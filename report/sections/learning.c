@@ -52,7 +52,7 @@ static void draw_prompts(const report_numbers *n, view *v, ckvc_side side, bool 
         return;
     }
     chart_curves(&v->s, text, curves, k, CHART_X_LOG | CHART_ZERO_LINE);
-    figure_end(v, caption, "%s", name);
+    figure_end(v, name, caption);
 }
 
 /* ---- scores of tables of several sizes ---- */
@@ -91,10 +91,9 @@ static void draw_sizes(const report_numbers *n, view *v) {
                             "prompts that the table was fitted from",
                             "reward against identity, nats/token"},
                    .n = k, .points = points, .zero_line = true);
-    figure_end(v,
+    figure_end(v, "scores-by-prompts",
                "Whole tables on held-out prompts, with 95% intervals: what the one-change "
-               "advantages add up to.",
-               "scores-by-prompts");
+               "advantages add up to.");
 }
 
 void draw_learning(const report_numbers *n, view *v) {
@@ -136,10 +135,9 @@ static void draw_rollouts(view *v, const side_trust *t) {
                   say("%s: agreement of head tables against rollouts", t->title),
                   "distinct rollouts behind a table", "Spearman's ρ");
     figure_end(
-        v,
+        v, say("learning-rollouts-%s", t->tag),
         "The same number of rollouts spent on fewer prompts, or on fewer states of every prompt. "
-        "The first point of the dashed line is one prompt alone against the whole table.",
-        "learning-rollouts-%s", t->tag);
+        "The first point of the dashed line is one prompt alone against the whole table.");
 }
 
 /* ---- sorted advantages, the bound ---- */
@@ -158,10 +156,9 @@ static void draw_ranks(view *v, const side_trust *t) {
                   say("%s: advantage of %s actions by rank", t->title, t->name),
                   "rank of the action in its state, best first", "mean advantage, nats per token");
     figure_end(
-        v,
+        v, say("ranks-%s-%s", t->name, t->tag),
         "Mean over states, band: their quartiles. Where the dashed line is flat, ranks on one half "
-        "of the prompts say nothing about the other half: the slope of the other line is luck.",
-        "ranks-%s-%s", t->name, t->tag);
+        "of the prompts say nothing about the other half: the slope of the other line is luck.");
 }
 
 /* The defined numbers of a member of bounded entries, ascending, against the share of states below.
@@ -199,10 +196,9 @@ static void draw_bound(const report_numbers *n, view *v, const side_trust *t) {
     figure_curves(v, curves, 3, CHART_Y_LOG,
                   say("%s: the paper's calibration bound, %s side", t->title, t->name),
                   "states, sorted, per cent", "nats per token");
-    figure_end(v,
+    figure_end(v, say("bound-%s-%s", t->name, t->tag),
                "Each line sorted by itself. Only where a bound lies below the spread does it say "
-               "that the chosen action is better than the worst one.",
-               "bound-%s-%s", t->name, t->tag);
+               "that the chosen action is better than the worst one.");
 }
 
 void draw_learning_more(const report_numbers *n, view *v) {

@@ -38,8 +38,8 @@ static void draw_risk_plane(const report_numbers *n, view *v, const run_numbers 
                    .x_lines = h->edges_entropy, .y_lines = h->edges_ppl,
                    .n_x_lines = in->binned ? h->n_entropy_bins - 1 : 0,
                    .n_y_lines = in->binned ? h->n_ppl_bins - 1 : 0);
-    figure_end(v, "One point per prompt; dashed lines are the edges of the risk bins.", "risk-%s",
-               in->tag);
+    figure_end(v, say("risk-%s", in->tag),
+               "One point per prompt; dashed lines are the edges of the risk bins.");
 }
 
 static void cells_csv(view *v, const char *source, const cover_numbers *c) {
@@ -76,11 +76,10 @@ static void draw_all(view *v, const run_numbers *run) {
     cells_csv(v, "all", c);
     draw_cells(v, c, say("%s: prompts per risk cell", run->in.title), panels,
                sampled ? titles : NULL, sampled ? 2 : 1);
-    figure_end(v,
+    figure_end(v, say("coverage-%s", run->in.tag),
                sampled ? "Stratified sampling evens out the cells as far as they have prompts. "
                          "Hold-out left out."
-                       : "Hold-out left out.",
-               "coverage-%s", run->in.tag);
+                       : "Hold-out left out.");
 }
 
 /* The largest sources, what was drawn of them (or scanned, where nothing is logged). */
@@ -110,11 +109,10 @@ static void draw_sources(const report_numbers *n, view *v, const run_numbers *ru
                    c->all.logged ? "logged prompts" : "scanned prompts"),
                panels, titles, shown);
     figure_end(
-        v,
+        v, say("coverage-sources-%s", run->in.tag),
         shown < c->n_sources
             ? "The largest sources; the numbers beside the picture have all."
-            : "A cell that one source fills alone says as much of the source as of the risk.",
-        "coverage-sources-%s", run->in.tag);
+            : "A cell that one source fills alone says as much of the source as of the risk.");
 }
 
 /* ---- page ---- */

@@ -212,22 +212,21 @@ void verdict_section(const report_numbers *n, view *v) {
     if (f->n_files == 0) { return; }
     if (f->used_seen) {
         page_warn(v,
-                  "%zu of these rows are prompts that the tables were fitted from: the "
-                  "differences are too favourable.",
+                  "%zu of these rows are prompts that the tables were fitted from: the differences "
+                  "are too favourable.",
                   f->used_seen);
     } else if (!n->scores.held_out_checked) {
-        page_warn(v, "The rows are not marked as held out and no run was given to check them "
-                     "against: if these prompts were used for fitting, the differences below "
-                     "are too favourable.");
+        page_warn(
+            v, "The rows are not marked as held out and no run was given to check them against: if "
+               "these prompts were used for fitting, the differences below are too favourable.");
     }
-    page_note(
-        v,
-        "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took records "
-        "from. Reward is minus the rise of the continuation's mean loss through compression, "
-        "in nats per token; 0 would be no loss at all. Differences are paired by prompt; the "
-        "interval is Student's t at 95%% over these prompts, beside that of a bootstrap over "
-        "them; both hold the table fixed: what calibrating again would change is not in it. "
-        "\u201ctokens differ\u201d: by more than 2%%.",
-        f->n_rows, f->dropped_split, f->dropped_seen);
+    page_note(v,
+              "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took "
+              "records from. Reward is minus the rise of the continuation's mean loss through "
+              "compression, in nats per token; 0 would be no loss at all. Differences are paired "
+              "by prompt; the interval is Student's t at 95%% over these prompts, beside that of a "
+              "bootstrap over them; both hold the table fixed: what calibrating again would change "
+              "is not in it. \u201ctokens differ\u201d: by more than 2%%.",
+              f->n_rows, f->dropped_split, f->dropped_seen);
     comparison_tables(n, v);
 }

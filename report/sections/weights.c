@@ -25,10 +25,9 @@ static void draw_weights(const report_numbers *n, view *v, const table_numbers *
                               1.0,
                               true};
     chart_heat(&v->s, &map);
-    figure_end(v,
+    figure_end(v, say("weights-%s-b%zu", t->tag, b + 1),
                "The weight multiplies the head's value-norm utility before the maximum over heads. "
-               "Colours reach their ends at the ends of the action grid.",
-               "weights-%s-b%zu", t->tag, b + 1);
+               "Colours reach their ends at the ends of the action grid.");
 }
 
 static void draw_histogram(view *v, const table_numbers *t, size_t b) {
@@ -46,8 +45,8 @@ static void draw_histogram(view *v, const table_numbers *t, size_t b) {
                          "head weight", "number of heads"},
                 .rows = {w->n_actions, sizeof *grid, grid}, .values = {w->histogram}, .mark = mark,
                 .mark_label = "1.0 = identity");
-    figure_end(v, "Every weight of the action grid. Heads without records stay at their start.",
-               "weights-histogram-%s-b%zu", t->tag, b + 1);
+    figure_end(v, say("weights-histogram-%s-b%zu", t->tag, b + 1),
+               "Every weight of the action grid. Heads without records stay at their start.");
 }
 
 void weights_section(const report_numbers *n, view *v) {

@@ -35,13 +35,9 @@ void figure_table(view *v, columns_of *of, const void *rows, size_t n) {
     csv_table(&v->csv, of, rows, n);
 }
 
-void figure_end(view *v, const char *caption, const char *fmt, ...) {
+void figure_end(view *v, const char *name, const char *caption) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer picture = {0};
-    figure f = {.csv = v->csv};
-    va_list args;
-    va_start(args, fmt);
-    f.name = ckvc_strdup(say_list(fmt, args));
-    va_end(args);
+    figure f = {.name = ckvc_strdup(name), .csv = v->csv};
     svg_render(&v->s, false, &picture);
     svg_render(&v->s, true, &f.svg);
     svg_fini(&v->s);

@@ -61,8 +61,7 @@ void figure_table(view *v, columns_of *of, const void *rows, size_t n);
 #define figure_intervals(v, ...) chart_intervals(&(v)->s, &(chart_interval_spec){__VA_ARGS__})
 #define figure_curves(v, curves, n, flags, ...)                                                    \
     chart_curves(&(v)->s, (chart_text){__VA_ARGS__}, curves, n, flags)
-/* The format is its name's. */
-void figure_end(view *v, const char *caption, const char *fmt, ...) CKVC_PRINTF(3, 4);
+void figure_end(view *v, const char *name, const char *caption);
 void figure_drop(view *v); /* nothing to show after all */
 
 /* One finding: a paragraph of the page and a line of the summary, its verdict (may be NULL) in
