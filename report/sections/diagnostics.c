@@ -36,22 +36,20 @@ TABLE(prompt_columns, damage_prompt, BOTH(id, "id"), BOTH(r_struct, "r_struct_na
       CSV(worst));
 TABLE(correlation_columns, damage_correlation, MEMBERS(risk, given, of), JSON_AS(r.r, "r"),
       JSON_AS(r.lo, "lo"), JSON_AS(r.hi, "hi"), JSON_AS(r.n_controls, "controls_used"));
-TABLE(worst_columns, worst_share, MEMBERS(n_worst, share, lo, hi),
-      JSON_AS(n_worst_low, "n_worst_low_risk"), JSON_AS(base, "share_of_all_low_risk"));
 
-SAY(share_of, damage_numbers,
-    !isfinite(o->worst.lo) ? say_share(o->worst.share)
-                           : say("%s (%s to %s)", say_share(o->worst.share), say_share(o->worst.lo),
-                                 say_share(o->worst.hi)))
+SAY(share_of, worst_share,
+    !isfinite(o->lo)
+        ? say_share(o->share)
+        : say("%s (%s to %s)", say_share(o->share), say_share(o->lo), say_share(o->hi)))
+TABLE(worst_columns, worst_share, SHOWN(n_worst, "worst tenth"),
+      SHOWN_AS(n_worst_low, "n_worst_low_risk", "of them low risk"),
+      SHOWN(share, "share (95% interval)", .say = share_of), MEMBERS(lo, hi),
+      SHOWN_AS(base, "share_of_all_low_risk", "low risk among all prompts", SHARE));
 SHARED_TABLE(damage_columns, damage_numbers, MERGE(of, under_columns),
              PAGE(of.budget, "budget", BUDGET), SHOWN(n, "n"),
              SHOWN(damage, "mean damage", FIXED(4)),
-             JSON_AS(worst, "worst_tenth", OF(worst_columns)), PAGE(worst.n_worst, "worst tenth"),
-             PAGE(worst.n_worst_low, "of them low risk"),
-             PAGE(worst.share, "share (95% interval)", .say = share_of),
-             PAGE(worst.base, "low risk among all prompts", SHARE),
-             JSON(edges_entropy, BY(n_edges)), JSON(edges_perplexity, BY(n_edges)),
-             OBJECTS(prompts, n, prompt_columns),
+             JSON_AS(worst, "worst_tenth", OF(worst_columns)), JSON(edges_entropy, BY(n_edges)),
+             JSON(edges_perplexity, BY(n_edges)), OBJECTS(prompts, n, prompt_columns),
              JSON(cells, OF(cell_columns), BY(n_cells, n_cells)),
              OBJECTS(correlations, n_correlations, correlation_columns));
 

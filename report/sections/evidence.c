@@ -12,7 +12,8 @@ TABLE(share_columns, side_evidence, SHOWN_AS(all.by_loss, "by_loss", "by loss", 
 TABLE(entry_columns, entry, MEMBERS(by_loss, loss_flat));
 TABLE(action_columns, action_count, BOTH(action, "action"), BOTH(logged, "records"),
       BOTH(chosen, "chosen"));
-TABLE(record_columns, side_evidence, MEMBERS(min, median, mean, max));
+TABLE(record_columns, side_evidence, SHOWN(min, "per state: fewest", ELSE("")),
+      SHOWN(median, "median", ELSE("")), SHOWN(max, "most", ELSE("")), MEMBERS(mean));
 
 SAY(states_of, side_evidence, say("%zu of %zu", o->supported, o->states))
 SAY(correlation_of, side_evidence,
@@ -26,17 +27,15 @@ SAY(stability_of, side_evidence,
 
 SHARED_TABLE(evidence_columns, side_evidence, KEY(name), PAGE(title, "table"), PAGE(name, "side"),
              SHOWN(states, "states with records", .say = states_of), SHOWN(records, "records"),
-             PAGE(min, "per state: fewest", ELSE("")), PAGE(median, "median", ELSE("")),
-             PAGE(max, "most", ELSE("")), SHOWN(alpha_decided, "decided by α", SHARE, ELSE("")),
+             GROUP("records_per_supported_state", record_columns),
+             SHOWN(alpha_decided, "decided by α", SHARE, ELSE("")),
              SHOWN(count_correlation, "choice against counts, ρ", .say = correlation_of),
              SHOWN(choice_stability, "same choice in refits", .say = stability_of),
              INCLUDE(share_columns, WHEN(penalty)), MEMBERS(supported, count_percentile),
-             GROUP("records_per_supported_state", record_columns),
              ARRAYS(actions, n_actions, action_columns),
-             JSON_AS(budgets, "budgets", OF(budget_rests_columns), BY(n_budgets), WHEN(penalty),
-                     .omit = true),
-             JSON_AS(entries, "entries", OF(entry_columns), BY(states), .as = AS_ARRAYS,
-                     WHEN(penalty), .omit = true));
+             JSON(budgets, OF(budget_rests_columns), BY(n_budgets), WHEN(penalty), .omit = true),
+             JSON(entries, OF(entry_columns), BY(states), .as = AS_ARRAYS, WHEN(penalty),
+                  .omit = true));
 
 TABLE(head_map, entry, CSV(layer), CSV(head), CSV(records));
 TABLE(gate_map, entry, CSV_AS(perplexity, "perplexity_bin"), CSV_AS(entropy, "entropy_bin"),

@@ -1,7 +1,8 @@
 /* The gate's thresholds of each table. */
 #include "report/sections/sections.h"
 
-TABLE(monotone_columns, monotone, MEMBERS(pairs, non_increasing, non_decreasing, equal));
+TABLE(monotone_columns, monotone, SHOWN(non_increasing, "not rising", SHARE),
+      SHOWN(non_decreasing, "not falling", SHARE), MEMBERS(pairs, equal));
 
 SAY(cells_of, threshold_numbers,
     o->counted ? say("%zu of %zu", o->supported, o->cells) : say("not known of %zu", o->cells))
@@ -9,14 +10,10 @@ SAY(cells_of, threshold_numbers,
 SHARED_TABLE(threshold_columns, threshold_numbers, PAGE(title, "table"),
              SHOWN(budget, "budget", BUDGET), SHOWN(cells, "cells with records", .say = cells_of),
              SHOWN(mean_tau, "mean τ", FIXED(3)), PAGE(along_entropy.pairs, "pairs along entropy"),
-             PAGE(along_entropy.non_increasing, "not rising", SHARE),
-             PAGE(along_entropy.non_decreasing, "not falling", SHARE),
+             OBJECT(along_entropy, monotone_columns),
              PAGE(along_perplexity.pairs, "pairs along perplexity"),
-             PAGE(along_perplexity.non_increasing, "not rising", SHARE),
-             PAGE(along_perplexity.non_decreasing, "not falling", SHARE),
-             OBJECT(along_entropy, monotone_columns), OBJECT(along_perplexity, monotone_columns),
-             MEMBERS(supported), JSON(histogram, BY(n_actions)),
-             JSON(tau, BY(n_layers, n_entropy, n_perplexity)));
+             OBJECT(along_perplexity, monotone_columns), MEMBERS(supported),
+             JSON(histogram, BY(n_actions)), JSON(tau, BY(n_layers, n_entropy, n_perplexity)));
 
 SAY(rests_on, entry, o->by_loss < 0 ? "" : o->by_loss ? "loss" : "penalty")
 

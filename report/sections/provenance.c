@@ -9,10 +9,15 @@ MAKE(head_axis_of, ckvc_table, json_string(o->head_axis ? "query head" : "KV hea
 MAKE(budgets_of, ckvc_table, ckvc_json_reals(o->budgets, o->n_budgets))
 MAKE(entropy_of, ckvc_table, ckvc_json_reals(o->edges_entropy, o->n_entropy_bins - 1))
 MAKE(perplexity_of, ckvc_table, ckvc_json_reals(o->edges_ppl, o->n_ppl_bins - 1))
-TABLE(shape_columns, ckvc_table, JSON_AS(n_layers, "layers"), JSON_AS(n_heads, "heads"),
-      JSON(head_axis, .make = head_axis_of), JSON_AS(n_entropy_bins, "entropy_bins"),
-      JSON_AS(n_ppl_bins, "perplexity_bins"), MEMBERS(window), JSON(budgets, .make = budgets_of),
-      JSON(edges_entropy, .make = entropy_of),
+SAY(heads_of, ckvc_table,
+    say("%u × %u %ss", o->n_layers, o->n_heads, o->head_axis ? "query head" : "KV head"))
+SAY(bins_of, ckvc_table, say("%u entropy × %u perplexity", o->n_entropy_bins, o->n_ppl_bins))
+TABLE(shape_columns, ckvc_table,
+      SHOWN_AS(n_layers, "layers", "layers × heads", .say = heads_of, .align = "ll"),
+      JSON_AS(n_heads, "heads"), JSON(head_axis, .make = head_axis_of),
+      SHOWN_AS(n_entropy_bins, "entropy_bins", "bins", .say = bins_of, .align = "ll"),
+      JSON_AS(n_ppl_bins, "perplexity_bins"), SHOWN(window, "window"),
+      JSON(budgets, .make = budgets_of), JSON(edges_entropy, .make = entropy_of),
       JSON_AS(edges_ppl, "edges_perplexity", .make = perplexity_of));
 
 static const char *text_in(const json_t *o, const char *key) {
@@ -22,23 +27,13 @@ static const char *text_in(const json_t *o, const char *key) {
 SAY(content_of, table_numbers, say("%.12s…", o->f.content_id))
 SAY(model_of, table_numbers, text_in(o->f.meta, "model_name"))
 SAY(fingerprint_of, table_numbers, say("%.12s…", text_in(o->f.meta, "fingerprint")))
-SAY(heads_of, table_numbers,
-    say("%u × %u %ss", o->shape->n_layers, o->shape->n_heads,
-        o->shape->head_axis ? "query head" : "KV head"))
-SAY(bins_of, table_numbers,
-    say("%u entropy × %u perplexity", o->shape->n_entropy_bins, o->shape->n_ppl_bins))
-SAY(window_of, table_numbers, say("%u", o->shape->window))
-
 SHARED_TABLE(
     table_columns, table_numbers, PAGE(title, "table"), MEMBERS(tag, name), SHOWN(file, "file"),
     SHOWN_AS(f.content_id, "content_id", "content id", .say = content_of),
     PAGE(f.meta, "model", .say = model_of, .align = "ll"),
-    PAGE(f.meta, "fingerprint", .say = fingerprint_of, .align = "ll"),
-    PAGE(shape, "layers × heads", .say = heads_of, .align = "ll"),
-    PAGE(shape, "bins", .say = bins_of, .align = "ll"), PAGE(shape, "window", .say = window_of),
+    PAGE(f.meta, "fingerprint", .say = fingerprint_of, .align = "ll"), OBJECT(shape, shape_columns),
     SHOWN(run, "fitted from", ABSENT("not among the inputs")), JSON_AS(f.meta, "meta"),
-    OBJECT(shape, shape_columns), OBJECTS(head, n_budgets, weight_columns),
-    OBJECTS(gate, n_budgets, threshold_columns),
+    OBJECTS(head, n_budgets, weight_columns), OBJECTS(gate, n_budgets, threshold_columns),
     JSON(evidence, OF(evidence_columns), BY(n_sides), .as = AS_MEMBERS, WHEN(f.has_evidence)),
     JSON_AS(trust, "statistics", OF(trust_columns), BY(n_sides), .as = AS_MEMBERS),
     JSON_AS(leaks, "leak_check", OF(leak_columns)), JSON_AS(f.xfer, "transfer", .omit = true));

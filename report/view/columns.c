@@ -49,8 +49,8 @@ static size_t count_of(const column *c, const void *row, size_t dim) {
     return *(const size_t *)(const void *)((const char *)row + c->n[dim] - 1);
 }
 
-/* A struct whose columns stand among those of the list. */
-static bool is_merged(const column *c) { return c->of && !c->json && !c->n[0]; }
+/* A struct whose columns stand among those of the list, on the page and in the csv. */
+static bool is_merged(const column *c) { return c->of && !c->n[0] && !c->page && !c->csv; }
 
 static bool is_there(const column *c, const void *row) {
     return (!c->when || *((const bool *)row + c->when - 1)) &&

@@ -54,7 +54,8 @@ typedef struct column {
     size_t at, size; /* of the member in the struct; size 0: the struct itself */
     size_t n[3];     /* of a list: 1 + offsets of its counts (size_t), outermost first */
     column_as as;
-    /* of structs; without a JSON name these columns stand among those of the list, everywhere */
+    /* Of structs. One that is no list has these columns among those of the list, on the page and in
+     * the csv, and without a JSON name in the JSON, too. */
     columns_of *of;
     size_t when; /* 1 + offset of a bool: false, and there is no value */
     bool omit;   /* no value: the JSON leaves it out; else it is null */
