@@ -11,7 +11,7 @@
 typedef struct compile_cli {
     run_setup_options setup;
     fit_choices fit;
-    const char *probe;
+    probe_kind probe;
     int64_t rounds;
 } compile_cli;
 
@@ -105,7 +105,7 @@ static void print_summary(const compile_cli *c, const compile_result *r) {
         best->content_id);
     say("tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
         c->setup.out, c->setup.out, c->setup.out,
-        probe_named(c->probe) == PROBE_GRID_SEARCH ? "grid" : "pass-*");
+        c->probe == PROBE_GRID_SEARCH ? "grid" : "pass-*");
     if (best->n_heldout) {
         say("next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n",
             c->setup.out, c->setup.out, c->setup.out, best->name + strlen("pass-"));
@@ -146,7 +146,7 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
                                  {"supported", round->supported}, {"reward", round->reward}));
     }
     json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:o}", "run", run_plan_hash(j->run),
-                         "probe", c->probe, "stop", stop_name(r->stop), "best_round",
+                         "probe", probe_name(c->probe), "stop", stop_name(r->stop), "best_round",
                          (json_int_t)r->best + 1, "content_id",
                          r->passes[r->last_pass[r->best]].content_id, "rounds", rounds, "passes",
                          passes, "gate", gate));
@@ -155,32 +155,33 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 /* ---- options ---- */
 
 /* An option that a probe decides itself must not be given otherwise. */
-static ckvc_status check_probe(compile_cli *c, probe_kind probe, ckvc_err *err) {
+static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
+    const probe_kind probe = c->probe;
+    const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_given("cql-alpha") && c->fit.cql_alpha != 0,
-                 "--probe %s is --cql-alpha 0: leave --cql-alpha out", c->probe);
+                 "--probe %s is --cql-alpha 0: leave --cql-alpha out", name);
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
-        USAGE_IF(opts_given("behaviour") && strcmp(c->setup.behaviour, "epsilon-greedy") != 0,
+        USAGE_IF(opts_given("behaviour") && c->setup.behaviour != BEHAVIOUR_EPSILON_GREEDY,
                  "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
-        c->setup.behaviour = "epsilon-greedy";
+        c->setup.behaviour = BEHAVIOUR_EPSILON_GREEDY;
     }
     if (probe == PROBE_NO_UTILITY || probe == PROBE_NO_THRESHOLD || probe == PROBE_MEAN_POOL) {
-        setting_set_name(setting_of_option("operator"), ' ', &c->setup.inputs.setting, c->probe);
+        setting_set_name(setting_of_option("operator"), ' ', &c->setup.inputs.setting, name);
     }
     if (probe == PROBE_GRID_SEARCH) {
         USAGE_IF(c->setup.layer_budgets,
                  "--probe grid-search has one weight for all layers: leave --layer-budgets out");
         USAGE_IF(c->setup.tables ||
-                     (opts_given("bin-edges") && strcmp(c->setup.bin_edges, "uniform") != 0),
+                     (opts_given("bin-edges") && c->setup.bin_edges != EDGES_UNIFORM),
                  "--probe grid-search has uniform bin edges of its own: leave --tables and "
                  "--bin-edges out");
-        c->setup.bin_edges = "uniform";
+        c->setup.bin_edges = EDGES_UNIFORM;
     }
     USAGE_IF((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->setup.until_stable > 0,
-             "--until-stable looks at a head table as it is logged; --probe %s logs none",
-             c->probe);
+             "--until-stable looks at a head table as it is logged; --probe %s logs none", name);
     return CKVC_OK;
 }
 
@@ -190,11 +191,10 @@ static void log_sides(run_setup *j, const ckvc_side *sides, int n) {
     }
 }
 
-static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, probe_kind probe,
-                                 ckvc_err *err) {
+static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
     ckvc_side sides[CKVC_SIDE_COUNT];
-    const int n_sides = probe_sides(probe, sides);
-    const uint32_t rounds = probe_rounds(probe, (uint32_t)c->rounds);
+    const int n_sides = probe_sides(c->probe, sides);
+    const uint32_t rounds = probe_rounds(c->probe, (uint32_t)c->rounds);
     run_cost cost = {0};
     double hours = 0, records = 0, disk = 0;
     for (int i = 0; i < n_sides; i++) {
@@ -241,17 +241,17 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
 
 static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     compile_cli *c = call->options;
-    const probe_kind probe = probe_named(c->probe);
+    const probe_kind probe = c->probe;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
-    CKVC_TRY(check_probe(c, probe, err));
+    CKVC_TRY(check_probe(c, err));
     c->setup.cql_alpha = c->fit.cql_alpha;
     c->setup.reward = c->fit.reward;
     CKVC_TRY(run_setup_open(&c->setup, &j, err));
     CKVC_TRY(run_setup_open_start(&c->setup, &j, err));
     const ckvc_operator op = run_setup_table(&j)->op, wanted = c->setup.inputs.setting.op;
     FAIL_IF(op != wanted, CKVC_E_MISMATCH, "%s: was made with the operator %s; --probe %s has %s",
-            c->setup.tables, ckvc_operator_name(op), c->probe, ckvc_operator_name(wanted));
-    if (c->setup.dry_run) { return print_dry_run(c, &j, probe, err); }
+            c->setup.tables, ckvc_operator_name(op), probe_name(probe), ckvc_operator_name(wanted));
+    if (c->setup.dry_run) { return print_dry_run(c, &j, err); }
     ckvc_side sides[CKVC_SIDE_COUNT];
     log_sides(&j, sides, probe_sides(probe, sides));
     fit_options fit = fit_options_of(&c->fit);
@@ -291,7 +291,7 @@ static const opt rows[] = {
     OPT_TITLE("the loop"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS,
             "rounds of a head and a gate pass at most", .preset = "3"),
-    OPT_CHOICE("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
+    OPT_ENUM("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
     OPT_TITLE("actions"),
     OPT_GROUP(opts_actions, setup),
     OPT_LAYER_BUDGETS(setup.layer_budgets),

@@ -121,7 +121,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
                        .split_rest = c->rest,
                        .seed = (uint64_t)c->seed};
     USAGE_IF(call->n == 0, "no PATH to take text from; see --help");
-    CKVC_FAIL_IF(!c->out, err, CKVC_E_USAGE, "--out FILE is needed");
+    USAGE_IF(!c->out, "--out FILE is needed");
     USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
              (long long)o.min_length, (long long)o.max_length);
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));

@@ -43,8 +43,7 @@ static ckvc_status read_positions(perplexity_job *j, const opt_list *list, ckvc_
     return CKVC_OK;
 }
 
-/* Prompts are those of a window of one token and no continuation, cut only where that is asked for.
- */
+/* Prompts are those of a window of one token and no continuation, cut only where asked for. */
 static ckvc_status open_job(perplexity_job *j, inputs_options o, ckvc_err *err) {
     o.setting.window = 1;
     o.setting.continuation = 0;

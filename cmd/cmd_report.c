@@ -29,7 +29,7 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
 
 static ckvc_status report(const verb_call *call, ckvc_err *err) {
     const report_cli *c = call->options;
-    CKVC_FAIL_IF(!c->out, err, CKVC_E_USAGE, "no --out DIR: where should the page go?");
+    USAGE_IF(!c->out, "no --out DIR: where should the page go?");
     USAGE_IF(call->n == 0 && c->scores.n == 0,
              "nothing to report on; give tables, runs or --scores");
     return report_run(c, call->items, call->n, err);

@@ -94,7 +94,7 @@ static ckvc_status encode(const tokenize_cli *c, const tokenizer *t, const ckvc_
 
 static ckvc_status tokenize(const verb_call *call, ckvc_err *err) {
     const tokenize_cli *c = call->options;
-    CKVC_FAIL_IF(!c->model, err, CKVC_E_USAGE, "--model DIR is needed");
+    USAGE_IF(!c->model, "--model DIR is needed");
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;

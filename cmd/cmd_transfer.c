@@ -9,7 +9,8 @@
 #include "lib/base/files.h"
 
 typedef struct transfer_cli {
-    const char *to_model, *to_shape, *out, *heads, *scan;
+    const char *to_model, *to_shape, *out, *scan;
+    transfer_heads_kind heads;
     bool force, force_mapping, json;
     /* what it brings there: the table against one that was compiled for the target, and identity */
     const char *report, *against, *manifest;
@@ -51,7 +52,7 @@ static void print_result(const transfer_cli *c, const table_file *from, const ta
     } else {
         printf("%s: %u layers x %u heads -> %u x %u, heads by %s, content id %s\n", c->out,
                from->table->n_layers, from->table->n_heads, out->table->n_layers,
-               out->table->n_heads, c->heads, out->content_id);
+               out->table->n_heads, transfer_heads_name(c->heads), out->content_id);
     }
 }
 
@@ -135,11 +136,7 @@ static ckvc_status transfer(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(read_target(c, from->table, &to, &name, family, err));
     }
     if (c->report) { CKVC_TRY(check_report(c, from, err)); }
-    const transfer_options o = {.heads = strcmp(c->heads, "rank") == 0        ? TRANSFER_RANK
-                                         : strcmp(c->heads, "signature") == 0 ? TRANSFER_SIGNATURE
-                                                                              : TRANSFER_INDEX,
-                                .scan = scan,
-                                .force = c->force_mapping};
+    const transfer_options o = {.heads = c->heads, .scan = scan, .force = c->force_mapping};
     CKVC_TRY(transfer_table(from, path, to.n_layers ? &to : NULL, &o, &out, err));
     CKVC_TRY(table_file_write(out, c->out, c->force, err));
     print_result(c, from, out);
@@ -152,7 +149,7 @@ static const opt rows[] = {
               "target model, folder or GGUF file; only its shape is read"),
     OPT_TEXT("to-shape", to_shape, "L,G", "target layers and heads, without a model"),
     OPT_OUTPUT("out", out, "FILE", "the table to write", .letter = 'o'),
-    OPT_CHOICE(
+    OPT_ENUM(
         "heads", heads, "index|rank|signature",
         "by position; sorted weights by spread of value norms; by three statistics of each head"),
     OPT_INPUT("scan", scan, "RUN",

@@ -3,19 +3,12 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <string.h>
 
 static const char *const probe_names[PROBE_COUNT] = {
     "joint",        "head-only", "gate-only", "independent", "alpha-0",       "no-utility",
     "no-threshold", "mean-gate", "mean-pool", "grid-search", "epsilon-greedy"};
 
 const char *probe_name(probe_kind probe) { return probe_names[probe]; }
-
-probe_kind probe_named(const char *name) {
-    int probe = 0;
-    while (probe < PROBE_COUNT && strcmp(name, probe_names[probe]) != 0) { probe++; }
-    return (probe_kind)probe;
-}
 
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
     sides[0] = probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;

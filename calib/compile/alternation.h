@@ -26,13 +26,12 @@ typedef enum probe_kind {
     PROBE_EPSILON_GREEDY,
     PROBE_COUNT
 } probe_kind;
+/* In the kinds' order: an option of them is the place of its word. */
 #define PROBE_NAMES                                                                                \
     "joint|head-only|gate-only|independent|alpha-0|no-utility|no-threshold|mean-gate|mean-pool|"   \
     "grid-search|epsilon-greedy"
 
 const char *probe_name(probe_kind probe);
-/* PROBE_COUNT: no such name. */
-probe_kind probe_named(const char *name);
 /* Sides of a round, in order; returns how many: 1 or 2. */
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]);
 /* Rounds at most: `rounds`, or 1 where the probe never returns to a side. */

@@ -5,10 +5,10 @@
 const opt opts_fit[] = {
     OPT_TITLE("the fit"),
     OPT_CQL_ALPHA(cql_alpha),
-    OPT_CHOICE("solver", solver, "exact|adamw", "exact minimum, or the paper's optimiser"),
+    OPT_ENUM("solver", solver, "exact|adamw", "exact minimum, or the paper's optimiser"),
     OPT_REWARD(reward),
-    OPT_CHOICE("unsupported", unsupported, "incoming|safest|neighbour",
-               "what cells without records get"),
+    OPT_ENUM("unsupported", unsupported, "incoming|safest|neighbour",
+             "what cells without records get"),
     OPT_INT("bootstrap", bootstrap, "R", 0, 100000,
             "refits over resampled prompts; stores each action's share"),
     OPT_FLAG("shrink", shrink,
@@ -20,11 +20,9 @@ const opt opts_fit[] = {
 fit_options fit_options_of(const fit_choices *c) {
     fit_options o = fit_defaults();
     o.cql_alpha = c->cql_alpha;
-    o.solver = strcmp(c->solver, "adamw") == 0 ? FIT_ADAMW : FIT_EXACT;
-    o.reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE;
-    o.unsupported = strcmp(c->unsupported, "safest") == 0      ? FIT_SAFEST
-                    : strcmp(c->unsupported, "neighbour") == 0 ? FIT_NEIGHBOUR
-                                                               : FIT_INCOMING;
+    o.solver = c->solver;
+    o.reward = c->reward;
+    o.unsupported = c->unsupported;
     o.label = c->label;
     o.replicates = (uint32_t)c->bootstrap;
     o.shrink = c->shrink;

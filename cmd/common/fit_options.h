@@ -6,7 +6,10 @@
 #include "cmd/common/options.h"
 
 typedef struct fit_choices {
-    const char *label, *solver, *reward, *unsupported;
+    const char *label;
+    fit_solver solver;
+    fit_reward reward;
+    fit_unsupported unsupported;
     double cql_alpha;
     int64_t bootstrap;
     bool shrink;
@@ -21,6 +24,6 @@ extern const opt opts_fit[]; /* rows of fit_choices: the fit */
     OPT_DOUBLE("cql-alpha", member, "X", 0, 1000,                                                  \
                "weight of the conservative term; 0 is plain regression", .preset = "0.75")
 #define OPT_REWARD(member)                                                                         \
-    OPT_CHOICE("reward", member, "advantage|raw", "over the baseline on unit scale, or as logged")
+    OPT_ENUM("reward", member, "advantage|raw", "over the baseline on unit scale, or as logged")
 
 #endif

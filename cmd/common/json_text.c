@@ -8,15 +8,6 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-json_t *json_set_numbers(json_t *o, const json_number *numbers) {
-    for (const json_number *n = numbers; n->key; n++) {
-        const double v = n->value;
-        const bool whole = fabs(v) < 9e15 && v == floor(v);
-        json_object_set_new(o, n->key, whole ? json_integer((json_int_t)v) : ckvc_json_real(v));
-    }
-    return o;
-}
-
 static void print_line(ckvc_buffer *line, json_t *o) {
     ckvc_buffer_u8(line, '\n');
     fwrite(line->data, 1, line->size, stdout);
@@ -102,16 +93,11 @@ static void print_table(FILE *out, const json_t *list, int indent) {
     if (n > ROWS_MAX) { fprintf(out, "%*s... %zu more\n", indent, "", n - ROWS_MAX); }
 }
 
-static bool all_objects(const json_t *list) {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        if (!json_is_object(json_array_get(list, i))) { return false; }
-    }
-    return true;
-}
+static bool is_object(const json_t *v) { return json_is_object(v); }
 
-static bool all_scalars(const json_t *list) {
+static bool all(const json_t *list, bool (*is)(const json_t *v)) {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (!is_scalar(json_array_get(list, i))) { return false; }
+        if (!is(json_array_get(list, i))) { return false; }
     }
     return true;
 }
@@ -122,7 +108,7 @@ static bool are_rows(const json_t *list) {
         const char *key;
         json_t *value;
         json_object_foreach(json_array_get(list, i), key, value) {
-            if (json_is_object(value) || (json_array_size(value) && all_objects(value))) {
+            if (json_is_object(value) || (json_array_size(value) && all(value, is_object))) {
                 return false;
             }
         }
@@ -143,7 +129,7 @@ void json_text(FILE *out, json_t *object, int indent) {
         if (json_is_object(value)) {
             fprintf(out, "%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
             json_text(out, value, indent + 2);
-        } else if (json_is_array(value) && json_array_size(value) && all_objects(value)) {
+        } else if (json_is_array(value) && json_array_size(value) && all(value, is_object)) {
             fprintf(out, "%*s%s:\n", indent, "", key);
             if (are_rows(value)) {
                 print_table(out, value, indent + 2);
@@ -155,7 +141,7 @@ void json_text(FILE *out, json_t *object, int indent) {
             }
         } else {
             fprintf(out, "%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
-            if (json_is_array(value) && all_scalars(value)) {
+            if (json_is_array(value) && all(value, is_scalar)) {
                 print_list(out, value);
             } else {
                 fprintf(out, "%s\n", cell(value));

@@ -53,6 +53,27 @@ char *nearest_hint(const nearest *n, const char *before, const char *after) {
     return n->found[0] ? ckvc_format("%s%s%s", before, n->found, after) : ckvc_strdup("");
 }
 
+/* ---- "a|b|c" ---- */
+
+/* The place of a word; -1: it is none of them. */
+static int place_of(const char *choices, const char *text) {
+    const size_t n = strlen(text);
+    int at = 0;
+    for (const char *p = choices; *p; at++) {
+        const size_t length = strcspn(p, "|");
+        if (length == n && strncmp(p, text, n) == 0) { return at; }
+        p += length + (p[length] == '|');
+    }
+    return -1;
+}
+
+/* The word at a place that there is; the caller frees. */
+static char *word_at(const char *choices, unsigned at) {
+    const char *p = choices;
+    while (at-- > 0) { p = strchr(p, '|') + 1; }
+    return ckvc_format("%.*s", (int)strcspn(p, "|"), p);
+}
+
 /* ---- the list ---- */
 
 static opt_values *running; /* of the verb that this process is */
@@ -96,6 +117,7 @@ char *opt_value_text(const opt_value *v) {
     case OPT_IS_CHOICE:
     case OPT_IS_INPUT:
     case OPT_IS_OUTPUT: return *text ? ckvc_strdup(*text) : NULL;
+    case OPT_IS_ENUM: return word_at(v->o->metavar, *(unsigned *)v->at);
     case OPT_IS_SETTING:
         return ckvc_strdup(setting_name(setting_of_option(v->o->name), v->at, room, sizeof room));
     case OPT_IS_LIST:
@@ -178,16 +200,6 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
     return CKVC_OK;
 }
 
-static bool is_choice(const char *choices, const char *text) {
-    const size_t n = strlen(text);
-    for (const char *p = choices; *p;) {
-        const size_t length = strcspn(p, "|");
-        if (length == n && strncmp(p, text, n) == 0) { return true; }
-        p += length + (p[length] == '|');
-    }
-    return false;
-}
-
 /* Values point into texts that live as long as the process. */
 static char *keep(char *text) {
     static char **kept;
@@ -224,9 +236,13 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     case OPT_IS_SIZE: return set_number(v->o, v->at, text, where, err);
     case OPT_IS_SETTING: return set_setting(v->o, v->at, text, where, err);
     case OPT_IS_CHOICE:
-        USAGE_IF(!is_choice(v->o->metavar, text), "%s: got '%s', wanted one of %s", where, text,
-                 v->o->metavar);
-        break;
+    case OPT_IS_ENUM: {
+        const int place = place_of(v->o->metavar, text);
+        USAGE_IF(place < 0, "%s: got '%s', wanted one of %s", where, text, v->o->metavar);
+        if (v->o->type == OPT_IS_CHOICE) { break; }
+        *(unsigned *)v->at = (unsigned)place;
+        return CKVC_OK;
+    }
     case OPT_IS_INPUT:
     case OPT_IS_OUTPUT:
         USAGE_IF(!*text, "%s: got an empty name, wanted %s", where, v->o->metavar);
@@ -244,9 +260,7 @@ static void set_preset(opt_value *v) {
     const opt *o = v->o;
     const char *text = o->preset_at ? *o->preset_at : o->preset;
     ckvc_err err = {0};
-    if (o->type == OPT_IS_CHOICE && !text) {
-        text = keep(ckvc_format("%.*s", (int)strcspn(o->metavar, "|"), o->metavar));
-    }
+    if (o->type == OPT_IS_CHOICE && !text) { text = keep(word_at(o->metavar, 0)); }
     if (is_list(o)) { ((opt_list *)v->at)->n = 0; }
     if (o->type == OPT_IS_SETTING) { setting_reset(setting_of_option(o->name), v->at); }
     if (o->preset_of) { *(int64_t *)v->at = o->preset_of(); }
@@ -365,7 +379,7 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
         nearest near = {.word = option};
         if (at) {
             CKVC_TRY(configure(at, *e + (value + 1 - variable), FROM_ENVIRONMENT, variable, err));
-        } else if (!is_choice(OTHER_VARIABLES, option) && !known(option, &near)) {
+        } else if (place_of(OTHER_VARIABLES, option) < 0 && !known(option, &near)) {
             rename_word(near.found, true);
             CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean CKVC_", "?");
             ckvc_warn("%s is set, and no option is named so%s", variable, hint);

@@ -33,11 +33,8 @@
 #define say(...) fprintf(stderr, __VA_ARGS__)
 
 /* In a function with an `err`: leaves it with a failure; with one of usage. */
-#define FAIL_IF(condition, status, ...)                                                            \
-    do {                                                                                           \
-        if (condition) { return ckvc_fail(err, status, __VA_ARGS__); }                             \
-    } while (0)
-#define USAGE_IF(condition, ...) FAIL_IF(condition, CKVC_E_USAGE, __VA_ARGS__)
+#define FAIL_IF(condition, status, ...) CKVC_FAIL_IF(condition, err, status, __VA_ARGS__)
+#define USAGE_IF(condition, ...)        FAIL_IF(condition, CKVC_E_USAGE, __VA_ARGS__)
 
 typedef enum opt_type {
     OPT_IS_TITLE,  /* a heading in --help */
@@ -49,6 +46,7 @@ typedef enum opt_type {
     OPT_IS_SIZE,   /* bytes: 1048576, 512M, 2G */
     OPT_IS_TEXT,
     OPT_IS_CHOICE,  /* one of metavar, "a|b|c"; without a preset the first */
+    OPT_IS_ENUM,    /* the same, as its place: an enum that counts them */
     OPT_IS_SETTING, /* a field of a `setting`: the one whose option it is; preset: neutral */
     OPT_IS_INPUT,   /* a path that is read; not "" */
     OPT_IS_OUTPUT,  /* a path that is written: not "", and nothing that is an input or inside one */
@@ -100,6 +98,7 @@ typedef struct opt {
 #define OPT_TEXT(name, member, var, ...) OPT_ROW(TEXT, const char *, name, member, var, __VA_ARGS__)
 #define OPT_CHOICE(name, member, var, ...)                                                         \
     OPT_ROW(CHOICE, const char *, name, member, var, __VA_ARGS__)
+#define OPT_ENUM(name, member, var, ...) OPT_ROW(ENUM, unsigned, name, member, var, __VA_ARGS__)
 #define OPT_SETTING(name, member, var, lo, hi, ...)                                                \
     OPT_ROW(SETTING, setting, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
 #define OPT_SETTING_NAME(name, member, ...) /* one of the field's names */                         \

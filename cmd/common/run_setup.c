@@ -25,7 +25,7 @@ const opt opts_log[] = {
 const opt opts_bins[] = {
     OPT_TITLE("risk bins"),
     OPT_LIST("bins", bins, "E,P", "entropy and perplexity bins", .preset = "20,4"),
-    OPT_CHOICE("bin-edges", bin_edges, "quantile|uniform", "equal mass or equal steps"),
+    OPT_ENUM("bin-edges", bin_edges, "quantile|uniform", "equal mass or equal steps"),
     OPT_INT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed",
             .preset = "8"),
     {0}};
@@ -41,12 +41,11 @@ const opt opts_actions[] = {
     OPT_SETTING("beta-bud", inputs.setting, "X", 0, 1e6,
                 "the gate pays X/T for each candidate over the budget"),
     OPT_SETTING_NAME("loss-reduction", inputs.setting, "of the continuation's losses, in a reward"),
-    OPT_CHOICE("behaviour", behaviour, "balanced|uniform|epsilon-greedy",
-               "which actions are logged"),
+    OPT_ENUM("behaviour", behaviour, "balanced|uniform|epsilon-greedy", "which actions are logged"),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side",
              .preset = "256"),
-    OPT_CHOICE("rollouts", rollouts, "sweep|plain",
-               "many rollouts at once, or one by one (the same losses)"),
+    OPT_ENUM("rollouts", rollouts, "sweep|plain",
+             "many rollouts at once, or one by one (the same losses)"),
     OPT_DOUBLE("check-rollouts", check_rollouts, "SHARE", 0, 1,
                "do this share again one by one; exit 1 if they differ"),
     OPT_INPUT("tables", tables, "T.ckvt", "start from this table in place of identity"),
@@ -93,18 +92,18 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    j->options = (calibrate_options){
-        .setting = c->inputs.setting,
-        .shard_prompts = (uint32_t)c->shard_prompts,
-        .max_failures = c->max_failures,
-        .limit_time_s = (double)c->limit_time,
-        .until_stable = c->until_stable,
-        .until_cql_alpha = c->cql_alpha,
-        .until_reward = strcmp(c->reward, "raw") == 0 ? FIT_RAW : FIT_ADVANTAGE,
-        .rollouts = strcmp(c->rollouts, "plain") == 0 ? ROLLOUTS_PLAIN : ROLLOUTS_SWEEP,
-        .check_rollouts = c->check_rollouts,
-        .memory = (size_t)c->inputs.memory,
-        .quiet = c->inputs.quiet};
+    j->options = (calibrate_options){.setting = c->inputs.setting,
+                                     .shard_prompts = (uint32_t)c->shard_prompts,
+                                     .max_failures = c->max_failures,
+                                     .limit_time_s = (double)c->limit_time,
+                                     .until_stable = c->until_stable,
+                                     .until_cql_alpha = c->cql_alpha,
+                                     .until_reward = c->reward,
+                                     .rollouts = c->rollouts,
+                                     .behaviour = c->behaviour,
+                                     .check_rollouts = c->check_rollouts,
+                                     .memory = (size_t)c->inputs.memory,
+                                     .quiet = c->inputs.quiet};
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,
@@ -132,7 +131,7 @@ ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_e
     j->plan.n_entropy_bins = (uint32_t)v[0];
     j->plan.n_ppl_bins = (uint32_t)v[1];
     j->plan.min_cell = (uint32_t)c->min_cell;
-    j->plan.edges = strcmp(c->bin_edges, "uniform") == 0 ? EDGES_UNIFORM : EDGES_QUANTILE;
+    j->plan.edges = c->bin_edges;
     return CKVC_OK;
 }
 
@@ -222,9 +221,6 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     CKVC_TRY(open_budgets(c, j, err));
     j->options.sides[CKVC_SIDE_HEAD] = strcmp(c->side, "gate") != 0;
     j->options.sides[CKVC_SIDE_GATE] = strcmp(c->side, "head") != 0;
-    while (strcmp(c->behaviour, behaviour_name(j->options.behaviour)) != 0) {
-        j->options.behaviour++; /* the option is one of the names */
-    }
     CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
     CKVC_TRY(action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n,
                                &j->grids[CKVC_SIDE_HEAD], err));

@@ -13,13 +13,15 @@
 
 typedef struct run_setup_options {
     inputs_options inputs;
-    const char *out, *side, *tables, *scan, *behaviour, *variants, *bin_edges, *rollouts,
-        *layer_budgets, *leak_check;
+    const char *out, *side, *tables, *scan, *variants, *layer_budgets, *leak_check;
+    edge_kind bin_edges;
+    behaviour_kind behaviour;
+    rollout_way rollouts;
     opt_list budget, bins, head_grid, gate_grid;
     int64_t shard_prompts, max_failures, min_cell, limit_time, sample;
     double check_rollouts, until_stable;
     double cql_alpha; /* these two: the fit that until_stable judges by */
-    const char *reward;
+    fit_reward reward;
     bool resume, dry_run;
 } run_setup_options;
 
@@ -61,9 +63,9 @@ ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* This run's own scan or another run's -> the start table's edges, published as scan/edges.json
- * with the occupancy of the cells; with
- * --sample-prompts the ones that are not drawn are marked. Cells, sources and what was drawn go to
- * scan/coverage.json. Nothing to do under --tables without --sample-prompts. */
+ * with the occupancy of the cells; with --sample-prompts the ones that are not drawn are marked.
+ * Cells, sources and what was drawn go to scan/coverage.json. Nothing to do under --tables without
+ * --sample-prompts. */
 ckvc_status run_setup_set_edges(const run_setup_options *o, run_setup *j,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is

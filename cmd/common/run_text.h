@@ -12,8 +12,7 @@
 /* Cells that hold prompts, how many are drawn, and, where the run tries thresholds, the cells below
  * --min-cell by name. */
 void coverage_say(const coverage *c, bool thresholds, FILE *f);
-/* Tab-separated, one line a cell that holds prompts: bins, all sources together, then every source.
- */
+/* Tab-separated, one line a cell that holds prompts: bins, all sources together, then each. */
 void coverage_print(const coverage *c, FILE *f);
 
 /* At the end of a pass, budget by budget. f: one line for all budgets and one with what to change

@@ -3,11 +3,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "cql/fit/fit_carry.h"
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
 
-/* Rounded up to one digit, so that it does not depend on the last bits of a machine's exp and log.
- */
+/* Rounded up to one digit: it does not depend on the last bits of a machine's exp and log. */
 static double one_digit_up(double x) {
     if (!(x > 0.0)) { return 0.0; }
     double unit = pow(10.0, floor(log10(x)));
@@ -50,6 +52,66 @@ static setting setting_of(const fit_pool *pool) {
     return made;
 }
 
+/* meta[object][key] = the incoming table's. */
+static void take(json_t *meta, const json_t *from, const char *object, const char *key) {
+    json_t *value = json_object_get(json_object_get(from, object), key);
+    if (value) { json_object_set_new(json_object_get(meta, object), key, json_deep_copy(value)); }
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(json_string_value(*(json_t *const *)a), json_string_value(*(json_t *const *)b));
+}
+
+/* The texts of both lists (NULL: none), sorted, each once. New reference. */
+static json_t *names_of(const json_t *ours, const json_t *theirs) {
+    const json_t *lists[2] = {ours, theirs};
+    size_t n = 0, most = json_array_size(ours) + json_array_size(theirs);
+    CKVC_AUTO_FREE json_t **all = ckvc_alloc(most, sizeof(json_t *));
+    json_t *out = json_array();
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < json_array_size(lists[i]); k++) {
+            json_t *text = json_array_get(lists[i], k);
+            if (json_is_string(text)) { all[n++] = text; }
+        }
+    }
+    qsort(all, n, sizeof(json_t *), by_text);
+    for (size_t k = 0; k < n; k++) {
+        if (k == 0 || by_text(&all[k - 1], &all[k]) != 0) { json_array_append(out, all[k]); }
+    }
+    return out;
+}
+
+/* meta[key] = those of both. */
+static void unite(json_t *meta, const json_t *from, const char *key) {
+    json_object_set_new(meta, key,
+                        names_of(json_object_get(meta, key), json_object_get(from, key)));
+}
+
+/* Rewrites what META says of a side that was carried over: diagnostics, scale, counts, unsupported;
+ * the greater certificate; plans and passes of both. */
+static void carry_meta(json_t *meta, const table_file *in, ckvc_side side) {
+    const char *name = ckvc_side_name(side);
+    char scale[32];
+    snprintf(scale, sizeof scale, "scale_%s", name);
+    take(meta, in->meta, "diagnostics", name);
+    take(meta, in->meta, "counts", name);
+    take(meta, in->meta, "unsupported", name);
+    take(meta, in->meta, "reward", scale);
+    json_t *solver = json_object_get(meta, "solver");
+    double ours = json_real_value(json_object_get(solver, "certificate")),
+           theirs =
+               json_real_value(json_object_get(json_object_get(in->meta, "solver"), "certificate"));
+    json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
+    unite(meta, in->meta, "plans");
+    unite(meta, in->meta, "passes");
+    const json_t *stable = json_object_get(in->meta, "until_stable");
+    if (json_is_array(stable)) {
+        json_t *both = json_deep_copy(stable);
+        json_array_extend(both, json_object_get(meta, "until_stable"));
+        json_object_set_new(meta, "until_stable", both);
+    }
+}
+
 void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     const shard_header *h = &pool->first;
     const setting made = setting_of(pool);
@@ -65,11 +127,10 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
         certificate = fmax(certificate, s->certificate);
         snprintf(text, sizeof text, "scale_%s", name);
         json_object_set_new(reward, text, json_real(s->scale));
-        json_object_set_new(counts, name,
-                            json_pack("{s:I, s:I}", "prompts", (json_int_t)s->n_prompts, "records",
-                                      (json_int_t)s->n_records));
-        json_object_set_new(unsupported, name,
-                            json_integer((json_int_t)(s->n_states - s->why.n_supported)));
+        json_object_set_new(
+            counts, name,
+            JSON_NUMBERS(json_object(), {"prompts", s->n_prompts}, {"records", s->n_records}));
+        JSON_NUMBERS(unsupported, {name, s->n_states - s->why.n_supported});
     }
     json_t *meta = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:f}, s:{s:s, "
@@ -77,9 +138,9 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
         "schema", "ckvc-table-1", "label", o->label ? o->label : h->model_name, "model_name",
         h->model_name, "family", h->family, "fingerprint", h->fingerprint, "cql_alpha",
         o->cql_alpha, "probe", probe_of(o, r, text, sizeof text), "passes",
-        fit_carry_names(pool->passes, NULL), "plans", fit_carry_names(pool->plans, NULL),
-        "diagnostics", fit_diagnostics(r), "reward", reward, "counts", counts, "unsupported",
-        unsupported, "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
+        names_of(pool->passes, NULL), "plans", names_of(pool->plans, NULL), "diagnostics",
+        fit_diagnostics(r), "reward", reward, "counts", counts, "unsupported", unsupported,
+        "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
         one_digit_up(certificate), "units", "q", q_units(advantage, sum), "scale",
         reward_units(sum), "edges_entropy", "nats", "edges_perplexity", "perplexity");
     json_auto_t *leaks = fit_leaks_meta(&pool->leaks);
@@ -90,6 +151,6 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     json_decref(r->table->meta);
     r->table->meta = meta;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        if (r->sides[i].carried) { fit_carry_meta(meta, o->incoming, (ckvc_side)i); }
+        if (r->sides[i].carried) { carry_meta(meta, o->incoming, (ckvc_side)i); }
     }
 }

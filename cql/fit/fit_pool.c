@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/fit/fit_match.h"
 #include "cql/fit/head_signature.h"
 #include "cql/fit/prompt_records.h"
 #include "cql/solve/reward.h"
@@ -246,8 +245,7 @@ static void add_stable(fit_pool *pool, const run_pass *p, const char *name) {
 /* One pass, for all sides that take it. */
 static ckvc_status read_pass(fit_pool *pool, const source *s, const run_pass *p, uint32_t number,
                              unsigned sides, ckvc_err *err) {
-    /* A pass of compile is the first one of a calibration of its own, whose plan its shards carry.
-     */
+    /* A pass of compile is the first of a calibration of its own, whose plan its shards carry. */
     char name[sizeof p->name], where[512];
     const bool own_plan = strcmp(p->plan, run_plan_hash(s->run)) != 0;
     snprintf(name, sizeof name, own_plan ? "pass-01-%s" : "%s", own_plan ? p->kind : p->name);

@@ -2,8 +2,7 @@
  * "What one fit may pool").
  *
  * Shards are read one at a time and forgotten. Sources are taken in sorted order and sums are
- * exact, so the order in which they were named never shows. Internal to cql/fit.
- */
+ * exact, so the order in which they were named never shows. Internal to cql/fit. */
 #ifndef CKVC_FIT_POOL_H
 #define CKVC_FIT_POOL_H
 
@@ -52,5 +51,10 @@ typedef struct fit_pool {
 ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_paths,
                           const fit_options *o, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_pool_fini(fit_pool *pool);
+/* Names the first field in which two headers may not be pooled, with both values. The start tables
+ * and, where the side pays one, the penalty are compared too when side >= 0. Scan shards have no
+ * tables: only the model and the window are compared. */
+ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,
+                      const char *b_where, int side, ckvc_err *err) CKVC_MUST_CHECK;
 
 #endif

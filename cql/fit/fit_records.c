@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cql/fit/fit_carry.h"
-#include "cql/fit/fit_match.h"
 #include "cql/fit/fit_meta.h"
 #include "cql/fit/fit_side.h"
 #include "lib/base/memory.h"
@@ -40,6 +38,40 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
     memcpy(t->edges_ppl, h->edges_ppl, (h->n_ppl_bins - 1) * sizeof *t->edges_ppl);
 }
 
+/* The side that a fit has no records of is the incoming table's, with what stands behind it: its
+ * evidence, and its part of META (fit_meta.c). A gate fitted under fitted heads then is one joint
+ * table, whether its two passes were fitted together or one after the other. */
+
+static const char *kind_of(const json_t *meta, const char *object) {
+    const char *kind = json_string_value(json_object_get(json_object_get(meta, object), "kind"));
+    return kind ? kind : "";
+}
+
+/* The incoming table's evidence of `side` is there and in the units of this fit (solver, alpha,
+ * reward). */
+static bool carries(const table_file *in, ckvc_side side, const fit_options *o) {
+    if (!in || !in->has_evidence) { return false; }
+    const json_t *fitted = json_object_get(
+        json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
+    return json_is_true(fitted) &&
+           json_real_value(json_object_get(in->meta, "cql_alpha")) == o->cql_alpha &&
+           strcmp(kind_of(in->meta, "reward"), o->reward == FIT_ADVANTAGE ? "advantage" : "raw") ==
+               0 &&
+           strcmp(kind_of(in->meta, "solver"), o->solver == FIT_EXACT ? "exact" : "adamw") == 0;
+}
+
+static void carry_evidence(table_file *to, const table_file *in, ckvc_side side) {
+    const struct side shape = side_of_table(in->table, side);
+    const size_t n = shape.n_states * shape.actions.n;
+    const table_evidence *from = &in->evidence[side];
+    table_evidence *e = &to->evidence[side];
+    memcpy(e->q, from->q, n * sizeof *e->q);
+    memcpy(e->m, from->m, n * sizeof *e->m);
+    memcpy(e->n, from->n, n * sizeof *e->n);
+    if (from->l) { memcpy(e->l, from->l, n * sizeof *e->l); }
+    if (from->share) { e->share = ckvc_copy(from->share, n, sizeof *e->share); }
+}
+
 static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
     const fit_pool_side *any = pool->sides;
@@ -57,8 +89,8 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
                                                 : from->start.side[i].start,
                            .where = from->where};
         CKVC_TRY(fit_side(&f, &r->sides[i], err));
-        r->sides[i].carried = !r->sides[i].fitted && fit_carries(o->incoming, which, o);
-        if (r->sides[i].carried) { fit_carry_evidence(t, o->incoming, which); }
+        r->sides[i].carried = !r->sides[i].fitted && carries(o->incoming, which, o);
+        if (r->sides[i].carried) { carry_evidence(t, o->incoming, which); }
     }
     return CKVC_OK;
 }

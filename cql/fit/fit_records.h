@@ -2,8 +2,7 @@
  * and leaves the evidence in a table_file (method.md sections 5, 6; formats.md, META).
  *
  * Deterministic: the same records give the same content id, in whatever order and number of shards
- * they come.
- */
+ * they come. */
 #ifndef CKVC_FIT_RECORDS_H
 #define CKVC_FIT_RECORDS_H
 

@@ -34,23 +34,19 @@ static json_t *side_numbers(const fitted_side *s, bool penalty) {
     const decided *d = &s->why;
     const uint64_t *records = d->records;
     const size_t n = d->n_supported;
-    json_t *o = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "fitted",
-                          s->fitted, "prompts", (json_int_t)s->n_prompts, "records",
-                          (json_int_t)s->n_records, "states", (json_int_t)s->n_states, "supported",
-                          (json_int_t)n, "records_per_state_min", (json_int_t)(n ? records[0] : 0),
-                          "records_per_state_median", (json_int_t)(n ? records[n / 2] : 0),
-                          "records_per_state_max", (json_int_t)(n ? records[n - 1] : 0),
-                          "alpha_decided", (json_int_t)d->n_alpha, "changed",
-                          (json_int_t)s->n_changed, "shrunk", (json_int_t)s->n_shrunk);
+    json_t *o = json_pack("{s:b}", "fitted", s->fitted);
+    JSON_NUMBERS(o, {"prompts", s->n_prompts}, {"records", s->n_records}, {"states", s->n_states},
+                 {"supported", n}, {"records_per_state_min", n ? records[0] : 0},
+                 {"records_per_state_median", n ? records[n / 2] : 0},
+                 {"records_per_state_max", n ? records[n - 1] : 0}, {"alpha_decided", d->n_alpha},
+                 {"changed", s->n_changed}, {"shrunk", s->n_shrunk});
     set_real(o, "alpha_decided_share", n ? (double)d->n_alpha / (double)n : NAN);
     set_real(o, "count_correlation", d->correlation);
     set_real(o, "adamw_distance", s->adamw_distance);
     if (penalty) {
         const decided_split all = decided_sum(d, d->nB);
-        json_object_set_new(o, "by_loss", json_integer((json_int_t)all.by_loss));
-        json_object_set_new(o, "by_penalty",
-                            json_integer((json_int_t)(all.supported - all.by_loss)));
-        json_object_set_new(o, "flat_loss", json_integer((json_int_t)all.flat));
+        JSON_NUMBERS(o, {"by_loss", all.by_loss}, {"by_penalty", all.supported - all.by_loss},
+                     {"flat_loss", all.flat});
     }
     return o;
 }
@@ -70,11 +66,10 @@ static json_t *split_json(const double *budgets, const decided *d) {
     json_t *list = json_array();
     for (size_t b = 0; b < d->nB; ++b) {
         const decided_split s = decided_sum(d, b);
-        json_array_append_new(list, json_pack("{s:f, s:I, s:I, s:I, s:I}", "budget", budgets[b],
-                                              "supported", (json_int_t)s.supported, "by_loss",
-                                              (json_int_t)s.by_loss, "by_penalty",
-                                              (json_int_t)(s.supported - s.by_loss), "flat_loss",
-                                              (json_int_t)s.flat));
+        json_array_append_new(list, JSON_NUMBERS(json_pack("{s:f}", "budget", budgets[b]),
+                                                 {"supported", s.supported}, {"by_loss", s.by_loss},
+                                                 {"by_penalty", s.supported - s.by_loss},
+                                                 {"flat_loss", s.flat}));
     }
     return list;
 }
@@ -91,13 +86,11 @@ json_t *fit_describe(const fit_result *r) {
             json_object_set_new(of, "by_budget", split_json(r->table->table->budgets, &s->why));
         }
     }
-    json_object_update_new(o, json_pack("{s:I, s:I, s:I, s:I, s:O?, s:O?, s:O?}", "replicates",
-                                        (json_int_t)r->n_replicates, "heldout_prompts",
-                                        (json_int_t)r->n_heldout, "filtered_prompts",
-                                        (json_int_t)r->n_filtered, "duplicate_prompts",
-                                        (json_int_t)r->n_duplicates, "solver",
-                                        json_object_get(r->table->meta, "solver"), "reward",
-                                        json_object_get(r->table->meta, "reward"), "unsupported",
-                                        json_object_get(r->table->meta, "unsupported")));
-    return o;
+    static const char *const of_meta[] = {"solver", "reward", "unsupported"};
+    for (int i = 0; i < 3; ++i) {
+        json_object_set(o, of_meta[i], json_object_get(r->table->meta, of_meta[i]));
+    }
+    return JSON_NUMBERS(o, {"replicates", r->n_replicates}, {"heldout_prompts", r->n_heldout},
+                        {"filtered_prompts", r->n_filtered},
+                        {"duplicate_prompts", r->n_duplicates});
 }

@@ -26,17 +26,15 @@ typedef struct fit_options {
     fit_reward reward;
     fit_unsupported unsupported;
     int pass; /* of every run; 0: the last complete one of each side */
-    const char *const
-        *splits; /* only prompts of these splits; none: all. Held-out prompts never enter. */
+    /* Only prompts of these; none: of all splits. Held-out prompts never enter. */
+    const char *const *splits;
     size_t n_splits;
-    const char *label; /* NULL: the model's name */
-    uint32_t
-        replicates; /* 0: no resampling. With CQL_RESAMPLE_BOOTSTRAP the table gets its shares. */
+    const char *label;   /* NULL: the model's name */
+    uint32_t replicates; /* 0: no resampling; of a bootstrap the table gets the shares */
     cql_resample resample;
-    bool shrink;       /* what the bootstrap does not show to be better becomes side_neutral,
-                          unlogged the incoming one */
-    uint64_t seed;     /* of the resampling and of AdamW's order */
-    size_t memory_max; /* bytes for statistics */
+    bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
+    uint64_t seed; /* of the resampling and of AdamW's order */
+    size_t memory_max;              /* bytes for statistics */
     const table_file *incoming;     /* NULL: the shards' start tables */
     const char *probe;              /* META's probe; NULL: by the sides that were fitted */
     const leak_record *leak_checks; /* of manifests, beside those that runs hold; borrowed */
@@ -47,7 +45,7 @@ fit_options fit_defaults(void);
 /* What a fit found out about one side. */
 typedef struct fitted_side {
     bool fitted;  /* had records; otherwise the side is the incoming table's */
-    bool carried; /* it is, with its evidence (fit_carry.h) */
+    bool carried; /* it is, with its evidence (fit_records.c) */
     uint64_t n_records, n_prompts;
     size_t n_states;
     double scale;          /* rewards were divided by it */

@@ -39,8 +39,7 @@ struct cql_counts {
     uint64_t *last;    /* [S] serial number of the last of them */
 };
 
-/* x * 2^bits towards zero, of |x| < 2^(127 - bits): what a cast does, without its call per value.
- */
+/* x * 2^bits towards zero, of |x| < 2^(127 - bits): a cast without its call per value. */
 static inline fixed to_fixed(double x, int bits) {
     __extension__ typedef unsigned __int128 magnitude;
     uint64_t u;

@@ -3,8 +3,7 @@
  *
  * One streaming pass: cql_counts_prompt names the prompt, cql_counts_add gives its records. Sums
  * are exact integers in fixed point (2^-76 a unit, squares 2^-66), so the order of prompts, shards
- * and files never shows in a result. An object belongs to one thread while it is filled.
- */
+ * and files never shows in a result. An object belongs to one thread while it is filled. */
 #ifndef CKVC_CQL_COUNTS_H
 #define CKVC_CQL_COUNTS_H
 
@@ -15,8 +14,7 @@
 #include "cql/solve/resampled.h"
 #include "lib/base/status.h"
 
-/* Nats per token; larger magnitudes are no difference of losses and would not fit the fixed point.
- */
+/* Nats per token; larger ones are no difference of losses and would not fit the fixed point. */
 #define CQL_MAX_REWARD 16384.0
 
 typedef struct cql_counts cql_counts;

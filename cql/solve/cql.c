@@ -7,8 +7,7 @@
  * which leaves one unknown: z, the root of f(z) = sum_a pi_a omega(x_a) - alpha, decreasing and
  * convex. As |f''/f'| <= 1 and |f'''/f'| <= 1 everywhere (omega'' / omega' = 1 / (1 + w)^2,
  * omega''' / omega' = (1 - 2 w) / (1 + w)^4), Halley's step turns a small error e into one below
- * e^3 / 2 in any state. The bracket holds far steps.
- */
+ * e^3 / 2 in any state. The bracket holds far steps. */
 #include "cql/solve/cql.h"
 
 #include <assert.h>

@@ -4,8 +4,7 @@
  *   min_Q  alpha * ( logsumexp_a Q(s,a) - sum_a pi_a Q(s,a) )
  *          + 1/2 sum_a pi_a (Q(s,a) - rbar_a)^2 + const,         pi_a = n_a / n
  *
- * Plain arrays in, plain arrays out; no state of its own; safe from any thread.
- */
+ * Plain arrays in, plain arrays out; no state of its own; safe from any thread. */
 #ifndef CKVC_CQL_H
 #define CKVC_CQL_H
 

@@ -3,8 +3,7 @@
  *
  * A block is what one prompt logged in one state: per action the number of records and their sum.
  * Under balanced logging that is the whole grid once. Filled in one pass by one thread (create,
- * then per prompt cql_logged_prompt and its records, then cql_logged_finish); read by any.
- */
+ * then per prompt cql_logged_prompt and its records, then cql_logged_finish); read by any. */
 #ifndef CKVC_CQL_LOGGED_H
 #define CKVC_CQL_LOGGED_H
 

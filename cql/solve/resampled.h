@@ -1,8 +1,7 @@
 /* Resampling over prompts: how sure a choice is that was made from a sample of them.
  *
  * A replicate weighs every prompt anew; the weights come from (seed, prompt id, kind) alone, so two
- * stores of the same records (counts.h, logged.h) give the same replicates.
- */
+ * stores of the same records (counts.h, logged.h) give the same replicates. */
 #ifndef CKVC_CQL_RESAMPLED_H
 #define CKVC_CQL_RESAMPLED_H
 

@@ -12,8 +12,7 @@
  * The first continuation token is predicted by the last prompt token, before compression matters:
  * its loss is the same in both means and cancels, but it counts in C. Head side: lambda = 0. Gate
  * side: lambda = beta_bud / T, I[l] the candidates before the clamp. r - r0, with r0 the baseline's
- * reward on the same side (and layer, for the gate's penalty), is the advantage.
- */
+ * reward on the same side (and layer, for the gate's penalty), is the advantage. */
 #ifndef CKVC_REWARD_H
 #define CKVC_REWARD_H
 

@@ -3,8 +3,7 @@
  *
  * J. A. Hartigan, P. M. Hartigan: The Dip Test of Unimodality, Annals of Statistics 13 (1985)
  * 70-84. Sarle's coefficient with the small sample corrections of SAS/STAT (PROC CLUSTER), as in
- * Pfister et al., Frontiers in Psychology 4 (2013) 700.
- */
+ * Pfister et al., Frontiers in Psychology 4 (2013) 700. */
 #ifndef CKVC_BIMODALITY_H
 #define CKVC_BIMODALITY_H
 

@@ -1,6 +1,5 @@
 /* What decided the choices of one side: the rewards' means, the conservative term, or the penalty.
- * Computed here alone, for a fit and for a table that is read. Plain arrays.
- */
+ * Computed here alone, for a fit and for a table that is read. Plain arrays. */
 #ifndef CKVC_CQL_DECIDED_H
 #define CKVC_CQL_DECIDED_H
 

@@ -3,8 +3,7 @@
  *
  * Sets of one utility order are its beginnings, so two thresholds keep different sets exactly when
  * they keep different numbers, and the lowest and the highest threshold of a grid differ when any
- * two do.
- */
+ * two do. */
 #ifndef CQL_GATE_BINDING_H
 #define CQL_GATE_BINDING_H
 

@@ -18,8 +18,7 @@ typedef struct partial_columns {
 
 typedef struct partial_result {
     double r; /* NaN: undefined */
-    /* percentiles 2.5 and 97.5 of r over resampled rows; NaN when fewer than half of them define it
-     */
+    /* percentiles 2.5 and 97.5 of r over resampled rows; NaN when fewer than half define it */
     double lo, hi;
     size_t n_controls; /* that say something: not a constant one, nor one that others give */
 } partial_result;

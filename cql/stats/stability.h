@@ -3,8 +3,7 @@
  *
  * A table of one side is [L*X][nB] states with one entry each; states without records keep the
  * incoming action, as in a fit. All subsets are drawn from (seed, number of the repeat); the same
- * arguments give the same bits. CKVC_E_BUG when the solver fails.
- */
+ * arguments give the same bits. CKVC_E_BUG when the solver fails. */
 #ifndef CKVC_CQL_STABILITY_H
 #define CKVC_CQL_STABILITY_H
 

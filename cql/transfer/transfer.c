@@ -3,8 +3,7 @@
  * Target i of m lies at i/(m-1) * (n-1) on a source axis of n: between floor(that) and its
  * successor, with weights that are integers over m-1. A single target takes every source with
  * weight 1 over n; a single source repeats. Two axes multiply, so a value is one integer over D1 *
- * D2, rounded once, exact halves down.
- */
+ * D2, rounded once, exact halves down. */
 #include "cql/transfer/transfer.h"
 
 #include <assert.h>

@@ -7,8 +7,7 @@
 
 #include "lib/base/status.h"
 
-/* Per head: spread of rho over t, window attention on the window, entropy of the window attention.
- */
+/* Per head: spread of rho over t, window attention on the window, its entropy. */
 enum { TRANSFER_STATS = 3 };
 
 /* source [L][G] action indices -> target [L2][G2], bilinear at relative positions, one rounding at
@@ -31,8 +30,7 @@ double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index, co
  * layer) source layers it lies between, the target heads are assigned to heads of that layer at the
  * least total squared distance of z-scores (over the heads of their own layer; a statistic without
  * spread counts 0). G2 <= G: to different heads. G2 > G: every source head may be taken ceil(G2/G)
- * times. signature [L][G][3], signature2 [L2][G2][3]; the extents of p are given, the rest is made.
- */
+ * times. signature [L][G][3], signature2 [L2][G2][3]; p's extents are given, the rest is made. */
 typedef struct transfer_pairing {
     uint32_t L, G, L2, G2;
     uint32_t *head; /* [steps][G2] of the source layer, by (target layer, source layer) */

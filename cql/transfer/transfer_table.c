@@ -26,7 +26,7 @@ typedef struct mapping {
     table_file *out;
 } mapping;
 
-static const char *heads_name(transfer_heads_kind kind) {
+const char *transfer_heads_name(transfer_heads_kind kind) {
     static const char *const names[] = {"index", "rank", "signature"};
     return names[kind];
 }
@@ -70,7 +70,7 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
     }
     CKVC_FAIL_IF(o->heads != TRANSFER_INDEX && !o->scan, err, CKVC_E_USAGE,
                  "--heads %s needs --scan RUN: the statistics of the target's heads",
-                 heads_name(o->heads));
+                 transfer_heads_name(o->heads));
     CKVC_FAIL_IF(o->heads == TRANSFER_SIGNATURE && !own, err, CKVC_E_MISMATCH,
                  "%s: has no statistics of its own heads (hSIG), which a fit takes from "
                  "its runs' scans; --heads index or rank",
@@ -223,7 +223,7 @@ static void describe_transfer(mapping *m) {
         "source_model", json_object_get(m->from->meta, "model_name"), "target_fingerprint",
         fingerprint, "target_model", to->model_name, "source_shape", (json_int_t)s->n_layers,
         (json_int_t)s->n_heads, "target_shape", (json_int_t)to->n_layers, (json_int_t)to->n_heads,
-        "layers", "relative-depth", "heads", heads_name(m->o->heads), "edges",
+        "layers", "relative-depth", "heads", transfer_heads_name(m->o->heads), "edges",
         m->o->scan ? "target-scan-quantiles" : "source", "rounding", "action-index-half-down");
     if (m->o->scan) {
         json_object_set_new(out->xfer, "scan", json_string(run_plan_hash(m->o->scan)));

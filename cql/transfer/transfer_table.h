@@ -14,6 +14,7 @@ typedef enum transfer_heads_kind {
     TRANSFER_RANK,
     TRANSFER_SIGNATURE
 } transfer_heads_kind;
+const char *transfer_heads_name(transfer_heads_kind kind); /* "index", ... */
 
 typedef struct transfer_target {
     uint32_t n_layers, n_heads, n_query_heads; /* heads of the table's head axis; query heads */

@@ -140,3 +140,12 @@ bool ckvc_json_get_count(const json_t *o, const char *key, uint64_t most, uint64
     *out = (uint64_t)json_integer_value(v);
     return true;
 }
+
+json_t *ckvc_json_set_numbers(json_t *o, const ckvc_json_number *numbers) {
+    for (const ckvc_json_number *n = numbers; n->key; n++) {
+        const double v = n->value;
+        const bool whole = fabs(v) < 9e15 && v == floor(v);
+        json_object_set_new(o, n->key, whole ? json_integer((json_int_t)v) : ckvc_json_real(v));
+    }
+    return o;
+}

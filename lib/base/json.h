@@ -32,6 +32,15 @@ json_t *ckvc_json_real(double v);
  * business). New reference. */
 json_t *ckvc_json_reals(const double *v, size_t n);
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n);
+/* Sets numbers, null where one is not finite; a whole one is printed as such. Returns o:
+ * JSON_NUMBERS(json_object(), {"prompts", n}, {"seconds", s}) */
+typedef struct ckvc_json_number {
+    const char *key;
+    double value;
+} ckvc_json_number;
+json_t *ckvc_json_set_numbers(json_t *o, const ckvc_json_number *numbers);
+#define JSON_NUMBERS(o, ...)                                                                       \
+    ckvc_json_set_numbers(o, (const ckvc_json_number[]){__VA_ARGS__, {NULL, 0}})
 
 /* Rules that readers share. A whole number of 0 to `most`; so many lower-case hexadecimal digits
  * and nothing else; a number that is finite. False also of NULL. */

@@ -73,11 +73,11 @@ static void the_best_round_goes_out(void **state) {
 static void probes_have_names_and_sides(void **state) {
     (void)state;
     ckvc_side sides[CKVC_SIDE_COUNT];
+    char names[256] = "";
     for (int p = 0; p < PROBE_COUNT; p++) {
-        assert_int_equal(probe_named(probe_name((probe_kind)p)), p);
-        assert_non_null(strstr(PROBE_NAMES, probe_name((probe_kind)p)));
+        strcat(strcat(names, p ? "|" : ""), probe_name((probe_kind)p));
     }
-    assert_int_equal(probe_named("jiont"), PROBE_COUNT);
+    assert_string_equal(names, PROBE_NAMES);
     assert_int_equal(probe_sides(PROBE_JOINT, sides), 2);
     assert_true(sides[0] == CKVC_SIDE_HEAD && sides[1] == CKVC_SIDE_GATE);
     assert_int_equal(probe_sides(PROBE_HEAD_ONLY, sides), 1);
