@@ -34,12 +34,12 @@ static ckvc_status measure_error(const inputs_options *o, bench_job *j, const be
     const bench_error_options options = {.window = o->setting.window,
                                          .budget = b->budget,
                                          .variants = b->variants,
-                                         .memory = (size_t)o->memory / 2,
+                                         .memory = o->memory / 2,
                                          .seed = b->seed};
     bench_error error;
     CKVC_TRY(backend_create(o->backend, BE_COMPUTE_F32, j->e.pool, &j->reference_be, err));
-    j->reference_be->ops->weight_limit(
-        j->reference_be, (o->memory > 0 ? (size_t)o->memory : memory_plan_default()) / 2);
+    j->reference_be->ops->weight_limit(j->reference_be,
+                                       (o->memory > 0 ? o->memory : memory_plan_default()) / 2);
     CKVC_TRY(inputs_load_model(o->model, j->reference_be, &j->reference, err));
     const calibrate_inputs inputs[2] = {
         {.model = j->reference, .backend = j->reference_be, .prompts = prompts},
@@ -98,7 +98,7 @@ static ckvc_status bench(const verb_call *call, ckvc_err *err) {
                        .budget = budgets[0],
                        .variants = n_variants,
                        .repeats = (int)c->repeats,
-                       .memory = (size_t)c->inputs.memory,
+                       .memory = c->inputs.memory,
                        .sample = c->sample,
                        .seed = c->inputs.setting.seed,
                        .scratch_dir = c->scratch,

@@ -19,8 +19,8 @@ static ckvc_status print_counts_json(const run_setup_options *c, const run_setup
                  {"records_at_baseline", n->actions_equal}, {"seconds", n->seconds},
                  {"rollouts_per_second", rollout_rate(n)});
     json_object_set_new(o, "gate", gate);
-    if (c->until_stable > 0) { json_object_set_new(o, "stable", json_boolean(n->stable)); }
-    if (c->until_stable > 0 && isfinite(n->reliability)) {
+    if (c->log.until_stable > 0) { json_object_set_new(o, "stable", json_boolean(n->stable)); }
+    if (c->log.until_stable > 0 && isfinite(n->reliability)) {
         json_object_set_new(o, "reliability", json_real(n->reliability));
     }
     json_object_set_new(o, "memo", savings_json(j->options.savings));
@@ -35,9 +35,10 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer rates = {0};
     savings_text(j->options.savings, &rates);
     fwrite(rates.data, 1, rates.size, stderr);
-    if (c->until_stable > 0) {
+    if (c->log.until_stable > 0) {
         say("%s: split-half reliability of the head weights %.3f; --until-stable %g %s\n", pass,
-            n->reliability, c->until_stable, n->stable ? "ended the pass here" : "was not reached");
+            n->reliability, c->log.until_stable,
+            n->stable ? "ended the pass here" : "was not reached");
     }
     char rate[32] = "", equal[64] = "";
     if (n->rollouts > 0) { snprintf(rate, sizeof rate, " (%.1f/s)", rollout_rate(n)); }
@@ -48,7 +49,7 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
     say("%s: %u prompts now, %u before, %u skipped; %llu rollouts%s, %llu records%s\n", pass,
         n->prompts, n->resumed, n->skipped, (unsigned long long)n->rollouts, rate,
         (unsigned long long)n->records, equal);
-    if (c->check_rollouts > 0) {
+    if (c->log.check_rollouts > 0) {
         say("checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
     }
     CKVC_TRY(gate_say(j->run, pass, stderr, NULL, err));
@@ -86,7 +87,7 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
     j.plan.verb = "calibrate";
-    USAGE_IF(c->until_stable > 0 && strcmp(c->side, "gate") == 0,
+    USAGE_IF(c->log.until_stable > 0 && strcmp(c->side, "gate") == 0,
              "--until-stable looks at the head table: it goes with --side head or both");
     CKVC_TRY(run_setup_open_start(c, &j, err));
     USAGE_IF(run_setup_table(&j)->op == CKVC_OPERATOR_NO_THRESHOLD &&
@@ -135,8 +136,8 @@ static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
                                      OPT_ROWS(opts_log),
                                      OPT_ROWS(opts_actions),
                                      OPT_TITLE("the fit to come, which --until-stable judges by"),
-                                     OPT_CQL_ALPHA(cql_alpha),
-                                     OPT_REWARD(reward),
+                                     OPT_CQL_ALPHA(log.until_cql_alpha),
+                                     OPT_REWARD(log.until_reward),
                                      OPT_ROWS(opts_run),
                                      OPT_ROWS(opts_dry_run),
                                      {0}};

@@ -10,7 +10,7 @@
 
 typedef struct compile_cli {
     run_setup_options setup;
-    fit_choices fit;
+    fit_options fit;
     probe_kind probe;
     int64_t rounds;
 } compile_cli;
@@ -164,9 +164,9 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
-        USAGE_IF(opts_given("behaviour") && c->setup.behaviour != BEHAVIOUR_EPSILON_GREEDY,
+        USAGE_IF(opts_given("behaviour") && c->setup.log.behaviour != BEHAVIOUR_EPSILON_GREEDY,
                  "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
-        c->setup.behaviour = BEHAVIOUR_EPSILON_GREEDY;
+        c->setup.log.behaviour = BEHAVIOUR_EPSILON_GREEDY;
     }
     if (probe == PROBE_NO_UTILITY || probe == PROBE_NO_THRESHOLD || probe == PROBE_MEAN_POOL) {
         setting_set_name(setting_of_option("operator"), ' ', &c->setup.inputs.setting, name);
@@ -180,7 +180,8 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
                  "--bin-edges out");
         c->setup.bin_edges = EDGES_UNIFORM;
     }
-    USAGE_IF((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) && c->setup.until_stable > 0,
+    USAGE_IF((probe == PROBE_GATE_ONLY || probe == PROBE_GRID_SEARCH) &&
+                 c->setup.log.until_stable > 0,
              "--until-stable looks at a head table as it is logged; --probe %s logs none", name);
     return CKVC_OK;
 }
@@ -244,8 +245,8 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     const probe_kind probe = c->probe;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
     CKVC_TRY(check_probe(c, err));
-    c->setup.cql_alpha = c->fit.cql_alpha;
-    c->setup.reward = c->fit.reward;
+    c->setup.log.until_cql_alpha = c->fit.cql_alpha;
+    c->setup.log.until_reward = c->fit.reward;
     CKVC_TRY(run_setup_open(&c->setup, &j, err));
     CKVC_TRY(run_setup_open_start(&c->setup, &j, err));
     const ckvc_operator op = run_setup_table(&j)->op, wanted = c->setup.inputs.setting.op;
@@ -254,15 +255,15 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     if (c->setup.dry_run) { return print_dry_run(c, &j, err); }
     ckvc_side sides[CKVC_SIDE_COUNT];
     log_sides(&j, sides, probe_sides(probe, sides));
-    fit_options fit = fit_options_of(&c->fit);
-    fit.seed = c->setup.inputs.setting.seed;
-    if (c->setup.inputs.memory > 0) { fit.memory_max = (size_t)c->setup.inputs.memory; }
+    const size_t memory = c->setup.inputs.memory;
+    c->fit.seed = c->setup.inputs.setting.seed;
+    c->fit.memory_max = memory > 0 ? memory : fit_defaults().memory_max;
     const compile_options o = {.probe = probe,
                                .rounds = (uint32_t)c->rounds,
                                .plan = &j.plan,
                                .start = run_setup_table(&j),
                                .tables = j.tables,
-                               .fit = &fit,
+                               .fit = &c->fit,
                                .on_pass = on_pass,
                                .on_round = on_round,
                                .ctx = c};

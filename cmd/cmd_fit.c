@@ -9,10 +9,10 @@
 #include "lib/base/files.h"
 
 typedef struct fit_cli {
-    fit_choices choices;
+    fit_options fit;
     const char *out, *tables;
     opt_list split, leak_checks;
-    int64_t pass, seed, memory;
+    int64_t pass;
     bool no_prov, force, json, quiet;
 } fit_cli;
 
@@ -75,7 +75,7 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
             "rewards)\n",
             s->adamw_distance);
     }
-    if (c->choices.shrink) {
+    if (c->fit.shrink) {
         say("  %zu choices taken back: not better than the neutral action beyond chance\n",
             s->n_shrunk);
     }
@@ -123,12 +123,10 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     for (; checks.n < c->leak_checks.n; checks.n++) {
         CKVC_TRY(leak_record_read(c->leak_checks.items[checks.n], &checks.items[checks.n], err));
     }
-    fit_options o = fit_options_of(&c->choices);
+    fit_options o = c->fit;
     o.pass = (int)c->pass;
     o.splits = c->split.items;
     o.n_splits = c->split.n;
-    o.seed = (uint64_t)c->seed;
-    o.memory_max = (size_t)c->memory;
     o.incoming = incoming;
     o.leak_checks = checks.items;
     o.n_leak_checks = checks.n;
@@ -154,10 +152,10 @@ static const opt rows[] = {
     OPT_FLAG("no-prov", no_prov,
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out"),
-    OPT_GROUP(opts_fit, choices),
-    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
+    OPT_GROUP(opts_fit, fit),
+    OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
             .preset = "1"),
-    OPT_SIZE("memory", memory, "limit for statistics and replicates", .preset = "4G"),
+    OPT_SIZE("memory", fit.memory_max, "limit for statistics and replicates", .preset = "4G"),
     OPT_TITLE("talk"),
     OPT_FLAG("json", json, "diagnostics as one JSON object on stdout"),
     OPT_FLAG("quiet", quiet, "say nothing but warnings and errors", .letter = 'q'),

@@ -10,9 +10,8 @@
 /* ---- build ---- */
 
 typedef struct build_cli {
-    const char *model, *out, *source, *retrieval_source, *rest;
-    int64_t prompts, min_length, max_length, continuation, seed;
-    double retrieval;
+    build_options build; /* without what is opened */
+    const char *model, *out, *source;
     bool force, json;
     opt_list shares;
 } build_cli;
@@ -112,14 +111,10 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     const build_cli *c = call->options;
     const int64_t unit = c->model ? 1 : 4;
     CKVC_AUTO(build_job_fini) build_job j = {0};
-    build_options o = {.prompts = c->prompts,
-                       .min_length = c->min_length ? c->min_length : 320 * unit,
-                       .max_length = c->max_length ? c->max_length : 448 * unit,
-                       .continuation = c->continuation >= 0 ? c->continuation : 128 * unit,
-                       .retrieval = c->retrieval,
-                       .retrieval_source = c->retrieval_source,
-                       .split_rest = c->rest,
-                       .seed = (uint64_t)c->seed};
+    build_options o = c->build;
+    if (o.min_length == 0) { o.min_length = 320 * unit; }
+    if (o.max_length == 0) { o.max_length = 448 * unit; }
+    if (o.continuation < 0) { o.continuation = 128 * unit; }
     USAGE_IF(call->n == 0, "no PATH to take text from; see --help");
     USAGE_IF(!c->out, "--out FILE is needed");
     USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
@@ -144,26 +139,27 @@ static const opt build_rows[] = {
     OPT_OUTPUT("out", out, "FILE", "manifest to write", .letter = 'o'),
     OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own",
              .preset = "text"),
-    OPT_INT("prompts", prompts, "N", 1, 1000000, "how many, retrieval included", .letter = 'n',
-            .preset = "100"),
-    OPT_DOUBLE("retrieval", retrieval, "SHARE", 0, 1,
+    OPT_INT("prompts", build.prompts, "N", 1, 1000000, "how many, retrieval included",
+            .letter = 'n', .preset = "100"),
+    OPT_DOUBLE("retrieval", build.retrieval, "SHARE", 0, 1,
                "of the prompts that ask for facts hidden in the text"),
-    OPT_TEXT("retrieval-source", retrieval_source, "NAME", "source of those",
+    OPT_TEXT("retrieval-source", build.retrieval_source, "NAME", "source of those",
              .preset = "retrieval"),
     OPT_TITLE("lengths"),
     OPT_INPUT("model", model, "DIR",
               "count its tokenizer's tokens (BOS included); without: characters", .letter = 'm'),
-    OPT_INT("min-length", min_length, "N", 0, 1 << 24,
+    OPT_INT("min-length", build.min_length, "N", 0, 1 << 24,
             "shortest prompt; 0: 320 tokens, 1280 characters"),
-    OPT_INT("max-length", max_length, "N", 0, 1 << 24,
+    OPT_INT("max-length", build.max_length, "N", 0, 1 << 24,
             "longest prompt; 0: 448 tokens, 1792 characters"),
-    OPT_INT("continuation", continuation, "N", -1, 1 << 20,
+    OPT_INT("continuation", build.continuation, "N", -1, 1 << 20,
             "at least so much follows each; -1: 128 tokens, 512 characters", .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
              "share of the documents whose prompts get this split"),
-    OPT_TEXT("split-rest", rest, "NAME", "split of the others", .preset = "fit"),
-    OPT_INT("seed", seed, "N", 0, 9007199254740992.0, "of every draw and shuffle", .preset = "1"),
+    OPT_TEXT("split-rest", build.split_rest, "NAME", "split of the others", .preset = "fit"),
+    OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "of every draw and shuffle",
+            .preset = "1"),
     OPT_TITLE("output"),
     OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),
     OPT_FLAG("json", json, "print what was made as JSON"),

@@ -8,28 +8,23 @@
 #include "report/report.h"
 
 ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n, ckvc_err *err) {
-    const report_options o = {.inputs = inputs,
-                              .n_inputs = n,
-                              .scores = c->scores.items,
-                              .n_scores = c->scores.n,
-                              .out = c->out,
-                              .force = c->force,
-                              .layer_bins = (uint32_t)c->layer_bins,
-                              .replicates = (uint32_t)c->bootstrap,
-                              .seed = (uint64_t)c->seed,
-                              .memory_max = (size_t)c->memory};
+    report_options o = c->report;
+    o.inputs = inputs;
+    o.n_inputs = n;
+    o.scores = c->scores.items;
+    o.n_scores = c->scores.n;
     CKVC_AUTO_FREE char *summary = NULL, *numbers = NULL;
     CKVC_TRY(report_write(&o, &summary, &numbers, err));
     if (!c->quiet) {
         fputs(c->json ? numbers : summary, stdout);
-        say("ckvc report: %s/report.html\n", c->out);
+        say("ckvc report: %s/report.html\n", c->report.out);
     }
     return CKVC_OK;
 }
 
 static ckvc_status report(const verb_call *call, ckvc_err *err) {
     const report_cli *c = call->options;
-    USAGE_IF(!c->out, "no --out DIR: where should the page go?");
+    USAGE_IF(!c->report.out, "no --out DIR: where should the page go?");
     USAGE_IF(call->n == 0 && c->scores.n == 0,
              "nothing to report on; give tables, runs or --scores");
     return report_run(c, call->items, call->n, err);
@@ -37,20 +32,20 @@ static ckvc_status report(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF report_cli
 static const opt rows[] = {
-    OPT_OUTPUT("out", out, "DIR",
+    OPT_OUTPUT("out", report.out, "DIR",
                "folder for report.html, report.json and a .svg and .csv per figure", .letter = 'o'),
     OPT_INPUTS("scores", scores, "S.jsonl,...",
                "output of `ckvc score` on held-out prompts: what the tables bring"),
     OPT_TITLE("rank agreement"),
-    OPT_INT("layer-bins", layer_bins, "N", 1, 64, "groups of consecutive layers for Spearman",
-            .preset = "4"),
-    OPT_INT("bootstrap", bootstrap, "R", 0, 10000,
-            "refits from resampled prompts, for intervals; needs the tables' runs; 0: none",
-            .preset = "1000"),
-    OPT_INT("seed", seed, "N", 0, 9e15, "of the resampling", .preset = "1"),
-    OPT_SIZE("memory", memory, "for the refits' counts", .preset = "1G"),
+    OPT_COUNT("layer-bins", report.layer_bins, "N", 1, 64,
+              "groups of consecutive layers for Spearman", .preset = "4"),
+    OPT_COUNT("bootstrap", report.replicates, "R", 0, 10000,
+              "refits from resampled prompts, for intervals; needs the tables' runs; 0: none",
+              .preset = "1000"),
+    OPT_INT("seed", report.seed, "N", 0, 9e15, "of the resampling", .preset = "1"),
+    OPT_SIZE("memory", report.memory_max, "for the refits' counts", .preset = "1G"),
     OPT_TITLE("output"),
-    OPT_FLAG("force", force, "replace an earlier report in DIR"),
+    OPT_FLAG("force", report.force, "replace an earlier report in DIR"),
     OPT_FLAG("json", json, "print report.json instead of the verdict"),
     OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
     {0}};

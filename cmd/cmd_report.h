@@ -3,13 +3,12 @@
 #define CKVC_CMD_REPORT_H
 
 #include "cmd/common/options.h"
-#include "lib/base/status.h"
+#include "report/load/report_options.h"
 
 typedef struct report_cli {
-    const char *out;
+    report_options report; /* without the lists of files */
     opt_list scores;
-    int64_t layer_bins, bootstrap, seed, memory;
-    bool force, quiet, json;
+    bool quiet, json;
 } report_cli;
 
 /* inputs [n]: tables and runs. */

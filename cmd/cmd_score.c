@@ -1,7 +1,6 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
 #include "cmd/cmd_score.h"
 
-#include "calib/score/score.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
@@ -156,8 +155,8 @@ static ckvc_status stopped_for_good(const score_cli *c, const ckvc_buffer *lines
 ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_AUTO(job_fini) score_job j = {0};
     USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
-    if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
-    if (c->vectors) { CKVC_TRY(ckvc_publish_check(c->vectors, c->force, err)); }
+    if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->score.force, err)); }
+    if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     CKVC_TRY(read_tables(c, &j, err));
@@ -169,23 +168,18 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     const size_t per_prompt = j.n_policies * j.n_budgets;
     j.summary = ckvc_calloc(per_prompt, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
-    score_options o = {.policies = j.policies,
-                       .n_policies = j.n_policies,
-                       .setting = c->inputs.setting,
-                       .nearest_budget = c->nearest_budget,
-                       .sets = c->sets,
-                       .attention_error = c->attention_error,
-                       .utilities = c->utilities,
-                       .vectors = c->vectors,
-                       .force = c->force,
-                       .quiet = c->inputs.quiet};
+    score_options o = c->score;
+    o.policies = j.policies;
+    o.n_policies = j.n_policies;
+    o.setting = c->inputs.setting;
+    o.quiet = c->inputs.quiet;
     o.setting.budgets = (setting_list){j.budgets, j.n_budgets};
     o.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     if (c->own_command && c->out) {
         json_auto_t *settings = settings_of(c, &j);
         j.checkpoint = (score_checkpoint){
-            .out = c->out, .per_prompt = per_prompt, .resume = c->resume, .force = c->force};
+            .out = c->out, .per_prompt = per_prompt, .resume = c->resume, .force = c->score.force};
         CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, &lines, err));
         o.n_done = j.checkpoint.n_done;
         o.keep = score_checkpoint_keep;
@@ -199,7 +193,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (st == CKVC_E_STOPPED && !kept) { return stopped_for_good(c, &lines, &why, err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     if (c->out) {
-        CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
+        CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->score.force, err));
         score_checkpoint_remove(&j.checkpoint);
     } else {
         fwrite(lines.data, 1, lines.size, stdout);
@@ -232,16 +226,17 @@ static const opt rows[] = {
              "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
              .preset = "512"),
     OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_FLAG("nearest-budget", nearest_budget, "a table without a budget's block uses its nearest"),
+    OPT_FLAG("nearest-budget", score.nearest_budget,
+             "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),
     OPT_OUTPUT("out", out, "S.jsonl", "file to write; default: standard output", .letter = 'o'),
-    OPT_FLAG("sets", sets, "print the kept positions of every layer"),
-    OPT_FLAG("attention-error", attention_error,
+    OPT_FLAG("sets", score.sets, "print the kept positions of every layer"),
+    OPT_FLAG("attention-error", score.attention_error,
              "measure the attention that is left out, per layer, and its bound"),
-    OPT_FLAG("utilities", utilities,
+    OPT_FLAG("utilities", score.utilities,
              "quantiles of the utility scores by head, on each prompt's first line"),
-    OPT_OUTPUT("vectors", vectors, "FILE.h5", "write alpha and rho of every prompt"),
-    OPT_FLAG("force", force, "replace existing output"),
+    OPT_OUTPUT("vectors", score.vectors, "FILE.h5", "write alpha and rho of every prompt"),
+    OPT_FLAG("force", score.force, "replace existing output"),
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
     {0}};
 

@@ -2,16 +2,18 @@
 #ifndef CKVC_CMD_SCORE_H
 #define CKVC_CMD_SCORE_H
 
+#include "calib/score/score.h"
 #include "cmd/common/opened_inputs.h"
 
 typedef struct score_cli {
     inputs_options inputs;
-    const char *out, *vectors;
+    score_options score; /* without what is opened */
+    const char *out;
     opt_list tables, policies, budget;
     bool own_command;  /* of `ckvc score`: what is stopped goes on with --resume */
     bool budget_given; /* in place of the first table's */
     const char *layer_budgets;
-    bool sets, attention_error, utilities, nearest_budget, equal_tokens, force, resume;
+    bool equal_tokens, resume;
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;

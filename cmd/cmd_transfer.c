@@ -88,7 +88,7 @@ static ckvc_status write_scores(const transfer_cli *c, const table_file *table, 
     s.tables = (opt_list){{c->out, c->against}, c->against ? 2 : 1};
     s.policies = (opt_list){{"identity", "matched"}, 2};
     s.out = scores;
-    s.force = c->force;
+    s.score.force = c->force;
     return score_run(&s, err);
 }
 
@@ -102,8 +102,8 @@ static ckvc_status write_report(const transfer_cli *c, const table_file *table, 
     if (c->manifest && r.scores.n < sizeof r.scores.items / sizeof *r.scores.items) {
         r.scores.items[r.scores.n++] = scores;
     }
-    r.out = c->report;
-    r.force = c->force;
+    r.report.out = c->report;
+    r.report.force = c->force;
     return report_run(&r, (const char *const[]){c->out, c->against}, c->against ? 2 : 1, err);
 }
 

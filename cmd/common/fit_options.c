@@ -1,7 +1,7 @@
 /* Options of a fit: see fit_options.h. */
 #include "cmd/common/fit_options.h"
 
-#define OPTIONS_OF fit_choices
+#define OPTIONS_OF fit_options
 const opt opts_fit[] = {
     OPT_TITLE("the fit"),
     OPT_CQL_ALPHA(cql_alpha),
@@ -9,22 +9,10 @@ const opt opts_fit[] = {
     OPT_REWARD(reward),
     OPT_ENUM("unsupported", unsupported, "incoming|safest|neighbour",
              "what cells without records get"),
-    OPT_INT("bootstrap", bootstrap, "R", 0, 100000,
-            "refits over resampled prompts; stores each action's share"),
+    OPT_COUNT("bootstrap", replicates, "R", 0, 100000,
+              "refits over resampled prompts; stores each action's share"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
              "action"),
     OPT_TEXT("label", label, "TEXT", "the table's name in reports (default: the model's)"),
     {0}};
-
-fit_options fit_options_of(const fit_choices *c) {
-    fit_options o = fit_defaults();
-    o.cql_alpha = c->cql_alpha;
-    o.solver = c->solver;
-    o.reward = c->reward;
-    o.unsupported = c->unsupported;
-    o.label = c->label;
-    o.replicates = (uint32_t)c->bootstrap;
-    o.shrink = c->shrink;
-    return o;
-}

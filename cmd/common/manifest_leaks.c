@@ -3,7 +3,6 @@
 
 #include "calib/prompt/prompts.h"
 #include "cmd/common/json_text.h"
-#include "corpus/leaks/leak_check.h"
 #include "corpus/leaks/manifest_clean.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -14,13 +13,13 @@ const opt opts_leaks[] = {
     OPT_TITLE("leaks"),
     OPT_INPUTS("against", against, "EVAL.jsonl,...",
                "evaluation files, also .gz: shared spans and near-duplicates"),
-    OPT_DOUBLE("near", near, "J", 0.01, 1,
+    OPT_DOUBLE("near", find.near, "J", 0.01, 1,
                "near-duplicates share this much of their 5-word shingles (Jaccard)",
                .preset = "0.5"),
     OPT_DOUBLE("holdout", holdout, "F", 0, 1,
                "prompts that this draw holds out are not compared, as in calibrate"),
     OPT_INT("seed", seed, "N", 0, 9e15, "of that draw", .preset = "1"),
-    OPT_INT("max-findings", max_findings, "N", 0, 1e6, "findings printed; all are counted",
+    OPT_INT("max-findings", find.max_findings, "N", 0, 1e6, "findings printed; all are counted",
             .preset = "20"),
     OPT_OUTPUT("out", out, "CHECK.json", "record of the check, for --leak-check", .letter = 'o'),
     OPT_OUTPUT("clean", clean, "CLEAN.jsonl",
@@ -148,16 +147,17 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     CKVC_TRY(check_outputs(c, m, err));
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
-        held_out[i] = prompt_is_heldout((uint64_t)c->seed, e->id, c->holdout) ||
+        held_out[i] = prompt_is_heldout(c->seed, e->id, c->holdout) ||
                       (e->split && strcmp(e->split, "heldout") == 0);
     }
-    const leak_options o = {
-        .near = c->near, .tok = tok, .held_out = held_out, .max_findings = (size_t)c->max_findings};
+    leak_options o = c->find;
+    o.tok = tok;
+    o.held_out = held_out;
     const double start = ckvc_now_s();
     CKVC_TRY(leak_check(m, c->against.items, c->against.n, &o, &result, err));
     leak_record *r = &result.record;
     r->holdout = c->holdout;
-    r->seed = (uint64_t)c->seed;
+    r->seed = c->seed;
     say_speed(r, ckvc_now_s() - start);
     if (json) {
         *found = findings_json(c, &result);

@@ -5,14 +5,16 @@
 #include <jansson.h>
 
 #include "cmd/common/options.h"
+#include "corpus/leaks/leak_check.h"
 #include "formats/lines/manifest.h"
 #include "lib/token/tokenizer.h"
 
 typedef struct leaks_cli {
     opt_list against;
     const char *out, *clean;
-    double near, holdout;
-    int64_t seed, max_findings;
+    leak_options find; /* without what is opened */
+    double holdout;
+    uint64_t seed;
     bool force;
 } leaks_cli;
 

@@ -102,8 +102,7 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_
     CKVC_TRY(backend_create(o->backend, compute, e->pool, &e->be, err));
     if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }
     if (e->be->warning[0]) { ckvc_warn("%s", e->be->warning); }
-    e->be->ops->weight_limit(e->be,
-                             o->memory > 0 ? (size_t)o->memory : ckvc_available_memory() / 4 * 3);
+    e->be->ops->weight_limit(e->be, o->memory > 0 ? o->memory : ckvc_available_memory() / 4 * 3);
     return CKVC_OK;
 }
 

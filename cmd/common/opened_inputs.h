@@ -14,7 +14,8 @@
 
 typedef struct inputs_options {
     const char *model, *manifest, *backend;
-    int64_t threads, memory; /* memory in bytes, 0: three quarters of what is free */
+    int64_t threads;
+    size_t memory; /* bytes; 0: three quarters of what is free */
     bool quiet, json;
     /* prompts */
     opt_list split;

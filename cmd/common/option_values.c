@@ -112,6 +112,7 @@ char *opt_value_text(const opt_value *v) {
     case OPT_IS_FLAG: return ckvc_strdup(*(bool *)v->at ? "true" : "false");
     case OPT_IS_INT:
     case OPT_IS_SIZE: return ckvc_format("%lld", (long long)*(int64_t *)v->at);
+    case OPT_IS_COUNT: return ckvc_format("%u", *(unsigned *)v->at);
     case OPT_IS_DOUBLE: return ckvc_format("%.10g", *(double *)v->at);
     case OPT_IS_TEXT:
     case OPT_IS_CHOICE:
@@ -155,7 +156,8 @@ static ckvc_status set_flag(bool *value, const char *text, const char *where, ck
 /* A whole number, a number, or a size. */
 static ckvc_status set_number(const opt *o, void *at, const char *text, const char *where,
                               ckvc_err *err) {
-    const bool whole = o->type == OPT_IS_INT, size = o->type == OPT_IS_SIZE;
+    const bool whole = o->type == OPT_IS_INT || o->type == OPT_IS_COUNT,
+               size = o->type == OPT_IS_SIZE;
     char *end;
     errno = 0;
     const int64_t n = whole ? strtoll(text, &end, 10) : 0;
@@ -175,6 +177,8 @@ static ckvc_status set_number(const opt *o, void *at, const char *text, const ch
              o->min, o->max);
     if (o->type == OPT_IS_DOUBLE) {
         *(double *)at = v;
+    } else if (o->type == OPT_IS_COUNT) {
+        *(unsigned *)at = (unsigned)n;
     } else {
         *(int64_t *)at = whole ? n : (int64_t)v;
     }
@@ -232,6 +236,7 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
     switch (v->o->type) {
     case OPT_IS_FLAG: return set_flag(v->at, text, where, err);
     case OPT_IS_INT:
+    case OPT_IS_COUNT:
     case OPT_IS_DOUBLE:
     case OPT_IS_SIZE: return set_number(v->o, v->at, text, where, err);
     case OPT_IS_SETTING: return set_setting(v->o, v->at, text, where, err);

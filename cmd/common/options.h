@@ -42,6 +42,7 @@ typedef enum opt_type {
     OPT_IS_PRESET, /* another table's built-in values alone: the verb does not offer its options */
     OPT_IS_FLAG,   /* --name, or name = true|false in a config file */
     OPT_IS_INT,    /* min to max */
+    OPT_IS_COUNT,  /* the same, of 32 bits */
     OPT_IS_DOUBLE, /* min to max */
     OPT_IS_SIZE,   /* bytes: 1048576, 512M, 2G */
     OPT_IS_TEXT,
@@ -73,13 +74,13 @@ typedef struct opt {
     int (*preset_of)(void);       /* what finds it out */
 } opt;
 
-#define OPT_AT(member, c_type)                                                                     \
+#define OPT_AT(member, ...)                                                                        \
     (offsetof(OPTIONS_OF, member) +                                                                \
-     0 * sizeof(char[_Generic(((OPTIONS_OF *)0)->member, c_type : 1)]))
+     0 * sizeof(char[_Generic(((OPTIONS_OF *)0)->member, __VA_ARGS__)]))
 #define OPT_ROW(kind, c_type, long_name, member, var, ...)                                         \
     {                                                                                              \
-        .name = long_name, .type = OPT_IS_##kind, .at = OPT_AT(member, c_type), .metavar = var,    \
-        .help = __VA_ARGS__                                                                        \
+        .name = long_name, .type = OPT_IS_##kind, .at = OPT_AT(member, c_type : 1),                \
+        .metavar = var, .help = __VA_ARGS__                                                        \
     }
 #define OPT_TITLE(text)                                                                            \
     { .name = text, .type = OPT_IS_TITLE }
@@ -90,9 +91,14 @@ typedef struct opt {
 #define OPT_PRESETS(table, member)                                                                 \
     { .name = "", .type = OPT_IS_PRESET, .at = offsetof(OPTIONS_OF, member), .group = table }
 #define OPT_FLAG(name, member, ...) OPT_ROW(FLAG, bool, name, member, NULL, __VA_ARGS__)
-#define OPT_SIZE(name, member, ...) OPT_ROW(SIZE, int64_t, name, member, "SIZE", __VA_ARGS__)
+#define OPT_64                                                                                     \
+    int64_t:                                                                                       \
+    1, uint64_t /* signed or not: nothing is above 2^63 */
+#define OPT_SIZE(name, member, ...) OPT_ROW(SIZE, OPT_64, name, member, "SIZE", __VA_ARGS__)
 #define OPT_INT(name, member, var, lo, hi, ...)                                                    \
-    OPT_ROW(INT, int64_t, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
+    OPT_ROW(INT, OPT_64, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
+#define OPT_COUNT(name, member, var, lo, hi, ...)                                                  \
+    OPT_ROW(COUNT, unsigned, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
 #define OPT_DOUBLE(name, member, var, lo, hi, ...)                                                 \
     OPT_ROW(DOUBLE, double, name, member, var, __VA_ARGS__, .min = lo, .max = hi)
 #define OPT_TEXT(name, member, var, ...) OPT_ROW(TEXT, const char *, name, member, var, __VA_ARGS__)

@@ -26,8 +26,8 @@ const opt opts_bins[] = {
     OPT_TITLE("risk bins"),
     OPT_LIST("bins", bins, "E,P", "entropy and perplexity bins", .preset = "20,4"),
     OPT_ENUM("bin-edges", bin_edges, "quantile|uniform", "equal mass or equal steps"),
-    OPT_INT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed",
-            .preset = "8"),
+    OPT_COUNT("min-cell", min_cell, "N", 0, 1e9, "risk cells with fewer prompts are listed",
+              .preset = "8"),
     {0}};
 
 const opt opts_actions[] = {
@@ -41,17 +41,18 @@ const opt opts_actions[] = {
     OPT_SETTING("beta-bud", inputs.setting, "X", 0, 1e6,
                 "the gate pays X/T for each candidate over the budget"),
     OPT_SETTING_NAME("loss-reduction", inputs.setting, "of the continuation's losses, in a reward"),
-    OPT_ENUM("behaviour", behaviour, "balanced|uniform|epsilon-greedy", "which actions are logged"),
+    OPT_ENUM("behaviour", log.behaviour, "balanced|uniform|epsilon-greedy",
+             "which actions are logged"),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per prompt and side",
              .preset = "256"),
-    OPT_ENUM("rollouts", rollouts, "sweep|plain",
+    OPT_ENUM("rollouts", log.rollouts, "sweep|plain",
              "many rollouts at once, or one by one (the same losses)"),
-    OPT_DOUBLE("check-rollouts", check_rollouts, "SHARE", 0, 1,
+    OPT_DOUBLE("check-rollouts", log.check_rollouts, "SHARE", 0, 1,
                "do this share again one by one; exit 1 if they differ"),
     OPT_INPUT("tables", tables, "T.ckvt", "start from this table in place of identity"),
     OPT_INPUT("leak-check", leak_check, "CHECK.json",
               "record of `manifest check --against --out`, kept in run and table"),
-    OPT_DOUBLE("until-stable", until_stable, "RHO", 0, 1,
+    OPT_DOUBLE("until-stable", log.until_stable, "RHO", 0, 1,
                "end a pass of heads when its table's split-half reliability is RHO; 0: never"),
     OPT_ROWS(opts_bins),
     OPT_INPUT("scan", scan, "RUN", "bin edges from another run's scan"),
@@ -59,16 +60,16 @@ const opt opts_actions[] = {
             "log N prompts, drawn evenly over the risk cells; 0: all"),
     {0}};
 
-const opt opts_run[] = {
-    OPT_TITLE("run"),
-    OPT_OUTPUT("out", out, "RUN", "run directory to make", .letter = 'o'),
-    OPT_FLAG("resume", resume, "go on with a run of the same plan"),
-    OPT_INT("shard-prompts", shard_prompts, "N", 1, 1e6, "prompts per shard file", .preset = "16"),
-    OPT_INT("max-failures", max_failures, "N", 0, 1e9,
-            "prompts that may fail (non-finite loss) before the run stops"),
-    OPT_INT("limit-time", limit_time, "S", 0, 1e9,
-            "stop cleanly after S seconds (exit 75); 0: no limit"),
-    {0}};
+const opt opts_run[] = {OPT_TITLE("run"),
+                        OPT_OUTPUT("out", out, "RUN", "run directory to make", .letter = 'o'),
+                        OPT_FLAG("resume", resume, "go on with a run of the same plan"),
+                        OPT_COUNT("shard-prompts", log.shard_prompts, "N", 1, 1e6,
+                                  "prompts per shard file", .preset = "16"),
+                        OPT_INT("max-failures", log.max_failures, "N", 0, 1e9,
+                                "prompts that may fail (non-finite loss) before the run stops"),
+                        OPT_INT("limit-time", limit_time, "S", 0, 1e9,
+                                "stop cleanly after S seconds (exit 75); 0: no limit"),
+                        {0}};
 
 const opt opts_dry_run[] = {
     OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"), {0}};
@@ -92,18 +93,11 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    j->options = (calibrate_options){.setting = c->inputs.setting,
-                                     .shard_prompts = (uint32_t)c->shard_prompts,
-                                     .max_failures = c->max_failures,
-                                     .limit_time_s = (double)c->limit_time,
-                                     .until_stable = c->until_stable,
-                                     .until_cql_alpha = c->cql_alpha,
-                                     .until_reward = c->reward,
-                                     .rollouts = c->rollouts,
-                                     .behaviour = c->behaviour,
-                                     .check_rollouts = c->check_rollouts,
-                                     .memory = (size_t)c->inputs.memory,
-                                     .quiet = c->inputs.quiet};
+    j->options = c->log;
+    j->options.setting = c->inputs.setting;
+    j->options.limit_time_s = (double)c->limit_time;
+    j->options.memory = c->inputs.memory;
+    j->options.quiet = c->inputs.quiet;
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,
@@ -130,7 +124,7 @@ ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_e
         "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity bins, as in 20,4");
     j->plan.n_entropy_bins = (uint32_t)v[0];
     j->plan.n_ppl_bins = (uint32_t)v[1];
-    j->plan.min_cell = (uint32_t)c->min_cell;
+    j->plan.min_cell = c->min_cell;
     j->plan.edges = c->bin_edges;
     return CKVC_OK;
 }
@@ -328,7 +322,7 @@ ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost
                           : 0;
     out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->n_budgets)) +
                        logged * d->rollout_s * (double)d->distinct *
-                           (1 + c->check_rollouts * d->single_s / d->rollout_s)) /
+                           (1 + c->log.check_rollouts * d->single_s / d->rollout_s)) /
                       3600;
     out->records = (double)d->actions * logged;
     out->disk_bytes = out->records * 18 +

@@ -13,15 +13,12 @@
 
 typedef struct run_setup_options {
     inputs_options inputs;
+    calibrate_options log; /* without what is opened */
     const char *out, *side, *tables, *scan, *variants, *layer_budgets, *leak_check;
     edge_kind bin_edges;
-    behaviour_kind behaviour;
-    rollout_way rollouts;
     opt_list budget, bins, head_grid, gate_grid;
-    int64_t shard_prompts, max_failures, min_cell, limit_time, sample;
-    double check_rollouts, until_stable;
-    double cql_alpha; /* these two: the fit that until_stable judges by */
-    fit_reward reward;
+    int64_t limit_time, sample;
+    uint32_t min_cell;
     bool resume, dry_run;
 } run_setup_options;
 
