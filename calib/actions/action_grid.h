@@ -4,8 +4,6 @@
 #define CKVC_ACTION_GRID_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "lib/base/names.h"
 #include "lib/base/status.h"

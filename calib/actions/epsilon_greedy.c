@@ -1,11 +1,7 @@
 /* Online action choice: see epsilon_greedy.h. */
 #include "calib/actions/epsilon_greedy.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/shard/shard_side.h"
-#include "lib/base/memory.h"
 
 typedef struct greedy_side {
     struct side side;

@@ -7,9 +7,6 @@
 #ifndef CKVC_EPSILON_GREEDY_H
 #define CKVC_EPSILON_GREEDY_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "calib/actions/prompt_sets.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/rng.h"

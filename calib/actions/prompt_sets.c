@@ -3,9 +3,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
-
-#include "lib/base/memory.h"
 
 static uint32_t max_actions(const ckvc_table *t) {
     size_t most = 0;

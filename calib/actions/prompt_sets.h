@@ -8,9 +8,6 @@
 #ifndef CKVC_PROMPT_SETS_H
 #define CKVC_PROMPT_SETS_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "formats/setting/setting.h"
 #include "formats/side/side.h"
 #include "lib/base/kept_set.h"

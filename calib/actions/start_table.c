@@ -1,10 +1,7 @@
 /* The start table: see start_table.h. */
 #include "calib/actions/start_table.h"
 
-#include <string.h>
-
 #include "formats/side/side.h"
-#include "lib/base/memory.h"
 
 ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out, ckvc_err *err) {
     action_grid grids[CKVC_SIDE_COUNT];

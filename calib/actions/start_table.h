@@ -3,8 +3,6 @@
 #ifndef CKVC_START_TABLE_H
 #define CKVC_START_TABLE_H
 
-#include <stdint.h>
-
 #include "calib/actions/action_grid.h"
 #include "formats/table/table_file.h"
 #include "lib/base/status.h"

@@ -2,12 +2,9 @@
 #include "calib/actions/variants.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/base/rng.h"
 
 /* Random streams of one prompt (ckvc_rng_init's stage). */

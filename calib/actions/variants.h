@@ -5,10 +5,6 @@
 #ifndef CKVC_VARIANTS_H
 #define CKVC_VARIANTS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "calib/actions/epsilon_greedy.h"
 #include "calib/actions/prompt_sets.h"
 #include "lib/base/names.h"

@@ -3,8 +3,6 @@
 #include "calib/bench/bench.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "calib/actions/start_table.h"
@@ -13,7 +11,6 @@
 #include "calib/rollout/worker.h"
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 

@@ -2,8 +2,6 @@
 #ifndef CKVC_BENCH_H
 #define CKVC_BENCH_H
 
-#include <stdint.h>
-
 #include "lib/base/buffer.h"
 #include "lib/model/model.h"
 

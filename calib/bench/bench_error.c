@@ -2,14 +2,12 @@
 #include "calib/bench/bench_error.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "calib/actions/start_table.h"
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/reward.h"
 #include "formats/side/side.h"
-#include "lib/base/memory.h"
 
 #define CQL_ALPHA 0.75
 

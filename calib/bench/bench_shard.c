@@ -2,10 +2,8 @@
 #include "calib/bench/bench_shard.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "calib/actions/start_table.h"
-#include "lib/base/names.h"
 #include "lib/base/rng.h"
 
 ckvc_status bench_shard_create(uint64_t seed, shard **out, ckvc_err *err) {

@@ -9,8 +9,6 @@
 #ifndef CKVC_FLOPS_H
 #define CKVC_FLOPS_H
 
-#include <stdint.h>
-
 #include "calib/actions/variants.h"
 #include "lib/model/model_spec.h"
 

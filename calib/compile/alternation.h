@@ -4,9 +4,6 @@
 #ifndef CKVC_ALTERNATION_H
 #define CKVC_ALTERNATION_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "cql/stats/rank.h"
 #include "lib/base/names.h"
 

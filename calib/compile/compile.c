@@ -3,15 +3,12 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "calib/actions/start_table.h"
 #include "calib/compile/grid_search.h"
 #include "calib/score/heldout.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 typedef struct loop {

@@ -3,8 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "calib/actions/start_table.h"
 #include "cql/fit/fit_leaks.h"
@@ -12,7 +10,6 @@
 #include "cql/solve/reward.h"
 #include "formats/side/side.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 typedef struct search {

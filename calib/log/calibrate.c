@@ -5,14 +5,10 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "calib/log/stable.h"
 #include "cql/solve/reward.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
-#include "lib/base/status.h"
 
 /* A pass in the making. */
 typedef struct pass {

@@ -8,9 +8,6 @@
 #ifndef CKVC_CALIBRATE_H
 #define CKVC_CALIBRATE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/worker.h"
 #include "cql/fit/fit_records.h"

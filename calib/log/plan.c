@@ -2,8 +2,6 @@
  * change results. */
 #include "calib/log/plan.h"
 
-#include <string.h>
-
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
 #include "lib/base/json.h"

@@ -2,13 +2,11 @@
 #include "calib/log/stable.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "cql/solve/counts.h"
 #include "cql/stats/rank.h"
 #include "cql/stats/stability.h"
 #include "formats/shard/shard_side.h"
-#include "lib/base/memory.h"
 
 struct stable {
     struct side side;   /* of the table, borrowed */

@@ -3,10 +3,6 @@
 #ifndef CKVC_PROMPTS_H
 #define CKVC_PROMPTS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "formats/lines/manifest.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"

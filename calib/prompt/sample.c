@@ -1,11 +1,7 @@
 /* Scanned prompts, risk cells, stratified sampling: see sample.h. */
 #include "calib/prompt/sample.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/policy/ckvc_policy.h"
 
 /* ---- the draw ---- */

@@ -8,10 +8,6 @@
 #ifndef CKVC_SAMPLE_H
 #define CKVC_SAMPLE_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "calib/prompt/edges.h"
 #include "calib/prompt/prompts.h"
 #include "formats/run/coverage.h"

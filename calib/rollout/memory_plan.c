@@ -2,7 +2,6 @@
 #include "calib/rollout/memory_plan.h"
 
 #include "calib/rollout/rollouts.h"
-#include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 
 /* Bytes with that many lanes, beside weights and sets; SIZE_MAX when they do not fit the address

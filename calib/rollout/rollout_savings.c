@@ -2,9 +2,6 @@
 #include "calib/rollout/rollout_savings.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-
-#include "lib/base/memory.h"
 
 rollout_savings *savings_create(uint32_t n_layers) {
     rollout_savings *m = ckvc_calloc(1, sizeof *m);

@@ -9,7 +9,6 @@
 #define CKVC_ROLLOUT_SAVINGS_H
 
 #include <jansson.h>
-#include <stdint.h>
 
 #include "calib/actions/variants.h"
 #include "lib/base/buffer.h"

@@ -3,12 +3,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 

@@ -2,9 +2,6 @@
 #include "calib/rollout/worker.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-#include "lib/base/memory.h"
 
 ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,
                         const ckvc_table *table, ckvc_err *err) {

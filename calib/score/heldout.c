@@ -2,11 +2,8 @@
 #include "calib/score/heldout.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/lines/scores.h"
-#include "lib/base/memory.h"
 
 prompt_list heldout_prompts(const prompt_list *all) {
     prompt_list out = {.items = ckvc_alloc(all->n_heldout, sizeof *out.items)};

@@ -4,8 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/actions/start_table.h"
@@ -14,7 +12,6 @@
 #include "formats/lines/scores.h"
 #include "formats/shard/vectors_h5.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 /* Thresholds that SCORE_MATCHED looks through: from 0 (everything) in steps of 1/200. */

@@ -2,14 +2,10 @@
 #include "calib/score/score_measures.h"
 
 #include <math.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cql/stats/rank.h"
 #include "formats/lines/scores.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 void score_measures_init(score_measures *m, const model_shape *shape, session_limits limits,
                          bool attention, bool utilities) {

@@ -28,8 +28,6 @@
 #ifndef CKVC_SCORE_POLICIES_H
 #define CKVC_SCORE_POLICIES_H
 
-#include <stdint.h>
-
 #include "formats/lines/score_kind.h"
 #include "lib/policy/ckvc_policy.h"
 

@@ -19,8 +19,6 @@
 #define CKVC_BACKEND_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "lib/base/kept_set.h"
 #include "lib/base/memory.h"

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <cblas.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "lib/backend/cpu/cpu.h"

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_onednn.h"

@@ -11,7 +11,6 @@
 #define CKVC_CPU_ONEDNN_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "lib/base/memory.h"

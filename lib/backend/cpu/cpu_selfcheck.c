@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #include "lib/backend/cpu/cpu_bf16.h"
 #include "lib/base/progress.h"
