@@ -98,8 +98,9 @@ static double layer_tau(const prompt_sets *k, uint32_t block, uint32_t layer) {
 /* What k->u keeps in a layer. */
 static uint32_t retain(prompt_sets *k, uint32_t block, uint32_t layer, uint32_t tokens,
                        uint32_t *positions, uint32_t *n_candidates) {
-    return ckvc_retain(k->n_tokens, k->u, layer_tau(k, block, layer), tokens, k->keep_window,
-                       positions, n_candidates, k->scratch);
+    return ckvc_retain(k->n_tokens, k->u,
+                       (ckvc_rule){layer_tau(k, block, layer), tokens, k->keep_window}, positions,
+                       n_candidates, k->scratch);
 }
 
 static uint32_t count_candidates(const prompt_sets *k, double tau) {
@@ -176,8 +177,9 @@ static void enter_head(prompt_sets *k, const prompt_state *s, const layer_set *b
         k->own[i] = t->op == CKVC_OPERATOR_NO_UTILITY ? (double)k->alpha[i]
                                                       : (double)k->alpha[i] * (double)rho[i];
     }
-    ckvc_retain_heads(&k->many, k->n_tokens, k->u, k->own, t->head_grid, t->n_head_actions,
-                      layer_tau(k, base->block, s->layer), base->tokens, k->keep_window);
+    ckvc_retain_heads(
+        &k->many, k->n_tokens, k->u, k->own, t->head_grid, t->n_head_actions,
+        (ckvc_rule){layer_tau(k, base->block, s->layer), base->tokens, k->keep_window});
 }
 
 static void enter_gate(prompt_sets *k, const prompt_state *s, const layer_set *base) {

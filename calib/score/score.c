@@ -201,7 +201,7 @@ static void keep_by_table(scorer *s, size_t table, uint32_t b, uint32_t layer, l
 /* Of s->u the positions from tau up, at most n. */
 static void keep_by_utility(scorer *s, double tau, uint32_t n, uint32_t keep_window,
                             layer_set *at) {
-    at->n_kept = ckvc_retain(s->p->n_tokens, s->u, tau, n, keep_window, at->positions,
+    at->n_kept = ckvc_retain(s->p->n_tokens, s->u, (ckvc_rule){tau, n, keep_window}, at->positions,
                              &at->n_candidates, s->scratch);
 }
 
@@ -442,9 +442,14 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
             ckvc_progress_update(n + 1, (n + 1 - n_done) * per_prompt);
         }
         if (s->o->vectors) {
-            CKVC_TRY(vectors_add(vectors, (uint32_t)(p->entry - s->in->manifest->entries),
-                                 p->entry->id, p->n_tokens, s->L, s->G, s->stats.alpha_f32,
-                                 s->stats.rho, err));
+            const prompt_vectors v = {.number = (uint32_t)(p->entry - s->in->manifest->entries),
+                                      .id = p->entry->id,
+                                      .T = p->n_tokens,
+                                      .L = s->L,
+                                      .G = s->G,
+                                      .alpha = s->stats.alpha_f32,
+                                      .rho = s->stats.rho};
+            CKVC_TRY(vectors_add(vectors, &v, err));
         }
     }
     ckvc_progress_finish();

@@ -8,7 +8,7 @@
 #include "formats/shard/shard_side.h"
 #include "lib/base/utf8.h"
 
-#define BAD(...) ckvc_fail(err, CKVC_E_DATA, __VA_ARGS__)
+#define BAD_IF(condition, ...) CKVC_REFUSE_IF(condition, err, where, __VA_ARGS__)
 
 /* Well-formed UTF-8 without control characters that ends within size bytes. */
 static bool clean_text(const char *text, size_t size) {
@@ -24,18 +24,12 @@ static ckvc_status check_list(const char *where, const char *name, const double 
                               double least, ckvc_err *err) {
     const bool edges = least < 0, ascending = strcmp(name, "budgets") != 0;
     for (size_t i = 0; i < n; i++) {
-        if (!isfinite(v[i]) || v[i] < least) {
-            return BAD("%s: attribute %s[%zu] is %g, must be a number of at least %g", where, name,
-                       i, v[i], least);
-        }
-        if (ascending && i && (edges ? v[i] < v[i - 1] : v[i] <= v[i - 1])) {
-            return BAD("%s: attribute %s[%zu] is %g after %g, must ascend", where, name, i, v[i],
-                       v[i - 1]);
-        }
-        if (!ascending && (v[i] == 0 || v[i] > 1e9)) {
-            return BAD("%s: attribute %s[%zu] is %g, must be above 0 and at most 1e9 tokens", where,
-                       name, i, v[i]);
-        }
+        BAD_IF(!isfinite(v[i]) || v[i] < least,
+               "attribute %s[%zu] is %g, must be a number of at least %g", name, i, v[i], least);
+        BAD_IF(ascending && i && (edges ? v[i] < v[i - 1] : v[i] <= v[i - 1]),
+               "attribute %s[%zu] is %g after %g, must ascend", name, i, v[i], v[i - 1]);
+        BAD_IF(!ascending && (v[i] == 0 || v[i] > 1e9),
+               "attribute %s[%zu] is %g, must be above 0 and at most 1e9 tokens", name, i, v[i]);
     }
     return CKVC_OK;
 }
@@ -46,28 +40,23 @@ static ckvc_status check_start(const char *where, const char *name, const shard_
     const double slack = 1e-6; /* f32 rounding of a grid value */
     const struct shard_side *s = &h->side[side];
     const size_t n = shard_side_of(h, side).n_states;
-    if (n > SHARD_MAX_TABLE) {
-        return BAD("%s: attribute %s has %zu entries, at most %zu are read", where, name, n,
-                   SHARD_MAX_TABLE);
-    }
-    if (!s->start) {
-        return BAD("%s: attribute %s is missing; only scan shards may lack it", where, name);
-    }
+    BAD_IF(n > SHARD_MAX_TABLE, "attribute %s has %zu entries, at most %zu are read", name, n,
+           SHARD_MAX_TABLE);
+    BAD_IF(!s->start, "attribute %s is missing; only scan shards may lack it", name);
     const double lo = s->actions[0], hi = s->actions[s->n_actions - 1];
     for (size_t i = 0; i < n; i++) {
-        if (!(s->start[i] >= lo - slack && s->start[i] <= hi + slack)) {
-            return BAD("%s: attribute %s, entry %zu, is %g, the grid goes from %g to %g", where,
-                       name, i, (double)s->start[i], lo, hi);
-        }
+        BAD_IF(!(s->start[i] >= lo - slack && s->start[i] <= hi + slack),
+               "attribute %s, entry %zu, is %g, the grid goes from %g to %g", name, i,
+               (double)s->start[i], lo, hi);
     }
     return CKVC_OK;
 }
 
 static ckvc_status check_count(const char *where, const char *name, const char *of, uint32_t got,
                                uint32_t least, uint32_t most, ckvc_err *err) {
-    return got >= least && got <= most ? CKVC_OK
-                                       : BAD("%s: attribute %s%s is %u, must be %u to %u", where,
-                                             name, of, got, least, most);
+    BAD_IF(got < least || got > most, "attribute %s%s is %u, must be %u to %u", name, of, got,
+           least, most);
+    return CKVC_OK;
 }
 
 static ckvc_status check_counts(const shard_header *h, const char *where,
@@ -81,15 +70,12 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
         CKVC_TRY(check_count(where, a->name, a->extra ? " (bins)" : " (its length)",
                              *shard_attribute_count(h, a), !shard_is_scan(h), a->most, err));
     }
-    if (h->n_heads % h->n_kv_heads) {
-        return BAD("%s: attribute n_heads=%u is not a multiple of n_kv_heads=%u", where, h->n_heads,
-                   h->n_kv_heads);
-    }
+    BAD_IF(h->n_heads % h->n_kv_heads, "attribute n_heads=%u is not a multiple of n_kv_heads=%u",
+           h->n_heads, h->n_kv_heads);
     const uint32_t n = h->setting.layer_budgets.n;
-    if (n && (shard_is_scan(h) || n != h->n_layers)) {
-        return BAD("%s: attribute layer_budgets has %u entries, must have %s", where, n,
-                   shard_is_scan(h) ? "none in a scan" : "one for each of n_layers");
-    }
+    BAD_IF(n && (shard_is_scan(h) || n != h->n_layers),
+           "attribute layer_budgets has %u entries, must have %s", n,
+           shard_is_scan(h) ? "none in a scan" : "one for each of n_layers");
     return CKVC_OK;
 }
 
@@ -99,17 +85,12 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
     const size_t n = shard_attributes(list);
     for (size_t i = 0; i < n; i++) {
         const shard_attribute *a = &list[i];
-        if (a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size)) {
-            return BAD("%s: attribute %s is not UTF-8 text of at most %zu bytes", where, a->name,
-                       a->size - 1);
-        }
+        BAD_IF(a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size),
+               "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
     int pass = 0;
     while (pass < 4 && strcmp(h->pass, passes[pass])) { pass++; }
-    if (pass == 4) {
-        return BAD("%s: attribute pass is \"%s\", must be scan, head, gate or both", where,
-                   h->pass);
-    }
+    BAD_IF(pass == 4, "attribute pass is \"%s\", must be scan, head, gate or both", h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
     for (size_t i = 0; i < n; i++) {
@@ -128,18 +109,10 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
 }
 
 #define INDEX(column, got, below)                                                                  \
-    do {                                                                                           \
-        if ((got) >= (below)) {                                                                    \
-            return BAD("%s: %s, row %zu, is %llu, must be below %llu", where, column, i,           \
-                       (unsigned long long)(got), (unsigned long long)(below));                    \
-        }                                                                                          \
-    } while (0)
+    BAD_IF((got) >= (below), "%s, row %zu, is %llu, must be below %llu", column, i,                \
+           (unsigned long long)(got), (unsigned long long)(below))
 #define FINITE(column, got)                                                                        \
-    do {                                                                                           \
-        if (!isfinite(got)) {                                                                      \
-            return BAD("%s: %s, row %zu, is %g, must be finite", where, column, i, got);           \
-        }                                                                                          \
-    } while (0)
+    BAD_IF(!isfinite(got), "%s, row %zu, is %g, must be finite", column, i, got)
 
 static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
@@ -151,10 +124,9 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         for (size_t k = 0; k < g->n_columns; k++) {
             const char *text = (const char *)p + g->columns[k].offset;
             const bool empty = k == 0 && !*text; /* of an id */
-            if (g->columns[k].type == SHARD_TEXT && (empty || !clean_text(text, SHARD_STRING))) {
-                return BAD("%s: prompt/%s, row %zu, is not %sUTF-8 text of at most %d bytes", where,
-                           g->columns[k].name, i, empty ? "a non-empty " : "", SHARD_STRING - 1);
-            }
+            BAD_IF(g->columns[k].type == SHARD_TEXT && (empty || !clean_text(text, SHARD_STRING)),
+                   "prompt/%s, row %zu, is not %sUTF-8 text of at most %d bytes",
+                   g->columns[k].name, i, empty ? "a non-empty " : "", SHARD_STRING - 1);
         }
         INDEX("prompt/cut", p->cut, 2);
         FINITE("prompt/r_struct", p->r_struct);
@@ -167,10 +139,8 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         const double *v = (const double *)(const void *)shard_array(s, g->wide[j].offset);
         const size_t row = shard_wide_row(&g->wide[j], h);
         for (size_t k = 0; v && k < s->n_prompts * row; k++) {
-            if (!isfinite(v[k])) {
-                return BAD("%s: prompt/%s, row %zu, is %g, must be finite", where, g->wide[j].name,
-                           k / row, v[k]);
-            }
+            BAD_IF(!isfinite(v[k]), "prompt/%s, row %zu, is %g, must be finite", g->wide[j].name,
+                   k / row, v[k]);
         }
     }
     return CKVC_OK;
@@ -179,32 +149,29 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
 static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
     const bool both = strcmp(h->pass, "both") == 0;
-    if (s->n_records && shard_is_scan(h)) {
-        return BAD("%s: %zu records in a scan shard, must be none", where, s->n_records);
-    }
+    BAD_IF(s->n_records && shard_is_scan(h), "%zu records in a scan shard, must be none",
+           s->n_records);
     for (size_t i = 0; i < s->n_records; i++) {
         const struct shard_record *r = &s->records[i];
         INDEX("record/prompt", r->prompt, s->n_prompts);
         INDEX("record/side", r->side, CKVC_SIDE_COUNT);
         const char *side = ckvc_side_name((ckvc_side)r->side);
-        if (!both && strcmp(h->pass, side) != 0) {
-            return BAD("%s: record/side, row %zu, is %u (%s) in a shard of pass \"%s\"", where, i,
-                       r->side, side, h->pass);
-        }
+        BAD_IF(!both && strcmp(h->pass, side) != 0,
+               "record/side, row %zu, is %u (%s) in a shard of pass \"%s\"", i, r->side, side,
+               h->pass);
         INDEX("record/layer", r->layer, h->n_layers);
         if (r->side == CKVC_SIDE_HEAD) {
             INDEX("record/head", r->head, h->n_kv_heads);
-        } else if (r->head != CKVC_NO_HEAD) {
-            return BAD("%s: record/head, row %zu, is %u, must be %d for the gate", where, i,
-                       r->head, CKVC_NO_HEAD);
+        } else {
+            BAD_IF(r->head != CKVC_NO_HEAD, "record/head, row %zu, is %u, must be %d for the gate",
+                   i, r->head, CKVC_NO_HEAD);
         }
         INDEX("record/budget", r->budget, h->n_budgets);
         INDEX("record/action", r->action, h->side[r->side].n_actions);
-        if (h->setting.reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0) {
-            return BAD("%s: prompt/n_continuation, row %u, is 0, must be at least 1 where losses "
-                       "are summed",
-                       where, r->prompt);
-        }
+        BAD_IF(h->setting.reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0,
+               "prompt/n_continuation, row %u, is 0, must be at least 1 where losses "
+               "are summed",
+               r->prompt);
         FINITE("record/reward", r->reward);
         FINITE("record/baseline", r->baseline);
         FINITE("record/loss", r->loss);

@@ -14,6 +14,11 @@
 
 #define CHUNK_VALUES 65536u
 
+#define H5_FAIL_IF(err, condition, ...)                                                            \
+    do {                                                                                           \
+        if (condition) { return h5_fail(err, __VA_ARGS__); }                                       \
+    } while (0)
+
 /* Types of numbers in the file, little-endian whatever the machine, and in memory. */
 static hid_t number_type(shard_type type, bool in_file) {
     const hid_t types[][2] = {
@@ -109,11 +114,12 @@ static ckvc_status write_column(hid_t group, const char *name, hid_t type, hid_t
         H5Pset_fletcher32(create) >= 0) {
         dataset = H5Dcreate2(group, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
     }
-    if (dataset < 0 ||
-        (dims[0] && H5Dwrite(dataset, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) ||
-        !h5_close(&dataset)) {
-        return h5_fail(err, CKVC_E_MEMORY, "shard column %s: cannot be written", name);
-    }
+    H5_FAIL_IF(
+        err,
+        dataset < 0 ||
+            (dims[0] && H5Dwrite(dataset, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) ||
+            !h5_close(&dataset),
+        CKVC_E_MEMORY, "shard column %s: cannot be written", name);
     return CKVC_OK;
 }
 
@@ -140,9 +146,8 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
     if (create >= 0 && H5Pset_obj_track_times(create, 0) >= 0) {
         group = H5Gcreate2(file, g->name, H5P_DEFAULT, create, H5P_DEFAULT);
     }
-    if (group < 0 || text < 0) {
-        return h5_fail(err, CKVC_E_MEMORY, "shard group %s: cannot be made", g->name);
-    }
+    H5_FAIL_IF(err, group < 0 || text < 0, CKVC_E_MEMORY, "shard group %s: cannot be made",
+               g->name);
     for (size_t i = 0; i < g->n_columns; i++) {
         const shard_column *c = &g->columns[i];
         const bool is_text = c->type == SHARD_TEXT;
@@ -194,10 +199,9 @@ static ckvc_status take_image(hid_t file, uint8_t **out, size_t *n, ckvc_err *er
         H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 ? -1 : H5Fget_file_image(file, NULL, 0);
     if (size < 48) { return h5_fail(err, CKVC_E_BUG, "a shard: has no image in memory"); }
     CKVC_AUTO_FREE uint8_t *image = ckvc_alloc((size_t)size, 1);
-    if (H5Fget_file_image(file, image, (size_t)size) != size || image[8] != 3 || image[9] != 8) {
-        return h5_fail(err, CKVC_E_BUG,
-                       "a shard: its image in memory is not a superblock 3 with 8-byte addresses");
-    }
+    H5_FAIL_IF(
+        err, H5Fget_file_image(file, image, (size_t)size) != size || image[8] != 3 || image[9] != 8,
+        CKVC_E_BUG, "a shard: its image in memory is not a superblock 3 with 8-byte addresses");
     ckvc_put_u32(image + 44, lookup3(image, 44));
     *out = ckvc_take(&image);
     *n = (size_t)size;

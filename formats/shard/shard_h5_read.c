@@ -24,8 +24,13 @@ typedef struct reader {
     ckvc_err *err;
 } reader;
 
-#define REFUSE(r, ...) ckvc_fail((r)->err, CKVC_E_DATA, __VA_ARGS__)
-#define BROKEN(r, ...) h5_fail((r)->err, CKVC_E_DATA, __VA_ARGS__)
+/* A rule of the format; what HDF5 itself could not do. */
+#define REFUSE_IF(r, condition, ...) CKVC_REFUSE_IF(condition, (r)->err, (r)->path, __VA_ARGS__)
+#define BROKEN(r, ...)               h5_fail((r)->err, CKVC_E_DATA, __VA_ARGS__)
+#define BROKEN_IF(r, condition, ...)                                                               \
+    do {                                                                                           \
+        if (condition) { return BROKEN(r, __VA_ARGS__); }                                          \
+    } while (0)
 
 /* ---- values of a dataset or an attribute ---- */
 typedef struct source {
@@ -57,18 +62,16 @@ static ckvc_status read_numbers(reader *r, const source *from, size_t n, shard_t
     static const uint64_t most[] = {UINT8_MAX, UINT16_MAX, UINT32_MAX, UINT64_MAX};
     const H5T_class_t class = H5Tget_class(from->type);
     const bool real = want == SHARD_F32 || want == SHARD_F64;
-    if (!(class == H5T_INTEGER || (real && class == H5T_FLOAT)) || H5Tget_size(from->type) > 8) {
-        return REFUSE(r, "%s: %s holds no %s of at most 8 bytes", r->path, from->name,
-                      real ? "numbers" : "integers");
-    }
+    REFUSE_IF(
+        r, !(class == H5T_INTEGER || (real && class == H5T_FLOAT)) || H5Tget_size(from->type) > 8,
+        "%s holds no %s of at most 8 bytes", from->name, real ? "numbers" : "integers");
     const bool is_signed = class == H5T_INTEGER && H5Tget_sign(from->type) == H5T_SGN_2;
     const hid_t memory = real        ? H5T_NATIVE_DOUBLE
                          : is_signed ? H5T_NATIVE_INT64
                                      : H5T_NATIVE_UINT64;
     CKVC_AUTO_FREE uint64_t *wide = ckvc_alloc(n, 8);
-    if (n && read_raw(from, memory, wide) < 0) {
-        return BROKEN(r, "%s: %s cannot be read", r->path, from->name);
-    }
+    BROKEN_IF(r, n && read_raw(from, memory, wide) < 0, "%s: %s cannot be read", r->path,
+              from->name);
     if (want == SHARD_F64 && n) {
         memcpy(out, wide, n * 8);
         return CKVC_OK;
@@ -81,14 +84,11 @@ static ckvc_status read_numbers(reader *r, const source *from, size_t n, shard_t
             ((float *)out)[i] = (float)x;
             continue;
         }
-        if (is_signed && (v > INT64_MAX || v > most[want])) {
-            return REFUSE(r, "%s: %s, value %zu, is %lld, must be 0 to %llu", r->path, from->name,
-                          i, (long long)v, (unsigned long long)most[want]);
-        }
-        if (v > most[want]) {
-            return REFUSE(r, "%s: %s, value %zu, is %llu, must be at most %llu", r->path,
-                          from->name, i, (unsigned long long)v, (unsigned long long)most[want]);
-        }
+        REFUSE_IF(r, is_signed && (v > INT64_MAX || v > most[want]),
+                  "%s, value %zu, is %lld, must be 0 to %llu", from->name, i, (long long)v,
+                  (unsigned long long)most[want]);
+        REFUSE_IF(r, v > most[want], "%s, value %zu, is %llu, must be at most %llu", from->name, i,
+                  (unsigned long long)v, (unsigned long long)most[want]);
         switch (want) {
         case SHARD_U8: ((uint8_t *)out)[i] = (uint8_t)v; break;
         case SHARD_U16: ((uint16_t *)out)[i] = (uint16_t)v; break;
@@ -107,10 +107,8 @@ static ckvc_status take_text(reader *r, const source *from, size_t i, const char
     bool tail = false; /* a byte behind the first NUL: two readers would see two texts */
     for (size_t j = length; pad == H5T_STR_NULLPAD && j < stored; j++) { tail = tail || text[j]; }
     while (stored && pad == H5T_STR_SPACEPAD && length && text[length - 1] == ' ') { length--; }
-    if (length >= size || tail) {
-        return REFUSE(r, "%s: %s, text %zu, %s", r->path, from->name, i,
-                      tail ? "goes on behind a NUL" : "is longer than its field");
-    }
+    REFUSE_IF(r, length >= size || tail, "%s, text %zu, %s", from->name, i,
+              tail ? "goes on behind a NUL" : "is longer than its field");
     memset(out, 0, size);
     memcpy(out, text, length);
     return CKVC_OK;
@@ -119,15 +117,11 @@ static ckvc_status take_text(reader *r, const source *from, size_t i, const char
 /* n texts, each NUL-padded to `size` bytes in out, at most size-1 long. Fixed and variable length
  * are both read. */
 static ckvc_status read_texts(reader *r, const source *from, size_t n, size_t size, char *out) {
-    if (H5Tget_class(from->type) != H5T_STRING) {
-        return REFUSE(r, "%s: %s holds no text", r->path, from->name);
-    }
+    REFUSE_IF(r, H5Tget_class(from->type) != H5T_STRING, "%s holds no text", from->name);
     const bool variable = H5Tis_variable_str(from->type) > 0;
     const size_t stored = variable ? 0 : H5Tget_size(from->type);
-    if (stored > SHARD_STRING) {
-        return REFUSE(r, "%s: %s holds texts of %zu bytes, at most %d are read", r->path,
-                      from->name, stored, SHARD_STRING - 1);
-    }
+    REFUSE_IF(r, stored > SHARD_STRING, "%s holds texts of %zu bytes, at most %d are read",
+              from->name, stored, SHARD_STRING - 1);
     CKVC_AUTO_FREE char *fixed = ckvc_alloc(n, stored);
     CKVC_AUTO_FREE char **loose = ckvc_calloc(n, sizeof *loose);
     /* the bytes as they are: a conversion would hide what stands behind a NUL */
@@ -151,21 +145,20 @@ static ckvc_status open_attribute(reader *r, const char *name, bool optional, so
     snprintf(from->name, sizeof from->name, "attribute %s", name);
     const htri_t there = H5Aexists(r->file, name);
     if (there == 0) {
-        return optional ? CKVC_OK : REFUSE(r, "%s: attribute %s is missing", r->path, name);
+        REFUSE_IF(r, !optional, "attribute %s is missing", name);
+        return CKVC_OK;
     }
     from->id = there < 0 ? -1 : H5Aopen(r->file, name, H5P_DEFAULT);
     from->space = from->id < 0 ? -1 : H5Aget_space(from->id);
     from->type = from->id < 0 ? -1 : H5Aget_type(from->id);
-    if (from->space < 0 || from->type < 0) {
-        return BROKEN(r, "%s: attribute %s cannot be opened", r->path, name);
-    }
+    BROKEN_IF(r, from->space < 0 || from->type < 0, "%s: attribute %s cannot be opened", r->path,
+              name);
     const H5S_class_t class = H5Sget_simple_extent_type(from->space);
     from->rank = H5Sget_simple_extent_ndims(from->space);
-    if ((class != H5S_SCALAR && class != H5S_SIMPLE) || from->rank < 0 || from->rank > 4 ||
-        H5Sget_simple_extent_dims(from->space, from->dims, NULL) < 0) {
-        return REFUSE(r, "%s: attribute %s is no scalar and no array of at most 4 dimensions",
-                      r->path, name);
-    }
+    REFUSE_IF(r,
+              (class != H5S_SCALAR && class != H5S_SIMPLE) || from->rank < 0 || from->rank > 4 ||
+                  H5Sget_simple_extent_dims(from->space, from->dims, NULL) < 0,
+              "attribute %s is no scalar and no array of at most 4 dimensions", name);
     return CKVC_OK;
 }
 
@@ -175,9 +168,8 @@ static ckvc_status read_single(reader *r, const char *name, bool optional, shard
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     CKVC_TRY(open_attribute(r, name, optional, &from));
     if (from.id < 0) { return CKVC_OK; }
-    if (from.rank > 1 || (from.rank == 1 && from.dims[0] != 1)) {
-        return REFUSE(r, "%s: attribute %s must be a single value", r->path, name);
-    }
+    REFUSE_IF(r, from.rank > 1 || (from.rank == 1 && from.dims[0] != 1),
+              "attribute %s must be a single value", name);
     return type == SHARD_TEXT ? read_texts(r, &from, 1, size, out)
                               : read_numbers(r, &from, 1, type, out);
 }
@@ -193,7 +185,8 @@ static ckvc_status read_name(reader *r, const shard_attribute *a) {
         return CKVC_OK;
     }
     setting_wanted(a->setting, a->mark, wanted, sizeof wanted);
-    return REFUSE(r, "%s: attribute %s is \"%s\", must be %s", r->path, a->name, text, wanted);
+    return ckvc_refuse(r->err, r->path, "attribute %s is \"%s\", must be %s", a->name, text,
+                       wanted);
 }
 
 static ckvc_status read_array(reader *r, const shard_attribute *a) {
@@ -203,10 +196,8 @@ static ckvc_status read_array(reader *r, const shard_attribute *a) {
     CKVC_TRY(open_attribute(r, a->name, may_miss(a) || shard_is_scan(h), &from));
     if (from.id < 0) { return CKVC_OK; }
     if (a->list) {
-        if (from.rank != 1 || from.dims[0] + a->extra > SHARD_MAX_BINS) {
-            return REFUSE(r, "%s: attribute %s must be a list of at most %u numbers", r->path,
-                          a->name, SHARD_MAX_BINS);
-        }
+        REFUSE_IF(r, from.rank != 1 || from.dims[0] + a->extra > SHARD_MAX_BINS,
+                  "attribute %s must be a list of at most %u numbers", a->name, SHARD_MAX_BINS);
         n = (size_t)from.dims[0];
         *(uint32_t *)(void *)((char *)h + a->count_offset) = (uint32_t)n + a->extra;
     } else {
@@ -216,15 +207,12 @@ static ckvc_status read_array(reader *r, const shard_attribute *a) {
             same = same && from.dims[i] == want[i];
             n = want[i] && n > SHARD_MAX_TABLE / want[i] ? SHARD_MAX_TABLE + 1 : n * want[i];
         }
-        if (!same || n > SHARD_MAX_TABLE) {
-            return REFUSE(r,
-                          "%s: attribute %s has other dimensions than the other attributes ask "
-                          "for (%s), or over %zu entries",
-                          r->path, a->name,
-                          rank == 3 ? "[n_layers, n_kv_heads, budgets]"
-                                    : "[n_layers, E, P, budgets]",
-                          SHARD_MAX_TABLE);
-        }
+        REFUSE_IF(r, !same || n > SHARD_MAX_TABLE,
+                  "attribute %s has other dimensions than the other attributes ask "
+                  "for (%s), or over %zu entries",
+                  a->name,
+                  rank == 3 ? "[n_layers, n_kv_heads, budgets]" : "[n_layers, E, P, budgets]",
+                  SHARD_MAX_TABLE);
     }
     void **to = shard_pointer(h, a->offset);
     *to = ckvc_alloc(n, shard_type_size(a->type));
@@ -236,13 +224,10 @@ static ckvc_status read_header(reader *r) {
     char format[32];
     uint32_t version = 0;
     CKVC_TRY(read_single(r, "format", false, SHARD_TEXT, sizeof format, format));
-    if (strcmp(format, "ckvc-shard") != 0) {
-        return REFUSE(r, "%s: attribute format is \"%s\", not \"ckvc-shard\"", r->path, format);
-    }
+    REFUSE_IF(r, strcmp(format, "ckvc-shard") != 0,
+              "attribute format is \"%s\", not \"ckvc-shard\"", format);
     CKVC_TRY(read_single(r, "version", false, SHARD_U32, 0, &version));
-    if (version != 1) {
-        return REFUSE(r, "%s: shard version %u, this program reads version 1", r->path, version);
-    }
+    REFUSE_IF(r, version != 1, "shard version %u, this program reads version 1", version);
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
     h->setting = setting_neutral();
@@ -268,13 +253,14 @@ static herr_t look_at_link(hid_t group, const char *name, const H5L_info_t *info
     (void)group;
     link_check *c = data;
     if (info->type != H5L_TYPE_HARD) {
-        c->st = REFUSE(c->r, "%s: %s/%.60s is %s link; only plain members are read", c->r->path,
-                       c->group, name,
-                       info->type == H5L_TYPE_SOFT       ? "a soft"
-                       : info->type == H5L_TYPE_EXTERNAL ? "an external"
-                                                         : "a user-defined");
+        c->st = ckvc_refuse(c->r->err, c->r->path,
+                            "%s/%.60s is %s link; only plain members are read", c->group, name,
+                            info->type == H5L_TYPE_SOFT       ? "a soft"
+                            : info->type == H5L_TYPE_EXTERNAL ? "an external"
+                                                              : "a user-defined");
     } else if (++c->n > MAX_LINKS) {
-        c->st = REFUSE(c->r, "%s: %s has more than %d members", c->r->path, c->group, MAX_LINKS);
+        c->st =
+            ckvc_refuse(c->r->err, c->r->path, "%s has more than %d members", c->group, MAX_LINKS);
     }
     return c->st != CKVC_OK;
 }
@@ -294,12 +280,11 @@ static ckvc_status find_member(reader *r, hid_t group, const char *name, const c
     const htri_t there = H5Lexists(group, name, H5P_DEFAULT);
     *found = there > 0;
     if (there == 0) { return CKVC_OK; }
-    if (there < 0 || H5Oget_info_by_name(group, name, &info, H5P_DEFAULT) < 0) {
-        return BROKEN(r, "%s: %s cannot be looked up", r->path, shown);
-    }
-    return info.type == type ? CKVC_OK
-                             : REFUSE(r, "%s: %s is not a %s", r->path, shown,
-                                      type == H5O_TYPE_GROUP ? "group" : "dataset");
+    BROKEN_IF(r, there < 0 || H5Oget_info_by_name(group, name, &info, H5P_DEFAULT) < 0,
+              "%s: %s cannot be looked up", r->path, shown);
+    REFUSE_IF(r, info.type != type, "%s is not a %s", shown,
+              type == H5O_TYPE_GROUP ? "group" : "dataset");
+    return CKVC_OK;
 }
 
 static ckvc_status check_filters(reader *r, const source *from, hid_t create) {
@@ -314,15 +299,12 @@ static ckvc_status check_filters(reader *r, const source *from, hid_t create) {
         const H5Z_filter_t id = H5Pget_filter2(create, (unsigned)i, &flags, &n_values, NULL,
                                                sizeof name, name, &config);
         while (kind < 4 && known[kind] != id) { kind++; }
-        if (kind == 4) {
-            return REFUSE(r,
-                          "%s: %s uses filter %d (%.40s); shuffle, deflate, fletcher32 and zstd "
-                          "(%d) are read",
-                          r->path, from->name, (int)id, name[0] ? name : "unknown", H5_ZSTD_ID);
-        }
-        if (seen[kind]++ || seen[2] + seen[3] > 1) {
-            return REFUSE(r, "%s: %s is compressed more than once", r->path, from->name);
-        }
+        REFUSE_IF(r, kind == 4,
+                  "%s uses filter %d (%.40s); shuffle, deflate, fletcher32 and zstd "
+                  "(%d) are read",
+                  from->name, (int)id, name[0] ? name : "unknown", H5_ZSTD_ID);
+        REFUSE_IF(r, seen[kind]++ || seen[2] + seen[3] > 1, "%s is compressed more than once",
+                  from->name);
     }
     return CKVC_OK;
 }
@@ -331,17 +313,13 @@ static ckvc_status check_filters(reader *r, const source *from, hid_t create) {
  * further: asking it for its extent would open other files. */
 static ckvc_status check_storage(reader *r, const source *from, hid_t create) {
     const H5D_layout_t layout = create < 0 ? H5D_LAYOUT_ERROR : H5Pget_layout(create);
-    if (layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS) {
-        return REFUSE(r, "%s: %s has %s layout; contiguous and chunked are read", r->path,
-                      from->name,
-                      layout == H5D_VIRTUAL   ? "a virtual"
-                      : layout == H5D_COMPACT ? "a compact"
-                                              : "an unknown");
-    }
-    if (H5Pget_external_count(create) != 0) {
-        return REFUSE(r, "%s: %s keeps its values in another file (external storage); refused",
-                      r->path, from->name);
-    }
+    REFUSE_IF(r, layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS,
+              "%s has %s layout; contiguous and chunked are read", from->name,
+              layout == H5D_VIRTUAL   ? "a virtual"
+              : layout == H5D_COMPACT ? "a compact"
+                                      : "an unknown");
+    REFUSE_IF(r, H5Pget_external_count(create) != 0,
+              "%s keeps its values in another file (external storage); refused", from->name);
     return check_filters(r, from, create);
 }
 
@@ -356,55 +334,58 @@ static ckvc_status check_chunks(reader *r, const source *from, hid_t create, siz
         n *= fits ? chunk[i] : 1;
     }
     *bytes = (size_t)n;
-    return fits ? CKVC_OK
-                : REFUSE(r, "%s: %s has chunks over %llu MiB; write smaller ones", r->path,
-                         from->name, (unsigned long long)(MAX_CHUNK_BYTES >> 20));
+    REFUSE_IF(r, !fits, "%s has chunks over %llu MiB; write smaller ones", from->name,
+              (unsigned long long)(MAX_CHUNK_BYTES >> 20));
+    return CKVC_OK;
 }
 
-/* Opens group/name and checks rank and dimensions: dims[0] is taken from the first column that is
+/* A column that is looked for in a group. */
+typedef struct wanted_column {
+    hid_t group;
+    const shard_group *g;
+    const char *name;
+    bool optional;
+    int rank;
+} wanted_column;
+
+/* Opens a column and checks rank and dimensions: dims[0] is taken from the first column that is
  * opened (*rows == SIZE_MAX) and must be the same in all others. id -1: it is missing and may be.
  */
-static ckvc_status open_column(reader *r, hid_t group, const shard_group *g, const char *name,
-                               bool optional, int rank, size_t *rows, source *from) {
+static ckvc_status open_column(reader *r, const wanted_column *want, size_t *rows, source *from) {
+    const shard_group *g = want->g;
+    const int rank = want->rank;
     bool found;
-    snprintf(from->name, sizeof from->name, "%s/%s", g->name, name);
-    CKVC_TRY(find_member(r, group, name, from->name, H5O_TYPE_DATASET, &found));
+    snprintf(from->name, sizeof from->name, "%s/%s", g->name, want->name);
+    CKVC_TRY(find_member(r, want->group, want->name, from->name, H5O_TYPE_DATASET, &found));
     if (!found) {
-        return optional ? CKVC_OK : REFUSE(r, "%s: dataset %s is missing", r->path, from->name);
+        REFUSE_IF(r, !want->optional, "dataset %s is missing", from->name);
+        return CKVC_OK;
     }
-    from->id = H5Dopen2(group, name, H5P_DEFAULT);
+    from->id = H5Dopen2(want->group, want->name, H5P_DEFAULT);
     from->type = from->id < 0 ? -1 : H5Dget_type(from->id);
-    if (from->type < 0) {
-        return BROKEN(r, "%s: dataset %s cannot be opened", r->path, from->name);
-    }
+    BROKEN_IF(r, from->type < 0, "%s: dataset %s cannot be opened", r->path, from->name);
     H5_AUTO hid_t create = H5Dget_create_plist(from->id);
     CKVC_TRY(check_storage(r, from, create));
     from->space = H5Dget_space(from->id);
     from->rank = from->space < 0 ? -1 : H5Sget_simple_extent_ndims(from->space);
-    if (from->rank != rank || H5Sget_simple_extent_type(from->space) != H5S_SIMPLE ||
-        H5Sget_simple_extent_dims(from->space, from->dims, NULL) != rank) {
-        return REFUSE(r, "%s: %s has %d dimensions, must have %d", r->path, from->name, from->rank,
-                      rank);
-    }
+    REFUSE_IF(r,
+              from->rank != rank || H5Sget_simple_extent_type(from->space) != H5S_SIMPLE ||
+                  H5Sget_simple_extent_dims(from->space, from->dims, NULL) != rank,
+              "%s has %d dimensions, must have %d", from->name, from->rank, rank);
     const hsize_t row[3] = {0, r->s->h.n_layers, r->s->h.n_kv_heads};
     for (int i = 1; i < rank; i++) {
-        if (from->dims[i] != row[i]) {
-            return REFUSE(r, "%s: %s has rows of %llu, must be %llu (%s)", r->path, from->name,
-                          (unsigned long long)from->dims[i], (unsigned long long)row[i],
-                          i == 1 ? "n_layers" : "n_kv_heads");
-        }
+        REFUSE_IF(r, from->dims[i] != row[i], "%s has rows of %llu, must be %llu (%s)", from->name,
+                  (unsigned long long)from->dims[i], (unsigned long long)row[i],
+                  i == 1 ? "n_layers" : "n_kv_heads");
     }
     const size_t most = rank == 1
                             ? g->max_rows
                             : SHARD_MAX_LAYER_VALUES / (size_t)(row[1] * (rank == 3 ? row[2] : 1));
-    if (from->dims[0] > most) {
-        return REFUSE(r, "%s: %s has %llu rows, at most %zu are read", r->path, from->name,
-                      (unsigned long long)from->dims[0], most);
-    }
-    if (*rows != SIZE_MAX && from->dims[0] != *rows) {
-        return REFUSE(r, "%s: %s has %llu rows, the other columns of %s have %zu", r->path,
-                      from->name, (unsigned long long)from->dims[0], g->name, *rows);
-    }
+    REFUSE_IF(r, from->dims[0] > most, "%s has %llu rows, at most %zu are read", from->name,
+              (unsigned long long)from->dims[0], most);
+    REFUSE_IF(r, *rows != SIZE_MAX && from->dims[0] != *rows,
+              "%s has %llu rows, the other columns of %s have %zu", from->name,
+              (unsigned long long)from->dims[0], g->name, *rows);
     *rows = (size_t)from->dims[0];
     size_t chunk_bytes;
     CKVC_TRY(check_chunks(r, from, create, &chunk_bytes));
@@ -432,7 +413,8 @@ static ckvc_status read_column(reader *r, hid_t group, int k, const shard_column
     const shard_group *g = &shard_groups[k];
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     const bool first = *rows == SIZE_MAX;
-    CKVC_TRY(open_column(r, group, g, c->name, r->foreign && !c->required, 1, rows, &from));
+    const wanted_column want = {group, g, c->name, r->foreign && !c->required, 1};
+    CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (first) {
         shard_reserve(r->s, k, *rows);
@@ -452,11 +434,10 @@ static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     const size_t row = shard_wide_row(w, &r->s->h);
     char *to = shard_array(r->s, w->offset);
-    if (*rows > SHARD_MAX_LAYER_VALUES / row) {
-        return REFUSE(r, "%s: %zu rows of %s, at most %zu are read", r->path, *rows, g->name,
-                      SHARD_MAX_LAYER_VALUES / row);
-    }
-    CKVC_TRY(open_column(r, group, g, w->name, r->foreign, w->rank, rows, &from));
+    REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
+              *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
+    const wanted_column want = {group, g, w->name, r->foreign, w->rank};
+    CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id >= 0) { return read_numbers(r, &from, *rows * row, w->type, to); }
     if (*rows) { memset(to, 0, *rows * row * shard_type_size(w->type)); }
     return CKVC_OK;
@@ -467,9 +448,9 @@ static ckvc_status read_group(reader *r, int k) {
     size_t rows = SIZE_MAX;
     bool found;
     CKVC_TRY(find_member(r, r->file, g->name, g->name, H5O_TYPE_GROUP, &found));
-    if (!found) { return REFUSE(r, "%s: group /%s is missing", r->path, g->name); }
+    REFUSE_IF(r, !found, "group /%s is missing", g->name);
     H5_AUTO hid_t group = H5Gopen2(r->file, g->name, H5P_DEFAULT);
-    if (group < 0) { return BROKEN(r, "%s: group /%s cannot be opened", r->path, g->name); }
+    BROKEN_IF(r, group < 0, "%s: group /%s cannot be opened", r->path, g->name);
     CKVC_TRY(check_links(r, group, g->name));
     for (size_t i = 0; i < g->n_columns; i++) {
         CKVC_TRY(read_column(r, group, k, &g->columns[i], &rows));
@@ -487,7 +468,7 @@ static ckvc_status read_file(const char *name, hid_t access, const char *path, b
     CKVC_AUTO(shard_free_at) shard *s = shard_create();
     H5_AUTO hid_t file = H5Fopen(name, H5F_ACC_RDONLY, access);
     reader r = {path, file, foreign, s, err};
-    if (file < 0) { return BROKEN(&r, "%s: not a readable HDF5 file", path); }
+    BROKEN_IF(&r, file < 0, "%s: not a readable HDF5 file", path);
     CKVC_TRY(check_links(&r, file, ""));
     CKVC_TRY(read_header(&r));
     for (int k = 0; k < SHARD_GROUPS; k++) { CKVC_TRY(read_group(&r, k)); }

@@ -17,9 +17,13 @@ typedef struct vectors_file {
 
 ckvc_status vectors_create(vectors_file *v, const char *path, bool force,
                            ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status vectors_add(vectors_file *v, uint32_t number, const char *id, uint32_t T, uint32_t L,
-                        uint32_t G, const float *alpha, const float *rho,
-                        ckvc_err *err) CKVC_MUST_CHECK;
+typedef struct prompt_vectors {
+    uint32_t number; /* in the manifest's order */
+    const char *id;
+    uint32_t T, L, G;
+    const float *alpha, *rho; /* [T], [L][G][T] */
+} prompt_vectors;
+ckvc_status vectors_add(vectors_file *v, const prompt_vectors *p, ckvc_err *err) CKVC_MUST_CHECK;
 /* Closes and publishes. */
 ckvc_status vectors_commit(vectors_file *v, ckvc_err *err) CKVC_MUST_CHECK;
 void vectors_abort(vectors_file *v); /* fine after commit or on a zeroed struct with file = -1 */

@@ -154,28 +154,21 @@ void table_file_free(table_file *t) {
 
 /* ---- invariants ---- */
 
-#define BAD(...) ckvc_fail(err, CKVC_E_DATA, __VA_ARGS__)
+#define BAD_IF(condition, ...) CKVC_FAIL_IF(condition, err, CKVC_E_DATA, __VA_ARGS__)
 
 /* Counts are exact as doubles, and sums of them do not overflow. */
 #define RECORDS_MAX ((uint64_t)1 << 53)
 
 static ckvc_status check_side(const char *side, const table_evidence *e, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < n; i++) {
-        if (e->n[i] ? !isfinite(e->q[i]) : !(isinf(e->q[i]) && e->q[i] < 0)) {
-            return BAD("Q%s[%zu] is %g with %llu records: want a finite value where an action was "
-                       "logged, -inf elsewhere",
-                       side, i, e->q[i], (unsigned long long)e->n[i]);
-        }
-        if (e->n[i] > RECORDS_MAX) {
-            return BAD("N%s[%zu] is %llu, over the limit of 2^53", side, i,
-                       (unsigned long long)e->n[i]);
-        }
-        if (!isfinite(e->m[i])) {
-            return BAD("M%s[%zu] is %g, want a finite value", side, i, e->m[i]);
-        }
-        if (e->l && !isfinite(e->l[i])) {
-            return BAD("L%s[%zu] is %g, want a finite value", side, i, e->l[i]);
-        }
+        BAD_IF(e->n[i] ? !isfinite(e->q[i]) : !(isinf(e->q[i]) && e->q[i] < 0),
+               "Q%s[%zu] is %g with %llu records: want a finite value where an action was "
+               "logged, -inf elsewhere",
+               side, i, e->q[i], (unsigned long long)e->n[i]);
+        BAD_IF(e->n[i] > RECORDS_MAX, "N%s[%zu] is %llu, over the limit of 2^53", side, i,
+               (unsigned long long)e->n[i]);
+        BAD_IF(!isfinite(e->m[i]), "M%s[%zu] is %g, want a finite value", side, i, e->m[i]);
+        BAD_IF(e->l && !isfinite(e->l[i]), "L%s[%zu] is %g, want a finite value", side, i, e->l[i]);
     }
     return CKVC_OK;
 }
@@ -188,17 +181,14 @@ ckvc_status ckvt_check_evidence(const table_file *t, ckvc_err *err) {
         const float *share = t->evidence[k].share;
         if (t->has_evidence) { CKVC_TRY(check_side(names[k], &t->evidence[k], n, err)); }
         for (size_t i = 0; share && i < n; i++) {
-            if (!(share[i] >= 0.0f && share[i] <= 1.0f)) {
-                return BAD("s%s[%zu] is %g, want a share between 0 and 1", names[k], i,
-                           (double)share[i]);
-            }
+            BAD_IF(!(share[i] >= 0.0f && share[i] <= 1.0f),
+                   "s%s[%zu] is %g, want a share between 0 and 1", names[k], i, (double)share[i]);
         }
     }
     const size_t n = (size_t)t->table->n_layers * t->table->n_heads * 3;
     for (size_t i = 0; t->signature && i < n; i++) {
-        if (!isfinite(t->signature[i])) {
-            return BAD("hSIG[%zu] is %g, want a finite value", i, t->signature[i]);
-        }
+        BAD_IF(!isfinite(t->signature[i]), "hSIG[%zu] is %g, want a finite value", i,
+               t->signature[i]);
     }
     return CKVC_OK;
 }

@@ -56,28 +56,23 @@ typedef struct reader {
     ckvc_err *err;
 } reader;
 
-#define REFUSE(r, ...) ckvc_fail((r)->err, CKVC_E_DATA, __VA_ARGS__)
-#define REFUSE_AT(r, s, what, ...)                                                                 \
-    REFUSE(r, "%s: byte %" PRIu64 ": section %s: " what, (r)->path, (s)->offset, (s)->name,        \
-           __VA_ARGS__)
+#define REFUSE_IF(r, condition, ...) CKVC_REFUSE_IF(condition, (r)->err, (r)->path, __VA_ARGS__)
+#define REFUSE_AT_IF(r, condition, s, what, ...)                                                   \
+    REFUSE_IF(r, condition, "byte %" PRIu64 ": section %s: " what, (s)->offset, (s)->name,         \
+              __VA_ARGS__)
 
 /* Type, rank and dims of a section that we know; a JSON section's length is its own. */
 static ckvc_status check_shape(const reader *r, const file_section *s) {
     const ckvt_spec *spec = &r->specs[s->known];
-    if (s->type != spec->type || s->rank != spec->rank) {
-        return REFUSE(r, "%s: section %s: type %u, rank %u, want %d, %u", r->path, s->name, s->type,
-                      s->rank, spec->type, spec->rank);
-    }
-    if (spec->raw_only && s->codec != CKVT_RAW) {
-        return REFUSE(r, "%s: section %s: codec %u, want 0: this section is always raw", r->path,
-                      s->name, s->codec);
-    }
+    REFUSE_IF(r, s->type != spec->type || s->rank != spec->rank,
+              "section %s: type %u, rank %u, want %d, %u", s->name, s->type, s->rank, spec->type,
+              spec->rank);
+    REFUSE_IF(r, spec->raw_only && s->codec != CKVT_RAW,
+              "section %s: codec %u, want 0: this section is always raw", s->name, s->codec);
     for (int d = 0; spec->type != CKVT_BYTES && d < spec->rank; d++) {
-        if (s->dims[d] != spec->dims[d]) {
-            return REFUSE(
-                r, "%s: section %s: dimension %d is %" PRIu64 ", SHAPE and the grids want %" PRIu64,
-                r->path, s->name, d, s->dims[d], spec->dims[d]);
-        }
+        REFUSE_IF(r, s->dims[d] != spec->dims[d],
+                  "section %s: dimension %d is %" PRIu64 ", SHAPE and the grids want %" PRIu64,
+                  s->name, d, s->dims[d], spec->dims[d]);
     }
     return CKVC_OK;
 }
@@ -100,27 +95,22 @@ static uint64_t frame_window(const uint8_t *p, uint64_t n) {
 static ckvc_status check_frame(reader *r, const file_section *s) {
     const uint8_t *packed = r->file + s->offset;
     const uint64_t window = frame_window(packed, s->stored);
-    if (!window) { return REFUSE_AT(r, s, "%s", "not a zstd frame"); }
-    if (ZSTD_getFrameContentSize(packed, (size_t)s->stored) != s->raw) {
-        return REFUSE_AT(
-            r, s, "the zstd frame's content size is not the %" PRIu64 " bytes of its dimensions",
-            s->raw);
-    }
-    if (window > CKVT_ZSTD_WINDOW_MAX) {
-        return REFUSE_AT(r, s, "zstd window of %" PRIu64 " bytes, at most %d allowed", window,
-                         CKVT_ZSTD_WINDOW_MAX);
-    }
-    if (s->raw > UNPACKED_MAX - r->unpacked) {
-        return REFUSE(r,
-                      "%s: section %s: %" PRIu64 " bytes when unpacked, at most %" PRIu64
-                      " allowed in all sections together",
-                      r->path, s->name, s->raw, UNPACKED_MAX);
-    }
+    REFUSE_AT_IF(r, !window, s, "%s", "not a zstd frame");
+    REFUSE_AT_IF(r, ZSTD_getFrameContentSize(packed, (size_t)s->stored) != s->raw, s,
+                 "the zstd frame's content size is not the %" PRIu64 " bytes of its dimensions",
+                 s->raw);
+    REFUSE_AT_IF(r, window > CKVT_ZSTD_WINDOW_MAX, s,
+                 "zstd window of %" PRIu64 " bytes, at most %d allowed", window,
+                 CKVT_ZSTD_WINDOW_MAX);
+    REFUSE_IF(r, s->raw > UNPACKED_MAX - r->unpacked,
+              "section %s: %" PRIu64 " bytes when unpacked, at most %" PRIu64
+              " allowed in all sections together",
+              s->name, s->raw, UNPACKED_MAX);
     r->unpacked += s->raw;
     const size_t frame = ZSTD_findFrameCompressedSize(packed, (size_t)s->stored);
-    return !ZSTD_isError(frame) && frame == s->stored
-               ? CKVC_OK
-               : REFUSE_AT(r, s, "want exactly one zstd frame of %" PRIu64 " bytes", s->stored);
+    REFUSE_AT_IF(r, ZSTD_isError(frame) || frame != s->stored, s,
+                 "want exactly one zstd frame of %" PRIu64 " bytes", s->stored);
+    return CKVC_OK;
 }
 
 /* The section's bytes as they count, the caller's. */
@@ -133,9 +123,8 @@ static ckvc_status unpack(reader *r, const file_section *s, uint8_t **out) {
     CKVC_TRY(check_frame(r, s));
     CKVC_AUTO_FREE uint8_t *raw = ckvc_alloc((size_t)s->raw, 1);
     const size_t n = ZSTD_decompress(raw, (size_t)s->raw, stored, (size_t)s->stored);
-    if (ZSTD_isError(n) || n != s->raw) {
-        return REFUSE_AT(r, s, "zstd: %s", ZSTD_isError(n) ? ZSTD_getErrorName(n) : "short");
-    }
+    REFUSE_AT_IF(r, ZSTD_isError(n) || n != s->raw, s, "zstd: %s",
+                 ZSTD_isError(n) ? ZSTD_getErrorName(n) : "short");
     *out = ckvc_take(&raw);
     return CKVC_OK;
 }
@@ -164,26 +153,24 @@ static ckvc_status store(reader *r, const file_section *s, uint8_t **raw) {
     }
     CKVC_AUTO_FREE char *where = ckvc_format("%s: section %s", r->path, s->name);
     CKVC_TRY(ckvc_json_parse((const char *)*raw, (size_t)s->raw, where, json, r->err));
-    return json_is_object(*json) ? CKVC_OK : REFUSE(r, "%s: not a JSON object", where);
+    REFUSE_IF(r, !json_is_object(*json), "section %s: not a JSON object", s->name);
+    return CKVC_OK;
 }
 
 static ckvc_status read_section(reader *r, const file_section *s) {
     const bool known = s->known != CKVT_SECTION_COUNT;
     if (known) { CKVC_TRY(check_shape(r, s)); }
     const uint32_t crc = ckvc_crc32(0, r->file + s->offset, (size_t)s->stored);
-    if (crc != s->crc) {
-        return REFUSE_AT(
-            r, s, "CRC-32 of its bytes is %08x, the directory says %08x: the file is damaged", crc,
-            s->crc);
-    }
+    REFUSE_AT_IF(r, crc != s->crc, s,
+                 "CRC-32 of its bytes is %08x, the directory says %08x: the file is damaged", crc,
+                 s->crc);
     if (!known && s->codec == CKVT_ZSTD) { return check_frame(r, s); /* not ours to unpack */ }
     CKVC_AUTO_FREE uint8_t *raw = NULL;
     uint8_t digest[CKVC_SHA256_BYTES];
     CKVC_TRY(unpack(r, s, &raw));
     ckvc_sha256_bytes(raw, (size_t)s->raw, digest);
-    if (memcmp(digest, s->sha256, sizeof digest)) {
-        return REFUSE_AT(r, s, "%s", "its SHA-256 is not the directory's");
-    }
+    REFUSE_AT_IF(r, memcmp(digest, s->sha256, sizeof digest), s, "%s",
+                 "its SHA-256 is not the directory's");
     const bool wanted = known && ((int)s->known >= CKVT_REQUIRED || s->known == CKVT_META);
     return wanted ? store(r, s, &raw) : CKVC_OK;
 }
@@ -192,48 +179,40 @@ static ckvc_status read_section(reader *r, const file_section *s) {
 static ckvc_status check_meta(const reader *r) {
     const json_t *meta = r->t->meta;
     const char *schema = json_string_value(json_object_get(meta, "schema"));
-    if (!schema || strcmp(schema, CKVT_SCHEMA)) {
-        return REFUSE(r, "%s: section META: schema is %s, want %s", r->path,
-                      schema ? schema : "missing", CKVT_SCHEMA);
-    }
+    REFUSE_IF(r, !schema || strcmp(schema, CKVT_SCHEMA), "section META: schema is %s, want %s",
+              schema ? schema : "missing", CKVT_SCHEMA);
     const char *probe = json_string_value(json_object_get(meta, "probe"));
-    if (ckvt_probe_operator(probe) != r->t->table->op) {
-        return REFUSE(r,
-                      "%s: section META: probe is %s, but the header's flags say the operator %s",
-                      r->path, probe ? probe : "missing", ckvc_operator_name(r->t->table->op));
-    }
+    REFUSE_IF(r, ckvt_probe_operator(probe) != r->t->table->op,
+              "section META: probe is %s, but the header's flags say the operator %s",
+              probe ? probe : "missing", ckvc_operator_name(r->t->table->op));
     json_auto_t *want = ckvt_shape_json(r->t->table);
     const json_t *got = json_object_get(meta, "shape");
     const char *key;
     json_t *value;
     json_object_foreach(want, key, value) {
-        if (!json_equal(value, json_object_get(got, key))) {
-            return REFUSE(r, "%s: section META: shape.%s is not the %lld of SHAPE", r->path, key,
-                          (long long)json_integer_value(value));
-        }
+        REFUSE_IF(r, !json_equal(value, json_object_get(got, key)),
+                  "section META: shape.%s is not the %lld of SHAPE", key,
+                  (long long)json_integer_value(value));
     }
-    return json_object_size(got) == json_object_size(want)
-               ? CKVC_OK
-               : REFUSE(r, "%s: section META: shape has %zu keys, want %zu", r->path,
-                        json_object_size(got), json_object_size(want));
+    REFUSE_IF(r, json_object_size(got) != json_object_size(want),
+              "section META: shape has %zu keys, want %zu", json_object_size(got),
+              json_object_size(want));
+    return CKVC_OK;
 }
 
 static ckvc_status check_whole(reader *r) {
-    if (!r->seen[CKVT_META]) { return REFUSE(r, "%s: section META is missing", r->path); }
+    REFUSE_IF(r, !r->seen[CKVT_META], "section META is missing");
     int n_evidence = 0, missing = -1;
     for (int i = CKVT_EVIDENCE_BEGIN; i < CKVT_EVIDENCE_END; i++) {
         n_evidence += r->seen[i];
         if (!r->seen[i]) { missing = i; }
     }
-    if (n_evidence && missing >= 0) {
-        return REFUSE(r, "%s: section %s is missing: the evidence comes all together or not at all",
-                      r->path, ckvt_name((ckvt_section)missing));
-    }
+    REFUSE_IF(r, n_evidence && missing >= 0,
+              "section %s is missing: the evidence comes all together or not at all",
+              ckvt_name((ckvt_section)missing));
     r->t->has_evidence = n_evidence > 0;
     ckvc_err breach = {0};
-    if (ckvt_check_evidence(r->t, &breach) != CKVC_OK) {
-        return REFUSE(r, "%s: section %s", r->path, breach.text);
-    }
+    REFUSE_IF(r, ckvt_check_evidence(r->t, &breach) != CKVC_OK, "section %s", breach.text);
     return check_meta(r);
 }
 
@@ -245,12 +224,9 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     *out = NULL;
     CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
     reader r = {.path = path, .file = (const uint8_t *)bytes, .t = t, .err = err};
-    if (ckvc_table_parse_any(path, r.file, size, &t->table, message, sizeof message)) {
-        return REFUSE(&r, "%s", message);
-    }
-    if (!ckvt_specs(t->table, r.specs)) {
-        return REFUSE(&r, "%s: section SHAPE: its evidence would overflow", path);
-    }
+    REFUSE_IF(&r, ckvc_table_parse_any(path, r.file, size, &t->table, message, sizeof message),
+              "%s", message);
+    REFUSE_IF(&r, !ckvt_specs(t->table, r.specs), "section SHAPE: its evidence would overflow");
     const uint32_t n_sections = ckvc_get_u32(r.file + CKVT_AT_N_SECTIONS);
     for (uint32_t i = 0; i < n_sections; i++) {
         const file_section s = section_at(r.file, i);
@@ -261,10 +237,9 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvt_content_id(r.file + CKVT_HEADER_BYTES, n_sections, digest);
     ckvc_hex(digest, sizeof digest, t->content_id);
-    if (memcmp(digest, r.file + CKVT_AT_CONTENT_ID, sizeof digest)) {
-        return REFUSE(&r, "%s: byte %d: the content id is not that of its sections (%s)", path,
-                      CKVT_AT_CONTENT_ID, t->content_id);
-    }
+    REFUSE_IF(&r, memcmp(digest, r.file + CKVT_AT_CONTENT_ID, sizeof digest),
+              "byte %d: the content id is not that of its sections (%s)", CKVT_AT_CONTENT_ID,
+              t->content_id);
     *out = ckvc_take(&t);
     return CKVC_OK;
 }

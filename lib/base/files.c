@@ -1,8 +1,10 @@
 /* Whole files in, whole files out: see files.h. */
 #include "lib/base/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +149,24 @@ ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Removes PATH.tmp.PID.N of processes that are gone: what a kill left half written. */
+static void sweep_temporaries(const char *path, const char *dir) {
+    CKVC_AUTO_FREE char *name = ckvc_path_name(path);
+    CKVC_AUTO_FREE char *begin = ckvc_format("%s.tmp.", name);
+    const size_t n = strlen(begin);
+    DIR *folder = opendir(dir);
+    for (struct dirent *e; folder && (e = readdir(folder));) {
+        if (strncmp(e->d_name, begin, n) != 0) { continue; }
+        char *end;
+        const long pid = strtol(e->d_name + n, &end, 10);
+        const size_t digits = strspn(end + (*end == '.'), "0123456789");
+        if (*end != '.' || digits == 0 || end[1 + digits] || pid <= 0) { continue; }
+        if (kill((pid_t)pid, 0) == 0 || errno != ESRCH) { continue; }
+        unlinkat(dirfd(folder), e->d_name, 0);
+    }
+    if (folder) { closedir(folder); }
+}
+
 ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) {
     static atomic_uint counter;
     struct stat info;
@@ -162,6 +182,7 @@ ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ck
     CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
     CKVC_FAIL_IF(!ckvc_is_dir(dir), err, CKVC_E_CREATE,
                  "%s: the folder %s does not exist; create it first", path, dir);
+    sweep_temporaries(path, dir);
     p->path = ckvc_strdup(path);
     p->tmp_path = ckvc_format("%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
     return CKVC_OK;

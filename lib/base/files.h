@@ -50,7 +50,8 @@ typedef struct ckvc_publish {
     bool force;
 } ckvc_publish;
 /* Refuses (CKVC_E_CREATE) when path exists and force is false, when it is anything but a regular
- * file, or the folder is missing. Creates no file yet. */
+ * file, or the folder is missing. Removes what killed processes left half written for this name.
+ * Creates no file yet. */
 ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force,
                                ckvc_err *err) CKVC_MUST_CHECK;
 /* Would publish_begin take it? Asked before the work whose result goes there. */

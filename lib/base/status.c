@@ -25,6 +25,15 @@ ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) 
     return status;
 }
 
+ckvc_status ckvc_refuse(ckvc_err *err, const char *where, const char *fmt, ...) {
+    char what[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    return ckvc_fail(err, CKVC_E_DATA, "%s: %s", where, what);
+}
+
 ckvc_status(ckvc_fail_errno)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     int saved = errno;
     if (!err || err->status != CKVC_OK) { return status; }

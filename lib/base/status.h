@@ -76,6 +76,16 @@ ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, 
         if (condition) { return ckvc_fail_errno(err, status, __VA_ARGS__); }                       \
     } while (0)
 
+/* A rule of a file, or of a place in one: the line begins with "WHERE: ", CKVC_E_DATA. */
+ckvc_status ckvc_refuse(ckvc_err *err, const char *where, const char *fmt, ...) CKVC_PRINTF(3, 4);
+#define CKVC_REFUSE_IF(condition, err, where, ...)                                                 \
+    do {                                                                                           \
+        if (condition) {                                                                           \
+            ckvc_refuse(err, where, __VA_ARGS__);                                                  \
+            return CKVC_E_DATA;                                                                    \
+        }                                                                                          \
+    } while (0)
+
 /* Warnings: what went on all the same, and a person should know. The program decides where they go;
  * NULL (the library's default) drops them. */
 typedef void (*ckvc_warn_fn)(const char *line);

@@ -124,14 +124,18 @@ void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const
 void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads,
                            const float *alpha, const float *rho, const double *weight, double *u);
 
-/* The retention operator on one layer. candidates = #{t : u[t] >= tau}; if candidates <= budget
- * they are kept, else the `budget` largest by u, of equal ones the later position. The last
- * keep_window positions count as candidates and come first (0: the paper's operator). kept must
- * hold min(budget, T) entries and receives positions in ascending order. scratch holds T entries.
- * Returns the number kept; *n_candidates receives the count before the clamp. O(T) expected. */
-uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget,
-                     uint32_t keep_window, uint32_t *kept, uint32_t *n_candidates,
-                     uint32_t *scratch);
+/* By what a layer's tokens are kept: those with u[t] >= tau are candidates, and so are the last
+ * keep_window positions, which come first (0: the paper's operator); at most `budget` stay. */
+typedef struct ckvc_rule {
+    double tau;
+    uint32_t budget, keep_window;
+} ckvc_rule;
+/* The retention operator on one layer: if the candidates are no more than the budget they are kept,
+ * else the `budget` largest by u, of equal ones the later position. kept must hold min(budget, T)
+ * entries and receives positions in ascending order. scratch holds T entries. Returns the number
+ * kept; *n_candidates receives the count before the clamp. O(T) expected. */
+uint32_t ckvc_retain(uint32_t n_tokens, const double *u, ckvc_rule rule, uint32_t *kept,
+                     uint32_t *n_candidates, uint32_t *scratch);
 
 #ifdef __cplusplus
 }

@@ -71,6 +71,11 @@ __attribute__((format(printf, 2, 3))) static int fail(const reader *r, const cha
     return -1;
 }
 
+#define FAIL_IF(r, condition, ...)                                                                 \
+    do {                                                                                           \
+        if (condition) { return fail(r, __VA_ARGS__); }                                            \
+    } while (0)
+
 /* CRC-32 as zlib computes it (polynomial 0xEDB88320, reflected), four bits at a time. */
 static uint32_t crc32_of(const uint8_t *p, uint64_t n) {
     static const uint32_t nibble[16] = {0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC,
@@ -95,71 +100,52 @@ static uint64_t aligned(uint64_t offset) {
 static int check_header(reader *r) {
     const uint8_t *h = r->data;
     if (r->size < 8 || memcmp(h, magic, 8)) {
-        if (r->size >= 4 && !memcmp(h, magic, 4)) {
-            return fail(r, "bytes 4..7 are not 0D 0A 1A 0A: a ckvt table whose line ends were "
-                           "changed in transfer; copy it as binary");
-        }
+        FAIL_IF(r, r->size >= 4 && !memcmp(h, magic, 4),
+                "bytes 4..7 are not 0D 0A 1A 0A: a ckvt table whose line ends were "
+                "changed in transfer; copy it as binary");
         return fail(r, "byte 0: not a ckvt table (its first bytes are 89 43 4B 56 0D 0A 1A 0A)");
     }
-    if (r->size < HEADER_BYTES) {
-        return fail(r, "%" PRIu64 " bytes, a table has at least %d: the file is cut off", r->size,
-                    HEADER_BYTES);
-    }
+    FAIL_IF(r, r->size < HEADER_BYTES,
+            "%" PRIu64 " bytes, a table has at least %d: the file is cut off", r->size,
+            HEADER_BYTES);
     uint16_t major = ckvc_get_u16(h + 10), minor = ckvc_get_u16(h + 12);
     uint32_t crc = crc32_of(h, 124);
-    if (crc != ckvc_get_u32(h + 124)) {
-        return fail(
-            r, "byte 124: CRC-32 of the header is %08x, the header says %08x: the file is damaged",
+    FAIL_IF(r, crc != ckvc_get_u32(h + 124),
+            "byte 124: CRC-32 of the header is %08x, the header says %08x: the file is damaged",
             crc, ckvc_get_u32(h + 124));
-    }
-    if (major != FORMAT_MAJOR) {
-        return fail(r, "byte 10: format %u.%u, this reader knows %d.x; upgrade ckvc", major, minor,
-                    FORMAT_MAJOR);
-    }
-    if (ckvc_get_u16(h + 8) != HEADER_BYTES) {
-        return fail(r, "byte 8: header size %u, want %d", ckvc_get_u16(h + 8), HEADER_BYTES);
-    }
-    if (ckvc_get_u16(h + 14) != BYTE_ORDER_MARK) {
-        return fail(r, "byte 14: byte order mark 0x%04x, want 0x%04x", ckvc_get_u16(h + 14),
-                    BYTE_ORDER_MARK);
-    }
+    FAIL_IF(r, major != FORMAT_MAJOR, "byte 10: format %u.%u, this reader knows %d.x; upgrade ckvc",
+            major, minor, FORMAT_MAJOR);
+    FAIL_IF(r, ckvc_get_u16(h + 8) != HEADER_BYTES, "byte 8: header size %u, want %d",
+            ckvc_get_u16(h + 8), HEADER_BYTES);
+    FAIL_IF(r, ckvc_get_u16(h + 14) != BYTE_ORDER_MARK,
+            "byte 14: byte order mark 0x%04x, want 0x%04x", ckvc_get_u16(h + 14), BYTE_ORDER_MARK);
     if (ckvc_get_u64(h + 24) >= CKVC_OPERATOR_COUNT) { /* bits 0 and 1: the operator */
         return fail(
             r, "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc",
             ckvc_get_u64(h + 24));
     }
     r->op = (ckvc_operator)ckvc_get_u64(h + 24);
-    if (ckvc_get_u64(h + 32) != r->size) {
-        return fail(r, "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there",
-                    ckvc_get_u64(h + 32), r->size);
-    }
-    if (ckvc_get_u64(h + 40) != HEADER_BYTES) {
-        return fail(r, "byte 40: directory offset %" PRIu64 ", want %d", ckvc_get_u64(h + 40),
-                    HEADER_BYTES);
-    }
-    if (ckvc_get_u32(h + 52) != ENTRY_BYTES) {
-        return fail(r, "byte 52: directory entries of %u bytes, want %d", ckvc_get_u32(h + 52),
-                    ENTRY_BYTES);
-    }
+    FAIL_IF(r, ckvc_get_u64(h + 32) != r->size,
+            "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32),
+            r->size);
+    FAIL_IF(r, ckvc_get_u64(h + 40) != HEADER_BYTES,
+            "byte 40: directory offset %" PRIu64 ", want %d", ckvc_get_u64(h + 40), HEADER_BYTES);
+    FAIL_IF(r, ckvc_get_u32(h + 52) != ENTRY_BYTES,
+            "byte 52: directory entries of %u bytes, want %d", ckvc_get_u32(h + 52), ENTRY_BYTES);
     for (int i = 92; i < 120; i++) {
         if (h[i]) { return fail(r, "byte %d: reserved byte is %u, want 0", i, h[i]); }
     }
     r->n_sections = ckvc_get_u32(h + 48);
-    if (r->n_sections < 1 || r->n_sections > SECTIONS_MAX) {
-        return fail(r, "byte 48: %u sections, want 1..%d", r->n_sections, SECTIONS_MAX);
-    }
+    FAIL_IF(r, r->n_sections < 1 || r->n_sections > SECTIONS_MAX,
+            "byte 48: %u sections, want 1..%d", r->n_sections, SECTIONS_MAX);
     uint64_t directory = (uint64_t)r->n_sections * ENTRY_BYTES;
-    if (!ckvc_span_ok(HEADER_BYTES, directory, r->size)) {
-        return fail(r, "byte 48: a directory of %u sections does not fit into %" PRIu64 " bytes",
-                    r->n_sections, r->size);
-    }
+    FAIL_IF(r, !ckvc_span_ok(HEADER_BYTES, directory, r->size),
+            "byte 48: a directory of %u sections does not fit into %" PRIu64 " bytes",
+            r->n_sections, r->size);
     crc = crc32_of(h + HEADER_BYTES, directory);
-    if (crc != ckvc_get_u32(h + 120)) {
-        return fail(
-            r,
+    FAIL_IF(r, crc != ckvc_get_u32(h + 120),
             "byte 120: CRC-32 of the directory is %08x, the header says %08x: the file is damaged",
             crc, ckvc_get_u32(h + 120));
-    }
     return 0;
 }
 
@@ -175,14 +161,11 @@ static int read_entry(const reader *r, uint32_t index, section *s) {
     int length = 0;
     while (length < 8 && letter_or_digit(e[length])) { length++; }
     for (int i = length; i < 8; i++) {
-        if (e[i]) {
-            return fail(r, "byte %" PRIu64 ": a section's name is letters and digits, then NUL",
-                        at + (uint64_t)i);
-        }
+        FAIL_IF(r, e[i], "byte %" PRIu64 ": a section's name is letters and digits, then NUL",
+                at + (uint64_t)i);
     }
-    if (!length || (e[0] >= '0' && e[0] <= '9')) {
-        return fail(r, "byte %" PRIu64 ": a section's name begins with a letter", at);
-    }
+    FAIL_IF(r, !length || (e[0] >= '0' && e[0] <= '9'),
+            "byte %" PRIu64 ": a section's name begins with a letter", at);
     memcpy(s->name, e, 8);
     s->name[8] = 0;
     s->entry = at;
@@ -192,46 +175,33 @@ static int read_entry(const reader *r, uint32_t index, section *s) {
     s->offset = ckvc_get_u64(e + 56);
     s->stored = ckvc_get_u64(e + 64);
     s->crc = ckvc_get_u32(e + 104);
-    if (s->codec >= CODEC_COUNT) {
-        return fail(r, "byte %" PRIu64 ": section %s: codec %u, want 0 (raw) or 1 (zstd)", at + 8,
-                    s->name, s->codec);
-    }
-    if (s->type >= TYPE_COUNT) {
-        return fail(r, "byte %" PRIu64 ": section %s: type %u, want 0..%d", at + 10, s->name,
-                    s->type, TYPE_COUNT - 1);
-    }
-    if (s->rank > RANK_MAX || (s->type == TYPE_BYTES && s->rank != 1)) {
-        return fail(r, "byte %" PRIu64 ": section %s: rank %u, want %s", at + 12, s->name, s->rank,
-                    s->type == TYPE_BYTES ? "1 for bytes" : "0..5");
-    }
-    if (ckvc_get_u16(e + 14) || ckvc_get_u32(e + 108)) {
-        return fail(r, "byte %" PRIu64 ": section %s: reserved field is not 0",
-                    at + (ckvc_get_u16(e + 14) ? 14 : 108), s->name);
-    }
+    FAIL_IF(r, s->codec >= CODEC_COUNT,
+            "byte %" PRIu64 ": section %s: codec %u, want 0 (raw) or 1 (zstd)", at + 8, s->name,
+            s->codec);
+    FAIL_IF(r, s->type >= TYPE_COUNT, "byte %" PRIu64 ": section %s: type %u, want 0..%d", at + 10,
+            s->name, s->type, TYPE_COUNT - 1);
+    FAIL_IF(r, s->rank > RANK_MAX || (s->type == TYPE_BYTES && s->rank != 1),
+            "byte %" PRIu64 ": section %s: rank %u, want %s", at + 12, s->name, s->rank,
+            s->type == TYPE_BYTES ? "1 for bytes" : "0..5");
+    FAIL_IF(r, ckvc_get_u16(e + 14) || ckvc_get_u32(e + 108),
+            "byte %" PRIu64 ": section %s: reserved field is not 0",
+            at + (ckvc_get_u16(e + 14) ? 14 : 108), s->name);
     s->raw = type_bytes[s->type];
     for (int d = 0; d < RANK_MAX; d++) {
         s->dims[d] = ckvc_get_u64(e + 16 + 8 * d);
-        if (d >= s->rank && s->dims[d]) {
-            return fail(r, "byte %" PRIu64 ": section %s: unused dimension is %" PRIu64 ", want 0",
-                        at + 16 + 8 * (uint64_t)d, s->name, s->dims[d]);
-        }
-        if (d < s->rank && __builtin_mul_overflow(s->raw, s->dims[d], &s->raw)) {
-            return fail(r, "byte %" PRIu64 ": section %s: its dimensions overflow", at + 16,
-                        s->name);
-        }
+        FAIL_IF(r, d >= s->rank && s->dims[d],
+                "byte %" PRIu64 ": section %s: unused dimension is %" PRIu64 ", want 0",
+                at + 16 + 8 * (uint64_t)d, s->name, s->dims[d]);
+        FAIL_IF(r, d < s->rank && __builtin_mul_overflow(s->raw, s->dims[d], &s->raw),
+                "byte %" PRIu64 ": section %s: its dimensions overflow", at + 16, s->name);
     }
-    if (s->codec == CODEC_RAW && s->raw != s->stored) {
-        return fail(r,
-                    "byte %" PRIu64 ": section %s: %" PRIu64
-                    " bytes stored, its dimensions want %" PRIu64,
-                    at + 64, s->name, s->stored, s->raw);
-    }
-    if (!ckvc_span_ok(s->offset, s->stored, r->size)) {
-        return fail(r,
-                    "byte %" PRIu64 ": section %s: bytes %" PRIu64 " + %" PRIu64
-                    " lie outside the file's %" PRIu64,
-                    at + 56, s->name, s->offset, s->stored, r->size);
-    }
+    FAIL_IF(r, s->codec == CODEC_RAW && s->raw != s->stored,
+            "byte %" PRIu64 ": section %s: %" PRIu64 " bytes stored, its dimensions want %" PRIu64,
+            at + 64, s->name, s->stored, s->raw);
+    FAIL_IF(r, !ckvc_span_ok(s->offset, s->stored, r->size),
+            "byte %" PRIu64 ": section %s: bytes %" PRIu64 " + %" PRIu64
+            " lie outside the file's %" PRIu64,
+            at + 56, s->name, s->offset, s->stored, r->size);
     return 0;
 }
 
@@ -272,34 +242,26 @@ static int check_directory(const reader *r) {
         section s;
         if (read_entry(r, i, &s)) { return -1; }
         for (uint32_t j = 0; j < i; j++) {
-            if (!memcmp(r->data + HEADER_BYTES + (uint64_t)j * ENTRY_BYTES, s.name, 8)) {
-                return fail(r, "byte %" PRIu64 ": section %s is there twice", s.entry, s.name);
-            }
+            FAIL_IF(r, !memcmp(r->data + HEADER_BYTES + (uint64_t)j * ENTRY_BYTES, s.name, 8),
+                    "byte %" PRIu64 ": section %s is there twice", s.entry, s.name);
         }
-        if (s.name[0] >= 'A' && s.name[0] <= 'Z' && !known_critical(s.name)) {
-            return fail(r,
-                        "byte %" PRIu64
-                        ": section %s is from a later format and may not be skipped; upgrade ckvc",
-                        s.entry, s.name);
-        }
-        if (s.offset != aligned(end)) {
-            return fail(r,
-                        "byte %" PRIu64 ": section %s begins at %" PRIu64 ", want %" PRIu64
-                        " (the next multiple of %d)",
-                        s.entry + 56, s.name, s.offset, aligned(end), ALIGNMENT);
-        }
+        FAIL_IF(r, s.name[0] >= 'A' && s.name[0] <= 'Z' && !known_critical(s.name),
+                "byte %" PRIu64
+                ": section %s is from a later format and may not be skipped; upgrade ckvc",
+                s.entry, s.name);
+        FAIL_IF(r, s.offset != aligned(end),
+                "byte %" PRIu64 ": section %s begins at %" PRIu64 ", want %" PRIu64
+                " (the next multiple of %d)",
+                s.entry + 56, s.name, s.offset, aligned(end), ALIGNMENT);
         for (uint64_t p = end; p < s.offset; p++) {
-            if (r->data[p]) {
-                return fail(r, "byte %" PRIu64 ": padding before section %s is %u, want 0", p,
-                            s.name, r->data[p]);
-            }
+            FAIL_IF(r, r->data[p], "byte %" PRIu64 ": padding before section %s is %u, want 0", p,
+                    s.name, r->data[p]);
         }
         end = s.offset + s.stored;
     }
-    if (end != r->size) {
-        return fail(r, "byte %" PRIu64 ": the last section ends here, %" PRIu64 " bytes follow",
-                    end, r->size - end);
-    }
+    FAIL_IF(r, end != r->size,
+            "byte %" PRIu64 ": the last section ends here, %" PRIu64 " bytes follow", end,
+            r->size - end);
     return 0;
 }
 
@@ -307,25 +269,19 @@ static int check_directory(const reader *r) {
 
 static int check_section(const reader *r, const target *want, section *s) {
     if (!find_section(r, want->name, s)) { return fail(r, "section %s is missing", want->name); }
-    if (s->codec != CODEC_RAW || s->type != want->type || s->rank != want->rank) {
-        return fail(r, "byte %" PRIu64 ": section %s: codec %u, type %u, rank %u, want 0, %u, %u",
-                    s->entry + 8, s->name, s->codec, s->type, s->rank, want->type, want->rank);
-    }
+    FAIL_IF(r, s->codec != CODEC_RAW || s->type != want->type || s->rank != want->rank,
+            "byte %" PRIu64 ": section %s: codec %u, type %u, rank %u, want 0, %u, %u",
+            s->entry + 8, s->name, s->codec, s->type, s->rank, want->type, want->rank);
     for (int d = 0; d < s->rank; d++) {
-        if (s->dims[d] != want->dims[d]) {
-            return fail(r,
-                        "byte %" PRIu64 ": section %s: dimension %d is %" PRIu64
-                        ", SHAPE wants %" PRIu64,
-                        s->entry + 16 + 8 * (uint64_t)d, s->name, d, s->dims[d], want->dims[d]);
-        }
+        FAIL_IF(r, s->dims[d] != want->dims[d],
+                "byte %" PRIu64 ": section %s: dimension %d is %" PRIu64 ", SHAPE wants %" PRIu64,
+                s->entry + 16 + 8 * (uint64_t)d, s->name, d, s->dims[d], want->dims[d]);
     }
     uint32_t crc = crc32_of(r->data + s->offset, s->stored);
-    if (crc != s->crc) {
-        return fail(r,
-                    "byte %" PRIu64 ": section %s: CRC-32 of its bytes is %08x, the directory says "
-                    "%08x: the file is damaged",
-                    s->offset, s->name, crc, s->crc);
-    }
+    FAIL_IF(r, crc != s->crc,
+            "byte %" PRIu64 ": section %s: CRC-32 of its bytes is %08x, the directory says "
+            "%08x: the file is damaged",
+            s->offset, s->name, crc, s->crc);
     return 0;
 }
 
@@ -347,9 +303,8 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
                            .message_size = message_size};
     reader *r = &reader_state;
     *out = NULL;
-    if (size > CKVC_TABLE_MAX_BYTES) {
-        return fail(r, "%zu bytes: a table has at most %" PRIu64, size, CKVC_TABLE_MAX_BYTES);
-    }
+    FAIL_IF(r, size > CKVC_TABLE_MAX_BYTES, "%zu bytes: a table has at most %" PRIu64, size,
+            CKVC_TABLE_MAX_BYTES);
     if (check_header(r) || check_directory(r)) { return -1; }
 
     section s;
@@ -358,22 +313,18 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     uint32_t shape[8]; /* L, H, G, E, P, nB, window, head axis */
     for (int i = 0; i < 8; i++) { shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i); }
     for (int i = 0; i < 6; i++) {
-        if (shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT) {
-            return fail(r, "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u",
-                        s.offset + 4 * (uint64_t)i, i, shape[i], CKVC_TABLE_MAX_EXTENT);
-        }
+        FAIL_IF(r, shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT,
+                "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u", s.offset + 4 * (uint64_t)i, i,
+                shape[i], CKVC_TABLE_MAX_EXTENT);
     }
     uint32_t n_actions[2];
     for (int i = 0; i < 2; i++) {
         section grid;
         const char *grid_name = i ? "GRIDGATE" : "GRIDHEAD";
-        if (!find_section(r, grid_name, &grid)) {
-            return fail(r, "section %s is missing", grid_name);
-        }
-        if (grid.rank != 1 || grid.dims[0] < 1 || grid.dims[0] > CKVC_TABLE_MAX_ACTIONS) {
-            return fail(r, "byte %" PRIu64 ": section %s: want one dimension of 1..%u actions",
-                        grid.entry + 12, grid_name, CKVC_TABLE_MAX_ACTIONS);
-        }
+        FAIL_IF(r, !find_section(r, grid_name, &grid), "section %s is missing", grid_name);
+        FAIL_IF(r, grid.rank != 1 || grid.dims[0] < 1 || grid.dims[0] > CKVC_TABLE_MAX_ACTIONS,
+                "byte %" PRIu64 ": section %s: want one dimension of 1..%u actions",
+                grid.entry + 12, grid_name, CKVC_TABLE_MAX_ACTIONS);
         n_actions[i] = (uint32_t)grid.dims[0];
     }
 

@@ -171,18 +171,19 @@ int ckvc_grid_index(const double *grid, uint32_t n, float value) {
 
 #define FAIL(...)                                                                                  \
     (message && message_size ? (void)snprintf(message, message_size, __VA_ARGS__) : (void)0, -1)
+#define FAIL_IF(condition, ...)                                                                    \
+    do {                                                                                           \
+        if (condition) { return FAIL(__VA_ARGS__); }                                               \
+    } while (0)
 
 static int check_grid(const char *section, const double *grid, uint32_t n, char *message,
                       size_t message_size) {
     for (uint32_t i = 0; i < n; i++) {
-        if (!isfinite((float)grid[i]) || grid[i] < 0.0) {
-            return FAIL("%s[%u] is %.17g: action values are finite and not below 0", section, i,
-                        grid[i]);
-        }
-        if (i && !((float)grid[i - 1] < (float)grid[i])) {
-            return FAIL("%s[%u] is %.17g after %.17g: action values ascend, also as float32",
-                        section, i, grid[i], grid[i - 1]);
-        }
+        FAIL_IF(!isfinite((float)grid[i]) || grid[i] < 0.0,
+                "%s[%u] is %.17g: action values are finite and not below 0", section, i, grid[i]);
+        FAIL_IF(i && !((float)grid[i - 1] < (float)grid[i]),
+                "%s[%u] is %.17g after %.17g: action values ascend, also as float32", section, i,
+                grid[i], grid[i - 1]);
     }
     return 0;
 }
@@ -190,13 +191,10 @@ static int check_grid(const char *section, const double *grid, uint32_t n, char 
 static int check_edges(const char *section, const double *edges, uint32_t n, char *message,
                        size_t message_size) {
     for (uint32_t i = 0; i < n; i++) {
-        if (!isfinite(edges[i])) {
-            return FAIL("%s[%u] is %g: bin edges are finite", section, i, edges[i]);
-        }
-        if (i && edges[i] < edges[i - 1]) {
-            return FAIL("%s[%u] is %.17g after %.17g: bin edges do not descend", section, i,
-                        edges[i], edges[i - 1]);
-        }
+        FAIL_IF(!isfinite(edges[i]), "%s[%u] is %g: bin edges are finite", section, i, edges[i]);
+        FAIL_IF(i && edges[i] < edges[i - 1],
+                "%s[%u] is %.17g after %.17g: bin edges do not descend", section, i, edges[i],
+                edges[i - 1]);
     }
     return 0;
 }
@@ -204,38 +202,31 @@ static int check_edges(const char *section, const double *edges, uint32_t n, cha
 static int check_on_grid(const char *section, const float *values, size_t n, const double *grid,
                          uint32_t n_grid, char *message, size_t message_size) {
     for (size_t i = 0; i < n; i++) {
-        if (ckvc_grid_index(grid, n_grid, values[i]) < 0) {
-            return FAIL(
+        FAIL_IF(ckvc_grid_index(grid, n_grid, values[i]) < 0,
                 "%s[%zu] is %.9g, which is not one of the %u values of its grid (%.9g ... %.9g)",
                 section, i, (double)values[i], n_grid, grid[0], grid[n_grid - 1]);
-        }
     }
     return 0;
 }
 
 int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {
     if (t->window < 1) { return FAIL("SHAPE[6] is 0: the window has at least one row"); }
-    if (t->head_axis > 1) {
-        return FAIL("SHAPE[7] is %u: the head axis is 0 (KV heads) or 1 (query heads)",
-                    t->head_axis);
-    }
-    if (t->n_query_heads < 1 || t->n_query_heads > CKVC_TABLE_MAX_EXTENT ||
-        t->n_query_heads % t->n_heads || (t->head_axis == 1 && t->n_query_heads != t->n_heads)) {
-        return FAIL("SHAPE[1] is %u query heads for SHAPE[2] = %u heads of axis %u: want a "
-                    "multiple, and the same number on axis 1",
-                    t->n_query_heads, t->n_heads, t->head_axis);
-    }
+    FAIL_IF(t->head_axis > 1, "SHAPE[7] is %u: the head axis is 0 (KV heads) or 1 (query heads)",
+            t->head_axis);
+    FAIL_IF(t->n_query_heads < 1 || t->n_query_heads > CKVC_TABLE_MAX_EXTENT ||
+                t->n_query_heads % t->n_heads ||
+                (t->head_axis == 1 && t->n_query_heads != t->n_heads),
+            "SHAPE[1] is %u query heads for SHAPE[2] = %u heads of axis %u: want a "
+            "multiple, and the same number on axis 1",
+            t->n_query_heads, t->n_heads, t->head_axis);
     for (uint32_t b = 0; b < t->n_budgets; b++) {
         double x = t->budgets[b];
-        if (!isfinite(x) || x <= 0.0 || (x >= 1.0 && (x != floor(x) || x > (double)UINT32_MAX))) {
-            return FAIL(
+        FAIL_IF(!isfinite(x) || x <= 0.0 || (x >= 1.0 && (x != floor(x) || x > (double)UINT32_MAX)),
                 "BUDGET[%u] is %.17g: want whole tokens from 1 up, or a share of T between 0 and 1",
                 b, x);
-        }
     }
-    if ((unsigned)t->op >= CKVC_OPERATOR_COUNT) {
-        return FAIL("SHAPE: operator %u is none that this reader knows", (unsigned)t->op);
-    }
+    FAIL_IF((unsigned)t->op >= CKVC_OPERATOR_COUNT,
+            "SHAPE: operator %u is none that this reader knows", (unsigned)t->op);
     size_t n_weight = ckvc_weight_index(t, t->n_layers, 0, 0),
            n_tau = ckvc_tau_index(t, t->n_layers, 0, 0, 0);
     if (check_grid("GRIDHEAD", t->head_grid, t->n_head_actions, message, message_size) ||

@@ -21,36 +21,36 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/policy/ckvc_policy.h"
+
 typedef struct ckvc_retain_many {
     uint32_t max_tokens, max_actions;
-    uint64_t work; /* steps since init: positions looked at, comparisons, entries merged, words
-                      scanned */
+    uint64_t work; /* steps since init: positions looked at, compared, merged, words scanned */
     /* the state in hand */
     uint32_t n_tokens, n_actions, window_begin;
-    uint32_t
-        fill; /* how many the lists have to give: B, less the window that is kept before them */
-    bool in_window;             /* the lists are the window's: it alone overfills the budget */
-    double tau;                 /* heads */
+    uint32_t fill;  /* what the lists have to give: B, less the window that is kept before them */
+    bool in_window; /* the lists are the window's: it alone overfills the budget */
+    double tau;     /* heads */
     const double *others, *own; /* heads, [T], borrowed */
     const double *weights;      /* heads, [A], borrowed */
-    uint32_t *first,
-        n_first; /* [T]: positions by others (heads) or by u (gates), ranked, at most fill */
-    uint32_t *second, n_second; /* [T]: positions by own, ranked, at most fill */
-    uint32_t *n_candidates;     /* [A] */
-    uint64_t *mark;             /* [T/64 + 1], all zero between calls */
+    /* [T] positions, ranked, at most fill: by others (heads) or u (gates); by own */
+    uint32_t *first, n_first;
+    uint32_t *second, n_second;
+    uint32_t *n_candidates; /* [A] */
+    uint64_t *mark;         /* [T/64 + 1], all zero between calls */
 } ckvc_retain_many;
 
 size_t ckvc_retain_many_bytes(uint32_t max_tokens, uint32_t max_actions);
-bool ckvc_retain_many_init(ckvc_retain_many *r, uint32_t max_tokens,
-                           uint32_t max_actions); /* false: no memory */
+/* False: no memory. */
+bool ckvc_retain_many_init(ckvc_retain_many *r, uint32_t max_tokens, uint32_t max_actions);
 void ckvc_retain_many_fini(ckvc_retain_many *r);
 
 /* A head's state: utilities are max(others[t], own[t] * weights[a]), none negative. own[t] must be
  * a product of two float32, as alpha[t] * rho[t] is: its 48 bits keep distinct values distinct, and
  * in order, when they are multiplied in double. weights ascend. */
 void ckvc_retain_heads(ckvc_retain_many *r, uint32_t n_tokens, const double *others,
-                       const double *own, const double *weights, uint32_t n_weights, double tau,
-                       uint32_t budget, uint32_t keep_window);
+                       const double *own, const double *weights, uint32_t n_weights,
+                       ckvc_rule rule);
 /* A gate's state: utilities are u[t]. taus ascend. */
 void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, const double *taus,
                        uint32_t n_taus, uint32_t budget, uint32_t keep_window);

@@ -123,10 +123,11 @@ static uint32_t select_rank(ranking *r, uint32_t *items, uint32_t n, uint32_t k)
     return items[lo];
 }
 
-uint32_t ckvc_retain(uint32_t n_tokens, const double *u, double tau, uint32_t budget,
-                     uint32_t keep_window, uint32_t *kept, uint32_t *n_candidates,
-                     uint32_t *scratch) {
-    ranking r = {u, keep_window >= n_tokens ? 0 : n_tokens - keep_window, 0};
+uint32_t ckvc_retain(uint32_t n_tokens, const double *u, ckvc_rule rule, uint32_t *kept,
+                     uint32_t *n_candidates, uint32_t *scratch) {
+    const double tau = rule.tau;
+    const uint32_t budget = rule.budget;
+    ranking r = {u, rule.keep_window >= n_tokens ? 0 : n_tokens - rule.keep_window, 0};
     uint32_t n = 0;
     for (uint32_t t = 0; t < n_tokens; t++) {
         if (u[t] >= tau || t >= r.window_begin) { scratch[n++] = t; }
@@ -239,16 +240,17 @@ static uint32_t count_below(const double *values, uint32_t n, double x, double b
 }
 
 void ckvc_retain_heads(ckvc_retain_many *m, uint32_t n_tokens, const double *others,
-                       const double *own, const double *weights, uint32_t n_weights, double tau,
-                       uint32_t budget, uint32_t keep_window) {
-    begin_state(m, n_tokens, n_weights, budget, keep_window);
+                       const double *own, const double *weights, uint32_t n_weights,
+                       ckvc_rule rule) {
+    const double tau = rule.tau;
+    begin_state(m, n_tokens, n_weights, rule.budget, rule.keep_window);
     m->others = others;
     m->own = own;
     m->weights = weights;
     m->tau = tau;
     const double top = weights[n_weights - 1];
-    for (uint32_t t = 0; t < m->window_begin;
-         t++) { /* a candidate from the first weight on that brings it over tau */
+    /* a candidate from the first weight on that brings it over tau */
+    for (uint32_t t = 0; t < m->window_begin; t++) {
         bool by_others = others[t] >= tau, by_own = own[t] * top >= tau;
         if (by_others || by_own) {
             m->n_candidates[by_others ? 0 : count_below(weights, n_weights, own[t], tau)]++;

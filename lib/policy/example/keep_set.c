@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
     double tau = ckvc_table_tau(t, 0, e, p, 0);
     for (uint32_t g = 0; g < t->n_heads; g++) { weight[g] = ckvc_table_weight(t, 0, g, 0); }
     ckvc_utility(T, t->n_heads, alpha, rho, weight, u);
-    uint32_t n = ckvc_retain(T, u, tau, ckvc_budget_tokens(t->budgets[0], T), 0, kept,
+    uint32_t n = ckvc_retain(T, u, (ckvc_rule){tau, ckvc_budget_tokens(t->budgets[0], T), 0}, kept,
                              &n_candidates, scratch);
 
     printf("layer 0 keeps %u of %u candidates at tau %.2f:", n, n_candidates, tau);

@@ -75,7 +75,7 @@ static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float
     uint32_t kept[16], scratch[16], n_candidates;
     char got[64] = "";
     score_ranking(kind, T, window, alpha, 1, "p", rank);
-    n = ckvc_retain(T, rank, -INFINITY, n, 0, kept, &n_candidates, scratch);
+    n = ckvc_retain(T, rank, (ckvc_rule){-INFINITY, n, 0}, kept, &n_candidates, scratch);
     assert_int_equal(n_candidates, T);
     for (uint32_t i = 0; i < n; i++) { sprintf(got + strlen(got), "%s%u", i ? " " : "", kept[i]); }
     if (strcmp(got, want) != 0) {
@@ -123,7 +123,8 @@ static void test_random_is_fair(void **state) {
         double rank[T];
         snprintf(id, sizeof id, "prompt %d", i);
         score_ranking(SCORE_RANDOM, T, 1, NULL, 1, id, rank);
-        const uint32_t n = ckvc_retain(T, rank, -INFINITY, N, 0, kept, &n_candidates, scratch);
+        const uint32_t n =
+            ckvc_retain(T, rank, (ckvc_rule){-INFINITY, N, 0}, kept, &n_candidates, scratch);
         assert_int_equal(n, N);
         for (uint32_t k = 0; k < n; k++) { count[kept[k]]++; }
     }

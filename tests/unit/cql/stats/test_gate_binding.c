@@ -30,8 +30,8 @@ static void test_against_the_operator(void **state) {
         uint32_t first[T], set[T], scratch[T], n_first = 0, candidates[A];
         bool any = false;
         for (int a = 0; a < A; a++) {
-            const uint32_t n =
-                ckvc_retain(T, u, (80 + a) / 100.0, budget, 0, set, &candidates[a], scratch);
+            const uint32_t n = ckvc_retain(T, u, (ckvc_rule){(80 + a) / 100.0, budget, 0}, set,
+                                           &candidates[a], scratch);
             if (a == 0) {
                 n_first = n;
                 memcpy(first, set, n * sizeof *set);

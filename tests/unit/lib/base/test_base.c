@@ -26,6 +26,7 @@
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 #include "lib/base/sizes.h"
+#include "lib/base/text_lines.h"
 
 static void test_sizes(void **state) {
     (void)state;
@@ -153,9 +154,56 @@ static void test_publish(void **state) {
     assert_int_equal(ckvc_publish_bytes(missing, "x", 1, false, &err), CKVC_E_CREATE);
     err = (ckvc_err){0};
     assert_int_equal(ckvc_file_read(dir, 100, &text, &n, &err), CKVC_E_NOINPUT);
-    /* Nothing temporary is left behind. */
+    /* Nothing temporary is left behind, and what a killed process left is swept: its own name's
+     * alone, and nothing of a process that lives. */
+    pid_t gone = fork();
+    if (gone == 0) { _exit(0); }
+    waitpid(gone, NULL, 0);
+    snprintf(missing, sizeof missing, "cd %s && touch file.tmp.%d.7 files.tmp.%d.7 file.tmp.%d.x",
+             dir, (int)gone, (int)gone, (int)gone);
+    assert_int_equal(system(missing), 0);
+    snprintf(missing, sizeof missing, "touch %s.tmp.%d.9", path, (int)getppid());
+    assert_int_equal(system(missing), 0);
+    assert_int_equal(ckvc_publish_bytes(path, "four", 4, true, NULL), CKVC_OK);
+    snprintf(missing, sizeof missing, "cd %s && test $(ls | wc -l) = 4 && ! test -e file.tmp.%d.7",
+             dir, (int)gone);
+    assert_int_equal(system(missing), 0);
+    snprintf(missing, sizeof missing, "cd %s && rm *.tmp.*", dir);
+    assert_int_equal(system(missing), 0);
     snprintf(missing, sizeof missing, "rm %s && rmdir %s", path, dir);
     assert_int_equal(system(missing), 0);
+}
+
+static void test_lines(void **state) {
+    (void)state;
+    static const char text[] = "one\n\nthree";
+    static const size_t sizes[] = {3, 0, 5};
+    uint32_t n = 0;
+    for (ckvc_lines at = ckvc_lines_of(text, sizeof text - 1); ckvc_next_line(&at); n++) {
+        assert_int_equal(at.number, n + 1);
+        assert_int_equal(at.n, sizes[n]);
+        assert_int_equal(at.ended, n < 2);
+    }
+    assert_int_equal(n, 3);
+    ckvc_lines none = ckvc_lines_of("", 0);
+    assert_false(ckvc_next_line(&none));
+}
+
+static void test_json_rules(void **state) {
+    (void)state;
+    json_t *o = json_pack("{s:i, s:i, s:s, s:s, s:f}", "n", 7, "less", -1, "hex", "0af", "text",
+                          "0aF", "real", 7.0);
+    uint64_t v = 0;
+    assert_true(ckvc_json_get_count(o, "n", 7, &v));
+    assert_int_equal(v, 7);
+    assert_false(ckvc_json_get_count(o, "n", 6, &v) || ckvc_json_get_count(o, "less", 9, &v) ||
+                 ckvc_json_get_count(o, "real", 9, &v) || ckvc_json_get_count(o, "none", 9, &v));
+    assert_true(ckvc_json_is_hex(json_object_get(o, "hex"), 3));
+    assert_false(ckvc_json_is_hex(json_object_get(o, "hex"), 4) ||
+                 ckvc_json_is_hex(json_object_get(o, "text"), 3) || ckvc_json_is_hex(NULL, 0));
+    assert_true(ckvc_json_is_finite(json_object_get(o, "n")));
+    assert_false(ckvc_json_is_finite(json_object_get(o, "hex")) || ckvc_json_is_finite(NULL));
+    json_decref(o);
 }
 
 static void test_json(void **state) {
@@ -351,7 +399,8 @@ int main(void) {
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_alloc_guard),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(durations),
         cmocka_unit_test(hash_keys),          cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_progress),      cmocka_unit_test(test_lines),
+        cmocka_unit_test(test_json_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

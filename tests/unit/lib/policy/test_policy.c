@@ -49,8 +49,8 @@ static void test_golden_retention(void **state) {
         for (uint32_t t = 0; t < T; t++) {
             assert_true(u[t] == number(json_array_get(json_object_get(c, "u"), t)));
         }
-        uint32_t n =
-            ckvc_retain(T, u, number(json_object_get(c, "tau")), B, 0, kept, &n_cand, scratch);
+        uint32_t n = ckvc_retain(T, u, (ckvc_rule){number(json_object_get(c, "tau")), B, 0}, kept,
+                                 &n_cand, scratch);
         const json_t *S = json_object_get(c, "S");
         assert_int_equal(n_cand, json_integer_value(json_object_get(c, "n_cand")));
         assert_int_equal(n, json_array_size(S));
@@ -121,7 +121,7 @@ static void test_retain_against_sort(void **state) {
         uint32_t k_want = retain_by_sort(T, u, tau, B, keep_window, want, &n_want);
         /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
         uint32_t *kept = malloc((B < T ? B : T) * sizeof *kept + 1);
-        uint32_t k_got = ckvc_retain(T, u, tau, B, keep_window, kept, &n_got, scratch);
+        uint32_t k_got = ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, kept, &n_got, scratch);
         memcpy(got, kept, k_got * sizeof *got);
         free(kept);
         assert_int_equal(k_got, k_want);
@@ -169,12 +169,13 @@ static void test_retain_many(void **state) {
         w[g] = 0.0;
         ckvc_utility(T, G, alpha, rho, w, others);
         for (uint32_t t = 0; t < T; t++) { own[t] = (double)alpha[t] * (double)rho[g * T + t]; }
-        ckvc_retain_heads(&r, T, others, own, weights, A, tau, B, keep_window);
+        ckvc_retain_heads(&r, T, others, own, weights, A, (ckvc_rule){tau, B, keep_window});
         for (uint32_t i = 0; i < A; i++) {
             const uint32_t a = (i * 11 + (uint32_t)round) % A; /* in any order */
             w[g] = weights[a];
             ckvc_utility(T, G, alpha, rho, w, u);
-            const uint32_t k_want = ckvc_retain(T, u, tau, B, keep_window, want, &n_want, scratch);
+            const uint32_t k_want =
+                ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, want, &n_want, scratch);
             const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
             assert_int_equal(k_got, k_want);
             assert_int_equal(n_got, n_want);
@@ -185,7 +186,7 @@ static void test_retain_many(void **state) {
         ckvc_retain_gates(&r, T, u, taus, CKVC_GATE_ACTIONS, B, keep_window);
         for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
             const uint32_t k_want =
-                ckvc_retain(T, u, taus[a], B, keep_window, want, &n_want, scratch);
+                ckvc_retain(T, u, (ckvc_rule){taus[a], B, keep_window}, want, &n_want, scratch);
             const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
             assert_int_equal(k_got, k_want);
             assert_int_equal(n_got, n_want);
@@ -211,7 +212,7 @@ static void test_retain_many_cost(void **state) {
                  (double)(float)(0.5 + ckvc_rng_double(&rng));
         others[t] = ckvc_rng_double(&rng) * 2;
     }
-    ckvc_retain_heads(&r, T, others, own, weights, A, 0.9, B, 0);
+    ckvc_retain_heads(&r, T, others, own, weights, A, (ckvc_rule){0.9, B, 0});
     const uint64_t state_work = r.work;
     /* a pass, quickselect's few passes over each list of candidates, and sorting B twice (2 n log2
      * n comparisons for a heap) */
@@ -240,7 +241,8 @@ static void test_retain_patterns(void **state) {
                    : pattern == 2 ? -(double)t
                                   : (double)(t < T / 2 ? t : T - t);
         }
-        assert_int_equal(ckvc_retain(T, u, -INFINITY, B, 0, kept, &n_cand, scratch), B);
+        assert_int_equal(ckvc_retain(T, u, (ckvc_rule){-INFINITY, B, 0}, kept, &n_cand, scratch),
+                         B);
         assert_int_equal(n_cand, T);
         if (pattern < 2) {
             for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], T - B + i); }
@@ -257,20 +259,20 @@ static void test_retain_edges(void **state) {
     (void)state;
     const double u[4] = {1.0, NAN, 0.5, 1.0};
     uint32_t kept[4], scratch[4], n_cand = 99;
-    assert_int_equal(ckvc_retain(0, NULL, 0.5, 3, 0, NULL, &n_cand, NULL), 0);
+    assert_int_equal(ckvc_retain(0, NULL, (ckvc_rule){0.5, 3, 0}, NULL, &n_cand, NULL), 0);
     assert_int_equal(n_cand, 0);
-    assert_int_equal(ckvc_retain(4, u, 0.5, 0, 0, NULL, &n_cand, scratch), 0);
+    assert_int_equal(ckvc_retain(4, u, (ckvc_rule){0.5, 0, 0}, NULL, &n_cand, scratch), 0);
     assert_int_equal(n_cand, 3); /* NaN reaches no threshold */
-    assert_int_equal(ckvc_retain(4, u, 2.0, 4, 0, kept, &n_cand, scratch), 0);
+    assert_int_equal(ckvc_retain(4, u, (ckvc_rule){2.0, 4, 0}, kept, &n_cand, scratch), 0);
     /* The window is kept first, also where the utility is below the threshold or broken. */
-    assert_int_equal(ckvc_retain(4, u, 2.0, 4, 3, kept, &n_cand, scratch), 3);
+    assert_int_equal(ckvc_retain(4, u, (ckvc_rule){2.0, 4, 3}, kept, &n_cand, scratch), 3);
     assert_int_equal(kept[0], 1);
-    assert_int_equal(ckvc_retain(4, u, 0.5, 2, 3, kept, &n_cand, scratch), 2);
+    assert_int_equal(ckvc_retain(4, u, (ckvc_rule){0.5, 2, 3}, kept, &n_cand, scratch), 2);
     assert_int_equal(n_cand, 4);
     assert_int_equal(kept[0], 2);
     assert_int_equal(kept[1], 3);
     /* A window wider than the prompt keeps all. */
-    assert_int_equal(ckvc_retain(4, u, 9.0, 8, 100, kept, &n_cand, scratch), 4);
+    assert_int_equal(ckvc_retain(4, u, (ckvc_rule){9.0, 8, 100}, kept, &n_cand, scratch), 4);
 }
 
 static void test_bins(void **state) {
