@@ -72,8 +72,7 @@ static ckvc_status take_lock(run_dir *r, ckvc_err *err) {
     /* The number is for the message above; the lock itself is the kernel's, so a dead process
      * holds none. */
     if (ftruncate(fd, 0) == 0) { dprintf(fd, "%ld\n", (long)getpid()); }
-    r->lock = fd;
-    fd = -1;
+    r->lock = ckvc_take_fd(&fd);
     return CKVC_OK;
 }
 

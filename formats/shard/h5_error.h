@@ -15,10 +15,15 @@ ckvc_status h5_begin(ckvc_err *err) CKVC_MUST_CHECK;
  */
 ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
-/* Any id of ours; -1: none. Closes it, and says whether that went well. */
-static inline bool h5_close(hid_t *id) {
-    const hid_t was = *id;
+/* Any id of ours; -1: none. h5_take hands it on; h5_close closes it, and says whether that went
+ * well. */
+static inline hid_t h5_take(hid_t *id) {
+    const hid_t taken = *id;
     *id = -1;
+    return taken;
+}
+static inline bool h5_close(hid_t *id) {
+    const hid_t was = h5_take(id);
     return was < 0 || H5Idec_ref(was) >= 0;
 }
 static inline void h5_close_at(hid_t *id) { h5_close(id); }

@@ -89,7 +89,7 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
     int pass = 0;
-    while (pass < 4 && strcmp(h->pass, passes[pass])) { pass++; }
+    while (pass < 4 && strcmp(h->pass, passes[pass]) != 0) { pass++; }
     BAD_IF(pass == 4, "attribute pass is \"%s\", must be scan, head, gate or both", h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));

@@ -3,6 +3,7 @@
  */
 #include "formats/shard/shard_codec.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "formats/shard/shard_schema.h"
@@ -119,6 +120,7 @@ static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_G
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         const size_t least = row_bytes(g, &s->h);
+        assert(least > 0);
         CKVC_FAIL_IF(rows[k] > g->max_rows || rows[k] > (c->size - c->pos) / least, err,
                      CKVC_E_DATA,
                      "shard rows: %u rows of %s need at least %zu bytes each, %zu bytes are there",

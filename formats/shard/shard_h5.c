@@ -31,43 +31,50 @@ static hid_t number_type(shard_type type, bool in_file) {
 /* Fixed length, NUL-padded, UTF-8. The caller closes it. */
 static hid_t text_type(size_t size) {
     H5_AUTO hid_t type = H5Tcopy(H5T_C_S1);
-    if (type < 0 || H5Tset_size(type, size) < 0 || H5Tset_strpad(type, H5T_STR_NULLPAD) < 0 ||
-        H5Tset_cset(type, H5T_CSET_UTF8) < 0) {
-        return -1;
-    }
-    const hid_t made = type;
-    type = -1;
-    return made;
+    const bool made = type >= 0 && H5Tset_size(type, size) >= 0 &&
+                      H5Tset_strpad(type, H5T_STR_NULLPAD) >= 0 &&
+                      H5Tset_cset(type, H5T_CSET_UTF8) >= 0;
+    return made ? h5_take(&type) : -1;
 }
 
-static ckvc_status write_value(hid_t file, const char *name, hid_t type, hid_t memory, int rank,
-                               const size_t *dims, const void *data, ckvc_err *err) {
+/* What is written: a single value (rank 0) or an array. */
+typedef struct values {
+    hid_t type, memory; /* in the file, in memory */
+    int rank;
+    hsize_t dims[4];
+    const void *data;
+} values;
+
+static values numbers(shard_type type, int rank, const void *data) {
+    return (values){number_type(type, true), number_type(type, false), rank, {0}, data};
+}
+
+static ckvc_status write_value(hid_t file, const char *name, const values *v, ckvc_err *err) {
     static const char nothing[8];
-    hsize_t extent[4] = {0};
-    for (int i = 0; i < rank; i++) { extent[i] = dims[i]; }
-    H5_AUTO hid_t space = rank ? H5Screate_simple(rank, extent, NULL) : H5Screate(H5S_SCALAR);
+    H5_AUTO hid_t space =
+        v->rank ? H5Screate_simple(v->rank, v->dims, NULL) : H5Screate(H5S_SCALAR);
     H5_AUTO hid_t attribute =
-        space < 0 ? -1 : H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    const bool empty = rank == 1 && dims[0] == 0;
-    return attribute >= 0 && H5Awrite(attribute, memory, empty ? nothing : data) >= 0
-               ? CKVC_OK
-               : h5_fail(err, CKVC_E_MEMORY, "shard attribute %s: cannot be written", name);
+        space < 0 ? -1 : H5Acreate2(file, name, v->type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const bool empty = v->rank == 1 && v->dims[0] == 0;
+    H5_FAIL_IF(err, attribute < 0 || H5Awrite(attribute, v->memory, empty ? nothing : v->data) < 0,
+               CKVC_E_SYSTEM, "shard attribute %s: cannot be written", name);
+    return CKVC_OK;
 }
 
 static ckvc_status write_text(hid_t file, const char *name, const char *text, ckvc_err *err) {
     const size_t n = strlen(text);
     H5_AUTO hid_t type = text_type(n ? n : 1); /* HDF5 has no text of length 0: one NUL */
-    return type < 0 ? h5_fail(err, CKVC_E_MEMORY, "shard attribute %s: no type", name)
-                    : write_value(file, name, type, type, 0, NULL, text, err);
+    H5_FAIL_IF(err, type < 0, CKVC_E_SYSTEM, "shard attribute %s: no type", name);
+    return write_value(file, name, &(values){.type = type, .memory = type, .data = text}, err);
 }
 
 static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err) {
     const uint32_t version = 1;
+    const values of_version = numbers(SHARD_U32, 0, &version);
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
     CKVC_TRY(write_text(file, "format", "ckvc-shard", err));
-    CKVC_TRY(
-        write_value(file, "version", H5T_STD_U32LE, H5T_NATIVE_UINT32, 0, NULL, &version, err));
+    CKVC_TRY(write_value(file, "version", &of_version, err));
     for (size_t i = 0; i < n; i++) {
         const shard_attribute *a = &list[i];
         const char *at = (const char *)h + a->offset;
@@ -75,51 +82,50 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
         char room[64];
         const int rank = shard_attribute_dims(h, a, false, dims);
         if (rank < 0) { continue; }
-        if (a->type == SHARD_TEXT || a->type == SHARD_NAME) {
+        if (a->type == SHARD_TEXT) {
+            CKVC_TRY(write_text(file, a->name, at, err));
+        } else if (a->type == SHARD_NAME) {
             CKVC_TRY(write_text(file, a->name,
-                                a->type == SHARD_TEXT
-                                    ? at
-                                    : setting_name(a->setting, &h->setting, room, sizeof room),
-                                err));
+                                setting_name(a->setting, &h->setting, room, sizeof room), err));
         } else {
-            CKVC_TRY(write_value(file, a->name, number_type(a->type, true),
-                                 number_type(a->type, false), rank, dims,
-                                 rank ? shard_array(h, a->offset) : at, err));
+            values v = numbers(a->type, rank, rank ? shard_array(h, a->offset) : at);
+            for (int d = 0; d < rank; d++) { v.dims[d] = dims[d]; }
+            CKVC_TRY(write_value(file, a->name, &v, err));
         }
     }
     return CKVC_OK;
 }
 
-/* One column: dims[0] rows, dims[1...] values of a row; The chunk rule of shard.md, which may make
+/* One column: dims[0] rows, dims[1...] values of a row. The chunk rule of shard.md, which may make
  * a chunk longer than the column: the maximal extent is then the chunk's, since HDF5 refuses a
  * fixed extent below the chunk. */
-static ckvc_status write_column(hid_t group, const char *name, hid_t type, hid_t memory, int rank,
-                                const hsize_t *dims, const void *data, ckvc_err *err) {
-    hsize_t chunk[3], most[3], row = 1;
-    for (int i = 1; i < rank; i++) {
-        row *= dims[i];
-        chunk[i] = most[i] = dims[i];
+static ckvc_status write_column(hid_t group, const char *name, const values *v, ckvc_err *err) {
+    hsize_t chunk[4], most[4], row = 1;
+    const hsize_t rows = v->dims[0];
+    for (int i = 1; i < v->rank; i++) {
+        row *= v->dims[i];
+        chunk[i] = most[i] = v->dims[i];
     }
     chunk[0] = CHUNK_VALUES / row;
-    if (rank == 1 && dims[0] < chunk[0]) { chunk[0] = dims[0]; }
+    if (v->rank == 1 && rows < chunk[0]) { chunk[0] = rows; }
     chunk[0] = chunk[0] ? chunk[0] : 1;
-    most[0] = dims[0] > chunk[0] ? dims[0] : chunk[0];
+    most[0] = rows > chunk[0] ? rows : chunk[0];
     const unsigned level = H5_ZSTD_LEVEL;
-    H5_AUTO hid_t space = H5Screate_simple(rank, dims, most);
+    H5_AUTO hid_t space = H5Screate_simple(v->rank, v->dims, most);
     H5_AUTO hid_t create = H5Pcreate(H5P_DATASET_CREATE);
     H5_AUTO hid_t dataset = -1;
     if (space >= 0 && create >= 0 && H5Pset_obj_track_times(create, 0) >= 0 &&
-        H5Pset_chunk(create, rank, chunk) >= 0 && H5Pset_shuffle(create) >= 0 &&
+        H5Pset_chunk(create, v->rank, chunk) >= 0 && H5Pset_shuffle(create) >= 0 &&
         H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 1, &level) >= 0 &&
         H5Pset_fletcher32(create) >= 0) {
-        dataset = H5Dcreate2(group, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
+        dataset = H5Dcreate2(group, name, v->type, space, H5P_DEFAULT, create, H5P_DEFAULT);
     }
     H5_FAIL_IF(
         err,
         dataset < 0 ||
-            (dims[0] && H5Dwrite(dataset, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) ||
+            (rows && H5Dwrite(dataset, v->memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, v->data) < 0) ||
             !h5_close(&dataset),
-        CKVC_E_MEMORY, "shard column %s: cannot be written", name);
+        CKVC_E_SYSTEM, "shard column %s: cannot be written", name);
     return CKVC_OK;
 }
 
@@ -138,7 +144,6 @@ static void gather(char *to, const char *rows, size_t row_size, const shard_colu
 
 static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g, ckvc_err *err) {
     const size_t rows = shard_rows(s, g);
-    const hsize_t dims[3] = {rows, s->h.n_layers, s->h.n_kv_heads};
     CKVC_AUTO_FREE char *column = ckvc_alloc(rows, SHARD_STRING);
     H5_AUTO hid_t create = H5Pcreate(H5P_GROUP_CREATE);
     H5_AUTO hid_t group = -1;
@@ -146,20 +151,23 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
     if (create >= 0 && H5Pset_obj_track_times(create, 0) >= 0) {
         group = H5Gcreate2(file, g->name, H5P_DEFAULT, create, H5P_DEFAULT);
     }
-    H5_FAIL_IF(err, group < 0 || text < 0, CKVC_E_MEMORY, "shard group %s: cannot be made",
+    H5_FAIL_IF(err, group < 0 || text < 0, CKVC_E_SYSTEM, "shard group %s: cannot be made",
                g->name);
     for (size_t i = 0; i < g->n_columns; i++) {
         const shard_column *c = &g->columns[i];
-        const bool is_text = c->type == SHARD_TEXT;
         gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
-        CKVC_TRY(write_column(group, c->name, is_text ? text : number_type(c->type, true),
-                              is_text ? text : number_type(c->type, false), 1, dims, column, err));
+        values v = c->type == SHARD_TEXT ? (values){text, text, 1, {0}, column}
+                                         : numbers(c->type, 1, column);
+        v.dims[0] = rows;
+        CKVC_TRY(write_column(group, c->name, &v, err));
     }
     for (size_t i = 0; i < shard_n_wide(g, &s->h); i++) {
         const shard_wide *w = &g->wide[i];
-        CKVC_TRY(write_column(group, w->name, number_type(w->type, true),
-                              number_type(w->type, false), w->rank, dims, shard_array(s, w->offset),
-                              err));
+        values v = numbers(w->type, w->rank, shard_array(s, w->offset));
+        v.dims[0] = rows;
+        v.dims[1] = s->h.n_layers;
+        v.dims[2] = s->h.n_kv_heads;
+        CKVC_TRY(write_column(group, w->name, &v, err));
     }
     return CKVC_OK;
 }
@@ -223,7 +231,7 @@ ckvc_status shard_h5_image(const shard *s, uint8_t **out, size_t *n, ckvc_err *e
         H5Pset_obj_track_times(create, 0) >= 0) {
         file = H5Fcreate("shard", H5F_ACC_TRUNC, create, access);
     }
-    if (file < 0) { return h5_fail(err, CKVC_E_MEMORY, "a shard: cannot be made in memory"); }
+    if (file < 0) { return h5_fail(err, CKVC_E_SYSTEM, "a shard: cannot be made in memory"); }
     CKVC_TRY(write_header(file, &s->h, err));
     for (int k = 0; k < SHARD_GROUPS; k++) {
         CKVC_TRY(write_group(file, s, &shard_groups[k], err));

@@ -1,6 +1,7 @@
 /* The reader of HDF5 shards. Nothing is taken at its word: links, layouts, filters, ranks, lengths
  * and types are looked at before any value is read, and every value is checked before the shard is
  * handed out. Foreign files come here in a child (shard_hostile.c). */
+#include <assert.h>
 #include <hdf5.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,6 +373,7 @@ static ckvc_status open_column(reader *r, const wanted_column *want, size_t *row
               from->rank != rank || H5Sget_simple_extent_type(from->space) != H5S_SIMPLE ||
                   H5Sget_simple_extent_dims(from->space, from->dims, NULL) != rank,
               "%s has %d dimensions, must have %d", from->name, from->rank, rank);
+    assert(rank <= 3);
     const hsize_t row[3] = {0, r->s->h.n_layers, r->s->h.n_kv_heads};
     for (int i = 1; i < rank; i++) {
         REFUSE_IF(r, from->dims[i] != row[i], "%s has rows of %llu, must be %llu (%s)", from->name,
@@ -499,7 +501,7 @@ ckvc_status shard_h5_read_image(const uint8_t *bytes, size_t n, const char *path
     /* HDF5 copies the image at once; it takes a plain pointer for lack of const. */
     if (access < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0 ||
         H5Pset_file_image(access, (void *)(uintptr_t)bytes, n) < 0) {
-        return h5_fail(err, CKVC_E_MEMORY, "%s: %zu bytes cannot be given to HDF5", path, n);
+        return h5_fail(err, CKVC_E_SYSTEM, "%s: %zu bytes cannot be given to HDF5", path, n);
     }
     return read_file("shard", access, path, false, out, err);
 }

@@ -42,7 +42,7 @@ static file_section section_at(const uint8_t *file, uint32_t index) {
         if (d < s.rank) { s.raw *= s.dims[d]; }
     }
     s.known = 0;
-    while (s.known < CKVT_SECTION_COUNT && strcmp(s.name, ckvt_name(s.known))) { s.known++; }
+    while (s.known < CKVT_SECTION_COUNT && strcmp(s.name, ckvt_name(s.known)) != 0) { s.known++; }
     return s;
 }
 
@@ -169,7 +169,7 @@ static ckvc_status read_section(reader *r, const file_section *s) {
     uint8_t digest[CKVC_SHA256_BYTES];
     CKVC_TRY(unpack(r, s, &raw));
     ckvc_sha256_bytes(raw, (size_t)s->raw, digest);
-    REFUSE_AT_IF(r, memcmp(digest, s->sha256, sizeof digest), s, "%s",
+    REFUSE_AT_IF(r, memcmp(digest, s->sha256, sizeof digest) != 0, s, "%s",
                  "its SHA-256 is not the directory's");
     const bool wanted = known && ((int)s->known >= CKVT_REQUIRED || s->known == CKVT_META);
     return wanted ? store(r, s, &raw) : CKVC_OK;
@@ -179,7 +179,7 @@ static ckvc_status read_section(reader *r, const file_section *s) {
 static ckvc_status check_meta(const reader *r) {
     const json_t *meta = r->t->meta;
     const char *schema = json_string_value(json_object_get(meta, "schema"));
-    REFUSE_IF(r, !schema || strcmp(schema, CKVT_SCHEMA), "section META: schema is %s, want %s",
+    REFUSE_IF(r, !schema || strcmp(schema, CKVT_SCHEMA) != 0, "section META: schema is %s, want %s",
               schema ? schema : "missing", CKVT_SCHEMA);
     const char *probe = json_string_value(json_object_get(meta, "probe"));
     REFUSE_IF(r, ckvt_probe_operator(probe) != r->t->table->op,
@@ -237,7 +237,7 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvt_content_id(r.file + CKVT_HEADER_BYTES, n_sections, digest);
     ckvc_hex(digest, sizeof digest, t->content_id);
-    REFUSE_IF(&r, memcmp(digest, r.file + CKVT_AT_CONTENT_ID, sizeof digest),
+    REFUSE_IF(&r, memcmp(digest, r.file + CKVT_AT_CONTENT_ID, sizeof digest) != 0,
               "byte %d: the content id is not that of its sections (%s)", CKVT_AT_CONTENT_ID,
               t->content_id);
     *out = ckvc_take(&t);

@@ -1,6 +1,7 @@
 /* Writes a .ckvt file (formats/table/table.md). Same contents, same bytes: nothing here looks at
  * the clock, the host or the order of work. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
 
@@ -93,10 +94,13 @@ static bool present(table_file *t, ckvt_section i) {
 
 /* The version that wrote the file, one byte a part: 0.1.0 is 0x000100. */
 static uint32_t writer_version(void) {
-    unsigned major = 0, minor = 0, patch = 0;
-    return sscanf(CKVC_VERSION, "%u.%u.%u", &major, &minor, &patch) == 3
-               ? major << 16 | minor << 8 | patch
-               : 0;
+    uint32_t version = 0;
+    for (const char *part = CKVC_VERSION; part; part = strchr(part, '.')) {
+        char *end;
+        version = version << 8 | (uint32_t)strtoul(part + (*part == '.'), &end, 10);
+        part = end;
+    }
+    return version;
 }
 
 /* META's own keys, and what the reader would refuse: a bug of the caller. */

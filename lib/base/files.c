@@ -16,8 +16,8 @@
 #include "lib/base/memory.h"
 
 void ckvc_close_at(int *fd) {
-    if (*fd >= 0) { close(*fd); }
-    *fd = -1;
+    const int was = ckvc_take_fd(fd);
+    if (was >= 0) { close(was); }
 }
 
 /* Opens a regular file for reading; a folder, FIFO or device is refused before anything is read

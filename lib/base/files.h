@@ -14,8 +14,13 @@
 
 #include "lib/base/status.h"
 
-/* For CKVC_AUTO(ckvc_close_at) int fd = ...; none: -1. */
+/* For CKVC_AUTO(ckvc_close_at) int fd = ...; none: -1. ckvc_take_fd hands it on and leaves none. */
 void ckvc_close_at(int *fd);
+static inline int ckvc_take_fd(int *fd) {
+    const int taken = *fd;
+    *fd = -1;
+    return taken;
+}
 
 /* A read-only mapping of a regular file (symbolic links are followed, anything else is refused).
  * Valid until unmapped. A file of 0 bytes gives data "" and size 0. */

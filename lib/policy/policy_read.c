@@ -73,7 +73,10 @@ __attribute__((format(printf, 2, 3))) static int fail(const reader *r, const cha
 
 #define FAIL_IF(r, condition, ...)                                                                 \
     do {                                                                                           \
-        if (condition) { return fail(r, __VA_ARGS__); }                                            \
+        if (condition) {                                                                           \
+            fail(r, __VA_ARGS__);                                                                  \
+            return -1;                                                                             \
+        }                                                                                          \
     } while (0)
 
 /* CRC-32 as zlib computes it (polynomial 0xEDB88320, reflected), four bits at a time. */
@@ -99,7 +102,7 @@ static uint64_t aligned(uint64_t offset) {
 
 static int check_header(reader *r) {
     const uint8_t *h = r->data;
-    if (r->size < 8 || memcmp(h, magic, 8)) {
+    if (r->size < 8 || memcmp(h, magic, 8) != 0) {
         FAIL_IF(r, r->size >= 4 && !memcmp(h, magic, 4),
                 "bytes 4..7 are not 0D 0A 1A 0A: a ckvt table whose line ends were "
                 "changed in transfer; copy it as binary");
@@ -206,6 +209,7 @@ static int read_entry(const reader *r, uint32_t index, section *s) {
 }
 
 static bool find_section(const reader *r, const char *name, section *s) {
+    *s = (section){0};
     for (uint32_t i = 0; i < r->n_sections; i++) {
         if (read_entry(r, i, s) == 0 && !strcmp(s->name, name)) { return true; }
     }
@@ -295,7 +299,8 @@ static void decode(const reader *r, const section *s, void *out) {
 }
 
 int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out,
-                         char *message, size_t message_size) {
+                         char *message, /* NOLINT(readability-non-const-parameter): fail() writes */
+                         size_t message_size) {
     reader reader_state = {.name = name,
                            .data = bytes,
                            .size = size,
@@ -367,7 +372,7 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
                      char *message, size_t message_size) {
     if (ckvc_table_parse_any(name, bytes, size, out, message, message_size)) { return -1; }
-    const ckvc_operator op = (*out)->op;
+    const ckvc_operator op = *out ? (*out)->op : CKVC_OPERATOR_PAPER;
     if (op == CKVC_OPERATOR_PAPER) { return 0; }
     ckvc_table_free(*out);
     *out = NULL;
@@ -378,44 +383,45 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
         ckvc_operator_name(op));
 }
 
-int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size) {
-    reader reader_state = {.name = path, .message = message, .message_size = message_size};
-    reader *r = &reader_state;
-    uint8_t *bytes = NULL;
-    int rc = -1;
-    *out = NULL;
-    /* O_NONBLOCK: opening a named pipe must not wait for a writer. */
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) { return fail(r, "%s", strerror(errno)); }
+/* The file's bytes, the caller's to free; NULL: refused, with its message. */
+static uint8_t *read_whole(const reader *r, int fd, size_t *size) {
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
         fail(r, "not a regular file");
-        goto done;
+        return NULL;
     }
     if ((uint64_t)st.st_size > CKVC_TABLE_MAX_BYTES) {
         fail(r, "%lld bytes: a table has at most %" PRIu64, (long long)st.st_size,
              CKVC_TABLE_MAX_BYTES);
-        goto done;
+        return NULL;
     }
-    size_t size = (size_t)st.st_size, have = 0;
-    bytes = malloc(size ? size : 1);
-    if (!bytes) {
-        fail(r, "out of memory: %zu bytes", size);
-        goto done;
-    }
-    while (have < size) {
-        ssize_t n = read(fd, bytes + have, size - have);
+    const size_t wanted = (size_t)st.st_size;
+    uint8_t *bytes = malloc(wanted ? wanted : 1);
+    if (!bytes) { fail(r, "out of memory: %zu bytes", wanted); }
+    for (*size = 0; bytes && *size < wanted;) {
+        const ssize_t n = read(fd, bytes + *size, wanted - *size);
         if (n < 0 && errno == EINTR) { continue; }
         if (n < 0) {
             fail(r, "%s", strerror(errno));
-            goto done;
+            free(bytes);
+            return NULL;
         }
         if (n == 0) { break; }
-        have += (size_t)n;
+        *size += (size_t)n;
     }
-    rc = ckvc_table_parse(path, bytes, have, out, message, message_size);
-done:
-    free(bytes);
+    return bytes;
+}
+
+int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size) {
+    const reader r = {.name = path, .message = message, .message_size = message_size};
+    size_t size = 0;
+    *out = NULL;
+    /* O_NONBLOCK: opening a named pipe must not wait for a writer. */
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    FAIL_IF(&r, fd < 0, "%s", strerror(errno));
+    uint8_t *bytes = read_whole(&r, fd, &size);
     close(fd);
+    const int rc = bytes ? ckvc_table_parse(path, bytes, size, out, message, message_size) : -1;
+    free(bytes);
     return rc;
 }
