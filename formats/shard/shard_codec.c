@@ -87,7 +87,7 @@ void shard_encode(const shard *s, ckvc_buffer *out) {
     ckvc_buffer_u8(out, shard_is_scan(&s->h));
     for (int k = 0; k < SHARD_GROUPS; k++) {
         for (size_t i = 0; i < shard_rows(s, &shard_groups[k]); i++) {
-            move_row(&c, (shard *)(uintptr_t)s, &shard_groups[k], i);
+            move_row(&c, ckvc_unconst(s), &shard_groups[k], i);
         }
     }
 }
@@ -161,7 +161,9 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
 
 /* Which parts follow that not every header has. What is neutral leaves no bit and no byte: a pass
  * that was begun before such a part existed goes on with the same hash of its header. */
-enum { HAS_START = 1 /* and 2: of each side */, HAS_LATER = 32 };
+static const uint8_t has_start[] = {1, 2, 64}; /* of each side */
+_Static_assert(CKVC_SIDE_COUNT <= 3, "a fourth side's start table needs a second byte of parts");
+enum { HAS_LATER = 32 };
 static const struct {
     const char *key;
     uint8_t bit;
@@ -195,7 +197,7 @@ static uint8_t parts_of(const header_codec *k) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];
         if (shard_attribute_dims(k->h, a, false, dims) < 0) { continue; }
-        if (a->start != SHARD_SIDE_NONE) { parts |= (uint8_t)(HAS_START << a->start); }
+        if (a->start != SHARD_SIDE_NONE) { parts |= has_start[a->start]; }
         if (a->sparse) { parts |= early(a) < 0 ? HAS_LATER : early_parts[early(a)].bit; }
     }
     return parts;
@@ -255,7 +257,7 @@ static void move_counts(header_codec *k, bool sparse) {
 
 static void move_array(header_codec *k, const shard_attribute *a) {
     size_t dims[4], size = shard_type_size(a->type), n = 1, bytes = size;
-    const bool given = a->start != SHARD_SIDE_NONE && k->parts & HAS_START << a->start;
+    const bool given = a->start != SHARD_SIDE_NONE && k->parts & has_start[a->start];
     const int rank = shard_attribute_dims(k->h, a, given, dims);
     bool fits = true;
     for (int d = 0; d < rank; d++) {
@@ -294,7 +296,7 @@ static void move_header(header_codec *k) {
 }
 
 void shard_header_encode(const shard_header *h, ckvc_buffer *out) {
-    header_codec k = {.c = {.out = out}, .h = (shard_header *)(uintptr_t)h};
+    header_codec k = {.c = {.out = out}, .h = ckvc_unconst(h)};
     move_header(&k);
 }
 

@@ -500,7 +500,7 @@ ckvc_status shard_h5_read_image(const uint8_t *bytes, size_t n, const char *path
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     /* HDF5 copies the image at once; it takes a plain pointer for lack of const. */
     if (access < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0 ||
-        H5Pset_file_image(access, (void *)(uintptr_t)bytes, n) < 0) {
+        H5Pset_file_image(access, ckvc_unconst(bytes), n) < 0) {
         return h5_fail(err, CKVC_E_SYSTEM, "%s: %zu bytes cannot be given to HDF5", path, n);
     }
     return read_file("shard", access, path, false, out, err);

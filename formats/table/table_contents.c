@@ -106,7 +106,7 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
 }
 
 void *ckvt_values(const table_file *t, ckvt_section s) {
-    void **slot = ckvt_slot((table_file *)(uintptr_t)t, s);
+    void **slot = ckvt_slot(ckvc_unconst(t), s);
     return slot ? *slot : NULL;
 }
 
