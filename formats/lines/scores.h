@@ -26,12 +26,11 @@ typedef struct score_row {
     uint32_t line;                   /* 1-based */
     char *id, *source, *split;       /* source, split: NULL where the manifest had none */
     char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
-    uint64_t token_hash; /* of the prompt's tokens, whatever manifest they stand in; 0: the line has
-                            none */
-    char
-        table[CKVC_SHA256_HEX]; /* content id: of the table itself (policy "table"), of the one that
-                                   a control is of, or whose tokens a reference keeps; "" none */
-    double tau;                 /* the one threshold of a matched control, NaN elsewhere */
+    uint64_t token_hash; /* of the prompt's tokens, whatever manifest they stand in; 0: none */
+    /* Content id of the table itself (policy "table"), of the one that a control is of, or whose
+     * tokens a reference keeps; "" none. */
+    char table[CKVC_SHA256_HEX];
+    double tau;                        /* the one threshold of a matched control, NaN elsewhere */
     uint32_t n_tokens, n_continuation; /* T, C */
     double budget;                /* >= 1 tokens, < 1 a share of T; with layer_budgets their mean */
     uint64_t layer_budgets;       /* hash of the budgets by layer; 0: all layers have the same */
@@ -40,13 +39,12 @@ typedef struct score_row {
     int32_t bin_entropy, bin_ppl; /* -1 where null: no table, no bins */
     uint32_t n_layers;            /* L */
     uint32_t *n_candidates;       /* [L]; NULL where the policy has no threshold */
-    uint32_t *n_kept, *n_kept_window;    /* [L]; n_kept_window NULL where null */
-    double loss_full, loss_comp, reward; /* nats per token, NaN where null (C = 0, not finite);
-                                            reward = -(loss_comp - loss_full) */
-    double *attention;                   /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
-    uint32_t n_heads;                    /* G of utility, else 0 */
-    double *utility; /* [L][G][SCORE_QUANTILE_COUNT], then alpha's [SCORE_QUANTILE_COUNT]; NULL: not
-                        on this line */
+    uint32_t *n_kept, *n_kept_window; /* [L]; n_kept_window NULL where null */
+    /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */
+    double loss_full, loss_comp, reward;
+    double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
+    uint32_t n_heads;  /* G of utility, else 0 */
+    double *utility;   /* quantiles [L][G][7], then alpha's [7]; NULL: not on this line */
 } score_row;
 
 typedef struct scores {

@@ -81,10 +81,11 @@ typedef struct run_pass {
     char kind[8];    /* scan, head, gate, both */
     size_t n_shards; /* published */
     uint32_t n_prompts_done;
-    uint32_t n_prompts;         /* that the pass takes: the plan's, fewer when it ended early */
-    bool complete;              /* all shards of those prompts are published */
-    char plan[CKVC_SHA256_HEX]; /* that its shards carry: the run's, or in a run of compile that of
-                                   the one calibration that it stands for */
+    uint32_t n_prompts; /* that the pass takes: the plan's, fewer when it ended early */
+    bool complete;      /* all shards of those prompts are published */
+    /* That its shards carry: the run's, or of compile that of the calibration that it stands for.
+     */
+    char plan[CKVC_SHA256_HEX];
     struct {
         bool known, reached;
         double target, reliability; /* NaN: undefined */

@@ -31,8 +31,7 @@ typedef struct shard_header {
     struct shard_side {
         uint32_t n_actions;
         double *actions;     /* the grid, ascending */
-        float *start;        /* the table it starts from; NULL in scan shards. Head: [L][G][nB],
-                                gate: [L][E][P][nB] */
+        float *start;        /* the table it starts from, [states]; NULL in scan shards */
     } side[CKVC_SIDE_COUNT]; /* by ckvc_side */
 } shard_header;
 
