@@ -4,13 +4,10 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/sizes.h"
 #include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"

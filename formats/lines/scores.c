@@ -1,16 +1,11 @@
 /* See scores.h; what the keys mean is in scores.md. */
 #include "formats/lines/scores.h"
 
-#include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/base/text_lines.h"
 
 #define LINE_MAX_BYTES ((size_t)64 << 20)

@@ -1,11 +1,8 @@
 /* Files of a run beside its shards, and the journal's notes: see run_dir.h. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/run/run_internal.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 
 /* Below the run's folder, whatever the journal says. */
 static bool is_inside(const char *name) {

@@ -1,8 +1,5 @@
 /* The lines of a run's journal (run.md, "journal.jsonl") into the struct, and back. */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/run/run_internal.h"
 #include "formats/run/run_journal.h"

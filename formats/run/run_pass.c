@@ -29,7 +29,6 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/status.h"
 
 typedef enum prompt_state {
     PROMPT_TODO,

@@ -1,5 +1,4 @@
 /* The plan of a run: its hash, and where two plans differ. */
-#include <string.h>
 
 #include "formats/run/run_internal.h"
 #include "lib/base/json.h"

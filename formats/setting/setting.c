@@ -1,7 +1,6 @@
 /* The table of settings and what is done with it: see setting.h. */
 #include "formats/setting/setting.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,6 @@
 /* The rules of a shard's values: see shard_check.h. */
 #include "formats/shard/shard_check.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "formats/shard/shard_schema.h"
 #include "formats/shard/shard_side.h"
 #include "lib/base/utf8.h"

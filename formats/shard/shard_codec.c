@@ -4,7 +4,6 @@
 #include "formats/shard/shard_codec.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "formats/shard/shard_schema.h"
 #include "lib/base/sizes.h"

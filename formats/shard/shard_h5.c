@@ -3,7 +3,6 @@
 #include "formats/shard/shard_h5.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "formats/shard/h5_error.h"
 #include "formats/shard/h5_zstd.h"

@@ -2,9 +2,6 @@
  * and types are looked at before any value is read, and every value is checked before the shard is
  * handed out. Foreign files come here in a child (shard_hostile.c). */
 #include <assert.h>
-#include <hdf5.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/shard/h5_error.h"
 #include "formats/shard/h5_zstd.h"

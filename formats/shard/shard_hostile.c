@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -22,7 +21,6 @@
 #include "formats/shard/shard_check.h"
 #include "formats/shard/shard_codec.h"
 #include "formats/shard/shard_h5.h"
-#include "lib/base/memory.h"
 #include "lib/base/progress.h"
 
 #define CPU_SECONDS  60

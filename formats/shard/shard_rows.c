@@ -2,8 +2,6 @@
 #include "formats/shard/shard.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/shard/shard_schema.h"
 #include "formats/side/side.h"

@@ -1,8 +1,6 @@
 /* The tables of a shard's columns and attributes: see shard_schema.h. */
 #include "formats/shard/shard_schema.h"
 
-#include <string.h>
-
 #include "formats/side/side.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

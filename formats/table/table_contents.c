@@ -1,9 +1,6 @@
 /* The table file in memory: what its sections are, what they must hold, and its description for
  * people (formats/table/table.md). */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"

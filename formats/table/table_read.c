@@ -3,8 +3,6 @@
  * its place, and the numeric sections make sense. What is left: the SHA-256 sums, the content id,
  * compressed sections, the evidence, and META's agreement with SHAPE. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zstd.h>
 
 #include "formats/table/table_file.h"

@@ -1,8 +1,6 @@
 /* Writes a .ckvt file (formats/table/table.md). Same contents, same bytes: nothing here looks at
  * the clock, the host or the order of work. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <zstd.h>
 
 #include "formats/table/table_file.h"
