@@ -202,9 +202,10 @@ static void print_facts_json(const manifest *m, const manifest_facts *f, const c
     }
     json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "manifest", m->path, "sha256", m->sha256, "unit",
                           unit, "groups", groups);
-    JSON_NUMBERS(o, {"prompts", m->n_entries}, {"shortest", f->shortest}, {"longest", f->longest},
-                 {"total", f->total}, {"shortest_continuation", f->shortest_continuation},
-                 {"repeated", f->n_repeated}, {"short", f->n_short});
+    JSON_NUMBERS(o, {"prompts", m->n_entries}, {"shortest", f->all.shortest},
+                 {"longest", f->all.longest}, {"total", f->all.total},
+                 {"shortest_continuation", f->shortest_continuation}, {"repeated", f->n_repeated},
+                 {"short", f->n_short});
     if (leaks) { json_object_set_new(o, "leaks", leaks); }
     json_print(o);
 }

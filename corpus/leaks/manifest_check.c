@@ -56,7 +56,12 @@ static check_group *group_of(manifest_facts *out, const manifest_entry *e) {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static void count(check_group *of, int64_t length) {
+    of->n++;
+    of->total += length;
+    of->shortest = smaller(length, of->shortest);
+    of->longest = length > of->longest ? length : of->longest;
+}
 
 static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tokenizer *tok,
                            int64_t min_length, manifest_facts *out, ckvc_err *err) {
@@ -68,13 +73,8 @@ static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tok
         out->shortest_continuation =
             out->shortest_continuation < 0 ? tail : smaller(tail, out->shortest_continuation);
     }
-    group->n++;
-    group->total += length;
-    group->shortest = smaller(length, group->shortest);
-    group->longest = larger(length, group->longest);
-    out->total += length;
-    out->shortest = smaller(length, out->shortest);
-    out->longest = larger(length, out->longest);
+    count(group, length);
+    count(&out->all, length);
     if (length < min_length) {
         out->n_short++;
         out->first_short = out->first_short ? out->first_short : e->line;
@@ -84,7 +84,7 @@ static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tok
 
 ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_length,
                           manifest_facts *out, ckvc_err *err) {
-    *out = (manifest_facts){.shortest = INT64_MAX, .shortest_continuation = -1};
+    *out = (manifest_facts){.all.shortest = INT64_MAX, .shortest_continuation = -1};
     find_repeats(m, out);
     ckvc_status status = CKVC_OK;
     for (size_t i = 0; i < m->n_entries && status == CKVC_OK; i++) {

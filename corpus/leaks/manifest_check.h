@@ -15,11 +15,11 @@ typedef struct check_group {    /* prompts of one source and split */
 typedef struct manifest_facts {
     check_group *groups; /* in order of first appearance */
     size_t n_groups;
-    bool *repeats;     /* [n_entries] such a prompt */
-    size_t n_repeated; /* prompts whose text or tokens an earlier line has */
-    size_t n_short;    /* prompts below min_length */
-    int64_t shortest, longest, total;
-    int64_t shortest_continuation;                        /* -1 where none is given */
+    bool *repeats;                 /* [n_entries] such a prompt */
+    size_t n_repeated;             /* prompts whose text or tokens an earlier line has */
+    size_t n_short;                /* prompts below min_length */
+    check_group all;               /* source and split NULL */
+    int64_t shortest_continuation; /* -1 where none is given */
     uint32_t first_repeated, first_original, first_short; /* lines, 0: none */
 } manifest_facts;
 

@@ -29,12 +29,14 @@ typedef enum piece_type {
     PIECE_BYTE
 } piece_type;
 
-typedef struct settings { /* of TrainerSpec and NormalizerSpec, with the defaults of the .proto */
-    uint64_t model_type;
-    bool byte_fallback, suffix_space;
-    bool dummy_prefix, squeeze, escape;
-    bool charsmap;
-    char charsmap_name[33];
+/* Fields of TrainerSpec and NormalizerSpec by their numbers, and in next_field's way their kinds.
+ */
+enum { MODEL_TYPE = 3, SUFFIX_SPACE = 24, BYTE_FALLBACK = 35, TRAINER_FIELDS };
+enum { NAME = 1, CHARSMAP, DUMMY_PREFIX, SQUEEZE, ESCAPE, NORMALIZER_FIELDS };
+static const char trainer_kinds[] = "--0--------------------0----------0",
+                  normalizer_kinds[] = "22000";
+typedef struct settings {
+    field trainer[TRAINER_FIELDS], normalizer[NORMALIZER_FIELDS], denormalizer[NORMALIZER_FIELDS];
     uint64_t bytes_seen; /* byte pieces */
 } settings;
 
@@ -153,41 +155,18 @@ static ckvc_status read_piece(message m, settings *s) {
     return CKVC_OK;
 }
 
-/* TrainerSpec: model_type = 3, treat_whitespace_as_suffix = 24, byte_fallback = 35 */
-static ckvc_status read_trainer(message m, settings *s) {
-    for (field f;;) {
+/* The last of every field, as protobuf has it. */
+static ckvc_status read_settings(message m, const char *kinds, field *out) {
+    for (field f;; out[f.number] = f) {
         bool more;
-        CKVC_TRY(next_field(&m, "--0--------------------0----------0", &f, &more));
+        CKVC_TRY(next_field(&m, kinds, &f, &more));
         if (!more) { return CKVC_OK; }
-        s->model_type = f.number == 3 ? f.value : s->model_type;
-        s->suffix_space = f.number == 24 ? f.value != 0 : s->suffix_space;
-        s->byte_fallback = f.number == 35 ? f.value != 0 : s->byte_fallback;
-    }
-}
-
-/* NormalizerSpec: name = 1, precompiled_charsmap = 2, add_dummy_prefix = 3,
- * remove_extra_whitespaces = 4, escape_whitespaces = 5 */
-static ckvc_status read_normalizer(message m, settings *s) {
-    for (field f;;) {
-        bool more;
-        CKVC_TRY(next_field(&m, "22000", &f, &more));
-        if (!more) { return CKVC_OK; }
-        if (f.number == 1) {
-            snprintf(s->charsmap_name, sizeof s->charsmap_name, "%.*s",
-                     (int)(f.size < sizeof s->charsmap_name ? f.size : sizeof s->charsmap_name),
-                     (const char *)f.bytes);
-        }
-        s->charsmap = f.number == 2 ? f.size > 0 : s->charsmap;
-        s->dummy_prefix = f.number == 3 ? f.value != 0 : s->dummy_prefix;
-        s->squeeze = f.number == 4 ? f.value != 0 : s->squeeze;
-        s->escape = f.number == 5 ? f.value != 0 : s->escape;
     }
 }
 
 /* ModelProto: pieces = 1, trainer_spec = 2, normalizer_spec = 3, denormalizer_spec = 5 */
 static ckvc_status read_model(token_reader *r, const ckvc_map *file, settings *s) {
     message m = {r, "the model", {file->data, file->size, 0, false}, 0};
-    settings denormalizer = {0};
     for (field f;;) {
         bool more;
         CKVC_TRY(next_field(&m, "222-2", &f, &more));
@@ -195,29 +174,34 @@ static ckvc_status read_model(token_reader *r, const ckvc_map *file, settings *s
         if (f.number == 1) {
             CKVC_TRY(read_piece(inner(&m, "a piece", &f), s));
         } else if (f.number == 2) {
-            CKVC_TRY(read_trainer(inner(&m, "the trainer's settings", &f), s));
+            CKVC_TRY(
+                read_settings(inner(&m, "the trainer's settings", &f), trainer_kinds, s->trainer));
         } else {
-            CKVC_TRY(read_normalizer(inner(&m, "the normalizer's settings", &f),
-                                     f.number == 3 ? s : &denormalizer));
+            CKVC_TRY(read_settings(inner(&m, "the normalizer's settings", &f), normalizer_kinds,
+                                   f.number == 3 ? s->normalizer : s->denormalizer));
         }
     }
-    return denormalizer.charsmap
-               ? token_refuse(r, "its denormalizer (rewriting on decoding) is not supported")
-               : CKVC_OK;
+    REFUSE_IF(r, s->denormalizer[CHARSMAP].size,
+              "its denormalizer (rewriting on decoding) is not supported");
+    return CKVC_OK;
 }
 
 static ckvc_status check_settings(const token_reader *r, const settings *s) {
     static const char *const types[] = {"unknown", "UNIGRAM", "BPE", "WORD", "CHAR"};
-    REFUSE_IF(r, s->model_type != 2, "SentencePiece model of type %s is not supported; BPE is",
-              types[s->model_type <= 4 ? s->model_type : 0]);
-    REFUSE_IF(r, s->charsmap,
-              "normalizer \"%s\" with a character map is not supported; identity is",
-              s->charsmap_name);
-    REFUSE_IF(r, s->suffix_space, "treat_whitespace_as_suffix is not supported");
+    const uint64_t type = s->trainer[MODEL_TYPE].value;
+    const field *name = &s->normalizer[NAME];
+    const bool bytes = s->trainer[BYTE_FALLBACK].value;
+    REFUSE_IF(r, type != 2, "SentencePiece model of type %s is not supported; BPE is",
+              types[type <= 4 ? type : 0]);
+    REFUSE_IF(r, s->normalizer[CHARSMAP].size,
+              "normalizer \"%.*s\" with a character map is not supported; identity is",
+              (int)(name->size < 32 ? name->size : 32),
+              name->bytes ? (const char *)name->bytes : "");
+    REFUSE_IF(r, s->trainer[SUFFIX_SPACE].value, "treat_whitespace_as_suffix is not supported");
     REFUSE_IF(r, r->spec->unk_id < 0, "no piece is of type UNKNOWN");
-    REFUSE_IF(r, s->bytes_seen != (s->byte_fallback ? 256 : 0),
+    REFUSE_IF(r, s->bytes_seen != (bytes ? 256 : 0),
               "byte_fallback is %s, but there are %llu pieces of type BYTE",
-              s->byte_fallback ? "true" : "false", (unsigned long long)s->bytes_seen);
+              bytes ? "true" : "false", (unsigned long long)s->bytes_seen);
     return CKVC_OK;
 }
 
@@ -235,19 +219,23 @@ static ckvc_status set_ends(token_reader *r, const token_config *config) {
 
 ckvc_status sentencepiece_read(token_reader *r, const ckvc_map *file) {
     CKVC_AUTO(token_config_fini) token_config config = {0};
-    settings s = {.model_type = 1, .dummy_prefix = true, .squeeze = true, .escape = true};
+    /* defaults of the .proto */
+    settings s = {
+        .trainer[MODEL_TYPE].value = 1,
+        .normalizer = {[DUMMY_PREFIX].value = 1, [SQUEEZE].value = 1, [ESCAPE].value = 1}};
+    const field *white = s.normalizer;
     bool legacy;
     r->spec->merge_by_score = r->spec->fuse_unk = r->spec->added_over_pieces = true;
     CKVC_TRY(read_model(r, file, &s));
     CKVC_TRY(check_settings(r, &s));
-    r->spec->byte_fallback = s.byte_fallback;
+    r->spec->byte_fallback = s.trainer[BYTE_FALLBACK].value;
     CKVC_TRY(token_config_read(r, &config));
     /* `legacy: false` means that only the text's beginning is prefixed, and not over a space
      * (transformers, convert_slow_tokenizer.py, LlamaConverter). */
     CKVC_TRY(token_config_flag(r, &config, "legacy", true, &legacy));
-    token_set_spaces(r->spec, (token_spaces){.squeeze = s.squeeze,
-                                             .plain = !s.escape,
-                                             .prefix = s.dummy_prefix,
+    token_set_spaces(r->spec, (token_spaces){.squeeze = white[SQUEEZE].value,
+                                             .plain = !white[ESCAPE].value,
+                                             .prefix = white[DUMMY_PREFIX].value,
                                              .first_only = !legacy});
     CKVC_TRY(token_config_added(r, &config));
     return set_ends(r, &config);

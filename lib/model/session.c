@@ -13,7 +13,7 @@ struct session {
     be_cache own;     /* one layer's worth, of every lane */
     be_buf *last;     /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
     be_buf **bufs;    /* [n_bufs] all of the above */
-    size_t n_bufs;
+    size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
     window_stats stats;
@@ -88,46 +88,36 @@ size_t session_scratch_bytes(const backend *be, const model_shape *shape, sessio
 
 /* ---- life ---- */
 
+static be_buf *new_buf(session *s, size_t values) {
+    CKVC_GROW(s->bufs, s->cap_bufs, s->n_bufs + 1);
+    return s->bufs[s->n_bufs++] = s->m->be->ops->buf_create(s->m->be, values);
+}
+
 static void create_buffers(session *s) {
     const model_shape *shape = s->m->shape;
-    backend *be = s->m->be;
     const buffer_sizes b = sizes_of(shape, s->limits);
     const size_t width = (size_t)shape->width, mlp = (size_t)shape->intermediate,
                  q = (size_t)shape->n_heads * (size_t)shape->head_dim,
                  kv = (size_t)shape->n_kv_heads * (size_t)shape->head_dim,
-                 n_layers = (size_t)shape->n_layers, n_caches = 2 * n_layers + 2;
-    activations *act = &s->act;
-    const struct {
-        be_buf **buf;
-        size_t values;
-    } wanted[] = {
-        {&act->x, b.rows * width},
-        {&act->norm, b.rows * width},
-        {&act->q, b.rows * q},
-        {&act->mix, b.rows * q},
-        {&act->k, b.rows * kv},
-        {&act->v, b.rows * kv},
-        {&act->gate, b.mlp_rows * mlp},
-        {&act->up, b.mlp_rows * mlp},
-        {&act->x_part, 0},
-        {&act->mix_part, 0},
-        {&s->last, BE_ROW_TILE * width},
-    };
-    const size_t n_wanted = sizeof wanted / sizeof *wanted;
-    be_buf **bufs = s->bufs = ckvc_calloc(n_caches + n_wanted, sizeof *bufs);
-    for (; s->n_bufs < n_caches + n_wanted; s->n_bufs++) {
-        const size_t i = s->n_bufs, values = i < 2 * n_layers ? b.prompt_cache
-                                             : i < n_caches   ? b.own_cache
-                                                              : wanted[i - n_caches].values;
-        bufs[i] = be->ops->buf_create(be, values);
-        if (i >= n_caches) { *wanted[i - n_caches].buf = bufs[i]; }
-    }
+                 n_layers = (size_t)shape->n_layers;
+    const int64_t prompt_rows = be_padded_rows(s->limits.max_prompt);
     s->prompt = ckvc_alloc(n_layers, sizeof *s->prompt);
     for (size_t l = 0; l < n_layers; l++) {
         s->prompt[l] =
-            (be_cache){bufs[l], bufs[n_layers + l], be_padded_rows(s->limits.max_prompt)};
+            (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache), prompt_rows};
     }
-    s->own = (be_cache){bufs[2 * n_layers], bufs[2 * n_layers + 1], lane_rows(s->limits)};
+    s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
+    s->act = (activations){.x = new_buf(s, b.rows * width),
+                           .norm = new_buf(s, b.rows * width),
+                           .q = new_buf(s, b.rows * q),
+                           .mix = new_buf(s, b.rows * q),
+                           .k = new_buf(s, b.rows * kv),
+                           .v = new_buf(s, b.rows * kv),
+                           .gate = new_buf(s, b.mlp_rows * mlp),
+                           .up = new_buf(s, b.mlp_rows * mlp),
+                           .x_part = new_buf(s, 0),
+                           .mix_part = new_buf(s, 0)};
+    s->last = new_buf(s, BE_ROW_TILE * width);
 }
 
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {

@@ -281,11 +281,11 @@ static void check_build(const tokenizer *tok) {
     manifest_facts f;
     assert_int_equal(manifest_read(path, &m, &err), CKVC_OK);
     assert_int_equal(manifest_look(m, tok, o.min_length, &f, &err), CKVC_OK);
-    assert_true(f.shortest >= o.min_length && f.longest <= o.max_length);
+    assert_true(f.all.shortest >= o.min_length && f.all.longest <= o.max_length);
     assert_int_equal(f.n_repeated, 0);
     assert_int_equal(f.n_short, 0);
-    assert_int_equal(f.shortest, a.shortest);
-    assert_int_equal(f.longest, a.longest);
+    assert_int_equal(f.all.shortest, a.shortest);
+    assert_int_equal(f.all.longest, a.longest);
     for (size_t i = 0; tok && i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         int32_t *ids;
