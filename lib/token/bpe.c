@@ -54,7 +54,7 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
     for (size_t i = 0, step; i < n; i += step) {
         int32_t index, id;
-        step = trie_longest(&b->whole, word + i, n - i, &index, &steps);
+        step = b->whole.n_nodes ? trie_longest(&b->whole, word + i, n - i, &index, &steps) : 0;
         if (step) {
             id = spec->pieces[index].id;
         } else {
