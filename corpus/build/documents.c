@@ -81,8 +81,8 @@ static bool skipped_name(const char *name) {
         ending[i] = (char)tolower((unsigned char)dot[i + 1]);
     }
     return *ending &&
-           word_in_list(ending, " png jpg jpeg gif svg svgz ico css js pdf so a o zip xz bz2 deb "
-                                "ps eps ");
+           word_in_list(ending,
+                        " png jpg jpeg gif svg svgz ico css js pdf so a o zip xz bz2 deb ps eps ");
 }
 
 typedef struct document_text { /* a document, or a part of it, before it is copied */

@@ -369,12 +369,11 @@ static ckvc_status collect_words(builder *b) {
             }
         }
     }
-    return b->words.n >= RETRIEVAL_MIN_WORDS
-               ? CKVC_OK
-               : ckvc_fail(b->err, CKVC_E_DATA,
-                           "the text has only %zu different words of 4 to 9 letters; retrieval "
-                           "prompts need %d",
-                           b->words.n, RETRIEVAL_MIN_WORDS);
+    CKVC_FAIL_IF(
+        b->words.n < RETRIEVAL_MIN_WORDS, b->err, CKVC_E_DATA,
+        "the text has only %zu different words of 4 to 9 letters; retrieval prompts need %d",
+        b->words.n, RETRIEVAL_MIN_WORDS);
+    return CKVC_OK;
 }
 
 static void shuffle_entries(builder *b) {

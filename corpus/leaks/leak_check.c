@@ -312,8 +312,8 @@ static ckvc_status look_at_lines(guard *g, line_stream *s, ckvc_err *err) {
         snprintf(where, sizeof where, "%s:%llu", g->path, (unsigned long long)g->line);
         CKVC_TRY(look_at_line(g, text, n, where, err));
     }
-    return g->a->lines > 0 ? CKVC_OK
-                           : ckvc_fail(err, CKVC_E_DATA, "%s: no lines to compare with", g->path);
+    CKVC_FAIL_IF(g->a->lines == 0, err, CKVC_E_DATA, "%s: no lines to compare with", g->path);
+    return CKVC_OK;
 }
 
 /* Whether the evaluation file is the manifest itself, under whatever name. */

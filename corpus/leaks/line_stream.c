@@ -70,9 +70,8 @@ static ckvc_status unpack(line_stream *s, ckvc_err *err) {
         s->z.avail_in = (unsigned)n;
         if (n == 0) {
             s->at_end = true;
-            return s->z_done
-                       ? CKVC_OK
-                       : ckvc_fail(err, CKVC_E_DATA, "%s: gzip data end in the middle", s->path);
+            CKVC_FAIL_IF(!s->z_done, err, CKVC_E_DATA, "%s: gzip data end in the middle", s->path);
+            return CKVC_OK;
         }
     }
     CKVC_FAIL_IF(s->z_done && inflateReset(&s->z) != Z_OK, err, CKVC_E_BUG,

@@ -19,12 +19,11 @@ static ckvc_status check_folder(const manifest *m, const char *path, ckvc_err *e
     if (i == m->n_entries) { return CKVC_OK; }
     CKVC_AUTO_FREE char *mine = ckvc_path_dir(m->path);
     CKVC_AUTO_FREE char *theirs = ckvc_path_dir(path);
-    return same_file(mine, theirs)
-               ? CKVC_OK
-               : ckvc_fail(err, CKVC_E_USAGE,
-                           "%s: %s:%u names a \"file\" of the manifest's folder; write the clean "
-                           "manifest there, too",
-                           path, m->path, m->entries[i].line);
+    CKVC_FAIL_IF(!same_file(mine, theirs), err, CKVC_E_USAGE,
+                 "%s: %s:%u names a \"file\" of the manifest's folder; write the clean manifest "
+                 "there, too",
+                 path, m->path, m->entries[i].line);
+    return CKVC_OK;
 }
 
 ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, size_t n_read,

@@ -88,10 +88,9 @@ ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size
     n = distinct(mine, n);
     x->sets[x->n_sets++] = (set){x->n_hashes, (uint32_t)n};
     x->n_hashes += n;
-    return x->n_hashes <= MAX_SHINGLES
-               ? CKVC_OK
-               : ckvc_fail(err, CKVC_E_DATA, "more than %d shingles; compare in parts",
-                           MAX_SHINGLES);
+    CKVC_FAIL_IF(x->n_hashes > MAX_SHINGLES, err, CKVC_E_DATA,
+                 "more than %d shingles; compare in parts", MAX_SHINGLES);
+    return CKVC_OK;
 }
 
 /* The shingle's slot, or the free one where it would stand. */

@@ -249,8 +249,8 @@ static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
         if (is_text(type, rope_kind_name(k))) { s->rope = k; }
     }
     MUST(r, s->rope != ROPE_DEFAULT,
-         "%s.rope_type %s is not supported (supported: \"default\", \"llama3\", "
-         "\"linear\", \"dynamic\")",
+         "%s.rope_type %s is not supported (supported: \"default\", \"llama3\", \"linear\", "
+         "\"dynamic\")",
          where, TEXT(type));
     s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
     if (s->rope == ROPE_LLAMA3) {

@@ -1,5 +1,4 @@
 /* tiktoken's rank files: a piece's rank is its id and its place in the order of merging. */
-
 #include "formats/tokenizer/tokenizer_readers.h"
 
 enum {
@@ -101,15 +100,14 @@ ckvc_status tiktoken_read(token_reader *r, const ckvc_map *file) {
     CKVC_TRY(read_lines(r, file));
     CKVC_TRY(token_config_read(r, &config));
     REFUSE_IF(r, !config.root,
-              "a tiktoken rank file names no special tokens; %s with "
-              "added_tokens_decoder is needed beside it",
+              "a tiktoken rank file names no special tokens; %s with added_tokens_decoder is "
+              "needed beside it",
               config.path);
     CKVC_TRY(token_config_added(r, &config));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         REFUSE_IF(r, token_id_of(spec, known[i]) < 0,
-                  "a tiktoken rank file is read as Llama-3's alone, but %s has no "
-                  "\"%s\" in added_tokens_decoder; give the directory its "
-                  "tokenizer.json",
+                  "a tiktoken rank file is read as Llama-3's alone, but %s has no \"%s\" in "
+                  "added_tokens_decoder; give the directory its tokenizer.json",
                   config.path, known[i]);
     }
     token_add_split(spec, token_pattern_llama3);

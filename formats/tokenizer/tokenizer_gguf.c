@@ -59,11 +59,10 @@ static ckvc_status find_lists(reader *r) {
         CKVC_TRY(gguf_array(r->g, scores, GGUF_F32, &r->scores, r->to->err));
         CKVC_TRY(same_length(r, r->scores, scores));
     }
-    return r->tokens->n <= TOKENIZER_MAX_PIECES
-               ? CKVC_OK
-               : token_refuse(
-                     r->to, "key tokenizer.ggml.tokens has %" PRIu64 " items; at most %d are read",
-                     r->tokens->n, TOKENIZER_MAX_PIECES);
+    REFUSE_IF(r->to, r->tokens->n > TOKENIZER_MAX_PIECES,
+              "key tokenizer.ggml.tokens has %" PRIu64 " items; at most %d are read", r->tokens->n,
+              TOKENIZER_MAX_PIECES);
+    return CKVC_OK;
 }
 
 static int32_t type_of(const reader *r, uint64_t i) {
@@ -168,8 +167,8 @@ static ckvc_status read_pre(reader *r, bool *add_bos) {
         }
     }
     REFUSE_IF(r->to, !pre,
-              "key tokenizer.ggml.pre is \"%.*s\", which is not supported (smollm, "
-              "llama-bpe, qwen2, gpt-2, default are)",
+              "key tokenizer.ggml.pre is \"%.*s\", which is not supported (smollm, llama-bpe, "
+              "qwen2, gpt-2, default are)",
               (int)(name->n < 64 ? name->n : 64), (const char *)name->data);
     spec->byte_level = true;
     spec->ignore_merges = pre->ignore_merges;
@@ -224,8 +223,8 @@ static ckvc_status read_all(reader *r) {
     token_spec *spec = r->to->spec;
     CKVC_TRY(gguf_string(r->g, "tokenizer.ggml.model", &model, r->to->err));
     CKVC_FAIL_IF(!model, r->to->err, CKVC_E_NOINPUT,
-                 "%s: key tokenizer.ggml.model is missing: the file has no tokenizer; give "
-                 "prompts as \"tokens\"",
+                 "%s: key tokenizer.ggml.model is missing: the file has no tokenizer; give prompts "
+                 "as \"tokens\"",
                  r->to->path);
     if (gguf_string_is(model, "gpt2")) {
         CKVC_TRY(read_byte_level(r, &add_bos));

@@ -281,8 +281,8 @@ static ckvc_status read_decoder_steps(reader *r, const json_t *list) {
         char place[40];
         snprintf(place, sizeof place, "decoder[%zu]", i);
         REFUSE_IF(r, !order[k],
-                  "%s: \"%.64s\" is not supported here; Replace, ByteFallback, Fuse "
-                  "and Strip, each once in this order, are",
+                  "%s: \"%.64s\" is not supported here; Replace, ByteFallback, Fuse and Strip, "
+                  "each once in this order, are",
                   place, type_of(step));
         if (k == REPLACE) {
             CKVC_TRY(read_replace(r, place, step, &spec->decode_from, &spec->decode_to));

@@ -266,9 +266,8 @@ static ckvc_status check_added_json(const token_reader *r) {
                     r->spec->added[i].id == json_integer_value(id);
         }
         CKVC_FAIL_IF(!known, r->err, CKVC_E_DATA,
-                     "%s: \"%.64s\" is not in added_tokens_decoder of "
-                     "tokenizer_config.json, which says how to find it; save the tokenizer "
-                     "anew with a current transformers",
+                     "%s: \"%.64s\" is not in added_tokens_decoder of tokenizer_config.json, which "
+                     "says how to find it; save the tokenizer anew with a current transformers",
                      path, key);
     }
     return CKVC_OK;

@@ -1,5 +1,4 @@
 /* vocab.json and merges.txt, with the rules of Qwen2's tokenizer around them. */
-
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/json.h"
 #include "lib/base/utf8.h"
@@ -32,12 +31,11 @@ static ckvc_status read_merges(token_reader *r) {
 static ckvc_status set_rules(token_reader *r, const token_config *config) {
     token_spec *spec = r->spec;
     REFUSE_IF(r, !config->root,
-              "vocab.json and merges.txt name neither family nor special tokens; %s "
-              "is needed",
+              "vocab.json and merges.txt name neither family nor special tokens; %s is needed",
               config->path);
     CKVC_FAIL_IF(!token_config_is(config, "Qwen2Tokenizer"), r->err, CKVC_E_DATA,
-                 "%s: tokenizer_class \"%.64s\" with vocab.json and merges.txt is not "
-                 "supported; Qwen2Tokenizer is, and any family with its tokenizer.json",
+                 "%s: tokenizer_class \"%.64s\" with vocab.json and merges.txt is not supported; "
+                 "Qwen2Tokenizer is, and any family with its tokenizer.json",
                  config->path, config->class_name ? config->class_name : "(none)");
     spec->byte_level = true;
     CKVC_TRY(token_config_flag(r, config, "add_prefix_space", false, &spec->add_prefix_space));

@@ -164,8 +164,7 @@ static ckvc_status symbol_of_character(bpe *b, char *text, size_t n, int32_t *id
     int32_t atom = atom_index(b, text, n);
     if (atom < 0) {
         CKVC_FAIL_IF(b->n_atoms == MAX_ATOMS, err, CKVC_E_DATA,
-                     "tokenizer: more than %d characters of pieces are no pieces "
-                     "themselves",
+                     "tokenizer: more than %d characters of pieces are no pieces themselves",
                      MAX_ATOMS);
         CKVC_GROW(b->atoms, b->atom_capacity, b->n_atoms + 1);
         atom = (int32_t)b->n_atoms;

@@ -85,9 +85,8 @@ ckvc_status chat_template_choose(const char *name, const char *family, const tok
     if (out->style == CHAT_MISTRAL && has_token(tok, "[INST]")) {
         /* v0.3 has 32,768 ids; larger vocabularies belong to templates of other spacing */
         CKVC_FAIL_IF(tokenizer_vocab_size(tok) > 32768, err, CKVC_E_USAGE,
-                     "--chat-template mistral: this tokenizer is newer than Mistral v0.3, "
-                     "whose templates are the last we know; render the messages to "
-                     "\"text\"");
+                     "--chat-template mistral: this tokenizer is newer than Mistral v0.3, whose "
+                     "templates are the last we know; render the messages to \"text\"");
         out->style = CHAT_MISTRAL3;
     }
     return CKVC_OK;
@@ -186,10 +185,9 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
     *text = NULL;
     *size = 0;
     CKVC_FAIL_IF(n == 0, err, CKVC_E_DATA, "no messages");
-    CKVC_FAIL_IF(
-        t->style == CHAT_NONE, err, CKVC_E_DATA,
-        "messages need a chat template, and this model has none that we know: name one with "
-        "--chat-template, or render them to \"text\"");
+    CKVC_FAIL_IF(t->style == CHAT_NONE, err, CKVC_E_DATA,
+                 "messages need a chat template, and this model has none that we know: name one "
+                 "with --chat-template, or render them to \"text\"");
     ckvc_buffer_text(&b, styles[t->style].bos);
     if (styles[t->style].begin) {
         alike_turns(&b, t, messages, n);

@@ -100,8 +100,8 @@ typedef struct token_spec {
     /* put around the ids when special tokens are asked for (TemplateProcessing "single") */
     int32_t *prefix_ids, *suffix_ids;
     size_t n_prefix, n_suffix;
-    /* ids -> text: byte level undoes the alphabet; otherwise replace from->to, then strip one
-     * leading space */
+    /* ids -> text: byte level undoes the alphabet, and has none of these; otherwise replace
+     * from->to, then strip one leading space */
     token_text decode_from, decode_to;
     bool decode_strip_left;
 } token_spec;

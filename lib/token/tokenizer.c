@@ -346,15 +346,16 @@ static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out) {
     run->size = 0;
 }
 
-static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
-                           ckvc_buffer *out) {
+static void decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
+                   ckvc_buffer *out) {
     const token_spec *spec = t->spec;
+    const bool byte_pieces = spec->byte_fallback && !spec->byte_level;
     const token_normalizer undo = {TOKEN_NORM_REPLACE, spec->decode_from, spec->decode_to};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer run = {0};
     for (size_t i = 0; i < n_ids && out->size <= MAX_DECODED; i++) {
         const id_text *text = &t->texts[ids[i]];
         if (skip_special && text->special) { continue; }
-        int byte = spec->byte_fallback ? fallback_byte(text) : -1;
+        const int byte = byte_pieces ? fallback_byte(text) : -1;
         if (byte >= 0) {
             ckvc_buffer_u8(&run, (uint8_t)byte);
             continue;
@@ -372,14 +373,6 @@ static void decode_spelled(const tokenizer *t, const int32_t *ids, size_t n_ids,
     }
 }
 
-static void decode_bytes(const tokenizer *t, const int32_t *ids, size_t n_ids, bool skip_special,
-                         ckvc_buffer *out) {
-    for (size_t i = 0; i < n_ids && out->size <= MAX_DECODED; i++) {
-        const id_text *text = &t->texts[ids[i]];
-        if (!(skip_special && text->special)) { ckvc_buffer_append(out, text->bytes, text->size); }
-    }
-}
-
 ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
                              bool skip_special, char **text, size_t *n, ckvc_err *err) {
     *text = NULL;
@@ -390,7 +383,7 @@ ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_id
     }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     ckvc_buffer_text(&out, ""); /* no text at all: still something to free */
-    (t->spec->byte_level ? decode_bytes : decode_spelled)(t, ids, n_ids, skip_special, &out);
+    decode(t, ids, n_ids, skip_special, &out);
     CKVC_FAIL_IF(out.size > MAX_DECODED, err, CKVC_E_DATA,
                  "%s: %zu ids stand for more than %d bytes of text", t->name, n_ids, MAX_DECODED);
     *n = out.size;

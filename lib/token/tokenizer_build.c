@@ -54,10 +54,10 @@ static ckvc_status add_added(tokenizer *t, size_t i, ckvc_err *err) {
     } else {
         other = trie_add(&t->raw_added, text->bytes, text->size, (int32_t)i);
     }
-    return other < 0 ? CKVC_OK
-                     : ckvc_fail(err, CKVC_E_DATA,
-                                 "%s: added_tokens[%zu]: \"%.64s\" is added_tokens[%d] over again",
-                                 t->name, i, text->bytes, other);
+    CKVC_FAIL_IF(other >= 0, err, CKVC_E_DATA,
+                 "%s: added_tokens[%zu]: \"%.64s\" is added_tokens[%d] over again", t->name, i,
+                 text->bytes, other);
+    return CKVC_OK;
 }
 
 /* Room for the texts of all ids. */
