@@ -11,8 +11,7 @@
  * symbols, Z separators, C others. */
 static inline char char_category(int32_t c) { return *utf8proc_category_string(c); }
 
-/* Of the blocks of scripts that put no space between words: Thai, Lao, Myanmar, Khmer, kana, Han.
- */
+/* Of a script that puts no space between words: Thai, Lao, Myanmar, Khmer, kana, Han. */
 static inline bool char_without_spaces(int32_t c) {
     return (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1000 && c <= 0x109F) ||
            (c >= 0x1780 && c <= 0x17FF) || (c >= 0x3005 && c <= 0x3007) ||
@@ -24,8 +23,7 @@ static inline bool char_without_spaces(int32_t c) {
 /* Whether a short word stands in a list of them, each between spaces: " png jpg ". */
 bool word_in_list(const char *word, const char *list);
 
-/* In tokens (`special`: with those that the tokenizer puts around a text), in characters where tok
- * is NULL. */
+/* In tokens (`special`: with those put around a text), in characters where tok is NULL. */
 ckvc_status text_length(const tokenizer *tok, const char *text, size_t n, bool special,
                         int64_t *length, ckvc_err *err) CKVC_MUST_CHECK;
 

@@ -1,5 +1,5 @@
-/* HTML, man, info and reStructuredText to plain text. Each converter is one pass; tidy() is the
- * common last step. */
+/* HTML, man, info and reStructuredText to plain text, each in one pass; tidy() is the last step of
+ * all. */
 #include "corpus/build/convert.h"
 
 #include <ctype.h>

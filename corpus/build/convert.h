@@ -1,8 +1,7 @@
 /* Markup to plain text, good enough to be prompts: not a renderer. Input is UTF-8; output is UTF-8,
  * lines ended by LF, no control characters but LF and tab, no trailing blanks, at most one blank
  * line in a row. In a text that is mostly ASCII typographic quotes, dashes and spaces are folded to
- * it; in others they stay: they are that language's own.
- */
+ * it; in others they stay: they are that language's own. */
 #ifndef CKVC_CORPUS_CONVERT_H
 #define CKVC_CORPUS_CONVERT_H
 

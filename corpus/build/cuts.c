@@ -42,8 +42,7 @@ static bool may_end_clause(int32_t c) {
     return c == 0x2019 || c == 0x201D || c == 0x2026 || (c > 0 && c < 128 && strchr(",.;:!?)", c));
 }
 
-/* Never begins a line: what closes, repeats or lengthens, and what belongs to the character before
- * it. */
+/* Never begins a line: what closes, repeats, lengthens or belongs to the character before it. */
 static bool begins_no_line(int32_t before, int32_t c) {
     const utf8proc_category_t kind = utf8proc_category(c);
     return ends_clause(c) || kind == UTF8PROC_CATEGORY_PE || kind == UTF8PROC_CATEGORY_PF ||
@@ -155,8 +154,7 @@ bool is_prose(const char *text, size_t n, bool ascii) {
             const char *kind = utf8proc_category_string(c);
             letter = *kind == 'L' || *kind == 'M';
             number = *kind == 'N';
-            /* quotations, brackets and commas are every fourth character where a letter is a word
-             */
+            /* quotations and commas are every fourth character where a letter is a word */
             neutral =
                 c == WIDE_SPACE || ends_clause(c) || (*kind == 'P' && strchr("seif", kind[1]));
         }

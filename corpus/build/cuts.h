@@ -3,8 +3,7 @@
  * A cut stands before white space that follows a word, so that both sides are tokenised as the
  * whole would be. Scripts without spaces have cuts of their own: good ones behind the punctuation
  * that ends a clause, and where none is near, fine ones between any two characters that a line may
- * be broken between. Offsets are bytes. Pure functions.
- */
+ * be broken between. Offsets are bytes. Pure functions. */
 #ifndef CKVC_CORPUS_CUTS_H
 #define CKVC_CORPUS_CUTS_H
 

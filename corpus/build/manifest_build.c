@@ -105,8 +105,7 @@ static ckvc_status longest(const builder *b, const char *text, size_t n, int64_t
     return CKVC_OK;
 }
 
-/* Shortest beginning that ends at a cut and has at least `least` tokens; 0 when the text is too
- * short. */
+/* Shortest beginning that ends at a cut and has `least` tokens; 0 when the text is too short. */
 static ckvc_status shortest(const builder *b, const char *text, size_t n, int64_t least,
                             size_t *cut) {
     size_t at;
@@ -285,8 +284,7 @@ static ckvc_status draw_facts(const builder *b, ckvc_rng rng, int64_t wanted, re
     }
 }
 
-/* As much filler as brings the prompt to at most the wanted length; *length 0 when even none is too
- * long. */
+/* As much filler as the wanted length leaves room for; *length 0 when even none is too long. */
 static ckvc_status fit_filler(const builder *b, const retrieval_plan *plan, piece filler,
                               int64_t wanted, ckvc_buffer *out, int64_t *length) {
     size_t low = 0, high = filler.n; /* bytes: low fits, above high does not */
@@ -357,8 +355,7 @@ static void order_documents(builder *b) {
     }
 }
 
-/* A bit of every document rather than the first ones whole. Words of other scripts where there are
- * too few of ASCII. */
+/* A bit of every document rather than the first ones whole; any script where ASCII has too few. */
 static ckvc_status collect_words(builder *b) {
     enum { PART = 2000 };
     for (int any_script = 0; any_script < 2 && b->words.n < RETRIEVAL_MIN_WORDS; any_script++) {

@@ -148,8 +148,7 @@ static void fill_in(const char *form, const char *key, const char *value, ckvc_b
     }
 }
 
-/* Where a fact may stand in the filler: after the first line end, or else at white space or another
- * cut, from `at` on. */
+/* Where a fact may stand in the filler from `at` on: after a line end, else at a space or a cut. */
 static size_t gap_after(const char *filler, size_t n, size_t at) {
     enum { NEAR = 160 };
     const size_t end = n - at < NEAR ? n : at + NEAR;

@@ -4,8 +4,7 @@
  * Stricter than needed nowhere: numbers are skipped as they stand (NaN and Infinity too), lone
  * surrogates and bytes that are not UTF-8 pass into the text, repeated keys give both values.
  * Structure is checked: an unbalanced or cut line is refused, so that nothing is left out unseen.
- * Memory: the longest string of the line.
- */
+ * Memory: the longest string of the line. */
 #ifndef CKVC_CORPUS_JSON_STRINGS_H
 #define CKVC_CORPUS_JSON_STRINGS_H
 
@@ -14,8 +13,7 @@
 enum { JSON_STRINGS_MAX_DEPTH = 512 };
 
 typedef struct json_leaf {
-    /* The top-level key that it stands below, unescaped; "" when the line is no object.
-     * NUL-terminated. */
+    /* The top-level key above it, unescaped, NUL behind it; "" when the line is no object. */
     const char *field;
     size_t depth; /* 1: a member of the line's object itself */
     bool is_string;

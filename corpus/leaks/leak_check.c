@@ -138,8 +138,7 @@ static ckvc_status add_prompts(guard *g, ckvc_err *err) {
     return CKVC_OK;
 }
 
-/* Whether the line's id is a string that the manifest has, and the prompt of it: UINT32_MAX where
- * that is held out. */
+/* Whether the manifest has the line's id, a string, and its prompt: UINT32_MAX where held out. */
 static bool has_id(const guard *g, uint32_t *number) {
     const json_t *entry = g->id && g->id_is_string ? json_object_get(g->ids, g->id) : NULL;
     *number = entry ? g->prompt_of[json_integer_value(entry)] : UINT32_MAX;
@@ -161,8 +160,7 @@ static char *cut_name(const char *text) {
                        (int)(n > MAX_NAME_BYTES ? ckvc_utf8_floor(text, MAX_NAME_BYTES) : n), text);
 }
 
-/* A finding in the line in hand, about prompt number p: the n words at `place` of the manifest's.
- */
+/* A finding in the line in hand, about prompt number p: these words of the manifest's. */
 static void report(guard *g, leak_kind kind, size_t p, const char *field, leak_text words,
                    double jaccard) {
     leak_result *r = g->out;

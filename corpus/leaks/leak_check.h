@@ -4,8 +4,7 @@
  * The manifest's side is what a fit may see: prompts and continuations that are not held out. The
  * evaluation's side is every string value of every line, at any depth, keys and ids apart; of a
  * line that is a manifest's also the text of "file" and the decoded "tokens". An evaluation file
- * that is the manifest itself stands for its held-out prompts.
- */
+ * that is the manifest itself stands for its held-out prompts. */
 #ifndef CKVC_CORPUS_LEAK_CHECK_H
 #define CKVC_CORPUS_LEAK_CHECK_H
 
@@ -42,8 +41,8 @@ typedef struct leak_result {
     size_t n_findings, cap_findings;
 } leak_result;
 
-/* paths: JSONL files, also .gz. Any file that cannot be read whole is an error: a check that skips
- * is none. */
+/* paths: JSONL files, also .gz. One that cannot be read whole is an error: a check that skips is
+ * none. */
 ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_paths,
                        const leak_options *o, leak_result *out, ckvc_err *err) CKVC_MUST_CHECK;
 void leak_result_fini(leak_result *r);

@@ -1,5 +1,5 @@
-/* Lines of a file of any length, one at a time: memory for the longest line only. A gzip file is
- * unpacked on the way. */
+/* Lines of a file of any length, one at a time: memory for the longest line only. gzip is unpacked.
+ */
 #ifndef CKVC_CORPUS_LINE_STREAM_H
 #define CKVC_CORPUS_LINE_STREAM_H
 

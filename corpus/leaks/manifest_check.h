@@ -1,5 +1,5 @@
-/* Looking at a manifest as a whole: repeated prompts, and lengths in tokens. The line-by-line rules
- * are manifest_read's. */
+/* A manifest as a whole: repeated prompts, lengths in tokens. A line's rules are manifest_read's.
+ */
 #ifndef CKVC_CORPUS_MANIFEST_CHECK_H
 #define CKVC_CORPUS_MANIFEST_CHECK_H
 

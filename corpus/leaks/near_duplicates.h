@@ -23,14 +23,13 @@ typedef struct near_match {
 /* threshold: above 0, at most 1. */
 near_index *near_index_create(double threshold);
 void near_index_free(near_index *x);
-/* The next text of the collection: words [first, first+count) of w. Fewer words than a shingle:
- * never a near-duplicate. */
+/* The next text of the collection: words [first, first+count) of w; below a shingle it is never
+ * near. */
 ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* After the last text, before the first search. */
 void near_index_build(near_index *x);
-/* Whether a text of the collection is near to w. Of several the first that is met; the same every
- * time. */
+/* Whether a text of the collection is near to w; of several the first met, the same every time. */
 bool near_find(near_index *x, const word_list *w, near_match *match);
 /* The same for text i of the collection among those before it. */
 bool near_find_earlier(near_index *x, size_t i, near_match *match);

@@ -3,8 +3,7 @@
  * Open addressing over distinct N-grams; a bitmap of hash bits in front of it answers most words of
  * a foreign text from the cache. Equal N-grams at several places hang on a chain, of which the
  * longest continuation is looked for among the first MAX_PLACES: that decides which prompt is
- * named, never whether a span is found.
- */
+ * named, never whether a span is found. */
 #include "corpus/leaks/shared_spans.h"
 
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  * Exact: a hash finds the place, the words are compared in full.
  *
  * The collection is indexed once (about 40 bytes a word); texts to hold against it come one at a
- * time and leave nothing behind.
- */
+ * time and leave nothing behind. */
 #ifndef CKVC_SHARED_SPANS_H
 #define CKVC_SHARED_SPANS_H
 
@@ -35,8 +34,7 @@ void leak_index_free(leak_index *x);
  * grams: words_gram_hashes of the text. Marks the N-grams that were found. */
 bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size_t *from,
                leak_span *span);
-/* touched [n_owners] (caller's, zeroed): set for every owner that has an N-gram that was found in
- * any text so far. */
+/* touched [n_owners] (caller's, zeroed): set for owners of an N-gram found in any text so far. */
 void leak_touched(const leak_index *x, bool *touched);
 void leak_forget(leak_index *x); /* what was found so far */
 

@@ -12,8 +12,7 @@
 /* Longest decomposition of a character is 18 code points (U+FDFA). */
 enum { MAX_DECOMPOSED = 32 };
 
-/* Room for `more` bytes of words and the words in them: no allocation while a text is taken apart.
- */
+/* Room for `more` bytes of words, and for the words in them: none is taken while a text is read. */
 static ckvc_status make_room(word_list *w, size_t more, ckvc_err *err) {
     CKVC_FAIL_IF(w->n_bytes + more > UINT32_MAX, err, CKVC_E_DATA,
                  "more than %u bytes of words; compare in parts", UINT32_MAX);

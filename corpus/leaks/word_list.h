@@ -5,8 +5,7 @@
  * zero-width space) is dropped. A word is a maximal run of letters, marks and digits (categories L,
  * M, N); everything else, bytes that are not UTF-8 and NUL included, only separates words. In
  * scripts written without spaces (Han, kana, Thai, Lao, Myanmar, Khmer) every letter is a word of
- * its own.
- */
+ * its own. */
 #ifndef CKVC_WORD_LIST_H
 #define CKVC_WORD_LIST_H
 
@@ -23,8 +22,7 @@ typedef struct word_list {
     size_t n, n_bytes, cap_bytes, cap_begin, cap_hash;
 } word_list;
 
-/* Appends the words of text behind those that are there. More than 2^32-1 bytes of words in one
- * list are CKVC_E_DATA. */
+/* Appends the words of text. More than 2^32-1 bytes of words in one list are CKVC_E_DATA. */
 ckvc_status words_append(word_list *w, const char *text, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
 void words_clear(word_list *w); /* drops the words, keeps the memory */
 void words_fini(word_list *w);

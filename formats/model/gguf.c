@@ -5,8 +5,7 @@
  *       string: u64 length and bytes; array: u32 item type, u64 n and items
  *   tensors x { string name, u32 rank, u64 dims[rank], u32 type, u64 offset }
  *   zeros up to a multiple of general.alignment (32), from which the offsets count; tensor after
- *   tensor, each so padded
- */
+ *   tensor, each so padded */
 #include "formats/model/gguf.h"
 
 #include <assert.h>
@@ -63,8 +62,7 @@ static ckvc_status cut_off(reading *r, const char *what) {
                      r->c.size);
 }
 
-/* A key or a tensor's name, copied: printable ASCII, so that it can stand in a message and has no
- * NUL inside. */
+/* A key or a tensor's name, copied: printable ASCII, so that it can stand in a message. */
 static ckvc_status read_name(reading *r, const char *what, size_t index, char **out) {
     const size_t at = r->c.pos, n = ckvc_cursor_u64(&r->c);
     MUST_AT(r, at, r->c.failed || (n >= 1 && n <= GGUF_MAX_NAME),
@@ -80,8 +78,7 @@ static ckvc_status read_name(reading *r, const char *what, size_t index, char **
     return CKVC_OK;
 }
 
-/* The items' bytes, all checked to be there: fixed sizes by one multiplication, strings by a walk
- * over their lengths. */
+/* The items' bytes, all checked to be there: strings by a walk over their lengths. */
 static ckvc_status read_array(reading *r, gguf_value *v) {
     ckvc_cursor *c = &r->c;
     const size_t at = c->pos;

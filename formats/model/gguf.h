@@ -1,8 +1,7 @@
 /* A GGUF file, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): typed
  * metadata and a table of tensors, memory-mapped. The file is taken for hostile: every count,
  * length and offset is compared with the bytes that remain before anything is allocated or
- * followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c.
- */
+ * followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c. */
 #ifndef CKVC_GGUF_H
 #define CKVC_GGUF_H
 

@@ -5,8 +5,7 @@
  * numbers mean is what llama.cpp's convert_hf_to_gguf.py put there: LlamaModel.permute reorders the
  * rows of q and k (weights and biases) for a rotary embedding of neighbouring pairs, Qwen2Model
  * leaves them as they are; a tied head is left out; a llama3 rotary scaling arrives as the tensor
- * rope_freqs.weight.
- */
+ * rope_freqs.weight. */
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 

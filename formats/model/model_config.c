@@ -4,8 +4,7 @@
  * InternLM2's own InternLM2Config. Two spellings of the rotary part are read: `rope_theta` with
  * `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that would change what
  * the model computes and that we do not run is refused by name; the rest (auto_map,
- * initializer_range, use_cache ...) means nothing here and is skipped.
- */
+ * initializer_range, use_cache ...) means nothing here and is skipped. */
 #include "formats/model/model_readers.h"
 
 #include <math.h>

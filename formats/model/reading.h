@@ -1,5 +1,4 @@
-/* A file of a model while it is read, and how all readers refuse it: those of formats/model and of
- * formats/tokenizer. */
+/* A file while it is read, and how all readers of formats/model and formats/tokenizer refuse it. */
 #ifndef CKVC_READING_H
 #define CKVC_READING_H
 
@@ -10,8 +9,7 @@ typedef struct reading {
     const char *path; /* borrowed */
     ckvc_err *err;
     ckvc_cursor c; /* the file's bytes, or the part of them in hand; unused of config.json */
-    /* Of the first failure: readers of single values do nothing after it, so that it is tested once
-     * for many. */
+    /* Of the first failure: readers of single values do nothing after it, and it is tested once. */
     ckvc_status status;
 } reading;
 #define NO_PLACE UINT64_MAX

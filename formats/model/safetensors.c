@@ -1,8 +1,7 @@
 /* The safetensors reader. The format: u64 little-endian header length, a JSON header of that
  * length, then the data of all tensors. Rules after https://github.com/huggingface/safetensors
  * (README and src/tensor.rs); everything that the header claims is compared with the bytes that are
- * there before it is used, and nothing is allocated in proportion to a claim.
- */
+ * there before it is used, and nothing is allocated in proportion to a claim. */
 #include "formats/model/model_readers.h"
 
 #include "lib/base/files.h"
@@ -14,8 +13,7 @@
 #define INTEGER_MAX (INT64_C(1) << 48) /* the format's limit on dims and offsets */
 #define SHARDS_MAX  4096
 
-/* Every type name of the format, so that the spans of tensors that nobody asks for can be checked
- * too. */
+/* Every type name of the format: the spans of tensors that nobody asks for are checked, too. */
 static const struct {
     const char *name;
     uint32_t bits;
@@ -123,8 +121,7 @@ static int by_data(const void *a, const void *b) {
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-/* Sorted by place, the tensors must cover the data without holes or overlaps: a file that means two
- * things is refused. */
+/* Tensors cover the data without holes or overlaps: a file that means two things is refused. */
 static ckvc_status check_contiguous(reading *r, tensor_view *tensors, size_t n) {
     if (n > 1) { qsort(tensors, n, sizeof *tensors, by_data); }
     size_t at = 0;

@@ -29,8 +29,7 @@ typedef enum piece_type {
     PIECE_BYTE
 } piece_type;
 
-/* Fields of TrainerSpec and NormalizerSpec by their numbers, and in next_field's way their kinds.
- */
+/* Fields of TrainerSpec and NormalizerSpec by number, and their kinds as next_field wants them. */
 enum { MODEL_TYPE = 3, SUFFIX_SPACE = 24, BYTE_FALLBACK = 35, TRAINER_FIELDS };
 enum { NAME = 1, CHARSMAP, DUMMY_PREFIX, SQUEEZE, ESCAPE, NORMALIZER_FIELDS };
 static const char trainer_kinds[] = "--0--------------------0----------0",

@@ -3,8 +3,7 @@
  * The file names its way of cutting text into words instead of spelling it: "pre" stands for
  * patterns that llama.cpp has in its source (src/llama-vocab.cpp, llm_tokenizer_bpe) and that came
  * from the models' tokenizer.json. The model "llama" is SentencePiece's BPE, "gpt2" the byte-level
- * one.
- */
+ * one. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -47,8 +46,8 @@ static ckvc_status same_length(const reader *r, const gguf_value *list, const ch
     return CKVC_OK;
 }
 
-/* The lists of tokens. Where types are missing, all are normal; only SentencePiece's merging asks
- * for scores. */
+/* The lists of tokens. Without types all are normal; only SentencePiece's merging asks for scores.
+ */
 static ckvc_status find_lists(reader *r) {
     static const char types[] = "tokenizer.ggml.token_type", scores[] = "tokenizer.ggml.scores";
     CKVC_TRY(gguf_array(r->g, "tokenizer.ggml.tokens", GGUF_STRING, &r->tokens, r->to->err));
@@ -140,8 +139,7 @@ static ckvc_status read_merges(reader *r) {
         const uint64_t place = merges->at + at;
         size_t size;
         const char *text = gguf_next_string(merges, &at, &size);
-        /* the first byte belongs to the left part whatever it is, as in llama.cpp: byte-level
-         * spellings hold no space */
+        /* the first byte is of the left part whatever it is, as in llama.cpp */
         const char *space = size > 1 ? memchr(text + 1, ' ', size - 1) : NULL;
         const size_t left = space ? (size_t)(space - text) : 0;
         REFUSE_AT_IF(r->to, place,

@@ -211,8 +211,8 @@ static ckvc_status read_byte_level(reader *r, const char *place, const json_t *s
     return CKVC_OK;
 }
 
-/* Both generations: prepend_scheme and split, or add_prefix_space (true: always) with split always
- * on. */
+/* Both generations: prepend_scheme and split, or add_prefix_space (true: always), split always on.
+ */
 static ckvc_status read_metaspace(reader *r, const char *place, const json_t *step) {
     static const char *const schemes[] = {[TOKEN_PREFIX_NEVER] = "never",
                                           [TOKEN_PREFIX_FIRST] = "first",
@@ -370,8 +370,7 @@ static ckvc_status post_processor_step(reader *r, const char *place, const json_
 /* ---- the whole ---- */
 
 ckvc_status tokenizer_json_read(token_reader *r) {
-    /* truncation and padding belong to a batch, not to the tokenizer: whoever loads one sets them
-     * anew at each call. */
+    /* truncation and padding belong to a batch: whoever loads a tokenizer sets them anew. */
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};

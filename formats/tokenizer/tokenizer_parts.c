@@ -11,8 +11,7 @@ enum { MAX_CONFIG_BYTES = 16 << 20 };
 /* What ByteLevel with use_regex splits by (tokenizers, pre_tokenizers/byte_level.rs). */
 const char token_pattern_gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-/* Tokenizer.pat_str of Meta's llama3/tokenizer.py, which is the Split of Llama-3's tokenizer.json.
- */
+/* Tokenizer.pat_str of Meta's llama3/tokenizer.py: the Split of Llama-3's tokenizer.json. */
 const char token_pattern_llama3[] =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
     "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";

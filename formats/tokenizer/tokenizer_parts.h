@@ -80,8 +80,7 @@ ckvc_status token_only_keys(const token_reader *r, const char *place, json_t *ob
                             const char *const *allowed) CKVC_MUST_CHECK;
 /* {piece: id} */
 ckvc_status token_take_vocab(token_reader *r, const char *place, json_t *vocab) CKVC_MUST_CHECK;
-/* Room for n more added tokens / the flags and text of one ({"content": ..., "lstrip": ...}), which
- * goes behind the others. */
+/* Room for n more added tokens / the flags and text of one: {"content": ..., "lstrip": ...}. */
 ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) CKVC_MUST_CHECK;
 ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry,
                              int64_t id) CKVC_MUST_CHECK;
@@ -107,8 +106,7 @@ ckvc_status token_config_flag(const token_reader *r, const token_config *config,
  * in the place of one of the same text. Refuses what such a directory may ask for and we do not do
  * (added_tokens.json with other tokens, split_special_tokens). */
 ckvc_status token_config_added(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
-/* The fields add_bos_token and add_eos_token into prefix and suffix; a key that is absent leaves
- * them as they are. */
+/* add_bos_token and add_eos_token into prefix and suffix; an absent key leaves them as they are. */
 ckvc_status token_config_ends(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
 /* Text of "bos_token" or "eos_token" (a string or an object with content), or NULL. */
 const char *token_config_token(const token_config *config, const char *key);

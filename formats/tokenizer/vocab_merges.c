@@ -3,8 +3,7 @@
 #include "lib/base/json.h"
 #include "lib/base/utf8.h"
 
-/* One merge a line, by rank: two parts and one space. A first line "#version: ..." and empty lines
- * are no merges. */
+/* One merge a line, by rank: two parts and one space; but for "#version: ..." and empty lines. */
 static ckvc_status read_merges(token_reader *r) {
     CKVC_AUTO_FREE char *text = NULL;
     size_t size, lines = 1, line = 1;

@@ -8,13 +8,11 @@
  * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
  * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
  * state, queries, keys and values, attends to its own set, and from then on goes with the batch.
- * Lanes lie in the order in which they join, so that the rows in work are always a prefix.
- */
+ * Lanes lie in the order in which they join, so that the rows in work are always a prefix. */
 #include "lib/base/progress.h"
 #include "lib/model/forward.h"
 
-/* How far the batch is: rows in work (padding between lanes counted), lanes in work, the position
- * of the first row. */
+/* Rows in work (padding between lanes counted), lanes in work, the position of the first row. */
 typedef struct progress {
     int64_t n_rows, n_lanes, row0;
 } progress;
@@ -45,8 +43,8 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
 }
 
-/* The lanes in work under their sets of layer il, those of one start together, as they share it;
- * then the lanes that join. */
+/* The lanes in work, those of one start together, as they share its set; then the lanes that join.
+ */
 static int64_t attention_order(const forward_pass *p, int32_t il, int64_t n_lanes,
                                int64_t n_joined) {
     int64_t n = 0;

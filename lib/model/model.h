@@ -8,8 +8,7 @@
  * What a layer computes is LlamaDecoderLayer of transformers (models/llama/modeling_llama.py:
  * LlamaRMSNorm, LlamaAttention with repeat_kv and rotate_half, LlamaMLP) with the differences of
  * models/mistral/modeling_mistral.py, models/qwen2/modeling_qwen2.py and of the
- * modeling_internlm2.py that InternLM2's directories carry; "modeling_*.py" below means these.
- */
+ * modeling_internlm2.py that InternLM2's directories carry; "modeling_*.py" below means these. */
 #ifndef CKVC_MODEL_H
 #define CKVC_MODEL_H
 
@@ -50,12 +49,11 @@ CKVC_AUTO_OF(session, session_destroy)
 size_t session_bytes(const model_shape *shape, session_limits limits);
 size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits);
 size_t model_converted_bytes(const model *m);
-/* However low the backend's weight_limit: the copies of the largest layer and of the head, which
- * are in use at one time. */
+/* However low the backend's weight_limit: the copies of the largest layer and of the head. */
 size_t model_converted_least(const model *m);
 
-/* Statistics of one prompt (method.md section 1). Arrays are owned by the session and valid until
- * its next prefill. */
+/* Statistics of one prompt (method.md section 1). Arrays are the session's, until its next prefill.
+ */
 typedef struct prefill_stats {
     int64_t n_tokens, window; /* T, W */
     const double *alpha;      /* [T], mean 1; as the paper has it, or `visible` */
@@ -133,8 +131,7 @@ ckvc_status session_attention_error(session *s, const int32_t *continuation, int
                                     const kept_set *sets, double *nll, layer_error *layers,
                                     ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Teacher-forced losses of a whole sequence: nll [n-1], as ForCausalLMLoss shifts them
- * (loss/loss_utils.py). */
+/* Teacher-forced losses of a whole sequence: nll [n-1] (loss/loss_utils.py, ForCausalLMLoss). */
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
                           ckvc_err *err) CKVC_MUST_CHECK;
 /* After session_score: the logits of one of its rows, [V], as LlamaForCausalLM.forward returns them

@@ -1,5 +1,4 @@
-/* What a model is, and whether all of it is sound: for `ckvc inspect` and `ckvc verify`. Needs no
- * backend. */
+/* What a model is, and whether it is sound: for `ckvc inspect` and `verify`. Needs no backend. */
 #ifndef CKVC_MODEL_INFO_H
 #define CKVC_MODEL_INFO_H
 

@@ -1,8 +1,7 @@
 /* What a model is, as plain data: its shape and its weights by name. Readers in formats/model fill
  * it, model_open runs it. No files here: the bytes of the weights belong to the reader that mapped
  * them, who leaves with the spec what releases them. model_shape.c, tensor.c and model_spec.c have
- * what follows from the data alone.
- */
+ * what follows from the data alone. */
 #ifndef CKVC_MODEL_SPEC_H
 #define CKVC_MODEL_SPEC_H
 
@@ -52,8 +51,7 @@ int32_t model_shape_window(const model_shape *s, int32_t layer);
 int64_t model_shape_context(const model_shape *s);
 /* Number of weights, a tied head once: PreTrainedModel.num_parameters. */
 int64_t model_shape_parameters(const model_shape *s);
-/* The shape's part of the fingerprint (formats.md): "rope=..." etc., LF-ended lines; the caller
- * frees. */
+/* The shape's part of the fingerprint (formats.md): "rope=..." etc., in lines; the caller frees. */
 char *model_shape_lines(const model_shape *s);
 /* "default", "llama3", "linear", "dynamic": as rope_scaling.rope_type spells it. */
 const char *rope_kind_name(rope_kind kind);
@@ -144,8 +142,7 @@ model_spec *model_spec_create(const char *path); /* without tensors */
 void model_spec_free(model_spec *spec);          /* the spec and all it owns; NULL is fine */
 /* One tensor more: t under this name, which is copied; stored NULL: that is the stored one too. */
 void model_spec_add(model_spec *spec, const char *name, const tensor_view *t);
-/* The last step of a reader: puts the tensors into byte order of their stored names; a name that is
- * there twice is refused. */
+/* The last step of a reader: byte order of stored names; a name that is there twice is refused. */
 ckvc_status model_spec_order(model_spec *spec, ckvc_err *err) CKVC_MUST_CHECK;
 const tensor_view *model_spec_find(const model_spec *spec, const char *name); /* NULL: not there */
 

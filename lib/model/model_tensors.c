@@ -71,8 +71,8 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
     return true;
 }
 
-/* The tensor, checked: there, of a type that we compute with, [rows][cols] or, for cols == 1,
- * [rows]. */
+/* The tensor, checked: there, of a type that we compute with, [rows][cols], or [rows] for cols 1.
+ */
 static ckvc_status find(const model_spec *spec, const char *name, int64_t rows, int64_t cols,
                         const tensor_view **out, ckvc_err *err) {
     const tensor_view *t = model_spec_find(spec, name);

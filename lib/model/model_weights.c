@@ -29,8 +29,7 @@ static void decode_task(void *ctx, int64_t task, int worker) {
                   job->values + first);
 }
 
-/* A tensor that the backend cannot use as it lies in the file, made float32 once, in memory of the
- * model's. */
+/* A tensor that the backend cannot use as it lies in the file, made float32 once; the model's. */
 static const float *decode(model *m, const tensor_view *t) {
     const int64_t n = tensor_n_values(t);
     float *values = ckvc_alloc_aligned((size_t)n, sizeof *values);

@@ -55,8 +55,8 @@ ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *e
 ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
                                 char fingerprint[CKVC_SHA256_HEX], ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Bytes of the copies that a backend on the CPU makes of weights: of all, and of what is in use at
- * one time. */
+/* Bytes of the copies that a backend on the CPU makes of weights: of all, and in use at one time.
+ */
 typedef struct copy_bytes {
     uint64_t all;
     uint64_t least; /* the largest layer and the head: what is taken however low the limit */

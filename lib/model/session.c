@@ -1,5 +1,5 @@
-/* A session: the buffers of one prompt at a time, and what is asked of them: prefill, continue,
- * score. */
+/* A session: buffers of one prompt at a time, and what is asked of them: prefill, continue, score.
+ */
 #include <assert.h>
 
 #include "lib/model/forward.h"
@@ -31,8 +31,7 @@ struct session {
 
 static int64_t max_lanes(session_limits l) { return l.max_lanes > 1 ? l.max_lanes : 1; }
 
-/* Rows of a lane: a rollout computes all continuation tokens but the last, which nothing is
- * predicted from. */
+/* Rows of a lane: of the last continuation token a rollout predicts nothing. */
 static int64_t lane_rows(session_limits l) {
     return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
 }
@@ -307,8 +306,7 @@ static ckvc_status roll_out(rollout_batch *b, double *nll, ckvc_err *err) {
         pass.tap = b->errors ? error_tap : NULL;
         pass.tap_ctx = b;
         CKVC_TRY(forward(&pass, err));
-        /* behind the places of the first losses: what is moved up below is read before it is
-         * written over */
+        /* behind the places of the first losses, and moved up below */
         const head_rows rows = {s->act.norm, {0, n - 1, n_lanes}};
         CKVC_TRY(model_head_nll(s->m, rows, b->continuation + 1, nll + n_lanes, err));
     }

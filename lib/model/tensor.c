@@ -2,8 +2,7 @@
  *
  * The quantised types are ggml's (ggml-common.h has the blocks, ggml-quants.c the arithmetic). A
  * block holds a few float16 scales and small integers; values come out in the order and with the
- * float32 operations of ggml's dequantize_row functions, so that they are the same bits.
- */
+ * float32 operations of ggml's dequantize_row functions, so that they are the same bits. */
 #include "lib/model/model_spec.h"
 
 #include <assert.h>
@@ -66,8 +65,8 @@ static float half(const uint8_t *p) {
     return from_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* ---- blocks of 32: scale d, for _1 types a minimum m; nibbles, the low ones first half, the high
- * ones second ---- */
+/* ---- blocks of 32: scale d, for _1 types a minimum m; low nibbles first, then the high ones ----
+ */
 
 /* Scale, minimum if `has_min` (the others' values are around zero), fifth bits if `five` (of value
  * i bit i of a 32-bit word), nibbles. */

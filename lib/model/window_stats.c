@@ -3,8 +3,7 @@
  *
  *   alpha[t] = (T/W) * sum over window rows j of mean over l, h of A[l][h][j][t]
  *   rho[l][g][t] = ||v[l][g][t]|| / (mean_k ||v[l][g][k]|| + 1e-6)
- *   r_struct = -sum p log p, p = alpha / sum alpha
- */
+ *   r_struct = -sum p log p, p = alpha / sum alpha */
 #include "lib/model/window_stats.h"
 
 void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_prompt) {

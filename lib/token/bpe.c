@@ -1,5 +1,5 @@
-/* Byte-pair merging. Pieces are found through a hash table of their bytes, merges through one of
- * (left id, right id). */
+/* Byte-pair merging. Pieces are found through a table of their bytes, merges by (left id, right
+ * id). */
 #include "lib/token/bpe.h"
 
 #include <assert.h>
@@ -83,8 +83,7 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     return used;
 }
 
-/* A symbol that is no piece: its bytes, or the unknown piece, once for a run of them under
- * fuse_unk. */
+/* A symbol that is no piece: its bytes, or the unknown piece, under fuse_unk once for a run. */
 static void push_unknown(const bpe *b, const char *text, size_t step, bool *after_unknown,
                          id_list *out) {
     const token_spec *spec = b->spec;
@@ -107,8 +106,8 @@ static void join(struct bpe_symbol *symbols, int32_t at, int32_t joined) {
 }
 
 static void merge_by_scan(const bpe *b, struct bpe_symbol *symbols, size_t n) {
-    /* The merge of each symbol with its right neighbour is looked up once and again only when one
-     * of the two changes. */
+    /* The merge of a symbol with its right neighbour is looked up again only when one of them
+     * changes. */
     const merge_slot *pair[SCAN_SYMBOLS];
     for (size_t i = 0; i + 1 < n; i++) {
         pair[i] = merge_find(b, pair_of(symbols[i].id, symbols[i + 1].id));

@@ -3,8 +3,7 @@
  *
  * A word is split into its smallest symbols and the adjacent pair with the lowest merge rank
  * (leftmost of equals) is joined until none is left. Short words scan for it; long ones keep the
- * pairs in a heap, so that a word of n symbols costs O(n log n).
- */
+ * pairs in a heap, so that a word of n symbols costs O(n log n). */
 #ifndef CKVC_TOKEN_BPE_H
 #define CKVC_TOKEN_BPE_H
 

@@ -52,8 +52,7 @@ typedef struct merge_slot {
 
 typedef struct bpe {
     const token_spec *spec;
-    /* [n_pieces] under byte_level: bytes meant; size 0 and unreachable for pieces outside the
-     * alphabet */
+    /* [n_pieces] under byte_level: bytes meant; size 0 for pieces outside the alphabet */
     token_text *raw;
     char *raw_bytes;
     token_text *spelled;            /* [n_pieces] as in the file; strings borrowed from the spec */

@@ -7,9 +7,7 @@
 #include <stdint.h>
 #include <utf8proc.h>
 
-/* The code point that begins at text, -1 where the bytes are no UTF-8; n >= 1. Its bytes: 1 for
- * such.
- */
+/* The code point that begins at text, -1 where the bytes are no UTF-8 (of 1 byte then); n >= 1. */
 static inline size_t char_next(const char *text, size_t n, int32_t *c) {
     if ((uint8_t)*text < 0x80) {
         *c = *text;

@@ -153,8 +153,7 @@ static void alike_turns(ckvc_buffer *b, const chat_template *t, const chat_messa
     if (open) { ckvc_buffer_printf(b, "%sassistant%s", s->begin, s->middle); }
 }
 
-/* v3: [INST] and [/INST] are tokens, so no spaces stand beside them but the one that their first
- * word begins with. */
+/* v3: [INST] and [/INST] are tokens: the one space beside them is that of the next word. */
 static ckvc_status mistral(ckvc_buffer *b, bool v3, const chat_message *m, size_t n,
                            ckvc_err *err) {
     const chat_message *system = v3 && is_role(m, "system") ? m : NULL;

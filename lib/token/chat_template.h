@@ -5,8 +5,7 @@
  * generation prompt (the header of the assistant's turn) is added exactly when the last message is
  * not the assistant's. The text carries its own BOS where the template writes one, so it is
  * tokenised *without* the tokenizer's special tokens: BOS stands once. As there, markers inside of
- * a message's content become special tokens, too.
- */
+ * a message's content become special tokens, too. */
 #ifndef CKVC_CHAT_TEMPLATE_H
 #define CKVC_CHAT_TEMPLATE_H
 
@@ -23,8 +22,7 @@ typedef enum chat_style {
     CHAT_LLAMA3,  /* Meta-Llama-3-Instruct */
     CHAT_LLAMA31, /* Llama-3.1 and 3.2-Instruct: a system turn with dates comes first */
     CHAT_MISTRAL, /* Mistral-7B-Instruct-v0.1 and v0.2: "[INST] ... [/INST]", no system message */
-    /* v0.3: "[INST] ...[/INST]" with [INST] a token of its own; the system message joins the last
-     * user turn */
+    /* v0.3: "[INST] ...[/INST]", [INST] a token; the system message joins the last user turn */
     CHAT_MISTRAL3,
     CHAT_CHATML,    /* Qwen2, Qwen2.5, SmolLM2 */
     CHAT_INTERNLM2, /* ChatML behind a BOS */
@@ -32,8 +30,7 @@ typedef enum chat_style {
 
 typedef struct chat_template {
     chat_style style;
-    /* CHAT_CHATML: the family's system message where the first message is none; NULL: none. Static
-     */
+    /* CHAT_CHATML: the family's system message where there is none; NULL: none. Static */
     const char *system;
     /* CHAT_LLAMA31: "Today Date", the template's date_string; NULL: CHAT_DATE. Borrowed */
     const char *date;

@@ -1,6 +1,5 @@
 /* The normalisers of a token_spec, as Hugging Face `tokenizers` has them (normalizers/replace.rs,
- * prepend.rs, unicode.rs), and SentencePiece's removal of spaces. Private to lib/token.
- */
+ * prepend.rs, unicode.rs), and SentencePiece's removal of spaces. Private to lib/token. */
 #ifndef CKVC_TOKEN_NORMALIZE_H
 #define CKVC_TOKEN_NORMALIZE_H
 

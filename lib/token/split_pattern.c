@@ -17,8 +17,7 @@ static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const cha
     return ckvc_fail(err, CKVC_E_DATA, "%s: character %zu: %s", where, at, what);
 }
 
-/* Rewrites \s and \S, and refuses the few things that both dialects know under one spelling with
- * two meanings. */
+/* Rewrites \s and \S, and refuses what both dialects spell alike and mean differently. */
 static ckvc_status translate_pattern(const token_text *from, const char *where, ckvc_buffer *out,
                                      ckvc_err *err) {
     const char *p = from->bytes;
@@ -37,8 +36,7 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
                 return refuse(err, where, i,
                               "\\h, \\H, \\C, \\R, \\X, \\G and \\K are not supported");
             } else if (next == 'p' || next == 'P') {
-                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides; scripts do
-                 * not. */
+                /* \p{L}, \p{Lu}, \p{^N}: general categories mean the same on both sides */
                 const char *close =
                     i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;
                 size_t length = close ? (size_t)(close - (p + i + 3)) : 0;

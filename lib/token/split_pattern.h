@@ -1,5 +1,4 @@
-/* Split patterns as tokenizer.json has them, written for Oniguruma, compiled for PCRE2. Private to
- * lib/token. */
+/* Split patterns, written for Oniguruma, compiled for PCRE2. Private to lib/token. */
 #ifndef CKVC_TOKEN_SPLIT_PATTERN_H
 #define CKVC_TOKEN_SPLIT_PATTERN_H
 

@@ -1,5 +1,4 @@
-/* Freeing a token_spec: every string and array in it is its own. And the spelling of bytes that
- * specs use. */
+/* Freeing a token_spec, whose strings and arrays are its own; the spelling of bytes in specs. */
 #include "lib/token/token_spec.h"
 
 void token_spec_free(token_spec *spec) {
@@ -18,8 +17,8 @@ void token_spec_free(token_spec *spec) {
     CKVC_FREE(spec->decode_from.bytes, spec->decode_to.bytes, spec);
 }
 
-/* ---- GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100
- * ... U+0143 in order ---- */
+/* ---- GPT-2's byte alphabet: printable Latin-1 as it is, the other 68 bytes U+0100 ... U+0143 ----
+ */
 size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out) {
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {

@@ -81,8 +81,8 @@ typedef struct token_spec {
     /* added tokens */
     token_added *added;
     size_t n_added;
-    /* An added token may take the id of a piece: the piece still encodes to it, the id decodes to
-     * the token. */
+    /* An added token may take a piece's id: the piece encodes to it, the id decodes to the token.
+     */
     bool added_over_pieces;
     /* text -> words */
     token_normalizer *normalizers;
@@ -110,8 +110,7 @@ typedef struct token_spec {
  * (pre_tokenizers/byte_level.rs, bytes_char; bytes_to_unicode in GPT-2's encoder.py); out has room
  * for 2 n. Returns the size. */
 size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out);
-/* Undoes it: raw (room for n bytes) receives the bytes; false when a character is not of the
- * alphabet. */
+/* Undoes it: raw has room for n bytes; false when a character is not of the alphabet. */
 bool token_unspell_bytes(const char *text, size_t n, char *raw, size_t *raw_size);
 void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
 CKVC_AUTO_OF(token_spec, token_spec_free)

@@ -6,8 +6,7 @@
  *      matched in it;
  *   3. what is left is cut into words by the split patterns, each applied to the spans that the one
  *      before left;
- *   4. each word is merged (bpe.c).
- */
+ *   4. each word is merged (bpe.c). */
 #include "lib/token/tokenizer.h"
 
 #include <time.h>
@@ -26,12 +25,11 @@ enum {
     MATCH_STEPS_PER_BYTE = 4,
     MATCH_DEPTH = 100000,
     MATCH_HEAP_KIB = 65536,
-    /* Many slow matches, each below the limit, end here: seconds of one text, and more for each MiB
-     * of it. */
+    /* Many slow matches, each below the limit, end here: seconds of a text, and of each MiB of it.
+     */
     PATIENCE_S = 10,
     PATIENCE_S_PER_MIB = 5,
-    /* Looking for added tokens: steps a byte of the text, where real vocabularies take one or two.
-     */
+    /* Looking for added tokens: steps a byte of the text; real vocabularies take one or two. */
     ADDED_STEPS = 4000000,
     ADDED_STEPS_PER_BYTE = 32,
     MAX_DECODED = 1 << 30,
@@ -125,8 +123,8 @@ static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, 
     return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
 }
 
-/* Cuts a span by pattern `level` into matches and what lies between them, each handed to the next
- * pattern, words at last. */
+/* Cuts a span by pattern `level`; matches and what lies between them go to the next, words at last.
+ */
 static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n) {
     if (n == 0) { return CKVC_OK; }
     if (level == e->t->spec->n_splits) {
@@ -157,8 +155,7 @@ static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_
     return encode_span(e, level + 1, text + done, n - done);
 }
 
-/* pre_tokenizers/metaspace.rs: the prefix is put in front unless it is there, at the text's own
- * beginning or everywhere. */
+/* pre_tokenizers/metaspace.rs: the prefix, at the text's own beginning or everywhere. */
 static ckvc_status encode_metaspace(encoder *e, const char *text, size_t n) {
     const token_spec *spec = e->t->spec;
     const token_text *mark = &spec->metaspace;
@@ -335,8 +332,7 @@ static int fallback_byte(const id_text *text) {
     return value >= 0 && end == digits + 2 ? (int)value : -1;
 }
 
-/* A run of byte pieces is text when it is UTF-8 as a whole; if not, each of its bytes becomes one
- * U+FFFD. */
+/* A run of byte pieces is text when it is UTF-8 as a whole; else each byte becomes one U+FFFD. */
 static void flush_bytes(ckvc_buffer *run, ckvc_buffer *out) {
     if (ckvc_utf8_check((const char *)run->data, run->size) == run->size) {
         ckvc_buffer_append(out, run->data, run->size);

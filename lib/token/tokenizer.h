@@ -2,8 +2,7 @@
  *
  * A tokenizer is immutable once built and may be used by any number of threads. Work is bounded by
  * the sizes of file and text (README.md, last part); running into a bound is a CKVC_E_DATA that
- * names the part of the file, never a hang.
- */
+ * names the part of the file, never a hang. */
 #ifndef CKVC_TOKENIZER_H
 #define CKVC_TOKENIZER_H
 

@@ -1,5 +1,4 @@
-/* From a token_spec to a tokenizer: checks, what each id decodes to, added tokens, and the
- * fingerprint. */
+/* From a token_spec to a tokenizer: checks, texts of ids, added tokens, fingerprint. */
 #include "lib/token/tokenizer.h"
 
 #include <stdio.h>

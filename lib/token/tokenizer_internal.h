@@ -1,5 +1,4 @@
-/* What a built tokenizer holds, for tokenizer_build.c, which fills it, and tokenizer.c, which uses
- * it. Not for other files. */
+/* What a built tokenizer holds: tokenizer_build.c fills it, tokenizer.c uses it, no other file. */
 #ifndef CKVC_TOKENIZER_INTERNAL_H
 #define CKVC_TOKENIZER_INTERNAL_H
 
