@@ -83,32 +83,26 @@ static ckvc_status read_unknown(reader *r, const json_t *unk) {
 static ckvc_status read_model(reader *r, json_t *model) {
     token_spec *spec = r->spec;
     bool *const flags[] = {&spec->fuse_unk, &spec->byte_fallback, &spec->ignore_merges};
-    static const char *const keys[] = {"fuse_unk",
-                                       "byte_fallback",
-                                       "ignore_merges",
-                                       "continuing_subword_prefix",
-                                       "end_of_word_suffix",
-                                       "type",
-                                       "dropout",
-                                       "unk_token",
-                                       "vocab",
-                                       "merges",
-                                       NULL};
+    static const char *const flag_keys[] = {"fuse_unk", "byte_fallback", "ignore_merges"},
+                             *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     WANT(r, json_is_object(model), "model", model, "an object");
     /* Files of before 2021 have no type; merges say that it is BPE. */
     REFUSE_IF(r,
               strcmp(type_of(model), "BPE") != 0 &&
                   (json_object_get(model, "type") || !json_object_get(model, "merges")),
               "model: type \"%.64s\" is not supported; BPE is", type_of(model));
-    CKVC_TRY(token_only_keys(r, "model", model, keys));
+    CKVC_TRY(token_only_keys(r, "model", model,
+                             "type dropout unk_token fuse_unk byte_fallback ignore_merges vocab "
+                             "merges continuing_subword_prefix end_of_word_suffix"));
     UNSUPPORTED_IF(r, json_number_value(json_object_get(model, "dropout")) != 0, "model",
                    "dropout");
-    for (int i = 3; i <= 4; i++) { /* an affix, null or empty */
-        const char *affix = string_of(model, keys[i]);
-        UNSUPPORTED_IF(r, token_given(model, keys[i]) && !(affix && !*affix), "model", keys[i]);
+    for (int i = 0; i < 2; i++) { /* null or empty */
+        const char *affix = string_of(model, affixes[i]);
+        UNSUPPORTED_IF(r, token_given(model, affixes[i]) && !(affix && !*affix), "model",
+                       affixes[i]);
     }
     for (int i = 0; i < 3; i++) {
-        CKVC_TRY(token_take_flag(r, "model", model, keys[i], false, flags[i]));
+        CKVC_TRY(token_take_flag(r, "model", model, flag_keys[i], false, flags[i]));
     }
     CKVC_TRY(token_take_vocab(r, "model.vocab", json_object_get(model, "vocab")));
     CKVC_TRY(read_merges(r, json_object_get(model, "merges")));
@@ -370,15 +364,14 @@ static ckvc_status post_processor_step(reader *r, const char *place, const json_
 /* ---- the whole ---- */
 
 ckvc_status tokenizer_json_read(token_reader *r) {
-    /* truncation and padding belong to a batch: whoever loads a tokenizer sets them anew. */
-    static const char *const keys[] = {
-        "version",       "truncation",     "padding", "added_tokens", "normalizer",
-        "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     CKVC_AUTO(token_config_fini) token_config config = {0};
     json_auto_t *root = NULL;
     CKVC_TRY(ckvc_json_read(r->path, TOKENIZER_MAX_BYTES, &root, r->err));
     WANT(r, json_is_object(root), "the file", root, "an object");
-    CKVC_TRY(token_only_keys(r, "top level", root, keys));
+    /* truncation and padding belong to a batch: whoever loads a tokenizer sets them anew. */
+    CKVC_TRY(token_only_keys(r, "top level", root,
+                             "version truncation padding added_tokens normalizer pre_tokenizer "
+                             "post_processor decoder model"));
     CKVC_TRY(read_added(r, json_object_get(root, "added_tokens")));
     CKVC_TRY(read_model(r, json_object_get(root, "model")));
     CKVC_TRY(each_step(r, root, "normalizer", "normalizers", normalizer_step));

@@ -127,15 +127,22 @@ ckvc_status token_take_flag(const token_reader *r, const char *place, const json
     return CKVC_OK;
 }
 
+static bool is_word_of(const char *list, const char *word) {
+    const size_t n = strlen(word);
+    if (!n || strchr(word, ' ')) { return false; }
+    for (const char *at = list; (at = strstr(at, word)); at += n) {
+        if ((at == list || at[-1] == ' ') && (at[n] == ' ' || !at[n])) { return true; }
+    }
+    return false;
+}
+
 ckvc_status token_only_keys(const token_reader *r, const char *place, json_t *object,
-                            const char *const *allowed) {
+                            const char *allowed) {
     const char *key;
     json_t *value;
     json_object_foreach(object, key, value) {
-        size_t i = 0;
-        while (allowed[i] && strcmp(allowed[i], key) != 0) { i++; }
-        REFUSE_IF(r, !allowed[i] && !json_is_null(value), "%s: key \"%.64s\" is not supported",
-                  place, key);
+        REFUSE_IF(r, !json_is_null(value) && !is_word_of(allowed, key),
+                  "%s: key \"%.64s\" is not supported", place, key);
     }
     return CKVC_OK;
 }
@@ -168,14 +175,14 @@ ckvc_status token_reserve_added(token_reader *r, const char *place, size_t n) {
 }
 
 ckvc_status token_take_added(token_reader *r, const char *place, json_t *entry, int64_t id) {
-    static const char *const keys[] = {"single_word", "lstrip",  "rstrip", "normalized", "special",
-                                       "id",          "content", "__type", NULL};
+    static const char *const keys[] = {"single_word", "lstrip", "rstrip", "normalized", "special"};
     const json_t *content = json_object_get(entry, "content");
     token_added added = {.id = (int32_t)id};
     bool *const flags[] = {&added.single_word, &added.lstrip, &added.rstrip, &added.normalized,
                            &added.special};
     WANT(r, json_is_object(entry), place, entry, "an object");
-    CKVC_TRY(token_only_keys(r, place, entry, keys));
+    CKVC_TRY(token_only_keys(r, place, entry,
+                             "id content single_word lstrip rstrip normalized special __type"));
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) { /* normalized alone is the rule */
         const bool otherwise = flags[i] == &added.normalized;
         CKVC_TRY(token_take_flag(r, place, entry, keys[i], otherwise, flags[i]));

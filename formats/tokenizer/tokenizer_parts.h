@@ -75,9 +75,9 @@ bool token_is_id(const json_t *v);                       /* a whole number from 
 /* true, false, or absent or null (`otherwise`). */
 ckvc_status token_take_flag(const token_reader *r, const char *place, const json_t *object,
                             const char *key, bool otherwise, bool *out) CKVC_MUST_CHECK;
-/* Refuses keys that are not in the NULL-ended list: an unknown setting may change ids. */
+/* Refuses keys that are not in the list of words: an unknown setting may change ids. */
 ckvc_status token_only_keys(const token_reader *r, const char *place, json_t *object,
-                            const char *const *allowed) CKVC_MUST_CHECK;
+                            const char *allowed) CKVC_MUST_CHECK;
 /* {piece: id} */
 ckvc_status token_take_vocab(token_reader *r, const char *place, json_t *vocab) CKVC_MUST_CHECK;
 /* Room for n more added tokens / the flags and text of one: {"content": ..., "lstrip": ...}. */

@@ -154,7 +154,5 @@ size_t model_converted_least(const model *m) {
 }
 
 const model_shape *model_get_shape(const model *m) { return m->shape; }
-
 const char *model_fingerprint(const model *m) { return m->fingerprint; }
-
 const char *model_name(const model *m) { return m->spec->name; }

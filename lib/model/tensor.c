@@ -86,11 +86,8 @@ static inline __attribute__((always_inline)) void nibbles(const uint8_t *b, bool
 }
 
 static void q4_0(const uint8_t *b, float *out) { nibbles(b, false, false, out); }
-
 static void q4_1(const uint8_t *b, float *out) { nibbles(b, false, true, out); }
-
 static void q5_0(const uint8_t *b, float *out) { nibbles(b, true, false, out); }
-
 static void q5_1(const uint8_t *b, float *out) { nibbles(b, true, true, out); }
 
 static void q8_0(const uint8_t *b, float *out) {

@@ -245,5 +245,4 @@ void tokenizer_free(tokenizer *t) {
 }
 
 int32_t tokenizer_vocab_size(const tokenizer *t) { return t->vocab_size; }
-
 const char *tokenizer_fingerprint(const tokenizer *t) { return t->fingerprint; }
