@@ -167,7 +167,7 @@ check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a 
 	@scripts/check-named-tests.sh
 check: check-layers check-named-tests format-check unit ## before a commit: layers, format, the unit tests of a release build
 tidy: compdb ## clang-tidy's findings, of which there are none
-	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) | xargs -P$$(nproc) -n4 clang-tidy --quiet 2>/dev/null
+	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) | xargs -P$$(nproc) -n1 clang-tidy --quiet 2>/dev/null
 coverage: ## which share of each room's lines the tests run
 	@$(MAKE) --no-print-directory VARIANT=coverage all unit-binaries
 	@find build/coverage -name '*.gcda' -delete
