@@ -244,8 +244,8 @@ ckvc_status shard_h5_write(const shard *s, const char *path, ckvc_err *err) {
     CKVC_TRY(shard_h5_image(s, &image, &n, err));
     FILE *file = fopen(path, "we");
     CKVC_FAIL_ERRNO_IF(!file, err, CKVC_E_CREATE, "%s: cannot create", path);
-    const bool written = fwrite(image, 1, n, file) == n;
-    return (fclose(file) == 0) & written
-               ? CKVC_OK
-               : ckvc_fail_errno(err, CKVC_E_IO, "%s: writing %zu bytes failed", path, n);
+    const bool written = fwrite(image, 1, n, file) == n, closed = fclose(file) == 0;
+    CKVC_FAIL_ERRNO_IF(!written || !closed, err, CKVC_E_IO, "%s: writing %zu bytes failed", path,
+                       n);
+    return CKVC_OK;
 }
