@@ -2,6 +2,7 @@
  * shard_h5_read.c. */
 #include "formats/shard/shard_h5.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "formats/shard/h5_error.h"
@@ -105,6 +106,7 @@ static ckvc_status write_column(hid_t group, const char *name, const values *v, 
         row *= v->dims[i];
         chunk[i] = most[i] = v->dims[i];
     }
+    assert(row > 0); /* every column's rows hold something */
     chunk[0] = CHUNK_VALUES / row;
     if (v->rank == 1 && rows < chunk[0]) { chunk[0] = rows; }
     chunk[0] = chunk[0] ? chunk[0] : 1;
