@@ -1,6 +1,5 @@
 /* The work of `ckvc report`, for transfer's own. */
-#ifndef CKVC_CMD_REPORT_H
-#define CKVC_CMD_REPORT_H
+#pragma once
 
 #include "cmd/common/options.h"
 #include "report/load/report_options.h"
@@ -14,5 +13,3 @@ typedef struct report_cli {
 /* inputs [n]: tables and runs. */
 ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
                        ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

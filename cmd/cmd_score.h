@@ -1,6 +1,5 @@
 /* The work of `ckvc score`, for transfer's report. */
-#ifndef CKVC_CMD_SCORE_H
-#define CKVC_CMD_SCORE_H
+#pragma once
 
 #include "calib/score/score.h"
 #include "cmd/common/opened_inputs.h"
@@ -17,5 +16,3 @@ typedef struct score_cli {
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

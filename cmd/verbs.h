@@ -1,11 +1,8 @@
 /* The verbs, in one list in main.c. */
-#ifndef CKVC_VERBS_H
-#define CKVC_VERBS_H
+#pragma once
 
 #include "cmd/common/verb.h"
 
 extern const verb verb_bench, verb_calibrate, verb_compile, verb_fit, verb_inspect, verb_manifest,
     verb_manifest_build, verb_manifest_check, verb_perplexity, verb_report, verb_scan, verb_score,
     verb_tokenize, verb_transfer, verb_verify, verb_version;
-
-#endif

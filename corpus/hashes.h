@@ -1,6 +1,5 @@
 /* Sets of 64-bit hashes: one of all that were met, and a bitmap in front of a larger table. */
-#ifndef CKVC_CORPUS_HASHES_H
-#define CKVC_CORPUS_HASHES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ static inline bool hash_filter_may_have(const hash_filter *f, uint64_t hash) {
     const size_t bit = hash_mixed(hash) & f->mask;
     return f->bits[bit >> 6] >> (bit & 63) & 1;
 }
-
-#endif

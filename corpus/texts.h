@@ -1,6 +1,5 @@
 /* What both stages ask of a text: its scripts, its length. */
-#ifndef CKVC_CORPUS_TEXTS_H
-#define CKVC_CORPUS_TEXTS_H
+#pragma once
 
 #include <utf8proc.h>
 
@@ -26,5 +25,3 @@ bool word_in_list(const char *word, const char *list);
 /* In tokens (`special`: with those put around a text), in characters where tok is NULL. */
 ckvc_status text_length(const tokenizer *tok, const char *text, size_t n, bool special,
                         int64_t *length, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

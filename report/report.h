@@ -5,8 +5,7 @@
  * and shows them through one list of columns as report.json, csv files, figures and the page, so
  * that these cannot disagree.
  */
-#ifndef CKVC_REPORT_H
-#define CKVC_REPORT_H
+#pragma once
 
 #include "lib/base/status.h"
 #include "report/load/report_options.h"
@@ -16,5 +15,3 @@
  * report that was cut short left there is replaced. */
 ckvc_status report_write(const report_options *o, char **summary, char **json,
                          ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* Action grids other than the default ones: parsed and computed in integers, so that 0.8:1.5:0.025
  * gives the doubles of (32+a)/40. */
-#ifndef CKVC_ACTION_GRID_H
-#define CKVC_ACTION_GRID_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -24,5 +23,3 @@ void action_grid_default(ckvc_side side, action_grid *out);
 ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
 bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n);
-
-#endif

@@ -4,8 +4,7 @@
  * What a prompt tries depends on the prompts before it in the plan's order, so a resumed pass first
  * learns from the records that are there; sums are made in that order, and the same again.
  */
-#ifndef CKVC_EPSILON_GREEDY_H
-#define CKVC_EPSILON_GREEDY_H
+#pragma once
 
 #include "calib/actions/prompt_sets.h"
 #include "formats/shard/shard_h5.h"
@@ -30,5 +29,3 @@ void epsilon_greedy_begin(epsilon_greedy *g, double share, uint32_t bin_entropy,
 int epsilon_greedy_pick(epsilon_greedy *g, const prompt_state *s, uint32_t block, ckvc_rng *rng);
 /* Advantages of logged records. */
 void epsilon_greedy_learn(epsilon_greedy *g, const shard *rows);
-
-#endif

@@ -5,8 +5,7 @@
  * scratch. Buffers are sized once for the longest prompt (prompt_sets_create); prompt_sets_build
  * points it at a prompt's statistics, which must stay valid while it is used.
  */
-#ifndef CKVC_PROMPT_SETS_H
-#define CKVC_PROMPT_SETS_H
+#pragma once
 
 #include "formats/setting/setting.h"
 #include "formats/side/side.h"
@@ -95,5 +94,3 @@ static inline const kept_set *prompt_sets_baseline(const prompt_sets *k, uint32_
 }
 /* How many of the ascending positions lie in the window [T-W, T). */
 uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window);
-
-#endif

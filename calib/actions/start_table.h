@@ -1,7 +1,6 @@
 /* The table that a calibration starts under when none is given: every weight 1.0, every threshold
  * 0.9 (method.md section 7), or the one of the gate's grid that is nearest to it. */
-#ifndef CKVC_START_TABLE_H
-#define CKVC_START_TABLE_H
+#pragma once
 
 #include "calib/actions/action_grid.h"
 #include "formats/table/table_file.h"
@@ -25,5 +24,3 @@ ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out,
 ckvc_table *start_table_copy(const ckvc_table *t);
 /* A copy as a file in memory: no evidence, META empty. */
 table_file *start_table_file(const ckvc_table *t);
-
-#endif

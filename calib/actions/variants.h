@@ -2,8 +2,7 @@
  * distinct kept sets that they amount to (section 4): an action that keeps the baseline's set costs
  * no rollout, equal sets cost one.
  */
-#ifndef CKVC_VARIANTS_H
-#define CKVC_VARIANTS_H
+#pragma once
 
 #include "calib/actions/epsilon_greedy.h"
 #include "calib/actions/prompt_sets.h"
@@ -97,5 +96,3 @@ size_t variants_rollouts(const variant_list *v, uint32_t n_budgets);
 /* XXH64, seed 0, over u32 budget index, u32 layer, ascending u32 positions (all little-endian). */
 uint64_t variants_set_hash(variant_list *v, uint32_t budget, uint32_t layer,
                            const uint32_t *positions, uint32_t n);
-
-#endif

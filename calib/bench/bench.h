@@ -1,6 +1,5 @@
 /* What this machine reaches: the stages of a calibration timed one by one, as CSV rows. */
-#ifndef CKVC_BENCH_H
-#define CKVC_BENCH_H
+#pragma once
 
 #include "lib/base/buffer.h"
 #include "lib/model/model.h"
@@ -28,5 +27,3 @@ typedef struct bench_options {
  * NULL: then the stages that need one are left out. */
 ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer *csv,
                       ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

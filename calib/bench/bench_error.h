@@ -1,7 +1,6 @@
 /* What another arithmetic does to rewards and to the tables fitted from them: the same prompts
  * through two models that differ in it alone. */
-#ifndef CKVC_BENCH_ERROR_H
-#define CKVC_BENCH_ERROR_H
+#pragma once
 
 #include "calib/rollout/worker.h"
 #include "lib/base/buffer.h"
@@ -41,5 +40,3 @@ ckvc_status bench_error_measure(const calibrate_inputs inputs[2], const bench_er
 void bench_error_rows(const bench_error *e, const char *shape, const char *note, ckvc_buffer *csv);
 /* And as sentences, one a line. */
 void bench_error_text(const bench_error *e, const char *name, ckvc_buffer *text);
-
-#endif

@@ -6,8 +6,7 @@
  * work too, but theirs is not the machine's sgemm rate. Of a prefill, keys that a sliding window
  * hides are not counted.
  */
-#ifndef CKVC_FLOPS_H
-#define CKVC_FLOPS_H
+#pragma once
 
 #include "calib/actions/variants.h"
 #include "lib/model/model_spec.h"
@@ -27,5 +26,3 @@ double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_
 /* One sweep over a prompt's variants; baselines that a later batch repeats are not counted again.
  */
 double flops_sweep(const model_shape *s, const prompt_sets *k, const variant_list *v, uint32_t C);
-
-#endif

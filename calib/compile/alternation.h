@@ -1,8 +1,7 @@
 /* The alternating loop's decisions (method.md section 7): which pass comes next under a probe, when
  * a round was the last one, which round's table goes out. Numbers in, decisions out.
  */
-#ifndef CKVC_ALTERNATION_H
-#define CKVC_ALTERNATION_H
+#pragma once
 
 #include "cql/stats/rank.h"
 #include "lib/base/names.h"
@@ -58,5 +57,3 @@ stop_rule alternation_stop(const alternation_round *round, uint32_t number, prob
 /* Index of the round whose table goes out: the highest held-out objective, of equal ones the later;
  * the last round where nothing was measured. n >= 1. */
 size_t alternation_best(const alternation_round *rounds, size_t n);
-
-#endif

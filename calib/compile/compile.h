@@ -7,8 +7,7 @@
  * of the one `calibrate` that logs the same: its shards are that run's shards, its table the one
  * that `fit --tables` makes of them.
  */
-#ifndef CKVC_COMPILE_H
-#define CKVC_COMPILE_H
+#pragma once
 
 #include "calib/compile/alternation.h"
 #include "calib/log/calibrate.h"
@@ -58,5 +57,3 @@ void compile_begin(run_dir *run, const compile_options *o);
  * a checkpoint. */
 ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result,
                         ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

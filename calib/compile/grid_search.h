@@ -3,8 +3,7 @@
  * on every prompt with a rollout of its own. No state, no fit: what a policy of a few numbers
  * reaches.
  */
-#ifndef CKVC_GRID_SEARCH_H
-#define CKVC_GRID_SEARCH_H
+#pragma once
 
 #include "calib/log/calibrate.h"
 #include "formats/table/table_file.h"
@@ -26,5 +25,3 @@ typedef struct grid_pass {
  * in hand is lost. */
 ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *counts,
                         ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

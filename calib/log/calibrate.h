@@ -5,8 +5,7 @@
  * and resumed, on any number of threads, makes the same shards. Memory is sized for the longest
  * prompt before the first one.
  */
-#ifndef CKVC_CALIBRATE_H
-#define CKVC_CALIBRATE_H
+#pragma once
 
 #include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/worker.h"
@@ -85,5 +84,3 @@ typedef struct dry_run {
 } dry_run;
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
                               const ckvc_table *table, dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* The plan of a run: every resolved option that decides results, and the identity of every input,
  * as run.json (formats/run/run.md). */
-#ifndef CKVC_PLAN_H
-#define CKVC_PLAN_H
+#pragma once
 
 #include <jansson.h>
 
@@ -29,5 +28,3 @@ typedef struct plan {
 
 /* New reference. */
 json_t *plan_json(const plan *p);
-
-#endif

@@ -7,8 +7,7 @@
  * by Spearman-Brown: 2 rho / (1 + rho). Sums are exact, so threads, resumes and the order of
  * prompts never show.
  */
-#ifndef CKVC_STABLE_H
-#define CKVC_STABLE_H
+#pragma once
 
 #include "cql/fit/fit_records.h"
 #include "formats/run/run_dir.h"
@@ -39,5 +38,3 @@ ckvc_status stable_reliability(const stable *s, double *out, ckvc_err *err) CKVC
  * whether a run was stopped in between. */
 ckvc_status stable_watch(stable *s, run_dir *run, const char *pass, double target,
                          double *reliability, bool *end, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* Risk-bin edges from a scan (method.md section 8): quantiles (equal mass) or uniform steps of
  * r_struct and r_sem. */
-#ifndef CKVC_EDGES_H
-#define CKVC_EDGES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ typedef struct risk_edges {
  * statistics; equal edges are allowed and leave empty bins. Uniform: equal steps from the least to
  * the largest value. n >= 1, n_bins >= 1. */
 void edges_of(const double *values, size_t n, unsigned n_bins, edge_kind kind, double *edges);
-
-#endif

@@ -1,7 +1,6 @@
 /* Prompts as calibration takes them: manifest lines tokenised, cut, checked against the model's
  * context (formats/lines/manifest.md). */
-#ifndef CKVC_PROMPTS_H
-#define CKVC_PROMPTS_H
+#pragma once
 
 #include "formats/lines/manifest.h"
 #include "lib/base/memory.h"
@@ -60,5 +59,3 @@ void prompts_add(prompt_list *list);
 uint64_t prompt_hash(const char *what, uint64_t seed, const char *id);
 /* Held out when prompt_hash / 2^64 < share (formats.md). */
 bool prompt_is_heldout(uint64_t seed, const char *id, double share);
-
-#endif

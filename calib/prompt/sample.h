@@ -5,8 +5,7 @@
  * cell prompts stand in the order of a hash of (seed, id), and a cell gives the first of that
  * order. New prompts find their places in it and push out at most as many as they are.
  */
-#ifndef CKVC_SAMPLE_H
-#define CKVC_SAMPLE_H
+#pragma once
 
 #include "calib/prompt/edges.h"
 #include "calib/prompt/prompts.h"
@@ -60,5 +59,3 @@ typedef struct sample_options {
  * know too. *out is the caller's to coverage_fini. */
 ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_list *prompts,
                            coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

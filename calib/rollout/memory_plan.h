@@ -1,7 +1,6 @@
 /* How much memory a calibration takes, known before it starts, and how many rollouts go side by
  * side within --memory. */
-#ifndef CKVC_MEMORY_PLAN_H
-#define CKVC_MEMORY_PLAN_H
+#pragma once
 
 #include "calib/actions/variants.h"
 #include "lib/model/model.h"
@@ -34,5 +33,3 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
 /* --memory's default: three quarters of what is free now. */
 size_t memory_plan_default(void);
-
-#endif

@@ -5,8 +5,7 @@
  * Per side, since a side is logged by itself as well as with the other; a set that both sides ask
  * for counts in both, though it is rolled out once.
  */
-#ifndef CKVC_ROLLOUT_SAVINGS_H
-#define CKVC_ROLLOUT_SAVINGS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -39,5 +38,3 @@ void savings_text(const rollout_savings *m, ckvc_buffer *out);
 /* {"prompts","actions","distinct","head":{"actions":[L],"at_baseline":[L],"distinct":[L]},...}; a
  * side that logged nothing is left out. New reference. */
 json_t *savings_json(const rollout_savings *m);
-
-#endif

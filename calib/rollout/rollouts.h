@@ -9,8 +9,7 @@
  * Each rollout of a sweep is the same bits as the plain way's, whatever the batches: its rows have
  * tiles of their own.
  */
-#ifndef CKVC_ROLLOUTS_H
-#define CKVC_ROLLOUTS_H
+#pragma once
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/actions/variants.h"
@@ -75,5 +74,3 @@ typedef struct rollouts_sample {
  * prompt and the action. *n_checked counts on. */
 ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts_sample *of,
                            uint64_t *n_checked, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

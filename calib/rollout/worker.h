@@ -5,8 +5,7 @@
  * Sized once, for the longest prompt (worker_open): from a prompt's tokens to its losses nothing
  * allocates. A prompt goes worker_prefill, worker_keep, worker_rollouts.
  */
-#ifndef CKVC_WORKER_H
-#define CKVC_WORKER_H
+#pragma once
 
 #include "calib/actions/epsilon_greedy.h"
 #include "calib/actions/variants.h"
@@ -63,5 +62,3 @@ ckvc_status worker_full(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_keep(worker *w, const prompt *p, bool logged);
 /* Full cache, baselines, variants: every loss that the prompt needs. */
 ckvc_status worker_rollouts(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -2,8 +2,7 @@
  * section 7). The prompt is the unit: its reward is the mean over budgets, and policies are
  * compared prompt by prompt.
  */
-#ifndef CKVC_HELDOUT_H
-#define CKVC_HELDOUT_H
+#pragma once
 
 #include "calib/score/score.h"
 #include "cql/stats/rank.h"
@@ -31,5 +30,3 @@ void heldout_free(heldout *h);
 CKVC_AUTO_OF(heldout, heldout_free)
 /* Mean and paired interval of a - b [n], over the prompts where both are finite. b NULL: of a. */
 rank_interval heldout_gain(const double *a, const double *b, size_t n);
-
-#endif

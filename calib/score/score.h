@@ -13,8 +13,7 @@
  * every layer; one that is given a table keeps in each layer of each prompt as many as that table
  * does there.
  */
-#ifndef CKVC_SCORE_H
-#define CKVC_SCORE_H
+#pragma once
 
 #include "calib/log/calibrate.h"
 #include "calib/score/score_policies.h"
@@ -57,5 +56,3 @@ typedef struct score_summary { /* one per policy x budget, in that order */
  * n_done prompts. summary [n_policies * n_budgets] is filled. CKVC_E_STOPPED after a clean stop. */
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,8 +1,7 @@
 /* What `ckvc score` can measure besides losses: the attention that a kept set leaves out
  * (--attention-error), and the spread of the utility scores (--utilities). Data for the diagnostics
  * of a report (docs/method.md, section 10). */
-#ifndef CKVC_SCORE_MEASURES_H
-#define CKVC_SCORE_MEASURES_H
+#pragma once
 
 #include <jansson.h>
 
@@ -31,5 +30,3 @@ void score_measures_attention(const score_measures *m, json_t *line);
 /* Adds "alpha_quantiles" and "utility_quantiles" [L][G] (scores.h) of a prompt to a line, the
  * utility being alpha[t] rho[l][g][t]. Nothing when utilities were not asked for. */
 void score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line);
-
-#endif

@@ -25,8 +25,7 @@
  *
  * Equal ranks: the later position first, as everywhere.
  */
-#ifndef CKVC_SCORE_POLICIES_H
-#define CKVC_SCORE_POLICIES_H
+#pragma once
 
 #include "formats/lines/score_kind.h"
 #include "lib/policy/ckvc_policy.h"
@@ -37,5 +36,3 @@ ckvc_table *score_control_table(score_kind control, const ckvc_table *from);
  * threshold of -infinity. alpha [n_tokens]. */
 void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, const float *alpha,
                    uint64_t seed, const char *prompt_id, double *rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* The options of a fit, as fit and compile share them. */
-#ifndef CKVC_FIT_OPTIONS_H
-#define CKVC_FIT_OPTIONS_H
+#pragma once
 
 #include "cql/fit/fit_records.h"
 #include "cmd/common/options.h"
@@ -12,5 +11,3 @@ extern const opt opts_fit[]; /* rows of fit_options: the fit */
                "weight of the conservative term; 0 is plain regression", .preset = "0.75")
 #define OPT_REWARD(member)                                                                         \
     OPT_ENUM("reward", member, "advantage|raw", "over the baseline on unit scale, or as logged")
-
-#endif

@@ -1,6 +1,5 @@
 /* JSON on standard output: one line for programs, or text for people. */
-#ifndef CKVC_JSON_TEXT_H
-#define CKVC_JSON_TEXT_H
+#pragma once
 
 #include <stdio.h>
 
@@ -12,5 +11,3 @@ void json_print(json_t *o);
 void json_print_as_given(json_t *o);
 /* Aligned keys, short lists on one line, lists of objects as small tables. */
 void json_text(FILE *out, json_t *object, int indent);
-
-#endif

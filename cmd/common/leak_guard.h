@@ -1,7 +1,6 @@
 /* The leak guard outside `manifest check`: a record that goes into a plan, and what a table's
  * record says about a score. */
-#ifndef CKVC_CMD_LEAK_GUARD_H
-#define CKVC_CMD_LEAK_GUARD_H
+#pragma once
 
 #include <jansson.h>
 
@@ -16,5 +15,3 @@ ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **o
 /* One line on stderr unless the prompts of the table were compared with those scored here and share
  * nothing with them. */
 void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest);
-
-#endif

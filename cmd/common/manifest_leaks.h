@@ -1,6 +1,5 @@
 /* The leak guard of `manifest check --against`: options, work and printing. */
-#ifndef CKVC_CMD_MANIFEST_LEAKS_H
-#define CKVC_CMD_MANIFEST_LEAKS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -25,5 +24,3 @@ extern const opt opts_leaks[]; /* rows of leaks_cli */
  * shared. */
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
                            const bool *repeats, bool json, json_t **found, ckvc_err *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* What most verbs open before they work: threads, backend, model, tokenizer, manifest, prompts; and
  * the option rows for them, so that the same option means the same in every verb. */
-#ifndef CKVC_OPENED_INPUTS_H
-#define CKVC_OPENED_INPUTS_H
+#pragma once
 
 #include "calib/prompt/prompts.h"
 #include "cmd/common/options.h"
@@ -77,5 +76,3 @@ ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) 
  * shortest prompt, once), or one keeps all of a prompt. */
 void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const double *budgets,
                          size_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* The values of a verb's options: every source that they come from, in one list. Used by verb.c
  * alone; verbs read their structs, and opts_given. */
-#ifndef CKVC_OPTION_VALUES_H
-#define CKVC_OPTION_VALUES_H
+#pragma once
 
 #include "cmd/common/options.h"
 #include "lib/base/status.h"
@@ -53,5 +52,3 @@ struct nearest {
 void nearest_try(nearest *n, const char *candidate);
 /* What was found between two texts, or ""; the caller frees. */
 char *nearest_hint(const nearest *n, const char *before, const char *after);
-
-#endif

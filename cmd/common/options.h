@@ -13,8 +13,7 @@
  *
  * and a member of another type than its row's does not compile. Values: command line > environment
  * > config file > the row's preset. */
-#ifndef CKVC_OPTIONS_H
-#define CKVC_OPTIONS_H
+#pragma once
 
 /* What every verb uses. */
 #include <inttypes.h>
@@ -121,5 +120,3 @@ typedef struct opt {
 bool opts_given(const char *name);
 /* The running verb's values as texts by option, without those that are not set. New reference. */
 json_t *opts_json(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* A run in the making, as scan, calibrate and compile share it: options -> model, prompts, start
  * table, bin edges, budgets, plan, run directory. */
-#ifndef CKVC_RUN_SETUP_H
-#define CKVC_RUN_SETUP_H
+#pragma once
 
 #include "calib/actions/action_grid.h"
 #include "calib/log/calibrate.h"
@@ -83,5 +82,3 @@ void run_setup_print_cost(const run_setup *j, const run_cost *cost);
 /* The table that a run starts under. Borrowed. */
 ckvc_table *run_setup_table(const run_setup *j);
 void run_setup_close(run_setup *j);
-
-#endif

@@ -1,7 +1,6 @@
 /* What a run says to people: where risk cells are thin, what each source gives, what was drawn; and
  * where the gate can act. */
-#ifndef CKVC_RUN_TEXT_H
-#define CKVC_RUN_TEXT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdio.h>
@@ -21,5 +20,3 @@ void coverage_print(const coverage *c, FILE *f);
  * wanted. */
 ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json,
                      ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* What a stopped `ckvc score` goes on from (formats/lines/scores.md): OUT.checkpoint, one line with
  * the settings of the command, then the lines of every prompt that is done. */
-#ifndef CKVC_SCORE_CHECKPOINT_H
-#define CKVC_SCORE_CHECKPOINT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -30,5 +29,3 @@ ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 void score_checkpoint_remove(const score_checkpoint *c); /* the score is done */
 void score_checkpoint_fini(score_checkpoint *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* A verb: one constant each, listed in main.c, that dispatch, help and the work go by. */
-#ifndef CKVC_VERB_H
-#define CKVC_VERB_H
+#pragma once
 
 #include "cmd/common/options.h"
 #include "lib/base/status.h"
@@ -37,5 +36,3 @@ int verbs_run(const verb *const *all, int argc, char **argv);
 /* A verb's struct as it is without flags: built-in values, the environment's. For a verb that does
  * another one's work. */
 ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

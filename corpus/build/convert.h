@@ -2,8 +2,7 @@
  * lines ended by LF, no control characters but LF and tab, no trailing blanks, at most one blank
  * line in a row. In a text that is mostly ASCII typographic quotes, dashes and spaces are folded to
  * it; in others they stay: they are that language's own. */
-#ifndef CKVC_CORPUS_CONVERT_H
-#define CKVC_CORPUS_CONVERT_H
+#pragma once
 
 #include "lib/base/buffer.h"
 
@@ -20,5 +19,3 @@ typedef enum text_kind {
 text_kind text_kind_guess(const char *name, const char *text, size_t n);
 /* Appends the plain text of a document to out, which is empty. Whether it is mostly ASCII. */
 bool text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out);
-
-#endif

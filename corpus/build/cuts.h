@@ -4,8 +4,7 @@
  * whole would be. Scripts without spaces have cuts of their own: good ones behind the punctuation
  * that ends a clause, and where none is near, fine ones between any two characters that a line may
  * be broken between. Offsets are bytes. Pure functions. */
-#ifndef CKVC_CORPUS_CUTS_H
-#define CKVC_CORPUS_CUTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ size_t cut_paragraph(const char *text, size_t n, size_t most);
  * ascii: of a text that is mostly ASCII, where those of other scripts are formulas' and count as
  * none; else letters of any script. */
 bool is_prose(const char *text, size_t n, bool ascii);
-
-#endif

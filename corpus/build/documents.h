@@ -1,8 +1,7 @@
 /* Reading text files into documents: folders walked in byte order of names, gzip undone, markup
  * converted, junk and repeated paragraphs left out. The same files give the same documents,
  * whatever the file system's order. Any script will do. */
-#ifndef CKVC_CORPUS_DOCUMENTS_H
-#define CKVC_CORPUS_DOCUMENTS_H
+#pragma once
 
 #include "corpus/hashes.h"
 
@@ -51,5 +50,3 @@ enum {
 ckvc_status corpus_add(corpus *c, const char *source, const char *path,
                        ckvc_err *err) CKVC_MUST_CHECK;
 void corpus_fini(corpus *c);
-
-#endif

@@ -1,8 +1,7 @@
 /* Documents to prompts: disjoint spans of drawn length, each with the text that follows it as its
  * continuation, and retrieval prompts that use further spans as filler. The same documents and
  * options give the same manifest, byte for byte. */
-#ifndef CKVC_CORPUS_MANIFEST_BUILD_H
-#define CKVC_CORPUS_MANIFEST_BUILD_H
+#pragma once
 
 #include "corpus/build/documents.h"
 #include "formats/lines/manifest.h"
@@ -44,5 +43,3 @@ ckvc_status manifest_build(const corpus *c, const build_options *o, built_manife
 /* Appends the JSONL bytes. */
 void built_manifest_write(const built_manifest *m, ckvc_buffer *out);
 void built_manifest_fini(built_manifest *m);
-
-#endif

@@ -2,8 +2,7 @@
  * list or scattered, and asked for at the end. The prompt ends inside the first question; the
  * continuation is its answer, followed by more questions and answers. Every value that the
  * continuation asks for stands in the prompt exactly once beside its key. */
-#ifndef CKVC_CORPUS_RETRIEVAL_H
-#define CKVC_CORPUS_RETRIEVAL_H
+#pragma once
 
 #include "corpus/hashes.h"
 #include "lib/base/buffer.h"
@@ -44,5 +43,3 @@ void retrieval_draw(retrieval_plan *plan, ckvc_rng *rng, const vocabulary *words
  * the next n_questions-1 questions with theirs; in place of what is in out. */
 void retrieval_prompt(const retrieval_plan *plan, const char *filler, size_t n, ckvc_buffer *out);
 void retrieval_answers(const retrieval_plan *plan, int n_questions, ckvc_buffer *out);
-
-#endif

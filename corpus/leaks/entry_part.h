@@ -1,6 +1,5 @@
 /* A manifest entry's prompt or its continuation, looked at in one way. */
-#ifndef CKVC_CORPUS_ENTRY_PART_H
-#define CKVC_CORPUS_ENTRY_PART_H
+#pragma once
 
 #include "formats/lines/manifest.h"
 
@@ -26,5 +25,3 @@ static inline entry_part entry_part_of(const manifest_entry *e, bool continuatio
                                        .ids = e->tokens,
                                        .n_ids = e->n_tokens};
 }
-
-#endif

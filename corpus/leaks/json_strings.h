@@ -5,8 +5,7 @@
  * surrogates and bytes that are not UTF-8 pass into the text, repeated keys give both values.
  * Structure is checked: an unbalanced or cut line is refused, so that nothing is left out unseen.
  * Memory: the longest string of the line. */
-#ifndef CKVC_CORPUS_JSON_STRINGS_H
-#define CKVC_CORPUS_JSON_STRINGS_H
+#pragma once
 
 #include "lib/base/buffer.h"
 
@@ -35,5 +34,3 @@ void json_scratch_fini(json_scratch *scratch);
  * opens a value. `where` names the line in messages. The first error of fn ends it. */
 ckvc_status json_strings_scan(const char *line, size_t n, const char *where, json_scratch *scratch,
                               json_leaf_fn fn, void *ctx, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

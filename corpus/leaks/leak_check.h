@@ -5,8 +5,7 @@
  * evaluation's side is every string value of every line, at any depth, keys and ids apart; of a
  * line that is a manifest's also the text of "file" and the decoded "tokens". An evaluation file
  * that is the manifest itself stands for its held-out prompts. */
-#ifndef CKVC_CORPUS_LEAK_CHECK_H
-#define CKVC_CORPUS_LEAK_CHECK_H
+#pragma once
 
 #include "formats/lines/leak_record.h"
 #include "formats/lines/manifest.h"
@@ -46,5 +45,3 @@ typedef struct leak_result {
 ckvc_status leak_check(const manifest *m, const char *const *paths, size_t n_paths,
                        const leak_options *o, leak_result *out, ckvc_err *err) CKVC_MUST_CHECK;
 void leak_result_fini(leak_result *r);
-
-#endif

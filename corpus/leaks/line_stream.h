@@ -1,7 +1,6 @@
 /* Lines of a file of any length, one at a time: memory for the longest line only. gzip is unpacked.
  */
-#ifndef CKVC_CORPUS_LINE_STREAM_H
-#define CKVC_CORPUS_LINE_STREAM_H
+#pragma once
 
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
@@ -20,5 +19,3 @@ ckvc_status line_stream_next(line_stream *s, char **text, size_t *n, uint64_t *l
                              ckvc_err *err) CKVC_MUST_CHECK;
 /* SHA-256 and length of the file's own bytes, packed as they are; after the last line. */
 void line_stream_digest(line_stream *s, char sha256[CKVC_SHA256_HEX], uint64_t *bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* A manifest as a whole: repeated prompts, lengths in tokens. A line's rules are manifest_read's.
  */
-#ifndef CKVC_CORPUS_MANIFEST_CHECK_H
-#define CKVC_CORPUS_MANIFEST_CHECK_H
+#pragma once
 
 #include "formats/lines/manifest.h"
 #include "lib/token/tokenizer.h"
@@ -28,5 +27,3 @@ typedef struct manifest_facts {
 ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_length,
                           manifest_facts *out, ckvc_err *err) CKVC_MUST_CHECK;
 void manifest_facts_fini(manifest_facts *facts);
-
-#endif

@@ -1,7 +1,6 @@
 /* A manifest without some of its prompts: its other lines byte for byte, in their order. Reads the
  * file again, one line at a time. */
-#ifndef CKVC_MANIFEST_CLEAN_H
-#define CKVC_MANIFEST_CLEAN_H
+#pragma once
 
 #include "formats/lines/manifest.h"
 
@@ -14,5 +13,3 @@ ckvc_status manifest_clean_ready(const manifest *m, const char *const *read, siz
  * since it was read. */
 ckvc_status manifest_clean_write(const manifest *m, const bool *left_out, const char *path,
                                  bool force, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -6,8 +6,7 @@
  * each (Chaudhuri, Ganti and Kaushik 2006; Xiao et al. 2008, "PPJoin"), rare being counted in the
  * collection; a foreign text with more unknown shingles than that is done after one look-up a word.
  */
-#ifndef CKVC_CORPUS_NEAR_DUPLICATES_H
-#define CKVC_CORPUS_NEAR_DUPLICATES_H
+#pragma once
 
 #include "corpus/leaks/word_list.h"
 
@@ -33,5 +32,3 @@ void near_index_build(near_index *x);
 bool near_find(near_index *x, const word_list *w, near_match *match);
 /* The same for text i of the collection among those before it. */
 bool near_find_earlier(near_index *x, size_t i, near_match *match);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The collection is indexed once (about 40 bytes a word); texts to hold against it come one at a
  * time and leave nothing behind. */
-#ifndef CKVC_SHARED_SPANS_H
-#define CKVC_SHARED_SPANS_H
+#pragma once
 
 #include "corpus/leaks/word_list.h"
 
@@ -37,5 +36,3 @@ bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size
 /* touched [n_owners] (caller's, zeroed): set for owners of an N-gram found in any text so far. */
 void leak_touched(const leak_index *x, bool *touched);
 void leak_forget(leak_index *x); /* what was found so far */
-
-#endif

@@ -6,8 +6,7 @@
  * M, N); everything else, bytes that are not UTF-8 and NUL included, only separates words. In
  * scripts written without spaces (Han, kana, Thai, Lao, Myanmar, Khmer) every letter is a word of
  * its own. */
-#ifndef CKVC_WORD_LIST_H
-#define CKVC_WORD_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ bool words_equal(const word_list *a, size_t i, const word_list *b, size_t j, siz
  * count < n. Words in another order or split otherwise hash differently; equal n-grams hash equally
  * in every list. */
 void words_gram_hashes(const word_list *w, size_t first, size_t count, unsigned n, uint64_t *out);
-
-#endif

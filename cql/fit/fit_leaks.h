@@ -1,7 +1,6 @@
 /* What a table says about leaks: the checks of the manifests that it was fitted from (manifest.md,
  * "Leaks"). */
-#ifndef CKVC_FIT_LEAKS_H
-#define CKVC_FIT_LEAKS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -19,5 +18,3 @@ ckvc_status fit_leaks_add(fit_leaks *l, const json_t *plan, const char *manifest
 /* META's "leak_check", a new reference; NULL when nothing was checked (then META says nothing). */
 json_t *fit_leaks_meta(const fit_leaks *l);
 void fit_leaks_fini(fit_leaks *l);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Shards are read one at a time and forgotten. Sources are taken in sorted order and sums are
  * exact, so the order in which they were named never shows. Internal to cql/fit. */
-#ifndef CKVC_FIT_POOL_H
-#define CKVC_FIT_POOL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -56,5 +55,3 @@ void fit_pool_fini(fit_pool *pool);
  * tables: only the model and the window are compared. */
 ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,
                       const char *b_where, int side, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

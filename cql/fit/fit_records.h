@@ -3,8 +3,7 @@
  *
  * Deterministic: the same records give the same content id, in whatever order and number of shards
  * they come. */
-#ifndef CKVC_FIT_RECORDS_H
-#define CKVC_FIT_RECORDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@
 /* paths: run directories and shard files. Warnings go to ckvc_warn. */
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
                         fit_result **out, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

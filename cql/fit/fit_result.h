@@ -1,6 +1,5 @@
 /* What a fit is asked for, and what comes out of it beside the table. */
-#ifndef CKVC_FIT_RESULT_H
-#define CKVC_FIT_RESULT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -73,5 +72,3 @@ CKVC_AUTO_OF(fit_result, fit_result_free)
 json_t *fit_diagnostics(const fit_result *r);
 /* The same and what else people ask for, as one object: for `ckvc fit --json`. New reference. */
 json_t *fit_describe(const fit_result *r);
-
-#endif

@@ -1,7 +1,6 @@
 /* The fit of one side: from pooled statistics to entries, evidence and what is said of both.
  * Internal to cql/fit. */
-#ifndef CKVC_FIT_SIDE_H
-#define CKVC_FIT_SIDE_H
+#pragma once
 
 #include "cql/fit/fit_pool.h"
 #include "cql/fit/fit_result.h"
@@ -16,5 +15,3 @@ typedef struct fitting {
 } fitting;
 
 ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* The per-head statistics of a scan, as prompt means: what transfer by rank and by signature reads
  * (method.md section 9), with the prompts' risks. */
-#ifndef CKVC_HEAD_SIGNATURE_H
-#define CKVC_HEAD_SIGNATURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ void head_signature_finish(head_signature *s);
 ckvc_status head_signature_read(const run_dir *run, head_signature *out,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 void head_signature_fini(head_signature *s);
-
-#endif

@@ -1,7 +1,6 @@
 /* The records of a shard prompt by prompt, with what turns them into rewards of a fit: its states
  * and the loss of each prompt's baseline. Producers may interleave prompts. */
-#ifndef CKVC_PROMPT_RECORDS_H
-#define CKVC_PROMPT_RECORDS_H
+#pragma once
 
 #include "formats/shard/shard_side.h"
 #include "lib/base/status.h"
@@ -27,5 +26,3 @@ static inline double prompt_records_baseline(const prompt_records *x,
                                              const struct shard_record *r) {
     return x->losses[(size_t)r->prompt * x->s->h.n_budgets + r->budget];
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The paper's optimiser of the same objective (cql.h): AdamW over single records, from zeros. */
-#ifndef CKVC_ADAMW_H
-#define CKVC_ADAMW_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ typedef struct cql_records {
  * records. */
 ckvc_status cql_adamw(const cql_records *r, const cql_adamw_options *o, cql_shuffle shuffle,
                       double *q, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -4,8 +4,7 @@
  * One streaming pass: cql_counts_prompt names the prompt, cql_counts_add gives its records. Sums
  * are exact integers in fixed point (2^-76 a unit, squares 2^-66), so the order of prompts, shards
  * and files never shows in a result. An object belongs to one thread while it is filled. */
-#ifndef CKVC_CQL_COUNTS_H
-#define CKVC_CQL_COUNTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ void cql_counts_replicate(const cql_counts *c, uint32_t replicate, size_t state,
                           uint64_t *n, double *mean);
 /* The replicates, for what resampled.h does with them; valid as long as c. */
 cql_resampled cql_counts_resampled(const cql_counts *c, double scale);
-
-#endif

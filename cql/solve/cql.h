@@ -5,8 +5,7 @@
  *          + 1/2 sum_a pi_a (Q(s,a) - rbar_a)^2 + const,         pi_a = n_a / n
  *
  * Plain arrays in, plain arrays out; no state of its own; safe from any thread. */
-#ifndef CKVC_CQL_H
-#define CKVC_CQL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ int cql_choose(const ckvc_actions *actions, const double *q);
  * nothing is solved. */
 int cql_choice(const ckvc_actions *actions, const uint64_t *n, const double *mean,
                double cql_alpha);
-
-#endif

@@ -4,8 +4,7 @@
  * A block is what one prompt logged in one state: per action the number of records and their sum.
  * Under balanced logging that is the whole grid once. Filled in one pass by one thread (create,
  * then per prompt cql_logged_prompt and its records, then cql_logged_finish); read by any. */
-#ifndef CKVC_CQL_LOGGED_H
-#define CKVC_CQL_LOGGED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -78,5 +77,3 @@ uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resa
 /* Replicates by these weights, for what resampled.h does with them; valid as long as both. */
 cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
                                    uint32_t n_replicates, cql_reward reward, double scale);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A replicate weighs every prompt anew; the weights come from (seed, prompt id, kind) alone, so two
  * stores of the same records (counts.h, logged.h) give the same replicates. */
-#ifndef CKVC_CQL_RESAMPLED_H
-#define CKVC_CQL_RESAMPLED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
 /* Fewer, and resampling says nothing. */
 #define CQL_MIN_PROMPTS    8
 #define CQL_MIN_REPLICATES 20
-
-#endif

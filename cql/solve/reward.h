@@ -13,8 +13,7 @@
  * its loss is the same in both means and cancels, but it counts in C. Head side: lambda = 0. Gate
  * side: lambda = beta_bud / T, I[l] the candidates before the clamp. r - r0, with r0 the baseline's
  * reward on the same side (and layer, for the gate's penalty), is the advantage. */
-#ifndef CKVC_REWARD_H
-#define CKVC_REWARD_H
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +38,3 @@ static inline double reward_of(double loss_full, double loss_comp, ckvc_loss_red
                                uint32_t n_continuation, double penalty) {
     return reward_loss_part(loss_full, loss_comp, reduction, n_continuation) - penalty;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * J. A. Hartigan, P. M. Hartigan: The Dip Test of Unimodality, Annals of Statistics 13 (1985)
  * 70-84. Sarle's coefficient with the small sample corrections of SAS/STAT (PROC CLUSTER), as in
  * Pfister et al., Frontiers in Psychology 4 (2013) 700. */
-#ifndef CKVC_BIMODALITY_H
-#define CKVC_BIMODALITY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,5 +33,3 @@ typedef struct bimodality {
  * favourable. The same seed gives the same samples. */
 bimodality bimodality_test(const double *grid, const double *count, size_t k, uint32_t samples,
                            uint64_t seed);
-
-#endif

@@ -1,7 +1,6 @@
 /* What decided the choices of one side: the rewards' means, the conservative term, or the penalty.
  * Computed here alone, for a fit and for a table that is read. Plain arrays. */
-#ifndef CKVC_CQL_DECIDED_H
-#define CKVC_CQL_DECIDED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ decided decided_of(const decided_from *from);
 void decided_fini(decided *d);
 /* Of one budget; of b = nB all of them. */
 decided_split decided_sum(const decided *d, size_t b);
-
-#endif

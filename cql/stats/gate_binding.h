@@ -4,8 +4,7 @@
  * Sets of one utility order are its beginnings, so two thresholds keep different sets exactly when
  * they keep different numbers, and the lowest and the highest threshold of a grid differ when any
  * two do. */
-#ifndef CQL_GATE_BINDING_H
-#define CQL_GATE_BINDING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ bool gate_is_alive(const gate_binding *b);               /* differ / n >= GATE_A
 
 /* What to change where the gate is not alive, one clause; top is the grid's highest threshold. */
 void gate_advice(const gate_binding *b, double top, char *out, size_t size);
-
-#endif

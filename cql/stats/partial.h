@@ -1,7 +1,6 @@
 /* Correlation of two quantities at given values of others, with intervals from resampled prompts.
  * Plain arrays. */
-#ifndef CKVC_PARTIAL_H
-#define CKVC_PARTIAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ typedef struct partial_result {
  * n rows with replacement, drawn from (seed, stream); ranks are taken anew in each. */
 partial_result partial_correlation(const partial_columns *c, bool ranks, uint32_t replicates,
                                    uint64_t seed, uint64_t stream);
-
-#endif

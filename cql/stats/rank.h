@@ -1,7 +1,6 @@
 /* Rank statistics: Spearman's rho with average ranks, per layer-bin; intervals and quantiles. Plain
  * arrays; NaN is what is undefined. */
-#ifndef CKVC_RANK_H
-#define CKVC_RANK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,3 @@ rank_interval rank_mean_interval(const double *d, size_t n);
 void rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out);
 /* Percentiles 2.5 and 97.5. */
 void rank_ends(const double *x, size_t n, double *lo, double *hi);
-
-#endif

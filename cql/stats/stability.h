@@ -4,8 +4,7 @@
  * A table of one side is [L*X][nB] states with one entry each; states without records keep the
  * incoming action, as in a fit. All subsets are drawn from (seed, number of the repeat); the same
  * arguments give the same bits. CKVC_E_BUG when the solver fails. */
-#ifndef CKVC_CQL_STABILITY_H
-#define CKVC_CQL_STABILITY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -69,5 +68,3 @@ typedef struct stability_ranks {
 } stability_ranks;
 stability_ranks stability_rank_curve(const cql_logged *l, uint32_t repeats, uint64_t seed);
 void stability_ranks_free(stability_ranks *r);
-
-#endif

@@ -1,8 +1,7 @@
 /* Where rewards vary (between prompts, between actions, the rest), what the paper's calibration
  * bound says for a run's own numbers, and how many choices random counts would turn
  * (docs/method.md, sections 5 and 10). */
-#ifndef CKVC_CQL_VARIANCE_H
-#define CKVC_CQL_VARIANCE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of);
  * would do. NaN without records, 0 draws or a failing solver. */
 double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double *mean,
                             uint32_t draws, uint64_t seed, uint64_t state);
-
-#endif

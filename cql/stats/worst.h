@@ -1,6 +1,5 @@
 /* Do the worst cases lie where the risks say they should? Plain arrays. */
-#ifndef CKVC_WORST_H
-#define CKVC_WORST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ typedef struct worst_share {
  * tenth taken anew in each. */
 worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t seed,
                            uint64_t stream);
-
-#endif

@@ -1,7 +1,6 @@
 /* Transfer of a table to another depth (method.md section 9): exact integer arithmetic on action
  * indices. */
-#ifndef CKVC_TRANSFER_H
-#define CKVC_TRANSFER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -45,5 +44,3 @@ void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, ui
 /* The source layer nearest to target layer l2 (of equally near ones the lower; of one target layer
  * the first) and its heads [G2]. */
 uint32_t transfer_nearest(const transfer_pairing *p, uint32_t l2, const uint32_t **heads);
-
-#endif

@@ -1,7 +1,6 @@
 /* A table mapped to another model (method.md section 9): weights, thresholds, risk-bin edges, and
  * what the new table says of itself. */
-#ifndef CKVC_TRANSFER_TABLE_H
-#define CKVC_TRANSFER_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ typedef struct transfer_options {
 ckvc_status transfer_table(const table_file *from, const char *where, const transfer_target *target,
                            const transfer_options *o, table_file **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* A budget for each layer, as a text file (docs/formats.md): what --layer-budgets names. */
-#ifndef CKVC_LAYER_BUDGETS_H
-#define CKVC_LAYER_BUDGETS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ ckvc_status layer_budgets_read(const char *path, uint32_t n_layers, double **out
  * than max. */
 uint32_t layer_budgets_distinct(const double *budgets, uint32_t n_layers, double *out,
                                 uint32_t max);
-
-#endif

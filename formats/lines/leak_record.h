@@ -1,8 +1,7 @@
 /* The record of a leak check (manifest.md, "Leaks"): what was compared with what, by hash, and what
  * was found. It is made by `manifest check --out`, goes into plans and tables, and is read back
  * from all three. */
-#ifndef CKVC_LEAK_RECORD_H
-#define CKVC_LEAK_RECORD_H
+#pragma once
 
 #include <jansson.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ ckvc_status leak_record_read(const char *path, leak_record *out, ckvc_err *err) 
 void leak_record_fini(leak_record *r);
 /* The evaluation file of that hash; NULL: it was not compared. */
 const leak_against *leak_record_find(const leak_record *r, const char *sha256);
-
-#endif

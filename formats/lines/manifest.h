@@ -1,6 +1,5 @@
 /* The prompt manifest (JSONL; formats/lines/manifest.md): reader and writer. */
-#ifndef CKVC_MANIFEST_H
-#define CKVC_MANIFEST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ void manifest_free(manifest *m);
 CKVC_AUTO_OF(manifest, manifest_free)
 /* A canonical manifest line, without newline: for builders. The caller frees. */
 char *manifest_line(const manifest_entry *e);
-
-#endif

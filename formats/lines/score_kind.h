@@ -1,7 +1,6 @@
 /* The kinds of policy that a score line names (scores.md): written by calib/, told apart by
  * report/. */
-#ifndef CKVC_SCORE_KIND_H
-#define CKVC_SCORE_KIND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ static inline bool score_is_reference(score_kind kind) {
 static inline bool score_is_control(score_kind kind) {
     return kind >= SCORE_NO_UTILITY && kind < SCORE_KIND_COUNT;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The JSON lines of `ckvc score` (scores.md): one row per prompt x budget x policy. */
-#ifndef CKVC_SCORES_H
-#define CKVC_SCORES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -59,5 +58,3 @@ typedef struct scores {
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
 void scores_free(scores *s);
 CKVC_AUTO_OF(scores, scores_free)
-
-#endif

@@ -2,8 +2,7 @@
  * metadata and a table of tensors, memory-mapped. The file is taken for hostile: every count,
  * length and offset is compared with the bytes that remain before anything is allocated or
  * followed. What a key means is the business of gguf_model.c and tokenizer_gguf.c. */
-#ifndef CKVC_GGUF_H
-#define CKVC_GGUF_H
+#pragma once
 
 #include "lib/base/files.h"
 #include "lib/model/model_spec.h"
@@ -81,5 +80,3 @@ bool gguf_string_is(const gguf_value *v, const char *text);
 /* Walks an array of strings: *at begins at 0; gives the next string, borrowed. The array's lengths
  * were checked by gguf_open. */
 const char *gguf_next_string(const gguf_value *array, uint64_t *at, size_t *size);
-
-#endif

@@ -1,7 +1,6 @@
 /* The door of formats/model: what lies at a path, a Hugging Face model directory (config.json and
  * safetensors) or a GGUF file, as plain data. */
-#ifndef CKVC_MODEL_FILES_H
-#define CKVC_MODEL_FILES_H
+#pragma once
 
 #include "lib/model/model_spec.h"
 
@@ -13,5 +12,3 @@ ckvc_status model_files_read(const char *path, model_spec **out, ckvc_err *err) 
 ckvc_status model_files_shape(const char *path, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* The message for a Hub id alone: CKVC_OK where something is there, or the path is no such id. */
 ckvc_status model_path_check(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

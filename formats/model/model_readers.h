@@ -1,7 +1,6 @@
 /* Inside of formats/model: its readers. What we do not run is refused by the name of its key or
  * tensor. */
-#ifndef CKVC_MODEL_READERS_H
-#define CKVC_MODEL_READERS_H
+#pragma once
 
 #include "formats/model/reading.h"
 #include "lib/model/model_spec.h"
@@ -28,5 +27,3 @@ struct gguf; /* gguf.h, whose reader refuses with what is below */
 ckvc_status gguf_shape(const struct gguf *g, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens the file, and fills a spec's shape and tensors. */
 ckvc_status gguf_model_read(const char *path, model_spec *spec, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

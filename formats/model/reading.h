@@ -1,6 +1,5 @@
 /* A file while it is read, and how all readers of formats/model and formats/tokenizer refuse it. */
-#ifndef CKVC_READING_H
-#define CKVC_READING_H
+#pragma once
 
 #include "lib/base/bytes.h"
 #include "lib/base/status.h"
@@ -23,5 +22,3 @@ ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF
         if (!(holds)) { return refuse_at((r), (at), __VA_ARGS__); }                                \
     } while (0)
 #define MUST(r, holds, ...) MUST_AT((r), NO_PLACE, holds, __VA_ARGS__)
-
-#endif

@@ -1,7 +1,6 @@
 /* scan/coverage.json of a run (formats/run/run.md): how many prompts each risk cell and source
  * offers, and how many of them a calibration logs. */
-#ifndef CKVC_COVERAGE_H
-#define CKVC_COVERAGE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -39,5 +38,3 @@ json_t *coverage_json(const coverage *c);
  * checked: CKVC_E_DATA names file and member. */
 ckvc_status coverage_read(const char *run, coverage *out, bool *there,
                           ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

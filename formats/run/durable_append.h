@@ -1,7 +1,6 @@
 /* Appending to a file so that what was appended before is never lost: the prompt logs and the
  * journal of a run. */
-#ifndef CKVC_DURABLE_APPEND_H
-#define CKVC_DURABLE_APPEND_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@
  * as far as the system lets us. */
 ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n,
                            ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

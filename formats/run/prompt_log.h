@@ -1,7 +1,6 @@
 /* The durable log of finished prompts beside an unfinished shard (formats/run/run.md): u32 length,
  * u32 CRC-32, payload; again. */
-#ifndef CKVC_PROMPT_LOG_H
-#define CKVC_PROMPT_LOG_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ void prompt_log_free(prompt_log *log);
 /* Appends one record durably (durable_append.h). */
 ckvc_status prompt_log_append(const char *path, uint64_t *size, uint32_t prompt,
                               const uint8_t *rows, size_t n, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -5,8 +5,7 @@
  * run_pass_begin says which prompts are still to do; run_log_prompt makes one finished prompt
  * durable; when a shard's range is complete it is written, published, journaled. Reader: run_open.
  */
-#ifndef CKVC_RUN_DIR_H
-#define CKVC_RUN_DIR_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -127,5 +126,3 @@ ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_
 ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) CKVC_MUST_CHECK;
 /* All lines with a "note", in order. Borrowed. */
 const json_t *run_notes(const run_dir *r);
-
-#endif

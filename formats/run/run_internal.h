@@ -1,7 +1,6 @@
 /* Inside the run directory: the struct that run_folder.c (folder, lock, reading), run_lines.c
  * (journal), run_files.c (notes) and run_pass.c (writing a pass) share. */
-#ifndef CKVC_RUN_INTERNAL_H
-#define CKVC_RUN_INTERNAL_H
+#pragma once
 
 #include "formats/run/run_dir.h"
 
@@ -71,5 +70,3 @@ ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 /* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. */
 ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) CKVC_MUST_CHECK;
 void run_writer_free(run_writer *w);
-
-#endif

@@ -1,6 +1,5 @@
 /* journal.jsonl: one canonical JSON object a line, appended and synced (formats/run/run.md). */
-#ifndef CKVC_RUN_JOURNAL_H
-#define CKVC_RUN_JOURNAL_H
+#pragma once
 
 #include <jansson.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ ckvc_status journal_read(const char *path, journal_line_fn fn, void *ctx, uint64
 /* Appends one line durably (durable_append.h). */
 ckvc_status journal_append(const char *path, uint64_t *size, const json_t *line,
                            ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

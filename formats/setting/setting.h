@@ -7,8 +7,7 @@
  * code that heeds it. A field of 0 bits in `unknown` is known, so a plain {0} is a setting of
  * zeros; setting_neutral() is the program's.
  */
-#ifndef CKVC_SETTING_H
-#define CKVC_SETTING_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -138,5 +137,3 @@ int setting_compare(const setting *a, const setting *b, unsigned groups);
 ckvc_status setting_match(const setting *made, const char *where, const setting *ours,
                           const char *who, unsigned groups, const char *advice,
                           ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

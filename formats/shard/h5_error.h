@@ -1,6 +1,5 @@
 /* HDF5 as this program uses it: errors as one line of ours, ids that close themselves. */
-#ifndef CKVC_H5_ERROR_H
-#define CKVC_H5_ERROR_H
+#pragma once
 
 #include <hdf5.h>
 #include <stdbool.h>
@@ -28,5 +27,3 @@ static inline bool h5_close(hid_t *id) {
 }
 static inline void h5_close_at(hid_t *id) { h5_close(id); }
 #define H5_AUTO CKVC_AUTO(h5_close_at)
-
-#endif

@@ -3,8 +3,7 @@
  *
  * One zstd frame a chunk, content size stored. cd_values[0], if present, is the compression level.
  */
-#ifndef CKVC_H5_ZSTD_H
-#define CKVC_H5_ZSTD_H
+#pragma once
 
 #include <hdf5.h>
 #include <stddef.h>
@@ -21,5 +20,3 @@ extern const H5Z_class2_t h5_zstd_class;
  * With a size set, a frame must hold exactly that many bytes, or 4 more (a checksum inside the
  * frame). */
 void h5_zstd_expect(size_t chunk_bytes);
-
-#endif

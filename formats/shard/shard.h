@@ -1,6 +1,5 @@
 /* A shard in memory: state-action-reward records of a range of prompts (formats/shard/shard.md). */
-#ifndef CKVC_SHARD_H
-#define CKVC_SHARD_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -100,5 +99,3 @@ void shard_clear(shard *s); /* drops the rows, keeps header and memory */
 
 /* For `ckvc inspect`. New reference. */
 json_t *shard_describe(const shard *s);
-
-#endif

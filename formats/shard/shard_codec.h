@@ -5,8 +5,7 @@
  * each kind, field after field in the order of the column tables, strings as u8 length and bytes;
  * behind each row its wide values (u32[L] or f64[L][G]).
  */
-#ifndef CKVC_SHARD_CODEC_H
-#define CKVC_SHARD_CODEC_H
+#pragma once
 
 #include "formats/shard/shard.h"
 #include "lib/base/buffer.h"
@@ -19,5 +18,3 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
 void shard_header_encode(const shard_header *h, ckvc_buffer *out);
 /* Into a zeroed header; on failure nothing is owned. */
 ckvc_status shard_header_decode(shard_header *h, ckvc_cursor *c, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* Shards as HDF5 files (formats/shard/shard.md). */
-#ifndef CKVC_SHARD_H5_H
-#define CKVC_SHARD_H5_H
+#pragma once
 
 #include "formats/shard/shard.h"
 
@@ -24,5 +23,3 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* What the child does: HDF5 in this process, as of a foreign file. */
 ckvc_status shard_h5_read_foreign(const char *path, shard **out, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* What a shard file holds: the one place where a field of the structs meets its name and type in
  * the file. Writer, reader, checks, plain bytes and description follow these tables. */
-#ifndef CKVC_SHARD_SCHEMA_H
-#define CKVC_SHARD_SCHEMA_H
+#pragma once
 
 #include "formats/shard/shard.h"
 
@@ -98,5 +97,3 @@ const uint32_t *shard_attribute_count(const shard_header *h, const shard_attribu
  * not there. A start table counts as there when `expected` or when it has entries. */
 int shard_attribute_dims(const shard_header *h, const shard_attribute *a, bool expected,
                          size_t dims[4]);
-
-#endif

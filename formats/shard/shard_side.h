@@ -1,6 +1,5 @@
 /* The sides of a shard: its grids and start entries as formats/side knows them. */
-#ifndef CKVC_SHARD_SIDE_H
-#define CKVC_SHARD_SIDE_H
+#pragma once
 
 #include "formats/shard/shard.h"
 #include "formats/side/side.h"
@@ -17,5 +16,3 @@ static inline size_t shard_state(const struct side *s, const struct shard_record
                                  const struct shard_prompt *p) {
     return side_state(s, r->layer, r->head, p->bin_entropy, p->bin_ppl, r->budget);
 }
-
-#endif

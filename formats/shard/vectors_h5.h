@@ -1,8 +1,7 @@
 /* Vectors of prompts for looking at and for tests (`ckvc score --vectors`): HDF5, one group a
  * prompt, numbered in the manifest's order: /00000/alpha f32[T], /00000/rho f32[L,G,T], attribute
  * `id`. */
-#ifndef CKVC_VECTORS_H5_H
-#define CKVC_VECTORS_H5_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ ckvc_status vectors_add(vectors_file *v, const prompt_vectors *p, ckvc_err *err)
 /* Closes and publishes. */
 ckvc_status vectors_commit(vectors_file *v, ckvc_err *err) CKVC_MUST_CHECK;
 void vectors_abort(vectors_file *v); /* fine after commit or on a zeroed struct with file = -1 */
-
-#endif

@@ -5,8 +5,7 @@
  * file of its own (side_head.c, side_gate.c) and in the list of lib/base/names.h; everybody else
  * asks a `struct side`, which is made from a table, a shard (shard_side.h) or a shape.
  */
-#ifndef CKVC_SIDE_H
-#define CKVC_SIDE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,5 +92,3 @@ static inline int side_action(const struct side *s, float entry) {
 int side_neutral_of(ckvc_side which, const double *grid, uint32_t n);
 int side_neutral(const struct side *s);
 int side_safest(const struct side *s);
-
-#endif

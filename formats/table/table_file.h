@@ -1,7 +1,6 @@
 /* The .ckvt table file (formats/table/table.md): full reader with every check, writer, and the
  * evidence that a fit leaves in it. */
-#ifndef CKVC_TABLE_FILE_H
-#define CKVC_TABLE_FILE_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -50,5 +49,3 @@ ckvc_status table_file_write(table_file *t, const char *path, bool force,
 /* For `ckvc inspect`: a summary object, or with `cells` every section as nested lists under its
  * name. New reference. */
 json_t *table_file_describe(const table_file *t, bool cells);
-
-#endif

@@ -1,7 +1,6 @@
 /* Byte layout of a .ckvt file (formats/table/table.md), for its reader and its writer. Not for
  * other rooms. */
-#ifndef CKVC_TABLE_LAYOUT_H
-#define CKVC_TABLE_LAYOUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -130,5 +129,3 @@ ckvc_operator ckvt_probe_operator(const char *probe);
 
 /* The content id over a directory of n entries. */
 void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);
-
-#endif

@@ -1,8 +1,7 @@
 /* The tokenizer of a model: of a GGUF file its metadata; of a directory whichever file it has:
  * tokenizer.json, else tokenizer.model (SentencePiece or tiktoken, told apart by its first bytes),
  * else vocab.json with merges.txt. */
-#ifndef CKVC_TOKENIZER_FILES_H
-#define CKVC_TOKENIZER_FILES_H
+#pragma once
 
 #include "lib/token/token_spec.h"
 
@@ -13,5 +12,3 @@
  * CKVC_E_NOINPUT when the directory has none of these files. */
 ckvc_status tokenizer_files_read(const char *model_dir, token_spec **out, char **path,
                                  ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,8 +1,7 @@
 /* What the readers of tokenizer files share: growing a token_spec (whose fields' sources are in
  * token_spec.h), and tokenizer_config.json, whose keys are those of transformers'
  * PreTrainedTokenizerBase (tokenization_utils_base.py). Private to formats/tokenizer. */
-#ifndef CKVC_TOKENIZER_PARTS_H
-#define CKVC_TOKENIZER_PARTS_H
+#pragma once
 
 #include <jansson.h>
 
@@ -110,5 +109,3 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) CKVC
 ckvc_status token_config_ends(token_reader *r, const token_config *config) CKVC_MUST_CHECK;
 /* Text of "bos_token" or "eos_token" (a string or an object with content), or NULL. */
 const char *token_config_token(const token_config *config, const char *key);
-
-#endif

@@ -1,8 +1,7 @@
 /* The readers, one for each kind of file: r->path into the empty r->spec. What a file asks for and
  * we do not do is refused by its name: a tokenizer that is nearly right would shift every id that
  * follows and look like a bad model. Private to formats/tokenizer. */
-#ifndef CKVC_TOKENIZER_READERS_H
-#define CKVC_TOKENIZER_READERS_H
+#pragma once
 
 #include "formats/tokenizer/tokenizer_parts.h"
 #include "lib/base/files.h"
@@ -40,5 +39,3 @@ ckvc_status vocab_merges_read(token_reader *r) CKVC_MUST_CHECK;
  * .tokens, .token_type, .scores, .merges, .add_bos_token ...); what a "pre" stands for: llama.cpp,
  * src/llama-vocab.cpp. CKVC_E_NOINPUT when the file has none. */
 ckvc_status tokenizer_gguf_read(token_reader *r) CKVC_MUST_CHECK;
-
-#endif

@@ -15,8 +15,7 @@
  * H = G * group. Several rollouts go side by side as lanes: lane i's n rows begin at row i *
  * be_padded_rows(n), so that no tile holds rows of two.
  */
-#ifndef CKVC_BACKEND_H
-#define CKVC_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -232,5 +231,3 @@ static inline void backend_destroy(backend *be) {
     if (be) { be->ops->destroy(be); }
 }
 CKVC_AUTO_OF(backend, backend_destroy)
-
-#endif

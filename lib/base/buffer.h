@@ -4,8 +4,7 @@
  * Appending cannot fail (memory.h). data is always NUL-terminated behind size when not NULL.
  * Zero-initialise; ckvc_buffer_fini frees, also as CKVC_AUTO(ckvc_buffer_fini).
  */
-#ifndef CKVC_BASE_BUFFER_H
-#define CKVC_BASE_BUFFER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v); /* little-endian, like all bel
 void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v);
 void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v);
 void ckvc_buffer_f64(ckvc_buffer *b, double v);
-
-#endif

@@ -4,8 +4,7 @@
  * on, so a parser may read a whole header and test cursor.failed afterwards. `pos` at the first
  * failure stays, for the message "... at byte N".
  */
-#ifndef CKVC_BASE_BYTES_H
-#define CKVC_BASE_BYTES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -86,5 +85,3 @@ static inline uint64_t ckvc_cursor_u64(ckvc_cursor *c) {
     const uint8_t *p = ckvc_cursor_take(c, 8);
     return p ? ckvc_get_u64(p) : 0;
 }
-
-#endif

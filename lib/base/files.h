@@ -5,8 +5,7 @@
  * A file is never seen half-written and never overwritten without force. A write error at any step
  * removes the temporary file.
  */
-#ifndef CKVC_BASE_FILES_H
-#define CKVC_BASE_FILES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ void ckvc_publish_abort(ckvc_publish *p); /* removes tmp_path; fine after commit
 /* All in one for bytes in memory. */
 ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, bool force,
                                ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

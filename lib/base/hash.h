@@ -1,6 +1,5 @@
 /* Hashes: SHA-256 (libmd) for identity, CRC-32 (zlib) for damage, XXH64 (xxhash) for hints. */
-#ifndef CKVC_BASE_HASH_H
-#define CKVC_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ uint32_t ckvc_crc32(uint32_t crc /* 0 at the start */, const void *data, size_t 
 uint64_t ckvc_hash_key(void);
 uint64_t ckvc_xxh64_keyed(const void *data, size_t n, uint64_t key);
 uint64_t ckvc_xxh64(const void *data, size_t n); /* seed 0 */
-
-#endif

@@ -1,8 +1,7 @@
 /* JSON through jansson, with our rules: duplicate keys, trailing bytes and depth are refused with
  * file, line and column; canonical output is formats.md's (keys sorted by bytes, no spaces,
  * integers as integers, floats %.17g). */
-#ifndef CKVC_BASE_JSON_H
-#define CKVC_BASE_JSON_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -49,5 +48,3 @@ bool ckvc_json_is_hex(const json_t *v, size_t digits);
 bool ckvc_json_is_finite(const json_t *v);
 /* Of a member: into *out when it is a count. */
 bool ckvc_json_get_count(const json_t *o, const char *key, uint64_t most, uint64_t *out);
-
-#endif

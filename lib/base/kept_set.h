@@ -1,7 +1,6 @@
 /* A kept set: which prompt positions of one layer stay in the cache. Plain struct, shared by
  * policy, backend and calib. */
-#ifndef CKVC_BASE_KEPT_SET_H
-#define CKVC_BASE_KEPT_SET_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ typedef struct kept_set {
     const uint32_t *offsets;   /* [n_sets+1] */
     const uint32_t *positions; /* [offsets[n_sets]] */
 } kept_set;
-
-#endif

@@ -8,8 +8,7 @@
  *
  * Memory is the caller's: free() it. n * size == 0 gives a unique pointer.
  */
-#ifndef CKVC_BASE_MEMORY_H
-#define CKVC_BASE_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -78,6 +77,4 @@ void ckvc_alloc_permit(void);
 #else
 static inline void ckvc_alloc_forbid(const char *where) { (void)where; }
 static inline void ckvc_alloc_permit(void) {}
-#endif
-
 #endif

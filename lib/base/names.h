@@ -5,8 +5,7 @@
  *   B budget · nB budgets · E entropy bins · P perplexity bins · A actions
  *   D head dim · M model width · V vocabulary
  */
-#ifndef CKVC_BASE_NAMES_H
-#define CKVC_BASE_NAMES_H
+#pragma once
 
 #include <math.h>
 #include <stddef.h>
@@ -63,5 +62,3 @@ typedef enum ckvc_alpha_kind { CKVC_ALPHA_PAPER, CKVC_ALPHA_VISIBLE } ckvc_alpha
 typedef enum ckvc_compute { CKVC_COMPUTE_F32, CKVC_COMPUTE_BF16 } ckvc_compute;
 /* How the losses of the continuation's tokens become one reward. */
 typedef enum ckvc_loss_reduction { CKVC_LOSS_MEAN, CKVC_LOSS_SUM } ckvc_loss_reduction;
-
-#endif

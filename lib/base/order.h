@@ -1,6 +1,5 @@
 /* Comparisons for qsort and bsearch: numbers ascending, text in byte order. */
-#ifndef CKVC_BASE_ORDER_H
-#define CKVC_BASE_ORDER_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -25,5 +24,3 @@ static inline int ckvc_order_u64(const void *pa, const void *pb) {
 static inline int ckvc_order_text(const void *pa, const void *pb) {
     return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }
-
-#endif

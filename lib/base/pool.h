@@ -4,8 +4,7 @@
  * One ckvc_pool_run at a time per pool; the calling thread takes part as worker 0. fn must not call
  * ckvc_pool_run itself.
  */
-#ifndef CKVC_BASE_POOL_H
-#define CKVC_BASE_POOL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ int ckvc_pool_threads(const ckvc_pool *pool);
 /* Runs fn(ctx, t, worker) for t = 0 ... n_tasks-1 and returns when all are done. worker is in [0,
  * threads). */
 void ckvc_pool_run(ckvc_pool *pool, int64_t n_tasks, ckvc_task_fn fn, void *ctx);
-
-#endif

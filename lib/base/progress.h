@@ -2,8 +2,7 @@
  *
  * Progress goes to stderr, of one job at a time: a redrawn line on a terminal, elsewhere a line
  * after a few seconds and then every 30 s, nothing with -q. */
-#ifndef CKVC_BASE_PROGRESS_H
-#define CKVC_BASE_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void ckvc_duration(double seconds, char out[CKVC_DURATION]);
  * ends the process at once (130). */
 void ckvc_stop_install(void);
 bool ckvc_stop_requested(void);
-
-#endif

@@ -5,8 +5,7 @@
  * ckvc_rng_key(prompt id). The same name gives the same numbers on every machine; the first values
  * are pinned in a test.
  */
-#ifndef CKVC_BASE_RNG_H
-#define CKVC_BASE_RNG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -27,5 +26,3 @@ uint64_t ckvc_rng_below(ckvc_rng *rng, uint64_t bound); /* unbiased; bound >= 1 
 void ckvc_rng_shuffle_u32(ckvc_rng *rng, uint32_t *items, uint64_t n);
 /* Poisson with mean 1, by inversion: the bootstrap's weight. */
 uint32_t ckvc_rng_poisson1(ckvc_rng *rng);
-
-#endif

@@ -1,6 +1,5 @@
 /* Sizes from outside: the one home of overflow-checked arithmetic. Header-only; libc alone. */
-#ifndef CKVC_BASE_SIZES_H
-#define CKVC_BASE_SIZES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ static inline bool ckvc_add_size(size_t a, size_t b, size_t *out) {
 static inline bool ckvc_span_ok(uint64_t offset, uint64_t length, uint64_t total) {
     return offset <= total && length <= total - offset;
 }
-
-#endif

@@ -8,8 +8,7 @@
  * bugs are assert()s. The library never prints and never exits, but for memory that is out. Thread
  * rules: a ckvc_err belongs to one thread at a time. err may be NULL where the text is of no use.
  */
-#ifndef CKVC_BASE_STATUS_H
-#define CKVC_BASE_STATUS_H
+#pragma once
 
 #include <stdarg.h>
 
@@ -94,5 +93,3 @@ void ckvc_warn(const char *fmt, ...) CKVC_PRINTF(1, 2);
 
 /* The process exit code of a status (the list is in README.md). */
 int ckvc_exit_code(ckvc_status status);
-
-#endif

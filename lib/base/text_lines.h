@@ -1,7 +1,6 @@
 /* The lines of a text: for (ckvc_lines at = ckvc_lines_of(text, n); ckvc_next_line(&at);) ...
  * Header-only. */
-#ifndef CKVC_BASE_TEXT_LINES_H
-#define CKVC_BASE_TEXT_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ static inline bool ckvc_next_line(ckvc_lines *at) {
     at->number++;
     return true;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* UTF-8 checks over bytes with explicit lengths (NUL is an ordinary character). Pure functions. */
-#ifndef CKVC_BASE_UTF8_H
-#define CKVC_BASE_UTF8_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ size_t ckvc_utf8_check(const char *text, size_t n);
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
 /* Shortens n so that no character is cut at the end of a well-formed text. */
 size_t ckvc_utf8_floor(const char *text, size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside of lib/model: the one layer loop, for prefill and for continuations. */
-#ifndef CKVC_FORWARD_H
-#define CKVC_FORWARD_H
+#pragma once
 
 #include "lib/model/model_weights.h"
 
@@ -65,5 +64,3 @@ ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, doub
                            ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status model_head_logits(model *m, head_rows row, float *logits,
                               ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

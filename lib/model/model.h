@@ -9,8 +9,7 @@
  * LlamaRMSNorm, LlamaAttention with repeat_kv and rotate_half, LlamaMLP) with the differences of
  * models/mistral/modeling_mistral.py, models/qwen2/modeling_qwen2.py and of the
  * modeling_internlm2.py that InternLM2's directories carry; "modeling_*.py" below means these. */
-#ifndef CKVC_MODEL_H
-#define CKVC_MODEL_H
+#pragma once
 
 #include "lib/backend/backend.h"
 #include "lib/base/names.h"
@@ -141,5 +140,3 @@ ckvc_status session_logits(session *s, int64_t position, float *logits,
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);
-
-#endif

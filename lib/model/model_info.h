@@ -1,6 +1,5 @@
 /* What a model is, and whether it is sound: for `ckvc inspect` and `verify`. Needs no backend. */
-#ifndef CKVC_MODEL_INFO_H
-#define CKVC_MODEL_INFO_H
+#pragma once
 
 #include <jansson.h>
 
@@ -22,5 +21,3 @@ ckvc_status model_verify(const model_spec *spec, char fingerprint[CKVC_SHA256_HE
  * weights_float32}}. The caller's (json_decref). */
 ckvc_status model_info(const model_spec *spec, session_limits limits, json_t **out,
                        ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -2,8 +2,7 @@
  * it, model_open runs it. No files here: the bytes of the weights belong to the reader that mapped
  * them, who leaves with the spec what releases them. model_shape.c, tensor.c and model_spec.c have
  * what follows from the data alone. */
-#ifndef CKVC_MODEL_SPEC_H
-#define CKVC_MODEL_SPEC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -147,5 +146,3 @@ ckvc_status model_spec_order(model_spec *spec, ckvc_err *err) CKVC_MUST_CHECK;
 const tensor_view *model_spec_find(const model_spec *spec, const char *name); /* NULL: not there */
 
 CKVC_AUTO_OF(model_spec, model_spec_free)
-
-#endif

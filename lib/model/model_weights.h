@@ -1,7 +1,6 @@
 /* Inside of lib/model: which tensor is which, and an open model. Names and shapes of tensors are
  * those of the modules in modeling_*.py (model.h). */
-#ifndef CKVC_MODEL_WEIGHTS_H
-#define CKVC_MODEL_WEIGHTS_H
+#pragma once
 
 #include "lib/base/hash.h"
 #include "lib/model/model.h"
@@ -90,5 +89,3 @@ ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err) CKVC_MUST_CHEC
 void layer_release(model *m, int32_t layer);
 /* Acquires every weight once: what a backend converts is converted before the first pass. */
 ckvc_status model_acquire(model *m, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,6 +1,5 @@
 /* Inside of lib/model: a prompt's statistics (method.md section 1), gathered during its prefill. */
-#ifndef CKVC_WINDOW_STATS_H
-#define CKVC_WINDOW_STATS_H
+#pragma once
 
 #include "lib/model/model.h"
 
@@ -23,5 +22,3 @@ void window_stats_layer(window_stats *s, int32_t layer, int64_t n_tokens, int64_
 /* alpha from the sums, and r_struct. r_sem is the caller's: it needs the head. */
 void window_stats_finish(window_stats *s, int64_t n_tokens, int64_t window, ckvc_alpha_kind kind,
                          prefill_stats *out);
-
-#endif

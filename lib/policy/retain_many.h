@@ -14,8 +14,7 @@
  * out ascending. `work` counts these steps. The sets are ckvc_retain's, position for position;
  * tests hold it to that.
  */
-#ifndef CKVC_RETAIN_MANY_H
-#define CKVC_RETAIN_MANY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -58,5 +57,3 @@ void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, 
  * be there. */
 uint32_t ckvc_retain_action(ckvc_retain_many *r, uint32_t action, uint32_t *kept,
                             uint32_t *n_candidates);
-
-#endif

@@ -4,8 +4,7 @@
  * A word is split into its smallest symbols and the adjacent pair with the lowest merge rank
  * (leftmost of equals) is joined until none is left. Short words scan for it; long ones keep the
  * pairs in a heap, so that a word of n symbols costs O(n log n). */
-#ifndef CKVC_TOKEN_BPE_H
-#define CKVC_TOKEN_BPE_H
+#pragma once
 
 #include "lib/token/token_spec.h"
 
@@ -49,5 +48,3 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
  * never joins with what follows, so that a text without other places to split it may be merged part
  * by part: up to a U+2581 that no piece holds behind this character. n: the whole text. n >= 1. */
 size_t bpe_part(const bpe *b, const char *text, size_t n);
-
-#endif

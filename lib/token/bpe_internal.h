@@ -1,7 +1,6 @@
 /* What byte-pair merging looks things up in, for bpe_build.c, which fills it, and bpe.c, which
  * merges. Not for other files. */
-#ifndef CKVC_TOKEN_BPE_INTERNAL_H
-#define CKVC_TOKEN_BPE_INTERNAL_H
+#pragma once
 
 #include "lib/base/hash.h"
 #include "lib/base/utf8.h"
@@ -113,5 +112,3 @@ static inline bool starts_with_space_mark(const char *text, size_t n) {
 static inline size_t symbol_step(const bpe *b, const char *text, size_t n) {
     return b->spec->byte_level ? 1 : ckvc_utf8_step(text, n, NULL);
 }
-
-#endif

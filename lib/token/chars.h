@@ -1,6 +1,5 @@
 /* Characters of texts, by their bytes. */
-#ifndef CKVC_TOKEN_CHARS_H
-#define CKVC_TOKEN_CHARS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ static inline bool is_white_space(int32_t c) {
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
            c == 0x205F || c == 0x3000;
 }
-
-#endif

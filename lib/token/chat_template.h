@@ -6,8 +6,7 @@
  * not the assistant's. The text carries its own BOS where the template writes one, so it is
  * tokenised *without* the tokenizer's special tokens: BOS stands once. As there, markers inside of
  * a message's content become special tokens, too. */
-#ifndef CKVC_CHAT_TEMPLATE_H
-#define CKVC_CHAT_TEMPLATE_H
+#pragma once
 
 #include "lib/token/tokenizer.h"
 
@@ -64,5 +63,3 @@ const char *chat_style_name(chat_style style);
  * under CHAT_NONE. */
 ckvc_status chat_render(const chat_template *t, const chat_message *messages, size_t n, char **text,
                         size_t *size, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -1,7 +1,6 @@
 /* The normalisers of a token_spec, as Hugging Face `tokenizers` has them (normalizers/replace.rs,
  * prepend.rs, unicode.rs), and SentencePiece's removal of spaces. Private to lib/token. */
-#ifndef CKVC_TOKEN_NORMALIZE_H
-#define CKVC_TOKEN_NORMALIZE_H
+#pragma once
 
 #include "lib/base/buffer.h"
 #include "lib/token/token_spec.h"
@@ -17,5 +16,3 @@ ckvc_status token_normalize(const token_spec *spec, const char *name, const char
 /* How many bytes normalisation and Metaspace may make of n, in all: 64 for each and a MiB. NFC
  * makes three of one at most, a Replace as many as it says. */
 size_t token_growth_limit(size_t n);
-
-#endif

@@ -1,6 +1,5 @@
 /* Split patterns, written for Oniguruma, compiled for PCRE2. Private to lib/token. */
-#ifndef CKVC_TOKEN_SPLIT_PATTERN_H
-#define CKVC_TOKEN_SPLIT_PATTERN_H
+#pragma once
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -12,5 +11,3 @@
  * few things that the two dialects spell alike and mean differently. */
 ckvc_status split_pattern_compile(const token_text *pattern, const char *name, size_t index,
                                   pcre2_code **out, ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

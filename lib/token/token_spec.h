@@ -4,8 +4,7 @@
  * AddedToken in tokenizer/added_vocabulary.rs, Metaspace in pre_tokenizers/metaspace.rs, ByteLevel
  * in pre_tokenizers/byte_level.rs, the files of normalizers/) unless it says otherwise. No files
  * here. All strings are UTF-8 with explicit lengths, as they may hold NUL. */
-#ifndef CKVC_TOKEN_SPEC_H
-#define CKVC_TOKEN_SPEC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -114,5 +113,3 @@ size_t token_spell_bytes(const unsigned char *raw, size_t n, char *out);
 bool token_unspell_bytes(const char *text, size_t n, char *raw, size_t *raw_size);
 void token_spec_free(token_spec *spec); /* the spec and all it owns; NULL is fine */
 CKVC_AUTO_OF(token_spec, token_spec_free)
-
-#endif

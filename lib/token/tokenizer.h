@@ -3,8 +3,7 @@
  * A tokenizer is immutable once built and may be used by any number of threads. Work is bounded by
  * the sizes of file and text (README.md, last part); running into a bound is a CKVC_E_DATA that
  * names the part of the file, never a hang. */
-#ifndef CKVC_TOKENIZER_H
-#define CKVC_TOKENIZER_H
+#pragma once
 
 #include "lib/token/token_spec.h"
 
@@ -34,5 +33,3 @@ ckvc_status tokenizer_encode(const tokenizer *t, const char *text, size_t n, boo
 ckvc_status tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids,
                              bool skip_special, char **text, size_t *n,
                              ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

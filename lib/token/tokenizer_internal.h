@@ -1,6 +1,5 @@
 /* What a built tokenizer holds: tokenizer_build.c fills it, tokenizer.c uses it, no other file. */
-#ifndef CKVC_TOKENIZER_INTERNAL_H
-#define CKVC_TOKENIZER_INTERNAL_H
+#pragma once
 
 #include "lib/base/hash.h"
 #include "lib/token/bpe.h"
@@ -31,5 +30,3 @@ typedef struct tokenizer {
 static inline bool tokenizer_has_id(const tokenizer *t, int32_t id) {
     return id >= 0 && id < t->vocab_size && t->texts[id].bytes;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A set of strings, searched for the longest that begins at a place: added tokens, and pieces that
  * stay whole. Private to lib/token. */
-#ifndef CKVC_TOKEN_TRIE_H
-#define CKVC_TOKEN_TRIE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ int32_t trie_add(trie *t, const char *text, size_t n, int32_t index);
  * at many places cost their length at each of them, and it is the caller who knows how much is too
  * much. */
 size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index, uint64_t *steps);
-
-#endif

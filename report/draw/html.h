@@ -6,8 +6,7 @@
  * characters, broken UTF-8) or what could reorder the line (bidirectional overrides) by U+FFFD.
  * Everything appends to a ckvc_buffer.
  */
-#ifndef CKVC_HTML_H
-#define CKVC_HTML_H
+#pragma once
 
 #include <stddef.h>
 
@@ -70,5 +69,3 @@ static inline void html_figures_begin(ckvc_buffer *b) {
 }
 void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *name);
 static inline void html_figures_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</div>\n"); }
-
-#endif

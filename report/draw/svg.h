@@ -10,8 +10,7 @@
  * below, ax axis, gr grid line, ref reference line, em empty cell, fr frame, hw, hk hatching (light
  * below dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
  */
-#ifndef CKVC_SVG_H
-#define CKVC_SVG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ size_t svg_ticks(double lo, double hi, size_t want, double ticks[SVG_TICKS_MAX],
 uint32_t svg_sequential(double t);
 uint32_t svg_diverging(double t);
 uint32_t svg_text_on(uint32_t rgb); /* black or white, whichever reads better on it */
-
-#endif

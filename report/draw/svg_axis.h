@@ -1,7 +1,6 @@
 /* What charts share: title, legend, axes with nice ticks (linear or logarithmic). For the charts
  * alone. */
-#ifndef CKVC_SVG_AXIS_H
-#define CKVC_SVG_AXIS_H
+#pragma once
 
 #include <math.h>
 #include <stdbool.h>
@@ -70,5 +69,3 @@ svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c);
 /* A reference line across the plot, where it is inside. */
 void svg_plot_x(svg *s, const svg_plot *p, double v);
 void svg_plot_y(svg *s, const svg_plot *p, double v);
-
-#endif

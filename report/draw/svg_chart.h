@@ -5,8 +5,7 @@
  * Charts read numbers where they lie, members of rows of structs: every array of a spec is that of
  * the first row, the next is `stride` bytes on (0: a plain array). NaN is left out.
  */
-#ifndef CKVC_SVG_CHART_H
-#define CKVC_SVG_CHART_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -120,5 +119,3 @@ typedef struct chart_curve {
 } chart_curve;
 enum { CHART_X_LOG = 1, CHART_Y_LOG = 2, CHART_ZERO_LINE = 4 };
 void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, int flags);
-
-#endif

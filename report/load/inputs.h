@@ -4,8 +4,7 @@
  * inputs_load reads, inputs_free releases. What the rest of a report allocates comes from `room`,
  * too.
  */
-#ifndef CKVC_REPORT_INPUTS_H
-#define CKVC_REPORT_INPUTS_H
+#pragma once
 
 #include "cql/solve/logged.h"
 #include "cql/stats/gate_binding.h"
@@ -153,5 +152,3 @@ bool fitted_gate_from(const input_table *t, const input_run *run);
 /* All sets of passes that may be a side's records [returned]: every pass of the side alone, the
  * last of a run first, then those of several runs that were logged under the same tables. */
 size_t fitted_pools(inputs *in, const input_table *t, int side, pass_pool **out);
-
-#endif

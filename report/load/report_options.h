@@ -1,6 +1,5 @@
 /* What a report is asked for. */
-#ifndef CKVC_REPORT_OPTIONS_H
-#define CKVC_REPORT_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ typedef struct report_options {
     uint64_t seed;       /* of the bootstrap */
     size_t memory_max;   /* bytes for the bootstrap's counts */
 } report_options;
-
-#endif

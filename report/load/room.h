@@ -1,7 +1,6 @@
 /* Memory of a report: given piece by piece, released at once when it is done, so that what is
  * computed needs no destructors. */
-#ifndef CKVC_REPORT_ROOM_H
-#define CKVC_REPORT_ROOM_H
+#pragma once
 
 #include "lib/base/memory.h"
 
@@ -27,5 +26,3 @@ static inline void room_fini(room *r) {
     free(r->pieces);
     *r = (room){0};
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The rows of the score files that count, by series: one policy or table in one setting. */
-#ifndef CKVC_REPORT_SCORE_SERIES_H
-#define CKVC_REPORT_SCORE_SERIES_H
+#pragma once
 
 #include <string.h>
 
@@ -53,5 +52,3 @@ static inline int score_compare_prompts(const score_row *a, const score_row *b) 
     int c = strcmp(a->manifest, b->manifest);
     return c ? c : strcmp(a->id, b->id);
 }
-
-#endif

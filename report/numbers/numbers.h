@@ -2,8 +2,7 @@
  * undefined number is NaN. Members are named as in report.json where they can be, and what a
  * section names stands in the struct that it shows. All of it lives in the inputs' room.
  */
-#ifndef CKVC_REPORT_NUMBERS_H
-#define CKVC_REPORT_NUMBERS_H
+#pragma once
 
 #include "cql/stats/bimodality.h"
 #include "cql/stats/partial.h"
@@ -454,5 +453,3 @@ void add_sorted(const char **names, size_t *n, const char *name);
 #define NEW(n, count, T) ((T *)room_for(&(n)->in->room, (count), sizeof(T)))
 /* For each x of list [n]. */
 #define EACH(T, x, list, n) for (const T *x = (list), *x##_end = x + (n); x < x##_end; x++)
-
-#endif

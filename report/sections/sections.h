@@ -1,8 +1,7 @@
 /* The sections of a report: each file has the columns of its structs, from which report.json, the
  * csv files and the tables of the page come, and its words and figures. page.c puts them in order.
  */
-#ifndef CKVC_REPORT_SECTIONS_H
-#define CKVC_REPORT_SECTIONS_H
+#pragma once
 
 #include "report/numbers/numbers.h"
 #include "report/view/view.h"
@@ -48,5 +47,3 @@ typedef struct entry_map {
     bool hatched;     /* where undecided */
 } entry_map;
 chart_heat_spec entry_map_begin(const report_numbers *n, view *v, const entry_map *m);
-
-#endif

@@ -9,8 +9,7 @@
  *         JSON(weight, BY(n_layers, n_heads)),        nested arrays
  *         OBJECT(ends, end_columns));                 a struct with its own list
  */
-#ifndef CKVC_REPORT_COLUMNS_H
-#define CKVC_REPORT_COLUMNS_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -169,5 +168,3 @@ void columns_rows(ckvc_buffer *html, columns_of *of, const void *rows, size_t n)
 /* A whole table of rows [n]. */
 void columns_table(ckvc_buffer *html, const char *caption, columns_of *of, const void *rows,
                    size_t n);
-
-#endif

@@ -3,8 +3,7 @@
  * Each result stays valid for the next 64 calls (reports are made by one thread), so that one line
  * can hold many. What is not finite is "undefined".
  */
-#ifndef CKVC_REPORT_SAY_H
-#define CKVC_REPORT_SAY_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -30,5 +29,3 @@ const char *say_budget(double budget);     /* 96 tokens, 25% of T */
 const char *say_more_tokens(double ratio); /* 2.9% more tokens, 4.0% fewer tokens */
 /* ", 312 refits", " (312 refits)", nothing where they are not few. */
 const char *say_few_refits(double n, bool brackets);
-
-#endif

@@ -4,8 +4,7 @@
  * figure_table, which give its numbers (v->csv, columns.h), one chart, and figure_end, which puts
  * it beside the figure before it and keeps picture and numbers as files.
  */
-#ifndef CKVC_REPORT_VIEW_H
-#define CKVC_REPORT_VIEW_H
+#pragma once
 
 #include "report/draw/html.h"
 #include "report/draw/svg_chart.h"
@@ -68,5 +67,3 @@ void figure_drop(view *v); /* nothing to show after all */
  * front; finding_aside: of the summary alone. */
 void finding(view *v, const char *verdict, const char *fmt, ...) CKVC_PRINTF(3, 4);
 void finding_aside(view *v, const char *verdict, const char *line);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * A reader may refuse any input, but in one line; what it accepts must keep its promises, which a
  * target holds with `must`. */
-#ifndef CKVC_FUZZ_H
-#define CKVC_FUZZ_H
+#pragma once
 
 #include <ftw.h>
 #include <stdbool.h>
@@ -92,5 +91,3 @@ static inline unsigned fuzz_touch(const void *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) { sum += ((const uint8_t *)bytes)[i]; }
     return seen = sum;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* What a tokenizer that was read is put to: text of many kinds there and back. */
-#ifndef CKVC_FUZZ_TOKENS_H
-#define CKVC_FUZZ_TOKENS_H
+#pragma once
 
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/token/tokenizer.h"
@@ -40,5 +39,3 @@ static inline void fuzz_tokens(const char *model) {
         err = (ckvc_err){0};
     }
 }
-
-#endif

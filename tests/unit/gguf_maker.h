@@ -1,6 +1,5 @@
 /* Writing GGUF files for tests, sound ones and others: nothing here is shared with the reader. */
-#ifndef CKVC_GGUF_MAKER_H
-#define CKVC_GGUF_MAKER_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -127,5 +126,3 @@ static inline void g_write(const char *path, const void *bytes, size_t n) {
         fail_msg("cannot write %s", path);
     }
 }
-
-#endif

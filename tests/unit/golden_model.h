@@ -1,7 +1,6 @@
 /* What the tests on whole models share: one backend, JSON arrays, and tolerances with their
  * measured use. */
-#ifndef CKVC_GOLDEN_MODEL_H
-#define CKVC_GOLDEN_MODEL_H
+#pragma once
 
 #include <math.h>
 #include <stdio.h>
@@ -88,5 +87,3 @@ static inline void worst_print(const char *name, const worst *w, size_t n) {
     for (size_t i = 0; i < n; i++) { printf(" %s %.3f", w[i].what, w[i].ratio); }
     printf("\n");
 }
-
-#endif

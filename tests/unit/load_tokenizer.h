@@ -1,7 +1,6 @@
 /* The tokenizer of a model directory or GGUF file; *err is cleared first, *out NULL after a
  * failure. */
-#ifndef CKVC_TEST_LOAD_TOKENIZER_H
-#define CKVC_TEST_LOAD_TOKENIZER_H
+#pragma once
 
 #include <stdlib.h>
 
@@ -18,5 +17,3 @@ static inline ckvc_status load_tokenizer(const char *model, tokenizer **out, ckv
     free(path);
     return status;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Logged rewards as tests make them: cmocka fails where the library does. */
-#ifndef CKVC_TEST_LOGGED_FIXTURE_H
-#define CKVC_TEST_LOGGED_FIXTURE_H
+#pragma once
 
 #include <math.h>
 
@@ -27,5 +26,3 @@ static inline void close_to(double got, double want) {
         fail_msg("got %.17g, want %.17g", got, want);
     }
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* A transformer in plain loops and doubles, straight from the weight files: the oracle for what
  * positions see each other. Only a rotary base without scaling; names and order of tensors as in
  * the files, taken apart here once more. */
-#ifndef CKVC_NAIVE_MODEL_H
-#define CKVC_NAIVE_MODEL_H
+#pragma once
 
 #include <math.h>
 #include <stdio.h>
@@ -155,5 +154,3 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) { free(all[i]); }
     model_spec_free(w);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Blocks of the quantised types at random, and their values worked out alone. */
-#ifndef CKVC_QUANTISED_BLOCKS_H
-#define CKVC_QUANTISED_BLOCKS_H
+#pragma once
 
 #include "lib/base/rng.h"
 #include "lib/model/model_spec.h"
@@ -72,5 +71,3 @@ static inline void random_block(ckvc_rng *rng, size_t kind, uint8_t *b) {
                       (ckvc_rng_below(rng, 8) ? 0x20 + ckvc_rng_below(rng, 6) * 4 : 0));
     }
 }
-
-#endif

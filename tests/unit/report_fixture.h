@@ -1,6 +1,5 @@
 /* A folder for reports, and looking into the JSON of one, for the tests of reports. */
-#ifndef CKVC_TESTS_REPORT_FIXTURE_H
-#define CKVC_TESTS_REPORT_FIXTURE_H
+#pragma once
 
 #include <jansson.h>
 #include <math.h>
@@ -75,5 +74,3 @@ static inline void is(json_t *o, const char *path, double want) {
                  want);
     }
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A run of one head pass with a fixed plan, for the tests of the run directory. */
-#ifndef CKVC_TESTS_RUN_FIXTURE_H
-#define CKVC_TESTS_RUN_FIXTURE_H
+#pragma once
 
 #include "formats/run/run_dir.h"
 #include "tests/unit/shard_fixture.h"
@@ -49,5 +48,3 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     shard_header_fini(&h);
     return st;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* One file of score lines, written and read back, for the tests of their reader. */
-#ifndef CKVC_TESTS_SCORES_FIXTURE_H
-#define CKVC_TESTS_SCORES_FIXTURE_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,5 +29,3 @@ static inline ckvc_status read_text(const char *text, scores **out, ckvc_err *er
     memset(err, 0, sizeof *err);
     return scores_read(path, out, err);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Kept sets of made-up prompts, as tests ask for them: in one line, of both sides, and it works. */
-#ifndef CKVC_TESTS_SETS_FIXTURE_H
-#define CKVC_TESTS_SETS_FIXTURE_H
+#pragma once
 
 #include "calib/actions/start_table.h"
 #include "calib/actions/variants.h"
@@ -47,5 +46,3 @@ static inline uint32_t gate_action(prompt_sets *k, uint32_t budget, uint32_t lay
     const prompt_state s = {CKVC_SIDE_GATE, budget, layer, CKVC_NO_HEAD};
     return prompt_sets_action(k, &s, action, positions, n_candidates);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A small shard with every kind of row, for the tests of the shard room. */
-#ifndef CKVC_TESTS_SHARD_FIXTURE_H
-#define CKVC_TESTS_SHARD_FIXTURE_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,5 +153,3 @@ static inline bool fixture_same(const shard *a, const shard *b) {
     ckvc_buffer_fini(&y);
     return same;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* A folder of a test program's own: cmocka's group setup and teardown, or of one test. Removed with
  * all that lies in it. Below TMPDIR, else /tmp. */
-#ifndef CKVC_TEST_TEMP_FOLDER_H
-#define CKVC_TEST_TEMP_FOLDER_H
+#pragma once
 
 #include <ftw.h>
 #include <stdio.h>
@@ -36,5 +35,3 @@ static inline const char *in_temp_folder(const char *name) {
     snprintf(path, sizeof paths[0], "%s/%s", temp_folder, name);
     return path;
 }
-
-#endif

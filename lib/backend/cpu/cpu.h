@@ -7,8 +7,7 @@
  * runs on one thread inside a tile (kernels of ours do not see what lies beside a row, cpu_fma.h);
  * and whatever is summed over tiles is summed in tile order.
  */
-#ifndef CKVC_BACKEND_CPU_H
-#define CKVC_BACKEND_CPU_H
+#pragma once
 
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_fma.h"
@@ -129,5 +128,3 @@ void kernel_rope(float *x, const float *cos, const float *sin, int32_t half);
 double kernel_norm(const float *x, int64_t n); /* ||x||_2, summed in double */
 void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n);
 void kernel_from_f16(const uint16_t *src, float *dst, int64_t n);
-
-#endif

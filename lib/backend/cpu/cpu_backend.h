@@ -1,6 +1,5 @@
 /* The CPU backend's door for lib/backend/backend_create.c, and for tests of one way to multiply. */
-#ifndef CKVC_CPU_BACKEND_H
-#define CKVC_CPU_BACKEND_H
+#pragma once
 
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_bf16.h"
@@ -10,5 +9,3 @@
  * asked for by name, are CKVC_E_DEVICE then. */
 ckvc_status cpu_backend_create(bool openblas, cpu_products products, ckvc_pool *pool, backend **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
-
-#endif

@@ -7,8 +7,7 @@
  * arithmetic is emulated: weights and rows are rounded but stay float32 and take float32's
  * products, which costs a little more than plain float32. The two differ in the order of the
  * float32 sums alone (and in subnormal numbers, which the CPU's instruction flushes). */
-#ifndef CKVC_CPU_BF16_H
-#define CKVC_CPU_BF16_H
+#pragma once
 
 #include "lib/backend/backend.h"
 
@@ -64,5 +63,3 @@ void cpu_bf16_check(struct cpu_backend *c); /* hands a product's failure to sync
 
 void kernel_to_bf16(const float *src, uint16_t *dst, int64_t n);
 void kernel_round_bf16(const float *src, float *dst, int64_t n); /* src may be dst */
-
-#endif

@@ -12,8 +12,7 @@
  * bytes. Tiles are of 6 rows by two vectors, as in BLIS' Haswell kernel (Van Zee and van de Geijn
  * 2015, "BLIS: a framework for rapidly instantiating BLAS functionality").
  */
-#ifndef CKVC_BACKEND_CPU_FMA_H
-#define CKVC_BACKEND_CPU_FMA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ size_t cpu_fma_scratch(int32_t head_dim);
 
 /* Those that this CPU has, the widest first; ends with NULL. */
 const cpu_fma *const *cpu_fma_list(void);
-
-#endif

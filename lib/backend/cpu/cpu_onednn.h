@@ -7,8 +7,7 @@
  * different workers may overlap. Shapes and handles belong to the library object and must go before
  * it.
  */
-#ifndef CKVC_CPU_ONEDNN_H
-#define CKVC_CPU_ONEDNN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ bool onednn_run(const onednn_shape *s, int worker, void *handle);
 
 CKVC_AUTO_OF(onednn, onednn_close)
 CKVC_AUTO_OF(onednn_shape, onednn_shape_free)
-
-#endif

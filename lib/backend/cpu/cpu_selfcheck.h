@@ -2,8 +2,7 @@
  * everywhere, on one thread and on all of them, against plain loops in double. A compiler, a
  * library or a CPU that gets them wrong would else pass for a model that is bad at its text. Takes
  * some milliseconds. */
-#ifndef CKVC_CPU_SELFCHECK_H
-#define CKVC_CPU_SELFCHECK_H
+#pragma once
 
 #include "lib/backend/backend.h"
 
@@ -13,5 +12,3 @@ ckvc_status cpu_selfcheck(backend *be, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* For tests: may spoil n results of a kernel on so many threads before they are looked at. */
 extern void (*cpu_selfcheck_spoil)(const char *kernel, int n_threads, float *y, size_t n);
-
-#endif

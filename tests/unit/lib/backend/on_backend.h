@@ -1,7 +1,6 @@
 /* What the tests of a backend's operations share: random values, and host arrays to and from its
  * buffers and weights. */
-#ifndef CKVC_ON_BACKEND_H
-#define CKVC_ON_BACKEND_H
+#pragma once
 
 #include <string.h>
 
@@ -61,5 +60,3 @@ static inline double nmse(const float *got, const double *want, size_t n) {
     }
     return error == 0 ? 0 : error / size;
 }
-
-#endif
