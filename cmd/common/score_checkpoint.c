@@ -1,14 +1,32 @@
 /* What a stopped score goes on from: see score_checkpoint.h. */
 #include "cmd/common/score_checkpoint.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/run/durable_append.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+
+/* Takes the lock; of a checkpoint that its holder removed meanwhile it would be worth nothing. */
+static ckvc_status take_lock(score_checkpoint *c, ckvc_err *err) {
+    struct stat held;
+    do {
+        ckvc_close_at(&c->lock);
+        c->lock = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        CKVC_FAIL_ERRNO_IF(c->lock < 0, err, CKVC_E_CREATE, "%s: cannot create", c->path);
+        CKVC_FAIL_IF(flock(c->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, err,
+                     CKVC_E_BUSY,
+                     "%s: another process is writing this score; wait for it or stop it", c->path);
+    } while (fstat(c->lock, &held) == 0 && held.st_nlink == 0);
+    return CKVC_OK;
+}
 
 static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, ckvc_err *err) {
     json_auto_t *all = json_copy(ours);
@@ -39,18 +57,19 @@ static size_t whole_prompts(const char *text, size_t per_prompt, size_t *end) {
 ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_buffer *lines,
                                   ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
-    size_t n = 0, end;
+    size_t n, end;
     c->path = ckvc_format("%s.checkpoint", c->out);
-    CKVC_FAIL_IF(ckvc_file_exists(c->path) && !c->resume && !c->force, err, CKVC_E_CREATE,
+    c->lock = -1;
+    CKVC_TRY(take_lock(c, err));
+    CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
+    char *rest = strchr(text, '\n');
+    const bool begun =
+        rest && strchr(rest + 1, '\n'); /* else it was killed before its first line */
+    CKVC_FAIL_IF(begun && !c->resume && !c->force, err, CKVC_E_CREATE,
                  "%s: a score was stopped here; go on with --resume, or begin anew with --force",
                  c->path);
-    if (ckvc_file_exists(c->path) && c->resume) {
-        CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
-    }
-    char *rest = text ? strchr(text, '\n') : NULL;
-    if (!rest) { /* none, or one that was killed as it began */
+    if (!begun || !c->resume) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer head = {0};
-        unlink(c->path);
         ckvc_json_append(&head, settings);
         ckvc_buffer_u8(&head, '\n');
         return durable_append(c->path, &c->size, head.data, head.size, err);
@@ -74,4 +93,7 @@ void score_checkpoint_remove(const score_checkpoint *c) {
     if (c->path) { unlink(c->path); }
 }
 
-void score_checkpoint_fini(score_checkpoint *c) { free(c->path); }
+void score_checkpoint_fini(score_checkpoint *c) {
+    if (c->path) { ckvc_close_at(&c->lock); }
+    free(c->path);
+}

@@ -15,13 +15,15 @@ typedef struct score_checkpoint {
     size_t per_prompt; /* lines */
     bool resume, force;
     char *path;
+    int lock;      /* descriptor of path, on which the lock stands; with path */
     uint64_t size; /* bytes that are durable */
     size_t n_done; /* prompts */
 } score_checkpoint;
 
 /* Begins one, or with resume goes on with the one that is there: the lines of its whole prompts go
- * to `lines`, and n_done is how many. One that is there is CKVC_E_CREATE without resume or force;
- * other settings (an object of texts) are CKVC_E_MISMATCH that names what differs. */
+ * to `lines`, and n_done is how many. One that holds lines of prompts is CKVC_E_CREATE without
+ * resume or force; other settings (an object of texts) are CKVC_E_MISMATCH that names what differs;
+ * one that another process writes is CKVC_E_BUSY. */
 ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_buffer *lines,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes a prompt's lines durable; ctx is the checkpoint. */

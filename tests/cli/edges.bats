@@ -188,6 +188,27 @@ PY
     [ "$status" -eq 64 ]
 }
 
+@test "score: killed before its first prompt there is nothing to go on from, and a rerun just starts" {
+    local all=(--model "$MODEL" --manifest "$DIR/first.jsonl" --window 16 --continuation 16 --table "$DIR/t.ckvt" --policy matched -q) pid
+    prompts 200 >"$DIR/first.jsonl"
+    "$CKVC" score "${all[@]}" --out "$DIR/early.jsonl" &
+    pid=$!
+    until [ -s "$DIR/early.jsonl.checkpoint" ]; do sleep 0.01; done # what matches is sought first, over all prompts
+    kill -9 "$pid"
+    wait "$pid" || true
+    [ "$(wc -l <"$DIR/early.jsonl.checkpoint")" -eq 1 ]
+    cp "$DIR/early.jsonl.checkpoint" "$DIR/again.jsonl.checkpoint"
+    printf '{"half' | cat "$DIR/early.jsonl.checkpoint" - >"$DIR/torn.jsonl.checkpoint"
+    "$CKVC" score "${all[@]}" --limit 3 --out "$DIR/early.jsonl"
+    "$CKVC" score "${all[@]}" --limit 3 --out "$DIR/again.jsonl" --resume
+    "$CKVC" score "${all[@]}" --limit 3 --out "$DIR/torn.jsonl"
+    "$CKVC" score "${all[@]}" --limit 3 --out "$DIR/plain.jsonl"
+    for file in early again torn; do
+        cmp "$DIR/plain.jsonl" "$DIR/$file.jsonl"
+        [ ! -e "$DIR/$file.jsonl.checkpoint" ]
+    done
+}
+
 # stop_after SECONDS SIGNAL command...: its exit code in $rc
 stop_after() {
     local delay=$1 signal=$2 pid
@@ -238,6 +259,19 @@ stop_after() {
     one_line
     [[ $output == *"busy/lock: process 4711 is writing this run; wait for it or stop it" ]]
     calibrate "$DIR/busy" --limit 3 --resume # and then not any more
+}
+
+@test "a score that another process writes: 75" {
+    for option in --quiet --resume --force; do
+        run flock "$DIR/busy.jsonl.checkpoint" "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 \
+            --policy recent --budget 16 --out "$DIR/busy.jsonl" "$option"
+        [ "$status" -eq 75 ]
+        one_line
+        [[ $output == *"busy.jsonl.checkpoint: another process is writing this score; wait for it or stop it" ]]
+        [ -e "$DIR/busy.jsonl.checkpoint" ] # it is the other's
+    done
+    score --out "$DIR/busy.jsonl" -q # and then not any more
+    [ ! -e "$DIR/busy.jsonl.checkpoint" ]
 }
 
 @test "an id of the Hub where a model is wanted: how to download it" {
