@@ -6,7 +6,7 @@
  * reading the file; a ckvc_table may be used by any number of threads at once.
  *
  *   L layers · G heads of the table's head axis (KV heads) · T prompt tokens · E, P entropy and
- * perplexity bins
+ * perplexity bins · an entry is one (layer, KV head, position) whose key and value are kept
  */
 #ifndef CKVC_POLICY_H
 #define CKVC_POLICY_H
@@ -36,6 +36,42 @@ typedef enum ckvc_operator {
 const char *
 ckvc_operator_name(ckvc_operator op); /* "paper", "no-utility", "no-threshold", "mean-pool" */
 
+/* What a prompt's kept sets are: `shared` one set for a layer's heads, every layer B positions (the
+ * paper's); `heads` a set for each (layer, KV head), of a length of its own; `layers` one set for a
+ * layer's heads, the layers of different length. */
+typedef enum ckvc_mode {
+    CKVC_MODE_SHARED,
+    CKVC_MODE_HEADS,
+    CKVC_MODE_LAYERS,
+    CKVC_MODE_COUNT
+} ckvc_mode;
+const char *ckvc_mode_name(ckvc_mode mode); /* "shared", "heads", "layers" */
+
+/* By what a head's positions are ranked. */
+typedef enum ckvc_score_kind {
+    CKVC_SCORE_PAPER,   /* (alpha * rho) * weight */
+    CKVC_SCORE_WINDOW,  /* mean attention of the last rows, pooled, times the value norm if asked */
+    CKVC_SCORE_LEARNED, /* a linear form of features; no version of them is known yet */
+    CKVC_SCORE_COUNT
+} ckvc_score_kind;
+const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learned" */
+
+/* What a table recommends for one of its budgets. What a kind does not use is 0. */
+typedef struct ckvc_score {
+    uint32_t kind;     /* ckvc_score_kind */
+    uint32_t window;   /* w: last rows that the window score reads */
+    uint32_t pool;     /* k, odd: its maximum is over k positions; 1: none */
+    uint32_t norm;     /* 1: times the value norm */
+    uint32_t features; /* version of the learned score's features; 0: none */
+    uint32_t mode;     /* ckvc_mode */
+} ckvc_score;
+
+/* The least that a head or layer keeps under one of a table's budgets: ckvc_head_floor. */
+typedef struct ckvc_c_min {
+    double floor;  /* f: share of B, 0 ... 1 */
+    double recent; /* whole: the last positions that every set holds, beside position 0 */
+} ckvc_c_min;
+
 typedef struct ckvc_table {
     uint32_t n_layers, n_heads;          /* L, G */
     uint32_t n_query_heads;              /* H, a multiple of G; with head_axis 1 equal to n_heads */
@@ -50,19 +86,25 @@ typedef struct ckvc_table {
     double *edges_entropy, *edges_ppl;       /* [E-1], [P-1] inner edges, ascending */
     float *weight;                           /* [L][G][nB] W_head */
     float *tau;                              /* [L][E][P][nB] T_gate */
+    /* Of a table with shares; all NULL in one that is the paper's alone (ckvc_table_add_shares). */
+    double *share;       /* [L][G][nB] of each head, about mean 1 */
+    double *layer_share; /* [L][nB], about mean 1; NULL: no mode `layers` */
+    ckvc_c_min *c_min;   /* [nB] */
+    ckvc_score *score;   /* [nB] */
 } ckvc_table;
 
-/* Reads SHAPE, BUDGET, GRID*, WEIGHT, TAU and EDGE* of a .ckvt file. Checks the header's and
- * directory's CRC-32 and each of those sections' CRC-32 (the SHA-256 sums are `ckvc verify`'s
- * business). Returns 0 and a table to free with ckvc_table_free, or -1 with one line in message
- * (message_size bytes; may be NULL, 0). A table of another operator than the paper's is refused:
- * ckvc_utility and ckvc_retain would run it wrongly. */
+/* Reads the numeric sections of a .ckvt file. Checks the header's and directory's CRC-32 and each
+ * of those sections' CRC-32 (the SHA-256 sums are `ckvc verify`'s business). Returns 0 and a table
+ * to free with ckvc_table_free, or -1 with one line in message (message_size bytes; may be NULL,
+ * 0). A table of another operator than the paper's and one with shares are refused: ckvc_utility
+ * and ckvc_retain would run them wrongly. */
 int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size);
 /* The same from bytes in memory; `name` stands for the file in messages. */
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
                      char *message, size_t message_size);
-/* ckvc_table_parse for callers that heed table->op: utilities from ckvc_operator_utility,
- * thresholds from ckvc_table_tau. */
+/* The same two for callers that heed table->op (utilities from ckvc_operator_utility, thresholds
+ * from ckvc_table_tau) and what the table recommends (ckvc_table_score, ckvc_table_capacities). */
+int ckvc_table_read_any(const char *path, ckvc_table **out, char *message, size_t message_size);
 int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out,
                          char *message, size_t message_size);
 /* A table of the given shape with all arrays allocated: grids, weights and thresholds are the
@@ -71,12 +113,16 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
 ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
                               uint32_t n_ppl_bins, uint32_t n_budgets, uint32_t n_head_actions,
                               uint32_t n_gate_actions);
+/* Gives a table without shares the arrays for them, zeroed; layer_share only where asked. -1: out
+ * of memory, the table is as it was. */
+int ckvc_table_add_shares(ckvc_table *t, int with_layers);
 /* A table of the same contents. NULL when memory is out. */
 ckvc_table *ckvc_table_clone(const ckvc_table *t);
 void ckvc_table_free(ckvc_table *table); /* NULL is fine */
 /* What every table holds: grids ascend, edges do not descend, weights and thresholds are float32 of
- * a grid value, budgets make sense. Returns 0, or -1 with the first breach in message, which begins
- * with the section's name. A table that was read holds it. */
+ * a grid value, budgets make sense; shares are finite, not negative and not all 0 in a block,
+ * floors fit their budgets, scores and modes are known. Returns 0, or -1 with the first breach in
+ * message, which begins with the section's name. A table that was read holds it. */
 int ckvc_table_check(const ckvc_table *table, char *message, size_t message_size);
 
 /* Flat index of [l][g][b] in weight, of [l][e][p][b] in tau. */
@@ -136,6 +182,44 @@ typedef struct ckvc_rule {
  * kept; *n_candidates receives the count before the clamp. O(T) expected. */
 uint32_t ckvc_retain(uint32_t n_tokens, const double *u, ckvc_rule rule, uint32_t *kept,
                      uint32_t *n_candidates, uint32_t *scratch);
+
+/* ---- budgets for heads and layers ---- */
+
+/* What a table recommends for block b; of one without shares the paper's score in mode `shared`. */
+ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b);
+/* The least that a set holds where B = budget on the mean: min(max(recent + 1, floor(f * B)), T).
+ */
+uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_tokens);
+/* How many positions each of n units keeps (heads: n = L * G; layers: n = L), from share[i *
+ * stride] (finite, >= 0; their scale does not matter). With N = n * budget, T = n_tokens, m = floor
+ * <= T: unit i gets floor(x_i), x_i = clamp(share_i * (budget * z), m, T), z the largest that 64
+ * halvings find at which all together hold no more than N; what is left of N goes one each to units
+ * below T with a positive share, by the largest fraction of x_i, then the lower i. All T where
+ * budget >= T. The same numbers on every machine. Their sum is N wherever units with a positive
+ * share can hold it (and shares are not so far apart, 10^15 and more, that 64 halvings do not tell
+ * z). Returns 0; -1 where m > budget: *least receives the least budget that fits, m; c is not
+ * written. */
+int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
+                    uint32_t n_tokens, uint32_t floor, uint32_t *c, uint32_t *least);
+/* The same from block b of a table with shares, its floor included: c [L][G] in mode `heads`, [L]
+ * in `layers` (which needs layer_share). */
+int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
+                          uint32_t n_tokens, uint32_t *c, uint32_t *least);
+
+/* Scores of one head, log s[t] in double; 0 gives -infinity. In mode `layers` a layer's score is
+ * the maximum over its heads'. paper   s[t] = (alpha[t] * rho[t]) * weight window  s[t] = max over
+ * |j - t| <= pool/2, inside the prompt, of attention[j], times norm[t] if not NULL; attention [T]:
+ * the mean over the last w rows and the head's query heads; norm: of the values; pool is odd */
+void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,
+                      double *s);
+void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool,
+                       const double *norm, double *s);
+/* The set of one head or layer: the last `recent` positions and position 0 come first, whatever
+ * their score, then the largest s [T] (a NaN ranks lowest), of equal ones the later. kept holds
+ * min(capacity, T) entries and receives them ascending; scratch holds T. Returns min(capacity, T).
+ * Where capacity is below recent + 1 the latest positions are kept. O(T) expected. */
+uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, uint32_t capacity,
+                          uint32_t *kept, uint32_t *scratch);
 
 #ifdef __cplusplus
 }

@@ -62,6 +62,27 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
     return t;
 }
 
+int ckvc_table_add_shares(ckvc_table *t, int with_layers) {
+    double *share = array4(t->n_layers, t->n_heads, t->n_budgets, 1, sizeof *share),
+           *layer_share =
+               with_layers ? array4(t->n_layers, t->n_budgets, 1, 1, sizeof *share) : NULL;
+    ckvc_c_min *c_min = array4(t->n_budgets, 1, 1, 1, sizeof *c_min);
+    ckvc_score *score = array4(t->n_budgets, 1, 1, 1, sizeof *score);
+    assert(!t->share);
+    if (!share || !c_min || !score || (with_layers && !layer_share)) {
+        free(share);
+        free(layer_share);
+        free(c_min);
+        free(score);
+        return -1;
+    }
+    t->share = share;
+    t->layer_share = layer_share;
+    t->c_min = c_min;
+    t->score = score;
+    return 0;
+}
+
 ckvc_table *ckvc_table_clone(const ckvc_table *t) {
     ckvc_table *c = ckvc_table_create(t->n_layers, t->n_heads, t->n_entropy_bins, t->n_ppl_bins,
                                       t->n_budgets, t->n_head_actions, t->n_gate_actions);
@@ -77,6 +98,19 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t) {
     memcpy(c->edges_ppl, t->edges_ppl, (t->n_ppl_bins - 1) * sizeof *c->edges_ppl);
     memcpy(c->weight, t->weight, ckvc_weight_index(t, t->n_layers, 0, 0) * sizeof *c->weight);
     memcpy(c->tau, t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0) * sizeof *c->tau);
+    if (t->share) {
+        const size_t nB = t->n_budgets;
+        if (ckvc_table_add_shares(c, t->layer_share != NULL)) {
+            ckvc_table_free(c);
+            return NULL;
+        }
+        memcpy(c->share, t->share, ckvc_weight_index(t, t->n_layers, 0, 0) * sizeof *c->share);
+        if (t->layer_share) {
+            memcpy(c->layer_share, t->layer_share, t->n_layers * nB * sizeof *c->layer_share);
+        }
+        memcpy(c->c_min, t->c_min, nB * sizeof *c->c_min);
+        memcpy(c->score, t->score, nB * sizeof *c->score);
+    }
     return c;
 }
 
@@ -89,6 +123,10 @@ void ckvc_table_free(ckvc_table *table) {
     free(table->edges_ppl);
     free(table->weight);
     free(table->tau);
+    free(table->share);
+    free(table->layer_share);
+    free(table->c_min);
+    free(table->score);
     free(table);
 }
 
@@ -209,6 +247,68 @@ static int check_on_grid(const char *section, const float *values, size_t n, con
     return 0;
 }
 
+/* Shares [n][nB]: a block's are finite, not negative, and not all 0. */
+static int check_shares(const char *section, const double *share, size_t n, uint32_t nB,
+                        char *message, size_t message_size) {
+    for (uint32_t b = 0; b < nB; b++) {
+        bool positive = false;
+        for (size_t i = b; i < n * nB; i += nB) {
+            FAIL_IF(!isfinite(share[i]) || share[i] < 0.0,
+                    "%s[%zu] is %g: shares are finite and not below 0", section, i, share[i]);
+            positive = positive || share[i] > 0.0;
+        }
+        FAIL_IF(!positive, "%s: no share of budget %u is above 0", section, b);
+    }
+    return 0;
+}
+
+static int check_c_min(const ckvc_table *t, uint32_t b, char *message, size_t message_size) {
+    const ckvc_c_min *m = &t->c_min[b];
+    FAIL_IF(!(m->floor >= 0.0 && m->floor <= 1.0),
+            "CMIN[%u]: a floor of %g, want a share of the budget between 0 and 1", b, m->floor);
+    FAIL_IF(!(m->recent >= 0.0 && m->recent < (double)UINT32_MAX) || m->recent != floor(m->recent),
+            "CMIN[%u]: %g recent positions, want a whole number from 0 up", b, m->recent);
+    FAIL_IF(t->budgets[b] >= 1.0 && m->recent + 1.0 > t->budgets[b],
+            "CMIN[%u]: c_min is %.0f, above the %.0f tokens of its budget", b, m->recent + 1.0,
+            t->budgets[b]);
+    return 0;
+}
+
+static int check_score(const ckvc_table *t, uint32_t b, char *message, size_t message_size) {
+    const ckvc_score *s = &t->score[b];
+    FAIL_IF(s->kind >= CKVC_SCORE_COUNT, "SCORE[%u]: score %u is none that this reader knows", b,
+            s->kind);
+    FAIL_IF(s->mode >= CKVC_MODE_COUNT, "SCORE[%u]: mode %u is none that this reader knows", b,
+            s->mode);
+    FAIL_IF(s->mode == CKVC_MODE_LAYERS && !t->layer_share,
+            "SCORE[%u]: mode layers, but section SHARELAY is missing", b);
+    FAIL_IF(s->kind == CKVC_SCORE_LEARNED || s->features,
+            "SCORE[%u]: features of version %u are none that this reader knows", b, s->features);
+    FAIL_IF(s->kind == CKVC_SCORE_WINDOW && (s->window < 1 || s->pool % 2 == 0 || s->norm > 1),
+            "SCORE[%u]: window %u, pool %u, norm %u: want at least one row, an odd pool, 0 or 1", b,
+            s->window, s->pool, s->norm);
+    FAIL_IF(s->kind == CKVC_SCORE_PAPER && (s->window || s->pool || s->norm),
+            "SCORE[%u]: window %u, pool %u, norm %u: the paper's score has none of them", b,
+            s->window, s->pool, s->norm);
+    return 0;
+}
+
+static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t message_size) {
+    if (!t->share) { return 0; }
+    if (check_shares("SHARE", t->share, (size_t)t->n_layers * t->n_heads, t->n_budgets, message,
+                     message_size) ||
+        (t->layer_share && check_shares("SHARELAY", t->layer_share, t->n_layers, t->n_budgets,
+                                        message, message_size))) {
+        return -1;
+    }
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        if (check_c_min(t, b, message, message_size) || check_score(t, b, message, message_size)) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {
     if (t->window < 1) { return FAIL("SHAPE[6] is 0: the window has at least one row"); }
     FAIL_IF(t->head_axis > 1, "SHAPE[7] is %u: the head axis is 0 (KV heads) or 1 (query heads)",
@@ -236,7 +336,8 @@ int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {
         check_on_grid("WEIGHT", t->weight, n_weight, t->head_grid, t->n_head_actions, message,
                       message_size) ||
         check_on_grid("TAU", t->tau, n_tau, t->gate_grid, t->n_gate_actions, message,
-                      message_size)) {
+                      message_size) ||
+        check_budgets_of_heads(t, message, message_size)) {
         return -1;
     }
     return 0;

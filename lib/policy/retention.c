@@ -150,6 +150,29 @@ uint32_t ckvc_retain(uint32_t n_tokens, const double *u, ckvc_rule rule, uint32_
     return n_kept;
 }
 
+uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, uint32_t capacity,
+                          uint32_t *kept, uint32_t *scratch) {
+    ranking r = {s, n_tokens, 0};
+    const uint32_t begin_recent = recent < n_tokens ? n_tokens - recent : 0,
+                   forced = recent < n_tokens ? recent + 1 : n_tokens;
+    uint32_t n = 0, n_kept = 0, last = 0;
+    if (capacity >= n_tokens || capacity < forced) {
+        const uint32_t first = capacity < n_tokens ? n_tokens - capacity : 0;
+        for (uint32_t t = first; t < n_tokens; t++) { kept[n_kept++] = t; }
+        return n_kept;
+    }
+    const uint32_t by_score = capacity - forced;
+    for (uint32_t t = 1; t < begin_recent; t++) { scratch[n++] = t; }
+    if (by_score) { last = select_rank(&r, scratch, n, by_score - 1); }
+    kept[n_kept++] = 0;
+    for (uint32_t t = 1; by_score && t < begin_recent; t++) {
+        if (t == last || ranks_before(&r, t, last)) { kept[n_kept++] = t; }
+    }
+    for (uint32_t t = begin_recent; t < n_tokens; t++) { kept[n_kept++] = t; }
+    assert(n_kept == capacity);
+    return n_kept;
+}
+
 /* ---- many sets of one layer (retain_many.h) ---- */
 
 size_t ckvc_retain_many_bytes(uint32_t max_tokens, uint32_t max_actions) {

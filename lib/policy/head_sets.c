@@ -1,0 +1,139 @@
+/* Budgets for heads and layers: how many positions each keeps, and the scores that rank them. Which
+ * positions these are is ckvc_retain_head's (retention.c).
+ *
+ * Products are taken in the order that the header states, without contraction (Makefile), so that
+ * every machine finds the same z and the same capacities.
+ */
+#include "lib/policy/ckvc_policy.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+
+const char *ckvc_mode_name(ckvc_mode mode) {
+    static const char *const names[CKVC_MODE_COUNT] = {"shared", "heads", "layers"};
+    return names[mode];
+}
+
+const char *ckvc_score_name(ckvc_score_kind kind) {
+    static const char *const names[CKVC_SCORE_COUNT] = {"paper", "window", "learned"};
+    return names[kind];
+}
+
+ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b) {
+    return t->score ? t->score[b]
+                    : (ckvc_score){.kind = CKVC_SCORE_PAPER, .mode = CKVC_MODE_SHARED};
+}
+
+uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_tokens) {
+    const double share = floor(f * (double)budget), forced = (double)recent + 1.0;
+    const double least = share > forced ? share : forced;
+    return least < (double)n_tokens ? (uint32_t)least : n_tokens;
+}
+
+/* Units that share entries, and the block's z once it is known. */
+typedef struct units {
+    const double *share;
+    uint32_t n, stride;
+    double budget, floor, n_tokens;
+} units;
+
+/* x_i at z; share 0 times an infinite z is NaN, and gets the floor. */
+static double unit_at(const units *u, uint32_t i, double z) {
+    const double x = u->share[(size_t)i * u->stride] * (u->budget * z);
+    return x > u->floor ? (x < u->n_tokens ? x : u->n_tokens) : u->floor;
+}
+
+static bool fits(const units *u, double z) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < u->n; i++) { sum += (uint64_t)floor(unit_at(u, i, z)); }
+    return sum <= (uint64_t)u->n * (uint64_t)u->budget;
+}
+
+static double solve_z(const units *u) {
+    double smallest = INFINITY;
+    for (uint32_t i = 0; i < u->n; i++) {
+        const double share = u->share[(size_t)i * u->stride];
+        if (share > 0.0 && share < smallest) { smallest = share; }
+    }
+    double lo = 0.0, hi = u->n_tokens / (u->budget * smallest);
+    if (fits(u, hi)) { return hi; }
+    for (int halving = 0; halving < 64; halving++) {
+        const double mid = (lo + hi) / 2.0;
+        if (fits(u, mid)) {
+            lo = mid;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+/* One more entry for the unit with the largest fraction of those that have had none; false: no unit
+ * can take it. */
+static bool give_one(const units *u, double z, uint32_t *c) {
+    uint32_t best = u->n;
+    double best_fraction = -1.0;
+    for (uint32_t i = 0; i < u->n; i++) {
+        const double x = unit_at(u, i, z), fraction = x - floor(x);
+        const bool eligible =
+            u->share[(size_t)i * u->stride] > 0.0 && x < u->n_tokens && (double)c[i] == floor(x);
+        if (eligible && fraction > best_fraction) {
+            best = i;
+            best_fraction = fraction;
+        }
+    }
+    if (best == u->n) { return false; }
+    c[best]++;
+    return true;
+}
+
+int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
+                    uint32_t n_tokens, uint32_t floor_entries, uint32_t *c, uint32_t *least) {
+    const units u = {share, n, stride, budget, floor_entries, n_tokens};
+    assert(floor_entries <= n_tokens);
+    if (floor_entries > budget) {
+        *least = floor_entries;
+        return -1;
+    }
+    const double z = budget < n_tokens ? solve_z(&u) : 0.0;
+    uint64_t left = (uint64_t)n * budget;
+    for (uint32_t i = 0; i < n; i++) {
+        c[i] = budget < n_tokens ? (uint32_t)unit_at(&u, i, z) : n_tokens;
+        left -= c[i];
+    }
+    while (budget < n_tokens && left && give_one(&u, z, c)) { left--; }
+    return 0;
+}
+
+int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
+                          uint32_t n_tokens, uint32_t *c, uint32_t *least) {
+    const bool heads = mode == CKVC_MODE_HEADS;
+    const double *share = heads ? t->share : t->layer_share;
+    assert(share && mode != CKVC_MODE_SHARED);
+    const uint32_t floor_entries =
+        ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, budget, n_tokens);
+    return ckvc_capacities(share + b, heads ? t->n_layers * t->n_heads : t->n_layers, t->n_budgets,
+                           budget, n_tokens, floor_entries, c, least);
+}
+
+void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,
+                      double *s) {
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        s[t] = log(((double)alpha[t] * (double)rho[t]) * weight);
+    }
+}
+
+void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool,
+                       const double *norm, double *s) {
+    const uint32_t side = pool / 2;
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        const uint32_t begin = t > side ? t - side : 0,
+                       end = n_tokens - t > side ? t + side + 1 : n_tokens;
+        double most = attention[begin];
+        for (uint32_t j = begin + 1; j < end; j++) {
+            if (attention[j] > most) { most = attention[j]; }
+        }
+        s[t] = log(norm ? most * norm[t] : most);
+    }
+}

@@ -1,0 +1,297 @@
+/* Budgets for heads and layers: capacities against golden/budgets and their own definition, the
+ * scores by hand, a head's set against a full sort, and what a table with shares must hold. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/rng.h"
+#include "lib/policy/ckvc_policy.h"
+
+enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
+
+static uint32_t whole(const json_t *o, const char *key) {
+    return (uint32_t)json_integer_value(json_object_get(o, key));
+}
+
+/* The numbers of [L][G] lists, of `of`'s lengths where it is lists of lists; how many. */
+static uint32_t flat(const json_t *rows, double *out) {
+    uint32_t n = 0;
+    size_t l, g;
+    json_t *row, *v;
+    json_array_foreach(rows, l, row) {
+        json_array_foreach(row, g, v) {
+            assert_true(n < UNITS_MAX);
+            out[n++] = json_is_array(v) ? (double)json_array_size(v) : json_number_value(v);
+        }
+    }
+    return n;
+}
+
+static void assert_capacities(const double *share, uint32_t n, uint32_t B, uint32_t T, double f,
+                              uint32_t recent, const double *want) {
+    uint32_t c[UNITS_MAX], least = 0;
+    assert_int_equal(
+        ckvc_capacities(share, n, 1, B, T, ckvc_head_floor(f, recent, B, T), c, &least), 0);
+    for (uint32_t i = 0; i < n; i++) { assert_int_equal(c[i], want[i]); }
+}
+
+static void test_golden_capacities(void **state) {
+    (void)state;
+    json_error_t e;
+    json_t *root = json_load_file("tests/golden/budgets/ckvc-tiny-4l.json", 0, &e), *c, *p;
+    double share[UNITS_MAX], want[UNITS_MAX];
+    uint32_t n_refused = 0, n_prompts = 0, capacities[UNITS_MAX], least = 0;
+    size_t i;
+    assert_non_null(root);
+    json_array_foreach(json_object_get(root, "capacities"), i, c) {
+        const uint32_t n = flat(json_object_get(c, "share"), share), B = whole(c, "B"),
+                       T = whole(c, "T"), recent = whole(c, "recent");
+        const double f = json_number_value(json_object_get(c, "f"));
+        if (json_is_null(json_object_get(c, "capacities"))) {
+            const uint32_t floor = ckvc_head_floor(f, recent, B, T);
+            assert_int_equal(ckvc_capacities(share, n, 1, B, T, floor, capacities, &least), -1);
+            assert_int_equal(least, recent + 1);
+            n_refused++;
+        } else {
+            assert_int_equal(flat(json_object_get(c, "capacities"), want), n);
+            assert_capacities(share, n, B, T, f, recent, want);
+        }
+    }
+    assert_int_equal(n_refused, 1);
+    /* Of the prompts: as many positions as the kept sets have, from share = demand / B. */
+    const double f = json_number_value(json_object_get(root, "f"));
+    json_array_foreach(json_object_get(root, "prompts"), i, p) {
+        const char *key;
+        json_t *of_budget;
+        json_object_foreach(json_object_get(p, "kept"), key, of_budget) {
+            const uint32_t B = (uint32_t)atoi(key),
+                           T = (uint32_t)json_array_size(json_object_get(p, "tokens"));
+            const uint32_t n = flat(json_object_get(json_object_get(p, "demand"), key), share);
+            for (uint32_t u = 0; u < n; u++) { share[u] /= (double)B; }
+            assert_int_equal(flat(json_object_get(of_budget, "window_w32_k7_norm"), want), n);
+            assert_capacities(share, n, B, T, f, whole(root, "recent"), want);
+            n_prompts++;
+        }
+    }
+    assert_true(n_prompts > 0);
+    json_decref(root);
+}
+
+/* Whatever the shares: every floor met, nothing above T, the sum N where units with a share can
+ * hold it, never more; a larger share never gets less; other strides and scales give the same. */
+static void test_capacities_hold(void **state) {
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 5, 0, 0);
+    for (int round = 0; round < 3000; round++) {
+        const uint32_t n = 1 + ckvc_rng_below(&rng, UNITS_MAX), T = 1 + ckvc_rng_below(&rng, 300),
+                       B = 1 + ckvc_rng_below(&rng, T + 20), recent = ckvc_rng_below(&rng, 9);
+        const double f = ckvc_rng_below(&rng, 5) / 4.0;
+        double share[UNITS_MAX], spread[2 * UNITS_MAX];
+        uint32_t c[UNITS_MAX], again[UNITS_MAX], least = 0, n_positive = 0;
+        for (uint32_t i = 0; i < n; i++) { /* equal ones and zeros are common */
+            share[i] = ckvc_rng_below(&rng, 8) ? exp2((double)ckvc_rng_below(&rng, 40) / 5 - 4) : 0;
+            spread[2 * i] = 4.0 * share[i];
+            n_positive += share[i] > 0.0;
+        }
+        if (!n_positive) { continue; }
+        const uint32_t m = ckvc_head_floor(f, recent, B, T);
+        const uint64_t N = (uint64_t)n * B;
+        assert_int_equal(m, fmin(fmax(recent + 1, floor(f * B)), T));
+        if (m > B) {
+            assert_int_equal(ckvc_capacities(share, n, 1, B, T, m, c, &least), -1);
+            assert_int_equal(least, m);
+            assert_int_equal(ckvc_capacities(share, n, 1, least, T,
+                                             ckvc_head_floor(f, recent, least, T), c, &least),
+                             0);
+            continue;
+        }
+        assert_int_equal(ckvc_capacities(share, n, 1, B, T, m, c, &least), 0);
+        uint64_t sum = 0, room = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            assert_in_range(c[i], m, T);
+            sum += c[i];
+            room += B < T && share[i] == 0.0 ? m : T;
+            for (uint32_t j = 0; j < n; j++) {
+                if (share[i] > share[j]) { assert_true(c[i] >= c[j]); }
+            }
+        }
+        assert_int_equal(sum, room < N ? room : N);
+        assert_int_equal(ckvc_capacities(spread, n, 2, B, T, m, again, &least), 0);
+        assert_memory_equal(c, again, n * sizeof *c);
+    }
+}
+
+static void test_scores_by_hand(void **state) {
+    (void)state;
+    const float alpha[3] = {2.0f, 0.5f, 0.0f}, rho[3] = {0.75f, 4.0f, 1.0f};
+    const double attention[6] = {0.125, 0.5, 0.25, 0.0, 0.0, 0.0625}, norm[6] = {2, 2, 2, 2, 4, 0};
+    double s[6];
+    ckvc_score_paper(3, alpha, rho, 0.5, s);
+    assert_true(s[0] == log(0.75) && s[1] == log(1.0) && s[2] == -INFINITY);
+    ckvc_score_window(6, attention, 1, NULL, s);
+    assert_true(s[0] == log(0.125) && s[3] == -INFINITY && s[5] == log(0.0625));
+    ckvc_score_window(6, attention, 3, norm, s);
+    assert_true(s[0] == log(1.0) && s[1] == log(1.0) && s[2] == log(1.0) && s[3] == log(0.5) &&
+                s[4] == log(0.25) && s[5] == -INFINITY);
+    ckvc_score_window(6, attention, 7, NULL, s);
+    assert_true(s[0] == log(0.5) && s[4] == log(0.5) && s[5] == log(0.25));
+    ckvc_score_window(1, attention, 7, NULL, s);
+    assert_true(s[0] == log(0.125));
+}
+
+static const double *sorted_scores;
+static uint32_t sorted_begin_recent;
+static double forced_score(uint32_t t) {
+    const double s = sorted_scores[t];
+    return t == 0 || t >= sorted_begin_recent ? INFINITY : isnan(s) ? -INFINITY : s;
+}
+static int by_score(const void *a, const void *b) {
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    const double sx = forced_score(x), sy = forced_score(y);
+    return sx != sy ? (sx < sy ? 1 : -1) : (x < y) - (x > y);
+}
+static int by_position(const void *a, const void *b) {
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void test_head_against_sort(void **state) {
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 6, 0, 0);
+    for (int round = 0; round < 5000; round++) {
+        const uint32_t T = 1 + ckvc_rng_below(&rng, TOKENS_MAX - 1),
+                       recent = ckvc_rng_below(&rng, 12), capacity = ckvc_rng_below(&rng, T + 3);
+        const uint32_t want_n = capacity < T ? capacity : T;
+        double s[TOKENS_MAX];
+        uint32_t order[TOKENS_MAX], kept[TOKENS_MAX], scratch[TOKENS_MAX];
+        for (uint32_t t = 0; t < T; t++) { /* ties, -infinity and NaN are common */
+            const uint32_t draw = ckvc_rng_below(&rng, 9);
+            s[t] = draw == 0 ? NAN : draw == 1 ? -INFINITY : log(draw);
+            order[t] = t;
+        }
+        sorted_scores = s;
+        sorted_begin_recent = recent < T ? T - recent : 0;
+        qsort(order, T, sizeof *order, by_score);
+        qsort(order, want_n, sizeof *order, by_position);
+        assert_int_equal(ckvc_retain_head(T, s, recent, capacity, kept, scratch), want_n);
+        assert_memory_equal(kept, order, want_n * sizeof *kept);
+    }
+}
+
+/* Two layers, two heads, two budgets; the paper's numbers all 1. */
+static ckvc_table *table_with_shares(int with_layers) {
+    ckvc_table *t = ckvc_table_create(2, 2, 1, 1, 2, 1, 1);
+    assert_non_null(t);
+    assert_int_equal(ckvc_table_add_shares(t, with_layers), 0);
+    t->window = 16;
+    t->budgets[0] = 0.25;
+    t->budgets[1] = 64;
+    t->head_grid[0] = t->gate_grid[0] = 1.0;
+    for (int i = 0; i < 8; i++) {
+        t->weight[i] = 1.0f;
+        t->share[i] = i % 2 ? 0.25 * i : 1.0; /* of budget 1: 0.25, 0.75, 1.25, 1.75 */
+    }
+    for (int i = 0; i < 4; i++) { t->tau[i] = 1.0f; }
+    for (int b = 0; b < 2; b++) {
+        t->c_min[b] = (ckvc_c_min){0.25, 8};
+        t->score[b] = (ckvc_score){
+            .kind = CKVC_SCORE_WINDOW, .window = 32, .pool = 7, .norm = 1, .mode = CKVC_MODE_HEADS};
+        if (with_layers) { t->layer_share[b] = t->layer_share[2 + b] = 1.0; }
+    }
+    return t;
+}
+
+static void test_table(void **state) {
+    (void)state;
+    ckvc_table *t = table_with_shares(1), *plain = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
+    uint32_t c[4], least = 0;
+    char message[256] = "";
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
+    assert_int_equal(ckvc_table_capacities(t, 1, CKVC_MODE_HEADS, 64, 100, c, &least), 0);
+    /* x = 16 z, 48 z, 80 z and 100: z ends where the third would get its 88th */
+    assert_true(c[0] == 17 && c[1] == 52 && c[2] == 87 && c[3] == 100);
+    assert_int_equal(ckvc_table_capacities(t, 1, CKVC_MODE_LAYERS, 64, 100, c, &least), 0);
+    assert_true(c[0] == 64 && c[1] == 64);
+    assert_int_equal(ckvc_table_capacities(t, 0, CKVC_MODE_HEADS, 8, 100, c, &least), -1);
+    assert_int_equal(least, 9);
+    assert_int_equal(ckvc_table_score(t, 1).pool, 7);
+    assert_int_equal(ckvc_table_score(plain, 0).mode, CKVC_MODE_SHARED);
+    assert_int_equal(ckvc_table_score(plain, 0).kind, CKVC_SCORE_PAPER);
+
+    ckvc_table *clone = ckvc_table_clone(t);
+    assert_memory_equal(clone->share, t->share, 8 * sizeof *t->share);
+    assert_memory_equal(clone->layer_share, t->layer_share, 4 * sizeof *t->share);
+    assert_memory_equal(clone->c_min, t->c_min, 2 * sizeof *t->c_min);
+    assert_memory_equal(clone->score, t->score, 2 * sizeof *t->score);
+    ckvc_table_free(clone);
+    clone = ckvc_table_clone(plain);
+    assert_null(clone->share);
+    ckvc_table_free(clone);
+    ckvc_table_free(plain);
+    ckvc_table_free(t);
+    assert_string_equal(ckvc_mode_name(CKVC_MODE_HEADS), "heads");
+    assert_string_equal(ckvc_score_name(CKVC_SCORE_WINDOW), "window");
+}
+
+/* Each change is undone after its check. */
+static void test_table_check(void **state) {
+    (void)state;
+    ckvc_table *t = table_with_shares(0);
+    char message[256] = "";
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
+#define BREACH(lvalue, bad, text)                                                                  \
+    do {                                                                                           \
+        __typeof__(lvalue) keep = (lvalue);                                                        \
+        (lvalue) = (bad);                                                                          \
+        assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);                        \
+        assert_memory_equal(message, text, strlen(text));                                          \
+        (lvalue) = keep;                                                                           \
+    } while (0)
+    BREACH(t->share[3], -0.5, "SHARE[3] is -0.5");
+    BREACH(t->share[3], NAN, "SHARE[3] is nan");
+    BREACH(t->share[3], INFINITY, "SHARE[3] is inf");
+    BREACH(t->c_min[1].floor, -0.25, "CMIN[1]");
+    BREACH(t->c_min[1].floor, 1.5, "CMIN[1]");
+    BREACH(t->c_min[1].floor, NAN, "CMIN[1]");
+    BREACH(t->c_min[1].recent, 7.5, "CMIN[1]");
+    BREACH(t->c_min[1].recent, -1, "CMIN[1]");
+    BREACH(t->c_min[1].recent, INFINITY, "CMIN[1]");
+    BREACH(t->c_min[1].recent, 64, "CMIN[1]: c_min is 65, above the 64 tokens");
+    BREACH(t->score[0].kind, CKVC_SCORE_COUNT, "SCORE[0]: score 3");
+    BREACH(t->score[0].kind, CKVC_SCORE_LEARNED, "SCORE[0]: features of version 0");
+    BREACH(t->score[0].features, 9, "SCORE[0]: features of version 9");
+    BREACH(t->score[0].mode, CKVC_MODE_COUNT, "SCORE[0]: mode 3");
+    BREACH(t->score[0].mode, CKVC_MODE_LAYERS, "SCORE[0]: mode layers, but section SHARELAY");
+    BREACH(t->score[0].window, 0, "SCORE[0]: window 0");
+    BREACH(t->score[0].pool, 4, "SCORE[0]: window 32, pool 4");
+    BREACH(t->score[0].norm, 2, "SCORE[0]: window 32, pool 7, norm 2");
+    BREACH(t->score[0].kind, CKVC_SCORE_PAPER, "SCORE[0]: window 32, pool 7, norm 1: the paper's");
+    for (int i = 0; i < 8; i += 2) { t->share[i] = 0.0; }
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);
+    assert_string_equal(message, "SHARE: no share of budget 0 is above 0");
+    ckvc_table_free(t);
+    t = table_with_shares(1);
+    BREACH(t->layer_share[2], -1.0, "SHARELAY[2] is -1");
+    ckvc_table_free(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden_capacities),
+        cmocka_unit_test(test_capacities_hold),
+        cmocka_unit_test(test_scores_by_hand),
+        cmocka_unit_test(test_head_against_sort),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_table_check),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
