@@ -217,6 +217,7 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .setting = o->setting};
     h.setting.budgets = (setting_list){0}; /* a header's own, as the grids */
     memset(h.setting.grid, 0, sizeof h.setting.grid);
+    setting_without(&h.setting, SETTING_DEMAND);
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
     snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run));
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
@@ -226,7 +227,7 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.pass, sizeof h.pass, "%s", kind);
     snprintf(h.behaviour, sizeof h.behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
     if (!table) {
-        setting_for_scan(&h.setting);
+        setting_without(&h.setting, SETTING_LOGGED);
         return h;
     }
     shard_header_borrow(&h, table);

@@ -52,7 +52,7 @@ json_t *plan_json(const plan *p) {
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
-    setting_write(json, SETTING_PLAN, &s, logs ? 0 : SETTING_LOGGED);
+    setting_write(json, SETTING_PLAN, &s, SETTING_DEMAND | (logs ? 0 : SETTING_LOGGED));
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
     if (!logs) { return json; }
     set(json, "side",

@@ -7,6 +7,7 @@
 
 #include "formats/side/side.h"
 #include "lib/base/json.h"
+#include "lib/base/utf8.h"
 
 #define FIELD(option, type, member, names, neutral, least, most, groups, title, ...)               \
     {                                                                                              \
@@ -50,6 +51,12 @@ const setting_field setting_fields[] = {
 #undef X
         LIST("layer-budgets", layer_budgets, 1e9, SETTING_LAYERS | SETTING_LOGGED, "?layer_budgets",
              "?layer_budgets", "?layer_budgets", "?layer_budgets", NULL),
+    FIELD("floor", SETTING_REAL, floor, NULL, 0, 0, 1, SETTING_DEMAND, NULL, "?floor", "?floor",
+          NULL, NULL, NULL),
+    COUNT("recent", recent, 0, 0, 1 << 20, SETTING_DEMAND, NULL, "?recent", "?recent", NULL, NULL,
+          NULL),
+    FIELD("repeat", SETTING_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
+          "?repeat", "?repeat", "?repeat", NULL, NULL),
 };
 const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
 _Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");
@@ -95,6 +102,7 @@ double setting_number(const setting_field *f, const setting *s) {
     switch (f->type) {
     case SETTING_REAL: return *(const double *)(const void *)at(f, s);
     case SETTING_U64: return (double)*(const uint64_t *)(const void *)at(f, s);
+    case SETTING_TEXT: return (double)strlen(at(f, s));
     default: return *(const uint32_t *)(const void *)at(f, s);
     }
 }
@@ -132,8 +140,18 @@ bool setting_set_name(const setting_field *f, char mark, setting *s, const char 
     return false;
 }
 
+bool setting_set_text(const setting_field *f, setting *s, const char *text) {
+    const size_t n = strlen(text);
+    bool fits = f->type == SETTING_TEXT && n < SETTING_TEXT_SIZE && ckvc_utf8_check(text, n) == n;
+    for (const char *p = text; *p; p++) { fits &= (unsigned char)*p >= 0x20 && *p != 0x7f; }
+    if (fits) { snprintf((char *)s + f->offset, SETTING_TEXT_SIZE, "%s", text); }
+    return fits;
+}
+
 const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size) {
-    if (f->type == SETTING_NAME) {
+    if (f->type == SETTING_TEXT) {
+        snprintf(room, size, "%s", at(f, s));
+    } else if (f->type == SETTING_NAME) {
         size_t n;
         const char *name = name_at(f->names, (uint32_t)setting_number(f, s), &n);
         snprintf(room, size, "%.*s", (int)n, name ? name : "");
@@ -167,6 +185,8 @@ bool setting_is_neutral(const setting_field *f, const setting *s) {
 void setting_reset(const setting_field *f, setting *s) {
     if (f->type == SETTING_LIST) {
         *(setting_list *)(void *)((char *)s + f->offset) = (setting_list){0};
+    } else if (f->type == SETTING_TEXT) {
+        memset((char *)s + f->offset, 0, SETTING_TEXT_SIZE);
     } else {
         setting_set_number(f, s, f->neutral);
     }
@@ -180,9 +200,9 @@ setting setting_neutral(void) {
 
 void setting_forget(const setting_field *f, setting *s) { s->unknown |= bit_of(f); }
 
-void setting_for_scan(setting *s) {
+void setting_without(setting *s, unsigned groups) {
     for (EACH_FIELD(f)) {
-        if (f->groups & SETTING_LOGGED) { setting_reset(f, s); }
+        if (f->groups & groups) { setting_reset(f, s); }
     }
 }
 
@@ -211,6 +231,10 @@ bool setting_title(const setting_field *f, const setting *s, char *out, size_t s
 }
 
 void setting_wanted(const setting_field *f, char mark, char *out, size_t size) {
+    if (f->type == SETTING_TEXT) {
+        snprintf(out, size, "one line of text, at most %d bytes", SETTING_TEXT_SIZE - 1);
+        return;
+    }
     const char *what =
         f->type == SETTING_REAL || f->type == SETTING_LIST ? "a number" : "a whole number";
     if (f->type != SETTING_NAME) {
@@ -254,6 +278,7 @@ ckvc_status setting_check_values(const setting *s, setting_place place, const ch
 json_t *setting_json(const setting_field *f, const setting *s) {
     char room[64];
     switch (f->type) {
+    case SETTING_TEXT: return json_string(at(f, s));
     case SETTING_NAME: return json_string(setting_name(f, s, room, sizeof room));
     case SETTING_REAL: return ckvc_json_real(setting_number(f, s));
     case SETTING_LIST: return ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n);
@@ -288,7 +313,9 @@ const setting_field *setting_read(const json_t *o, setting_place place, setting 
         if (!key || f->type == SETTING_LIST) { continue; }
         const json_t *v = json_object_get(o, key);
         const bool fits =
-            f->type == SETTING_NAME
+            f->type == SETTING_TEXT
+                ? json_is_string(v) && setting_set_text(f, s, json_string_value(v))
+            : f->type == SETTING_NAME
                 ? json_is_string(v) && setting_set_name(f, mark, s, json_string_value(v))
                 : (f->type == SETTING_REAL ? json_is_number(v) : json_is_integer(v)) &&
                       setting_set_number(f, s, json_number_value(v));
@@ -310,6 +337,7 @@ static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
 static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
     *i = 0;
     if ((a->unknown | b->unknown) & bit_of(f)) { return 0; }
+    if (f->type == SETTING_TEXT) { return strcmp(at(f, a), at(f, b)); }
     if (f->type != SETTING_LIST) {
         return compare_numbers(setting_number(f, a), setting_number(f, b));
     }
@@ -350,8 +378,11 @@ static void describe(const setting_field *f, const setting *made, const setting 
                      difference *d) {
     snprintf(d->what, sizeof d->what, "%s", f->option);
     if (f->type != SETTING_LIST) {
+        const bool text = f->type == SETTING_TEXT;
         setting_name(f, made, d->made, sizeof d->made);
         setting_name(f, ours, d->ours, sizeof d->ours);
+        if (text && !*d->made) { snprintf(d->made, sizeof d->made, "none"); }
+        if (text && !*d->ours) { snprintf(d->ours, sizeof d->ours, "none"); }
         return;
     }
     const setting_list *a = list_of(f, made), *b = list_of(f, ours);

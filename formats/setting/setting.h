@@ -18,6 +18,8 @@
 #include "lib/base/status.h"
 #include "lib/policy/ckvc_policy.h"
 
+#define SETTING_TEXT_SIZE 256 /* of a text in a setting, NUL included */
+
 typedef struct setting_list {
     const double *v;
     uint32_t n;
@@ -36,6 +38,12 @@ typedef struct setting {
     /* Borrowed, but for layer_budgets of a shard_header. */
     setting_list budgets, grid[CKVC_SIDE_COUNT]; /* axes of a table */
     setting_list layer_budgets;                  /* [L] B of each layer, or none */
+    /* Of a demand pass, elsewhere 0 and "": the share of B that every head takes before the rest
+     * goes by rank, how many last positions all heads keep, and the text before the repeated prompt
+     * ("": no repeat pass, the continuation's attention is what counts). */
+    double floor;
+    uint32_t recent;
+    char repeat[SETTING_TEXT_SIZE];
     uint32_t unknown; /* bit i: row i of the table was not said (META of other programs) */
 } setting;
 
@@ -60,6 +68,7 @@ typedef enum setting_group {
     SETTING_LAYERS = 64,   /* which block a layer's records stand under */
     SETTING_PENALTY = 128, /* the gate's rewards alone */
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
+    SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
 } setting_group;
 
 typedef enum setting_type {
@@ -67,7 +76,8 @@ typedef enum setting_type {
     SETTING_COUNT, /* uint32_t */
     SETTING_REAL,  /* double */
     SETTING_U64,
-    SETTING_LIST /* setting_list */
+    SETTING_LIST, /* setting_list */
+    SETTING_TEXT  /* char [SETTING_TEXT_SIZE]; neutral: "" */
 } setting_type;
 
 typedef struct setting_field {
@@ -97,8 +107,8 @@ setting setting_neutral(void);
 bool setting_is_neutral(const setting_field *f, const setting *s);
 void setting_reset(const setting_field *f, setting *s);  /* to its neutral value */
 void setting_forget(const setting_field *f, setting *s); /* it is unknown from here on */
-/* What is left of a setting where nothing is logged: SETTING_LOGGED fields become neutral. */
-void setting_for_scan(setting *s);
+/* What is left of a setting without these groups: their fields become neutral. */
+void setting_without(setting *s, unsigned groups);
 /* A table's: its own fields, and what META says of the rest; budgets and grids are borrowed,
  * budgets by layer are not read. meta NULL: says nothing. */
 setting setting_of_table(const ckvc_table *t, const json_t *meta);
@@ -108,7 +118,10 @@ setting setting_of_table(const ckvc_table *t, const json_t *meta);
  * name, or a neutral name under the mark '!'. */
 bool setting_set_number(const setting_field *f, setting *s, double v);
 bool setting_set_name(const setting_field *f, char mark, setting *s, const char *name);
-double setting_number(const setting_field *f, const setting *s); /* of names: the enum */
+/* A text into a SETTING_TEXT field; false where it is too long or no text of one line. */
+bool setting_set_text(const setting_field *f, setting *s, const char *text);
+/* Of names: the enum; of texts: their length. */
+double setting_number(const setting_field *f, const setting *s);
 const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size);
 /* What a series of scores is called by it ("W = 64"); false: nothing. */
 bool setting_title(const setting_field *f, const setting *s, char *out, size_t size);

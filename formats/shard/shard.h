@@ -20,8 +20,8 @@ typedef struct shard_header {
     char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
         manifest[CKVC_SHA256_HEX];
     char model_name[SHARD_STRING], family[32];
-    char pass[8];                           /* scan, head, gate, both */
-    char behaviour[16];                     /* balanced, uniform, epsilon-greedy; scan: none */
+    char pass[8];                           /* scan, demand, head, gate, both */
+    char behaviour[16];                     /* balanced, uniform, epsilon-greedy; else: none */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     setting setting;                        /* but for budgets and grids, which stand below */
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins;
@@ -30,7 +30,7 @@ typedef struct shard_header {
     struct shard_side {
         uint32_t n_actions;
         double *actions;     /* the grid, ascending */
-        float *start;        /* the table it starts from, [states]; NULL in scan shards */
+        float *start;        /* the table it starts from, [states]; NULL where nothing is logged */
     } side[CKVC_SIDE_COUNT]; /* by ckvc_side */
 } shard_header;
 
@@ -48,6 +48,9 @@ typedef struct shard {
         uint16_t bin_entropy, bin_ppl;
     } * prompts;
     double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G], scan shards only, else NULL */
+    /* Demand shards only, else NULL: entries that each KV head and each layer takes of the budget
+     * (budgets.md section 3), [n_prompts][nB][L][G] and [n_prompts][nB][L]. */
+    uint32_t *demand, *layer_demand;
     size_t n_baselines;
     struct shard_baseline {
         uint32_t prompt;
@@ -79,6 +82,10 @@ void shard_header_copy(shard_header *dst, const shard_header *src);
 void shard_header_borrow(shard_header *h, const ckvc_table *table);
 /* The whole setting, budgets and grids borrowed from the header. */
 setting shard_setting(const shard_header *h);
+/* What a pass leaves: statistics of prompts; demand of heads; records of a start table's sides. A
+ * header whose pass is none is of the last. */
+typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND } shard_kind;
+shard_kind shard_kind_of(const shard_header *h);
 bool shard_is_scan(const shard_header *h);
 /* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
 bool shard_has_thresholds(const shard_header *h);

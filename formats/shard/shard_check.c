@@ -58,26 +58,30 @@ static ckvc_status check_count(const char *where, const char *name, const char *
 
 static ckvc_status check_counts(const shard_header *h, const char *where,
                                 const shard_attribute *list, size_t n_list, ckvc_err *err) {
+    const shard_kind kind = shard_kind_of(h);
     CKVC_TRY(check_count(where, "n_layers", "", h->n_layers, 1, SHARD_MAX_LAYERS, err));
     CKVC_TRY(check_count(where, "n_heads", "", h->n_heads, 1, SHARD_MAX_HEADS, err));
     CKVC_TRY(check_count(where, "n_kv_heads", "", h->n_kv_heads, 1, h->n_heads, err));
     for (size_t i = 0; i < n_list; i++) {
         const shard_attribute *a = &list[i];
         if (!a->list || a->setting) { continue; }
+        const bool needed =
+            kind == SHARD_LOGGED || (kind == SHARD_DEMAND && strcmp(a->name, "budgets") == 0);
         CKVC_TRY(check_count(where, a->name, a->extra ? " (bins)" : " (its length)",
-                             *shard_attribute_count(h, a), !shard_is_scan(h), a->most, err));
+                             *shard_attribute_count(h, a), needed, a->most, err));
     }
     BAD_IF(h->n_heads % h->n_kv_heads, "attribute n_heads=%u is not a multiple of n_kv_heads=%u",
            h->n_heads, h->n_kv_heads);
     const uint32_t n = h->setting.layer_budgets.n;
-    BAD_IF(n && (shard_is_scan(h) || n != h->n_layers),
+    BAD_IF(n && (kind != SHARD_LOGGED || n != h->n_layers),
            "attribute layer_budgets has %u entries, must have %s", n,
-           shard_is_scan(h) ? "none in a scan" : "one for each of n_layers");
+           kind != SHARD_LOGGED ? "none where nothing is logged" : "one for each of n_layers");
     return CKVC_OK;
 }
 
 ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_err *err) {
-    static const char *const passes[] = {"scan", "head", "gate", "both"};
+    static const char *const passes[] = {"scan", "demand", "head", "gate", "both"};
+    enum { N_PASSES = sizeof passes / sizeof *passes };
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
     for (size_t i = 0; i < n; i++) {
@@ -86,8 +90,9 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
     int pass = 0;
-    while (pass < 4 && strcmp(h->pass, passes[pass]) != 0) { pass++; }
-    BAD_IF(pass == 4, "attribute pass is \"%s\", must be scan, head, gate or both", h->pass);
+    while (pass < N_PASSES && strcmp(h->pass, passes[pass]) != 0) { pass++; }
+    BAD_IF(pass == N_PASSES, "attribute pass is \"%s\", must be scan, demand, head, gate or both",
+           h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
     for (size_t i = 0; i < n; i++) {
@@ -97,7 +102,7 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         CKVC_TRY(check_list(where, a->name, (const double *)(const void *)shard_array(h, a->offset),
                             dims[0], a->extra ? -HUGE_VAL : 0, err));
     }
-    for (size_t i = 0; i < n && !shard_is_scan(h); i++) {
+    for (size_t i = 0; i < n && shard_kind_of(h) == SHARD_LOGGED; i++) {
         if (list[i].start != SHARD_SIDE_NONE) {
             CKVC_TRY(check_start(where, list[i].name, h, (ckvc_side)list[i].start, err));
         }
@@ -132,12 +137,21 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         INDEX("prompt/bin_entropy", p->bin_entropy, bins_entropy);
         INDEX("prompt/bin_perplexity", p->bin_ppl, bins_ppl);
     }
-    for (size_t j = 0; j < shard_n_wide(g, h); j++) {
-        const double *v = (const double *)(const void *)shard_array(s, g->wide[j].offset);
-        const size_t row = shard_wide_row(&g->wide[j], h);
+    for (size_t j = 0; j < g->n_wide; j++) {
+        const shard_wide *w = &g->wide[j];
+        if (!shard_has_wide(w, h)) { continue; }
+        const void *v = shard_array(s, w->offset);
+        const size_t row = shard_wide_row(w, h);
         for (size_t k = 0; v && k < s->n_prompts * row; k++) {
-            BAD_IF(!isfinite(v[k]), "prompt/%s, row %zu, is %g, must be finite", g->wide[j].name,
-                   k / row, v[k]);
+            if (w->type == SHARD_F64) {
+                const double x = ((const double *)v)[k];
+                BAD_IF(!isfinite(x), "prompt/%s, row %zu, is %g, must be finite", w->name, k / row,
+                       x);
+            } else { /* of demand: a head has no more entries than the prompt has tokens */
+                const uint32_t n = ((const uint32_t *)v)[k], most = s->prompts[k / row].n_tokens;
+                BAD_IF(n > most, "prompt/%s, row %zu, is %u, must be at most n_tokens=%u", w->name,
+                       k / row, n, most);
+            }
         }
     }
     return CKVC_OK;
@@ -146,8 +160,8 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
 static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
     const bool both = strcmp(h->pass, "both") == 0;
-    BAD_IF(s->n_records && shard_is_scan(h), "%zu records in a scan shard, must be none",
-           s->n_records);
+    BAD_IF(s->n_records && shard_kind_of(h) != SHARD_LOGGED,
+           "%zu records in a %s shard, must be none", s->n_records, h->pass);
     for (size_t i = 0; i < s->n_records; i++) {
         const struct shard_record *r = &s->records[i];
         INDEX("record/prompt", r->prompt, s->n_prompts);

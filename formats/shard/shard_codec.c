@@ -68,8 +68,9 @@ static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
             move_number(c, row + column->offset, shard_type_size(column->type));
         }
     }
-    for (size_t j = 0; j < shard_n_wide(g, &s->h); j++) {
+    for (size_t j = 0; j < g->n_wide; j++) {
         const shard_wide *w = &g->wide[j];
+        if (!shard_has_wide(w, &s->h)) { continue; }
         const size_t n = shard_wide_row(w, &s->h), size = shard_type_size(w->type);
         char *values = shard_array(s, w->offset) + i * n * size;
         for (size_t v = 0; v < n; v++) { move_number(c, values + v * size, size); }
@@ -83,7 +84,7 @@ void shard_encode(const shard *s, ckvc_buffer *out) {
     }
     ckvc_buffer_u32(out, s->h.n_layers);
     ckvc_buffer_u32(out, s->h.n_kv_heads);
-    ckvc_buffer_u8(out, shard_is_scan(&s->h));
+    ckvc_buffer_u8(out, (uint8_t)shard_kind_of(&s->h));
     for (int k = 0; k < SHARD_GROUPS; k++) {
         for (size_t i = 0; i < shard_rows(s, &shard_groups[k]); i++) {
             move_row(&c, ckvc_unconst(s), &shard_groups[k], i);
@@ -97,8 +98,9 @@ static size_t row_bytes(const shard_group *g, const shard_header *h) {
     for (size_t c = 0; c < g->n_columns; c++) {
         n += g->columns[c].type == SHARD_TEXT ? 1 : shard_type_size(g->columns[c].type);
     }
-    for (size_t j = 0; j < shard_n_wide(g, h); j++) {
-        n += shard_wide_row(&g->wide[j], h) * shard_type_size(g->wide[j].type);
+    for (size_t j = 0; j < g->n_wide; j++) {
+        n += shard_has_wide(&g->wide[j], h) * shard_wide_row(&g->wide[j], h) *
+             shard_type_size(g->wide[j].type);
     }
     return n;
 }
@@ -108,14 +110,15 @@ static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_G
                                  ckvc_err *err) {
     for (int k = 0; k < SHARD_GROUPS; k++) { rows[k] = ckvc_cursor_u32(c); }
     const uint32_t n_layers = ckvc_cursor_u32(c), n_kv_heads = ckvc_cursor_u32(c);
-    const bool is_scan = ckvc_cursor_u8(c), scan = shard_is_scan(&s->h);
+    const uint8_t kind = ckvc_cursor_u8(c), wanted = (uint8_t)shard_kind_of(&s->h);
+    static const char *const kinds[] = {"", " (scan)", " (demand)"};
     CKVC_FAIL_IF(c->failed, err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
                  (size_t)c->size);
-    CKVC_FAIL_IF(n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || is_scan != scan, err,
+    CKVC_FAIL_IF(n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || kind != wanted, err,
                  CKVC_E_DATA,
                  "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s",
-                 n_layers, n_kv_heads, is_scan ? " (scan)" : "", s->h.n_layers, s->h.n_kv_heads,
-                 scan ? " (scan)" : "");
+                 n_layers, n_kv_heads, kind < 3 ? kinds[kind] : " (unknown)", s->h.n_layers,
+                 s->h.n_kv_heads, kinds[wanted]);
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         const size_t least = row_bytes(g, &s->h);

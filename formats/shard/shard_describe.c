@@ -7,6 +7,28 @@ static json_t *edges(const double *v, uint32_t bins) {
     return ckvc_json_reals(v, bins ? bins - 1 : 0);
 }
 
+/* Mean over prompts of entries / B: [L][G][nB]. */
+static json_t *shares(const shard *s) {
+    const shard_header *h = &s->h;
+    const uint32_t L = h->n_layers, G = h->n_kv_heads, nB = h->n_budgets;
+    json_t *layers = json_array();
+    for (uint32_t l = 0; l < L; l++) {
+        json_t *heads = json_array();
+        for (uint32_t g = 0; g < G; g++) {
+            CKVC_AUTO_FREE double *mean = ckvc_calloc(nB, sizeof *mean);
+            for (size_t i = 0; i < s->n_prompts * nB; i++) {
+                const uint32_t b = (uint32_t)(i % nB),
+                               B = ckvc_budget_tokens(h->budgets[b], s->prompts[i / nB].n_tokens);
+                const double entries = s->demand[(i * L + l) * G + g];
+                mean[b] += entries / (B ? B : 1) / (double)s->n_prompts;
+            }
+            json_array_append_new(heads, ckvc_json_reals(mean, nB));
+        }
+        json_array_append_new(layers, heads);
+    }
+    return layers;
+}
+
 json_t *shard_describe(const shard *s) {
     const shard_header *h = &s->h;
     const struct shard_side *head = &h->side[CKVC_SIDE_HEAD], *gate = &h->side[CKVC_SIDE_GATE];
@@ -38,5 +60,6 @@ json_t *shard_describe(const shard *s) {
                   "baselines", (json_int_t)s->n_baselines, "records", (json_int_t)s->n_records,
                   "head_records", (json_int_t)records[CKVC_SIDE_HEAD], "gate_records",
                   (json_int_t)records[CKVC_SIDE_GATE]));
+    if (s->demand) { json_object_set_new(out, "shares", shares(s)); }
     return out;
 }

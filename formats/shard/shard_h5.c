@@ -162,12 +162,12 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
         v.dims[0] = rows;
         CKVC_TRY(write_column(group, c->name, &v, err));
     }
-    for (size_t i = 0; i < shard_n_wide(g, &s->h); i++) {
+    for (size_t i = 0; i < g->n_wide; i++) {
         const shard_wide *w = &g->wide[i];
-        values v = numbers(w->type, w->rank, shard_array(s, w->offset));
-        v.dims[0] = rows;
-        v.dims[1] = s->h.n_layers;
-        v.dims[2] = s->h.n_kv_heads;
+        size_t dims[4] = {rows};
+        if (!shard_has_wide(w, &s->h)) { continue; }
+        values v = numbers(w->type, shard_wide_dims(w, &s->h, dims), shard_array(s, w->offset));
+        for (int d = 0; d < v.rank; d++) { v.dims[d] = dims[d]; }
         CKVC_TRY(write_column(group, w->name, &v, err));
     }
     return CKVC_OK;

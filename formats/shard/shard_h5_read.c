@@ -191,7 +191,7 @@ static ckvc_status read_array(reader *r, const shard_attribute *a) {
     shard_header *h = &r->s->h;
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     size_t want[4] = {0}, n = 1;
-    CKVC_TRY(open_attribute(r, a->name, may_miss(a) || shard_is_scan(h), &from));
+    CKVC_TRY(open_attribute(r, a->name, may_miss(a) || shard_kind_of(h) != SHARD_LOGGED, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (a->list) {
         REFUSE_IF(r, from.rank != 1 || from.dims[0] + a->extra > SHARD_MAX_BINS,
@@ -343,7 +343,7 @@ typedef struct wanted_column {
     const shard_group *g;
     const char *name;
     bool optional;
-    int rank;
+    const shard_wide *wide; /* NULL: a value a row */
 } wanted_column;
 
 /* Opens a column and checks rank and dimensions: dims[0] is taken from the first column that is
@@ -351,7 +351,8 @@ typedef struct wanted_column {
  */
 static ckvc_status open_column(reader *r, const wanted_column *want, size_t *rows, source *from) {
     const shard_group *g = want->g;
-    const int rank = want->rank;
+    size_t row[4] = {0}, values = 1; /* of a row */
+    const int rank = want->wide ? shard_wide_dims(want->wide, &r->s->h, row) : 1;
     bool found;
     snprintf(from->name, sizeof from->name, "%s/%s", g->name, want->name);
     CKVC_TRY(find_member(r, want->group, want->name, from->name, H5O_TYPE_DATASET, &found));
@@ -370,16 +371,16 @@ static ckvc_status open_column(reader *r, const wanted_column *want, size_t *row
               from->rank != rank || H5Sget_simple_extent_type(from->space) != H5S_SIMPLE ||
                   H5Sget_simple_extent_dims(from->space, from->dims, NULL) != rank,
               "%s has %d dimensions, must have %d", from->name, from->rank, rank);
-    assert(rank <= 3);
-    const hsize_t row[3] = {0, r->s->h.n_layers, r->s->h.n_kv_heads};
     for (int i = 1; i < rank; i++) {
-        REFUSE_IF(r, from->dims[i] != row[i], "%s has rows of %llu, must be %llu (%s)", from->name,
-                  (unsigned long long)from->dims[i], (unsigned long long)row[i],
-                  i == 1 ? "n_layers" : "n_kv_heads");
+        const char axis = want->wide->axes[i - 1];
+        values *= row[i];
+        REFUSE_IF(r, from->dims[i] != row[i], "%s has rows of %llu, must be %zu (%s)", from->name,
+                  (unsigned long long)from->dims[i], row[i],
+                  axis == 'B'   ? "budgets"
+                  : axis == 'L' ? "n_layers"
+                                : "n_kv_heads");
     }
-    const size_t most = rank == 1
-                            ? g->max_rows
-                            : SHARD_MAX_LAYER_VALUES / (size_t)(row[1] * (rank == 3 ? row[2] : 1));
+    const size_t most = rank == 1 ? g->max_rows : SHARD_MAX_LAYER_VALUES / values;
     REFUSE_IF(r, from->dims[0] > most, "%s has %llu rows, at most %zu are read", from->name,
               (unsigned long long)from->dims[0], most);
     REFUSE_IF(r, *rows != SIZE_MAX && from->dims[0] != *rows,
@@ -412,7 +413,7 @@ static ckvc_status read_column(reader *r, hid_t group, int k, const shard_column
     const shard_group *g = &shard_groups[k];
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     const bool first = *rows == SIZE_MAX;
-    const wanted_column want = {group, g, c->name, r->foreign && !c->required, 1};
+    const wanted_column want = {group, g, c->name, r->foreign && !c->required, NULL};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (first) {
@@ -435,7 +436,7 @@ static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const
     char *to = shard_array(r->s, w->offset);
     REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
               *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
-    const wanted_column want = {group, g, w->name, r->foreign, w->rank};
+    const wanted_column want = {group, g, w->name, r->foreign && w->kind != SHARD_DEMAND, w};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id >= 0) { return read_numbers(r, &from, *rows * row, w->type, to); }
     if (*rows) { memset(to, 0, *rows * row * shard_type_size(w->type)); }
@@ -454,7 +455,8 @@ static ckvc_status read_group(reader *r, int k) {
     for (size_t i = 0; i < g->n_columns; i++) {
         CKVC_TRY(read_column(r, group, k, &g->columns[i], &rows));
     }
-    for (size_t i = 0; i < shard_n_wide(g, &r->s->h); i++) {
+    for (size_t i = 0; i < g->n_wide; i++) {
+        if (!shard_has_wide(&g->wide[i], &r->s->h)) { continue; }
         CKVC_TRY(read_wide(r, group, g, &g->wide[i], &rows));
     }
     *shard_count(r->s, g) = rows;

@@ -7,7 +7,13 @@
 #include "formats/side/side.h"
 
 /* ---- the header ---- */
-bool shard_is_scan(const shard_header *h) { return strcmp(h->pass, "scan") == 0; }
+shard_kind shard_kind_of(const shard_header *h) {
+    return strcmp(h->pass, "scan") == 0     ? SHARD_SCAN
+           : strcmp(h->pass, "demand") == 0 ? SHARD_DEMAND
+                                            : SHARD_LOGGED;
+}
+
+bool shard_is_scan(const shard_header *h) { return shard_kind_of(h) == SHARD_SCAN; }
 
 bool shard_has_thresholds(const shard_header *h) {
     return h->setting.op != CKVC_OPERATOR_NO_THRESHOLD;
@@ -104,7 +110,8 @@ void shard_reserve(shard *s, int group, size_t rows) {
     want = want < rows ? rows : want;
     void **array = shard_pointer(s, g->rows_offset);
     *array = ckvc_realloc_array(*array, want, g->row_size);
-    for (size_t i = 0; i < shard_n_wide(g, &s->h); i++) {
+    for (size_t i = 0; i < g->n_wide; i++) {
+        if (!shard_has_wide(&g->wide[i], &s->h)) { continue; }
         array = shard_pointer(s, g->wide[i].offset);
         *array = ckvc_realloc_array(*array, want, wide_bytes(&g->wide[i], &s->h));
     }
@@ -139,7 +146,7 @@ size_t shard_add_record(shard *s, const struct shard_record *r) {
 
 void shard_append(shard *dst, const shard *src) {
     assert(dst->h.n_layers == src->h.n_layers && dst->h.n_kv_heads == src->h.n_kv_heads);
-    assert(shard_is_scan(&dst->h) == shard_is_scan(&src->h));
+    assert(shard_kind_of(&dst->h) == shard_kind_of(&src->h));
     const uint32_t shift = (uint32_t)dst->n_prompts;
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];

@@ -30,9 +30,11 @@ static const shard_column prompt_columns[] = {
 };
 #undef P
 static const shard_wide prompt_wide[] = {
-    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), 3},
-    {"own_recent", SHARD_F64, offsetof(shard, own_recent), 3},
-    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), 3},
+    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), SHARD_SCAN, "LG"},
+    {"own_recent", SHARD_F64, offsetof(shard, own_recent), SHARD_SCAN, "LG"},
+    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_SCAN, "LG"},
+    {"demand", SHARD_U32, offsetof(shard, demand), SHARD_DEMAND, "BLG"},
+    {"layer_demand", SHARD_U32, offsetof(shard, layer_demand), SHARD_DEMAND, "BL"},
 };
 #define B(name, type, field)                                                                       \
     { name, type, offsetof(struct shard_baseline, field), true }
@@ -43,11 +45,11 @@ static const shard_column baseline_columns[] = {
 };
 #undef B
 static const shard_wide baseline_wide[] = {
-    {"n_candidates", SHARD_U32, offsetof(shard, n_candidates), 2},
-    {"n_kept", SHARD_U32, offsetof(shard, n_kept), 2},
-    {"n_kept_window", SHARD_U32, offsetof(shard, n_kept_window), 2},
-    {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), 2},
-    {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), 2},
+    {"n_candidates", SHARD_U32, offsetof(shard, n_candidates), SHARD_ANY, "L"},
+    {"n_kept", SHARD_U32, offsetof(shard, n_kept), SHARD_ANY, "L"},
+    {"n_kept_window", SHARD_U32, offsetof(shard, n_kept_window), SHARD_ANY, "L"},
+    {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), SHARD_ANY, "L"},
+    {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), SHARD_ANY, "L"},
 };
 #define R(name, type, field, required)                                                             \
     { name, type, offsetof(struct shard_record, field), required }
@@ -61,22 +63,33 @@ static const shard_column record_columns[] = {
 };
 #undef R
 const shard_group shard_groups[SHARD_GROUPS] = {
-    {"prompt", prompt_columns, COUNT(prompt_columns), prompt_wide, COUNT(prompt_wide), true,
+    {"prompt", prompt_columns, COUNT(prompt_columns), prompt_wide, COUNT(prompt_wide),
      sizeof(struct shard_prompt), offsetof(shard, prompts), offsetof(shard, n_prompts),
      SHARD_MAX_PROMPTS},
     {"baseline", baseline_columns, COUNT(baseline_columns), baseline_wide, COUNT(baseline_wide),
-     false, sizeof(struct shard_baseline), offsetof(shard, baselines), offsetof(shard, n_baselines),
+     sizeof(struct shard_baseline), offsetof(shard, baselines), offsetof(shard, n_baselines),
      SHARD_MAX_BASELINES},
-    {"record", record_columns, COUNT(record_columns), NULL, 0, false, sizeof(struct shard_record),
+    {"record", record_columns, COUNT(record_columns), NULL, 0, sizeof(struct shard_record),
      offsetof(shard, records), offsetof(shard, n_records), SHARD_MAX_RECORDS},
 };
 
-size_t shard_n_wide(const shard_group *g, const shard_header *h) {
-    return g->wide_scan_only && !shard_is_scan(h) ? 0 : g->n_wide;
+bool shard_has_wide(const shard_wide *w, const shard_header *h) {
+    return w->kind == SHARD_ANY || w->kind == (int)shard_kind_of(h);
+}
+
+int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[4]) {
+    int rank = 1;
+    for (const char *axis = w->axes; *axis; axis++) {
+        dims[rank++] = *axis == 'B' ? h->n_budgets : *axis == 'L' ? h->n_layers : h->n_kv_heads;
+    }
+    return rank;
 }
 
 size_t shard_wide_row(const shard_wide *w, const shard_header *h) {
-    return (size_t)h->n_layers * (w->rank == 3 ? h->n_kv_heads : 1);
+    size_t dims[4], n = 1;
+    const int rank = shard_wide_dims(w, h, dims);
+    for (int i = 1; i < rank; i++) { n *= dims[i]; }
+    return n;
 }
 
 void **shard_pointer(void *in, size_t offset) { return (void **)(void *)((char *)in + offset); }
@@ -144,11 +157,9 @@ static const shard_attribute own[] = {
 #undef A
 
 static shard_attribute of_setting(const setting_field *f) {
-    static const shard_type types[] = {[SETTING_NAME] = SHARD_NAME,
-                                       [SETTING_COUNT] = SHARD_U32,
-                                       [SETTING_REAL] = SHARD_F64,
-                                       [SETTING_U64] = SHARD_U64,
-                                       [SETTING_LIST] = SHARD_F64};
+    static const shard_type types[] = {
+        [SETTING_NAME] = SHARD_NAME, [SETTING_COUNT] = SHARD_U32, [SETTING_REAL] = SHARD_F64,
+        [SETTING_U64] = SHARD_U64,   [SETTING_LIST] = SHARD_F64,  [SETTING_TEXT] = SHARD_TEXT};
     char mark;
     const size_t offset = offsetof(shard_header, setting) + f->offset;
     const char *key = setting_key(f, SETTING_SHARD, &mark);
@@ -156,6 +167,7 @@ static shard_attribute of_setting(const setting_field *f) {
                              .type = types[f->type],
                              .offset =
                                  offset + (f->type == SETTING_LIST ? offsetof(setting_list, v) : 0),
+                             .size = f->type == SETTING_TEXT ? SETTING_TEXT_SIZE : 0,
                              .list = f->type == SETTING_LIST,
                              .count_offset = offset + offsetof(setting_list, n),
                              .start = SHARD_SIDE_NONE,

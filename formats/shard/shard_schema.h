@@ -13,7 +13,7 @@
 #define SHARD_MAX_BUDGETS   256u
 #define SHARD_MAX_ACTIONS   256u /* record/action is one byte */
 #define SHARD_MAX_BINS      1024u
-/* Entries of a start table; values of a [rows, L] or [rows, L, G] column. */
+/* Entries of a start table; values of a column with several a row. */
 #define SHARD_MAX_TABLE        ((size_t)1 << 24)
 #define SHARD_MAX_LAYER_VALUES ((size_t)1 << 24)
 
@@ -37,12 +37,15 @@ typedef struct shard_column {
     bool required; /* of foreign shards too */
 } shard_column;
 
-/* A column with L or L*G values a row; all of them optional in foreign shards. */
+/* A column with several values a row, in the shards of one kind of pass or of all; optional in
+ * foreign shards, but for those of demand. */
+enum { SHARD_ANY = -1 };
 typedef struct shard_wide {
     const char *name;
-    shard_type type; /* SHARD_U32 or SHARD_F64 */
-    size_t offset;   /* of its pointer in struct shard */
-    int rank;        /* 2: [rows, L]; 3: [rows, L, G] */
+    shard_type type;  /* SHARD_U32 or SHARD_F64 */
+    size_t offset;    /* of its pointer in struct shard */
+    int kind;         /* shard_kind, or SHARD_ANY */
+    const char *axes; /* of a row, a letter each: B budgets, L layers, G KV heads */
 } shard_wide;
 
 typedef struct shard_group {
@@ -51,7 +54,6 @@ typedef struct shard_group {
     size_t n_columns;
     const shard_wide *wide;
     size_t n_wide;
-    bool wide_scan_only;
     size_t row_size;
     size_t rows_offset, count_offset; /* in struct shard: the array's pointer, its number of rows */
     size_t max_rows;
@@ -60,8 +62,9 @@ typedef struct shard_group {
 enum { SHARD_GROUP_PROMPT, SHARD_GROUP_BASELINE, SHARD_GROUP_RECORD, SHARD_GROUPS };
 extern const shard_group shard_groups[SHARD_GROUPS];
 
-/* Wide columns that the group has in this shard. */
-size_t shard_n_wide(const shard_group *g, const shard_header *h);
+bool shard_has_wide(const shard_wide *w, const shard_header *h);
+/* Extents of a row, dims[1] ...; returns the column's rank. */
+int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[4]);
 size_t shard_wide_row(const shard_wide *w, const shard_header *h); /* values of a row */
 size_t *shard_count(shard *s, const shard_group *g);
 size_t shard_rows(const shard *s, const shard_group *g);

@@ -37,8 +37,8 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     snprintf(h->model_name, sizeof h->model_name, "fixture");
     snprintf(h->family, sizeof h->family, "llama");
     snprintf(h->pass, sizeof h->pass, "%s", pass);
-    bool scan = shard_is_scan(h);
-    snprintf(h->behaviour, sizeof h->behaviour, "%s", scan ? "none" : "balanced");
+    const shard_kind kind = shard_kind_of(h);
+    snprintf(h->behaviour, sizeof h->behaviour, "%s", kind != SHARD_LOGGED ? "none" : "balanced");
     h->n_layers = 2;
     h->n_heads = 4;
     h->n_kv_heads = 2;
@@ -47,10 +47,18 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->setting.keep_window = 1;
     h->setting.beta_bud = 1.0;
     h->setting.seed = 0xfedcba9876543210u;
-    if (scan) { return; }
+    if (kind == SHARD_SCAN) { return; }
     h->n_budgets = 3;
     h->budgets = fixture_reals(
         3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
+    if (kind == SHARD_DEMAND) {
+        h->n_entropy_bins = h->n_ppl_bins = 1;
+        h->setting.floor = 0.2;
+        h->setting.recent = 8;
+        snprintf(h->setting.repeat, sizeof h->setting.repeat,
+                 "Once more, s\xc3\xa9\x27il te pla\xc3\xaet.");
+        return;
+    }
     h->side[CKVC_SIDE_HEAD].n_actions = CKVC_HEAD_ACTIONS;
     h->side[CKVC_SIDE_HEAD].actions = ckvc_alloc(CKVC_HEAD_ACTIONS, sizeof(double));
     for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
@@ -77,7 +85,7 @@ static inline void fixture_header(shard_header *h, const char *pass) {
 static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, number, 0);
-    bool scan = shard_is_scan(&s->h);
+    const shard_kind kind = shard_kind_of(&s->h);
     struct shard_prompt p = {.line = number + 1,
                              .n_tokens = 100 + number,
                              .n_continuation = 16,
@@ -89,18 +97,22 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
     p.r_struct = 3 + ckvc_rng_double(&rng);
     p.r_sem = 10 + ckvc_rng_double(&rng);
     p.loss_full = 2 + ckvc_rng_double(&rng);
-    p.bin_entropy = scan ? 0 : (uint16_t)(number % 3);
-    p.bin_ppl = scan ? 0 : (uint16_t)(number % 2);
+    p.bin_entropy = kind != SHARD_LOGGED ? 0 : (uint16_t)(number % 3);
+    p.bin_ppl = kind != SHARD_LOGGED ? 0 : (uint16_t)(number % 2);
     size_t at;
     at = shard_add_prompt(s, &p);
-    if (scan) {
+    for (size_t i = 0; i < 12 && kind == SHARD_DEMAND; i++) {
+        s->demand[at * 12 + i] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
+        s->layer_demand[at * 6 + i / 2] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
+    }
+    if (kind == SHARD_SCAN) {
         for (size_t i = 0; i < 4; i++) {
             s->rho_sd[at * 4 + i] = ckvc_rng_double(&rng);
             s->own_recent[at * 4 + i] = ckvc_rng_double(&rng);
             s->own_entropy[at * 4 + i] = ckvc_rng_double(&rng);
         }
-        return;
     }
+    if (kind != SHARD_LOGGED) { return; }
     for (uint16_t b = 0; b < 3; b++) {
         struct shard_baseline base = {
             .prompt = (uint32_t)at, .budget = b, .loss = 2 + ckvc_rng_double(&rng)};

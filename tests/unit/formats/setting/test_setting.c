@@ -50,7 +50,10 @@ static setting unusual(void) {
                      .keep_window = 8,
                      .beta_bud = 0.5,
                      .seed = UINT64_C(1) << 60,
-                     .reduction = CKVC_LOSS_SUM};
+                     .reduction = CKVC_LOSS_SUM,
+                     .floor = 0.25,
+                     .recent = 4,
+                     .repeat = "Say it again."};
 }
 
 /* Every place that has a key gives the value back; what is neutral leaves no sparse key. */
@@ -73,6 +76,7 @@ static void test_json(void **state) {
             assert_true((json_object_get(less, key) != NULL) ==
                         !(sparse || f->groups & SETTING_LOGGED));
             assert_true(setting_number(f, &to) == setting_number(f, &from));
+            if (f->type == SETTING_TEXT) { assert_string_equal(to.repeat, from.repeat); }
         }
         json_decref(o);
         json_decref(less);
@@ -149,7 +153,7 @@ static void test_scans_and_titles(void **state) {
     (void)state;
     setting s = unusual();
     char title[64];
-    setting_for_scan(&s);
+    setting_without(&s, SETTING_LOGGED);
     assert_true(s.op == CKVC_OPERATOR_PAPER && s.reduction == CKVC_LOSS_MEAN && s.beta_bud == 1);
     assert_true(s.keep_window == 8 && s.alpha == CKVC_ALPHA_VISIBLE);
     assert_true(setting_title(setting_of_option("keep-window"), &s, title, sizeof title));
@@ -159,14 +163,35 @@ static void test_scans_and_titles(void **state) {
     s.keep_window = 0;
     assert_false(setting_title(setting_of_option("keep-window"), &s, title, sizeof title));
     assert_false(setting_title(setting_of_option("seed"), &s, title, sizeof title));
+    setting_without(&s, SETTING_DEMAND);
+    assert_true(s.floor == 0 && s.recent == 0 && !*s.repeat);
+}
+
+/* One line of UTF-8 that fits; what is refused changes nothing. */
+static void test_texts(void **state) {
+    (void)state;
+    const setting_field *f = setting_of_option("repeat");
+    char most[SETTING_TEXT_SIZE + 1] = "";
+    setting s = setting_neutral(), other = s;
+    assert_true(setting_set_text(f, &s, "Again, s\xc3\xa9nor."));
+    memset(most, 'x', SETTING_TEXT_SIZE);
+    assert_false(setting_set_text(f, &s, most));
+    assert_false(setting_set_text(f, &s, "a\nb"));
+    assert_false(setting_set_text(f, &s, "\xff"));
+    assert_string_equal(s.repeat, "Again, s\xc3\xa9nor.");
+    ckvc_err err = {0};
+    assert_int_equal(setting_match(&s, "a", &other, "b", SETTING_DEMAND, NULL, &err),
+                     CKVC_E_MISMATCH);
+    assert_string_equal(err.text, "a: was made with --repeat Again, s\xc3\xa9nor., b has none");
+    most[SETTING_TEXT_SIZE - 1] = 0;
+    assert_true(setting_set_text(f, &s, most));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_match),
-        cmocka_unit_test(test_scans_and_titles),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_match), cmocka_unit_test(test_scans_and_titles),
+        cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,8 +37,8 @@ static const char *in_folder(const char *name) {
 
 static void test_round_trip(void **state) {
     (void)state;
-    static const char *const passes[] = {"scan", "head", "gate", "both"};
-    for (size_t i = 0; i < 4; i++) {
+    static const char *const passes[] = {"scan", "demand", "head", "gate", "both"};
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
             shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
             ckvc_err err = {0};
@@ -238,8 +238,8 @@ static void test_layout(void **state) {
 
 static void test_encode_decode(void **state) {
     (void)state;
-    static const char *const passes[] = {"scan", "both"};
-    for (size_t k = 0; k < 2; k++) {
+    static const char *const passes[] = {"scan", "demand", "both"};
+    for (size_t k = 0; k < 3; k++) {
         shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
         ckvc_buffer bytes = {0};
         ckvc_err err = {0};
@@ -388,6 +388,9 @@ CHANGE(rec_sum, s->h.setting.reduction = CKVC_LOSS_SUM;
 CHANGE(rec_reward, s->records[1].reward = NAN)
 CHANGE(rec_baseline, s->records[1].baseline = NAN)
 CHANGE(rec_loss, s->records[1].loss = INFINITY)
+CHANGE(long_repeat, memset(s->h.setting.repeat, 'x', SETTING_TEXT_SIZE))
+CHANGE(two_lines, strcpy(s->h.setting.repeat, "a\nb"))
+CHANGE(big_floor, s->h.setting.floor = 1.5)
 CHANGE(wrong_side, strcpy(s->h.pass, "head"))
 
 static void test_refusals(void **state) {
@@ -437,6 +440,9 @@ static void test_refusals(void **state) {
         {rec_reward, "record/rew"},
         {rec_baseline, "record/ba"},
         {rec_loss, "record/loss"},
+        {long_repeat, "repeat"},
+        {two_lines, "repeat"},
+        {big_floor, "floor"},
         {wrong_side, "record/side"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -450,6 +456,52 @@ static void test_refusals(void **state) {
         if (!strstr(err.text, cases[i].word)) {
             fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
         }
+        shard_free(s);
+    }
+}
+
+/* Of a demand shard: no more entries than tokens, a budget that they are of, no records. */
+CHANGE(much_demand, s->demand[2 * 12 + 5] = 103) /* of 102 */
+CHANGE(much_layer, s->layer_demand[0] = 101)
+CHANGE(no_budgets, s->h.n_budgets = 0)
+CHANGE(demand_record, shard_add_record(s, &(struct shard_record){0}))
+
+static void test_demand_refusals(void **state) {
+    (void)state;
+    static const struct {
+        void (*change)(shard *s);
+        const char *word;
+    } cases[] = {{much_demand, "prompt/demand, row 2, is 103, must be at most n_tokens=102"},
+                 {much_layer, "prompt/layer_demand, row 0"},
+                 {no_budgets, "budgets"},
+                 {demand_record, "1 records in a demand shard"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shard *s = fixture_shard("demand", 3, 0);
+        ckvc_err err = {0};
+        uint8_t *image;
+        size_t n;
+        cases[i].change(s);
+        assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
+        if (!strstr(err.text, cases[i].word)) {
+            fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
+        }
+        shard_free(s);
+    }
+}
+
+/* A stranger's demand shard needs its columns: zeros would be shares. */
+static void test_demand_columns(void **state) {
+    (void)state;
+    static const char *const names[] = {"prompt/demand", "prompt/layer_demand"};
+    for (size_t i = 0; i < 2; i++) {
+        shard *s = fixture_shard("demand", 2, 0), *t = NULL;
+        ckvc_err err = {0};
+        assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+        hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+        assert_true(H5Ldelete(file, names[i], H5P_DEFAULT) >= 0);
+        H5Fclose(file);
+        assert_int_equal(shard_h5_read_foreign(in_folder("a.h5"), &t, &err), CKVC_E_DATA);
+        assert_non_null(strstr(err.text, names[i]));
         shard_free(s);
     }
 }
@@ -481,6 +533,16 @@ static void test_describe(void **state) {
     assert_string_equal(json_string_value(json_object_get(d, "pass")), "both");
     json_decref(d);
     shard_free(s);
+    s = fixture_shard("demand", 2, 0);
+    d = shard_describe(s);
+    const json_t *shares = json_object_get(d, "shares");
+    assert_int_equal(json_array_size(shares), 2); /* [L][G][nB] */
+    const json_t *one = json_array_get(json_array_get(json_array_get(shares, 1), 0), 2);
+    const double want = (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2;
+    assert_true(fabs(json_real_value(one) - want) < 1e-12);
+    assert_string_equal(json_string_value(json_object_get(d, "repeat")), s->h.setting.repeat);
+    json_decref(d);
+    shard_free(s);
 }
 
 int main(void) {
@@ -491,7 +553,8 @@ int main(void) {
         cmocka_unit_test(test_header_copy),      cmocka_unit_test(test_optional_header),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
         cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_no_edges),
+        cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_demand_refusals),
+        cmocka_unit_test(test_demand_columns),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
