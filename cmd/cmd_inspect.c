@@ -54,7 +54,12 @@ static ckvc_status look_at_model(const looking *c, const char *path, json_t **ou
     chat_template chat;
     CKVC_TRY(model_files_read(path, &spec, err));
     CKVC_TRY(out ? model_info(spec, c->limits, &o, err) : model_verify(spec, fingerprint, err));
-    CKVC_TRY(inputs_open_tokenizer(path, &tok, err));
+    CKVC_TRY(inputs_open_tokenizer(path, spec->shape.vocab, &tok, err));
+    if (!out && tok && tokenizer_vocab_size(tok) > spec->shape.vocab) {
+        ckvc_warn("%s: the tokenizer's added tokens go up to id %d, the model's embeddings up to "
+                  "%d; a prompt that holds one above is refused",
+                  path, tokenizer_vocab_size(tok) - 1, spec->shape.vocab - 1);
+    }
     if (!out) { return CKVC_OK; }
     const char *family = json_string_value(json_object_get(o, "family"));
     CKVC_TRY(chat_template_choose("auto", family, tok, &chat, err));

@@ -121,10 +121,11 @@ ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *er
     return tokenizer_build(spec, path, out, err);
 }
 
-ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
+ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **out, ckvc_err *err) {
     ckvc_err problem = {0};
     const ckvc_status st = inputs_need_tokenizer(dir, out, &problem);
-    if (st == CKVC_OK || st == CKVC_E_NOINPUT) { return CKVC_OK; /* prompts may be given as ids */ }
+    if (st == CKVC_OK) { return tokenizer_fits(*out, vocab, err); }
+    if (st == CKVC_E_NOINPUT) { return CKVC_OK; /* prompts may be given as ids */ }
     return ckvc_fail(err, st, "%s", problem.text);
 }
 
@@ -132,9 +133,9 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
     USAGE_IF(!o->model, "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     CKVC_TRY(inputs_open_machine(o, e, err));
     CKVC_TRY(inputs_load_model(o->model, e->be, &e->model, err));
-    CKVC_TRY(inputs_open_tokenizer(o->model, &e->tok, err));
-    CKVC_TRY(chat_template_choose(o->chat_template, model_get_shape(e->model)->family, e->tok,
-                                  &e->chat, err));
+    const model_shape *shape = model_get_shape(e->model);
+    CKVC_TRY(inputs_open_tokenizer(o->model, shape->vocab, &e->tok, err));
+    CKVC_TRY(chat_template_choose(o->chat_template, shape->family, e->tok, &e->chat, err));
     return strcmp(o->chat_date, CHAT_DATE) == 0 ? CKVC_OK
                                                 : chat_template_date(&e->chat, o->chat_date, err);
 }

@@ -55,9 +55,11 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e,
 /* A model alone, on a backend. */
 ckvc_status inputs_load_model(const char *path, backend *be, model **out,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* The tokenizer of a model directory; NULL when it has none. */
-ckvc_status inputs_open_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same where there must be one. */
+/* The tokenizer of a model directory, and that it fits the model's vocabulary; NULL when the
+ * directory has none. */
+ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **out,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* The tokenizer alone, where there must be one. */
 ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e,

@@ -18,6 +18,10 @@ void tokenizer_free(tokenizer *t);
 CKVC_AUTO_OF(tokenizer, tokenizer_free)
 /* Largest id + 1: get_vocab_size(with_added_tokens) where ids have no gaps. */
 int32_t tokenizer_vocab_size(const tokenizer *t);
+/* Whether a model with embeddings for ids 0 ... vocab-1 can take what ordinary text becomes: else
+ * CKVC_E_DATA. An added token beyond is no fault (Llama-2's "<pad>" is 32,000 of a vocabulary of
+ * 32,000): only a text that spells it out gives it, and is refused then. */
+ckvc_status tokenizer_fits(const tokenizer *t, int32_t vocab, ckvc_err *err) CKVC_MUST_CHECK;
 /* SHA-256 of what decides ids (pieces, merges, rules), 64 hex digits; borrowed. */
 const char *tokenizer_fingerprint(const tokenizer *t);
 

@@ -234,6 +234,25 @@ ckvc_status tokenizer_build(token_spec *spec, const char *name, tokenizer **out,
     return CKVC_OK;
 }
 
+static ckvc_status rows_for(const tokenizer *t, const char *place, const int32_t *ids, size_t n,
+                            int32_t vocab, ckvc_err *err) {
+    for (size_t i = 0; i < n; i++) {
+        CKVC_FAIL_IF(ids[i] >= vocab, err, CKVC_E_DATA,
+                     "%s: %s: id %d, but the model has embeddings for ids 0 to %d; this is another "
+                     "model's tokenizer: put the model's own in its place",
+                     t->name, place, ids[i], vocab - 1);
+    }
+    return CKVC_OK;
+}
+
+ckvc_status tokenizer_fits(const tokenizer *t, int32_t vocab, ckvc_err *err) {
+    const token_spec *spec = t->spec;
+    const token_piece *last = &spec->pieces[spec->n_pieces - 1]; /* they are sorted by id */
+    CKVC_TRY(rows_for(t, "model.vocab", &last->id, 1, vocab, err));
+    CKVC_TRY(rows_for(t, "post_processor", spec->prefix_ids, spec->n_prefix, vocab, err));
+    return rows_for(t, "post_processor", spec->suffix_ids, spec->n_suffix, vocab, err);
+}
+
 void tokenizer_free(tokenizer *t) {
     if (!t) { return; }
     for (int i = 0; i < MAX_SPLITS; i++) { pcre2_code_free(t->splits[i]); }

@@ -121,6 +121,34 @@ VERBS="bench calibrate compile fit inspect manifest perplexity report scan score
     "$CKVC" verify "$DIR/m" # prompts may be given as tokens
 }
 
+@test "a tokenizer that gives ids without an embedding is refused" {
+    cp -rL "$MODEL" "$DIR/m"
+    chmod -R u+w "$DIR/m"
+    prompts 2 >"$DIR/p.jsonl"
+    edit() { # edit STATEMENT: of t, the tokenizer
+        python3 -c 'import json, sys; t = json.load(open(sys.argv[1])); exec(sys.argv[3]); json.dump(t, open(sys.argv[2], "w"))' \
+            "$MODEL/tokenizer.json" "$DIR/m/tokenizer.json" "$1"
+    }
+    edit 't["model"]["vocab"]["another"] = 4096'
+    for verb in "verify $DIR/m" "inspect $DIR/m" "perplexity --model $DIR/m --manifest $DIR/p.jsonl -q"; do
+        run "$CKVC" $verb
+        [ "$status" -eq 65 ]
+        one_line
+        [[ $output == *"m/tokenizer.json: model.vocab: id 4096, but the model has embeddings for ids 0 to 4095;"* ]]
+    done
+    # as Llama-2's "<pad>": of no harm where no text has it
+    edit 't["added_tokens"].append(dict(t["added_tokens"][1], id=4096, content="<pad>"))'
+    run "$CKVC" verify "$DIR/m"
+    [ "$status" -eq 0 ]
+    [[ $output == *"go up to id 4096, the model's embeddings up to 4095;"*": ok, model"* ]]
+    "$CKVC" perplexity --model "$DIR/m" --manifest "$DIR/p.jsonl" -q
+    echo '{"id":"a","text":"some words and a <pad> in them"}' >"$DIR/pad.jsonl"
+    run "$CKVC" perplexity --model "$DIR/m" --manifest "$DIR/pad.jsonl" -q
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"is 4096, the model's vocabulary has ids 0 to 4095"* ]]
+}
+
 @test "missing inputs exit 66, missing outputs folders 73, missing devices 69" {
     prompts 2 >"$DIR/p.jsonl"
     run "$CKVC" perplexity --model "$DIR/none" --manifest "$DIR/p.jsonl"

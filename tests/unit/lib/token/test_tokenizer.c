@@ -505,6 +505,37 @@ static void decode_refuses_unknown_ids(void **state) {
     tokenizer_free(t);
 }
 
+/* Pieces and what is put around a text need a row each; an added token needs one when it is met. */
+static void fits_a_vocabulary(void **state) {
+    (void)state;
+    static const char added[] =
+        "{\"added_tokens\":[{\"id\":7,\"content\":\"<x>\"}]," BYTE_LEVEL MODEL;
+    static const char around[] =
+        "{\"added_tokens\":[{\"id\":7,\"content\":\"<x>\"}],\"post_processor\":{\"type\":"
+        "\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{"
+        "\"id\":\"<x>\"}}],\"special_tokens\":{\"<x>\":{\"ids\":[7]}}}," BYTE_LEVEL MODEL;
+    static const struct {
+        const char *file;
+        int32_t vocab;
+        const char *wrong; /* NULL: it fits */
+    } cases[] = {{HEAD BYTE_LEVEL MODEL, 4, NULL},
+                 {HEAD BYTE_LEVEL MODEL, 5, NULL},
+                 {HEAD BYTE_LEVEL MODEL, 3, "model.vocab: id 3, but"},
+                 {added, 4, NULL},
+                 {added, 3, "embeddings for ids 0 to 2;"},
+                 {around, 8, NULL},
+                 {around, 7, "post_processor: id 7, but"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
+        ckvc_err err = {0};
+        put("tokenizer.json", cases[i].file);
+        if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        assert_int_equal(tokenizer_fits(t, cases[i].vocab, &err),
+                         cases[i].wrong ? CKVC_E_DATA : CKVC_OK);
+        if (cases[i].wrong) { assert_non_null(strstr(err.text, cases[i].wrong)); }
+    }
+}
+
 static void missing_file(void **state) {
     (void)state;
     tokenizer *t;
@@ -560,6 +591,7 @@ int main(void) {
         cmocka_unit_test(greedy_files),
         cmocka_unit_test(marks_out_of_order),
         cmocka_unit_test(decode_refuses_unknown_ids),
+        cmocka_unit_test(fits_a_vocabulary),
         cmocka_unit_test(missing_file),
         cmocka_unit_test(fingerprint_follows_what_decides_ids),
         cmocka_unit_test(utf8_steps),
