@@ -366,10 +366,11 @@ static ckvc_status collect_words(builder *b) {
             }
         }
     }
-    CKVC_FAIL_IF(
-        b->words.n < RETRIEVAL_MIN_WORDS, b->err, CKVC_E_DATA,
-        "the text has only %zu different words of 4 to 9 letters; retrieval prompts need %d",
-        b->words.n, RETRIEVAL_MIN_WORDS);
+    CKVC_FAIL_IF(b->words.n < RETRIEVAL_MIN_WORDS, b->err, CKVC_E_DATA,
+                 "the text has only %zu different words for keys and values (of 4 to 9 lower-case "
+                 "letters; of scripts without spaces the first two or four of a clause); retrieval "
+                 "prompts need %d: give more text, or no --retrieval",
+                 b->words.n, RETRIEVAL_MIN_WORDS);
     return CKVC_OK;
 }
 

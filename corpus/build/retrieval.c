@@ -47,7 +47,7 @@ static size_t add_ascii_run(vocabulary *v, const char *text, size_t n, size_t st
 }
 
 /* A run of letters of any script: the whole of it, or where spaces do not end words its first
- * letters. None that is written with capitals or digits. */
+ * characters, as a reader counts them (graphemes). None that is written with capitals or digits. */
 static size_t add_run(vocabulary *v, const char *text, size_t n, size_t start) {
     const int32_t first = char_at(text + start, n - start);
     const bool spaceless = char_without_spaces(first);

@@ -12,7 +12,7 @@ enum {
     RETRIEVAL_MAX_FACTS = 32,
     RETRIEVAL_MIN_WORDS = 64,
     RETRIEVAL_MAX_WORDS = 4096,
-    RETRIEVAL_WORD_BYTES = 40 /* nine letters, and a NUL */
+    RETRIEVAL_WORD_BYTES = 40 /* nine characters, and a NUL */
 };
 
 /* Keys and values are made of words of the corpus, so that they are ordinary to the model. */
@@ -22,8 +22,8 @@ typedef struct vocabulary {
     hash_set seen; /* of the words */
 } vocabulary;
 /* Adds the new words of text; stops at RETRIEVAL_MAX_WORDS. Words are 4 to 9 lower-case letters of
- * ASCII; with any_script, of any script that puts spaces between words, and the two letters that a
- * clause begins with (four of Thai, Lao, Myanmar, Khmer) in those that do not. */
+ * ASCII; with any_script, of any script that puts spaces between words, and the two characters that
+ * a clause begins with (four of Thai, Lao, Myanmar, Khmer) in those that do not. */
 void vocabulary_add(vocabulary *v, const char *text, size_t n, bool any_script);
 void vocabulary_fini(vocabulary *v);
 

@@ -202,6 +202,29 @@ static void every_language_builds(void **state) {
     tokenizer_free(tok);
 }
 
+/* Chinese clauses that begin alike: the error does not ask for letters alone. */
+static void too_few_words(void **state) {
+    (void)state;
+    const build_options o = {.prompts = 1,
+                             .min_length = 20,
+                             .max_length = 60,
+                             .continuation = 10,
+                             .retrieval = 1,
+                             .retrieval_source = "facts"};
+    FILE *f = fopen(in_temp_folder("few.txt"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < 60; i++) { fprintf(f, "\u6211\u4EEC%d\uFF0C\u4F46\u662F\u3002", i); }
+    assert_int_equal(fclose(f), 0);
+    CKVC_AUTO(corpus_fini) corpus c = {0};
+    ckvc_err err = {0};
+    built_manifest m;
+    assert_int_equal(corpus_add(&c, "zh", in_temp_folder("few.txt"), &err), CKVC_OK);
+    assert_int_equal(c.n_documents, 1);
+    assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "only 2 different words"));
+    assert_non_null(strstr(err.text, "of scripts without spaces the first two or four"));
+}
+
 /* Keys and values of retrieval prompts. */
 static void words(void **state) {
     (void)state;
@@ -229,7 +252,8 @@ static void words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts), cmocka_unit_test(nearest_cut), cmocka_unit_test(prose),
-        cmocka_unit_test(every_language_builds), cmocka_unit_test(words)};
+        cmocka_unit_test(cuts),          cmocka_unit_test(nearest_cut),
+        cmocka_unit_test(prose),         cmocka_unit_test(every_language_builds),
+        cmocka_unit_test(too_few_words), cmocka_unit_test(words)};
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
