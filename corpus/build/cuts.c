@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "corpus/texts.h"
-#include "lib/base/utf8.h"
 
 enum { REACH = 256, MAX_LINE = 20000 };
 

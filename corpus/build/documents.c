@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fts.h>
-#include <sys/stat.h>
 #define ZLIB_CONST
 #include <zlib.h>
 

@@ -4,7 +4,6 @@
 #include "corpus/build/manifest_build.h"
 
 #include <assert.h>
-#include <stdio.h>
 
 #include "corpus/build/cuts.h"
 #include "corpus/build/retrieval.h"

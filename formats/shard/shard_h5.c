@@ -10,7 +10,6 @@
 #include "formats/shard/shard_check.h"
 #include "formats/shard/shard_schema.h"
 #include "lib/base/bytes.h"
-#include "lib/base/files.h"
 
 #define CHUNK_VALUES 65536u
 

@@ -1,7 +1,6 @@
 /* SentencePiece models: protobuf, read field by field without a library. Sizes are held against the
  * bytes that remain; fields that say how a text is cut or normalised and that we do not follow are
  * refused by name, all others are skipped. */
-#include <stdio.h>
 
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/utf8.h"

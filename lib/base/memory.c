@@ -2,7 +2,6 @@
 #include "lib/base/memory.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>

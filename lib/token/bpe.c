@@ -4,7 +4,6 @@
 
 #include <assert.h>
 
-#include "lib/base/utf8.h"
 #include "lib/token/bpe_internal.h"
 
 enum {

@@ -2,7 +2,6 @@
 #include "lib/token/chat_template.h"
 
 #include "lib/base/buffer.h"
-#include "lib/base/utf8.h"
 #include "lib/token/chars.h"
 
 /* What stands around a turn and its role. Mistral's turns are not alike: mistral() writes them. */
