@@ -19,10 +19,10 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
     CKVC_AUTO(inputs_close) opened_inputs e = {0};
     CKVC_AUTO(backend_destroy_at) backend *bf16 = NULL;
     CKVC_TRY(ckvc_pool_create(ckvc_cpu_count(), &e.pool, err));
-    CKVC_TRY(backend_create("cpu", BE_COMPUTE_F32, e.pool, &e.be, err));
+    CKVC_TRY(backend_create("cpu", CKVC_COMPUTE_F32, e.pool, &e.be, err));
     /* The kernel of either has passed its check by now; without one for bf16 the text says why. */
     ckvc_err no_bf16 = {0};
-    const ckvc_status st = backend_create("cpu", BE_COMPUTE_BF16, e.pool, &bf16, &no_bf16);
+    const ckvc_status st = backend_create("cpu", CKVC_COMPUTE_BF16, e.pool, &bf16, &no_bf16);
     unsigned major, minor, release;
     char pcre2[64] = "", hdf5[32];
     H5get_libversion(&major, &minor, &release);

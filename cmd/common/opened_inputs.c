@@ -98,8 +98,7 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const 
 
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     CKVC_TRY(ckvc_pool_create((int)o->threads, &e->pool, err));
-    const be_compute compute = (be_compute)o->setting.compute;
-    CKVC_TRY(backend_create(o->backend, compute, e->pool, &e->be, err));
+    CKVC_TRY(backend_create(o->backend, o->setting.compute, e->pool, &e->be, err));
     if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }
     if (e->be->warning[0]) { ckvc_warn("%s", e->be->warning); }
     e->be->ops->weight_limit(e->be, o->memory > 0 ? o->memory : ckvc_available_memory() / 4 * 3);

@@ -21,6 +21,7 @@
 
 #include "lib/base/kept_set.h"
 #include "lib/base/memory.h"
+#include "lib/base/names.h"
 #include "lib/base/pool.h"
 #include "lib/base/status.h"
 
@@ -190,17 +191,10 @@ typedef struct backend_ops {
                       int64_t n_rows, int64_t width);
 } backend_ops;
 
-/* How products with weights are computed: in float32, or both operands rounded to bf16 (nearest
- * even) with float32 sums. Attention, norms and the embedding's rows are float32 either way. */
-typedef enum be_compute { BE_COMPUTE_F32, BE_COMPUTE_BF16 } be_compute;
-static inline const char *be_compute_name(be_compute compute) {
-    return compute == BE_COMPUTE_BF16 ? "bf16" : "f32";
-}
-
 struct backend {
     const backend_ops *ops;
     ckvc_pool *pool; /* borrowed; for work beside it too, never while an operation runs */
-    be_compute compute;
+    ckvc_compute compute;
     /* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32
      * get one, in float32. */
     size_t matrix_copy_bytes;
@@ -225,7 +219,7 @@ static inline int64_t be_padded_rows(int64_t n) {
  * parallel work is cut over the pool. Kernels are checked before they are trusted
  * (cpu/cpu_selfcheck.h): one that fails and was not asked for by name gives way to the next, with a
  * warning. */
-ckvc_status backend_create(const char *kind, be_compute compute, ckvc_pool *pool, backend **out,
+ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
 static inline void backend_destroy(backend *be) {
     if (be) { be->ops->destroy(be); }

@@ -5,11 +5,11 @@
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_backend.h"
 
-ckvc_status backend_create(const char *kind, be_compute compute, ckvc_pool *pool, backend **out,
+ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) {
     const bool openblas = strcmp(kind, "openblas") == 0;
     if (openblas || strcmp(kind, "auto") == 0 || strcmp(kind, "cpu") == 0) {
-        const cpu_products products = compute == BE_COMPUTE_BF16 ? CPU_BF16 : CPU_F32;
+        const cpu_products products = compute == CKVC_COMPUTE_BF16 ? CPU_BF16 : CPU_F32;
         return cpu_backend_create(openblas, products, pool, out, err);
     }
     *out = NULL;

@@ -58,7 +58,8 @@ static inline uint32_t ckvc_grid_nearest(const double *grid, uint32_t n, double 
 
 /* Settings of a measurement; their names stand in formats/setting. */
 typedef enum ckvc_alpha_kind { CKVC_ALPHA_PAPER, CKVC_ALPHA_VISIBLE } ckvc_alpha_kind;
-/* Arithmetic of products with weights. */
+/* How products with weights are computed: in float32, or both operands rounded to bf16 (nearest
+ * even) with float32 sums. Attention, norms and the embedding's rows are float32 either way. */
 typedef enum ckvc_compute { CKVC_COMPUTE_F32, CKVC_COMPUTE_BF16 } ckvc_compute;
 /* How the losses of the continuation's tokens become one reward. */
 typedef enum ckvc_loss_reduction { CKVC_LOSS_MEAN, CKVC_LOSS_SUM } ckvc_loss_reduction;

@@ -20,7 +20,7 @@ static inline bench bench_open_kind(const char *kind, int n_threads) {
     bench b = {0};
     ckvc_err err = {0};
     assert_int_equal(ckvc_pool_create(n_threads, &b.pool, &err), CKVC_OK);
-    assert_int_equal(backend_create(kind, BE_COMPUTE_F32, b.pool, &b.be, &err), CKVC_OK);
+    assert_int_equal(backend_create(kind, CKVC_COMPUTE_F32, b.pool, &b.be, &err), CKVC_OK);
     return b;
 }
 

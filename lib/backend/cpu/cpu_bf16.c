@@ -88,7 +88,7 @@ ckvc_status cpu_bf16_create(cpu_backend *c, cpu_products products, ckvc_err *err
     const size_t used = strlen(c->base.kernel);
     snprintf(c->base.kernel + used, sizeof c->base.kernel - used, "+bf16-%s%s",
              b->dnn ? b->dnn->name : "emulated", b->dnn && !b->halves ? "-wide" : "");
-    c->base.compute = BE_COMPUTE_BF16;
+    c->base.compute = CKVC_COMPUTE_BF16;
     c->base.matrix_copy_bytes = b->halves ? sizeof(uint16_t) : sizeof(float);
     return CKVC_OK;
 }

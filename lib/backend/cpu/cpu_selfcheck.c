@@ -103,7 +103,7 @@ static float *values(ckvc_rng *rng, size_t n) {
 
 static float *seen(const backend *be, const float *v, size_t n) {
     float *copy = ckvc_copy(v, n, sizeof *v);
-    if (be->compute == BE_COMPUTE_BF16) { kernel_round_bf16(v, copy, (int64_t)n); }
+    if (be->compute == CKVC_COMPUTE_BF16) { kernel_round_bf16(v, copy, (int64_t)n); }
     return copy;
 }
 
@@ -213,7 +213,7 @@ ckvc_status cpu_selfcheck(backend *be, ckvc_err *err) {
     CKVC_TRY(ckvc_pool_create(1, &one, err));
     CKVC_TRY(scene_open(&s, err));
     /* attention is not computed in bf16, and the kernels for float32 have been here before */
-    for (int i = 0; i < (be->compute == BE_COMPUTE_BF16 ? N_TRIALS - 1 : N_TRIALS); i++) {
+    for (int i = 0; i < (be->compute == CKVC_COMPUTE_BF16 ? N_TRIALS - 1 : N_TRIALS); i++) {
         CKVC_TRY(check(&s, &trials[i], one, err));
     }
     return CKVC_OK;

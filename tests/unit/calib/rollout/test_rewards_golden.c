@@ -139,7 +139,7 @@ static void run_golden(const char *golden, const char *dir) {
     uint32_t T = (uint32_t)number(root, "T"), C = (uint32_t)number(root, "C"),
              W = (uint32_t)number(root, "W");
     assert_int_equal(ckvc_pool_create(2, &pool, &err), CKVC_OK);
-    assert_int_equal(backend_create("cpu", BE_COMPUTE_F32, pool, &be, &err), CKVC_OK);
+    assert_int_equal(backend_create("cpu", CKVC_COMPUTE_F32, pool, &be, &err), CKVC_OK);
     model_spec *spec;
     if (model_files_read(dir, &spec, &err) != CKVC_OK ||
         model_open(spec, be, &m, &err) != CKVC_OK) {

@@ -263,7 +263,7 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
     if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
-    assert_int_equal(b.be->compute, BE_COMPUTE_BF16);
+    assert_int_equal(b.be->compute, CKVC_COMPUTE_BF16);
     o->copies = model_converted_bytes(m);
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
@@ -349,7 +349,7 @@ static void stated(void **state) {
     (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
-    assert_int_equal(b.be->compute, BE_COMPUTE_F32);
+    assert_int_equal(b.be->compute, CKVC_COMPUTE_F32);
     assert_string_equal(b.be->compute_warning, "");
     assert_null(strstr(b.be->kernel, "bf16"));
     assert_int_equal(b.be->matrix_copy_bytes, 0);
