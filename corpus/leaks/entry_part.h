@@ -4,7 +4,7 @@
 #include "formats/lines/manifest.h"
 
 typedef struct entry_part { /* borrowed from the entry */
-    bool is_ids, is_text;   /* neither: there is no continuation */
+    bool is_ids;
     const char *text;
     size_t size;
     const int32_t *ids;
@@ -13,13 +13,11 @@ typedef struct entry_part { /* borrowed from the entry */
 
 static inline entry_part entry_part_of(const manifest_entry *e, bool continuation) {
     return continuation ? (entry_part){.is_ids = e->has_continuation_tokens,
-                                       .is_text = e->has_continuation,
                                        .text = e->continuation,
                                        .size = e->continuation_size,
                                        .ids = e->continuation_tokens,
                                        .n_ids = e->n_continuation_tokens}
                         : (entry_part){.is_ids = e->has_tokens,
-                                       .is_text = !e->has_tokens,
                                        .text = e->text,
                                        .size = e->text_size,
                                        .ids = e->tokens,

@@ -60,4 +60,3 @@ void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v) { ckvc_buffer_append(b, &v, 1); }
 APPEND(uint16_t, u16)
 APPEND(uint32_t, u32)
 APPEND(uint64_t, u64)
-APPEND(double, f64)

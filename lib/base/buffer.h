@@ -26,4 +26,3 @@ void ckvc_buffer_u8(ckvc_buffer *b, uint8_t v);
 void ckvc_buffer_u16(ckvc_buffer *b, uint16_t v); /* little-endian, like all below */
 void ckvc_buffer_u32(ckvc_buffer *b, uint32_t v);
 void ckvc_buffer_u64(ckvc_buffer *b, uint64_t v);
-void ckvc_buffer_f64(ckvc_buffer *b, double v);

@@ -27,8 +27,7 @@ void ckvc_json_append(ckvc_buffer *b, const json_t *value);
 void ckvc_json_append_as_given(ckvc_buffer *b, const json_t *value);
 /* A JSON real, or null where v is not finite. New reference. */
 json_t *ckvc_json_real(double v);
-/* An array of n reals / floats (shortest text that reads back to the same bits is the writer's
- * business). New reference. */
+/* An array of n reals / whole numbers. New reference. */
 json_t *ckvc_json_reals(const double *v, size_t n);
 json_t *ckvc_json_u32s(const uint32_t *v, size_t n);
 /* Sets numbers, null where one is not finite; a whole one is printed as such. Returns o:

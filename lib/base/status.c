@@ -6,22 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
-ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_list args) {
+ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     if (!err || err->status != CKVC_OK) { return status; }
     err->status = status;
+    va_list args;
+    va_start(args, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, args);
+    va_end(args);
     /* One line, whatever a foreign name in it holds. */
     for (char *p = err->text; *p; p++) {
         if ((unsigned char)*p < 0x20 || *p == 0x7f) { *p = ' '; }
     }
-    return status;
-}
-
-ckvc_status(ckvc_fail)(ckvc_err *err, ckvc_status status, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    ckvc_vfail(err, status, fmt, args);
-    va_end(args);
     return status;
 }
 

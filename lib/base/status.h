@@ -45,7 +45,6 @@ typedef struct ckvc_err {
  * `return ckvc_fail(err, CKVC_E_DATA, "%s: ...", path);` reads as one step. Line breaks in the
  * result become spaces. */
 ckvc_status ckvc_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
-ckvc_status ckvc_vfail(ckvc_err *err, ckvc_status status, const char *fmt, va_list args);
 
 /* The same for a failed system call: appends ": " and strerror(errno). */
 ckvc_status ckvc_fail_errno(ckvc_err *err, ckvc_status status, const char *fmt, ...)

@@ -57,7 +57,7 @@ static void test_buffer(void **state) {
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "%d-%s", 7, "x");
     ckvc_buffer_u32(&b, 0x11223344);
-    ckvc_buffer_f64(&b, 1.0);
+    ckvc_buffer_u64(&b, 0x3ff0000000000000);
     assert_memory_equal(b.data, "7-x\x44\x33\x22\x11\0\0\0\0\0\0\xf0\x3f", 15);
     assert_int_equal(b.size, 15);
     assert_int_equal(b.data[b.size], 0);
