@@ -1,5 +1,4 @@
 /* ckvc inspect and ckvc verify: what a table, shard, run, model or manifest is; check it whole. */
-#include <assert.h>
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
@@ -172,8 +171,8 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     const artifact *kind = NULL;
     json_t *what = NULL;
     c->limits.max_window = 64;
-    CKVC_TRY(artifact_of(path, &kind, err));
-    assert(kind);
+    const ckvc_status st = artifact_of(path, &kind, err);
+    if (!kind) { return st; }
     USAGE_IF(c->cells && kind != &table,
              "%s: --cells prints the sections of a table, and this is a %s", path, kind->name);
     CKVC_TRY(kind->look_at(c, path, &what, err));

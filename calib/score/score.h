@@ -6,8 +6,9 @@
  *
  *   identity  every weight 1.0, every threshold 0.9
  *   matched   identity under the one threshold that keeps as many tokens as a table does, on
- * average over those of these prompts that are held out (over all, when none is): the control for
- * "more tokens kept" (method.md section 2, confound). One per table and budget.
+ *             average over those of these prompts that are held out (over all, when none is): the
+ *             control for "more tokens kept" (method.md section 2, confound). One per table and
+ *             budget.
  *
  * Controls of a table and references: score_policies.h. A reference keeps min(B, T) positions in
  * every layer; one that is given a table keeps in each layer of each prompt as many as that table

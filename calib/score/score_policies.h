@@ -3,11 +3,12 @@
  *
  * Controls are tables derived from a table and go through the same retention operator:
  *
- *   no-utility, no-threshold, mean-pool   the table's entries under another operator
- * (ckvc_policy.h) mean-gate                             per layer and block one threshold, the mean
- * over all risk cells, snapped to the grid head-only                             the table's
- * weights, the start table's threshold gate-only                             the start table's
- * weight, the table's thresholds
+ *   no-utility, no-threshold, mean-pool
+ *                  the table's entries under another operator (ckvc_policy.h)
+ *   mean-gate      per layer and block one threshold, the mean over all risk cells, snapped to the
+ *                  grid
+ *   head-only      the table's weights, the start table's threshold
+ *   gate-only      the start table's weight, the table's thresholds
  *
  * References rank positions and keep the first of the ranking, as many as they are told; all but
  * top-k have one ranking for all layers:
@@ -19,9 +20,9 @@
  *                  (method.md section 2, confound)
  *   window         the window attention alpha alone, without value norms
  *   window-pooled  SnapKV's selection on alpha, which is averaged over layers and heads before it
- * is pooled: the last W positions first; then positions before the window by the largest alpha
- * within 3 positions to either side (max pooling, kernel 7, stride 1), the window left out of the
- * pooling
+ *                  is pooled: the last W positions first; then positions before the window by the
+ *                  largest alpha within 3 positions to either side (max pooling, kernel 7,
+ *                  stride 1), the window left out of the pooling
  *
  * Equal ranks: the later position first, as everywhere.
  */

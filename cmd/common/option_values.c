@@ -395,24 +395,25 @@ ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known, ckvc_err 
 
 /* ---- flags ---- */
 
-static ckvc_status find_flag(opt_values *v, const char *word, size_t n, opt_value **out,
-                             ckvc_err *err) {
+/* NULL: there is none, and err says so. */
+static opt_value *find_flag(opt_values *v, const char *word, size_t n, ckvc_err *err) {
     if (word[1] != '-') {
         for (size_t i = 0; i < v->n; i++) {
-            *out = &v->items[i];
-            if ((*out)->o->letter && (*out)->o->letter == word[1]) { return CKVC_OK; }
+            if (v->items[i].o->letter == word[1]) { return &v->items[i]; }
         }
-        return ckvc_fail(err, CKVC_E_USAGE, "unknown option %s; see --help", word);
+        ckvc_fail(err, CKVC_E_USAGE, "unknown option %s; see --help", word);
+        return NULL;
     }
-    *out = find(v, word + 2, n);
-    if (*out) { return CKVC_OK; }
+    opt_value *at = find(v, word + 2, n);
+    if (at) { return at; }
     CKVC_AUTO_FREE char *name = ckvc_format("%.*s", (int)n, word + 2);
     nearest near = {.word = name};
     for (size_t i = 0; i < v->n; i++) {
         if (v->items[i].o->type != OPT_IS_TITLE) { nearest_try(&near, v->items[i].o->name); }
     }
     CKVC_AUTO_FREE char *hint = nearest_hint(&near, ", did you mean --", "?");
-    return ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s; see --help", name, hint);
+    ckvc_fail(err, CKVC_E_USAGE, "unknown option --%s%s; see --help", name, hint);
+    return NULL;
 }
 
 ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,
@@ -437,9 +438,8 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
             i += value ? 0 : 1;
             continue;
         }
-        opt_value *at = NULL;
-        CKVC_TRY(find_flag(v, word, n, &at, err));
-        assert(at);
+        opt_value *at = find_flag(v, word, n, err);
+        if (!at) { return err->status; }
         if (!value && at->o->type == OPT_IS_FLAG) { value = "true"; }
         USAGE_IF(!value && i + 1 >= argc, "--%s needs a value (%s)", at->o->name,
                  opt_metavar(at->o));
