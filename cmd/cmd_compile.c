@@ -2,6 +2,7 @@
 #include "calib/compile/compile.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
+#include "cmd/common/leak_guard.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/run_text.h"
 #include "cmd/verbs.h"

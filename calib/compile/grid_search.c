@@ -1,7 +1,6 @@
 /* Grid search over whole tables: see grid_search.h. */
 #include "calib/compile/grid_search.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "calib/actions/start_table.h"
@@ -11,6 +10,7 @@
 #include "formats/side/side.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
+#include "lib/base/text_lines.h"
 
 typedef struct search {
     const grid_pass *g;
@@ -173,11 +173,8 @@ static ckvc_status add_file(search *s, const char *file, ckvc_err *err) {
     CKVC_AUTO_FREE char *bytes = NULL;
     size_t n;
     CKVC_TRY(run_read_file(s->g->run, file, &bytes, &n, err));
-    for (size_t at = 0; at < n;) {
-        const char *end = memchr(bytes + at, '\n', n - at);
-        const size_t length = end ? (size_t)(end - (bytes + at)) : n - at;
-        CKVC_TRY(add_line(s, file, bytes + at, length, err));
-        at += length + 1;
+    for (ckvc_lines at = ckvc_lines_of(bytes, n); ckvc_next_line(&at);) {
+        CKVC_TRY(add_line(s, file, at.text, at.n, err));
     }
     return CKVC_OK;
 }

@@ -4,7 +4,6 @@
 
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
-#include "lib/base/json.h"
 
 /* SHA-256 over ids and token hashes in order: texts that a manifest names as files are part of the
  * plan, too. */

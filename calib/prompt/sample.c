@@ -1,7 +1,6 @@
 /* Scanned prompts, risk cells, stratified sampling: see sample.h. */
 #include "calib/prompt/sample.h"
 
-#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 
 /* ---- the draw ---- */

@@ -7,7 +7,6 @@
  */
 #pragma once
 
-#include "calib/actions/epsilon_greedy.h"
 #include "calib/actions/variants.h"
 #include "calib/prompt/prompts.h"
 #include "calib/rollout/memory_plan.h"

@@ -9,7 +9,6 @@
 #include "calib/actions/start_table.h"
 #include "calib/score/score_measures.h"
 #include "cql/solve/reward.h"
-#include "formats/lines/scores.h"
 #include "formats/shard/vectors_h5.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"

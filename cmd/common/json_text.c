@@ -2,7 +2,6 @@
 #include "cmd/common/json_text.h"
 
 #include <ctype.h>
-#include <math.h>
 #include <string.h>
 
 #include "lib/base/json.h"

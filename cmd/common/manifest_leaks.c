@@ -2,7 +2,6 @@
 #include "cmd/common/manifest_leaks.h"
 
 #include "calib/prompt/prompts.h"
-#include "cmd/common/json_text.h"
 #include "corpus/leaks/manifest_clean.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"

@@ -1,6 +1,7 @@
 /* Opening what most verbs need: see opened_inputs.h. */
 #include "cmd/common/opened_inputs.h"
 
+#include "calib/rollout/memory_plan.h"
 #include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"
 
@@ -101,7 +102,7 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_
     CKVC_TRY(backend_create(o->backend, o->setting.compute, e->pool, &e->be, err));
     if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }
     if (e->be->warning[0]) { ckvc_warn("%s", e->be->warning); }
-    e->be->ops->weight_limit(e->be, o->memory > 0 ? o->memory : ckvc_available_memory() / 4 * 3);
+    e->be->ops->weight_limit(e->be, o->memory > 0 ? o->memory : memory_plan_default());
     return CKVC_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "calib/prompt/sample.h"
 #include "calib/actions/start_table.h"
+#include "cmd/common/leak_guard.h"
 #include "cmd/common/run_text.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/json.h"

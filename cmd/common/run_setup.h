@@ -6,7 +6,6 @@
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
 #include "cmd/common/opened_inputs.h"
-#include "cmd/common/leak_guard.h"
 #include "formats/run/coverage.h"
 #include "formats/table/table_file.h"
 

@@ -127,9 +127,7 @@ static ckvc_status read_file_text(line_reader *r, const json_t *object, manifest
          path);
     e->has_file = true;
     e->text_size = (size_t)bytes;
-    e->text = ckvc_alloc(e->text_size + 1, 1);
-    memcpy(e->text, text, e->text_size);
-    e->text[bytes] = '\0';
+    e->text = ckvc_text_copy(text, e->text_size);
     return CKVC_OK;
 }
 

@@ -1,8 +1,6 @@
 /* See scores.h; what the keys mean is in scores.md. */
 #include "formats/lines/scores.h"
 
-#include <stdio.h>
-
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"

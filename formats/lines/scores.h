@@ -7,7 +7,6 @@
 #include "formats/setting/setting.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
-#include "lib/base/names.h"
 #include "lib/base/status.h"
 
 /* Per-layer numbers of --attention-error, and quantiles (5, 25, 50, 75, 95, 99, 100%) of
