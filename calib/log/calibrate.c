@@ -39,6 +39,12 @@ worker_options calibrate_worker(const calibrate_options *o) {
                             .memory = o->memory};
 }
 
+const char *calibrate_sides(const calibrate_options *o) {
+    return o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE]
+               ? "both"
+               : ckvc_side_name(o->sides[CKVC_SIDE_HEAD] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
+}
+
 bool calibrate_must_stop(const calibrate_options *o, double start_s) {
     return ckvc_stop_requested() ||
            (o->limit_time_s > 0 && ckvc_now_s() - start_s > o->limit_time_s);
@@ -365,10 +371,7 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            ckvc_err *err) {
     CKVC_AUTO(pass_close)
     pass s = {.run = run, .name = name, .in = in, .o = o, .table = table, .counts = counts};
-    const char *kind = o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE] ? "both"
-                       : o->sides[CKVC_SIDE_HEAD]                           ? "head"
-                                                                            : "gate";
-    return run_pass_over(&s, kind, err);
+    return run_pass_over(&s, calibrate_sides(o), err);
 }
 
 /* ---- what the gate can do ---- */

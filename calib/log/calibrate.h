@@ -46,6 +46,8 @@ typedef struct pass_counts {
 
 /* The worker of a pass with these options. */
 worker_options calibrate_worker(const calibrate_options *o);
+/* The sides that are logged, as --side names them. */
+const char *calibrate_sides(const calibrate_options *o);
 /* Has a run that began at start_s to stop now: on request, or by limit_time_s? */
 bool calibrate_must_stop(const calibrate_options *o, double start_s);
 

@@ -54,10 +54,7 @@ json_t *plan_json(const plan *p) {
     setting_write(json, SETTING_PLAN, &s, SETTING_DEMAND | (logs ? 0 : SETTING_LOGGED));
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
     if (!logs) { return json; }
-    set(json, "side",
-        json_string(o->sides[0] && o->sides[1]
-                        ? "both"
-                        : ckvc_side_name(o->sides[0] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE)));
+    set(json, "side", json_string(calibrate_sides(o)));
     set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
     set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
     set(json, "edges_from", json_string(p->edges_from));
