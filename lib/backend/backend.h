@@ -100,6 +100,7 @@ typedef struct be_row_error {
 /* The largest calls to come. */
 typedef struct be_extent {
     int64_t n_prompt, n_rows, n_lanes; /* prompt rows; rows of a continuation; lanes */
+    int64_t n_targets;                 /* rows of a continuation for attention_targets; 0: none */
     int64_t vocab;
 } be_extent;
 
@@ -167,6 +168,17 @@ typedef struct backend_ops {
      * of A[h][j][t], double, host [G][n]. Never materialises more than a tile of rows x keys. */
     ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, const be_window *w,
                                const be_buf *q, const be_cache *cache, double *mass, ckvc_err *err);
+    /* The window's rows themselves: rows[h][i][t] = A[h][n - window + i][t], 0 for the t that the
+     * row does not see, host [H][window][n]. */
+    ckvc_status (*window_rows)(backend *be, const be_attention_shape *s, const be_window *w,
+                               const be_buf *q, const be_cache *cache, float *rows, ckvc_err *err);
+    /* What continuation rows first_row ... n_rows-1 of lane 0, which sees the whole prompt cache,
+     * attend to: out[g][t] = the sum, or the largest, over these rows and the query heads of group
+     * g of A[h][r][t] for prompt positions t, double, host [G][n_prompt]. A row's softmax is over
+     * all keys that it sees, its own among them. Never holds more than a tile of rows x keys. */
+    ckvc_status (*attention_targets)(backend *be, const be_attention_shape *s,
+                                     const be_continuation *c, int64_t first_row, bool largest,
+                                     double *out, ckvc_err *err);
     /* Rows r = 0 ... n_rows-1 of query head h -> out [H][n_rows], host. A measurement: it takes
      * scratch of its own on first use. */
     ckvc_status (*attention_error)(backend *be, const be_attention_shape *s,

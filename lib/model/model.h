@@ -36,6 +36,8 @@ typedef struct session_limits {
     int64_t max_continuation; /* C; 0: prefill only */
     int64_t max_window;       /* W */
     int64_t max_lanes;        /* rollouts side by side in session_rollouts; 0: as 1 */
+    int64_t max_targets;      /* tokens of session_targets; 0: it is not called */
+    int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
 } session_limits;
 ckvc_status session_create(model *m, session_limits limits, session **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
@@ -66,6 +68,28 @@ typedef struct prefill_stats {
     double r_sem;    /* perplexity of the window's tokens */
 } prefill_stats;
 
+/* What a prefill shows of one KV head of one layer: H/G query heads on the keys and values of T
+ * positions. The arrays are the session's, until the watcher returns. */
+typedef struct prefill_head {
+    int32_t layer, head, group;         /* head: which of the G; group: H/G */
+    int64_t n_tokens, head_dim, n_rows; /* T, D, rows shown */
+    const float *attention;             /* [group][n_rows][T]: the prompt's last n_rows rows, */
+                                        /* softmax over what a row sees, 0 elsewhere */
+    const float *keys, *values;         /* [T][D], as cached: keys after the rotation */
+    const double *value_norms;          /* [T], Euclidean */
+    const float *queries;               /* [group][T][D] after the rotation, or NULL */
+    const double *column_sum;           /* [T] of all T rows' attention and the group, or NULL */
+} prefill_head;
+
+typedef struct prefill_watcher {
+    int64_t n_rows; /* 1 ... max_watched; of a shorter prompt all T rows are shown */
+    /* What costs more than the window: the last layer goes through all rows for either. */
+    bool queries, column_sum;
+    /* From the thread that drives the session, heads of a layer in order, layers in order. */
+    void (*see)(void *ctx, const prefill_head *head);
+    void *ctx;
+} prefill_watcher;
+
 typedef struct prefill_input {
     const int32_t *tokens; /* [n] */
     int64_t n;             /* T */
@@ -75,6 +99,7 @@ typedef struct prefill_input {
     int64_t n_total;
     int64_t window; /* W; T >= W + 1, else CKVC_E_DATA */
     ckvc_alpha_kind alpha_kind;
+    const prefill_watcher *watcher; /* or NULL; statistics are the same bits with one */
 } prefill_input;
 /* Prefills the tokens and fills stats. After it the session holds the prompt's KV cache. The pass
  * is LlamaModel.forward with use_cache on positions 0 ... T-1 (modeling_*.py), keys cached after
@@ -109,6 +134,26 @@ typedef struct rollout_lane {
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Tokens that are fed after the prefilled prompt on its full cache, at positions T ...: n <=
+ * max_targets. */
+typedef struct target_input {
+    const int32_t *tokens; /* [n] */
+    int64_t n;
+    int64_t first_row; /* rows of earlier tokens are fed and not counted */
+    bool largest;      /* the largest over the rows and the group in place of the mean */
+} target_input;
+/* What later rows attend to (design of the demand pass): out [L][G][T] = mean over the rows of
+ * tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
+ * row's softmax is over all keys that it sees, the fed tokens' among them; 0 where a sliding window
+ * hides t. The session is as before it: losses and targets may follow in any order. */
+ckvc_status session_targets(session *s, const target_input *in, double *out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* ||v|| [L][G][T] of the prefilled prompt. */
+ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* [D/2]: the key of position t is rotated by the angles t * frequency (pairs i and i + D/2), until
+ * the next prefill. */
+const double *session_key_frequencies(const session *s);
 
 /* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
  * continuation queries under the full cache. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 
 #include "lib/model/forward.h"
+#include "lib/model/head_watch.h"
 #include "lib/model/window_stats.h"
 
 struct session {
@@ -17,6 +18,7 @@ struct session {
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
     window_stats stats;
+    head_watch watch;
     double *nll;      /* [max_window] */
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
@@ -33,7 +35,8 @@ static int64_t max_lanes(session_limits l) { return l.max_lanes > 1 ? l.max_lane
 
 /* Rows of a lane: of the last continuation token a rollout predicts nothing. */
 static int64_t lane_rows(session_limits l) {
-    return be_padded_rows(l.max_continuation > 1 ? l.max_continuation - 1 : 1);
+    const int64_t rows = l.max_continuation > 1 ? l.max_continuation - 1 : 1;
+    return be_padded_rows(rows > l.max_targets ? rows : l.max_targets);
 }
 
 /* With the caps of model_spec.h: what a session of as many tokens takes stays inside 63 bits. */
@@ -41,6 +44,7 @@ static int64_t lane_rows(session_limits l) {
 
 static bool fits(session_limits l) {
     return l.max_prompt <= TOKENS_MAX && l.max_continuation <= TOKENS_MAX &&
+           l.max_targets <= TOKENS_MAX && l.max_watched <= TOKENS_MAX / l.max_prompt &&
            l.max_lanes <= TOKENS_MAX / lane_rows(l);
 }
 
@@ -68,13 +72,15 @@ size_t session_bytes(const model_shape *s, session_limits l) {
                  values = 2 * (b.rows * (width + heads) + b.mlp_rows * (size_t)s->intermediate +
                                b.prompt_cache * (size_t)s->n_layers + b.own_cache) +
                           BE_ROW_TILE * width;
-    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt);
+    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
+           head_watch_bytes(s, l.max_prompt, l.max_watched);
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
     return (be_extent){.n_prompt = l.max_prompt,
                        .n_rows = lane_rows(l),
                        .n_lanes = l.max_continuation > 1 ? max_lanes(l) : 0,
+                       .n_targets = l.max_targets,
                        .vocab = shape->vocab};
 }
 
@@ -122,8 +128,9 @@ static void create_buffers(session *s) {
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
     const model_shape *shape = m->shape;
     *out = NULL;
-    CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0, err,
-                 CKVC_E_USAGE,
+    CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
+                     limits.max_targets < 0 || limits.max_watched < 0,
+                 err, CKVC_E_USAGE,
                  "a session needs a prompt length of at least 1 token and no negative length");
     CKVC_FAIL_IF(!fits(limits), err, CKVC_E_MEMORY,
                  "a session for prompts of %lld tokens does not fit the address space",
@@ -135,6 +142,7 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     window_stats_init(&s->stats, shape, limits.max_prompt);
+    head_watch_init(&s->watch, shape, limits.max_prompt, limits.max_watched);
     create_buffers(s);
     const be_extent most = extent_of(shape, limits);
     const be_attention_shape attention = layer_attention(m, 0);
@@ -151,6 +159,7 @@ void session_destroy(session *s) {
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     CKVC_FREE(s->bufs, s->prompt);
     window_stats_fini(&s->stats);
+    head_watch_fini(&s->watch);
     CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s);
 }
 
@@ -198,7 +207,8 @@ static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     CKVC_TRY(be->ops->window_mass(be, &attention, &window, q, cache, s->stats.mass, err));
     CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache, s->stats.norm, err));
     window_stats_layer(&s->stats, layer, in->n, in->window);
-    return CKVC_OK;
+    const layer_seen seen = {layer, in->n, row0, q, cache, s->stats.norm};
+    return in->watcher ? head_watch_layer(&s->watch, s->m, in->watcher, &seen, err) : CKVC_OK;
 }
 
 ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
@@ -217,6 +227,10 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
     stats_ctx ctx = {s, in};
     forward_pass pass = pass_over(s, in->tokens, n);
     pass.first_row = n - window - 1;
+    if (in->watcher) {
+        assert(in->watcher->n_rows >= 1 && in->watcher->n_rows <= s->limits.max_watched);
+        pass.first_row = head_watch_first_row(in->watcher, n, pass.first_row);
+    }
     pass.tap = stats_tap;
     pass.tap_ctx = &ctx;
     const int64_t top = forward_top_row(&pass);
@@ -340,6 +354,63 @@ ckvc_status session_attention_error(session *s, const int32_t *continuation, int
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
     return roll_out(&(rollout_batch){s, continuation, n, lanes, 2, layers}, nll, err);
 }
+
+typedef struct target_job {
+    session *s;
+    const target_input *in;
+    double *out; /* [L][G][T] */
+} target_job;
+
+static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                              const be_cache *own, ckvc_err *err) {
+    const target_job *job = ctx;
+    const target_input *in = job->in;
+    session *s = job->s;
+    backend *be = s->m->be;
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    const be_continuation rows = {
+        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
+    const size_t n = (size_t)attention.n_kv_heads * (size_t)row0;
+    double *out = job->out + (size_t)layer * n;
+    CKVC_TRY(
+        be->ops->attention_targets(be, &attention, &rows, in->first_row, in->largest, out, err));
+    const double behind =
+        (double)(in->n - in->first_row) * (attention.n_heads / attention.n_kv_heads);
+    for (size_t i = 0; !in->largest && i < n; i++) { out[i] /= behind; }
+    return CKVC_OK;
+}
+
+ckvc_status session_targets(session *s, const target_input *in, double *out, ckvc_err *err) {
+    assert(s->n_prompt > 0 && in->n >= 1 && in->n <= s->limits.max_targets && in->first_row >= 0 &&
+           in->first_row < in->n);
+    assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
+    CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
+    const rollout_lane alone = {.parent = -1};
+    target_job job = {s, in, out};
+    forward_pass pass = pass_over(s, in->tokens, in->n);
+    pass.lanes = &alone;
+    pass.n_lanes = 1;
+    pass.n_prompt = s->n_prompt;
+    pass.own = &s->own;
+    pass.order = s->order;
+    pass.taps_only = true;
+    pass.tap = target_tap;
+    pass.tap_ctx = &job;
+    return forward(&pass, err);
+}
+
+ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
+    backend *be = s->m->be;
+    assert(s->n_prompt > 0);
+    for (int32_t l = 0; l < s->m->shape->n_layers; l++) {
+        const be_attention_shape attention = layer_attention(s->m, l);
+        CKVC_TRY(be->ops->value_norms(be, &attention, s->n_prompt, &s->prompt[l], out, err));
+        out += attention.n_kv_heads * s->n_prompt;
+    }
+    return CKVC_OK;
+}
+
+const double *session_key_frequencies(const session *s) { return s->inv_freq; }
 
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
                           ckvc_err *err) {

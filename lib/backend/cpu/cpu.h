@@ -75,6 +75,14 @@ static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
  * computes with; rows of q lie H*D apart. */
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride);
+/* The first key that row j sees. */
+static inline int64_t cpu_first_seen(const be_attention_shape *s, int64_t j) {
+    return s->window && j >= s->window ? j - s->window + 1 : 0;
+}
+/* The first key of a block of rows from row0 on: a tile begins there. */
+static inline int64_t cpu_first_key(const be_attention_shape *s, int64_t row0) {
+    return cpu_first_seen(s, row0) / BE_ROW_TILE * BE_ROW_TILE;
+}
 /* The n positions that head g keeps. */
 static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
     const int64_t set = kept->n_sets == 1 ? 0 : g;
@@ -95,8 +103,10 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
     X(matmul) X(head_nll) X(head_logits) \
-    /* cpu_attention.c, cpu_attention_error.c */ \
-    X(attention_causal) X(attention_kept) X(window_mass) X(attention_error)
+    /* cpu_attention.c, cpu_attention_columns.c, cpu_attention_error.c */ \
+    X(attention_causal) X(attention_kept) \
+    X(window_mass) X(window_rows) X(attention_targets) \
+    X(attention_error)
 /* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
 CPU_OPERATIONS(DECLARE)
@@ -109,6 +119,8 @@ void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
+void cpu_columns_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker,
+                         size_t *shared);
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,
                       size_t *shared);
 
@@ -119,8 +131,9 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
  * divided by it sums to 1. n >= 1. *max_out may be NULL. */
 double kernel_softmax(float *x, int64_t n, float *max_out);
 void kernel_scale(float *x, int64_t n, float factor);
-void kernel_mass_add(double *mass, const float *e, int64_t n,
-                     double factor); /* mass += e * factor */
+/* mass += e * factor; mass = max(mass, e * factor) */
+void kernel_mass_add(double *mass, const float *e, int64_t n, double factor);
+void kernel_mass_max(double *mass, const float *e, int64_t n, double factor);
 void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n);
 void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps);
 /* In place, pairs (i, i + half). */

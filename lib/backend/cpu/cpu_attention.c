@@ -75,38 +75,22 @@ typedef struct prompt_job {
     int64_t row0, end;     /* rows row0 ... end-1 */
     const float *q;        /* [rows][H*D], the first is row0 */
     const be_cache *cache; /* [G][capacity][D] */
-    float *out;            /* attention_causal */
-    int64_t window;        /* window_mass */
-    double *head_mass;     /* [H][end] */
+    float *out;
 } prompt_job;
-
-/* Keys that some row of the block of head h at `row0` sees; their first position, *k0, is rounded
- * down so that a block's keys begin at a tile. */
-static key_run block_keys(const prompt_job *a, int64_t h, int64_t row0, int64_t *k0) {
-    const be_attention_shape *s = a->s;
-    const int64_t g = h / (s->n_heads / s->n_kv_heads);
-    *k0 = s->window ? max64(0, row0 - s->window + 1) / BE_ROW_TILE * BE_ROW_TILE : 0;
-    const int64_t at = (g * a->cache->capacity + *k0) * s->head_dim;
-    return (key_run){a->cache->k->data + at, a->cache->v ? a->cache->v->data + at : NULL,
-                     row0 + BE_ROW_TILE - *k0};
-}
-
-/* The first key that row j sees. */
-static int64_t first_seen(const be_attention_shape *s, int64_t j) {
-    return s->window ? max64(0, j - s->window + 1) : 0;
-}
 
 static void causal_task(void *ctx, int64_t task, int worker) {
     const prompt_job *a = ctx;
     const be_attention_shape *s = a->s;
     const int64_t h = task % s->n_heads, block = task / s->n_heads * BE_ROW_TILE,
                   row0 = a->row0 + block, at = (block * s->n_heads + h) * s->head_dim;
-    int64_t k0;
-    const key_run runs[2] = {block_keys(a, h, row0, &k0), {0}};
+    const int64_t g = h / (s->n_heads / s->n_kv_heads), k0 = cpu_first_key(s, row0),
+                  key = (g * a->cache->capacity + k0) * s->head_dim;
+    const key_run runs[2] = {
+        {a->cache->k->data + key, a->cache->v->data + key, row0 + BE_ROW_TILE - k0}, {0}};
     row_span span[BE_ROW_TILE];
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
         const int64_t j = row0 + r;
-        span[r] = (row_span){first_seen(s, j) - k0, j < a->end ? j + 1 - k0 : 0};
+        span[r] = (row_span){cpu_first_seen(s, j) - k0, j < a->end ? j + 1 - k0 : 0};
     }
     attend(a->c, s, a->q + at, runs, span, a->c->worker[worker].data, a->out + at);
 }
@@ -126,56 +110,6 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
                     .cache = cache,
                     .out = out->data};
     ckvc_pool_run(be->pool, rows / BE_ROW_TILE * s->n_heads, causal_task, &a);
-}
-
-/* ---- the window's attention, summed over its rows ---- */
-
-static void mass_task(void *ctx, int64_t h, int worker) {
-    const prompt_job *a = ctx;
-    const be_attention_shape *s = a->s;
-    const int64_t first = a->end - a->window;
-    float *score = a->c->worker[worker].data;
-    double *mass = a->head_mass + h * a->end;
-    memset(mass, 0, (size_t)a->end * sizeof *mass);
-    for (int64_t row0 = first / BE_ROW_TILE * BE_ROW_TILE; row0 < a->end; row0 += BE_ROW_TILE) {
-        int64_t k0;
-        const key_run keys = block_keys(a, h, row0, &k0);
-        const int64_t stride = cpu_score_stride(keys.n);
-        cpu_scores(a->c, s, a->q + ((row0 - a->row0) * s->n_heads + h) * s->head_dim, keys.k,
-                   keys.n, score, stride);
-        for (int64_t j = max64(row0, first); j < row0 + BE_ROW_TILE && j < a->end; j++) {
-            const int64_t lo = first_seen(s, j), n = j + 1 - lo;
-            float *row = score + (j - row0) * stride + lo - k0;
-            const double sum = kernel_softmax(row, n, NULL);
-            kernel_mass_add(mass + lo, row, n, 1.0 / sum);
-        }
-    }
-}
-
-ckvc_status cpu_window_mass(backend *be, const be_attention_shape *s, const be_window *w,
-                            const be_buf *q, const be_cache *cache, double *mass, ckvc_err *err) {
-    cpu_backend *c = cpu_of(be);
-    const int64_t n = w->n, rows = be_padded_rows(n), group = s->n_heads / s->n_kv_heads;
-    assert(w->window <= n && rows <= cache->capacity && w->row0 % BE_ROW_TILE == 0 &&
-           w->row0 <= n - w->window);
-    cpu_need(c, (size_t)(BE_ROW_TILE * cpu_score_stride(rows)), 2 * (size_t)(s->n_heads * n));
-    prompt_job a = {.c = c,
-                    .s = s,
-                    .row0 = w->row0,
-                    .end = n,
-                    .q = q->data,
-                    .cache = cache,
-                    .window = w->window,
-                    .head_mass = (double *)c->shared.data};
-    ckvc_pool_run(be->pool, s->n_heads, mass_task, &a);
-    for (int64_t g = 0; g < s->n_kv_heads; g++) {
-        double *sum = mass + g * n;
-        memcpy(sum, a.head_mass + g * group * n, (size_t)n * sizeof *sum);
-        for (int64_t h = g * group + 1; h < (g + 1) * group; h++) {
-            for (int64_t t = 0; t < n; t++) { sum[t] += a.head_mass[h * n + t]; }
-        }
-    }
-    return cpu_sync(be, err);
 }
 
 /* ---- continuation rows over the kept prompt positions and themselves ---- */
@@ -257,7 +191,7 @@ static void kept_task(void *ctx, int64_t task, int worker) {
     row_span span[BE_ROW_TILE];
     int64_t lo = 0;
     for (int64_t i = 0; i < BE_ROW_TILE; i++) {
-        const int64_t j = r->n_prompt + row0 + i, first = first_seen(s, j);
+        const int64_t j = r->n_prompt + row0 + i, first = cpu_first_seen(s, j);
         while (lo < runs[0].n && (positions ? (int64_t)positions[lo] : lo) < first) { lo++; }
         span[i] = (row_span){first > r->n_prompt ? runs[0].n + first - r->n_prompt : lo,
                              row0 + i < r->n_rows ? runs[0].n + row0 + i + 1 : 0};
@@ -315,11 +249,8 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
 
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared) {
-    const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows);
-    const int64_t one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim,
-                  mass = 2 * s->n_heads * most->n_prompt;
-    const size_t attention = attend_floats(c, s, keys),
-                 window = (size_t)(BE_ROW_TILE * cpu_score_stride(be_padded_rows(most->n_prompt)));
-    *per_worker = attention > window ? attention : window;
-    *shared = (size_t)max64(mass, most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0);
+    const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows),
+                  one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim;
+    *per_worker = attend_floats(c, s, keys);
+    *shared = (size_t)(most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0);
 }

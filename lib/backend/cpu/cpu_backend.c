@@ -26,11 +26,15 @@ void cpu_need(cpu_backend *c, size_t per_worker, size_t shared) {
 
 static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                        size_t *per_worker, size_t *shared) {
-    size_t worker_head, shared_head;
-    cpu_attention_scratch(c, s, most, per_worker, shared);
-    cpu_head_scratch(c, most, &worker_head, &shared_head);
-    *per_worker = *per_worker > worker_head ? *per_worker : worker_head;
-    *shared = *shared > shared_head ? *shared : shared_head;
+    size_t worker[3], all[3];
+    cpu_attention_scratch(c, s, most, &worker[0], &all[0]);
+    cpu_columns_scratch(s, most, &worker[1], &all[1]);
+    cpu_head_scratch(c, most, &worker[2], &all[2]);
+    *per_worker = *shared = 0;
+    for (int i = 0; i < 3; i++) {
+        *per_worker = *per_worker > worker[i] ? *per_worker : worker[i];
+        *shared = *shared > all[i] ? *shared : all[i];
+    }
 }
 
 void cpu_reserve(backend *be, const be_attention_shape *s, const double *inv_freq,

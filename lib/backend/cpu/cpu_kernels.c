@@ -113,6 +113,14 @@ CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int6
     for (int64_t i = 0; i < n; i++) { mass[i] += (double)e[i] * factor; }
 }
 
+CLONES void kernel_mass_max(double *restrict mass, const float *restrict e, int64_t n,
+                            double factor) {
+    for (int64_t i = 0; i < n; i++) {
+        const double x = (double)e[i] * factor;
+        mass[i] = x > mass[i] ? x : mass[i];
+    }
+}
+
 /* silu(g) = g / (1 + exp(-g)) */
 INLINE void vector_silu_mul(f32x *y, const f32x *gate, const f32x *up) {
     f32x e = -*gate;

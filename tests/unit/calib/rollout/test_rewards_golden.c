@@ -161,9 +161,14 @@ static void run_golden(const char *golden, const char *dir) {
         }
         prefill_stats stats;
         double nll[512];
-        assert_int_equal(
-            session_prefill(s, &(prefill_input){ids, T, T + C, W, CKVC_ALPHA_PAPER}, &stats, &err),
-            CKVC_OK);
+        assert_int_equal(session_prefill(s,
+                                         &(prefill_input){.tokens = ids,
+                                                          .n = T,
+                                                          .n_total = T + C,
+                                                          .window = W,
+                                                          .alpha_kind = CKVC_ALPHA_PAPER},
+                                         &stats, &err),
+                         CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
         double L_full = nll_mean(nll, C);
         w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));

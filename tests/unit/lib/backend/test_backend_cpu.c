@@ -346,6 +346,77 @@ static void naive_kept(const attention_case *c, const float *q, const float *own
     free(k), free(v);
 }
 
+/* Softmax of query head h's row q at position j over what it sees: positions below c->n are the
+ * prompt's, the others lane 0's own. weights [j + 1], 0 where it sees nothing. */
+static void naive_weights(const attention_case *c, const float *q, int32_t h, int64_t j,
+                          double *weights) {
+    const int32_t d = c->s.head_dim, g = h / (c->s.n_heads / c->s.n_kv_heads);
+    const int64_t lo = c->s.window && j - c->s.window + 1 > 0 ? j - c->s.window + 1 : 0;
+    const float **k = ckvc_alloc((size_t)(j + 1), sizeof *k);
+    double *out = ckvc_alloc((size_t)d, sizeof *out);
+    for (int64_t t = lo; t <= j; t++) {
+        k[t - lo] = t < c->n ? c->k + (g * c->capacity + t) * d
+                             : c->own_k + (g * c->own_capacity + t - c->n) * d;
+    }
+    memset(weights, 0, (size_t)lo * sizeof *weights);
+    naive_row(c, q + h * d, k, k, j + 1 - lo, out, weights + lo);
+    free(k), free(out);
+}
+
+static void check_window_rows(const attention_case *c, bench *b, const be_buf *q,
+                              const be_cache *prompt, int64_t window) {
+    const int64_t width = c->s.n_heads * c->s.head_dim;
+    ckvc_err err = {0};
+    float *rows = ckvc_alloc((size_t)(c->s.n_heads * window * c->n), sizeof *rows);
+    double *want = ckvc_calloc((size_t)c->n, sizeof *want);
+    assert_int_equal(
+        b->be->ops->window_rows(b->be, &c->s, &(be_window){c->n, window, 0}, q, prompt, rows, &err),
+        CKVC_OK);
+    for (int32_t h = 0; h < c->s.n_heads; h++) {
+        for (int64_t j = c->n - window; j < c->n; j++) {
+            const float *got = rows + (h * window + j - (c->n - window)) * c->n;
+            naive_weights(c, c->q + j * width, h, j, want);
+            for (int64_t t = 0; t < c->n; t++) {
+                const double x = t <= j ? want[t] : 0;
+                assert_true(fabs((double)got[t] - x) <= 1e-5 * x + 1e-9);
+                assert_true((x == 0) == (got[t] == 0));
+            }
+        }
+    }
+    free(rows), free(want);
+}
+
+/* Sum and maximum over all own rows and over the later ones. */
+static void check_targets(const attention_case *c, bench *b, const be_continuation *rows) {
+    const int32_t n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
+    const int64_t width = n_heads * c->s.head_dim;
+    const size_t n = (size_t)(c->s.n_kv_heads * c->n);
+    double *got = ckvc_alloc(n, sizeof *got), *want = ckvc_alloc(n, sizeof *want),
+           *weights = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *weights);
+    for (int kind_of = 0; kind_of < 4; kind_of++) {
+        const bool largest = kind_of % 2;
+        const int64_t first = kind_of < 2 ? 0 : c->n_own - (c->n_own + 3) / 4;
+        ckvc_err err = {0};
+        memset(want, 0, n * sizeof *want);
+        for (int64_t r = first; r < c->n_own; r++) {
+            for (int32_t h = 0; h < n_heads; h++) {
+                naive_weights(c, c->q + r * width, h, c->n + r, weights);
+                double *to = want + h / group * c->n;
+                for (int64_t t = 0; t < c->n; t++) {
+                    to[t] = largest ? fmax(to[t], weights[t]) : to[t] + weights[t];
+                }
+            }
+        }
+        assert_int_equal(
+            b->be->ops->attention_targets(b->be, &c->s, rows, first, largest, got, &err), CKVC_OK);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(fabs(got[i] - want[i]) <= 1e-5 * want[i] + 1e-9);
+            assert_true((want[i] == 0) == (got[i] == 0));
+        }
+    }
+    free(got), free(want), free(weights);
+}
+
 static void attention(void **state) {
     (void)state;
     static const struct {
@@ -355,7 +426,7 @@ static void attention(void **state) {
         {1, 1, 2, 0, 1, 1},    {3, 3, 16, 0, 63, 5},   {8, 2, 10, 0, 64, 64},
         {6, 3, 32, 0, 65, 63}, {5, 1, 12, 0, 200, 70}, {6, 3, 6, 24, 130, 30},
         {4, 4, 8, 1, 70, 9},   {2, 1, 8, 64, 129, 66}, {4, 2, 20, 100, 90, 40},
-        {2, 2, 4, 7, 20, 90},
+        {2, 2, 4, 7, 20, 90},  {4, 2, 6, 0, 100, 700}, {2, 1, 6, 150, 260, 600},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
@@ -402,6 +473,8 @@ static void attention(void **state) {
                          CKVC_OK);
         assert_memory_equal(mass, mass_tail, (size_t)(g_count * c.n) * sizeof *mass);
         b.be->ops->buf_free(b.be, tail);
+        check_window_rows(&c, &b, q, &prompt, mass_window);
+        check_targets(&c, &b, &rows_of);
         free(got), free(got_tail), free(mass_tail);
         for (int64_t t = 0; t < g_count * c.n; t++) {
             assert_true(fabs(mass[t] - want_mass[t]) <= 1e-5 * want_mass[t] + 1e-9);

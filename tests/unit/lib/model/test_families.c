@@ -84,8 +84,13 @@ static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int6
                            const kept_set *sets, double *nll) {
     ckvc_err err = {0};
     prefill_stats stats;
-    if (session_prefill(o->s, &(prefill_input){ids, n_prompt, n, 16, CKVC_ALPHA_PAPER}, &stats,
-                        &err) != CKVC_OK ||
+    if (session_prefill(o->s,
+                        &(prefill_input){.tokens = ids,
+                                         .n = n_prompt,
+                                         .n_total = n,
+                                         .window = 16,
+                                         .alpha_kind = CKVC_ALPHA_PAPER},
+                        &stats, &err) != CKVC_OK ||
         session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }

@@ -165,7 +165,12 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         int32_t *ids = golden_ids(json_object_get(p, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         prefill_stats stats;
-        if (session_prefill(s, &(prefill_input){ids, n_tokens, total, window, CKVC_ALPHA_PAPER},
+        if (session_prefill(s,
+                            &(prefill_input){.tokens = ids,
+                                             .n = n_tokens,
+                                             .n_total = total,
+                                             .window = window,
+                                             .alpha_kind = CKVC_ALPHA_PAPER},
                             &stats, &err) != CKVC_OK) {
             fail_msg("%s", err.text);
         }
@@ -245,7 +250,11 @@ static void alpha_identities(void **state) {
         prefill_stats st;
         double paper[150], sum = 0, recent = 0;
         assert_int_equal(session_prefill(s,
-                                         &(prefill_input){ids, n, n + 1, window, CKVC_ALPHA_PAPER},
+                                         &(prefill_input){.tokens = ids,
+                                                          .n = n,
+                                                          .n_total = n + 1,
+                                                          .window = window,
+                                                          .alpha_kind = CKVC_ALPHA_PAPER},
                                          &st, &err),
                          CKVC_OK);
         for (int64_t t = 0; t < n; t++) {
@@ -263,10 +272,14 @@ static void alpha_identities(void **state) {
         }
         assert_true(fabs(own - recent / sum) < 1e-9);
 
-        assert_int_equal(
-            session_prefill(s, &(prefill_input){ids, n, n + 1, window, CKVC_ALPHA_VISIBLE}, &st,
-                            &err),
-            CKVC_OK);
+        assert_int_equal(session_prefill(s,
+                                         &(prefill_input){.tokens = ids,
+                                                          .n = n,
+                                                          .n_total = n + 1,
+                                                          .window = window,
+                                                          .alpha_kind = CKVC_ALPHA_VISIBLE},
+                                         &st, &err),
+                         CKVC_OK);
         double visible[150], want_sum = 0;
         for (int64_t t = 0; t < n; t++) {
             const double rows = t < n - window ? (double)window : (double)(n - t);
@@ -312,16 +325,25 @@ static void same_bytes(void **state) {
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
             for (int i = 0; i < T + 100; i++) { other[i] = (i * 97) % 4096; }
-            assert_int_equal(
-                session_prefill(s, &(prefill_input){other, T + 100, T + 150, 32, CKVC_ALPHA_PAPER},
-                                &st, &err),
-                CKVC_OK);
+            assert_int_equal(session_prefill(s,
+                                             &(prefill_input){.tokens = other,
+                                                              .n = T + 100,
+                                                              .n_total = T + 150,
+                                                              .window = 32,
+                                                              .alpha_kind = CKVC_ALPHA_PAPER},
+                                             &st, &err),
+                             CKVC_OK);
             double wide[C + 30];
             assert_int_equal(session_continue(s, other, C + 30, NULL, wide, &err), CKVC_OK);
         }
-        assert_int_equal(
-            session_prefill(s, &(prefill_input){ids, T, T + C, 32, CKVC_ALPHA_PAPER}, &st, &err),
-            CKVC_OK);
+        assert_int_equal(session_prefill(s,
+                                         &(prefill_input){.tokens = ids,
+                                                          .n = T,
+                                                          .n_total = T + C,
+                                                          .window = 32,
+                                                          .alpha_kind = CKVC_ALPHA_PAPER},
+                                         &st, &err),
+                         CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, kept, nll, &err), CKVC_OK);
         if (run == 0) {
             memcpy(first, nll, sizeof first);
@@ -357,9 +379,14 @@ static void continuation_equals_one_piece(void **state) {
             &err),
         CKVC_OK);
     assert_int_equal(session_score(s, ids, T + C, whole, &err), CKVC_OK);
-    assert_int_equal(
-        session_prefill(s, &(prefill_input){ids, T, T + C, 16, CKVC_ALPHA_PAPER}, &st, &err),
-        CKVC_OK);
+    assert_int_equal(session_prefill(s,
+                                     &(prefill_input){.tokens = ids,
+                                                      .n = T,
+                                                      .n_total = T + C,
+                                                      .window = 16,
+                                                      .alpha_kind = CKVC_ALPHA_PAPER},
+                                     &st, &err),
+                     CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
     assert_true(fabs(st.r_sem - exp(nll_mean(whole + T - 17, 16))) < 1e-9 * st.r_sem);
     for (int i = 0; i < C; i++) {

@@ -26,8 +26,13 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
     ckvc_err err = {0};
     prefill_stats got;
     const int64_t window = (int64_t)golden_number(want, "window");
-    if (session_prefill(s, &(prefill_input){ids, n, n, window, CKVC_ALPHA_PAPER}, &got, &err) !=
-        CKVC_OK) {
+    if (session_prefill(s,
+                        &(prefill_input){.tokens = ids,
+                                         .n = n,
+                                         .n_total = n,
+                                         .window = window,
+                                         .alpha_kind = CKVC_ALPHA_PAPER},
+                        &got, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
     const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho");
@@ -242,15 +247,25 @@ static void bad_tokens(void **state) {
                        (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
                        &s, &err),
         CKVC_OK);
-    assert_int_equal(
-        session_prefill(s, &(prefill_input){ids, 16, 16, 16, CKVC_ALPHA_PAPER}, &stats, &err),
-        CKVC_E_DATA);
+    assert_int_equal(session_prefill(s,
+                                     &(prefill_input){.tokens = ids,
+                                                      .n = 16,
+                                                      .n_total = 16,
+                                                      .window = 16,
+                                                      .alpha_kind = CKVC_ALPHA_PAPER},
+                                     &stats, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "need at least 17"));
     err = (ckvc_err){0};
     ids[7] = 257;
-    assert_int_equal(
-        session_prefill(s, &(prefill_input){ids, 20, 20, 16, CKVC_ALPHA_PAPER}, &stats, &err),
-        CKVC_E_DATA);
+    assert_int_equal(session_prefill(s,
+                                     &(prefill_input){.tokens = ids,
+                                                      .n = 20,
+                                                      .n_total = 20,
+                                                      .window = 16,
+                                                      .alpha_kind = CKVC_ALPHA_PAPER},
+                                     &stats, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
     err = (ckvc_err){0};
     ids[7] = -1;
@@ -258,9 +273,14 @@ static void bad_tokens(void **state) {
     assert_non_null(strstr(err.text, "token 7 is id -1"));
     err = (ckvc_err){0};
     ids[7] = 256;
-    assert_int_equal(
-        session_prefill(s, &(prefill_input){ids, 20, 257, 16, CKVC_ALPHA_PAPER}, &stats, &err),
-        CKVC_E_DATA);
+    assert_int_equal(session_prefill(s,
+                                     &(prefill_input){.tokens = ids,
+                                                      .n = 20,
+                                                      .n_total = 257,
+                                                      .window = 16,
+                                                      .alpha_kind = CKVC_ALPHA_PAPER},
+                                     &stats, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
     session_destroy(s);
     model_close(m);
