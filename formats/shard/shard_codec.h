@@ -1,9 +1,9 @@
 /* Shard rows and header as plain bytes: for the durable prompt log, the hash of a pass's header and
  * the pipe from the child that reads foreign files.
  *
- * Rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 kind of pass; then the rows of
- * each kind, field after field in the order of the column tables, strings as u8 length and bytes;
- * behind each row its wide values (u32[L], f64[L][G], u32[nB][L][G]).
+ * Rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 kind of pass; then the
+ * rows of each kind, field after field in the order of the column tables, strings as u8 length and
+ * bytes; behind each row its wide values (u32[L], f64[L][G], u32[nB][L][G]).
  */
 #pragma once
 
