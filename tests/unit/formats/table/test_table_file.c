@@ -19,23 +19,15 @@
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
+#include "tests/unit/temp_folder.h"
 
-static char folder[] = "/tmp/ckvc-table-XXXXXX";
-static char path[64], path2[64];
+static char path[512], path2[512];
 
 static int setup(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) { return -1; }
-    snprintf(path, sizeof path, "%s/t.ckvt", folder);
-    snprintf(path2, sizeof path2, "%s/u.ckvt", folder);
+    if (temp_folder_make(state) != 0) { return -1; }
+    snprintf(path, sizeof path, "%s", in_temp_folder("t.ckvt"));
+    snprintf(path2, sizeof path2, "%s", in_temp_folder("u.ckvt"));
     return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    unlink(path);
-    unlink(path2);
-    return rmdir(folder);
 }
 
 /* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with
@@ -934,9 +926,8 @@ static void test_not_files(void **state) {
     char message[256];
     assert_int_equal(table_file_read("/nonexistent/t.ckvt", &t, &err), CKVC_E_NOINPUT);
     assert_int_equal(ckvc_table_read("/nonexistent/t.ckvt", &p, message, sizeof message), -1);
-    assert_int_equal(ckvc_table_read(folder, &p, message, sizeof message), -1);
-    char fifo[64];
-    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(ckvc_table_read(temp_folder, &p, message, sizeof message), -1);
+    const char *fifo = in_temp_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message),
                      -1); /* and does not wait for a writer */
@@ -959,5 +950,5 @@ int main(void) {
         cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_json_refusals),
         cmocka_unit_test(test_zstd_refusals),    cmocka_unit_test(test_not_files),
     };
-    return cmocka_run_group_tests_name("table_file", tests, setup, teardown);
+    return cmocka_run_group_tests_name("table_file", tests, setup, temp_folder_remove);
 }
