@@ -214,6 +214,34 @@ void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, d
                       double *s);
 void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool,
                        const double *norm, double *s);
+/* The learned score of a head: s[t] = mass * softmax_t(theta . f[t]) * norm[t], norm the values'.
+ * Its features are computed in two steps, as the second needs all layers of the prompt. */
+
+/* What one KV head of a layer offers to it, of a prompt of T = n_tokens. */
+typedef struct ckvc_head_view {
+    uint32_t n_tokens, head_dim;
+    uint32_t group, n_rows;     /* query heads; last rows of the prompt: 64, or all that it has */
+    const float *attention;     /* [group][n_rows][T], each row's softmax over what it sees */
+    const float *keys, *values; /* [T][head_dim] as cached */
+    const double *inv_freq;     /* [head_dim/2] that keys were rotated with; NULL: they were not */
+} ckvc_head_view;
+#define CKVC_FEATURES_1     1u
+#define CKVC_FEATURES_LATE  10u /* columns 10 and 11 are ckvc_features_late's */
+#define CKVC_FEATURES_1_KEY 23u /* where the key's head_dim numbers begin; behind them the 1 */
+/* D of a version; 0: it is not known. */
+uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim);
+/* Version 1 of every token, f [T][D], late columns 0. scratch [2][T]. */
+void ckvc_features(const ckvc_head_view *v, double *f, double *scratch);
+/* The late columns, two values at f[t * stride]: of the layer's attention [T], the mean over the
+ * same rows and all its query heads, and of alpha [T], mean 1. */
+void ckvc_features_late(uint32_t n_tokens, const double *layer_attention, const double *alpha,
+                        uint32_t stride, double *f);
+/* s[t] = theta . f[t], added in the features' order. */
+void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, const float *theta,
+                      double *s);
+/* The linear form s [T] becomes the log score. norm [T]: of the values. */
+void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, double *s);
+
 /* The set of one head or layer: the last `recent` positions and position 0 come first, whatever
  * their score, then the largest s [T] (a NaN ranks lowest), of equal ones the later. kept holds
  * min(capacity, T) entries and receives them ascending; scratch holds T. Returns min(capacity, T).

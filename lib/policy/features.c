@@ -1,0 +1,136 @@
+/* The learned score: features of every prompt token, their linear form per head, its softmax over
+ * the prompt (docs/budgets.md, "Features").
+ *
+ * Everything is in double and in the order that the header states, so that an engine, Python and
+ * this library rank alike.
+ */
+#include "lib/policy/ckvc_policy.h"
+
+#include <math.h>
+#include <string.h>
+
+uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim) {
+    return version == CKVC_FEATURES_1 ? CKVC_FEATURES_1_KEY + head_dim + 1 : 0;
+}
+
+static double floored_log(double x) { return log(x > 1e-7 ? x : 1e-7); }
+
+/* out[t * stride] = log of the mean (zeros outside) or the maximum of x over k positions around t.
+ */
+static void pool_log(uint32_t n, const double *x, uint32_t k, int take_max, uint32_t stride,
+                     double *out) {
+    for (uint32_t t = 0; t < n; t++) {
+        const uint32_t begin = t > k / 2 ? t - k / 2 : 0, end = n - t > k / 2 ? t + k / 2 + 1 : n;
+        double sum = 0.0, most = 0.0;
+        for (uint32_t j = begin; j < end; j++) {
+            sum += x[j];
+            most = x[j] > most ? x[j] : most;
+        }
+        out[(size_t)t * stride] = floored_log(take_max ? most : sum / k);
+    }
+}
+
+/* a[t] = mean over the last `rows` of the attention's rows and the query heads. */
+static void mean_rows(const ckvc_head_view *v, uint32_t rows, double *a) {
+    const uint32_t n = v->n_tokens, used = rows < v->n_rows ? rows : v->n_rows;
+    memset(a, 0, n * sizeof *a);
+    for (uint32_t h = 0; h < v->group; h++) {
+        const float *row = v->attention + ((size_t)h * v->n_rows + (v->n_rows - used)) * n;
+        for (uint32_t r = 0; r < used; r++, row += n) {
+            for (uint32_t t = 0; t < n; t++) { a[t] += (double)row[t]; }
+        }
+    }
+    for (uint32_t t = 0; t < n; t++) { a[t] /= (double)used * v->group; }
+}
+
+/* a[t] = maximum over the query heads of the mean over all rows; one holds a head's. */
+static void max_heads(const ckvc_head_view *v, double *a, double *one) {
+    ckvc_head_view alone = *v;
+    alone.group = 1;
+    for (uint32_t h = 0; h < v->group; h++) {
+        alone.attention = v->attention + (size_t)h * v->n_rows * v->n_tokens;
+        mean_rows(&alone, v->n_rows, h ? one : a);
+        for (uint32_t t = 0; h && t < v->n_tokens; t++) { a[t] = one[t] > a[t] ? one[t] : a[t]; }
+    }
+}
+
+/* The key before its rotary position: pairs (i, i + D/2) turned back by t * inv_freq[i]. */
+static void key_features(const ckvc_head_view *v, uint32_t t, const float *key, double *f) {
+    const uint32_t half = v->head_dim / 2;
+    for (uint32_t i = 0; i < v->head_dim; i++) { f[i] = (double)key[i]; }
+    for (uint32_t i = 0; v->inv_freq && i < half; i++) {
+        const double angle = (double)t * v->inv_freq[i], c = cos(angle), s = sin(angle);
+        f[i] = (double)key[i] * c + (double)key[i + half] * s;
+        f[i + half] = (double)key[i + half] * c - (double)key[i] * s;
+    }
+}
+
+static double norm_of(const float *x, uint32_t n) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < n; i++) { sum += (double)x[i] * (double)x[i]; }
+    return sqrt(sum);
+}
+
+/* Features 14 and above: what position and cache say of token t. */
+static void own_features(const ckvc_head_view *v, uint32_t t, double *f) {
+    const float *key = v->keys + (size_t)t * v->head_dim,
+                *value = v->values + (size_t)t * v->head_dim;
+    const double left = (double)(v->n_tokens - t), log_left = log(left);
+    f[13] = floored_log(norm_of(value, v->head_dim));
+    f[14] = floored_log(norm_of(key, v->head_dim));
+    f[15] = log_left;
+    f[16] = t == 0;
+    f[17] = t < 4;
+    f[18] = left <= 8;
+    f[19] = left <= 32;
+    f[20] = left <= 64;
+    f[21] = left / 1024.0;
+    f[22] = log_left * log_left;
+    key_features(v, t, key, f + CKVC_FEATURES_1_KEY);
+    f[CKVC_FEATURES_1_KEY + v->head_dim] = 1.0;
+}
+
+void ckvc_features_late(uint32_t n_tokens, const double *layer_attention, const double *alpha,
+                        uint32_t stride, double *f) {
+    pool_log(n_tokens, layer_attention, 5, 1, stride, f);
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        f[(size_t)t * stride + 1] = floored_log(alpha[t] / (double)n_tokens);
+    }
+}
+
+void ckvc_features(const ckvc_head_view *v, double *f, double *scratch) {
+    static const uint32_t windows[3] = {8, 32, 64};
+    const uint32_t n = v->n_tokens, D = ckvc_features_count(CKVC_FEATURES_1, v->head_dim);
+    double *a = scratch, *one = scratch + n;
+    for (uint32_t w = 0; w < 3; w++) {
+        mean_rows(v, windows[w], a);
+        pool_log(n, a, 1, 0, D, f + 3 * w);
+        pool_log(n, a, 5, 0, D, f + 3 * w + 1);
+        pool_log(n, a, 7, 1, D, f + 3 * w + 2);
+    }
+    max_heads(v, a, one);
+    pool_log(n, a, 1, 0, D, f + 9);
+    mean_rows(v, 16, a);
+    pool_log(n, a, 21, 0, D, f + 12);
+    for (uint32_t t = 0; t < n; t++) {
+        f[(size_t)t * D + CKVC_FEATURES_LATE] = f[(size_t)t * D + CKVC_FEATURES_LATE + 1] = 0.0;
+        own_features(v, t, f + (size_t)t * D);
+    }
+}
+
+void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, const float *theta,
+                      double *s) {
+    for (uint32_t t = 0; t < n_tokens; t++, f += n_features) {
+        double sum = 0.0;
+        for (uint32_t i = 0; i < n_features; i++) { sum += (double)theta[i] * f[i]; }
+        s[t] = sum;
+    }
+}
+
+void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, double *s) {
+    double most = -INFINITY, sum = 0.0;
+    for (uint32_t t = 0; t < n_tokens; t++) { most = s[t] > most ? s[t] : most; }
+    for (uint32_t t = 0; t < n_tokens; t++) { sum += exp(s[t] - most); }
+    const double shift = log(mass) - (most + log(sum));
+    for (uint32_t t = 0; t < n_tokens; t++) { s[t] += shift + log(norm[t]); }
+}

@@ -1,0 +1,153 @@
+/* Features of the learned score against an independent float64 program (tests/golden/budgets), and
+ * the score that is made of them. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "lib/policy/ckvc_policy.h"
+#include "tests/unit/golden_model.h"
+
+enum { MAX_T = 256, HEAD_DIM = 32, D = CKVC_FEATURES_1_KEY + HEAD_DIM + 1, G = 3, ROWS = 64 };
+
+/* Of the heads that the file shows. */
+typedef struct seen {
+    const session *s;
+    int32_t layer, head;
+    bool rotated; /* keys go in as cached */
+    double f[MAX_T][D], layer_attention[MAX_T];
+} seen;
+
+static void see(void *ctx, const prefill_head *h) {
+    seen *w = ctx;
+    const uint32_t T = (uint32_t)h->n_tokens, n_rows = (uint32_t)h->n_rows;
+    if (h->layer != w->layer) { return; }
+    for (uint32_t r = 0; r < (uint32_t)h->group * n_rows; r++) {
+        for (uint32_t t = 0; t < T; t++) {
+            w->layer_attention[t] +=
+                (double)h->attention[(size_t)r * T + t] / ((double)h->group * n_rows * G);
+        }
+    }
+    if (h->head != w->head) { return; }
+    static float plain[MAX_T * HEAD_DIM];
+    static double scratch[2 * MAX_T];
+    const double *inv_freq = session_key_frequencies(w->s);
+    for (uint32_t t = 0; t < T; t++) {
+        for (uint32_t i = 0; i < HEAD_DIM / 2; i++) {
+            const float a = h->keys[t * HEAD_DIM + i], b = h->keys[t * HEAD_DIM + i + HEAD_DIM / 2];
+            const double c = cos(t * inv_freq[i]), s = sin(t * inv_freq[i]);
+            plain[t * HEAD_DIM + i] = (float)((double)a * c + (double)b * s);
+            plain[t * HEAD_DIM + i + HEAD_DIM / 2] = (float)((double)b * c - (double)a * s);
+        }
+    }
+    const ckvc_head_view v = {.n_tokens = T,
+                              .head_dim = HEAD_DIM,
+                              .group = (uint32_t)h->group,
+                              .n_rows = n_rows,
+                              .attention = h->attention,
+                              .keys = w->rotated ? h->keys : plain,
+                              .values = h->values,
+                              .inv_freq = w->rotated ? inv_freq : NULL};
+    ckvc_features(&v, w->f[0], scratch);
+}
+
+/* 2e-4 where what stands under the log is above 1e-5; else the value itself, 1e-9 (the file's
+ * README). Columns 0 ... 13 are logs of attention or norms. */
+static void compare_features(const double *got, const json_t *want) {
+    assert_int_equal(json_array_size(want), D);
+    for (size_t i = 0; i < D; i++) {
+        const double expected = json_number_value(json_array_get(want, i));
+        const bool small = i < 13 && expected < log(1e-5);
+        const double off = small ? fabs(exp(got[i]) - exp(expected)) : fabs(got[i] - expected);
+        if (!(off <= (small ? 1e-9 : 2e-4))) {
+            fail_msg("feature %zu: got %.9g, wanted %.9g", i + 1, got[i], expected);
+        }
+    }
+}
+
+static void golden(bool rotated) {
+    ckvc_err err = {0};
+    bench b = bench_open_kind("cpu", 2);
+    model *m;
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *p, *head, *f;
+    size_t i, n_compared = 0;
+    const char *name, *at;
+    json_array_foreach(json_object_get(root, "prompts"), i, p) {
+        int64_t n;
+        CKVC_AUTO_FREE int32_t *tokens = golden_ids(json_object_get(p, "tokens"), &n);
+        const session_limits limits = {.max_prompt = n, .max_window = 64, .max_watched = ROWS};
+        session *s;
+        prefill_stats stats;
+        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        json_object_foreach(json_object_get(p, "features"), name, head) {
+            static seen w;
+            memset(&w, 0, sizeof w);
+            w.s = s;
+            w.rotated = rotated;
+            assert_int_equal(sscanf(name, "%d,%d", &w.layer, &w.head), 2);
+            const prefill_watcher watcher = {.n_rows = ROWS, .see = see, .ctx = &w};
+            const prefill_input in = {
+                .tokens = tokens, .n = n, .n_total = n, .window = 64, .watcher = &watcher};
+            if (session_prefill(s, &in, &stats, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+            ckvc_features_late((uint32_t)n, w.layer_attention, stats.alpha, D,
+                               &w.f[0][CKVC_FEATURES_LATE]);
+            json_object_foreach(head, at, f) {
+                compare_features(w.f[atoi(at)], f);
+                n_compared++;
+            }
+        }
+        session_destroy(s);
+    }
+    assert_true(n_compared > 10);
+    json_decref(root);
+    model_close(m);
+    bench_close(&b);
+}
+
+static void golden_keys_as_cached(void **state) {
+    (void)state;
+    golden(true);
+}
+
+static void golden_keys_before_rotation(void **state) {
+    (void)state;
+    golden(false);
+}
+
+static void unknown_versions_have_no_features(void **state) {
+    (void)state;
+    assert_int_equal(ckvc_features_count(CKVC_FEATURES_1, 64), 88);
+    assert_int_equal(ckvc_features_count(0, 64), 0);
+    assert_int_equal(ckvc_features_count(2, 64), 0);
+}
+
+/* By the formula, with a form so large that exp alone would overflow. */
+static void score_is_mass_times_softmax_times_norm(void **state) {
+    (void)state;
+    const float theta[2] = {2.0f, -1.0f};
+    const double f[3][2] = {{500.0, 100.0}, {500.5, 100.0}, {499.0, 100.0}},
+                 norm[3] = {1.0, 0.5, 3.0};
+    double s[3], z = 0.0;
+    ckvc_linear_form(3, 2, f[0], theta, s);
+    assert_true(s[0] == 900.0 && s[1] == 901.0 && s[2] == 898.0);
+    ckvc_score_learned(3, 0.25, norm, s);
+    for (int t = 0; t < 3; t++) { z += exp(2.0 * f[t][0] - 1000.0); }
+    for (int t = 0; t < 3; t++) {
+        const double want = 0.25 * exp(2.0 * f[t][0] - 1000.0) / z * norm[t];
+        assert_true(fabs(exp(s[t]) - want) <= 1e-12);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_keys_as_cached),
+        cmocka_unit_test(golden_keys_before_rotation),
+        cmocka_unit_test(unknown_versions_have_no_features),
+        cmocka_unit_test(score_is_mass_times_softmax_times_norm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
