@@ -1,0 +1,163 @@
+/* The fit of a head's learned score: targets that a linear form made are found again, the objective
+ * is flat where it stops, weights stand for positions that were not logged. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "cql/solve/softmax_regression.h"
+#include "lib/base/rng.h"
+
+enum { D = 5, N = 40, PROMPTS = 6 }; /* the last feature is the constant 1 */
+
+typedef struct data {
+    float f[PROMPTS][N][D];
+    double weight[PROMPTS][N], yf[PROMPTS][D];
+    softmax_prompt prompts[PROMPTS];
+} data;
+
+/* Features with other means and spreads by column; targets softmax(truth . f), or noise. */
+static void make(data *d, const double *truth) {
+    ckvc_rng r;
+    ckvc_rng_init(&r, 7, 1, 2);
+    memset(d, 0, sizeof *d);
+    for (int p = 0; p < PROMPTS; p++) {
+        double y[N], sum = 0.0;
+        for (int i = 0; i < N; i++) {
+            double dot = 0.0;
+            for (int k = 0; k < D; k++) {
+                d->f[p][i][k] =
+                    k == D - 1
+                        ? 1.0f
+                        : (float)((k + 1) * 3.0 + pow(4.0, k - 1) * (ckvc_rng_double(&r) - 0.5));
+                dot += truth ? truth[k] * (double)d->f[p][i][k] : 0.0;
+            }
+            d->weight[p][i] = 1.0;
+            y[i] = truth ? exp(dot) : ckvc_rng_double(&r);
+            sum += y[i];
+        }
+        d->prompts[p] = (softmax_prompt){N, d->f[p][0], d->weight[p], d->yf[p], 0.5 + p};
+        for (int i = 0; i < N; i++) {
+            for (int k = 0; k < D; k++) {
+                d->yf[p][k] += d->prompts[p].y * y[i] / sum * (double)d->f[p][i][k];
+            }
+        }
+    }
+}
+
+static void test_finds_the_form_that_made_the_targets(void **state) {
+    (void)state;
+    static data d;
+    const double truth[D] = {2.0, -0.7, 0.4, 0.05, 0.0};
+    double theta[D];
+    make(&d, truth);
+    const softmax_fit fit = softmax_regression(d.prompts, PROMPTS, D, 0.0, theta);
+    assert_true(fit.gradient <= 1e-9);
+    assert_true(fit.steps >= 2 && fit.steps < 30);
+    for (int k = 0; k < D; k++) { assert_true(fabs(theta[k] - truth[k]) <= 1e-6); }
+    assert_true(fabs(fit.loss - softmax_loss(d.prompts, PROMPTS, D, truth)) <= 1e-12);
+}
+
+/* The stated objective, by itself: the mean loss and the ridge on standardised features. */
+static double stated(const data *d, double ridge, const double *theta) {
+    double loss = 0.0, y = 0.0, penalty = 0.0;
+    for (int p = 0; p < PROMPTS; p++) {
+        double z = 0.0, dot = 0.0;
+        for (int i = 0; i < N; i++) {
+            double s = 0.0;
+            for (int k = 0; k < D; k++) { s += theta[k] * (double)d->f[p][i][k]; }
+            z += d->weight[p][i] * exp(s);
+        }
+        for (int k = 0; k < D; k++) { dot += theta[k] * d->yf[p][k]; }
+        loss += d->prompts[p].y * log(z) - dot;
+        y += d->prompts[p].y;
+    }
+    for (int k = 0; k < D; k++) {
+        double mean = 0.0, square = 0.0, n = 0.0;
+        for (int p = 0; p < PROMPTS; p++) {
+            for (int i = 0; i < N; i++) {
+                const double f = (double)d->f[p][i][k], w = d->weight[p][i];
+                n += w;
+                mean += w * f;
+                square += w * f * f;
+            }
+        }
+        const double variance = square / n - mean / n * (mean / n);
+        penalty += 0.5 * ridge * theta[k] * theta[k] * (k == D - 1 ? 0.0 : variance);
+    }
+    return loss / y + penalty;
+}
+
+static void test_stops_where_the_objective_is_flat(void **state) {
+    (void)state;
+    static data d;
+    make(&d, NULL);
+    for (int p = 0; p < PROMPTS; p++) {
+        for (int i = 0; i < N; i++) { d.weight[p][i] = 1.0 + i % 3; }
+    }
+    double theta[D];
+    const softmax_fit fit = softmax_regression(d.prompts, PROMPTS, D, 0.01, theta);
+    assert_true(fit.gradient <= 1e-9);
+    const double at = stated(&d, 0.01, theta);
+    for (int k = 0; k < D - 1; k++) { /* every neighbour is higher, about equally on both sides */
+        for (int sign = -1; sign <= 1; sign += 2) {
+            double other[D];
+            memcpy(other, theta, sizeof other);
+            other[k] += sign * 1e-3;
+            assert_true(stated(&d, 0.01, other) > at);
+        }
+        double up[D], down[D];
+        memcpy(up, theta, sizeof up);
+        memcpy(down, theta, sizeof down);
+        up[k] += 1e-5;
+        down[k] -= 1e-5;
+        assert_true(fabs((stated(&d, 0.01, up) - stated(&d, 0.01, down)) / 2e-5) <= 1e-7);
+    }
+    assert_true(theta[D - 1] == 0.0); /* the constant */
+}
+
+static void test_a_weight_stands_for_equal_positions(void **state) {
+    (void)state;
+    static data d, twice;
+    double a[D], b[D];
+    make(&d, NULL);
+    make(&twice, NULL);
+    for (int p = 0; p < PROMPTS;
+         p++) { /* the second half of one is the first half of the other again */
+        for (int i = 0; i < N / 2; i++) {
+            memcpy(twice.f[p][N / 2 + i], twice.f[p][i], sizeof twice.f[p][i]);
+            d.weight[p][i] = 2.0;
+        }
+        d.prompts[p].n = N / 2;
+    }
+    const softmax_fit one = softmax_regression(d.prompts, PROMPTS, D, 0.1, a),
+                      two = softmax_regression(twice.prompts, PROMPTS, D, 0.1, b);
+    for (int k = 0; k < D; k++) { assert_true(fabs(a[k] - b[k]) <= 1e-8); }
+    assert_true(fabs(one.loss - two.loss) <= 1e-10);
+}
+
+static void test_no_target_no_form(void **state) {
+    (void)state;
+    static data d;
+    double theta[D];
+    make(&d, NULL);
+    for (int p = 0; p < PROMPTS; p++) { d.prompts[p].y = 0.0; }
+    const softmax_fit fit = softmax_regression(d.prompts, PROMPTS, D, 0.1, theta);
+    assert_int_equal(fit.steps, 0);
+    for (int k = 0; k < D; k++) { assert_true(theta[k] == 0.0); }
+    assert_true(fit.loss == 0.0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_finds_the_form_that_made_the_targets),
+        cmocka_unit_test(test_stops_where_the_objective_is_flat),
+        cmocka_unit_test(test_a_weight_stands_for_equal_positions),
+        cmocka_unit_test(test_no_target_no_form),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
