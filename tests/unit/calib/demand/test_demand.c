@@ -1,0 +1,110 @@
+/* Demand: counts against the rule done naively, ties, edges of the budget. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+
+#include "calib/demand/demand.h"
+#include "lib/base/memory.h"
+#include "lib/base/rng.h"
+#include "lib/policy/ckvc_policy.h"
+
+enum { UNITS = 7, TOKENS = 61 };
+
+/* The best entry that is not taken: by score, then the lower unit, then the later position. only: a
+ * unit, or -1 for all. */
+static size_t best(const double *s, const bool *taken, uint32_t T, int only) {
+    size_t found = SIZE_MAX;
+    for (uint32_t u = 0; u < UNITS; u++) {
+        for (uint32_t t = T; t-- > 0;) {
+            const size_t i = (size_t)u * T + t;
+            if (taken[i] || (only >= 0 && u != (uint32_t)only)) { continue; }
+            if (found == SIZE_MAX || s[i] > s[found]) { found = i; }
+        }
+    }
+    return found;
+}
+
+static void naive(const double *s, uint32_t T, uint32_t B, double f, uint32_t recent,
+                  uint32_t *count) {
+    bool taken[UNITS * TOKENS] = {false};
+    const uint32_t m = ckvc_head_floor(f, recent, B, T);
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < UNITS; u++) {
+        count[u] = 0;
+        for (uint32_t t = 0; t < T; t++) {
+            taken[u * T + t] = t == 0 || t + recent >= T;
+            count[u] += taken[u * T + t];
+        }
+        for (; count[u] < m; count[u]++) { taken[best(s, taken, T, (int)u)] = true; }
+        n += count[u];
+    }
+    for (; n < UNITS * B; n++) {
+        const size_t i = best(s, taken, T, -1);
+        taken[i] = true;
+        count[i / T]++;
+    }
+}
+
+static void test_counts(void **state) {
+    (void)state;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 1, 2, 3);
+    demand_ranks r;
+    double s[UNITS * TOKENS];
+    uint32_t got[UNITS], want[UNITS];
+    demand_ranks_init(&r, UNITS, TOKENS);
+    for (int round = 0; round < 200; round++) {
+        const uint32_t T = 10 + (uint32_t)ckvc_rng_below(&rng, TOKENS - 9);
+        for (size_t i = 0; i < UNITS * T; i++) {
+            /* a third of the rounds has few values, so that most entries are tied */
+            const double x = ckvc_rng_double(&rng);
+            s[i] = round % 3 ? x * x * x * (double)(1 + i / T) : (double)(int)(x * 4);
+        }
+        demand_rank(&r, s, UNITS, T);
+        for (uint32_t B = 9; B <= T; B += 5) {
+            const double f = round % 5 * 0.25;
+            naive(s, T, B, f, 8, want);
+            demand_count(&r, B, f, 8, got);
+            assert_memory_equal(got, want, sizeof got);
+            uint32_t sum = 0;
+            for (int u = 0; u < UNITS; u++) { sum += got[u]; }
+            assert_int_equal(sum, UNITS * B);
+        }
+    }
+    demand_ranks_fini(&r);
+}
+
+/* Whatever the budget is beyond T, all; where the floor is all of the budget, the same for all. */
+static void test_edges(void **state) {
+    (void)state;
+    demand_ranks r;
+    double s[2 * 12] = {0, 5, -0.0, 1e-300, 1e300};
+    uint32_t got[2];
+    demand_ranks_init(&r, 2, 12);
+    demand_rank(&r, s, 2, 12);
+    demand_count(&r, 40, 0.2, 8, got);
+    assert_true(got[0] == 12 && got[1] == 12);
+    demand_count(&r, 9, 0.2, 8, got);
+    assert_true(got[0] == 9 && got[1] == 9);
+    demand_count(&r, 11, 1, 8, got);
+    assert_true(got[0] == 11 && got[1] == 11);
+    demand_count(&r, 10, 0.2, 8, got); /* of three free positions a unit, the first's have scores */
+    assert_true(got[0] == 11 && got[1] == 9);
+    demand_count(&r, 3, 0, 2, got);
+    assert_true(got[0] == 3 && got[1] == 3);
+    demand_ranks_fini(&r);
+    demand_ranks_init(&r, 1, 3);
+    demand_rank(&r, s, 1, 3);
+    demand_count(&r, 40, 0.2, 8, got);
+    assert_int_equal(got[0], 3);
+    demand_ranks_fini(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_edges)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
