@@ -79,6 +79,54 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
+/* ---- --side demand ---- */
+
+static ckvc_status print_demand_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    const prompt_list *prompts = j->e.prompts;
+    const model_shape *s = model_get_shape(j->e.model);
+    demand_dry_run d;
+    CKVC_TRY(calibrate_demand_dry_run(&j->inputs, &j->options, &d, err));
+    const double n = (double)prompts->n, hours = n * d.prompt_s / 3600,
+                 bytes = n * (200.0 + 4.0 * j->n_budgets * s->n_layers * (s->n_kv_heads + 1));
+    const memory_plan *m = &d.memory;
+    if (c->inputs.json) {
+        json_print_as_given(JSON_NUMBERS(json_object(), {"prompts", prompts->n},
+                                         {"longest", d.n_tokens}, {"prefill_s", d.prefill_s},
+                                         {"prompt_s", d.prompt_s}, {"hours", hours},
+                                         {"memory_bytes", m->total}, {"disk_bytes", round(bytes)}));
+        return CKVC_OK;
+    }
+    char duration[CKVC_DURATION];
+    ckvc_duration(3600 * hours, duration);
+    printf("prompts            %zu (%zu held out)\n", prompts->n, prompts->n_heldout);
+    printf("longest prompt     %u + %u tokens: prefill %.3f s, demand %.3f s in all (%.1f times)\n",
+           d.n_tokens, d.n_continuation, d.prefill_s, d.prompt_s, d.prompt_s / d.prefill_s);
+    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
+           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
+           (double)m->prompt / 1e6, (double)m->sets / 1e6);
+    printf("this run           about %s at most, %.1f MB on disk\n", duration, bytes / 1e6);
+    return CKVC_OK;
+}
+
+static ckvc_status calibrate_heads_demand(const run_setup_options *c, run_setup *j,
+                                          const char *pass, ckvc_err *err) {
+    pass_counts n = {0};
+    CKVC_TRY(run_setup_open_demand(c, j, err));
+    if (c->dry_run) { return print_demand_dry_run(c, j, err); }
+    CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
+    CKVC_TRY(calibrate_demand(j->run, pass, &j->inputs, &j->options, &n, err));
+    if (c->inputs.json) {
+        json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
+        json_print_as_given(JSON_NUMBERS(o, {"prompts", n.prompts}, {"resumed", n.resumed},
+                                         {"skipped", n.skipped}, {"seconds", n.seconds}));
+    } else if (!c->inputs.quiet) {
+        say("%s: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc fit %s --out "
+            "T.ckvt\n",
+            pass, n.prompts, n.resumed, n.skipped, n.seconds, c->out, c->out);
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     const run_setup_options *c = call->options;
     CKVC_AUTO(run_setup_close) run_setup j = {0};
@@ -87,6 +135,7 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
     j.plan.verb = "calibrate";
+    if (j.options.demand) { return calibrate_heads_demand(c, &j, pass, err); }
     USAGE_IF(c->log.until_stable > 0 && strcmp(c->side, "gate") == 0,
              "--until-stable looks at the head table: it goes with --side head or both");
     CKVC_TRY(run_setup_open_start(c, &j, err));
@@ -135,6 +184,8 @@ static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
                                      OPT_TITLE("actions"),
                                      OPT_ROWS(opts_log),
                                      OPT_ROWS(opts_actions),
+                                     OPT_TITLE("--side demand"),
+                                     OPT_ROWS(opts_demand),
                                      OPT_TITLE("the fit to come, which --until-stable judges by"),
                                      OPT_CQL_ALPHA(log.until_cql_alpha),
                                      OPT_REWARD(log.until_reward),
@@ -144,7 +195,7 @@ static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
 
 const verb verb_calibrate = {
     .name = "calibrate",
-    .about = "try retention actions on prompts, log records",
+    .about = "try retention actions on prompts, or ask what heads need; log records",
     .summary = "try retention actions on prompts and log state-action-reward records",
     .usage = "ckvc calibrate --model DIR --manifest FILE --out RUN [options]",
     .examples =
@@ -152,7 +203,8 @@ const verb verb_calibrate = {
         "run\n"
         "  ckvc calibrate ... --out run --resume            # after Ctrl-C, a crash, a full disk\n"
         "  ckvc calibrate ... --dry-run                     # how long, how much memory\n"
-        "  ckvc calibrate ... --side gate --tables heads.ckvt --out run2\n",
+        "  ckvc calibrate ... --side gate --tables heads.ckvt --out run2\n"
+        "  ckvc calibrate ... --side demand --budget 0.125,0.25 --out run3   # budgets of heads\n",
     VERB_OPTIONS(calibrate_rows),
     .instead = "--manifest names the prompts",
     .work = calibrate};

@@ -16,9 +16,11 @@ typedef struct pass {
     const char *name;
     const calibrate_inputs *in;
     const calibrate_options *o;
-    const ckvc_table *table; /* NULL: a scan */
+    shard_kind kind;
+    const ckvc_table *table; /* NULL: nothing is logged */
     pass_counts *counts;
     worker w;
+    demand_meter demand;
     shard *rows;             /* one prompt's */
     uint32_t n;              /* prompts that the pass takes */
     uint32_t *prompts;       /* [n] their places in in->prompts */
@@ -40,6 +42,7 @@ worker_options calibrate_worker(const calibrate_options *o) {
 }
 
 const char *calibrate_sides(const calibrate_options *o) {
+    if (o->demand) { return "demand"; }
     return o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE]
                ? "both"
                : ckvc_side_name(o->sides[CKVC_SIDE_HEAD] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
@@ -93,6 +96,30 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
     memcpy(s->rows->rho_sd + index * n, w->stats.rho_sd, n * sizeof(double));
     memcpy(s->rows->own_recent + index * n, w->stats.own_recent, n * sizeof(double));
     memcpy(s->rows->own_entropy + index * n, w->stats.own_entropy, n * sizeof(double));
+    return CKVC_OK;
+}
+
+static ckvc_status demand_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
+    worker *w = &s->w;
+    bool finite = true;
+    if (!s->o->n_instruction && p->n_continuation < 2) {
+        *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
+        return CKVC_OK;
+    }
+    ckvc_alloc_forbid("a prompt's demand");
+    const ckvc_status st = demand_measure(&s->demand, w, p, &finite, err);
+    ckvc_alloc_permit();
+    CKVC_TRY(st);
+    struct shard_prompt row = prompt_row(p, &w->stats);
+    row.loss_full = w->losses.full;
+    if (!finite || !isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
+        *bad = "the full-cache loss, a risk or a head's attention is not finite";
+        return CKVC_OK;
+    }
+    const shard_header *h = &s->rows->h;
+    const size_t i = shard_add_prompt(s->rows, &row), n = (size_t)h->n_budgets * h->n_layers;
+    demand_entries(&s->demand, p->n_tokens, s->rows->demand + i * n * h->n_kv_heads,
+                   s->rows->layer_demand + i * n);
     return CKVC_OK;
 }
 
@@ -210,7 +237,8 @@ static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_e
 
 /* ---- the loop over prompts that both kinds of pass share ---- */
 
-/* Borrows table's arrays and the model's names: for run_pass_begin, which copies. */
+/* Borrows arrays of the table or of the setting, and the model's names: for run_pass_begin, which
+ * copies. */
 static shard_header pass_header(const pass *s, const char *kind) {
     const model_shape *shape = model_get_shape(s->in->model);
     const calibrate_options *o = s->o;
@@ -223,7 +251,7 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .setting = o->setting};
     h.setting.budgets = (setting_list){0}; /* a header's own, as the grids */
     memset(h.setting.grid, 0, sizeof h.setting.grid);
-    setting_without(&h.setting, SETTING_DEMAND);
+    if (s->kind != SHARD_DEMAND) { setting_without(&h.setting, SETTING_DEMAND); }
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
     snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run));
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
@@ -234,6 +262,10 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.behaviour, sizeof h.behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
     if (!table) {
         setting_without(&h.setting, SETTING_LOGGED);
+        if (s->kind == SHARD_DEMAND) {
+            h.budgets = ckvc_unconst(o->setting.budgets.v);
+            h.n_budgets = o->setting.budgets.n;
+        }
         return h;
     }
     shard_header_borrow(&h, table);
@@ -255,6 +287,7 @@ static void learn(void *greedy, const shard *rows) { epsilon_greedy_learn(greedy
 static void pass_close(pass *s) {
     stable_free(s->until);
     worker_close(&s->w);
+    demand_meter_close(&s->demand);
     shard_free(s->rows);
     free(s->prompts);
     free(s->done);
@@ -271,16 +304,23 @@ static ckvc_status watch(pass *s, ckvc_err *err) {
                     : CKVC_OK;
 }
 
+static demand_options demand_of(const calibrate_options *o) {
+    return (demand_options){o->setting, o->instruction, o->n_instruction};
+}
+
 /* The worker, the pass in the run's directory, and what was done of it before. */
 static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     const prompt_list *all = s->in->prompts;
-    const worker_options o = calibrate_worker(s->o);
+    worker_options o = calibrate_worker(s->o);
+    const demand_options demand = demand_of(s->o);
     s->prompts = ckvc_calloc(all->n, sizeof *s->prompts);
     s->done = ckvc_calloc(all->n, sizeof *s->done);
     for (uint32_t i = 0; i < all->n; i++) {
         if (!s->table || !all->items[i].passed_over) { s->prompts[s->n++] = i; }
     }
+    if (s->kind == SHARD_DEMAND) { demand_need(&demand, s->in, &o); }
     CKVC_TRY(worker_open(&s->w, s->in, &o, s->table, err));
+    if (s->kind == SHARD_DEMAND) { CKVC_TRY(demand_meter_open(&s->demand, &demand, s->in, err)); }
     const shard_header header = pass_header(s, kind);
     s->rows = shard_create();
     const run_pass_start start = {s->name, s->n, s->o->shard_prompts, s->in->backend->kernel};
@@ -307,7 +347,10 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     epsilon_greedy *greedy = s->w.o.behaviour.greedy;
     const char *bad = NULL;
     shard_clear(s->rows);
-    CKVC_TRY(s->table ? log_prompt(s, p, &bad, err) : scan_prompt(s, p, &bad, err));
+    static ckvc_status (*const measure[])(pass * s, const prompt *p, const char **bad,
+                                          ckvc_err *err) = {
+        [SHARD_LOGGED] = log_prompt, [SHARD_SCAN] = scan_prompt, [SHARD_DEMAND] = demand_prompt};
+    CKVC_TRY(measure[s->kind](s, p, &bad, err));
     if (!bad) {
         CKVC_TRY(run_log_prompt(s->run, i, s->rows, err));
         s->counts->prompts++;
@@ -362,8 +405,15 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
                            pass_counts *counts, ckvc_err *err) {
     CKVC_AUTO(pass_close)
-    pass s = {.run = run, .name = "scan", .in = in, .o = o, .counts = counts};
+    pass s = {.run = run, .name = "scan", .in = in, .o = o, .kind = SHARD_SCAN, .counts = counts};
     return run_pass_over(&s, "scan", err);
+}
+
+ckvc_status calibrate_demand(run_dir *run, const char *name, const calibrate_inputs *in,
+                             const calibrate_options *o, pass_counts *counts, ckvc_err *err) {
+    CKVC_AUTO(pass_close)
+    pass s = {.run = run, .name = name, .in = in, .o = o, .kind = SHARD_DEMAND, .counts = counts};
+    return run_pass_over(&s, "demand", err);
 }
 
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
@@ -441,15 +491,46 @@ static ckvc_status time_prompt(worker *w, const prompt *p, dry_run *out, ckvc_er
     return CKVC_OK;
 }
 
-ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
-                              const ckvc_table *table, dry_run *out, ckvc_err *err) {
-    const worker_options options = calibrate_worker(o);
-    const prompt *longest = in->prompts->items;
-    for (const prompt *p = longest; p < in->prompts->items + in->prompts->n; p++) {
+static const prompt *longest_of(const prompt_list *list) {
+    const prompt *longest = list->items;
+    for (const prompt *p = longest; p < list->items + list->n; p++) {
         if (p->n_tokens + p->n_continuation > longest->n_tokens + longest->n_continuation) {
             longest = p;
         }
     }
+    return longest;
+}
+
+ckvc_status calibrate_demand_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                                     demand_dry_run *out, ckvc_err *err) {
+    const prompt *p = longest_of(in->prompts);
+    const demand_options demand = demand_of(o);
+    worker_options options = calibrate_worker(o);
+    bool finite;
+    CKVC_AUTO(worker_close) worker w = {0};
+    CKVC_AUTO(demand_meter_close) demand_meter m = {0};
+    *out = (demand_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
+    demand_need(&demand, in, &options);
+    CKVC_TRY(worker_open(&w, in, &options, NULL, err));
+    CKVC_TRY(demand_meter_open(&m, &demand, in, err));
+    out->memory = w.plan;
+    double start_s = ckvc_now_s();
+    CKVC_TRY(worker_prefill(&w, p, err));
+    out->prefill_s = ckvc_now_s() - start_s;
+    start_s = ckvc_now_s();
+    CKVC_TRY(demand_measure(&m, &w, p, &finite, err));
+    const size_t heads = (size_t)m.shape->n_layers * (size_t)m.shape->n_kv_heads,
+                 n = o->setting.budgets.n * heads;
+    CKVC_AUTO_FREE uint32_t *entries = ckvc_alloc(2 * n, sizeof *entries);
+    demand_entries(&m, p->n_tokens, entries, entries + n);
+    out->prompt_s = ckvc_now_s() - start_s;
+    return CKVC_OK;
+}
+
+ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                              const ckvc_table *table, dry_run *out, ckvc_err *err) {
+    const worker_options options = calibrate_worker(o);
+    const prompt *longest = longest_of(in->prompts);
     CKVC_AUTO(worker_close) worker w = {0};
     *out = (dry_run){.n_tokens = longest->n_tokens, .n_continuation = longest->n_continuation};
     CKVC_TRY(worker_open(&w, in, &options, table, err));

@@ -1,5 +1,5 @@
 /* The pipeline: prompts -> statistics -> risk bins -> actions -> rollouts -> records, into a run
- * directory.
+ * directory; and the pass without rollouts: prompts -> what a repeat attends to -> demand of heads.
  *
  * A prompt's records depend on the prompt, the table and the seed alone, so a run that is stopped
  * and resumed, on any number of threads, makes the same shards. Memory is sized for the longest
@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "calib/demand/demand_meter.h"
 #include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/worker.h"
 #include "cql/fit/fit_records.h"
@@ -18,6 +19,11 @@ typedef struct calibrate_options {
     setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
                         (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
+    bool demand; /* neither side's actions: what heads ask for */
+    /* A demand pass's: ids of setting.repeat behind a blank line; none: no repeat pass. Borrowed.
+     */
+    const int32_t *instruction;
+    uint32_t n_instruction;
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
     rollout_way rollouts;
@@ -60,6 +66,20 @@ ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calib
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
+
+/* One pass of demand into run's pass `name` ("pass-01-demand"), under the setting's budgets, floor
+ * and recent; held-out prompts are in it, marked. */
+ckvc_status calibrate_demand(run_dir *run, const char *name, const calibrate_inputs *in,
+                             const calibrate_options *o, pass_counts *counts,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+/* For --dry-run of it: the longest prompt done once. */
+typedef struct demand_dry_run {
+    uint32_t n_tokens, n_continuation;
+    double prefill_s, prompt_s; /* its prefill alone, which is done first; all of it */
+    memory_plan memory;
+} demand_dry_run;
+ckvc_status calibrate_demand_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                                     demand_dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Where the gate can act, budget by budget. */
 typedef struct pass_binding {

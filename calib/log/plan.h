@@ -15,7 +15,7 @@ typedef struct plan {
     const char *tokenizer; /* fingerprint or NULL */
     json_t *leak_check;    /* record of a leak check (formats/lines/leak_record.h), borrowed; NULL:
                               none, and the plan has no such key */
-    /* calibrate alone, known by its budgets: */
+    /* calibrate alone, known by its budgets; none of it counts for demand: */
     uint32_t n_entropy_bins, n_ppl_bins, min_cell;
     edge_kind edges;
     const char

@@ -25,7 +25,8 @@ static size_t bytes_with(const memory_request *r, size_t fixed, int64_t lanes) {
 ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err *err) {
     const bool one = r->plain || !r->table;
     const int64_t least = one ? 1 : 2;
-    *out = (memory_plan){.limit = r->limit, .weights = r->weights, .lanes = least};
+    *out =
+        (memory_plan){.limit = r->limit, .weights = r->weights, .sets = r->beside, .lanes = least};
     if (r->table) {
         out->sets = prompt_sets_bytes(r->table, r->most.max_tokens) + variants_bytes(&r->most);
     }
@@ -37,11 +38,12 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
     }
     CKVC_FAIL_IF(bytes_with(r, fixed, least) > r->limit, err, CKVC_E_MEMORY,
                  "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
-                 "kept sets %.1f), there are %.1f: allow "
+                 "%s %.1f), there are %.1f: allow "
                  "more with --memory, or shorten prompts with --max-tokens",
                  (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
                  (double)bytes_with(r, fixed, least) / 1e6, (double)out->weights / 1e6,
-                 (double)out->sets / 1e6, (double)r->limit / 1e6);
+                 r->beside ? "scores" : "kept sets", (double)out->sets / 1e6,
+                 (double)r->limit / 1e6);
     if (!one) { /* bisection: bytes grow with the lanes */
         int64_t top = (int64_t)r->most.n_variants + r->table->n_budgets + 1;
         for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; out->lanes < top;) {

@@ -12,6 +12,7 @@ typedef struct memory_request {
                                       weight_limit can keep to */
     session_limits limits;         /* max_lanes is the plan's to choose */
     const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan) */
+    size_t beside;                 /* what a pass without a table holds for its longest prompt */
     variant_extent most;
     bool plain;   /* rollouts one at a time */
     size_t limit; /* what it has to fit into */
@@ -21,7 +22,7 @@ typedef struct memory_plan {
     size_t limit;   /* what it has to fit into */
     size_t weights; /* float32 copies of weights that the file holds in another type */
     size_t prompt;  /* the longest prompt: caches, activations, statistics, the backend's scratch */
-    size_t sets;    /* kept sets: baselines, distinct variants, actions */
+    size_t sets;    /* kept sets: baselines, distinct variants, actions; of a demand pass: scores */
     size_t batch;   /* what the rollouts of a batch take beyond that */
     size_t total;
     int64_t lanes; /* rollouts of a batch, its starts included */

@@ -8,15 +8,18 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
     const model_shape *shape = model_get_shape(in->model);
     const uint32_t T = in->prompts->max_tokens, C = in->prompts->max_continuation;
     *w = (worker){.o = *o, .share = EPSILON_FIRST};
-    memory_request need = {
-        .backend = in->backend,
-        .shape = shape,
-        .weights = model_converted_bytes(in->model),
-        .weights_least = model_converted_least(in->model),
-        .limits = {.max_prompt = T, .max_continuation = C, .max_window = o->setting.window},
-        .table = table,
-        .plain = o->rollouts == ROLLOUTS_PLAIN,
-        .limit = o->memory ? o->memory : memory_plan_default()};
+    memory_request need = {.backend = in->backend,
+                           .shape = shape,
+                           .weights = model_converted_bytes(in->model),
+                           .weights_least = model_converted_least(in->model),
+                           .limits = {.max_prompt = T,
+                                      .max_continuation = C,
+                                      .max_window = o->setting.window,
+                                      .max_targets = o->max_targets},
+                           .beside = o->beside,
+                           .table = table,
+                           .plain = o->rollouts == ROLLOUTS_PLAIN,
+                           .limit = o->memory ? o->memory : memory_plan_default()};
     if (table) { need.most = variants_extent(table, o->setting.layer_budgets.v, T, &o->behaviour); }
     CKVC_TRY(memory_plan_make(&need, &w->plan, err));
     need.limits.max_lanes = w->plan.lanes;
@@ -54,9 +57,10 @@ void worker_close(worker *w) {
 ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) {
     w->losses.continuation = p->tokens + p->n_tokens;
     w->losses.n_continuation = p->n_continuation;
+    const uint32_t behind = w->fed > p->n_continuation ? w->fed : p->n_continuation;
     const prefill_input in = {.tokens = p->tokens,
                               .n = p->n_tokens,
-                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .n_total = (int64_t)p->n_tokens + behind,
                               .window = w->o.setting.window,
                               .alpha_kind = w->o.setting.alpha};
     return session_prefill(w->session, &in, &w->stats, err);

@@ -30,6 +30,10 @@ typedef struct worker_options {
     behaviour_policy behaviour; /* greedy is the worker's own to make */
     rollout_way rollouts;
     size_t memory; /* bytes; 0: three quarters of what is free */
+    /* For who looks at what later rows attend to (calib/demand): tokens of session_targets, and
+     * bytes that it holds beside the worker. */
+    uint32_t max_targets;
+    size_t beside;
 } worker_options;
 
 typedef struct worker {
@@ -40,6 +44,7 @@ typedef struct worker {
     rollout_scratch scratch;
     memory_plan plan;
     double share; /* of random choices under BEHAVIOUR_EPSILON_GREEDY; set before worker_keep */
+    uint32_t fed; /* tokens behind the next prompt, where these are more than its continuation */
     /* the prompt in hand */
     prefill_stats stats;
     rollouts losses; /* of these sets and variants */

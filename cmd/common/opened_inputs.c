@@ -142,16 +142,19 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
 
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     USAGE_IF(!o->manifest, "--manifest FILE is needed: `ckvc manifest build` makes one from text");
-    e->prompt_options = (prompt_options){.splits = o->split.items,
-                                         .n_splits = o->split.n,
-                                         .window = o->setting.window,
-                                         .continuation = o->setting.continuation,
-                                         .max_tokens = o->max_tokens,
-                                         .skip_short = o->skip_short,
-                                         .limit = o->limit,
-                                         .holdout = o->holdout,
-                                         .seed = o->setting.seed,
-                                         .chat = e->chat};
+    e->prompt_options = (prompt_options){
+        .splits = o->split.items,
+        .n_splits = o->split.n,
+        .window = o->setting.window,
+        .continuation = o->setting.continuation,
+        .max_tokens = e->longest && (o->max_tokens == 0 || o->max_tokens > e->longest)
+                          ? e->longest
+                          : o->max_tokens,
+        .skip_short = o->skip_short,
+        .limit = o->limit,
+        .holdout = o->holdout,
+        .seed = o->setting.seed,
+        .chat = e->chat};
     CKVC_TRY(manifest_read(o->manifest, &e->manifest, err));
     return prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
                          &e->prompts, err);

@@ -40,6 +40,7 @@ typedef struct opened_inputs {
     model *model;
     tokenizer *tok; /* NULL: the directory has none */
     manifest *manifest;
+    int64_t longest; /* prompts are cut to that many tokens, too; 0: to what was asked for alone */
     prompt_list *prompts;
     prompt_options prompt_options;
     chat_template chat;

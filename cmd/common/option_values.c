@@ -107,7 +107,7 @@ const char *opt_metavar(const opt *o) {
 
 char *opt_value_text(const opt_value *v) {
     const char *const *text = v->at;
-    char room[64];
+    char room[SETTING_TEXT_SIZE];
     switch (v->o->type) {
     case OPT_IS_FLAG: return ckvc_strdup(*(bool *)v->at ? "true" : "false");
     case OPT_IS_INT:
@@ -196,6 +196,12 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
     if (f->type == SETTING_NAME) {
         USAGE_IF(!setting_set_name(f, ' ', s, text), "%s: got '%s', wanted one of %s", where, text,
                  f->names);
+        return CKVC_OK;
+    }
+    if (f->type == SETTING_TEXT) {
+        char wanted[64];
+        setting_wanted(f, ' ', wanted, sizeof wanted);
+        USAGE_IF(!setting_set_text(f, s, text), "%s: wanted %s", where, wanted);
         return CKVC_OK;
     }
     plain.type = f->type == SETTING_REAL ? OPT_IS_DOUBLE : OPT_IS_INT;

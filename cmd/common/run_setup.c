@@ -16,11 +16,26 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
                            {0}};
 
 const opt opts_log[] = {
-    OPT_CHOICE("side", side, "head|gate|both", "which table to try actions of", .preset = "both"),
+    OPT_CHOICE("side", side, "head|gate|both|demand",
+               "which table to try actions of; demand: what each head asks for, without any",
+               .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_SETTING_NAME("operator", inputs.setting,
                      "how sets are kept: as in the paper; without value norms; without thresholds; "
                      "by the mean over heads"),
+    {0}};
+
+const opt opts_demand[] = {
+    OPT_SETTING("floor", inputs.setting, "F", 0, 1,
+                "share of the budget that every head has, whatever others ask for",
+                .preset = "0.2"),
+    OPT_SETTING("recent", inputs.setting, "N", 0, 1e6,
+                "last tokens that every head keeps, beside the first", .preset = "8"),
+    OPT_SETTING("repeat", inputs.setting, "TEXT", 0, 0,
+                "what a prompt's repetition is asked for with, behind a blank line",
+                .preset = "Repeat the previous context exactly."),
+    OPT_FLAG("no-repeat", no_repeat,
+             "no repetition: demand is what the continuation looks at; costs a prefill less"),
     {0}};
 
 const opt opts_bins[] = {
@@ -84,18 +99,43 @@ void run_setup_close(run_setup *j) {
     run_close(j->scan_run);
     ckvc_table_free(j->start);
     table_file_free(j->tables);
-    free(j->layer_budgets);
+    CKVC_FREE(j->layer_budgets, j->instruction);
     inputs_close(&j->e);
+}
+
+/* The instruction's ids, and how long a prompt may be for its repetition to fit the context. */
+static ckvc_status open_instruction(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    const setting *s = &c->inputs.setting;
+    const int64_t context = model_shape_context(model_get_shape(j->e.model));
+    if (c->no_repeat || !*s->repeat) { return CKVC_OK; }
+    USAGE_IF(!j->e.tok,
+             "%s: has no tokenizer for --repeat's text; add its tokenizer.json, or say "
+             "--no-repeat",
+             c->inputs.model);
+    CKVC_AUTO_FREE char *text = ckvc_format("\n\n%s", s->repeat);
+    size_t n;
+    CKVC_TRY(tokenizer_encode(j->e.tok, text, strlen(text), false, &j->instruction, &n, err));
+    const int64_t longest = demand_longest(context, (uint32_t)n);
+    USAGE_IF(longest <= s->window,
+             "--repeat is %zu tokens: the model's context of %" PRId64
+             " holds no prompt of more than --window %u tokens, the text and the prompt again",
+             n, context, s->window);
+    if (longest < context - s->continuation) { j->e.longest = longest; }
+    j->options.instruction = j->instruction;
+    j->options.n_instruction = (uint32_t)n;
+    return CKVC_OK;
 }
 
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     USAGE_IF(c->inputs.setting.continuation < 1, "--continuation: got 0, wanted 1 to 1000000");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
+    j->options = c->log;
+    j->options.setting = c->inputs.setting;
+    j->options.demand = strcmp(c->side, "demand") == 0;
+    if (j->options.demand) { CKVC_TRY(open_instruction(c, j, err)); }
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    j->options = c->log;
-    j->options.setting = c->inputs.setting;
     j->options.limit_time_s = (double)c->limit_time;
     j->options.memory = c->inputs.memory;
     j->options.quiet = c->inputs.quiet;
@@ -108,6 +148,12 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
         const prompt_list *p = j->e.prompts;
         say("prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n,
             p->n_heldout, p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
+    }
+    if (j->e.longest && j->e.prompts->n_cut && j->e.prompts->max_tokens == j->e.longest) {
+        ckvc_warn("prompts are cut to %" PRId64 " tokens: the model's context of %" PRId64
+                  " holds no more with the %u tokens of --repeat and the prompt again",
+                  j->e.longest, model_shape_context(model_get_shape(j->e.model)),
+                  j->options.n_instruction);
     }
     return CKVC_OK;
 }
@@ -229,6 +275,31 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     s->budgets = (setting_list){j->budgets, j->n_budgets};
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         s->grid[i] = (setting_list){j->grids[i].values, j->grids[i].n};
+    }
+    inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    return CKVC_OK;
+}
+
+ckvc_status run_setup_open_demand(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    setting *s = &j->options.setting;
+    USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
+             "--side demand looks at every prompt and starts from no table: leave out --tables, "
+             "--scan, --layer-budgets and --sample-prompts");
+    if (!j->instruction) { *s->repeat = 0; }
+    USAGE_IF(!j->instruction && s->continuation < 2,
+             "--no-repeat looks at what the continuation's tokens attend to: give --continuation "
+             "2 or more");
+    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
+    s->budgets = (setting_list){j->budgets, j->n_budgets};
+    for (size_t i = 0; i < j->e.prompts->n; i++) {
+        const prompt *p = &j->e.prompts->items[i];
+        for (uint32_t b = 0; b < j->n_budgets; b++) {
+            const uint32_t B = ckvc_budget_tokens(j->budgets[b], p->n_tokens);
+            USAGE_IF(B <= s->recent && B < p->n_tokens,
+                     "--budget %.10g is %u of the %u tokens of prompt \"%s\", and every head keeps "
+                     "%u (--recent, and the first): give %u or more",
+                     j->budgets[b], B, p->n_tokens, p->entry->id, s->recent + 1, s->recent + 1);
+        }
     }
     inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
     return CKVC_OK;

@@ -17,12 +17,13 @@ typedef struct run_setup_options {
     opt_list budget, bins, head_grid, gate_grid;
     int64_t limit_time, sample;
     uint32_t min_cell;
-    bool resume, dry_run;
+    bool resume, dry_run, no_repeat;
 } run_setup_options;
 
 /* Rows of run_setup_options. */
 extern const opt opts_inputs[]; /* model, prompts, statistics */
 extern const opt opts_log[];    /* side, budgets of layers, operator: compile decides some itself */
+extern const opt opts_demand[]; /* of a demand pass alone */
 extern const opt opts_bins[];   /* risk bins */
 extern const opt opts_actions[]; /* what is tried, and opts_bins */
 extern const opt opts_run[];     /* run */
@@ -39,6 +40,7 @@ typedef struct run_setup {
     double *layer_budgets; /* [L], --layer-budgets, or NULL */
     table_file *tables;    /* --tables, or NULL */
     ckvc_table *start;     /* own table, when there is no --tables */
+    int32_t *instruction;  /* of a demand pass */
     run_dir *scan_run;     /* --scan */
     run_dir *run;
 } run_setup;
@@ -53,6 +55,10 @@ ckvc_status run_setup_open_bins(const run_setup_options *o, run_setup *j,
  * edges come from. */
 ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* In place of it what --side demand needs: budgets, what heads keep anyway, how prompts are
+ * repeated. */
+ckvc_status run_setup_open_demand(const run_setup_options *o, run_setup *j,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,

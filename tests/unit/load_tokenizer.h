@@ -7,12 +7,12 @@
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/token/tokenizer.h"
 
-static inline ckvc_status load_tokenizer(const char *model, tokenizer **out, ckvc_err *err) {
+static inline ckvc_status load_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
     token_spec *spec;
     char *path;
     *err = (ckvc_err){0};
     *out = NULL;
-    ckvc_status status = tokenizer_files_read(model, &spec, &path, err);
+    ckvc_status status = tokenizer_files_read(dir, &spec, &path, err);
     if (status == CKVC_OK) { status = tokenizer_build(spec, path, out, err); }
     free(path);
     return status;

@@ -1,0 +1,153 @@
+#!/usr/bin/env bats
+# calibrate --side demand: what heads ask for; the same bytes whatever the threads and the interruptions.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 12 >"$DIR/prompts.jsonl"
+    demand "$DIR/run"
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+# The heads' shares of a run's first shard, as JSON.
+shares() { "$CKVC" inspect "$1/pass-01-demand/shard-00000.h5" --json | grep -o '"shares":.*'; }
+
+DEMAND=(--model "$MODEL" --window 16 --continuation 16 --side demand --budget 16,0.5 --shard-prompts 4 --holdout 0.3 -q)
+
+# demand OUT [options]: over $DIR/prompts.jsonl
+demand() {
+    local out=$1
+    shift
+    "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
+}
+
+@test "one pass, no scan; shares of mean 1 in every budget; prompts held out are in it" {
+    "$CKVC" verify "$DIR/run"
+    [ "$(find "$DIR/run" -name '*.h5' | wc -l)" -eq 3 ] # no others
+    [ -z "$(find "$DIR/run" -name '*.log')" ]
+    "$CKVC" inspect "$DIR/run" "$DIR"/run/pass-01-demand/*.h5 --json | python3 -c '
+import json, sys
+run, *shards = [json.loads(line) for line in sys.stdin]
+assert [p["kind"] for p in run["passes"]] == ["demand"] and run["passes"][0]["complete"], run["passes"]
+plan = run["plan"]
+assert plan["side"] == "demand" and plan["floor"] == 0.2 and plan["recent"] == 8 and plan["budget"] == [16, 0.5], plan
+assert plan["repeat"] == "Repeat the previous context exactly." and "bins" not in plan and "lambda" not in plan, plan
+assert sum(s["prompts"] for s in shards) == 12 and all(s["records"] == 0 for s in shards)
+for s in shards:
+    heads = [h for layer in s["shares"] for h in layer]
+    assert len(heads) == 12
+    for b in 0, 1:
+        assert abs(sum(h[b] for h in heads) / 12 - 1) < 1e-12, s["shares"]
+    assert max(h[0] for h in heads) > 1.2 and min(h[0] for h in heads) == 9 / 16, s["shares"]'
+}
+
+@test "the same shards on one thread, on two, and with less memory" {
+    demand "$DIR/one" --threads 1
+    demand "$DIR/two" --threads 2 --memory 40M
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/one")
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/two")
+    run demand "$DIR/none" --memory 2M
+    [ "$status" -eq 71 ] || { echo "$status $output"; return 1; }
+    one_line
+    [[ $output == *--memory* && $output == *scores* ]]
+}
+
+@test "killed at any moment, stopped, resumed: the same shards" {
+    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
+        timeout -s KILL "$delay" "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+    done
+    timeout -s TERM 0.2 "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+    demand "$DIR/killed" --resume
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
+    "$CKVC" verify "$DIR/killed"
+    for changed in "--floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
+        # shellcheck disable=SC2086
+        run demand "$DIR/killed" --resume $changed
+        [ "$status" -eq 65 ] || { echo "$changed: $status $output"; return 1; }
+        one_line
+    done
+}
+
+@test "torn logs: what is cut off or damaged is done again" {
+    cp -r "$DIR/run" "$DIR/torn"
+    rm "$DIR/torn/pass-01-demand/shard-00002.h5"
+    sed -i '/"shard":2/d' "$DIR/torn/journal.jsonl"
+    head -c 300 /dev/urandom >"$DIR/torn/pass-01-demand/shard-00002.log"
+    demand "$DIR/torn" --resume
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/torn")
+}
+
+@test "a prompt's demand does not depend on the prompts beside it" {
+    demand "$DIR/few" --limit 4
+    [ -n "$(shares "$DIR/run")" ]
+    [ "$(shares "$DIR/few")" = "$(shares "$DIR/run")" ]
+}
+
+@test "no repeat pass, another text, another floor: recorded, and other numbers" {
+    demand "$DIR/next" --no-repeat
+    demand "$DIR/text" --repeat "Once more:"
+    demand "$DIR/floor" --floor 0 --recent 4
+    for r in next text floor; do
+        "$CKVC" verify "$DIR/$r"
+        [ "$(shares "$DIR/run")" != "$(shares "$DIR/$r")" ]
+    done
+    [[ $("$CKVC" inspect "$DIR/next" --json) != *'"repeat"'* ]]
+    "$CKVC" inspect "$DIR/text" --json | grep -q '"repeat":"Once more:"'
+    "$CKVC" inspect "$DIR/floor/pass-01-demand/shard-00000.h5" --json | grep -q '"recent":4'
+    awk '{ sub(/}$/, ",\"continuation_tokens\":[300]}"); print }' "$DIR/prompts.jsonl" >"$DIR/short.jsonl"
+    run "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/short.jsonl" --no-repeat --out "$DIR/short"
+    [ "$status" -eq 65 ] && [[ $output == *"no row to look at"* ]] || { echo "$status $output"; return 1; }
+    "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/short.jsonl" --out "$DIR/short-repeat"
+}
+
+@test "usage: what does not go with demand, and budgets below what every head keeps" {
+    refused() {
+        local word=$1
+        shift
+        run demand "$DIR/refused" "$@"
+        [ "$status" -eq 64 ] || { echo "$*: $status $output"; return 1; }
+        one_line
+        [[ $output == *"$word"* ]] || { echo "$*: $output"; return 1; }
+        [ ! -e "$DIR/refused" ]
+    }
+    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --out "$DIR/scan" -q
+    refused "leave out" --scan "$DIR/scan"
+    refused "leave out" --sample-prompts 3
+    refused "give 9 or more" --budget 8
+    refused "give 9 or more" --budget 0.1
+    refused "give 33 or more" --recent 32
+    refused "one line of text" --repeat $'a\nb'
+    refused "continuation" --no-repeat --continuation 1
+    refused "floor" --floor 1.5
+}
+
+@test "dry run: sizes and times, nothing written" {
+    run "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
+    [ "$status" -eq 0 ]
+    [[ $output == *memory* && $output == *"demand"* ]]
+    "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run --json |
+        python3 -c 'import json, sys; d = json.load(sys.stdin); assert d["prompts"] == 12 and d["prompt_s"] > d["prefill_s"] > 0, d'
+}
+
+@test "beyond the context: in chunks where these fit, cut and said where they do not" {
+    long_prompt() { python3 -c '
+import json, sys
+ids = [0] + [256 + (t * 7919 + t // 13 * 31) % 1200 for t in range(int(sys.argv[1]))]
+print(json.dumps({"id": "long", "tokens": ids}))' "$1"; }
+    cp -rL "$MODEL" "$DIR/model"
+    sed -i 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 4500/' "$DIR/model/config.json"
+    long_prompt 2320 >"$DIR/long.jsonl" # with instruction and continuation: twice is beyond 4,500, a chunk of 2,048 is not
+    in_chunks() { "$CKVC" calibrate "${DEMAND[@]}" --model "$DIR/model" --manifest "$DIR/long.jsonl" --out "$@"; }
+    run in_chunks "$DIR/chunks" --threads 1
+    [ "$status" -eq 0 ] && [ -z "$output" ] || { echo "$output"; return 1; }
+    in_chunks "$DIR/chunks-2" --threads 2
+    diff <(shard_sums "$DIR/chunks") <(shard_sums "$DIR/chunks-2")
+    long_prompt 3000 >"$DIR/long.jsonl"
+    run in_chunks "$DIR/cut"
+    [ "$status" -eq 0 ] && [[ $output == *"cut to 2443 tokens"* ]] || { echo "$output"; return 1; }
+    [ "$(wc -l <<<"$output")" -eq 1 ]
+    "$CKVC" inspect "$DIR/cut" --json | grep -q '"max_tokens":2443'
+}

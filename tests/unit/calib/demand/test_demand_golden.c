@@ -1,0 +1,189 @@
+/* A prompt's demand against an independent float64 program (tests/golden/budgets/README.md): the
+ * embedded 4-layer model, from ids to entries of every head. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "calib/demand/demand_meter.h"
+#include "tests/unit/golden_model.h"
+#include "tests/unit/load_tokenizer.h"
+
+enum { L = 4, G = 3, N_BUDGETS = 3 };
+
+/* Of a prompt, budgets that the file has entries for. */
+static const double budgets[N_BUDGETS] = {12, 24, 48};
+
+typedef struct golden_case {
+    bench b;
+    model *m;
+    json_t *root;
+    int32_t *instruction;
+    int64_t n_instruction;
+} golden_case;
+
+static golden_case open_case(int threads) {
+    golden_case c = {.b = bench_open_kind("cpu", threads)};
+    ckvc_err err = {0};
+    if (model_open_path("models/ckvc-tiny-4l", c.b.be, &c.m, &err)) { fail_msg("%s", err.text); }
+    c.root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
+    c.instruction = golden_ids(json_object_get(c.root, "instruction"), &c.n_instruction);
+    return c;
+}
+
+static void close_case(golden_case *c) {
+    free(c->instruction);
+    json_decref(c->root);
+    model_close(c->m);
+    bench_close(&c->b);
+}
+
+/* The prompts of the file, longest first or last: a worker is sized for the longest. */
+static prompt_list *prompts_of(const golden_case *c) {
+    const json_t *from = json_object_get(c->root, "prompts"), *p;
+    prompt_list *list = ckvc_calloc(1, sizeof *list);
+    list->items = ckvc_calloc(json_array_size(from), sizeof *list->items);
+    size_t i;
+    json_array_foreach(from, i, p) {
+        int64_t T, C;
+        int32_t *tokens = golden_ids(json_object_get(p, "tokens"), &T),
+                *next = golden_ids(json_object_get(p, "continuation"), &C);
+        prompt *to = &list->items[i];
+        *to = (prompt){.tokens = ckvc_alloc((size_t)(T + C), sizeof *tokens),
+                       .n_tokens = (uint32_t)T,
+                       .n_continuation = (uint32_t)C};
+        memcpy(to->tokens, tokens, (size_t)T * sizeof *tokens);
+        memcpy(to->tokens + T, next, (size_t)C * sizeof *tokens);
+        prompts_add(list);
+        CKVC_FREE(tokens, next);
+    }
+    return list;
+}
+
+typedef struct measured {
+    uint32_t heads[N_BUDGETS][L][G], layers[N_BUDGETS][L];
+} measured;
+
+/* All prompts, one after the other on one worker -> out [prompts]; without instruction: of the
+ * continuation. */
+static void measure(golden_case *c, const prompt_list *list, bool repeat, measured *out) {
+    const calibrate_inputs in = {.model = c->m, .backend = c->b.be, .prompts = list};
+    setting s = setting_neutral();
+    s.window = 16;
+    s.floor = 0.2;
+    s.recent = 8;
+    s.budgets = (setting_list){budgets, N_BUDGETS};
+    const demand_options o = {s, c->instruction, repeat ? (uint32_t)c->n_instruction : 0};
+    worker_options options = {.setting = s};
+    demand_meter m;
+    worker w;
+    ckvc_err err = {0};
+    demand_need(&o, &in, &options);
+    if (worker_open(&w, &in, &options, NULL, &err)) { fail_msg("%s", err.text); }
+    assert_int_equal(demand_meter_open(&m, &o, &in, &err), CKVC_OK);
+    for (size_t i = 0; i < list->n; i++) {
+        const prompt *p = &list->items[i];
+        bool finite;
+        if (!repeat && p->n_continuation < 2) { continue; }
+        if (demand_measure(&m, &w, p, &finite, &err)) { fail_msg("%s", err.text); }
+        assert_true(finite);
+        demand_entries(&m, p->n_tokens, &out[i].heads[0][0][0], &out[i].layers[0][0]);
+    }
+    demand_meter_close(&m);
+    worker_close(&w);
+}
+
+/* Entries, exactly but for positions whose scores differ by less than float32 can tell: at most two
+ * heads one entry off, of all prompts and budgets. */
+static void test_golden(void **state) {
+    (void)state;
+    golden_case c = open_case(2);
+    prompt_list *list = prompts_of(&c);
+    measured got[8];
+    uint32_t off = 0;
+    assert_in_range(list->n, 1, 8);
+    measure(&c, list, true, got);
+    for (size_t i = 0; i < list->n; i++) {
+        const json_t *demand =
+            json_object_get(json_array_get(json_object_get(c.root, "prompts"), i), "demand");
+        for (int b = 0; b < N_BUDGETS; b++) {
+            char key[8];
+            snprintf(key, sizeof key, "%.0f", budgets[b]);
+            const json_t *want = json_object_get(demand, key);
+            uint32_t sum = 0, of_layers = 0;
+            for (size_t l = 0; l < L; l++) {
+                of_layers += got[i].layers[b][l];
+                for (size_t g = 0; g < G; g++) {
+                    const json_int_t n =
+                        json_integer_value(json_array_get(json_array_get(want, l), g));
+                    assert_true(n > 0);
+                    sum += got[i].heads[b][l][g];
+                    off += (uint32_t)llabs(n - (json_int_t)got[i].heads[b][l][g]);
+                }
+            }
+            assert_int_equal(sum, L * G * budgets[b]);
+            assert_int_equal(of_layers, L * budgets[b]);
+        }
+    }
+    print_message("entries that differ: %u\n", off);
+    assert_in_range(off, 0, 4);
+    prompts_free(list);
+    close_case(&c);
+}
+
+/* One thread or three, one prompt or several: the same entries; and another target gives others. */
+static void test_same(void **state) {
+    (void)state;
+    measured one[8] = {0}, three[8] = {0}, alone[8] = {0}, next[8] = {0};
+    golden_case c = open_case(1);
+    prompt_list *list = prompts_of(&c);
+    measure(&c, list, true, one);
+    measure(&c, list, false, next);
+    prompt_list first = *list;
+    first.n = 1;
+    first.max_tokens = list->items[0].n_tokens;
+    first.max_continuation = list->items[0].n_continuation;
+    measure(&c, &first, true, alone);
+    close_case(&c);
+    c = open_case(3);
+    measure(&c, list, true, three);
+    assert_memory_equal(one, three, sizeof one);
+    assert_memory_equal(one, alone, sizeof *one);
+    assert_memory_not_equal(one, next, sizeof *one);
+    assert_int_equal(next[2].heads[0][0][0], 0); /* a continuation of one token has no row */
+    prompts_free(list);
+    close_case(&c);
+}
+
+/* What the program puts before a prompt's repetition is what the other program put there. */
+static void test_instruction(void **state) {
+    (void)state;
+    static const char text[] = "\n\nRepeat the previous context exactly.";
+    golden_case c = open_case(1);
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
+    size_t n;
+    ckvc_err err = {0};
+    assert_int_equal(load_tokenizer("models/ckvc-tiny-4l", &tok, &err), CKVC_OK);
+    assert_int_equal(tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err), CKVC_OK);
+    assert_int_equal(n, c.n_instruction);
+    assert_memory_equal(ids, c.instruction, n * sizeof *ids);
+    close_case(&c);
+}
+
+static void test_longest(void **state) {
+    (void)state;
+    assert_int_equal(demand_longest(2048, 9), 1019);  /* twice, and the instruction */
+    assert_int_equal(demand_longest(5300, 10), 3242); /* in chunks of 2,048 */
+    assert_true(demand_longest(8, 9) < 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_same),
+                                       cmocka_unit_test(test_instruction),
+                                       cmocka_unit_test(test_longest)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
